@@ -106,7 +106,7 @@ impl Env {
         if let Some(after) = text.strip_prefix('~') {
             if !after.is_empty() && !after.starts_with('/') {
                 return Err(
-                    "only ~/ of the own home folder can be used; write the path in full".into()
+                    "only ~/, your own home folder, can be used; write the path in full".into()
                 );
             }
             out.push(self.home().ok_or("~ cannot be expanded, because $HOME is not set")?);
@@ -123,7 +123,7 @@ impl Env {
                 ),
             };
             if name.is_empty() {
-                return Err("$ without the name of a variable".into());
+                return Err("the name of a variable is missing after $".into());
             }
             out.push(self.var(name).ok_or_else(|| format!("${} is not set", one_line(name)))?);
             rest = after;

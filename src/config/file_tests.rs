@@ -398,7 +398,7 @@ fn links_say_what_they_cannot_be() {
         ("kind = \"nats\"\nurl = [\"nats://h:4222\", \"wss://h\"]", "nats://HOST:4222"),
         ("kind = \"nats\"\nurl = \"h:4222\"", "must be of the form nats://"),
         ("kind = \"nats\"", "needs url"),
-        ("kind = \"mail\"\nurl = \"nats://h:4222\"", "described in the store's own files"),
+        ("kind = \"mail\"\nurl = \"nats://h:4222\"", "from the store's own files"),
     ] {
         let trouble = trouble(&link(text));
         assert!(trouble.contains(words), "{text}: {trouble}");

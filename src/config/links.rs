@@ -117,7 +117,7 @@ impl Reader<'_> {
                 Kind::Nats => String::new(),
                 kind => {
                     format!(
-                        "; those of kind {:?} are described in the store's own files",
+                        "; a link of kind {:?} takes its settings from the store's own files",
                         kind.as_str()
                     )
                 }

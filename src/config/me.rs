@@ -67,14 +67,14 @@ pub enum MeError {
     },
     /// Nobody said who, and the last component of the current folder, empty if it has none, is no name.
     #[error(
-        "who are you? Nothing says so, and the name of this folder, {:?}, is not a valid name \
+        "who are you? No name is set, and the name of this folder, {:?}, is not a valid name \
          ({ALIAS_RULE}); choose one with `--me NAME` or `echo NAME > {FILE}`",
         one_line(.0)
     )]
     Folder(String),
     /// The file that may say who cannot be read.
     #[error(
-        "./{FILE} may say who you are but cannot be read: {0}; mend it or choose with \
+        "./{FILE} may hold your name, but it cannot be read: {0}; mend it, or choose a name with \
          `--me NAME`"
     )]
     Unreadable(#[source] io::Error),

@@ -68,20 +68,21 @@ enum Silence {
     #[error("nothing to say")]
     Nothing,
     /// What the harness told is not understood.
-    #[error("what the harness told on standard input {0}")]
+    #[error("the harness's message on standard input {0}")]
     Told(&'static str),
     /// Whoever would be woken is not there.
-    #[error("the process {0}, which the harness says it is, is not there")]
+    #[error("the harness says that it is process {0}, but there is no such process")]
     Gone(i32),
     /// The mailbox cannot be opened.
     #[error("{0}")]
     Open(#[from] OpenError),
     /// What was rung before is not known.
-    #[error("the state of the session: {0}")]
+    #[error("the state of the session cannot be read or saved: {0}")]
     State(#[from] io::Error),
     /// It took too long.
     #[error(
-        "it took longer than {CLAIM_WITHIN:?}; a mount keeps an index, with which it is faster"
+        "it took longer than {CLAIM_WITHIN:?} to look for mail; this is faster while msgfs is \
+         mounted"
     )]
     Late,
     /// The harness names no folder, and that of this process is not the agent's.
@@ -89,8 +90,8 @@ enum Silence {
     Nowhere,
     /// Nothing but a variable that may be another session's says who the agent is.
     #[error(
-        "nothing says who works in {}; write a name into the file .agent-message there, or me = \"NAME\" \
-         into the configuration ($MSGFS_ME does not count here)",
+        "no name is set for the agent in {}; write a name into the file .agent-message there, or \
+         me = \"NAME\" into the configuration ($MSGFS_ME does not count here)",
         crate::model::shown_path(.0)
     )]
     Nameless(PathBuf),
@@ -98,7 +99,9 @@ enum Silence {
     #[error("${} and ${} are not set; {} sets them from {} on", .0.flag.0, .0.session, .1, .0.since)]
     Unmarked(Box<Marks>, &'static str),
     /// It was rung too often.
-    #[error("it was rung too often since a person has typed something; it will be told later")]
+    #[error(
+        "mail was announced too often since a person last typed something; it is announced later"
+    )]
     Slowed,
 }
 
@@ -189,12 +192,12 @@ fn attend(call: &Call, env: Env, sessions: &Sessions, began: Instant) -> Result<
     let parent = getppid();
     let bytes = payload::read(call.wait)
         .ok_or(Silence::Told("was too long, not closed in time, or cannot be read"))?;
-    let payload = Payload::parse(&bytes).ok_or(Silence::Told("is no JSON object"))?;
+    let payload = Payload::parse(&bytes).ok_or(Silence::Told("is not a JSON object"))?;
     check_meant(call, &payload, &env)?;
     let session = payload.session(call.harness);
     // Only the start may come before the session has an id.
     if session.is_none() && call.event != Event::SessionStart {
-        return Err(Silence::Told("has no id of a session"));
+        return Err(Silence::Told("has no session id"));
     }
     let cwd = payload.cwd();
     let which = Which::new(call.harness, session, cwd.as_deref()).ok_or(Silence::Nothing)?;

@@ -293,7 +293,10 @@ fn parse_forgotten(value: Value) -> Result<BTreeMap<String, BTreeSet<Print>>, St
         let bytes = STANDARD.decode(text).map_err(|e| e.to_string())?;
         let (prints, rest) = bytes.as_chunks::<8>();
         if !rest.is_empty() {
-            return Err(format!("{} bytes are no prints of 8 bytes each", bytes.len()));
+            return Err(format!(
+                "{} bytes cannot be divided into fingerprints of 8 bytes each",
+                bytes.len()
+            ));
         }
         Ok(prints.iter().map(|p| Print(u64::from_be_bytes(*p))).collect())
     };

@@ -55,9 +55,9 @@ pub enum KeyError {
     /// There is no key file of this name, and this key has signed: nothing takes its place. The file that
     /// notes it comes last.
     #[error(
-        "{}: the signing key {} is gone, and others would refuse what a new one signs, so none is \
-         made; restore it from a backup or, on another machine that has it, with: {}; to start with a \
-         new key all the same: {}",
+        "{}: the signing key {} is gone; msgfs makes no new one, because others would refuse its \
+         signatures; restore it from a backup or, on another machine that has it, with: {}; to \
+         start with a new key all the same: {}",
         shown_path(.0),
         .1,
         Remedy::ShareKey,
@@ -66,7 +66,7 @@ pub enum KeyError {
     Gone(PathBuf, Fingerprint, PathBuf),
     /// Which keys have signed cannot be told, so that a missing one is not made: the file, and why.
     #[error(
-        "{}: which keys have signed cannot be read: {}; to start without that: {}",
+        "{}: the list of keys that have signed cannot be read: {}; to start without this list: {}",
         shown_path(.0),
         .1,
         Remedy::MoveAway(.0.clone())

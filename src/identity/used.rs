@@ -47,7 +47,7 @@ impl Used {
         let Some(text) = known.get(place) else { return Ok(None) };
         let key = PublicKey::from_base64(text);
         key.map(Some).ok_or_else(|| {
-            let why = "it holds something that is no key".to_owned();
+            let why = "it holds something that is not a key".to_owned();
             KeyError::Untold(self.path.clone(), why)
         })
     }

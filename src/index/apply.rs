@@ -50,7 +50,8 @@ impl Changes {
 }
 
 /// The reason for refusing a message in a log that lost its signature and says something else.
-const CHANGED: &str = "it was changed after it was verified: it had a valid signature, and now has none and another text";
+const CHANGED: &str = "it was changed after it was verified: it had a valid signature, and now it \
+    has no signature and another text";
 
 /// Receives one scan of one store.
 pub(super) struct Applier<'a> {

@@ -364,7 +364,8 @@ impl Index {
                 file.sync_data()
             });
             if let Err(error) = added {
-                tracing::error!(path = %path.display(), %error, "what was there before a key was pinned was not saved");
+                tracing::error!(path = %path.display(), %error, "the list of messages from before \
+                    a key was pinned was not saved");
             }
         }
         if let Err(e) = self.keyring.flush() {

@@ -428,7 +428,7 @@ impl Index {
             tracing::warn!(
                 store = store.name(),
                 %error,
-                "the store could not note what was read; it is told again"
+                "the store could not mark messages as read; this is tried again"
             );
         }
     }

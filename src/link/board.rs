@@ -270,7 +270,7 @@ impl Board {
             std::fs::rename(&temp, &path)
         });
         if let Err(error) = written {
-            tracing::debug!(link = self.name, %error, "the standing cannot be kept");
+            tracing::debug!(link = self.name, %error, "the state of the link cannot be saved");
         }
     }
 }

@@ -90,7 +90,7 @@ impl Http {
         };
         if is_plain && !insecure {
             return Err(format!(
-                "{shown} would be sent the token and the mail in plain text; use https, or say \
+                "the token and the mail would go to {shown} in plain text; use https, or set \
                  insecure = true in a [[link]] for it"
             ));
         }
@@ -171,11 +171,11 @@ impl Http {
         let length = response.body().content_length();
         let mut body = response.into_body().into_with_config().limit(limit + 1).reader();
         let lost = |what: &str, e: &dyn std::fmt::Display| Trouble::Lost(format!("{what}: {e}"));
-        let mut out = Roomy::create(file).map_err(|e| lost("the answer cannot be kept", &e))?;
+        let mut out = Roomy::create(file).map_err(|e| lost("the answer cannot be saved", &e))?;
         // What came before an error is kept.
         let copied = io::copy(&mut body, &mut out);
         let kept = out.flush().and_then(|()| out.file().sync_all());
-        kept.map_err(|e| lost("the answer cannot be kept", &e))?;
+        kept.map_err(|e| lost("the answer cannot be saved", &e))?;
         match copied {
             Ok(bytes) if bytes > limit => {
                 Err(Trouble::Lost(format!("the answer is larger than {limit} bytes")))

@@ -157,7 +157,10 @@ impl Job {
         ended: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
         if !fs::lock_within(&self.lock, Duration::ZERO)? {
-            return Err(io::Error::new(io::ErrorKind::WouldBlock, "another carrier has this job"));
+            return Err(io::Error::new(
+                io::ErrorKind::WouldBlock,
+                "another process does this exchange already",
+            ));
         }
         // The lock belongs to the open file, which the carrier inherits.
         let lock = self.lock.try_clone()?;

@@ -418,7 +418,7 @@ impl Journal {
     fn remove_wire(&self, no: u64) {
         let wire = self.wire(no);
         if let Err(error) = std::fs::remove_file(&wire) {
-            tracing::debug!(%error, no, "the bytes of what is over are still there");
+            tracing::debug!(%error, no, "the file of a finished message could not be removed");
         }
         // Few have one.
         let _ = std::fs::remove_file(note_beside(&wire));

@@ -233,7 +233,7 @@ impl Links {
     pub fn hear(&self) {
         for post in self.posts() {
             if let Err(error) = post.hear() {
-                tracing::warn!(link = post.name(), %error, "what was asked for cannot be done");
+                tracing::warn!(link = post.name(), %error, "a request to this link failed");
             }
         }
     }
@@ -386,7 +386,9 @@ impl Ways for Lines {
     }
 
     fn take(&self, link: &str, _: &Parcel) -> std::io::Result<()> {
-        Err(std::io::Error::other(format!("the link {link} carries logs, and no single messages")))
+        Err(std::io::Error::other(format!(
+            "the link {link} carries whole logs, not single messages"
+        )))
     }
 
     fn fate(&self, _: &str, _: &str) -> Option<Fate> {

@@ -77,7 +77,7 @@ impl Ways for Looks {
     }
 
     fn take(&self, link: &str, _: &Parcel) -> io::Result<()> {
-        let why = format!("nothing is handed to the link {link} by who only looks");
+        let why = format!("this process only reads, so it gives nothing to the link {link}");
         Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why))
     }
 

@@ -271,8 +271,9 @@ impl Post {
                 Ok(true) => continue,
                 Ok(false) => self.next(&rest),
                 Err(error) => {
-                    let why = format!("what is carried cannot be kept here: {error}");
-                    tracing::warn!(link = self.name, why = %one_line(&why), "the link rests");
+                    let why = format!("the mail of this link cannot be saved here: {error}");
+                    tracing::warn!(link = self.name, why = %one_line(&why), "the link waits \
+                        before it tries again");
                     self.board.failed(&why);
                     now().saturating_add(DISK_WAIT.as_millis() as i64)
                 }
@@ -518,7 +519,7 @@ impl Post {
         };
         let cut = |at: &i64| {
             let at = Timestamp::from_millis(*at).rfc3339_short();
-            format!("a fetch was cut off at {at}: mail that the engine gave then may be lost")
+            format!("a fetch was cut off at {at}: mail that the server gave then may be lost")
         };
         self.board.tell(|standing| {
             standing.waiting = waiting;

@@ -69,7 +69,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// If it has not.
 pub fn left(folder: &Path) -> io::Result<()> {
     fs::room_for(folder, ROOM).map_err(|e| {
-        let why = format!("{e}; links leave {} MiB free for others", ROOM >> 20);
+        let why = format!("{e}; links leave {} MiB free for other programs", ROOM >> 20);
         io::Error::new(io::ErrorKind::StorageFull, why)
     })
 }

@@ -18,26 +18,29 @@ const NOT_BELIEVED: &str = "invalid peer certificate";
 const HELP: [(&str, &str); 7] = [
     (
         "UnknownIssuer",
-        "nobody known here vouches for the server: if that is an authority of your own, name the file with its \
-         certificate by ca = \"FILE\" in a [[link]]",
+        "no authority known here signed the server's certificate: if the authority is your own, \
+         name the file with its certificate by ca = \"FILE\" in a [[link]]",
     ),
     (
         "CaUsedAsEndEntity",
         "the server shows the certificate of an authority as its own: give it one that this authority signed \
          (with CA:FALSE)",
     ),
-    ("not valid for name", "the server has another name: correct it in what describes this link"),
-    ("NotValidForName", "the server has another name: correct it in what describes this link"),
+    ("not valid for name", "the server has another name: correct it in the settings of this link"),
+    ("NotValidForName", "the server has another name: correct it in the settings of this link"),
     ("expired", "the server needs a new certificate, or the clock of this machine is wrong"),
     ("Expired", "the server needs a new certificate, or the clock of this machine is wrong"),
-    ("not valid yet", "the clock of this machine is wrong, or that of who made the certificate"),
+    (
+        "not valid yet",
+        "the clock of this machine is wrong, or the clock of the machine that made the certificate",
+    ),
 ];
 
 /// Returns the advice where no certificate was seen, by what the library or the system says.
 const NO_SERVER: [(&str, &str); 5] = [
     (
         "Connection refused",
-        "no server listens there: start it, or correct its address in what describes this link",
+        "no server listens there: start it, or correct its address in the settings of this link",
     ),
     ("InvalidContentType", NO_TLS),
     ("unexpected end of file", NO_TLS),
@@ -46,9 +49,9 @@ const NO_SERVER: [(&str, &str); 5] = [
 ];
 
 /// Returns the advice where a server was spoken to in TLS and did not understand it.
-const NO_TLS: &str = "the server speaks no TLS at this port, or hung up: correct the port, or, for a server in \
-                      the clear, what describes this link (http:// instead of https://, no ftp_ssl, smtp_ssl, \
-                      imap_ssl or pop3_ssl)";
+const NO_TLS: &str = "the server speaks no TLS at this port, or hung up: correct the port, or, \
+    for a server without TLS, the settings of this link (http:// instead of https://, no ftp_ssl, \
+    smtp_ssl, imap_ssl or pop3_ssl)";
 
 /// Whether an error says that the certificate of the server is not believed: then it was told nothing.
 pub fn is_not_believed(error: &str) -> bool {
@@ -78,7 +81,7 @@ pub fn roots(ca: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, String> 
     let mut roots = OF_THE_MACHINE.clone();
     let Some(path) = ca else { return Ok(roots) };
     let why = |e: &dyn std::fmt::Display| {
-        format!("the file of authorities that ca names, {}: {e}", crate::model::shown_path(path))
+        format!("the certificate file that ca names, {}: {e}", crate::model::shown_path(path))
     };
     let before = roots.len();
     for cert in CertificateDer::pem_file_iter(path).map_err(|e| why(&e))? {
@@ -105,7 +108,10 @@ mod tests {
         }
         let refused =
             with_help("x cannot be reached: io: Connection refused (os error 111)".into());
-        assert!(refused.ends_with("; no server listens there: start it, or correct its address in what describes this link"));
+        assert!(refused.ends_with(
+            "; no server listens there: start it, or correct its address in the settings of this \
+             link"
+        ));
         assert_eq!(with_help(refused.clone()), refused);
         for error in
             ["io: received corrupt message of type InvalidContentType", "unexpected end of file"]

@@ -96,8 +96,8 @@ pub fn may_be_plain(host: &Host, insecure: bool, instead: &str) -> Result<(), St
         return Ok(());
     }
     Err(format!(
-        "{host} would be sent the password and the mail in plain text; set {instead}, or say insecure \
-         = true in a [[link]] for it"
+        "the password and the mail would go to {host} in plain text; set {instead}, or set \
+         insecure = true in a [[link]] for it"
     ))
 }
 
@@ -119,7 +119,7 @@ impl Timed {
 }
 
 fn too_slow() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the server is too slow or says nothing")
+    io::Error::new(io::ErrorKind::TimedOut, "the server is too slow or does not answer")
 }
 
 /// The system says "would block" where its time is over.
@@ -220,7 +220,8 @@ impl Wire {
     pub fn secured(self, tls: &Tls, name: &str) -> io::Result<Self> {
         if !self.stream.buffer().is_empty() {
             return Err(io::Error::other(
-                "the server spoke before TLS began; somebody may be between",
+                "the server spoke before TLS began; somebody on the way may have changed the \
+                 connection",
             ));
         }
         let Stream::Plain(timed) = self.stream.into_inner() else {
@@ -354,7 +355,7 @@ impl Wire {
 }
 
 fn hung_up() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up")
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the server ended the connection")
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ impl Doorway {
         let holds = |mount: &PathBuf| mount.starts_with(&dir) || dir.starts_with(mount);
         if let Some(mount) = self.mountpoint.as_ref().filter(|mount| holds(mount)) {
             return Err(format!(
-                "{} and the mount point {} lie one in the other; mount on another folder",
+                "of {} and the mount point {}, one lies inside the other; mount on another folder",
                 one_line(&dir.to_string_lossy()),
                 one_line(&mount.to_string_lossy())
             ));
@@ -179,7 +179,10 @@ impl Doorway {
         let added = self.index.add(Arc::clone(store), key);
         let number = added.map_err(|e| e.to_string())?;
         late.is_here.store(true, Ordering::Relaxed);
-        tracing::info!(store = late.spec.name, "can be opened now, and is shown");
+        tracing::info!(
+            store = late.spec.name,
+            "a store that was left out can be opened now, and its messages are shown"
+        );
         self.say(late, None);
         self.add_links(number, store);
         if !self.read_only {
@@ -200,7 +203,7 @@ impl Doorway {
         // Not with the lock held: links take others.
         let mut warnings = self.warnings.read().clone();
         if let Err(error) = self.links.add(&wanted, number, &mut warnings) {
-            tracing::error!(%error, store = store.name(), "its links cannot carry");
+            tracing::error!(%error, store = store.name(), "the links of this store cannot start");
         }
         *self.warnings.write() = warnings;
     }

@@ -84,8 +84,8 @@ pub(super) fn complete(
                                      with a line `To: NAME`"
                     .into()
             }
-            Target::Thread { .. } => "nobody is named who could be answered in this thread; begin \
-                                      the text with a line `To: NAME`"
+            Target::Thread { .. } => "this thread names nobody who can be answered; begin the \
+                text with a line `To: NAME`"
                 .into(),
         }));
     }

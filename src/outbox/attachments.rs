@@ -127,7 +127,8 @@ impl Attachments {
             if let Err(e) = std::fs::remove_dir_all(&folder)
                 && e.kind() != io::ErrorKind::NotFound
             {
-                tracing::warn!(folder = %folder.display(), error = %e, "copies of attachments stay behind");
+                tracing::warn!(folder = %folder.display(), error = %e, "copies of attachments \
+                    cannot be removed");
             }
         }
     }
@@ -243,7 +244,7 @@ fn copy_all(
     durability: Durability,
     moved: &AtomicU64,
 ) -> Result<Copies, OutboxError> {
-    let failed = |error| OutboxError::Io { what: "the attachments could not be kept", error };
+    let failed = |error| OutboxError::Io { what: "the attachments could not be saved", error };
     fs::make_dirs(dir, 0o700).map_err(failed)?;
     let mut copies = Copies { dir: dir.to_owned(), files: Vec::new() };
     for (number, (source, (name, size))) in sources.iter().zip(sizes).enumerate() {

@@ -363,7 +363,8 @@ impl Outbox {
     /// Keeps the text of a folder without a promise.
     fn keep_text(&self, folder: &str, text: &[u8]) {
         if let Err(e) = self.folders.keep_body(folder, text, false) {
-            tracing::warn!(folder = %one_line(folder), error = %e, "its text could not be kept");
+            tracing::warn!(folder = %one_line(folder), error = %e, "the text of this composing \
+                folder could not be saved");
         }
     }
 
@@ -395,7 +396,8 @@ impl Outbox {
             }
         };
         if let Err(e) = std::thread::Builder::new().name("msgfs-quiet".into()).spawn(wait) {
-            tracing::error!(error = %e, "a composing folder is sent by the next mount only");
+            tracing::error!(error = %e, "a composing folder cannot be sent now; the next mount \
+                sends it");
         }
     }
 

@@ -103,7 +103,7 @@ pub(super) struct Folders {
 }
 
 fn failed(error: io::Error) -> OutboxError {
-    OutboxError::Io { what: "the files of the message cannot be kept", error }
+    OutboxError::Io { what: "the files of the message cannot be saved", error }
 }
 
 fn touch(path: &Path) -> io::Result<()> {
@@ -148,7 +148,8 @@ impl Folders {
                     state.all.insert(name, folder);
                 }
                 Err(e) => {
-                    tracing::warn!(folder = %entry.path().display(), error = %e, "is no composing folder");
+                    tracing::warn!(folder = %entry.path().display(), error = %e, "cannot be read \
+                        as a composing folder");
                 }
             }
         }
@@ -234,7 +235,8 @@ impl Folders {
             Durability::None => Ok(()),
         });
         if let Err(e) = removed {
-            tracing::warn!(folder = %dir.display(), error = %e, "a composing folder stays behind");
+            tracing::warn!(folder = %dir.display(), error = %e, "a composing folder cannot be \
+                removed");
         }
     }
 
@@ -265,7 +267,8 @@ impl Folders {
             None => remove(&path),
         };
         if let Err(e) = noted {
-            tracing::warn!(folder = %one_line(name), error = %e, "why it was refused could not be kept");
+            tracing::warn!(folder = %one_line(name), error = %e, "the reason why this composing \
+                folder was refused could not be saved");
         }
     }
 
@@ -303,7 +306,8 @@ impl Folders {
             Ok(())
         });
         if let Err(e) = noted {
-            tracing::warn!(folder = %one_line(name), error = %e, "that its text is half is not kept");
+            tracing::warn!(folder = %one_line(name), error = %e, "the note that the text of this \
+                composing folder is incomplete could not be saved");
         }
     }
 
@@ -432,7 +436,8 @@ impl Folders {
         if let Some(folder) = state.all.get_mut(name) {
             folder.sending = false;
             if let Err(e) = withdraw(folder) {
-                tracing::warn!(folder = %one_line(name), error = %e, "may be tried again");
+                tracing::warn!(folder = %one_line(name), error = %e, "the promise to send this \
+                    composing folder could not be removed, so it may be sent again");
             }
         }
         drop(state);

@@ -162,7 +162,8 @@ impl Shelf {
                 self.save_rest();
             }
             Err(e) => {
-                tracing::error!(name = %crate::model::one_line(place), error = %e, "draft kept in memory only");
+                tracing::error!(name = %crate::model::one_line(place), error = %e, "a refused \
+                    draft could not be saved; it lasts until the mount ends");
                 let said = |error: String| format!("{}\n{UNSAVED}", without_unsaved(&error));
                 kept.error = kept.error.map(said);
                 self.unsaved.insert(place.to_owned());

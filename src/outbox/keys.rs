@@ -170,8 +170,8 @@ pub fn lost_key(store: &dyn Store, used: &Used) -> Result<Option<String>, KeyErr
     let start_over = Remedy::Remove(used.path().to_owned());
     Ok(key.map(|key| {
         format!(
-            "the key {} that signed for me in {} is gone, and others would refuse what another signs, \
-             so msgfs puts none in its place; restore it from a backup, or, to start with a new key \
+            "the key {} that signed for me in {} is gone; msgfs makes no new one, because others \
+             would refuse its signatures; restore it from a backup, or, to start with a new key \
              all the same: {start_over}",
             key.fingerprint(),
             one_line(&place)
@@ -183,7 +183,7 @@ fn not_pinned(error: KeyringError) -> OutboxError {
     match error {
         KeyringError::Io { path, source } => StoreError::io(&path, source).into(),
         other => OutboxError::NoKey(format!(
-            "the key that signs for me cannot be noted in the keyring: {}",
+            "my signing key cannot be saved in the keyring: {}",
             one_line(&other.to_string())
         )),
     }

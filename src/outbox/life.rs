@@ -27,7 +27,8 @@ impl Outbox {
         }
         if name.strip_suffix(".error").is_some() {
             return Err(OutboxError::NotPermitted(
-                "names that end in .error are notes about refused drafts".into(),
+                "a name that ends in .error is the note about a refused draft; choose another name"
+                    .into(),
             ));
         }
         let (stores, recipient) = (self.tools.index.stores(), names::recipient(name));

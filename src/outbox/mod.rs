@@ -346,7 +346,7 @@ impl Outbox {
             if looks { Spool::open_read_only(&at) } else { Spool::open(&at, settings.durability) };
         let spool = spool.map_err(io("the spool cannot be opened"))?;
         let shelf = if looks { Shelf::open_read_only(&drafts) } else { Shelf::open(&drafts) };
-        let shelf = shelf.map_err(io("kept drafts cannot be read"))?;
+        let shelf = shelf.map_err(io("refused drafts cannot be read"))?;
         let pending = spool.pending();
         let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
         let attachments = if looks {
@@ -404,7 +404,8 @@ impl Outbox {
         let messages: Vec<&Prepared> = sent.iter().map(|parcel| &parcel.message).collect();
         let told = recovery.note_appended(&messages);
         told.inspect_err(|error| {
-            tracing::warn!(%error, "what was sent cannot be kept; the spool keeps it");
+            tracing::warn!(%error, "the list of sent messages cannot be saved; the messages stay \
+                in the spool");
         })
         .is_ok()
     }
@@ -425,7 +426,7 @@ impl Outbox {
             let messages =
                 parcels.iter().filter(|p| !sender::is_in_store(&self.tools.index, p)).count();
             if messages > 0 {
-                tracing::info!(messages, "sending what an earlier process had promised");
+                tracing::info!(messages, "sending messages that an earlier process accepted");
             }
             let mut reserved = self.tools.reserved.lock();
             for parcel in &parcels {

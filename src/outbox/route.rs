@@ -314,7 +314,8 @@ fn only_by_name(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
         return OutboxError::Unreachable(format!("{shown} has no mailbox in {names}; {hint}"));
     }
     OutboxError::Unreachable(format!(
-        "no store carries this to {shown} unless it is named; add a line to the header:\n{lines}"
+        "no store carries this to {shown} unless you name the store; add a line to the \
+         header:\n{lines}"
     ))
 }
 

@@ -101,7 +101,8 @@ impl Tools {
         let stores = self.index.stores().iter().filter(|_| self.durability == Durability::Fsync);
         for recovery in stores.filter_map(|store| store.facets().recovery) {
             if let Err(error) = recovery.sync_kept() {
-                tracing::warn!(%error, "what was sent cannot be kept; the spool keeps it");
+                tracing::warn!(%error, "the list of sent messages cannot be saved; the messages \
+                    stay in the spool");
                 return;
             }
         }

@@ -137,7 +137,8 @@ impl State {
         let line = Line { n, put: None, instead: None, end: Some(true), sent };
         let ended = self.write(&line).map(drop).or_else(|_| self.strike(&put));
         if let Err(e) = ended {
-            tracing::warn!(error = %e, "the spool could not be written; the message may be looked for again");
+            tracing::warn!(error = %e, "the spool could not be written; msgfs may look again for \
+                a message that it delivered");
         }
         Some(put)
     }

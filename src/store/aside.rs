@@ -54,7 +54,7 @@ pub trait Notebook: Send + Sync {
     /// [`StoreError::NotPermitted`] where nothing [is removed](Notebook::removes), else as the system gave
     /// it.
     fn remove(&self, _folder: &str, name: &str) -> Result<(), StoreError> {
-        Err(StoreError::NotPermitted(format!("{}: texts here are kept", one_line(name))))
+        Err(StoreError::NotPermitted(format!("{}: a text here cannot be removed", one_line(name))))
     }
 }
 

@@ -148,8 +148,8 @@ pub fn away_line(dir: &Path) -> Option<String> {
     let shown = dir.to_string_lossy();
     is_away(dir).then(|| {
         format!(
-            "the folder {} is gone; what was read of it stays listed, and it is followed again when \
-             it is back",
+            "the folder {} is gone; its messages stay listed, and msgfs follows it again when it \
+             is back",
             crate::model::one_line(&shown)
         )
     })

@@ -207,9 +207,9 @@ impl Tree {
             Node::Status => Ok(OpenFile::bytes(self.status().0.into_bytes())),
             Node::Agents => Ok(OpenFile::bytes(self.agents().text.clone().into_bytes())),
             // It would hand out the same message for ever.
-            Node::Next if access.reader.stranger => {
-                Err(Error::not_permitted("only the user who mounted takes mail with .next"))
-            }
+            Node::Next if access.reader.stranger => Err(Error::not_permitted(
+                "only the user who made the mount can take mail with .next",
+            )),
             Node::Watch => Ok(OpenFile::Watch(self.watch())),
             Node::Wait | Node::Next => {
                 let (next, opener) = (*node == Node::Next, access.opener);

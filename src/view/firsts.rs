@@ -28,7 +28,8 @@ impl Firsts {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => {
-                tracing::warn!(path = %file.display(), %error, "who keeps which name is not known");
+                tracing::warn!(path = %file.display(), %error, "the list of file names that were \
+                    given cannot be read");
                 String::new()
             }
         };
@@ -58,7 +59,8 @@ impl Firsts {
         let line = format!("\n{name}\t{keeper}\n");
         let options = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
         if let Err(error) = options.and_then(|mut f| f.write_all(line.as_bytes())) {
-            tracing::warn!(path = %file.display(), %error, "who keeps a name was not noted");
+            tracing::warn!(path = %file.display(), %error, "a file name that was given could not \
+                be saved");
         }
     }
 }

@@ -60,7 +60,7 @@ impl Lately {
         let Ok(mut block) = serde_json::to_vec(all) else { return };
         block.resize(block.len().max(BLOCK), b' ');
         if let Err(error) = file.write_all_at(&block, 0) {
-            tracing::debug!(%error, "what was read last cannot be noted");
+            tracing::debug!(%error, "the messages read last cannot be saved");
         }
     }
 }

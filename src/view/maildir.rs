@@ -174,14 +174,16 @@ impl Tree {
         let Found { ix, read, answered, .. } = self.mail_at(from, name).ok_or(Error::NotFound)?;
         let kept = name.split(INFO).next();
         let (stem, wanted) = Standing::parse(to, new_name).ok_or_else(|| {
-            Error::not_permitted("behind the name of a message only :2, and its flags can stand")
+            Error::not_permitted("after the name of a message only `:2,` and flags are allowed")
         })?;
         if kept != Some(stem) {
             return Err(Error::not_permitted("messages keep their names; only flags change"));
         }
         let refused = match to {
-            MailBox::Tmp => Some("tmp/ takes nothing"),
-            MailBox::New if wanted.has(SEEN) => Some("what was read lies in cur/, not in new/"),
+            MailBox::Tmp => Some("nothing can be written to tmp/"),
+            MailBox::New if wanted.has(SEEN) => {
+                Some("a message that was read belongs in cur/, not in new/")
+            }
             MailBox::New | MailBox::Cur => None,
         };
         if let Some(why) = refused {
@@ -224,7 +226,7 @@ impl Tree {
 /// Why nothing can be made in the Maildir.
 pub(super) fn takes_nothing() -> Error {
     Error::not_permitted(
-        "no mail is filed here; to send, write to outbox/ or have the program call msgfs",
+        "mail cannot be saved here; to send, write to outbox/ or set the program to call msgfs",
     )
 }
 

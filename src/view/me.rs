@@ -147,7 +147,8 @@ impl Tree {
         let book = self.book(key.0)?;
         if !book.removes() {
             return Err(Error::not_permitted(
-                "texts in me/ are kept: write a new one in its place (`echo text > NAME`)",
+                "a text in me/ cannot be removed: write a new one in its place (`echo text > \
+                 NAME`)",
             ));
         }
         if names::is_private(&key.2) {
@@ -173,7 +174,7 @@ impl Tree {
             }
             (false, true) => Ok(self.texts.move_away(from, to, book)?),
             (false, false) if !book.removes() => Err(Error::not_permitted(
-                "texts in me/ keep their names; copy it to the new name (`cp OLD NEW`)",
+                "a text in me/ cannot be renamed; copy it to the new name (`cp OLD NEW`)",
             )),
             // Who has it open would write to the old name.
             (false, false) if self.texts.look(from, |_| ()).is_ok() => Err(Error::os(libc::EBUSY)),
@@ -204,7 +205,7 @@ impl Tree {
                 if several { format!("{}/", self.store_name(u.key.0)) } else { String::new() };
             let path = |name: &str| format!("me/{store}{}/{name}", u.key.1);
             format!(
-                "{} was not saved: {}; what was written is in {} until it is removed or the mount ends",
+                "{} was not saved: {}; the text is in {} until you remove it or the mount ends",
                 path(&u.name),
                 u.reason,
                 path(&u.key.2),

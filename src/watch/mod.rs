@@ -427,7 +427,9 @@ impl Loop {
             }
             self.tell(n, &Changed::Paths(new));
         }
-        tracing::warn!("folders keep appearing; some of them are looked at with the next change");
+        tracing::warn!(
+            "new folders appear too fast; some of them are looked at with the next change"
+        );
     }
 
     /// Asks a target for its folders, watches those that have no watch and lets go of the others.
@@ -528,7 +530,7 @@ impl Loop {
         let told = || (watched.target.changed)(what);
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(told)).is_err() {
             let folder = watched.folders.keys().min();
-            tracing::error!(?folder, "taking in a change panicked");
+            tracing::error!(?folder, "a bug in msgfs: reading a change panicked");
         }
     }
 }

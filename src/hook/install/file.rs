@@ -83,7 +83,7 @@ impl Config {
                 .open(&self.place)
                 .and_then(|file| file.set_modified(SystemTime::now()))
                 .map_err(said)?,
-            None => return Err("it was changed at this moment; try again".to_owned()),
+            None => return Err("another program changed it at this moment; try again".to_owned()),
         }
         self.sync()
     }
@@ -105,7 +105,7 @@ impl Config {
     /// Keeps aside what is there, under a name of its own.
     fn keep(&self) -> Result<(), String> {
         let Some((_, mode)) = &self.seen else { return Ok(()) };
-        let said = |e: io::Error| format!("it cannot be kept aside: {e}");
+        let said = |e: io::Error| format!("a copy of the old file cannot be saved: {e}");
         let text = self.text.as_deref().unwrap_or_default();
         let mut now = Timestamp::now().secs();
         loop {

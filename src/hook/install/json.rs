@@ -206,7 +206,8 @@ impl Hooks {
             let key = member.decoded_name().unwrap_or_default();
             if !entries.only.is_empty() && !entries.only.contains(&key.as_str()) {
                 return Err(format!(
-                    "\"{}\" is no event that is known, and one unknown event voids the file",
+                    "\"{}\" is not a known event, and one unknown event makes the whole file \
+                     invalid",
                     crate::model::one_line(&key)
                 ));
             }
@@ -246,7 +247,10 @@ fn once(node: &CstNode) -> Result<(), String> {
         for member in object.properties() {
             let name = member.decoded_name().unwrap_or_default();
             if !names.insert(name.clone()) {
-                return Err(format!("\"{}\" is there twice", crate::model::one_line(&name)));
+                return Err(format!(
+                    "it has the member \"{}\" twice",
+                    crate::model::one_line(&name)
+                ));
             }
         }
     }

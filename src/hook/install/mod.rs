@@ -281,7 +281,8 @@ impl<'a> Target<'a> {
                 };
                 let why = |none| {
                     format!(
-                        "its rules are those of a project, and {none} is none; run this in the project's folder"
+                        "its rules belong to a project, and {none} is not a project; run this in \
+                         the project's folder"
                     )
                 };
                 Self { path: here.map_err(why)?.join(name), content: whole(head) }
@@ -320,7 +321,7 @@ impl Content<'_> {
             Self::Whole { text, .. } => Ok(text.clone()),
             Self::Block => block::put("", TEXT),
             Self::Elsewhere(file, _) => Err(format!(
-                "{} has hooks of its own, and both together are not meant to be used",
+                "{} already holds hooks, and hooks in both files are not supported",
                 shown_path(file)
             )),
         }
@@ -353,11 +354,11 @@ impl Content<'_> {
         match self {
             Self::Shared(wanted) => wanted.put(text),
             Self::Own(wanted) => match wanted.found(text)? {
-                (_, true) => Err("it is not only ours".to_owned()),
+                (_, true) => Err("it also holds hooks that msgfs did not write".to_owned()),
                 _ => Ok(wanted.fresh()),
             },
             Self::Whole { text: ours, begin } if text.starts_with(begin) => Ok(ours.clone()),
-            Self::Whole { .. } => Err("it is not ours: it begins otherwise".to_owned()),
+            Self::Whole { .. } => Err("msgfs did not write it: it begins differently".to_owned()),
             Self::Block => block::put(text, TEXT),
             Self::Elsewhere(..) => self.fresh(),
         }
@@ -517,7 +518,7 @@ fn carry_out(
         instead.and_then(|name| Some(env.home()?.join(name))).filter(|path| path.exists());
     let note = instead.map(|path| {
         let (path, title) = (env.display_home(&path), harness.title);
-        format!("{title} 1 has read {path} so far, and reads this file from now on instead")
+        format!("{title} 1 read {path} until now; from now on it reads this file instead")
     });
     if wish.dry_run {
         let diff = Some(diff(&file, old, new.as_deref()));

@@ -53,9 +53,9 @@ pub fn other_key_of_mine(address: &str, other: PublicKey, own: bool) -> String {
         "by copying the key file of the store".to_owned()
     };
     format!(
-        "messages under my name ({}) are signed with another key, {}, and refused; if they are from \
-         another machine of mine, both need one key, {share}; what was signed until then is accepted \
-         with: {}; if they are not, somebody writes in my name",
+        "messages under my name ({}) are signed with another key, {}, and refused; if they are \
+         from another machine of mine, both need one key, {share}; accept the messages signed \
+         until then with: {}; if they are not from a machine of mine, somebody writes in my name",
         one_line(address),
         other.fingerprint(),
         Remedy::Trust(address.to_owned())

@@ -18,7 +18,7 @@ const MAX_FILE: u64 = 64 << 20;
 /// So often it is begun to take a letter apart.
 const MAX_TRIES: u64 = 3;
 /// The reason for refusing a letter that ended the process each time.
-pub const DEADLY: &str = "msgfs ended each time that it took this apart";
+pub const DEADLY: &str = "msgfs crashed each time it read this";
 
 /// Writes down what is still on the server and known.
 ///

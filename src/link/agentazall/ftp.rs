@@ -108,7 +108,10 @@ impl Engine for Ftp {
     fn wire(&self, parcel: &Parcel) -> Result<Vec<u8>, String> {
         for (name, what) in [(&parcel.to, "recipient"), (&self.settings.me, "agent_name")] {
             if !names::is_mailbox_name(name) {
-                return Err(format!("the {what} {} cannot be a folder", one_line(name)));
+                return Err(format!(
+                    "the {what} {} cannot be the name of a folder",
+                    one_line(name)
+                ));
             }
         }
         let letter = text::parse(&parcel.bytes);
@@ -128,7 +131,8 @@ impl Engine for Ftp {
         }
         if total > MAX_MESSAGE {
             return Err(format!(
-                "it has {total} bytes with its attachments; by FTP go at most {MAX_MESSAGE}"
+                "it has {total} bytes with its attachments; a link by FTP carries at most \
+                 {MAX_MESSAGE}"
             ));
         }
         let head = Head {
@@ -146,7 +150,10 @@ impl Engine for Ftp {
             let file = fs::open_regular(path).map_err(why)?;
             let copied = file.take(*length).read_to_end(&mut wire).map_err(why)?;
             if copied as u64 != *length {
-                return Err(format!("the attachment {} became shorter", one_line(name)));
+                return Err(format!(
+                    "the attachment {} became shorter while it was sent",
+                    one_line(name)
+                ));
             }
         }
         Ok(wire)

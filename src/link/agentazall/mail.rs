@@ -111,8 +111,8 @@ impl Mail {
         if self_copy && (is_pop || text_of(&part, "imap_server", "").trim().is_empty()) {
             let what = if is_pop { "says \"use_pop3\": true" } else { "names no \"imap_server\"" };
             return Err(format!(
-                "self_copy needs IMAP to look for the copies, and {} {what} for it; change that, or take self_copy \
-                 away from the [[link]]",
+                "self_copy needs IMAP to look for the copies, but {} {what}; change that, or \
+                 remove self_copy from the [[link]]",
                 settings.file.display()
             ));
         }
@@ -446,7 +446,8 @@ impl Engine for Mail {
                 Err(outcome) => {
                     let why = outcome.why().unwrap_or_default();
                     return Outcome::away(format!(
-                        "the server may have it, and its inbox cannot be asked: {why}"
+                        "the server may have it already, and the inbox cannot be searched for it: \
+                         {why}"
                     ));
                 }
             }

@@ -175,8 +175,8 @@ fn other_carrier(config: &Path) -> Option<String> {
     let config = std::fs::canonicalize(config).ok()?;
     let (daemon, _) = daemons().into_iter().find(|(id, line)| is_daemon_for(*id, line, &config))?;
     Some(format!(
-        "`agentazall daemon` (process {daemon}) carries the mail of this mailbox; end it with `kill {daemon}`, \
-         or leave it to it with links = false"
+        "`agentazall daemon` (process {daemon}) carries the mail of this mailbox; end it with \
+         `kill {daemon}`, or let it go on, and set links = false"
     ))
 }
 

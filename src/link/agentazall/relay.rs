@@ -30,7 +30,7 @@ const ANSWER: &str = "messages";
 /// No answer is larger: what waits at a public relay is 5 MiB at most.
 const MAX_ANSWER: u64 = if cfg!(test) { 4 << 20 } else { 256 << 20 };
 /// What is said of an answer that another server gave, in between or in its place.
-const NO_RELAY: &str = "its answer is none of a relay";
+const NO_RELAY: &str = "its answer is not that of a relay";
 /// Where the relay of this machine is, if the configuration does not say where.
 const LOCAL: &str = "http://127.0.0.1:8484";
 
@@ -258,8 +258,8 @@ impl Relay {
     fn item(&self, whole: &str, folder: &Path) -> io::Result<Item> {
         let message = match serde_json::from_str::<Value>(whole) {
             Ok(message) if message.is_object() => message,
-            Ok(_) => return Ok(unreadable(whole, "a message is an object, and this is none")),
-            Err(why) => return Ok(unreadable(whole, &format!("it is no JSON ({why})"))),
+            Ok(_) => return Ok(unreadable(whole, "it is not a JSON object")),
+            Err(why) => return Ok(unreadable(whole, &format!("it is not JSON ({why})"))),
         };
         let get = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
         let given = header_value(get("id"));

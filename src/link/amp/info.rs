@@ -62,7 +62,7 @@ pub(super) fn renew(raw: &Path, base: &Http, key: &settings::Key) {
     };
     let info = serde_json::to_vec(&info).unwrap_or_default();
     if let Err(error) = place::write_atomic(&folder.join(FILE), &info, 0o600) {
-        tracing::debug!(%error, "what the provider says of itself cannot be kept");
+        tracing::debug!(%error, "the limits of the provider cannot be saved");
     }
 }
 
@@ -81,9 +81,9 @@ pub(super) fn check(folder: &Path, provider: &str, files: &[u64]) -> Result<(), 
     }
     let Some(info) = read(folder).filter(|info| info.is_known) else {
         return Err(format!(
-            "it is not known yet whether the provider {provider} takes attachments, since it was not \
-             reached so far; send it again when `msgfs link` says that it is connected, or put what matters \
-             into the text"
+            "the provider {provider} was not reached so far, so it is not known yet if it takes \
+             attachments; send it again when `msgfs link` says that it is connected, or put what \
+             matters into the text"
         ));
     };
     let Some(limits) = info.attachments else {
@@ -93,7 +93,9 @@ pub(super) fn check(folder: &Path, provider: &str, files: &[u64]) -> Result<(), 
     };
     let all = files.iter().fold(0u64, |sum, size| sum.saturating_add(*size));
     let takes = |what: String| {
-        Err(format!("the provider {provider} takes {what}; send less at once, or put it elsewhere"))
+        Err(format!(
+            "the provider {provider} takes {what}; send fewer or smaller files, or put them elsewhere"
+        ))
     };
     if let Some(size) = files.iter().find(|size| **size > limits.one) {
         return takes(format!("files of at most {} bytes, and one has {size}", limits.one));

@@ -121,7 +121,7 @@ impl Provider {
                 ),
                 None,
             ),
-            407 => away(format!("something in between refuses it ({words})"), answer.after),
+            407 => away(format!("a proxy on the way refuses it ({words})"), answer.after),
             408 | 425 | 500.. => Some(Outcome::Unknown { why: words }),
             _ => None,
         }
@@ -138,7 +138,7 @@ impl Provider {
                 Answered::Named(id) => Outcome::Named { id },
                 Answered::Taken => Outcome::Done,
                 Answered::Nothing => {
-                    Outcome::Unknown { why: "its answer is none of an AMP provider".into() }
+                    Outcome::Unknown { why: "its answer is not that of an AMP provider".into() }
                 }
             },
             413 => Outcome::Refused { why },
@@ -336,7 +336,7 @@ impl Engine for Provider {
             return self.route(&forms, &key);
         }
         let Some(message) = upload::read(&bytes) else {
-            return Outcome::away("what is to be sent cannot be read");
+            return Outcome::away("the message to send cannot be read");
         };
         let mut underway = Underway::new(self, &key, message, note_beside(wire));
         match underway.forms() {
@@ -357,7 +357,7 @@ impl Engine for Provider {
         info::renew(raw, &self.base, &key);
         let page = std::fs::read(raw.join(PAGE)).unwrap_or_default();
         let Some(list) = page::split(&page) else {
-            return Outcome::away("its list of what waits is none of an AMP provider");
+            return Outcome::away("its list of waiting messages is not that of an AMP provider");
         };
         let writers = page::writers(&list);
         let wanted = |address: &&String| {
@@ -414,7 +414,10 @@ impl Engine for Provider {
                 format!("{}: {}", self.place(), outcome.why().unwrap_or("it answers"))
             }
             Ok(answer) if page::split(&answer.body).is_none() => {
-                format!("{}: its list of what waits is none of an AMP provider", self.place())
+                format!(
+                    "{}: its list of waiting messages is not that of an AMP provider",
+                    self.place()
+                )
             }
             Ok(_) => format!("{} answers and knows the key of {}", self.place(), self.at.address),
         };

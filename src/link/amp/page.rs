@@ -132,7 +132,7 @@ pub(super) fn item(text: &str, provider: &str) -> Item {
             let why = if depth > DEEPEST {
                 format!("it is nested {depth} levels deep, and at most {DEEPEST} are read")
             } else if parts.is_none() {
-                "it is no JSON object, or has a member twice".to_owned()
+                "it is not a JSON object, or it has a member twice".to_owned()
             } else if id.is_some() {
                 "it has no envelope or no payload".to_owned()
             } else if let Some(given) = given {
@@ -286,8 +286,8 @@ mod tests {
             (r#"{"id":"a/b","payload":{}}"#, None, "\"a/b\" cannot be the id"),
             (r#"{"id":"msg_9_z"}"#, Some("msg_9_z"), "no envelope"),
             (r#"{"payload":{}}"#, None, "no id"),
-            ("[1]", None, "no JSON object"),
-            ("null", None, "no JSON object"),
+            ("[1]", None, "not a JSON object"),
+            ("null", None, "not a JSON object"),
             (&deep, Some("msg_3_c"), "nested 201 levels"),
         ] {
             let items = items(&format!(r#"{{"messages":[{text},{GOOD}]}}"#));

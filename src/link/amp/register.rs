@@ -63,7 +63,7 @@ pub fn register(request: &Request, user_key: Option<&str>) -> Result<Registered,
     }
     let user_key = user_key.map(str::trim).filter(|key| !key.is_empty()).map(Key::new);
     if user_key.as_ref().is_some_and(|key| !key.as_str().bytes().all(|b| b.is_ascii_graphic())) {
-        return Err("the user key is none that can be sent".into());
+        return Err("the user key holds characters that cannot be sent".into());
     }
     let default_api = || {
         let is_local = registration::is_in_local(&provider);
@@ -87,7 +87,7 @@ pub fn register(request: &Request, user_key: Option<&str>) -> Result<Registered,
         return Err(format!("{provider} refuses: {}", hide(&refusal(&answer))));
     }
     let answer: Value = serde_json::from_slice(&answer.body)
-        .map_err(|_| format!("{provider} answers with something that is no registration"))?;
+        .map_err(|_| format!("the answer of {provider} is not a registration"))?;
     keep(request, &provider, api, &answer, &public)
 }
 
@@ -105,11 +105,11 @@ fn body(request: &Request, has_user_key: bool) -> Result<(Value, [u8; 32]), Stri
     let agent = |name: &str| config.get("agent")?.get(name)?.as_str().map(str::to_owned);
     let name = request.name.clone().or_else(|| agent("name"));
     let name = name.filter(|name| address::is_name(name.trim()));
-    let name = name.ok_or("say under which name with --name; it has letters, digits and -")?;
+    let name = name.ok_or("choose a name with --name; it has letters, digits and -")?;
     // A user key says whose it is.
     let tenant = request.tenant.clone().or_else(|| agent("tenant").filter(|_| !has_user_key));
     if tenant.is_none() && !has_user_key {
-        return Err("say of which organisation with --tenant".into());
+        return Err("name your organisation with --tenant".into());
     }
     let texts = [
         ("name", Some(name.trim().to_ascii_lowercase())),
@@ -170,7 +170,7 @@ fn keep(
     let no = |what: &str| format!("{provider} answers without {what}, so nothing was changed here");
     let key = text(&["api_key"]).ok_or_else(|| no("an api_key"))?;
     let mine = text(&["address"]).filter(|a| address::is_wire_address(a));
-    let mine = mine.ok_or_else(|| no("an address of mine"))?;
+    let mine = mine.ok_or_else(|| no("a usable address for this agent"))?;
     let mut notes = Vec::new();
     let named = text(&["provider", "name"]).map(|name| name.to_ascii_lowercase());
     let named = named.filter(|name| settings::is_name(name) && name.contains('.'));

@@ -97,26 +97,29 @@ pub(super) fn read(path: &Path) -> Result<(Registration, Key), String> {
     let text = secret::read(path).map_err(|e| e.to_string())?;
     // What serde says of a text may quote it.
     let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|_| bad("it is no registration: not JSON"))?;
+        serde_json::from_str(&text).map_err(|_| bad("it is not a registration: it is not JSON"))?;
     let address = registration::address_in(&value, LOCAL_PROVIDER);
-    let address = address.ok_or_else(|| bad("it has no address of mine"))?;
-    let file: File =
-        serde_json::from_value(value).map_err(|_| bad("it is no registration: odd members"))?;
+    let address = address.ok_or_else(|| bad("it has no usable address for this agent"))?;
+    let file: File = serde_json::from_value(value)
+        .map_err(|_| bad("it is not a registration: a member has the wrong type"))?;
     let provider = file.provider.as_deref().unwrap_or_default().trim().to_ascii_lowercase();
     if !is_name(&provider) {
         return Err(bad("it names no provider"));
     }
     let api = file.api_url.as_deref().unwrap_or_default().trim();
     let base = base(api);
-    let host = host(api).ok_or_else(|| bad("its apiUrl is no address of the form https://HOST"))?;
+    let host =
+        host(api).ok_or_else(|| bad("its apiUrl is not an address of the form https://HOST"))?;
     let own = |name: &str, url: Option<String>, path: &str| match url.as_deref().map(str::trim) {
         None | Some("") => Ok(format!("{base}{path}")),
-        Some(url) if url.contains(['?', '#']) => Err(bad(&format!("its {name} has a query"))),
+        Some(url) if url.contains(['?', '#']) => {
+            Err(bad(&format!("its {name} has a query (?) or a fragment (#)")))
+        }
         Some(url) if self::host(url) == Some(host.clone()) && !is_weaker(url, api) => {
             Ok(url.trim_end_matches('/').to_owned())
         }
         Some(_) => Err(bad(&format!(
-            "its {name} is another host's than its apiUrl, so the key is not sent there"
+            "its {name} names another host than its apiUrl, so the key is not sent there"
         ))),
     };
     let route = own("routeUrl", file.route_url, "/route")?;
@@ -124,7 +127,7 @@ pub(super) fn read(path: &Path) -> Result<(Registration, Key), String> {
     let key = file.api_key.ok_or_else(|| bad("it has no apiKey"))?;
     let key = key.trim();
     if key.is_empty() || !key.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(bad("its apiKey is none that can be sent"));
+        return Err(bad("its apiKey is empty or holds characters that cannot be sent"));
     }
     let key = Key::new(key);
     let file = path.to_owned();
@@ -237,10 +240,10 @@ mod tests {
             (other("fetchUrl", "https://api.crabmail.ai.evil.com/".into()), 0o600, "another host"),
             (other("fetchUrl", "https://api.crabmail.ai/?x=1".into()), 0o600, "query"),
             (other("apiUrl", "ftp://x".into()), 0o600, "apiUrl"),
-            (other("apiUrl", 7.into()), 0o600, "odd members"),
+            (other("apiUrl", 7.into()), 0o600, "wrong type"),
             (other("provider", "../x".into()), 0o600, "no provider"),
-            (other("address", "x".into()), 0o600, "no address"),
-            (other("apiKey", "a\nX-Evil: 1".into()), 0o600, "none that can be sent"),
+            (other("address", "x".into()), 0o600, "no usable address"),
+            (other("apiKey", "a\nX-Evil: 1".into()), 0o600, "cannot be sent"),
             (serde_json::json!("amp_live_sk_secret"), 0o600, "address"),
         ] {
             let (_dir, path) = file(&json, mode);

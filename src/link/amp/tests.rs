@@ -214,7 +214,7 @@ fn outcomes() {
         (says(401, r#"{"error":"unauthorized"}"#), "away", "msgfs amp register"),
         (Fault::Says(429, rate, r#"{"error":"rate_limited"}"#), "away", "slower"),
         (Fault::Says(302, "Location: http://evil.example/\r\n", ""), "away", "redirect"),
-        (says(200, "<html>log in"), "unknown", "none of an AMP provider"),
+        (says(200, "<html>log in"), "unknown", "not that of an AMP provider"),
         (says(200, r#"{"id":"../../x","status":"queued"}"#), "done", ""),
         (says(202, r#"{"status":"quarantined"}"#), "done", ""),
         (Fault::Slow(Duration::from_millis(1)), "named", ""),

@@ -86,7 +86,8 @@ enum Stage {
 /// # Errors
 /// Why it can never go.
 pub(super) fn make(parcel: &Parcel, mine: &str) -> Result<Vec<u8>, String> {
-    let message = envelope::parse(&parcel.bytes).map_err(|e| format!("it is no message: {e}"))?;
+    let message =
+        envelope::parse(&parcel.bytes).map_err(|e| format!("it is not a message: {e}"))?;
     let key = wire::key_for(&message);
     // What cannot go for another reason is not uploaded first.
     wire::make(&parcel.bytes, mine)?;
@@ -103,7 +104,7 @@ pub(super) fn make(parcel: &Parcel, mine: &str) -> Result<Vec<u8>, String> {
     };
     let files: Option<Vec<File>> = known.map(file).collect();
     let files = files.filter(|files| files.len() == message.attachments.len());
-    let files = files.ok_or("what it says of its files is not what goes along")?;
+    let files = files.ok_or("its list of attachments does not match the files")?;
     let text = String::from_utf8(parcel.bytes.clone()).map_err(|_| "it is not UTF-8")?;
     serde_json::to_vec(&Unsigned { message: text, key, files }).map_err(|e| e.to_string())
 }
@@ -182,7 +183,8 @@ impl<'a> Underway<'a> {
             let provider = &self.provider.at.provider;
             return Outcome::Refused {
                 why: format!(
-                    "{provider} does not keep its files ({why}); send it again, or put them elsewhere"
+                    "{provider} does not keep its files ({why}); send it again, or send it \
+                     without them"
                 ),
             };
         }
@@ -204,7 +206,7 @@ impl<'a> Underway<'a> {
         let name = self.shown(n);
         self.set(n, None)?;
         let provider = self.provider.at.provider.clone();
-        Err(self.begin_anew(&format!("{provider} has not got {name}")))
+        Err(self.begin_anew(&format!("{provider} did not receive {name}")))
     }
 
     /// Asks for a place for a file, and brings it there.
@@ -236,7 +238,7 @@ impl<'a> Underway<'a> {
         let headers = headers(said.get("upload_headers"));
         let may = parts::may_be_asked(url, &self.provider.at.base);
         let (true, true, Some(headers)) = (is_attachment_id(id), may, headers) else {
-            let why = format!("it gives no place for {} that may be used", self.shown(n));
+            let why = format!("it gives no usable address to upload {}", self.shown(n));
             return Err(Outcome::Later { why, after: None });
         };
         let place = self.provider.base.at(url);
@@ -244,7 +246,10 @@ impl<'a> Underway<'a> {
         let Some(file) = self.message.files.get(n) else { return Ok(()) };
         let done = match method {
             "" | "PUT" => place.put_file(&headers, &file.path, file.size),
-            _ => Err(Trouble::NotAsked(format!("it wants files by {}", one_line(method)))),
+            _ => Err(Trouble::NotAsked(format!(
+                "it wants files by the method {}, which msgfs does not have",
+                one_line(method)
+            ))),
         };
         // Files may lie with somebody else, so other messages go meanwhile.
         let failed = |what: &dyn std::fmt::Display| Outcome::Later {
@@ -311,7 +316,7 @@ impl<'a> Underway<'a> {
         }
         if !(0..EXAMINED).contains(&(Timestamp::now().millis() - since)) {
             self.set(n, None)?;
-            return Err(self.begin_anew(&format!("{provider} examined {name} for too long")));
+            return Err(self.begin_anew(&format!("{provider} did not finish examining {name}")));
         }
         let why = format!("{provider} is examining {name}");
         Err(Outcome::Later { why, after: Some(SOON) })
@@ -322,7 +327,8 @@ impl<'a> Underway<'a> {
         let cannot =
             |why: &dyn std::fmt::Display| Outcome::away(format!("it cannot be signed: {why}"));
         let agent = self.provider.at.file.parent().and_then(Path::parent);
-        let agent = agent.ok_or_else(|| cannot(&"the registration lies in no agent's folder"))?;
+        let agent =
+            agent.ok_or_else(|| cannot(&"the registration is not in the folder of an agent"))?;
         let seed = crate::store::amp::signing_key(agent).map_err(|e| cannot(&e))?;
         let known = (0..self.note.files.len()).filter_map(|n| self.known(n));
         let uploaded = known.filter_map(|known| match known.stage {
@@ -332,7 +338,7 @@ impl<'a> Underway<'a> {
         let uploaded: Vec<Uploaded> = uploaded.collect();
         let refused = |why: String| Outcome::Refused { why };
         let text = signed_anew(&self.message.message, &uploaded, &seed)
-            .ok_or_else(|| refused("it is no message with these files".into()))?;
+            .ok_or_else(|| refused("it is not a message with these files".into()))?;
         wire::forms(text.as_bytes(), &self.provider.at.address, Some(&self.message.key))
             .map_err(refused)
     }
@@ -385,7 +391,9 @@ impl<'a> Underway<'a> {
         let bytes = serde_json::to_vec(&self.note).unwrap_or_default();
         let saved = place::write_atomic(&self.path, &bytes, 0o600);
         step();
-        saved.map_err(|e| Outcome::away(format!("how far it has come cannot be kept here: {e}")))
+        saved.map_err(|e| {
+            Outcome::away(format!("the state of the upload cannot be saved here: {e}"))
+        })
     }
 
     fn shown(&self, n: usize) -> String {

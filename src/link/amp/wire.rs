@@ -45,19 +45,19 @@ pub(super) fn make(bytes: &[u8], mine: &str) -> Result<Vec<u8>, String> {
 /// # Errors
 /// Why it can never go.
 pub(super) fn forms(bytes: &[u8], mine: &str, key: Option<&str>) -> Result<Forms, String> {
-    let message = envelope::parse(bytes).map_err(|e| format!("it is no message: {e}"))?;
+    let message = envelope::parse(bytes).map_err(|e| format!("it is not a message: {e}"))?;
     if !message.from.eq_ignore_ascii_case(mine) {
         return Err(format!(
-            "it is signed as {}, and here I am {mine}; send it again",
+            "it is signed as {}, but the registration is for {mine}; send it again",
             crate::model::one_line(&message.from)
         ));
     }
     let signature = message.signature.as_deref().ok_or("it is not signed")?;
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
-    let members = strict::members(text).map_err(|e| format!("it is no message: {e}"))?;
+    let members = strict::members(text).map_err(|e| format!("it is not a message: {e}"))?;
     let raw = |name: &str| last(&members, name).and_then(|m| text.get(m.value_at.clone()));
     let envelope = raw("envelope").ok_or("it has no envelope")?;
-    let inside = strict::members(envelope).map_err(|e| format!("it is no message: {e}"))?;
+    let inside = strict::members(envelope).map_err(|e| format!("it is not a message: {e}"))?;
     let thread = last(&inside, "thread_id").and_then(|m| match m.value {
         Value::String(text) => Some(text.to_text().into_owned()),
         _ => None,
@@ -183,7 +183,7 @@ mod tests {
         for (from, to, why) in [
             ("alice@acme.x.ai", "carol@acme.x.ai", "signed as carol"),
             ("\"signature\": \"c2ln\",", "", "not signed"),
-            ("\"payload\"", "\"other\"", "no message"),
+            ("\"payload\"", "\"other\"", "not a message"),
         ] {
             let text = MESSAGE.replace(from, to);
             let error = make(text.as_bytes(), "alice@acme.x.ai").unwrap_err();

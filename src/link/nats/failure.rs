@@ -42,7 +42,7 @@ pub enum Failure {
     #[error("the connection ended: {0}")]
     Lost(String),
     /// What came is not what this server says.
-    #[error("the server says what cannot be understood: {0}")]
+    #[error("the server's answer cannot be understood: {0}")]
     Nonsense(&'static str),
     /// The disk does not take or give what it should.
     #[error("{0}: {1}")]
@@ -79,9 +79,10 @@ impl Failure {
         let text = one_line(&text).into_owned();
         let help = match error.kind() {
             ConnectErrorKind::AuthorizationViolation => {
-                "; look at creds, user and password_file, and whether the server knows them or they expired"
+                "; check creds, user and password_file: the server may not know them, or they \
+                 expired"
             }
-            ConnectErrorKind::Authentication => "; look at the file that creds names",
+            ConnectErrorKind::Authentication => "; check the file that creds names",
             _ if tls::is_not_believed(&text) => "",
             _ if text.contains("expired") => "; ask for new credentials",
             _ => "",

@@ -105,7 +105,7 @@ impl Feed {
             let message = match tokio::time::timeout(SILENCE, self.answers.next()).await {
                 Ok(Some(message)) => message,
                 Ok(None) => return Err(Failure::Lost("by the client".into())),
-                Err(_) => return Err(Failure::Lost("the server says nothing any more".into())),
+                Err(_) => return Err(Failure::Lost("the server does not answer any more".into())),
             };
             if *message.subject != *self.inbox {
                 self.open -= 1;
@@ -137,7 +137,7 @@ impl Feed {
     fn counted(&mut self, message: Message) -> Result<Came, Failure> {
         let numbers = message.reply.as_deref().and_then(numbers);
         let (seq, count, time, pending) =
-            numbers.ok_or(Failure::Nonsense("a message does not tell its number"))?;
+            numbers.ok_or(Failure::Nonsense("a message has no number"))?;
         self.count += 1;
         if count != self.count {
             return Err(Failure::Lost("a message was lost on the way".into()));

@@ -30,10 +30,10 @@ const MAX_SECS: i64 = 253_402_300_800;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// The subject is no writer's.
-    #[error("its subject is no writer's")]
+    #[error("its subject does not belong to a writer")]
     Subject,
     /// It carries headers of an answer.
-    #[error("it is an answer of the server that somebody had stored as a line")]
+    #[error("it is an answer of the server, not a line that a writer published")]
     Answer,
     /// It does not say where it belongs.
     #[error("it does not say where in the log it belongs")]

@@ -25,16 +25,17 @@ pub fn addresses(spec: &Spec) -> Result<Vec<ServerAddr>, Failure> {
     for url in &spec.url {
         let Ok(address) = url.parse::<ServerAddr>() else {
             return wrong(
-                "one of them is no address; write it as nats://host:4222 or tls://host:4222",
+                "one of them is not an address; write it as nats://host:4222 or tls://host:4222",
             );
         };
         if address.has_user_pass() || address.username().is_some() || url.contains('@') {
             return wrong(
-                "takes no user and password; name them by user, and a file by password_file",
+                "must not hold a user or a password; give the user with user, and the file of the \
+                 password with password_file",
             );
         }
         if !matches!(address.scheme(), "nats" | "tls") {
-            return wrong("begins with nats:// or tls://");
+            return wrong("must begin with nats:// or tls://");
         }
         all.push(address);
     }
@@ -80,7 +81,7 @@ pub fn options(spec: &Spec, addresses: &[ServerAddr]) -> Result<ConnectOptions, 
         // The library does not say which file it cannot read.
         std::fs::File::open(ca).map_err(|e| {
             let ca = shown_path(ca);
-            Failure::Settings(format!("the file of authorities that ca names, {ca}: {e}"))
+            Failure::Settings(format!("the certificate file that ca names, {ca}: {e}"))
         })?;
         options = options.add_root_certificates(ca.clone());
     }

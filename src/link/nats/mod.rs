@@ -183,7 +183,7 @@ pub fn check(spec: &Spec) -> Vec<String> {
     let checked = async {
         let mut server = Server::connect(spec).await?;
         let Some(info) = server.info().await? else {
-            let why = "none was made yet; a link makes it if it may".to_owned();
+            let why = "it was not made yet; a link makes it if the server permits it".to_owned();
             return Err(Failure::NoStream(server.space.stream(), why));
         };
         let name = consumer_name();
@@ -208,7 +208,10 @@ pub fn check(spec: &Spec) -> Vec<String> {
     match once(checked) {
         Ok(Ok(true)) => Vec::new(),
         Ok(Ok(false)) => {
-            vec!["this machine may read the space and publish as nobody in it".to_owned()]
+            vec![
+                "this machine may read the space, but it may not publish for any name in it"
+                    .to_owned(),
+            ]
         }
         Ok(Err(failure)) => vec![failure.told(spec)],
         Err(error) => vec![error.to_string()],
@@ -436,7 +439,7 @@ impl Life {
             server.info().await?.ok_or_else(|| Failure::Lost("the stream is gone".into()))?;
         let cursor = &carrier.state.cursor;
         if info.created != cursor.created || info.state.last_seq != cursor.seq {
-            return Err(Failure::Lost("the stream is not as it was".into()));
+            return Err(Failure::Lost("the stream was replaced or has lost messages".into()));
         }
         self.board.answered();
         Ok(0)

@@ -143,7 +143,7 @@ impl Carrier {
             self.logs.append(&name, line.bytes, true)?;
             self.unsynced.insert(name.clone());
         }
-        let text = format!("another machine writes as {writer}, too; what it wrote is in {name}");
+        let text = format!("another machine writes as {writer}, too; its lines are in {name}");
         self.say(&format!("two {writer}"), Some(text));
         Ok(Taken::Aside)
     }

@@ -153,7 +153,8 @@ impl Round<'_> {
     /// Tells people what is not shared.
     fn say(&self) {
         let held = self.hold.as_ref().map(|(_, why)| why.clone());
-        let full = || "there are too many marks: of some, this machine is not told".to_owned();
+        let full =
+            || "there are too many marks, so this machine does not get all of them".to_owned();
         let full = || self.known.replica.is_full().then(full);
         self.share.say(held.or_else(|| self.spoilt.values().next().cloned()).or_else(full));
     }
@@ -236,13 +237,13 @@ impl Round<'_> {
         if mine.and_then(|part| self.parts.get(&part)).is_some_and(|part| part.seq >= seq) {
             return;
         }
-        let value = parted.ok_or("its subject is none of msgfs");
+        let value = parted.ok_or("its subject is not one of msgfs");
         let value = value.and_then(|(host, _)| value::decode(host, bytes));
         self.spoilt.remove(subject);
         let found = value.unwrap_or_else(|why| {
             let subject = one_line(subject).into_owned();
             if self.spoilt.len() < TOLD {
-                let what = format!("what {subject} says of marks counts for nothing: {why}");
+                let what = format!("the marks in {subject} are ignored: {why}");
                 self.spoilt.insert(subject, what);
             }
             Vec::new()
@@ -288,11 +289,12 @@ impl Round<'_> {
                 return Ok(());
             }
             // It is read, and what it lacks is told.
-            Sent::NotLast(_) => return lost("another machine says that it is this one"),
+            Sent::NotLast(_) => return lost("another machine uses the identity of this one"),
             Sent::Unknown => return lost("a mark was not answered"),
             Sent::Denied => not_permitted(&self.all),
             Sent::Refused(error) => format!(
-                "what is read here is not told to my other machines: the stream {} does not take it: {}",
+                "my other machines do not learn what I read here: the stream {} does not take it: \
+                 {}",
                 self.server.stream,
                 one_line(&error.description)
             ),
@@ -309,7 +311,7 @@ impl Round<'_> {
         let same = info.is_some_and(|info| {
             info.created == self.created && info.state.last_seq >= self.known.last
         });
-        if same { Ok(()) } else { lost("the bucket of marks is not as it was") }
+        if same { Ok(()) } else { lost("the bucket of marks was replaced or has lost messages") }
     }
 }
 

@@ -230,7 +230,7 @@ impl Server {
         match self.unless_gone(self.client.send_request(subject, request)).await? {
             Ok(message) => {
                 let mut answer: Value = serde_json::from_slice(&message.payload)
-                    .map_err(|_| Failure::Nonsense("the answer of the API is no JSON"))?;
+                    .map_err(|_| Failure::Nonsense("the answer of the API is not JSON"))?;
                 match answer.get_mut("error").map(Value::take) {
                     Some(error) => {
                         let error: ApiError = serde_json::from_value(error).unwrap_or_default();
@@ -249,8 +249,8 @@ impl Server {
     /// Why a request had no answer.
     pub async fn silent(&mut self, name: &'static str, kind: RequestErrorKind) -> Failure {
         if kind == RequestErrorKind::NoResponders {
-            let why =
-                "nobody listens; JetStream is off for this account, or `api` is not its prefix";
+            let why = "nothing answers there; JetStream is off for this account, or `api` is not \
+                its prefix";
             return self.unless_ending(Failure::Refused(name, why.to_owned())).await;
         }
         tokio::task::yield_now().await;
@@ -429,7 +429,7 @@ mod tests {
     #[test]
     fn a_server_that_ends_refuses_nothing() {
         for (says, refuses) in [
-            ("NATS/1.0 503\r\n\r\n", "nobody listens"),
+            ("NATS/1.0 503\r\n\r\n", "nothing answers"),
             (
                 r#"{"error":{"code":503,"err_code":10008,"description":"unavailable"}}"#,
                 "unavailable",

@@ -67,7 +67,7 @@ pub fn check_marks(spec: &Spec, me: &str) -> Option<String> {
     let checked = async {
         let mut server = Server::connect(spec).await?.for_marks();
         let Some(info) = server.bucket().await? else {
-            let why = "none was made yet; a link makes it if it may".to_owned();
+            let why = "it was not made yet; a link makes it if the server permits it".to_owned();
             return Err(Failure::NoStream(server.stream, why));
         };
         let all = server.space.marks_of(me);
@@ -106,15 +106,15 @@ fn covers(pattern: &str, subject: &str) -> bool {
 /// What people are told where this machine may read and not write.
 pub fn not_permitted(subjects: &str) -> String {
     format!(
-        "what is read here is not told to my other machines: this machine may not publish {subjects}; permit it as \
-         docs/links/nats.md says, or say marks = false"
+        "my other machines do not learn what I read here: this machine may not publish \
+         {subjects}; permit it as docs/links/nats.md says, or set marks = false"
     )
 }
 
 fn not_shared(failure: &Failure, spec: &Spec) -> String {
     format!(
-        "what is read here is not told to my other machines, nor here what is read there: {}; see \
-         docs/links/nats.md, or say marks = false",
+        "this machine and my other machines do not share what I have read: {}; see \
+         docs/links/nats.md, or set marks = false",
         failure.told(spec)
     )
 }

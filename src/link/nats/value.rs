@@ -76,9 +76,10 @@ pub fn decode(host: Host, bytes: &[u8]) -> Result<Vec<Entry>, &'static str> {
     match serde_json::from_slice(bytes) {
         Ok(Version { v: VERSION }) => {}
         Ok(Version { .. }) => return Err("it is of another version of msgfs"),
-        Err(_) => return Err("it is not what msgfs writes"),
+        Err(_) => return Err("it does not have the form that msgfs writes"),
     }
-    let value: Value = serde_json::from_slice(bytes).map_err(|_| "it is not what msgfs writes")?;
+    let value: Value =
+        serde_json::from_slice(bytes).map_err(|_| "it does not have the form that msgfs writes")?;
     let entry = |line: Line| {
         let (from, id, host, count) = match line {
             Line::Read(from, id) => (from, id, host, 1),
@@ -87,7 +88,12 @@ pub fn decode(host: Host, bytes: &[u8]) -> Result<Vec<Entry>, &'static str> {
         let entry = Entry { from, id, host, count };
         fits(&entry).then_some(entry)
     };
-    value.said.into_iter().map(entry).collect::<Option<_>>().ok_or("it is not what msgfs writes")
+    value
+        .said
+        .into_iter()
+        .map(entry)
+        .collect::<Option<_>>()
+        .ok_or("it does not have the form that msgfs writes")
 }
 
 /// A part of a machine as it is in the bucket.

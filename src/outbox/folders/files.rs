@@ -148,7 +148,8 @@ impl Folders {
             remove(&folder.cut_mark(&name)).map_err(failed)
         });
         if let Err(e) = closed {
-            tracing::warn!(folder = %one_line(&file.folder), error = %e, "a file could not be kept");
+            tracing::warn!(folder = %one_line(&file.folder), error = %e, "a file could not be \
+                saved");
         }
         true
     }

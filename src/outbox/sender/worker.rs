@@ -294,7 +294,7 @@ impl Worker {
         if before.is_none_or(|before| before.said != said) {
             let (to, reason) = (crate::model::one_line(&said.0), crate::model::one_line(&said.1));
             if why.busy {
-                tracing::info!(%to, %reason, "a message waits for its thread");
+                tracing::info!(%to, %reason, "a message waits until its thread is free");
             } else {
                 tracing::error!(%to, %reason, "a message waits in the spool");
             }

@@ -130,7 +130,7 @@ fn whole(reading: &mut Reading, found: Verified<'_>) {
     reading.body.clone_from(&found.text);
     let scope = match (found.block.states(&found.key), envelope(&found)) {
         (false, _) => Err(wrong_fingerprint(&found.key)),
-        (true, Some(false)) => Err(format!("its {V2} does not fit its metadata and text")),
+        (true, Some(false)) => Err(format!("its {V2} does not match its metadata and text")),
         (true, None) => Ok(ClaimScope::Whole),
         (true, Some(true)) => Ok(apply(reading, &found.block)),
     };

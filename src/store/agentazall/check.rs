@@ -22,7 +22,8 @@ type Seen = HashMap<Print, (Print, String)>;
 /// What is said of a mailbox that nobody has made.
 pub(super) fn no_mailbox(base: &Path) -> String {
     format!(
-        "there is no mailbox {}; if there was one, move it back, else the first message sent makes it",
+        "there is no mailbox {}; if there was one, move it back; otherwise the first message that \
+         you send makes it",
         base.display()
     )
 }
@@ -162,7 +163,8 @@ impl AgentAzall {
                 ));
             } else if differs(self.base(), &theirs.mailboxes.join(&self.format.me)) {
                 out.push(format!(
-                    "{shown} also says agent_name {:?}, with another key: who trusts one refuses the other",
+                    "{shown} also says agent_name {:?}, with another key: an agent that trusts \
+                     one of the keys refuses the other",
                     self.format.me
                 ));
             }

@@ -53,7 +53,8 @@ impl Settings {
                 if e.may_pass() {
                     fault.set();
                 }
-                self.trouble = Some(format!("{e}; the address filter stays what it was"));
+                self.trouble =
+                    Some(format!("{e}; the address filter that was read before stays in use"));
             }
         }
     }

@@ -66,7 +66,8 @@ impl Deliveries for AgentAzall {
             match self.deliver_one(path) {
                 Ok(moved) => done |= moved,
                 Err(e) => {
-                    tracing::warn!(file = %one_line(path), error = %e, "could not be delivered");
+                    tracing::warn!(file = %one_line(path), error = %e, "a message could not be \
+                        delivered; it is tried again");
                     failed = failed.or(Some(e));
                 }
             }
@@ -427,7 +428,8 @@ impl AgentAzall {
             Some(format!("waits for {to} and is tried again by itself: {why}\n"))
         };
         let lines: String = waiting.to.iter().filter_map(line).collect();
-        let moved = failure("").map(|why| format!("everybody has it; it stays in outbox: {why}\n"));
+        let moved =
+            failure("").map(|why| format!("every recipient has it; it stays in outbox: {why}\n"));
         Some(lines + &moved.unwrap_or_default()).filter(|text| !text.is_empty())
     }
 
@@ -458,7 +460,7 @@ impl AgentAzall {
             if all.is_empty() {
                 say(format!("waiting in outbox: {path} names no recipient"));
             } else if waits.is_empty() {
-                let why = failure("").map_or("sent has another file of its name", String::as_str);
+                let why = failure("").map_or("sent/ has another file of its name", String::as_str);
                 say(format!("{path} is delivered and stays in outbox: {why}"));
             }
         }

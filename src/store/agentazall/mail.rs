@@ -280,7 +280,7 @@ impl Format for Mail {
             return Ok(Reading::refused(format!("it cannot be read: {why}")));
         }
         let Some(mut parsed) = self.take_apart(opened.file, &opened.stamp, opened.bytes) else {
-            return Ok(Reading::refused("it lies where no message does".into()));
+            return Ok(Reading::refused("it lies in a place where no messages belong".into()));
         };
         parsed.kept.set(Kept::PARTS, opened.beside & parts::SHOWN != 0);
         let unfinished = parsed.kept.has(Kept::UNFINISHED);
@@ -289,7 +289,7 @@ impl Format for Mail {
             let reason = "the file is empty".into();
             Verdict::Refused(Refusal { reason, incomplete: true, time: None, facts })
         } else if let Some(why) = parsed.letter.get(text::UNREADABLE) {
-            let reason = format!("a link brought what cannot be read: {}", one_line(why));
+            let reason = format!("a link brought a message that cannot be read: {}", one_line(why));
             Verdict::Refused(Refusal { reason, incomplete: false, time: None, facts })
         } else if let Some(reason) = self.refusal(context, opened.file, &parsed) {
             let time = Some(Timestamp::from_millis(facts.time));

@@ -149,7 +149,8 @@ impl Replaced {
         let put = self.put_again(now);
         if let Err(error) = &put {
             let path = one_line(&self.path.to_string_lossy()).into_owned();
-            tracing::warn!(path, %error, "what was added to a message could not be put in place");
+            tracing::warn!(path, %error, "lines that another program added to a message could not \
+                be kept");
         }
         put.is_ok()
     }

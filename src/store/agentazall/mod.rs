@@ -122,8 +122,8 @@ impl AgentAzall {
         match std::fs::symlink_metadata(base) {
             Ok(meta) if meta.is_dir() => Ok(()),
             Ok(meta) => Err(StoreError::Unreachable(format!(
-                "{} is {}, not a folder; a mailbox must be a folder: move it away, or put the folder \
-                 it stands for in its place",
+                "{} is {}, not a folder; a mailbox must be a folder: move it away, or put the \
+                 folder that it leads to in its place",
                 one_line(&base.to_string_lossy()),
                 fs::describe(&meta)
             ))),

@@ -161,7 +161,8 @@ impl crate::store::Outgoing for AgentAzall {
         };
         // It is in the outbox: what cannot be delivered now is delivered later.
         if let Err(e) = self.deliver_one(&path) {
-            tracing::warn!(file = %one_line(&path), error = %e, "could not be delivered yet");
+            tracing::warn!(file = %one_line(&path), error = %e, "a message could not be delivered \
+                yet; it is tried again");
         }
         Ok(())
     }

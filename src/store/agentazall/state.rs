@@ -93,7 +93,8 @@ impl State {
             return;
         }
         if let Err(error) = ids.write(dir, sync) {
-            tracing::warn!(path = %dir.display(), %error, "what ids messages have could not be kept");
+            tracing::warn!(path = %dir.display(), %error, "the list of message ids could not be \
+                saved");
         }
     }
 

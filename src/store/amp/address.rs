@@ -65,8 +65,8 @@ pub fn parse(text: &str, own_tenant: &str, default_provider: &str) -> Result<Add
     };
     if domain.is_some() && !labels.iter().all(|label| is_label(label)) {
         return Err(format!(
-            "{text:?} is not an AMP address: behind the @ stand labels of 1 to 63 letters, digits \
-             and -, with dots between them"
+            "{text:?} is not an AMP address: after the @ there must be labels of 1 to 63 letters, \
+             digits and -, with dots between them"
         ));
     }
     let last = labels.pop().unwrap_or_default();

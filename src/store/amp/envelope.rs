@@ -118,10 +118,10 @@ pub enum Problem {
         key: String,
     },
     /// A link could make no message of what came, for this reason.
-    #[error("a link brought what is no message: {0}")]
+    #[error("a link brought something that is not a message: {0}")]
     Unreadable(String),
     /// One of the two halves of a message is not there.
-    #[error("the file has no {0}, so it is no message")]
+    #[error("the file has no {0}, so it is not a message")]
     Missing(&'static str),
     /// One of them is something else than an object.
     #[error("the {0} is not an object")]
@@ -175,7 +175,7 @@ pub fn parse(bytes: &[u8]) -> Result<Stored<'_>, Fault> {
         if json::is_cut_short(text, &e) {
             Fault::Incomplete("it ends in the middle".into())
         } else {
-            Problem::Json(format!("it is no message: {e}")).into()
+            Problem::Json(format!("it is not a message: {e}")).into()
         }
     })?;
     Ok(stored(&whole(members)?, bytes.len())?)

@@ -78,8 +78,9 @@ impl Home {
         }
         if !dir.join("config.json").is_file() {
             return Err(StoreError::Invalid(format!(
-                "{}: holds neither a folder `agents` nor a `config.json`, so it is no place of AMP \
-                 agents; give the folder that holds `agents`, or make an agent with amp-init",
+                "{}: holds neither a folder `agents` nor a `config.json`, so it is not a folder \
+                 of AMP agents; give the folder that holds `agents`, or make an agent with \
+                 amp-init",
                 one_line(&spec.dir.to_string_lossy())
             )));
         }
@@ -141,7 +142,7 @@ impl Home {
             if *known != key {
                 tracing::warn!(
                     address = %one_line(&address),
-                    "the provider says another key than before; the first one counts"
+                    "the provider names another key than before; msgfs trusts the first one"
                 );
             }
             return Ok(false);

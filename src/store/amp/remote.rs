@@ -239,7 +239,7 @@ impl Amp {
                 Some(format!("waits for {to} and is tried again by itself: {why}\n"))
             }
             Fate::Refused(why) => {
-                Some(format!("{to} will not get it, it was refused for good: {why}\n"))
+                Some(format!("{to} does not get it, because it was refused for good: {why}\n"))
             }
         };
         let lines: String = copies(stored, facts).iter().filter_map(line).collect();

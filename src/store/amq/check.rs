@@ -30,7 +30,7 @@ pub(super) fn check(store: &Amq, verify: Verify<'_>, report: Report<'_>) -> Resu
         if place == Place::Cur {
             claimed.insert(name.to_owned());
         } else if place == Place::New && claimed.contains(name) {
-            say("twice", "a file of this name lies in cur/ too".into());
+            say("twice", "there is a file of this name in cur/, too".into());
         }
         match (name.strip_suffix(".md"), message::parse(bytes)) {
             _ if place == Place::Dead => say("dead_letter", "is a dead letter".into()),

@@ -46,7 +46,7 @@ impl Amq {
         let me = spec.as_me.clone().unwrap_or_else(|| spec.me.to_ascii_lowercase());
         if !message::is_handle(&me) {
             let (me, grammar) = (one_line(&me), Kind::Amq.grammar());
-            let why = format!("{me:?} is no handle: {grammar}; set me in its [[store]]");
+            let why = format!("{me:?} is not a handle: {grammar}; set me in its [[store]]");
             return Err(StoreError::Invalid(why));
         }
         let about = About {

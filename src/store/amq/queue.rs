@@ -192,8 +192,9 @@ impl Format for Queue {
         let line = |name: &String| {
             let name = one_line(name);
             format!(
-                "{inbox}/new/{name} and {inbox}/cur/{name} have one name: at the first of them `amq \
-                 drain` stops, and what is sorted after it is not read; look at both and move one away"
+                "{inbox}/new/{name} and {inbox}/cur/{name} have one name: `amq drain` stops at \
+                 the first of them and does not read what comes after it; look at both and move \
+                 one away"
             )
         };
         store.format.pairs(&store.table.read()).iter().map(line).collect()

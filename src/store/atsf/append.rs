@@ -68,7 +68,8 @@ impl Deliveries for Atsf {
                 Err(e @ StoreError::Busy(_)) => return Err(e),
                 Err(e) => {
                     // It is gone, or nobody's to mend; `msgfs check` tells of it.
-                    tracing::warn!(store = %self.about.dir.display(), error = %e, "thread.json stays as it is");
+                    tracing::warn!(store = %self.about.dir.display(), error = %e, "thread.json \
+                        could not be brought up to date");
                 }
                 Ok(()) => {}
             }
@@ -292,7 +293,7 @@ impl Counted {
     fn append(&mut self, file: &File, text: &str, line: &Line<'_>) -> io::Result<()> {
         if self.torn {
             let lost = self.size - self.tally.offset;
-            tracing::warn!(bytes = lost, "a log ended in half a line, which is cut off");
+            tracing::warn!(bytes = lost, "a log ended in half a line, which msgfs removed");
             file.set_len(self.tally.offset)?;
             self.size = self.tally.offset;
         }

@@ -106,7 +106,7 @@ impl Format for Threads {
         let me = spec.as_me.as_deref().unwrap_or("user");
         if !ROLES.contains(&me) {
             return Err(StoreError::Invalid(format!(
-                "me = {:?}: in an ATSF store one acts as {}",
+                "me = {:?}: in an ATSF store me must be one of {}",
                 one_line(me),
                 ROLES.join(", ")
             )));
@@ -164,7 +164,7 @@ impl Format for Threads {
     fn remark(log: &Log) -> Option<String> {
         match &log.facts.state {
             State::Misnamed(id) => Some(format!(
-                "names the thread {:?}; the folder's name counts, and nothing is written there",
+                "names the thread {:?}; msgfs uses the folder's name and writes nothing there",
                 one_line(id)
             )),
             State::Refused(why) => Some(why.clone()),

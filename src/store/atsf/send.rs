@@ -37,7 +37,7 @@ impl Atsf {
     ) -> Result<Vec<Prepared>, StoreError> {
         if let Some(me) = draft.to.iter().chain(&draft.cc).find(|to| **to == self.about.me) {
             return Err(StoreError::Invalid(format!(
-                "{me:?} is who you are in this store; write to {}",
+                "you are {me:?} in this store; write to {}",
                 recipient(&self.about.me)
             )));
         }

@@ -35,8 +35,8 @@ pub fn claim(line: &str) -> Option<Claim> {
     };
     let Some(covered) = object_without(CONTEXT, line, MEMBER) else {
         return malformed(
-            "the message is signed but holds what no signature can cover: half a surrogate pair, \
-             or arrays nested too deeply",
+            "the message is signed but holds something that no signature can cover: half a \
+             surrogate pair, or arrays nested too deeply",
         );
     };
     Some(Claim::Signed {

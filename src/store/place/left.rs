@@ -139,8 +139,9 @@ fn sweep_open(dir: &OwnedFd) {
         };
         let shown = name.to_string_lossy();
         match removed {
-            Ok(()) => tracing::info!(name = %crate::model::one_line(&shown), "left over, removed"),
-            Err(error) => tracing::debug!(%error, "what is left over cannot be removed"),
+            Ok(()) => tracing::info!(name = %crate::model::one_line(&shown), "a leftover \
+                temporary file was removed"),
+            Err(error) => tracing::debug!(%error, "a leftover temporary file cannot be removed"),
         }
     }
 }

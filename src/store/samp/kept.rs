@@ -283,15 +283,15 @@ impl Incidents {
             let old =
                 if old > 0 { format!("; {old} older than 7 days were not") } else { String::new() };
             out.push(format!(
-                "{log} was cut, or another program put a version without my last messages in its place (found {}): \
-                 {count} that it lacked were appended again{old}",
+                "{log} was cut, or another program put a version without my last messages in its \
+                 place (found {}): {count} missing messages were appended again{old}",
                 time.rfc3339_short()
             ));
         }
         if let Some((time, count)) = self.ended.filter(|(time, _)| recent(time)) {
             out.push(format!(
-                "{log} was found empty or gone ({}): {count} messages of the last 7 days that stood in it are kept \
-                 no longer and not appended again",
+                "{log} was found empty or gone ({}): {count} messages of the last 7 days were in \
+                 it; msgfs does not append them again and keeps no copies of them",
                 time.rfc3339_short()
             ));
         }

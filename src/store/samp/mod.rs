@@ -294,8 +294,8 @@ impl Outgoing for SampStore {
         let ways = self.format.ways.get().filter(|_| length > SHORT);
         match ways.and_then(|ways| ways.longest()) {
             Some((most, link)) if length > most => Err(StoreError::TooLarge(format!(
-                "the record would have {length} bytes, and the link {} takes {most} at most: write less, or have \
-                 its server take more",
+                "the record would have {length} bytes, and the link {} takes {most} at most: \
+                 shorten the text, or raise the limit of its server",
                 one_line(&link)
             ))),
             _ => Ok(all),

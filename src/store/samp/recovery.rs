@@ -140,7 +140,7 @@ impl Guarded {
             tracing::warn!("{line}");
         }
         if let Err(error) = incidents.write(&self.state) {
-            tracing::warn!(%error, "what happened to my log cannot be noted");
+            tracing::warn!(%error, "the note about a damage of my log cannot be saved");
         }
     }
 }
@@ -327,7 +327,8 @@ fn keep(known: &mut Known, at: u64, text: &str) {
         Ok(()) => known.last = Some(Place::of(at, text)),
         Err(error) => {
             known.last = None;
-            tracing::warn!(%error, "a message that was sent cannot be kept for the case that the log loses it");
+            tracing::warn!(%error, "the copy of a sent message cannot be saved; it could not be \
+                restored if the log lost it");
         }
     }
 }

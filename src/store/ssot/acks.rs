@@ -28,7 +28,7 @@ impl Acks for Ssot {
         let (task, id) = (task_of(&file.folder), stem(&file.name).unwrap_or_default());
         let (base, role) = (&self.about.dir, self.format.role);
         if facts.to() != role || !facts.requires_ack() {
-            let why = format!("{id} asks {} for no acknowledgement", role.as_str());
+            let why = format!("{id} does not ask {} for an acknowledgement", role.as_str());
             return Err(StoreError::Invalid(why));
         }
         let path = base.join(ACKS).join(task).join(&file.name);
@@ -43,8 +43,8 @@ impl Acks for Ssot {
         match folder::ack(base, task, id) {
             Ok((by, _)) if by == role => Ok(()),
             _ => Err(StoreError::NotPermitted(format!(
-                "{}: is in the place of the acknowledgement and is none by {}; remove it, then \
-                 acknowledge again",
+                "{}: this file has the name of the acknowledgement, but it is not one by {}; \
+                 remove it, then acknowledge again",
                 path.display(),
                 role.as_str()
             ))),
@@ -142,8 +142,8 @@ impl Upkeep for Ssot {
                     continue;
                 }
                 return Err(StoreError::NotPermitted(format!(
-                    "tasks/{name}.json does not say what its messages do, but it is the \
-                     coordinator's; you are {}: run the repair as coordinator",
+                    "tasks/{name}.json does not match its messages, but only the coordinator \
+                     changes it; you are {}: run the repair as coordinator",
                     self.format.role.as_str()
                 )));
             }

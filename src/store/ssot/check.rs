@@ -72,7 +72,7 @@ impl Checker<'_> {
     }
 
     fn misplaced(&mut self, path: &str) {
-        let why = "lies in messages/ itself; its place is messages/<task_id>/".to_owned();
+        let why = "is in messages/ itself; it belongs in messages/<task_id>/".to_owned();
         self.say(path, "name", why);
     }
 
@@ -84,7 +84,7 @@ impl Checker<'_> {
             ([MESSAGES, _], _) => self.misplaced(path),
             ([MESSAGES, _, _], What::Beside(message)) if self.is_there(message) => {}
             ([MESSAGES, _, _], What::Beside(_)) => {
-                self.say(path, "signature", "is the signature of no message".into());
+                self.say(path, "signature", "is a signature whose message is missing".into());
             }
             ([MESSAGES, _, _], _) => {
                 self.say(path, "name", "is neither a message nor a signature".into());
@@ -114,7 +114,7 @@ impl Checker<'_> {
     fn ack(&mut self, path: &str, task: &str, name: &str) {
         let base = &self.store.about.dir;
         let Some(id) = stem(name) else {
-            return self.say(path, "name", "is no acknowledgement".into());
+            return self.say(path, "name", "is not an acknowledgement".into());
         };
         let given = match folder::ack(base, task, id) {
             Ok((by, _)) => by,
@@ -150,7 +150,7 @@ impl Checker<'_> {
                 let text = task::text(&self.store.about.dir, &task, &state);
                 match folder::read(&self.store.about.dir, &files::parts(&path), text.len() + 1) {
                     Ok((_, bytes)) if bytes == text.as_bytes() => {}
-                    Ok(_) => self.say(&path, "task_state", "is not what its messages say".into()),
+                    Ok(_) => self.say(&path, "task_state", "does not match its messages".into()),
                     Err(e) => self.say(&path, "file", format!("cannot be read: {e}")),
                 }
             } else if !derived.is_empty() && is_task_id(&task) && state.messages > 0 {

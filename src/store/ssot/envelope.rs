@@ -99,7 +99,7 @@ impl<'a> Message<'a> {
             return Err(Fault::alone(Breach::new("not_an_object", "", why), false));
         }
         let node = Node::parse(bytes).map_err(|e| {
-            let why = format!("the file is no JSON object: {}", e.why);
+            let why = format!("the file is not a JSON object: {}", e.why);
             Fault::alone(Breach::new("not_an_object", "", why), e.incomplete)
         })?;
         Self::from_node(node)

@@ -117,7 +117,7 @@ pub(super) fn for_git(base: &Path) -> Result<(), StoreError> {
         match put_new(&dir, name, 0o666, text.as_bytes()) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) if below::look(&dir, MESSAGES).is_ok() => {
-                tracing::debug!(%name, error = %e, "git is not told");
+                tracing::debug!(%name, error = %e, "the settings for git cannot be saved");
             }
             done => done.map_err(|e| StoreError::io(&base.join(name), e))?,
         }
@@ -199,7 +199,7 @@ pub(super) fn lock_task(base: &Path, task: &str) -> Result<Lock, StoreError> {
 /// # Errors
 /// A sentence that says why it is none.
 pub(super) fn parse_ack(bytes: &[u8], task: &str, id: &str) -> Result<(Role, Timestamp), String> {
-    let node = Node::parse(bytes).map_err(|e| format!("it is no JSON object: {}", e.why))?;
+    let node = Node::parse(bytes).map_err(|e| format!("it is not a JSON object: {}", e.why))?;
     if node.text("ack_for") != Some(id) {
         return Err("its ack_for is not the name of the file".into());
     }
@@ -209,8 +209,8 @@ pub(super) fn parse_ack(bytes: &[u8], task: &str, id: &str) -> Result<(Role, Tim
     if node.text("protocol_version").is_some_and(|version| version != VERSION) {
         return Err(format!("its protocol_version is not {VERSION:?}"));
     }
-    let by = node.text("from").and_then(Role::named).ok_or("its from is no role")?;
-    let time = node.text("timestamp").and_then(parse_time).ok_or("its timestamp is no time")?;
+    let by = node.text("from").and_then(Role::named).ok_or("its from is not a role")?;
+    let time = node.text("timestamp").and_then(parse_time).ok_or("its timestamp is not a time")?;
     Ok((by, time))
 }
 
@@ -231,7 +231,7 @@ pub(super) fn ack_text(id: &str, from: Role, task: &str, now: Timestamp) -> Stri
 /// # Errors
 /// A sentence that says why it is none.
 pub(super) fn parse_resume(bytes: &[u8], task: &str, stem: &str) -> Result<Resume, String> {
-    let node = Node::parse(bytes).map_err(|e| format!("it is no JSON object: {}", e.why))?;
+    let node = Node::parse(bytes).map_err(|e| format!("it is not a JSON object: {}", e.why))?;
     let digits = stem.bytes().all(|b| b.is_ascii_digit());
     let ms = if digits { stem.parse().ok() } else { None };
     let time = Timestamp::from_millis(ms.ok_or("its name is not milliseconds since 1970")?);

@@ -386,7 +386,7 @@ impl Tasks {
                 Some(Breach::new("duplicate_msg_id", "msg_id", why))
             }
             _ => {
-                let why = format!("says that the file belongs at {place}, and it lies elsewhere");
+                let why = format!("says that the file belongs at {place}, but it is elsewhere");
                 Some(Breach::new("msg_id_format", "msg_id", why))
             }
         }

@@ -60,8 +60,8 @@ impl Ssot {
         let Some(role) = Role::named(me) else {
             let roles = Role::ALL.map(Role::as_str).join(", ");
             return Err(StoreError::Invalid(format!(
-                "{:?} is no role of AMP/1.0 ({roles}); set me = \"executor\" or another of them in \
-                 its [[store]]",
+                "{:?} is not a role of AMP/1.0 ({roles}); set me = \"executor\" or another of \
+                 them in its [[store]]",
                 one_line(me)
             )));
         };

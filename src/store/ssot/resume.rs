@@ -31,7 +31,7 @@ impl Ssot {
         }
         if !is_task_id(task) {
             let task = one_line(task);
-            return Err(StoreError::Invalid(format!("{task:?} is no task id, T-YYYY-NNN")));
+            return Err(StoreError::Invalid(format!("{task:?} is not a task id, T-YYYY-NNN")));
         }
         let nothing = || StoreError::Refused(format!("{task} is neither locked nor suspended"));
         // Before anything is made: an SSOT is not begun with a command that does nothing.

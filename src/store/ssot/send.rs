@@ -141,7 +141,7 @@ impl Ssot {
         let (to, kind) = self.route(draft)?;
         let payload = Node::parse(draft.body.trim().as_bytes()).map_err(|e| {
             refused(Breach::new("not_an_object", "", format!(
-                "the text is no JSON object: {}; a {} is written as its payload, for example {}",
+                "the text is not a JSON object: {}; a {} is written as its payload, for example {}",
                 e.why,
                 kind.as_str(),
                 example(kind)
@@ -248,7 +248,7 @@ impl Ssot {
     fn check_state(&self, message: &Message<'_>, text: &[u8]) -> Result<(), StoreError> {
         let (id, role) = (&message.id, self.format.role.as_str());
         if message.from != self.format.role {
-            let why = format!("is not {role}, which is who you are here");
+            let why = format!("is not {role}, your role here");
             return Err(refused(Breach::new("writer_role", "from", why)));
         }
         match task::message_bytes(&self.about.dir, &message.task, id) {
@@ -342,7 +342,7 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
 fn whole(text: &str) -> Result<Node<'_>, StoreError> {
     let parsed = Node::parse(text.as_bytes());
     let mut node = parsed.map_err(|e| {
-        let why = format!("the text is no JSON object: {}", e.why);
+        let why = format!("the text is not a JSON object: {}", e.why);
         refused(Breach::new("not_an_object", "", why))
     })?;
     let kind = node.text("type").and_then(Type::named);

@@ -20,7 +20,7 @@ fn covered(message: &[u8]) -> Vec<u8> {
 /// The claim that a signature file makes about a message file.
 pub(super) fn claim(signature: &[u8], message: &[u8]) -> Claim {
     let malformed = |what: &str| Claim::Malformed(format!("its signature file {what}"));
-    let Ok(node) = Node::parse(signature) else { return malformed("is no JSON object") };
+    let Ok(node) = Node::parse(signature) else { return malformed("is not a JSON object") };
     let Some(key) = decode::<32>(&node, "pub") else {
         return malformed("has no member \"pub\" that is the base64 of 32 bytes");
     };

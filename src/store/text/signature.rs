@@ -29,8 +29,8 @@ pub fn claim(line: &str, covered: impl FnOnce() -> Option<Vec<u8>>) -> Option<Cl
     };
     let Some(covered) = covered() else {
         return malformed(
-            "the record is signed but holds what no signature can cover: half a surrogate pair, \
-             a body that is not a string, or arrays nested too deeply",
+            "the record is signed but holds something that no signature can cover: half a \
+             surrogate pair, a body that is not a string, or arrays nested too deeply",
         );
     };
     let covered = Covered::one(covered);

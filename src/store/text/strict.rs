@@ -40,7 +40,10 @@ pub fn members(text: &str) -> Result<Vec<Member<'_>>, JsonError> {
     // Python strips more than JSON calls white space.
     let braces = text.trim_matches(SPACE);
     if !(braces.starts_with('{') && braces.ends_with('}')) {
-        return Err(JsonError::Syntax { at: 0, problem: "white space that JSON does not know" });
+        return Err(JsonError::Syntax {
+            at: 0,
+            problem: "a white space character that JSON does not allow",
+        });
     }
     Ok(members)
 }

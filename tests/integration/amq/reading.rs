@@ -120,7 +120,10 @@ fn s204_pairs() {
     assert_eq!(queue.names("bob/inbox/new"), ["other.md", "same.md"]);
     assert!(queue.names("bob/receipts").is_empty());
     let out = bed.msgfs_out(&["check", "amq", "--me", "bob"]);
-    assert!(!out.ok() && out.stdout.matches("lies in cur/ too").count() == 2, "{out:?}");
+    assert!(
+        !out.ok() && out.stdout.matches("there is a file of this name in cur/, too").count() == 2,
+        "{out:?}"
+    );
     fs::remove_file(queue.at("bob/inbox/cur/same.md")).unwrap();
     soon("one line less", || !m.cat("status.txt").contains("cur/same.md"));
 }

@@ -354,7 +354,10 @@ fn s518_what_is_not_understood_is_left_alone() {
     put(&path, r#"{"version":1,"hooks":{"onWhatever":[]}}"#);
     fs::create_dir(bed.path("home/.gemini")).unwrap();
     let out = bed.msgfs_out(&["hook", "install"]);
-    assert!(out.code() == Some(1) && out.stdout.contains("\"onWhatever\" is no event"), "{out:?}");
+    assert!(
+        out.code() == Some(1) && out.stdout.contains("\"onWhatever\" is not a known event"),
+        "{out:?}"
+    );
     assert!(file(&bed, ".gemini/settings.json").exists());
     put(&path, r#"{"version":2,"hooks":{}}"#);
     assert_eq!(change(&bed, "install", "cursor", &[]).code(), Some(1));
@@ -681,7 +684,7 @@ fn s567_the_home_folder_is_no_project() {
         let all = said(folder, &["hook", "status"]).stdout;
         all.lines().find(|line| line.starts_with("cursor: ")).unwrap_or_default().to_owned()
     };
-    let why = "its rules are those of a project, and the home folder is none; run this in the project's folder";
+    let why = "its rules belong to a project, and the home folder is not a project; run this in the project's folder";
     let (home, project) = (status("home"), status("cwd"));
     let told = format!("; instructions: {why} (.cursor/rules/msgfs.mdc)");
     assert!(home.ends_with(&told) && !home.contains("not understood"), "{home}");

@@ -96,5 +96,5 @@ fn s524_standing_instructions() {
     fs::create_dir_all(bed.path("home/.claude")).unwrap();
     fs::write(bed.path("home/.claude/CLAUDE.md"), "x").unwrap();
     let out = integrate(&bed, "opencode", &[]);
-    assert!(out.ok() && out.stdout.contains("has read ~/.claude/CLAUDE.md so far"), "{out:?}");
+    assert!(out.ok() && out.stdout.contains("read ~/.claude/CLAUDE.md until now"), "{out:?}");
 }

@@ -307,7 +307,7 @@ fn s505_a_hook_fails_open() {
         let out = run(hook(&bed, "msgfs hook run prompt --for codex"), Some(cut.as_bytes()));
         assert!(out.ok() && out.said().is_empty(), "{cut}: {out:?}");
         let log = fs::read_to_string(kept.join("hook.log")).unwrap();
-        assert!(log.contains("is no JSON object"), "{log}");
+        assert!(log.contains("is not a JSON object"), "{log}");
     }
     bed.config("me = \"alice\"\n");
     // What was said into a full disk is lost, and the next start tells the total.
@@ -515,7 +515,8 @@ fn s507_codex_keeps_the_first_environment() {
     bed.config("");
     for event in ["session-start", "prompt", "tool", "stop"] {
         assert_eq!(said(event, "b", Some("p")), "", "{event}");
-        let why = format!("codex: nothing says who works in {}; write", bed.path("p").display());
+        let why =
+            format!("codex: no name is set for the agent in {}; write", bed.path("p").display());
         assert!(status().contains(&why), "{}", status());
         fs::remove_file(bed.path("run/msgfs/hook/hook.log")).unwrap();
     }
@@ -527,7 +528,11 @@ fn s507_codex_keeps_the_first_environment() {
     assert!(bed.msgfs_out(&["hook", "install", "--for", "codex"]).ok());
     assert!(!status().contains("Here it is silent"), "{}", status());
     fs::remove_file(bed.path("cwd/.agent-message")).unwrap();
-    assert!(status().contains("  Here it is silent: nothing says who works in "), "{}", status());
+    assert!(
+        status().contains("  Here it is silent: no name is set for the agent in "),
+        "{}",
+        status()
+    );
     // The others have an environment of their own.
     assert!(says(&bed, "prompt", "gemini", &payload("gemini", "prompt")).contains("for erin"));
     bed.env.retain(|(name, _)| name != "MSGFS_ME");

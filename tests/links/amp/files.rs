@@ -185,7 +185,7 @@ fn s448_a_provider_without_attachments_refuses_the_draft_at_once() {
         assert!(why.contains(words) && why.contains("put "), "{why}");
         assert_eq!((alice.waiting(), alice.ls("sent").len()), (0, 0), "nothing is promised");
     };
-    refused("not known yet whether the provider test.example takes attachments");
+    refused("the provider test.example was not reached so far, so it is not known yet");
     alice.learns(|| asked_for_info(&provider) > 0);
     refused("the provider test.example takes no attachments");
     // It is asked again after a while.

@@ -296,7 +296,7 @@ impl Client {
                 (Some(_), _) => {}
             }
         }
-        Err(Fault::Io(io::Error::other("an answer of the server has no end")))
+        Err(Fault::Io(io::Error::other("the server's answer is too long")))
     }
 }
 

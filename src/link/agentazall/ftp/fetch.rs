@@ -337,7 +337,8 @@ impl<'a> Fetch<'a> {
             parts: Vec::new(),
             seen: String::new(),
             fault: Some(format!(
-                "the server has only the beginning of the signed text {}.txt, and nothing came for {} minutes; the                  whole text is a message when it comes",
+                "the server has only the beginning of the signed text {}.txt, and no more came \
+                 for {} minutes; when the whole text comes, it becomes a message",
                 crate::model::one_line(&place.folder),
                 LATE / 60_000
             )),

@@ -119,7 +119,7 @@ pub fn hand_over(client: &mut Client, waiting: &mut Waiting, me: &str) -> Result
 /// Whether this text has its place.
 fn is_there(client: &mut Client, path: &str, text: &[u8]) -> Result<bool, Stop> {
     let Some(size) = client.size(path)? else { return Ok(false) };
-    let taken = || Stop::Refused(format!("another file has the name {path} there"));
+    let taken = || Stop::Refused(format!("the server has another file of the name {path}"));
     if size != text.len() as u64 {
         return Err(taken());
     }
@@ -205,7 +205,7 @@ fn sent(client: &mut Client, head: &Head, me: &str, text: &[u8]) -> Result<(), F
     let done = client.store(&half, &mut &*text).and_then(|()| client.rename(&half, &path));
     match done {
         Err(Fault::No(reply)) if reply.code != 421 => {
-            tracing::debug!(%reply, "no copy of what was sent can be left on the server");
+            tracing::debug!(%reply, "the server does not store a copy of the sent message");
             Ok(())
         }
         other => other,

@@ -118,7 +118,7 @@ impl Imap {
                 () => self.wire.exactly(length, &mut io::sink())?,
             }
         }
-        Err(io::Error::other("an answer of the server has no end"))
+        Err(io::Error::other("the server's answer is too long"))
     }
 
     /// Reads the beginning of a mail that is too large.
@@ -162,7 +162,7 @@ impl Imap {
                 self.wire.exactly(length.min(MAX_LINE as u64), &mut io::sink())?;
             }
         }
-        Err(io::Error::other("an answer of the server has no end"))
+        Err(io::Error::other("the server's answer is too long"))
     }
 
     fn line(&mut self) -> io::Result<String> {

@@ -53,7 +53,8 @@ pub fn compose(parcel: &Parcel, with_recipient: bool, limit: u64) -> Result<Vec<
         total += file.take(left.saturating_add(1)).read_to_end(&mut bytes).map_err(why)? as u64;
         if total > limit {
             return Err(format!(
-                "it is larger than {limit} bytes with its attachments; no mail may be"
+                "with its attachments it is larger than {limit} bytes, the most that a mail may \
+                 have"
             ));
         }
         parts.push((name, bytes));

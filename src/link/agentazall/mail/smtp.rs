@@ -209,7 +209,7 @@ impl Smtp {
                 return Ok((code, line));
             }
         }
-        Err(Outcome::away("an answer of the server has no end"))
+        Err(Outcome::away("the server's answer is too long"))
     }
 }
 

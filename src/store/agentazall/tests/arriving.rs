@@ -252,7 +252,7 @@ fn the_filter_acts_on_arrival_and_again_when_it_changes() {
     bed.config("{");
     store.scan(false, &mut seen).unwrap();
     assert_eq!(seen.rejected.len(), 2);
-    assert!(store.health().iter().any(|line| line.contains("stays what it was")));
+    assert!(store.health().iter().any(|line| line.contains("stays in use")));
     // A remount judges by the filter of now.
     bed.config(r#"{"agent_name": "me@x"}"#);
     let again = bed.store();

@@ -198,7 +198,7 @@ fn another_file_in_sent_is_left_alone() {
     assert!(!store.deliver().unwrap(), "and then there is nothing to do");
     assert_eq!(bed.get(&path("sent")), "something else");
     assert_eq!(bed.get(&path("outbox")), message.bytes);
-    assert!(store.remarks()[0].contains("sent has another file of its name"));
+    assert!(store.remarks()[0].contains("sent/ has another file of its name"));
 }
 
 #[test]

@@ -22,8 +22,8 @@ const NAME: &str = "changed";
 /// Larger than the file becomes.
 const LIMIT: u64 = 1 << 30;
 /// The reason for refusing a file that was changed.
-const REASON: &str = "it was changed after it was verified: the file held a signed message with this id, \
-                      and what it holds now is something else";
+const REASON: &str = "it was changed after it was verified: the file held a signed message with \
+    this id, and now it holds something else";
 
 /// The messages of paths that took something else under the same id.
 #[derive(Debug, Default)]
@@ -89,7 +89,8 @@ impl Changed {
             fs::sync_dir(file.parent().unwrap_or(file))
         };
         if let Err(error) = line.map_err(io::Error::from).and_then(add) {
-            tracing::error!(path = %file.display(), %error, "what was changed could not be kept");
+            tracing::error!(path = %file.display(), %error, "the note about a changed message \
+                could not be saved");
         }
     }
 }

@@ -27,7 +27,7 @@ const CHUNK_BYTES: usize = 4 << 20;
 /// From so many files on, other threads are worth their start.
 const MANY: usize = 64;
 /// What is said of a message whose file is none any more.
-const BROKEN: &str = "cannot be read as a message now; what it was before is shown";
+const BROKEN: &str = "cannot be read as a message now; its last readable text is shown";
 
 /// What a format may do while files are taken in.
 #[derive(Debug)]

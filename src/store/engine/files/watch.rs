@@ -43,8 +43,8 @@ impl<F: Format> Files<F> {
         let count = self.table.read().listed().count();
         (count > MAX_WATCHED).then(|| {
             format!(
-                "there are more than {MAX_WATCHED} folders; what changes in the oldest is seen at the \
-                 next mount"
+                "there are more than {MAX_WATCHED} folders; changes in the oldest folders are \
+                 seen at the next mount"
             )
         })
     }

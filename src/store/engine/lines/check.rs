@@ -54,7 +54,7 @@ impl<F: Format> Checked<'_, F> {
     pub fn id(&mut self, id: &str) {
         if !self.ids.insert(id.to_owned()) {
             let id = one_line(id).into_owned();
-            self.say("duplicate", format!("the id {id:?} stands in this log before"));
+            self.say("duplicate", format!("the id {id:?} is in this log before"));
         }
     }
 

@@ -119,7 +119,7 @@ fn an_end_that_was_lost_comes_back_before_anything_else() {
             assert!(!machine.recover(&store), "nothing is missing");
             assert_eq!(machine.bodies(), all);
             let told = machine.open().incidents(&machine.state()).concat();
-            assert!(told.contains("2 that it lacked were appended again"), "{told}");
+            assert!(told.contains("2 missing messages were appended again"), "{told}");
         }
     }
 }
