@@ -282,7 +282,7 @@ fn told(env: &Env, harness: &Harness, report: &Report, dry: bool) -> String {
 fn silence(env: &Env, harness: &Harness) -> String {
     let off = install::switched_off(env, harness);
     let line = |(file, setting): &(PathBuf, String)| {
-        format!("  It does not run these hooks: {setting} in {}.\n", env.display_home(file))
+        format!("  It runs no hooks of ours: {setting} in {}.\n", env.display_home(file))
     };
     off.iter().map(line).collect()
 }

@@ -282,7 +282,7 @@ impl Tree {
             let pinned = keyring.pinned(from);
             let key = pinned.iter().find(|key| key.fingerprint() == *fingerprint)?;
             let other = keyring.other_owner(key, from)?;
-            Some(format!("the key {fingerprint} of {from} is also the key of {other}"))
+            Some(format!("the key {fingerprint} of {from} is also pinned to {other}"))
         };
         writers.iter().filter_map(line).collect()
     }
