@@ -92,8 +92,8 @@ const CONFIG: &str = r#"# The configuration of msgfs. Every key is optional. A k
 # me = "bob"                         # a handle; default: my name
 
 # Links carry mail to other machines. docs/links says what each kind needs. The links of AgentAZAll are in its
-# config.json; they carry mail if its [[store]] has the key links. The links of AMP are its registrations. A
-# [[link]] here can switch one of these off, or allow it to send plain text to public addresses (insecure).
+# config.json; they carry mail if its [[store]] has the key links. The links of AMP are its registrations.
+# With a [[link]] here you switch one of these off, or allow it plain text to public addresses (insecure).
 # [[link]]
 # kind = "nats"
 # store = "samp"                     # default: the store with the name of its kind
