@@ -190,7 +190,7 @@ fn paths_cannot_leave_the_tree() {
 
 #[test]
 fn what_is_not_mounted_cannot_be_unmounted() {
-    insta::assert_snapshot!(error(1, &["umount", "/proc"]), @"msgfs: /proc is not a msgfs but proc; to unmount it: umount /proc");
+    insta::assert_snapshot!(error(1, &["umount", "/proc"]), @"msgfs: /proc is a mount of proc, not of msgfs; to unmount it: umount /proc");
     assert!(error(1, &["umount", "/no/such/folder"]).contains("No such file or directory"));
 }
 

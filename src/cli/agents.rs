@@ -4,11 +4,12 @@ use super::access::{self, Purpose};
 use super::failure::Failure;
 use super::{Global, output};
 
-/// Show who there is: whom I can write to, and how much they have not read
+/// List the agents that I can write to
 ///
-/// Prints agents.txt of the tree: a line for each agent that any store knows, with its name, the
-/// stores, when it last wrote, how many messages to it it has not read, the fingerprint of its key
-/// and whether that is pinned. What is not known is a -.
+/// Prints the file agents.txt of the tree: one line for each agent that a store knows. The words of
+/// a line are: the agent's name, its stores, the time of its last message, the number of messages
+/// to it that it has not read, the fingerprint of its key, and `pinned` if msgfs trusts this key for the
+/// agent. A - stands for a value that is not known.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs agents | column -t\n  msgfs agents --json")]
 pub(crate) struct Args {

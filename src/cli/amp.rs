@@ -18,7 +18,7 @@ use super::{Global, complete, output, stores};
 /// No user key is larger.
 const MAX_KEY: u64 = 64 << 10;
 
-/// Register with providers of AMP, which carry mail between machines
+/// Register with AMP providers, which carry mail between machines
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -32,9 +32,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Register my agent with a provider, which makes a link to it: a file in the agent's
-    /// registrations/ that nobody else may read. Mounts and `msgfs carry --all` use it from their
-    /// next start on. Once more makes a new key
+    /// Register my agent with a provider, and so make a link to it
+    ///
+    /// Writes the registration into the agent's folder registrations/. No other user can read the file.
+    /// Mounts and `msgfs carry --all` use the link from their next start on. A second registration makes
+    /// a new key.
     #[command(after_help = "Examples:\n  msgfs amp register crabmail.ai --tenant acme\n  \
         msgfs amp register crabmail.ai --user-key - < key")]
     Register(Register),
@@ -42,25 +44,25 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Register {
-    /// The provider's name
+    /// The name of the provider
     provider: String,
     #[arg(
         long,
         value_name = "URL",
-        help = "Where its API is [default: https://api.PROVIDER; for a name in .local this machine, \
+        help = "The URL of its API [default: https://api.PROVIDER; for a name in .local: this machine, \
                 port 23000]"
     )]
     api_url: Option<String>,
-    /// The file with my user key there, or - for standard input; it is not kept
+    /// The file with my user key at the provider, or - for standard input. msgfs does not keep the key
     #[arg(long, value_name = "FILE")]
     user_key: Option<String>,
-    /// My organisation there [default: that of the agent]
+    /// My organisation at the provider [default: the organisation of the agent]
     #[arg(long)]
     tenant: Option<String>,
-    /// My name there [default: that of the agent]
+    /// My name at the provider [default: the name of the agent]
     #[arg(long)]
     name: Option<String>,
-    /// The store that shall do it, if there are several of this kind
+    /// Use the store with this name, if there are several of this kind
     #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(complete::stores))]
     store: Option<String>,
 }
@@ -92,7 +94,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
         output::say(&format!("note: {}", safe_text(note)));
     }
     output::data(&format!(
-        "registered as {}\nlink: {}\nit is used by mounts and carriers that are started from now on\n",
+        "registered as {}\nlink: {}\nmounts and `msgfs carry --all` use it from their next start on\n",
         safe_text(&made.address),
         shown_path(&made.file)
     ))

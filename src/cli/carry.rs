@@ -23,18 +23,18 @@ use super::context::Context;
 use super::failure::Failure;
 use super::{Global, logging, output};
 
-/// Carry mail to and from other machines as long as this runs
+/// Carry mail to and from other machines while this command runs
 ///
-/// A mount does the same by itself. This is for machines and containers without one, whose agents
-/// use `msgfs ls`, `cat` and `write`, also while this runs. A mount of the same name takes its place
-/// as long as it lasts.
+/// A mount does the same by itself. This command is for machines and containers without a mount.
+/// Their agents use `msgfs ls`, `cat` and `write`, also while this command runs. When a mount for the
+/// same name starts, the mount carries the mail until it ends.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  msgfs carry --all\n  systemd-run --user msgfs carry --all",
     arg_required_else_help = true
 )]
 pub(crate) struct Args {
-    /// Carry for all links, until a signal ends it
+    /// Carry for all links, until a signal ends the command
     #[arg(long)]
     all: bool,
     /// The connection of a mount that comes before this process
@@ -150,7 +150,7 @@ fn in_turn(options: &Options, state: &Path) -> Result<Mailbox, Failure> {
 /// Gives the place of this process to a mount, and waits behind it. The process begins anew for that: the lock is
 /// free when nothing of it is left that could still write, and not before.
 fn make_room(mailbox: Mailbox, mount: UnixStream, events: &Receiver<()>) -> Result<(), Failure> {
-    output::say("a mount carries from now on; this goes on when it ends");
+    output::say("a mount carries the mail from now on; this command goes on when the mount ends");
     let _lock = mailbox.close();
     if events.try_recv().is_ok() {
         return Ok(());

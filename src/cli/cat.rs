@@ -8,15 +8,15 @@ use super::{Global, complete};
 
 /// Print files of the tree
 ///
-/// Reading a message in inbox/ marks it as read, as it does in a mount; nothing else does. Several
-/// files stand under a separator line each, as in a transcript.
+/// Reading a message in inbox/, or reading .next, marks the message as read, as in a mount. Reading
+/// other files marks nothing. If you name several files, a separator line stands before each.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  msgfs cat README.txt\n  msgfs cat transcripts/2026-04-24-foo-plan.txt\n  \
     msgfs cat inbox/20260424T174203.000Z-foo-ab12cd34.txt"
 )]
 pub(crate) struct Args {
-    /// Files, from the root of the tree
+    /// The files, as paths from the root of the tree
     #[arg(required = true, value_name = "PATH", add = ArgValueCompleter::new(complete::paths))]
     paths: Vec<String>,
 }

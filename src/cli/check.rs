@@ -14,22 +14,22 @@ use super::failure::Failure;
 use super::stores::Opener;
 use super::{Global, complete, output};
 
-/// Validate the stores: form, ids, signatures
+/// Check the stores: form, ids, signatures
 ///
-/// Prints one line per violation, `file:line: rule: detail`, and exits with 1 if there is any. A line
-/// that was torn when its writer was stopped is printed too, as `torn`, and is no violation.
-/// Nothing is changed, unless `--repair` has files made anew that are derived from messages.
+/// Prints one line for each violation, as `file:line: rule: detail`. Exit code 1 means that there is a
+/// violation. A line that broke off when its writer stopped is printed as `torn`, and is no violation.
+/// Without `--repair` nothing is changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs check\n  msgfs check samp\n  msgfs check --json\n  \
     msgfs check --repair")]
 pub(crate) struct Args {
-    /// Check only the store of this name
+    /// Check only the store with this name
     #[arg(add = ArgValueCompleter::new(complete::stores))]
     store: Option<String>,
-    /// Print violations as JSON, one object a line: store, file, line, rule, detail
+    /// Print one JSON object a line for each violation: store, file, line, rule, detail
     #[arg(long)]
     json: bool,
-    /// First make anew what is derived from messages and wrong, and say what was made; messages
+    /// First correct the files that are derived from messages, and print each correction. Messages
     /// are never changed
     #[arg(long)]
     repair: bool,

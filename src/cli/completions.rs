@@ -12,16 +12,16 @@ use super::failure::{Failure, refuse};
 /// The variable by which a shell's script asks for completions.
 const ASKED: &str = "MSGFS_COMPLETE";
 
-/// Print the completions for a shell
+/// Print the completion script for a shell
 ///
-/// The script asks msgfs itself, which knows commands, options, paths of the tree, recipients, stores
-/// and mount points.
+/// The script asks msgfs for the words that fit: commands, options, paths of the tree, recipients,
+/// stores and mount points.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     msgfs completions bash > ~/.local/share/bash-completion/completions/msgfs\n  \
     msgfs completions fish > ~/.config/fish/completions/msgfs.fish")]
 pub(crate) struct Args {
-    /// Which shell
+    /// The shell
     shell: Shell,
 }
 

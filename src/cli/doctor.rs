@@ -17,18 +17,19 @@ use super::failure::{Failure, system_text};
 use super::machine::{self, Problem, Severity};
 use super::{Global, hook, output};
 
-/// Find out what is missing, and the commands that mend it
+/// Find problems on this machine, and print the commands that mend them
 ///
-/// Looks at FUSE, the configuration, the keys, the stores and leftover mounts. Prints one line
-/// per problem and exits with 1 if there is any but warnings. Nothing is changed.
+/// Looks at FUSE, the configuration, the keys, the stores, the links, the hooks and dead mounts.
+/// Prints one line for each problem. Exit code 1 means that there is an error; warnings alone end
+/// with 0. Nothing is changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs doctor\n  msgfs doctor --allow-other")]
 pub(crate) struct Args {
-    /// Look for what `msgfs mount --allow-other` needs, too
+    /// Also look for the problems of `msgfs mount --allow-other`
     #[arg(long)]
     allow_other: bool,
-    /// Print problems as JSON, one object a line: severity (error, warning), problem, command (null if
-    /// none mends it)
+    /// Print one JSON object a line for each problem: severity (error, warning), problem, command (null
+    /// if no command mends it)
     #[arg(long)]
     json: bool,
 }
@@ -73,7 +74,7 @@ fn stale_mounts() -> Vec<Problem> {
             let dir = shell_word(mount.mountpoint.as_os_str());
             match state {
                 MountState::Stale => Some(
-                    Problem::error(format!("the mount at {dir} is stale: its msgfs has died"))
+                    Problem::error(format!("the mount at {dir} is dead: its msgfs has ended"))
                         .mend(format!("msgfs umount {dir}")),
                 ),
                 MountState::Hung => Some(
@@ -223,7 +224,7 @@ fn clashes(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
     for (n, store) in stores.iter().enumerate() {
         for other in stores.iter().skip(n + 1).filter(|other| same(store, other)) {
             problems.push(Problem::error(format!(
-                "the stores {} and {} are the same mailbox ({} in {}), so each message is there \
+                "the stores {} and {} are the same mailbox ({} in {}), so each message is shown \
                  twice; remove one [[store]] from {}",
                 one_line(store.name()),
                 one_line(other.name()),

@@ -26,7 +26,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// Whoever served the tree ended before it began what was asked; exit code 1.
-    #[error("the msgfs that acts for this name has just ended; nothing was done, try it again")]
+    #[error("the msgfs that acts for this name has just ended; nothing was done; try again")]
     Gone,
     /// Everything was said already; exit code 1.
     #[error("failed")]

@@ -25,10 +25,11 @@ const NO_PROGRAM: &str = "  The plugin calls msgfs, which is not on the PATH her
 /// What stands for every harness that is found.
 const AUTO: &str = "auto";
 
-/// Tell coding agents that there is mail
+/// Tell coding agents when mail arrives
 ///
-/// Writes hooks into the configuration of a coding agent's harness. The hooks call `msgfs hook run`, which says in one line how
-/// much is unread, from whom and where, once for each arrival. They read only, and nothing they meet holds the agent up.
+/// Writes hooks into the settings of a coding agent's program (its harness). The hooks call `msgfs hook run`. For each arrival
+/// it prints one line: the number of unread messages, their senders and their place. A hook changes nothing, and no failure of a
+/// hook stops the agent.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  msgfs hook install --dry-run\n  msgfs hook install --for claude-code\n  msgfs hook status"
@@ -42,14 +43,14 @@ pub(crate) struct Args {
 enum Action {
     /// Write the hooks
     ///
-    /// What stands in a file already stays as it is, and a copy of the file is kept beside it. A file that is not
-    /// understood is left alone. Exit code 1 if one was.
+    /// Keeps everything that a file has already, and keeps a copy of the file beside it. If msgfs does not understand a
+    /// file, it leaves the file alone and ends with exit code 1.
     Install(Install),
-    /// Remove the hooks again
+    /// Remove the hooks
     ///
-    /// A file that was not changed since gets the bytes it had.
+    /// A file that nobody has changed since then gets back the bytes that it had.
     Uninstall(Choice),
-    /// Show which hooks are installed
+    /// Show the hooks that are installed
     Status,
     /// Write the plugin for Claude Code into a folder
     ///
@@ -59,10 +60,10 @@ enum Action {
         /// The folder, which is made if it is missing
         folder: PathBuf,
     },
-    /// What the hooks call: says that there is mail
+    /// Tell that there is mail (the hooks call this)
     ///
-    /// Reads what the harness tells on standard input. Prints what the harness understands, or nothing. Exit code 10 if --wait rings,
-    /// and 0 in every other case, whatever happens.
+    /// Reads the event of the harness from standard input. Prints a text that the harness understands, or nothing. Exit code 10 means
+    /// that --wait found mail. In every other case, also after a failure, the exit code is 0.
     Run(Run),
 }
 
@@ -70,7 +71,7 @@ enum Action {
 struct Install {
     #[command(flatten)]
     choice: Choice,
-    /// Tell in the middle of a turn too: one process for each call of a tool
+    /// Also tell in the middle of a turn. This starts one process for each call of a tool
     #[arg(long)]
     mid_turn: bool,
 }
@@ -78,23 +79,23 @@ struct Install {
 /// Which harnesses, and whether anything is written.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Choice {
-    /// Which harness; "auto" is each whose folder or program is there
+    /// The harness. "auto" means each harness whose folder or program is on this machine
     #[arg(long = "for", value_name = "NAME", default_value = AUTO, value_parser = names())]
     harness: String,
-    /// Write nothing and print what would change, as a diff
+    /// Write nothing; print the changes as a diff
     #[arg(long)]
     dry_run: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// What happened: session-start, prompt, tool, stop, session-end
+    /// The event: session-start, prompt, tool, stop, session-end
     #[arg(value_name = "EVENT")]
     event: String,
-    /// In which harness
+    /// The harness that calls
     #[arg(long = "for", value_name = "NAME")]
     harness: String,
-    /// Stay until there is mail
+    /// Wait until there is mail
     #[arg(long)]
     wait: bool,
 }
@@ -387,9 +388,9 @@ fn advice(harness: &Harness) -> String {
 
 fn test(harness: &Harness) -> &'static str {
     if harness.wakes.is_some() {
-        "end a turn, and have somebody run `msgfs send` to you: the session goes on"
+        "end a turn, and let somebody run `msgfs send` to you: the session goes on"
     } else {
-        "have somebody run `msgfs send` to you, and type a prompt or end a turn: the next answer knows of it"
+        "let somebody run `msgfs send` to you, then type a prompt or end a turn: the next answer tells of the mail"
     }
 }
 
@@ -438,7 +439,7 @@ fn status() -> Result<(), Failure> {
         }
     }
     if hook::is_off(&env) {
-        let _ = writeln!(text, "MSGFS_HOOK=off is set here: where it is, nothing rings");
+        let _ = writeln!(text, "MSGFS_HOOK=off is set here, so no hook tells of mail");
     }
     text += &Sessions::of(&env).map_or(String::new(), |sessions| kept(&env, &sessions));
     output::data(&text)

@@ -10,8 +10,8 @@ use super::{Global, output};
 
 /// Print the unread messages, oldest first, and mark them as read
 ///
-/// The same as `cat inbox/*` in a mount, each under a separator line. With `mark_read = "on-remove"` in the configuration
-/// nothing is marked. `msgfs status` shows what is unread without marking it.
+/// Does the same as `cat inbox/*` in a mount, with a separator line before each message. With `mark_read = "on-remove"`
+/// in the configuration it marks nothing. `msgfs status` lists the unread messages and marks nothing.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  msgfs inbox\n  msgfs wait && msgfs inbox\n  msgfs inbox --json"
@@ -19,8 +19,9 @@ use super::{Global, output};
 pub(crate) struct Args {
     #[arg(
         long,
-        help = "Print JSON, one object a message and line: name, body, and each header line as a \
-                string under its name in small letters with _ (from, to, in_reply_to, message_id)"
+        help = "Print one JSON object a line for each message: name, body, and each header line as a string. \
+                The names of header lines are in small letters, with _ for - (from, to, in_reply_to, \
+                message_id)"
     )]
     json: bool,
 }

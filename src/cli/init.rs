@@ -22,44 +22,44 @@ use super::failure::Failure;
 use super::{Global, hook, output, serve};
 
 /// The configuration as it is without one, every line commented out.
-const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is commented out shows the default.
+const CONFIG: &str = r#"# The configuration of msgfs. Every key is optional. A key behind a # shows its default.
 
-# Who I am. --me, $MSGFS_ME and the mount that the current folder is in come first; without this line a file
-# .agent-message in the current folder decides, or its name.
+# My name. --me, $MSGFS_ME and the mount that the current folder is in come before it. Without this line, msgfs
+# takes the name in the file .agent-message of the current folder, or else the name of the folder.
 # me = "foo"
 
-# What marks a message as read: "on-read" (cat) or "on-remove" (rm).
+# The act that marks a message as read: "on-read" (cat) or "on-remove" (rm).
 # mark_read = "on-read"
 
-# "mine", or "all": threads, transcripts and archive also show conversations between others.
+# "mine" shows my conversations. With "all", threads, transcripts and archive also show those between others.
 # scope = "mine"
 
-# Unsigned mail: "accept", "known" (refused from those whose key is known) or "refuse".
+# Unsigned mail: "accept" it, "refuse" it, or refuse it from senders whose key is "known".
 # unsigned = "accept"
 
-# "fsync": what was sent is on disk. "none": the kernel decides when.
+# "fsync": a message is on disk when it is sent. "none": the kernel decides when it goes to disk.
 # durability = "fsync"
 
 # The largest text of a message. A number alone is bytes.
 # max_message = "16MiB"
 
-# How changes of the stores are noticed: "auto", or "poll" (where the system tells of none).
+# How msgfs notices changes of the stores: "auto", or "poll" (where the file system does not report changes).
 # watch = "auto"
 
-# How long reading .wait and .next blocks.
+# How long a read of .wait or .next waits for mail.
 # wait_timeout = "60s"
 
-# Mail to somebody who was never seen: "near" (refused if the file name resembles a known one),
-# "accept" or "refuse".
+# Mail to a name that was never seen: "accept" it, "refuse" it, or refuse it only if the file name is "near" a
+# known name.
 # unknown_recipient = "near"
 
-# Names that stand for several: `outbox/team` and `To: team` write to its members but me.
+# Groups. `outbox/team` and `To: team` write to each member of team except me.
 # [groups]
 # team = ["bob", "carol"]
 
-# Stores. Without any: the SAMP store at its default place, an AgentAZAll mailbox where
-# $AGENTAZALL_CONFIG or $AGENTAZALL_ROOT says, an AMP home at $AMP_DIR or ~/.agent-messaging, and an
-# AMQ root at $AM_ROOT.
+# Stores. If there is none here, msgfs uses the SAMP store at its default place. If they exist, it also uses the
+# AgentAZAll mailbox that $AGENTAZALL_CONFIG or $AGENTAZALL_ROOT names, the AMP home at $AMP_DIR or
+# ~/.agent-messaging, and the AMQ root at $AM_ROOT.
 # [[store]]
 # name = "work"                      # default: the kind
 # kind = "samp"
@@ -74,7 +74,7 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # [[store]]
 # kind = "amp"
 # dir = "~/.agent-messaging"         # the folder of agents/
-# me = "bob"                         # default: who I am
+# me = "bob"                         # default: my name
 
 # [[store]]
 # kind = "atsf"
@@ -84,24 +84,24 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # [[store]]
 # kind = "ssot"
 # dir = "~/sync/ssot"
-# me = "executor"                    # a role; default: who I am
+# me = "executor"                    # a role; default: my name
 
 # [[store]]
 # kind = "amq"
 # dir = "~/src/project/.agent-mail/collab"    # the folder of agents/
-# me = "bob"                         # a handle; default: who I am
+# me = "bob"                         # a handle; default: my name
 
-# Links carry mail to other machines; docs/links has what each kind needs. Those of AgentAZAll are in its
-# config.json, and carry if its [[store]] says so with the key links; those of AMP are its registrations. One
-# of these is switched off, or allowed plain text to strangers (insecure), by a [[link]] here.
+# Links carry mail to other machines. docs/links says what each kind needs. The links of AgentAZAll are in its
+# config.json; they carry mail if its [[store]] has the key links. The links of AMP are its registrations.
+# With a [[link]] here you switch one of these off, or allow it plain text to public addresses (insecure).
 # [[link]]
 # kind = "nats"
-# store = "samp"                     # default: the one called as the kind it carries
+# store = "samp"                     # default: the store with the name of its kind
 # url = "nats://10.0.0.5:4222"
 # space = "team"                     # machines with one space share their mail
 
-# What signatures say of roles (ATSF, SSOT): "verify" (whoever holds the key it carries wrote it), or
-# "pin" (and the first key is pinned to the role, as to a person).
+# Signatures of roles (ATSF, SSOT). "verify": a message must fit the key that it carries. "pin": also, the first
+# key of a role is the only one that counts for it, as for a person.
 # [trust]
 # roles = "verify"
 "#;
@@ -124,7 +124,7 @@ fn config_text(me: Option<&str>, found: &[Spec]) -> String {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "\n# Found on this machine, and used as long as there is no [[store]].\n# [[store]]\n\
+            "\n# This store is on this machine. msgfs uses it as long as there is no [[store]].\n# [[store]]\n\
              # kind = \"{}\"\n# dir = {dir}\n",
             spec.kind
         );
@@ -132,20 +132,21 @@ fn config_text(me: Option<&str>, found: &[Spec]) -> String {
     text
 }
 
-/// Make the configuration, my key and the store's folder, and say what was made
+/// Make the configuration, my key and the folder of the store, and print what was made
 ///
-/// Not needed before `msgfs mount`, which makes what it needs. What exists is left as it is. With
-/// --me the configuration says who I am; of one that exists this line is changed.
+/// You do not need this command before `msgfs mount`: the mount makes what it needs. Files that exist
+/// stay as they are. With --me, the configuration gets my name; in a configuration that exists, only
+/// this line changes.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  msgfs init\n  msgfs init --me reviewer\n  msgfs init --link nats\n  \
         msgfs init --integrate"
 )]
 pub(crate) struct Args {
-    /// Add an example of a link to other machines to the configuration, commented out
+    /// Add an example of a link to other machines to the configuration, as a comment
     #[arg(long, value_name = "KIND", value_parser = kinds())]
     link: Option<String>,
-    /// Also tell coding agents how to use their mail: a few lines in the instructions of their harness
+    /// Also tell coding agents how to use their mail, in a few lines of the instructions that they read
     #[arg(long)]
     integrate: bool,
     #[command(flatten)]
@@ -158,7 +159,7 @@ pub(crate) struct Args {
 struct Integrate {
     #[command(flatten)]
     choice: hook::Choice,
-    /// Remove these lines again, and make nothing
+    /// Remove these lines, and make nothing
     #[arg(long)]
     uninstall: bool,
 }
@@ -178,11 +179,11 @@ fn link_example(kind: &str) -> String {
             "ca = \"~/.config/msgfs/ca.pem\"  # if the server's certificate is of your own authority",
         ],
         "amp" => &[
-            "off = true                    # the registrations of the agent are used unless it is",
+            "off = true                    # without this, msgfs uses the registrations of the agent",
         ],
         _ => &[
-            "off = true                    # config.json describes it; it carries if the [[store]] has",
-            "                              # links = true",
+            "off = true                    # config.json describes the link; it carries mail if the [[store]]",
+            "                              # has links = true",
         ],
     };
     let store =
@@ -235,12 +236,12 @@ fn make(global: &Global, args: &Args) -> Result<(), Failure> {
         Some(FormerName(before)) => {
             before.map_or("now it says who you are".into(), |me| format!("me was {me}"))
         }
-        None if written => "written, edit it at will".into(),
+        None if written => "written; you can edit it".into(),
         None => "exists, unchanged".into(),
     };
     if let Some(kind) = &args.link {
         add_example(&file, kind)?;
-        note = "with an example of a link at its end, commented out".into();
+        note = "with an example of a link at its end, as a comment".into();
     }
     let mut lines = vec![format!("configuration: {} ({note})", context.shown(&file))];
     lines.push(format!("me: {} ({})", context.me.name, context.me.origin));

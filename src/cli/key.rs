@@ -15,11 +15,11 @@ use super::context::Context;
 use super::failure::{Failure, refuse};
 use super::{Global, message, output};
 
-/// Show my key or hand it on, and list, trust or forget the keys of others
+/// Show, export or import my key; list, trust or forget the keys of others
 ///
-/// The first signed message of an address decides which key belongs to it. A message signed by
-/// another key is refused (see rejected/ in the tree) until `msgfs key trust` accepts it. Works
-/// while mounted; the mount takes notice at once.
+/// The first signed message from an address decides which key belongs to the address. After that,
+/// msgfs rejects a message that another key signed (see rejected/ in the tree), until
+/// `msgfs key trust` accepts the other key. A running mount notices each change at once.
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -33,42 +33,42 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print my fingerprint and my public key (base64), to give to others
+    /// Print my name, my fingerprint and my public key (base64)
     #[command(after_help = "Example:\n  msgfs key show")]
     Show,
-    /// List the keys I trust: address, fingerprint, day, how it came, key (base64)
+    /// List the keys that I trust: address, fingerprint, day, origin, key (base64)
     #[command(after_help = "Examples:\n  msgfs key list\n  msgfs key list --json")]
     List {
         #[arg(
             long,
-            help = "Print JSON, one object a line: address, fingerprint, since, by_hand, key"
+            help = "Print one JSON object a line for each key: address, fingerprint, since, by_hand, key"
         )]
         json: bool,
     },
-    /// Trust a key for an address: the one that was refused last, or the one given
+    /// Trust a key for an address: the key that was refused last, or the key of --key
     #[command(after_help = "Examples:\n  msgfs key trust bob\n  \
         msgfs key trust bob --key 11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=")]
     Trust {
-        /// Whose key
+        /// The address of the key's owner
         address: String,
-        /// The public key: base64 of its 32 bytes, as `msgfs key show` prints it
+        /// The public key: its 32 bytes as base64, as `msgfs key show` prints it
         #[arg(long, value_name = "BASE64", value_parser = public_key)]
         key: Option<PublicKey>,
     },
     /// Write my private key to standard output, for another machine of mine
     #[command(after_help = "Example:\n  msgfs key export | ssh laptop msgfs key import")]
     Export {
-        /// Write it to a terminal, too
+        /// Write it even to a terminal
         #[arg(long)]
         force: bool,
     },
-    /// Take my private key from standard input; the one it replaces is kept
+    /// Read my private key from standard input, and keep a copy of the key that it replaces
     #[command(after_help = "Example:\n  msgfs key export | ssh laptop msgfs key import")]
     Import,
-    /// Forget the keys of an address; its next new signed message decides again
+    /// Forget the keys of an address, so that its next new signed message decides again
     #[command(after_help = "Example:\n  msgfs key forget bob")]
     Forget {
-        /// Whose keys
+        /// The address of the keys' owner
         address: String,
     },
 }
@@ -101,7 +101,7 @@ fn export(context: &Context, force: bool) -> Result<(), Failure> {
     let identity = own(context)?;
     if !force && io::stdout().is_terminal() {
         refuse!(
-            "the private key is not shown on a terminal; hand it on with: {}, or say --force",
+            "the private key is not shown on a terminal; to copy it to another machine: {}; to show it here: --force",
             Remedy::ShareKey
         );
     }
@@ -110,8 +110,9 @@ fn export(context: &Context, force: bool) -> Result<(), Failure> {
 
 fn import(context: &Context) -> Result<(), Failure> {
     let text = Zeroizing::new(message::from_stdin()?);
-    let identity = Identity::parse(&text)
-        .map_err(|e| Failure::refused(format!("what came is no key: {e}; nothing is changed")))?;
+    let identity = Identity::parse(&text).map_err(|e| {
+        Failure::refused(format!("standard input has no key: {e}; nothing is changed"))
+    })?;
     context.make_state()?;
     let (me, key) = (one_line(&context.me.name), identity.public_key());
     // Trusted first: whatever happens then, what either key signs counts.
@@ -122,10 +123,10 @@ fn import(context: &Context) -> Result<(), Failure> {
     used.note(Used::OWN, key).map_err(Failure::refused)?;
     output::say(&format!("{} signs for {me} from now on", key.fingerprint()));
     if let Some(kept) = kept {
-        output::say(&format!("the key before it is kept in {}", context.shown(&kept)));
+        output::say(&format!("the old key is kept in {}", context.shown(&kept)));
     }
     if let Err(LockError::Held(holder)) = StateLock::acquire(&context.paths.state, None) {
-        output::say(&format!("until it is mounted again, {holder}, signs with the key before it"));
+        output::say(&format!("{holder}, signs with the old key until it is started again"));
     }
     Ok(())
 }
@@ -192,7 +193,11 @@ fn list(context: &Context, json: bool) -> Result<(), Failure> {
 fn trust(context: &Context, address: &str, key: Option<PublicKey>) -> Result<(), Failure> {
     let keyring = Keyring::open(&context.paths.keyring_file()).map_err(Failure::refused)?;
     let key = keyring.trust(address, key).map_err(Failure::refused)?;
-    output::say(&format!("{} now vouches for {}", key.fingerprint(), one_line(address)));
+    output::say(&format!(
+        "the key {} is trusted for {} from now on",
+        key.fingerprint(),
+        one_line(address)
+    ));
     Ok(())
 }
 

@@ -22,10 +22,10 @@ pub(crate) struct Args {
 
 #[derive(Clone, Debug, clap::Args)]
 struct Options {
-    /// The command and what it needs; without it the commands are listed
+    /// The command and its arguments. Without them, msgfs lists the commands
     #[arg(value_name = "WORD")]
     words: Vec<String>,
-    /// The store that shall do it, if there are several of this kind
+    /// Use the store with this name, if there are several of this kind
     #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(complete::stores))]
     store: Option<String>,
 }
@@ -41,7 +41,7 @@ fn subcommand(kind: Kind) -> Command {
     for (usage, _) in kind.commands() {
         let _ = write!(examples, "\n  msgfs {kind} {usage}");
     }
-    let about = format!("Do what only {kind} stores can");
+    let about = format!("Run a command that only {kind} stores have");
     let long = format!("{about}\n\nCommands:\n{}", listed(kind));
     let command = Command::new(kind.as_str()).about(about).long_about(long).after_help(examples);
     Options::augment_args(command)

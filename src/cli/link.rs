@@ -14,7 +14,9 @@ use super::{Global, output};
 /// How long a running msgfs may take to do what it is asked.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Show where links to other machines stand, or have what waits tried again or given up
+/// Show the links to other machines; retry or drop the mail that waits for a link
+///
+/// A link carries mail to and from other machines. A mount, or `msgfs carry --all`, runs the links.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  msgfs link\n  msgfs link status --json\n  msgfs link retry relay\n  \
@@ -26,30 +28,32 @@ pub(crate) struct Args {
     #[arg(
         long,
         global = true,
-        help = "Print one JSON object a line: name, store, state (starting, connected, waiting, \
-                stopped), since, why, engine, last_contact, waiting, refused, notes, and marks (why what was read is not \
-                shared) if they are not"
+        help = "Print one JSON object a line for each link: name, store, state (starting, connected, waiting, \
+                stopped), since, why, engine, last_contact, waiting, refused, notes; and marks (the reason) if \
+                other machines are not told which messages are read"
     )]
     json: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Show where each link stands
+    /// Show the state of each link
     Status,
-    /// Try what waits for a link now, instead of when its wait is over
+    /// Try now to send the mail that waits for a link
     Retry {
-        /// The link
+        /// The name of the link
         name: String,
     },
-    /// Make the streams of a nats link, for lines and marks, as an admin does once
+    /// Make the streams of a nats link on its server, once, as an admin
     Create {
-        /// The link, as the configuration has it; not needed where it has one of kind nats
+        /// The name of the link in the configuration. You need it only if there are several nats links
         name: Option<String>,
     },
-    /// Give up what waits for a link: it is never sent, and `.warning` in sent/ says so
+    /// Give up the mail that waits for a link
+    ///
+    /// The mail is never sent. `NAME.warning` in sent/ says so.
     Drop {
-        /// The link
+        /// The name of the link
         name: String,
     },
 }
@@ -185,7 +189,7 @@ fn ask(
     };
     if link.folder.as_os_str().is_empty() {
         refuse!(
-            "what waits for {name} are lines of a log: they go by themselves, and stay in the log"
+            "the lines that wait for {name} stay in the log, and the link sends them by itself"
         );
     }
     let io = |e| Failure::io("the link cannot be asked", &e);

@@ -13,14 +13,14 @@ use super::{Global, complete, output};
 
 /// List a folder of the tree
 ///
-/// The tree is the one that `msgfs mount` shows; no mount is needed. Listing changes nothing.
+/// The tree is the files and folders that `msgfs mount` shows. No mount is needed. Listing changes nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs ls\n  msgfs ls -l inbox\n  msgfs ls threads")]
 pub(crate) struct Args {
-    /// Show mode, size in bytes and time (UTC) too
+    /// Also show mode, size in bytes and time (UTC)
     #[arg(short, long)]
     long: bool,
-    /// Folder or file, from the root of the tree
+    /// A folder or file, as a path from the root of the tree
     #[arg(default_value = "/", hide_default_value = true, add = ArgValueCompleter::new(complete::paths))]
     path: String,
 }

@@ -10,7 +10,7 @@ use super::Cli;
 use super::failure::Failure;
 use super::output;
 
-/// Print the manual page, with all commands
+/// Print the manual page of all commands
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs man | man -l -\n  \
     msgfs man > ~/.local/share/man/man1/msgfs.1")]
@@ -116,16 +116,16 @@ fn examples(command: &clap::Command, level: &str, page: &mut Vec<u8>) -> io::Res
 const FIXED: &str = "\
 EXIT STATUS
   0: Done.
-  1: Refused or failed; the reason is on standard error.
+  1: Refused or failed. Standard error has the reason.
   2: The command line is wrong.
 ENVIRONMENT
-  MSGFS_ME: The name to act for, unless --me is given.
-  MSGFS_LOG: What is logged: warn, info, debug, or a filter per module.
+  MSGFS_ME: The name to act for, if there is no --me.
+  MSGFS_LOG: The level of the log: warn, info, debug, or a filter for each module.
   AGENT_MESSAGE_DIR: The folder of the default SAMP store.
 FILES
-  ~/.config/msgfs/config.toml: Configuration; `msgfs init` writes one.
+  ~/.config/msgfs/config.toml: The configuration. `msgfs init` writes one.
   ~/.local/state/msgfs/NAME/: Marks, keyring, signing key, spool and log.
-  ~/.cache/msgfs/NAME/: Index snapshot; deleting it loses nothing.
+  ~/.cache/msgfs/NAME/: A copy of the index. You can delete it and lose nothing.
 ";
 
 fn fixed_sections(page: &mut Vec<u8>) -> io::Result<()> {

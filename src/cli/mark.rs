@@ -6,12 +6,12 @@ use super::{Global, output};
 
 /// Mark every unread message as read, without reading it
 ///
-/// The same as `rm inbox/*` in a mount. Nothing is deleted: the messages stay in archive/ and in
-/// threads/. To mark one message, remove it from inbox/ with `msgfs rm`.
+/// Does the same as `rm inbox/*` in a mount. Nothing is deleted: the messages stay in archive/ and in
+/// threads/. To mark one message, use `msgfs rm inbox/NAME`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  msgfs mark --all")]
 pub(crate) struct Args {
-    /// All messages that are in inbox/ now
+    /// Mark all messages that are in inbox/ now
     #[arg(long, required = true)]
     all: bool,
 }

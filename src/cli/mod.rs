@@ -65,14 +65,14 @@ use progress::Progress;
     name = "msgfs",
     version,
     long_version = long_version(),
-    long_about = "Presents agent messages as files: mail is read with ls and cat, and sent by \
-        writing a file. `msgfs mount` makes the folder; every other command works with the mount \
-        and also without one.",
+    long_about = "Shows agent messages as files. You read mail with ls and cat, and you send mail \
+        by writing a file. `msgfs mount` shows these files in a folder. The files and folders \
+        together are called the tree. Every other command works with a mount and without one.",
     after_help = "Examples:\n  \
         msgfs mount                       mount my mail at ~/mail\n  \
-        cat ~/mail/README.txt             how to use it\n  \
-        msgfs send bob 'tests are green'  send without a mount\n  \
-        msgfs inbox                       read what is new",
+        cat ~/mail/README.txt             read how to use it\n  \
+        msgfs send bob 'tests are green'  send a message to bob\n  \
+        msgfs inbox                       read my new messages",
     arg_required_else_help = true,
     subcommand_required = true,
     max_term_width = 100
@@ -92,13 +92,14 @@ pub(crate) struct Global {
         global = true,
         value_name = "NAME",
         value_parser = config::alias,
-        help_heading = "Who and where",
-        help = "Act for this name [default: $MSGFS_ME, else that of the mount this folder is in, the \
-                configuration, .agent-message in this folder, the folder's name]"
+        help_heading = "Options of every command",
+        help = "Act for this name [default: the first of these that there is: $MSGFS_ME, the name of the mount \
+                that the current folder is in, `me` in the configuration, the file .agent-message in the \
+                current folder, the name of the current folder]"
     )]
     pub(crate) me: Option<String>,
     /// Use this configuration file instead of ~/.config/msgfs/config.toml
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Who and where")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Options of every command")]
     pub(crate) config: Option<PathBuf>,
 }
 

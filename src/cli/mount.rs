@@ -15,23 +15,24 @@ use super::mount_options;
 use super::serve::{Event, Report};
 use super::{Global, daemon, serve};
 
-/// Mount the tree on a folder
+/// Mount my mail on a folder
 ///
-/// Returns when the mount answers, and prints where it is, as whom it acts and how it knew, my
-/// key, how much is unread and the stores. README.txt in the mount says how to use it.
+/// The command returns when the mount answers. It prints the folder, the name that it acts for, the
+/// reason for that name, the fingerprint of my key, the number of unread messages, and the stores.
+/// README.txt in the mount explains how to use it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs mount\n  msgfs mount --me reviewer ~/review-mail\n  \
     msgfs mount -f --read-only /mnt/mail\n  msgfs mount -o me=foo,ro /mnt/mail   # as in fstab")]
 pub(crate) struct Args {
-    /// Folder to mount on [default: ~/mail]; made if it is missing, and must be empty
+    /// The folder to mount on [default: ~/mail]. It must be empty. msgfs makes it if it is missing
     dir: Option<PathBuf>,
     /// Stay in the foreground and log to standard error
     #[arg(short, long)]
     foreground: bool,
-    /// Show everything, change nothing: no marks, no sending, no lock
+    /// Change nothing: mark no message as read, send nothing, take no lock
     #[arg(long)]
     read_only: bool,
-    /// Let other users of this machine in
+    /// Let other users of this machine read the mount
     #[arg(long)]
     allow_other: bool,
     /// The options of mount(8).
@@ -39,7 +40,7 @@ pub(crate) struct Args {
         short = 'o',
         value_name = "OPTIONS",
         value_parser = mount_options::parse,
-        help = "Options as in fstab: me=NAME, config=FILE, ro, allow_other; general ones are ignored"
+        help = "Options as in fstab: me=NAME, config=FILE, ro, allow_other. General options of mount(8) are ignored"
     )]
     options: Vec<Options>,
     /// Serve as the background half of `msgfs mount`, reporting on standard output
@@ -107,11 +108,11 @@ pub(crate) fn prepare(dir: &Path, report: Report<'_>) -> Result<Target, Failure>
     match mountpoint::state_of(dir).map_err(|e| Failure::io(&shown, &e))? {
         MountState::NotMounted => {}
         MountState::Hung => refuse!(
-            "{shown} is mounted already, and its msgfs does not answer; to clear it: \
+            "{shown} is mounted already, and its msgfs does not answer; to remove this mount: \
                  msgfs umount --lazy {shown}"
         ),
         MountState::Alive => {
-            refuse!("{shown} is mounted already; to mount it anew: msgfs umount {shown}")
+            refuse!("{shown} is mounted already; to unmount it: msgfs umount {shown}")
         }
         MountState::Foreign(kind) => {
             refuse!("something else ({kind}) is mounted at {shown}; choose another folder")
@@ -119,7 +120,7 @@ pub(crate) fn prepare(dir: &Path, report: Report<'_>) -> Result<Target, Failure>
         MountState::Stale => {
             let stale = mountpoint::resolve(dir).map_err(|e| Failure::io(&shown, &e))?;
             mountpoint::unmount(&stale, Unmount::Lazy).map_err(Failure::refused)?;
-            let told = format!("cleared a stale mount at {shown} (its msgfs had died)");
+            let told = format!("removed a dead mount at {shown} (its msgfs had died)");
             report(Event::Notice(told))?;
         }
     }
@@ -134,9 +135,7 @@ pub(crate) fn prepare(dir: &Path, report: Report<'_>) -> Result<Target, Failure>
         _ => Failure::io(&shown, &e),
     })?;
     if empty.take(1).count() > 0 {
-        refuse!(
-            "{shown} is not empty, and mounting would hide what is in it; choose another folder"
-        );
+        refuse!("{shown} is not empty, and a mount would hide its files; choose another folder");
     }
     let dir = fs::canonicalize(dir).map_err(|e| Failure::io(&shown, &e))?;
     Ok(Target { dir, made })

@@ -6,18 +6,18 @@ use super::access::{self, Purpose};
 use super::failure::Failure;
 use super::{Global, complete};
 
-/// Rename a draft, which sends it, or make a message unread again
+/// Send a draft by renaming it, or make a message unread again
 ///
-/// What `mv` does in a mount: a draft with a private name (.bob, bob.tmp) is sent when it gets a
-/// plain one, and a message of archive/ that is moved to inbox/ is unread again.
+/// Does the same as `mv` in a mount. A draft with a private name (.bob, bob.tmp) is sent when you give
+/// it a plain name. A message of archive/ is unread again when you move it to inbox/.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs mv outbox/.draft outbox/bob\n  \
     msgfs mv archive/2026-04-24/20260424T174203.000Z-foo-ab12cd34.txt inbox/")]
 pub(crate) struct Args {
-    /// File, from the root of the tree
+    /// The file, as a path from the root of the tree
     #[arg(add = ArgValueCompleter::new(complete::paths))]
     from: String,
-    /// Its new name, or the folder it shall lie in
+    /// The new name, or the folder to move it to
     #[arg(add = ArgValueCompleter::new(complete::paths))]
     to: String,
 }

@@ -15,12 +15,13 @@ const TOGETHER: i64 = 10 * 60 * 1000;
 /// So many messages are shown to choose from.
 const CHOICES: usize = 5;
 
-/// Answer a message: the one that is named, or the one that was read last
+/// Answer a message: the one with this name, or the one that I read last
 ///
-/// NAME is the name of a message file, with or without its folder and .txt, or the id in it. The
-/// answer goes to the sender and into the thread of the message; both are printed. Without a name
-/// nothing is sent if nothing was read yet, or if the last two messages that were read came within
-/// ten minutes from different people: then the newest messages are listed.
+/// NAME is the name of a message file, with or without its folder and .txt, or the id in that name.
+/// The answer goes to the sender, in the thread of the message. The command prints the sender and the
+/// message. Without NAME it answers the message that I read last. It sends nothing, and lists the
+/// newest messages, if I have read none yet, or if I read the last two within ten minutes and they
+/// came from different senders.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "msgfs reply [OPTIONS] [NAME] [TEXT]...",
@@ -28,7 +29,7 @@ const CHOICES: usize = 5;
         msgfs reply 'looks good to me'   # answers what was read last\n  msgfs reply < answer.txt"
 )]
 pub(crate) struct Args {
-    /// The message that is answered, if one is named, and the text; `-` or nothing means standard input
+    /// The message to answer, if you name one; then the text. No text, or -, means standard input
     #[arg(value_name = "WORD")]
     words: Vec<String>,
 }
@@ -109,7 +110,7 @@ fn last_read(tree: &dyn Access, read: &[Reading]) -> Result<String, Failure> {
             if tree.has(&format!("inbox/{stem}.reply")) {
                 return Ok(stem);
             }
-            format!("{stem}, which you read last, is not there any more")
+            format!("the message that you read last ({stem}) is gone")
         }
     };
     let newest = newest(tree)?;
@@ -123,7 +124,10 @@ fn last_read(tree: &dyn Access, read: &[Reading]) -> Result<String, Failure> {
     let choices = match lines.len() {
         0 => "; there is no message to answer".to_owned(),
         _ => {
-            format!("; say which one you answer, with: msgfs reply NAME TEXT\n{}", lines.join("\n"))
+            format!(
+                "; name the message that you answer: msgfs reply NAME TEXT\n{}",
+                lines.join("\n")
+            )
         }
     };
     refuse!("nothing was sent: {why}{choices}")

@@ -8,13 +8,13 @@ use super::{Global, complete};
 
 /// Remove drafts, or mark messages as read
 ///
-/// What `rm` does in a mount: a draft in outbox/ is thrown away, a message in inbox/ is marked as
-/// read without being read. Nothing is deleted from a store.
+/// Does the same as `rm` in a mount. It removes a draft in outbox/. It marks a message in inbox/ as
+/// read without reading it. Nothing is deleted from a store.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs rm outbox/bob outbox/bob.error\n  \
     msgfs rm inbox/20260424T174203.000Z-foo-ab12cd34.txt")]
 pub(crate) struct Args {
-    /// Files, from the root of the tree
+    /// The files, as paths from the root of the tree
     #[arg(required = true, value_name = "PATH", add = ArgValueCompleter::new(complete::paths))]
     paths: Vec<String>,
 }

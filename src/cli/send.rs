@@ -13,53 +13,54 @@ use super::{Global, complete, output};
 
 /// Send a message
 ///
-/// The text is what follows the recipients, or standard input if nothing does. It is sent when
-/// the command returns 0; otherwise nothing was sent and the reason is printed.
+/// The text stands after the recipients. Without it, the command reads the text from standard input.
+/// Exit code 0 means that the message is sent. With any other code nothing is sent, and the command
+/// prints the reason.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs send bob 'tests are green'\n  \
     msgfs send bob,carol --subject 'schema change' < change.txt\n  \
     msgfs send bob@acme.crabmail.ai --attach plan.pdf 'the plan'\n  \
-    msgfs send bob --key deploy-42 'deployed'   # safe to repeat for a week")]
+    msgfs send bob --key deploy-42 'deployed'   # you can repeat this for a week")]
 pub(crate) struct Args {
-    /// Who gets it; several are separated by commas
+    /// The recipients, separated by commas
     #[arg(value_name = "RECIPIENT[,RECIPIENT...]", value_parser = recipients,
         add = ArgValueCompleter::new(complete::recipients))]
     to: Recipients,
-    /// The text; `-` or nothing means standard input
+    /// The text. No text, or -, means standard input
     #[arg(value_name = "TEXT")]
     text: Vec<String>,
-    /// Who else gets it; several are separated by commas
+    /// More recipients, separated by commas, for the header line Cc
     #[arg(long, value_name = "RECIPIENT[,RECIPIENT...]", value_parser = recipients,
         add = ArgValueCompleter::new(complete::recipients))]
     cc: Option<Recipients>,
-    /// Subject line
+    /// The subject line
     #[arg(long, value_name = "LINE", value_parser = message::header_value)]
     subject: Option<String>,
-    /// A file to send along, where the store carries files; can be given several times
+    /// Send this file with the message, if the store carries files. You can repeat this option
     #[arg(long, value_name = "FILE", value_parser = file)]
     attach: Vec<String>,
-    /// It goes to somebody new, though the name resembles a known one
+    /// Send to a new name, even if it resembles a known name
     #[arg(long)]
     new: bool,
-    /// Continue this thread, or start it under this id
+    /// Continue the thread with this id, or begin it
     #[arg(long, value_name = "ID", value_parser = message::header_value)]
     thread: Option<String>,
-    /// Answer the message with this id (its Message-ID line, with or without <> and @store)
+    /// Answer the message with this id (from its Message-ID line, with or without <> and @store)
     #[arg(long, value_name = "ID", value_parser = message::header_value)]
     re: Option<String>,
-    /// How urgent it is, in the store's words (AMP: urgent, high, normal, low)
+    /// The priority, in the words of the store (AMP: urgent, high, normal, low)
     #[arg(long, value_name = "WORD", value_parser = message::header_value)]
     priority: Option<String>,
-    /// What it is, in the store's words (AMP: request, response, notification, ...)
+    /// The type, in the words of the store (AMP: request, response, notification, ...)
     #[arg(long = "type", value_name = "WORD", value_parser = message::header_value)]
     kind: Option<String>,
-    /// Which task it belongs to, in stores that have tasks (SSOT)
+    /// The task of the message, in stores that have tasks (SSOT)
     #[arg(long, value_name = "ID", value_parser = message::header_value)]
     task: Option<String>,
-    /// Idempotency key: sending again with the same key within a week sends nothing
+    /// A word of your own (idempotency key). Within a week, a second message with the same word is not sent
     #[arg(long, value_name = "IDEMPOTENCY-KEY", value_parser = message::header_value)]
     key: Option<String>,
-    /// Name of the store that shall carry it, if several could
+    /// Send through this store, if several stores reach the recipient
     #[arg(long, value_name = "STORE", value_parser = message::header_value,
         add = ArgValueCompleter::new(complete::stores))]
     via: Option<String>,
@@ -98,7 +99,9 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
                 return failure;
             }
             let kept = tree.ls(&name).is_ok();
-            let note = format!("\nthe text is kept in {name}; mend it there or remove it");
+            let note = format!(
+                "\nthe text is kept in {name}; correct it there, or drop it with: msgfs rm {name}"
+            );
             Failure::refused(format!("{failure}{}", if kept { &note } else { "" }))
         })
     });

@@ -137,7 +137,7 @@ fn serve(
     let server = (!options.read_only).then(|| {
         // The mount itself works without.
         Server::start(&context.paths.state, mailbox.tree(), None).inspect_err(
-            |error| tracing::warn!(%error, "who does not see the mount cannot be served"),
+            |error| tracing::warn!(%error, "commands that do not see the mount cannot be served"),
         )
     });
     let outcome = with_mailbox(order, context, target, &mailbox, report);

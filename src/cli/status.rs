@@ -4,9 +4,9 @@ use super::access::{self, Purpose};
 use super::failure::Failure;
 use super::{Global, output};
 
-/// Show who I am, what is unread and how the stores are
+/// Show my name, my unread messages and the state of each store
 ///
-/// Prints status.txt of the tree; nothing is marked as read.
+/// Prints the file status.txt of the tree. Marks nothing as read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs status\n  msgfs status --json")]
 pub(crate) struct Args {

@@ -72,7 +72,10 @@ pub(crate) fn pick<'a>(
             Failure::Usage(format!("there is no {what} named {name}; there is: {}", names()))
         }),
         ([only], None) => Ok(only),
-        (_, None) => refuse!("there are several: name one of {} with --store NAME", names()),
+        (_, None) => refuse!(
+            "there are several stores of this kind: name one of {} with --store NAME",
+            names()
+        ),
     }
 }
 

@@ -23,16 +23,17 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Unmount a folder and wait until its msgfs has ended
 ///
-/// What was sent and read is written down when this returns. A mount whose msgfs has died is
-/// cleared. A mount in use is left alone, and who uses it is named.
+/// When the command returns, everything that was sent and read is saved. If the msgfs of the mount
+/// has died, the command removes the dead mount. If a program still uses the mount, the command
+/// changes nothing and names the program.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs umount ~/mail\n  \
-    msgfs umount --lazy ~/mail   # although a program still uses it")]
+    msgfs umount --lazy ~/mail   # even if a program uses it")]
 pub(crate) struct Args {
-    /// The folder it is mounted on
+    /// The folder of the mount
     #[arg(add = ArgValueCompleter::new(complete::mounts))]
     dir: PathBuf,
-    /// Take the mount away now, even if it is in use; it ends when the last program lets go
+    /// Unmount now, even if a program uses the mount. Its msgfs ends when the last program closes it
     #[arg(short, long)]
     lazy: bool,
 }
@@ -48,11 +49,11 @@ pub(crate) fn run(_global: &Global, args: &Args) -> Result<(), Failure> {
             None => refuse!("nothing is mounted at {shown}"),
         },
         MountState::Foreign(kind) => {
-            refuse!("{shown} is not a msgfs but {kind}; to unmount it: umount {shown}")
+            refuse!("{shown} is a mount of {kind}, not of msgfs; to unmount it: umount {shown}")
         }
         MountState::Stale => {
             mountpoint::unmount(&dir, Unmount::Lazy).map_err(Failure::refused)?;
-            output::say(&format!("cleared a stale mount at {shown} (its msgfs had died)"));
+            output::say(&format!("removed a dead mount at {shown} (its msgfs had died)"));
             Ok(())
         }
         MountState::Alive => end(&dir, &shown, args.lazy),
@@ -65,14 +66,14 @@ pub(crate) fn run(_global: &Global, args: &Args) -> Result<(), Failure> {
 fn end_hung(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
     if !lazy {
         refuse!(
-            "{shown} does not answer: its msgfs is starting, stopped or stuck; try again, or take \
-             it away with: msgfs umount --lazy {shown}"
+            "{shown} does not answer: its msgfs is starting, stopped or stuck; try again, or unmount it \
+             with: msgfs umount --lazy {shown}"
         );
     }
     let daemon = daemon_of(dir);
     mountpoint::unmount(dir, Unmount::Lazy).map_err(Failure::refused)?;
     let end = daemon.and_then(|(_, holder)| holder.pid).map_or_else(String::new, |pid| {
-        format!("; its msgfs does not answer, to end it: kill -CONT {pid}; kill {pid}")
+        format!("; its msgfs does not answer; to end it: kill -CONT {pid}; kill {pid}")
     });
     output::say(&format!("{shown} is detached{end}"));
     Ok(())
@@ -91,7 +92,8 @@ fn end(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
     };
     if !users.is_empty() {
         output::say(&format!(
-            "{shown} is detached; it ends when {} let go, or at once with: msgfs umount {shown}",
+            "{shown} is detached, but still in use by {}; it ends when nothing uses it, or at once with: \
+             msgfs umount {shown}",
             names(&users)
         ));
         return Ok(());
@@ -110,7 +112,7 @@ fn device_of(dir: &Path) -> Option<String> {
 /// now on.
 fn end_detached(state: &Path, holder: &Holder, shown: &str) -> Result<(), Failure> {
     let Some(Ok(process)) = LockProcess::acting(state) else {
-        refuse!("{shown} is not mounted here, but another msgfs has its name: {holder}");
+        refuse!("{shown} is not mounted here, but another msgfs uses this folder: {holder}");
     };
     process.end().map_err(|e| Failure::io(format!("cannot end {holder}"), &e))?;
     wait_for_end(state, holder, shown, None)?;
@@ -136,12 +138,12 @@ fn wait_for_end(
         if let Some(users) = users.filter(|users| !users.is_empty()) {
             refuse!(
                 "{shown} is unmounted here, but other mount namespaces (of a container or a sandbox) still have it: {}; \
-                 its msgfs ends with them, or at once with: msgfs umount {shown}",
+                 its msgfs ends when they end, or at once with: msgfs umount {shown}",
                 names(&users)
             );
         }
         refuse!(
-            "{shown} is unmounted, but its msgfs ({holder}) has not ended yet; look into {}",
+            "{shown} is unmounted, but its msgfs ({holder}) has not ended yet; the log may say why: {}",
             shell_word(state.join("log").as_os_str())
         );
     }
@@ -161,7 +163,7 @@ fn take(dir: &Path, shown: &str) -> Result<(), Failure> {
                     continue;
                 }
                 refuse!(
-                    "{shown} is in use by {}; end that, or run: msgfs umount --lazy {shown}",
+                    "{shown} is in use by {}; end this use, or run: msgfs umount --lazy {shown}",
                     names(&users)
                 );
             }

@@ -6,13 +6,13 @@ use super::access::{self, Purpose};
 use super::failure::Failure;
 use super::{Global, output};
 
-/// Wait until there is unread mail and print the names of the messages
+/// Wait until there is unread mail, and print the names of the messages
 ///
-/// Returns at once if something is unread already. Exit code 1 if nothing came in time.
+/// Returns at once if there is unread mail already. Exit code 1 means that no mail came in time.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  msgfs wait --timeout 10m && msgfs inbox")]
 pub(crate) struct Args {
-    /// How long: 60s, 5m, 1h; a bare number is in seconds, 0 only looks
+    /// Wait at most this long: 60s, 5m, 1h. A bare number means seconds. 0 looks once and does not wait
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = timeout)]
     timeout: Duration,
 }

@@ -9,14 +9,14 @@ use super::{Global, complete};
 
 /// Write standard input to a file of the tree
 ///
-/// Writing to outbox/NAME sends to NAME, to threads/THREAD/NAME or MESSAGE.reply answers, to
-/// MESSAGE.ack acknowledges: exactly what `>` does in a mount. The text may begin with header
-/// lines (`To: bob`, `Subject: plan`, an empty line).
+/// Does the same as `>` in a mount. Writing to outbox/NAME sends to NAME. Writing to threads/THREAD/NAME
+/// or MESSAGE.reply answers. Writing to MESSAGE.ack acknowledges. The text can begin with header lines
+/// (`To: bob`, `Subject: plan`) and an empty line after them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  echo 'tests are green' | msgfs write outbox/bob\n  \
     msgfs write threads/2026-04-24-foo-plan/answer < answer.txt")]
 pub(crate) struct Args {
-    /// File, from the root of the tree
+    /// The file, as a path from the root of the tree
     #[arg(add = ArgValueCompleter::new(complete::paths))]
     path: String,
 }

@@ -1,6 +1,7 @@
 //! `README.txt`: all that an agent needs that sees nothing else.
 
 use super::Tree;
+use crate::model::MarkRead;
 
 /// A file that stores which carry files at all would take.
 const SOME_FILE: (&str, u64) = ("file.txt", 1);
@@ -9,60 +10,93 @@ impl Tree {
     /// The text; at most 40 lines.
     pub(super) fn readme(&self) -> String {
         let me = &self.settings.me;
-        let can_write = if self.only_shows() {
-            "\nThis mount is read-only: nothing can be sent or marked.\n"
-        } else {
-            ""
-        };
+        let note = if self.only_shows() { " Nothing can be sent or marked here." } else { "" };
+        let (reading, each) = (self.about_reading(), self.about_each());
         let (parts, texts) = (self.about_parts(), self.about_texts());
-        let (ack, headers) = (self.about_ack(), self.about_headers());
+        let (ack, files, headers) = (self.about_ack(), self.about_files(), self.about_headers());
         let patience = self.settings.wait_timeout;
         format!(
-            "This folder is the mailbox of \"{me}\". Messages are files; use ls, cat and echo.
-{can_write}
-CHECK MAIL
-  ls inbox                        unread messages, oldest first
-  cat inbox/NAME                  read one; it is then marked read and leaves inbox/ (* reads all);
-                                  so does .next; head, tail, sed, awk, grep, cp and ls mark nothing
-  cat .next                       read the oldest, waiting for one; no two readers get the same
-  cat .wait                       wait until there is unread mail: its names, or nothing after {patience:?}
-  cat .watch | while read NAME; do ...; done      the names of what arrives, one by one, without end
+            "This folder is the mailbox of \"{me}\". Each message is a file: use ls, cat and echo.{note}
 
-REPLY
-  echo \"text\" > inbox/NAME.reply          to the sender of that message (NAME without .txt)
-  echo \"text\" > inbox/NAME.reply-all      to its sender and all its other recipients
-  echo \"text\" > threads/THREAD/new        to who last wrote to you in it, else to whom you wrote
-  NAME can be the 8 characters that end it, or what Message-ID: has before the @, as in
-  inbox/ab12cd34.reply. Replies work beside any message, also after it was read.
+CHECK MAIL
+  ls inbox         list the unread messages, oldest first; ls, grep, head, sed, awk and cp mark nothing
+{reading}  cat .next        read the oldest and mark it; wait for it up to {patience:?}; no two readers get the same
+  cat .wait        wait up to {patience:?} for unread mail, and print the names, or nothing if none came
+{each}  cat .watch | while read NAME; do ...; done      get the name of each message that comes, without end
+
+REPLY (beside any message, in any folder, also after you have read it)
+  echo \"text\" > inbox/NAME.reply      to the sender of that message (NAME without .txt)
+  echo \"text\" > inbox/NAME.reply-all  to the sender and all other recipients
+  echo \"text\" > threads/THREAD/new    to the last who wrote to you in it, else to whom you wrote
+  NAME can be the 8 characters at its end, or what Message-ID: has before the @: inbox/ab12cd34.reply
 {ack}
 SEND
-  echo \"text\" > outbox/BOB                to the agent called BOB
-  Several lines, a subject, several recipients:
-    printf 'To: bob, carol\\nSubject: schema change\\n\\nThe text.\\n' > outbox/BOB
-  Other headers: Cc, Bcc, Thread, In-Reply-To, Via,{headers} Idempotency-Key (makes a retry harmless).
-  A sent message leaves outbox/ and is in sent/. If it was refused it stays in outbox/, and
-  outbox/BOB.error says why and what to do (and so does NAME.reply.error). To a name never seen before it is sent, and status.txt
-  says so; if the name looks like a known one misspelt, it is refused unless it stands in To:.
+  echo \"text\" > outbox/BOB            to the agent called BOB; with headers:
+  printf 'To: bob, carol\\nSubject: schema change\\n\\nThe text.\\n' > outbox/BOB
+{files}  Other headers: Cc, Bcc, Thread, In-Reply-To, Via,{headers} Idempotency-Key (makes a retry harmless).
+  To: says to whom a message is written, not who can read it: all who can read the store's files can.
+  echo does not report a refusal. The proof is in sent/: a message that is there was sent. A refused one
+  stays in outbox/, and outbox/BOB.error (for a reply outbox/NAME.reply.error) says why and what to do.
+  To drop it: rm outbox/BOB. A name that resembles a known one is refused, unless it stands in To:.
+  Mail to any other new name is sent, and status.txt says so.
 
-LOOK AROUND (never marks anything read)
-  archive/YYYY-MM-DD/    every message to you, by day       sent/YYYY-MM-DD/    every message from you
-  threads/THREAD/        your conversations, oldest first, with what others in them wrote each other
-  transcripts/           each as one text                   raw/                the stores' own files
-  rejected/              what was refused on the way in, and why (bad signature, broken file)
-  agents.txt             who there is, a line each: name, stores, last wrote, unread, key, pinned
-  status.txt             you, unread, health, last refusal  .maildir/           for mail programs (not listed)
+LOOK AROUND (this marks nothing as read)
+  archive/YYYY-MM-DD/    all messages to you, by day        sent/YYYY-MM-DD/    all messages from you
+  threads/THREAD/        one conversation, oldest first, also what others in it wrote to each other
+  transcripts/           each conversation as one text      raw/                the files of the stores
+  rejected/              messages that were not accepted, and why (bad signature, broken file)
+  agents.txt             a line an agent: name, stores, last wrote, unread, key, pinned (-: not known)
+  status.txt             your name, unread mail, health, last refusal    .maildir/    for mail programs
 {parts}{texts}
-The line Signature: in a message says who vouches for From: \"valid\" is signed by the key known for
-that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it.
+The line Signature: tells if From: is proved. \"valid\": the key known for that sender signed the message.
+\"none\", \"unknown\" and \"missing\" prove nothing about who wrote it.
 "
         )
     }
 
+    /// The lines about reading one message.
+    fn about_reading(&self) -> &'static str {
+        match self.settings.mark_read {
+            _ if self.only_shows() => "  cat inbox/NAME   read one (* reads all)\n",
+            MarkRead::OnRead => {
+                "  cat inbox/NAME   read one (* reads all); it is then marked as read, and leaves inbox/\n"
+            }
+            MarkRead::OnRemove => {
+                "  cat inbox/NAME   read one (* reads all); rm inbox/NAME marks it as read\n"
+            }
+        }
+    }
+
+    /// The line about reading each message as it comes, where reading can mark it.
+    fn about_each(&self) -> String {
+        let remove = match self.settings.mark_read {
+            _ if self.only_shows() => return String::new(),
+            MarkRead::OnRead => "",
+            MarkRead::OnRemove => "; rm inbox/$NAME",
+        };
+        let each = format!("for NAME in $(cat .wait); do cat inbox/$NAME{remove}; done");
+        format!("  while :; do {each}; done      read all that comes\n")
+    }
+
+    /// The line about sending files, if messages here can carry some.
+    fn about_files(&self) -> &'static str {
+        if self.carries_files() && !self.only_shows() {
+            "  mkdir outbox/BOB; cp plan.pdf outbox/BOB/; echo \"text\" > outbox/BOB/body      with files\n"
+        } else {
+            ""
+        }
+    }
+
+    /// Returns true if a store here carries files.
+    fn carries_files(&self) -> bool {
+        let file = [(SOME_FILE.0.to_owned(), SOME_FILE.1)];
+        self.index.stores().iter().any(|s| s.about().carries(&file).is_ok())
+    }
+
     /// The line about `.d/`, if messages here can carry files.
     fn about_parts(&self) -> &'static str {
-        let file = [(SOME_FILE.0.to_owned(), SOME_FILE.1)];
-        if self.index.stores().iter().any(|s| s.about().carries(&file).is_ok()) {
-            "  NAME.d/                the files that came with a message, beside its NAME.txt\n"
+        if self.carries_files() {
+            "  NAME.d/                the files that came with the message NAME.txt, beside it\n"
         } else {
             ""
         }
@@ -72,7 +106,7 @@ that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it
     fn about_ack(&self) -> &'static str {
         let asked = self.index.stores().iter().any(|s| s.kind().acknowledges());
         if asked && !self.only_shows() {
-            "  echo ok > inbox/NAME.ack                acknowledges a message that asks for it\n"
+            "  echo ok > inbox/NAME.ack            acknowledge a message that asks for it\n"
         } else {
             ""
         }
@@ -94,7 +128,7 @@ that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it
         let Some((_, first)) = keepers.next() else { return String::new() };
         let store = if keepers.next().is_some() { "STORE/" } else { "" };
         let path = format!("me/{store}{{{}}}/", first.folders().join(","));
-        let how = if self.only_shows() { "" } else { ": > replaces one, >> adds to it" };
-        format!("  {path:<22} your own texts, kept for you{how}\n")
+        let how = if self.only_shows() { "" } else { ": > replaces a text, >> adds to it" };
+        format!("  {path:<22} texts that you keep for yourself{how}\n")
     }
 }

@@ -215,10 +215,10 @@ impl Tree {
             };
             let mut health = store.health();
             if let Some(e) = self.index.failure(number).filter(|_| health.is_empty()) {
-                health.push(format!("cannot be read now and is tried again: {e}"));
+                health.push(format!("msgfs cannot read it now, and tries again: {e}"));
             }
             health.extend(self.index.not_noted(number).map(|why| {
-                format!("what was read could not be noted there, and is tried again: {why}")
+                format!("msgfs could not tell it what you have read, and tries again: {why}")
             }));
             out.push(StoreStatus {
                 name: store.name().to_owned(),
@@ -249,7 +249,9 @@ impl Tree {
         out.extend(self.index.keyring().trouble());
         if let Some(outbox) = &self.outbox {
             for (to, why) in outbox.stuck() {
-                out.push(format!("a message to {to} waits in the spool and is tried again: {why}"));
+                out.push(format!(
+                    "a message to {to} waits, and msgfs tries again to send it: {why}"
+                ));
             }
             out.extend(outbox.troubles());
         }
@@ -320,9 +322,9 @@ fn store_lines(status: &Status, store: &StoreStatus) -> Vec<String> {
     let (name, kind, me) = (one_line(&store.name), &store.kind, one_line(&store.me));
     let other_key = store.key.as_ref().filter(|_| store.key != status.key);
     let known = match (store.me != status.me, other_key) {
-        (true, Some(key)) => format!(" (known there as {me}, key {key})"),
-        (true, None) => format!(" (known there as {me})"),
-        (false, Some(key)) => format!(" (key there {key})"),
+        (true, Some(key)) => format!(" (my name there is {me}, my key there is {key})"),
+        (true, None) => format!(" (my name there is {me})"),
+        (false, Some(key)) => format!(" (my key there is {key})"),
         (false, None) => String::new(),
     };
     let state = if store.healthy { "healthy" } else { "needs a look:" };

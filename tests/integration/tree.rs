@@ -430,3 +430,43 @@ fn s16_statfs() {
     );
     assert!(["EOPNOTSUPP\n", "ENOTSUP\n"].contains(&said.as_str()), "{said}");
 }
+
+/// S2: README.txt tells what a shell does not: how long `.next` waits, a loop, files, where a refused draft lies,
+/// and what `To:` does not say. The loop that it gives reads each message once, also where only removing marks.
+#[test]
+fn s2_readme_tells_what_a_shell_does_not() {
+    for (how, loops) in [
+        ("on-read", "for NAME in $(cat .wait); do cat inbox/$NAME; done"),
+        ("on-remove", "for NAME in $(cat .wait); do cat inbox/$NAME; rm inbox/$NAME; done"),
+    ] {
+        let bed = Bed::new();
+        let agz = crate::common::agz::Tree::new(&bed);
+        let samp = format!("[[store]]\nkind = \"samp\"\ndir = {:?}\n", bed.store.to_str().unwrap());
+        let settings = format!("mark_read = \"{how}\"\nwait_timeout = \"2s\"\n");
+        bed.config(&format!("{settings}{}{samp}", agz.store()));
+        samp::append(&bed.store, "foo", "bar", "t", "one", T0);
+        samp::append(&bed.store, "foo", "bar", "t", "two", T0 + 1);
+        let m = bed.mount("bar");
+        let text = m.cat("README.txt");
+        for needed in [
+            "wait for it up to 2s",
+            loops,
+            "mkdir outbox/BOB; cp plan.pdf outbox/BOB/",
+            "outbox/NAME.reply.error",
+            "rm outbox/BOB",
+            "not who can read it",
+            "echo does not report a refusal. The proof is in sent/",
+            "(-: not known)",
+        ] {
+            assert!(text.contains(needed), "{how}: {needed} is missing in\n{text}");
+        }
+        let read = m.ok(loops);
+        assert_eq!(
+            (read.matches("\none\n").count(), read.matches("\ntwo\n").count()),
+            (1, 1),
+            "{read}"
+        );
+        assert!(m.ls("inbox").is_empty(), "{how}");
+        m.umount();
+    }
+}

@@ -227,7 +227,9 @@ fn told(path: &str, error: &io::Error) -> Failure {
     let path = if path.is_empty() { "/" } else { path };
     let number = error.raw_os_error().map(Errno::from_raw_os_error);
     let hint = match number {
-        Some(Errno::INVAL) => "a name or header is not valid, or two messages tie for newest",
+        Some(Errno::INVAL) => {
+            "a name or header is not valid, or the newest messages come from several senders"
+        }
         Some(Errno::DESTADDRREQ) => "no recipient; add a `To:` line or use the name as file name",
         Some(Errno::HOSTUNREACH) => {
             "no store reaches this recipient, or several could; name one with a `Via:` line"

@@ -66,7 +66,7 @@ impl Served {
             return Failure::Gone;
         }
         Failure::refused(format!(
-            "the msgfs that acts for this name ended meanwhile ({}); what it had accepted is in sent/ soon",
+            "the msgfs that acts for this name has ended ({}); a message that it had accepted is in sent/ soon",
             system_text(error)
         ))
     }
@@ -108,7 +108,7 @@ pub(crate) fn give_place(mount: &UnixStream) -> io::Result<()> {
 
 /// An answer that does not fit what was asked, as of another version.
 fn odd() -> Failure {
-    Failure::refused("the msgfs that acts for this name is of another version; start it anew")
+    Failure::refused("the msgfs that acts for this name has another version; restart it")
 }
 
 impl Access for Served {

@@ -40,42 +40,44 @@ mod exit {
 
 /// Send a mail as /usr/sbin/sendmail does
 ///
-/// Reads a mail (RFC 5322) from standard input and sends it to agents: what mail programs, git
-/// send-email and cron call to send. An address is one as the stores know it, or NAME@STORE, which
-/// git takes as NAME@STORE.msgfs only. Everybody gets it or nobody. The sender is always me, whatever From and -f say.
+/// Reads a mail (RFC 5322) from standard input and sends it to agents. Mail programs, git send-email
+/// and cron can call this command to send. An address is a name that the stores know, or NAME@STORE.
+/// For git, write NAME@STORE.msgfs. If one recipient is refused, the mail goes to none. The sender
+/// is always me; From and -f do not change that.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     echo 'set sendmail = \"msgfs sendmail\"' >> ~/.muttrc\n  \
     git config sendemail.sendmailCmd 'msgfs sendmail'\n  \
     printf 'To: bob\\nSubject: hi\\n\\ntests are green\\n' | msgfs sendmail -t\n\n\
-    Exit codes are those of sysexits.h: 0 sent, 64 command line, 65 mail, 67 recipient, 68 its place,\n\
-    69 cannot be done for them, 75 try again, 77 not allowed, 78 configuration.")]
+    Exit codes are those of sysexits.h: 0 sent, 64 wrong command line, 65 wrong mail,\n\
+    67 unknown recipient, 68 unknown place of a recipient, 69 a recipient or a store does not take\n\
+    the mail, 75 try again, 77 not allowed, 78 wrong configuration.")]
 pub(crate) struct Args {
-    /// Take recipients from To, Cc and Bcc too
+    /// Also send to the recipients in the lines To, Cc and Bcc of the mail
     #[arg(short = 't')]
     from_header: bool,
-    /// A line with only a dot does not end what is typed, nor the mail if it is the last
+    /// Keep a line that has only a dot. Without -i it ends what you type, and is removed at the end of any other mail
     #[arg(short = 'i')]
     ignore_dots: bool,
-    /// Sender; not used, it is always me
+    /// The sender; ignored, because it is always me
     #[arg(short = 'f', visible_short_alias = 'r', value_name = "FROM")]
     from: Option<String>,
-    /// Name of the sender; not used
+    /// The name of the sender; ignored
     #[arg(short = 'F', value_name = "NAME")]
     name: Option<String>,
-    /// -oi is -i; all others are not used
+    /// -oi does the same as -i; other values are ignored
     #[arg(short = 'o', value_name = "OPTION", allow_hyphen_values = true)]
     option: Vec<String>,
-    /// -bm sends, and there is nothing else it does
+    /// -bm sends the mail; other modes are refused
     #[arg(short = 'b', value_name = "MODE")]
     mode: Option<String>,
-    /// Not used, and so are -R, -V, -B, -C, -D, -M, -O, -L, -X, -A, -h and -p with what they take
+    /// Ignored, as are -R, -V, -B, -C, -D, -M, -O, -L, -X, -A, -h and -p with their values
     #[arg(short = 'N', short_aliases = ['R', 'V', 'B', 'C', 'D', 'M', 'O', 'L', 'X', 'A', 'h', 'p'], value_name = "WORD")]
     unused: Vec<String>,
-    /// Not used, and so are -n, -m, -U and -G
+    /// Ignored, as are -n, -m, -U and -G
     #[arg(short = 'v', short_aliases = ['n', 'm', 'U', 'G'], action = clap::ArgAction::Count)]
     flags: u8,
-    /// Who gets it
+    /// The recipients
     #[arg(value_name = "RECIPIENT")]
     to: Vec<String>,
     /// Print help
