@@ -16,7 +16,8 @@ fn large(v: &Value, name: &str) -> Vec<u8> {
     let sha = v["files_sha256"][name].as_str().expect("hash");
     let expect = v["expect"].as_array().unwrap();
     let mine: Vec<&Value> = expect.iter().filter(|e| e["file"] == name).collect();
-    for letter in 'A'..='z' {
+    // The vectors have an x so far; each guess costs seconds.
+    for letter in ['x'].into_iter().chain('A'..='z') {
         let mut text = String::new();
         for e in &mine {
             let body = e["body"].as_str().map_or_else(

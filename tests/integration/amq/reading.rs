@@ -320,7 +320,7 @@ fn s203_not_claimed() {
     m.cat(&format!("inbox/{name}"));
     m.inbox_stays(&[&name]);
     assert!(!m.sh(&format!("rm inbox/{name}")).ok());
-    assert!(m.cat("status.txt").contains("what was read"), "{}", m.cat("status.txt"));
+    assert!(m.cat("status.txt").contains("what you have read"), "{}", m.cat("status.txt"));
     assert_eq!(queue.names("bob/inbox/new"), ["m.md"], "nobody else is kept from it");
     m.umount();
     let m = bed.mount("bob");
@@ -329,7 +329,7 @@ fn s203_not_claimed() {
     m.cat(&format!("inbox/{name}"));
     assert_eq!(queue.names("bob/receipts"), ["m__bob__drained.json"]);
     m.inbox_becomes(&[]);
-    assert!(!m.cat("status.txt").contains("what was read"));
+    assert!(!m.cat("status.txt").contains("what you have read"));
 }
 
 /// S572: a copy in `new/` under another name that comes after the reading is claimed, too.
