@@ -87,7 +87,7 @@ pub(crate) struct Server {
 #[track_caller]
 fn serve(command: Command, port: u16) -> Server {
     let running = Running::start(command, None).expect("start");
-    wait_for(Duration::from_secs(20), "the server listens", || {
+    wait_for(Duration::from_secs(60), "the server listens", || {
         TcpStream::connect(("127.0.0.1", port)).is_ok()
     });
     Server { _running: running, port }
@@ -190,7 +190,7 @@ pub(crate) fn mail_server_again(bed: &Bed) -> MailServer {
     c.arg("--data-dir").arg(bed.path("mail"));
     let [smtp, imap, pop3] = ports;
     let running = serve(c, imap);
-    wait_for(Duration::from_secs(20), "it listens", || {
+    wait_for(Duration::from_secs(60), "it listens", || {
         TcpStream::connect(("127.0.0.1", smtp)).is_ok()
     });
     MailServer { _running: running, smtp, imap, pop3 }
