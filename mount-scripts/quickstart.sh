@@ -218,7 +218,7 @@ cat <<END
   Send a message:        echo hello > $dir/outbox/NAME
   Read your mail:        cat $dir/inbox/*
   End it:                $bin umount $dir
-  Have msgfs in PATH, with the links to other machines (takes minutes):
+  Have msgfs in PATH, optimised, with links to other machines (takes minutes):
                          cargo install --locked --path $here
   Mount it at log-in:    see mount-scripts/msgfs.service
 END
