@@ -287,7 +287,7 @@ fn doubled(env: &Env, harness: &'static Harness, what: What) -> String {
 
 /// Writes the plugin into a folder.
 fn plugin(folder: &Path) -> Result<(), Failure> {
-    // What begins with a name may be a repository for Claude Code.
+    // Claude Code may take a path that begins with a name for a repository.
     let folder = &std::path::absolute(folder).map_err(|e| Failure::io(shown_path(folder), &e))?;
     for (name, text) in install::plugin::files() {
         let file = folder.join(name);
@@ -302,7 +302,7 @@ fn plugin(folder: &Path) -> Result<(), Failure> {
     ))
 }
 
-/// What was taken out of the files of all harnesses, for people.
+/// The report of what was taken out of the files of all harnesses.
 pub(crate) struct RemovalReport {
     pub(crate) text: String,
     /// A file was left alone although something of ours may be in it.

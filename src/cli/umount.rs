@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use msgfs::config::{self, Holder, LockProcess};
 use msgfs::fuse::mountpoint::{self, MountState, Unmount, UnmountError, shell_word};
-use msgfs::store::mounts;
 
 use clap_complete::engine::ArgValueCompleter;
 
@@ -104,8 +103,7 @@ fn end(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
 
 /// Returns the device of the mount at a folder, by which it is known in every mount table.
 fn device_of(dir: &Path) -> Option<String> {
-    let top = mounts::mounts().ok()?.into_iter().rfind(|mount| mount.mountpoint == dir)?;
-    Some(top.device)
+    Some(mountpoint::find(&mountpoint::mounts().ok()?, dir)?.device.clone())
 }
 
 /// Ends the msgfs of a mount that was taken away lazily and is still used: who uses it gets errors from

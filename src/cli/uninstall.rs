@@ -70,7 +70,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     if work.is_failed { Err(Failure::Said) } else { Ok(()) }
 }
 
-/// What is ended and taken out, and what is not.
+/// The progress of an uninstall: a line for each thing that goes or stays.
 struct Removal {
     dry_run: bool,
     /// A line for each thing that is dealt with.

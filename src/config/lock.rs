@@ -141,7 +141,7 @@ pub fn holder(state: &Path) -> Option<Holder> {
     holder_of(&file_in(state))
 }
 
-/// Who holds a lock file.
+/// Returns the holder of a lock file.
 pub(super) fn holder_of(path: &Path) -> Option<Holder> {
     let file = fs::open_regular(path).ok()?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {

@@ -235,7 +235,7 @@ pub(super) fn unlisted(name: &str, target: &Target) -> String {
     if *target == Target::Outbox { name.to_owned() } else { format!(".in-thread.{name}") }
 }
 
-/// A note without what is true only for now.
+/// Returns a note without its remark that the state folder could not save it.
 fn without_unsaved(error: &str) -> &str {
     error.strip_suffix(UNSAVED).map_or(error, |error| error.trim_end_matches('\n'))
 }
