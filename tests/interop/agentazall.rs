@@ -279,6 +279,8 @@ fn ten_senders() {
     for running in peers {
         running.finish(PATIENCE).unwrap();
     }
+    // A listing of sent/ waits until the store has all that was accepted.
+    m.ls("sent");
     soon("nothing of ours waits", || {
         !files(&bar, ME, "outbox")
             .iter()

@@ -149,16 +149,18 @@ fn a_stream_that_cannot_be_used() {
     let server = Server::start();
     let mut raw = server.raw();
     raw.make_stream(&json!({ "allow_direct": false }));
-    let a = Machine::of(&server);
+    let mut a = Machine::of(&server);
     a.tells("allow_direct is false");
     raw.admin("STREAM.DELETE.MSGFS_team", &json!({}));
     a.connected();
     // Links make the one that nobody can purge.
     let config = raw.admin("STREAM.INFO.MSGFS_team", &json!({}))["config"].clone();
     assert_eq!((&config["deny_purge"], &config["max_consumers"]), (&json!(true), &json!(10_000)));
-    // One without atomic batches is slower and no worse.
+    // One without atomic batches is slower and no worse. A running link would make its own meanwhile.
+    a.stop();
     raw.admin("STREAM.DELETE.MSGFS_team", &json!({}));
     raw.make_stream(&json!({ "allow_atomic": false }));
+    a.start();
     a.write("a", &records("a", 0..200));
     let b = Machine::of(&server);
     b.has("a", &records("a", 0..200));
