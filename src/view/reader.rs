@@ -179,7 +179,7 @@ pub struct Reader {
 }
 
 /// Programs that search, cut out, sum, compare, copy, pack, sign or scan what they open, rather than show
-/// it whole (docs/SEMANTICS.md, S220). Scripts have their own name. The system knows 15 bytes of a name.
+/// it whole (docs/DETAILS.md, S220). Scripts have their own name. The system knows 15 bytes of a name.
 #[rustfmt::skip]
 const LOOKING: &[&str] = &[
     "7z", "7za", "7zr", "7zz", "ack", "ack-grep", "afio", "ag", "age", "agrep", "ar", "awk",
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn the_programs_that_only_look_are_those_of_the_documentation() {
         assert!(LOOKING.is_sorted() && LOOKING.iter().all(|name| name.len() <= 15));
-        let text = include_str!("../../docs/SEMANTICS.md");
+        let text = include_str!("../../docs/DETAILS.md");
         let (_, list) = text.split_once("- **S220**").unwrap();
         let (list, _) = list.split_once(", by the name in").unwrap();
         let mut named: Vec<&str> = list.split('`').skip(1).step_by(2).collect();

@@ -184,9 +184,8 @@ fn s220_searching_and_summing_do_not_consume() {
         m.inbox_stays(&strs(&names));
     }
     // Those that are not on every machine: what counts is the name.
-    let semantics = include_str!("../../docs/SEMANTICS.md");
-    let sentence =
-        semantics.split("**S220**").nth(1).unwrap().split(", by the name").next().unwrap();
+    let details = include_str!("../../docs/DETAILS.md");
+    let sentence = details.split("**S220**").nth(1).unwrap().split(", by the name").next().unwrap();
     let programs: Vec<&str> = sentence.split('`').skip(1).step_by(2).collect();
     assert!(programs.contains(&"rg") && programs.len() > 30, "{programs:?}");
     for program in programs {
