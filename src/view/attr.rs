@@ -208,8 +208,9 @@ impl Tree {
             self.settle(&Node::Sent);
         }
         let day = name.parse().ok()?;
-        let held = || place == Place::Sent && self.held_days().contains(&day);
-        (self.newest_on(place, day).is_some() || held()).then_some(day)
+        // First: what goes to its store meanwhile is in the index next.
+        let is_held = place == Place::Sent && self.held_days().contains(&day);
+        (is_held || self.newest_on(place, day).is_some()).then_some(day)
     }
 
     /// `stat` of a node.
@@ -374,7 +375,11 @@ impl Tree {
             Node::Archive => self.with_day_list(Place::Archive, newest_live),
             Node::Sent => self.with_day_list(Place::Sent, newest_live),
             Node::ArchiveDay(day) => self.newest_on(Place::Archive, *day),
-            Node::SentDay(day) => self.newest_on(Place::Sent, *day).max(self.newest_held(*day)),
+            Node::SentDay(day) => {
+                // First: what goes to its store meanwhile is in the index next.
+                let held = self.newest_held(*day);
+                held.max(self.newest_on(Place::Sent, *day))
+            }
             Node::Thread(t) => {
                 let core = self.index.read();
                 core.newest_in(*t).or_else(|| core.empty_thread(*t))

@@ -37,6 +37,8 @@ impl Tree {
     /// A message, or what lies beside one, by its name in a folder; a draft in a thread's folder.
     pub(super) fn find_message(&self, parent: &Node, name: &str) -> Result<Option<Node>, Error> {
         let named = name.rsplit_once('.').filter(|(_, ending)| ENDINGS.contains(ending));
+        // First: what goes to its store meanwhile is in the index next.
+        let held = self.held_named(parent, name);
         if let Some((stem, ending)) = named
             && let Some((place, ix)) = self.message_named(parent, stem)
         {
@@ -55,7 +57,7 @@ impl Tree {
                 _ => {}
             }
         }
-        let found = self.held_named(parent, name).or_else(|| self.kept_beside(parent, name));
+        let found = held.or_else(|| self.kept_beside(parent, name));
         let found = found.or_else(|| self.note_beside(parent, name));
         let found = found.or_else(|| self.bare_id(parent, name));
         if found.is_none() {

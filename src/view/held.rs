@@ -89,10 +89,14 @@ impl Tree {
 
     /// The message in the index that is waited for all the same: not everybody has it.
     fn in_index(&self, held: &Held) -> Option<MsgIx> {
-        let stores = self.index.stores().iter().enumerate();
-        let (number, store) = stores.into_iter().find(|(_, s)| s.name() == held.store)?;
+        let number = self.index.stores().iter().position(|s| s.name() == held.store)?;
+        self.stored(number, &held.message.id)
+    }
+
+    /// Returns my message with this id in a store, if the index has it.
+    fn stored(&self, number: usize, id: &str) -> Option<MsgIx> {
         let core = self.index.read();
-        let ix = core.find(number, store.me(), &held.message.id)?;
+        let ix = core.find(number, self.index.stores().get(number)?.me(), id)?;
         core.entry(ix).is_some_and(Entry::is_live).then_some(ix)
     }
 
@@ -117,9 +121,21 @@ impl Tree {
         store.source_path(at.source).filter(|path| *path == format!("log-{me}.jsonl")).map(|_| why)
     }
 
-    /// Adds to the listing of a day of `sent/` what waits.
-    pub(super) fn list_held(&self, day: Day, listing: Option<Listing>) -> Option<Listing> {
-        let held: Vec<Waiting> = self.held().into_iter().filter(|w| w.day() == day).collect();
+    /// Returns what waits on a day of `sent/`.
+    pub(super) fn held_on(&self, day: Day) -> Vec<Waiting> {
+        self.held().into_iter().filter(|waiting| waiting.day() == day).collect()
+    }
+
+    /// Adds what waits to the listing of its day of `sent/`, unless it has gone to its store and is listed.
+    pub(super) fn list_held(
+        &self,
+        mut held: Vec<Waiting>,
+        listing: Option<Listing>,
+    ) -> Option<Listing> {
+        if let Some(listing) = &listing {
+            let listed: HashSet<MsgIx> = listing.messages(0, listing.len()).collect();
+            held.retain(|w| self.stored(w.store, &w.id).is_none_or(|ix| !listed.contains(&ix)));
+        }
         if held.is_empty() {
             return listing;
         }
@@ -141,16 +157,16 @@ impl Tree {
     /// What waits under a name in a day of `sent/`.
     pub(super) fn held_named(&self, folder: &Node, name: &str) -> Option<Node> {
         let Node::SentDay(day) = folder else { return None };
-        let held = self.held();
-        let of_day = held.iter().filter(|waiting| waiting.day() == *day);
-        let mut entries = of_day.flat_map(Waiting::entries);
+        let held = self.held_on(*day);
+        let mut entries = held.iter().flat_map(Waiting::entries);
         entries.find(|(entry, _)| entry == name).map(|(_, node)| node)
     }
 
-    /// The text of a message that waits, or of the note beside it, and its time.
+    /// Returns the text of a message that waits, or of the note beside it, and its time. A message that has gone to
+    /// its store since its name was looked up has the same text there.
     ///
     /// # Errors
-    /// [`Error::NotFound`] once it is in its store.
+    /// [`Error::NotFound`] for a note once its message is in its store.
     pub(super) fn held_text(&self, node: &Node) -> Result<(String, Timestamp), Error> {
         let Node::Held(store, id, warning) = node else { return Err(Error::NotFound) };
         let held = self.outbox.as_ref().map(|outbox| outbox.held()).unwrap_or_default();
@@ -160,7 +176,12 @@ impl Tree {
             let text = if *warning { note(held)? } else { self.text_of(number, &message)? };
             Some((text, message.time))
         });
-        texts.next().ok_or(Error::NotFound)
+        if let Some(text) = texts.next() {
+            return Ok(text);
+        }
+        let ix = self.stored(*store, id).filter(|_| !*warning).ok_or(Error::NotFound)?;
+        let text = String::from_utf8_lossy(&self.rendered(ix)?).into_owned();
+        Ok((text, self.live(ix)?.time()))
     }
 
     /// The bytes that a message of mine will have once its store has it.

@@ -1,7 +1,7 @@
 //! What a folder holds. A listing is taken once, at `opendir`, and numbered from there, so that
 //! offsets stay true while messages come and go; names are made when they are asked for.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use lru::LruCache;
@@ -221,8 +221,10 @@ impl Tree {
             }
             Node::ArchiveDay(day) => self.list_day(Place::Archive, *day),
             Node::SentDay(day) => {
+                // First: what goes to its store meanwhile is in the index next.
+                let held = self.held_on(*day);
                 let listed = self.list_day(Place::Sent, *day).ok();
-                self.list_held(*day, listed).ok_or(Error::NotFound)
+                self.list_held(held, listed).ok_or(Error::NotFound)
             }
             Node::Thread(thread) => {
                 let core = self.index.read();
@@ -270,9 +272,10 @@ impl Tree {
     }
 
     fn list_days(&self, node: &Node) -> Listing {
+        // First: what goes to its store meanwhile is in the index next.
+        let days = if *node == Node::Sent { self.held_days() } else { BTreeSet::new() };
         let mut listing = self.list_index_days(node);
-        if *node == Node::Sent {
-            let days = self.held_days();
+        if !days.is_empty() {
             let name = |day: Day| (day.to_string(), Node::SentDay(day));
             let known: Vec<String> = self.items(&listing).map(|(name, _)| name).collect();
             listing.add(days.into_iter().map(name).filter(|(name, _)| !known.contains(name)));

@@ -354,9 +354,13 @@ impl Tree {
     fn record(&self, ix: MsgIx, entry: &Entry) -> Result<Record, Error> {
         let store = self.index.store_of(entry).ok_or(Error::NotFound)?;
         let record = match store.read(&entry.location()) {
-            // It may only lie elsewhere since the last scan: what I wrote is kept when a log loses it.
-            Err(StoreError::Moved) if entry.is_from_me() => {
-                self.look_again(entry.store(), true);
+            // It may only lie elsewhere since the last scan: what was read is claimed by a rename, a copy of a log
+            // is merged into the log, and what I wrote is kept when a log loses it.
+            Err(StoreError::Moved) => {
+                if let Some(path) = store.source_path(entry.location().source) {
+                    store.note(&store.dir().join(path));
+                }
+                self.look_again(entry.store(), entry.is_from_me());
                 store.read(&self.live(ix)?.location())?
             }
             read => read?,

@@ -1,5 +1,9 @@
 //! Sending: what a draft becomes.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::Value;
 
 use crate::common::proc::Running;
@@ -200,6 +204,42 @@ fn s48_recipients() {
     assert_eq!(to, ["bob", "carol", "dave", "erin"]);
     assert!(all.iter().all(|r| member(r, "body") == "all of you" && member(r, "subject") == "s"));
     assert_eq!(m.ls(&format!("sent/{}", samp::today())).len(), 4);
+}
+
+/// S54: what is listed in sent/ can be read and stays there, while it goes to its store and others are written.
+#[test]
+fn s54_what_is_listed_in_sent_can_be_read() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let folder = m.path("sent").join(samp::today());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut seen = BTreeSet::new();
+            loop {
+                let last = is_over.load(Ordering::Relaxed);
+                let listed = fs::read_dir(&folder).map(|all| all.map(|e| e.unwrap().path()));
+                let listed: BTreeSet<_> = listed.into_iter().flatten().collect();
+                let gone: Vec<_> = seen.difference(&listed).collect();
+                assert!(gone.is_empty(), "was there and is gone: {gone:?}");
+                for file in listed.difference(&seen) {
+                    let text = fs::read_to_string(file);
+                    let text = text.unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+                    assert!(text.contains("\n\nlook "), "{text}");
+                }
+                seen = listed;
+                if last {
+                    return seen.len();
+                }
+            }
+        });
+        for _ in 0..10 {
+            let six = "for i in 1 2 3 4 5 6; do echo \"look $i $RANDOM\" > outbox/foo & done; wait";
+            m.ok(six);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(looks.join().unwrap(), 60);
+    });
 }
 
 /// S54: the message is in sent/ at the first look after `close`, thirty times in a row.

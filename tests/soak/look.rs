@@ -29,17 +29,32 @@ pub(crate) const FOLDERS: [&str; 2] = ["archive", "sent"];
 /// The message files two levels below a folder of the mount, as paths in the mount.
 pub(crate) fn walk(dir: &Path, top: &str) -> io::Result<Vec<String>> {
     let mut all = Vec::new();
-    for folder in fs::read_dir(dir.join(top))? {
-        let folder = folder?;
-        let below = folder.file_name().into_string().map_err(|_| io::ErrorKind::InvalidData)?;
-        for file in fs::read_dir(folder.path())? {
-            let name = file?.file_name().into_string().map_err(|_| io::ErrorKind::InvalidData)?;
+    for below in names(&dir.join(top))? {
+        for name in names(&dir.join(top).join(&below))? {
             if is_message(&name) {
                 all.push(format!("{top}/{below}/{name}"));
             }
         }
     }
     Ok(all)
+}
+
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let name = |entry: io::Result<fs::DirEntry>| {
+        let name = entry?.file_name().into_string();
+        name.map_err(|_| io::ErrorKind::InvalidData.into())
+    };
+    let all = fs::read_dir(folder).and_then(|entries| entries.map(name).collect());
+    all.map_err(|e| at(folder, &e))
+}
+
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    fs::read(file).map_err(|e| at(file, &e))
+}
+
+/// Says where an error was met.
+fn at(path: &Path, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("{}: {e}", path.display()))
 }
 
 /// The last part of a path.
@@ -127,11 +142,11 @@ fn listed(soak: &Soak, me: usize, view: &mut View, dice: &mut Dice) -> io::Resul
         soak.counts.facts.fetch_add(old.len() as u64, Ordering::Relaxed);
         for _ in 0..old.len().min(20) {
             let path = *dice.of(&old);
-            compare(soak, me, path, &view.files[path], &fs::read(dir.join(path))?);
+            compare(soak, me, path, &view.files[path], &read(&dir.join(path))?);
         }
         for path in now {
             if !view.files.contains_key(&path) {
-                let bytes = fs::read(dir.join(&path))?;
+                let bytes = read(&dir.join(&path))?;
                 first(soak, me, top, path, bytes, view);
             }
         }

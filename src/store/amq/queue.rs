@@ -151,6 +151,18 @@ impl Format for Queue {
         }
     }
 
+    /// A claim moves a file from `new/` to `cur/`. A scan may know of the first half alone.
+    fn also(&self, path: &[&str]) -> What {
+        match path {
+            [folder @ .., "new", name]
+                if self.place(&[folder, &["new"]].concat()) == Some(Place::New) =>
+            {
+                What::Beside([folder, &["cur", name]].concat().join("/"))
+            }
+            _ => What::Nothing,
+        }
+    }
+
     fn refuses_in(&self, folder: &str) -> bool {
         self.place_of(folder) != Place::Theirs
     }

@@ -344,6 +344,19 @@ fn who_claims_first_wins() {
 }
 
 #[test]
+fn a_claim_of_which_half_is_known_takes_nothing_away() {
+    let root = Root::new(&["alice", "bob"]);
+    root.put("agents/bob/inbox/new/m.md", &file(&json!({}), "hi\n"));
+    let bob = root.store("bob");
+    let mut books = Book::scanned(&bob);
+    let [new, cur] = ["new", "cur"].map(|leaf| root.path(&format!("agents/bob/inbox/{leaf}/m.md")));
+    std::fs::rename(&new, cur).unwrap();
+    bob.note(&new);
+    books.scan(&bob, false);
+    assert_eq!((books.one("m").read, books.messages.len()), (Some(true), 1));
+}
+
+#[test]
 fn a_name_in_new_and_in_cur_is_told_and_left_alone() {
     for body in ["hi\n", "other\n"] {
         let root = Root::new(&["alice", "bob"]);

@@ -97,6 +97,32 @@ fn s203_killed() {
     assert!(!is_there(&begun));
 }
 
+/// S201: while mail is claimed, it stays where it is listed, and whoever reads it there gets it.
+#[test]
+fn s201_it_can_be_read_while_it_is_claimed() {
+    const MAIL: i64 = 60;
+    let (_bed, _queue, m) = with(|_, queue| {
+        for n in 0..MAIL {
+            let (path, text) = mail(n);
+            queue.put(path.strip_prefix("agents/").unwrap(), &text);
+        }
+    });
+    soon("it arrives", || m.ls("inbox").len() == MAIL as usize);
+    let folders = ["archive/2026-04-24".to_owned(), format!("threads/{}", m.ls("threads")[0])];
+    for (n, name) in m.ls("inbox").iter().enumerate() {
+        std::thread::scope(|scope| {
+            for folder in &folders {
+                let file = m.path(folder).join(name);
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_micros(500 * (n as u64 % 20)));
+                    fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+                });
+            }
+            fs::read(m.path("inbox").join(name)).unwrap();
+        });
+    }
+}
+
 /// S204: a name in `new/` and in `cur/` is one line of `status.txt` and is left alone, whatever is read.
 #[test]
 fn s204_pairs() {

@@ -145,8 +145,22 @@ impl<F: Format> Files<F> {
         self.table.write().unlist(|path| !listing.listed.contains(path));
         listing.roots.push(String::new());
         let mut work = self.work_of(listing);
+        self.look_for_moved(&mut work, &mut dirs);
         work.is_full = true;
         Ok(Some(work))
+    }
+
+    /// Looks where files that were not met may have gone while the folders were listed one after the other: a file
+    /// that moved meanwhile may have been met in neither.
+    fn look_for_moved(&self, work: &mut Work, dirs: &mut Dirs<'_>) {
+        let mut listing = Listing::default();
+        let path = |n: &u32| self.table.read().path(*n);
+        for path in work.gone.iter().filter_map(path) {
+            self.follow(self.format.also(&parts(&path)), dirs, &mut listing);
+        }
+        let more = self.work_of(listing);
+        work.changed.extend(more.changed);
+        work.groups.extend(more.groups);
     }
 
     /// Looks at what is noted.
