@@ -296,6 +296,7 @@ pub(super) fn ttls(attr: &Attr) -> (Duration, Duration) {
         Caching::Folder if attr.is_dir => (SHORT, SHORT),
         Caching::Folder => (SHORT, LONG),
         Caching::Moving => (Duration::ZERO, LONG),
+        Caching::Looked => (Duration::ZERO, SHORT),
         Caching::Brief => (SHORT, SHORT),
         Caching::Volatile => (Duration::ZERO, Duration::ZERO),
     }

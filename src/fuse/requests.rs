@@ -352,7 +352,11 @@ impl Filesystem for Adapter {
                     self.look_ahead(&dir, number, TOGETHER);
                 }
                 // What went since the folder was opened is not listed any more.
-                let Ok(attr) = self.tree.attr(node) else { return false };
+                let attr = match number.checked_sub(FIRST) {
+                    Some(number) => self.tree.attr_in(&dir.listing, number as usize, node),
+                    None => self.tree.attr(node),
+                };
+                let Ok(attr) = attr else { return false };
                 let (entry, attrs) = ttls(&attr);
                 let (ino, ttl) = (INodeNo(attr.ino), entry.min(attrs));
                 reply.add(ino, next, name, &ttl, &self.kernel_attr(&attr), GENERATION)

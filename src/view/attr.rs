@@ -16,6 +16,8 @@ pub enum Caching {
     Folder,
     /// The name not at all, what it leads to until it is told otherwise.
     Moving,
+    /// The name not at all, what it leads to for a moment: each look at the path asks once.
+    Looked,
     /// For a moment.
     Brief,
     /// Not at all.
@@ -267,7 +269,7 @@ impl Tree {
             }
             Node::Transcript(thread) => {
                 let plan = self.transcript(*thread)?;
-                read(plan.len(), plan.time(), Caching::Volatile)
+                read(plan.len(), plan.time(), Caching::Looked)
             }
             Node::Reject(identity) => {
                 let (text, time) = self.reject_text(*identity)?;
@@ -275,7 +277,7 @@ impl Tree {
             }
             Node::RawFile(number, path) => {
                 let entry = self.raw_entry(*number, path)?;
-                read(entry.size, entry.modified, Caching::Volatile)
+                return Ok(self.raw_attr(node, entry.size, entry.modified));
             }
             Node::Draft(name) => {
                 let draft = self.outbox.as_ref().and_then(|o| o.find(name));
@@ -299,6 +301,12 @@ impl Tree {
             folders!() => return self.folder_attr(node),
         };
         Ok(Attr { ino: self.ino(node), is_dir: false, mode, size, time, caching })
+    }
+
+    /// `stat` of a file in `raw/`.
+    pub(super) fn raw_attr(&self, node: &Node, size: u64, time: Timestamp) -> Attr {
+        let (ino, mode) = (self.ino(node), self.shared(0o400));
+        Attr { ino, is_dir: false, mode, size, time, caching: Caching::Looked }
     }
 
     /// `stat` of a folder.

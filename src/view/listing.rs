@@ -8,9 +8,9 @@ use lru::LruCache;
 
 use super::names::{self, Level};
 use super::node::{Ino, MailBox, Node, Place, files};
-use super::{Error, Tree};
+use super::{Attr, Error, Tree};
 use crate::index::{Core, Entry, MsgIx, ThreadIx};
-use crate::model::Day;
+use crate::model::{Day, Timestamp};
 
 /// One entry of a [`Listing`]: small, for there may be many.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,8 @@ pub struct Listing {
     place: Place,
     items: Vec<Item>,
     named: Vec<(String, Node)>,
+    /// Size and time of those with a name of their own, where listing them told it.
+    told: Vec<Option<(u64, Timestamp)>>,
 }
 
 impl Listing {
@@ -53,7 +55,7 @@ impl Listing {
     }
 
     fn of(place: Place, items: Vec<Item>) -> Self {
-        Self { place, items, named: Vec::new() }
+        Self { place, items, named: Vec::new(), told: Vec::new() }
     }
 
     pub(super) fn add(&mut self, items: impl IntoIterator<Item = (String, Node)>) {
@@ -67,6 +69,18 @@ impl Listing {
         let mut listing = Self::empty(Place::Inbox);
         listing.add(items);
         listing
+    }
+
+    /// As [`Listing::named`], each with its size and time if the store told them.
+    pub(super) fn told(
+        items: impl Iterator<Item = (String, Node, Option<(u64, Timestamp)>)>,
+    ) -> Self {
+        let (mut named, mut told) = (Vec::new(), Vec::new());
+        for (name, node, stat) in items {
+            named.push((name, node));
+            told.push(stat);
+        }
+        Self { told, ..Self::named(named) }
     }
 
     /// The messages among so many entries from one on.
@@ -374,6 +388,18 @@ impl Tree {
                 Node::Transcript(t)
             }
         })
+    }
+
+    /// `stat` of an entry, as it was when the folder was listed if that was told.
+    ///
+    /// # Errors
+    /// As [`Tree::attr`].
+    pub fn attr_in(&self, listing: &Listing, number: usize, node: &Node) -> Result<Attr, Error> {
+        let told = match listing.items.get(number) {
+            Some(Item::Named(at)) => listing.told.get(*at as usize).copied().flatten(),
+            _ => None,
+        };
+        told.map_or_else(|| self.attr(node), |(size, time)| Ok(self.raw_attr(node, size, time)))
     }
 
     /// All of them that are still there.

@@ -44,8 +44,12 @@ impl Tree {
     pub(super) fn list_raw(&self, number: usize, path: &str) -> Result<Listing, Error> {
         let store = self.index.stores().get(number).ok_or(Error::NotFound)?;
         let entries = store.raw_list(path).ok_or(Error::NotFound)?;
-        let named = entries.into_iter().map(|e| (e.name.clone(), node(number, path, &e)));
-        Ok(Listing::named(named))
+        let listed = |entry: RawEntry| {
+            let node = node(number, path, &entry);
+            let told = (!entry.is_dir).then_some((entry.size, entry.modified));
+            (entry.name, node, told)
+        };
+        Ok(Listing::told(entries.into_iter().map(listed)))
     }
 
     pub(super) fn find_raw(&self, number: usize, path: &str, name: &str) -> Result<Node, Error> {

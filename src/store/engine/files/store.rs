@@ -10,11 +10,11 @@ use super::format::{Format, What};
 use super::table::Table;
 use super::{Files, Memory};
 use crate::model::Timestamp;
-use crate::store::fs;
 use crate::store::{
     About, Advice, Facets, Listener, Location, RawEntry, Record, Report, Sink, Store, StoreError,
     Verify,
 };
+use crate::store::{fs, parallel};
 
 impl<F: Format> Store for Files<F> {
     fn about(&self) -> &About {
@@ -111,6 +111,15 @@ impl<F: Format> Store for Files<F> {
 
     fn read(&self, at: &Location) -> Result<Record, StoreError> {
         F::record(self, at)
+    }
+
+    fn read_many(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {
+        let records = parallel::map(at, |at| self.read(at).ok());
+        for (number, record) in records.into_iter().enumerate() {
+            if let Some(record) = record {
+                each(number, record);
+            }
+        }
     }
 
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
