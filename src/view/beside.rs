@@ -37,33 +37,43 @@ impl Tree {
     /// A message, or what lies beside one, by its name in a folder; a draft in a thread's folder.
     pub(super) fn find_message(&self, parent: &Node, name: &str) -> Result<Option<Node>, Error> {
         let named = name.rsplit_once('.').filter(|(_, ending)| ENDINGS.contains(ending));
-        // First: what goes to its store meanwhile is in the index next.
-        let held = self.held_named(parent, name);
-        if let Some((stem, ending)) = named
-            && let Some((place, ix)) = self.message_named(parent, stem)
-        {
-            let has_parts = || self.index.read().entry(ix).is_some_and(Entry::has_parts);
-            let is_noted = || place == Place::Sent && self.is_noted(ix);
-            let opens = || place != Place::Inbox || self.opens_in_inbox(ix, stem);
-            match ending {
-                "txt" if opens() => return Ok(Some(Node::Message(place, ix))),
-                "reply" => return Ok(Some(Node::Reply(place, ix))),
-                "reply-all" => return Ok(Some(Node::ReplyAll(place, ix))),
-                "ack" if place != Place::Sent && self.asks_for_ack(ix)? => {
-                    return Ok(Some(Node::Ack(place, ix)));
-                }
-                "warning" if is_noted() => return Ok(Some(Node::Warning(ix))),
-                "d" if has_parts() && opens() => return Ok(Some(Node::Parts(place, ix))),
-                _ => {}
-            }
+        let indexed = || named.map_or(Ok(None), |named| self.find_indexed(parent, named));
+        if let Some(found) = indexed()? {
+            return Ok(Some(found));
         }
-        let found = held.or_else(|| self.kept_beside(parent, name));
+        let mut found = self.held_named(parent, name);
+        if found.is_none() && matches!(parent, Node::SentDay(_)) {
+            // It may have gone to its store since the index was asked.
+            found = indexed()?;
+        }
+        let found = found.or_else(|| self.kept_beside(parent, name));
         let found = found.or_else(|| self.note_beside(parent, name));
         let found = found.or_else(|| self.bare_id(parent, name));
         if found.is_none() {
             self.note_unknown_id(parent, named.map_or(name, |(stem, _)| stem));
         }
         Ok(found)
+    }
+
+    /// Finds what belongs to a message of the index by the name without its ending, and the ending.
+    fn find_indexed(
+        &self,
+        parent: &Node,
+        (stem, ending): (&str, &str),
+    ) -> Result<Option<Node>, Error> {
+        let Some((place, ix)) = self.message_named(parent, stem) else { return Ok(None) };
+        let has_parts = || self.index.read().entry(ix).is_some_and(Entry::has_parts);
+        let is_noted = || place == Place::Sent && self.is_noted(ix);
+        let opens = || place != Place::Inbox || self.opens_in_inbox(ix, stem);
+        Ok(match ending {
+            "txt" if opens() => Some(Node::Message(place, ix)),
+            "reply" => Some(Node::Reply(place, ix)),
+            "reply-all" => Some(Node::ReplyAll(place, ix)),
+            "ack" if place != Place::Sent && self.asks_for_ack(ix)? => Some(Node::Ack(place, ix)),
+            "warning" if is_noted() => Some(Node::Warning(ix)),
+            "d" if has_parts() && opens() => Some(Node::Parts(place, ix)),
+            _ => None,
+        })
     }
 
     /// The note about an answer that was refused, under the name of the answer where that was written.
