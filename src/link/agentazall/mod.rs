@@ -343,6 +343,11 @@ mod tests {
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
+        // A new process has no command line yet when `spawn` returns.
+        let line = format!("/proc/{}/cmdline", daemon.id());
+        while std::fs::read(&line).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
         for _ in 0..4 {
             assert!(is_found(daemon.id()));
         }
