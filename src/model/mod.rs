@@ -10,6 +10,7 @@ mod nearest;
 pub mod plain;
 mod policy;
 mod remedy;
+mod remembered;
 mod seed;
 mod signature;
 pub mod spelling;

@@ -7,7 +7,7 @@ use ed25519_dalek::{Signature, Verifier as _, VerifyingKey};
 use lru::LruCache;
 
 use super::locks::{Level, Mutex};
-use super::{Claim, PublicKey};
+use super::{Claim, PublicKey, remembered};
 
 /// Keys that are kept decoded: a tenth of a check is spared.
 const KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
@@ -60,16 +60,19 @@ pub fn check_key(key: &PublicKey) -> Result<(), BadKey> {
     decode(key).map(drop)
 }
 
-/// Whether `signature` is by `key` over `message`. `S` must be canonical, and neither the key nor
-/// `R` may be of small order.
+/// Returns true if `signature` is by `key` over `message`. `S` must be canonical, and neither the key nor
+/// `R` may be of small order. A signature that fitted before is not computed again.
 ///
 /// That is what `verify_strict` of the library says, at less cost: it decodes `R` to see its order. But a
 /// signature that fits has the `R` that was computed, so that it is written canonically, and there are
 /// eight canonical ways to write a point of small order.
 pub fn verify(key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool {
     let small = signature.first_chunk().is_none_or(|r| SMALL_ORDER.contains(r));
-    let signature = Signature::from_bytes(signature);
-    !small && decode(key).is_ok_and(|key| key.verify(message, &signature).is_ok())
+    let fits = || {
+        let signature = Signature::from_bytes(signature);
+        decode(key).is_ok_and(|key| key.verify(message, &signature).is_ok())
+    };
+    !small && remembered::once_fitted(key, signature, message, fits)
 }
 
 /// Whether a claimed signature is by `key` over any of the byte strings it may cover. The claim
