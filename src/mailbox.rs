@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 use crate::config::{
     Config, ConfigError, Env, LockError, Me, MeError, PathError, Paths, StateLock,
 };
-use crate::identity::{KeyringError, Print};
+use crate::identity::{KeyringError, MessageDigest};
 use crate::index::{Index, IndexError};
-use crate::link::{self, Links};
+use crate::link::{self, LinkSet};
 use crate::model::locks::RwLock;
 use crate::model::{Fingerprint, Mark, PublicKey};
-use crate::outbox::{self, Keys, Outbox, OutboxError};
-use crate::store::{Deliveries, Store, StoreError, place};
+use crate::outbox::{self, Outbox, OutboxError, SigningKeys};
+use crate::store::{DeliveryQueue, Store, StoreError, place};
 use crate::view::{self, Tree};
-use crate::watch::{Changed, Target, Watcher};
-pub use base::Glance;
-use base::{Base, shown};
-use late::{Doorway, Late};
+use crate::watch::{FolderChanges, WatchTarget, Watcher};
+pub use base::MailboxGlance;
+use base::{MailboxBase, build_view_settings};
+use late::{PendingStore, PendingStoreOpener};
 
 /// Marks of one burst are told to the stores together.
 const TELL_AFTER: Duration = Duration::from_millis(30);
@@ -35,13 +35,13 @@ const SAVE_EVERY: Duration = Duration::from_secs(60);
 
 /// What to open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct MailboxOptions {
     /// The configuration file, if not the default one.
     pub config: Option<PathBuf>,
     /// Who to act for, if named.
     pub me: Option<String>,
     /// The mount that the current folder is in, if that counts: whom it acts for, and where it is.
-    pub here: Option<(String, PathBuf)>,
+    pub current_mount: Option<(String, PathBuf)>,
     /// Nothing is written, and the state is not locked.
     pub read_only: bool,
     /// Where the tree will be mounted, for those who look for it.
@@ -56,7 +56,7 @@ pub struct Options {
 
 /// Why a mailbox cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum MailboxOpenError {
     /// The state: another process acts for this me, or the lock file.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -94,10 +94,10 @@ pub struct Mailbox {
     outbox: Option<Arc<Outbox>>,
     tree: Arc<Tree>,
     watcher: Option<Watcher>,
-    keeper: Option<Keeper>,
-    links: Arc<Links>,
+    sync_thread: Option<SyncThread>,
+    links: Arc<LinkSet>,
     warnings: Vec<String>,
-    late: Vec<Arc<Late>>,
+    pending_stores: Vec<Arc<PendingStore>>,
     lock: Option<StateLock>,
 }
 
@@ -108,42 +108,46 @@ impl Mailbox {
     /// # Errors
     /// Whatever stands in the way, in words that say what to do.
     pub fn open(
-        options: &Options,
+        options: &MailboxOptions,
         progress: &mut (dyn FnMut(u64, u64) + Send),
-    ) -> Result<Self, OpenError> {
-        Self::open_in(options, &Env::from_process().in_mount(options.here.clone()), progress)
+    ) -> Result<Self, MailboxOpenError> {
+        Self::open_with_env(
+            options,
+            &Env::from_process().with_mount(options.current_mount.clone()),
+            progress,
+        )
     }
 
     /// The same in another environment.
     ///
     /// # Errors
     /// As [`Mailbox::open`].
-    pub fn open_in(
-        options: &Options,
+    pub fn open_with_env(
+        options: &MailboxOptions,
         env: &Env,
         progress: &mut (dyn FnMut(u64, u64) + Send),
-    ) -> Result<Self, OpenError> {
-        let base = Base::open(options, env, !options.once, progress)?;
-        let Base { ahead, config, me, paths, lock, key, links, index, .. } = base;
-        let (keys, problem, mut warnings) = (Arc::new(base.keys), base.problem, base.warnings);
+    ) -> Result<Self, MailboxOpenError> {
+        let base = MailboxBase::open(options, env, !options.once, progress)?;
+        let MailboxBase { ahead, config, me, paths, lock, key, links, index, .. } = base;
+        let (keys, problem, mut warnings) = (Arc::new(base.keys), base.key_fault, base.warnings);
         let outbox = open_outbox(&paths, &config, &index, Arc::clone(&keys), options)?;
         // Where there is an outbox, it knows what is wrong with the key now.
         let now = problem.iter().filter(|_| outbox.is_none()).chain(&warnings);
         let now: Arc<RwLock<Vec<String>>> = Arc::new(RwLock::new(now.cloned().collect()));
         warnings.splice(0..0, problem);
-        let settings = view::Settings {
+        let settings = view::TreeSettings {
             warnings: Arc::clone(&now),
-            links: Arc::clone(links.boards()),
-            ..shown(&config, &me, &paths, key, options)
+            link_boards: Arc::clone(links.boards()),
+            ..build_view_settings(&config, &me, &paths, key, options)
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), outbox.clone(), settings));
-        let late: Vec<Arc<Late>> = base.late.into_iter().map(Arc::new).collect();
+        let late: Vec<Arc<PendingStore>> = base.pending_stores.into_iter().map(Arc::new).collect();
         let swept = if options.read_only {
             Vec::new()
         } else {
             vec![paths.state.clone(), paths.cache.clone()]
         };
-        let doorway = Arc::new(Doorway {
+        let doorway = Arc::new(PendingStoreOpener {
             mountpoint: options.mountpoint.clone(),
             read_only: options.read_only,
             warnings: now,
@@ -158,32 +162,48 @@ impl Mailbox {
         let (watcher, others) = if options.once {
             (None, Vec::new())
         } else {
-            let mut targets = targets(&index, outbox.as_ref(), &links, &doorway.paths, late.len());
-            targets.extend(late.iter().map(|late| late::target(late, &doorway)));
-            let (watcher, others) = ahead.start(targets).map_err(OpenError::Watch)?;
+            let mut targets =
+                build_watch_targets(&index, outbox.as_ref(), &links, &doorway.paths, late.len());
+            targets.extend(late.iter().map(|late| late::build_watch_target(late, &doorway)));
+            let (watcher, others) = ahead.start(targets).map_err(MailboxOpenError::Watch)?;
             (Some(watcher), others)
         };
         for number in 0..index.stores().len() {
             if others.contains(&number) {
                 // What came after they were listed and before they were watched.
-                look(&index, outbox.as_ref(), number, true);
+                scan_and_deliver(&index, outbox.as_ref(), number, true);
             } else if let Some(outbox) = &outbox {
-                outbox.changed(number);
+                outbox.handle_store_change(number);
             }
         }
-        let keeper = Keeper::start(Arc::clone(&index), swept).map_err(OpenError::Watch)?;
+        let keeper =
+            SyncThread::start(Arc::clone(&index), swept).map_err(MailboxOpenError::Watch)?;
         let keeper = Some(keeper);
         if options.carry {
             let marked = Arc::downgrade(&links);
-            index.subscribe(move |_| marked.upgrade().iter().for_each(|links| links.marked()));
-            let carried = carried(&index, outbox.as_ref());
-            links.start(&carried, &shared_marks(&index)).map_err(OpenError::Watch)?;
+            index.subscribe(move |_| {
+                marked.upgrade().iter().for_each(|links| links.notify_mark_change())
+            });
+            let carried = make_change_callback(&index, outbox.as_ref());
+            links.start(&carried, &make_marks_provider(&index)).map_err(MailboxOpenError::Watch)?;
         }
         if let Some(watcher) = &watcher {
             // From now on stores that come are taken in.
-            doorway.waker.get_or_init(|| watcher.waker().clone()).ask_again();
+            doorway.waker.get_or_init(|| watcher.waker().clone()).refresh_folders();
         }
-        Ok(Self { me, key, index, outbox, tree, watcher, keeper, links, warnings, late, lock })
+        Ok(Self {
+            me,
+            key,
+            index,
+            outbox,
+            tree,
+            watcher,
+            sync_thread: keeper,
+            links,
+            warnings,
+            pending_stores: late,
+            lock,
+        })
     }
 
     /// Who I am, and how it was found out.
@@ -204,23 +224,23 @@ impl Mailbox {
     /// What is wrong and did not stand in the way, one line each.
     pub fn warnings(&self) -> Vec<String> {
         let mut all = self.warnings.clone();
-        all.extend(self.index.others_as_me());
+        all.extend(self.index.describe_others_as_me());
         all
     }
 
     /// Number of unread messages.
-    pub fn unread(&self) -> usize {
-        self.index.read().unread()
+    pub fn unread_count(&self) -> usize {
+        self.index.read().unread_count()
     }
 
     /// The messages of an address that the stores hold, for
     /// [`Keyring::forget`](crate::identity::Keyring::forget).
-    pub fn prints_of(&self, address: &str) -> BTreeSet<Print> {
-        self.index.prints_of(address)
+    pub fn messages_of_address(&self, address: &str) -> BTreeSet<MessageDigest> {
+        self.index.keyring_digests(address)
     }
 
     /// The links.
-    pub fn links(&self) -> &Links {
+    pub fn links(&self) -> &LinkSet {
         &self.links
     }
 
@@ -230,8 +250,8 @@ impl Mailbox {
     }
 
     /// Returns whether a store that somebody asked for is left out as yet.
-    pub fn awaits_store(&self) -> bool {
-        self.late.iter().any(|late| late.said().is_some())
+    pub fn has_missing_store(&self) -> bool {
+        self.pending_stores.iter().any(|late| late.warning().is_some())
     }
 
     /// Ends: what was promised is sent, marks and index are on disk, the stores are told. Another process may act
@@ -242,7 +262,7 @@ impl Mailbox {
         }
         self.links.stop();
         drop(self.watcher.take());
-        drop(self.keeper.take());
+        drop(self.sync_thread.take());
         self.index.close();
         self.lock
     }
@@ -252,33 +272,33 @@ fn open_outbox(
     paths: &Paths,
     config: &Config,
     index: &Arc<Index>,
-    keys: Arc<Keys>,
-    options: &Options,
-) -> Result<Option<Arc<Outbox>>, OpenError> {
+    keys: Arc<SigningKeys>,
+    options: &MailboxOptions,
+) -> Result<Option<Arc<Outbox>>, MailboxOpenError> {
     let look = options.read_only;
     if look && options.mountpoint.is_some() {
         // What a mount shows as long as it lasts would not follow the drafts of whoever writes them.
         return Ok(None);
     }
-    let settings = outbox::Settings {
+    let settings = outbox::OutboxSettings {
         durability: config.durability,
         max_message: config.max_message,
         unknown_recipient: config.unknown_recipient,
         groups: config.groups.clone(),
     };
-    let open = if look { Outbox::look } else { Outbox::open };
+    let open = if look { Outbox::open_read_only } else { Outbox::open };
     let outbox = open(&paths.state, Arc::clone(index), keys, settings)?;
     let outbox = Arc::new(outbox);
     if !look {
-        outbox.resume();
+        outbox.resume_folders();
     }
     Ok(Some(outbox))
 }
 
 /// What happens when a link has carried something: the store is looked at, and delivers.
-fn carried(index: &Arc<Index>, outbox: Option<&Arc<Outbox>>) -> link::Changed {
+fn make_change_callback(index: &Arc<Index>, outbox: Option<&Arc<Outbox>>) -> link::RescanCallback {
     let (index, outbox) = (Arc::clone(index), outbox.cloned());
-    Arc::new(move |number| look(&index, outbox.as_ref(), number, false))
+    Arc::new(move |number| scan_and_deliver(&index, outbox.as_ref(), number, false))
 }
 
 /// The marks of a store.
@@ -290,125 +310,126 @@ impl std::fmt::Debug for MarksOfStore {
     }
 }
 
-impl link::Marks for MarksOfStore {
-    fn since(&self, at: u64) -> std::io::Result<(Vec<Mark>, u64)> {
-        self.0.marks_since(self.1, at)
+impl link::SharedMarkLog for MarksOfStore {
+    fn read_since(&self, at: u64) -> std::io::Result<(Vec<Mark>, u64)> {
+        self.0.read_marks_since(self.1, at)
     }
 
-    fn hear(&self, at: u64, heard: &[Mark]) -> std::io::Result<Option<u64>> {
-        self.0.hear_marks(self.1, at, heard)
+    fn append_heard(&self, at: u64, heard: &[Mark]) -> std::io::Result<Option<u64>> {
+        self.0.import_marks(self.1, at, heard)
     }
 }
 
 /// What links tell my other machines of.
-fn shared_marks(index: &Arc<Index>) -> link::MarksOf {
+fn make_marks_provider(index: &Arc<Index>) -> link::MarkLogProvider {
     let index = Arc::clone(index);
     Arc::new(move |number| Arc::new(MarksOfStore(Arc::clone(&index), number)))
 }
 
 /// Has a store looked at, and what waits in it delivered. What cannot be read now is told in status.txt and
 /// tried again.
-fn look(index: &Index, outbox: Option<&Arc<Outbox>>, number: usize, full: bool) {
+fn scan_and_deliver(index: &Index, outbox: Option<&Arc<Outbox>>, number: usize, full: bool) {
     let recovery = index.stores().get(number).and_then(|store| store.facets().recovery);
     if let Some(recovery) = recovery.filter(|_| full) {
-        recovery.suspect();
+        recovery.suspect_loss();
     }
-    let looked = if full { index.refresh(number, true) } else { index.catch_up(number) };
+    let looked =
+        if full { index.refresh_store(number, true) } else { index.refresh_if_behind(number) };
     if let Err(e) = looked {
         tracing::warn!(error = %e, "the store cannot be read now");
     }
     if let Some(outbox) = outbox {
-        outbox.changed(number);
+        outbox.handle_store_change(number);
     }
 }
 
 /// What is watched: the stores, by their numbers, also `more` that may come later, and then the keyring, for
 /// `msgfs key trust` while mounted, and what is asked of links.
-fn targets(
+fn build_watch_targets(
     index: &Arc<Index>,
     outbox: Option<&Arc<Outbox>>,
-    links: &Arc<Links>,
+    links: &Arc<LinkSet>,
     paths: &Paths,
     more: usize,
-) -> Vec<Target> {
+) -> Vec<WatchTarget> {
     let mut targets = Vec::new();
     for number in 0..index.stores().len() + more {
         let [listed, asked, read, index] = [(); 4].map(|()| Arc::clone(index));
         let (links, outbox) = (Arc::clone(links), outbox.cloned());
-        targets.push(Target {
+        targets.push(WatchTarget {
             dirs: Box::new(move || {
-                listed.stores().get(number).map_or_else(Vec::new, |store| store.watched())
+                listed.stores().get(number).map_or_else(Vec::new, |store| store.folders_to_watch())
             }),
-            concerns: Box::new(move |folder, name| {
-                asked.stores().get(number).is_some_and(|store| store.concerns(folder, name))
+            is_relevant: Box::new(move |folder, name| {
+                asked.stores().get(number).is_some_and(|store| store.is_relevant(folder, name))
             }),
-            closed: false,
-            changed: Box::new(move |what| {
+            on_close_only: false,
+            on_change: Box::new(move |what| {
                 let paths = match what {
-                    Changed::Paths(paths) => Some(paths.as_slice()),
-                    Changed::Unknown => None,
+                    FolderChanges::Paths(paths) => Some(paths.as_slice()),
+                    FolderChanges::Unknown => None,
                 };
                 let Some(store) = index.stores().get(number) else { return };
-                paths.into_iter().flatten().for_each(|path| store.note(path));
-                links.changed(number, paths);
-                look(&index, outbox.as_ref(), number, paths.is_none());
+                paths.into_iter().flatten().for_each(|path| store.note_change(path));
+                links.notify_store_change(number, paths);
+                scan_and_deliver(&index, outbox.as_ref(), number, paths.is_none());
             }),
-            failing: Box::new(move || read.is_failing(number)),
+            is_failing: Box::new(move || read.is_failing(number)),
         });
     }
     let keyring = paths.keyring_file();
     let name = keyring.file_name().unwrap_or_default().to_owned();
     let (state, index, outbox) = (paths.state.clone(), Arc::clone(index), outbox.cloned());
-    targets.push(Target {
+    targets.push(WatchTarget {
         dirs: Box::new(move || vec![state.clone()]),
-        concerns: Box::new(move |_, changed| changed == name),
+        is_relevant: Box::new(move |_, changed| changed == name),
         // Spool and marks lie there, too.
-        closed: true,
-        changed: Box::new(move |_| {
+        on_close_only: true,
+        on_change: Box::new(move |_| {
             if index.keyring().reload_if_changed() {
-                index.judge_again();
+                index.rejudge_changed();
                 // What is derived from messages that count may be another now.
                 let stores = 0..index.stores().len();
-                stores.for_each(|n| outbox.iter().for_each(|outbox| outbox.changed(n)));
+                stores.for_each(|n| outbox.iter().for_each(|outbox| outbox.handle_store_change(n)));
             }
         }),
-        failing: Box::new(|| false),
+        is_failing: Box::new(|| false),
     });
     let (asked, hears) = (Arc::clone(links), Arc::clone(links));
-    targets.push(Target {
-        dirs: Box::new(move || asked.folders()),
-        concerns: Box::new(|_, name| name == link::request::FILE),
-        closed: true,
-        changed: Box::new(move |_| hears.hear()),
-        failing: Box::new(|| false),
+    targets.push(WatchTarget {
+        dirs: Box::new(move || asked.request_folders()),
+        is_relevant: Box::new(|_, name| name == link::request::FILE),
+        on_close_only: true,
+        on_change: Box::new(move |_| hears.run_requests()),
+        is_failing: Box::new(|| false),
     });
     targets
 }
 
 /// The thread that tells stores what was read and writes the snapshot. Sleeps while nothing changes.
-struct Keeper {
+struct SyncThread {
     index: Arc<Index>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
+impl SyncThread {
     /// `own`: msgfs's folders, if anything may be written.
     fn start(index: Arc<Index>, own: Vec<PathBuf>) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (of_thread, stopped) = (Arc::clone(&index), Arc::clone(&stop));
         let thread = std::thread::Builder::new().name("msgfs-keep".into()).spawn(move || {
-            sweep(&of_thread, &own);
-            keep(&of_thread, &stopped);
+            sweep_folders(&of_thread, &own);
+            run_sync_loop(&of_thread, &stopped);
         })?;
         Ok(Self { index, stop, thread: Some(thread) })
     }
 }
 
-impl Drop for Keeper {
+impl Drop for SyncThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.index.wake();
+        self.index.wake_all();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -417,35 +438,35 @@ impl Drop for Keeper {
 
 /// Removes what a killed msgfs left in its own folders and in those of the stores. In folders of
 /// others that is done before something is delivered there.
-fn sweep(index: &Index, own: &[PathBuf]) {
+fn sweep_folders(index: &Index, own: &[PathBuf]) {
     for folder in own {
-        place::sweep(folder, Path::new(""));
+        place::sweep_temp_files(folder, Path::new(""));
     }
     index.stores().iter().filter(|_| !own.is_empty()).for_each(|store| sweep_store(store.as_ref()));
 }
 
 fn sweep_store(store: &dyn Store) {
-    let written = store.facets().deliveries.map(Deliveries::written);
-    let folders = store.watched().into_iter().chain(written.into_iter().flatten());
+    let written = store.facets().deliveries.map(DeliveryQueue::folders_to_sweep);
+    let folders = store.folders_to_watch().into_iter().chain(written.into_iter().flatten());
     for folder in folders.chain([store.dir().to_owned()]) {
         if let Ok(below) = folder.strip_prefix(store.dir()) {
-            place::sweep(store.dir(), below);
+            place::sweep_temp_files(store.dir(), below);
         }
     }
 }
 
-fn keep(index: &Index, stop: &AtomicBool) {
+fn run_sync_loop(index: &Index, stop: &AtomicBool) {
     let mut saved = Instant::now();
     let mut unsaved = true;
     // What a killed one, or one that found the store read-only, could not tell.
-    let mut again = index.tell_stores();
+    let mut again = index.sync_marks_to_stores();
     // After a first index, which is not in memory any more then.
-    index.save();
+    index.save_snapshot();
     let (mut seen, mut pause) = (0, TELL_AFTER);
     loop {
         let idle = if unsaved { SAVE_EVERY } else { Duration::from_secs(24 * 3600) };
         let limit = again.unwrap_or(idle);
-        let now = index.wait(seen, Instant::now() + limit);
+        let now = index.wait_for_change(seen, Instant::now() + limit);
         if stop.load(Ordering::Relaxed) {
             return;
         }
@@ -455,10 +476,10 @@ fn keep(index: &Index, stop: &AtomicBool) {
         // Of many messages the read position takes long to find. While they are read it is told with a tenth
         // of the time.
         let start = Instant::now();
-        again = index.tell_stores();
+        again = index.sync_marks_to_stores();
         pause = (start.elapsed() * 9).clamp(TELL_AFTER, TELL_AT_LEAST);
         if unsaved && saved.elapsed() >= SAVE_EVERY {
-            index.save();
+            index.save_snapshot();
             saved = Instant::now();
             unsaved = false;
         }

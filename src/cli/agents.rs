@@ -1,8 +1,8 @@
 //! `msgfs agents`: `agents.txt` on standard output.
 
-use super::access::{self, Purpose};
+use super::access::{self, AccessPurpose};
 use super::failure::Failure;
-use super::{Global, output};
+use super::{GlobalOptions, output};
 
 /// List the agents that I can write to
 ///
@@ -21,12 +21,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     if !args.json {
-        return access::with(global, Purpose::LOOK, |tree| access::print(tree, "agents.txt"));
+        return access::with_tree(global, AccessPurpose::LOOK, |tree| {
+            access::print_file(tree, "agents.txt")
+        });
     }
-    let mailbox = global.open(true)?;
-    let agents = mailbox.tree().agents_data();
+    let mailbox = global.open_mailbox(true)?;
+    let agents = mailbox.tree().agent_statuses();
     mailbox.close();
-    output::json_line(&agents)
+    output::print_json_line(&agents)
 }

@@ -5,15 +5,15 @@ use std::path::Path;
 
 use clap::Subcommand;
 use clap_complete::engine::ArgValueCompleter;
-use msgfs::link::amp::{Request, register};
-use msgfs::link::{Kind as LinkKind, secret};
-use msgfs::model::{safe_text, shown_path};
+use msgfs::link::amp::{AmpRegisterRequest, register_agent};
+use msgfs::link::{LinkKind, secret};
+use msgfs::model::{display_path, sanitize_text};
 use msgfs::store::{self, Kind};
 use zeroize::Zeroizing;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::failure::Failure;
-use super::{Global, complete, output, stores};
+use super::{GlobalOptions, complete, output, stores};
 
 /// No user key is larger.
 const MAX_KEY: u64 = 64 << 10;
@@ -27,11 +27,11 @@ const MAX_KEY: u64 = 64 << 10;
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: AmpCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum AmpCommand {
     /// Register my agent with a provider, and so make a link to it
     ///
     /// Writes the registration into the agent's folder registrations/. No other user can read the file.
@@ -39,11 +39,11 @@ enum Command {
     /// a new key.
     #[command(after_help = "Examples:\n  msgfs amp register crabmail.ai --tenant acme\n  \
         msgfs amp register crabmail.ai --user-key - < key")]
-    Register(Register),
+    Register(AmpRegisterArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Register {
+struct AmpRegisterArgs {
     /// The name of the provider
     provider: String,
     #[arg(
@@ -67,19 +67,19 @@ struct Register {
     store: Option<String>,
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let Command::Register(args) = &args.command;
-    let context = Context::find(global)?;
-    let mut specs = context.specs()?;
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let AmpCommand::Register(args) = &args.command;
+    let context = CommandContext::find(global)?;
+    let mut specs = context.store_specs()?;
     specs.retain(|spec| spec.kind == Kind::Amp);
-    let spec = stores::pick(&specs, args.store.as_deref(), "amp store")?;
+    let spec = stores::select_spec(&specs, args.store.as_deref(), "amp store")?;
     let store = store::open(spec).map_err(Failure::refused)?;
-    let user_key = args.user_key.as_deref().map(read_key).transpose()?;
+    let user_key = args.user_key.as_deref().map(read_user_key).transpose()?;
     let links = &context.config.links;
     let of_store =
-        |link: &&msgfs::link::Spec| link.kind == LinkKind::Amp && link.store == spec.name;
+        |link: &&msgfs::link::LinkConfig| link.kind == LinkKind::Amp && link.store == spec.name;
     let link = links.iter().find(of_store);
-    let request = Request {
+    let request = AmpRegisterRequest {
         agent: store.dir().to_owned(),
         provider: args.provider.clone(),
         api_url: args.api_url.clone(),
@@ -88,25 +88,25 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
         insecure: link.is_some_and(|link| link.insecure),
         ca: link.and_then(|link| link.ca.clone()),
     };
-    let made = register(&request, user_key.as_ref().map(|key| key.as_str()));
-    let made = made.map_err(|why| Failure::refused(safe_text(&why)))?;
+    let made = register_agent(&request, user_key.as_ref().map(|key| key.as_str()));
+    let made = made.map_err(|why| Failure::refused(sanitize_text(&why)))?;
     for note in &made.notes {
-        output::say(&format!("note: {}", safe_text(note)));
+        output::print_notice(&format!("note: {}", sanitize_text(note)));
     }
-    output::data(&format!(
+    output::print_data(&format!(
         "registered as {}\nlink: {}\nmounts and `msgfs carry --all` use it from their next start on\n",
-        safe_text(&made.address),
-        shown_path(&made.file)
+        sanitize_text(&made.address),
+        display_path(&made.file)
     ))
 }
 
 /// The user key, which is never on the command line.
-fn read_key(from: &str) -> Result<Zeroizing<String>, Failure> {
+fn read_user_key(from: &str) -> Result<Zeroizing<String>, Failure> {
     if from != "-" {
-        return secret::read(Path::new(from)).map_err(Failure::refused);
+        return secret::read_secret(Path::new(from)).map_err(Failure::refused);
     }
     let mut text = Zeroizing::new(String::new());
     let read = std::io::stdin().take(MAX_KEY).read_to_string(&mut text);
-    read.map_err(|e| Failure::io("the user key cannot be read", &e))?;
+    read.map_err(|e| Failure::from_io("the user key cannot be read", &e))?;
     Ok(text)
 }

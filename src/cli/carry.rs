@@ -10,18 +10,18 @@ use std::thread;
 use crossbeam_channel::{Receiver, unbounded};
 use msgfs::config::{self, LockError, StateLock};
 use msgfs::link::{self, job};
-use msgfs::mailbox::{Mailbox, OpenError, Options};
-use msgfs::model::safe_text;
+use msgfs::mailbox::{Mailbox, MailboxOpenError, MailboxOptions};
+use msgfs::model::sanitize_text;
 use msgfs::store::process;
 use rustix::io::FdFlags;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::access::{self, Server};
-use super::context::Context;
+use super::access::{self, TreeServer};
+use super::context::CommandContext;
 use super::failure::Failure;
-use super::{Global, logging, output};
+use super::{GlobalOptions, logging, output};
 
 /// Carry mail to and from other machines while this command runs
 ///
@@ -47,79 +47,79 @@ pub(crate) struct Args {
 
 impl Args {
     /// Tells it from the hidden half that makes one exchange.
-    pub(crate) fn carries_all(&self) -> bool {
+    pub(crate) fn should_carry_all(&self) -> bool {
         self.all
     }
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     match &args.job {
         Some(folder) => {
-            let failed = |e| Failure::io("the exchange cannot be made", &e);
-            job::begin(folder).map_err(failed)?;
-            job::carry(folder, link::engine).map_err(failed)
+            let failed = |e| Failure::from_io("the exchange cannot be made", &e);
+            job::become_carrier(folder).map_err(failed)?;
+            job::run_job(folder, link::open_engine).map_err(failed)
         }
-        None => all(global, args.before),
+        None => carry_all_links(global, args.before),
     }
 }
 
 /// An event that ends the carrying.
-enum Event {
+enum CarryEvent {
     /// A signal asks it to end.
     End,
     /// A mount asks for its place.
-    Place(UnixStream),
+    Takeover(UnixStream),
 }
 
-fn all(global: &Global, before: Option<RawFd>) -> Result<(), Failure> {
-    logging::to_stderr("info");
-    let context = Context::find(global)?;
-    context.make_state()?;
+fn carry_all_links(global: &GlobalOptions, before: Option<RawFd>) -> Result<(), Failure> {
+    logging::log_to_stderr("info");
+    let context = CommandContext::find(global)?;
+    context.create_state_folder()?;
     let state = &context.paths.state;
-    let _only = StateLock::acquire_to_carry(state).map_err(OpenError::Lock)?;
+    let _only = StateLock::acquire_to_carry(state).map_err(MailboxOpenError::Lock)?;
     if let Some(mount) = before {
         await_mount(mount)?;
     }
-    let options = Options { carry: true, ..global.options() };
-    process::start_again_with(Some(arguments(None)));
-    let mailbox = in_turn(&options, state)?;
+    let options = MailboxOptions { carry: true, ..global.mailbox_options() };
+    process::set_restart_arguments(Some(restart_arguments(None)));
+    let mailbox = open_when_free(&options, state)?;
     for warning in mailbox.warnings() {
-        output::say(&format!("warning: {}", safe_text(&warning)));
+        output::print_notice(&format!("warning: {}", sanitize_text(&warning)));
     }
     let boards = mailbox.links().boards().read().clone();
     // Those of a store that is left out may come with it.
-    if boards.is_empty() && !mailbox.awaits_store() {
+    if boards.is_empty() && !mailbox.has_missing_store() {
         mailbox.close();
         return Err(Failure::refused(
             "there is no link; see `msgfs init --help`, and docs/links for what each kind needs",
         ));
     }
     for board in boards {
-        output::say(&format!("carrying: {}, {}", board.name(), board.standing().engine));
+        output::print_notice(&format!("carrying: {}, {}", board.name(), board.health().engine));
     }
-    let events = events()?;
+    let events = watch_end_signals()?;
     let (places, asked) = unbounded();
-    let mut server = Server::start(state, mailbox.tree(), Some(places))
-        .map_err(|e| Failure::io("commands cannot be served", &e))?;
+    let mut server = TreeServer::start(state, mailbox.tree(), Some(places))
+        .map_err(|e| Failure::from_io("commands cannot be served", &e))?;
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let event = crossbeam_channel::select! {
-        recv(events) -> _ => Event::End,
-        recv(asked) -> place => place.map_or(Event::End, Event::Place),
+        recv(events) -> _ => CarryEvent::End,
+        recv(asked) -> place => place.map_or(CarryEvent::End, CarryEvent::Takeover),
     };
     server.stop();
     match event {
-        Event::End => {
+        CarryEvent::End => {
             let _ = sd_notify::notify(&[NotifyState::Stopping]);
             mailbox.close();
             Ok(())
         }
-        Event::Place(mount) => make_room(mailbox, mount, &events),
+        CarryEvent::Takeover(mount) => yield_to_mount(mailbox, mount, &events),
     }
 }
 
 /// Signals that ask for the end.
-fn events() -> Result<Receiver<()>, Failure> {
-    let failed = |e| Failure::io("cannot watch for signals", &e);
+fn watch_end_signals() -> Result<Receiver<()>, Failure> {
+    let failed = |e| Failure::from_io("cannot watch for signals", &e);
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
     let (told, events) = unbounded();
     let watch = move || {
@@ -132,15 +132,15 @@ fn events() -> Result<Receiver<()>, Failure> {
 }
 
 /// Opens the mailbox once nobody else acts for me. A signal ends that, as there is nothing to end in order.
-fn in_turn(options: &Options, state: &Path) -> Result<Mailbox, Failure> {
+fn open_when_free(options: &MailboxOptions, state: &Path) -> Result<Mailbox, Failure> {
     loop {
         match Mailbox::open(options, &mut |_, _| {}) {
-            Err(OpenError::Lock(LockError::Held(holder))) => {
+            Err(MailboxOpenError::Lock(LockError::Held(holder))) => {
                 if holder.mountpoint.is_some() {
-                    output::say(&format!("{holder}, carries meanwhile"));
+                    output::print_notice(&format!("{holder}, carries meanwhile"));
                     let _ = sd_notify::notify(&[NotifyState::Ready]);
                 }
-                config::wait_until_free(state).map_err(OpenError::Lock)?;
+                config::wait_until_free(state).map_err(MailboxOpenError::Lock)?;
             }
             opened => return Ok(opened?),
         }
@@ -149,21 +149,27 @@ fn in_turn(options: &Options, state: &Path) -> Result<Mailbox, Failure> {
 
 /// Gives the place of this process to a mount, and waits behind it. The process begins anew for that: the lock is
 /// free when nothing of it is left that could still write, and not before.
-fn make_room(mailbox: Mailbox, mount: UnixStream, events: &Receiver<()>) -> Result<(), Failure> {
-    output::say("a mount carries the mail from now on; this command goes on when the mount ends");
+fn yield_to_mount(
+    mailbox: Mailbox,
+    mount: UnixStream,
+    events: &Receiver<()>,
+) -> Result<(), Failure> {
+    output::print_notice(
+        "a mount carries the mail from now on; this command goes on when the mount ends",
+    );
     let _lock = mailbox.close();
     if events.try_recv().is_ok() {
         return Ok(());
     }
     // One that has ended meanwhile is not waited for.
-    let told = access::give_place(&mount).is_ok()
+    let told = access::grant_takeover(&mount).is_ok()
         && rustix::io::fcntl_setfd(&mount, FdFlags::empty()).is_ok();
-    process::start_again_with(Some(arguments(told.then(|| mount.into_raw_fd()))));
-    process::start_again()
+    process::set_restart_arguments(Some(restart_arguments(told.then(|| mount.into_raw_fd()))));
+    process::restart_process()
 }
 
 /// The command line of this process, without the mount that it made room for, or with another.
-fn arguments(mount: Option<RawFd>) -> Vec<OsString> {
+fn restart_arguments(mount: Option<RawFd>) -> Vec<OsString> {
     let is_mount = |argument: &OsString| argument.as_encoded_bytes().starts_with(b"--before=");
     let own = std::env::args_os().skip(1).filter(|argument| !is_mount(argument));
     own.chain(mount.map(|mount| format!("--before={mount}").into())).collect()

@@ -2,9 +2,9 @@
 
 use clap_complete::engine::ArgValueCompleter;
 
-use super::access::{self, Purpose};
+use super::access::{self, AccessPurpose};
 use super::failure::Failure;
-use super::{Global, complete};
+use super::{GlobalOptions, complete};
 
 /// Print files of the tree
 ///
@@ -21,22 +21,23 @@ pub(crate) struct Args {
     paths: Vec<String>,
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let paths = args.paths.iter().map(|p| access::tree_path(p)).collect::<Result<Vec<_>, _>>()?;
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let paths =
+        args.paths.iter().map(|p| access::parse_tree_path(p)).collect::<Result<Vec<_>, _>>()?;
     let any = |is: fn(&str) -> bool| paths.iter().any(|path| is(path));
-    let purpose = Purpose { acts: any(marks), waits: any(waits) };
-    access::with(global, purpose, |tree| {
-        let print = if paths.len() > 1 { access::print_section } else { access::print };
-        access::each(&paths, |path| print(tree, path))
+    let purpose = AccessPurpose { acts: any(is_marking_path), waits: any(is_waiting_path) };
+    access::with_tree(global, purpose, |tree| {
+        let print = if paths.len() > 1 { access::print_file_section } else { access::print_file };
+        access::for_each_path(&paths, |path| print(tree, path))
     })
 }
 
 /// Whether reading this file changes a mark (docs/SEMANTICS.md, "Reading and marks").
-fn marks(path: &str) -> bool {
+fn is_marking_path(path: &str) -> bool {
     path.starts_with("inbox/") || path == ".next"
 }
 
 /// Whether reading this file waits for what comes.
-fn waits(path: &str) -> bool {
+fn is_waiting_path(path: &str) -> bool {
     matches!(path, ".next" | ".wait" | ".watch")
 }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use msgfs::model::verify;
-use msgfs::model::{one_line, shown_path};
+use msgfs::model::{display_path, sanitize_line};
 use msgfs::store::{Store, Violation};
 use serde::Serialize;
 
 use clap_complete::engine::ArgValueCompleter;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::failure::Failure;
-use super::stores::Opener;
-use super::{Global, complete, output};
+use super::stores::StoreOpener;
+use super::{GlobalOptions, complete, output};
 
 /// Check the stores: form, ids, signatures
 ///
@@ -35,33 +35,36 @@ pub(crate) struct Args {
     repair: bool,
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let repaired = if args.repair { repair(global, args) } else { Ok(()) };
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let repaired = if args.repair { repair_stores(global, args) } else { Ok(()) };
     let checked = check_all(global, args);
     repaired.and(checked)
 }
 
 /// Has the stores make anew what is derived and wrong. What one cannot do is said, and keeps no other
 /// from it.
-fn repair(global: &Global, args: &Args) -> Result<(), Failure> {
-    let context = Context::find(global)?;
-    let opener = Opener::new(&context)?;
+fn repair_stores(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let context = CommandContext::find(global)?;
+    let opener = StoreOpener::new(&context)?;
     let mut outcome = Ok(());
-    for spec in context.specs()? {
+    for spec in context.store_specs()? {
         if args.store.as_ref().is_some_and(|name| *name != spec.name) {
             continue;
         }
-        let made = opener.open_judged(global, &spec).and_then(|store| {
-            let failed = |e| Failure::refused(format!("{}: {e}", one_line(&spec.name)));
-            store.facets().upkeep.map_or(Ok(Vec::new()), |upkeep| upkeep.repair().map_err(failed))
+        let made = opener.open_with_refusals(global, &spec).and_then(|store| {
+            let failed = |e| Failure::refused(format!("{}: {e}", sanitize_line(&spec.name)));
+            store
+                .facets()
+                .derived_files
+                .map_or(Ok(Vec::new()), |upkeep| upkeep.repair_files().map_err(failed))
         });
         match made {
             Ok(lines) => {
-                lines.iter().try_for_each(|line| said_made(&spec.name, line, args))?;
+                lines.iter().try_for_each(|line| print_repair(&spec.name, line, args))?;
             }
             Err(failure) => {
-                output::say(&format!("msgfs: {failure}"));
-                outcome = Err(Failure::Said);
+                output::print_notice(&format!("msgfs: {failure}"));
+                outcome = Err(Failure::AlreadyReported);
             }
         }
     }
@@ -69,28 +72,28 @@ fn repair(global: &Global, args: &Args) -> Result<(), Failure> {
 }
 
 /// Says one thing that was made.
-fn said_made(store: &str, made: &str, args: &Args) -> Result<(), Failure> {
+fn print_repair(store: &str, made: &str, args: &Args) -> Result<(), Failure> {
     if args.json {
-        return output::json_line(&serde_json::json!({ "store": store, "repaired": made }));
+        return output::print_json_line(&serde_json::json!({ "store": store, "repaired": made }));
     }
-    output::data(&format!("{}: {}\n", one_line(store), one_line(made)))
+    output::print_data(&format!("{}: {}\n", sanitize_line(store), sanitize_line(made)))
 }
 
-fn check_all(global: &Global, args: &Args) -> Result<(), Failure> {
-    let mailbox = global.open(true)?;
-    let outcome = check(mailbox.stores(), args);
+fn check_all(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let mailbox = global.open_mailbox(true)?;
+    let outcome = check_stores(mailbox.stores(), args);
     mailbox.close();
     outcome
 }
 
-fn check(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
+fn check_stores(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
     let chosen: Vec<_> = stores
         .iter()
         .filter(|store| args.store.as_ref().is_none_or(|name| store.name() == name))
         .collect();
     if let (true, Some(name)) = (chosen.is_empty(), &args.store) {
         let names: Vec<&str> = stores.iter().map(|store| store.name()).collect();
-        let (name, names) = (one_line(name), names.join(", "));
+        let (name, names) = (sanitize_line(name), names.join(", "));
         return Err(Failure::Usage(format!(
             "there is no store named {name}; the stores are: {names}"
         )));
@@ -99,36 +102,37 @@ fn check(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
     let mut failed = false;
     for store in &chosen {
         let mut written = Ok(());
-        let outcome = store.check(&verify::fault, &mut |violation| {
+        let outcome = store.check(&verify::find_claim_fault, &mut |violation| {
             *if violation.is_wrong() { &mut violations } else { &mut torn } += 1;
             if written.is_ok() {
-                written = said(store.as_ref(), &violation, args.json);
+                written = print_violation(store.as_ref(), &violation, args.json);
             }
         });
         written?;
         if let Err(e) = outcome {
             failed = true;
-            output::say(&format!("msgfs: {}: {e}", store.name()));
+            output::print_notice(&format!("msgfs: {}: {e}", store.name()));
         }
     }
-    let (stores, torn_lines) = (count(chosen.len(), "store"), count(torn, "torn line"));
-    output::say(&match violations {
+    let (stores, torn_lines) =
+        (format_count(chosen.len(), "store"), format_count(torn, "torn line"));
+    output::print_notice(&match violations {
         0 if failed => "some stores could not be checked".to_owned(),
         0 if torn > 0 => {
             format!("{stores} checked, no violations; {torn_lines}, which readers skip")
         }
         0 => format!("{stores} checked, no violations"),
-        n => format!("{stores} checked, {}", count(n, "violation")),
+        n => format!("{stores} checked, {}", format_count(n, "violation")),
     });
-    if failed || violations > 0 { Err(Failure::Said) } else { Ok(()) }
+    if failed || violations > 0 { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
-fn count(n: usize, what: &str) -> String {
+fn format_count(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct ViolationLine<'a> {
     store: &'a str,
     #[serde(flatten)]
     violation: &'a Violation,
@@ -136,13 +140,13 @@ struct Line<'a> {
 
 /// Says one violation in a line. A path is given in full for people, so that editors can open it, and
 /// relative to the store in JSON.
-fn said(store: &dyn Store, violation: &Violation, json: bool) -> Result<(), Failure> {
+fn print_violation(store: &dyn Store, violation: &Violation, json: bool) -> Result<(), Failure> {
     if json {
-        return output::json_line(&Line { store: store.name(), violation });
+        return output::print_json_line(&ViolationLine { store: store.name(), violation });
     }
     let file = store.dir().join(&violation.file);
     // 0 stands for the file as a whole.
     let at = if violation.line == 0 { String::new() } else { format!(":{}", violation.line) };
-    let (rule, detail) = (violation.rule, one_line(&violation.detail));
-    output::data(&format!("{}{at}: {rule}: {detail}\n", shown_path(&file)))
+    let (rule, detail) = (violation.rule, sanitize_line(&violation.detail));
+    output::print_data(&format!("{}{at}: {rule}: {detail}\n", display_path(&file)))
 }

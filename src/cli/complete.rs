@@ -7,28 +7,31 @@ use std::ffi::OsStr;
 
 use clap_complete::engine::CompletionCandidate;
 use msgfs::fuse::mountpoint;
-use msgfs::model::one_line;
+use msgfs::model::sanitize_line;
 
-use super::Global;
-use super::access::{self, Purpose, split};
-use super::context::Context;
+use super::GlobalOptions;
+use super::access::{self, AccessPurpose, split_path};
+use super::context::CommandContext;
 
 /// Paths from the root of the tree.
 pub(crate) fn paths(typed: &OsStr) -> Vec<CompletionCandidate> {
     let found = || {
         let typed = typed.to_str()?;
-        let (folder, _) = split(typed);
+        let (folder, _) = split_path(typed);
         let shown = typed.get(..typed.rfind('/').map_or(0, |at| at + 1))?;
-        let folder = access::tree_path(folder).ok()?;
-        let listed = access::with(&global(), Purpose::LOOK, |tree| tree.ls(&folder)).ok()?;
+        let folder = access::parse_tree_path(folder).ok()?;
+        let listed = access::with_tree(&parse_global_options(), AccessPurpose::LOOK, |tree| {
+            tree.ls(&folder)
+        })
+        .ok()?;
         // A name that cannot be typed as it is shown is no help.
-        let plain = listed.into_iter().filter(|entry| one_line(&entry.name) == entry.name);
-        let line = |entry: msgfs::view::Listed| {
+        let plain = listed.into_iter().filter(|entry| sanitize_line(&entry.name) == entry.name);
+        let line = |entry: msgfs::view::FolderEntry| {
             format!("{shown}{}{}", entry.name, if entry.is_dir { "/" } else { "" })
         };
         Some(plain.map(line).collect())
     };
-    beginning(typed, found())
+    matching_candidates(typed, found())
 }
 
 /// Whom the stores have seen; the last of several that commas separate.
@@ -36,30 +39,35 @@ pub(crate) fn recipients(typed: &OsStr) -> Vec<CompletionCandidate> {
     let found = || {
         let typed = typed.to_str()?;
         let before = typed.get(..typed.rfind(',').map_or(0, |at| at + 1))?;
-        let mailbox = global().open(true).ok()?;
+        let mailbox = parse_global_options().open_mailbox(true).ok()?;
         let core = mailbox.tree().index().read();
-        let plain = core.addresses().filter(|address| one_line(address) == *address);
+        let plain = core.known_addresses().filter(|address| sanitize_line(address) == *address);
         Some(plain.map(|address| format!("{before}{address}")).collect())
     };
-    beginning(typed, found())
+    matching_candidates(typed, found())
 }
 
 /// Names of stores.
 pub(crate) fn stores(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let stores = Context::find(&global()).and_then(|context| context.stores()).ok();
-    beginning(typed, stores.map(|stores| stores.into_iter().map(|(name, _)| name).collect()))
+    let stores = CommandContext::find(&parse_global_options())
+        .and_then(|context| context.store_folders())
+        .ok();
+    matching_candidates(
+        typed,
+        stores.map(|stores| stores.into_iter().map(|(name, _)| name).collect()),
+    )
 }
 
 /// Where a msgfs is mounted.
 pub(crate) fn mounts(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let all = mountpoint::mounts().unwrap_or_default();
-    let ours = mountpoint::ours(&all).into_iter();
+    let all = mountpoint::read_mounts().unwrap_or_default();
+    let ours = mountpoint::list_our_mounts(&all).into_iter();
     let names = ours.filter_map(|mount| Some(mount.mountpoint.to_str()?.to_owned())).collect();
-    beginning(typed, Some(names))
+    matching_candidates(typed, Some(names))
 }
 
 /// Those that begin with what was typed, each once.
-fn beginning(typed: &OsStr, all: Option<Vec<String>>) -> Vec<CompletionCandidate> {
+fn matching_candidates(typed: &OsStr, all: Option<Vec<String>>) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
     let mut fit = all.unwrap_or_default();
     fit.retain(|word| word.starts_with(&*typed));
@@ -69,7 +77,7 @@ fn beginning(typed: &OsStr, all: Option<Vec<String>>) -> Vec<CompletionCandidate
 }
 
 /// `--me` and `--config` of the line that is being typed, which comes as our own arguments.
-fn global() -> Global {
+fn parse_global_options() -> GlobalOptions {
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let value = |name: &str| {
@@ -78,5 +86,5 @@ fn global() -> Global {
         let next = words.iter().skip_while(|word| *word != name).nth(1);
         joined.or(next.map(String::as_str)).map(str::to_owned)
     };
-    Global { me: value("--me"), config: value("--config").map(Into::into) }
+    GlobalOptions { me: value("--me"), config: value("--config").map(Into::into) }
 }

@@ -33,11 +33,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut script = Vec::new();
     shell
         .write_registration(ASKED, "msgfs", "msgfs", "msgfs", &mut script)
-        .map_err(|e| Failure::io("the script cannot be made", &e))?;
-    io::stdout().write_all(&script).map_err(|e| Failure::output(&e))
+        .map_err(|e| Failure::from_io("the script cannot be made", &e))?;
+    io::stdout().write_all(&script).map_err(|e| Failure::from_output_error(&e))
 }
 
 /// Answers the script of a shell, if that is who asks; the process then ends.
-pub(crate) fn answer() {
+pub(crate) fn answer_shell() {
     CompleteEnv::with_factory(Cli::command).var(ASKED).complete();
 }

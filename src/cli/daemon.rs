@@ -13,31 +13,31 @@ use std::time::{Duration, Instant};
 
 use msgfs::store::process;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::failure::{Failure, refuse};
 use super::logging;
-use super::mount::Order;
-use super::serve::{self, Event};
+use super::mount::MountRequest;
+use super::serve::{self, MountEvent};
 
 /// A progress bar need not move more often.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
 /// Starts the back half and waits until the mount answers or it is known why not.
-pub(crate) fn start(order: &Order) -> Result<(), Failure> {
+pub(crate) fn start(order: &MountRequest) -> Result<(), Failure> {
     let started = Command::new("/proc/self/exe")
         .arg0("msgfs")
-        .args(arguments(order))
+        .args(mount_arguments(order))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn();
-    let mut child = started.map_err(|e| Failure::io("cannot start in the background", &e))?;
-    let mut show = serve::on_terminal();
+    let mut child = started.map_err(|e| Failure::from_io("cannot start in the background", &e))?;
+    let mut show = serve::terminal_reporter();
     let pipe = child.stdout.take().into_iter().flat_map(|pipe| BufReader::new(pipe).lines());
     for line in pipe.map_while(Result::ok) {
         let Ok(event) = serde_json::from_str(&line) else { continue };
         match event {
-            Event::Ready(_) => return show(event),
-            Event::Failed(_) => {
+            MountEvent::Ready(_) => return show(event),
+            MountEvent::Failed(_) => {
                 // Wait for its end, so that a next attempt meets no lock.
                 let _ = child.wait();
                 return show(event);
@@ -47,13 +47,13 @@ pub(crate) fn start(order: &Order) -> Result<(), Failure> {
     }
     drop(show);
     let status = child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
-    let log = Context::of(&order.options)
+    let log = CommandContext::from_options(&order.options)
         .map(|c| format!("; see {}", c.paths.state.join("log").display()));
     refuse!("msgfs ended before the mount answered ({status}){}", log.unwrap_or_default())
 }
 
 /// The command line of the half that serves.
-pub(crate) fn arguments(order: &Order) -> Vec<std::ffi::OsString> {
+pub(crate) fn mount_arguments(order: &MountRequest) -> Vec<std::ffi::OsString> {
     let how = if order.foreground { "--foreground" } else { "--as-daemon" };
     let mut arguments = vec!["mount".into(), how.into()];
     if let Some(me) = &order.options.me {
@@ -73,17 +73,17 @@ pub(crate) fn arguments(order: &Order) -> Vec<std::ffi::OsString> {
 }
 
 /// The way back to the front half.
-pub(crate) struct Pipe {
+pub(crate) struct ParentPipe {
     /// Until the mount answers.
-    to: Option<File>,
+    front: Option<File>,
     log: Option<File>,
     /// When progress was last told.
-    told: Option<Instant>,
+    last_progress: Option<Instant>,
 }
 
 /// Leaves the session and everything inherited but standard error. To be called before this
 /// process opens anything or starts a thread.
-pub(crate) fn detach() -> io::Result<Pipe> {
+pub(crate) fn detach_session() -> io::Result<ParentPipe> {
     // SAFETY: this process has opened nothing yet, so no descriptor from 3 up is owned by
     // anything in it; they are leftovers of whoever started us, whose pipes must not be held open.
     // As a system call, because musl has no function for it.
@@ -97,69 +97,72 @@ pub(crate) fn detach() -> io::Result<Pipe> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stdin(&null)?;
-    Ok(Pipe { to: Some(File::from(to)), log: None, told: None })
+    Ok(ParentPipe { front: Some(File::from(to)), log: None, last_progress: None })
 }
 
 /// Serves a mount until it ends.
-pub(crate) fn serve(order: Order, mut pipe: Pipe) -> Result<(), Failure> {
-    let outcome = Context::of(&order.options).and_then(|context| {
-        pipe.log_to(&context)?;
-        process::start_again_with(Some(arguments(&order)));
-        process::start_again_into(
-            pipe.to.as_ref().and_then(|to| to.try_clone().ok()).map(Into::into),
+pub(crate) fn serve_detached(order: MountRequest, mut pipe: ParentPipe) -> Result<(), Failure> {
+    let outcome = CommandContext::from_options(&order.options).and_then(|context| {
+        pipe.open_log(&context)?;
+        process::set_restart_arguments(Some(mount_arguments(&order)));
+        process::set_restart_stdout(
+            pipe.front.as_ref().and_then(|to| to.try_clone().ok()).map(Into::into),
         );
-        serve::run(&order, &context, &mut |event| pipe.hear(event))
+        serve::run(&order, &context, &mut |event| pipe.handle_event(event))
     });
     if let Err(failure) = &outcome {
-        let _ = pipe.hear(Event::Failed(failure.to_string()));
-        return Err(Failure::Said);
+        let _ = pipe.handle_event(MountEvent::Failed(failure.to_string()));
+        return Err(Failure::AlreadyReported);
     }
     Ok(())
 }
 
-impl Pipe {
+impl ParentPipe {
     /// From now on, what is logged goes to a file in the state folder.
-    fn log_to(&mut self, context: &Context) -> Result<(), Failure> {
-        context.make_state()?;
+    fn open_log(&mut self, context: &CommandContext) -> Result<(), Failure> {
+        context.create_state_folder()?;
         let path = context.paths.state.join("log");
-        let log = logging::to_file(&path, "info").or_else(|e| {
-            let shown = context.shown(&path);
-            let _ = self.hear(Event::Notice(format!("warning: there is no log: {shown}: {e}")));
+        let log = logging::log_to_file(&path, "info").or_else(|e| {
+            let shown = context.display_path(&path);
+            let _ = self.handle_event(MountEvent::Notice(format!(
+                "warning: there is no log: {shown}: {e}"
+            )));
             OpenOptions::new().append(true).open("/dev/null")
         });
-        self.log = Some(log.map_err(|e| Failure::io(path.display(), &e))?);
+        self.log = Some(log.map_err(|e| Failure::from_io(path.display(), &e))?);
         Ok(())
     }
 
-    fn hear(&mut self, event: Event) -> Result<(), Failure> {
+    fn handle_event(&mut self, event: MountEvent) -> Result<(), Failure> {
         match &event {
-            Event::Progress(..) => {
-                if self.told.is_some_and(|told| told.elapsed() < PROGRESS_EVERY) {
+            MountEvent::Progress(..) => {
+                if self.last_progress.is_some_and(|told| told.elapsed() < PROGRESS_EVERY) {
                     return Ok(());
                 }
-                self.told = Some(Instant::now());
+                self.last_progress = Some(Instant::now());
             }
-            Event::Notice(text) => tracing::info!("{text}"),
-            Event::Ready(_) => {
+            MountEvent::Notice(text) => tracing::info!("{text}"),
+            MountEvent::Ready(_) => {
                 // Relative names are done with; the folder we were started in must stay removable.
                 let _ = rustix::process::chdir("/");
                 // Whoever reads the terminal to the end must not wait for us.
                 if let Some(log) = self.log.take() {
-                    rustix::stdio::dup2_stderr(log)
-                        .map_err(|e| Failure::io("cannot let go of the terminal", &e.into()))?;
+                    rustix::stdio::dup2_stderr(log).map_err(|e| {
+                        Failure::from_io("cannot let go of the terminal", &e.into())
+                    })?;
                 }
             }
-            Event::Failed(text) => tracing::error!("{text}"),
+            MountEvent::Failed(text) => tracing::error!("{text}"),
         }
-        match (self.tell(&event), &event) {
-            (Ok(()), Event::Ready(_)) => {
-                self.to = None;
-                process::start_again_into(None);
+        match (self.send_event(&event), &event) {
+            (Ok(()), MountEvent::Ready(_)) => {
+                self.front = None;
+                process::set_restart_stdout(None);
             }
-            (Err(_), Event::Ready(_)) => {
+            (Err(_), MountEvent::Ready(_)) => {
                 return Err(Failure::refused("nobody waits for this mount any more"));
             }
-            (Err(_), Event::Progress(..)) => {
+            (Err(_), MountEvent::Progress(..)) => {
                 // The person has given up (Ctrl-C), and nothing is mounted yet.
                 tracing::info!("nobody waits for this mount any more");
                 std::process::exit(1);
@@ -169,31 +172,32 @@ impl Pipe {
         Ok(())
     }
 
-    fn tell(&mut self, event: &Event) -> io::Result<()> {
+    fn send_event(&mut self, event: &MountEvent) -> io::Result<()> {
         let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
-        self.to.as_mut().map_or(Ok(()), |to| to.write_all(&line))
+        self.front.as_mut().map_or(Ok(()), |to| to.write_all(&line))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use msgfs::mailbox::Options;
+    use msgfs::mailbox::MailboxOptions;
 
     #[test]
     fn an_order_survives_the_command_line() {
-        let options = Options {
+        let options = MailboxOptions {
             me: Some("-odd".to_owned()),
             config: Some("/a b/c.toml".into()),
             read_only: true,
             allow_other: true,
-            here: None,
+            current_mount: None,
             mountpoint: None,
             carry: false,
             once: false,
         };
-        let arguments = arguments(&Order { options, dir: "/-x".into(), foreground: false });
+        let arguments =
+            mount_arguments(&MountRequest { options, dir: "/-x".into(), foreground: false });
         let expected =
             "mount,--as-daemon,--me=-odd,--config,/a b/c.toml,--read-only,--allow-other,--,/-x";
         assert_eq!(arguments, expected.split(',').collect::<Vec<_>>());

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use msgfs::config::PathError;
 use msgfs::fuse::mountpoint::{self, MountState, shell_word};
-use msgfs::identity::{self, Identity, KeyError, Keyring, Used};
+use msgfs::identity::{self, KeyError, KeyPair, Keyring, SignerRegistry};
 use msgfs::link;
-use msgfs::model::{one_line, safe_text};
+use msgfs::model::{sanitize_line, sanitize_text};
 use msgfs::outbox;
-use msgfs::store::{self, Advice, Kind, Spec, Store, asked};
+use msgfs::store::{self, Advice, Kind, Store, StoreSpec, asked};
 
-use super::context::{Context, folder};
-use super::failure::{Failure, system_text};
-use super::machine::{self, Problem, Severity};
-use super::{Global, hook, output};
+use super::context::{CommandContext, store_folder};
+use super::failure::{Failure, format_io_error};
+use super::machine::{self, DoctorProblem, ProblemSeverity};
+use super::{GlobalOptions, hook, output};
 
 /// Find problems on this machine, and print the commands that mend them
 ///
@@ -34,52 +34,57 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let mut problems = machine::fuse_problems(args.allow_other);
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let mut problems = machine::find_fuse_problems(args.allow_other);
     if problems.is_empty() {
-        problems.extend(machine::mount_problem(args.allow_other));
+        problems.extend(machine::probe_mount(args.allow_other));
     }
-    problems.extend(stale_mounts());
-    match Context::find(global) {
-        Ok(context) => problems.extend(mailbox_problems(&context)),
+    problems.extend(find_stale_mounts());
+    match CommandContext::find(global) {
+        Ok(context) => problems.extend(find_mailbox_problems(&context)),
         // Wrong lines of the configuration, or nobody to act for: the text says what to do.
-        Err(failure) => problems.push(Problem::error(failure)),
+        Err(failure) => problems.push(DoctorProblem::error(failure)),
     }
-    problems.extend(hook::problems());
+    problems.extend(hook::find_problems());
     if args.json {
-        problems.iter().try_for_each(output::json_line)?;
+        problems.iter().try_for_each(output::print_json_line)?;
     } else if problems.is_empty() {
-        return output::data("nothing is missing\n");
+        return output::print_data("nothing is missing\n");
     } else {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        output::data(&(lines.join("\n") + "\n"))?;
+        output::print_data(&(lines.join("\n") + "\n"))?;
     }
-    let errors = problems.iter().any(|problem| problem.severity == Severity::Error);
-    if errors { Err(Failure::Said) } else { Ok(()) }
+    let errors = problems.iter().any(|problem| problem.severity == ProblemSeverity::Error);
+    if errors { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
 /// Mounts whose msgfs has died or does not answer.
-fn stale_mounts() -> Vec<Problem> {
-    let mounts = match mountpoint::mounts() {
+fn find_stale_mounts() -> Vec<DoctorProblem> {
+    let mounts = match mountpoint::read_mounts() {
         Ok(mounts) => mounts,
         Err(e) => {
-            return vec![Problem::error(format!("/proc is not usable: {}", system_text(&e)))];
+            return vec![DoctorProblem::error(format!(
+                "/proc is not usable: {}",
+                format_io_error(&e)
+            ))];
         }
     };
-    let ours = mountpoint::ours(&mounts);
-    let states = mountpoint::states_of(&ours);
+    let ours = mountpoint::list_our_mounts(&mounts);
+    let states = mountpoint::mount_states(&ours);
     ours.into_iter()
         .zip(states)
         .filter_map(|(mount, state)| {
             let dir = shell_word(mount.mountpoint.as_os_str());
             match state {
                 MountState::Stale => Some(
-                    Problem::error(format!("the mount at {dir} is dead: its msgfs has ended"))
-                        .mend(format!("msgfs umount {dir}")),
+                    DoctorProblem::error(format!(
+                        "the mount at {dir} is dead: its msgfs has ended"
+                    ))
+                    .with_remedy(format!("msgfs umount {dir}")),
                 ),
                 MountState::Hung => Some(
-                    Problem::error(format!("the mount at {dir} does not answer"))
-                        .mend(format!("msgfs umount --lazy {dir}")),
+                    DoctorProblem::error(format!("the mount at {dir} does not answer"))
+                        .with_remedy(format!("msgfs umount --lazy {dir}")),
                 ),
                 _ => None,
             }
@@ -87,95 +92,105 @@ fn stale_mounts() -> Vec<Problem> {
         .collect()
 }
 
-fn mailbox_problems(context: &Context) -> Vec<Problem> {
+fn find_mailbox_problems(context: &CommandContext) -> Vec<DoctorProblem> {
     for dir in [&context.paths.state, &context.paths.cache] {
-        if let Err(e) = asked::reach(dir) {
-            return vec![Problem::error(format!("{}: {}", context.shown(dir), system_text(&e)))];
+        if let Err(e) = asked::require_response(dir) {
+            return vec![DoctorProblem::error(format!(
+                "{}: {}",
+                context.display_path(dir),
+                format_io_error(&e)
+            ))];
         }
     }
-    let mut problems = state_problems(context);
-    problems.extend(key_problems(context));
-    match context.specs() {
-        Ok(specs) => problems.extend(store_problems(context, &specs)),
-        Err(failure) => problems.push(Problem::error(failure)),
+    let mut problems = find_state_problems(context);
+    problems.extend(find_key_problems(context));
+    match context.store_specs() {
+        Ok(specs) => problems.extend(find_store_problems(context, &specs)),
+        Err(failure) => problems.push(DoctorProblem::error(failure)),
     }
     problems
 }
 
-fn store_problems(context: &Context, specs: &[Spec]) -> Vec<Problem> {
-    let mut problems: Vec<Problem> = Vec::new();
+fn find_store_problems(context: &CommandContext, specs: &[StoreSpec]) -> Vec<DoctorProblem> {
+    let mut problems: Vec<DoctorProblem> = Vec::new();
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
-    let used = Used::open(&context.paths.signers_file(), true);
+    let used = SignerRegistry::open(&context.paths.signers_file(), true);
     for spec in specs {
-        let (name, dir) = (one_line(&spec.name), folder(spec));
-        if let Err(e) = asked::reach(&dir) {
-            let shown = context.shown(&dir);
-            problems.push(of_store(&name, &format!("{shown}: {}", system_text(&e))));
+        let (name, dir) = (sanitize_line(&spec.name), store_folder(spec));
+        if let Err(e) = asked::require_response(&dir) {
+            let shown = context.display_path(&dir);
+            problems.push(store_error(&name, &format!("{shown}: {}", format_io_error(&e))));
             continue;
         }
         // SAMP's folder is made at first use, unless somebody named it; opening makes nothing.
         let is_there = dir.exists();
-        let is_to_be_made = !is_there && spec.kind == Kind::Samp && spec.makes;
+        let is_to_be_made = !is_there && spec.kind == Kind::Samp && spec.may_create;
         if is_there || is_to_be_made {
-            problems.extend(folder_problem(context, &format!("the store {name}"), &dir));
+            problems.extend(find_folder_problem(context, &format!("the store {name}"), &dir));
         }
         if is_to_be_made {
             continue;
         }
         match store::open(spec) {
             Ok(store) => {
-                problems.extend(store.advice().into_iter().map(|a| advised(&name, a)));
+                problems.extend(store.advice().into_iter().map(|a| problem_from_advice(&name, a)));
                 let state = context.paths.state.join("stores").join(&spec.name);
                 let incidents = store.facets().recovery.map(|recovery| recovery.incidents(&state));
-                let told = |line: String| advised(&name, Advice::warning(line));
+                let told = |line: String| problem_from_advice(&name, Advice::warning(line));
                 problems.extend(incidents.into_iter().flatten().map(told));
-                let lost =
-                    outbox::lost_key(store.as_ref(), &used).unwrap_or_else(|e| Some(e.to_string()));
-                let wrong = |why: String| of_store(&name, &why);
+                let lost = outbox::explain_lost_key(store.as_ref(), &used)
+                    .unwrap_or_else(|e| Some(e.to_string()));
+                let wrong = |why: String| store_error(&name, &why);
                 problems.extend(lost.map(wrong));
                 stores.push(store);
             }
-            Err(e) => problems.push(of_store(&name, &e.to_string())),
+            Err(e) => problems.push(store_error(&name, &e.to_string())),
         }
     }
-    problems.extend(link_problems(context, &stores));
-    problems.extend(clashes(context, &stores));
-    problems.extend(others_as_me(context, &stores));
-    let folders: Vec<PathBuf> = specs.iter().map(folder).collect();
-    problems.extend(machine::watch_problem(&folders));
+    problems.extend(find_link_problems(context, &stores));
+    problems.extend(find_duplicate_stores(context, &stores));
+    problems.extend(find_foreign_keys(context, &stores));
+    let folders: Vec<PathBuf> = specs.iter().map(store_folder).collect();
+    problems.extend(machine::find_watch_problem(&folders));
     problems
 }
 
 /// What keeps links from working, as far as that can be tried without sending.
-fn link_problems(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
-    let linked = context.config.linked();
+fn find_link_problems(context: &CommandContext, stores: &[Arc<dyn Store>]) -> Vec<DoctorProblem> {
+    let linked = context.config.linked_stores();
     let mut problems = Vec::new();
     for store in stores {
-        for (name, settings) in link::settings(store.as_ref(), &context.config.links, &linked) {
-            let found = match link::engine(&settings) {
+        for (name, settings) in
+            link::engine_settings(store.as_ref(), &context.config.links, &linked)
+        {
+            let found = match link::open_engine(&settings) {
                 Ok(engine) => {
-                    let checked = link::checked(engine.as_ref());
-                    engine.other_carrier().into_iter().chain(checked).collect()
+                    let checked = link::check_engine(engine.as_ref());
+                    engine.find_other_carrier().into_iter().chain(checked).collect()
                 }
                 Err(why) => vec![why],
             };
             let told = |why: String| {
-                let store = one_line(store.name());
-                Problem::error(format!("the link {name} of the store {store}: {}", safe_text(&why)))
+                let store = sanitize_line(store.name());
+                DoctorProblem::error(format!(
+                    "the link {name} of the store {store}: {}",
+                    sanitize_text(&why)
+                ))
             };
             problems.extend(found.into_iter().map(told));
         }
     }
     #[cfg(feature = "nats")]
-    for spec in context.config.links.iter().filter(|s| s.kind == link::Kind::Nats && !s.off) {
-        let told =
-            |why: String| Problem::error(format!("the link {}: {}", spec.name, safe_text(&why)));
-        let wrong = link::nats::check(spec);
+    for spec in context.config.links.iter().filter(|s| s.kind == link::LinkKind::Nats && !s.off) {
+        let told = |why: String| {
+            DoctorProblem::error(format!("the link {}: {}", spec.name, sanitize_text(&why)))
+        };
+        let wrong = link::nats::check_link(spec);
         if wrong.is_empty() && spec.marks {
             let store = stores.iter().find(|store| store.name() == spec.store);
-            let why = store.and_then(|store| link::nats::check_marks(spec, store.me()));
-            let text = |why: String| format!("the link {}: {}", spec.name, safe_text(&why));
-            problems.extend(why.map(|why| Problem::warning(text(why))));
+            let why = store.and_then(|store| link::nats::check_mark_sync(spec, store.me()));
+            let text = |why: String| format!("the link {}: {}", spec.name, sanitize_text(&why));
+            problems.extend(why.map(|why| DoctorProblem::warning(text(why))));
         }
         problems.extend(wrong.into_iter().map(told));
     }
@@ -183,94 +198,104 @@ fn link_problems(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
 }
 
 /// What is wrong with a store as a whole.
-fn of_store(name: &str, why: &str) -> Problem {
-    Problem::error(format!("the store {name}: {}", safe_text(why)))
+fn store_error(name: &str, why: &str) -> DoctorProblem {
+    DoctorProblem::error(format!("the store {name}: {}", sanitize_text(why)))
 }
 
 /// Other keys that sign under my name, as far as a mount has seen them.
-fn others_as_me(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
+fn find_foreign_keys(context: &CommandContext, stores: &[Arc<dyn Store>]) -> Vec<DoctorProblem> {
     let Ok(keyring) = Keyring::open_read_only(&context.paths.keyring_file()) else {
         return Vec::new();
     };
     let told = |store: &Arc<dyn Store>| {
-        let other = keyring.refused(store.me()).filter(|_| !store.about().roles)?;
+        let other = keyring.refused_key(store.me()).filter(|_| !store.properties().uses_roles)?;
         let own = store.facets().keys.is_none();
-        Some(Problem::warning(identity::other_key_of_mine(store.me(), other, own)))
+        Some(DoctorProblem::warning(identity::describe_other_own_key(store.me(), other, own)))
     };
-    let mut out: Vec<Problem> = stores.iter().filter_map(told).collect();
+    let mut out: Vec<DoctorProblem> = stores.iter().filter_map(told).collect();
     out.dedup();
     out
 }
 
 /// What a store would have a person mend.
-fn advised(store: &str, advice: Advice) -> Problem {
-    let what = format!("the store {store}: {}", one_line(&advice.problem));
-    let what = if advice.serious { Problem::error(what) } else { Problem::warning(what) };
+fn problem_from_advice(store: &str, advice: Advice) -> DoctorProblem {
+    let what = format!("the store {store}: {}", sanitize_line(&advice.problem));
+    let what =
+        if advice.serious { DoctorProblem::error(what) } else { DoctorProblem::warning(what) };
     match advice.command {
-        Some(command) => what.mend(one_line(&command)),
+        Some(command) => what.with_remedy(sanitize_line(&command)),
         None => what,
     }
 }
 
 /// Two stores that are the same mailbox: each message would be there twice.
-fn clashes(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
+fn find_duplicate_stores(
+    context: &CommandContext,
+    stores: &[Arc<dyn Store>],
+) -> Vec<DoctorProblem> {
     let place = |store: &Arc<dyn Store>| {
         fs::canonicalize(store.dir()).unwrap_or_else(|_| store.dir().to_owned())
     };
     let same = |a: &Arc<dyn Store>, b: &Arc<dyn Store>| {
-        a.kind() == b.kind() && a.canonical(a.me()) == b.canonical(b.me()) && place(a) == place(b)
+        a.kind() == b.kind()
+            && a.canonical_address(a.me()) == b.canonical_address(b.me())
+            && place(a) == place(b)
     };
     let mut problems = Vec::new();
     for (n, store) in stores.iter().enumerate() {
         for other in stores.iter().skip(n + 1).filter(|other| same(store, other)) {
-            problems.push(Problem::error(format!(
+            problems.push(DoctorProblem::error(format!(
                 "the stores {} and {} are the same mailbox ({} in {}), so each message is shown \
                  twice; remove one [[store]] from {}",
-                one_line(store.name()),
-                one_line(other.name()),
-                one_line(store.me()),
-                context.shown(store.dir()),
-                context.shown(&context.config_file())
+                sanitize_line(store.name()),
+                sanitize_line(other.name()),
+                sanitize_line(store.me()),
+                context.display_path(store.dir()),
+                context.display_path(&context.config_file())
             )));
         }
     }
     problems
 }
 
-fn state_problems(context: &Context) -> Vec<Problem> {
+fn find_state_problems(context: &CommandContext) -> Vec<DoctorProblem> {
     let state = &context.paths.state;
-    let mut problems: Vec<Problem> =
+    let mut problems: Vec<DoctorProblem> =
         [("the state folder", state), ("the cache", &context.paths.cache)]
             .into_iter()
-            .filter_map(|(what, dir)| folder_problem(context, what, dir))
+            .filter_map(|(what, dir)| find_folder_problem(context, what, dir))
             .collect();
     if let Err(PathError::Exposed(path, problem, mend)) = context.paths.check_state() {
-        let what = format!("{}: {problem}", context.shown(&path));
-        problems.push(Problem::error(what).mend(mend));
+        let what = format!("{}: {problem}", context.display_path(&path));
+        problems.push(DoctorProblem::error(what).with_remedy(mend));
     }
     problems
 }
 
-fn folder_problem(context: &Context, what: &str, dir: &std::path::Path) -> Option<Problem> {
-    let error = machine::writable(dir).err()?;
+fn find_folder_problem(
+    context: &CommandContext,
+    what: &str,
+    dir: &std::path::Path,
+) -> Option<DoctorProblem> {
+    let error = machine::check_writable(dir).err()?;
     let word = shell_word(dir.as_os_str());
     let mend = if rustix::process::geteuid().is_root() {
         format!("mkdir -p {word} && chmod u+rwx {word}")
     } else {
         format!("sudo install -d -o {} -m 700 {word}", rustix::process::geteuid().as_raw())
     };
-    let shown = context.shown(dir);
-    let what = format!("{what} at {shown} cannot be written ({})", system_text(&error));
-    Some(Problem::error(what).mend(mend))
+    let shown = context.display_path(dir);
+    let what = format!("{what} at {shown} cannot be written ({})", format_io_error(&error));
+    Some(DoctorProblem::error(what).with_remedy(mend))
 }
 
-fn key_problems(context: &Context) -> Vec<Problem> {
+fn find_key_problems(context: &CommandContext) -> Vec<DoctorProblem> {
     // A missing key is made at first use.
     let is_wrong = |e: &KeyError| !matches!(e, KeyError::Missing { .. });
-    let used = Used::open(&context.paths.signers_file(), true);
-    let key = Identity::own(&context.paths.key_file(), &used, false).err().filter(is_wrong);
+    let used = SignerRegistry::open(&context.paths.signers_file(), true);
+    let key = KeyPair::load_own(&context.paths.key_file(), &used, false).err().filter(is_wrong);
     let keyring = Keyring::open_read_only(&context.paths.keyring_file()).err();
-    key.map(Problem::error).into_iter().chain(keyring.map(Problem::error)).collect()
+    key.map(DoctorProblem::error).into_iter().chain(keyring.map(DoctorProblem::error)).collect()
 }
 
 #[cfg(test)]
@@ -278,12 +303,12 @@ mod tests {
     use super::*;
     use msgfs::config::{Config, Env, Me, Paths};
 
-    fn context(home: &std::path::Path, config: &str) -> Context {
+    fn context(home: &std::path::Path, config: &str) -> CommandContext {
         let env = Env::new(home.join("foo"), [("HOME", home)]);
         let config = Config::parse(config, &home.join("c.toml"), &env).unwrap();
         let me = Me::resolve(Some("foo"), &env, &config).unwrap();
         let paths = Paths::new(&env, "foo").unwrap();
-        Context { env, config, me, paths }
+        CommandContext { env, config, me, paths }
     }
 
     #[test]
@@ -298,7 +323,7 @@ mod tests {
         };
         let text = [store("a", "m", "foo"), store("b", "link", "foo"), store("c", "m", "bar")];
         let context = context(home.path(), &text.concat());
-        let problems = store_problems(&context, &context.specs().unwrap());
+        let problems = find_store_problems(&context, &context.store_specs().unwrap());
         assert_eq!(problems.len(), 1, "{problems:?}");
         let told = problems[0].to_string();
         assert!(told.contains("the stores a and b are the same mailbox (foo in"), "{told}");
@@ -308,7 +333,7 @@ mod tests {
     fn doctor_makes_no_store() {
         let home = tempfile::tempdir().unwrap();
         let context = context(home.path(), "");
-        assert!(store_problems(&context, &context.specs().unwrap()).is_empty());
+        assert!(find_store_problems(&context, &context.store_specs().unwrap()).is_empty());
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
     }
 
@@ -320,10 +345,10 @@ mod tests {
             serious,
         };
         assert_eq!(
-            advised("work", advice(false, Some("chmod 600 k"))).to_string(),
+            problem_from_advice("work", advice(false, Some("chmod 600 k"))).to_string(),
             "warning: the store work: others can read\u{240a}the key; mend it with: chmod 600 k"
         );
-        let text = advised("work", advice(true, None)).to_string();
+        let text = problem_from_advice("work", advice(true, None)).to_string();
         assert_eq!(text, "the store work: others can read\u{240a}the key");
     }
 }

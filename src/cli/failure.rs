@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
-use msgfs::mailbox::OpenError;
-use msgfs::model::safe_text;
+use msgfs::mailbox::MailboxOpenError;
+use msgfs::model::sanitize_text;
 
 /// Why a command did not do what was asked. The text is for people.
 #[derive(Debug, thiserror::Error)]
@@ -24,16 +24,16 @@ pub(crate) enum Failure {
     Usage(String),
     /// The mailbox cannot be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] MailboxOpenError),
     /// Whoever served the tree ended before it began what was asked; exit code 1.
     #[error("the msgfs that acts for this name has just ended; nothing was done; try again")]
-    Gone,
+    ServerGone,
     /// Everything was said already; exit code 1.
     #[error("failed")]
-    Said,
+    AlreadyReported,
     /// Whoever reads our standard output has seen enough, as in `msgfs ls | head`; exit code 0.
     #[error("standard output is closed")]
-    Closed,
+    OutputClosed,
 }
 
 impl Failure {
@@ -43,25 +43,25 @@ impl Failure {
     }
 
     /// What failed, and what the system said.
-    pub(crate) fn io(what: impl Display, error: &io::Error) -> Self {
-        Self::Refused(format!("{what}: {}", system_text(error)))
+    pub(crate) fn from_io(what: impl Display, error: &io::Error) -> Self {
+        Self::Refused(format!("{what}: {}", format_io_error(error)))
     }
 
     /// An error of writing standard output.
-    pub(crate) fn output(error: &io::Error) -> Self {
+    pub(crate) fn from_output_error(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            Self::Closed
+            Self::OutputClosed
         } else {
-            Self::io("cannot write to standard output", error)
+            Self::from_io("cannot write to standard output", error)
         }
     }
 
     /// Says it on standard error and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
-            Self::Closed => return ExitCode::SUCCESS,
-            Self::Said => return ExitCode::from(1),
-            _ => super::output::say(&format!("msgfs: {self}")),
+            Self::OutputClosed => return ExitCode::SUCCESS,
+            Self::AlreadyReported => return ExitCode::from(1),
+            _ => super::output::print_notice(&format!("msgfs: {self}")),
         }
         ExitCode::from(match self {
             Self::Usage(_) => 2,
@@ -80,10 +80,10 @@ macro_rules! refuse {
 pub(crate) use refuse;
 
 /// The system's sentence without Rust's `(os error 2)`.
-pub(crate) fn system_text(error: &io::Error) -> String {
+pub(crate) fn format_io_error(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.rsplit_once(" (os error ").map_or(text.as_str(), |(sentence, _)| sentence);
-    safe_text(text.trim_end()).into_owned()
+    sanitize_text(text.trim_end()).into_owned()
 }
 
 #[cfg(test)]
@@ -93,10 +93,10 @@ mod tests {
     #[test]
     fn a_closed_pipe_is_no_failure_and_others_are() {
         let pipe = io::Error::from(io::ErrorKind::BrokenPipe);
-        assert!(matches!(Failure::output(&pipe), Failure::Closed));
+        assert!(matches!(Failure::from_output_error(&pipe), Failure::OutputClosed));
         let full = io::Error::from_raw_os_error(28);
         assert_eq!(
-            Failure::output(&full).to_string(),
+            Failure::from_output_error(&full).to_string(),
             "cannot write to standard output: No space left on device"
         );
     }

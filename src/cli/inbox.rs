@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
-use super::access::{self, Access, Purpose};
+use super::access::{self, AccessPurpose, TreeAccess};
 use super::failure::Failure;
-use super::{Global, output};
+use super::{GlobalOptions, output};
 
 /// Print the unread messages, oldest first, and mark them as read
 ///
@@ -26,49 +26,49 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    access::with(global, Purpose::ACT, |tree| {
-        let unread = tree.unread()?;
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    access::with_tree(global, AccessPurpose::ACT, |tree| {
+        let unread = tree.list_unread()?;
         if unread.is_empty() {
-            output::say("no new messages");
+            output::print_notice("no new messages");
         }
         unread.iter().try_for_each(|name| {
             if args.json {
-                return print_json(tree, name);
+                return print_message_json(tree, name);
             }
-            access::print_section(tree, &format!("inbox/{name}"))
+            access::print_file_section(tree, &format!("inbox/{name}"))
         })
     })
 }
 
-fn print_json(tree: &dyn Access, name: &str) -> Result<(), Failure> {
+fn print_message_json(tree: &dyn TreeAccess, name: &str) -> Result<(), Failure> {
     let path = format!("inbox/{name}");
     let size = tree.ls(&path)?.first().map_or(0, |file| file.size);
-    let mut out = Whole { name, size, text: Vec::new(), said: None };
+    let mut out = MessageJsonWriter { name, size, text: Vec::new(), printed: None };
     let read = tree.cat(&path, &mut out);
-    match out.said {
+    match out.printed {
         Some(said) => said.and(read),
         // It has become shorter since it was asked how long it is.
-        None => read.and_then(|()| output::json_line(&message(name, &out.text))),
+        None => read.and_then(|()| output::print_json_line(&message_to_json(name, &out.text))),
     }
 }
 
 /// Prints a message when it is whole, which is before it is closed and so marked.
-struct Whole<'a> {
+struct MessageJsonWriter<'a> {
     name: &'a str,
     size: u64,
     text: Vec<u8>,
     /// What became of printing it.
-    said: Option<Result<(), Failure>>,
+    printed: Option<Result<(), Failure>>,
 }
 
-impl Write for Whole<'_> {
+impl Write for MessageJsonWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.text.extend_from_slice(bytes);
         if self.text.len() as u64 >= self.size {
-            let said = output::json_line(&message(self.name, &self.text));
+            let said = output::print_json_line(&message_to_json(self.name, &self.text));
             let failed = said.is_err();
-            self.said = Some(said);
+            self.printed = Some(said);
             if failed {
                 return Err(io::ErrorKind::Other.into());
             }
@@ -82,7 +82,7 @@ impl Write for Whole<'_> {
 }
 
 /// A message file as an object.
-fn message(name: &str, text: &[u8]) -> Value {
+fn message_to_json(name: &str, text: &[u8]) -> Value {
     let text = String::from_utf8_lossy(text);
     let (head, body) = text.split_once("\n\n").unwrap_or((&text, ""));
     let mut all = Map::new();
@@ -106,6 +106,6 @@ mod tests {
             "name": "n.txt", "from": "foo", "subject": "a: b", "in_reply_to": "<x@samp>",
             "body": "name: no header\n\nend\n",
         });
-        assert_eq!(message("n.txt", text), json);
+        assert_eq!(message_to_json("n.txt", text), json);
     }
 }

@@ -8,18 +8,18 @@ use std::path::Path;
 
 use clap::builder::PossibleValuesParser;
 use msgfs::config::{Config, Env, LockError};
-use msgfs::hook::install::What;
+use msgfs::hook::install::InstallPart;
 use msgfs::link;
-use msgfs::mailbox::OpenError;
-use msgfs::model::one_line;
-use msgfs::store::Spec;
+use msgfs::mailbox::MailboxOpenError;
+use msgfs::model::sanitize_line;
+use msgfs::store::StoreSpec;
 use msgfs::store::fs::make_dirs;
 use msgfs::store::place::write_atomic;
 use toml::de::DeTable;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::failure::Failure;
-use super::{Global, hook, output, serve};
+use super::{GlobalOptions, hook, output, serve};
 
 /// The configuration as it is without one, every line commented out.
 const CONFIG: &str = r#"# The configuration of msgfs. Every key is optional. A key behind a # shows its default.
@@ -111,7 +111,7 @@ const EXAMPLE: &str = "# me = \"foo\"";
 
 /// The configuration to write: with who I am, if that was said, and with what is found on this machine, commented out, because it is used
 /// as it is.
-fn config_text(me: Option<&str>, found: &[Spec]) -> String {
+fn render_config(me: Option<&str>, found: &[StoreSpec]) -> String {
     let mut text = CONFIG.to_owned();
     if let Some(me) = me {
         text = text.replacen(EXAMPLE, &format!("me = {}", toml::Value::from(me)), 1);
@@ -150,15 +150,15 @@ pub(crate) struct Args {
     #[arg(long)]
     integrate: bool,
     #[command(flatten)]
-    choice: Integrate,
+    choice: IntegrateArgs,
 }
 
 /// What goes with `--integrate`.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "With --integrate")]
-struct Integrate {
+struct IntegrateArgs {
     #[command(flatten)]
-    choice: hook::Choice,
+    choice: hook::HarnessChoice,
     /// Remove these lines, and make nothing
     #[arg(long)]
     uninstall: bool,
@@ -166,11 +166,11 @@ struct Integrate {
 
 /// The names of the kinds of links.
 fn kinds() -> PossibleValuesParser {
-    PossibleValuesParser::new(link::Kind::ALL.iter().map(|(name, _)| *name))
+    PossibleValuesParser::new(link::LinkKind::ALL.iter().map(|(name, _)| *name))
 }
 
 /// An example of a link, commented out.
-fn link_example(kind: &str) -> String {
+fn render_link_example(kind: &str) -> String {
     let lines: &[&str] = match kind {
         "nats" => &[
             "url = \"nats://10.0.0.5:4222\"   # or tls://…, or a list of them",
@@ -186,8 +186,10 @@ fn link_example(kind: &str) -> String {
             "                              # has links = true",
         ],
     };
-    let store =
-        link::Kind::ALL.iter().find(|(name, _)| *name == kind).map_or("", |(_, k)| k.store());
+    let store = link::LinkKind::ALL
+        .iter()
+        .find(|(name, _)| *name == kind)
+        .map_or("", |(_, k)| k.store_kind());
     let lines = lines.iter().map(|line| format!("# {line}\n"));
     let lines: String = lines.collect();
     format!(
@@ -196,42 +198,42 @@ fn link_example(kind: &str) -> String {
 }
 
 /// Adds an example to the configuration. What stands there stays.
-fn add_example(file: &Path, kind: &str) -> Result<(), Failure> {
-    let failed = |e: &io::Error| Failure::io(format!("cannot write {}", file.display()), e);
+fn append_link_example(file: &Path, kind: &str) -> Result<(), Failure> {
+    let failed = |e: &io::Error| Failure::from_io(format!("cannot write {}", file.display()), e);
     let mut out = OpenOptions::new().append(true).open(file).map_err(|e| failed(&e))?;
     let text = fs::read(file).map_err(|e| failed(&e))?;
     let begun = text.last().is_some_and(|b| *b != b'\n');
-    let example = format!("{}{}", if begun { "\n" } else { "" }, link_example(kind));
+    let example = format!("{}{}", if begun { "\n" } else { "" }, render_link_example(kind));
     out.write_all(example.as_bytes()).and_then(|()| out.sync_all()).map_err(|e| failed(&e))
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let Integrate { choice, uninstall } = &args.choice;
-    let named = choice.is_dry() || *uninstall || choice.is_named();
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let IntegrateArgs { choice, uninstall } = &args.choice;
+    let named = choice.is_dry_run() || *uninstall || choice.is_harness_named();
     if named && !args.integrate {
         return Err(Failure::Usage("--for, --dry-run and --uninstall go with --integrate".into()));
     }
-    if !choice.is_dry() && !*uninstall {
-        make(global, args)?;
+    if !choice.is_dry_run() && !*uninstall {
+        create_mailbox(global, args)?;
     }
     if args.integrate {
-        hook::change(choice, What::Instructions, false, *uninstall)?;
+        hook::install_or_remove(choice, InstallPart::Instructions, false, *uninstall)?;
     }
     Ok(())
 }
 
-fn make(global: &Global, args: &Args) -> Result<(), Failure> {
+fn create_mailbox(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let me = global.me.as_deref();
     let written = match &global.config {
         // A file that is named must be written before it can be asked who I am.
-        Some(file) if !file.exists() => Some(write_config(file, me)?),
+        Some(file) if !file.exists() => Some(create_config(file, me)?),
         _ => None,
     };
-    let context = Context::find(global)?;
+    let context = CommandContext::find(global)?;
     let file = context.config_file();
-    let written = written.map_or_else(|| write_config(&file, me), Ok)?;
+    let written = written.map_or_else(|| create_config(&file, me), Ok)?;
     let changed =
-        if written { None } else { me.map(|me| change_me(&file, me)).transpose()?.flatten() };
+        if written { None } else { me.map(|me| set_config_me(&file, me)).transpose()?.flatten() };
     let mut note = match changed {
         Some(FormerName(before)) => {
             before.map_or("now it says who you are".into(), |me| format!("me was {me}"))
@@ -240,27 +242,27 @@ fn make(global: &Global, args: &Args) -> Result<(), Failure> {
         None => "exists, unchanged".into(),
     };
     if let Some(kind) = &args.link {
-        add_example(&file, kind)?;
+        append_link_example(&file, kind)?;
         note = "with an example of a link at its end, as a comment".into();
     }
-    let mut lines = vec![format!("configuration: {} ({note})", context.shown(&file))];
+    let mut lines = vec![format!("configuration: {} ({note})", context.display_path(&file))];
     lines.push(format!("me: {} ({})", context.me.name, context.me.origin));
-    lines.extend(open_once(global, &context)?);
-    output::data(&(lines.join("\n") + "\n"))
+    lines.extend(open_and_describe(global, &context)?);
+    output::print_data(&(lines.join("\n") + "\n"))
 }
 
 /// Writes the configuration, unless there is one. Whether it was written.
-fn write_config(file: &Path, me: Option<&str>) -> Result<bool, Failure> {
-    let failed = |e: &io::Error| Failure::io(format!("cannot write {}", file.display()), e);
+fn create_config(file: &Path, me: Option<&str>) -> Result<bool, Failure> {
+    let failed = |e: &io::Error| Failure::from_io(format!("cannot write {}", file.display()), e);
     if let Some(folder) = file.parent() {
         make_dirs(folder, 0o700).map_err(|e| failed(&e))?;
     }
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
         Ok(mut out) => {
             // Where stores are by default does not depend on who asks.
-            let found = Config::default().found(&Env::from_process(), "");
+            let found = Config::default().find_default_stores(&Env::from_process(), "");
             let written =
-                out.write_all(config_text(me, &found).as_bytes()).and_then(|()| out.sync_all());
+                out.write_all(render_config(me, &found).as_bytes()).and_then(|()| out.sync_all());
             written.map(|()| true).map_err(|e| failed(&e))
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -272,19 +274,19 @@ fn write_config(file: &Path, me: Option<&str>) -> Result<bool, Failure> {
 struct FormerName(Option<String>);
 
 /// Has a configuration that is there say who I am. Returns what it said before, if that was something else.
-fn change_me(file: &Path, me: &str) -> Result<Option<FormerName>, Failure> {
-    let failed = |e: &io::Error| Failure::io(format!("cannot write {}", file.display()), e);
+fn set_config_me(file: &Path, me: &str) -> Result<Option<FormerName>, Failure> {
+    let failed = |e: &io::Error| Failure::from_io(format!("cannot write {}", file.display()), e);
     // Behind a symlink, and as readable as it was.
     let place = fs::canonicalize(file).map_err(|e| failed(&e))?;
     let mode = fs::metadata(&place).map_err(|e| failed(&e))?.permissions().mode();
     let text = fs::read_to_string(&place).map_err(|e| failed(&e))?;
-    let Some((text, before)) = with_me(&text, me) else { return Ok(None) };
+    let Some((text, before)) = replace_me(&text, me) else { return Ok(None) };
     write_atomic(&place, text.as_bytes(), mode & 0o7777).map_err(|e| failed(&e))?;
     Ok(Some(FormerName(before)))
 }
 
 /// The text of a configuration in which me is this, and who it was before. `None` if it is that already.
-fn with_me(text: &str, me: &str) -> Option<(String, Option<String>)> {
+fn replace_me(text: &str, me: &str) -> Option<(String, Option<String>)> {
     let value = toml::Value::from(me).to_string();
     let table = DeTable::parse(text).ok()?;
     let Some(said) = table.get_ref().get("me") else {
@@ -303,32 +305,36 @@ fn with_me(text: &str, me: &str) -> Option<(String, Option<String>)> {
 }
 
 /// Opens the mailbox once, which makes the key and the stores' folders.
-fn open_once(global: &Global, context: &Context) -> Result<Vec<String>, Failure> {
-    let missing: Vec<_> = context.stores()?.into_iter().filter(|(_, dir)| !dir.exists()).collect();
+fn open_and_describe(
+    global: &GlobalOptions,
+    context: &CommandContext,
+) -> Result<Vec<String>, Failure> {
+    let missing: Vec<_> =
+        context.store_folders()?.into_iter().filter(|(_, dir)| !dir.exists()).collect();
     let had_key = fs::symlink_metadata(context.paths.key_file()).is_ok();
-    let mailbox = match global.open(false) {
+    let mailbox = match global.open_mailbox(false) {
         Ok(mailbox) => mailbox,
         // It is in use, so everything it needs was made.
-        Err(OpenError::Lock(LockError::Held(holder))) => {
+        Err(MailboxOpenError::Lock(LockError::Held(holder))) => {
             return Ok(vec![format!("in use: {holder}")]);
         }
         Err(e) => return Err(e.into()),
     };
     let mut lines = Vec::new();
     if let Some(key) = mailbox.fingerprint() {
-        let file = context.shown(&context.paths.key_file());
+        let file = context.display_path(&context.paths.key_file());
         let note = if had_key { "exists" } else { "made" };
         lines.push(format!("key: {key} ({note}, {file})"));
     }
     for store in mailbox.stores() {
         let made = missing.iter().any(|(name, _)| name == store.name());
         let note = if made { "made" } else { "exists" };
-        let me = serve::other_me(store.as_ref(), &mailbox);
+        let me = serve::describe_other_me(store.as_ref(), &mailbox);
         let me = me.map(|me| format!(", {me}")).unwrap_or_default();
-        let dir = context.shown(store.dir());
-        lines.push(format!("store {}: {dir} ({note}{me})", one_line(store.name())));
+        let dir = context.display_path(store.dir());
+        lines.push(format!("store {}: {dir} ({note}{me})", sanitize_line(store.name())));
     }
-    lines.extend(mailbox.warnings().iter().map(|w| format!("warning: {}", one_line(w))));
+    lines.extend(mailbox.warnings().iter().map(|w| format!("warning: {}", sanitize_line(w))));
     mailbox.close();
     Ok(lines)
 }
@@ -377,10 +383,10 @@ mod tests {
     fn examples_of_links_are_comments_that_are_links() {
         let tmp = tempfile::tempdir().unwrap();
         let file = tmp.path().join("config.toml");
-        for (kind, _) in msgfs::link::Kind::ALL {
+        for (kind, _) in msgfs::link::LinkKind::ALL {
             assert!(crate::cli::Cli::try_parse_from(["msgfs", "init", "--link", kind]).is_ok());
             fs::write(&file, "me = \"x\"").unwrap();
-            add_example(&file, kind).unwrap();
+            append_link_example(&file, kind).unwrap();
             let text = fs::read_to_string(&file).unwrap();
             assert_eq!(parsed(&text), Config { me: Some("x".into()), ..parsed("") }, "{text}");
             let (_, example) = text.split_once("# [[link]]").unwrap();
@@ -391,15 +397,15 @@ mod tests {
 
     #[test]
     fn who_i_am_is_written_down_if_it_was_said() {
-        let said = parsed(&config_text(Some("x"), &[]));
+        let said = parsed(&render_config(Some("x"), &[]));
         assert_eq!(said, Config { me: Some("x".into()), ..parsed("") });
     }
 
     #[test]
     fn who_i_am_is_changed_and_nothing_else() {
-        let changed = |text: &str| with_me(text, "x");
+        let changed = |text: &str| replace_me(text, "x");
         let (text, before) = changed(CONFIG).unwrap();
-        assert_eq!((text.as_str(), before), (config_text(Some("x"), &[]).as_str(), None));
+        assert_eq!((text.as_str(), before), (render_config(Some("x"), &[]).as_str(), None));
         assert_eq!(changed(&text), None);
         let own = "# mine\nme   = 'old'  # who\n\n[[store]]\nkind = \"samp\"\nme = \"foo\"\n";
         let (text, before) = changed(own).unwrap();
@@ -413,26 +419,26 @@ mod tests {
         let spec = |dir: &str| {
             let spec =
                 parsed("").stores(&Env::new("/", [("HOME", "/home/u")]), "").unwrap().remove(0);
-            Spec { kind: Kind::Amp, dir: dir.into(), ..spec }
+            StoreSpec { kind: Kind::Amp, dir: dir.into(), ..spec }
         };
         for odd in ["/home/u/.agent-messaging", "/odd \"dir\"/'x'/\\"] {
-            let text = config_text(None, &[spec(odd)]);
+            let text = render_config(None, &[spec(odd)]);
             assert_eq!(parsed(&text), parsed(""), "it is only proposed");
             let (_, found) = text.split_once("there is no [[store]].\n").unwrap();
             let said = parsed(&found.replace("# ", ""));
             let dir = said.entries[0].dir.as_deref();
             assert_eq!((said.entries[0].kind, dir), (Kind::Amp, Some(Path::new(odd))));
         }
-        assert_eq!(config_text(None, &[spec("/a\nme = \"eve\"")]), CONFIG);
+        assert_eq!(render_config(None, &[spec("/a\nme = \"eve\"")]), CONFIG);
     }
 
     #[test]
     fn a_configuration_is_never_overwritten() {
         let tmp = tempfile::tempdir().unwrap();
         let file = tmp.path().join("a/config.toml");
-        assert!(write_config(&file, None).unwrap());
+        assert!(create_config(&file, None).unwrap());
         fs::write(&file, "me = \"x\"\n").unwrap();
-        assert!(!write_config(&file, None).unwrap());
+        assert!(!create_config(&file, None).unwrap());
         assert_eq!(fs::read_to_string(&file).unwrap(), "me = \"x\"\n");
     }
 }

@@ -5,15 +5,15 @@ use std::io::{self, IsTerminal as _};
 
 use clap::Subcommand;
 use msgfs::config::{LockError, StateLock};
-use msgfs::identity::{Identity, Keyring, Print, Used};
-use msgfs::model::{PublicKey, Remedy, one_line};
+use msgfs::identity::{KeyPair, Keyring, MessageDigest, SignerRegistry};
+use msgfs::model::{PublicKey, Remedy, sanitize_line};
 use msgfs::store;
 use msgfs::store::Signer as _;
 use zeroize::Zeroizing;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::failure::{Failure, refuse};
-use super::{Global, message, output};
+use super::{GlobalOptions, message, output};
 
 /// Show, export or import my key; list, trust or forget the keys of others
 ///
@@ -28,11 +28,11 @@ use super::{Global, message, output};
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: KeyCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum KeyCommand {
     /// Print my name, my fingerprint and my public key (base64)
     #[command(after_help = "Example:\n  msgfs key show")]
     Show,
@@ -73,15 +73,15 @@ enum Command {
     },
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let context = Context::find(global)?;
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let context = CommandContext::find(global)?;
     match &args.command {
-        Command::Show => show(&context),
-        Command::List { json } => list(&context, *json),
-        Command::Trust { address, key } => trust(&context, address, *key),
-        Command::Export { force } => export(&context, *force),
-        Command::Import => import(&context),
-        Command::Forget { address } => forget(global, &context, address),
+        KeyCommand::Show => show_keys(&context),
+        KeyCommand::List { json } => list_pins(&context, *json),
+        KeyCommand::Trust { address, key } => trust_key(&context, address, *key),
+        KeyCommand::Export { force } => export_key(&context, *force),
+        KeyCommand::Import => import_key(&context),
+        KeyCommand::Forget { address } => forget_keys(global, &context, address),
     }
 }
 
@@ -91,60 +91,62 @@ fn public_key(text: &str) -> Result<PublicKey, String> {
 }
 
 /// My key, made if I never had one.
-fn own(context: &Context) -> Result<Identity, Failure> {
-    context.make_state()?;
-    let used = Used::open(&context.paths.signers_file(), false);
-    Identity::own(&context.paths.key_file(), &used, true).map_err(Failure::refused)
+fn load_own_key(context: &CommandContext) -> Result<KeyPair, Failure> {
+    context.create_state_folder()?;
+    let used = SignerRegistry::open(&context.paths.signers_file(), false);
+    KeyPair::load_own(&context.paths.key_file(), &used, true).map_err(Failure::refused)
 }
 
-fn export(context: &Context, force: bool) -> Result<(), Failure> {
-    let identity = own(context)?;
+fn export_key(context: &CommandContext, force: bool) -> Result<(), Failure> {
+    let identity = load_own_key(context)?;
     if !force && io::stdout().is_terminal() {
         refuse!(
             "the private key is not shown on a terminal; to copy it to another machine: {}; to show it here: --force",
             Remedy::ShareKey
         );
     }
-    output::data(&format!("{}\n", *identity.to_file()))
+    output::print_data(&format!("{}\n", *identity.to_file_text()))
 }
 
-fn import(context: &Context) -> Result<(), Failure> {
-    let text = Zeroizing::new(message::from_stdin()?);
-    let identity = Identity::parse(&text).map_err(|e| {
+fn import_key(context: &CommandContext) -> Result<(), Failure> {
+    let text = Zeroizing::new(message::read_stdin()?);
+    let identity = KeyPair::parse(&text).map_err(|e| {
         Failure::refused(format!("standard input has no key: {e}; nothing is changed"))
     })?;
-    context.make_state()?;
-    let (me, key) = (one_line(&context.me.name), identity.public_key());
+    context.create_state_folder()?;
+    let (me, key) = (sanitize_line(&context.me.name), identity.public_key());
     // Trusted first: whatever happens then, what either key signs counts.
     let keyring = Keyring::open(&context.paths.keyring_file()).map_err(Failure::refused)?;
-    keyring.trust(&context.me.name, Some(key)).map_err(Failure::refused)?;
-    let kept = identity.install(&context.paths.key_file()).map_err(Failure::refused)?;
-    let used = Used::open(&context.paths.signers_file(), false);
-    used.note(Used::OWN, key).map_err(Failure::refused)?;
-    output::say(&format!("{} signs for {me} from now on", key.fingerprint()));
+    keyring.trust_key(&context.me.name, Some(key)).map_err(Failure::refused)?;
+    let kept = identity.install_key_file(&context.paths.key_file()).map_err(Failure::refused)?;
+    let used = SignerRegistry::open(&context.paths.signers_file(), false);
+    used.record_key(SignerRegistry::OWN, key).map_err(Failure::refused)?;
+    output::print_notice(&format!("{} signs for {me} from now on", key.fingerprint()));
     if let Some(kept) = kept {
-        output::say(&format!("the old key is kept in {}", context.shown(&kept)));
+        output::print_notice(&format!("the old key is kept in {}", context.display_path(&kept)));
     }
     if let Err(LockError::Held(holder)) = StateLock::acquire(&context.paths.state, None) {
-        output::say(&format!("{holder}, signs with the old key until it is started again"));
+        output::print_notice(&format!(
+            "{holder}, signs with the old key until it is started again"
+        ));
     }
     Ok(())
 }
 
-fn show(context: &Context) -> Result<(), Failure> {
-    let identity = own(context)?;
+fn show_keys(context: &CommandContext) -> Result<(), Failure> {
+    let identity = load_own_key(context)?;
     let key = identity.public_key();
     let print = |name: &str, key: PublicKey, note: &str| {
-        let (name, fingerprint) = (one_line(name), key.fingerprint());
-        output::data(&format!("{name}  {fingerprint}  {}{note}\n", key.base64()))
+        let (name, fingerprint) = (sanitize_line(name), key.fingerprint());
+        output::print_data(&format!("{name}  {fingerprint}  {}{note}\n", key.to_base64()))
     };
     print(&context.me.name, key, "")?;
-    for spec in context.specs()? {
-        let shown = one_line(&spec.name).into_owned();
+    for spec in context.store_specs()? {
+        let shown = sanitize_line(&spec.name).into_owned();
         let store = match store::open(&spec) {
             Ok(store) => store,
             Err(e) => {
-                output::say(&format!("the key in the store {shown} is not known: {e}"));
+                output::print_notice(&format!("the key in the store {shown} is not known: {e}"));
                 continue;
             }
         };
@@ -155,65 +157,81 @@ fn show(context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-fn list(context: &Context, json: bool) -> Result<(), Failure> {
+fn list_pins(context: &CommandContext, json: bool) -> Result<(), Failure> {
     let keyring =
         Keyring::open_read_only(&context.paths.keyring_file()).map_err(Failure::refused)?;
-    let pins = keyring.list();
+    let pins = keyring.list_pins();
     if json {
         return pins.iter().try_for_each(|pin| {
-            output::json_line(&serde_json::json!({
+            output::print_json_line(&serde_json::json!({
                 "address": pin.address,
                 "fingerprint": pin.fingerprint.to_string(),
                 "since": pin.since.rfc3339(),
                 "by_hand": pin.by_hand,
-                "key": pin.key.base64(),
+                "key": pin.key.to_base64(),
             }))
         });
     }
     if pins.is_empty() {
-        output::say("no keys yet: nobody has sent a signed message");
+        output::print_notice("no keys yet: nobody has sent a signed message");
     }
-    let width = pins.iter().map(|pin| one_line(&pin.address).chars().count()).max().unwrap_or(0);
+    let width =
+        pins.iter().map(|pin| sanitize_line(&pin.address).chars().count()).max().unwrap_or(0);
     let lines: Vec<String> = pins
         .iter()
         .map(|pin| {
             format!(
                 "{:width$}  {}  {}  {}  {}\n",
-                one_line(&pin.address),
+                sanitize_line(&pin.address),
                 pin.fingerprint,
                 pin.since.day(),
                 if pin.by_hand { "by hand  " } else { "first use" },
-                pin.key.base64()
+                pin.key.to_base64()
             )
         })
         .collect();
-    output::data(&lines.concat())
+    output::print_data(&lines.concat())
 }
 
-fn trust(context: &Context, address: &str, key: Option<PublicKey>) -> Result<(), Failure> {
+fn trust_key(
+    context: &CommandContext,
+    address: &str,
+    key: Option<PublicKey>,
+) -> Result<(), Failure> {
     let keyring = Keyring::open(&context.paths.keyring_file()).map_err(Failure::refused)?;
-    let key = keyring.trust(address, key).map_err(Failure::refused)?;
-    output::say(&format!(
+    let key = keyring.trust_key(address, key).map_err(Failure::refused)?;
+    output::print_notice(&format!(
         "the key {} is trusted for {} from now on",
         key.fingerprint(),
-        one_line(address)
+        sanitize_line(address)
     ));
     Ok(())
 }
 
-fn forget(global: &Global, context: &Context, address: &str) -> Result<(), Failure> {
+fn forget_keys(
+    global: &GlobalOptions,
+    context: &CommandContext,
+    address: &str,
+) -> Result<(), Failure> {
     let keyring = Keyring::open(&context.paths.keyring_file()).map_err(Failure::refused)?;
-    let held = if keyring.is_pinned(address) { held(global, address)? } else { BTreeSet::new() };
-    if keyring.forget(address, held).map_err(Failure::refused)? {
-        output::say(&format!("the keys of {} are forgotten", one_line(address)));
+    let held = if keyring.is_pinned(address) {
+        list_held_messages(global, address)?
+    } else {
+        BTreeSet::new()
+    };
+    if keyring.forget_address(address, held).map_err(Failure::refused)? {
+        output::print_notice(&format!("the keys of {} are forgotten", sanitize_line(address)));
         return Ok(());
     }
-    refuse!("no key is known for {}; `msgfs key list` shows the addresses", one_line(address))
+    refuse!("no key is known for {}; `msgfs key list` shows the addresses", sanitize_line(address))
 }
 
 /// The messages of an address that are there now: none of them may pin a key again.
-fn held(global: &Global, address: &str) -> Result<BTreeSet<Print>, Failure> {
-    Ok(global.open(true)?.prints_of(address))
+fn list_held_messages(
+    global: &GlobalOptions,
+    address: &str,
+) -> Result<BTreeSet<MessageDigest>, Failure> {
+    Ok(global.open_mailbox(true)?.messages_of_address(address))
 }
 
 #[cfg(test)]
@@ -222,7 +240,7 @@ mod tests {
 
     #[test]
     fn only_32_bytes_are_a_key() {
-        assert_eq!(public_key(&PublicKey([7; 32]).base64()), Ok(PublicKey([7; 32])));
+        assert_eq!(public_key(&PublicKey([7; 32]).to_base64()), Ok(PublicKey([7; 32])));
         for text in ["", "AAAA", "not base64!", "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH"] {
             assert!(public_key(text).is_err(), "{text}");
         }

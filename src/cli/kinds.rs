@@ -3,25 +3,25 @@
 use std::fmt::Write;
 
 use clap::{ArgMatches, Args as _, Command, FromArgMatches, Subcommand};
-use msgfs::model::safe_text;
+use msgfs::model::sanitize_text;
 use msgfs::store::{Kind, StoreError};
 
 use clap_complete::engine::ArgValueCompleter;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::failure::Failure;
-use super::stores::{self, Opener};
-use super::{Global, complete, output};
+use super::stores::{self, StoreOpener};
+use super::{GlobalOptions, complete, output};
 
 /// A command of one kind of store.
 #[derive(Clone, Debug)]
 pub(crate) struct Args {
     kind: Kind,
-    options: Options,
+    options: KindOptions,
 }
 
 #[derive(Clone, Debug, clap::Args)]
-struct Options {
+struct KindOptions {
     /// The command and its arguments. Without them, msgfs lists the commands
     #[arg(value_name = "WORD")]
     words: Vec<String>,
@@ -31,24 +31,24 @@ struct Options {
 }
 
 /// The kinds that have commands.
-fn kinds() -> impl Iterator<Item = Kind> {
+fn kinds_with_commands() -> impl Iterator<Item = Kind> {
     Kind::ALL.iter().copied().filter(|kind| !kind.commands().is_empty())
 }
 
 /// The subcommand of a kind, with its commands in the help.
-fn subcommand(kind: Kind) -> Command {
+fn build_subcommand(kind: Kind) -> Command {
     let mut examples = format!("Examples:\n  msgfs {kind}");
     for (usage, _) in kind.commands() {
         let _ = write!(examples, "\n  msgfs {kind} {usage}");
     }
     let about = format!("Run a command that only {kind} stores have");
-    let long = format!("{about}\n\nCommands:\n{}", listed(kind));
+    let long = format!("{about}\n\nCommands:\n{}", format_commands(kind));
     let command = Command::new(kind.as_str()).about(about).long_about(long).after_help(examples);
-    Options::augment_args(command)
+    KindOptions::augment_args(command)
 }
 
 /// The commands of a kind, a line each.
-fn listed(kind: Kind) -> String {
+fn format_commands(kind: Kind) -> String {
     let width = kind.commands().iter().map(|(usage, _)| usage.len()).max().unwrap_or_default();
     let lines = kind.commands().iter().map(|(usage, what)| format!("  {usage:width$}  {what}"));
     lines.collect::<Vec<_>>().join("\n")
@@ -56,7 +56,7 @@ fn listed(kind: Kind) -> String {
 
 impl Subcommand for Args {
     fn augment_subcommands(cmd: Command) -> Command {
-        kinds().fold(cmd, |cmd, kind| cmd.subcommand(subcommand(kind)))
+        kinds_with_commands().fold(cmd, |cmd, kind| cmd.subcommand(build_subcommand(kind)))
     }
 
     fn augment_subcommands_for_update(cmd: Command) -> Command {
@@ -64,7 +64,7 @@ impl Subcommand for Args {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        kinds().any(|kind| kind.as_str() == name)
+        kinds_with_commands().any(|kind| kind.as_str() == name)
     }
 }
 
@@ -73,7 +73,7 @@ impl FromArgMatches for Args {
         let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
         let (name, matches) = matches.subcommand().ok_or_else(missing)?;
         let kind = name.parse().map_err(|_| missing())?;
-        Ok(Self { kind, options: Options::from_arg_matches(matches)? })
+        Ok(Self { kind, options: KindOptions::from_arg_matches(matches)? })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -83,48 +83,48 @@ impl FromArgMatches for Args {
 }
 
 /// Whether a kind has a command of this name.
-fn knows(kind: Kind, word: &str) -> bool {
+fn has_command(kind: Kind, word: &str) -> bool {
     kind.commands().iter().any(|(usage, _)| usage.split(' ').next() == Some(word))
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let Args { kind, options } = args;
     let Some(command) = options.words.first() else {
-        return output::data(&format!("{}\n", listed(*kind)));
+        return output::print_data(&format!("{}\n", format_commands(*kind)));
     };
-    if !knows(*kind, command) {
-        let command = safe_text(command);
+    if !has_command(*kind, command) {
+        let command = sanitize_text(command);
         return Err(Failure::Usage(format!(
             "{kind} stores have no command {command}; they have:\n{}",
-            listed(*kind)
+            format_commands(*kind)
         )));
     }
     let fits = |usage: &str| {
         usage.split(' ').next() == Some(command) && usage.split(' ').count() == options.words.len()
     };
     if !kind.commands().iter().any(|(usage, _)| fits(usage)) {
-        return Err(Failure::Usage(format!("the commands are:\n{}", listed(*kind))));
+        return Err(Failure::Usage(format!("the commands are:\n{}", format_commands(*kind))));
     }
-    let context = Context::find(global)?;
-    let mut specs = context.specs()?;
+    let context = CommandContext::find(global)?;
+    let mut specs = context.store_specs()?;
     specs.retain(|spec| spec.kind == *kind);
-    let spec = stores::pick(&specs, options.store.as_deref(), &format!("{kind} store"))?;
-    let opener = Opener::new(&context)?;
-    let store = opener.open_judged(global, spec)?;
+    let spec = stores::select_spec(&specs, options.store.as_deref(), &format!("{kind} store"))?;
+    let opener = StoreOpener::new(&context)?;
+    let store = opener.open_with_refusals(global, spec)?;
     let answer = match store.facets().commands {
-        Some(commands) => commands.command(&options.words),
+        Some(commands) => commands.run_command(&options.words),
         None => Err(StoreError::Invalid(format!("a store of kind {kind} has no commands"))),
     };
     let answer = answer.map_err(|e| match e {
         StoreError::Invalid(why) => Failure::Usage(why),
         other => Failure::refused(other),
     });
-    output::data(&ended(&answer?))
+    output::print_data(&sanitize_answer(&answer?))
 }
 
 /// The answer as whole lines that cannot drive the terminal.
-fn ended(answer: &str) -> String {
-    let answer = safe_text(answer.trim_end_matches('\n')).into_owned();
+fn sanitize_answer(answer: &str) -> String {
+    let answer = sanitize_text(answer.trim_end_matches('\n')).into_owned();
     if answer.is_empty() { answer } else { answer + "\n" }
 }
 
@@ -149,9 +149,9 @@ mod tests {
 
     #[test]
     fn commands_are_known_by_their_first_word() {
-        assert!(knows(Kind::Ssot, "resume") && !knows(Kind::Ssot, "TASK"));
-        assert!(listed(Kind::Ssot).starts_with("  resume TASK  lift "));
-        assert_eq!(ended("a\u{1b}\nb\n\n"), "a\u{241b}\nb\n");
-        assert_eq!(ended(""), "");
+        assert!(has_command(Kind::Ssot, "resume") && !has_command(Kind::Ssot, "TASK"));
+        assert!(format_commands(Kind::Ssot).starts_with("  resume TASK  lift "));
+        assert_eq!(sanitize_answer("a\u{1b}\nb\n\n"), "a\u{241b}\nb\n");
+        assert_eq!(sanitize_answer(""), "");
     }
 }

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use msgfs::config;
-use msgfs::link::{self, Request, Standing, board};
+use msgfs::link::{self, LinkHealth, LinkRequest, board};
 use serde::Serialize;
 
-use super::context::Context;
+use super::context::CommandContext;
 use super::failure::{Failure, refuse};
-use super::{Global, output};
+use super::{GlobalOptions, output};
 
 /// How long a running msgfs may take to do what it is asked.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<LinkAction>,
     #[arg(
         long,
         global = true,
@@ -36,7 +36,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum LinkAction {
     /// Show the state of each link
     Status,
     /// Try now to send the mail that waits for a link
@@ -60,11 +60,11 @@ enum Action {
 
 /// A link as its folder tells.
 #[derive(Serialize)]
-struct Shown {
+struct LinkStatusRow {
     name: String,
     store: String,
     #[serde(flatten)]
-    standing: Standing,
+    standing: LinkHealth,
     #[serde(skip)]
     folder: PathBuf,
     /// Somebody carries for it now.
@@ -72,21 +72,25 @@ struct Shown {
     is_carried: bool,
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let context = Context::find(global)?;
-    let is_held = config::holder(&context.paths.state).is_some();
-    let mut links = known(&context.paths.state.join("links"), is_held);
-    links.extend(shared(&context));
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let context = CommandContext::find(global)?;
+    let is_held = config::find_lock_holder(&context.paths.state).is_some();
+    let mut links = list_opened_links(&context.paths.state.join("links"), is_held);
+    links.extend(list_shared_links(&context));
     match &args.action {
-        None | Some(Action::Status) => status(&links, args.json),
-        Some(Action::Retry { name }) => ask(global, &context, &links, name, Request::Retry),
-        Some(Action::Create { name }) => create(&context, name.as_deref()),
-        Some(Action::Drop { name }) => ask(global, &context, &links, name, Request::Drop),
+        None | Some(LinkAction::Status) => print_status(&links, args.json),
+        Some(LinkAction::Retry { name }) => {
+            request_action(global, &context, &links, name, LinkRequest::Retry)
+        }
+        Some(LinkAction::Create { name }) => create_streams(&context, name.as_deref()),
+        Some(LinkAction::Drop { name }) => {
+            request_action(global, &context, &links, name, LinkRequest::Drop)
+        }
     }
 }
 
 /// The links that have a folder, by store and name.
-fn known(folder: &Path, is_carried: bool) -> Vec<Shown> {
+fn list_opened_links(folder: &Path, is_carried: bool) -> Vec<LinkStatusRow> {
     let folders = |at: &Path| {
         let entries = std::fs::read_dir(at).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -98,32 +102,32 @@ fn known(folder: &Path, is_carried: bool) -> Vec<Shown> {
     for store in folders(folder) {
         for name in folders(&folder.join(&store)) {
             let folder = folder.join(&store).join(&name);
-            let Some(standing) = board::kept(&folder) else { continue };
-            out.push(Shown { name, store: store.clone(), standing, folder, is_carried });
+            let Some(standing) = board::read_saved_health(&folder) else { continue };
+            out.push(LinkStatusRow { name, store: store.clone(), standing, folder, is_carried });
         }
     }
     out
 }
 
 /// The links that are configured here and whose state all of a user's names share.
-fn shared(context: &Context) -> Vec<Shown> {
+fn list_shared_links(context: &CommandContext) -> Vec<LinkStatusRow> {
     let states = context.paths.state.parent().unwrap_or(&context.paths.state);
-    let nats = context.config.links.iter().filter(|link| link.kind == link::Kind::Nats);
-    let shown = |link: &link::Spec| {
-        let folder = link::shared(states).join(&link.name);
-        let standing = board::kept(&folder)?;
+    let nats = context.config.links.iter().filter(|link| link.kind == link::LinkKind::Nats);
+    let shown = |link: &link::LinkConfig| {
+        let folder = link::shared_links_folder(states).join(&link.name);
+        let standing = board::read_saved_health(&folder)?;
         let (name, store) = (link.name.clone(), link.store.clone());
         // One of the names of this machine carries for all of them.
-        let is_carried = config::holder(&folder).is_some();
-        Some(Shown { name, store, standing, folder: PathBuf::new(), is_carried })
+        let is_carried = config::find_lock_holder(&folder).is_some();
+        Some(LinkStatusRow { name, store, standing, folder: PathBuf::new(), is_carried })
     };
     nats.filter_map(shown).collect()
 }
 
 /// Makes the stream of a link.
-fn create(context: &Context, name: Option<&str>) -> Result<(), Failure> {
-    let links = context.config.links.iter().filter(|link| link.kind == link::Kind::Nats);
-    let links: Vec<&link::Spec> = links.collect();
+fn create_streams(context: &CommandContext, name: Option<&str>) -> Result<(), Failure> {
+    let links = context.config.links.iter().filter(|link| link.kind == link::LinkKind::Nats);
+    let links: Vec<&link::LinkConfig> = links.collect();
     let spec = match (&links[..], name) {
         ([], _) => refuse!("the configuration has no [[link]] of kind \"nats\""),
         ([only], None) => *only,
@@ -143,19 +147,19 @@ fn create(context: &Context, name: Option<&str>) -> Result<(), Failure> {
     };
     #[cfg(feature = "nats")]
     {
-        link::nats::create(spec).map_err(Failure::refused)?;
-        output::data(&format!("the streams of {} are there\n", spec.name))
+        link::nats::create_streams(spec).map_err(Failure::refused)?;
+        output::print_data(&format!("the streams of {} are there\n", spec.name))
     }
     #[cfg(not(feature = "nats"))]
     refuse!("{}", spec.kind.explain_absence().unwrap_or_default());
 }
 
-fn status(links: &[Shown], json: bool) -> Result<(), Failure> {
+fn print_status(links: &[LinkStatusRow], json: bool) -> Result<(), Failure> {
     if json {
-        return links.iter().try_for_each(output::json_line);
+        return links.iter().try_for_each(output::print_json_line);
     }
     if links.is_empty() {
-        return output::data("no link was ever open here\n");
+        return output::print_data("no link was ever open here\n");
     }
     let idle: Vec<&str> =
         links.iter().filter(|link| !link.is_carried).map(|link| link.name.as_str()).collect();
@@ -165,20 +169,20 @@ fn status(links: &[Shown], json: bool) -> Result<(), Failure> {
         } else {
             String::new()
         };
-        output::say(&format!(
+        output::print_notice(&format!(
             "nothing carries now{of}: neither a mount nor `msgfs carry --all` is running"
         ));
     }
-    let lines: Vec<String> = links.iter().flat_map(|l| l.standing.lines(&l.name)).collect();
-    output::data(&(lines.join("\n") + "\n"))
+    let lines: Vec<String> = links.iter().flat_map(|l| l.standing.render_lines(&l.name)).collect();
+    output::print_data(&(lines.join("\n") + "\n"))
 }
 
-fn ask(
-    global: &Global,
-    context: &Context,
-    links: &[Shown],
+fn request_action(
+    global: &GlobalOptions,
+    context: &CommandContext,
+    links: &[LinkStatusRow],
     name: &str,
-    request: Request,
+    request: LinkRequest,
 ) -> Result<(), Failure> {
     let Some(link) = links.iter().find(|link| link.name == name) else {
         let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
@@ -192,20 +196,20 @@ fn ask(
             "the lines that wait for {name} stay in the log, and the link sends them by itself"
         );
     }
-    let io = |e| Failure::io("the link cannot be asked", &e);
+    let io = |e| Failure::from_io("the link cannot be asked", &e);
     request.write(&link.folder).map_err(io)?;
-    if config::holder(&context.paths.state).is_none() {
-        let mailbox = global.open(false)?;
-        mailbox.links().hear();
+    if config::find_lock_holder(&context.paths.state).is_none() {
+        let mailbox = global.open_mailbox(false)?;
+        mailbox.links().run_requests();
         mailbox.close();
     }
     let until = Instant::now() + ANSWER_WITHIN;
-    while Request::read(&link.folder).is_some() {
+    while LinkRequest::read(&link.folder).is_some() {
         if Instant::now() > until {
             refuse!("the link {name} does not answer; see `msgfs link status`");
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let after = board::kept(&link.folder).unwrap_or_default();
-    output::data(&(after.lines(name).join("\n") + "\n"))
+    let after = board::read_saved_health(&link.folder).unwrap_or_default();
+    output::print_data(&(after.render_lines(name).join("\n") + "\n"))
 }

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use msgfs::model::plain_lines;
+use msgfs::model::sanitize_lines;
 use msgfs::store::fs::open_append;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::level_filters::LevelFilter;
@@ -22,11 +22,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 const KEEP: u64 = 4 << 20;
 
 /// Logs to standard error.
-pub(crate) fn to_stderr(default: &str) {
-    to(default, false, || Lossy(io::stderr()));
+pub(crate) fn log_to_stderr(default: &str) {
+    init_logging(default, false, || LossyWriter(io::stderr()));
 }
 
-fn to<W: Write + 'static>(
+fn init_logging<W: Write + 'static>(
     default: &str,
     target: bool,
     writer: impl Fn() -> W + Send + Sync + 'static,
@@ -60,14 +60,14 @@ fn silence_logins(filter: Targets) -> Targets {
 ///
 /// # Errors
 /// If the file cannot be opened for appending, or is a symbolic link.
-pub(crate) fn to_file(path: &Path, default: &str) -> io::Result<File> {
+pub(crate) fn log_to_file(path: &Path, default: &str) -> io::Result<File> {
     if fs::symlink_metadata(path).is_ok_and(|m| m.len() > KEEP) {
         // If it cannot be set aside, it grows.
         let _ = fs::rename(path, path.with_extension("old"));
     }
     let file = open_append(path, 0o600)?;
     let log = Arc::new(file.try_clone()?);
-    to(default, true, move || Lossy(Arc::clone(&log)));
+    init_logging(default, true, move || LossyWriter(Arc::clone(&log)));
     Ok(file)
 }
 
@@ -76,12 +76,12 @@ const ATOMIC: usize = 4096;
 
 /// Takes everything, one event a call, and hands on what can be written without waiting. Nothing in it
 /// drives a terminal or hides.
-struct Lossy<W>(W);
+struct LossyWriter<W>(W);
 
-impl<W: Write + AsFd> Write for Lossy<W> {
+impl<W: Write + AsFd> Write for LossyWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        for part in plain_lines(&text).as_bytes().chunks(ATOMIC) {
+        for part in sanitize_lines(&text).as_bytes().chunks(ATOMIC) {
             let mut fds = [PollFd::new(&self.0, PollFlags::OUT)];
             let ready = poll(&mut fds, Some(&Timespec::default()));
             if ready != Ok(1) || self.0.write_all(part).is_err() {
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_dropped_and_nothing_waits() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let mut log = Lossy(writer);
+        let mut log = LossyWriter(writer);
         // Far more than the pipe holds, and nobody reads.
         assert_eq!(log.write(&vec![b'x'; 1 << 20]).unwrap(), 1 << 20);
         let mut some = [0; 10];
@@ -121,6 +121,6 @@ mod tests {
         drop(reader);
         log.write_all(b"nobody is there\n").unwrap();
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        Lossy(full).write_all(b"no room\n").unwrap();
+        LossyWriter(full).write_all(b"no room\n").unwrap();
     }
 }

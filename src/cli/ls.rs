@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use msgfs::model::one_line;
-use msgfs::view::Listed;
+use msgfs::model::sanitize_line;
+use msgfs::view::FolderEntry;
 
 use clap_complete::engine::ArgValueCompleter;
 
-use super::access::{self, Purpose};
+use super::access::{self, AccessPurpose};
 use super::failure::Failure;
-use super::{Global, complete, output};
+use super::{GlobalOptions, complete, output};
 
 /// List a folder of the tree
 ///
@@ -25,22 +25,22 @@ pub(crate) struct Args {
     path: String,
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let path = access::tree_path(&args.path)?;
-    let listed = access::with(global, Purpose::LOOK, |tree| {
-        tree.ls(&path).map_err(|failure| access::with_hint(&path, failure))
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let path = access::parse_tree_path(&args.path)?;
+    let listed = access::with_tree(global, AccessPurpose::LOOK, |tree| {
+        tree.ls(&path).map_err(|failure| access::add_pattern_hint(&path, failure))
     })?;
-    output::data(&if args.long { long(&listed) } else { short(&listed) })
+    output::print_data(&if args.long { format_long(&listed) } else { format_short(&listed) })
 }
 
-fn short(listed: &[Listed]) -> String {
-    listed.iter().fold(String::new(), |text, entry| text + &one_line(&entry.name) + "\n")
+fn format_short(listed: &[FolderEntry]) -> String {
+    listed.iter().fold(String::new(), |text, entry| text + &sanitize_line(&entry.name) + "\n")
 }
 
-fn long(listed: &[Listed]) -> String {
+fn format_long(listed: &[FolderEntry]) -> String {
     let width = listed.iter().map(|e| e.size.to_string().len()).max().unwrap_or(0);
     listed.iter().fold(String::new(), |mut text, entry| {
-        let mode = mode(entry.is_dir, entry.mode);
+        let mode = format_mode(entry.is_dir, entry.mode);
         let time = entry.time.rfc3339();
         let (time, _) = time.split_once('.').unwrap_or((&time, ""));
         // Writing to a String cannot fail.
@@ -48,14 +48,14 @@ fn long(listed: &[Listed]) -> String {
             text,
             "{mode} {size:>width$} {time}Z {name}",
             size = entry.size,
-            name = one_line(&entry.name)
+            name = sanitize_line(&entry.name)
         );
         text
     })
 }
 
 /// `-r--------`, as ls(1) writes it.
-fn mode(is_dir: bool, mode: u16) -> String {
+fn format_mode(is_dir: bool, mode: u16) -> String {
     let bit = |i: u16, c| if mode & (0o400 >> i) == 0 { '-' } else { c };
     let kind = if is_dir { 'd' } else { '-' };
     std::iter::once(kind).chain((0..9).zip("rwxrwxrwx".chars()).map(|(i, c)| bit(i, c))).collect()
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_long_line_is_aligned_and_complete() {
-        let entry = |name: &str, is_dir, size, mode| Listed {
+        let entry = |name: &str, is_dir, size, mode| FolderEntry {
             name: name.to_owned(),
             is_dir,
             size,
@@ -77,11 +77,11 @@ mod tests {
         };
         let listed = [entry("inbox", true, 0, 0o700), entry("README.txt", false, 1234, 0o400)];
         assert_eq!(
-            long(&listed),
+            format_long(&listed),
             "drwx------    0 2026-04-24T17:42:03Z inbox\n\
              -r-------- 1234 2026-04-24T17:42:03Z README.txt\n"
         );
-        assert_eq!(short(&listed), "inbox\nREADME.txt\n");
-        assert_eq!(mode(false, 0o200), "--w-------");
+        assert_eq!(format_short(&listed), "inbox\nREADME.txt\n");
+        assert_eq!(format_mode(false, 0o200), "--w-------");
     }
 }

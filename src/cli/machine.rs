@@ -13,15 +13,15 @@ use rustix::fs::Access;
 use rustix::thread::{CapabilitySet, capabilities};
 use serde::Serialize;
 
-use super::failure::system_text;
+use super::failure::format_io_error;
 
 const DEVICE: &str = "/dev/fuse";
 const FUSE_CONF: &str = "/etc/fuse.conf";
 
 /// Something that is missing or wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Problem {
-    pub(crate) severity: Severity,
+pub(crate) struct DoctorProblem {
+    pub(crate) severity: ProblemSeverity,
     /// What it is, in a sentence.
     #[serde(rename = "problem")]
     what: String,
@@ -32,33 +32,33 @@ pub(crate) struct Problem {
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Severity {
+pub(crate) enum ProblemSeverity {
     /// Something does not work until it is mended.
     Error,
     /// Nothing is kept from working.
     Warning,
 }
 
-impl Problem {
+impl DoctorProblem {
     /// An error that no single command mends.
     pub(crate) fn error(what: impl Display) -> Self {
-        Self { severity: Severity::Error, what: what.to_string(), command: None }
+        Self { severity: ProblemSeverity::Error, what: what.to_string(), command: None }
     }
 
     /// The same, when nothing is kept from working.
     pub(crate) fn warning(what: impl Display) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(what) }
+        Self { severity: ProblemSeverity::Warning, ..Self::error(what) }
     }
 
     /// With the command that mends it.
-    pub(crate) fn mend(self, command: impl Display) -> Self {
+    pub(crate) fn with_remedy(self, command: impl Display) -> Self {
         Self { command: Some(command.to_string()), ..self }
     }
 }
 
-impl Display for Problem {
+impl Display for DoctorProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.severity == Severity::Warning {
+        if self.severity == ProblemSeverity::Warning {
             f.write_str("warning: ")?;
         }
         f.write_str(&self.what)?;
@@ -70,8 +70,8 @@ impl Display for Problem {
 }
 
 /// An error and the command that mends it.
-fn problem(what: impl Display, mend: impl Display) -> Problem {
-    Problem::error(what).mend(mend)
+fn error_with_remedy(what: impl Display, mend: impl Display) -> DoctorProblem {
+    DoctorProblem::error(what).with_remedy(mend)
 }
 
 /// How a container is started that may mount.
@@ -79,33 +79,34 @@ const PRIVILEGED: &str = "docker run --device /dev/fuse --cap-add SYS_ADMIN \
                           --security-opt apparmor=unconfined ...";
 
 /// Whether a mount can really be made, if nothing that it needs is missing.
-pub(crate) fn mount_problem(allow_other: bool) -> Option<Problem> {
-    let error = fuse::probe(fuse::Options { allow_other, read_only: false }).err()?;
-    Some(problem(
+pub(crate) fn probe_mount(allow_other: bool) -> Option<DoctorProblem> {
+    let error = fuse::probe_mount(fuse::MountOptions { allow_other, read_only: false }).err()?;
+    Some(error_with_remedy(
         format!(
             "FUSE cannot mount here, though everything it needs is there ({}); all commands but \
              `msgfs mount` work without it",
-            system_text(&error)
+            format_io_error(&error)
         ),
         PRIVILEGED,
     ))
 }
 
 /// What keeps this process from mounting; `allow_other`: for other users too.
-pub(crate) fn fuse_problems(allow_other: bool) -> Vec<Problem> {
+pub(crate) fn find_fuse_problems(allow_other: bool) -> Vec<DoctorProblem> {
     let root = rustix::process::geteuid().is_root();
-    let mut problems: Vec<Problem> = device_problem(Path::new(DEVICE), root).into_iter().collect();
+    let mut problems: Vec<DoctorProblem> =
+        find_device_problem(Path::new(DEVICE), root).into_iter().collect();
     if root {
         if capabilities(None).is_ok_and(|sets| !sets.effective.contains(CapabilitySet::SYS_ADMIN)) {
-            problems.push(problem("this container may not mount", PRIVILEGED));
+            problems.push(error_with_remedy("this container may not mount", PRIVILEGED));
         }
         return problems;
     }
-    problems.extend(helper_problem());
+    problems.extend(find_helper_problem());
     if allow_other {
         let conf = fs::read_to_string(FUSE_CONF).unwrap_or_default();
-        if !allows_others(&conf) {
-            problems.push(problem(
+        if !has_user_allow_other(&conf) {
+            problems.push(error_with_remedy(
                 format!("{FUSE_CONF} does not let users mount with --allow-other"),
                 format!("echo user_allow_other | sudo tee -a {FUSE_CONF}"),
             ));
@@ -115,30 +116,31 @@ pub(crate) fn fuse_problems(allow_other: bool) -> Vec<Problem> {
 }
 
 /// Whether the device can be opened, which the mount itself will have to do.
-fn device_problem(device: &Path, root: bool) -> Option<Problem> {
+fn find_device_problem(device: &Path, root: bool) -> Option<DoctorProblem> {
     let error = OpenOptions::new().read(true).write(true).open(device).err()?;
     let sudo = if root { "" } else { "sudo " };
     let shown = device.display();
     Some(match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => problem(
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => error_with_remedy(
             format!("there is no {shown}"),
             format!("{sudo}modprobe fuse (in a container: start it with --device /dev/fuse)"),
         ),
-        Some(libc::EPERM) => problem(
+        Some(libc::EPERM) => error_with_remedy(
             format!("this container may not use {shown}"),
             "docker run --device /dev/fuse --cap-add SYS_ADMIN ...",
         ),
-        Some(libc::EACCES) => {
-            problem(format!("you may not open {shown}"), format!("sudo chmod 666 {shown}"))
-        }
-        _ => Problem::error(format!("{shown}: {error}")),
+        Some(libc::EACCES) => error_with_remedy(
+            format!("you may not open {shown}"),
+            format!("sudo chmod 666 {shown}"),
+        ),
+        _ => DoctorProblem::error(format!("{shown}: {error}")),
     })
 }
 
 /// Whether the program that mounts for ordinary users is there and may do so.
-fn helper_problem() -> Option<Problem> {
-    let Some(helper) = in_path("fusermount3") else {
-        return Some(problem(
+fn find_helper_problem() -> Option<DoctorProblem> {
+    let Some(helper) = find_in_path("fusermount3") else {
+        return Some(error_with_remedy(
             "fusermount3 is missing, which mounts for ordinary users",
             "sudo apt-get install fuse3",
         ));
@@ -150,42 +152,42 @@ fn helper_problem() -> Option<Problem> {
         return None;
     }
     let helper = shell_word(helper.as_os_str());
-    Some(problem(
+    Some(error_with_remedy(
         format!("{helper} is not setuid root, so it cannot mount"),
         format!("sudo chmod u+s {helper}"),
     ))
 }
 
-fn in_path(program: &str) -> Option<PathBuf> {
+fn find_in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let files = std::env::split_paths(&path).map(|dir| dir.join(program));
-    files.into_iter().find(|file| asked::reach(file).is_ok() && file.is_file())
+    files.into_iter().find(|file| asked::require_response(file).is_ok() && file.is_file())
 }
 
-fn allows_others(conf: &str) -> bool {
+fn has_user_allow_other(conf: &str) -> bool {
     conf.lines().any(|line| line.trim() == "user_allow_other")
 }
 
 /// Whether changes in these folders can be watched.
-pub(crate) fn watch_problem(folders: &[PathBuf]) -> Option<Problem> {
+pub(crate) fn find_watch_problem(folders: &[PathBuf]) -> Option<DoctorProblem> {
     let limit = |name: &str, value: u32| {
         format!("sudo sysctl -w fs.inotify.{name}={value} (to keep it: /etc/sysctl.d/msgfs.conf)")
     };
     let inotify = match inotify::Inotify::init() {
         Ok(inotify) => inotify,
         Err(e) if e.raw_os_error() == Some(libc::EMFILE) => {
-            return Some(problem(
+            return Some(error_with_remedy(
                 "no more folders can be watched: all inotify instances are in use",
                 limit("max_user_instances", 512),
             ));
         }
-        Err(e) => return Some(Problem::error(format!("folders cannot be watched: {e}"))),
+        Err(e) => return Some(DoctorProblem::error(format!("folders cannot be watched: {e}"))),
     };
-    let is_there = |folder: &&PathBuf| asked::reach(folder).is_ok() && folder.is_dir();
+    let is_there = |folder: &&PathBuf| asked::require_response(folder).is_ok() && folder.is_dir();
     for folder in folders.iter().filter(is_there) {
         match inotify.watches().add(folder, inotify::WatchMask::CREATE) {
             Err(e) if e.raw_os_error() == Some(libc::ENOSPC) => {
-                return Some(problem(
+                return Some(error_with_remedy(
                     "no more folders can be watched: all inotify watches are in use",
                     limit("max_user_watches", 524_288),
                 ));
@@ -198,7 +200,7 @@ pub(crate) fn watch_problem(folders: &[PathBuf]) -> Option<Problem> {
 }
 
 /// Whether files can be made in a folder, or in the nearest parent that exists.
-pub(crate) fn writable(folder: &Path) -> io::Result<()> {
+pub(crate) fn check_writable(folder: &Path) -> io::Result<()> {
     let existing = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     if !existing.is_dir() {
         return Err(rustix::io::Errno::NOTDIR.into());
@@ -212,23 +214,24 @@ mod tests {
 
     #[test]
     fn a_missing_device_is_told_with_the_command() {
-        let problem = device_problem(Path::new("/dev/no-such-fuse"), false).unwrap().to_string();
+        let problem =
+            find_device_problem(Path::new("/dev/no-such-fuse"), false).unwrap().to_string();
         assert!(problem.contains("there is no /dev/no-such-fuse"), "{problem}");
         assert!(problem.contains("sudo modprobe fuse"), "{problem}");
-        assert_eq!(device_problem(Path::new("/dev/null"), false), None);
+        assert_eq!(find_device_problem(Path::new("/dev/null"), false), None);
     }
 
     #[test]
     fn settings_are_read_as_their_programs_do() {
-        assert!(allows_others("# x\nuser_allow_other\n"));
-        assert!(!allows_others("#user_allow_other\nmount_max = 10\n"));
+        assert!(has_user_allow_other("# x\nuser_allow_other\n"));
+        assert!(!has_user_allow_other("#user_allow_other\nmount_max = 10\n"));
     }
 
     #[test]
     fn folders_that_can_be_made_are_writable() {
         let tmp = tempfile::tempdir().unwrap();
-        assert!(writable(&tmp.path().join("a/b")).is_ok());
+        assert!(check_writable(&tmp.path().join("a/b")).is_ok());
         fs::write(tmp.path().join("file"), "").unwrap();
-        assert!(writable(&tmp.path().join("file/b")).is_err());
+        assert!(check_writable(&tmp.path().join("file/b")).is_err());
     }
 }

@@ -17,30 +17,30 @@ use super::output;
 pub(crate) struct Args {}
 
 pub(crate) fn run(_args: &Args) -> Result<(), Failure> {
-    let page = page().map_err(|e| Failure::io("cannot write the manual page", &e))?;
-    output::data(&page)
+    let page = render_page().map_err(|e| Failure::from_io("cannot write the manual page", &e))?;
+    output::print_data(&page)
 }
 
-fn page() -> io::Result<String> {
+fn render_page() -> io::Result<String> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     let mut page = Vec::new();
     let man = Man::new(command.clone()).title("msgfs").manual("User Commands");
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
-    synopsis(&command, "SH", &mut page)?;
+    render_synopsis(&command, "SH", &mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
-    examples(&command, "SH", &mut page)?;
+    render_examples(&command, "SH", &mut page)?;
     for sub in command.get_subcommands().filter(|c| !c.is_hide_set()) {
-        subcommand(sub, &format!("msgfs {}", sub.get_name()), &mut page)?;
+        render_subcommand(sub, &format!("msgfs {}", sub.get_name()), &mut page)?;
     }
-    fixed_sections(&mut page)?;
+    render_fixed_sections(&mut page)?;
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
 /// One command as a section, its own parts as subsections; its own commands follow it.
-fn subcommand(command: &clap::Command, name: &str, page: &mut Vec<u8>) -> io::Result<()> {
+fn render_subcommand(command: &clap::Command, name: &str, page: &mut Vec<u8>) -> io::Result<()> {
     let mut heading = Roff::new();
     heading.control("SH", [name.to_uppercase().as_str()]);
     heading.to_writer(page)?;
@@ -50,7 +50,7 @@ fn subcommand(command: &clap::Command, name: &str, page: &mut Vec<u8>) -> io::Re
         let hidden = general || arg.is_hide_set();
         arg.hide(hidden)
     });
-    synopsis(&own, "SS", page)?;
+    render_synopsis(&own, "SS", page)?;
     let man = Man::new(own);
     let mut parts = Vec::new();
     man.render_description_section(&mut parts)?;
@@ -61,15 +61,15 @@ fn subcommand(command: &clap::Command, name: &str, page: &mut Vec<u8>) -> io::Re
         let line = line.replacen(".SH ", ".SS ", 1) + "\n";
         line.into_bytes()
     }));
-    examples(command, "SS", page)?;
+    render_examples(command, "SS", page)?;
     for sub in command.get_subcommands().filter(|c| c.get_name() != "help") {
-        subcommand(sub, &format!("{name} {}", sub.get_name()), page)?;
+        render_subcommand(sub, &format!("{name} {}", sub.get_name()), page)?;
     }
     Ok(())
 }
 
 /// How a command is called: its options and what they take, then what else it takes.
-fn synopsis(command: &clap::Command, level: &str, page: &mut Vec<u8>) -> io::Result<()> {
+fn render_synopsis(command: &clap::Command, level: &str, page: &mut Vec<u8>) -> io::Result<()> {
     let mut words = vec![bold(command.get_bin_name().unwrap_or(command.get_name()))];
     for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
         if arg.get_id() == "help" || arg.get_id() == "version" {
@@ -100,7 +100,7 @@ fn synopsis(command: &clap::Command, level: &str, page: &mut Vec<u8>) -> io::Res
 }
 
 /// The examples of a command, as typed: without filling.
-fn examples(command: &clap::Command, level: &str, page: &mut Vec<u8>) -> io::Result<()> {
+fn render_examples(command: &clap::Command, level: &str, page: &mut Vec<u8>) -> io::Result<()> {
     let Some(help) = command.get_after_help() else { return Ok(()) };
     let help = help.to_string();
     let mut roff = Roff::new();
@@ -128,7 +128,7 @@ FILES
   ~/.cache/msgfs/NAME/: A copy of the index. You can delete it and lose nothing.
 ";
 
-fn fixed_sections(page: &mut Vec<u8>) -> io::Result<()> {
+fn render_fixed_sections(page: &mut Vec<u8>) -> io::Result<()> {
     let mut roff = Roff::new();
     for line in FIXED.lines() {
         match line.trim_start().split_once(": ") {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn every_command_has_its_section_and_examples() {
-        let page = page().unwrap();
+        let page = render_page().unwrap();
         for command in Cli::command().get_subcommands() {
             let heading = format!("MSGFS {}", command.get_name().to_uppercase());
             assert!(page.contains(&heading), "{heading}");

@@ -1,8 +1,8 @@
 //! `msgfs mark`: messages marked as read without being read.
 
-use super::access::{self, Purpose};
+use super::access::{self, AccessPurpose};
 use super::failure::Failure;
-use super::{Global, output};
+use super::{GlobalOptions, output};
 
 /// Mark every unread message as read, without reading it
 ///
@@ -16,9 +16,9 @@ pub(crate) struct Args {
     all: bool,
 }
 
-pub(crate) fn run(global: &Global, _args: &Args) -> Result<(), Failure> {
-    let marked = access::with(global, Purpose::ACT, |tree| tree.mark_all())?;
-    output::say(&match marked {
+pub(crate) fn run(global: &GlobalOptions, _args: &Args) -> Result<(), Failure> {
+    let marked = access::with_tree(global, AccessPurpose::ACT, |tree| tree.mark_all_read())?;
+    output::print_notice(&match marked {
         0 => "no unread messages".to_owned(),
         1 => "1 message marked as read".to_owned(),
         n => format!("{n} messages marked as read"),

@@ -9,23 +9,23 @@ use super::output;
 const LIMIT: u64 = 64 << 20;
 
 /// The words of the command line as one text, or standard input if there are none (or only `-`).
-pub(crate) fn text(words: &[String]) -> Result<Vec<u8>, Failure> {
+pub(crate) fn read_text(words: &[String]) -> Result<Vec<u8>, Failure> {
     match words {
-        [] => from_stdin(),
-        [dash] if dash == "-" => from_stdin(),
+        [] => read_stdin(),
+        [dash] if dash == "-" => read_stdin(),
         words => Ok(words.join(" ").into_bytes()),
     }
 }
 
 /// All of standard input.
-pub(crate) fn from_stdin() -> Result<Vec<u8>, Failure> {
+pub(crate) fn read_stdin() -> Result<Vec<u8>, Failure> {
     let stdin = io::stdin();
     if stdin.is_terminal() {
-        output::say("Type the text; end it with Ctrl-D on a line of its own.");
+        output::print_notice("Type the text; end it with Ctrl-D on a line of its own.");
     }
     let mut text = Vec::new();
     let read = stdin.lock().take(LIMIT + 1).read_to_end(&mut text);
-    read.map_err(|e| Failure::io("cannot read standard input", &e))?;
+    read.map_err(|e| Failure::from_io("cannot read standard input", &e))?;
     if text.len() as u64 > LIMIT {
         return Err(Failure::refused("the text is larger than 64 MiB; no store takes that"));
     }
@@ -33,7 +33,7 @@ pub(crate) fn from_stdin() -> Result<Vec<u8>, Failure> {
 }
 
 /// Refuses a text without a visible character: it is a broken pipe more often than a message.
-pub(crate) fn not_empty(text: Vec<u8>) -> Result<Vec<u8>, Failure> {
+pub(crate) fn require_text(text: Vec<u8>) -> Result<Vec<u8>, Failure> {
     if text.iter().all(u8::is_ascii_whitespace) {
         return Err(Failure::refused(
             "nothing was sent: the text is empty; give it as an argument or on standard input",
@@ -60,13 +60,13 @@ mod tests {
     #[test]
     fn words_are_joined() {
         let words = ["tests".to_owned(), "are green".to_owned()];
-        assert_eq!(text(&words).unwrap(), b"tests are green");
+        assert_eq!(read_text(&words).unwrap(), b"tests are green");
     }
 
     #[test]
     fn blank_is_not_a_message() {
-        assert!(not_empty(b" \n\t".to_vec()).is_err());
-        assert_eq!(not_empty(b"x\n".to_vec()).unwrap(), b"x\n");
+        assert!(require_text(b" \n\t".to_vec()).is_err());
+        assert_eq!(require_text(b"x\n".to_vec()).unwrap(), b"x\n");
     }
 
     #[test]

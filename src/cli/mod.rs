@@ -56,8 +56,8 @@ use clap::{Parser, Subcommand};
 use failure::Failure;
 use msgfs::config;
 use msgfs::link as links;
-use msgfs::mailbox::{Mailbox, OpenError, Options};
-use progress::Progress;
+use msgfs::mailbox::{Mailbox, MailboxOpenError, MailboxOptions};
+use progress::IndexProgress;
 
 /// Read and send agent messages as files.
 #[derive(Debug, Parser)]
@@ -79,19 +79,19 @@ use progress::Progress;
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
-    global: Global,
+    global: GlobalOptions,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 /// Options that go with every command.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Global {
+pub(crate) struct GlobalOptions {
     #[arg(
         long,
         global = true,
         value_name = "NAME",
-        value_parser = config::alias,
+        value_parser = config::parse_alias,
         help_heading = "Options of every command",
         help = "Act for this name [default: the first of these that there is: $MSGFS_ME, the name of the mount \
                 that the current folder is in, `me` in the configuration, the file .agent-message in the \
@@ -103,24 +103,29 @@ pub(crate) struct Global {
     pub(crate) config: Option<PathBuf>,
 }
 
-impl Global {
+impl GlobalOptions {
     /// Whose mailbox to open.
-    fn options(&self) -> Options {
+    fn mailbox_options(&self) -> MailboxOptions {
         let is_named =
             self.me.is_some() || std::env::var_os("MSGFS_ME").is_some_and(|me| !me.is_empty());
-        let here = if is_named { None } else { context::mount_here() };
-        Options { config: self.config.clone(), me: self.me.clone(), here, ..Options::default() }
+        let here = if is_named { None } else { context::find_current_mount() };
+        MailboxOptions {
+            config: self.config.clone(),
+            me: self.me.clone(),
+            current_mount: here,
+            ..MailboxOptions::default()
+        }
     }
 
     /// Opens the mailbox for one command that waits for nothing.
-    fn open(&self, read_only: bool) -> Result<Mailbox, OpenError> {
-        open(&Options { read_only, once: true, ..self.options() })
+    fn open_mailbox(&self, read_only: bool) -> Result<Mailbox, MailboxOpenError> {
+        open_with_progress(&MailboxOptions { read_only, once: true, ..self.mailbox_options() })
     }
 }
 
 /// Opens the mailbox for one command, with a progress bar if that takes long.
-fn open(options: &Options) -> Result<Mailbox, OpenError> {
-    let mut progress = Progress::new();
+fn open_with_progress(options: &MailboxOptions) -> Result<Mailbox, MailboxOpenError> {
+    let mut progress = IndexProgress::new();
     Mailbox::open(options, &mut |done, total| progress.update(done, total))
 }
 
@@ -133,7 +138,7 @@ fn long_version() -> String {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     Mount(mount::Args),
     Umount(umount::Args),
     Status(status::Args),
@@ -166,9 +171,9 @@ enum Command {
     Man(man::Args),
 }
 
-impl Command {
+impl CliCommand {
     /// Tells of a command that acts for a name, or shows what is somebody's, and does not say whose by itself.
-    fn announces(&self) -> bool {
+    fn should_announce(&self) -> bool {
         match self {
             Self::Mount(_)
             | Self::Umount(_)
@@ -179,7 +184,7 @@ impl Command {
             | Self::Uninstall(_)
             | Self::Completions(_)
             | Self::Man(_) => false,
-            Self::Carry(args) => args.carries_all(),
+            Self::Carry(args) => args.should_carry_all(),
             _ => true,
         }
     }
@@ -191,60 +196,60 @@ const COMMANDS_LOG: &str = "warn,msgfs::index::apply=error,msgfs::outbox::life=e
 
 /// Runs the command line. Exit codes: 0 done, 1 refused or failed, 2 usage.
 pub(crate) fn main() -> ExitCode {
-    hook::attend(std::env::args_os().skip(1));
-    completions::answer();
-    let line = sendmail::command_line();
+    hook::intercept_hook_run(std::env::args_os().skip(1));
+    completions::answer_shell();
+    let line = sendmail::effective_command_line();
     let cli = match Cli::try_parse_from(&line) {
         Ok(cli) => cli,
         Err(e) => {
             // A closed terminal must not turn a usage error into a panic.
             let _ = e.print();
-            let wrong = sendmail::usage_code(&line).unwrap_or(2);
+            let wrong = sendmail::usage_exit_code(&line).unwrap_or(2);
             return ExitCode::from(if e.use_stderr() { wrong } else { 0 });
         }
     };
-    match run(&cli.global, &cli.command) {
+    match run_command(&cli.global, &cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
 }
 
-fn run(global: &Global, command: &Command) -> Result<(), Failure> {
-    if !matches!(command, Command::Mount(_) | Command::Carry(_)) {
-        logging::to_stderr(COMMANDS_LOG);
+fn run_command(global: &GlobalOptions, command: &CliCommand) -> Result<(), Failure> {
+    if !matches!(command, CliCommand::Mount(_) | CliCommand::Carry(_)) {
+        logging::log_to_stderr(COMMANDS_LOG);
     }
-    if command.announces() {
-        context::announce(global);
+    if command.should_announce() {
+        context::announce_identity(global);
     }
     match command {
-        Command::Mount(args) => mount::run(global, args),
-        Command::Umount(args) => umount::run(global, args),
-        Command::Status(args) => status::run(global, args),
-        Command::Agents(args) => agents::run(global, args),
-        Command::Inbox(args) => inbox::run(global, args),
-        Command::Reply(args) => reply::run(global, args),
-        Command::Send(args) => send::run(global, args),
-        Command::Sendmail(args) => sendmail::run(global, args),
-        Command::Wait(args) => wait::run(global, args),
-        Command::Ls(args) => ls::run(global, args),
-        Command::Cat(args) => cat::run(global, args),
-        Command::Write(args) => write::run(global, args),
-        Command::Rm(args) => rm::run(global, args),
-        Command::Mv(args) => mv::run(global, args),
-        Command::Mark(args) => mark::run(global, args),
-        Command::Check(args) => check::run(global, args),
-        Command::Doctor(args) => doctor::run(global, args),
-        Command::Key(args) => key::run(global, args),
-        Command::Init(args) => init::run(global, args),
-        Command::Hook(args) => hook::run(global, args),
-        Command::Uninstall(args) => uninstall::run(global, args),
-        Command::Link(args) => link::run(global, args),
-        Command::Carry(args) => carry::run(global, args),
+        CliCommand::Mount(args) => mount::run(global, args),
+        CliCommand::Umount(args) => umount::run(global, args),
+        CliCommand::Status(args) => status::run(global, args),
+        CliCommand::Agents(args) => agents::run(global, args),
+        CliCommand::Inbox(args) => inbox::run(global, args),
+        CliCommand::Reply(args) => reply::run(global, args),
+        CliCommand::Send(args) => send::run(global, args),
+        CliCommand::Sendmail(args) => sendmail::run(global, args),
+        CliCommand::Wait(args) => wait::run(global, args),
+        CliCommand::Ls(args) => ls::run(global, args),
+        CliCommand::Cat(args) => cat::run(global, args),
+        CliCommand::Write(args) => write::run(global, args),
+        CliCommand::Rm(args) => rm::run(global, args),
+        CliCommand::Mv(args) => mv::run(global, args),
+        CliCommand::Mark(args) => mark::run(global, args),
+        CliCommand::Check(args) => check::run(global, args),
+        CliCommand::Doctor(args) => doctor::run(global, args),
+        CliCommand::Key(args) => key::run(global, args),
+        CliCommand::Init(args) => init::run(global, args),
+        CliCommand::Hook(args) => hook::run(global, args),
+        CliCommand::Uninstall(args) => uninstall::run(global, args),
+        CliCommand::Link(args) => link::run(global, args),
+        CliCommand::Carry(args) => carry::run(global, args),
         #[cfg(feature = "http")]
-        Command::Amp(args) => amp::run(global, args),
-        Command::Kind(args) => kinds::run(global, args),
-        Command::Completions(args) => completions::run(args),
-        Command::Man(args) => man::run(args),
+        CliCommand::Amp(args) => amp::run(global, args),
+        CliCommand::Kind(args) => kinds::run(global, args),
+        CliCommand::Completions(args) => completions::run(args),
+        CliCommand::Man(args) => man::run(args),
     }
 }
 

@@ -4,16 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use msgfs::config::Paths;
-use msgfs::fuse::mountpoint::{self, MountState, Unmount, shell_word};
-use msgfs::mailbox::Options;
+use msgfs::fuse::mountpoint::{self, MountState, UnmountMode, shell_word};
+use msgfs::mailbox::MailboxOptions;
 use msgfs::store::asked;
 use msgfs::store::fs::make_dirs;
 
 use super::context;
 use super::failure::{Failure, refuse};
 use super::mount_options;
-use super::serve::{Event, Report};
-use super::{Global, daemon, serve};
+use super::serve::{MountEvent, MountReporter};
+use super::{GlobalOptions, daemon, serve};
 
 /// Mount my mail on a folder
 ///
@@ -42,7 +42,7 @@ pub(crate) struct Args {
         value_parser = mount_options::parse,
         help = "Options as in fstab: me=NAME, config=FILE, ro, allow_other. General options of mount(8) are ignored"
     )]
-    options: Vec<Options>,
+    options: Vec<MailboxOptions>,
     /// Serve as the background half of `msgfs mount`, reporting on standard output
     #[arg(long, hide = true, conflicts_with = "foreground")]
     as_daemon: bool,
@@ -50,24 +50,24 @@ pub(crate) struct Args {
 
 /// A mount that is asked for, from options and `-o` together.
 #[derive(Clone, Debug)]
-pub(crate) struct Order {
-    pub(crate) options: Options,
+pub(crate) struct MountRequest {
+    pub(crate) options: MailboxOptions,
     pub(crate) dir: PathBuf,
     pub(crate) foreground: bool,
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     if args.as_daemon {
-        let report = daemon::detach().map_err(|e| Failure::io("cannot detach", &e))?;
-        return daemon::serve(order(global, args)?, report);
+        let report = daemon::detach_session().map_err(|e| Failure::from_io("cannot detach", &e))?;
+        return daemon::serve_detached(build_request(global, args)?, report);
     }
-    let order = order(global, args)?;
-    if args.foreground { serve::in_foreground(&order) } else { daemon::start(&order) }
+    let order = build_request(global, args)?;
+    if args.foreground { serve::serve_in_foreground(&order) } else { daemon::start(&order) }
 }
 
-fn order(global: &Global, args: &Args) -> Result<Order, Failure> {
+fn build_request(global: &GlobalOptions, args: &Args) -> Result<MountRequest, Failure> {
     let (read_only, allow_other) = (args.read_only, args.allow_other);
-    let mut options = Options { read_only, allow_other, ..global.options() };
+    let mut options = MailboxOptions { read_only, allow_other, ..global.mailbox_options() };
     for more in &args.options {
         options.me = options.me.or_else(|| more.me.clone());
         options.config = options.config.or_else(|| more.config.clone());
@@ -76,25 +76,26 @@ fn order(global: &Global, args: &Args) -> Result<Order, Failure> {
     }
     let dir = match &args.dir {
         Some(dir) => dir.clone(),
-        None => context::home()?.join("mail"),
+        None => context::home_folder()?.join("mail"),
     };
-    let absolute =
-        |path: PathBuf| std::path::absolute(&path).map_err(|e| Failure::io(path.display(), &e));
+    let absolute = |path: PathBuf| {
+        std::path::absolute(&path).map_err(|e| Failure::from_io(path.display(), &e))
+    };
     options.config = options.config.map(absolute).transpose()?;
-    Ok(Order { options, dir: absolute(dir)?, foreground: args.foreground })
+    Ok(MountRequest { options, dir: absolute(dir)?, foreground: args.foreground })
 }
 
 /// A folder that can be mounted on.
-pub(crate) struct Target {
+pub(crate) struct MountTarget {
     /// Without symbolic links.
     pub(crate) dir: PathBuf,
-    made: bool,
+    was_created: bool,
 }
 
-impl Target {
+impl MountTarget {
     /// Takes back what [`prepare`] did, after a mount that failed.
-    pub(crate) fn give_up(&self) {
-        if self.made {
+    pub(crate) fn undo_preparation(&self) {
+        if self.was_created {
             // Only ever an empty folder; anything else was put there by somebody else.
             let _ = fs::remove_dir(&self.dir);
         }
@@ -103,9 +104,12 @@ impl Target {
 
 /// Makes sure that a folder exists, is empty and has nothing mounted on it. A stale mount of ours
 /// is cleared first, for nothing else can be asked of the folder before.
-pub(crate) fn prepare(dir: &Path, report: Report<'_>) -> Result<Target, Failure> {
+pub(crate) fn prepare_target(
+    dir: &Path,
+    report: MountReporter<'_>,
+) -> Result<MountTarget, Failure> {
     let shown = shell_word(dir.as_os_str());
-    match mountpoint::state_of(dir).map_err(|e| Failure::io(&shown, &e))? {
+    match mountpoint::mount_state(dir).map_err(|e| Failure::from_io(&shown, &e))? {
         MountState::NotMounted => {}
         MountState::Hung => refuse!(
             "{shown} is mounted already, and its msgfs does not answer; to remove this mount: \
@@ -118,27 +122,28 @@ pub(crate) fn prepare(dir: &Path, report: Report<'_>) -> Result<Target, Failure>
             refuse!("something else ({kind}) is mounted at {shown}; choose another folder")
         }
         MountState::Stale => {
-            let stale = mountpoint::resolve(dir).map_err(|e| Failure::io(&shown, &e))?;
-            mountpoint::unmount(&stale, Unmount::Lazy).map_err(Failure::refused)?;
+            let stale =
+                mountpoint::resolve_mountpoint(dir).map_err(|e| Failure::from_io(&shown, &e))?;
+            mountpoint::unmount_path(&stale, UnmountMode::Lazy).map_err(Failure::refused)?;
             let told = format!("removed a dead mount at {shown} (its msgfs had died)");
-            report(Event::Notice(told))?;
+            report(MountEvent::Notice(told))?;
         }
     }
     let made = !dir.exists();
     if made {
-        make_dirs(dir, 0o700).map_err(|e| Failure::io(format!("cannot make {shown}"), &e))?;
+        make_dirs(dir, 0o700).map_err(|e| Failure::from_io(format!("cannot make {shown}"), &e))?;
     }
     let empty = fs::read_dir(dir).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotADirectory => {
             Failure::refused(format!("{shown} is not a folder; choose another place"))
         }
-        _ => Failure::io(&shown, &e),
+        _ => Failure::from_io(&shown, &e),
     })?;
     if empty.take(1).count() > 0 {
         refuse!("{shown} is not empty, and a mount would hide its files; choose another folder");
     }
-    let dir = fs::canonicalize(dir).map_err(|e| Failure::io(&shown, &e))?;
-    Ok(Target { dir, made })
+    let dir = fs::canonicalize(dir).map_err(|e| Failure::from_io(&shown, &e))?;
+    Ok(MountTarget { dir, was_created: made })
 }
 
 /// Refuses a mount that would contain its own store or state: reading them would ask the mount,
@@ -152,7 +157,7 @@ pub(crate) fn refuse_recursion(
     let shown = shell_word(dir.as_os_str());
     let own = [("state folder", &paths.state), ("cache folder", &paths.cache)];
     for (what, path) in own {
-        if mountpoint::contains(dir, &real(path)) {
+        if mountpoint::contains(dir, &canonicalize_existing(path)) {
             refuse!(
                 "the {what} {} lies below {shown}; mount on another folder",
                 shell_word(path.as_os_str())
@@ -160,7 +165,7 @@ pub(crate) fn refuse_recursion(
         }
     }
     for (name, path) in stores {
-        let store = real(path);
+        let store = canonicalize_existing(path);
         let (inner, outer) = if mountpoint::contains(dir, &store) {
             ("the store", "the mount point")
         } else if mountpoint::contains(&store, dir) {
@@ -178,8 +183,8 @@ pub(crate) fn refuse_recursion(
 }
 
 /// The path without symbolic links, as far as it exists.
-fn real(path: &Path) -> PathBuf {
-    if asked::reach(path).is_err() {
+fn canonicalize_existing(path: &Path) -> PathBuf {
+    if asked::require_response(path).is_err() {
         return path.to_owned();
     }
     for known in path.ancestors() {
@@ -195,8 +200,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    fn silently(dir: &Path) -> Result<Target, Failure> {
-        prepare(dir, &mut |_| Ok(()))
+    fn silently(dir: &Path) -> Result<MountTarget, Failure> {
+        prepare_target(dir, &mut |_| Ok(()))
     }
 
     fn refusal(dir: &Path) -> String {
@@ -209,7 +214,7 @@ mod tests {
         let dir = tmp.path().join("a/mail");
         let target = silently(&dir).unwrap();
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
-        target.give_up();
+        target.undo_preparation();
         assert!(!dir.exists());
     }
 
@@ -222,7 +227,7 @@ mod tests {
         assert!(refusal(Path::new("/proc")).contains("something else (proc)"));
         let kept = tmp.path().join("kept");
         fs::create_dir(&kept).unwrap();
-        silently(&kept).unwrap().give_up();
+        silently(&kept).unwrap().undo_preparation();
         assert!(kept.exists(), "a folder that was there stays");
     }
 

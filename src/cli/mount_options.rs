@@ -1,7 +1,7 @@
 //! `-o` of `msgfs mount`, as mount(8) and fstab give it.
 
-use msgfs::mailbox::Options;
-use msgfs::model::nearest;
+use msgfs::mailbox::MailboxOptions;
+use msgfs::model::find_nearest;
 
 /// Options with a meaning for us.
 const KNOWN: &[&str] = &["me=NAME", "config=FILE", "ro", "rw", "allow_other"];
@@ -17,8 +17,8 @@ const GENERIC: &str = "async atime auto default_permissions defaults dev diratim
 ///
 /// # Errors
 /// A sentence that names the unknown option and the nearest known one.
-pub(crate) fn parse(list: &str) -> Result<Options, String> {
-    let mut options = Options::default();
+pub(crate) fn parse(list: &str) -> Result<MailboxOptions, String> {
+    let mut options = MailboxOptions::default();
     for option in list.split(',').map(str::trim).filter(|o| !o.is_empty()) {
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -35,15 +35,15 @@ pub(crate) fn parse(list: &str) -> Result<Options, String> {
             ("user" | "comment", Some(_)) => {}
             (name, None) if GENERIC.split(' ').any(|o| o == name) => {}
             (name, _) if name.starts_with("x-") || name.starts_with("X-") => {}
-            _ => return Err(unknown(option, name)),
+            _ => return Err(unknown_option_error(option, name)),
         }
     }
     Ok(options)
 }
 
-fn unknown(option: &str, name: &str) -> String {
+fn unknown_option_error(option: &str, name: &str) -> String {
     let words = KNOWN.iter().map(|known| known.split('=').next().unwrap_or(known));
-    let near = nearest(name, words);
+    let near = find_nearest(name, words);
     let hint = near.map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
     format!("unknown mount option `{option}`{hint} (known: {})", KNOWN.join(", "))
 }
@@ -59,12 +59,12 @@ mod tests {
                     config=/etc/msgfs.toml,user=ada";
         assert_eq!(
             parse(list),
-            Ok(Options {
+            Ok(MailboxOptions {
                 me: Some("foo".to_owned()),
                 config: Some("/etc/msgfs.toml".into()),
                 read_only: false,
                 allow_other: true,
-                here: None,
+                current_mount: None,
                 mountpoint: None,
                 carry: false,
                 once: false,
@@ -72,7 +72,7 @@ mod tests {
         );
         assert!(parse("rw,ro").unwrap().read_only);
         assert!(!parse("ro,rw").unwrap().read_only);
-        assert_eq!(parse(""), Ok(Options::default()));
+        assert_eq!(parse(""), Ok(MailboxOptions::default()));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use clap_complete::engine::ArgValueCompleter;
 
-use super::access::{self, Purpose};
+use super::access::{self, AccessPurpose};
 use super::failure::Failure;
-use super::{Global, complete};
+use super::{GlobalOptions, complete};
 
 /// Send a draft by renaming it, or make a message unread again
 ///
@@ -22,9 +22,9 @@ pub(crate) struct Args {
     to: String,
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let (from, to) = (access::tree_path(&args.from)?, access::tree_path(&args.to)?);
-    access::with(global, Purpose::ACT, |tree| {
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let (from, to) = (access::parse_tree_path(&args.from)?, access::parse_tree_path(&args.to)?);
+    access::with_tree(global, AccessPurpose::ACT, |tree| {
         let Some(to) = tree.mv(&from, &to)? else { return Ok(()) };
         // As mv(1) does where a file cannot be renamed.
         let mut text = Vec::new();

@@ -3,57 +3,59 @@
 use std::io::{self, Write};
 
 use msgfs::model::plain::RULE;
-use msgfs::model::{json_shown, one_line, plain_lines};
+use msgfs::model::{escape_json, sanitize_line, sanitize_lines};
 use serde::Serialize;
 
 use super::failure::Failure;
 
 /// Says something to a person. What messages and errors contain cannot drive the terminal, and a
 /// closed standard error is nobody's failure.
-pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", plain_lines(text).trim_end());
+pub(crate) fn print_notice(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{}", sanitize_lines(text).trim_end());
 }
 
 /// Writes lines to standard output, all of them. Nothing in them drives a terminal or hides.
-pub(crate) fn data(text: &str) -> Result<(), Failure> {
-    write(&plain_lines(text))
+pub(crate) fn print_data(text: &str) -> Result<(), Failure> {
+    write_stdout(&sanitize_lines(text))
 }
 
 /// Writes JSON to standard output, all of it; what could drive a terminal or hide stands as an
 /// escape.
-pub(crate) fn json(text: &str) -> Result<(), Failure> {
-    write(&json_shown(text))
+pub(crate) fn print_json(text: &str) -> Result<(), Failure> {
+    write_stdout(&escape_json(text))
 }
 
 /// Writes a value as one line of JSON.
-pub(crate) fn json_line(value: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn print_json_line(value: &impl Serialize) -> Result<(), Failure> {
     // What commands tell are strings, numbers and lists, which always serialise.
-    json(&(serde_json::to_string(value).unwrap_or_default() + "\n"))
+    print_json(&(serde_json::to_string(value).unwrap_or_default() + "\n"))
 }
 
-fn write(text: &str) -> Result<(), Failure> {
+fn write_stdout(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| Failure::output(&e))
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|e| Failure::from_output_error(&e))
 }
 
 /// Standard output as a sink that remembers how writing failed, for routines that report the
 /// error of their sink as their own.
 #[derive(Default)]
-pub(crate) struct Stdout {
+pub(crate) struct StdoutWriter {
     failed: Option<Failure>,
 }
 
-impl Stdout {
+impl StdoutWriter {
     /// The outcome of a routine that wrote here: our own error comes first.
     pub(crate) fn finish<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         self.failed.map_or(outcome, Err)
     }
 }
 
-impl Write for Stdout {
+impl Write for StdoutWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()).inspect_err(|e| {
-            self.failed = Some(Failure::output(e));
+            self.failed = Some(Failure::from_output_error(e));
         })?;
         Ok(bytes.len())
     }
@@ -65,23 +67,23 @@ impl Write for Stdout {
 
 /// Standard output for one of several files: under a separator line, as in transcripts, and with one
 /// blank before each line that begins like one.
-pub(crate) struct Section {
-    out: Stdout,
+pub(crate) struct SectionWriter {
+    out: StdoutWriter,
     /// The separator, until something is written.
     title: Option<String>,
     /// How many bytes of a separator the line at hand has so far; `None` where it has others.
     run: Option<usize>,
 }
 
-impl Section {
+impl SectionWriter {
     /// The file's part of the output.
     pub(crate) fn new(name: &str) -> Self {
-        let title = format!("{RULE} {}\n", one_line(name));
-        Self { out: Stdout::default(), title: Some(title), run: Some(0) }
+        let title = format!("{RULE} {}\n", sanitize_line(name));
+        Self { out: StdoutWriter::default(), title: Some(title), run: Some(0) }
     }
 
     /// What is not written yet, because it may become a separator.
-    fn held(&self) -> &'static [u8] {
+    fn pending_separator(&self) -> &'static [u8] {
         RULE.as_bytes().get(..self.run.unwrap_or(0)).unwrap_or_default()
     }
 
@@ -89,13 +91,13 @@ impl Section {
     pub(crate) fn finish<T>(mut self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         if self.run != Some(0) {
             // What it cannot write it remembers.
-            let _ = self.out.write_all(&[self.held(), b"\n"].concat());
+            let _ = self.out.write_all(&[self.pending_separator(), b"\n"].concat());
         }
         self.out.finish(outcome)
     }
 }
 
-impl Write for Section {
+impl Write for SectionWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut out = self.title.take().map(String::into_bytes).unwrap_or_default();
         for b in bytes {
@@ -107,7 +109,7 @@ impl Write for Section {
                 }
                 Some(n) if *b == b'=' => self.run = Some(n + 1),
                 _ => {
-                    out.extend_from_slice(self.held());
+                    out.extend_from_slice(self.pending_separator());
                     out.push(*b);
                     self.run = (*b == b'\n').then_some(0);
                 }

@@ -8,12 +8,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Shows how far the index is, on standard error, if that is a terminal.
-pub(crate) struct Progress {
+pub(crate) struct IndexProgress {
     started: Instant,
     bar: Option<ProgressBar>,
 }
 
-impl Progress {
+impl IndexProgress {
     pub(crate) fn new() -> Self {
         Self { started: Instant::now(), bar: None }
     }

@@ -1,12 +1,12 @@
 //! `msgfs reply`: answer the message that was read last, or one that is named.
 
-use msgfs::view::{Reading, readings};
+use msgfs::view::{RecentRead, load_recent_reads};
 
-use super::access::{self, Access, Purpose, split};
-use super::context::{self, Context};
+use super::access::{self, AccessPurpose, TreeAccess, split_path};
+use super::context::{self, CommandContext};
 use super::failure::{Failure, refuse};
 use super::message;
-use super::{Global, output};
+use super::{GlobalOptions, output};
 
 /// `20260424T174203.000Z-` of a message's name.
 const STAMP: usize = 21;
@@ -34,37 +34,38 @@ pub(crate) struct Args {
     words: Vec<String>,
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let read = readings(&Context::find(global)?.paths.read_last_file());
-    let sent = access::with(global, Purpose::ACT, |tree| {
-        let (stem, words) = match named(tree, &args.words)? {
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let read = load_recent_reads(&CommandContext::find(global)?.paths.read_last_file());
+    let sent = access::with_tree(global, AccessPurpose::ACT, |tree| {
+        let (stem, words) = match resolve_named_message(tree, &args.words)? {
             Some(named) => named,
-            None => (last_read(tree, &read)?, &args.words[..]),
+            None => (find_last_read(tree, &read)?, &args.words[..]),
         };
-        let text = message::not_empty(message::text(words)?)?;
-        let (from, headline) = facts(tree, &stem);
+        let text = message::require_text(message::read_text(words)?)?;
+        let (from, headline) = read_summary(tree, &stem);
         // An empty first line: what follows is no header, whatever it looks like (docs/SEMANTICS.md, S45).
         tree.write(&format!("inbox/{stem}.reply"), &[b"\n", text.as_slice()].concat())?;
         Ok(format!("replied to {from} ({stem}: {headline})"))
     });
-    let sent = sent.inspect_err(|_| context::announce(global))?;
-    let remark = Context::find(global)?.me.remark().map(|remark| format!(" {remark}"));
-    output::say(&format!("{sent}{}", remark.unwrap_or_default()));
+    let sent = sent.inspect_err(|_| context::announce_identity(global))?;
+    let remark =
+        CommandContext::find(global)?.me.explain_default().map(|remark| format!(" {remark}"));
+    output::print_notice(&format!("{sent}{}", remark.unwrap_or_default()));
     Ok(())
 }
 
 /// The message that the first word names, without its ending, and the other words; `None` if it names none.
-fn named<'w>(
-    tree: &dyn Access,
+fn resolve_named_message<'w>(
+    tree: &dyn TreeAccess,
     words: &'w [String],
 ) -> Result<Option<(String, &'w [String])>, Failure> {
     let Some((first, rest)) = words.split_first() else { return Ok(None) };
-    let stem = stem(first);
-    let is_name = begins_with_time(stem);
+    let stem = message_stem(first);
+    let is_name = has_time_prefix(stem);
     if !is_name && !may_be_id(stem) {
         return Ok(None);
     }
-    if tree.has(&format!("inbox/{stem}.reply")) {
+    if tree.has_path(&format!("inbox/{stem}.reply")) {
         return Ok(Some((stem.to_owned(), rest)));
     }
     if is_name {
@@ -76,17 +77,17 @@ fn named<'w>(
 }
 
 /// A name as it stands in a folder, without folder, ending and the brackets of a Message-ID.
-fn stem(word: &str) -> &str {
+fn message_stem(word: &str) -> &str {
     let bare = word.strip_prefix('<').and_then(|word| word.strip_suffix('>'));
     if let Some((id, _)) = bare.and_then(|id| id.rsplit_once('@')) {
         return id;
     }
-    let name = split(word).1;
+    let name = split_path(word).1;
     [".txt", ".reply"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
 }
 
 /// Tells whether a word begins as names of message files do.
-fn begins_with_time(word: &str) -> bool {
+fn has_time_prefix(word: &str) -> bool {
     let digit = |at: usize| word.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
     (0..8).all(digit) && word.get(8..9) == Some("T") && word.get(STAMP - 2..STAMP) == Some("Z-")
 }
@@ -99,25 +100,25 @@ fn may_be_id(word: &str) -> bool {
 }
 
 /// The message that was read last, without its ending, unless others may be meant.
-fn last_read(tree: &dyn Access, read: &[Reading]) -> Result<String, Failure> {
+fn find_last_read(tree: &dyn TreeAccess, read: &[RecentRead]) -> Result<String, Failure> {
     let why = match read {
         [] => "you have read no message yet".to_owned(),
         [last, before, ..] if last.from != before.from && last.time - before.time <= TOGETHER => {
             format!("the last messages you read are from {} and {}", before.from, last.from)
         }
         [last, ..] => {
-            let stem = stem(&last.name).to_owned();
-            if tree.has(&format!("inbox/{stem}.reply")) {
+            let stem = message_stem(&last.name).to_owned();
+            if tree.has_path(&format!("inbox/{stem}.reply")) {
                 return Ok(stem);
             }
             format!("the message that you read last ({stem}) is gone")
         }
     };
-    let newest = newest(tree)?;
+    let newest = list_newest(tree)?;
     let lines: Vec<String> = newest
         .iter()
         .map(|stem| {
-            let (from, headline) = facts(tree, stem);
+            let (from, headline) = read_summary(tree, stem);
             format!("  {stem}   {from}: {headline}")
         })
         .collect();
@@ -134,7 +135,7 @@ fn last_read(tree: &dyn Access, read: &[Reading]) -> Result<String, Failure> {
 }
 
 /// The newest messages to me, without their endings, the newest first.
-fn newest(tree: &dyn Access) -> Result<Vec<String>, Failure> {
+fn list_newest(tree: &dyn TreeAccess) -> Result<Vec<String>, Failure> {
     let mut found = Vec::new();
     for day in tree.ls("archive")?.iter().rev().filter(|entry| entry.is_dir) {
         let listed = tree.ls(&format!("archive/{}", day.name))?;
@@ -149,15 +150,15 @@ fn newest(tree: &dyn Access) -> Result<Vec<String>, Failure> {
 }
 
 /// Returns the writer of a message to me, and its subject or first line. Reading them marks nothing.
-fn facts(tree: &dyn Access, stem: &str) -> (String, String) {
+fn read_summary(tree: &dyn TreeAccess, stem: &str) -> (String, String) {
     let path = |day: &str| format!("archive/{day}/{stem}.txt");
     let day =
         |date: &str| Some(format!("{}-{}-{}", date.get(..4)?, date.get(4..6)?, date.get(6..8)?));
-    let path = if begins_with_time(stem) {
+    let path = if has_time_prefix(stem) {
         day(stem).map(|day| path(&day))
     } else {
         let days = tree.ls("archive").unwrap_or_default();
-        days.iter().rev().map(|day| path(&day.name)).find(|path| tree.has(path))
+        days.iter().rev().map(|day| path(&day.name)).find(|path| tree.has_path(path))
     };
     let mut text = Vec::new();
     let read = path.and_then(|path| tree.cat(&path, &mut text).ok());
@@ -182,12 +183,12 @@ mod tests {
             format!("./archive/2026-04-24/{name}.txt"),
             format!("inbox/{name}.reply"),
         ] {
-            assert_eq!(stem(&word), name);
-            assert!(begins_with_time(stem(&word)));
+            assert_eq!(message_stem(&word), name);
+            assert!(has_time_prefix(message_stem(&word)));
         }
-        assert_eq!(stem("<ab12cd34ef567890@samp>"), "ab12cd34ef567890");
+        assert_eq!(message_stem("<ab12cd34ef567890@samp>"), "ab12cd34ef567890");
         for id in ["ab12cd34", "deadbeef", "msg_1777052523_x", "2026-04-24T17-42-03.000Z_pid1_x"] {
-            assert!(may_be_id(id) && !begins_with_time(id), "{id}");
+            assert!(may_be_id(id) && !has_time_prefix(id), "{id}");
         }
         for text in [
             "",
@@ -198,7 +199,7 @@ mod tests {
             "wonderful",
             "\u{e9}\u{e9}\u{e9}\u{e9}",
         ] {
-            assert!(!may_be_id(text) && !begins_with_time(text), "{text}");
+            assert!(!may_be_id(text) && !has_time_prefix(text), "{text}");
         }
     }
 }

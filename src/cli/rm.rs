@@ -2,9 +2,9 @@
 
 use clap_complete::engine::ArgValueCompleter;
 
-use super::access::{self, Purpose};
+use super::access::{self, AccessPurpose};
 use super::failure::Failure;
-use super::{Global, complete};
+use super::{GlobalOptions, complete};
 
 /// Remove drafts, or mark messages as read
 ///
@@ -19,7 +19,10 @@ pub(crate) struct Args {
     paths: Vec<String>,
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let paths = args.paths.iter().map(|p| access::tree_path(p)).collect::<Result<Vec<_>, _>>()?;
-    access::with(global, Purpose::ACT, |tree| access::each(&paths, |path| tree.rm(path)))
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let paths =
+        args.paths.iter().map(|p| access::parse_tree_path(p)).collect::<Result<Vec<_>, _>>()?;
+    access::with_tree(global, AccessPurpose::ACT, |tree| {
+        access::for_each_path(&paths, |path| tree.rm(path))
+    })
 }

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use clap_complete::engine::ArgValueCompleter;
 use msgfs::outbox::names;
 
-use super::access::{self, Purpose};
-use super::context::{self, Context};
+use super::access::{self, AccessPurpose};
+use super::context::{self, CommandContext};
 use super::failure::Failure;
 use super::message;
-use super::{Global, complete, output};
+use super::{GlobalOptions, complete, output};
 
 /// Send a message
 ///
@@ -85,17 +85,17 @@ fn file(name: &str) -> Result<String, String> {
     Ok(path.to_owned())
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let text = message::not_empty(message::text(&args.text)?)?;
-    let draft = [head(args).as_bytes(), &text].concat();
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let text = message::require_text(message::read_text(&args.text)?)?;
+    let draft = [render_headers(args).as_bytes(), &text].concat();
     // Recipients in the headers beat the name; it only must not be shared with another draft then,
     // for the reason of a refusal is found by it. An earlier try to the same recipient is replaced.
-    let headed = || names::typed(if args.new { "new" } else { "send" });
-    let name = by_name(args).map_or_else(headed, str::to_owned);
+    let headed = || names::command_draft_name(if args.new { "new" } else { "send" });
+    let name = sole_recipient(args).map_or_else(headed, str::to_owned);
     let name = format!("outbox/{name}");
-    let sent = access::with(global, Purpose::ACT, |tree| {
+    let sent = access::with_tree(global, AccessPurpose::ACT, |tree| {
         tree.write(&name, &draft).map_err(|failure| {
-            if matches!(failure, Failure::Gone) {
+            if matches!(failure, Failure::ServerGone) {
                 return failure;
             }
             let kept = tree.ls(&name).is_ok();
@@ -105,26 +105,28 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
             Failure::refused(format!("{failure}{}", if kept { &note } else { "" }))
         })
     });
-    sent.inspect_err(|_| context::announce(global))?;
+    sent.inspect_err(|_| context::announce_identity(global))?;
     let all: Vec<&str> =
         args.to.0.iter().chain(args.cc.iter().flat_map(|cc| &cc.0)).map(String::as_str).collect();
-    let remark = Context::find(global)?.me.remark().map(|remark| format!(" {remark}"));
-    output::say(&format!("sent to {}{}", all.join(", "), remark.unwrap_or_default()));
+    let remark =
+        CommandContext::find(global)?.me.explain_default().map(|remark| format!(" {remark}"));
+    output::print_notice(&format!("sent to {}{}", all.join(", "), remark.unwrap_or_default()));
     Ok(())
 }
 
 /// The only recipient, if the draft has his name.
-fn by_name(args: &Args) -> Option<&str> {
+fn sole_recipient(args: &Args) -> Option<&str> {
     let [only] = &args.to.0[..] else { return None };
-    let stands = names::recipient(only) == only && !names::is_private(only) && !only.contains('/');
+    let stands =
+        names::recipient_in_name(only) == only && !names::is_private(only) && !only.contains('/');
     stands.then_some(only)
 }
 
 /// The header block, with the empty line that ends it.
-fn head(args: &Args) -> String {
+fn render_headers(args: &Args) -> String {
     let mut head = String::new();
     // A name that is a known one gone wrong is found out where only the draft's name has it.
-    if args.new || by_name(args).is_none() {
+    if args.new || sole_recipient(args).is_none() {
         let _ = writeln!(head, "To: {}", args.to.0.join(", "));
     }
     let cc = args.cc.as_ref().map(|cc| cc.0.join(", "));
@@ -172,7 +174,7 @@ mod tests {
         let line = "send bob,carol --subject plan --re <ab@samp> --key k --thread t hi there";
         let args = args(&line.split(' ').collect::<Vec<_>>()).unwrap();
         assert_eq!(
-            head(&args),
+            render_headers(&args),
             "To: bob, carol\nSubject: plan\nThread: t\nIn-Reply-To: <ab@samp>\n\
              Idempotency-Key: k\n\n"
         );
@@ -187,7 +189,7 @@ mod tests {
         let args = Line::parse_from(line).args;
         let here = std::env::current_dir().unwrap();
         assert_eq!(
-            head(&args),
+            render_headers(&args),
             format!(
                 "Cc: carol, dave\nPriority: high\nType: request\n\
                  Attach: /a b/plan.pdf\nAttach: {}/notes\n\n",
@@ -201,7 +203,7 @@ mod tests {
     fn one_recipient_is_the_name_of_the_draft_unless_he_is_new() {
         let named = |line: &[&str]| {
             let args = args(line).unwrap();
-            (by_name(&args).map(str::to_owned), head(&args))
+            (sole_recipient(&args).map(str::to_owned), render_headers(&args))
         };
         assert_eq!(named(&["send", "bob", "hi"]), (Some("bob".into()), "\n".into()));
         let new = named(&["send", "bob", "--new", "hi"]);

@@ -14,20 +14,20 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use msgfs::fuse::mountpoint::{self, MountState};
-use msgfs::fuse::{self, Mounted};
-use msgfs::mailbox::{Mailbox, Options};
-use msgfs::model::{one_line, safe_text, shown_path};
+use msgfs::fuse::{self, FuseMount};
+use msgfs::mailbox::{Mailbox, MailboxOptions};
+use msgfs::model::{display_path, sanitize_line, sanitize_text};
 use msgfs::store::{Store, process};
 use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGIO, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use super::access::{self, Server};
-use super::context::Context;
+use super::access::{self, TreeServer};
+use super::context::CommandContext;
 use super::failure::{Failure, refuse};
-use super::mount::{self, Order, Target};
-use super::progress::Progress;
+use super::mount::{self, MountRequest, MountTarget};
+use super::progress::IndexProgress;
 use super::{daemon, logging, machine, output};
 
 /// How long a new mount may take to answer.
@@ -41,7 +41,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(15);
 
 /// What a mount says while it comes along, to whoever waits for it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Event {
+pub(crate) enum MountEvent {
     /// Bytes indexed, of how many.
     Progress(u64, u64),
     /// Something a person should know.
@@ -53,39 +53,39 @@ pub(crate) enum Event {
 }
 
 /// Hears what a mount says. An error of [`Event::Ready`]: nobody wants to know any more.
-pub(crate) type Report<'a> = &'a mut (dyn FnMut(Event) -> Result<(), Failure> + Send);
+pub(crate) type MountReporter<'a> = &'a mut (dyn FnMut(MountEvent) -> Result<(), Failure> + Send);
 
 /// Why a mount ends.
 #[derive(Debug, PartialEq, Eq)]
-enum Stop {
+enum MountEndReason {
     Signal(i32),
     Unmounted,
 }
 
 /// Serves a mount on this terminal.
-pub(crate) fn in_foreground(order: &Order) -> Result<(), Failure> {
-    logging::to_stderr("info");
-    let context = Context::of(&order.options)?;
-    context.make_state()?;
-    process::start_again_with(Some(daemon::arguments(order)));
-    run(order, &context, &mut on_terminal())
+pub(crate) fn serve_in_foreground(order: &MountRequest) -> Result<(), Failure> {
+    logging::log_to_stderr("info");
+    let context = CommandContext::from_options(&order.options)?;
+    context.create_state_folder()?;
+    process::set_restart_arguments(Some(daemon::mount_arguments(order)));
+    run(order, &context, &mut terminal_reporter())
 }
 
 /// Shows a person what a mount says.
-pub(crate) fn on_terminal() -> impl FnMut(Event) -> Result<(), Failure> + Send {
-    let mut progress = Progress::new();
+pub(crate) fn terminal_reporter() -> impl FnMut(MountEvent) -> Result<(), Failure> + Send {
+    let mut progress = IndexProgress::new();
     move |event| {
         match event {
-            Event::Progress(done, total) => progress.update(done, total),
-            Event::Notice(text) => {
+            MountEvent::Progress(done, total) => progress.update(done, total),
+            MountEvent::Notice(text) => {
                 progress.finish();
-                output::say(&text);
+                output::print_notice(&text);
             }
-            Event::Ready(text) => {
+            MountEvent::Ready(text) => {
                 progress.finish();
-                return output::data(&text);
+                return output::print_data(&text);
             }
-            Event::Failed(text) => {
+            MountEvent::Failed(text) => {
                 progress.finish();
                 return Err(Failure::Refused(text));
             }
@@ -95,78 +95,84 @@ pub(crate) fn on_terminal() -> impl FnMut(Event) -> Result<(), Failure> + Send {
 }
 
 /// Mounts, serves until the end, and cleans up.
-pub(crate) fn run(order: &Order, context: &Context, report: Report<'_>) -> Result<(), Failure> {
-    process::keep_little();
-    if let Some(problem) = machine::fuse_problems(order.options.allow_other).into_iter().next() {
+pub(crate) fn run(
+    order: &MountRequest,
+    context: &CommandContext,
+    report: MountReporter<'_>,
+) -> Result<(), Failure> {
+    process::limit_heap_retention();
+    if let Some(problem) = machine::find_fuse_problems(order.options.allow_other).into_iter().next()
+    {
         return Err(Failure::refused(problem));
     }
-    let target = mount::prepare(&order.dir, report)?;
-    let outcome = serve(order, context, &target, report);
+    let target = mount::prepare_target(&order.dir, report)?;
+    let outcome = serve_mailbox(order, context, &target, report);
     if outcome.is_err() {
-        target.give_up();
+        target.undo_preparation();
     }
     outcome
 }
 
-fn serve(
-    order: &Order,
-    context: &Context,
-    target: &Target,
-    report: Report<'_>,
+fn serve_mailbox(
+    order: &MountRequest,
+    context: &CommandContext,
+    target: &MountTarget,
+    report: MountReporter<'_>,
 ) -> Result<(), Failure> {
     // Before the mailbox is opened, which creates folders; and again with what it really opened.
-    mount::refuse_recursion(&target.dir, &context.paths, &context.stores()?)?;
+    mount::refuse_recursion(&target.dir, &context.paths, &context.store_folders()?)?;
     let mountpoint = Some(target.dir.clone());
-    let options = Options { mountpoint, carry: true, ..order.options.clone() };
+    let options = MailboxOptions { mountpoint, carry: true, ..order.options.clone() };
     let mut progress = |done, total| {
-        let _ = report(Event::Progress(done, total));
+        let _ = report(MountEvent::Progress(done, total));
     };
-    let place = (!options.read_only).then(|| access::ask_for_place(&context.paths.state)).flatten();
+    let place =
+        (!options.read_only).then(|| access::request_takeover(&context.paths.state)).flatten();
     let mailbox = Mailbox::open(&options, &mut progress)?;
     drop(place);
     let me = Some(mailbox.me().name.clone());
-    let again = Order {
-        options: Options { me, ..order.options.clone() },
+    let again = MountRequest {
+        options: MailboxOptions { me, ..order.options.clone() },
         dir: target.dir.clone(),
         foreground: order.foreground,
     };
-    process::start_again_with(Some(daemon::arguments(&again)));
+    process::set_restart_arguments(Some(daemon::mount_arguments(&again)));
     for warning in mailbox.warnings() {
-        report(Event::Notice(format!("warning: {}", safe_text(&warning))))?;
+        report(MountEvent::Notice(format!("warning: {}", sanitize_text(&warning))))?;
     }
     let server = (!options.read_only).then(|| {
         // The mount itself works without.
-        Server::start(&context.paths.state, mailbox.tree(), None).inspect_err(
+        TreeServer::start(&context.paths.state, mailbox.tree(), None).inspect_err(
             |error| tracing::warn!(%error, "commands that do not see the mount cannot be served"),
         )
     });
-    let outcome = with_mailbox(order, context, target, &mailbox, report);
+    let outcome = mount_and_wait(order, context, target, &mailbox, report);
     drop(server);
     mailbox.close();
     tracing::info!("closed");
     outcome
 }
 
-fn with_mailbox(
-    order: &Order,
-    context: &Context,
-    target: &Target,
+fn mount_and_wait(
+    order: &MountRequest,
+    context: &CommandContext,
+    target: &MountTarget,
     mailbox: &Mailbox,
-    report: Report<'_>,
+    report: MountReporter<'_>,
 ) -> Result<(), Failure> {
     let stores: Vec<_> =
         mailbox.stores().iter().map(|s| (s.name().to_owned(), s.dir().to_owned())).collect();
     mount::refuse_recursion(&target.dir, &context.paths, &stores)?;
     let (stop, stopped) = unbounded();
     watch_signals(stop.clone())?;
-    let Options { allow_other, read_only, .. } = order.options;
-    let options = fuse::Options { allow_other, read_only };
-    let mounted = fuse::mount(Arc::clone(mailbox.tree()), &target.dir, &options)
+    let MailboxOptions { allow_other, read_only, .. } = order.options;
+    let options = fuse::MountOptions { allow_other, read_only };
+    let mounted = fuse::mount_tree(Arc::clone(mailbox.tree()), &target.dir, &options)
         .map_err(|e| Failure::refused(format!("cannot mount: {e}")))?;
     let mounted = Arc::new(mounted);
-    let answers = wait_for_answer(&target.dir)
-        .and_then(|()| report(Event::Ready(description(&target.dir, mailbox, read_only))));
-    watch_end(Arc::clone(&mounted), stop)?;
+    let answers = wait_until_alive(&target.dir)
+        .and_then(|()| report(MountEvent::Ready(describe_mount(&target.dir, mailbox, read_only))));
+    watch_mount_end(Arc::clone(&mounted), stop)?;
     if answers.is_ok() {
         tracing::info!(mountpoint = %target.dir.display(), me = %mailbox.me().name, "mounted");
         let _ = sd_notify::notify(&[NotifyState::Ready]);
@@ -175,20 +181,20 @@ fn with_mailbox(
     let why = if answers.is_ok() { stopped.recv().ok() } else { None };
     tracing::info!(?why, "stopping");
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
-    bound_the_end();
-    end(&target.dir, mounted, why.as_ref(), &stopped);
+    limit_shutdown_time();
+    end_mount(&target.dir, mounted, why.as_ref(), &stopped);
     answers
 }
 
 /// Signals that ask for the end are passed on; others that would kill are ignored.
-fn watch_signals(stop: Sender<Stop>) -> Result<(), Failure> {
-    let failed = |e| Failure::io("cannot watch for signals", &e);
+fn watch_signals(stop: Sender<MountEndReason>) -> Result<(), Failure> {
+    let failed = |e| Failure::from_io("cannot watch for signals", &e);
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGIO])
         .map_err(failed)?;
     let watch = move || {
         for signal in signals.forever() {
             let asks = matches!(signal, SIGTERM | SIGINT | SIGHUP);
-            if asks && stop.send(Stop::Signal(signal)).is_err() {
+            if asks && stop.send(MountEndReason::Signal(signal)).is_err() {
                 return;
             }
         }
@@ -198,27 +204,27 @@ fn watch_signals(stop: Sender<Stop>) -> Result<(), Failure> {
 }
 
 /// Reports the end of the connection, whoever ended it.
-fn watch_end(mounted: Arc<Mounted>, stop: Sender<Stop>) -> Result<(), Failure> {
+fn watch_mount_end(mounted: Arc<FuseMount>, stop: Sender<MountEndReason>) -> Result<(), Failure> {
     let watch = move || {
         // One wake-up an hour: while nothing happens, nothing is done.
-        while !mounted.wait_end(Duration::from_secs(3600)) {}
+        while !mounted.wait_for_end(Duration::from_secs(3600)) {}
         drop(mounted);
-        let _ = stop.send(Stop::Unmounted);
+        let _ = stop.send(MountEndReason::Unmounted);
     };
     let spawned = thread::Builder::new().name("mount-end".to_owned()).spawn(watch);
-    spawned.map(|_| ()).map_err(|e| Failure::io("cannot watch the mount", &e))
+    spawned.map(|_| ()).map_err(|e| Failure::from_io("cannot watch the mount", &e))
 }
 
-fn wait_for_answer(dir: &Path) -> Result<(), Failure> {
+fn wait_until_alive(dir: &Path) -> Result<(), Failure> {
     let deadline = Instant::now() + ANSWER_WITHIN;
     loop {
-        match mountpoint::state_of(dir) {
+        match mountpoint::mount_state(dir) {
             Ok(MountState::Alive) => return Ok(()),
             Ok(MountState::Foreign(kind)) => refuse!(
                 "the mount table shows {kind} at {}; is another program mounting there?",
                 dir.display()
             ),
-            Err(e) => return Err(Failure::io("cannot read the mount table", &e)),
+            Err(e) => return Err(Failure::from_io("cannot read the mount table", &e)),
             Ok(_) if Instant::now() >= deadline => refuse!(
                 "the mount at {} does not answer; `msgfs doctor` may know why",
                 dir.display()
@@ -229,9 +235,14 @@ fn wait_for_answer(dir: &Path) -> Result<(), Failure> {
 }
 
 /// Takes the mount away, unless that is what happened, and waits for the last requests.
-fn end(dir: &Path, mounted: Arc<Mounted>, why: Option<&Stop>, stopped: &Receiver<Stop>) {
-    if why != Some(&Stop::Unmounted) {
-        let taken = mounted.is_in_place().then(|| mountpoint::unmount_now(dir));
+fn end_mount(
+    dir: &Path,
+    mounted: Arc<FuseMount>,
+    why: Option<&MountEndReason>,
+    stopped: &Receiver<MountEndReason>,
+) {
+    if why != Some(&MountEndReason::Unmounted) {
+        let taken = mounted.is_in_place().then(|| mountpoint::unmount_or_detach(dir));
         let within = match taken {
             Some(Ok(false)) => END_WITHIN,
             Some(Err(e)) => {
@@ -245,7 +256,7 @@ fn end(dir: &Path, mounted: Arc<Mounted>, why: Option<&Stop>, stopped: &Receiver
         };
         let deadline = Instant::now() + within;
         // Further signals change nothing.
-        while let Ok(Stop::Signal(_)) = stopped.recv_deadline(deadline) {}
+        while let Ok(MountEndReason::Signal(_)) = stopped.recv_deadline(deadline) {}
     }
     // If somebody still uses a detached mount, the other half of this handle is still being
     // waited on; the end of the process then ends the connection.
@@ -257,7 +268,7 @@ fn end(dir: &Path, mounted: Arc<Mounted>, why: Option<&Stop>, stopped: &Receiver
 }
 
 /// Ends the process if ending takes too long.
-fn bound_the_end() {
+fn limit_shutdown_time() {
     let watch = || {
         thread::sleep(STOP_WITHIN);
         tracing::error!("stopping took longer than {STOP_WITHIN:?}; giving up");
@@ -268,25 +279,32 @@ fn bound_the_end() {
 }
 
 /// What `msgfs mount` prints: where, as whom and how it knew, the key, what is unread, the stores.
-fn description(dir: &Path, mailbox: &Mailbox, read_only: bool) -> String {
+fn describe_mount(dir: &Path, mailbox: &Mailbox, read_only: bool) -> String {
     let note = if read_only { " (read-only)" } else { "" };
     let key = mailbox.fingerprint().map_or_else(|| "none".to_owned(), |key| key.to_string());
     let mut text = format!(
         "mounted at {}{note}\nme: {} ({})\nkey: {key}\nunread: {}\n",
-        shown_path(dir),
-        one_line(&mailbox.me().name),
+        display_path(dir),
+        sanitize_line(&mailbox.me().name),
         mailbox.me().origin,
-        mailbox.unread()
+        mailbox.unread_count()
     );
     for store in mailbox.stores() {
-        let me = other_me(store.as_ref(), mailbox).map(|me| format!(" ({me})")).unwrap_or_default();
+        let me = describe_other_me(store.as_ref(), mailbox)
+            .map(|me| format!(" ({me})"))
+            .unwrap_or_default();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "store {}: {}{me}", one_line(store.name()), shown_path(store.dir()));
+        let _ = writeln!(
+            text,
+            "store {}: {}{me}",
+            sanitize_line(store.name()),
+            display_path(store.dir())
+        );
     }
     text
 }
 
 /// As whom I act in a store, if it is not the name I go by.
-pub(crate) fn other_me(store: &dyn Store, mailbox: &Mailbox) -> Option<String> {
-    (store.me() != mailbox.me().name).then(|| format!("as {}", one_line(store.me())))
+pub(crate) fn describe_other_me(store: &dyn Store, mailbox: &Mailbox) -> Option<String> {
+    (store.me() != mailbox.me().name).then(|| format!("as {}", sanitize_line(store.me())))
 }

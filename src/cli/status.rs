@@ -1,8 +1,8 @@
 //! `msgfs status`: `status.txt` on standard output.
 
-use super::access::{self, Purpose};
+use super::access::{self, AccessPurpose};
 use super::failure::Failure;
-use super::{Global, output};
+use super::{GlobalOptions, output};
 
 /// Show my name, my unread messages and the state of each store
 ///
@@ -21,12 +21,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     if !args.json {
-        return access::with(global, Purpose::LOOK, |tree| access::print(tree, "status.txt"));
+        return access::with_tree(global, AccessPurpose::LOOK, |tree| {
+            access::print_file(tree, "status.txt")
+        });
     }
-    let mailbox = global.open(true)?;
-    let status = mailbox.tree().status_data();
+    let mailbox = global.open_mailbox(true)?;
+    let status = mailbox.tree().collect_status();
     mailbox.close();
-    output::json_line(&status)
+    output::print_json_line(&status)
 }

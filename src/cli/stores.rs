@@ -7,24 +7,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use msgfs::config::{LockError, StateLock};
-use msgfs::model::one_line;
-use msgfs::store::{self, Spec, Store};
+use msgfs::model::sanitize_line;
+use msgfs::store::{self, Store, StoreSpec};
 
-use super::Global;
-use super::context::Context;
+use super::GlobalOptions;
+use super::context::CommandContext;
 use super::failure::{Failure, refuse};
 
 /// What the stores are opened with.
-pub(crate) struct Opener {
+pub(crate) struct StoreOpener {
     /// Where they may keep what is their own, if nobody else has it.
     state: Option<PathBuf>,
     _lock: Option<StateLock>,
 }
 
-impl Opener {
+impl StoreOpener {
     /// Takes the state of me, unless a mount or another command has it.
-    pub(crate) fn new(context: &Context) -> Result<Self, Failure> {
-        context.make_state()?;
+    pub(crate) fn new(context: &CommandContext) -> Result<Self, Failure> {
+        context.create_state_folder()?;
         match StateLock::acquire(&context.paths.state, None) {
             Ok(lock) => Ok(Self { state: Some(context.paths.state.clone()), _lock: Some(lock) }),
             Err(LockError::Held(_)) => Ok(Self { state: None, _lock: None }),
@@ -33,22 +33,22 @@ impl Opener {
     }
 
     /// Opens a store.
-    pub(crate) fn open(&self, spec: &Spec) -> Result<Arc<dyn Store>, Failure> {
+    pub(crate) fn open(&self, spec: &StoreSpec) -> Result<Arc<dyn Store>, Failure> {
         let state = self.state.as_ref().map(|s| s.join("stores").join(&spec.name));
-        store::open(&Spec { state, ..spec.clone() })
-            .map_err(|e| Failure::refused(format!("store {}: {e}", one_line(&spec.name))))
+        store::open(&StoreSpec { state, ..spec.clone() })
+            .map_err(|e| Failure::refused(format!("store {}: {e}", sanitize_line(&spec.name))))
     }
     /// Opens a store that has heard, where it wants to, which of its messages are refused.
-    pub(crate) fn open_judged(
+    pub(crate) fn open_with_refusals(
         &self,
-        global: &Global,
-        spec: &Spec,
+        global: &GlobalOptions,
+        spec: &StoreSpec,
     ) -> Result<Arc<dyn Store>, Failure> {
         let store = self.open(spec)?;
-        if store.facets().hearing.is_none() {
+        if store.facets().trust_listener.is_none() {
             return Ok(store);
         }
-        let mailbox = global.open(true)?;
+        let mailbox = global.open_mailbox(true)?;
         let heard = mailbox.stores().iter().find(|other| other.name() == spec.name).cloned();
         mailbox.close();
         Ok(heard.unwrap_or(store))
@@ -59,16 +59,16 @@ impl Opener {
 ///
 /// # Errors
 /// If there is none, or several and no name; the sentence says which there are. `what` names them.
-pub(crate) fn pick<'a>(
-    specs: &'a [Spec],
+pub(crate) fn select_spec<'a>(
+    specs: &'a [StoreSpec],
     name: Option<&str>,
     what: &str,
-) -> Result<&'a Spec, Failure> {
-    let names = || specs.iter().map(|s| one_line(&s.name)).collect::<Vec<_>>().join(", ");
+) -> Result<&'a StoreSpec, Failure> {
+    let names = || specs.iter().map(|s| sanitize_line(&s.name)).collect::<Vec<_>>().join(", ");
     match (specs, name) {
         ([], _) => refuse!("there is no {what} here; add a [[store]] to the configuration"),
         (specs, Some(name)) => specs.iter().find(|s| s.name == name).ok_or_else(|| {
-            let name = one_line(name);
+            let name = sanitize_line(name);
             Failure::Usage(format!("there is no {what} named {name}; there is: {}", names()))
         }),
         ([only], None) => Ok(only),
@@ -84,23 +84,23 @@ mod tests {
     use super::*;
     use msgfs::config::{Config, Env};
 
-    fn spec(name: &str) -> Spec {
+    fn spec(name: &str) -> StoreSpec {
         let spec =
             Config::default().stores(&Env::new("/", [("HOME", "/x")]), "foo").unwrap().remove(0);
-        Spec { name: name.into(), ..spec }
+        StoreSpec { name: name.into(), ..spec }
     }
 
     #[test]
     fn one_store_needs_no_name_and_several_do() {
         let (one, two) = ([spec("a")], [spec("a"), spec("b")]);
-        assert_eq!(pick(&one, None, "ssot store").unwrap().name, "a");
-        assert_eq!(pick(&two, Some("b"), "ssot store").unwrap().name, "b");
+        assert_eq!(select_spec(&one, None, "ssot store").unwrap().name, "a");
+        assert_eq!(select_spec(&two, Some("b"), "ssot store").unwrap().name, "b");
         for (specs, name, words) in [
             (&[][..], None, "there is no ssot store here"),
             (&two, None, "name one of a, b with --store NAME"),
             (&two, Some("c"), "no ssot store named c; there is: a, b"),
         ] {
-            let text = pick(specs, name, "ssot store").unwrap_err().to_string();
+            let text = select_spec(specs, name, "ssot store").unwrap_err().to_string();
             assert!(text.contains(words), "{text}");
         }
     }

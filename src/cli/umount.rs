@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use msgfs::config::{self, Holder, LockProcess};
-use msgfs::fuse::mountpoint::{self, MountState, Unmount, UnmountError, shell_word};
+use msgfs::config::{self, LockHolder, LockProcess};
+use msgfs::fuse::mountpoint::{self, MountState, UnmountError, UnmountMode, shell_word};
 
 use clap_complete::engine::ArgValueCompleter;
 
 use super::context;
 use super::failure::{Failure, refuse};
-use super::users::{self, User};
-use super::{Global, complete, output};
+use super::users::{self, MountUser};
+use super::{GlobalOptions, complete, output};
 
 /// How long the msgfs behind a mount may take to write everything down and end.
 pub(super) const GONE_WITHIN: Duration = Duration::from_secs(10);
@@ -37,107 +37,108 @@ pub(crate) struct Args {
     lazy: bool,
 }
 
-pub(crate) fn run(_global: &Global, args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(_global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let shown = shell_word(args.dir.as_os_str());
-    let dir = mountpoint::resolve(&args.dir).map_err(|e| Failure::io(&shown, &e))?;
+    let dir =
+        mountpoint::resolve_mountpoint(&args.dir).map_err(|e| Failure::from_io(&shown, &e))?;
     // Whoever stands in the mount and asks for its end uses it; this command need not.
-    std::env::set_current_dir("/").map_err(|e| Failure::io("/", &e))?;
-    match mountpoint::state_of(&dir).map_err(|e| Failure::io(&shown, &e))? {
-        MountState::NotMounted => match daemon_of(&dir) {
-            Some((state, holder)) => end_detached(&state, &holder, &shown),
+    std::env::set_current_dir("/").map_err(|e| Failure::from_io("/", &e))?;
+    match mountpoint::mount_state(&dir).map_err(|e| Failure::from_io(&shown, &e))? {
+        MountState::NotMounted => match find_daemon(&dir) {
+            Some((state, holder)) => end_detached_daemon(&state, &holder, &shown),
             None => refuse!("nothing is mounted at {shown}"),
         },
         MountState::Foreign(kind) => {
             refuse!("{shown} is a mount of {kind}, not of msgfs; to unmount it: umount {shown}")
         }
         MountState::Stale => {
-            mountpoint::unmount(&dir, Unmount::Lazy).map_err(Failure::refused)?;
-            output::say(&format!("removed a dead mount at {shown} (its msgfs had died)"));
+            mountpoint::unmount_path(&dir, UnmountMode::Lazy).map_err(Failure::refused)?;
+            output::print_notice(&format!("removed a dead mount at {shown} (its msgfs had died)"));
             Ok(())
         }
-        MountState::Alive => end(&dir, &shown, args.lazy),
-        MountState::Hung => end_hung(&dir, &shown, args.lazy),
+        MountState::Alive => end_mount(&dir, &shown, args.lazy),
+        MountState::Hung => end_hung_mount(&dir, &shown, args.lazy),
     }
 }
 
 /// A msgfs that does not answer cannot be waited for either, and having asked it keeps the mount
 /// busy.
-fn end_hung(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
+fn end_hung_mount(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
     if !lazy {
         refuse!(
             "{shown} does not answer: its msgfs is starting, stopped or stuck; try again, or unmount it \
              with: msgfs umount --lazy {shown}"
         );
     }
-    let daemon = daemon_of(dir);
-    mountpoint::unmount(dir, Unmount::Lazy).map_err(Failure::refused)?;
+    let daemon = find_daemon(dir);
+    mountpoint::unmount_path(dir, UnmountMode::Lazy).map_err(Failure::refused)?;
     let end = daemon.and_then(|(_, holder)| holder.pid).map_or_else(String::new, |pid| {
         format!("; its msgfs does not answer; to end it: kill -CONT {pid}; kill {pid}")
     });
-    output::say(&format!("{shown} is detached{end}"));
+    output::print_notice(&format!("{shown} is detached{end}"));
     Ok(())
 }
 
-fn end(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
-    let daemon = daemon_of(dir);
-    let device = device_of(dir);
+fn end_mount(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
+    let daemon = find_daemon(dir);
+    let device = find_device(dir);
     let users = if lazy {
-        let users = users::of(dir);
-        mountpoint::unmount(dir, Unmount::Lazy).map_err(Failure::refused)?;
+        let users = users::find_mount_users(dir);
+        mountpoint::unmount_path(dir, UnmountMode::Lazy).map_err(Failure::refused)?;
         users
     } else {
-        take(dir, shown)?;
+        unmount_idle(dir, shown)?;
         Vec::new()
     };
     if !users.is_empty() {
-        output::say(&format!(
+        output::print_notice(&format!(
             "{shown} is detached, but still in use by {}; it ends when nothing uses it, or at once with: \
              msgfs umount {shown}",
-            names(&users)
+            format_users(&users)
         ));
         return Ok(());
     }
     let Some((state, holder)) = daemon else { return Ok(()) };
-    wait_for_end(&state, &holder, shown, device.as_deref())
+    wait_for_daemon_end(&state, &holder, shown, device.as_deref())
 }
 
 /// Returns the device of the mount at a folder, by which it is known in every mount table.
-fn device_of(dir: &Path) -> Option<String> {
-    Some(mountpoint::find(&mountpoint::mounts().ok()?, dir)?.device.clone())
+fn find_device(dir: &Path) -> Option<String> {
+    Some(mountpoint::find_mount(&mountpoint::read_mounts().ok()?, dir)?.device.clone())
 }
 
 /// Ends the msgfs of a mount that was taken away lazily and is still used: who uses it gets errors from
 /// now on.
-fn end_detached(state: &Path, holder: &Holder, shown: &str) -> Result<(), Failure> {
-    let Some(Ok(process)) = LockProcess::acting(state) else {
+fn end_detached_daemon(state: &Path, holder: &LockHolder, shown: &str) -> Result<(), Failure> {
+    let Some(Ok(process)) = LockProcess::find_acting(state) else {
         refuse!("{shown} is not mounted here, but another msgfs uses this folder: {holder}");
     };
-    process.end().map_err(|e| Failure::io(format!("cannot end {holder}"), &e))?;
-    wait_for_end(state, holder, shown, None)?;
-    output::say(&format!("{shown} was detached already; its msgfs has ended now"));
+    process.terminate().map_err(|e| Failure::from_io(format!("cannot end {holder}"), &e))?;
+    wait_for_daemon_end(state, holder, shown, None)?;
+    output::print_notice(&format!("{shown} was detached already; its msgfs has ended now"));
     Ok(())
 }
 
 /// Waits until the msgfs that held a state folder has ended. The kernel ends the connection only when the last mount
 /// namespace has let go of the device: if a container or a sandbox has it, the refusal names its programs.
-fn wait_for_end(
+fn wait_for_daemon_end(
     state: &Path,
-    holder: &Holder,
+    holder: &LockHolder,
     shown: &str,
     device: Option<&str>,
 ) -> Result<(), Failure> {
     let deadline = Instant::now() + GONE_WITHIN;
-    while config::holder(state).is_some_and(|now| now.pid == holder.pid) {
+    while config::find_lock_holder(state).is_some_and(|now| now.pid == holder.pid) {
         if Instant::now() < deadline {
             thread::sleep(PAUSE);
             continue;
         }
-        let users = device.map(|device| users::that_see_device(device, holder.pid));
+        let users = device.map(|device| users::find_device_users(device, holder.pid));
         if let Some(users) = users.filter(|users| !users.is_empty()) {
             refuse!(
                 "{shown} is unmounted here, but other mount namespaces (of a container or a sandbox) still have it: {}; \
                  its msgfs ends when they end, or at once with: msgfs umount {shown}",
-                names(&users)
+                format_users(&users)
             );
         }
         refuse!(
@@ -149,20 +150,20 @@ fn wait_for_end(
 }
 
 /// Unmounts what nobody uses.
-fn take(dir: &Path, shown: &str) -> Result<(), Failure> {
+fn unmount_idle(dir: &Path, shown: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + SETTLE;
     loop {
-        match mountpoint::unmount(dir, Unmount::IfIdle) {
+        match mountpoint::unmount_path(dir, UnmountMode::IfIdle) {
             Ok(()) => return Ok(()),
             Err(UnmountError::Busy(_)) => {
-                let users = users::of(dir);
+                let users = users::find_mount_users(dir);
                 if users.is_empty() && Instant::now() < deadline {
                     thread::sleep(PAUSE);
                     continue;
                 }
                 refuse!(
                     "{shown} is in use by {}; end this use, or run: msgfs umount --lazy {shown}",
-                    names(&users)
+                    format_users(&users)
                 );
             }
             Err(e) => return Err(Failure::refused(e)),
@@ -170,7 +171,7 @@ fn take(dir: &Path, shown: &str) -> Result<(), Failure> {
     }
 }
 
-pub(super) fn names(users: &[User]) -> String {
+pub(super) fn format_users(users: &[MountUser]) -> String {
     if users.is_empty() {
         // Only root sees what other people's processes have open.
         return "a process that you cannot see".to_owned();
@@ -180,9 +181,9 @@ pub(super) fn names(users: &[User]) -> String {
 
 /// The state folder of the msgfs that serves a mount, and who holds it. A read-only mount holds
 /// none, and nothing has to wait for its end.
-fn daemon_of(dir: &Path) -> Option<(PathBuf, Holder)> {
-    context::state_folders().into_iter().find_map(|state| {
-        let holder = config::holder(&state)?;
+fn find_daemon(dir: &Path) -> Option<(PathBuf, LockHolder)> {
+    context::list_state_folders().into_iter().find_map(|state| {
+        let holder = config::find_lock_holder(&state)?;
         (holder.mountpoint.as_deref() == Some(dir)).then_some((state, holder))
     })
 }

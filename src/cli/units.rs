@@ -18,28 +18,28 @@ const PATTERNS: [&str; 3] = ["msgfs.service", "msgfs@*.service", "msgfs-carry@*.
 
 /// A unit of this user that starts msgfs.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Unit {
+pub(crate) struct SystemdUnit {
     pub(crate) name: String,
     /// The links by which it is started at log-in.
     links: Vec<PathBuf>,
-    runs: bool,
+    is_running: bool,
 }
 
 /// A unit file in the folder for a user's own ones.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct UnitFile {
+pub(crate) struct SystemdUnitFile {
     pub(crate) path: PathBuf,
     /// It is as this msgfs brings it.
     pub(crate) is_shipped: bool,
 }
 
-impl Unit {
+impl SystemdUnit {
     /// Stops it, and has it not started again.
     ///
     /// # Errors
     /// As the system gave it; what systemctl said itself stands on standard error.
-    pub(crate) fn take(&self) -> io::Result<()> {
-        if self.runs && !systemctl(&["stop", "--", &self.name]).status()?.success() {
+    pub(crate) fn stop_and_disable(&self) -> io::Result<()> {
+        if self.is_running && !systemctl_command(&["stop", "--", &self.name]).status()?.success() {
             return Err(io::Error::other("systemctl could not stop it"));
         }
         self.links.iter().try_for_each(fs::remove_file)
@@ -47,20 +47,21 @@ impl Unit {
 }
 
 /// Returns the folder for a user's own units.
-fn find_folder(env: &Env) -> Option<PathBuf> {
-    let config = env.folder("XDG_CONFIG_HOME").map(Path::to_owned);
+fn find_unit_folder(env: &Env) -> Option<PathBuf> {
+    let config = env.folder_var("XDG_CONFIG_HOME").map(Path::to_owned);
     Some(config.or_else(|| Some(env.home()?.join(".config")))?.join("systemd/user"))
 }
 
 /// Returns the units that are enabled or running, by name.
-pub(crate) fn list_units(env: &Env) -> Vec<Unit> {
-    let mut units: Vec<Unit> = Vec::new();
-    let folders = find_folder(env).into_iter().flat_map(entries_of);
+pub(crate) fn list_units(env: &Env) -> Vec<SystemdUnit> {
+    let mut units: Vec<SystemdUnit> = Vec::new();
+    let folders = find_unit_folder(env).into_iter().flat_map(list_entries);
     let wanting = folders
         .filter(|folder| folder.extension().is_some_and(|end| end == "wants" || end == "requires"));
-    for link in wanting.flat_map(entries_of) {
+    for link in wanting.flat_map(list_entries) {
         let name = link.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if !is_name(&name) || !fs::symlink_metadata(&link).is_ok_and(|meta| meta.is_symlink()) {
+        if !is_unit_name(&name) || !fs::symlink_metadata(&link).is_ok_and(|meta| meta.is_symlink())
+        {
             continue;
         }
         // One whose package is gone leads nowhere.
@@ -69,13 +70,13 @@ pub(crate) fn list_units(env: &Env) -> Vec<Unit> {
         }
         match units.iter_mut().find(|unit| unit.name == name) {
             Some(unit) => unit.links.push(link),
-            None => units.push(Unit { name, links: vec![link], runs: false }),
+            None => units.push(SystemdUnit { name, links: vec![link], is_running: false }),
         }
     }
-    for name in list_running() {
+    for name in list_running_units() {
         match units.iter_mut().find(|unit| unit.name == name) {
-            Some(unit) => unit.runs = true,
-            None => units.push(Unit { name, links: Vec::new(), runs: true }),
+            Some(unit) => unit.is_running = true,
+            None => units.push(SystemdUnit { name, links: Vec::new(), is_running: true }),
         }
     }
     units.sort_by(|a, b| a.name.cmp(&b.name));
@@ -83,28 +84,28 @@ pub(crate) fn list_units(env: &Env) -> Vec<Unit> {
 }
 
 /// Returns the files of these units in the folder for a user's own ones.
-pub(crate) fn list_unit_files(env: &Env) -> Vec<UnitFile> {
-    let Some(folder) = find_folder(env) else { return Vec::new() };
+pub(crate) fn list_unit_files(env: &Env) -> Vec<SystemdUnitFile> {
+    let Some(folder) = find_unit_folder(env) else { return Vec::new() };
     let read = |(name, shipped): &(&str, &str)| {
         let path = folder.join(name);
         let text = fs::read_to_string(&path).ok()?;
-        Some(UnitFile { is_shipped: text == *shipped, path })
+        Some(SystemdUnitFile { is_shipped: text == *shipped, path })
     };
     SHIPPED.iter().filter_map(read).collect()
 }
 
 /// Tells systemd that unit files have changed, if it runs.
-pub(crate) fn reload() {
-    let _ = systemctl(&["daemon-reload"]).stderr(Stdio::null()).status();
+pub(crate) fn reload_systemd() {
+    let _ = systemctl_command(&["daemon-reload"]).stderr(Stdio::null()).status();
 }
 
-fn entries_of(folder: PathBuf) -> impl Iterator<Item = PathBuf> {
+fn list_entries(folder: PathBuf) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path())
 }
 
 /// Returns true for the name of one of our units, also of an instance.
-fn is_name(name: &str) -> bool {
+fn is_unit_name(name: &str) -> bool {
     let template = name.split_once('@').map(|(kind, _)| format!("{kind}@.service"));
     let kind = template.as_deref().filter(|_| name.ends_with(".service")).unwrap_or(name);
     SHIPPED.iter().any(|(shipped, _)| *shipped == kind)
@@ -117,27 +118,29 @@ fn starts_msgfs(text: &str) -> bool {
 }
 
 /// Returns the units that systemd runs now; none where it does not run.
-fn list_running() -> Vec<String> {
+fn list_running_units() -> Vec<String> {
     let list = ["list-units", "--plain", "--no-legend", "--full"];
-    let Some(text) = ask_systemctl(&[&list[..], &PATTERNS[..]].concat()) else { return Vec::new() };
+    let Some(text) = query_systemctl(&[&list[..], &PATTERNS[..]].concat()) else {
+        return Vec::new();
+    };
     let names = text.lines().filter_map(|line| line.split_whitespace().next());
-    let names = names.filter(|name| is_name(name)).filter(|name| {
-        let file = ask_systemctl(&["show", "--property=FragmentPath", "--value", "--", name]);
+    let names = names.filter(|name| is_unit_name(name)).filter(|name| {
+        let file = query_systemctl(&["show", "--property=FragmentPath", "--value", "--", name]);
         let file = file.map(|file| PathBuf::from(file.trim_end()));
         file.and_then(|file| fs::read_to_string(file).ok()).is_some_and(|text| starts_msgfs(&text))
     });
     names.map(str::to_owned).collect()
 }
 
-fn systemctl(arguments: &[&str]) -> Command {
+fn systemctl_command(arguments: &[&str]) -> Command {
     let mut command = Command::new("systemctl");
     command.arg("--user").args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
 
 /// Returns what systemctl prints; `None` where it is missing or reaches no systemd.
-fn ask_systemctl(arguments: &[&str]) -> Option<String> {
-    let mut command = systemctl(arguments);
+fn query_systemctl(arguments: &[&str]) -> Option<String> {
+    let mut command = systemctl_command(arguments);
     let output = command.stdout(Stdio::piped()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -149,15 +152,15 @@ mod tests {
     #[test]
     fn our_units_are_told_from_others() {
         for (name, text) in SHIPPED {
-            assert!(is_name(name) && starts_msgfs(text), "{name}");
+            assert!(is_unit_name(name) && starts_msgfs(text), "{name}");
         }
         for name in ["msgfs@alice.service", "msgfs-carry@a-b.service"] {
-            assert!(is_name(name), "{name}");
+            assert!(is_unit_name(name), "{name}");
         }
         for name in
             ["msgfs", "msgfs@x.timer", "notmsgfs.service", "msgfs-backup.service", "@.service"]
         {
-            assert!(!is_name(name), "{name}");
+            assert!(!is_unit_name(name), "{name}");
         }
         assert!(!starts_msgfs("ExecStart=/usr/bin/backup ~/msgfs.old\n# msgfs"));
     }

@@ -4,21 +4,21 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use msgfs::model::one_line;
+use msgfs::model::sanitize_line;
 use msgfs::store::mounts;
-use msgfs::view::reader::program_of;
+use msgfs::view::reader::program_name;
 
 /// A process and what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct User {
+pub(crate) struct MountUser {
     pid: u32,
     name: String,
     holds: &'static str,
 }
 
-impl fmt::Display for User {
+impl fmt::Display for MountUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}, {})", one_line(&self.name), self.pid, self.holds)
+        write!(f, "{} ({}, {})", sanitize_line(&self.name), self.pid, self.holds)
     }
 }
 
@@ -26,25 +26,25 @@ impl fmt::Display for User {
 /// users can only be seen by root and are left out otherwise.
 ///
 /// Only links of `/proc` are read, so that a dead mount is never asked.
-pub(crate) fn of(mountpoint: &Path) -> Vec<User> {
-    find(|pid| user(pid, mountpoint))
+pub(crate) fn find_mount_users(mountpoint: &Path) -> Vec<MountUser> {
+    collect_users(|pid| inspect_process(pid, mountpoint))
 }
 
 /// Returns the processes in whose mount table a device is, `MAJOR:MINOR`, by process id: after a mount was taken
 /// away here, those of containers and sandboxes that still see it. The msgfs that serves it is not among them.
-pub(crate) fn that_see_device(device: &str, server: Option<u32>) -> Vec<User> {
+pub(crate) fn find_device_users(device: &str, server: Option<u32>) -> Vec<MountUser> {
     let sees = |pid| {
         let table = fs::read(format!("/proc/{pid}/mountinfo")).ok()?;
-        mounts::parse(&table).iter().any(|mount| mount.device == device).then_some(())?;
-        Some(User { pid, name: program_of(pid).unwrap_or_default(), holds: "mount" })
+        mounts::parse_mounts(&table).iter().any(|mount| mount.device == device).then_some(())?;
+        Some(MountUser { pid, name: program_name(pid).unwrap_or_default(), holds: "mount" })
     };
-    find(|pid| if server == Some(pid) { None } else { sees(pid) })
+    collect_users(|pid| if server == Some(pid) { None } else { sees(pid) })
 }
 
 /// Asks for each process but this one, and returns the answers by process id.
-fn find(mut ask: impl FnMut(u32) -> Option<User>) -> Vec<User> {
+fn collect_users(mut ask: impl FnMut(u32) -> Option<MountUser>) -> Vec<MountUser> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    let mut users: Vec<User> = processes
+    let mut users: Vec<MountUser> = processes
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         // The command that asks is no answer.
@@ -55,7 +55,7 @@ fn find(mut ask: impl FnMut(u32) -> Option<User>) -> Vec<User> {
     users
 }
 
-fn user(pid: u32, mountpoint: &Path) -> Option<User> {
+fn inspect_process(pid: u32, mountpoint: &Path) -> Option<MountUser> {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let inside = |link: PathBuf| fs::read_link(link).is_ok_and(|path| path.starts_with(mountpoint));
     let holds = if inside(process.join("cwd")) {
@@ -67,7 +67,7 @@ fn user(pid: u32, mountpoint: &Path) -> Option<User> {
     } else {
         return None;
     };
-    Some(User { pid, name: program_of(pid).unwrap_or_default(), holds })
+    Some(MountUser { pid, name: program_name(pid).unwrap_or_default(), holds })
 }
 
 #[cfg(test)]
@@ -79,10 +79,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = fs::canonicalize(dir.path()).unwrap();
         let file = fs::File::create(path.join("x")).unwrap();
-        assert_eq!(of(&path), []);
+        assert_eq!(find_mount_users(&path), []);
         let mut other = std::process::Command::new("sleep");
         let mut other = other.arg("60").stdin(file).spawn().unwrap();
-        let found = of(&path);
+        let found = find_mount_users(&path);
         other.kill().unwrap();
         other.wait().unwrap();
         assert_eq!((found.len(), found[0].pid, found[0].holds), (1, other.id(), "open file"));

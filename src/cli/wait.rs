@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::access::{self, Purpose};
+use super::access::{self, AccessPurpose};
 use super::failure::Failure;
-use super::{Global, output};
+use super::{GlobalOptions, output};
 
 /// Wait until there is unread mail, and print the names of the messages
 ///
@@ -25,13 +25,14 @@ fn timeout(text: &str) -> Result<Duration, String> {
     msgfs::config::parse_duration(text)
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let names = access::with(global, Purpose::WAIT, |tree| tree.wait(args.timeout))?;
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let names =
+        access::with_tree(global, AccessPurpose::WAIT, |tree| tree.wait_for_mail(args.timeout))?;
     if names.is_empty() {
-        output::say("no new mail");
-        return Err(Failure::Said);
+        output::print_notice("no new mail");
+        return Err(Failure::AlreadyReported);
     }
-    output::data(&(names.join("\n") + "\n"))
+    output::print_data(&(names.join("\n") + "\n"))
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use clap_complete::engine::ArgValueCompleter;
 
-use super::access::{self, Purpose};
+use super::access::{self, AccessPurpose};
 use super::failure::{Failure, refuse};
 use super::message;
-use super::{Global, complete};
+use super::{GlobalOptions, complete};
 
 /// Write standard input to a file of the tree
 ///
@@ -27,11 +27,11 @@ fn may_be_empty(path: &str) -> bool {
     matches!(parts[..], ["me", ..] | ["outbox", _, _, ..])
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let path = access::tree_path(&args.path)?;
-    let text = message::from_stdin()?;
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    let path = access::parse_tree_path(&args.path)?;
+    let text = message::read_stdin()?;
     if text.is_empty() && !may_be_empty(&path) {
         refuse!("{path}: the text is empty, so nothing was sent; give it on standard input");
     }
-    access::with(global, Purpose::ACT, |tree| tree.write(&path, &text))
+    access::with_tree(global, AccessPurpose::ACT, |tree| tree.write(&path, &text))
 }

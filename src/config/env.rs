@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use crate::model::one_line;
+use crate::model::sanitize_line;
 
 /// Environment variables and the current folder, taken once, so that everything that depends on
 /// them can be tested without touching the process.
@@ -30,13 +30,13 @@ impl Env {
 
     /// The same in another folder.
     #[must_use]
-    pub fn moved_to(self, folder: PathBuf) -> Self {
+    pub fn with_cwd(self, folder: PathBuf) -> Self {
         Self { cwd: Some(folder), mount: None, ..self }
     }
 
     /// Adds the mount that the current folder is in: whom it acts for, and where it is.
     #[must_use]
-    pub fn in_mount(self, mount: Option<(String, PathBuf)>) -> Self {
+    pub fn with_mount(self, mount: Option<(String, PathBuf)>) -> Self {
         Self { mount, ..self }
     }
 
@@ -47,7 +47,7 @@ impl Env {
 
     /// The same without a variable.
     #[must_use]
-    pub fn without(mut self, name: &str) -> Self {
+    pub fn without_var(mut self, name: &str) -> Self {
         self.vars.remove(OsStr::new(name));
         self
     }
@@ -69,13 +69,13 @@ impl Env {
 
     /// A variable that holds a folder; a relative one counts as unset (XDG Base Directory
     /// Specification).
-    pub fn folder(&self, name: &str) -> Option<&Path> {
+    pub fn folder_var(&self, name: &str) -> Option<&Path> {
         self.var(name).map(Path::new).filter(|p| p.is_absolute())
     }
 
     /// The home folder.
     pub fn home(&self) -> Option<&Path> {
-        self.folder("HOME")
+        self.folder_var("HOME")
     }
 
     /// The physical path of the current folder; `None` if it is gone.
@@ -84,7 +84,7 @@ impl Env {
     }
 
     /// A path made absolute by the current folder.
-    pub fn absolute(&self, path: &Path) -> PathBuf {
+    pub fn make_absolute(&self, path: &Path) -> PathBuf {
         self.cwd().map_or_else(|| path.to_owned(), |cwd| cwd.join(path))
     }
 
@@ -95,7 +95,7 @@ impl Env {
             Some(rest) => format!("~/{}", rest.to_string_lossy()),
             None => path.to_string_lossy().into_owned(),
         };
-        one_line(&shown).into_owned()
+        sanitize_line(&shown).into_owned()
     }
 
     /// Expands a leading `~/` and every `$NAME` or `${NAME}`; the error is a phrase that says what
@@ -125,7 +125,7 @@ impl Env {
             if name.is_empty() {
                 return Err("the name of a variable is missing after $".into());
             }
-            out.push(self.var(name).ok_or_else(|| format!("${} is not set", one_line(name)))?);
+            out.push(self.var(name).ok_or_else(|| format!("${} is not set", sanitize_line(name)))?);
             rest = after;
         }
         out.push(rest);
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn empty_and_relative_values_count_as_unset() {
         assert_eq!(env().var("EMPTY"), None);
-        assert_eq!(env().folder("REL"), None);
+        assert_eq!(env().folder_var("REL"), None);
         assert_eq!(env().home(), Some(Path::new("/home/u")));
         assert_eq!(Env::new("/", [("HOME", "u")]).home(), None);
     }

@@ -21,8 +21,8 @@ use super::paths::default_config_file;
 use super::values::{check_size, parse_duration, parse_size};
 use crate::link;
 use crate::model::{
-    Choice, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch, nearest, one_line,
-    shown_path,
+    Choice, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch, display_path, find_nearest,
+    sanitize_line,
 };
 use crate::store::{Durability, Kind, asked};
 
@@ -70,9 +70,9 @@ pub struct Config {
     /// What signatures say of roles.
     pub roles: Roles,
     /// The `[[store]]` entries, in order; [`Config::stores`] gives the effective ones.
-    pub entries: Vec<StoreEntry>,
+    pub entries: Vec<StoreConfig>,
     /// The `[[link]]` entries, in order.
-    pub links: Vec<link::Spec>,
+    pub links: Vec<link::LinkConfig>,
 }
 
 impl Default for Config {
@@ -98,7 +98,7 @@ impl Default for Config {
 
 /// A `[[store]]` as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreEntry {
+pub struct StoreConfig {
     /// Its name in the mount; the kind if none is given.
     pub name: String,
     /// Its format.
@@ -113,7 +113,7 @@ pub struct StoreEntry {
 
 /// One thing that is wrong in the file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// Line, counted from 1.
     pub line: usize,
     /// What is wrong and what would be right.
@@ -124,10 +124,10 @@ pub struct Problem {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file was named explicitly and is not there.
-    #[error("{}: there is no such configuration file", shown_path(.0))]
+    #[error("{}: there is no such configuration file", display_path(.0))]
     Missing(PathBuf),
     /// The operating system refused the file.
-    #[error("{}: the configuration cannot be read: {}", shown_path(.0), .1)]
+    #[error("{}: the configuration cannot be read: {}", display_path(.0), .1)]
     Io(PathBuf, #[source] io::Error),
     /// The file says things that cannot be. One line each, `file:line: …`, in the file's order.
     #[error("{}", in_lines(path, problems))]
@@ -135,12 +135,12 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
         /// At least one.
-        problems: Vec<Problem>,
+        problems: Vec<ConfigProblem>,
     },
 }
 
-fn in_lines(path: &Path, problems: &[Problem]) -> String {
-    let line = |p: &Problem| format!("{}:{}: {}", shown_path(path), p.line, p.text);
+fn in_lines(path: &Path, problems: &[ConfigProblem]) -> String {
+    let line = |p: &ConfigProblem| format!("{}:{}: {}", display_path(path), p.line, p.text);
     problems.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
@@ -156,7 +156,7 @@ impl Config {
     /// [`ConfigError`]; every text names the file, and the lines where lines are wrong.
     pub fn load(explicit: Option<&Path>, env: &Env) -> Result<Self, ConfigError> {
         let path = match explicit {
-            Some(path) => env.absolute(path),
+            Some(path) => env.make_absolute(path),
             // Without a home there is no configuration; who needs a home will say so.
             None => match default_config_file(env) {
                 Ok(path) => path,
@@ -164,7 +164,7 @@ impl Config {
             },
         };
         let mut bytes = Vec::new();
-        let opened = asked::reach(&path).and_then(|()| File::open(&path));
+        let opened = asked::require_response(&path).and_then(|()| File::open(&path));
         let read = opened.and_then(|f| f.take(MAX_FILE + 1).read_to_end(&mut bytes));
         match read {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -184,9 +184,9 @@ impl Config {
             Ok(text) => Self::parse(&text, &path, env),
             Err(e) => {
                 let good = e.as_bytes().get(..e.utf8_error().valid_up_to()).unwrap_or_default();
-                let line = line_at(good);
+                let line = line_number_at(good);
                 let text = "this line is not UTF-8".to_owned();
-                Err(ConfigError::Invalid { path, problems: vec![Problem { line, text }] })
+                Err(ConfigError::Invalid { path, problems: vec![ConfigProblem { line, text }] })
             }
         }
     }
@@ -197,10 +197,10 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Invalid`].
     pub fn parse(text: &str, path: &Path, env: &Env) -> Result<Self, ConfigError> {
-        let mut reader = Reader { text, path, env, problems: Vec::new() };
+        let mut reader = ConfigReader { text, path, env, problems: Vec::new() };
         let mut config = Self { path: Some(path.to_owned()), ..Self::default() };
         match DeTable::parse(text) {
-            Ok(table) => reader.top(table.get_ref(), &mut config),
+            Ok(table) => reader.read_top_level(table.get_ref(), &mut config),
             Err(e) => {
                 let span = e.span().unwrap_or_default();
                 let hint = if is_bare_text(text, &span) {
@@ -208,7 +208,7 @@ impl Config {
                 } else {
                     ""
                 };
-                reader.problem(&span, format!("{}{hint}", e.message()));
+                reader.report_problem(&span, format!("{}{hint}", e.message()));
             }
         }
         if reader.problems.is_empty() {
@@ -220,38 +220,38 @@ impl Config {
 }
 
 /// A key and its value.
-pub(super) type Member<'a> = (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>);
+pub(super) type KeyValue<'a> = (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>);
 
 /// Reads values and collects what is wrong with them.
-pub(super) struct Reader<'a> {
+pub(super) struct ConfigReader<'a> {
     text: &'a str,
     pub(super) path: &'a Path,
     pub(super) env: &'a Env,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<ConfigProblem>,
 }
 
-impl Reader<'_> {
-    fn line(&self, span: &Range<usize>) -> usize {
-        line_at(self.text.as_bytes().get(..span.start).unwrap_or_default())
+impl ConfigReader<'_> {
+    fn line_of(&self, span: &Range<usize>) -> usize {
+        line_number_at(self.text.as_bytes().get(..span.start).unwrap_or_default())
     }
 
-    pub(super) fn problem(&mut self, span: &Range<usize>, text: String) {
-        let line = self.line(span);
-        self.problems.push(Problem { line, text: one_line(&text).into_owned() });
+    pub(super) fn report_problem(&mut self, span: &Range<usize>, text: String) {
+        let line = self.line_of(span);
+        self.problems.push(ConfigProblem { line, text: sanitize_line(&text).into_owned() });
     }
 
-    fn top(&mut self, table: &DeTable<'_>, config: &mut Config) {
+    fn read_top_level(&mut self, table: &DeTable<'_>, config: &mut Config) {
         for member in table {
             match member.0.get_ref().as_ref() {
-                "me" => config.me = self.parsed(member, alias),
-                "mark_read" => config.mark_read = self.choice(member),
-                "scope" => config.scope = self.choice(member),
-                "unsigned" => config.unsigned = self.choice(member),
-                "durability" => config.durability = self.choice(member),
-                "unknown_recipient" => config.unknown_recipient = self.choice(member),
-                "watch" => config.watch = self.choice(member),
+                "me" => config.me = self.read_parsed(member, parse_alias),
+                "mark_read" => config.mark_read = self.read_choice(member),
+                "scope" => config.scope = self.read_choice(member),
+                "unsigned" => config.unsigned = self.read_choice(member),
+                "durability" => config.durability = self.read_choice(member),
+                "unknown_recipient" => config.unknown_recipient = self.read_choice(member),
+                "watch" => config.watch = self.read_choice(member),
                 "wait_timeout" => {
-                    let parsed = self.parsed(member, parse_duration);
+                    let parsed = self.read_parsed(member, parse_duration);
                     config.wait_timeout = parsed.unwrap_or(config.wait_timeout);
                 }
                 "max_message" => {
@@ -259,129 +259,144 @@ impl Reader<'_> {
                         // A plain number is a number of bytes.
                         DeValue::Integer(n) => {
                             let bytes = u64::from_str_radix(n.as_str(), n.radix()).unwrap_or(0);
-                            self.accepted(member, check_size(bytes))
+                            self.accept_or_report(member, check_size(bytes))
                         }
-                        _ => self.parsed(member, parse_size),
+                        _ => self.read_parsed(member, parse_size),
                     };
                     config.max_message = parsed.unwrap_or(config.max_message);
                 }
-                "groups" => self.groups(member, config),
-                "trust" => self.trust(member, config),
-                "store" => self.stores(member, config),
-                "link" => self.links(member, config),
+                "groups" => self.read_groups(member, config),
+                "trust" => self.read_trust(member, config),
+                "store" => self.read_stores(member, config),
+                "link" => self.read_links(member, config),
                 other => {
                     let hint = format!("{other:?} is a key of [[store]]");
-                    self.unknown(member, KEYS, is_word(other, STORE_KEYS).then_some(hint));
+                    self.report_unknown_key(
+                        member,
+                        KEYS,
+                        is_word(other, STORE_KEYS).then_some(hint),
+                    );
                 }
             }
         }
     }
 
-    fn trust(&mut self, (key, value): Member<'_>, config: &mut Config) {
+    fn read_trust(&mut self, (key, value): KeyValue<'_>, config: &mut Config) {
         let Some(table) = value.get_ref().as_table() else {
             let text = "trust is written as [trust] with its keys below".to_owned();
-            return self.problem(&key.span(), text);
+            return self.report_problem(&key.span(), text);
         };
         for member in table {
             match member.0.get_ref().as_ref() {
-                "roles" => config.roles = self.choice(member),
+                "roles" => config.roles = self.read_choice(member),
                 other => {
                     let hint = format!("{other:?} belongs above [trust]");
-                    self.unknown(member, TRUST_KEYS, is_word(other, KEYS).then_some(hint));
+                    self.report_unknown_key(
+                        member,
+                        TRUST_KEYS,
+                        is_word(other, KEYS).then_some(hint),
+                    );
                 }
             }
         }
     }
 
-    fn groups(&mut self, (key, value): Member<'_>, config: &mut Config) {
+    fn read_groups(&mut self, (key, value): KeyValue<'_>, config: &mut Config) {
         let Some(table) = value.get_ref().as_table() else {
             let text = "groups are written below a line [groups], one a line".to_owned();
-            return self.problem(&key.span(), text);
+            return self.report_problem(&key.span(), text);
         };
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             if !is_alias(name) {
-                self.problem(&key.span(), format!("the name of a group, {name:?}: {ALIAS_RULE}"));
+                self.report_problem(
+                    &key.span(),
+                    format!("the name of a group, {name:?}: {ALIAS_RULE}"),
+                );
             }
             let members = value.get_ref().as_array().into_iter().flatten();
             let members: Vec<String> =
-                members.filter_map(|item| self.parsed((key, item), address)).collect();
+                members.filter_map(|item| self.read_parsed((key, item), parse_address)).collect();
             if let Some(group) = members.iter().find(|m| table.contains_key(m.as_str())) {
                 let text = format!("{name} has the group {group:?} in it: write its members here");
-                self.problem(&value.span(), text);
+                self.report_problem(&value.span(), text);
             }
             if members.is_empty() {
                 let text =
                     format!("{name} must be a list of addresses, as in [\"bob\", \"carol\"]");
-                self.problem(&value.span(), text);
+                self.report_problem(&value.span(), text);
             }
             config.groups.insert(name.to_owned(), members);
         }
     }
 
-    fn stores(&mut self, (key, value): Member<'_>, config: &mut Config) {
+    fn read_stores(&mut self, (key, value): KeyValue<'_>, config: &mut Config) {
         let Some(array) = value.get_ref().as_array() else {
             let text = "a store is written as [[store]], with two brackets".to_owned();
-            return self.problem(&key.span(), text);
+            return self.report_problem(&key.span(), text);
         };
         let mut named: HashMap<String, usize> = HashMap::new();
         for item in array {
             let Some(table) = item.get_ref().as_table() else {
                 let text = "a store is written as [[store]] with its keys below".to_owned();
-                self.problem(&item.span(), text);
+                self.report_problem(&item.span(), text);
                 continue;
             };
-            let Some((entry, span)) = self.store(item, table) else { continue };
-            let line = self.line(&span);
+            let Some((entry, span)) = self.read_store(item, table) else { continue };
+            let line = self.line_of(&span);
             if let Some(first) = named.insert(entry.name.clone(), line) {
                 let text = format!(
                     "there is already a store named {:?} (line {first}); give this one another \
                      name = \"…\"",
                     entry.name
                 );
-                self.problem(&span, text);
+                self.report_problem(&span, text);
             }
             config.entries.push(entry);
         }
     }
 
     /// One store, and where its name (or what stands for it) is written.
-    fn store(
+    fn read_store(
         &mut self,
         item: &Spanned<DeValue<'_>>,
         table: &DeTable<'_>,
-    ) -> Option<(StoreEntry, Range<usize>)> {
+    ) -> Option<(StoreConfig, Range<usize>)> {
         let before = self.problems.len();
         let (mut name, mut kind, mut dir, mut me, mut links) = (None, None, None, None, None);
         let mut span = item.span();
         for member in table {
             match member.0.get_ref().as_ref() {
                 "name" => {
-                    name = self.parsed(member, store_name);
+                    name = self.read_parsed(member, parse_store_name);
                     span = member.0.span();
                 }
-                "kind" => kind = self.word(member, &kinds()),
+                "kind" => kind = self.read_word(member, &kind_words()),
                 "dir" => {
                     let (env, base) = (self.env, self.path.parent().unwrap_or(Path::new("")));
-                    dir = self.parsed(member, |text| folder(text, env, base));
+                    dir = self.read_parsed(member, |text| parse_folder(text, env, base));
                 }
                 "me" => me = Some(member),
-                "links" => links = self.flag(member),
+                "links" => links = self.read_flag(member),
                 other => {
                     let hint = format!("{other:?} belongs above the first [[store]]");
-                    self.unknown(member, STORE_KEYS, is_word(other, KEYS).then_some(hint));
+                    self.report_unknown_key(
+                        member,
+                        STORE_KEYS,
+                        is_word(other, KEYS).then_some(hint),
+                    );
                 }
             }
         }
         if !table.contains_key("kind") {
-            let kinds = listed(kinds().into_iter().map(|(word, _)| word));
-            self.problem(
+            let kinds = quote_words(kind_words().into_iter().map(|(word, _)| word));
+            self.report_problem(
                 &item.span(),
                 format!("this [[store]] needs kind = \"…\", one of {kinds}"),
             );
         }
-        let rule = if kind == Some(Kind::Samp) { alias } else { address };
-        let me = me.and_then(|member| self.parsed(member, rule));
+        let rule = if kind == Some(Kind::Samp) { parse_alias } else { parse_address };
+        let me = me.and_then(|member| self.read_parsed(member, rule));
         let kind = kind?;
         if kind == Kind::Amq
             && let Some((_, value)) = table.iter().find(|(key, _)| key.get_ref() == "dir")
@@ -390,102 +405,116 @@ impl Reader<'_> {
             // Its own programs look for such a root in the current folder and in all above it.
             let text =
                 "dir of an amq store must be an absolute path, or begin with ~/ or a variable";
-            self.problem(&value.span(), text.to_owned());
+            self.report_problem(&value.span(), text.to_owned());
         }
         let name = name.unwrap_or_else(|| kind.to_string());
         let links = links.unwrap_or_default();
-        (self.problems.len() == before).then_some((StoreEntry { name, kind, dir, me, links }, span))
+        (self.problems.len() == before)
+            .then_some((StoreConfig { name, kind, dir, me, links }, span))
     }
 
-    pub(super) fn string<'v>(&mut self, member: Member<'v>) -> Option<&'v str> {
-        self.typed(member, DeValue::as_str, "a text in quotes")
+    pub(super) fn read_string<'v>(&mut self, member: KeyValue<'v>) -> Option<&'v str> {
+        self.read_typed(member, DeValue::as_str, "a text in quotes")
     }
 
     /// A value of one type.
-    fn typed<'v, T>(
+    fn read_typed<'v, T>(
         &mut self,
-        (key, value): Member<'v>,
+        (key, value): KeyValue<'v>,
         get: impl FnOnce(&'v DeValue<'v>) -> Option<T>,
         wanted: &str,
     ) -> Option<T> {
         let got = get(value.get_ref());
         if got.is_none() {
-            let found = type_of(value.get_ref());
+            let found = describe_type(value.get_ref());
             let text = format!("{} must be {wanted}, not {found}", key.get_ref());
-            self.problem(&value.span(), text);
+            self.report_problem(&value.span(), text);
         }
         got
     }
 
     /// `true` or `false`.
-    pub(super) fn flag(&mut self, member: Member<'_>) -> Option<bool> {
-        self.typed(member, DeValue::as_bool, "true or false")
+    pub(super) fn read_flag(&mut self, member: KeyValue<'_>) -> Option<bool> {
+        self.read_typed(member, DeValue::as_bool, "true or false")
     }
 
     /// One of a few words; the default, if it is none.
-    fn choice<T: Choice + Default>(&mut self, member: Member<'_>) -> T {
-        self.word(member, T::ALL).unwrap_or_default()
+    fn read_choice<T: Choice + Default>(&mut self, member: KeyValue<'_>) -> T {
+        self.read_word(member, T::ALL).unwrap_or_default()
     }
 
     /// What a word means.
-    pub(super) fn word<T: Copy>(&mut self, member: Member<'_>, known: &[(&str, T)]) -> Option<T> {
-        self.word_or(member, known, &[])
+    pub(super) fn read_word<T: Copy>(
+        &mut self,
+        member: KeyValue<'_>,
+        known: &[(&str, T)],
+    ) -> Option<T> {
+        self.read_word_or_synonym(member, known, &[])
     }
 
     /// The same where some other words (first) are known to mean one of them (second).
-    pub(super) fn word_or<T: Copy>(
+    pub(super) fn read_word_or_synonym<T: Copy>(
         &mut self,
-        member: Member<'_>,
+        member: KeyValue<'_>,
         known: &[(&str, T)],
         others: &[(&str, &str)],
     ) -> Option<T> {
-        let word = self.string(member)?;
+        let word = self.read_string(member)?;
         let found = known.iter().find(|(known, _)| *known == word);
         if found.is_none() {
             let words = || known.iter().map(|(word, _)| *word);
             let lower = word.to_lowercase();
             let meant = others.iter().find(|(other, _)| *other == lower).map(|(_, meant)| *meant);
             let hint = meant
-                .or_else(|| nearest(word, words()))
+                .or_else(|| find_nearest(word, words()))
                 .map(|near| format!("; did you mean {near:?}?"));
             let (key, value) = member;
             let text = format!(
                 "{} = {word:?}: must be one of {}{}",
                 key.get_ref(),
-                listed(words()),
+                quote_words(words()),
                 hint.unwrap_or_default()
             );
-            self.problem(&value.span(), text);
+            self.report_problem(&value.span(), text);
         }
         found.map(|(_, meaning)| *meaning)
     }
 
     /// A text that must be of a form.
-    pub(super) fn parsed<T>(
+    pub(super) fn read_parsed<T>(
         &mut self,
-        member: Member<'_>,
+        member: KeyValue<'_>,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
-        let text = self.string(member)?;
-        self.accepted(member, parse(text))
+        let text = self.read_string(member)?;
+        self.accept_or_report(member, parse(text))
     }
 
     /// The value, or a note why it is none.
-    fn accepted<T>(&mut self, (key, value): Member<'_>, parsed: Result<T, String>) -> Option<T> {
+    fn accept_or_report<T>(
+        &mut self,
+        (key, value): KeyValue<'_>,
+        parsed: Result<T, String>,
+    ) -> Option<T> {
         let note = |problem: &String| {
             let written = self.text.get(value.span()).unwrap_or_default();
-            self.problem(&value.span(), format!("{} = {written}: {problem}", key.get_ref()));
+            self.report_problem(&value.span(), format!("{} = {written}: {problem}", key.get_ref()));
         };
         parsed.inspect_err(note).ok()
     }
 
-    pub(super) fn unknown(&mut self, (key, _): Member<'_>, known: &str, hint: Option<String>) {
+    pub(super) fn report_unknown_key(
+        &mut self,
+        (key, _): KeyValue<'_>,
+        known: &str,
+        hint: Option<String>,
+    ) {
         let word = key.get_ref();
-        let hint = hint.unwrap_or_else(|| match nearest(word, known.split(' ')) {
+        let hint = hint.unwrap_or_else(|| match find_nearest(word, known.split(' ')) {
             Some(near) => format!("did you mean {near:?}?"),
-            None => format!("known are {}", listed(known.split(' '))),
+            None => format!("known are {}", quote_words(known.split(' '))),
         });
-        self.problem(&key.span(), format!("unknown key {word:?}; {hint}"));
+        self.report_problem(&key.span(), format!("unknown key {word:?}; {hint}"));
     }
 }
 
@@ -500,11 +529,11 @@ fn is_bare_text(text: &str, wrong: &Range<usize>) -> bool {
 }
 
 /// The number of the line, counted from 1, that begins or goes on after these bytes.
-fn line_at(before: &[u8]) -> usize {
+fn line_number_at(before: &[u8]) -> usize {
     1 + memchr::memchr_iter(b'\n', before).count()
 }
 
-fn kinds() -> Vec<(&'static str, Kind)> {
+fn kind_words() -> Vec<(&'static str, Kind)> {
     Kind::ALL.iter().map(|kind| (kind.as_str(), *kind)).collect()
 }
 
@@ -513,11 +542,11 @@ pub(super) fn is_word(word: &str, known: &str) -> bool {
 }
 
 /// `"a", "b"`
-pub(super) fn listed<'a>(words: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn quote_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
 }
 
-fn type_of(value: &DeValue<'_>) -> &'static str {
+fn describe_type(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a text",
         DeValue::Integer(_) | DeValue::Float(_) => "a number",
@@ -532,26 +561,26 @@ fn type_of(value: &DeValue<'_>) -> &'static str {
 ///
 /// # Errors
 /// What names look like.
-pub fn alias(name: &str) -> Result<String, String> {
+pub fn parse_alias(name: &str) -> Result<String, String> {
     if is_alias(name) { Ok(name.to_owned()) } else { Err(ALIAS_RULE.to_owned()) }
 }
 
 /// An address whose form only its store knows.
-fn address(name: &str) -> Result<String, String> {
-    refuse(&[
+fn parse_address(name: &str) -> Result<String, String> {
+    check_rules(&[
         (name.trim().is_empty(), "an address cannot be empty"),
-        (one_line(name) != name, "an address cannot hold control characters"),
+        (sanitize_line(name) != name, "an address cannot hold control characters"),
     ])?;
     Ok(name.to_owned())
 }
 
 /// The name of a store: names become folders below `raw/`.
-pub(super) fn store_name(name: &str) -> Result<String, String> {
-    refuse(&[
+pub(super) fn parse_store_name(name: &str) -> Result<String, String> {
+    check_rules(&[
         (name.is_empty(), "a name cannot be empty"),
         (name.starts_with('.'), "a name cannot begin with a dot"),
         (name.contains('/'), "a name cannot hold a slash"),
-        (one_line(name) != name, "a name cannot hold control characters"),
+        (sanitize_line(name) != name, "a name cannot hold control characters"),
         (name.len() > MAX_STORE_NAME, "a name has at most 64 bytes"),
     ])?;
     Ok(name.to_owned())
@@ -559,16 +588,16 @@ pub(super) fn store_name(name: &str) -> Result<String, String> {
 
 /// A folder, absolute. Not from the current folder: the same file must mean the same wherever it is
 /// read.
-pub(super) fn folder(text: &str, env: &Env, base: &Path) -> Result<PathBuf, String> {
-    refuse(&[
+pub(super) fn parse_folder(text: &str, env: &Env, base: &Path) -> Result<PathBuf, String> {
+    check_rules(&[
         (text.is_empty(), "a folder cannot be empty"),
         (text.contains('\0'), "a path cannot hold a NUL character"),
     ])?;
-    Ok(env.absolute(&base.join(env.expand(text)?)))
+    Ok(env.make_absolute(&base.join(env.expand(text)?)))
 }
 
 /// The first of the reasons that is there.
-fn refuse(reasons: &[(bool, &str)]) -> Result<(), String> {
+fn check_rules(reasons: &[(bool, &str)]) -> Result<(), String> {
     reasons.iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, why)| Err((*why).to_owned()))
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::Spec;
+use crate::store::StoreSpec;
 use proptest::prelude::*;
 use std::fs;
 
@@ -87,13 +87,13 @@ dir = "$SYNC/m"
     assert_eq!(config.unknown_recipient, UnknownRecipient::Refuse);
     assert_eq!(config.max_message, 1 << 20);
     assert_eq!(config.watch, Watch::Poll);
-    let spec = |name: &str, dir: &str, as_me: Option<&str>| Spec {
-        makes: false,
+    let spec = |name: &str, dir: &str, as_me: Option<&str>| StoreSpec {
+        may_create: false,
         name: name.into(),
         kind: Kind::Samp,
         dir: dir.into(),
         me: "foo".into(),
-        as_me: as_me.map(Into::into),
+        own_address: as_me.map(Into::into),
         state: None,
         roles: crate::model::Roles::default(),
         home: Some("/home/u".into()),
@@ -110,13 +110,13 @@ fn without_stores_there_is_samp_at_its_default_place() {
     let stores = Config::default().stores(&env(), "foo").unwrap();
     assert_eq!(
         stores,
-        [Spec {
-            makes: true,
+        [StoreSpec {
+            may_create: true,
             name: "samp".into(),
             kind: Kind::Samp,
             dir: "/home/u/.local/state/agent-message".into(),
             me: "foo".into(),
-            as_me: None,
+            own_address: None,
             state: None,
             roles: crate::model::Roles::default(),
             home: Some("/home/u".into()),
@@ -150,7 +150,7 @@ kind = "amp"
     let stores = config.stores(&env(), "foo").unwrap();
     let shown: Vec<_> = stores
         .iter()
-        .map(|s| (s.name.as_str(), s.kind, s.dir.to_str().unwrap(), s.as_me.as_deref()))
+        .map(|s| (s.name.as_str(), s.kind, s.dir.to_str().unwrap(), s.own_address.as_deref()))
         .collect();
     assert_eq!(
         shown,
@@ -173,7 +173,7 @@ fn the_agent_of_the_environment_counts_where_the_file_names_none() {
         let config = Config::parse(text, Path::new("/c.toml"), &env).unwrap();
         let mut stores = config.stores(&env, "foo").unwrap();
         let spec = stores.remove(0);
-        (spec.dir.to_str().unwrap().to_owned(), spec.as_me)
+        (spec.dir.to_str().unwrap().to_owned(), spec.own_address)
     };
     let entry = "[[store]]\nkind = \"agentazall\"\n";
     assert_eq!(agent(entry), ("/a/c.json".to_owned(), Some("carol@x".to_owned())));
@@ -199,15 +199,15 @@ fn stores_at_their_default_places_are_found_unless_stores_are_configured() {
     fs::write(dir.path().join("c.json"), "{}").unwrap();
     let file = dir.path().join("c.json");
     let env = Env::new("/", [("HOME", home), ("AGENTAZALL_CONFIG", file.to_str().unwrap())]);
-    let found = Config::default().found(&env, "foo");
+    let found = Config::default().find_default_stores(&env, "foo");
     let shown: Vec<_> = found.iter().map(|s| (s.name.as_str(), s.dir.as_path())).collect();
     let amp = dir.path().join(".agent-messaging");
     assert_eq!(shown, [("agentazall", file.as_path()), ("amp", amp.as_path())]);
     assert_eq!(Config::default().stores(&env, "foo").unwrap().len(), 1);
     let text = "[[store]]\nkind = \"samp\"";
     let config = Config::parse(text, Path::new("/c.toml"), &env).unwrap();
-    assert_eq!(config.found(&env, "foo"), []);
-    assert_eq!(Config::default().found(&self::env(), "foo"), []);
+    assert_eq!(config.find_default_stores(&env, "foo"), []);
+    assert_eq!(Config::default().find_default_stores(&self::env(), "foo"), []);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Remedy, shown_path};
+use crate::model::{Remedy, display_path};
 use crate::store::{fs, process};
 
 /// How long a lock that is held is tried again: a process that is ending may still hold it.
@@ -28,21 +28,21 @@ const MAX_CONTENT: u64 = 64 << 10;
 
 /// Who holds a state folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct LockHolder {
     /// The process; `None` if it did not say, as in the moment between locking and writing.
     pub pid: Option<u32>,
     /// Where it has mounted, if it has.
     pub mountpoint: Option<PathBuf>,
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for LockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pid {
             Some(pid) => write!(f, "process {pid}")?,
             None => f.write_str("another process")?,
         }
         match &self.mountpoint {
-            Some(dir) => write!(f, ", mounted at {}", shown_path(dir)),
+            Some(dir) => write!(f, ", mounted at {}", display_path(dir)),
             None => Ok(()),
         }
     }
@@ -53,13 +53,13 @@ impl fmt::Display for Holder {
 pub enum LockError {
     /// Somebody else has it.
     #[error("msgfs is already running for this name: {0}; look with --read-only, or end it first{remedy}", remedy = remedy(.0))]
-    Held(Holder),
+    Held(LockHolder),
     /// The operating system refused the lock file.
-    #[error("{}: the lock cannot be taken: {}", shown_path(.0), .1)]
+    #[error("{}: the lock cannot be taken: {}", display_path(.0), .1)]
     Io(PathBuf, #[source] io::Error),
 }
 
-fn remedy(holder: &Holder) -> String {
+fn remedy(holder: &LockHolder) -> String {
     let mounted = holder.mountpoint.clone().map(Remedy::Unmount);
     let remedy = mounted.or(holder.pid.map(Remedy::End));
     remedy.map(|remedy| format!(" with: {remedy}")).unwrap_or_default()
@@ -83,7 +83,7 @@ impl StateLock {
     /// # Errors
     /// [`LockError::Held`] with the holder, or [`LockError::Io`].
     pub fn acquire(state: &Path, mountpoint: Option<&Path>) -> Result<Self, LockError> {
-        Self::acquire_at(file_in(state), mountpoint)
+        Self::acquire_at(lock_file(state), mountpoint)
     }
 
     /// Takes the right to be the one process that carries for a state folder, also while a mount does so in
@@ -92,15 +92,15 @@ impl StateLock {
     /// # Errors
     /// As [`StateLock::acquire`].
     pub fn acquire_to_carry(state: &Path) -> Result<Self, LockError> {
-        Self::acquire_at(carry_file_in(state), None)
+        Self::acquire_at(carry_lock_file(state), None)
     }
 
     fn acquire_at(path: PathBuf, mountpoint: Option<&Path>) -> Result<Self, LockError> {
         let io = |source| LockError::Io(path.clone(), source);
-        let file = fs::open_own(&path, 0o600).map_err(io)?;
+        let file = fs::open_read_write(&path, 0o600).map_err(io)?;
         let start = Instant::now();
-        while !fs::lock_within(&file, PATIENCE).map_err(io)? {
-            let holder = read(&file);
+        while !fs::lock_with_timeout(&file, PATIENCE).map_err(io)? {
+            let holder = read_holder(&file);
             let ends = if holder.pid.is_some_and(process::has_ended) {
                 LAST_THREADS
             } else if mountpoint.is_some() && holder.mountpoint.is_none() {
@@ -113,7 +113,7 @@ impl StateLock {
             }
         }
         let lock = Self { file, path };
-        lock.record(mountpoint)?;
+        lock.write_holder(mountpoint)?;
         Ok(lock)
     }
 
@@ -121,7 +121,7 @@ impl StateLock {
     ///
     /// # Errors
     /// [`LockError::Io`].
-    pub fn record(&self, mountpoint: Option<&Path>) -> Result<(), LockError> {
+    pub fn write_holder(&self, mountpoint: Option<&Path>) -> Result<(), LockError> {
         let text = serde_json::json!({
             "pid": std::process::id(),
             // A path that is not UTF-8 is only shown to people from here, never used.
@@ -137,15 +137,15 @@ impl StateLock {
 
 /// Who holds a state folder right now; `None` if nobody does. Takes nothing away from anybody: an
 /// attempt to lock at the same moment waits longer than this look takes.
-pub fn holder(state: &Path) -> Option<Holder> {
-    holder_of(&file_in(state))
+pub fn find_lock_holder(state: &Path) -> Option<LockHolder> {
+    find_file_holder(&lock_file(state))
 }
 
 /// Returns the holder of a lock file.
-pub(super) fn holder_of(path: &Path) -> Option<Holder> {
+pub(super) fn find_file_holder(path: &Path) -> Option<LockHolder> {
     let file = fs::open_regular(path).ok()?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-        Err(Errno::WOULDBLOCK) => Some(read(&file)),
+        Err(Errno::WOULDBLOCK) => Some(read_holder(&file)),
         _ => None,
     }
 }
@@ -155,26 +155,26 @@ pub(super) fn holder_of(path: &Path) -> Option<Holder> {
 /// # Errors
 /// [`LockError::Io`].
 pub fn wait_until_free(state: &Path) -> Result<(), LockError> {
-    let path = file_in(state);
+    let path = lock_file(state);
     let wait = || {
-        let file = fs::open_own(&path, 0o600)?;
+        let file = fs::open_read_write(&path, 0o600)?;
         rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockShared))?;
         Ok(())
     };
     wait().map_err(|source| LockError::Io(path.clone(), source))
 }
 
-pub(super) fn file_in(state: &Path) -> PathBuf {
+pub(super) fn lock_file(state: &Path) -> PathBuf {
     state.join("lock")
 }
 
 /// Returns the lock of the one process that carries for a state folder.
-pub(super) fn carry_file_in(state: &Path) -> PathBuf {
+pub(super) fn carry_lock_file(state: &Path) -> PathBuf {
     state.join("carry.lock")
 }
 
 /// What the holder wrote; empty if it is not written yet.
-fn read(file: &File) -> Holder {
+fn read_holder(file: &File) -> LockHolder {
     let mut text = Vec::new();
     // Nothing was read from this descriptor yet, so it is at its start.
     let read = file.take(MAX_CONTENT).read_to_end(&mut text);
@@ -203,7 +203,7 @@ pub(super) mod tests {
     fn is_free(state: &Path) -> bool {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
-            if holder(state).is_none() {
+            if find_lock_holder(state).is_none() {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -214,7 +214,7 @@ pub(super) mod tests {
     #[test]
     fn the_second_is_refused_and_told_who_is_first() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(holder(dir.path()), None);
+        assert_eq!(find_lock_holder(dir.path()), None);
         let first = StateLock::acquire(dir.path(), Some(Path::new("/home/u/my mail"))).unwrap();
         let mode = std::fs::metadata(dir.path().join("lock")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -231,10 +231,10 @@ pub(super) mod tests {
         ] {
             assert!(text.contains(part), "{text}");
         }
-        let seen = holder(dir.path()).unwrap();
+        let seen = find_lock_holder(dir.path()).unwrap();
         assert_eq!(seen.pid, Some(std::process::id()));
-        first.record(None).unwrap();
-        assert_eq!(holder(dir.path()).unwrap().mountpoint, None);
+        first.write_holder(None).unwrap();
+        assert_eq!(find_lock_holder(dir.path()).unwrap().mountpoint, None);
 
         drop(first);
         assert!(is_free(dir.path()), "the file stays, the lock does not");
@@ -262,7 +262,7 @@ pub(super) mod tests {
             let looks = s.spawn(|| {
                 let end = Instant::now() + Duration::from_millis(200);
                 while Instant::now() < end {
-                    holder(dir.path());
+                    find_lock_holder(dir.path());
                 }
             });
             while !looks.is_finished() {
@@ -311,8 +311,8 @@ pub(super) mod tests {
         );
         let mut lines = BufReader::new(child.0.stderr.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap() == "held"));
-        let expected = Holder { pid: Some(child.0.id()), mountpoint: Some("/m".into()) };
-        assert_eq!(holder(dir.path()), Some(expected.clone()));
+        let expected = LockHolder { pid: Some(child.0.id()), mountpoint: Some("/m".into()) };
+        assert_eq!(find_lock_holder(dir.path()), Some(expected.clone()));
         match StateLock::acquire(dir.path(), None).unwrap_err() {
             LockError::Held(held) => assert_eq!(held, expected),
             other @ LockError::Io(..) => panic!("{other}"),
@@ -329,10 +329,10 @@ pub(super) mod tests {
         let missing = dir.path().join("no");
         let error = StateLock::acquire(&missing, None).unwrap_err();
         assert!(error.to_string().contains("no/lock"), "{error}");
-        assert_eq!(holder(&missing), None);
+        assert_eq!(find_lock_holder(&missing), None);
         std::os::unix::fs::symlink("/nonexistent", dir.path().join("lock")).unwrap();
         assert!(matches!(StateLock::acquire(dir.path(), None), Err(LockError::Io { .. })));
-        assert_eq!(holder(dir.path()), None);
+        assert_eq!(find_lock_holder(dir.path()), None);
     }
 
     #[test]
@@ -341,7 +341,7 @@ pub(super) mod tests {
         let lock = StateLock::acquire(dir.path(), None).unwrap();
         for text in ["", "{", "[1]", "\0\0", r#"{"pid": -1}"#] {
             std::fs::write(dir.path().join("lock"), text).unwrap();
-            assert_eq!(holder(dir.path()), Some(Holder::default()), "{text}");
+            assert_eq!(find_lock_holder(dir.path()), Some(LockHolder::default()), "{text}");
         }
         drop(lock);
     }

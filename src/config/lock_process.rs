@@ -14,32 +14,32 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 
-use super::lock::{Holder, carry_file_in, file_in, holder_of};
+use super::lock::{LockHolder, carry_lock_file, find_file_holder, lock_file};
 
 /// A process that is proved to be a msgfs of this user.
 #[derive(Debug)]
 pub struct LockProcess {
     /// What it wrote into its lock.
-    pub holder: Holder,
+    pub holder: LockHolder,
     process: OwnedFd,
 }
 
 impl LockProcess {
     /// Returns the process that acts for a state folder; as an error, what is told of one that cannot be proved. `None` if
     /// nobody acts for it.
-    pub fn acting(state: &Path) -> Option<Result<Self, Holder>> {
-        Self::holding(&file_in(state))
+    pub fn find_acting(state: &Path) -> Option<Result<Self, LockHolder>> {
+        Self::find_holding(&lock_file(state))
     }
 
     /// Returns the process that carries for a state folder without a mount, or waits to do so, as
     /// [`LockProcess::acting`] does.
-    pub fn carrying(state: &Path) -> Option<Result<Self, Holder>> {
-        Self::holding(&carry_file_in(state))
+    pub fn find_carrying(state: &Path) -> Option<Result<Self, LockHolder>> {
+        Self::find_holding(&carry_lock_file(state))
     }
 
-    fn holding(lock: &Path) -> Option<Result<Self, Holder>> {
-        let holder = holder_of(lock)?;
-        let process = holder.pid.and_then(|pid| prove(pid, &fs::metadata(lock).ok()?));
+    fn find_holding(lock: &Path) -> Option<Result<Self, LockHolder>> {
+        let holder = find_file_holder(lock)?;
+        let process = holder.pid.and_then(|pid| prove_holder(pid, &fs::metadata(lock).ok()?));
         Some(match process {
             Some(process) => Ok(Self { holder, process }),
             None => Err(holder),
@@ -50,7 +50,7 @@ impl LockProcess {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn end(&self) -> io::Result<()> {
+    pub fn terminate(&self) -> io::Result<()> {
         for signal in [Signal::TERM, Signal::CONT] {
             pidfd_send_signal(&self.process, signal)?;
         }
@@ -58,13 +58,13 @@ impl LockProcess {
     }
 
     /// Waits until it has ended, and returns whether it has.
-    pub fn ends_within(&self, time: Duration) -> bool {
+    pub fn wait_for_end(&self, time: Duration) -> bool {
         has_ended(&self.process, time)
     }
 }
 
 /// Keeps a process that is this user's and has a file open.
-fn prove(pid: u32, file: &Metadata) -> Option<OwnedFd> {
+fn prove_holder(pid: u32, file: &Metadata) -> Option<OwnedFd> {
     let process = Pid::from_raw(i32::try_from(pid).ok()?)?;
     let process = pidfd_open(process, PidfdFlags::empty()).ok()?;
     let folder = Path::new("/proc").join(pid.to_string());
@@ -94,18 +94,18 @@ mod tests {
     #[test]
     fn only_who_has_the_lock_open_is_proved() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(LockProcess::acting(dir.path()).is_none());
+        assert!(LockProcess::find_acting(dir.path()).is_none());
         let lock = StateLock::acquire(dir.path(), None).unwrap();
-        let proved = LockProcess::acting(dir.path()).unwrap().unwrap();
+        let proved = LockProcess::find_acting(dir.path()).unwrap().unwrap();
         assert_eq!(proved.holder.pid, Some(std::process::id()));
-        assert!(!proved.ends_within(Duration::ZERO));
-        assert!(LockProcess::carrying(dir.path()).is_none());
+        assert!(!proved.wait_for_end(Duration::ZERO));
+        assert!(LockProcess::find_carrying(dir.path()).is_none());
 
         // A number that means another process here, as one of another container may.
         let mut other = Reaped(Command::new("sleep").arg("60").spawn().unwrap());
         let text = format!("{{\"pid\": {}}}", other.0.id());
         fs::write(dir.path().join("lock"), text).unwrap();
-        let told = LockProcess::acting(dir.path()).unwrap().unwrap_err();
+        let told = LockProcess::find_acting(dir.path()).unwrap().unwrap_err();
         assert_eq!(told.pid, Some(other.0.id()));
         assert!(other.0.try_wait().unwrap().is_none());
         drop(lock);
@@ -118,10 +118,10 @@ mod tests {
         let mut child = Reaped(Command::new("sleep").arg("60").stdin(file).spawn().unwrap());
         let raw = Pid::from_raw(i32::try_from(child.0.id()).unwrap()).unwrap();
         rustix::process::kill_process(raw, Signal::STOP).unwrap();
-        let process = prove(child.0.id(), &fs::metadata(dir.path().join("lock")).unwrap());
-        let held = LockProcess { holder: Holder::default(), process: process.unwrap() };
-        held.end().unwrap();
-        assert!(held.ends_within(Duration::from_secs(20)));
+        let process = prove_holder(child.0.id(), &fs::metadata(dir.path().join("lock")).unwrap());
+        let held = LockProcess { holder: LockHolder::default(), process: process.unwrap() };
+        held.terminate().unwrap();
+        assert!(held.wait_for_end(Duration::from_secs(20)));
         assert!(child.0.wait().unwrap().code().is_none(), "by the signal");
     }
 }

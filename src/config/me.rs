@@ -8,10 +8,10 @@ use rustix::fs::{Mode, OFlags};
 
 use super::env::Env;
 use super::file::Config;
-use crate::model::{one_line, shown_path};
+use crate::model::{display_path, sanitize_line};
 // Names are SAMP's aliases.
 use crate::store::asked;
-pub(super) use crate::store::samp::alias::is_valid as is_alias;
+pub(super) use crate::store::samp::alias::is_valid_alias as is_alias;
 use crate::store::text::pytext;
 
 /// The file in a folder that names the agent working there (docs/formats/samp.md, section 3).
@@ -26,7 +26,7 @@ pub(super) const ALIAS_RULE: &str = "a name has 1 to 64 letters, digits, dots, u
 
 /// What decided who me is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum MeOrigin {
     /// The command line.
     Flag,
     /// `$MSGFS_ME`.
@@ -41,13 +41,13 @@ pub enum Origin {
     Folder,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for MeOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag => f.write_str("from --me"),
             Self::Variable => f.write_str("from $MSGFS_ME"),
-            Self::Mount(path) => write!(f, "that of the mount at {}", shown_path(path)),
-            Self::Config(path) => write!(f, "from {}", shown_path(path)),
+            Self::Mount(path) => write!(f, "that of the mount at {}", display_path(path)),
+            Self::Config(path) => write!(f, "from {}", display_path(path)),
             Self::AgentFile => write!(f, "from ./{FILE}"),
             Self::Folder => f.write_str("the name of this folder"),
         }
@@ -58,18 +58,18 @@ impl fmt::Display for Origin {
 #[derive(Debug, thiserror::Error)]
 pub enum MeError {
     /// Somebody said who, but that is no name.
-    #[error("{:?} ({origin}) is not a valid name: {ALIAS_RULE}", one_line(name))]
+    #[error("{:?} ({origin}) is not a valid name: {ALIAS_RULE}", sanitize_line(name))]
     Invalid {
         /// What was said.
         name: String,
         /// Where.
-        origin: Origin,
+        origin: MeOrigin,
     },
     /// Nobody said who, and the last component of the current folder, empty if it has none, is no name.
     #[error(
         "who are you? No name is set, and the name of this folder, {:?}, is not a valid name \
          ({ALIAS_RULE}); choose one with `--me NAME` or `echo NAME > {FILE}`",
-        one_line(.0)
+        sanitize_line(.0)
     )]
     Folder(String),
     /// The file that may say who cannot be read.
@@ -86,7 +86,7 @@ pub struct Me {
     /// A valid alias.
     pub name: String,
     /// What decided.
-    pub origin: Origin,
+    pub origin: MeOrigin,
 }
 
 impl Me {
@@ -105,41 +105,41 @@ impl Me {
             }
         };
         if let Some(name) = flag {
-            return checked(name, Origin::Flag);
+            return checked(name, MeOrigin::Flag);
         }
         if let Some(name) = env.var("MSGFS_ME") {
-            return checked(&name.to_string_lossy(), Origin::Variable);
+            return checked(&name.to_string_lossy(), MeOrigin::Variable);
         }
         if let Some((name, dir)) = env.mount() {
-            return checked(name, Origin::Mount(dir.clone()));
+            return checked(name, MeOrigin::Mount(dir.clone()));
         }
         if let Some(name) = &config.me {
-            return checked(name, Origin::Config(config.path.clone().unwrap_or_default()));
+            return checked(name, MeOrigin::Config(config.path.clone().unwrap_or_default()));
         }
         let cwd = env.cwd().unwrap_or(Path::new(""));
         if !cwd.as_os_str().is_empty()
-            && let Some(name) = from_file(&cwd.join(FILE))?
+            && let Some(name) = read_agent_file(&cwd.join(FILE))?
         {
-            return Ok(Self { name, origin: Origin::AgentFile });
+            return Ok(Self { name, origin: MeOrigin::AgentFile });
         }
         let folder = cwd.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         if is_alias(&folder) {
-            Ok(Self { name: folder, origin: Origin::Folder })
+            Ok(Self { name: folder, origin: MeOrigin::Folder })
         } else {
             Err(MeError::Folder(folder))
         }
     }
 
     /// Says which name it is and why, where nobody chose it: `as shop (the name of this folder)`.
-    pub fn remark(&self) -> Option<String> {
-        let is_chosen = !matches!(self.origin, Origin::AgentFile | Origin::Folder);
+    pub fn explain_default(&self) -> Option<String> {
+        let is_chosen = !matches!(self.origin, MeOrigin::AgentFile | MeOrigin::Folder);
         (!is_chosen).then(|| format!("as {} ({})", self.name, self.origin))
     }
 }
 
 /// The first valid line of the file; `None` if there is none, or no regular file.
-fn from_file(path: &Path) -> Result<Option<String>, MeError> {
-    asked::reach(path).map_err(MeError::Unreadable)?;
+fn read_agent_file(path: &Path) -> Result<Option<String>, MeError> {
+    asked::require_response(path).map_err(MeError::Unreadable)?;
     // A symlink to a file is allowed here; a FIFO must not hold us up.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -158,7 +158,7 @@ fn from_file(path: &Path) -> Result<Option<String>, MeError> {
 /// Lines end and are stripped as in Python, which is what the format's own programs use: U+001C to
 /// U+001E end a line, and these and U+001F count as space.
 fn first_valid_line(text: &str) -> Option<String> {
-    pytext::lines(text).map(pytext::strip).find(|line| is_alias(line)).map(str::to_owned)
+    pytext::split_lines(text).map(pytext::strip).find(|line| is_alias(line)).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -195,12 +195,12 @@ mod tests {
         fs::write(here.join(FILE), "# who\n\nnot valid\n  filed \nlater\n").unwrap();
         expect(resolved(None, &bare, &config(None)), "filed", "from ./.agent-message");
         expect(resolved(None, &bare, &config(Some("conf"))), "conf", "from /etc/c.toml");
-        let inside = |env: &Env| env.clone().in_mount(Some(("mine".into(), "/m".into())));
+        let inside = |env: &Env| env.clone().with_mount(Some(("mine".into(), "/m".into())));
         let mount = "that of the mount at /m";
         expect(resolved(None, &inside(&bare), &config(Some("conf"))), "mine", mount);
         let with_mount = inside(&with);
         expect(resolved(None, &with_mount, &config(Some("conf"))), "var", "from $MSGFS_ME");
-        assert_eq!(with_mount.moved_to("/x".into()).mount(), None, "it is that of the folder");
+        assert_eq!(with_mount.with_cwd("/x".into()).mount(), None, "it is that of the folder");
         expect(resolved(None, &with, &config(Some("conf"))), "var", "from $MSGFS_ME");
         expect(resolved(Some("flag"), &with, &config(Some("conf"))), "flag", "from --me");
     }
@@ -212,7 +212,7 @@ mod tests {
         assert!(error.to_string().starts_with("\"a b\" (from $MSGFS_ME)"), "{error}");
         for bad in ["", "a/b", ".x", "-x", "a\n", &"x".repeat(65)] {
             let error = Me::resolve(Some(bad), &env, &config(None)).unwrap_err();
-            assert!(matches!(error, MeError::Invalid { origin: Origin::Flag, .. }), "{bad:?}");
+            assert!(matches!(error, MeError::Invalid { origin: MeOrigin::Flag, .. }), "{bad:?}");
         }
     }
 

@@ -15,10 +15,10 @@ mod stores;
 mod values;
 
 pub use env::Env;
-pub use file::{Config, ConfigError, Problem, StoreEntry, alias};
-pub use lock::{Holder, LockError, StateLock, holder, wait_until_free};
+pub use file::{Config, ConfigError, ConfigProblem, StoreConfig, parse_alias};
+pub use lock::{LockError, LockHolder, StateLock, find_lock_holder, wait_until_free};
 pub use lock_process::LockProcess;
-pub use me::{Me, MeError, Origin};
+pub use me::{Me, MeError, MeOrigin};
 pub use paths::{PathError, Paths, private_base};
-pub use stores::Vacant;
+pub use stores::AbsentStore;
 pub use values::parse_duration;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::env::Env;
 use super::me::is_alias;
-use crate::model::{Remedy, one_line, shown_path};
+use crate::model::{Remedy, display_path, sanitize_line};
 use crate::store::{Kind, asked, fs};
 
 /// Why there is no place for msgfs's files.
@@ -19,20 +19,20 @@ pub enum PathError {
     )]
     NoHome(&'static str),
     /// The name would not be a folder of its own.
-    #[error("{:?} cannot be used as the name of a folder", one_line(.0))]
+    #[error("{:?} cannot be used as the name of a folder", sanitize_line(.0))]
     BadName(String),
     /// A store of this name and kind has no place of its own.
     #[error(
         "the store {:?} needs a place: give its [[store]] a line dir = \"…\"{}",
-        one_line(.0),
+        sanitize_line(.0),
         in_words(*.1).map(|names| format!(", or set {names}")).unwrap_or_default()
     )]
     NoPlace(String, Kind),
     /// Others could change what is kept there: which file or folder, what is wrong, and the command.
-    #[error("{}: {}, so it is not used; mend it with: {}", shown_path(.0), .1, .2)]
+    #[error("{}: {}, so it is not used; mend it with: {}", display_path(.0), .1, .2)]
     Exposed(PathBuf, String, Remedy),
     /// The folder cannot be made.
-    #[error("{}: the folder cannot be made: {}", shown_path(.0), .1)]
+    #[error("{}: the folder cannot be made: {}", display_path(.0), .1)]
     Io(PathBuf, #[source] io::Error),
 }
 
@@ -57,7 +57,8 @@ impl Paths {
         if !is_alias(me) {
             return Err(PathError::BadName(me.to_owned()));
         }
-        let own = |variable, default| xdg(env, variable, default).map(|base| base.join("msgfs"));
+        let own =
+            |variable, default| xdg_folder(env, variable, default).map(|base| base.join("msgfs"));
         Ok(Self {
             state: own("XDG_STATE_HOME", ".local/state")?.join(me),
             cache: own("XDG_CACHE_HOME", ".cache")?.join(me),
@@ -70,7 +71,7 @@ impl Paths {
     /// # Errors
     /// [`PathError::Io`] as the system gave it, else as [`Paths::check_state`].
     pub fn create_state(&self) -> Result<(), PathError> {
-        create(&self.state)?;
+        create_folder(&self.state)?;
         self.check_state()
     }
 
@@ -108,7 +109,7 @@ impl Paths {
     /// # Errors
     /// [`PathError::Io`] as the system gave it.
     pub fn create_cache(&self) -> Result<(), PathError> {
-        create(&self.cache)
+        create_folder(&self.cache)
     }
 
     /// The signing key.
@@ -132,7 +133,7 @@ impl Paths {
     }
 }
 
-fn create(path: &Path) -> Result<(), PathError> {
+fn create_folder(path: &Path) -> Result<(), PathError> {
     fs::make_dirs(path, 0o700).map_err(|source| PathError::Io(path.to_owned(), source))
 }
 
@@ -154,8 +155,8 @@ fn refuse_exposed(path: &Path, meta: &Metadata, mode: u32) -> Result<(), PathErr
 }
 
 /// A base folder of the XDG specification.
-fn xdg(env: &Env, variable: &'static str, default: &str) -> Result<PathBuf, PathError> {
-    env.folder(variable)
+fn xdg_folder(env: &Env, variable: &'static str, default: &str) -> Result<PathBuf, PathError> {
+    env.folder_var(variable)
         .map(Path::to_owned)
         .or_else(|| env.home().map(|home| home.join(default)))
         .ok_or(PathError::NoHome(variable))
@@ -165,25 +166,25 @@ fn xdg(env: &Env, variable: &'static str, default: &str) -> Result<PathBuf, Path
 /// nobody else can write to it; else where state is kept. `None` if neither is known.
 pub fn private_base(env: &Env) -> Option<PathBuf> {
     // A symlink may lead anywhere, and with a slash behind it, it would be followed.
-    let named = env.folder("XDG_RUNTIME_DIR").map(|dir| dir.components().collect::<PathBuf>());
+    let named = env.folder_var("XDG_RUNTIME_DIR").map(|dir| dir.components().collect::<PathBuf>());
     let mine = |dir: &PathBuf| {
         std::fs::symlink_metadata(dir)
             .is_ok_and(|meta| meta.is_dir() && refuse_exposed(dir, &meta, 0o700).is_ok())
     };
     let runtime = named.filter(mine);
-    runtime.or_else(|| xdg(env, "XDG_STATE_HOME", ".local/state").ok())
+    runtime.or_else(|| xdg_folder(env, "XDG_STATE_HOME", ".local/state").ok())
 }
 
 /// Where the configuration is, if nobody says otherwise.
 pub(super) fn default_config_file(env: &Env) -> Result<PathBuf, PathError> {
-    xdg(env, "XDG_CONFIG_HOME", ".config").map(|base| base.join("msgfs/config.toml"))
+    xdg_folder(env, "XDG_CONFIG_HOME", ".config").map(|base| base.join("msgfs/config.toml"))
 }
 
 /// The default place of a store of this kind; for AgentAZAll it may be the configuration file
 /// itself. `None` if the kind has no place unless a variable names one.
 pub(super) fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, PathError> {
-    let named = |variable| env.var(variable).map(|place| env.absolute(Path::new(place)));
-    if let Some(place) = variables(kind).iter().find_map(|variable| named(variable)) {
+    let named = |variable| env.var(variable).map(|place| env.make_absolute(Path::new(place)));
+    if let Some(place) = dir_variables(kind).iter().find_map(|variable| named(variable)) {
         return Ok(Some(place));
     }
     match kind {
@@ -192,7 +193,7 @@ pub(super) fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, Path
         Kind::Samp => {
             let state = match named("XDG_STATE_HOME") {
                 Some(state) => state,
-                None => xdg(env, "XDG_STATE_HOME", ".local/state")?,
+                None => xdg_folder(env, "XDG_STATE_HOME", ".local/state")?,
             };
             Ok(Some(state.join("agent-message")))
         }
@@ -205,7 +206,7 @@ pub(super) fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, Path
 }
 
 /// The variables that name a kind's default place, the one that counts first at the front.
-pub(super) fn variables(kind: Kind) -> &'static [&'static str] {
+pub(super) fn dir_variables(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Samp => &["AGENT_MESSAGE_DIR"],
         Kind::AgentAzall => &["AGENTAZALL_CONFIG", "AGENTAZALL_ROOT"],
@@ -217,18 +218,18 @@ pub(super) fn variables(kind: Kind) -> &'static [&'static str] {
 
 /// The same for people.
 fn in_words(kind: Kind) -> Option<String> {
-    let names: Vec<String> = variables(kind).iter().map(|name| format!("${name}")).collect();
+    let names: Vec<String> = dir_variables(kind).iter().map(|name| format!("${name}")).collect();
     (!names.is_empty()).then(|| names.join(" or "))
 }
 
 /// Where a store of this kind is that nobody configured: at its default place, if there is one.
 /// SAMP needs nothing to be there and is not looked for.
-pub(super) fn found(kind: Kind, env: &Env) -> Option<PathBuf> {
+pub(super) fn find_default_store(kind: Kind, env: &Env) -> Option<PathBuf> {
     let dir = default_dir(kind, env).ok().flatten()?;
     let there = match kind {
         Kind::Samp | Kind::Atsf | Kind::Ssot => false,
         // Opening it says so.
-        _ if asked::reach(&dir).is_err() => true,
+        _ if asked::require_response(&dir).is_err() => true,
         Kind::AgentAzall => dir.is_file() || dir.join("config.json").is_file(),
         // Who set the variable may mean one agent's own folder.
         Kind::Amp if env.var("AMP_DIR").is_some() => dir.is_dir(),
@@ -305,7 +306,7 @@ mod tests {
         let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
         let (home, root) = (at("home"), at("root"));
         let vars = [("HOME", home.as_str()), ("AGENTAZALL_ROOT", root.as_str())];
-        let look = |kind| found(kind, &env(&vars));
+        let look = |kind| find_default_store(kind, &env(&vars));
         for kind in Kind::ALL {
             assert_eq!(look(*kind), None);
         }
@@ -318,10 +319,13 @@ mod tests {
         assert_eq!(look(Kind::AgentAzall), Some(root.clone().into()));
         let agent = at("home/.agent-messaging/agents");
         let by = |name: &str, place: &str| env(&[("HOME", home.as_str()), (name, place)]);
-        assert_eq!(found(Kind::Amp, &by("AMP_DIR", &agent)), Some(agent.clone().into()));
-        assert_eq!(found(Kind::Amp, &by("AMP_DIR", &at("none"))), None);
+        assert_eq!(
+            find_default_store(Kind::Amp, &by("AMP_DIR", &agent)),
+            Some(agent.clone().into())
+        );
+        assert_eq!(find_default_store(Kind::Amp, &by("AMP_DIR", &at("none"))), None);
         let file = at("root/config.json");
-        let named = found(Kind::AgentAzall, &by("AGENTAZALL_CONFIG", &file));
+        let named = find_default_store(Kind::AgentAzall, &by("AGENTAZALL_CONFIG", &file));
         assert_eq!(named, Some(file.into()));
     }
 

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::env::Env;
-use super::file::{Config, StoreEntry};
-use super::paths::{PathError, default_dir, found, variables};
+use super::file::{Config, StoreConfig};
+use super::paths::{PathError, default_dir, dir_variables, find_default_store};
 use crate::model::Roles;
-use crate::store::{Kind, Spec};
+use crate::store::{Kind, StoreSpec};
 
 impl Config {
     /// The stores to open for this me: the `[[store]]` entries, or SAMP at its default place if
@@ -14,43 +14,49 @@ impl Config {
     ///
     /// # Errors
     /// [`PathError`] if a store is at its default place and that cannot be told.
-    pub fn stores(&self, env: &Env, me: &str) -> Result<Vec<Spec>, PathError> {
-        let default = [StoreEntry::of(Kind::Samp)];
+    pub fn stores(&self, env: &Env, me: &str) -> Result<Vec<StoreSpec>, PathError> {
+        let default = [StoreConfig::with_defaults(Kind::Samp)];
         let entries = if self.entries.is_empty() { &default[..] } else { &self.entries };
-        let spec = |entry: &StoreEntry| {
+        let spec = |entry: &StoreConfig| {
             let dir = match &entry.dir {
                 Some(dir) => Some(dir.clone()),
                 None => default_dir(entry.kind, env)?,
             };
             let no_place = || PathError::NoPlace(entry.name.clone(), entry.kind);
-            Ok(entry.spec(dir.ok_or_else(no_place)?, env, me, self.roles))
+            Ok(entry.to_spec(dir.ok_or_else(no_place)?, env, me, self.roles))
         };
         entries.iter().map(spec).collect()
     }
 
     /// The stores whose mail is carried by the links that their own configuration describes, by name.
-    pub fn linked(&self) -> Vec<String> {
+    pub fn linked_stores(&self) -> Vec<String> {
         self.entries.iter().filter(|e| e.links).map(|e| e.name.clone()).collect()
     }
 
     /// Further stores, which are at their default places on this machine and which nobody asked
     /// for: none if there is any `[[store]]`. That one of them cannot be opened is no error: it may
     /// be somebody else's.
-    pub fn found(&self, env: &Env, me: &str) -> Vec<Spec> {
+    pub fn find_default_stores(&self, env: &Env, me: &str) -> Vec<StoreSpec> {
         let kinds = if self.entries.is_empty() { Kind::ALL } else { &[] };
-        let spec =
-            |kind: &Kind| Some(StoreEntry::of(*kind).spec(found(*kind, env)?, env, me, self.roles));
+        let spec = |kind: &Kind| {
+            Some(StoreConfig::with_defaults(*kind).to_spec(
+                find_default_store(*kind, env)?,
+                env,
+                me,
+                self.roles,
+            ))
+        };
         kinds.iter().filter_map(spec).collect()
     }
 
     /// The default places at which there is no store now. None if there is any `[[store]]`.
-    pub fn vacant(&self, env: &Env, me: &str) -> Vec<Vacant> {
+    pub fn absent_stores(&self, env: &Env, me: &str) -> Vec<AbsentStore> {
         let kinds = if self.entries.is_empty() { Kind::ALL } else { &[] };
         let vacant = |kind: &Kind| {
             let dir = default_dir(*kind, env).ok().flatten()?;
-            let is_vacant = *kind != Kind::Samp && found(*kind, env).is_none();
-            let spec = || StoreEntry::of(*kind).spec(dir, env, me, self.roles);
-            is_vacant.then(|| Vacant { spec: spec(), env: env.clone() })
+            let is_vacant = *kind != Kind::Samp && find_default_store(*kind, env).is_none();
+            let spec = || StoreConfig::with_defaults(*kind).to_spec(dir, env, me, self.roles);
+            is_vacant.then(|| AbsentStore { spec: spec(), env: env.clone() })
         };
         kinds.iter().filter_map(vacant).collect()
     }
@@ -58,21 +64,21 @@ impl Config {
 
 /// A default place at which there was no store.
 #[derive(Clone, Debug)]
-pub struct Vacant {
+pub struct AbsentStore {
     /// The store that may come there.
-    pub spec: Spec,
+    pub spec: StoreSpec,
     env: Env,
 }
 
-impl Vacant {
+impl AbsentStore {
     /// Returns whether there is still no store.
-    pub fn is_vacant(&self) -> bool {
-        found(self.spec.kind, &self.env).is_none()
+    pub fn is_absent(&self) -> bool {
+        find_default_store(self.spec.kind, &self.env).is_none()
     }
 
     /// Returns a sentence about the variable that leads to nothing, if there is one: whoever set it expects a store.
-    pub fn misled(&self) -> Option<String> {
-        let mut names = variables(self.spec.kind).iter();
+    pub fn explain_variable(&self) -> Option<String> {
+        let mut names = dir_variables(self.spec.kind).iter();
         let name = names.find(|name| self.env.var(name).is_some())?;
         let kind = self.spec.kind;
         Some(format!(
@@ -81,26 +87,26 @@ impl Vacant {
     }
 }
 
-impl StoreEntry {
+impl StoreConfig {
     /// A store that is called as its kind and lies at its default place.
-    fn of(kind: Kind) -> Self {
+    fn with_defaults(kind: Kind) -> Self {
         Self { name: kind.to_string(), kind, dir: None, me: None, links: false }
     }
 
-    fn spec(&self, dir: PathBuf, env: &Env, me: &str, roles: Roles) -> Spec {
+    fn to_spec(&self, dir: PathBuf, env: &Env, me: &str, roles: Roles) -> StoreSpec {
         // The variable by which this format's programs are told who they are.
         let variable = match self.kind {
             Kind::AgentAzall => env.var("AGENTAZALL_AGENT"),
             Kind::Samp | Kind::Amp | Kind::Atsf | Kind::Ssot | Kind::Amq => None,
         };
-        Spec {
+        StoreSpec {
             name: self.name.clone(),
             kind: self.kind,
-            makes: self.dir.is_none()
+            may_create: self.dir.is_none()
                 || default_dir(self.kind, env).ok().flatten().as_ref() == Some(&dir),
             dir,
             me: me.to_owned(),
-            as_me: self.me.clone().or_else(|| Some(variable?.to_string_lossy().into_owned())),
+            own_address: self.me.clone().or_else(|| Some(variable?.to_string_lossy().into_owned())),
             state: None,
             home: env.home().map(Path::to_owned),
             roles,

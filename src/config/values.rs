@@ -18,7 +18,7 @@ const MAX_SIZE: u64 = 512 << 20;
 
 /// Reads a number with a unit; the error is a phrase without the value. `units` are names with
 /// their factors.
-fn with_unit(text: &str, units: &[(&str, u64)]) -> Result<u64, String> {
+fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -44,14 +44,14 @@ fn with_unit(text: &str, units: &[(&str, u64)]) -> Result<u64, String> {
 /// A phrase that says what is wrong.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
-    let duration = Duration::from_millis(with_unit(text, &units)?);
+    let duration = Duration::from_millis(parse_with_unit(text, &units)?);
     if duration > MAX_WAIT { Err("it must be at most 24h".into()) } else { Ok(duration) }
 }
 
 /// Reads a size in bytes such as `16MiB`, `500kB` or `1000B`, from 1 byte to 512 MiB.
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let units = [("B", 1), ("kB", 1000), ("MB", 1_000_000), ("KiB", 1 << 10), ("MiB", 1 << 20)];
-    check_size(with_unit(text, &units)?)
+    check_size(parse_with_unit(text, &units)?)
 }
 
 /// Checks the range of a size in bytes.

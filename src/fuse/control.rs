@@ -12,7 +12,7 @@ pub(super) const MARK_ALL: u16 = 0x4d01;
 ///
 /// # Errors
 /// `ENOTTY` if it is no such mount, or the refusal.
-pub fn mark_all(root: &File) -> io::Result<usize> {
+pub fn mark_all_read(root: &File) -> io::Result<usize> {
     // SAFETY: the descriptor is open, and the call has no argument that could point anywhere.
     let marked = unsafe { libc::ioctl(root.as_raw_fd(), libc::Ioctl::from(MARK_ALL)) };
     usize::try_from(marked).map_err(|_| io::Error::last_os_error())

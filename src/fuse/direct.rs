@@ -9,14 +9,14 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountFlags;
 
-use super::Options;
+use super::MountOptions;
 use super::mountpoint::{FSTYPE, SOURCE};
 
 /// Mounts and gives the connection to the kernel.
 ///
 /// # Errors
 /// As the kernel gave it: `EPERM` without the right to mount.
-pub(super) fn mount(mountpoint: &Path, options: Options) -> io::Result<OwnedFd> {
+pub(super) fn mount_as_root(mountpoint: &Path, options: MountOptions) -> io::Result<OwnedFd> {
     let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",

@@ -8,7 +8,7 @@ use fuser::Errno;
 use crate::view::Error;
 
 /// Runs a handler; its error becomes an errno, its panic EIO.
-pub(super) fn guarded<T>(
+pub(super) fn run_guarded<T>(
     operation: &'static str,
     handler: impl FnOnce() -> Result<T, Error>,
 ) -> Result<T, Errno> {
@@ -36,13 +36,13 @@ mod tests {
     fn panics_and_errors_are_answered() {
         let quiet = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
-        let answer = guarded("test", || -> Result<(), Error> { panic!("on purpose") });
+        let answer = run_guarded("test", || -> Result<(), Error> { panic!("on purpose") });
         std::panic::set_hook(quiet);
         assert_eq!(answer.unwrap_err().code(), libc::EIO);
         assert_eq!(
-            guarded::<()>("test", || Err(Error::NotFound)).unwrap_err().code(),
+            run_guarded::<()>("test", || Err(Error::NotFound)).unwrap_err().code(),
             libc::ENOENT
         );
-        assert_eq!(guarded("test", || Ok(1)).unwrap(), 1);
+        assert_eq!(run_guarded("test", || Ok(1)).unwrap(), 1);
     }
 }

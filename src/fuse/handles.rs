@@ -9,19 +9,19 @@ use fuser::FileHandle;
 
 /// A table from file handles to what they stand for.
 #[derive(Debug)]
-pub(super) struct Handles<T> {
+pub(super) struct HandleTable<T> {
     next: AtomicU64,
     open: RwLock<HashMap<u64, Arc<T>>>,
 }
 
-impl<T> Default for Handles<T> {
+impl<T> Default for HandleTable<T> {
     fn default() -> Self {
         Self { next: AtomicU64::new(1), open: RwLock::new(HashMap::new()) }
     }
 }
 
-impl<T> Handles<T> {
-    pub fn add(&self, value: T) -> FileHandle {
+impl<T> HandleTable<T> {
+    pub fn insert(&self, value: T) -> FileHandle {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.open.write().insert(number, Arc::new(value));
         FileHandle(number)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::model::locks::Mutex;
 use crate::view::Node;
-use crate::view::reader::{program_of, system_call, thread_group};
+use crate::view::reader::{current_system_call, program_name, thread_group};
 
 /// How long a name is remembered: a large file takes its time.
 const REMEMBERED: Duration = Duration::from_secs(3600);
@@ -37,11 +37,11 @@ const SETTING: &[libc::c_long] = &[
 
 /// The drafts that were opened, by process.
 #[derive(Debug, Default)]
-pub(super) struct InPlace(Mutex<Vec<(u32, Node, Instant)>>);
+pub(super) struct RecentDrafts(Mutex<Vec<(u32, Node, Instant)>>);
 
-impl InPlace {
+impl RecentDrafts {
     /// A process opened a draft for writing.
-    pub fn opened(&self, by: u32, node: &Node) {
+    pub fn record_opened(&self, by: u32, node: &Node) {
         let draft = matches!(node, Node::Draft(_) | Node::ThreadDraft(..));
         if !draft || by == 0 {
             return;
@@ -55,22 +55,22 @@ impl InPlace {
     }
 
     /// The draft of a name that is gone, for a thread of the process that wrote it.
-    pub fn find(&self, thread: u32, parent: &Node, name: &str) -> Option<Node> {
+    pub fn find_draft(&self, thread: u32, parent: &Node, name: &str) -> Option<Node> {
         let node = match parent {
             Node::Outbox => Node::Draft(name.to_owned()),
             Node::Thread(thread) => Node::ThreadDraft(*thread, name.to_owned()),
             _ => return None,
         };
         let writer = self.0.lock().iter().find(|(_, of, _)| *of == node).map(|(by, ..)| *by)?;
-        (thread_group(thread) == Some(writer) && means_it(writer, thread)).then_some(node)
+        (thread_group(thread) == Some(writer) && is_setting_attrs(writer, thread)).then_some(node)
     }
 }
 
 /// Whether a thread that asks for the draft it wrote sets something, and does not look whether it is
 /// still there. Where that cannot be seen, it is known of these programs.
-fn means_it(process: u32, thread: u32) -> bool {
-    let program = program_of(process);
-    match (program.as_deref(), system_call(thread)) {
+fn is_setting_attrs(process: u32, thread: u32) -> bool {
+    let program = program_name(process);
+    match (program.as_deref(), current_system_call(thread)) {
         (Some("rsync"), _) | (Some("install"), None) => true,
         (_, call) => call.is_some_and(|number| SETTING.contains(&number)),
     }
@@ -83,11 +83,11 @@ mod tests {
     #[test]
     fn who_only_looks_does_not_find_its_draft_again() {
         let (names, draft, me) =
-            (InPlace::default(), Node::Draft("bob".into()), std::process::id());
-        names.opened(me, &draft);
-        assert_eq!(names.find(me, &Node::Outbox, "bob"), None);
+            (RecentDrafts::default(), Node::Draft("bob".into()), std::process::id());
+        names.record_opened(me, &draft);
+        assert_eq!(names.find_draft(me, &Node::Outbox, "bob"), None);
         for n in 0..2 * MANY as u32 {
-            names.opened(n + 1, &Node::Draft(n.to_string()));
+            names.record_opened(n + 1, &Node::Draft(n.to_string()));
         }
         assert_eq!(names.0.lock().len(), MANY);
     }

@@ -41,10 +41,10 @@ use fuser::{BackgroundSession, MountOption, Session, SessionACL};
 
 use crate::store::asked;
 use crate::view::Tree;
-use adapter::Adapter;
-pub use control::mark_all;
-use mountpoint::Unmount;
-use notify::Notices;
+use adapter::FuseAdapter;
+pub use control::mark_all_read;
+use mountpoint::UnmountMode;
+use notify::InvalidationQueue;
 
 /// Threads that serve requests: more than one, so that a flush waiting for the disk does not keep
 /// `ls` waiting.
@@ -52,7 +52,7 @@ const THREADS: usize = 4;
 
 /// How to mount.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct MountOptions {
     /// Other users may look in.
     pub allow_other: bool,
     /// The kernel refuses every write.
@@ -71,13 +71,13 @@ pub enum MountError {
 }
 
 /// Set when the kernel's connection has ended.
-type Ended = Arc<(Mutex<bool>, Condvar)>;
+type EndSignal = Arc<(Mutex<bool>, Condvar)>;
 
 /// A mount. Dropping it unmounts.
 #[derive(Debug)]
-pub struct Mounted {
+pub struct FuseMount {
     session: Mutex<Option<BackgroundSession>>,
-    ended: Ended,
+    ended: EndSignal,
     mountpoint: PathBuf,
     device: Option<String>,
 }
@@ -86,7 +86,11 @@ pub struct Mounted {
 ///
 /// # Errors
 /// As the kernel or `fusermount3` gave it.
-pub fn mount(tree: Arc<Tree>, mountpoint: &Path, options: &Options) -> Result<Mounted, MountError> {
+pub fn mount_tree(
+    tree: Arc<Tree>,
+    mountpoint: &Path,
+    options: &MountOptions,
+) -> Result<FuseMount, MountError> {
     let mut config = fuser::Config::default();
     config.mount_options = vec![
         MountOption::FSName("msgfs".into()),
@@ -104,39 +108,40 @@ pub fn mount(tree: Arc<Tree>, mountpoint: &Path, options: &Options) -> Result<Mo
     config.n_threads = Some(THREADS);
     // A file descriptor a thread needs /dev/fuse to be openable by this user; fusermount3 does not.
     config.clone_fd = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    let ended: Ended = Arc::new((Mutex::new(false), Condvar::default()));
+    let ended: EndSignal = Arc::new((Mutex::new(false), Condvar::default()));
     let adapter =
-        Adapter::new(Arc::clone(&tree), Arc::clone(&ended)).map_err(MountError::Thread)?;
-    let session = connect(adapter, mountpoint, config, *options).map_err(MountError::Refused)?;
+        FuseAdapter::new(Arc::clone(&tree), Arc::clone(&ended)).map_err(MountError::Thread)?;
+    let session =
+        open_session(adapter, mountpoint, config, *options).map_err(MountError::Refused)?;
     let session = session.spawn().map_err(MountError::Thread)?;
-    let notices =
-        Notices::start(Arc::clone(&tree), session.notifier()).map_err(MountError::Thread)?;
+    let notices = InvalidationQueue::start(Arc::clone(&tree), session.notifier())
+        .map_err(MountError::Thread)?;
     tree.index().subscribe(move |changes| notices.push(changes));
-    let device = mountpoint::device_at(mountpoint);
+    let device = mountpoint::mounted_device(mountpoint);
     let mountpoint = mountpoint.to_owned();
-    Ok(Mounted { session: Mutex::new(Some(session)), ended, mountpoint, device })
+    Ok(FuseMount { session: Mutex::new(Some(session)), ended, mountpoint, device })
 }
 
 /// A file system of nothing.
-struct Nothing;
+struct EmptyFilesystem;
 
-impl fuser::Filesystem for Nothing {}
+impl fuser::Filesystem for EmptyFilesystem {}
 
 /// Whether this process can mount at all: something empty is mounted on a folder made for it, and taken
 /// away again. Where it cannot, everything that a mount needs may still seem to be there.
 ///
 /// # Errors
 /// As the kernel or `fusermount3` gave it.
-pub fn probe(options: Options) -> io::Result<()> {
+pub fn probe_mount(options: MountOptions) -> io::Result<()> {
     let folder = std::env::temp_dir().join(format!("msgfs-probe-{}", std::process::id()));
-    asked::reach(&folder)?;
+    asked::require_response(&folder)?;
     // Made, not found: nobody else's folder is mounted on or removed.
     std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
     let mut config = fuser::Config::default();
     config.mount_options = vec![MountOption::FSName("msgfs".into())];
-    let outcome = connect(Nothing, &folder, config, options).map(|session| {
-        if mountpoint::device_at(&folder).is_some() {
-            let _ = mountpoint::unmount_now(&folder);
+    let outcome = open_session(EmptyFilesystem, &folder, config, options).map(|session| {
+        if mountpoint::mounted_device(&folder).is_some() {
+            let _ = mountpoint::unmount_or_detach(&folder);
         }
         drop(session);
     });
@@ -145,18 +150,18 @@ pub fn probe(options: Options) -> io::Result<()> {
 }
 
 /// Mounts directly where that is allowed, else through `fusermount3`.
-fn connect<F: fuser::Filesystem>(
+fn open_session<F: fuser::Filesystem>(
     adapter: F,
     mountpoint: &Path,
     config: fuser::Config,
-    options: Options,
+    options: MountOptions,
 ) -> io::Result<Session<F>> {
     if rustix::process::geteuid().is_root() {
-        match direct::mount(mountpoint, options) {
+        match direct::mount_as_root(mountpoint, options) {
             Ok(device) => {
                 let session = Session::from_fd(adapter, device, config.acl, config);
                 if session.is_err() {
-                    let _ = mountpoint::unmount_now(mountpoint);
+                    let _ = mountpoint::unmount_or_detach(mountpoint);
                 }
                 return session;
             }
@@ -168,15 +173,15 @@ fn connect<F: fuser::Filesystem>(
     Session::new(adapter, mountpoint, &config)
 }
 
-impl Drop for Mounted {
+impl Drop for FuseMount {
     fn drop(&mut self) {
         if self.session.lock().is_some() && self.is_alive() && self.is_in_place() {
-            let _ = mountpoint::unmount_now(&self.mountpoint);
+            let _ = mountpoint::unmount_or_detach(&self.mountpoint);
         }
     }
 }
 
-impl Mounted {
+impl FuseMount {
     /// Unmounts and waits for the last request. A mount that is in use is detached if `lazily`, and
     /// then not waited for: it ends when its users let go.
     ///
@@ -185,10 +190,10 @@ impl Mounted {
     pub fn unmount(self, lazily: bool) -> io::Result<()> {
         let Some(session) = self.session.lock().take() else { return Ok(()) };
         if self.is_alive() && self.is_in_place() {
-            match mountpoint::unmount(&self.mountpoint, Unmount::IfIdle) {
+            match mountpoint::unmount_path(&self.mountpoint, UnmountMode::IfIdle) {
                 Ok(()) => {}
                 Err(_) if lazily => {
-                    return mountpoint::unmount(&self.mountpoint, Unmount::Lazy)
+                    return mountpoint::unmount_path(&self.mountpoint, UnmountMode::Lazy)
                         .map_err(io::Error::other);
                 }
                 Err(e) => return Err(io::Error::other(e)),
@@ -199,7 +204,7 @@ impl Mounted {
 
     /// Whether the mount is where it was made: it may be detached, and another one in its place.
     pub fn is_in_place(&self) -> bool {
-        self.device.is_some() && mountpoint::device_at(&self.mountpoint) == self.device
+        self.device.is_some() && mountpoint::mounted_device(&self.mountpoint) == self.device
     }
 
     /// Whether the kernel still talks to us.
@@ -208,7 +213,7 @@ impl Mounted {
     }
 
     /// Waits until the kernel's connection has ended, at most `limit`; whether it has.
-    pub fn wait_end(&self, limit: Duration) -> bool {
+    pub fn wait_for_end(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let mut ended = self.ended.0.lock();
         while !*ended {

@@ -19,9 +19,9 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use crate::store::asked::{self, Question};
+use crate::store::asked::{self, PathProbe};
 use crate::store::mounts::MAX_LINKS;
-pub use crate::store::mounts::{FSTYPE, MountEntry, SOURCE, find, mounts, parse};
+pub use crate::store::mounts::{FSTYPE, MountEntry, SOURCE, find_mount, parse_mounts, read_mounts};
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub enum MountState {
 
 /// Whether an unmount waits for processes that use the mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmount {
+pub enum UnmountMode {
     /// Refuse if a process has a file open or its working folder there.
     IfIdle,
     /// Take it out of the tree now; it ends when the last process lets go.
@@ -87,21 +87,21 @@ pub enum UnmountError {
 ///
 /// # Errors
 /// If a parent does not exist, cannot be searched, or links form a loop.
-pub fn resolve(path: &Path) -> io::Result<PathBuf> {
-    resolve_among(path, &mounts()?)
+pub fn resolve_mountpoint(path: &Path) -> io::Result<PathBuf> {
+    resolve_among(path, &read_mounts()?)
 }
 
 fn resolve_among(path: &Path, mounts: &[MountEntry]) -> io::Result<PathBuf> {
     let mut path = std::path::absolute(path)?;
     for _ in 0..MAX_LINKS {
-        if find(mounts, &path).is_some() {
+        if find_mount(mounts, &path).is_some() {
             return Ok(path);
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return fs::canonicalize(&path);
         };
         let here = resolve_parent(parent, mounts)?.join(name);
-        if find(mounts, &here).is_some() {
+        if find_mount(mounts, &here).is_some() {
             return Ok(here);
         }
         match fs::read_link(&here) {
@@ -115,22 +115,22 @@ fn resolve_among(path: &Path, mounts: &[MountEntry]) -> io::Result<PathBuf> {
 
 /// Parents are real folders or healthy mounts; a dead mount among them is the caller's error.
 fn resolve_parent(parent: &Path, mounts: &[MountEntry]) -> io::Result<PathBuf> {
-    asked::reach(parent)?;
-    if find(mounts, parent).is_some_and(MountEntry::is_ours) {
+    asked::require_response(parent)?;
+    if find_mount(mounts, parent).is_some_and(MountEntry::is_ours) {
         return Ok(parent.to_owned());
     }
     fs::canonicalize(parent)
 }
 
 /// Returns what a folder is on: of the mounts above it the deepest.
-pub fn around<'a>(mounts: &'a [MountEntry], folder: &Path) -> Option<&'a MountEntry> {
+pub fn enclosing_mount<'a>(mounts: &'a [MountEntry], folder: &Path) -> Option<&'a MountEntry> {
     let above = mounts.iter().filter(|mount| contains(&mount.mountpoint, folder));
     above.max_by_key(|mount| mount.mountpoint.components().count())
 }
 
 /// Asks one of our mounts whom it acts for. `None` if it belongs to somebody else, or does not answer in time.
-pub fn me_of(path: &Path) -> Option<String> {
-    asked::reach(path).ok()?;
+pub fn read_identity(path: &Path) -> Option<String> {
+    asked::require_response(path).ok()?;
     let is_mine = fs::metadata(path).is_ok_and(|m| m.uid() == rustix::process::geteuid().as_raw());
     let text = if is_mine { fs::read_to_string(path.join("status.txt")).ok() } else { None };
     Some(text?.lines().next()?.strip_prefix("me: ")?.to_owned())
@@ -141,35 +141,35 @@ pub fn me_of(path: &Path) -> Option<String> {
 ///
 /// # Errors
 /// If the mount table cannot be read, or a file system above the path does not answer.
-pub fn state_of(path: &Path) -> io::Result<MountState> {
-    let mounts = mounts()?;
+pub fn mount_state(path: &Path) -> io::Result<MountState> {
+    let mounts = read_mounts()?;
     let path = match resolve_among(path, &mounts) {
         Ok(path) => path,
         Err(e) if e.kind() == io::ErrorKind::TimedOut => return Err(e),
         Err(_) => return Ok(MountState::NotMounted),
     };
-    Ok(match find(&mounts, &path) {
+    Ok(match find_mount(&mounts, &path) {
         None => MountState::NotMounted,
         Some(mount) if !mount.is_ours() => MountState::Foreign(mount.fstype.clone()),
-        Some(_) => ask(&path),
+        Some(_) => probe_daemon(&path),
     })
 }
 
 /// The states of mounts of ours. All are asked at the same time.
-pub fn states_of(mounts: &[&MountEntry]) -> Vec<MountState> {
-    let put = |mount: &&MountEntry| Question::put(&mount.mountpoint);
-    let questions: Vec<io::Result<Question>> = mounts.iter().map(put).collect();
+pub fn mount_states(mounts: &[&MountEntry]) -> Vec<MountState> {
+    let put = |mount: &&MountEntry| PathProbe::start(&mount.mountpoint);
+    let questions: Vec<io::Result<PathProbe>> = mounts.iter().map(put).collect();
     let deadline = Instant::now() + asked::WITHIN;
-    questions.into_iter().map(|question| heard(question, deadline)).collect()
+    questions.into_iter().map(|question| state_from_answer(question, deadline)).collect()
 }
 
 /// Asks the daemon behind a mount for a sign of life.
-fn ask(path: &Path) -> MountState {
-    heard(Question::put(path), Instant::now() + asked::WITHIN)
+fn probe_daemon(path: &Path) -> MountState {
+    state_from_answer(PathProbe::start(path), Instant::now() + asked::WITHIN)
 }
 
-fn heard(question: io::Result<Question>, deadline: Instant) -> MountState {
-    match question.map(|question| question.answer(deadline)) {
+fn state_from_answer(question: io::Result<PathProbe>, deadline: Instant) -> MountState {
+    match question.map(|question| question.wait_answer(deadline)) {
         Ok(Some(Err(Errno::NOTCONN | Errno::CONNABORTED))) => MountState::Stale,
         // Any other answer, even a refusal, comes from a living connection.
         Ok(Some(_)) => MountState::Alive,
@@ -181,10 +181,10 @@ fn heard(question: io::Result<Question>, deadline: Instant) -> MountState {
 ///
 /// # Errors
 /// [`UnmountError`], whose text says what to do.
-pub fn unmount(path: &Path, how: Unmount) -> Result<(), UnmountError> {
+pub fn unmount_path(path: &Path, how: UnmountMode) -> Result<(), UnmountError> {
     let flags = match how {
-        Unmount::IfIdle => UnmountFlags::NOFOLLOW,
-        Unmount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+        UnmountMode::IfIdle => UnmountFlags::NOFOLLOW,
+        UnmountMode::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
     };
     match rustix::mount::unmount(path, flags) {
         Ok(()) => Ok(()),
@@ -199,18 +199,18 @@ pub fn unmount(path: &Path, how: Unmount) -> Result<(), UnmountError> {
 ///
 /// # Errors
 /// As [`unmount`], but never [`UnmountError::Busy`].
-pub fn unmount_now(path: &Path) -> Result<bool, UnmountError> {
-    match unmount(path, Unmount::IfIdle) {
+pub fn unmount_or_detach(path: &Path) -> Result<bool, UnmountError> {
+    match unmount_path(path, UnmountMode::IfIdle) {
         Ok(()) => Ok(false),
-        Err(UnmountError::Busy(_)) => unmount(path, Unmount::Lazy).map(|()| true),
+        Err(UnmountError::Busy(_)) => unmount_path(path, UnmountMode::Lazy).map(|()| true),
         Err(e) => Err(e),
     }
 }
 
-fn unmount_as_user(path: &Path, how: Unmount) -> Result<(), UnmountError> {
+fn unmount_as_user(path: &Path, how: UnmountMode) -> Result<(), UnmountError> {
     let mut command = Command::new("fusermount3");
     command.arg("-u");
-    if how == Unmount::Lazy {
+    if how == UnmountMode::Lazy {
         command.arg("-z");
     }
     // Its words are compared below, so they must not be translated.
@@ -236,19 +236,19 @@ pub fn contains(outer: &Path, inner: &Path) -> bool {
 }
 
 /// The number of what is mounted on a path, as in [`MountEntry::device`].
-pub fn device_at(path: &Path) -> Option<String> {
-    find(&mounts().ok()?, path).map(|m| m.device.clone())
+pub fn mounted_device(path: &Path) -> Option<String> {
+    find_mount(&read_mounts().ok()?, path).map(|m| m.device.clone())
 }
 
 /// Every msgfs in a mount table, topmost per path.
-pub fn ours(mounts: &[MountEntry]) -> Vec<&MountEntry> {
-    let on_top = |m: &MountEntry| find(mounts, &m.mountpoint).is_some_and(|top| top == m);
+pub fn list_our_mounts(mounts: &[MountEntry]) -> Vec<&MountEntry> {
+    let on_top = |m: &MountEntry| find_mount(mounts, &m.mountpoint).is_some_and(|top| top == m);
     mounts.iter().filter(|m| m.is_ours() && on_top(m)).collect()
 }
 
 /// The path as a person would type it in a shell: quoted where the shell would split it.
 pub fn shell_word(path: &OsStr) -> String {
-    crate::model::shell_word(&path.to_string_lossy())
+    crate::model::quote_shell_word(&path.to_string_lossy())
 }
 
 #[cfg(test)]

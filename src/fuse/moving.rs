@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::model::locks::Mutex;
 use crate::view::Node;
-use crate::view::reader::system_call;
+use crate::view::reader::current_system_call;
 
 /// How long an answer waits for the mover, who comes back at once.
 const COMES_BACK: Duration = Duration::from_secs(2);
@@ -25,36 +25,36 @@ const MANY: usize = 1024;
 
 /// A name on its way to `inbox/`.
 #[derive(Debug)]
-struct Move {
+struct InboxMove {
     /// The thread that renames; only its system call begins anew.
     mover: u32,
     name: String,
     /// What the name leads to until then.
     from: Node,
     /// How often the kernel is expected to ask.
-    asks: u8,
+    expected_lookups: u8,
     since: Instant,
 }
 
 /// The names on their way to `inbox/`.
 #[derive(Debug, Default)]
-pub(super) struct Moving(Mutex<Vec<Move>>);
+pub(super) struct InboxMoves(Mutex<Vec<InboxMove>>);
 
-impl Moving {
+impl InboxMoves {
     /// A rename is answered with ESTALE. `known`: the name leads to something in `inbox/`.
-    pub fn begin(&self, mover: u32, name: &str, from: Node, known: bool) {
+    pub fn begin_move(&self, mover: u32, name: &str, from: Node, known: bool) {
         let mut moves = self.0.lock();
         moves.retain(|m| m.mover != mover && m.since.elapsed() < COMES_BACK);
         if moves.len() >= MANY {
             moves.remove(0);
         }
         let (name, asks, since) = (name.to_owned(), 1 + u8::from(known), Instant::now());
-        moves.push(Move { mover, name, from, asks, since });
+        moves.push(InboxMove { mover, name, from, expected_lookups: asks, since });
     }
 
     /// What a name in `inbox/` leads to for the thread that looks it up, if it is moving it.
     /// `renames`: whether it is in a rename now, if that can be known.
-    pub fn answer(
+    pub fn resolve_move(
         &self,
         who: u32,
         name: &str,
@@ -67,17 +67,17 @@ impl Moving {
         let at = moves.iter().position(|m| m.mover == who && m.name == name);
         let Some(at) = at else {
             // From now on the kernel knows the name, and asks the mover's call once more.
-            moves.iter_mut().filter(|m| m.name == name).for_each(|m| m.asks = 2);
+            moves.iter_mut().filter(|m| m.name == name).for_each(|m| m.expected_lookups = 2);
             return None;
         };
         let m = moves.get_mut(at)?;
         let renames = renames();
         if renames.is_none() {
-            m.asks = m.asks.saturating_sub(1);
+            m.expected_lookups = m.expected_lookups.saturating_sub(1);
         }
         let answers = renames != Some(false) && m.since.elapsed() < COMES_BACK;
         let from = answers.then(|| m.from.clone());
-        if m.asks == 0 || !answers {
+        if m.expected_lookups == 0 || !answers {
             moves.remove(at);
         }
         from
@@ -85,8 +85,8 @@ impl Moving {
 }
 
 /// Whether a thread is in a system call that renames; `None` if that cannot be seen.
-pub(super) fn renames(tid: u32) -> Option<bool> {
-    let number = system_call(tid)?;
+pub(super) fn is_renaming(tid: u32) -> Option<bool> {
+    let number = current_system_call(tid)?;
     #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm"))]
     let old = number == libc::SYS_rename;
     #[cfg(not(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm")))]
@@ -102,30 +102,30 @@ mod tests {
 
     #[test]
     fn who_renames_is_answered_as_long_as_it_does() {
-        let moving = Moving::default();
-        moving.begin(1, "x", X, false);
-        let answers = |who, name, renames| moving.answer(who, name, || renames).is_some();
+        let moving = InboxMoves::default();
+        moving.begin_move(1, "x", X, false);
+        let answers = |who, name, renames| moving.resolve_move(who, name, || renames).is_some();
         assert!(!answers(1, "y", Some(true)) && !answers(2, "x", Some(true)));
         assert!(answers(1, "x", Some(true)) && answers(1, "x", Some(true)));
         assert!(!answers(1, "x", Some(false)) && !answers(1, "x", Some(true)));
-        assert!(!renames(std::process::id()).unwrap_or(false));
+        assert!(!is_renaming(std::process::id()).unwrap_or(false));
     }
 
     #[test]
     fn otherwise_as_often_as_the_kernel_asks() {
-        let moving = Moving::default();
-        let answers = |who| moving.answer(who, "x", || None).is_some();
-        moving.begin(1, "x", X, false);
+        let moving = InboxMoves::default();
+        let answers = |who| moving.resolve_move(who, "x", || None).is_some();
+        moving.begin_move(1, "x", X, false);
         assert_eq!([answers(1), answers(1)], [true, false]);
-        moving.begin(1, "x", X, true);
-        moving.begin(2, "x", Node::Status, true);
+        moving.begin_move(1, "x", X, true);
+        moving.begin_move(2, "x", Node::Status, true);
         assert_eq!([answers(1), answers(2), answers(1), answers(2)], [true; 4]);
         assert_eq!([answers(1), answers(2)], [false; 2]);
         // Who looks meanwhile makes the kernel ask again.
-        moving.begin(1, "x", X, false);
+        moving.begin_move(1, "x", X, false);
         assert_eq!([answers(9), answers(1), answers(1), answers(1)], [false, true, true, false]);
         for n in 0..2 * MANY as u32 {
-            moving.begin(n, "x", X, false);
+            moving.begin_move(n, "x", X, false);
         }
         assert_eq!(moving.0.lock().len(), MANY);
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fuser::{INodeNo, Notifier};
 
-use crate::index::Changes;
+use crate::index::IndexChanges;
 use crate::view::Tree;
 
 /// Where many are marked one after the other, that is told in one go this often.
@@ -19,9 +19,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Queue to the thread. Dropping it ends the thread.
 #[derive(Clone)]
-pub(super) struct Notices(Sender<Changes>);
+pub(super) struct InvalidationQueue(Sender<IndexChanges>);
 
-impl Notices {
+impl InvalidationQueue {
     /// Starts the thread.
     pub fn start(tree: Arc<Tree>, notifier: Notifier) -> std::io::Result<Self> {
         let (queue, changes) = unbounded();
@@ -32,17 +32,17 @@ impl Notices {
     }
 
     /// Queues what a change of the index makes stale. Never blocks.
-    pub fn push(&self, changes: &Changes) {
+    pub fn push(&self, changes: &IndexChanges) {
         let _ = self.0.send(changes.clone());
     }
 }
 
-fn run(tree: &Tree, notifier: &Notifier, queue: &Receiver<Changes>) {
+fn run(tree: &Tree, notifier: &Notifier, queue: &Receiver<IndexChanges>) {
     let mut told: Option<Instant> = None;
     while let Ok(mut changes) = queue.recv() {
         // Each time the kernel asks for the attributes anew, of each folder on the path to the next name that
         // is removed.
-        if changes.is_marks()
+        if changes.is_marks_only()
             && let Some(told) = told.filter(|told| told.elapsed() < PAUSE)
         {
             std::thread::sleep(PAUSE.saturating_sub(told.elapsed()));
@@ -54,12 +54,12 @@ fn run(tree: &Tree, notifier: &Notifier, queue: &Receiver<Changes>) {
             changes.removed.extend(more.removed);
             changes.marked.extend(more.marked);
             changes.moved.extend(more.moved);
-            changes.emptied.extend(more.emptied);
+            changes.empty_threads.extend(more.empty_threads);
             changes.stores |= more.stores;
             changes.other |= more.other;
         }
-        tree.forget(&changes);
-        for ino in tree.stale(&changes) {
+        tree.drop_stale_caches(&changes);
+        for ino in tree.stale_inodes(&changes) {
             // ENOENT: the kernel knows nothing of it. Any other error: the connection is ending.
             let _ = notifier.inval_inode(INodeNo(ino), -1, 0);
         }

@@ -11,15 +11,16 @@ use fuser::{
 };
 
 use super::adapter::{
-    Adapter, FIRST, GENERATION, NAME_MAX, OpenDir, kind, known, process_of, text, ttls,
+    FIRST, FuseAdapter, GENERATION, NAME_MAX, OpenDir, cache_ttls, file_type, parse_entry_name,
+    requesting_process, stale_if_gone,
 };
 use super::control::MARK_ALL;
-use super::guard::guarded;
-use super::waiting::Parked;
+use super::guard::run_guarded;
+use super::waiting::ParkedRead;
 use crate::store::asked;
 use crate::view::{Attr, Error, Node, TOGETHER};
 
-impl Filesystem for Adapter {
+impl Filesystem for FuseAdapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         for wanted in [
             InitFlags::FUSE_ATOMIC_O_TRUNC,
@@ -41,10 +42,10 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.walkers.looked_up(req.pid(), parent.0);
-        match guarded("lookup", || self.find(req.pid(), parent, name)) {
+        self.walkers.note_lookup(req.pid(), parent.0);
+        match run_guarded("lookup", || self.lookup_attr(req.pid(), parent, name)) {
             Ok(attr) => {
-                let (entry, attrs) = ttls(&attr);
+                let (entry, attrs) = cache_ttls(&attr);
                 reply.entry_with_ttls(&attrs, &entry, &self.kernel_attr(&attr), GENERATION);
             }
             Err(e) => reply.error(e),
@@ -52,7 +53,9 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        let found = guarded("getattr", || known(self.attr_of(&self.node(ino)?, fh)));
+        let found = run_guarded("getattr", || {
+            stale_if_gone(self.stat_open_node(&self.resolve_inode(ino)?, fh))
+        });
         self.reply_attr(found, reply);
     }
 
@@ -74,8 +77,8 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let done = guarded("setattr", || {
-            let node = self.node(ino)?;
+        let done = run_guarded("setattr", || {
+            let node = self.resolve_inode(ino)?;
             let file = fh.and_then(|h| self.files.get(h));
             if let Some(size) = size {
                 self.tree.set_len(&node, file.as_deref(), size)?;
@@ -85,13 +88,13 @@ impl Filesystem for Adapter {
             let touches = [mode, uid, gid].iter().any(Option::is_some)
                 || [atime, mtime].iter().any(Option::is_some);
             // `cp -p` and `rsync -a` set modes and times of what they write, and of the folder.
-            let silent = node == Node::Outbox || self.tree.is_draft(&node);
+            let silent = node == Node::Outbox || self.tree.is_editable(&node);
             if foreign || (touches && !silent) {
                 return Err(Error::NotPermitted(
                     "owner, mode and times cannot be changed here".into(),
                 ));
             }
-            known(self.attr_of(&node, fh))
+            stale_if_gone(self.stat_open_node(&node, fh))
         });
         self.reply_attr(done, reply);
     }
@@ -106,17 +109,17 @@ impl Filesystem for Adapter {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let made = guarded("mknod", || {
+        let made = run_guarded("mknod", || {
             if mode & libc::S_IFMT != libc::S_IFREG {
                 return Err(Error::NotPermitted("only files can be made here".into()));
             }
-            let folder = self.node(parent)?;
-            let access = self.access(req, &folder, libc::O_WRONLY);
-            let (node, file) = self.tree.create(&folder, text(name)?, &access)?;
+            let folder = self.resolve_inode(parent)?;
+            let access = self.make_open_request(req, &folder, libc::O_WRONLY);
+            let (node, file) = self.tree.create(&folder, parse_entry_name(name)?, &access)?;
             self.tree.release(&file);
-            self.tree.attr(&node)
+            self.tree.stat_node(&node)
         });
-        self.reply_made(made, reply);
+        self.reply_new_entry(made, reply);
     }
 
     fn mkdir(
@@ -128,19 +131,29 @@ impl Filesystem for Adapter {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let made = guarded("mkdir", || {
-            let node = self.tree.mkdir(&self.node(parent)?, text(name)?)?;
-            self.tree.attr(&node)
+        let made = run_guarded("mkdir", || {
+            let node = self.tree.mkdir(&self.resolve_inode(parent)?, parse_entry_name(name)?)?;
+            self.tree.stat_node(&node)
         });
-        self.reply_made(made, reply);
+        self.reply_new_entry(made, reply);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(guarded("unlink", || self.tree.unlink(&self.node(parent)?, text(name)?)), reply);
+        reply_empty(
+            run_guarded("unlink", || {
+                self.tree.unlink(&self.resolve_inode(parent)?, parse_entry_name(name)?)
+            }),
+            reply,
+        );
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(guarded("rmdir", || self.tree.rmdir(&self.node(parent)?, text(name)?)), reply);
+        reply_empty(
+            run_guarded("rmdir", || {
+                self.tree.rmdir(&self.resolve_inode(parent)?, parse_entry_name(name)?)
+            }),
+            reply,
+        );
     }
 
     fn rename(
@@ -153,24 +166,24 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let done = guarded("rename", || {
+        let done = run_guarded("rename", || {
             if flags.bits() & !RenameFlags::RENAME_NOREPLACE.bits() != 0 {
-                return Err(Error::os(libc::EINVAL));
+                return Err(Error::from_errno(libc::EINVAL));
             }
             let replace = !flags.contains(RenameFlags::RENAME_NOREPLACE);
-            self.rename(req.pid(), (parent, name), (newparent, newname), replace)
+            self.rename_entry(req.pid(), (parent, name), (newparent, newname), replace)
         });
-        empty(done, reply);
+        reply_empty(done, reply);
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = guarded("open", || {
-            let node = self.node(ino)?;
-            let access = self.access(req, &node, flags.0);
-            let file = known(self.tree.open(&node, &access))?;
-            Ok(self.opened(&node, file, &access))
+        let opened = run_guarded("open", || {
+            let node = self.resolve_inode(ino)?;
+            let access = self.make_open_request(req, &node, flags.0);
+            let file = stale_if_gone(self.tree.open(&node, &access))?;
+            Ok(self.register_open(&node, file, &access))
         });
-        reply_opened(opened, reply);
+        reply_open(opened, reply);
     }
 
     fn create(
@@ -183,16 +196,16 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let made = guarded("create", || {
-            let folder = self.node(parent)?;
-            let access = self.access(req, &folder, flags);
-            let name = text(name).map_err(|e| match e {
-                Error::NotFound => Error::os(libc::EINVAL),
+        let made = run_guarded("create", || {
+            let folder = self.resolve_inode(parent)?;
+            let access = self.make_open_request(req, &folder, flags);
+            let name = parse_entry_name(name).map_err(|e| match e {
+                Error::NotFound => Error::from_errno(libc::EINVAL),
                 e => e,
             })?;
             let (node, file) = self.tree.create(&folder, name, &access)?;
-            let (handle, how) = self.opened(&node, file, &access);
-            Ok((self.attr_of(&node, Some(handle))?, handle, how))
+            let (handle, how) = self.register_open(&node, file, &access);
+            Ok((self.stat_open_node(&node, Some(handle))?, handle, how))
         });
         match made {
             Ok((attr, handle, how)) => {
@@ -214,19 +227,26 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let size = size as usize;
-        let file = match guarded("read", || self.file(fh)) {
+        let file = match run_guarded("read", || self.open_file(fh)) {
             Ok(file) => file,
             Err(e) => return reply.error(e),
         };
-        if let Some(what) = self.tree.waits_for(&file) {
+        if let Some(what) = self.tree.wait_target(&file) {
             let pid = req.pid();
-            return self.waiters.park(Parked { pid, file, what, offset, size, reply });
+            return self.parked_reads.park_read(ParkedRead {
+                pid,
+                file,
+                target: what,
+                offset,
+                size,
+                reply,
+            });
         }
-        match guarded("read", || self.tree.read(&file, offset, size)) {
+        match run_guarded("read", || self.tree.read(&file, offset, size)) {
             Ok(bytes) => reply.data(&bytes),
             Err(e) => return reply.error(e),
         }
-        self.read_on(&file);
+        self.render_following(&file);
     }
 
     fn write(
@@ -241,9 +261,9 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let done = guarded("write", || {
-            let file = self.file(fh)?;
-            self.tree.writes(&file, req.pid());
+        let done = run_guarded("write", || {
+            let file = self.open_file(fh)?;
+            self.tree.note_writer(&file, req.pid());
             self.tree.write_file(&file, offset, data)
         });
         match done {
@@ -260,13 +280,13 @@ impl Filesystem for Adapter {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let done = guarded("flush", || {
-            let file = self.file(fh)?;
-            let by = if file.asks_who() { process_of(req) } else { 0 };
-            self.tree.closes(&file, req.pid());
+        let done = run_guarded("flush", || {
+            let file = self.open_file(fh)?;
+            let by = if file.should_know_closer() { requesting_process(req) } else { 0 };
+            self.tree.note_closer(&file, req.pid());
             self.tree.flush(&file, by)
         });
-        empty(done, reply);
+        reply_empty(done, reply);
     }
 
     fn release(
@@ -279,13 +299,13 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let done = guarded("release", || {
+        let done = run_guarded("release", || {
             if let Some(file) = self.files.remove(fh) {
                 self.tree.release(&file);
             }
             Ok(())
         });
-        empty(done, reply);
+        reply_empty(done, reply);
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
@@ -294,15 +314,15 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let opened = guarded("opendir", || {
-            let node = self.node(ino)?;
+        let opened = run_guarded("opendir", || {
+            let node = self.resolve_inode(ino)?;
             // In this order: what comes while the listing is taken makes the next one fresh.
-            self.tree.settle(&node);
-            let keep = self.may_keep(&node);
-            let listing = known(self.tree.listing(&node))?;
-            Ok((self.dirs.add(OpenDir { node, listing }), keep))
+            self.tree.wait_for_sent(&node);
+            let keep = self.listing_cache_flags(&node);
+            let listing = stale_if_gone(self.tree.cached_listing(&node))?;
+            Ok((self.dirs.insert(OpenDir { node, listing }), keep))
         });
-        reply_opened(opened, reply);
+        reply_open(opened, reply);
     }
 
     fn readdir(
@@ -313,11 +333,11 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let done = guarded("readdir", || {
+        let done = run_guarded("readdir", || {
             let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
-            self.list(req, &dir, offset, |next, name, node| {
-                let ino = INodeNo(self.tree.ino(node));
-                reply.add(ino, next, kind(node.is_dir()), name)
+            self.emit_entries(req, &dir, offset, |next, name, node| {
+                let ino = INodeNo(self.tree.inode_number(node));
+                reply.add(ino, next, file_type(node.is_dir()), name)
             });
             Ok(())
         });
@@ -335,13 +355,13 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let done = guarded("readdirplus", || {
+        let done = run_guarded("readdirplus", || {
             let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
             let names = offset == 0
-                && !self.tree.knows_sizes(&dir.listing)
-                && self.walkers.asks_names(req.pid(), ino.0);
+                && !self.tree.has_all_sizes(&dir.listing)
+                && self.walkers.should_list_names(req.pid(), ino.0);
             let mut ready = offset;
-            let end = self.list(req, &dir, offset, |next, name, node| {
+            let end = self.emit_entries(req, &dir, offset, |next, name, node| {
                 let number = next - 1;
                 if names && number >= FIRST {
                     // The kernel comes back for the names alone.
@@ -349,15 +369,15 @@ impl Filesystem for Adapter {
                 }
                 if number >= ready && !names {
                     ready = number + TOGETHER as u64;
-                    self.look_ahead(&dir, number, TOGETHER);
+                    self.render_ahead(&dir, number, TOGETHER);
                 }
                 // What went since the folder was opened is not listed any more.
                 let attr = match number.checked_sub(FIRST) {
-                    Some(number) => self.tree.attr_in(&dir.listing, number as usize, node),
-                    None => self.tree.attr(node),
+                    Some(number) => self.tree.stat_entry(&dir.listing, number as usize, node),
+                    None => self.tree.stat_node(node),
                 };
                 let Ok(attr) = attr else { return false };
-                let (entry, attrs) = ttls(&attr);
+                let (entry, attrs) = cache_ttls(&attr);
                 let (ino, ttl) = (INodeNo(attr.ino), entry.min(attrs));
                 reply.add(ino, next, name, &ttl, &self.kernel_attr(&attr), GENERATION)
             });
@@ -367,7 +387,7 @@ impl Filesystem for Adapter {
             Ok(listed) => {
                 reply.ok();
                 if let Some((dir, end)) = listed {
-                    self.look_beyond(&dir, offset, end);
+                    self.render_beyond(&dir, offset, end);
                 }
             }
             Err(e) => reply.error(e),
@@ -392,7 +412,7 @@ impl Filesystem for Adapter {
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
         let store = self.tree.index().stores().first();
-        let reached = store.filter(|s| asked::reach(s.dir()).is_ok());
+        let reached = store.filter(|s| asked::require_response(s.dir()).is_ok());
         match reached.and_then(|s| rustix::fs::statvfs(s.dir()).ok()) {
             Some(fs) => {
                 let (block, fragment) = (fs.f_bsize as u32, fs.f_frsize as u32);
@@ -416,8 +436,8 @@ impl Filesystem for Adapter {
         reply: ReplyIoctl,
     ) {
         let asked = ino == INodeNo::ROOT && cmd == u32::from(MARK_ALL);
-        let done = guarded("ioctl", || {
-            if asked { self.tree.mark_all() } else { Err(Error::os(libc::ENOTTY)) }
+        let done = run_guarded("ioctl", || {
+            if asked { self.tree.mark_all_read() } else { Err(Error::from_errno(libc::ENOTTY)) }
         });
         match done {
             Ok(n) => reply.ioctl(i32::try_from(n).unwrap_or(i32::MAX), &[]),
@@ -452,15 +472,15 @@ impl Filesystem for Adapter {
     }
 }
 
-impl Adapter {
+impl FuseAdapter {
     fn reply_attr(&self, found: Result<Attr, Errno>, reply: ReplyAttr) {
         match found {
-            Ok(attr) => reply.attr(&ttls(&attr).1, &self.kernel_attr(&attr)),
+            Ok(attr) => reply.attr(&cache_ttls(&attr).1, &self.kernel_attr(&attr)),
             Err(e) => reply.error(e),
         }
     }
 
-    fn reply_made(&self, made: Result<Attr, Errno>, reply: ReplyEntry) {
+    fn reply_new_entry(&self, made: Result<Attr, Errno>, reply: ReplyEntry) {
         match made {
             Ok(attr) => reply.entry(&Duration::ZERO, &self.kernel_attr(&attr), GENERATION),
             Err(e) => reply.error(e),
@@ -468,14 +488,14 @@ impl Adapter {
     }
 }
 
-fn reply_opened(opened: Result<(FileHandle, FopenFlags), Errno>, reply: ReplyOpen) {
+fn reply_open(opened: Result<(FileHandle, FopenFlags), Errno>, reply: ReplyOpen) {
     match opened {
         Ok((handle, how)) => reply.opened(handle, how),
         Err(e) => reply.error(e),
     }
 }
 
-fn empty(done: Result<(), Errno>, reply: ReplyEmpty) {
+fn reply_empty(done: Result<(), Errno>, reply: ReplyEmpty) {
     match done {
         Ok(()) => reply.ok(),
         Err(e) => reply.error(e),

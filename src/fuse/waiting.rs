@@ -8,30 +8,30 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fuser::{Errno, ReplyData};
 
-use super::guard::guarded;
-use crate::view::reader::interrupted;
-use crate::view::{OpenFile, Tree, WaitsFor};
+use super::guard::run_guarded;
+use crate::view::reader::has_pending_signal;
+use crate::view::{OpenFile, Tree, WaitTarget};
 
 /// How often the processes of waiting readers are looked at.
 const LOOK: Duration = Duration::from_millis(400);
 
 /// A read that waits.
-pub(super) struct Parked {
+pub(super) struct ParkedRead {
     pub pid: u32,
     pub file: Arc<OpenFile>,
-    pub what: WaitsFor,
+    pub target: WaitTarget,
     pub offset: u64,
     pub size: usize,
     pub reply: ReplyData,
 }
 
 /// Queue to the thread. Dropping it ends the thread.
-pub(super) struct Waiters {
+pub(super) struct ParkedReadQueue {
     tree: Arc<Tree>,
-    queue: Sender<(Parked, Option<Instant>)>,
+    queue: Sender<(ParkedRead, Option<Instant>)>,
 }
 
-impl Waiters {
+impl ParkedReadQueue {
     /// Starts the thread.
     pub fn start(tree: &Arc<Tree>) -> std::io::Result<Self> {
         let (queue, parked) = unbounded();
@@ -42,18 +42,18 @@ impl Waiters {
     }
 
     /// Answers a read as soon as there is something to say.
-    pub fn park(&self, read: Parked) {
-        let until = (read.what != WaitsFor::Arrivals)
+    pub fn park_read(&self, read: ParkedRead) {
+        let until = (read.target != WaitTarget::Arrivals)
             .then(|| Instant::now() + self.tree.settings().wait_timeout);
         match self.queue.send((read, until)) {
-            Ok(()) => self.tree.index().wake(),
+            Ok(()) => self.tree.index().wake_all(),
             Err(e) => e.into_inner().0.reply.error(Errno::EIO),
         }
     }
 }
 
-fn run(tree: &Tree, queue: &Receiver<(Parked, Option<Instant>)>) {
-    let mut waiting: Vec<(Parked, Option<Instant>)> = Vec::new();
+fn run(tree: &Tree, queue: &Receiver<(ParkedRead, Option<Instant>)>) {
+    let mut waiting: Vec<(ParkedRead, Option<Instant>)> = Vec::new();
     let mut looked = Instant::now();
     let mut tried = None;
     loop {
@@ -63,49 +63,53 @@ fn run(tree: &Tree, queue: &Receiver<(Parked, Option<Instant>)>) {
             waiting.push(first);
         }
         // In this order: what comes from here on ends the wait below at once.
-        let seen = tree.index().news();
+        let seen = tree.index().change_count();
         waiting.extend(queue.try_iter());
         let look = looked.elapsed() >= LOOK;
         if look {
             looked = Instant::now();
         }
         let news = tried.replace(seen) != Some(seen) || waiting.len() > known;
-        waiting = answer(tree, waiting, news, look);
+        waiting = answer_ready(tree, waiting, news, look);
         if !waiting.is_empty() {
             let next = waiting.iter().filter_map(|(_, until)| *until).min();
             let look_again = looked + LOOK;
-            tree.index().wait(seen, next.map_or(look_again, |next| next.min(look_again)));
+            tree.index()
+                .wait_for_change(seen, next.map_or(look_again, |next| next.min(look_again)));
         }
     }
 }
 
 /// Answers those to whom there is something to say; gives the others back.
-fn answer(
+fn answer_ready(
     tree: &Tree,
-    waiting: Vec<(Parked, Option<Instant>)>,
+    waiting: Vec<(ParkedRead, Option<Instant>)>,
     news: bool,
     look: bool,
-) -> Vec<(Parked, Option<Instant>)> {
+) -> Vec<(ParkedRead, Option<Instant>)> {
     let mut left = Vec::new();
     // There is nothing for anybody else who waits for the same.
     let mut dry = Vec::new();
     for (read, until) in waiting {
-        if look && interrupted(read.pid) {
+        if look && has_pending_signal(read.pid) {
             read.reply.error(Errno::EINTR);
             continue;
         }
-        let is_dry = !news || dry.contains(&read.what);
-        let found =
-            if is_dry { Ok(false) } else { guarded("wait", || tree.try_answer(&read.file)) };
+        let is_dry = !news || dry.contains(&read.target);
+        let found = if is_dry {
+            Ok(false)
+        } else {
+            run_guarded("wait", || tree.try_fill_answer(&read.file))
+        };
         match found {
-            Ok(true) => give(tree, read),
+            Ok(true) => reply_with_data(tree, read),
             Ok(false) if until.is_some_and(|until| Instant::now() >= until) => {
-                tree.answer_nothing(&read.file);
-                give(tree, read);
+                tree.answer_empty(&read.file);
+                reply_with_data(tree, read);
             }
             Ok(false) => {
-                if !is_dry && read.what != WaitsFor::Arrivals {
-                    dry.push(read.what);
+                if !is_dry && read.target != WaitTarget::Arrivals {
+                    dry.push(read.target);
                 }
                 left.push((read, until));
             }
@@ -115,12 +119,12 @@ fn answer(
     left
 }
 
-fn give(tree: &Tree, read: Parked) {
+fn reply_with_data(tree: &Tree, read: ParkedRead) {
     // Who was just killed has read nothing: what was found is for the next one.
-    if interrupted(read.pid) {
+    if has_pending_signal(read.pid) {
         return read.reply.error(Errno::EINTR);
     }
-    match guarded("wait", || tree.read(&read.file, read.offset, read.size)) {
+    match run_guarded("wait", || tree.read(&read.file, read.offset, read.size)) {
         Ok(bytes) => read.reply.data(&bytes),
         Err(e) => read.reply.error(e),
     }

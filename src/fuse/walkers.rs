@@ -15,7 +15,7 @@ const MANY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
 /// What a walker asks of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asks {
+enum ListingNeed {
     /// It has listed one folder, with attributes: whether it looked at them cannot be seen.
     Unknown,
     /// Names, as far as is known.
@@ -25,42 +25,43 @@ enum Asks {
 }
 
 #[derive(Debug)]
-struct Walker {
+struct FolderWalker {
     /// The folder it listed last.
     folder: u64,
-    asks: Asks,
+    need: ListingNeed,
 }
 
 /// The threads that listed folders with messages of unknown size, by their ids.
 #[derive(Debug)]
-pub(super) struct Walkers(Mutex<LruCache<u32, Walker>>);
+pub(super) struct FolderWalkers(Mutex<LruCache<u32, FolderWalker>>);
 
-impl Default for Walkers {
+impl Default for FolderWalkers {
     fn default() -> Self {
         Self(Mutex::new(LruCache::new(MANY)))
     }
 }
 
-impl Walkers {
+impl FolderWalkers {
     /// A thread lists a folder whose attributes are dear: whether it asks for names only.
-    pub fn asks_names(&self, who: u32, folder: u64) -> bool {
+    pub fn should_list_names(&self, who: u32, folder: u64) -> bool {
         let mut walkers = self.0.lock();
-        let walker = walkers.get_or_insert_mut(who, || Walker { folder, asks: Asks::Unknown });
-        if walker.folder != folder && walker.asks == Asks::Unknown {
-            walker.asks = Asks::Names;
+        let walker =
+            walkers.get_or_insert_mut(who, || FolderWalker { folder, need: ListingNeed::Unknown });
+        if walker.folder != folder && walker.need == ListingNeed::Unknown {
+            walker.need = ListingNeed::Names;
         }
         walker.folder = folder;
-        walker.asks == Asks::Names
+        walker.need == ListingNeed::Names
     }
 
     /// A thread looks up a name in a folder.
-    pub fn looked_up(&self, who: u32, folder: u64) {
+    pub fn note_lookup(&self, who: u32, folder: u64) {
         let mut walkers = self.0.lock();
         if let Some(walker) = walkers.peek_mut(&who)
             && walker.folder == folder
-            && walker.asks == Asks::Names
+            && walker.need == ListingNeed::Names
         {
-            walker.asks = Asks::Attributes;
+            walker.need = ListingNeed::Attributes;
         }
     }
 }
@@ -71,23 +72,23 @@ mod tests {
 
     #[test]
     fn who_looks_nothing_up_is_given_names() {
-        let walkers = Walkers::default();
-        assert!(!walkers.asks_names(1, 10), "the first folder");
-        assert!(!walkers.asks_names(1, 10), "the same again");
-        assert!(walkers.asks_names(1, 11));
-        walkers.looked_up(2, 11);
-        walkers.looked_up(1, 10);
-        assert!(walkers.asks_names(1, 12), "nobody else, and nowhere else");
-        walkers.looked_up(1, 12);
-        assert!(!walkers.asks_names(1, 13) && !walkers.asks_names(1, 14));
-        assert!(!walkers.asks_names(2, 14), "another one begins anew");
+        let walkers = FolderWalkers::default();
+        assert!(!walkers.should_list_names(1, 10), "the first folder");
+        assert!(!walkers.should_list_names(1, 10), "the same again");
+        assert!(walkers.should_list_names(1, 11));
+        walkers.note_lookup(2, 11);
+        walkers.note_lookup(1, 10);
+        assert!(walkers.should_list_names(1, 12), "nobody else, and nowhere else");
+        walkers.note_lookup(1, 12);
+        assert!(!walkers.should_list_names(1, 13) && !walkers.should_list_names(1, 14));
+        assert!(!walkers.should_list_names(2, 14), "another one begins anew");
     }
 
     #[test]
     fn the_oldest_are_forgotten() {
-        let walkers = Walkers::default();
-        (0..1000).for_each(|who| assert!(!walkers.asks_names(who, 1)));
-        assert!(!walkers.asks_names(0, 2) && walkers.asks_names(999, 2));
+        let walkers = FolderWalkers::default();
+        (0..1000).for_each(|who| assert!(!walkers.should_list_names(who, 1)));
+        assert!(!walkers.should_list_names(0, 2) && walkers.should_list_names(999, 2));
         assert_eq!(walkers.0.lock().len(), MANY.get());
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::view::Mail;
+use crate::view::UnreadMail;
 
 /// The longest text, in bytes.
 const LONGEST: usize = 240;
@@ -14,31 +14,31 @@ const NAME: usize = 64;
 
 /// Where the mail lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct MailLocation<'a> {
     /// Who it is for.
     pub me: &'a str,
     /// Where the mount of this identity is, if there is one.
     pub mount: Option<&'a Path>,
     /// The short name of the message, if there is only one.
-    pub only: Option<&'a str>,
+    pub single_message: Option<&'a str>,
 }
 
-impl Place<'_> {
+impl MailLocation<'_> {
     /// What to open, in the mount or by a command.
-    fn ends(&self) -> Vec<String> {
+    fn list_open_hints(&self) -> Vec<String> {
         let me = self.me;
-        let below = self.only.map_or("inbox".to_owned(), |name| format!("inbox/{name}"));
+        let below = self.single_message.map_or("inbox".to_owned(), |name| format!("inbox/{name}"));
         // A path that is not plain text on one line cannot be told.
         let mount = self.mount.and_then(Path::to_str);
         let mount = mount.filter(|path| !path.chars().any(char::is_control));
         let mount = mount.map(|mount| format!("{mount}/{below}"));
-        let one = self.only.map(|_| format!("msgfs --me {me} cat {below}"));
+        let one = self.single_message.map(|_| format!("msgfs --me {me} cat {below}"));
         mount.into_iter().chain(one).chain([format!("msgfs --me {me} ls inbox")]).collect()
     }
 }
 
 /// The text, of all that is unread and the part of it that is new.
-pub fn text(unread: usize, new: &[&Mail], place: &Place<'_>) -> String {
+pub fn render_bell(unread: usize, new: &[&UnreadMail], place: &MailLocation<'_>) -> String {
     let messages = if unread == 1 { "message" } else { "messages" };
     let counted = match new.len() {
         0 => String::new(),
@@ -47,10 +47,10 @@ pub fn text(unread: usize, new: &[&Mail], place: &Place<'_>) -> String {
     };
     let head = format!("msgfs: {unread} unread {messages} for {}{counted}", place.me);
     let mut shortest = String::new();
-    for end in place.ends() {
+    for end in place.list_open_hints() {
         // What is too long loses names, and then what is longest at its end.
         for named in (0..=NAMED).rev() {
-            let text = format!("{head}{}: {end}", senders(new, named));
+            let text = format!("{head}{}: {end}", render_senders(new, named));
             if text.len() <= LONGEST {
                 return text;
             }
@@ -61,15 +61,19 @@ pub fn text(unread: usize, new: &[&Mail], place: &Place<'_>) -> String {
 }
 
 /// `, from bob, carol and 1 other`, with at most this many names.
-fn senders(new: &[&Mail], named: usize) -> String {
+fn render_senders(new: &[&UnreadMail], named: usize) -> String {
     let mut all: Vec<&str> = Vec::new();
     for mail in new {
         if !all.contains(&mail.from.as_str()) {
             all.push(&mail.from);
         }
     }
-    let mut told: Vec<String> =
-        all.iter().filter(|name| is_plain(name)).take(named).map(|s| (*s).to_owned()).collect();
+    let mut told: Vec<String> = all
+        .iter()
+        .filter(|name| is_plain_name(name))
+        .take(named)
+        .map(|s| (*s).to_owned())
+        .collect();
     let others = all.len() - told.len();
     match others {
         0 => {}
@@ -83,7 +87,7 @@ fn senders(new: &[&Mail], named: usize) -> String {
     }
 }
 
-fn is_plain(name: &str) -> bool {
+fn is_plain_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'@' | b'-');
     !name.is_empty() && name.len() <= NAME && name.bytes().all(plain)
 }
@@ -93,14 +97,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn mail(from: &str) -> Mail {
-        Mail { key: String::new(), from: from.to_owned() }
+    fn mail(from: &str) -> UnreadMail {
+        UnreadMail { key: String::new(), from: from.to_owned() }
     }
 
     fn said(unread: usize, from: &[&str], mount: Option<&str>, only: Option<&str>) -> String {
-        let new: Vec<Mail> = from.iter().map(|from| mail(from)).collect();
-        let new: Vec<&Mail> = new.iter().collect();
-        text(unread, &new, &Place { me: "alice", mount: mount.map(Path::new), only })
+        let new: Vec<UnreadMail> = from.iter().map(|from| mail(from)).collect();
+        let new: Vec<&UnreadMail> = new.iter().collect();
+        render_bell(
+            unread,
+            &new,
+            &MailLocation { me: "alice", mount: mount.map(Path::new), single_message: only },
+        )
     }
 
     #[test]
@@ -152,10 +160,10 @@ mod tests {
             mount in "(/[a-zäö \n]{1,100}){1,3}",
             more in 0usize..1_000_000,
         ) {
-            let new: Vec<Mail> = from.iter().map(|from| mail(from)).collect();
-            let new: Vec<&Mail> = new.iter().collect();
-            let place = Place { me: &me, mount: Some(Path::new(&mount)), only: None };
-            let text = text(new.len() + more, &new, &place);
+            let new: Vec<UnreadMail> = from.iter().map(|from| mail(from)).collect();
+            let new: Vec<&UnreadMail> = new.iter().collect();
+            let place = MailLocation { me: &me, mount: Some(Path::new(&mount)), single_message: None };
+            let text = render_bell(new.len() + more, &new, &place);
             prop_assert!(text.len() <= LONGEST, "{}", text);
             prop_assert!(!text.chars().any(char::is_control), "{}", text);
         }

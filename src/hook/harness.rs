@@ -1,11 +1,11 @@
 //! The harnesses, as data: what each is told by its hooks, what it is answered, and what is written
 //! into its files. What is known of each, and where it was read, is in docs/HARNESSES.md.
 
-use super::switches::{self, Place, Switch};
+use super::switches::{self, HookSwitch, SettingsPlace};
 
 /// What happens in a session, by the same name for every harness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum HookEvent {
     /// A session begins, or is taken up again.
     SessionStart,
     /// A person has typed something.
@@ -18,7 +18,7 @@ pub enum Event {
     SessionEnd,
 }
 
-impl Event {
+impl HookEvent {
     /// All of them, with the names on the command line.
     pub const ALL: [(&'static str, Self); 5] = [
         ("session-start", Self::SessionStart),
@@ -29,12 +29,12 @@ impl Event {
     ];
 
     /// The event of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, event)| *event)
     }
 
     /// Returns true if a waiter may begin to wait at it.
-    pub fn arms(self) -> bool {
+    pub fn may_arm_waiter(self) -> bool {
         matches!(self, Self::SessionStart | Self::Prompt | Self::Stop)
     }
 
@@ -46,7 +46,7 @@ impl Event {
 
 /// Where a waiter says that there is mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Says {
+pub enum BellStream {
     /// On standard output.
     Out,
     /// On standard error, which the harness shows to the model.
@@ -55,7 +55,7 @@ pub enum Says {
 
 /// Where the variables of a harness keep its folder of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Folder {
+pub struct HarnessFolder {
     /// The variable that moves it.
     pub variable: Option<&'static str>,
     /// What is below the folder that the variable names.
@@ -66,36 +66,36 @@ pub struct Folder {
 
 /// How the hooks of a harness are written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hooks {
+pub enum HookLayout {
     /// Among the hooks of others, in a JSON file.
-    Shared(Entries),
+    Shared(HookEntries),
     /// In a JSON file that is all ours.
-    Own(Entries),
+    Own(HookEntries),
     /// A plugin that is all ours, from its first line on.
     Plugin(&'static str),
 }
 
 /// Hooks in a JSON file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entries {
+pub struct HookEntries {
     /// Members before `hooks`, as in a new file; the file must agree with them.
-    pub version: bool,
+    pub has_version: bool,
     /// A handler stands in a group of its own, `{"hooks":[…]}`.
-    pub grouped: bool,
+    pub is_grouped: bool,
     /// The member of a handler that holds the command.
     pub command: &'static str,
     /// The event's key, and the handler, in which `EVENT` stands for the event's name. Those of
     /// [`Event::Tool`] only if they are asked for.
-    pub handlers: &'static [(Event, &'static str, &'static str)],
+    pub handlers: &'static [(HookEvent, &'static str, &'static str)],
     /// If one other key makes the harness drop the file: all that it knows.
-    pub only: &'static [&'static str],
+    pub known_events: &'static [&'static str],
     /// Another file beside it that may hold hooks instead.
-    pub toml: Option<&'static str>,
+    pub toml_file: Option<&'static str>,
 }
 
 /// Where the standing instructions go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Instructions {
+pub enum InstructionsPlace {
     /// A file that is all ours, below the folder of the harness, with these lines before the text.
     Own(&'static str, &'static str),
     /// The same, below the project's folder.
@@ -105,9 +105,9 @@ pub enum Instructions {
     Block(&'static [&'static str]),
 }
 
-impl Instructions {
+impl InstructionsPlace {
     /// The file, as it is named if there is no other.
-    pub fn file(&self) -> &'static str {
+    pub fn default_file(&self) -> &'static str {
         match self {
             Self::Own(name, _) | Self::Project(name, _) => name,
             Self::Block(names) => names.last().unwrap_or(&""),
@@ -118,7 +118,7 @@ impl Instructions {
 /// The variables by which a hook knows that it runs in its own harness, where others read the same file
 /// and run what they find there in the foreground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marks {
+pub struct HarnessVariables {
     /// One that is set, and to what.
     pub flag: (&'static str, &'static str),
     /// The one that names the session.
@@ -137,7 +137,7 @@ pub struct Marks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PluginSettings {
     /// The files, of which a later one counts more.
-    pub files: &'static [(Place, &'static str)],
+    pub files: &'static [(SettingsPlace, &'static str)],
     /// The member that has their ids.
     pub member: &'static str,
 }
@@ -152,62 +152,62 @@ pub struct Harness {
     /// Members of what it is told that hold the id of the session.
     pub session: &'static [&'static str],
     /// How a hook knows that it runs in this harness; where nobody else reads its file, it need not.
-    pub marks: Option<Marks>,
+    pub variables: Option<HarnessVariables>,
     /// One process runs the hooks of all sessions, in the environment of the first. So `$MSGFS_ME` may be
     /// another session's name, and does not count.
     pub shares_environment: bool,
     /// The variable that names the project's folder.
-    pub project: Option<&'static str>,
+    pub project_variable: Option<&'static str>,
     /// The member that lists the project's folders.
-    pub roots: Option<&'static str>,
+    pub roots_member: Option<&'static str>,
     /// Only a turn that ended like this may be continued: a member, and what it has to say.
-    pub only_if: Option<(&'static str, &'static str)>,
+    pub continues_only_if: Option<(&'static str, &'static str)>,
     /// What it is answered: JSON in which `TEXT` stands for the text as a JSON string.
-    pub answers: &'static [(Event, &'static str)],
+    pub answers: &'static [(HookEvent, &'static str)],
     /// Whether an idle session can be woken, and where it hears of it.
-    pub wakes: Option<Says>,
+    pub wake_stream: Option<BellStream>,
     /// Programs by which it is recognised.
     pub programs: &'static [&'static str],
     /// Its folder.
-    pub folder: Folder,
+    pub folder: HarnessFolder,
     /// The file of its hooks, below that folder.
     pub file: &'static str,
     /// What is written there.
-    pub hooks: Hooks,
+    pub hooks: HookLayout,
     /// What keeps it from running them.
-    pub switches: &'static [Switch],
+    pub switches: &'static [HookSwitch],
     /// Where it says that it uses our plugin, which stands for hooks and instructions.
     pub plugins: Option<PluginSettings>,
     /// Where its standing instructions go.
-    pub instructions: Instructions,
+    pub instructions: InstructionsPlace,
     /// Below the home folder: what it reads as long as the file of its instructions is missing.
-    pub instead: Option<&'static str>,
+    pub replaced_instructions: Option<&'static str>,
     /// What it does with mail, in a sentence.
-    pub can: &'static str,
+    pub abilities: &'static str,
     /// Hooks that were changed have to be trusted again.
-    pub trusts_again: bool,
+    pub must_trust_again: bool,
     /// What a person has to do before its hooks run.
-    pub trust: &'static str,
+    pub trust_steps: &'static str,
 }
 
 impl Harness {
     /// The harness of this name.
-    pub fn named(name: &str) -> Option<&'static Self> {
+    pub fn from_name(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|harness| harness.name == name)
     }
 
     /// What is printed at an event; `None` if nothing is.
-    pub fn answer(&self, event: Event) -> Option<&'static str> {
+    pub fn find_answer(&self, event: HookEvent) -> Option<&'static str> {
         self.answers.iter().find(|(of, _)| *of == event).map(|(_, answer)| *answer)
     }
 
     /// Returns true if a hook of ours hears of each prompt.
-    pub fn hears_prompts(&self) -> bool {
+    pub fn has_prompt_hook(&self) -> bool {
         match &self.hooks {
-            Hooks::Shared(entries) | Hooks::Own(entries) => {
-                entries.handlers.iter().any(|(event, ..)| *event == Event::Prompt)
+            HookLayout::Shared(entries) | HookLayout::Own(entries) => {
+                entries.handlers.iter().any(|(event, ..)| *event == HookEvent::Prompt)
             }
-            Hooks::Plugin(_) => true,
+            HookLayout::Plugin(_) => true,
         }
     }
 }
@@ -240,7 +240,7 @@ pub static ALL: [Harness; 6] = [
         name: "claude-code",
         title: "Claude Code",
         session: &["session_id"],
-        marks: Some(Marks {
+        variables: Some(HarnessVariables {
             flag: ("CLAUDECODE", "1"),
             session: "CLAUDE_CODE_SESSION_ID",
             scripted: ("CLAUDE_CODE_ENTRYPOINT", "sdk"),
@@ -249,211 +249,211 @@ pub static ALL: [Harness; 6] = [
             untyped: "<task-notification>",
         }),
         shares_environment: false,
-        project: Some("CLAUDE_PROJECT_DIR"),
-        roots: None,
-        only_if: None,
+        project_variable: Some("CLAUDE_PROJECT_DIR"),
+        roots_member: None,
+        continues_only_if: None,
         answers: &[
-            (Event::SessionStart, START),
-            (Event::Prompt, SUBMIT),
+            (HookEvent::SessionStart, START),
+            (HookEvent::Prompt, SUBMIT),
             (
-                Event::Tool,
+                HookEvent::Tool,
                 r#"{"hookSpecificOutput":{"hookEventName":"PostToolBatch","additionalContext":TEXT}}"#,
             ),
         ],
-        wakes: Some(Says::Err),
+        wake_stream: Some(BellStream::Err),
         programs: &["claude"],
-        folder: Folder { variable: Some("CLAUDE_CONFIG_DIR"), below: "", home: ".claude" },
+        folder: HarnessFolder { variable: Some("CLAUDE_CONFIG_DIR"), below: "", home: ".claude" },
         file: "settings.json",
-        hooks: Hooks::Shared(Entries {
-            version: false,
-            grouped: true,
+        hooks: HookLayout::Shared(HookEntries {
+            has_version: false,
+            is_grouped: true,
             command: "command",
             handlers: &[
-                (Event::SessionStart, "SessionStart", CLAUDE_HOOK),
-                (Event::SessionStart, "SessionStart", CLAUDE_WAITER),
-                (Event::Prompt, "UserPromptSubmit", CLAUDE_HOOK),
-                (Event::Prompt, "UserPromptSubmit", CLAUDE_WAITER),
-                (Event::Tool, "PostToolBatch", CLAUDE_HOOK),
-                (Event::Stop, "Stop", CLAUDE_WAITER),
+                (HookEvent::SessionStart, "SessionStart", CLAUDE_HOOK),
+                (HookEvent::SessionStart, "SessionStart", CLAUDE_WAITER),
+                (HookEvent::Prompt, "UserPromptSubmit", CLAUDE_HOOK),
+                (HookEvent::Prompt, "UserPromptSubmit", CLAUDE_WAITER),
+                (HookEvent::Tool, "PostToolBatch", CLAUDE_HOOK),
+                (HookEvent::Stop, "Stop", CLAUDE_WAITER),
                 (
-                    Event::SessionEnd,
+                    HookEvent::SessionEnd,
                     "SessionEnd",
                     r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code 2>/dev/null || true","timeout":1}"#,
                 ),
             ],
-            only: &[],
-            toml: None,
+            known_events: &[],
+            toml_file: None,
         }),
         switches: switches::CLAUDE,
         plugins: Some(PluginSettings { files: switches::CLAUDE_FILES, member: "enabledPlugins" }),
-        instructions: Instructions::Own("rules/msgfs.md", ""),
-        instead: None,
-        can: "wakes an idle session when mail arrives, and announces mail at the start and with each prompt",
-        trusts_again: false,
-        trust: "start claude in the folder once and trust it: hooks run only in trusted folders",
+        instructions: InstructionsPlace::Own("rules/msgfs.md", ""),
+        replaced_instructions: None,
+        abilities: "wakes an idle session when mail arrives, and announces mail at the start and with each prompt",
+        must_trust_again: false,
+        trust_steps: "start claude in the folder once and trust it: hooks run only in trusted folders",
     },
     Harness {
         name: "codex",
         title: "Codex CLI",
         session: &["session_id"],
-        marks: None,
+        variables: None,
         shares_environment: true,
-        project: None,
-        roots: None,
-        only_if: None,
+        project_variable: None,
+        roots_member: None,
+        continues_only_if: None,
         answers: &[
-            (Event::SessionStart, START),
-            (Event::Prompt, SUBMIT),
+            (HookEvent::SessionStart, START),
+            (HookEvent::Prompt, SUBMIT),
             (
-                Event::Tool,
+                HookEvent::Tool,
                 r#"{"hookSpecificOutput":{"hookEventName":"PostToolUse","additionalContext":TEXT}}"#,
             ),
-            (Event::Stop, BLOCK),
+            (HookEvent::Stop, BLOCK),
         ],
-        wakes: None,
+        wake_stream: None,
         programs: &["codex"],
-        folder: Folder { variable: Some("CODEX_HOME"), below: "", home: ".codex" },
+        folder: HarnessFolder { variable: Some("CODEX_HOME"), below: "", home: ".codex" },
         file: "hooks.json",
-        hooks: Hooks::Shared(Entries {
-            version: false,
-            grouped: true,
+        hooks: HookLayout::Shared(HookEntries {
+            has_version: false,
+            is_grouped: true,
             command: "command",
             handlers: &[
-                (Event::SessionStart, "SessionStart", CODEX_HOOK),
-                (Event::Prompt, "UserPromptSubmit", CODEX_HOOK),
-                (Event::Tool, "PostToolUse", CODEX_HOOK),
-                (Event::Stop, "Stop", CODEX_HOOK),
+                (HookEvent::SessionStart, "SessionStart", CODEX_HOOK),
+                (HookEvent::Prompt, "UserPromptSubmit", CODEX_HOOK),
+                (HookEvent::Tool, "PostToolUse", CODEX_HOOK),
+                (HookEvent::Stop, "Stop", CODEX_HOOK),
             ],
-            only: &[],
-            toml: Some("config.toml"),
+            known_events: &[],
+            toml_file: Some("config.toml"),
         }),
         switches: switches::CODEX,
         plugins: None,
-        instructions: Instructions::Block(&["AGENTS.override.md", "AGENTS.md"]),
-        instead: None,
-        can: "announces mail at the start, with each prompt and at the end of a turn; an idle session is not woken",
-        trusts_again: true,
-        trust: "start codex, type /hooks and trust the new hooks; to let it send, add the mount to \
+        instructions: InstructionsPlace::Block(&["AGENTS.override.md", "AGENTS.md"]),
+        replaced_instructions: None,
+        abilities: "announces mail at the start, with each prompt and at the end of a turn; an idle session is not woken",
+        must_trust_again: true,
+        trust_steps: "start codex, type /hooks and trust the new hooks; to let it send, add the mount to \
                 writable_roots under [sandbox_workspace_write] in config.toml",
     },
     Harness {
         name: "gemini",
         title: "Gemini CLI",
         session: &["session_id"],
-        marks: None,
+        variables: None,
         shares_environment: false,
-        project: Some("GEMINI_PROJECT_DIR"),
-        roots: None,
-        only_if: None,
+        project_variable: Some("GEMINI_PROJECT_DIR"),
+        roots_member: None,
+        continues_only_if: None,
         answers: &[
-            (Event::SessionStart, START),
+            (HookEvent::SessionStart, START),
             (
-                Event::Prompt,
+                HookEvent::Prompt,
                 r#"{"hookSpecificOutput":{"hookEventName":"BeforeAgent","additionalContext":TEXT}}"#,
             ),
             (
-                Event::Tool,
+                HookEvent::Tool,
                 r#"{"hookSpecificOutput":{"hookEventName":"AfterTool","additionalContext":TEXT}}"#,
             ),
-            (Event::Stop, r#"{"decision":"deny","reason":TEXT}"#),
+            (HookEvent::Stop, r#"{"decision":"deny","reason":TEXT}"#),
         ],
-        wakes: None,
+        wake_stream: None,
         programs: &["gemini"],
-        folder: Folder { variable: None, below: "", home: ".gemini" },
+        folder: HarnessFolder { variable: None, below: "", home: ".gemini" },
         file: "settings.json",
-        hooks: Hooks::Shared(Entries {
-            version: false,
-            grouped: true,
+        hooks: HookLayout::Shared(HookEntries {
+            has_version: false,
+            is_grouped: true,
             command: "command",
             handlers: &[
-                (Event::SessionStart, "SessionStart", GEMINI_HOOK),
-                (Event::Prompt, "BeforeAgent", GEMINI_HOOK),
-                (Event::Tool, "AfterTool", GEMINI_HOOK),
-                (Event::Stop, "AfterAgent", GEMINI_HOOK),
+                (HookEvent::SessionStart, "SessionStart", GEMINI_HOOK),
+                (HookEvent::Prompt, "BeforeAgent", GEMINI_HOOK),
+                (HookEvent::Tool, "AfterTool", GEMINI_HOOK),
+                (HookEvent::Stop, "AfterAgent", GEMINI_HOOK),
             ],
-            only: &[],
-            toml: None,
+            known_events: &[],
+            toml_file: None,
         }),
         switches: switches::GEMINI,
         plugins: None,
-        instructions: Instructions::Block(&["GEMINI.md"]),
-        instead: None,
-        can: "announces mail at the start, with each prompt and at the end of a turn; an idle session is not woken",
-        trusts_again: false,
-        trust: "start gemini in the folder once and trust it: hooks run only in trusted folders",
+        instructions: InstructionsPlace::Block(&["GEMINI.md"]),
+        replaced_instructions: None,
+        abilities: "announces mail at the start, with each prompt and at the end of a turn; an idle session is not woken",
+        must_trust_again: false,
+        trust_steps: "start gemini in the folder once and trust it: hooks run only in trusted folders",
     },
     Harness {
         name: "copilot",
         title: "Copilot CLI",
         session: &["sessionId", "session_id"],
-        marks: None,
+        variables: None,
         shares_environment: false,
-        project: None,
-        roots: None,
-        only_if: None,
+        project_variable: None,
+        roots_member: None,
+        continues_only_if: None,
         answers: &[
-            (Event::SessionStart, FLAT),
-            (Event::Prompt, FLAT),
-            (Event::Tool, FLAT),
-            (Event::Stop, BLOCK),
+            (HookEvent::SessionStart, FLAT),
+            (HookEvent::Prompt, FLAT),
+            (HookEvent::Tool, FLAT),
+            (HookEvent::Stop, BLOCK),
         ],
-        wakes: None,
+        wake_stream: None,
         programs: &["copilot"],
-        folder: Folder { variable: Some("COPILOT_HOME"), below: "", home: ".copilot" },
+        folder: HarnessFolder { variable: Some("COPILOT_HOME"), below: "", home: ".copilot" },
         file: "hooks/msgfs.json",
-        hooks: Hooks::Own(Entries {
-            version: true,
-            grouped: false,
+        hooks: HookLayout::Own(HookEntries {
+            has_version: true,
+            is_grouped: false,
             command: "bash",
             handlers: &[
-                (Event::SessionStart, "sessionStart", COPILOT_HOOK),
-                (Event::Prompt, "userPromptSubmitted", COPILOT_HOOK),
-                (Event::Tool, "postToolUse", COPILOT_HOOK),
-                (Event::Stop, "agentStop", COPILOT_HOOK),
+                (HookEvent::SessionStart, "sessionStart", COPILOT_HOOK),
+                (HookEvent::Prompt, "userPromptSubmitted", COPILOT_HOOK),
+                (HookEvent::Tool, "postToolUse", COPILOT_HOOK),
+                (HookEvent::Stop, "agentStop", COPILOT_HOOK),
             ],
-            only: &[],
-            toml: None,
+            known_events: &[],
+            toml_file: None,
         }),
         switches: switches::COPILOT,
         plugins: None,
-        instructions: Instructions::Own("instructions/msgfs.instructions.md", COPILOT_RULE),
-        instead: None,
-        can: "announces mail at the start, at the end of a turn and, from 1.0.102 on, with each prompt; an idle session is not woken",
-        trusts_again: false,
-        trust: "nothing: no trust step is known for a user's own hooks",
+        instructions: InstructionsPlace::Own("instructions/msgfs.instructions.md", COPILOT_RULE),
+        replaced_instructions: None,
+        abilities: "announces mail at the start, at the end of a turn and, from 1.0.102 on, with each prompt; an idle session is not woken",
+        must_trust_again: false,
+        trust_steps: "nothing: no trust step is known for a user's own hooks",
     },
     Harness {
         name: "cursor",
         title: "Cursor",
         session: &["conversation_id", "session_id"],
-        marks: None,
+        variables: None,
         shares_environment: false,
-        project: None,
-        roots: Some("workspace_roots"),
-        only_if: Some(("status", "completed")),
+        project_variable: None,
+        roots_member: Some("workspace_roots"),
+        continues_only_if: Some(("status", "completed")),
         answers: &[
-            (Event::SessionStart, SNAKE),
-            (Event::Tool, SNAKE),
-            (Event::Stop, r#"{"followup_message":TEXT}"#),
+            (HookEvent::SessionStart, SNAKE),
+            (HookEvent::Tool, SNAKE),
+            (HookEvent::Stop, r#"{"followup_message":TEXT}"#),
         ],
-        wakes: None,
+        wake_stream: None,
         programs: &["cursor-agent", "cursor"],
-        folder: Folder { variable: None, below: "", home: ".cursor" },
+        folder: HarnessFolder { variable: None, below: "", home: ".cursor" },
         file: "hooks.json",
-        hooks: Hooks::Shared(Entries {
-            version: true,
-            grouped: false,
+        hooks: HookLayout::Shared(HookEntries {
+            has_version: true,
+            is_grouped: false,
             command: "command",
             handlers: &[
-                (Event::SessionStart, "sessionStart", CURSOR_HOOK),
-                (Event::Tool, "postToolUse", CURSOR_HOOK),
+                (HookEvent::SessionStart, "sessionStart", CURSOR_HOOK),
+                (HookEvent::Tool, "postToolUse", CURSOR_HOOK),
                 (
-                    Event::Stop,
+                    HookEvent::Stop,
                     "stop",
                     r#"{"command":"msgfs hook run EVENT --for cursor 2>/dev/null || true","timeout":5,"loop_limit":5}"#,
                 ),
             ],
-            only: &[
+            known_events: &[
                 "sessionStart",
                 "sessionEnd",
                 "preToolUse",
@@ -475,42 +475,42 @@ pub static ALL: [Harness; 6] = [
                 "afterAgentResponse",
                 "afterAgentThought",
             ],
-            toml: None,
+            toml_file: None,
         }),
         switches: &[],
         plugins: None,
-        instructions: Instructions::Project(".cursor/rules/msgfs.mdc", CURSOR_RULE),
-        instead: None,
-        can: "announces mail at the end of a turn, and in its command line at the start; an idle session is not woken",
-        trusts_again: false,
-        trust: "open the folder once and trust the workspace",
+        instructions: InstructionsPlace::Project(".cursor/rules/msgfs.mdc", CURSOR_RULE),
+        replaced_instructions: None,
+        abilities: "announces mail at the end of a turn, and in its command line at the start; an idle session is not woken",
+        must_trust_again: false,
+        trust_steps: "open the folder once and trust the workspace",
     },
     Harness {
         name: "opencode",
         title: "OpenCode",
         session: &["session_id"],
-        marks: None,
+        variables: None,
         shares_environment: false,
-        project: None,
-        roots: None,
-        only_if: None,
+        project_variable: None,
+        roots_member: None,
+        continues_only_if: None,
         answers: &[],
-        wakes: Some(Says::Out),
+        wake_stream: Some(BellStream::Out),
         programs: &["opencode", "opencode2"],
-        folder: Folder {
+        folder: HarnessFolder {
             variable: Some("XDG_CONFIG_HOME"),
             below: "opencode",
             home: ".config/opencode",
         },
         file: "plugins/msgfs.js",
-        hooks: Hooks::Plugin(include_str!("opencode.js")),
+        hooks: HookLayout::Plugin(include_str!("opencode.js")),
         switches: &[],
         plugins: None,
-        instructions: Instructions::Block(&["AGENTS.md"]),
-        instead: Some(".claude/CLAUDE.md"),
-        can: "wakes an idle session when mail arrives",
-        trusts_again: false,
-        trust: "nothing; restart opencode, which loads plugins when it starts",
+        instructions: InstructionsPlace::Block(&["AGENTS.md"]),
+        replaced_instructions: Some(".claude/CLAUDE.md"),
+        abilities: "wakes an idle session when mail arrives",
+        must_trust_again: false,
+        trust_steps: "nothing; restart opencode, which loads plugins when it starts",
     },
 ];
 
@@ -525,7 +525,9 @@ mod tests {
                 let text = answer.replace("TEXT", r#""x""#);
                 assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{text}");
             }
-            let (Hooks::Shared(entries) | Hooks::Own(entries)) = harness.hooks else { continue };
+            let (HookLayout::Shared(entries) | HookLayout::Own(entries)) = harness.hooks else {
+                continue;
+            };
             for (event, _, handler) in entries.handlers {
                 let value: serde_json::Value = serde_json::from_str(handler).unwrap();
                 let command = value[entries.command].as_str().unwrap();
@@ -533,7 +535,7 @@ mod tests {
                 assert!(command.starts_with(&begin), "{command}");
                 let end = command.strip_prefix(&begin).unwrap();
                 if value["asyncRewake"] == true {
-                    assert!(harness.wakes.is_some() && event.arms());
+                    assert!(harness.wake_stream.is_some() && event.may_arm_waiter());
                     assert_eq!(end, "--wait; test $? -eq 10 && exit 2; exit 0");
                 } else {
                     assert_eq!(end, "2>/dev/null || true");

@@ -25,18 +25,18 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, getppid};
 
-use crate::config::{Config, Env, Me, MeError, Origin, holder};
+use crate::config::{Config, Env, Me, MeError, MeOrigin, find_lock_holder};
 use crate::fuse::mountpoint;
-use crate::mailbox::{Glance, OpenError, Options};
+use crate::mailbox::{MailboxGlance, MailboxOpenError, MailboxOptions};
 use crate::store::process;
-use crate::view::Mail;
-use bell::Place;
-use harness::Marks;
-pub use harness::{Event, Harness, Says};
-use payload::Payload;
-use state::{Held, Which, now};
-pub use state::{Session, Sessions};
-pub use waiters::end_all;
+use crate::view::UnreadMail;
+use bell::MailLocation;
+use harness::HarnessVariables;
+pub use harness::{BellStream, Harness, HookEvent};
+use payload::HookPayload;
+pub use state::{Session, SessionDir};
+use state::{SessionKey, SessionLock, unix_seconds};
+pub use waiters::end_waiters;
 
 /// Exit code of a waiter that rings. Every other hook ends with 0.
 pub const RINGS: u8 = 10;
@@ -50,32 +50,32 @@ const CLAIM_WITHIN: Duration = Duration::from_millis(400);
 
 /// What a hook was started as.
 #[derive(Debug)]
-pub struct Call {
+pub struct HookCall {
     /// What happened.
-    pub event: Event,
+    pub event: HookEvent,
     /// In which harness.
     pub harness: &'static Harness,
     /// Stay until there is mail.
     pub wait: bool,
     /// Whose mailbox, as far as the command line says.
-    pub options: Options,
+    pub options: MailboxOptions,
 }
 
 /// Why nothing is said, for the log.
 #[derive(Debug, thiserror::Error)]
-enum Silence {
+enum SilenceReason {
     /// There is nothing to say, and nothing is wrong.
     #[error("nothing to say")]
     Nothing,
     /// What the harness told is not understood.
     #[error("the harness's message on standard input {0}")]
-    Told(&'static str),
+    BadInput(&'static str),
     /// Whoever would be woken is not there.
     #[error("the harness says that it is process {0}, but there is no such process")]
-    Gone(i32),
+    NoHarness(i32),
     /// The mailbox cannot be opened.
     #[error("{0}")]
-    Open(#[from] OpenError),
+    Open(#[from] MailboxOpenError),
     /// What was rung before is not known.
     #[error("the state of the session cannot be read or saved: {0}")]
     State(#[from] io::Error),
@@ -84,73 +84,75 @@ enum Silence {
         "it took longer than {CLAIM_WITHIN:?} to look for mail; this is faster while msgfs is \
          mounted"
     )]
-    Late,
+    TimedOut,
     /// The harness names no folder, and that of this process is not the agent's.
     #[error("the harness does not say in which folder the agent works")]
-    Nowhere,
+    NoFolder,
     /// Nothing but a variable that may be another session's says who the agent is.
     #[error(
         "no name is set for the agent in {}; write a name into the file .agent-message there, or \
          me = \"NAME\" into the configuration ($MSGFS_ME does not count here)",
-        crate::model::shown_path(.0)
+        crate::model::display_path(.0)
     )]
-    Nameless(PathBuf),
+    NoName(PathBuf),
     /// The variables are not set by which it is seen who runs the hook.
     #[error("${} and ${} are not set; {} sets them from {} on", .0.flag.0, .0.session, .1, .0.since)]
-    Unmarked(Box<Marks>, &'static str),
+    MissingVariables(Box<HarnessVariables>, &'static str),
     /// It was rung too often.
     #[error(
         "mail was announced too often since a person last typed something; it is announced later"
     )]
-    Slowed,
+    RateLimited,
 }
 
 /// Where the reason for silence is noted, as soon as that is known.
-type Noted = Arc<OnceLock<Sessions>>;
+type LogSlot = Arc<OnceLock<SessionDir>>;
 
 /// Runs a hook to its end, and ends the process: with 0, or with [`RINGS`] when a waiter rings.
-pub fn run(call: &Call) -> ! {
+pub fn run(call: &HookCall) -> ! {
     // Whoever reads our standard error may take what it says for an order, or for a failure.
     std::panic::set_hook(Box::new(|_| {}));
-    process::end_in_silence();
+    process::set_silent_exit();
     let began = Instant::now();
-    let noted = Noted::default();
+    let noted = LogSlot::default();
     // First of all: already the folder of the state may hang.
     if !call.wait {
-        watch(&noted);
+        start_watchdog(&noted);
     }
     let env = Env::from_process();
-    let Some(sessions) = Sessions::of(&env) else { exit(0) };
-    let sessions = sessions.of_harness(call.harness.name);
+    let Some(sessions) = SessionDir::locate_dir(&env) else { exit(0) };
+    let sessions = sessions.for_harness(call.harness.name);
     let _ = noted.set(sessions.clone());
-    let sessions = if call.wait { sessions.patient() } else { sessions };
-    let outcome = std::panic::catch_unwind(|| attend(call, env, &sessions, began));
+    let sessions = if call.wait { sessions.with_long_patience() } else { sessions };
+    let outcome = std::panic::catch_unwind(|| handle_call(call, env, &sessions, began));
     match outcome {
         Ok(Ok(code)) => exit(i32::from(code)),
-        Ok(Err(Silence::Nothing)) => {}
-        Ok(Err(why)) => sessions.log(&why.to_string()),
-        Err(_) => sessions.log("a bug in msgfs: it panicked"),
+        Ok(Err(SilenceReason::Nothing)) => {}
+        Ok(Err(why)) => sessions.log_reason(&why.to_string()),
+        Err(_) => sessions.log_reason("a bug in msgfs: it panicked"),
     }
     exit(0)
 }
 
 /// Ends a hook that nobody understands: with 0, and with a reason in the log.
-pub fn refuse(why: &str) -> ! {
-    watch(&Noted::default());
+pub fn refuse_call(why: &str) -> ! {
+    start_watchdog(&LogSlot::default());
     let env = Env::from_process();
-    if let Some(sessions) = Sessions::of(&env).filter(|_| !is_off(&env)) {
-        sessions.log(why);
+    if let Some(sessions) = SessionDir::locate_dir(&env).filter(|_| !is_bell_off(&env)) {
+        sessions.log_reason(why);
     }
     exit(0)
 }
 
 /// Ends the process when nobody waits for it any longer, and notes that.
-fn watch(noted: &Noted) {
+fn start_watchdog(noted: &LogSlot) {
     let noted = noted.clone();
     let watchdog = thread::Builder::new().spawn(move || {
         thread::sleep(GIVE_UP);
         // Where it is noted may hang just like what it was kept by.
-        thread::spawn(move || noted.get().map(|place| place.log(&Silence::Late.to_string())));
+        thread::spawn(move || {
+            noted.get().map(|place| place.log_reason(&SilenceReason::TimedOut.to_string()))
+        });
         thread::sleep(NOTED_WITHIN);
         exit(0);
     });
@@ -160,217 +162,246 @@ fn watch(noted: &Noted) {
 }
 
 /// Whether the bell is switched off here.
-pub fn is_off(env: &Env) -> bool {
+pub fn is_bell_off(env: &Env) -> bool {
     env.var("MSGFS_HOOK").is_some_and(|value| value == "off")
 }
 
 /// Returns why a harness hears nothing in the current folder, if nothing says who works there.
-pub fn nameless(env: &Env, harness: &Harness) -> Option<String> {
-    let env = env.clone().without("MSGFS_ME");
+pub fn explain_missing_name(env: &Env, harness: &Harness) -> Option<String> {
+    let env = env.clone().without_var("MSGFS_ME");
     let config = Config::load(None, &env).ok().filter(|_| harness.shares_environment)?;
     match Me::resolve(None, &env, &config) {
-        Ok(me) if me.origin != Origin::Folder => None,
+        Ok(me) if me.origin != MeOrigin::Folder => None,
         Ok(_) | Err(MeError::Folder(_)) => {
-            Some(Silence::Nameless(env.cwd()?.to_owned()).to_string())
+            Some(SilenceReason::NoName(env.cwd()?.to_owned()).to_string())
         }
         Err(why) => Some(why.to_string()),
     }
 }
 
 /// What the harness told, as far as every event needs it.
-struct Told {
-    payload: Payload,
-    which: Which,
+struct HookInput {
+    payload: HookPayload,
+    session_key: SessionKey,
     /// Returns the process that has started this one.
     parent: Option<Pid>,
 }
 
-fn attend(call: &Call, env: Env, sessions: &Sessions, began: Instant) -> Result<u8, Silence> {
-    if is_off(&env) {
-        return Err(Silence::Nothing);
+fn handle_call(
+    call: &HookCall,
+    env: Env,
+    sessions: &SessionDir,
+    began: Instant,
+) -> Result<u8, SilenceReason> {
+    if is_bell_off(&env) {
+        return Err(SilenceReason::Nothing);
     }
     let parent = getppid();
-    let bytes = payload::read(call.wait)
-        .ok_or(Silence::Told("was too long, not closed in time, or cannot be read"))?;
-    let payload = Payload::parse(&bytes).ok_or(Silence::Told("is not a JSON object"))?;
-    check_meant(call, &payload, &env)?;
-    let session = payload.session(call.harness);
+    let bytes = payload::read_stdin(call.wait)
+        .ok_or(SilenceReason::BadInput("was too long, not closed in time, or cannot be read"))?;
+    let payload =
+        HookPayload::parse(&bytes).ok_or(SilenceReason::BadInput("is not a JSON object"))?;
+    check_call_applies(call, &payload, &env)?;
+    let session = payload.session_id(call.harness);
     // Only the start may come before the session has an id.
-    if session.is_none() && call.event != Event::SessionStart {
-        return Err(Silence::Told("has no session id"));
+    if session.is_none() && call.event != HookEvent::SessionStart {
+        return Err(SilenceReason::BadInput("has no session id"));
     }
     let cwd = payload.cwd();
-    let which = Which::new(call.harness, session, cwd.as_deref()).ok_or(Silence::Nothing)?;
-    let told = Told { payload, which, parent };
-    let env = if call.harness.shares_environment { env.without("MSGFS_ME") } else { env };
+    let which =
+        SessionKey::new(call.harness, session, cwd.as_deref()).ok_or(SilenceReason::Nothing)?;
+    let told = HookInput { payload, session_key: which, parent };
+    let env = if call.harness.shares_environment { env.without_var("MSGFS_ME") } else { env };
     if call.wait {
         return wait::run(call, env, sessions, &told);
     }
-    ring(call, env, sessions, &told, began)
+    ring_bell(call, env, sessions, &told, began)
 }
 
 /// Refuses a hook that does not run where it was installed for, or that nobody would hear.
-fn check_meant(call: &Call, payload: &Payload, env: &Env) -> Result<(), Silence> {
-    if payload.is_of_subagent() || (call.harness.marks.is_some() && payload.is_of_cursor()) {
-        return Err(Silence::Nothing);
+fn check_call_applies(
+    call: &HookCall,
+    payload: &HookPayload,
+    env: &Env,
+) -> Result<(), SilenceReason> {
+    if payload.is_of_subagent() || (call.harness.variables.is_some() && payload.is_of_cursor()) {
+        return Err(SilenceReason::Nothing);
     }
     let says = |name: &str| env.var(name).map(OsStr::to_string_lossy).unwrap_or_default();
-    if let Some(marks) = call.harness.marks {
-        let Marks { flag: (flag, set), session, scripted: (entry, script), .. } = marks;
+    if let Some(marks) = call.harness.variables {
+        let HarnessVariables { flag: (flag, set), session, scripted: (entry, script), .. } = marks;
         if env.var(flag).is_none() && env.var(session).is_none() {
-            return Err(Silence::Unmarked(Box::new(marks), call.harness.title));
+            return Err(SilenceReason::MissingVariables(Box::new(marks), call.harness.title));
         }
-        let same = payload.session(call.harness).is_some_and(|id| says(session) == id);
+        let same = payload.session_id(call.harness).is_some_and(|id| says(session) == id);
         // One that runs to its end in a script would be held up.
         let held_up = call.wait && says(entry).starts_with(script);
         if says(flag) != set || !same || held_up {
-            return Err(Silence::Nothing);
+            return Err(SilenceReason::Nothing);
         }
     }
-    if call.wait && !(call.event.arms() && call.harness.wakes.is_some()) {
-        return Err(Silence::Nothing);
+    if call.wait && !(call.event.may_arm_waiter() && call.harness.wake_stream.is_some()) {
+        return Err(SilenceReason::Nothing);
     }
     Ok(())
 }
 
 /// Returns whether a person has typed the prompt. The harness makes one of what we have said, too.
-fn is_typed(call: &Call, payload: &Payload, session: &Session) -> bool {
+fn is_typed_prompt(call: &HookCall, payload: &HookPayload, session: &Session) -> bool {
     let prompt = payload.prompt().unwrap_or_default();
-    let untyped = call.harness.marks.map(|marks| marks.untyped);
+    let untyped = call.harness.variables.map(|marks| marks.untyped);
     !untyped.is_some_and(|begin| prompt.trim_start().starts_with(begin))
         && !session.said.as_deref().is_some_and(|said| prompt.contains(said))
 }
 
 /// The hooks that the harness waits for.
-fn ring(
-    call: &Call,
+fn ring_bell(
+    call: &HookCall,
     env: Env,
-    sessions: &Sessions,
-    told: &Told,
+    sessions: &SessionDir,
+    told: &HookInput,
     began: Instant,
-) -> Result<u8, Silence> {
-    let Told { payload, which, .. } = told;
-    if matches!(call.event, Event::Prompt | Event::SessionEnd) {
-        settle(call, sessions, told)?;
+) -> Result<u8, SilenceReason> {
+    let HookInput { payload, session_key: which, .. } = told;
+    if matches!(call.event, HookEvent::Prompt | HookEvent::SessionEnd) {
+        note_prompt_or_end(call, sessions, told)?;
     }
-    let answer = call.harness.answer(call.event).ok_or(Silence::Nothing)?;
-    let goes_on = call.event == Event::Stop;
-    if goes_on && (payload.is_continued() || !payload.may_go_on(call.harness)) {
-        return Err(Silence::Nothing);
+    let answer = call.harness.find_answer(call.event).ok_or(SilenceReason::Nothing)?;
+    let goes_on = call.event == HookEvent::Stop;
+    if goes_on && (payload.is_hook_continuation() || !payload.may_continue(call.harness)) {
+        return Err(SilenceReason::Nothing);
     }
-    let folder = project(call, &env, sessions, told)?;
-    let glance = look(call, &env.moved_to(folder))?;
-    let mail = glance.tree().mail();
-    let held = sessions.hold()?;
-    if call.event == Event::SessionStart {
-        held.sweep();
+    let folder = resolve_project_folder(call, &env, sessions, told)?;
+    let glance = open_glance(call, &env.with_cwd(folder))?;
+    let mail = glance.tree().list_unread_mail();
+    let held = sessions.acquire_lock()?;
+    if call.event == HookEvent::SessionStart {
+        held.remove_old_sessions();
     }
     if began.elapsed() > CLAIM_WITHIN {
-        return Err(Silence::Late);
+        return Err(SilenceReason::TimedOut);
     }
-    let text = claim(&held, call, which, &glance, &mail)?;
+    let text = claim_bell_text(&held, call, which, &glance, &mail)?;
     drop(held);
     let line = answer.replace("TEXT", &serde_json::Value::from(text).to_string()) + "\n";
-    say(Says::Out, &line);
+    write_line(BellStream::Out, &line);
     Ok(0)
 }
 
 /// Notes a prompt or an end in the state of a session, whatever mail there is: the count of its rings begins
 /// anew, or there is no waiter any more.
-fn settle(call: &Call, sessions: &Sessions, told: &Told) -> Result<(), Silence> {
-    let held = sessions.hold()?;
-    let session = held.load(&told.which)?;
+fn note_prompt_or_end(
+    call: &HookCall,
+    sessions: &SessionDir,
+    told: &HookInput,
+) -> Result<(), SilenceReason> {
+    let held = sessions.acquire_lock()?;
+    let session = held.load_session(&told.session_key)?;
     let settled = match call.event {
-        Event::SessionEnd => session.clone().alone(),
-        _ if is_typed(call, &told.payload, &session) => {
+        HookEvent::SessionEnd => session.clone().without_waiter(),
+        _ if is_typed_prompt(call, &told.payload, &session) => {
             Session { rings: Vec::new(), ..session.clone() }
         }
         _ => return Ok(()),
     };
     if session.is_known() && settled != session {
-        held.save(&told.which, &settled)?;
+        held.save_session(&told.session_key, &settled)?;
     }
     Ok(())
 }
 
 /// The project's folder, whose agent the session is: as the harness says, else where the session was
 /// first heard of. Never where this process is.
-fn project(call: &Call, env: &Env, sessions: &Sessions, told: &Told) -> Result<PathBuf, Silence> {
-    let Told { payload, which, .. } = told;
-    let named = call.harness.project.and_then(|name| env.folder(name)).map(Path::to_owned);
-    if let Some(folder) = named.or_else(|| payload.root(call.harness)) {
+fn resolve_project_folder(
+    call: &HookCall,
+    env: &Env,
+    sessions: &SessionDir,
+    told: &HookInput,
+) -> Result<PathBuf, SilenceReason> {
+    let HookInput { payload, session_key: which, .. } = told;
+    let named =
+        call.harness.project_variable.and_then(|name| env.folder_var(name)).map(Path::to_owned);
+    if let Some(folder) = named.or_else(|| payload.project_root(call.harness)) {
         return Ok(folder);
     }
-    let held = sessions.hold()?;
-    let session = held.load(which)?;
+    let held = sessions.acquire_lock()?;
+    let session = held.load_session(which)?;
     if let Some(folder) = session.cwd {
         return Ok(folder);
     }
-    let folder = payload.cwd().ok_or(Silence::Nowhere)?;
-    held.save(which, &Session { cwd: Some(folder.clone()), ..session })?;
+    let folder = payload.cwd().ok_or(SilenceReason::NoFolder)?;
+    held.save_session(which, &Session { cwd: Some(folder.clone()), ..session })?;
     Ok(folder)
 }
 
 /// Looks at the mailbox of the agent in the project's folder, which is that of the environment.
-fn look(call: &Call, env: &Env) -> Result<Glance, Silence> {
-    let nameless = || Silence::Nameless(env.cwd().unwrap_or(Path::new("")).to_owned());
+fn open_glance(call: &HookCall, env: &Env) -> Result<MailboxGlance, SilenceReason> {
+    let nameless = || SilenceReason::NoName(env.cwd().unwrap_or(Path::new("")).to_owned());
     let shared = call.harness.shares_environment;
-    match Glance::open(&call.options, env) {
+    match MailboxGlance::open(&call.options, env) {
         // Nobody has said that the agent is called as the folder.
-        Ok(glance) if shared && glance.me().origin == Origin::Folder => Err(nameless()),
-        Err(OpenError::Me(MeError::Folder(_))) if shared => Err(nameless()),
+        Ok(glance) if shared && glance.me().origin == MeOrigin::Folder => Err(nameless()),
+        Err(MailboxOpenError::Me(MeError::Folder(_))) if shared => Err(nameless()),
         opened => Ok(opened?),
     }
 }
 
 /// The text for what was not rung yet; at the start of a session for what is unread at all.
-fn claim(
-    held: &Held<'_>,
-    call: &Call,
-    which: &Which,
-    glance: &Glance,
-    mail: &[Mail],
-) -> Result<String, Silence> {
-    let mut session = held.load(which)?;
+fn claim_bell_text(
+    held: &SessionLock<'_>,
+    call: &HookCall,
+    which: &SessionKey,
+    glance: &MailboxGlance,
+    mail: &[UnreadMail],
+) -> Result<String, SilenceReason> {
+    let mut session = held.load_session(which)?;
     let keys: Vec<&str> = mail.iter().map(|mail| mail.key.as_str()).collect();
-    let new = session.claim(&keys);
-    if mail.is_empty() || (new.is_empty() && call.event != Event::SessionStart) {
-        return Err(Silence::Nothing);
+    let new = session.claim_unrung(&keys);
+    if mail.is_empty() || (new.is_empty() && call.event != HookEvent::SessionStart) {
+        return Err(SilenceReason::Nothing);
     }
-    let told: Vec<&Mail> = new.iter().filter_map(|n| mail.get(*n)).collect();
-    let text = text(glance, mail, &told);
+    let told: Vec<&UnreadMail> = new.iter().filter_map(|n| mail.get(*n)).collect();
+    let text = render_bell_text(glance, mail, &told);
     // A turn that goes on costs as much as one that is woken.
-    if call.event == Event::Stop && call.harness.hears_prompts() {
-        let now = now();
-        if pace::due(&session.rings, now) > now {
-            return Err(Silence::Slowed);
+    if call.event == HookEvent::Stop && call.harness.has_prompt_hook() {
+        let now = unix_seconds();
+        if pace::compute_next_ring(&session.rings, now) > now {
+            return Err(SilenceReason::RateLimited);
         }
-        session.ring(&text);
+        session.note_ring(&text);
     }
     if !new.is_empty() {
-        held.save(which, &session)?;
+        held.save_session(which, &session)?;
     }
     Ok(text)
 }
 
-fn text(glance: &Glance, mail: &[Mail], new: &[&Mail]) -> String {
-    let only = glance.tree().only_mail();
-    let mount = mount_of(glance);
-    let place = Place { me: &glance.me().name, mount: mount.as_deref(), only: only.as_deref() };
-    bell::text(mail.len(), new, &place)
+fn render_bell_text(glance: &MailboxGlance, mail: &[UnreadMail], new: &[&UnreadMail]) -> String {
+    let only = glance.tree().sole_unread_name();
+    let mount = find_mountpoint(glance);
+    let place = MailLocation {
+        me: &glance.me().name,
+        mount: mount.as_deref(),
+        single_message: only.as_deref(),
+    };
+    bell::render_bell(mail.len(), new, &place)
 }
 
 /// Where this identity is mounted. Only the kernel's table is asked, never the mount, which may hang.
-fn mount_of(glance: &Glance) -> Option<PathBuf> {
-    let dir = holder(&glance.paths().state)?.mountpoint?;
-    let mounts = mountpoint::mounts().ok()?;
-    mountpoint::find(&mounts, &dir).is_some_and(mountpoint::MountEntry::is_ours).then_some(dir)
+fn find_mountpoint(glance: &MailboxGlance) -> Option<PathBuf> {
+    let dir = find_lock_holder(&glance.paths().state)?.mountpoint?;
+    let mounts = mountpoint::read_mounts().ok()?;
+    mountpoint::find_mount(&mounts, &dir)
+        .is_some_and(mountpoint::MountEntry::is_ours)
+        .then_some(dir)
 }
 
 /// Writes at once, or not at all as far as anybody can help it.
-fn say(to: Says, line: &str) {
+fn write_line(to: BellStream, line: &str) {
     let _ = match to {
-        Says::Out => io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush()),
-        Says::Err => io::stderr().write_all(line.as_bytes()),
+        BellStream::Out => {
+            io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush())
+        }
+        BellStream::Err => io::stderr().write_all(line.as_bytes()),
     };
 }

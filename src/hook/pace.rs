@@ -9,7 +9,7 @@ const SLOWED: u64 = 60;
 const MOST: (usize, u64) = (20, 3600);
 
 /// Returns when the next ring may come. `rings`: when there were rings since a person has typed.
-pub(super) fn due(rings: &[u64], now: u64) -> u64 {
+pub(super) fn compute_next_ring(rings: &[u64], now: u64) -> u64 {
     // A clock that was set back must not keep it waiting for ever.
     let mut past: Vec<u64> = rings.iter().map(|ring| (*ring).min(now)).collect();
     past.sort_unstable();
@@ -24,7 +24,7 @@ pub(super) fn due(rings: &[u64], now: u64) -> u64 {
 }
 
 /// Adds a ring. Only as many as [`due`] looks at are kept.
-pub(super) fn note(rings: &mut Vec<u64>, now: u64) {
+pub(super) fn note_ring(rings: &mut Vec<u64>, now: u64) {
     rings.push(now);
     let surplus = rings.len().saturating_sub(MOST.0);
     rings.drain(..surplus);
@@ -37,16 +37,30 @@ mod tests {
     #[test]
     fn rings_are_slowed_and_capped() {
         let now = 1_000_000;
-        assert_eq!(due(&[], now), now);
-        assert_eq!(due(&[now, now, now, now], now), now);
-        assert_eq!(due(&[now; 5], now), now + 60);
-        assert_eq!(due(&[now - 601, now, now, now, now], now), now + 60, "nobody has typed");
-        assert_eq!(due(&[now - 100, now - 90, now - 80, now - 70, now - 61], now), now);
-        assert_eq!(due(&[now - 100, now - 90, now - 80, now - 70, now - 30], now), now + 30);
+        assert_eq!(compute_next_ring(&[], now), now);
+        assert_eq!(compute_next_ring(&[now, now, now, now], now), now);
+        assert_eq!(compute_next_ring(&[now; 5], now), now + 60);
+        assert_eq!(
+            compute_next_ring(&[now - 601, now, now, now, now], now),
+            now + 60,
+            "nobody has typed"
+        );
+        assert_eq!(
+            compute_next_ring(&[now - 100, now - 90, now - 80, now - 70, now - 61], now),
+            now
+        );
+        assert_eq!(
+            compute_next_ring(&[now - 100, now - 90, now - 80, now - 70, now - 30], now),
+            now + 30
+        );
         let each_minute: Vec<u64> = (0..20).map(|n| now - 60 * n).collect();
-        assert_eq!(due(&each_minute, now), now - 60 * 19 + 3600);
-        assert_eq!(due(&each_minute, now + 3600), now + 3600);
-        assert_eq!(due(&[now + 1_000_000; 30], now), now + 3600, "the clock was set back");
+        assert_eq!(compute_next_ring(&each_minute, now), now - 60 * 19 + 3600);
+        assert_eq!(compute_next_ring(&each_minute, now + 3600), now + 3600);
+        assert_eq!(
+            compute_next_ring(&[now + 1_000_000; 30], now),
+            now + 3600,
+            "the clock was set back"
+        );
     }
 
     #[test]
@@ -54,8 +68,8 @@ mod tests {
         let (mut rings, mut times, mut now) = (Vec::new(), Vec::new(), 1_000_000);
         let began = now;
         for _ in 0..30 {
-            now = due(&rings, now);
-            note(&mut rings, now);
+            now = compute_next_ring(&rings, now);
+            note_ring(&mut rings, now);
             times.push(now);
         }
         assert_eq!((times[4], times[5], times[6]), (began, began + 60, began + 120));

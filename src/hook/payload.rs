@@ -20,11 +20,11 @@ const PATIENTLY: Duration = Duration::from_secs(10);
 
 /// Reads all of standard input; `None` if it is too long, not closed in time, or cannot be read. A waiter
 /// keeps nobody, and has more time.
-pub fn read(waits: bool) -> Option<Vec<u8>> {
-    read_from(&io::stdin(), if waits { PATIENTLY } else { WITHIN })
+pub fn read_stdin(waits: bool) -> Option<Vec<u8>> {
+    read_until_closed(&io::stdin(), if waits { PATIENTLY } else { WITHIN })
 }
 
-fn read_from(input: &impl AsFd, within: Duration) -> Option<Vec<u8>> {
+fn read_until_closed(input: &impl AsFd, within: Duration) -> Option<Vec<u8>> {
     let deadline = Instant::now() + within;
     let mut bytes = Vec::new();
     let mut part = vec![0; 64 << 10];
@@ -50,9 +50,9 @@ fn read_from(input: &impl AsFd, within: Duration) -> Option<Vec<u8>> {
 
 /// What a harness told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Payload(Map<String, Value>);
+pub struct HookPayload(Map<String, Value>);
 
-impl Payload {
+impl HookPayload {
     /// The object in these bytes, if it is one.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         match serde_json::from_slice(bytes).ok()? {
@@ -61,60 +61,60 @@ impl Payload {
         }
     }
 
-    fn text(&self, name: &str) -> Option<&str> {
+    fn text_member(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_str().filter(|text| !text.is_empty())
     }
 
-    fn has(&self, name: &str) -> bool {
+    fn has_member(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|value| !value.is_null())
     }
 
     /// The id of the session.
-    pub fn session(&self, harness: &Harness) -> Option<&str> {
-        harness.session.iter().find_map(|name| self.text(name))
+    pub fn session_id(&self, harness: &Harness) -> Option<&str> {
+        harness.session.iter().find_map(|name| self.text_member(name))
     }
 
     /// The text that was submitted as a prompt.
     pub fn prompt(&self) -> Option<&str> {
-        self.text("prompt")
+        self.text_member("prompt")
     }
 
     /// An absolute path.
-    fn folder(text: &str) -> Option<PathBuf> {
+    fn parse_absolute_path(text: &str) -> Option<PathBuf> {
         Some(PathBuf::from(text)).filter(|path| path.is_absolute())
     }
 
     /// The folder that the session is in now.
     pub fn cwd(&self) -> Option<PathBuf> {
-        self.text("cwd").and_then(Self::folder)
+        self.text_member("cwd").and_then(Self::parse_absolute_path)
     }
 
     /// The first of the project's folders, where the harness lists them.
-    pub fn root(&self, harness: &Harness) -> Option<PathBuf> {
-        self.0.get(harness.roots?)?.get(0)?.as_str().and_then(Self::folder)
+    pub fn project_root(&self, harness: &Harness) -> Option<PathBuf> {
+        self.0.get(harness.roots_member?)?.get(0)?.as_str().and_then(Self::parse_absolute_path)
     }
 
     /// The turn is that of a subagent, which has no mail of its own.
     pub fn is_of_subagent(&self) -> bool {
-        self.has("agent_id") || self.has("agentId")
+        self.has_member("agent_id") || self.has_member("agentId")
     }
 
     /// It comes from Cursor, which runs the hooks of others too.
     pub fn is_of_cursor(&self) -> bool {
-        self.has("cursor_version")
+        self.has_member("cursor_version")
     }
 
     /// The turn that ends was itself the work of a hook.
-    pub fn is_continued(&self) -> bool {
+    pub fn is_hook_continuation(&self) -> bool {
         let yes = |name| self.0.get(name).and_then(Value::as_bool) == Some(true);
         let loops = self.0.get("loop_count").and_then(Value::as_u64);
         yes("stop_hook_active") || yes("stopHookActive") || loops.is_some_and(|n| n > 0)
     }
 
     /// Whether a turn that ended like this may be continued.
-    pub fn may_go_on(&self, harness: &Harness) -> bool {
-        let Some((name, wanted)) = harness.only_if else { return true };
-        self.text(name) == Some(wanted)
+    pub fn may_continue(&self, harness: &Harness) -> bool {
+        let Some((name, wanted)) = harness.continues_only_if else { return true };
+        self.text_member(name) == Some(wanted)
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
                 let _ = writer.write_all(&bytes);
                 (!close).then_some(writer)
             });
-            let got = read_from(&input, Duration::from_millis(300));
+            let got = read_until_closed(&input, Duration::from_millis(300));
             drop(input);
             drop(keep.join());
             got
@@ -146,22 +146,22 @@ mod tests {
     #[test]
     fn only_an_object_counts_and_only_strings_are_ids() {
         for bad in ["", "{", "[]", "1", "null", "{\"a\":1", "\u{feff}{}"] {
-            assert_eq!(Payload::parse(bad.as_bytes()), None, "{bad}");
+            assert_eq!(HookPayload::parse(bad.as_bytes()), None, "{bad}");
         }
-        let claude = Harness::named("claude-code").unwrap();
-        let of = |text: &str| Payload::parse(text.as_bytes()).unwrap();
-        assert_eq!(of(r#"{"session_id":"s"}"#).session(claude), Some("s"));
+        let claude = Harness::from_name("claude-code").unwrap();
+        let of = |text: &str| HookPayload::parse(text.as_bytes()).unwrap();
+        assert_eq!(of(r#"{"session_id":"s"}"#).session_id(claude), Some("s"));
         for odd in ["{}", r#"{"session_id":1}"#, r#"{"session_id":""}"#, r#"{"sessionId":"s"}"#] {
-            assert_eq!(of(odd).session(claude), None, "{odd}");
+            assert_eq!(of(odd).session_id(claude), None, "{odd}");
         }
-        assert!(of(r#"{"stop_hook_active":true}"#).is_continued());
-        assert!(of(r#"{"loop_count":1}"#).is_continued());
-        assert!(!of(r#"{"stop_hook_active":"true","loop_count":0}"#).is_continued());
+        assert!(of(r#"{"stop_hook_active":true}"#).is_hook_continuation());
+        assert!(of(r#"{"loop_count":1}"#).is_hook_continuation());
+        assert!(!of(r#"{"stop_hook_active":"true","loop_count":0}"#).is_hook_continuation());
         assert!(!of(r#"{"agent_id":null}"#).is_of_subagent());
-        let cursor = Harness::named("cursor").unwrap();
+        let cursor = Harness::from_name("cursor").unwrap();
         let roots = of(r#"{"workspace_roots":["/p","/q"],"status":"completed"}"#);
-        assert_eq!(roots.root(cursor), Some("/p".into()));
-        assert!(roots.may_go_on(cursor) && !of(r#"{"status":"aborted"}"#).may_go_on(cursor));
-        assert_eq!(of(r#"{"workspace_roots":["p"]}"#).root(cursor), None);
+        assert_eq!(roots.project_root(cursor), Some("/p".into()));
+        assert!(roots.may_continue(cursor) && !of(r#"{"status":"aborted"}"#).may_continue(cursor));
+        assert_eq!(of(r#"{"workspace_roots":["p"]}"#).project_root(cursor), None);
     }
 }

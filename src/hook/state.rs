@@ -16,7 +16,7 @@ use super::harness::Harness;
 use super::pace;
 use super::waiters::WaiterProcess;
 use crate::config::{Env, private_base};
-use crate::model::{hex, one_line};
+use crate::model::{encode_hex, sanitize_line};
 use crate::store::fs as store_fs;
 
 /// A session that was quiet for so long is over.
@@ -33,13 +33,13 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Seconds since the epoch.
-pub(super) fn now() -> u64 {
+pub(super) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The folder of all sessions.
 #[derive(Clone, Debug)]
-pub struct Sessions {
+pub struct SessionDir {
     dir: PathBuf,
     patience: Duration,
     /// The harness that is named beside each reason for silence.
@@ -71,65 +71,65 @@ pub struct Session {
 
 /// Which session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Which {
-    name: String,
+pub struct SessionKey {
+    file_name: String,
     harness: &'static str,
     /// The session that began in this folder without an id.
-    unnamed: Option<String>,
+    unnamed_file: Option<String>,
 }
 
-fn name(harness: &str, kind: &str, id: &str) -> String {
-    let mut digits = hex(&Sha256::digest([harness, kind, id].join("\0")));
+fn session_file_name(harness: &str, kind: &str, id: &str) -> String {
+    let mut digits = encode_hex(&Sha256::digest([harness, kind, id].join("\0")));
     digits.truncate(32);
     digits + ".json"
 }
 
-impl Which {
+impl SessionKey {
     /// The session with this id, or the one that began without one in this folder; `None` if neither is
     /// known.
     pub fn new(harness: &'static Harness, id: Option<&str>, cwd: Option<&Path>) -> Option<Self> {
-        let by_cwd = cwd.map(|cwd| name(harness.name, "cwd", &cwd.to_string_lossy()));
+        let by_cwd = cwd.map(|cwd| session_file_name(harness.name, "cwd", &cwd.to_string_lossy()));
         let harness_name = harness.name;
         match id {
             Some(id) => Some(Self {
-                name: name(harness_name, "id", id),
+                file_name: session_file_name(harness_name, "id", id),
                 harness: harness_name,
-                unnamed: by_cwd,
+                unnamed_file: by_cwd,
             }),
-            None => Some(Self { name: by_cwd?, harness: harness_name, unnamed: None }),
+            None => Some(Self { file_name: by_cwd?, harness: harness_name, unnamed_file: None }),
         }
     }
 }
 
 /// The right to change what is kept, until it is dropped.
 #[derive(Debug)]
-pub struct Held<'a> {
-    sessions: &'a Sessions,
+pub struct SessionLock<'a> {
+    sessions: &'a SessionDir,
     _lock: File,
 }
 
-impl Sessions {
+impl SessionDir {
     /// Where they are kept: below `$XDG_RUNTIME_DIR`, else with the rest of msgfs's state. Nothing is made.
-    pub fn of(env: &Env) -> Option<Self> {
+    pub fn locate_dir(env: &Env) -> Option<Self> {
         let dir = private_base(env)?.join("msgfs/hook");
         Some(Self { dir, patience: PATIENCE, harness: "" })
     }
 
     /// The same for the hooks of a harness.
-    pub(super) fn of_harness(self, harness: &'static str) -> Self {
+    pub(super) fn for_harness(self, harness: &'static str) -> Self {
         Self { harness, ..self }
     }
 
     /// Returns every place where they may be kept, for whoever looks for those of other logins, too.
-    pub fn places(env: &Env) -> Vec<Self> {
-        let mut all: Vec<Self> = Self::of(env).into_iter().collect();
-        let other = Self::of(&env.clone().without("XDG_RUNTIME_DIR"));
+    pub fn locate_all(env: &Env) -> Vec<Self> {
+        let mut all: Vec<Self> = Self::locate_dir(env).into_iter().collect();
+        let other = Self::locate_dir(&env.clone().without_var("XDG_RUNTIME_DIR"));
         all.extend(other.filter(|other| all.iter().all(|place| place.dir != other.dir)));
         all
     }
 
     /// The same for whoever nobody waits for: a lock that is held for long on a busy machine is waited for.
-    pub fn patient(self) -> Self {
+    pub fn with_long_patience(self) -> Self {
         Self { patience: LONG_PATIENCE, ..self }
     }
 
@@ -142,30 +142,30 @@ impl Sessions {
     ///
     /// # Errors
     /// As the system gave it; `WouldBlock` if others hold the lock for too long.
-    pub fn hold(&self) -> io::Result<Held<'_>> {
+    pub fn acquire_lock(&self) -> io::Result<SessionLock<'_>> {
         store_fs::make_dirs(&self.dir, 0o700)?;
         let meta = fs::metadata(&self.dir)?;
         if store_fs::foreign_owner(&meta).is_some() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        let lock = store_fs::open_own(&self.dir.join("hook.lock"), 0o600)?;
-        if !store_fs::lock_within(&lock, self.patience)? {
+        let lock = store_fs::open_read_write(&self.dir.join("hook.lock"), 0o600)?;
+        if !store_fs::lock_with_timeout(&lock, self.patience)? {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        Ok(Held { sessions: self, _lock: lock })
+        Ok(SessionLock { sessions: self, _lock: lock })
     }
 
     /// A session as it is now; a fresh one if none is kept.
     ///
     /// # Errors
     /// If what is kept cannot be read.
-    pub fn look(&self, which: &Which) -> io::Result<Session> {
+    pub fn load_session(&self, which: &SessionKey) -> io::Result<Session> {
         let fresh = || Session { harness: which.harness.to_owned(), ..Session::default() };
-        Ok(self.load(&which.name)?.unwrap_or_else(fresh))
+        Ok(self.read_session_file(&which.file_name)?.unwrap_or_else(fresh))
     }
 
-    fn load(&self, name: &str) -> io::Result<Option<Session>> {
-        let bytes = match store_fs::read_small(&self.dir.join(name), LARGEST) {
+    fn read_session_file(&self, name: &str) -> io::Result<Option<Session>> {
+        let bytes = match store_fs::read_small_file(&self.dir.join(name), LARGEST) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read?,
         };
@@ -174,11 +174,11 @@ impl Sessions {
     }
 
     /// Notes why nothing was said. Whoever cannot note it stays silent, too.
-    pub fn log(&self, why: &str) {
-        let _ = self.try_log(why);
+    pub fn log_reason(&self, why: &str) {
+        let _ = self.try_log_reason(why);
     }
 
-    fn try_log(&self, why: &str) -> io::Result<()> {
+    fn try_log_reason(&self, why: &str) -> io::Result<()> {
         store_fs::make_dirs(&self.dir, 0o700)?;
         let mut file = store_fs::open_append(&self.log_file(), 0o600)?;
         if file.metadata()?.len() > LOG {
@@ -186,11 +186,11 @@ impl Sessions {
         }
         let time = crate::model::Timestamp::now().rfc3339();
         let harness = if self.harness.is_empty() { "a hook" } else { self.harness };
-        file.write_all(format!("{time} {harness}: {}\n", one_line(why)).as_bytes())
+        file.write_all(format!("{time} {harness}: {}\n", sanitize_line(why)).as_bytes())
     }
 
     /// Returns the last reason that each harness had for silence, the oldest first.
-    pub fn reasons(&self) -> Vec<String> {
+    pub fn read_last_reasons(&self) -> Vec<String> {
         let log = fs::read_to_string(self.log_file()).unwrap_or_default();
         let harness = |line: &str| Some(line.split_once(' ')?.1.split_once(':')?.0.to_owned());
         let mut seen = std::collections::HashSet::new();
@@ -206,28 +206,29 @@ impl Sessions {
     }
 
     /// The sessions that are kept.
-    pub fn all(&self) -> Vec<Session> {
-        self.named().into_iter().map(|(_, session)| session).collect()
+    pub fn list_sessions(&self) -> Vec<Session> {
+        self.list_session_files().into_iter().map(|(_, session)| session).collect()
     }
 
     /// The same, with the names of their files.
-    fn named(&self) -> Vec<(String, Session)> {
+    fn list_session_files(&self) -> Vec<(String, Session)> {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let load = |name: String| self.load(&name).ok()?.map(|session| (name, session));
-        names.filter(|name| is_session(name)).filter_map(load).collect()
+        let load =
+            |name: String| self.read_session_file(&name).ok()?.map(|session| (name, session));
+        names.filter(|name| is_session_file(name)).filter_map(load).collect()
     }
 
     /// Takes from every session of a harness the right to ring, and returns those that had a waiter.
     ///
     /// # Errors
     /// As [`Sessions::hold`], or if what is kept cannot be written.
-    pub(super) fn dismiss(&self, harness: &str) -> io::Result<Vec<Session>> {
-        let held = self.hold()?;
+    pub(super) fn dismiss_waiters(&self, harness: &str) -> io::Result<Vec<Session>> {
+        let held = self.acquire_lock()?;
         let mut dismissed = Vec::new();
-        for (name, session) in self.named() {
+        for (name, session) in self.list_session_files() {
             if session.harness == harness && session.waiter.is_some() {
-                held.write(&name, &session.clone().alone())?;
+                held.write_session_file(&name, &session.clone().without_waiter())?;
                 dismissed.push(session);
             }
         }
@@ -236,25 +237,25 @@ impl Sessions {
 }
 
 /// Whether a file of the folder is a session's, or was to become one: nobody else's are touched.
-fn is_session(name: &str) -> bool {
+fn is_session_file(name: &str) -> bool {
     let stem = name.strip_suffix(".json").or_else(|| name.strip_suffix(".new"));
     stem.is_some_and(|stem| stem.len() == 32 && stem.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-impl Held<'_> {
+impl SessionLock<'_> {
     /// The session. One that began without an id becomes the one that has it.
     ///
     /// # Errors
     /// If what is kept cannot be read; then it is removed, and the next hook begins anew.
-    pub fn load(&self, which: &Which) -> io::Result<Session> {
+    pub fn load_session(&self, which: &SessionKey) -> io::Result<Session> {
         let dir = &self.sessions.dir;
-        if let Some(unnamed) = &which.unnamed
-            && !dir.join(&which.name).exists()
+        if let Some(unnamed) = &which.unnamed_file
+            && !dir.join(&which.file_name).exists()
         {
-            let _ = fs::rename(dir.join(unnamed), dir.join(&which.name));
+            let _ = fs::rename(dir.join(unnamed), dir.join(&which.file_name));
         }
-        self.sessions.look(which).inspect_err(|_| {
-            let _ = fs::remove_file(dir.join(&which.name));
+        self.sessions.load_session(which).inspect_err(|_| {
+            let _ = fs::remove_file(dir.join(&which.file_name));
         })
     }
 
@@ -262,14 +263,14 @@ impl Held<'_> {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn save(&self, which: &Which, session: &Session) -> io::Result<()> {
-        self.write(&which.name, session)
+    pub fn save_session(&self, which: &SessionKey, session: &Session) -> io::Result<()> {
+        self.write_session_file(&which.file_name, session)
     }
 
-    fn write(&self, name: &str, session: &Session) -> io::Result<()> {
+    fn write_session_file(&self, name: &str, session: &Session) -> io::Result<()> {
         let path = self.sessions.dir.join(name);
         let temp = path.with_extension("new");
-        let mut file = store_fs::open_own(&temp, 0o600)?;
+        let mut file = store_fs::open_read_write(&temp, 0o600)?;
         file.set_len(0)?;
         // Not waited for: after a loss of power there is no session any more.
         file.write_all(&serde_json::to_vec(session).unwrap_or_default())?;
@@ -277,10 +278,10 @@ impl Held<'_> {
     }
 
     /// Removes what is of sessions long over.
-    pub fn sweep(&self) {
+    pub fn remove_old_sessions(&self) {
         let entries = fs::read_dir(&self.sessions.dir).into_iter().flatten().flatten();
         for entry in entries {
-            let is_ours = entry.file_name().to_str().is_some_and(is_session);
+            let is_ours = entry.file_name().to_str().is_some_and(is_session_file);
             let modified = entry.metadata().and_then(|meta| meta.modified());
             let age = modified.ok().and_then(|at| SystemTime::now().duration_since(at).ok());
             if is_ours && age.is_some_and(|age| age > KEPT) {
@@ -292,7 +293,7 @@ impl Held<'_> {
 
 impl Session {
     /// Takes those that were not rung, and notes that they are now. `unread`: the keys of all.
-    pub fn claim(&mut self, unread: &[&str]) -> Vec<usize> {
+    pub fn claim_unrung(&mut self, unread: &[&str]) -> Vec<usize> {
         let rung: std::collections::HashSet<&str> = self.rung.iter().map(String::as_str).collect();
         let is_new = |(_, key): &(usize, &&str)| !rung.contains(**key);
         let new: Vec<usize> = unread.iter().enumerate().filter(is_new).map(|(n, _)| n).collect();
@@ -313,24 +314,24 @@ impl Session {
     }
 
     /// Notes that it is rung now, with this text.
-    pub(super) fn ring(&mut self, text: &str) {
-        pace::note(&mut self.rings, now());
+    pub(super) fn note_ring(&mut self, text: &str) {
+        pace::note_ring(&mut self.rings, unix_seconds());
         self.said = Some(text.to_owned());
     }
 
     /// The same without a waiter.
-    pub(super) fn alone(self) -> Self {
+    pub(super) fn without_waiter(self) -> Self {
         Self { waiter: None, process: None, ..self }
     }
 
     /// Returns whether a waiter runs that may ring.
-    pub fn is_waited_for(&self) -> bool {
-        self.waiter.is_some() && self.process.as_ref().is_some_and(WaiterProcess::runs)
+    pub fn has_running_waiter(&self) -> bool {
+        self.waiter.is_some() && self.process.as_ref().is_some_and(WaiterProcess::is_running)
     }
 
     /// Returns whether a waiter has ended that nobody has told to.
-    pub fn is_deaf(&self) -> bool {
-        self.waiter.is_some() && self.process.is_some() && !self.is_waited_for()
+    pub fn has_lost_waiter(&self) -> bool {
+        self.waiter.is_some() && self.process.is_some() && !self.has_running_waiter()
     }
 
     /// Whether it is kept already.
@@ -344,24 +345,25 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    fn sessions() -> (tempfile::TempDir, Sessions) {
+    fn sessions() -> (tempfile::TempDir, SessionDir) {
         let dir = tempfile::tempdir().unwrap();
         let sessions =
-            Sessions { dir: dir.path().join("msgfs/hook"), patience: PATIENCE, harness: "" };
+            SessionDir { dir: dir.path().join("msgfs/hook"), patience: PATIENCE, harness: "" };
         (dir, sessions)
     }
 
-    fn which(harness: &str, id: Option<&str>, cwd: &str) -> Which {
-        Which::new(Harness::named(harness).unwrap(), id, Some(Path::new(cwd))).unwrap()
+    fn which(harness: &str, id: Option<&str>, cwd: &str) -> SessionKey {
+        SessionKey::new(Harness::from_name(harness).unwrap(), id, Some(Path::new(cwd))).unwrap()
     }
 
     #[test]
     fn a_waiter_waits_for_a_lock_that_is_held_for_long() {
         let (_dir, sessions) = sessions();
-        let held = sessions.hold().unwrap();
-        assert_eq!(sessions.hold().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let held = sessions.acquire_lock().unwrap();
+        assert_eq!(sessions.acquire_lock().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| sessions.clone().patient().hold().map(|_| ()));
+            let waits =
+                scope.spawn(|| sessions.clone().with_long_patience().acquire_lock().map(|_| ()));
             std::thread::sleep(2 * PATIENCE);
             drop(held);
             waits.join().unwrap().unwrap();
@@ -371,10 +373,10 @@ mod tests {
     #[test]
     fn a_message_is_claimed_once() {
         let mut session = Session::default();
-        assert_eq!(session.claim(&["a", "b"]), [0, 1]);
-        assert_eq!(session.claim(&["a", "b"]), [0; 0]);
-        assert_eq!(session.claim(&["b", "c"]), [1]);
-        assert_eq!(session.claim(&["a", "b", "c"]), [0; 0], "made unread again");
+        assert_eq!(session.claim_unrung(&["a", "b"]), [0, 1]);
+        assert_eq!(session.claim_unrung(&["a", "b"]), [0; 0]);
+        assert_eq!(session.claim_unrung(&["b", "c"]), [1]);
+        assert_eq!(session.claim_unrung(&["a", "b", "c"]), [0; 0], "made unread again");
     }
 
     #[test]
@@ -383,69 +385,73 @@ mod tests {
         let keys: Vec<String> = (0..6000).map(|n| format!("{n:016x}")).collect();
         for some in keys.chunks(500) {
             let unread: Vec<&str> = some.iter().map(String::as_str).chain(["always"]).collect();
-            session.claim(&unread);
+            session.claim_unrung(&unread);
         }
         assert_eq!(session.rung.len(), REMEMBERED);
-        assert!(session.claim(&["always"]).is_empty(), "what is unread is never forgotten");
+        assert!(session.claim_unrung(&["always"]).is_empty(), "what is unread is never forgotten");
     }
 
     #[test]
     fn a_session_without_an_id_is_adopted_by_the_first_that_has_one() {
         let (_dir, sessions) = sessions();
-        let held = sessions.hold().unwrap();
+        let held = sessions.acquire_lock().unwrap();
         let unnamed = which("copilot", None, "/p");
-        let session = Session { rung: vec!["a".into()], ..held.load(&unnamed).unwrap() };
-        held.save(&unnamed, &session).unwrap();
+        let session = Session { rung: vec!["a".into()], ..held.load_session(&unnamed).unwrap() };
+        held.save_session(&unnamed, &session).unwrap();
         assert!(
-            held.load(&which("copilot", Some("s"), "/q")).unwrap().rung.is_empty(),
+            held.load_session(&which("copilot", Some("s"), "/q")).unwrap().rung.is_empty(),
             "another folder"
         );
         assert!(
-            held.load(&which("cursor", Some("s"), "/p")).unwrap().rung.is_empty(),
+            held.load_session(&which("cursor", Some("s"), "/p")).unwrap().rung.is_empty(),
             "another harness"
         );
-        assert_eq!(held.load(&which("copilot", Some("s"), "/p")).unwrap().rung, ["a"]);
+        assert_eq!(held.load_session(&which("copilot", Some("s"), "/p")).unwrap().rung, ["a"]);
         assert!(
-            held.load(&which("copilot", Some("t"), "/p")).unwrap().rung.is_empty(),
+            held.load_session(&which("copilot", Some("t"), "/p")).unwrap().rung.is_empty(),
             "it is adopted"
         );
-        assert_eq!(held.load(&which("copilot", Some("s"), "/elsewhere")).unwrap().rung, ["a"]);
+        assert_eq!(
+            held.load_session(&which("copilot", Some("s"), "/elsewhere")).unwrap().rung,
+            ["a"]
+        );
     }
 
     #[test]
     fn it_is_private_and_foreign_text_is_no_name() {
         let (_dir, sessions) = sessions();
-        let held = sessions.hold().unwrap();
+        let held = sessions.acquire_lock().unwrap();
         let odd = which("codex", Some("../../../etc/x\n"), "/p");
-        held.save(&odd, &Session::default()).unwrap();
+        held.save_session(&odd, &Session::default()).unwrap();
         let names: Vec<_> = fs::read_dir(sessions.dir()).unwrap().flatten().collect();
         assert_eq!(names.len(), 2, "the lock and the session: {names:?}");
         for entry in names {
             assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         }
         assert_eq!(fs::metadata(sessions.dir()).unwrap().permissions().mode() & 0o777, 0o700);
-        fs::write(sessions.dir().join(&odd.name), "{").unwrap();
-        assert!(held.load(&odd).is_err());
-        assert!(!held.load(&odd).unwrap().is_known(), "it is not in the way for ever");
+        fs::write(sessions.dir().join(&odd.file_name), "{").unwrap();
+        assert!(held.load_session(&odd).is_err());
+        assert!(!held.load_session(&odd).unwrap().is_known(), "it is not in the way for ever");
     }
 
     #[test]
     fn only_old_sessions_are_removed() {
         let (_dir, sessions) = sessions();
-        let held = sessions.hold().unwrap();
+        let held = sessions.acquire_lock().unwrap();
         let (old, new) = (which("codex", Some("old"), "/"), which("codex", Some("new"), "/"));
         for session in [&old, &new] {
-            held.save(session, &Session::default()).unwrap();
+            held.save_session(session, &Session::default()).unwrap();
         }
         let past = SystemTime::now() - KEPT - Duration::from_secs(60);
         let foreign = sessions.dir().join("keyring.json");
         fs::write(&foreign, "{}").unwrap();
-        for path in [&sessions.dir().join(&old.name), &foreign] {
+        for path in [&sessions.dir().join(&old.file_name), &foreign] {
             File::options().write(true).open(path).unwrap().set_modified(past).unwrap();
         }
-        held.sweep();
+        held.remove_old_sessions();
         assert!(
-            !sessions.look(&old).unwrap().is_known() && sessions.look(&new).unwrap().is_known()
+            !sessions.load_session(&old).unwrap().is_known()
+                && sessions.load_session(&new).unwrap().is_known()
         );
         assert!(foreign.exists());
     }

@@ -13,12 +13,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
-use super::state::{Session, Sessions, now};
+use super::state::{Session, SessionDir, unix_seconds};
 use super::waiters::WaiterProcess;
-use super::{Call, Event, RINGS, Silence, Told, is_typed, look, pace, project, say, text};
+use super::{
+    HookCall, HookEvent, HookInput, RINGS, SilenceReason, is_typed_prompt, open_glance, pace,
+    render_bell_text, resolve_project_folder, write_line,
+};
 use crate::config::Env;
 use crate::index::Index;
-use crate::mailbox::{Mailbox, Options};
+use crate::mailbox::{Mailbox, MailboxOptions};
 use crate::store::process;
 
 /// How long one stays, a little less than the harness lets it.
@@ -34,36 +37,39 @@ const GATHERS: Duration = Duration::from_secs(2);
 const IS_TOLD: Duration = Duration::from_secs(5);
 
 /// Whoever the waiter waits for.
-struct Needed<'a> {
-    sessions: &'a Sessions,
-    told: &'a Told,
+struct Waiter<'a> {
+    sessions: &'a SessionDir,
+    input: &'a HookInput,
     /// Who of the session's waiters this is.
     token: String,
-    until: Instant,
+    deadline: Instant,
     harness: Option<OwnedFd>,
 }
 
-impl Needed<'_> {
+impl Waiter<'_> {
     /// Becomes the waiter of the session, instead of the one it has.
-    fn take_over(&self, call: &Call) -> Result<(), Silence> {
-        let held = self.sessions.hold()?;
-        held.sweep();
-        let which = &self.told.which;
-        let session = held.load(which)?;
+    fn take_over_session(&self, call: &HookCall) -> Result<(), SilenceReason> {
+        let held = self.sessions.acquire_lock()?;
+        held.remove_old_sessions();
+        let which = &self.input.session_key;
+        let session = held.load_session(which)?;
         // After a person's prompt the waiter from before is still there; after a ring there is none.
-        if call.event == Event::Prompt && is_typed(call, &self.told.payload, &session) {
-            return Err(Silence::Nothing);
+        if call.event == HookEvent::Prompt && is_typed_prompt(call, &self.input.payload, &session) {
+            return Err(SilenceReason::Nothing);
         }
-        let (waiter, process) = (Some(self.token.clone()), WaiterProcess::this());
-        Ok(held.save(which, &Session { waiter, process, ..session })?)
+        let (waiter, process) = (Some(self.token.clone()), WaiterProcess::current());
+        Ok(held.save_session(which, &Session { waiter, process, ..session })?)
     }
 
     /// Whether somebody is still there to be woken by this waiter.
-    fn is(&self) -> bool {
-        Instant::now() < self.until
-            && getppid() == self.told.parent
+    fn is_needed(&self) -> bool {
+        Instant::now() < self.deadline
+            && getppid() == self.input.parent
             && !self.harness.as_ref().is_some_and(has_ended)
-            && self.sessions.look(&self.told.which).is_ok_and(|session| self.may_ring(&session))
+            && self
+                .sessions
+                .load_session(&self.input.session_key)
+                .is_ok_and(|session| self.may_ring(&session))
     }
 
     fn may_ring(&self, session: &Session) -> bool {
@@ -71,8 +77,8 @@ impl Needed<'_> {
     }
 
     /// Waits until a moment of the clock; whether it is still needed then.
-    fn sleeps(&self, until: Instant) -> bool {
-        while self.is() {
+    fn sleep_until(&self, until: Instant) -> bool {
+        while self.is_needed() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return true;
@@ -83,14 +89,14 @@ impl Needed<'_> {
     }
 
     /// Waits until nothing comes any more; whether it is still needed then.
-    fn gathers(&self, index: &Index) -> bool {
+    fn wait_until_quiet(&self, index: &Index) -> bool {
         let most = Instant::now() + GATHERS;
         loop {
-            let seen = index.news();
-            if !self.sleeps(most.min(Instant::now() + QUIET)) {
+            let seen = index.change_count();
+            if !self.sleep_until(most.min(Instant::now() + QUIET)) {
                 return false;
             }
-            if index.news() == seen || Instant::now() >= most {
+            if index.change_count() == seen || Instant::now() >= most {
                 return true;
             }
         }
@@ -103,126 +109,144 @@ fn has_ended(process: &OwnedFd) -> bool {
 }
 
 /// The process that the harness says it is, if it says so.
-fn harness_process(call: &Call, env: &Env) -> Result<Option<OwnedFd>, Silence> {
-    let told = call.harness.marks.and_then(|marks| env.var(marks.process)?.to_str()?.parse().ok());
+fn open_harness_process(call: &HookCall, env: &Env) -> Result<Option<OwnedFd>, SilenceReason> {
+    let told =
+        call.harness.variables.and_then(|marks| env.var(marks.process)?.to_str()?.parse().ok());
     let Some(id) = told.and_then(Pid::from_raw) else { return Ok(None) };
     match pidfd_open(id, PidfdFlags::empty()) {
-        Err(Errno::SRCH) => Err(Silence::Gone(id.as_raw_nonzero().get())),
+        Err(Errno::SRCH) => Err(SilenceReason::NoHarness(id.as_raw_nonzero().get())),
         opened => Ok(opened.ok()),
     }
 }
 
 /// Waits, and rings or ends in silence.
-pub(super) fn run(call: &Call, env: Env, sessions: &Sessions, told: &Told) -> Result<u8, Silence> {
+pub(super) fn run(
+    call: &HookCall,
+    env: Env,
+    sessions: &SessionDir,
+    told: &HookInput,
+) -> Result<u8, SilenceReason> {
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         let always = Arc::new(AtomicBool::new(true));
         signal_hook::flag::register_conditional_shutdown(signal, 0, always)?;
     }
-    let needed = Needed {
+    let needed = Waiter {
         sessions,
-        told,
-        token: token()?,
-        until: Instant::now() + STAYS,
-        harness: harness_process(call, &env)?,
+        input: told,
+        token: generate_token()?,
+        deadline: Instant::now() + STAYS,
+        harness: open_harness_process(call, &env)?,
     };
-    needed.take_over(call)?;
-    let folder = project(call, &env, sessions, told)?;
-    let env = env.moved_to(folder);
-    let options = Options { read_only: true, ..call.options.clone() };
-    process::keep_little();
-    let mailbox = Mailbox::open_in(&options, &env, &mut |_, _| {})?;
+    needed.take_over_session(call)?;
+    let folder = resolve_project_folder(call, &env, sessions, told)?;
+    let env = env.with_cwd(folder);
+    let options = MailboxOptions { read_only: true, ..call.options.clone() };
+    process::limit_heap_retention();
+    let mailbox = Mailbox::open_with_env(&options, &env, &mut |_, _| {})?;
     let index = mailbox.tree().index();
     let mut known: HashSet<String> = HashSet::new();
-    if call.event != Event::Stop && !needed.sleeps(Instant::now() + IS_TOLD) {
+    if call.event != HookEvent::Stop && !needed.sleep_until(Instant::now() + IS_TOLD) {
         return Ok(0);
     }
     let mut first = true;
     loop {
-        let seen = index.news();
-        let mail: Vec<String> = mailbox.tree().mail().into_iter().map(|mail| mail.key).collect();
+        let seen = index.change_count();
+        let mail: Vec<String> =
+            mailbox.tree().list_unread_mail().into_iter().map(|mail| mail.key).collect();
         let is_new = mail.iter().any(|key| !known.contains(key));
         if is_new {
-            if !first && !needed.gathers(index) {
+            if !first && !needed.wait_until_quiet(index) {
                 return Ok(0);
             }
-            match claim(&needed, call, &env) {
+            match claim_ring_text(&needed, call, &env) {
                 Ok(Some(text)) => {
-                    say(call.harness.wakes.unwrap_or(super::Says::Err), &(text + "\n"));
+                    write_line(
+                        call.harness.wake_stream.unwrap_or(super::BellStream::Err),
+                        &(text + "\n"),
+                    );
                     return Ok(RINGS);
                 }
                 Ok(None) => known.extend(mail),
                 // The store may be back when it changes again.
-                Err(Silence::Open(why)) => sessions.log(&why.to_string()),
+                Err(SilenceReason::Open(why)) => sessions.log_reason(&why.to_string()),
                 Err(why) => return Err(why),
             }
         }
         first = false;
-        process::give_back();
+        process::trim_heap();
         // What comes wakes it at once.
-        while index.news() == seen {
-            if !needed.is() {
+        while index.change_count() == seen {
+            if !needed.is_needed() {
                 return Ok(0);
             }
-            index.wait(seen, Instant::now() + TICK);
+            index.wait_for_change(seen, Instant::now() + TICK);
         }
-        if !needed.is() {
+        if !needed.is_needed() {
             return Ok(0);
         }
     }
 }
 
 /// Who of the waiters of a session this is, and no other ever was.
-fn token() -> io::Result<String> {
+fn generate_token() -> io::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(crate::model::hex(&bytes))
+    Ok(crate::model::encode_hex(&bytes))
 }
 
 /// The text to ring with, once it is time; `None` if nothing is new, or this waiter is not needed.
 ///
 /// The mailbox is looked at afresh: what was read meanwhile, here or elsewhere, is not told.
-fn claim(needed: &Needed<'_>, call: &Call, env: &Env) -> Result<Option<String>, Silence> {
-    let which = &needed.told.which;
+fn claim_ring_text(
+    needed: &Waiter<'_>,
+    call: &HookCall,
+    env: &Env,
+) -> Result<Option<String>, SilenceReason> {
+    let which = &needed.input.session_key;
     loop {
-        let glance = look(call, env)?;
-        let mail = glance.tree().mail();
+        let glance = open_glance(call, env)?;
+        let mail = glance.tree().list_unread_mail();
         let keys: Vec<&str> = mail.iter().map(|mail| mail.key.as_str()).collect();
-        let held = needed.sessions.hold()?;
-        let mut session = held.load(which)?;
-        let new = session.claim(&keys);
+        let held = needed.sessions.acquire_lock()?;
+        let mut session = held.load_session(which)?;
+        let new = session.claim_unrung(&keys);
         if new.is_empty() || !needed.may_ring(&session) {
             return Ok(None);
         }
-        let (now, due) = (now(), pace::due(&session.rings, now()));
+        let (now, due) = (unix_seconds(), pace::compute_next_ring(&session.rings, unix_seconds()));
         if due <= now {
             let new: Vec<_> = new.iter().filter_map(|n| mail.get(*n)).collect();
-            let text = text(&glance, &mail, &new);
-            session.ring(&text);
-            held.save(which, &session)?;
+            let text = render_bell_text(&glance, &mail, &new);
+            session.note_ring(&text);
+            held.save_session(which, &session)?;
             return Ok(Some(text));
         }
         drop(held);
         // A prompt makes it shorter, so it is looked at again and again.
         drop(glance);
-        if !needed.waits_for_turn(due) {
+        if !needed.wait_for_turn(due) {
             return Ok(None);
         }
     }
 }
 
-impl Needed<'_> {
+impl Waiter<'_> {
     /// Waits until it may ring, which a prompt may bring forward; whether it is still needed then.
-    fn waits_for_turn(&self, due: u64) -> bool {
+    fn wait_for_turn(&self, due: u64) -> bool {
         loop {
-            if !self.sleeps(Instant::now() + TICK) {
+            if !self.sleep_until(Instant::now() + TICK) {
                 return false;
             }
-            if now() >= due {
+            if unix_seconds() >= due {
                 return true;
             }
-            if self.sessions.look(&self.told.which).is_ok_and(|session| session.rings.is_empty()) {
+            if self
+                .sessions
+                .load_session(&self.input.session_key)
+                .is_ok_and(|session| session.rings.is_empty())
+            {
                 // The prompt that brought it forward tells first what there is.
-                return self.sleeps(Instant::now() + GATHERS);
+                return self.sleep_until(Instant::now() + GATHERS);
             }
         }
     }

@@ -4,7 +4,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use super::harness::Harness;
-use super::state::Sessions;
+use super::state::SessionDir;
 use crate::config::Env;
 use crate::store::process;
 
@@ -18,34 +18,36 @@ pub struct WaiterProcess {
 
 impl WaiterProcess {
     /// Returns this process.
-    pub(super) fn this() -> Option<Self> {
+    pub(super) fn current() -> Option<Self> {
         let pid = std::process::id();
-        Some(Self { pid, began: began(pid)? })
+        Some(Self { pid, began: read_start_time(pid)? })
     }
 
     /// Returns whether it still runs.
-    pub fn runs(&self) -> bool {
-        began(self.pid) == Some(self.began) && !process::has_ended(self.pid)
+    pub fn is_running(&self) -> bool {
+        read_start_time(self.pid) == Some(self.began) && !process::has_ended(self.pid)
     }
 
     /// Ends it, if it is what it was and a hook of msgfs.
-    fn end(&self) -> bool {
+    fn end_process(&self) -> bool {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
         // As long as it is open, the number means this process.
         let Ok(opened) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
-        self.runs() && is_hook(self.pid) && pidfd_send_signal(&opened, Signal::TERM).is_ok()
+        self.is_running()
+            && is_waiting_hook(self.pid)
+            && pidfd_send_signal(&opened, Signal::TERM).is_ok()
     }
 }
 
 /// Returns when a process began.
-fn began(pid: u32) -> Option<u64> {
+fn read_start_time(pid: u32) -> Option<u64> {
     // The first field of this text is the third of the whole.
-    process::stat(pid)?.split_ascii_whitespace().nth(19)?.parse().ok()
+    process::read_proc_stat(pid)?.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// Returns whether a process was called as a hook that waits.
-fn is_hook(pid: u32) -> bool {
-    let Some(line) = process::told(pid, "cmdline") else { return false };
+fn is_waiting_hook(pid: u32) -> bool {
+    let Some(line) = process::read_proc_file(pid, "cmdline") else { return false };
     let words: Vec<&str> = line.split('\0').collect();
     words.windows(2).any(|pair| pair == ["hook", "run"]) && words.contains(&"--wait")
 }
@@ -53,15 +55,17 @@ fn is_hook(pid: u32) -> bool {
 /// Ends the waiters of a harness's sessions, and returns how many were told to end.
 ///
 /// One of an older msgfs has not said which process it is; it ends by itself when it may not ring any more.
-pub fn end_all(env: &Env, harness: &Harness) -> usize {
+pub fn end_waiters(env: &Env, harness: &Harness) -> usize {
     let mut ended = 0;
-    for sessions in Sessions::places(env) {
+    for sessions in SessionDir::locate_all(env) {
         if !sessions.dir().is_dir() {
             continue;
         }
-        for session in sessions.dismiss(harness.name).unwrap_or_default() {
-            let ends =
-                session.process.as_ref().map_or(session.waiter.is_some(), WaiterProcess::end);
+        for session in sessions.dismiss_waiters(harness.name).unwrap_or_default() {
+            let ends = session
+                .process
+                .as_ref()
+                .map_or(session.waiter.is_some(), WaiterProcess::end_process);
             ended += usize::from(ends);
         }
     }

@@ -9,7 +9,7 @@ use rustix::fs::CWD;
 use rustix::io::Errno;
 
 use crate::store::fs;
-use crate::store::place::{self, Slot};
+use crate::store::place::{self, FileSlot};
 
 /// No key and no keyring is larger; what is, is not read.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
@@ -21,7 +21,7 @@ const PRIVATE: u32 = 0o600;
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is wrong with what is there, if that is why [`fs::open_regular`] refused it.
-pub(super) fn wrong(e: &io::Error) -> Option<String> {
+pub(super) fn describe_file_fault(e: &io::Error) -> Option<String> {
     let is_link = e.raw_os_error() == Some(Errno::LOOP.raw_os_error());
     let what = if is_link { "a symbolic link" } else { "not a regular file" };
     (is_link || e.kind() == io::ErrorKind::InvalidInput).then(|| format!("it is {what}"))
@@ -29,32 +29,32 @@ pub(super) fn wrong(e: &io::Error) -> Option<String> {
 
 /// Creates a file with this content, durably, or fails with `AlreadyExists` if there is anything
 /// of that name. Nobody ever sees a part of the content under that name.
-pub(super) fn create_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = make_folder(path)?;
-    Slot::new(CWD, path).fill(PRIVATE, |file| file.write_all(bytes))?;
+pub(super) fn create_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = make_parent_dir(path)?;
+    FileSlot::new(CWD, path).create_with(PRIVATE, |file| file.write_all(bytes))?;
     fs::sync_dir(folder)
 }
 
 /// Replaces a file, or creates it, durably. Readers see the old content or the new one.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    make_folder(path)?;
+pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    make_parent_dir(path)?;
     place::write_atomic(path, bytes, PRIVATE)
 }
 
 /// Excludes other processes from replacing the same file, until the result is dropped. The lock lies
 /// beside the file because the file itself is replaced under its readers.
-pub(super) fn lock(path: &Path) -> io::Result<File> {
-    make_folder(path)?;
+pub(super) fn lock_beside(path: &Path) -> io::Result<File> {
+    make_parent_dir(path)?;
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let file = fs::open_own(Path::new(&name), PRIVATE)?;
-    if fs::lock_within(&file, LOCK_PATIENCE)? {
+    let file = fs::open_read_write(Path::new(&name), PRIVATE)?;
+    if fs::lock_with_timeout(&file, LOCK_PATIENCE)? {
         return Ok(file);
     }
     Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps it locked"))
 }
 
-fn make_folder(path: &Path) -> io::Result<&Path> {
+fn make_parent_dir(path: &Path) -> io::Result<&Path> {
     let folder = path.parent().unwrap_or(Path::new(""));
     fs::make_dirs(folder, 0o700)?;
     Ok(folder)

@@ -22,36 +22,36 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::keyring::Print;
-use crate::model::{Fingerprint, PublicKey, Timestamp, unhex_16};
+use super::keyring::MessageDigest;
+use crate::model::{Fingerprint, PublicKey, Timestamp, decode_hex_u64};
 
 /// The member that is no key.
 const FORGOTTEN: &str = "forgotten";
 
 /// How a pin came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum By {
+pub(super) enum PinOrigin {
     /// The first validly signed message from this address.
     #[serde(rename = "first-use")]
     FirstUse,
     /// A person said so.
     #[serde(rename = "hand")]
-    Hand,
+    Manual,
 }
 
 /// One address a key vouches for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct PinForm {
+pub(super) struct PinRecord {
     pub(super) since: String,
-    pub(super) by: By,
+    pub(super) by: PinOrigin,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) stores: Vec<String>,
     #[serde(flatten)]
     other: Map<String, Value>,
 }
 
-impl PinForm {
-    pub(super) fn new(by: By, store: Option<&str>, now: Timestamp) -> Self {
+impl PinRecord {
+    pub(super) fn new(by: PinOrigin, store: Option<&str>, now: Timestamp) -> Self {
         Self {
             since: now.rfc3339(),
             by,
@@ -63,7 +63,7 @@ impl PinForm {
 
 /// One key as the file has it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct EntryForm {
+pub(super) struct KeyRecord {
     public_key_b64: String,
     #[serde(default)]
     fingerprint: String,
@@ -74,7 +74,7 @@ pub(super) struct EntryForm {
     #[serde(default)]
     addresses: Vec<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) pinned: BTreeMap<String, PinForm>,
+    pub(super) pinned: BTreeMap<String, PinRecord>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     refused: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -85,21 +85,21 @@ pub(super) struct EntryForm {
 
 /// One key with its decoded bytes.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct KeyringEntry {
     pub(super) key: PublicKey,
-    pub(super) form: EntryForm,
+    pub(super) form: KeyRecord,
 }
 
 /// The whole file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Document {
-    entries: BTreeMap<Fingerprint, Entry>,
+pub(super) struct KeyringDocument {
+    entries: BTreeMap<Fingerprint, KeyringEntry>,
     /// By address: the messages that were there when its keys were forgotten.
-    pub(super) forgotten: BTreeMap<String, BTreeSet<Print>>,
+    pub(super) forgotten_messages: BTreeMap<String, BTreeSet<MessageDigest>>,
     other: Map<String, Value>,
 }
 
-impl Document {
+impl KeyringDocument {
     /// Reads the text of a keyring; the error is a phrase that says what is wrong and where.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let members: Map<String, Value> = serde_json::from_slice(bytes)
@@ -107,15 +107,16 @@ impl Document {
         let mut document = Self::default();
         for (name, value) in members {
             if name == FORGOTTEN {
-                document.forgotten = parse_forgotten(value)
+                document.forgotten_messages = parse_forgotten(value)
                     .map_err(|e| format!("the member {FORGOTTEN} is malformed ({e})"))?;
                 continue;
             }
-            let Some(fingerprint) = unhex_16(&name).map(|n| Fingerprint(n.to_be_bytes())) else {
+            let Some(fingerprint) = decode_hex_u64(&name).map(|n| Fingerprint(n.to_be_bytes()))
+            else {
                 document.other.insert(name, value);
                 continue;
             };
-            let form: EntryForm = serde_json::from_value(value)
+            let form: KeyRecord = serde_json::from_value(value)
                 .map_err(|e| format!("the entry of key {name} is malformed ({e})"))?;
             let key = PublicKey::from_base64(&form.public_key_b64).ok_or_else(|| {
                 format!("public_key_b64 of key {name} is not the base64 of 32 bytes")
@@ -123,7 +124,7 @@ impl Document {
             if key.fingerprint() != fingerprint {
                 return Err(format!("the entry {name} holds the key {}", key.fingerprint()));
             }
-            document.entries.insert(fingerprint, Entry { key, form });
+            document.entries.insert(fingerprint, KeyringEntry { key, form });
         }
         Ok(document)
     }
@@ -134,8 +135,8 @@ impl Document {
         for (fingerprint, entry) in &self.entries {
             members.insert(fingerprint.to_string(), serde_json::to_value(&entry.form)?);
         }
-        if !self.forgotten.is_empty() {
-            let texts = self.forgotten.iter().map(|(address, prints)| {
+        if !self.forgotten_messages.is_empty() {
+            let texts = self.forgotten_messages.iter().map(|(address, prints)| {
                 let bytes: Vec<u8> = prints.iter().flat_map(|p| p.0.to_be_bytes()).collect();
                 (address.clone(), Value::String(STANDARD.encode(bytes)))
             });
@@ -146,12 +147,12 @@ impl Document {
         Ok(text)
     }
 
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &KeyringEntry> {
         self.entries.values()
     }
 
     /// The keys trusted for each address, the one trusted last at the end.
-    pub(super) fn trusted(&self) -> HashMap<String, Vec<PublicKey>> {
+    pub(super) fn trusted_keys(&self) -> HashMap<String, Vec<PublicKey>> {
         let mut pins: Vec<_> = self
             .entries()
             .flat_map(|e| e.form.pinned.iter().map(move |(address, pin)| (address, pin, e.key)))
@@ -166,21 +167,26 @@ impl Document {
 
     /// Pins a key, or turns an existing pin into one made by hand. The key is no longer refused.
     /// `None` if another key has its fingerprint.
-    pub(super) fn pin(&mut self, address: &str, key: PublicKey, mut pin: PinForm) -> Option<()> {
+    pub(super) fn pin_key(
+        &mut self,
+        address: &str,
+        key: PublicKey,
+        mut pin: PinRecord,
+    ) -> Option<()> {
         // The one pinned last is last, also if the clock did not move on or was set back.
-        let since = |e: &Entry| parse_time(&e.form.pinned.get(address)?.since);
+        let since = |e: &KeyringEntry| parse_time(&e.form.pinned.get(address)?.since);
         let last = self.entries().filter_map(since).max();
         if let Some(last) = last.filter(|last| parse_time(&pin.since) <= Some(*last)) {
             pin.since = last.plus_millis(1).rfc3339();
         }
-        let entry = self.entry(key, &pin.since)?;
+        let entry = self.entry_or_insert(key, &pin.since)?;
         entry.form.refused.remove(address);
         entry.form.forgotten.remove(address);
         if !entry.form.addresses.iter().any(|a| a == address) {
             entry.form.addresses.push(address.to_owned());
         }
         match entry.form.pinned.get_mut(address) {
-            Some(existing) if pin.by == By::Hand => existing.by = By::Hand,
+            Some(existing) if pin.by == PinOrigin::Manual => existing.by = PinOrigin::Manual,
             Some(_) => {}
             None => {
                 entry.form.pinned.insert(address.to_owned(), pin);
@@ -191,23 +197,28 @@ impl Document {
 
     /// Remembers the key refused last for an address, in place of any earlier one. `None` if another
     /// key has its fingerprint.
-    pub(super) fn refuse(&mut self, address: &str, key: PublicKey, when: &str) -> Option<()> {
-        self.entry(key, when)?.form.refused.insert(address.to_owned(), when.to_owned());
+    pub(super) fn record_refused_key(
+        &mut self,
+        address: &str,
+        key: PublicKey,
+        when: &str,
+    ) -> Option<()> {
+        self.entry_or_insert(key, when)?.form.refused.insert(address.to_owned(), when.to_owned());
         for entry in self.entries.values_mut().filter(|e| e.key != key) {
             entry.form.refused.remove(address);
         }
-        self.sweep();
+        self.remove_empty_entries();
         Some(())
     }
 
     /// The key refused last for an address.
-    pub(super) fn refused(&self, address: &str) -> Option<PublicKey> {
+    pub(super) fn refused_key(&self, address: &str) -> Option<PublicKey> {
         self.entries().find(|e| e.form.refused.contains_key(address)).map(|e| e.key)
     }
 
     /// Removes every key of an address; `held` are its messages, which pin none. Whether there was
     /// a pin.
-    pub(super) fn forget(&mut self, address: &str, held: BTreeSet<Print>) -> bool {
+    pub(super) fn forget_address(&mut self, address: &str, held: BTreeSet<MessageDigest>) -> bool {
         let mut pinned = false;
         let now = Timestamp::now().rfc3339();
         for entry in self.entries.values_mut() {
@@ -218,9 +229,9 @@ impl Document {
             entry.form.refused.remove(address);
             entry.form.addresses.retain(|a| a != address);
         }
-        self.sweep();
+        self.remove_empty_entries();
         if pinned {
-            self.forgotten.entry(address.to_owned()).or_default().extend(held);
+            self.forgotten_messages.entry(address.to_owned()).or_default().extend(held);
         }
         pinned
     }
@@ -231,16 +242,16 @@ impl Document {
     }
 
     /// The entry of a key, made if there is none; `None` if another key has its fingerprint.
-    fn entry(&mut self, key: PublicKey, now: &str) -> Option<&mut Entry> {
+    fn entry_or_insert(&mut self, key: PublicKey, now: &str) -> Option<&mut KeyringEntry> {
         let fingerprint = key.fingerprint();
-        let entry = self.entries.entry(fingerprint).or_insert_with(|| Entry {
+        let entry = self.entries.entry(fingerprint).or_insert_with(|| KeyringEntry {
             key,
-            form: EntryForm {
-                public_key_b64: key.base64(),
+            form: KeyRecord {
+                public_key_b64: key.to_base64(),
                 fingerprint: fingerprint.to_string(),
                 first_seen: now.to_owned(),
                 last_seen: now.to_owned(),
-                ..EntryForm::default()
+                ..KeyRecord::default()
             },
         });
         // 64 bits of a hash can be made to collide, so equal names do not mean equal keys.
@@ -249,7 +260,7 @@ impl Document {
 
     /// Notes that a pinned key was used, in this store; whether that is worth writing down. Days
     /// are: the form has times of last use, but each of them would cost a write of the whole file.
-    pub(super) fn used(
+    pub(super) fn record_use(
         &mut self,
         address: &str,
         key: PublicKey,
@@ -274,7 +285,7 @@ impl Document {
     }
 
     /// Drops entries that say nothing any more.
-    fn sweep(&mut self) {
+    fn remove_empty_entries(&mut self) {
         self.entries.retain(|_, e| {
             let f = &e.form;
             !(f.pinned.is_empty()
@@ -286,7 +297,7 @@ impl Document {
     }
 }
 
-fn parse_forgotten(value: Value) -> Result<BTreeMap<String, BTreeSet<Print>>, String> {
+fn parse_forgotten(value: Value) -> Result<BTreeMap<String, BTreeSet<MessageDigest>>, String> {
     let texts: BTreeMap<String, String> =
         serde_json::from_value(value).map_err(|e| e.to_string())?;
     let prints = |text: &String| {
@@ -298,7 +309,7 @@ fn parse_forgotten(value: Value) -> Result<BTreeMap<String, BTreeSet<Print>>, St
                 bytes.len()
             ));
         }
-        Ok(prints.iter().map(|p| Print(u64::from_be_bytes(*p))).collect())
+        Ok(prints.iter().map(|p| MessageDigest(u64::from_be_bytes(*p))).collect())
     };
     texts.iter().map(|(address, text)| Ok((address.clone(), prints(text)?))).collect()
 }

@@ -9,9 +9,9 @@ use ed25519_dalek::{Signer as _, SigningKey};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::{Used, disk};
+use super::{SignerRegistry, disk};
 use crate::model::locks::Mutex;
-use crate::model::{Fingerprint, PublicKey, Remedy, Seed, Timestamp, hex, shown_path};
+use crate::model::{Fingerprint, PublicKey, Remedy, Seed, Timestamp, display_path, encode_hex};
 use crate::store::Signer;
 use crate::store::fs::{self, foreign_owner};
 
@@ -22,14 +22,14 @@ pub enum KeyError {
     #[error(
         "{}: there is no signing key here; msgfs makes one at the first mount or send that is not \
          read-only, or restore it from a backup",
-        shown_path(.0)
+        display_path(.0)
     )]
     Missing(PathBuf),
     /// Others than the owner can read or change the key file: its permission bits.
     #[error(
         "{}: others on this machine can read the signing key (mode {:04o}), so it is not used; \
          close it with: {}",
-        shown_path(.0),
+        display_path(.0),
         .1,
         Remedy::Permit(.0.clone(), 0o600)
     )]
@@ -38,7 +38,7 @@ pub enum KeyError {
     #[error(
         "{}: the signing key belongs to another user ({}), so it is not used; take it over \
          with: {}",
-        shown_path(.0),
+        display_path(.0),
         .1,
         Remedy::Own(.0.clone())
     )]
@@ -47,7 +47,7 @@ pub enum KeyError {
     #[error(
         "{}: not a usable signing key: {}; msgfs never replaces it: restore it from a \
          backup or, to start with a new key, move it away first: {}",
-        shown_path(.0),
+        display_path(.0),
         .1,
         Remedy::MoveAway(.0.clone())
     )]
@@ -58,7 +58,7 @@ pub enum KeyError {
         "{}: the signing key {} is gone; msgfs makes no new one, because others would refuse its \
          signatures; restore it from a backup or, on another machine that has it, with: {}; to \
          start with a new key all the same: {}",
-        shown_path(.0),
+        display_path(.0),
         .1,
         Remedy::ShareKey,
         Remedy::Remove(.2.clone())
@@ -67,15 +67,15 @@ pub enum KeyError {
     /// Which keys have signed cannot be told, so that a missing one is not made: the file, and why.
     #[error(
         "{}: the list of keys that have signed cannot be read: {}; to start without this list: {}",
-        shown_path(.0),
+        display_path(.0),
         .1,
         Remedy::MoveAway(.0.clone())
     )]
-    Untold(PathBuf, String),
+    SignersUnreadable(PathBuf, String),
     /// The operating system refused the key file.
     #[error(
         "{}: the signing key cannot be read or made: {}; check the folder and its owner",
-        shown_path(.0),
+        display_path(.0),
         .1
     )]
     Io(PathBuf, #[source] io::Error),
@@ -92,19 +92,19 @@ struct KeyFile {
 }
 
 /// My Ed25519 key pair.
-pub struct Identity {
+pub struct KeyPair {
     key: SigningKey,
     public: PublicKey,
 }
 
-impl Identity {
+impl KeyPair {
     /// The mount's own key at `path`. One that is missing is made with `make`, unless one has signed.
     ///
     /// # Errors
     /// As [`Identity::load_or_create`]; [`KeyError::Gone`] and [`KeyError::Untold`] as they say.
-    pub fn own(path: &Path, used: &Used, make: bool) -> Result<Self, KeyError> {
+    pub fn load_own(path: &Path, used: &SignerRegistry, make: bool) -> Result<Self, KeyError> {
         let identity = match Self::load(path) {
-            Err(e @ KeyError::Missing(_)) => match used.key(Used::OWN)? {
+            Err(e @ KeyError::Missing(_)) => match used.last_key(SignerRegistry::OWN)? {
                 Some(key) => {
                     let noted = used.path().to_owned();
                     return Err(KeyError::Gone(path.to_owned(), key.fingerprint(), noted));
@@ -114,7 +114,7 @@ impl Identity {
             },
             found => found?,
         };
-        used.note(Used::OWN, identity.public)?;
+        used.record_key(SignerRegistry::OWN, identity.public)?;
         Ok(identity)
     }
 
@@ -135,9 +135,9 @@ impl Identity {
         let mut seed = [0u8; 32];
         getrandom::fill(&mut seed).map_err(|e| io(io::Error::other(e)))?;
         let identity = Self::from_seed(&seed);
-        match disk::create_new(path, identity.to_file().as_bytes()) {
+        match disk::create_file(path, identity.to_file_text().as_bytes()) {
             Ok(()) => {
-                tracing::info!(path = %shown_path(path), key = %identity.public.fingerprint(), "made a signing key");
+                tracing::info!(path = %display_path(path), key = %identity.public.fingerprint(), "made a signing key");
                 Ok(identity)
             }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
@@ -154,10 +154,12 @@ impl Identity {
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let corrupt = |problem: String| KeyError::Corrupt(path.to_owned(), problem);
         let io = |source| KeyError::Io(path.to_owned(), source);
-        let file = fs::open_regular(path).map_err(|e| match (disk::wrong(&e), e.kind()) {
-            (Some(problem), _) => corrupt(problem),
-            (None, io::ErrorKind::NotFound) => KeyError::Missing(path.to_owned()),
-            (None, _) => io(e),
+        let file = fs::open_regular(path).map_err(|e| {
+            match (disk::describe_file_fault(&e), e.kind()) {
+                (Some(problem), _) => corrupt(problem),
+                (None, io::ErrorKind::NotFound) => KeyError::Missing(path.to_owned()),
+                (None, _) => io(e),
+            }
         })?;
         let meta = file.metadata().map_err(io)?;
         if let Some(owner) = foreign_owner(&meta) {
@@ -167,7 +169,7 @@ impl Identity {
         if mode & 0o077 != 0 {
             return Err(KeyError::Exposed(path.to_owned(), mode));
         }
-        Self::parse(&fs::read_at_once(file, disk::MAX_BYTES).map_err(io)?).map_err(corrupt)
+        Self::parse(&fs::read_limited(file, disk::MAX_BYTES).map_err(io)?).map_err(corrupt)
     }
 
     /// Puts this key in the place of the one at `path`, which is kept beside it; answers with where, if
@@ -175,13 +177,13 @@ impl Identity {
     ///
     /// # Errors
     /// [`KeyError::Io`] if it cannot be written; then nothing is changed.
-    pub fn install(&self, path: &Path) -> Result<Option<PathBuf>, KeyError> {
+    pub fn install_key_file(&self, path: &Path) -> Result<Option<PathBuf>, KeyError> {
         let io = |source| KeyError::Io(path.to_owned(), source);
         let kept = match Self::load(path) {
             Ok(old) if old.public == self.public => return Ok(None),
             Ok(old) => format!("replaced-{}.json", old.public.fingerprint()),
             Err(KeyError::Missing(_)) => {
-                disk::create_new(path, self.to_file().as_bytes()).map_err(io)?;
+                disk::create_file(path, self.to_file_text().as_bytes()).map_err(io)?;
                 return Ok(None);
             }
             Err(_) => format!("replaced-{}.bad", Timestamp::now().millis()),
@@ -192,7 +194,7 @@ impl Identity {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             done => done.map_err(io)?,
         }
-        disk::replace(path, self.to_file().as_bytes()).map_err(io)?;
+        disk::replace_file(path, self.to_file_text().as_bytes()).map_err(io)?;
         Ok(Some(kept))
     }
 
@@ -207,15 +209,15 @@ impl Identity {
         let file: KeyFile = serde_json::from_slice(bytes).map_err(|e| {
             format!("it is not JSON with a member private_key_hex (line {})", e.line())
         })?;
-        let seed = unhex(&file.private_key_hex)
+        let seed = decode_hex_32(&file.private_key_hex)
             .ok_or("private_key_hex is not 64 hexadecimal digits (32 bytes)")?;
         let identity = Self::from_seed(&seed);
         let public = identity.public;
         let differs = |member: Option<String>, is: String| {
             member.is_some_and(|m| !m.trim().eq_ignore_ascii_case(&is))
         };
-        if differs(file.public_key_hex, hex(&public.0))
-            || file.public_key_b64.is_some_and(|b| b.trim() != public.base64())
+        if differs(file.public_key_hex, encode_hex(&public.0))
+            || file.public_key_b64.is_some_and(|b| b.trim() != public.to_base64())
             || differs(file.fingerprint, public.fingerprint().to_string())
         {
             return Err("its public half does not belong to its private half".into());
@@ -242,11 +244,11 @@ impl Identity {
     }
 
     /// The text of a key file.
-    pub fn to_file(&self) -> Zeroizing<String> {
+    pub fn to_file_text(&self) -> Zeroizing<String> {
         let file = KeyFile {
-            private_key_hex: hex(self.key.as_bytes()),
-            public_key_hex: Some(hex(&self.public.0)),
-            public_key_b64: Some(self.public.base64()),
+            private_key_hex: encode_hex(self.key.as_bytes()),
+            public_key_hex: Some(encode_hex(&self.public.0)),
+            public_key_b64: Some(self.public.to_base64()),
             fingerprint: Some(self.public.fingerprint().to_string()),
             // The form calls for local time without a zone, to the microsecond.
             created: Some(jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.6f").to_string()),
@@ -261,39 +263,39 @@ impl Identity {
 #[derive(Debug)]
 pub struct OwnKey {
     path: PathBuf,
-    make: bool,
+    may_create: bool,
     last: Mutex<Option<(fs::Stamp, Seed)>>,
 }
 
 impl OwnKey {
     /// The key at `path`, see [`Identity::own`].
     pub fn new(path: PathBuf, make: bool) -> Self {
-        Self { path, make, last: Mutex::default() }
+        Self { path, may_create: make, last: Mutex::default() }
     }
 
     /// The key, read again if its file is another or was changed.
     ///
     /// # Errors
     /// As [`Identity::own`].
-    pub fn now(&self, used: &Used) -> Result<Seed, KeyError> {
-        let stamp = fs::Stamp::at(&self.path).ok().flatten();
+    pub fn load_current(&self, used: &SignerRegistry) -> Result<Seed, KeyError> {
+        let stamp = fs::Stamp::from_path(&self.path).ok().flatten();
         let known = self.last.lock().clone().filter(|(known, _)| Some(*known) == stamp);
         if let Some((_, seed)) = known {
             return Ok(seed);
         }
-        let seed = Identity::own(&self.path, used, self.make)?.seed();
+        let seed = KeyPair::load_own(&self.path, used, self.may_create)?.seed();
         *self.last.lock() = stamp.map(|stamp| (stamp, seed.clone()));
         Ok(seed)
     }
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for KeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Identity({})", self.public.fingerprint())
     }
 }
 
-impl Signer for Identity {
+impl Signer for KeyPair {
     fn public_key(&self) -> PublicKey {
         self.public
     }
@@ -304,7 +306,7 @@ impl Signer for Identity {
 }
 
 /// 64 hexadecimal digits of either case.
-fn unhex(text: &str) -> Option<[u8; 32]> {
+fn decode_hex_32(text: &str) -> Option<[u8; 32]> {
     let text = text.trim().as_bytes();
     if text.len() != 64 {
         return None;

@@ -27,18 +27,18 @@ fn names(dir: &Path) -> Vec<String> {
 
 #[test]
 fn signs_as_the_rfc_says() {
-    let identity = Identity::from_seed(&unhex(SEED).unwrap());
-    assert_eq!(hex(&identity.public_key().0), PUBLIC);
-    assert_eq!(hex(&identity.sign(b"")), SIGNATURE);
+    let identity = KeyPair::from_seed(&decode_hex_32(SEED).unwrap());
+    assert_eq!(encode_hex(&identity.public_key().0), PUBLIC);
+    assert_eq!(encode_hex(&identity.sign(b"")), SIGNATURE);
     assert!(!format!("{identity:?}").contains("9d61"));
 }
 
 #[test]
 fn a_seed_goes_out_and_comes_back() {
-    let identity = Identity::from_seed(&unhex(SEED).unwrap());
+    let identity = KeyPair::from_seed(&decode_hex_32(SEED).unwrap());
     let seed = identity.seed();
-    assert_eq!(hex(seed.bytes()), SEED);
-    assert_eq!(hex(&Identity::new(&seed).public_key().0), PUBLIC);
+    assert_eq!(encode_hex(seed.bytes()), SEED);
+    assert_eq!(encode_hex(&KeyPair::new(&seed).public_key().0), PUBLIC);
     assert!(!format!("{seed:?}").contains("9d61"));
 }
 
@@ -56,21 +56,21 @@ fn reads_a_key_file_of_the_reference() {
   "created": "2026-03-11T14:23:55.123456"
 }"#,
     );
-    let identity = Identity::load(&path).unwrap();
+    let identity = KeyPair::load(&path).unwrap();
     assert_eq!(identity.public_key().fingerprint().to_string(), "56475aa75463474c");
     // Only the private half is needed.
     put(&path, &format!("{{\"private_key_hex\": \"{SEED}\"}}"));
-    assert_eq!(hex(&Identity::load(&path).unwrap().public_key().0), PUBLIC);
+    assert_eq!(encode_hex(&KeyPair::load(&path).unwrap().public_key().0), PUBLIC);
 }
 
 #[test]
 fn makes_one_key_and_keeps_it() {
     let dir = folder();
     let path = dir.path().join("state/foo/key");
-    assert!(matches!(Identity::load(&path), Err(KeyError::Missing { .. })));
-    let first = Identity::load_or_create(&path).unwrap();
+    assert!(matches!(KeyPair::load(&path), Err(KeyError::Missing { .. })));
+    let first = KeyPair::load_or_create(&path).unwrap();
     let bytes = fs::read(&path).unwrap();
-    let again = Identity::load_or_create(&path).unwrap();
+    let again = KeyPair::load_or_create(&path).unwrap();
     assert_eq!(first.public_key(), again.public_key());
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert!(verify(&first.public_key(), b"x", &again.sign(b"x")));
@@ -78,7 +78,7 @@ fn makes_one_key_and_keeps_it() {
     assert_eq!(mode(&path), 0o600);
     assert_eq!(mode(path.parent().unwrap()), 0o700);
     assert_eq!(names(path.parent().unwrap()), ["key"], "no temporary file is left");
-    let other = Identity::load_or_create(&dir.path().join("other")).unwrap();
+    let other = KeyPair::load_or_create(&dir.path().join("other")).unwrap();
     assert_ne!(first.public_key(), other.public_key());
 
     let json: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
@@ -98,7 +98,7 @@ fn all_who_make_it_at_once_get_the_same() {
     let path = dir.path().join("key");
     let made: Vec<PublicKey> = std::thread::scope(|s| {
         let threads: Vec<_> = (0..8)
-            .map(|_| s.spawn(|| Identity::load_or_create(&path).unwrap().public_key()))
+            .map(|_| s.spawn(|| KeyPair::load_or_create(&path).unwrap().public_key()))
             .collect();
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     });
@@ -110,16 +110,16 @@ fn all_who_make_it_at_once_get_the_same() {
 fn a_key_others_can_reach_is_refused_with_the_remedy() {
     let dir = folder();
     let path = dir.path().join("my key");
-    Identity::load_or_create(&path).unwrap();
+    KeyPair::load_or_create(&path).unwrap();
     for mode in [0o640, 0o604, 0o601, 0o620, 0o666] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        let error = Identity::load_or_create(&path).unwrap_err();
+        let error = KeyPair::load_or_create(&path).unwrap_err();
         assert!(matches!(error, KeyError::Exposed { .. }), "{mode:o}");
         let text = error.to_string();
         assert!(text.contains(&format!("chmod 600 '{}'", path.display())), "{text}");
     }
     fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
-    Identity::load(&path).unwrap();
+    KeyPair::load(&path).unwrap();
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn what_is_not_a_key_is_refused_and_stays() {
         &name,
     ] {
         put(&path, text);
-        let error = Identity::load_or_create(&path).unwrap_err();
+        let error = KeyPair::load_or_create(&path).unwrap_err();
         assert!(matches!(error, KeyError::Corrupt { .. }), "{text}: {error}");
         assert!(error.to_string().contains(&path.display().to_string()));
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
@@ -151,7 +151,7 @@ fn what_is_not_a_key_is_refused_and_stays() {
 fn symlinks_folders_and_fifos_are_refused_and_stay() {
     let dir = folder();
     let real = dir.path().join("real");
-    Identity::load_or_create(&real).unwrap();
+    KeyPair::load_or_create(&real).unwrap();
     let link = dir.path().join("link");
     symlink(&real, &link).unwrap();
     let dangling = dir.path().join("dangling");
@@ -162,7 +162,7 @@ fn symlinks_folders_and_fifos_are_refused_and_stay() {
     let folder = dir.path().join("folder");
     fs::create_dir(&folder).unwrap();
     for path in [link, dangling, fifo, folder] {
-        let error = Identity::load_or_create(&path).unwrap_err();
+        let error = KeyPair::load_or_create(&path).unwrap_err();
         assert!(matches!(error, KeyError::Corrupt { .. }), "{error}");
     }
     assert!(!dir.path().join("nowhere").exists());
@@ -173,23 +173,23 @@ fn trouble_with_the_folder_is_told() {
     let dir = folder();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
-    let error = Identity::load_or_create(&file.join("key")).unwrap_err();
+    let error = KeyPair::load_or_create(&file.join("key")).unwrap_err();
     assert!(matches!(error, KeyError::Io { .. }), "{error}");
 }
 
 proptest! {
     #[test]
     fn no_text_makes_the_reader_panic_or_leak(text in "\\PC{0,200}") {
-        if let Err(problem) = Identity::parse(text.as_bytes()) {
+        if let Err(problem) = KeyPair::parse(text.as_bytes()) {
             prop_assert!(text.len() < 30 || !problem.contains(&text));
         }
     }
 
     #[test]
     fn every_key_survives_its_file(seed in any::<[u8; 32]>()) {
-        let identity = Identity::from_seed(&seed);
-        let again = Identity::parse(identity.to_file().as_bytes()).unwrap();
+        let identity = KeyPair::from_seed(&seed);
+        let again = KeyPair::parse(identity.to_file_text().as_bytes()).unwrap();
         prop_assert_eq!(identity.public_key(), again.public_key());
-        prop_assert_eq!(unhex(&hex(&seed)), Some(seed));
+        prop_assert_eq!(decode_hex_32(&encode_hex(&seed)), Some(seed));
     }
 }

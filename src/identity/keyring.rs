@@ -28,7 +28,7 @@ mod error;
 mod words;
 
 pub use error::KeyringError;
-pub use words::other_key_of_mine;
+pub use words::describe_other_own_key;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -37,22 +37,24 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use self::words::{changed_key, foreign_key, wrong_signature};
+use self::words::{describe_changed_key, describe_foreign_key, describe_wrong_signature};
 use super::disk;
-use super::document::{By, Document, PinForm, parse_time};
+use super::document::{KeyringDocument, PinOrigin, PinRecord, parse_time};
 use crate::model::locks::Mutex;
 use crate::model::verify::{check_key, verify_claim};
-use crate::model::{Claim, ClaimScope, Fingerprint, PublicKey, Timestamp, one_line};
+use crate::model::{
+    Fingerprint, PublicKey, SignatureClaim, SignatureScope, Timestamp, sanitize_line,
+};
 use crate::store::fs::{self, Stamp};
 
 /// Stands for one message in the keyring: 8 bytes of a hash of where it is kept, whose it is and its
 /// id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Print(pub(super) u64);
+pub struct MessageDigest(pub(super) u64);
 
 /// A message whose signature is judged.
 #[derive(Clone, Copy, Debug)]
-pub struct Signed<'a> {
+pub struct SignedMessage<'a> {
     /// Name of the store it lies in.
     pub store: &'a str,
     /// Who it says it is from.
@@ -61,39 +63,39 @@ pub struct Signed<'a> {
     pub id: &'a str,
 }
 
-impl Print {
+impl MessageDigest {
     /// It as a number.
     pub const fn number(self) -> u64 {
         self.0
     }
 }
 
-impl Signed<'_> {
+impl SignedMessage<'_> {
     /// What the keyring remembers of it.
-    pub fn print(&self) -> Print {
+    pub fn digest(&self) -> MessageDigest {
         let mut hash = Sha256::new();
         for text in [self.store, self.from, self.id] {
             hash.update((text.len() as u64).to_be_bytes());
             hash.update(text);
         }
-        Print(first_8(hash))
+        MessageDigest(truncate_hash(hash))
     }
 }
 
-fn first_8(hash: Sha256) -> u64 {
+fn truncate_hash(hash: Sha256) -> u64 {
     let hash: [u8; 32] = hash.finalize().into();
     hash.first_chunk().map_or(0, |eight| u64::from_be_bytes(*eight))
 }
 
 /// The names for which two tables say different things.
-fn differing(one: &BTreeMap<String, u64>, other: &BTreeMap<String, u64>) -> Vec<String> {
+fn diff_names(one: &BTreeMap<String, u64>, other: &BTreeMap<String, u64>) -> Vec<String> {
     let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
     names.into_iter().filter(|name| one.get(*name) != other.get(*name)).cloned().collect()
 }
 
 /// What the keyring says about a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SignatureVerdict {
     /// By a key trusted for the sender.
     Valid(PublicKey),
     /// No key is known to judge it with.
@@ -128,28 +130,28 @@ pub struct Pin {
 pub struct Keyring {
     path: PathBuf,
     read_only: bool,
-    state: Mutex<State>,
+    state: Mutex<KeyringState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    document: Document,
+struct KeyringState {
+    document: KeyringDocument,
     /// What `document` says, by address; kept because every signed message asks for it.
     trusted: HashMap<String, Vec<PublicKey>>,
     /// First-use pins that are not in the file.
-    new_pins: BTreeMap<String, (PublicKey, PinForm)>,
+    new_pins: BTreeMap<String, (PublicKey, PinRecord)>,
     /// Refused keys that are not in the file, with the time.
     new_refusals: BTreeMap<String, (PublicKey, String)>,
     /// Days and stores of use that are not in the file.
-    touched: bool,
+    has_unsaved_uses: bool,
     /// The file as it was read or written last; `None` if there was none.
     stamp: Option<Stamp>,
     /// Addresses that got their first key and nobody was told yet.
     first_uses: Vec<String>,
     /// Whose keys were trusted or forgotten since anybody asked.
-    changed: BTreeSet<String>,
+    changed_addresses: BTreeSet<String>,
     /// Why the file could not be read again.
-    trouble: Option<String>,
+    fault: Option<String>,
 }
 
 impl Keyring {
@@ -159,9 +161,9 @@ impl Keyring {
     /// # Errors
     /// [`KeyringError::Corrupt`] if the file is no keyring or no regular file, and I/O errors.
     pub fn open(path: &Path) -> Result<Self, KeyringError> {
-        let mut state = State::default();
-        state.read(path)?;
-        state.changed.clear();
+        let mut state = KeyringState::default();
+        state.read_file(path)?;
+        state.changed_addresses.clear();
         Ok(Self { path: path.to_owned(), read_only: false, state: Mutex::new(state) })
     }
 
@@ -179,21 +181,28 @@ impl Keyring {
     ///
     /// A claim over a [part](ClaimScope::Part) is valid by a key pinned for the sender, and otherwise
     /// [`Verdict::Unknown`]: it says nothing.
-    pub fn judge(&self, message: Signed<'_>, claim: &Claim) -> Verdict {
+    pub fn judge_signature(
+        &self,
+        message: SignedMessage<'_>,
+        claim: &SignatureClaim,
+    ) -> SignatureVerdict {
         let (offered, scope) = match claim {
-            Claim::Malformed(why) => {
-                return Verdict::Rejected(format!("the signature is malformed: {}", one_line(why)));
+            SignatureClaim::Malformed(why) => {
+                return SignatureVerdict::Rejected(format!(
+                    "the signature is malformed: {}",
+                    sanitize_line(why)
+                ));
             }
-            Claim::Signed { key, scope, .. } => (*key, *scope),
+            SignatureClaim::Signed { key, scope, .. } => (*key, *scope),
         };
         let fits = |key: &PublicKey| verify_claim(key, claim);
-        let pinned = self.pinned(message.from);
+        let pinned = self.pinned_keys(message.from);
         // What a store offers may be another key than the message was signed with: a sender's key
         // file may have been replaced since. Only the signed part of a text names its key for sure.
         let asked = |key: &PublicKey| match scope {
-            ClaimScope::Unpinned => false,
-            ClaimScope::Part => offered.is_none_or(|offered| offered == *key),
-            ClaimScope::Whole | ClaimScope::Renamed => true,
+            SignatureScope::Unpinned => false,
+            SignatureScope::Part => offered.is_none_or(|offered| offered == *key),
+            SignatureScope::Whole | SignatureScope::Renamed => true,
         };
         // The one on offer first: mostly that is the one, and it was checked already.
         let is_offered = |key: &&PublicKey| offered == Some(**key);
@@ -202,65 +211,71 @@ impl Keyring {
         if let Some(key) = keys.find(|key| asked(key) && fits(key)) {
             let state = &mut *self.state.lock();
             let now = Timestamp::now();
-            state.touched |= state.document.used(message.from, *key, message.store, now);
-            return Verdict::Valid(*key);
+            state.has_unsaved_uses |=
+                state.document.record_use(message.from, *key, message.store, now);
+            return SignatureVerdict::Valid(*key);
         }
-        let Some(offered) = offered.filter(|_| scope != ClaimScope::Part) else {
-            let wrong = offered.is_none() && scope != ClaimScope::Part && !pinned.is_empty();
-            return if wrong && scope != ClaimScope::Unpinned && !self.is_forgotten(message) {
-                Verdict::Rejected(wrong_signature(message.from, None, &pinned))
+        let Some(offered) = offered.filter(|_| scope != SignatureScope::Part) else {
+            let wrong = offered.is_none() && scope != SignatureScope::Part && !pinned.is_empty();
+            return if wrong && scope != SignatureScope::Unpinned && !self.is_forgotten(message) {
+                SignatureVerdict::Rejected(describe_wrong_signature(message.from, None, &pinned))
             } else {
-                Verdict::Unknown
+                SignatureVerdict::Unknown
             };
         };
         if !fits(&offered) {
             // What the sender's key file offers now need not be what he signed with then.
             let forgotten = self.state.lock().document.forgotten_keys(message.from);
             if forgotten.iter().any(fits) {
-                return Verdict::Unknown;
+                return SignatureVerdict::Unknown;
             }
             let reason = match check_key(&offered) {
-                Ok(()) => wrong_signature(message.from, Some(offered), &pinned),
+                Ok(()) => describe_wrong_signature(message.from, Some(offered), &pinned),
                 Err(bad) => {
                     format!("the key {} it offers is not usable: {bad}", offered.fingerprint())
                 }
             };
-            return Verdict::Rejected(reason);
+            return SignatureVerdict::Rejected(reason);
         }
         match scope {
-            ClaimScope::Unpinned => Verdict::Valid(offered),
-            _ if message.from.is_empty() || self.is_forgotten(message) => Verdict::Unknown,
-            _ => self.settle(message, offered, scope),
+            SignatureScope::Unpinned => SignatureVerdict::Valid(offered),
+            _ if message.from.is_empty() || self.is_forgotten(message) => SignatureVerdict::Unknown,
+            _ => self.settle_new_key(message, offered, scope),
         }
     }
 
     /// Decides about a key that is not pinned for the sender and whose signature verified, and
     /// remembers what follows.
-    fn settle(&self, message: Signed<'_>, key: PublicKey, scope: ClaimScope) -> Verdict {
+    fn settle_new_key(
+        &self,
+        message: SignedMessage<'_>,
+        key: PublicKey,
+        scope: SignatureScope,
+    ) -> SignatureVerdict {
         let (from, now) = (message.from, Timestamp::now());
         let state = &mut *self.state.lock();
         let trusted = state.trusted.get(from).cloned().unwrap_or_default();
         if trusted.contains(&key) {
             // Another thread has pinned it meanwhile.
-            return Verdict::Valid(key);
+            return SignatureVerdict::Valid(key);
         }
-        let owner = state.owner_but(&key, from).filter(|_| scope == ClaimScope::Renamed);
+        let owner = state.find_other_owner(&key, from).filter(|_| scope == SignatureScope::Renamed);
         if trusted.is_empty() && owner.is_none() {
             state.first_uses.push(from.to_owned());
-            return state.pin_first(from, message.store, key, now);
+            return state.pin_first_key(from, message.store, key, now);
         }
-        state.refuse(from, key, now);
-        Verdict::Rejected(match owner {
-            Some(owner) => foreign_key(from, key, &owner),
-            None => changed_key(from, key, &trusted),
+        state.record_refused_key(from, key, now);
+        SignatureVerdict::Rejected(match owner {
+            Some(owner) => describe_foreign_key(from, key, &owner),
+            None => describe_changed_key(from, key, &trusted),
         })
     }
 
     /// Whether the message was there when the keys of its sender were forgotten.
-    fn is_forgotten(&self, message: Signed<'_>) -> bool {
+    fn is_forgotten(&self, message: SignedMessage<'_>) -> bool {
         let state = self.state.lock();
-        let held = state.document.forgotten.get(message.from);
-        held.is_some_and(|held| held.contains(&message.print()))
+        let held = state.document.forgotten_messages.get(message.from);
+        held.is_some_and(|held| held.contains(&message.digest()))
     }
 
     /// The addresses that got their first key since this was last asked.
@@ -269,7 +284,7 @@ impl Keyring {
     }
 
     /// The keys trusted for an address, the one trusted last at the end.
-    pub fn pinned(&self, address: &str) -> Vec<PublicKey> {
+    pub fn pinned_keys(&self, address: &str) -> Vec<PublicKey> {
         self.state.lock().trusted.get(address).cloned().unwrap_or_default()
     }
 
@@ -291,36 +306,36 @@ impl Keyring {
 
     /// The addresses whose keys were trusted or forgotten, by whichever process, since this was last
     /// asked: what they signed has to be judged again.
-    pub fn take_changed(&self) -> BTreeSet<String> {
-        std::mem::take(&mut self.state.lock().changed)
+    pub fn take_changed_addresses(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.state.lock().changed_addresses)
     }
 
     /// Has [`Keyring::take_changed`] name every address for which `before`, an earlier
     /// [`Keyring::trust_by_address`], says something else.
-    pub fn note_changed_since(&self, before: &BTreeMap<String, u64>) {
+    pub fn note_changes_since(&self, before: &BTreeMap<String, u64>) {
         let state = &mut *self.state.lock();
-        let now = state.trust_by_address();
-        state.changed.extend(differing(before, &now));
+        let now = state.trust_hashes();
+        state.changed_addresses.extend(diff_names(before, &now));
     }
 
     /// A hash, by address, of all that decides about signatures: its keys and what it had written
     /// when they were forgotten.
-    pub fn trust_by_address(&self) -> BTreeMap<String, u64> {
-        self.state.lock().trust_by_address()
+    pub fn trust_hashes(&self) -> BTreeMap<String, u64> {
+        self.state.lock().trust_hashes()
     }
 
     /// The key that was refused last for an address, since its keys were trusted or forgotten.
-    pub fn refused(&self, address: &str) -> Option<PublicKey> {
-        self.state.lock().document.refused(address)
+    pub fn refused_key(&self, address: &str) -> Option<PublicKey> {
+        self.state.lock().document.refused_key(address)
     }
 
     /// Another address than this one to which the key is pinned.
-    pub fn other_owner(&self, key: &PublicKey, address: &str) -> Option<String> {
-        self.state.lock().owner_but(key, address)
+    pub fn find_other_owner(&self, key: &PublicKey, address: &str) -> Option<String> {
+        self.state.lock().find_other_owner(key, address)
     }
 
     /// Every pin, by address, then by the time it was made.
-    pub fn list(&self) -> Vec<Pin> {
+    pub fn list_pins(&self) -> Vec<Pin> {
         let state = self.state.lock();
         let time = |text: &str| parse_time(text).unwrap_or_default();
         let mut pins: Vec<Pin> = state
@@ -334,7 +349,7 @@ impl Keyring {
                 first_seen: time(&entry.form.first_seen),
                 last_seen: time(&entry.form.last_seen),
                 since: time(&pin.since),
-                by_hand: pin.by == By::Hand,
+                by_hand: pin.by == PinOrigin::Manual,
                 stores: pin.stores.clone(),
             })
             .collect();
@@ -352,18 +367,22 @@ impl Keyring {
     /// [`KeyringError::NothingRefused`] if no key is given and none was refused,
     /// [`KeyringError::BadKey`] and [`KeyringError::Collision`] if the key can vouch for nobody,
     /// [`KeyringError::ReadOnly`], and what writing the file fails with; then nothing is changed.
-    pub fn trust(&self, address: &str, key: Option<PublicKey>) -> Result<PublicKey, KeyringError> {
+    pub fn trust_key(
+        &self,
+        address: &str,
+        key: Option<PublicKey>,
+    ) -> Result<PublicKey, KeyringError> {
         if address.is_empty() {
             return Err(KeyringError::NoAddress);
         }
-        self.change(|document| {
-            let Some(key) = key.or_else(|| document.refused(address)) else {
+        self.edit_document(|document| {
+            let Some(key) = key.or_else(|| document.refused_key(address)) else {
                 return Err(KeyringError::NothingRefused(address.to_owned()));
             };
             let fingerprint = key.fingerprint();
             check_key(&key).map_err(|source| KeyringError::BadKey(fingerprint, source))?;
             document
-                .pin(address, key, PinForm::new(By::Hand, None, Timestamp::now()))
+                .pin_key(address, key, PinRecord::new(PinOrigin::Manual, None, Timestamp::now()))
                 .ok_or(KeyringError::Collision(fingerprint))?;
             Ok(key)
         })
@@ -375,8 +394,12 @@ impl Keyring {
     ///
     /// # Errors
     /// [`KeyringError::ReadOnly`], and what writing the file fails with; then nothing is changed.
-    pub fn forget(&self, address: &str, held: BTreeSet<Print>) -> Result<bool, KeyringError> {
-        self.change(|document| Ok(document.forget(address, held)))
+    pub fn forget_address(
+        &self,
+        address: &str,
+        held: BTreeSet<MessageDigest>,
+    ) -> Result<bool, KeyringError> {
+        self.edit_document(|document| Ok(document.forget_address(address, held)))
     }
 
     /// Writes what is new since the last flush: one durable write, or none if there is nothing.
@@ -386,13 +409,13 @@ impl Keyring {
     /// What reading or writing the file fails with; what is new stays and can be flushed later.
     pub fn flush(&self) -> Result<(), KeyringError> {
         let state = &mut *self.state.lock();
-        if self.read_only || !state.dirty() {
+        if self.read_only || !state.is_dirty() {
             return Ok(());
         }
         let _lock = self.lock_file()?;
-        state.refresh(&self.path)?;
+        state.reload_if_stale(&self.path)?;
         let document = state.document.clone();
-        state.write(&self.path, document)
+        state.write_file(&self.path, document)
     }
 
     /// Looks whether another process changed the file (one `stat` if not), and reads it if so.
@@ -401,123 +424,133 @@ impl Keyring {
     /// [`Keyring::trouble`].
     pub fn reload_if_changed(&self) -> bool {
         let state = &mut *self.state.lock();
-        if let Err(error) = state.refresh(&self.path) {
+        if let Err(error) = state.reload_if_stale(&self.path) {
             let text = error.to_string();
-            if state.trouble.as_ref() != Some(&text) {
+            if state.fault.as_ref() != Some(&text) {
                 tracing::warn!("{text}");
-                state.trouble = Some(text);
+                state.fault = Some(text);
             }
         }
-        !state.changed.is_empty()
+        !state.changed_addresses.is_empty()
     }
 
     /// Why the file could not be read again; `None` if all is well.
-    pub fn trouble(&self) -> Option<String> {
-        self.state.lock().trouble.clone()
+    pub fn fault(&self) -> Option<String> {
+        self.state.lock().fault.clone()
     }
 
     /// Applies a change to the newest state of the file and writes it.
-    fn change<T>(
+    fn edit_document<T>(
         &self,
-        edit: impl FnOnce(&mut Document) -> Result<T, KeyringError>,
+        edit: impl FnOnce(&mut KeyringDocument) -> Result<T, KeyringError>,
     ) -> Result<T, KeyringError> {
         if self.read_only {
             return Err(KeyringError::ReadOnly(self.path.clone()));
         }
         let state = &mut *self.state.lock();
         let _lock = self.lock_file()?;
-        state.refresh(&self.path)?;
+        state.reload_if_stale(&self.path)?;
         let mut document = state.document.clone();
         let result = edit(&mut document)?;
-        if document != state.document || state.dirty() {
-            state.write(&self.path, document)?;
+        if document != state.document || state.is_dirty() {
+            state.write_file(&self.path, document)?;
         }
         Ok(result)
     }
 
     fn lock_file(&self) -> Result<File, KeyringError> {
-        disk::lock(&self.path).map_err(io_at(&self.path))
+        disk::lock_beside(&self.path).map_err(io_error_at(&self.path))
     }
 }
 
-impl State {
+impl KeyringState {
     /// Another address than this one to which the key is pinned.
-    fn owner_but(&self, key: &PublicKey, address: &str) -> Option<String> {
+    fn find_other_owner(&self, key: &PublicKey, address: &str) -> Option<String> {
         let entry = self.document.entries().find(|e| e.key == *key)?;
         entry.form.pinned.keys().find(|a| *a != address).cloned()
     }
 
     /// Trust on first use.
-    fn pin_first(&mut self, from: &str, store: &str, key: PublicKey, now: Timestamp) -> Verdict {
-        let pin = PinForm::new(By::FirstUse, Some(store), now);
-        if self.document.pin(from, key, pin.clone()).is_none() {
-            return Verdict::Rejected(format!(
+    fn pin_first_key(
+        &mut self,
+        from: &str,
+        store: &str,
+        key: PublicKey,
+        now: Timestamp,
+    ) -> SignatureVerdict {
+        let pin = PinRecord::new(PinOrigin::FirstUse, Some(store), now);
+        if self.document.pin_key(from, key, pin.clone()).is_none() {
+            return SignatureVerdict::Rejected(format!(
                 "the key {} it offers was made to look like another key in the keyring",
                 key.fingerprint()
             ));
         }
         self.new_pins.insert(from.to_owned(), (key, pin));
         self.trusted.insert(from.to_owned(), vec![key]);
-        Verdict::Valid(key)
+        SignatureVerdict::Valid(key)
     }
 
     /// Remembers the key as the one refused last for the address.
-    fn refuse(&mut self, from: &str, key: PublicKey, now: Timestamp) {
-        if self.document.refused(from) == Some(key) {
+    fn record_refused_key(&mut self, from: &str, key: PublicKey, now: Timestamp) {
+        if self.document.refused_key(from) == Some(key) {
             return;
         }
         let when = now.rfc3339();
         // A key that collides with another cannot be trusted later either.
-        if self.document.refuse(from, key, &when).is_some() {
+        if self.document.record_refused_key(from, key, &when).is_some() {
             self.new_refusals.insert(from.to_owned(), (key, when));
         }
     }
 
-    fn dirty(&self) -> bool {
-        self.touched || !self.new_pins.is_empty() || !self.new_refusals.is_empty()
+    fn is_dirty(&self) -> bool {
+        self.has_unsaved_uses || !self.new_pins.is_empty() || !self.new_refusals.is_empty()
     }
 
     /// Reads the file again if it is not the one read or written last.
-    fn refresh(&mut self, path: &Path) -> Result<(), KeyringError> {
-        let now = Stamp::at(path).map_err(io_at(path))?;
-        if now == self.stamp && self.trouble.is_none() { Ok(()) } else { self.read(path) }
+    fn reload_if_stale(&mut self, path: &Path) -> Result<(), KeyringError> {
+        let now = Stamp::from_path(path).map_err(io_error_at(path))?;
+        if now == self.stamp && self.fault.is_none() { Ok(()) } else { self.read_file(path) }
     }
 
     /// Reads the file and lays what is not written yet over it, where the file does not object.
-    fn read(&mut self, path: &Path) -> Result<(), KeyringError> {
+    fn read_file(&mut self, path: &Path) -> Result<(), KeyringError> {
         let (mut document, stamp) = read_document(path)?;
-        let in_file = document.trusted();
-        let forgotten = &self.document.forgotten;
+        let in_file = document.trusted_keys();
+        let forgotten = &self.document.forgotten_messages;
         self.new_pins.retain(|address, (key, pin)| {
-            let is_older = document.forgotten.get(address) != forgotten.get(address);
+            let is_older = document.forgotten_messages.get(address) != forgotten.get(address);
             !is_older
                 && !in_file.contains_key(address)
-                && document.pin(address, *key, pin.clone()).is_some()
+                && document.pin_key(address, *key, pin.clone()).is_some()
         });
-        let trusted = document.trusted();
+        let trusted = document.trusted_keys();
         self.new_refusals.retain(|address, (key, when)| {
             // Refused because the address has another key, or the key another address.
             let still = match trusted.get(address) {
                 Some(keys) => !keys.contains(key),
                 None => trusted.values().flatten().any(|other| other == key),
             };
-            still && document.refuse(address, *key, when).is_some()
+            still && document.record_refused_key(address, *key, when).is_some()
         });
-        self.touched = false;
+        self.has_unsaved_uses = false;
         self.stamp = stamp;
-        self.take_over(document, trusted);
-        self.trouble = None;
+        self.adopt_document(document, trusted);
+        self.fault = None;
         Ok(())
     }
 
     /// Makes a document the state and notes whose trust it changes.
-    fn take_over(&mut self, document: Document, trusted: HashMap<String, Vec<PublicKey>>) {
-        let before = self.trust_by_address();
+    fn adopt_document(
+        &mut self,
+        document: KeyringDocument,
+        trusted: HashMap<String, Vec<PublicKey>>,
+    ) {
+        let before = self.trust_hashes();
         (self.document, self.trusted) = (document, trusted);
-        self.changed.extend(differing(&before, &self.trust_by_address()));
+        self.changed_addresses.extend(diff_names(&before, &self.trust_hashes()));
     }
 
-    fn trust_by_address(&self) -> BTreeMap<String, u64> {
+    fn trust_hashes(&self) -> BTreeMap<String, u64> {
         let mut hashes: BTreeMap<&str, Sha256> = BTreeMap::new();
         for (address, keys) in &self.trusted {
             let hash = hashes.entry(address).or_default();
@@ -525,48 +558,50 @@ impl State {
                 hash.update(key.0);
             }
         }
-        for (address, held) in &self.document.forgotten {
+        for (address, held) in &self.document.forgotten_messages {
             let hash = hashes.entry(address).or_default();
             hash.update("forgotten");
             for print in held {
                 hash.update(print.0.to_be_bytes());
             }
         }
-        let short = |(address, hash): (&str, Sha256)| (address.to_owned(), first_8(hash));
+        let short = |(address, hash): (&str, Sha256)| (address.to_owned(), truncate_hash(hash));
         hashes.into_iter().map(short).collect()
     }
 
     /// Replaces the file and makes its content the state.
-    fn write(&mut self, path: &Path, document: Document) -> Result<(), KeyringError> {
-        let io = io_at(path);
+    fn write_file(&mut self, path: &Path, document: KeyringDocument) -> Result<(), KeyringError> {
+        let io = io_error_at(path);
         let text = document.to_text().map_err(|e| io(e.into()))?;
-        disk::replace(path, text.as_bytes()).map_err(io)?;
-        let trusted = document.trusted();
-        self.take_over(document, trusted);
+        disk::replace_file(path, text.as_bytes()).map_err(io)?;
+        let trusted = document.trusted_keys();
+        self.adopt_document(document, trusted);
         self.new_pins.clear();
         self.new_refusals.clear();
-        self.touched = false;
-        self.stamp = Stamp::at(path).map_err(io)?;
+        self.has_unsaved_uses = false;
+        self.stamp = Stamp::from_path(path).map_err(io)?;
         Ok(())
     }
 }
 
-fn io_at(path: &Path) -> impl Fn(io::Error) -> KeyringError + Copy + '_ {
+fn io_error_at(path: &Path) -> impl Fn(io::Error) -> KeyringError + Copy + '_ {
     |source| KeyringError::Io { path: path.to_owned(), source }
 }
 
 /// The file and its stamp, taken before the content so that a later change is noticed.
-fn read_document(path: &Path) -> Result<(Document, Option<Stamp>), KeyringError> {
+fn read_document(path: &Path) -> Result<(KeyringDocument, Option<Stamp>), KeyringError> {
     let corrupt = |problem: String| KeyringError::Corrupt(path.to_owned(), problem);
-    let io = io_at(path);
+    let io = io_error_at(path);
     let file = match fs::open_regular(path) {
         Ok(opened) => opened,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((Document::default(), None)),
-        Err(e) => return Err(disk::wrong(&e).map_or_else(|| io(e), corrupt)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return Ok((KeyringDocument::default(), None));
+        }
+        Err(e) => return Err(disk::describe_file_fault(&e).map_or_else(|| io(e), corrupt)),
     };
-    let stamp = Stamp::of(&file).map_err(io)?;
-    let bytes = fs::read_at_once(file, disk::MAX_BYTES).map_err(io)?;
-    Ok((Document::parse(&bytes).map_err(corrupt)?, Some(stamp)))
+    let stamp = Stamp::from_file(&file).map_err(io)?;
+    let bytes = fs::read_limited(file, disk::MAX_BYTES).map_err(io)?;
+    Ok((KeyringDocument::parse(&bytes).map_err(corrupt)?, Some(stamp)))
 }
 
 #[cfg(test)]

@@ -11,6 +11,9 @@ mod key;
 mod keyring;
 mod used;
 
-pub use key::{Identity, KeyError, OwnKey};
-pub use keyring::{Keyring, KeyringError, Pin, Print, Signed, Verdict, other_key_of_mine};
-pub use used::Used;
+pub use key::{KeyError, KeyPair, OwnKey};
+pub use keyring::{
+    Keyring, KeyringError, MessageDigest, Pin, SignatureVerdict, SignedMessage,
+    describe_other_own_key,
+};
+pub use used::SignerRegistry;

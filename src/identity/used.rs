@@ -12,19 +12,19 @@ use crate::store::fs;
 
 /// Notes, by place, on the keys that signed there last: the file is a JSON object of base64.
 #[derive(Debug)]
-pub struct Used {
+pub struct SignerRegistry {
     path: PathBuf,
     read_only: bool,
     notes: Mutex<Result<BTreeMap<String, String>, String>>,
 }
 
-impl Used {
+impl SignerRegistry {
     /// The place of the mount's own key; that of a store's is its folder.
     pub const OWN: &'static str = "msgfs";
 
     /// Reads the notes; a missing file has none.
     pub fn open(path: &Path, read_only: bool) -> Self {
-        let notes = match fs::read_small(path, disk::MAX_BYTES) {
+        let notes = match fs::read_small_file(path, disk::MAX_BYTES) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
             Err(e) => Err(e.to_string()),
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| e.to_string()),
@@ -41,14 +41,16 @@ impl Used {
     ///
     /// # Errors
     /// [`KeyError::Untold`] if the notes cannot be read: then nobody knows.
-    pub fn key(&self, place: &str) -> Result<Option<PublicKey>, KeyError> {
+    pub fn last_key(&self, place: &str) -> Result<Option<PublicKey>, KeyError> {
         let notes = self.notes.lock();
-        let known = notes.as_ref().map_err(|e| KeyError::Untold(self.path.clone(), e.clone()))?;
+        let known = notes
+            .as_ref()
+            .map_err(|e| KeyError::SignersUnreadable(self.path.clone(), e.clone()))?;
         let Some(text) = known.get(place) else { return Ok(None) };
         let key = PublicKey::from_base64(text);
         key.map(Some).ok_or_else(|| {
             let why = "it holds something that is not a key".to_owned();
-            KeyError::Untold(self.path.clone(), why)
+            KeyError::SignersUnreadable(self.path.clone(), why)
         })
     }
 
@@ -56,16 +58,16 @@ impl Used {
     ///
     /// # Errors
     /// [`KeyError::Io`] if it cannot be written.
-    pub fn note(&self, place: &str, key: PublicKey) -> Result<(), KeyError> {
-        if self.read_only || self.key(place).is_ok_and(|known| known == Some(key)) {
+    pub fn record_key(&self, place: &str, key: PublicKey) -> Result<(), KeyError> {
+        if self.read_only || self.last_key(place).is_ok_and(|known| known == Some(key)) {
             return Ok(());
         }
         let io = |e| KeyError::Io(self.path.clone(), e);
         let mut notes = self.notes.lock();
         let mut new = notes.as_ref().map(Clone::clone).unwrap_or_default();
-        new.insert(place.to_owned(), key.base64());
+        new.insert(place.to_owned(), key.to_base64());
         let text = serde_json::to_string_pretty(&new).map_err(|e| io(e.into()))?;
-        disk::replace(&self.path, format!("{text}\n").as_bytes()).map_err(io)?;
+        disk::replace_file(&self.path, format!("{text}\n").as_bytes()).map_err(io)?;
         *notes = Ok(new);
         Ok(())
     }
@@ -80,16 +82,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("signers.json");
         let (a, b) = (PublicKey([1; 32]), PublicKey([2; 32]));
-        let used = Used::open(&path, false);
-        assert_eq!(used.key(Used::OWN).unwrap(), None);
-        used.note(Used::OWN, a).unwrap();
-        used.note("/box", a).unwrap();
-        used.note("/box", b).unwrap();
-        let again = Used::open(&path, true);
-        assert_eq!(again.key(Used::OWN).unwrap(), Some(a));
-        assert_eq!(again.key("/box").unwrap(), Some(b));
-        again.note("/box", a).unwrap();
-        assert_eq!(Used::open(&path, true).key("/box").unwrap(), Some(b), "only read");
+        let used = SignerRegistry::open(&path, false);
+        assert_eq!(used.last_key(SignerRegistry::OWN).unwrap(), None);
+        used.record_key(SignerRegistry::OWN, a).unwrap();
+        used.record_key("/box", a).unwrap();
+        used.record_key("/box", b).unwrap();
+        let again = SignerRegistry::open(&path, true);
+        assert_eq!(again.last_key(SignerRegistry::OWN).unwrap(), Some(a));
+        assert_eq!(again.last_key("/box").unwrap(), Some(b));
+        again.record_key("/box", a).unwrap();
+        assert_eq!(
+            SignerRegistry::open(&path, true).last_key("/box").unwrap(),
+            Some(b),
+            "only read"
+        );
     }
 
     #[test]
@@ -98,10 +104,16 @@ mod tests {
         let path = dir.path().join("signers.json");
         for text in ["", "[]", "{\"msgfs\": \"AAAA\"}"] {
             std::fs::write(&path, text).unwrap();
-            let used = Used::open(&path, false);
-            assert!(matches!(used.key(Used::OWN), Err(KeyError::Untold(..))), "{text}");
-            used.note(Used::OWN, PublicKey([1; 32])).unwrap();
-            assert_eq!(Used::open(&path, true).key(Used::OWN).unwrap(), Some(PublicKey([1; 32])));
+            let used = SignerRegistry::open(&path, false);
+            assert!(
+                matches!(used.last_key(SignerRegistry::OWN), Err(KeyError::SignersUnreadable(..))),
+                "{text}"
+            );
+            used.record_key(SignerRegistry::OWN, PublicKey([1; 32])).unwrap();
+            assert_eq!(
+                SignerRegistry::open(&path, true).last_key(SignerRegistry::OWN).unwrap(),
+                Some(PublicKey([1; 32]))
+            );
         }
     }
 }

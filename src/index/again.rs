@@ -1,130 +1,156 @@
 //! Messages that are reported again: duplicates, rescans, and stores whose last word counts.
 
-use super::core::{Core, Inserted, Restated};
-use super::entry::{Entry, Flags, MsgIx};
-use super::source::Source;
-use crate::store::{Again, Found};
+use super::core::{EntryUpdate, IndexTables, InsertOutcome};
+use super::entry::{EntryFlags, IndexEntry, MsgIx};
+use super::source::SourceId;
+use crate::store::{FoundMessage, RepeatKind};
 
-impl Core {
+impl IndexTables {
     /// The same key again: a duplicate, or the message after a rescan.
-    pub(super) fn meet_again(&mut self, ix: MsgIx, store: usize, found: &Found<'_>) -> Inserted {
-        let verified = match found.again {
-            Again::Restated | Again::Rewritten => return self.restate(ix, store, found),
-            Again::Same => true,
-            Again::Claimed => false,
+    pub(super) fn apply_repeat(
+        &mut self,
+        ix: MsgIx,
+        store: usize,
+        found: &FoundMessage<'_>,
+    ) -> InsertOutcome {
+        let verified = match found.repeat_kind {
+            RepeatKind::Restated | RepeatKind::Rewritten => {
+                return self.apply_restated(ix, store, found);
+            }
+            RepeatKind::Same => true,
+            RepeatKind::Claimed => false,
         };
-        let source = Source::new(store, found.at.source);
+        let source = SourceId::new(store, found.at.source);
         let to = self.strings.intern(&found.to);
         let thread = self.find_thread(store, &found.thread);
-        let begins = self.links.own(ix);
-        let Some(entry) = self.entries.get_mut(ix as usize) else { return Inserted::Known };
+        let begins = self.links.own_thread(ix);
+        let Some(entry) = self.entries.get_mut(ix as usize) else { return InsertOutcome::Known };
         let same_place = entry.source == source && entry.offset == found.at.offset;
-        let lost = entry.flags.has(Flags::STALE) || entry.flags.has(Flags::GONE);
+        let lost = entry.flags.has(EntryFlags::STALE) || entry.flags.has(EntryFlags::GONE);
         let same_text = entry.time_ms == found.time.millis()
             && entry.to == to
             && Some(begins.unwrap_or(entry.thread)) == thread
             && (entry.len == found.at.len || verified);
         if !lost && !same_place {
-            return if same_text || verified { Inserted::Known } else { Inserted::IdTaken };
+            return if same_text || verified {
+                InsertOutcome::Known
+            } else {
+                InsertOutcome::IdTaken
+            };
         }
-        let came_back = entry.flags.has(Flags::GONE);
+        let came_back = entry.flags.has(EntryFlags::GONE);
         entry.source = source;
         entry.offset = found.at.offset;
         if entry.len != found.at.len {
             entry.len = found.at.len;
             entry.size = 0;
         }
-        entry.flags.set(Flags::STALE, false);
-        entry.flags.set(Flags::GONE, false);
-        if came_back { Inserted::New(ix) } else { Inserted::Again(ix, Restated::default()) }
+        entry.flags.set(EntryFlags::STALE, false);
+        entry.flags.set(EntryFlags::GONE, false);
+        if came_back {
+            InsertOutcome::New(ix)
+        } else {
+            InsertOutcome::Updated(ix, EntryUpdate::default())
+        }
     }
 
     /// The same message again, as its store vouches: place, thread, link, mark, recipients and time
     /// are now what it says (see [`Store::scan`](crate::store::Store::scan)).
-    fn restate(&mut self, ix: MsgIx, store: usize, found: &Found<'_>) -> Inserted {
-        let marked = self.hear_mark(ix, found);
-        let Some(before) = self.entry(ix).copied() else { return Inserted::Known };
+    fn apply_restated(
+        &mut self,
+        ix: MsgIx,
+        store: usize,
+        found: &FoundMessage<'_>,
+    ) -> InsertOutcome {
+        let marked = self.apply_store_mark(ix, found);
+        let Some(before) = self.entry(ix).copied() else { return InsertOutcome::Known };
         // While the old time still says where it stands.
         let moves = found.time != before.time()
             || found.name_time.is_some_and(|name| name != self.name_time(&before));
         if moves {
-            self.delist(ix);
+            self.remove_from_lists(ix);
         }
-        let after = self.restated(ix, &before, store, found);
-        let noted = self.note(ix, found.noted);
+        let after = self.build_restated_entry(ix, &before, store, found);
+        let noted = self.set_note(ix, found.has_note);
         self.note_copy(ix, found);
         let shown = moves
             || noted
-            || found.again == Again::Rewritten
+            || found.repeat_kind == RepeatKind::Rewritten
             || after.to != before.to
             // What lies beside it decides what is said of it.
-            || after.flags.has(Flags::PARTS)
+            || after.flags.has(EntryFlags::PARTS)
             || SHOWN.iter().any(|bit| after.flags.has(*bit) != before.flags.has(*bit));
         let was_unread = before.is_to_me() && !before.is_read();
         if moves {
-            self.link_may_differ(ix);
+            self.queue_relink(ix);
             // Its place before or behind what its writer signed is another.
-            self.resigned.writers.insert(after.writer);
+            self.signing_changes.writers.insert(after.writer);
         }
         if let Some(entry) = self.entries.get_mut(ix as usize) {
             *entry = after;
         }
-        let own = self.thread(store, &found.thread);
-        self.link_again(store, ix, own, found);
+        let own = self.intern_thread(store, &found.thread);
+        self.update_reply_link(store, ix, own, found);
         if let Some(key) = &found.idempotency_key {
             let known = self.idempotency.entry(key.to_string()).or_default();
             if !known.contains(&ix) {
                 known.push(ix);
             }
         }
-        if before.flags.has(Flags::GONE) {
-            return Inserted::New(ix);
+        if before.flags.has(EntryFlags::GONE) {
+            return InsertOutcome::New(ix);
         }
         if shown {
             self.generation += 1;
             let is_unread = after.is_to_me() && !after.is_read();
             self.unread =
                 (self.unread + usize::from(is_unread)).saturating_sub(usize::from(was_unread));
-            self.list(ix, !self.unsorted);
-            self.weigh(after.thread);
+            self.add_to_lists(ix, !self.unsorted);
+            self.recompute_thread_bits(after.thread);
         }
-        Inserted::Again(ix, Restated { marked, shown })
+        InsertOutcome::Updated(ix, EntryUpdate { marked, shown })
     }
 
     /// The entry as the store describes it now.
-    fn restated(&mut self, ix: MsgIx, before: &Entry, store: usize, found: &Found<'_>) -> Entry {
+    fn build_restated_entry(
+        &mut self,
+        ix: MsgIx,
+        before: &IndexEntry,
+        store: usize,
+        found: &FoundMessage<'_>,
+    ) -> IndexEntry {
         let mut after = *before;
-        after.source = Source::new(store, found.at.source);
+        after.source = SourceId::new(store, found.at.source);
         after.offset = found.at.offset;
         after.len = found.at.len;
         after.time_ms = found.time.millis();
-        after.to = self.recipients(store, &found.to);
+        after.to = self.intern_recipients(store, &found.to);
         if found.name_time.is_some() || after.time().secs() != before.time().secs() {
-            after.seq = self.name_offset(store, before.writer, ix, found);
+            after.name_offset = self.compute_name_offset(store, before.writer, ix, found);
         }
-        after.flags.set(Flags::TO_ME, found.to_me);
-        after.flags.set(Flags::FROM_ME, found.from_me);
-        after.flags.set(Flags::PARTS, found.parts);
-        after.flags.set(Flags::STALE, false);
-        after.flags.set(Flags::GONE, false);
+        after.flags.set(EntryFlags::TO_ME, found.to_me);
+        after.flags.set(EntryFlags::FROM_ME, found.from_me);
+        after.flags.set(EntryFlags::PARTS, found.has_parts);
+        after.flags.set(EntryFlags::STALE, false);
+        after.flags.set(EntryFlags::GONE, false);
         after.size = 0;
         after
     }
 
     /// Takes over whether there is a note about a message. Whether that is new.
-    pub(super) fn note(&mut self, ix: MsgIx, noted: bool) -> bool {
+    pub(super) fn set_note(&mut self, ix: MsgIx, noted: bool) -> bool {
         if noted { self.noted.insert(ix) } else { self.noted.remove(&ix) }
     }
 
     /// Takes a message out of the lists, under the time it still has.
-    fn delist(&mut self, ix: MsgIx) {
+    fn remove_from_lists(&mut self, ix: MsgIx) {
         if self.unsorted {
             return;
         }
         for mine in [true, false] {
             let list = if mine { &self.to_me } else { &self.from_me };
             let at = list
-                .binary_search_by(|other| self.order(*other, ix))
+                .binary_search_by(|other| self.compare_order(*other, ix))
                 .ok()
                 .or_else(|| list.iter().position(|other| *other == ix));
             let list = if mine { &mut self.to_me } else { &mut self.from_me };
@@ -136,7 +162,7 @@ impl Core {
 }
 
 /// Flags that say where a message is shown, and with what.
-const SHOWN: [Flags; 3] = [Flags::TO_ME, Flags::FROM_ME, Flags::PARTS];
+const SHOWN: [EntryFlags; 3] = [EntryFlags::TO_ME, EntryFlags::FROM_ME, EntryFlags::PARTS];
 
 #[cfg(test)]
 mod tests;

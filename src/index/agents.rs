@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::core::Core;
-use super::entry::{Entry, MsgIx};
+use super::core::IndexTables;
+use super::entry::{IndexEntry, MsgIx};
 use super::intern::StrId;
 use crate::model::{PublicKey, Timestamp};
 use crate::store::Watermark;
 
 /// A store, by its number, and an address in it.
-pub type Whom = (usize, String);
+pub type StoreAddress = (usize, String);
 
 /// What the messages of one store say of an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Person {
+pub struct Correspondent {
     /// The time of the newest message from there.
     pub wrote: Option<Timestamp>,
     /// The key that validly signed such a message and was new last.
@@ -23,16 +23,16 @@ pub struct Person {
 }
 
 /// A read position, and the messages after its second that it names.
-struct Mark<'a> {
+struct BacklogCounter<'a> {
     position: &'a Watermark,
     ahead: HashSet<MsgIx>,
     behind: u64,
 }
 
-impl Core {
+impl IndexTables {
     /// Everybody who wrote a message that is there and was not refused, or whom one is to. Looks at each
     /// message once.
-    pub fn people(&self) -> BTreeMap<Whom, Person> {
+    pub fn list_correspondents(&self) -> BTreeMap<StoreAddress, Correspondent> {
         let mut wrote: Vec<Option<i64>> = vec![None; self.writers.len()];
         let mut to: HashSet<(usize, StrId)> = HashSet::new();
         let mut last = None;
@@ -47,7 +47,7 @@ impl Core {
                 last = this;
             }
         }
-        let mut people: BTreeMap<Whom, Person> = BTreeMap::new();
+        let mut people: BTreeMap<StoreAddress, Correspondent> = BTreeMap::new();
         for (store, all) in to {
             for one in self.strings.get(all).split(", ").filter(|one| !one.is_empty()) {
                 people.entry((store, one.to_owned())).or_default();
@@ -66,17 +66,17 @@ impl Core {
 
     /// How many messages there are in each store. One to several that has a record for each of them counts
     /// once.
-    pub fn messages_by_store(&self) -> Vec<usize> {
+    pub fn count_messages_by_store(&self) -> Vec<usize> {
         let copies: HashSet<MsgIx> = self.copies().filter(|ix| self.is_copy(*ix)).collect();
-        self.by_store(self.all().filter(|ix| !copies.contains(ix)))
+        self.count_by_store(self.live_messages().filter(|ix| !copies.contains(ix)))
     }
 
     /// My unread messages in each store.
-    pub fn unread_by_store(&self) -> Vec<usize> {
-        self.by_store(self.inbox())
+    pub fn count_unread_by_store(&self) -> Vec<usize> {
+        self.count_by_store(self.inbox())
     }
 
-    fn by_store(&self, messages: impl Iterator<Item = MsgIx>) -> Vec<usize> {
+    fn count_by_store(&self, messages: impl Iterator<Item = MsgIx>) -> Vec<usize> {
         let mut counts = vec![0; self.stores.len()];
         for entry in messages.filter_map(|ix| self.entry(ix)) {
             if let Some(n) = counts.get_mut(entry.store()) {
@@ -87,11 +87,17 @@ impl Core {
     }
 
     /// How many messages to each of these lie behind the read position there. Looks at each message once.
-    pub fn behind(&self, marks: &BTreeMap<Whom, Watermark>) -> Vec<(Whom, u64)> {
-        let mark =
-            |(whom, position)| Mark { position, ahead: self.ahead(whom, position), behind: 0 };
-        let mut all: Vec<Mark<'_>> = marks.iter().map(mark).collect();
-        let number: HashMap<&Whom, usize> = marks.keys().zip(0..).collect();
+    pub fn count_behind(
+        &self,
+        marks: &BTreeMap<StoreAddress, Watermark>,
+    ) -> Vec<(StoreAddress, u64)> {
+        let mark = |(whom, position)| BacklogCounter {
+            position,
+            ahead: self.find_read_ahead(whom, position),
+            behind: 0,
+        };
+        let mut all: Vec<BacklogCounter<'_>> = marks.iter().map(mark).collect();
+        let number: HashMap<&StoreAddress, usize> = marks.keys().zip(0..).collect();
         // Whose positions count for a list of recipients.
         let mut lists: HashMap<(usize, StrId), Vec<usize>> = HashMap::new();
         // Records of one message to several: it is read if one of them is.
@@ -106,8 +112,8 @@ impl Core {
                 let Some(mark) = all.get_mut(*n).filter(|mark| mark.may_miss(entry)) else {
                     continue;
                 };
-                let read = mark.covers(self, ix, entry);
-                let first = self.first_of(ix).unwrap_or(ix);
+                let read = mark.has_read(self, ix, entry);
+                let first = self.find_original(ix).unwrap_or(ix);
                 if first == ix && !self.strings.get(entry.to).contains(", ") {
                     mark.behind += u64::from(!read);
                 } else {
@@ -124,23 +130,23 @@ impl Core {
     }
 
     /// The messages that a read position names, with their writers.
-    fn ahead(&self, whom: &Whom, mark: &Watermark) -> HashSet<MsgIx> {
+    fn find_read_ahead(&self, whom: &StoreAddress, mark: &Watermark) -> HashSet<MsgIx> {
         let named = mark.ids.iter().filter_map(|id| id.split_once(':'));
-        named.filter_map(|(from, id)| self.find(whom.0, from, id)).collect()
+        named.filter_map(|(from, id)| self.find_message(whom.0, from, id)).collect()
     }
 }
 
-impl Mark<'_> {
+impl BacklogCounter<'_> {
     /// Whether a message is not so old that it counts as read in any case.
-    fn may_miss(&self, entry: &Entry) -> bool {
+    fn may_miss(&self, entry: &IndexEntry) -> bool {
         entry.time().secs() >= self.position.time.secs()
     }
 
-    fn covers(&self, core: &Core, ix: MsgIx, entry: &Entry) -> bool {
+    fn has_read(&self, core: &IndexTables, ix: MsgIx, entry: &IndexEntry) -> bool {
         // Without their writer, ids count within the second of the position only.
         let same =
             entry.time().secs() == self.position.time.secs() && !self.position.ids.is_empty();
         self.ahead.contains(&ix)
-            || same && self.position.covers(entry.time(), core.from(entry), &core.id(entry))
+            || same && self.position.has_read(entry.time(), core.sender(entry), &core.id(entry))
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use super::Index;
-use super::core::{Core, Inserted, ThreadIx};
-use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, Sig};
-use super::judge::{Judge, Judged, Judgement};
-use super::source::{Bits, Source};
-use crate::model::{Claim, PublicKey, Timestamp, Unsigned, verify};
-use crate::store::{Again, Found, Rejected, Sink, Store, digest, parallel};
+use super::core::{IndexTables, InsertOutcome, ThreadIx};
+use super::entry::{EntryFlags, IndexEntry, MANY_KEYS, MsgIx, SignatureKind};
+use super::judge::{TrustDecision, TrustJudge, TrustQuery};
+use super::source::{BitSet, SourceId};
+use crate::model::{PublicKey, SignatureClaim, Timestamp, Unsigned, verify};
+use crate::store::{FoundMessage, Rejection, RepeatKind, ScanSink, Store, digest, parallel};
 
 /// So many messages' places in the tables are fetched together: few enough to be there still when the last
 /// of them is taken in.
@@ -16,7 +16,7 @@ const TOGETHER: usize = 64;
 
 /// What changed in the tables, for those who cache what a view showed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Changes {
+pub struct IndexChanges {
     /// Messages that are new or came back.
     pub added: Vec<MsgIx>,
     /// Messages that are shown differently: with another time, recipient, attachment or signature.
@@ -28,22 +28,31 @@ pub struct Changes {
     /// Messages that are in another thread now, and the thread each of them left.
     pub moved: Vec<(MsgIx, ThreadIx)>,
     /// Threads without messages that came, changed or went.
-    pub emptied: Vec<ThreadIx>,
+    pub empty_threads: Vec<ThreadIx>,
     /// There are more stores.
     pub stores: bool,
     /// Something else that a view shows changed (rejects, raw files).
     pub other: bool,
 }
 
-impl Changes {
+impl IndexChanges {
     /// Nothing changed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Nothing changed but marks.
-    pub fn is_marks(&self) -> bool {
-        let Self { added, redrawn, removed, marked: _, moved, emptied, stores, other } = self;
+    pub fn is_marks_only(&self) -> bool {
+        let Self {
+            added,
+            redrawn,
+            removed,
+            marked: _,
+            moved,
+            empty_threads: emptied,
+            stores,
+            other,
+        } = self;
         let listed = [added, redrawn, removed].iter().any(|list| !list.is_empty());
         !listed && !*stores && !*other && moved.is_empty() && emptied.is_empty()
     }
@@ -54,7 +63,7 @@ const CHANGED: &str = "it was changed after it was verified: it had a valid sign
     has no signature and another text";
 
 /// Receives one scan of one store.
-pub(super) struct Applier<'a> {
+pub(super) struct ScanApplier<'a> {
     pub index: &'a Index,
     pub number: usize,
     pub store: &'a dyn Store,
@@ -64,23 +73,23 @@ pub(super) struct Applier<'a> {
     pub reserved: bool,
     /// Messages that are about to be reported again.
     pub stale: Vec<MsgIx>,
-    pub changes: Changes,
+    pub changes: IndexChanges,
     pub progress: &'a mut (dyn FnMut(u64, u64) + Send),
 }
 
-impl Sink for Applier<'_> {
-    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
+impl ScanSink for ScanApplier<'_> {
+    fn report_batch(&mut self, found: &mut Vec<FoundMessage<'_>>, rejected: &mut Vec<Rejection>) {
         check_signatures(found);
-        let judge = self.index.judge(self.number);
+        let judge = self.index.trust_judge(self.number);
         let mut judged = Vec::new();
         let mut core = self.index.core.write();
         let known = self.changes.added.len();
         // They are dropped later, by whoever reports them: a counter that is counted down here waits for
         // all that was just written into the tables.
         for some in found.chunks(TOGETHER) {
-            core.fetch(self.number, some);
+            core.prefetch_messages(self.number, some);
             for f in some {
-                let refused = self.take_in(&mut core, &judge, f);
+                let refused = self.apply_found(&mut core, &judge, f);
                 judged.push((f.at, refused));
             }
         }
@@ -90,29 +99,29 @@ impl Sink for Applier<'_> {
             self.changes.other = true;
         }
         if !self.bulk {
-            let mut moved = core.relink();
+            let mut moved = core.relink_threads();
             if !moved.is_empty() {
                 // What is new was never seen where it was.
                 let new: HashSet<&MsgIx> = self.changes.added.iter().skip(known).collect();
                 moved.retain(|(ix, _)| !new.contains(ix));
                 self.changes.moved.extend(moved);
             }
-            self.changes.redrawn.extend(core.find_missing(&self.index.keyring, false));
+            self.changes.redrawn.extend(core.update_missing_signatures(&self.index.keyring, false));
         }
-        if let Some(hearing) = self.store.facets().hearing {
-            hearing.hear(&judged);
+        if let Some(hearing) = self.store.facets().trust_listener {
+            hearing.note_judgements(&judged);
         }
     }
 
     fn begin_rescan(&mut self, sources: &[u32]) {
-        let is_among = among(self.number, sources);
+        let is_among = source_filter(self.number, sources);
         let mut core = self.index.core.write();
         let known = (0u32..).zip(&core.entries);
-        let stale = known.filter(|(_, e)| is_among(e.source) && !e.flags.has(Flags::GONE));
+        let stale = known.filter(|(_, e)| is_among(e.source) && !e.flags.has(EntryFlags::GONE));
         let stale: Vec<MsgIx> = stale.map(|(ix, _)| ix).collect();
         for ix in &stale {
             if let Some(entry) = core.entries.get_mut(*ix as usize) {
-                entry.flags.set(Flags::STALE, true);
+                entry.flags.set(EntryFlags::STALE, true);
             }
         }
         self.stale.extend(stale);
@@ -120,11 +129,11 @@ impl Sink for Applier<'_> {
         self.changes.other = true;
     }
 
-    fn verified(&mut self, sources: &[u32]) -> HashSet<u32> {
-        let is_among = among(self.number, sources);
+    fn verified_sources(&mut self, sources: &[u32]) -> HashSet<u32> {
+        let is_among = source_filter(self.number, sources);
         let core = self.index.core.read();
-        let valid = |ix: MsgIx, e: &Entry| {
-            e.flags.signature().0 == Sig::Valid || core.stripped.contains_key(&ix)
+        let valid = |ix: MsgIx, e: &IndexEntry| {
+            e.flags.signature().0 == SignatureKind::Valid || core.stripped.contains_key(&ix)
         };
         let entries =
             (0u32..).zip(&core.entries).filter(|(_, e)| e.is_live() && is_among(e.source));
@@ -132,11 +141,11 @@ impl Sink for Applier<'_> {
     }
 
     fn end_rescan(&mut self, sources: &[u32]) {
-        let is_among = among(self.number, sources);
+        let is_among = source_filter(self.number, sources);
         let mut core = self.index.core.write();
         let mut gone = Vec::new();
         self.stale.retain(|ix| {
-            let entry = core.entry(*ix).filter(|e| e.flags.has(Flags::STALE));
+            let entry = core.entry(*ix).filter(|e| e.flags.has(EntryFlags::STALE));
             let lost = entry.is_some_and(|e| is_among(e.source));
             if lost {
                 gone.push(*ix);
@@ -146,26 +155,26 @@ impl Sink for Applier<'_> {
         // A message may have been made stale twice.
         gone.sort_unstable();
         gone.dedup();
-        core.dismiss(&gone);
+        core.dismiss_gone(&gone);
         if !self.bulk {
-            self.changes.redrawn.extend(core.find_missing(&self.index.keyring, false));
+            self.changes.redrawn.extend(core.update_missing_signatures(&self.index.keyring, false));
         }
         core.remove_rejects(|_, r| r.message.is_some_and(|ix| gone.binary_search(&ix).is_ok()));
         self.changes.removed.extend(gone);
     }
 
-    fn keep(&mut self, sources: &[u32]) {
-        self.keep_those(among(self.number, sources));
+    fn abort_rescan(&mut self, sources: &[u32]) {
+        self.unmark_stale(source_filter(self.number, sources));
     }
 
-    fn resume(&mut self, source: u32) {
-        let source = Source::new(self.number, source);
+    fn resume_source(&mut self, source: u32) {
+        let source = SourceId::new(self.number, source);
         let mut core = self.index.core.write();
         core.remove_rejects(|key, r| key.0 == source && r.incomplete);
         self.changes.other = true;
     }
 
-    fn progress(&mut self, done: u64, total: u64) {
+    fn report_progress(&mut self, done: u64, total: u64) {
         if self.bulk && !self.reserved {
             self.reserved = true;
             let mut core = self.index.core.write();
@@ -179,52 +188,57 @@ impl Sink for Applier<'_> {
 
 /// Checks the signatures by the keys they name, on all cores and while nobody waits for the tables, unless
 /// the store has done so. The claims remember the outcomes, which the judge then asks for.
-fn check_signatures(found: &[Found<'_>]) {
-    let is_open =
-        |claim: &&Claim| matches!(claim, Claim::Signed { covered, .. } if !covered.is_checked());
+fn check_signatures(found: &[FoundMessage<'_>]) {
+    let is_open = |claim: &&SignatureClaim| matches!(claim, SignatureClaim::Signed { covered, .. } if !covered.is_checked());
     let claims = found.iter().filter_map(|f| f.claim.as_deref());
-    let open: Vec<&Claim> = claims.filter(is_open).collect();
-    parallel::map(&open, |claim| verify::check(claim));
+    let open: Vec<&SignatureClaim> = claims.filter(is_open).collect();
+    parallel::map(&open, |claim| verify::check_claim(claim));
 }
 
 /// Whether a source is one of these files of a store: a rescan asks for every message there is.
-fn among(store: usize, files: &[u32]) -> impl Fn(Source) -> bool + use<> {
-    let numbers: Bits = files.iter().collect();
-    move |source| source.store() == store && numbers.has(source.file())
+fn source_filter(store: usize, files: &[u32]) -> impl Fn(SourceId) -> bool + use<> {
+    let numbers: BitSet = files.iter().collect();
+    move |source| source.store() == store && numbers.contains(source.file())
 }
 
-impl Applier<'_> {
+impl ScanApplier<'_> {
     /// What was about to be reported again and cannot be read now stays.
-    pub fn keep_those(&mut self, which: impl Fn(Source) -> bool) {
+    pub fn unmark_stale(&mut self, which: impl Fn(SourceId) -> bool) {
         let mut core = self.index.core.write();
         self.stale.retain(|ix| {
             let entry = core.entries.get_mut(*ix as usize).filter(|e| which(e.source));
-            entry.map(|e| e.flags.set(Flags::STALE, false)).is_none()
+            entry.map(|e| e.flags.set(EntryFlags::STALE, false)).is_none()
         });
     }
 
     /// Takes in what was found; whether it is refused.
-    fn take_in(&mut self, core: &mut Core, judge: &Judge<'_>, found: &Found<'_>) -> bool {
-        let refused =
-            |core: &Core, ix| core.entry(ix).is_some_and(|e| e.flags.has(Flags::REJECTED));
-        match core.insert(self.number, found) {
-            Inserted::Known => false,
-            Inserted::New(ix) => {
-                self.settle(core, judge, ix, found);
-                self.note_text(core, ix, found);
-                core.tell_size(ix, found);
+    fn apply_found(
+        &mut self,
+        core: &mut IndexTables,
+        judge: &TrustJudge<'_>,
+        found: &FoundMessage<'_>,
+    ) -> bool {
+        let refused = |core: &IndexTables, ix| {
+            core.entry(ix).is_some_and(|e| e.flags.has(EntryFlags::REJECTED))
+        };
+        match core.insert_message(self.number, found) {
+            InsertOutcome::Known => false,
+            InsertOutcome::New(ix) => {
+                self.judge_new(core, judge, ix, found);
+                self.note_verified_text(core, ix, found);
+                core.set_reported_size(ix, found);
                 if !refused(core, ix) {
                     core.note_answer(self.number, found);
                 }
-                core.admit(ix, !self.bulk);
+                core.admit_message(ix, !self.bulk);
                 if !self.bulk {
                     self.changes.added.push(ix);
                 }
                 refused(core, ix)
             }
-            Inserted::Again(ix, what) => {
-                let judged = self.settle_again(core, judge, ix, found);
-                self.note_text(core, ix, found);
+            InsertOutcome::Updated(ix, what) => {
+                let judged = self.rejudge_found(core, judge, ix, found);
+                self.note_verified_text(core, ix, found);
                 if !refused(core, ix) {
                     core.note_answer(self.number, found);
                 }
@@ -236,114 +250,122 @@ impl Applier<'_> {
                 }
                 refused(core, ix)
             }
-            Inserted::IdTaken => {
+            InsertOutcome::IdTaken => {
                 let reason = format!(
                     "it carries the id {:?} of another message of this writer, and its text does \
                      not hash to that id",
-                    crate::model::one_line(&found.id)
+                    crate::model::sanitize_line(&found.id)
                 );
-                self.reject(core, found, reason, None);
+                self.reject_message(core, found, reason, None);
                 true
             }
         }
     }
 
     /// Judges the signature of a new message and notes the result in its entry.
-    fn settle(&mut self, core: &mut Core, judge: &Judge<'_>, ix: MsgIx, found: &Found<'_>) {
+    fn judge_new(
+        &mut self,
+        core: &mut IndexTables,
+        judge: &TrustJudge<'_>,
+        ix: MsgIx,
+        found: &FoundMessage<'_>,
+    ) {
         core.set_refused(ix, false);
         // It may have been there before.
-        let changed = self.is_changed(core, ix, found);
+        let changed = self.is_text_changed(core, ix, found);
         core.note_stripped(ix, found.claim.is_none() && !changed);
         if found.claim.is_none() && !changed && judge.unsigned == Unsigned::Accept {
             core.note_unsigned(ix);
             return;
         }
-        match judge_text(judge, found, changed) {
-            Judgement::Accepted(sig, key) => {
+        match judge_found(judge, found, changed) {
+            TrustDecision::Accepted(sig, key) => {
                 core.note_signature(ix, sig, key);
-                core.note_unvouched(ix, found.claim.is_some() && sig != Sig::Valid);
-                core.link_may_differ(ix);
+                core.note_unvouched(ix, found.claim.is_some() && sig != SignatureKind::Valid);
+                core.queue_relink(ix);
             }
-            Judgement::Refused(reason) => {
+            TrustDecision::Refused(reason) => {
                 core.set_refused(ix, true);
                 core.note_unvouched(ix, false);
-                core.link_may_differ(ix);
-                self.reject(core, found, reason, Some(ix));
+                core.queue_relink(ix);
+                self.reject_message(core, found, reason, Some(ix));
             }
         }
     }
 
     /// A print of what a signature of a message covers, where a log may be rewritten.
-    fn text_of(&self, found: &Found<'_>) -> Option<u64> {
-        let covers = self.store.about().covers?;
-        covers(found.record).map(|bytes| digest::print(&bytes))
+    fn signed_text_hash(&self, found: &FoundMessage<'_>) -> Option<u64> {
+        let covers = self.store.properties().signed_text?;
+        covers(found.record).map(|bytes| digest::secure_hash64(&bytes))
     }
 
     /// Notes what a message says that is verified.
-    fn note_text(&self, core: &mut Core, ix: MsgIx, found: &Found<'_>) {
-        if core.signed_by(ix).0 == Sig::Valid
+    fn note_verified_text(&self, core: &mut IndexTables, ix: MsgIx, found: &FoundMessage<'_>) {
+        if core.signature_kind_at(ix).0 == SignatureKind::Valid
             && found.claim.is_some()
-            && let Some(text) = self.text_of(found)
+            && let Some(text) = self.signed_text_hash(found)
         {
             core.texts.insert(ix, text);
         }
     }
 
     /// Returns true if a message that was verified, and is not signed any more, says something else than it said.
-    fn is_changed(&self, core: &Core, ix: MsgIx, found: &Found<'_>) -> bool {
-        let was_valid = core.signed_by(ix).0 == Sig::Valid || core.stripped.contains_key(&ix);
+    fn is_text_changed(&self, core: &IndexTables, ix: MsgIx, found: &FoundMessage<'_>) -> bool {
+        let was_valid =
+            core.signature_kind_at(ix).0 == SignatureKind::Valid || core.stripped.contains_key(&ix);
         if !was_valid || found.claim.is_some() {
             return false;
         }
-        match found.again {
+        match found.repeat_kind {
             // By its id, or as its store vouches.
-            Again::Same | Again::Restated => false,
-            Again::Claimed => true,
-            Again::Rewritten => core.texts.get(&ix).copied() != self.text_of(found),
+            RepeatKind::Same | RepeatKind::Restated => false,
+            RepeatKind::Claimed => true,
+            RepeatKind::Rewritten => core.texts.get(&ix).copied() != self.signed_text_hash(found),
         }
     }
 
     /// Judges a message again whose file is not what it was. Whether it is shown differently now.
-    fn settle_again(
+    fn rejudge_found(
         &mut self,
-        core: &mut Core,
-        judge: &Judge<'_>,
+        core: &mut IndexTables,
+        judge: &TrustJudge<'_>,
         ix: MsgIx,
-        found: &Found<'_>,
+        found: &FoundMessage<'_>,
     ) -> bool {
         let Some(entry) = core.entry(ix).copied() else { return false };
-        let refused = entry.flags.has(Flags::REJECTED);
-        let unsigned = matches!(core.signed_by(ix).0, Sig::None | Sig::Missing);
-        let changed = self.is_changed(core, ix, found);
+        let refused = entry.flags.has(EntryFlags::REJECTED);
+        let unsigned =
+            matches!(core.signature_kind_at(ix).0, SignatureKind::None | SignatureKind::Missing);
+        let changed = self.is_text_changed(core, ix, found);
         if found.claim.is_none() && unsigned && !refused && !changed {
             return false;
         }
-        match judge_text(judge, found, changed) {
-            Judgement::Accepted(sig, key) => {
-                core.note_stripped(ix, found.claim.is_none() && sig == Sig::None);
-                core.accept(ix, sig, key, found.claim.is_some())
+        match judge_found(judge, found, changed) {
+            TrustDecision::Accepted(sig, key) => {
+                core.note_stripped(ix, found.claim.is_none() && sig == SignatureKind::None);
+                core.accept_signature(ix, sig, key, found.claim.is_some())
             }
-            Judgement::Refused(reason) => {
+            TrustDecision::Refused(reason) => {
                 if !refused {
-                    core.withhold(ix);
+                    core.withhold_message(ix);
                     self.changes.removed.push(ix);
                 }
                 core.remove_rejects(|_, r| r.message == Some(ix));
-                self.reject(core, found, reason, Some(ix));
+                self.reject_message(core, found, reason, Some(ix));
                 false
             }
         }
     }
 
-    fn reject(
+    fn reject_message(
         &mut self,
-        core: &mut Core,
-        found: &Found<'_>,
+        core: &mut IndexTables,
+        found: &FoundMessage<'_>,
         reason: String,
         message: Option<MsgIx>,
     ) {
         let (at, path, line) = (found.at, found.path.to_string(), found.line);
-        let rejected = Rejected { at, path, line, reason, time: found.time, incomplete: false };
+        let rejected = Rejection { at, path, line, reason, time: found.time, incomplete: false };
         log_reject(self.store, &rejected);
         core.add_reject(self.number, rejected, message);
         self.changes.other = true;
@@ -351,13 +373,17 @@ impl Applier<'_> {
 }
 
 /// Judges a message. One whose text was `changed` after it was verified is refused whatever signs it now.
-fn judge_text(judge: &Judge<'_>, found: &Found<'_>, changed: bool) -> Judgement {
-    if changed { Judgement::Refused(CHANGED.to_owned()) } else { judge.judge(judged(found)) }
+fn judge_found(judge: &TrustJudge<'_>, found: &FoundMessage<'_>, changed: bool) -> TrustDecision {
+    if changed {
+        TrustDecision::Refused(CHANGED.to_owned())
+    } else {
+        judge.judge_message(trust_query(found))
+    }
 }
 
 /// What trust needs to know of a message.
-fn judged<'a>(found: &'a Found<'_>) -> Judged<'a> {
-    Judged {
+fn trust_query<'a>(found: &'a FoundMessage<'_>) -> TrustQuery<'a> {
+    TrustQuery {
         from: &found.from,
         id: &found.id,
         from_me: found.from_me,
@@ -366,21 +392,21 @@ fn judged<'a>(found: &'a Found<'_>) -> Judged<'a> {
 }
 
 /// Every refusal is one line in the log (docs/SEMANTICS.md, S68).
-pub(super) fn log_reject(store: &dyn Store, rejected: &Rejected) {
+pub(super) fn log_reject(store: &dyn Store, rejected: &Rejection) {
     tracing::warn!(
         store = store.name(),
-        file = %crate::model::one_line(&crate::model::spelling::shown(&rejected.path)),
+        file = %crate::model::sanitize_line(&crate::model::spelling::display_name(&rejected.path)),
         line = rejected.line,
-        reason = %crate::model::one_line(&rejected.reason),
+        reason = %crate::model::sanitize_line(&rejected.reason),
         "message rejected"
     );
 }
 
-impl Core {
+impl IndexTables {
     /// Says whether a message that is not admitted yet is kept out of every view but `rejected/`.
     pub(super) fn set_refused(&mut self, ix: MsgIx, refused: bool) {
         if let Some(entry) = self.entries.get_mut(ix as usize) {
-            entry.flags.set(Flags::REJECTED, refused);
+            entry.flags.set(EntryFlags::REJECTED, refused);
         }
     }
 
@@ -395,52 +421,52 @@ impl Core {
 
     /// Takes over what the signature of a message that was judged before is worth now, and draws the
     /// consequences. Whether it is shown differently.
-    pub(super) fn accept(
+    pub(super) fn accept_signature(
         &mut self,
         ix: MsgIx,
-        sig: Sig,
+        sig: SignatureKind,
         key: Option<PublicKey>,
         signed: bool,
     ) -> bool {
-        self.note_unvouched(ix, signed && sig != Sig::Valid);
-        let before = self.signed_by(ix);
-        if self.entry(ix).is_some_and(|e| e.flags.has(Flags::REJECTED)) {
+        self.note_unvouched(ix, signed && sig != SignatureKind::Valid);
+        let before = self.signature_kind_at(ix);
+        if self.entry(ix).is_some_and(|e| e.flags.has(EntryFlags::REJECTED)) {
             self.set_refused(ix, false);
             self.note_signature(ix, sig, key);
             self.remove_rejects(|_, r| r.message == Some(ix));
-            self.admit(ix, !self.unsorted);
-            self.link_may_differ(ix);
+            self.admit_message(ix, !self.unsorted);
+            self.queue_relink(ix);
             return true;
         }
         self.note_signature(ix, sig, key);
-        if self.signed_by(ix) == before {
+        if self.signature_kind_at(ix) == before {
             return false;
         }
-        self.redraw(ix);
-        self.link_may_differ(ix);
+        self.invalidate_rendering(ix);
+        self.queue_relink(ix);
         true
     }
 
     /// Notes that the rendered text of a message is another than it was.
-    pub(super) fn redraw(&mut self, ix: MsgIx) {
+    pub(super) fn invalidate_rendering(&mut self, ix: MsgIx) {
         if let Some(entry) = self.entries.get_mut(ix as usize) {
             entry.size = 0;
             self.generation += 1;
         }
     }
 
-    pub(super) fn note_signature(&mut self, ix: MsgIx, sig: Sig, key: Option<PublicKey>) {
-        if sig == Sig::None {
+    pub(super) fn note_signature(&mut self, ix: MsgIx, sig: SignatureKind, key: Option<PublicKey>) {
+        if sig == SignatureKind::None {
             self.note_unsigned(ix);
         } else {
-            let number = key.and_then(|key| self.number_of(ix, key)).unwrap_or(0);
+            let number = key.and_then(|key| self.message_key_number(ix, key)).unwrap_or(0);
             self.set_signature(ix, sig, number);
         }
-        self.first_may_differ(ix);
+        self.queue_signer_review(ix);
     }
 
     /// The number of a key among those of the message's writer.
-    fn number_of(&mut self, ix: MsgIx, key: PublicKey) -> Option<usize> {
+    fn message_key_number(&mut self, ix: MsgIx, key: PublicKey) -> Option<usize> {
         let writer = self.entry(ix)?.writer;
         self.key_number(writer, key)
     }
@@ -455,7 +481,7 @@ impl Core {
         })
     }
 
-    pub(super) fn set_signature(&mut self, ix: MsgIx, sig: Sig, number: usize) {
+    pub(super) fn set_signature(&mut self, ix: MsgIx, sig: SignatureKind, number: usize) {
         let Some(entry) = self.entries.get_mut(ix as usize) else { return };
         if entry.flags.signature().0 != sig {
             // The file says so, perhaps in fewer bytes.
@@ -471,26 +497,32 @@ impl Core {
 
     /// The time in the name of my newest message, of those that are not after `end`.
     pub fn newest_from_me(&self, end: Timestamp) -> Option<Timestamp> {
-        self.newest_of(self.from_me.get(..self.mine_until(end))?, |_| true)
+        self.find_newest_time(self.from_me.get(..self.count_from_me_until(end))?, |_| true)
     }
 
     /// The same of my messages in a thread that are after `start`.
     pub fn newest_from_me_in(&self, thread: ThreadIx, start: Timestamp) -> Option<Timestamp> {
-        self.newest_of(self.from_me.get(self.mine_until(start)..)?, |e| e.thread == thread)
+        self.find_newest_time(self.from_me.get(self.count_from_me_until(start)..)?, |e| {
+            e.thread == thread
+        })
     }
 
-    fn mine_until(&self, end: Timestamp) -> usize {
+    fn count_from_me_until(&self, end: Timestamp) -> usize {
         let name_time = |ix: &MsgIx| self.entry(*ix).map(|e| self.name_time(e));
         self.from_me.partition_point(|ix| name_time(ix) <= Some(end))
     }
 
-    fn newest_of(&self, list: &[MsgIx], fits: impl Fn(&Entry) -> bool) -> Option<Timestamp> {
+    fn find_newest_time(
+        &self,
+        list: &[MsgIx],
+        fits: impl Fn(&IndexEntry) -> bool,
+    ) -> Option<Timestamp> {
         let mut entries = list.iter().rev().filter_map(|ix| self.entry(*ix));
         entries.find(|e| e.is_from_me() && fits(e)).map(|e| self.name_time(e))
     }
 
     /// The time of the newest message or reject, for folders.
-    pub fn newest(&self) -> Option<Timestamp> {
+    pub fn newest_time(&self) -> Option<Timestamp> {
         let last = |list: &[MsgIx]| {
             list.iter()
                 .rev()

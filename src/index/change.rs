@@ -3,32 +3,34 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-use super::core::{Core, Inserted, Reject, RejectKey, TextId, Thread, ThreadIx, Writer};
-use super::entry::{Entry, FAR, Flags, MsgIx, NIL, first_hash, hash_of};
-use super::intern::{IDENTITY_MASK, StrId, fetched, stable_hash, text_identity};
-use super::source::{Bits, Source};
-use crate::model::{plain_id, unhex_16};
-use crate::store::{Found, Rejected};
+use super::core::{
+    IndexTables, InsertOutcome, Reject, RejectKey, TextId, Thread, ThreadIx, Writer,
+};
+use super::entry::{EntryFlags, FAR, IndexEntry, MsgIx, NIL, hash_message_id, identity_lookup};
+use super::intern::{IDENTITY_MASK, StrId, force_loads, stable_hash, text_identity};
+use super::source::{BitSet, SourceId};
+use crate::model::{decode_hex_u64, plain_id};
+use crate::store::{FoundMessage, Rejection};
 
-impl Core {
-    pub(super) fn writer(&mut self, store: usize, name: &str) -> u32 {
+impl IndexTables {
+    pub(super) fn intern_writer(&mut self, store: usize, name: &str) -> u32 {
         let known = self.find_writer(store, name);
         self.last_writer = known.unwrap_or_else(|| {
             let id = self.strings.intern(name);
             let next = self.writers.len() as u32;
             self.writer_of.insert((store, id), next);
-            let salt = self.writer_salt(store, name);
+            let salt = self.compute_writer_salt(store, name);
             self.writers.push(Writer { store, name: id, salt, ..Writer::default() });
-            self.resigned.fresh.push(next);
-            self.address(store, id);
+            self.signing_changes.fresh.push(next);
+            self.note_address(store, id);
             next
         });
         self.last_writer
     }
 
-    fn address(&mut self, store: usize, id: StrId) {
+    fn note_address(&mut self, store: usize, id: StrId) {
         if self.addressed.len() <= store {
-            self.addressed.resize(store + 1, Bits::default());
+            self.addressed.resize(store + 1, BitSet::default());
         }
         if let Some(known) = self.addressed.get_mut(store) {
             known.insert(id);
@@ -36,45 +38,45 @@ impl Core {
     }
 
     /// The recipients as one text, each of them noted as an address.
-    pub(super) fn recipients(&mut self, store: usize, to: &str) -> StrId {
+    pub(super) fn intern_recipients(&mut self, store: usize, to: &str) -> StrId {
         let id = self.strings.intern(to);
         if !to.contains(", ") {
-            self.address(store, id);
+            self.note_address(store, id);
             return id;
         }
         for one in to.split(", ") {
             let one = self.strings.intern(one);
-            self.address(store, one);
+            self.note_address(store, one);
         }
         id
     }
 
-    pub(super) fn thread(&mut self, store: usize, text: &str) -> ThreadIx {
-        let (id, alone) = self.strings.intern_alone(text);
-        if let Some(ix) = self.thread_with(store, id) {
+    pub(super) fn intern_thread(&mut self, store: usize, text: &str) -> ThreadIx {
+        let (id, alone) = self.strings.intern_checked(text);
+        if let Some(ix) = self.find_thread_by_text(store, id) {
             return ix;
         }
         let ix = self.threads.len() as ThreadIx;
-        if let Some(odd) = self.odd_identity(store, text, alone) {
+        if let Some(odd) = self.find_free_identity(store, text, alone) {
             self.odd_threads.insert(ix, odd);
         }
-        self.thread_of.grow(id as usize + 1, NIL);
+        self.thread_of.grow_to(id as usize + 1, NIL);
         let first = self.thread_of.get_mut(id as usize);
         let twin = first.map_or(NIL, |first| std::mem::replace(first, ix));
-        self.threads.push(Thread { id, head: NIL, twin, info: store as u32 });
+        self.threads.push(Thread { id, head: NIL, same_id_thread: twin, info: store as u32 });
         ix
     }
 
     /// Gives back the room that growing took too much.
-    pub(super) fn pack(&mut self) {
+    pub(super) fn shrink_tables(&mut self) {
         self.entries.shrink_to_fit();
-        self.strings.pack();
+        self.strings.shrink_to_fit();
         self.threads.shrink_to_fit();
         self.thread_of.shrink_to_fit();
         self.text_ids.shrink_to_fit();
         self.to_me.shrink_to_fit();
         self.from_me.shrink_to_fit();
-        self.links.pack();
+        self.links.shrink_to_fit();
     }
 
     /// Makes room for about this many more messages.
@@ -82,72 +84,79 @@ impl Core {
         self.entries.reserve(messages);
         let texts_each = self.strings.len() as f64 / self.entries.len().max(1) as f64;
         self.strings.reserve((messages as f64 * texts_each) as usize);
-        self.keys.reserve(messages, hash_of(&self.entries));
+        self.identity_slots.reserve(messages, identity_lookup(&self.entries));
     }
 
     /// Has the processor fetch the places in the tables that these messages will ask for, all at once: one
     /// after the other they would take half the time of a first index.
-    pub(super) fn fetch(&self, store: usize, found: &[Found<'_>]) {
-        let hashes = |f: &Found<'_>| {
+    pub(super) fn prefetch_messages(&self, store: usize, found: &[FoundMessage<'_>]) {
+        let hashes = |f: &FoundMessage<'_>| {
             let salt = self.find_writer(store, &f.from).map_or(0, |writer| self.salt(writer));
-            (first_hash(salt, &f.id, unhex_16(&f.id)) & IDENTITY_MASK, text_identity(&f.thread))
+            (
+                hash_message_id(salt, &f.id, decode_hex_u64(&f.id)) & IDENTITY_MASK,
+                text_identity(&f.thread),
+            )
         };
         let hashes: Vec<(u64, u64)> = found.iter().map(hashes).collect();
-        fetched(self.keys.fetch(hashes.iter().map(|(key, _)| *key)).into_iter());
-        let texts = self.strings.fetch(hashes.iter().map(|(_, thread)| *thread));
+        force_loads(self.identity_slots.prefetch(hashes.iter().map(|(key, _)| *key)).into_iter());
+        let texts = self.strings.prefetch(hashes.iter().map(|(_, thread)| *thread));
         let with = |id: &StrId| self.thread_of.get(*id as usize).copied();
         let threads: Vec<ThreadIx> = texts.iter().filter_map(with).collect();
-        fetched(threads.iter().filter_map(|ix| Some(self.threads.get(*ix as usize)?.head)));
+        force_loads(threads.iter().filter_map(|ix| Some(self.threads.get(*ix as usize)?.head)));
     }
 
     /// Takes in one message. It is not in any list yet: see [`Core::admit`].
-    pub(super) fn insert(&mut self, store: usize, found: &Found<'_>) -> Inserted {
-        let writer = self.writer(store, &found.from);
-        let (hash, plain) = match self.locate(writer, &found.id) {
+    pub(super) fn insert_message(
+        &mut self,
+        store: usize,
+        found: &FoundMessage<'_>,
+    ) -> InsertOutcome {
+        let writer = self.intern_writer(store, &found.from);
+        let (hash, plain) = match self.locate_message(writer, &found.id) {
             Err(new) => new,
-            Ok(ix) => return self.meet_again(ix, store, found),
+            Ok(ix) => return self.apply_repeat(ix, store, found),
         };
         let ix = self.entries.len() as MsgIx;
-        let seq = self.name_offset(store, writer, ix, found);
-        let mut flags = Flags::default();
-        flags.set(Flags::ID_HEX, plain);
-        flags.set(Flags::TO_ME, found.to_me);
-        flags.set(Flags::FROM_ME, found.from_me);
-        flags.set(Flags::PARTS, found.parts);
+        let seq = self.compute_name_offset(store, writer, ix, found);
+        let mut flags = EntryFlags::default();
+        flags.set(EntryFlags::ID_HEX, plain);
+        flags.set(EntryFlags::TO_ME, found.to_me);
+        flags.set(EntryFlags::FROM_ME, found.from_me);
+        flags.set(EntryFlags::PARTS, found.has_parts);
         // An empty table is not asked: that would hash for each message.
         let orphans = Some(&mut self.orphan_marks).filter(|marks| !marks.is_empty());
         let own = orphans.and_then(|marks| marks.remove(&(hash & IDENTITY_MASK)));
-        flags.set(Flags::OWN, own.is_some());
-        flags.set(Flags::READ, own.unwrap_or(found.read == Some(true)));
+        flags.set(EntryFlags::OWN, own.is_some());
+        flags.set(EntryFlags::READ, own.unwrap_or(found.read == Some(true)));
         if !plain {
-            if let Some(value) = unhex_16(&found.id) {
+            if let Some(value) = decode_hex_u64(&found.id) {
                 self.hex_ids.insert(ix, value);
-            } else if !self.has_links(store) || plain_id(&found.id) != found.id {
+            } else if !self.has_reply_links(store) || plain_id(&found.id) != found.id {
                 let id = self.strings.intern(&found.id);
                 self.text_ids.push(TextId { ix, id });
             }
         }
-        let thread = self.thread(store, &found.thread);
+        let thread = self.intern_thread(store, &found.thread);
         let next = self
             .threads
             .get_mut(thread as usize)
             .map_or(NIL, |t| std::mem::replace(&mut t.head, ix));
-        let to = self.recipients(store, &found.to);
-        self.entries.push(Entry {
+        let to = self.intern_recipients(store, &found.to);
+        self.entries.push(IndexEntry {
             hash,
             time_ms: found.time.millis(),
             offset: found.at.offset,
             len: found.at.len,
-            source: Source::new(store, found.at.source),
+            source: SourceId::new(store, found.at.source),
             writer,
             to,
             thread,
             next,
             size: 0,
-            seq,
+            name_offset: seq,
             flags,
         });
-        self.keys.push(hash & IDENTITY_MASK, hash_of(&self.entries));
+        self.identity_slots.push(hash & IDENTITY_MASK, identity_lookup(&self.entries));
         if let Some(writer) = self.writers.get_mut(writer as usize) {
             writer.last = Some(ix);
         }
@@ -156,19 +165,19 @@ impl Core {
             self.idempotency.entry(key.to_string()).or_default().push(ix);
         }
         if found.read.is_some() {
-            self.hear_mark(ix, found);
+            self.apply_store_mark(ix, found);
         }
-        if found.noted {
-            self.note(ix, true);
+        if found.has_note {
+            self.set_note(ix, true);
         }
-        if self.has_links(store) {
-            self.link(store, ix, thread, found);
+        if self.has_reply_links(store) {
+            self.add_reply_link(store, ix, thread, found);
         }
-        Inserted::New(ix)
+        InsertOutcome::New(ix)
     }
 
     /// Notes whether another record stands for this one.
-    pub(super) fn note_copy(&mut self, ix: MsgIx, found: &Found<'_>) {
+    pub(super) fn note_copy(&mut self, ix: MsgIx, found: &FoundMessage<'_>) {
         if let Some(copy) = &found.copy_of {
             self.copies.insert(ix, copy.clone());
         } else if !self.copies.is_empty() {
@@ -177,15 +186,15 @@ impl Core {
     }
 
     /// How far the time in the name of a new message is from its own.
-    pub(super) fn name_offset(
+    pub(super) fn compute_name_offset(
         &mut self,
         store: usize,
         writer: u32,
         ix: MsgIx,
-        found: &Found<'_>,
+        found: &FoundMessage<'_>,
     ) -> u16 {
         let whole = self.stores.get(store).is_some_and(|s| s.whole_seconds);
-        let counted = if whole { self.next_in_second(writer, found.time.secs()) } else { 0 };
+        let counted = if whole { self.count_in_second(writer, found.time.secs()) } else { 0 };
         if let Some(name) = found.name_time {
             let ahead = name.millis().saturating_sub(found.time.millis());
             let near = u16::try_from(ahead).ok().filter(|seq| *seq != FAR);
@@ -199,7 +208,7 @@ impl Core {
     }
 
     /// How many messages this writer already has in this second, at most 999.
-    pub(super) fn next_in_second(&mut self, writer: u32, secs: i64) -> u16 {
+    pub(super) fn count_in_second(&mut self, writer: u32, secs: i64) -> u16 {
         let Some(w) = self.writers.get_mut(writer as usize) else { return 0 };
         let (newest, count) = w.newest;
         if w.counts.is_none() && (count == 0 || secs >= newest) {
@@ -220,39 +229,40 @@ impl Core {
 
     /// Puts a new or returned message into the lists. `sorted` keeps them in order at once; a bulk
     /// load sorts at its end with [`Core::sort`].
-    pub(super) fn admit(&mut self, ix: MsgIx, sorted: bool) {
+    pub(super) fn admit_message(&mut self, ix: MsgIx, sorted: bool) {
         self.generation += 1;
         let Some(entry) = self.entry(ix).copied() else { return };
         if !entry.is_live() {
             return;
         }
         self.unread += usize::from(entry.is_to_me() && !entry.is_read());
-        self.list(ix, sorted);
+        self.add_to_lists(ix, sorted);
     }
 
     /// Puts a live message into the lists it belongs to, where it may be already, and tells its
     /// thread of it.
-    pub(super) fn list(&mut self, ix: MsgIx, sorted: bool) {
+    pub(super) fn add_to_lists(&mut self, ix: MsgIx, sorted: bool) {
         let Some(entry) = self.entry(ix).copied() else { return };
         if let Some(t) = self.threads.get_mut(entry.thread as usize) {
-            t.info |= Thread::bits(&entry);
+            t.info |= Thread::live_bits(&entry);
         }
         if entry.is_to_me() {
             let list = std::mem::take(&mut self.to_me);
-            self.to_me = self.enlist(list, ix, sorted);
+            self.to_me = self.insert_in_order(list, ix, sorted);
         }
         if entry.is_from_me() {
             let list = std::mem::take(&mut self.from_me);
-            self.from_me = self.enlist(list, ix, sorted);
+            self.from_me = self.insert_in_order(list, ix, sorted);
         }
     }
 
-    fn enlist(&self, mut list: Vec<MsgIx>, ix: MsgIx, sorted: bool) -> Vec<MsgIx> {
-        if !sorted || list.last().is_none_or(|last| self.order(*last, ix) == Ordering::Less) {
+    fn insert_in_order(&self, mut list: Vec<MsgIx>, ix: MsgIx, sorted: bool) -> Vec<MsgIx> {
+        if !sorted || list.last().is_none_or(|last| self.compare_order(*last, ix) == Ordering::Less)
+        {
             list.push(ix);
             return list;
         }
-        if let Err(at) = list.binary_search_by(|other| self.order(*other, ix)) {
+        if let Err(at) = list.binary_search_by(|other| self.compare_order(*other, ix)) {
             list.insert(at, ix);
         }
         list
@@ -260,41 +270,41 @@ impl Core {
 
     /// Takes messages that are gone out of the views. Lists keep their places: every reader of a
     /// list asks the entry.
-    pub(super) fn dismiss(&mut self, gone: &[MsgIx]) {
+    pub(super) fn dismiss_gone(&mut self, gone: &[MsgIx]) {
         for ix in gone {
-            self.hide(*ix, Flags::GONE);
+            self.hide_message(*ix, EntryFlags::GONE);
         }
         let threads = gone.iter().filter_map(|ix| self.entry(*ix)).map(|e| e.thread);
         let threads: HashSet<ThreadIx> = threads.collect();
         for thread in threads {
-            self.weigh(thread);
+            self.recompute_thread_bits(thread);
         }
     }
 
     /// Takes a message that is refused after all out of every view but `rejected/`.
-    pub(super) fn withhold(&mut self, ix: MsgIx) {
-        self.hide(ix, Flags::REJECTED);
+    pub(super) fn withhold_message(&mut self, ix: MsgIx) {
+        self.hide_message(ix, EntryFlags::REJECTED);
         self.note_unvouched(ix, false);
-        self.link_may_differ(ix);
+        self.queue_relink(ix);
         if let Some(thread) = self.entry(ix).map(|e| e.thread) {
-            self.weigh(thread);
+            self.recompute_thread_bits(thread);
         }
     }
 
     /// Sets a flag that makes a message not live.
-    fn hide(&mut self, ix: MsgIx, why: Flags) {
+    fn hide_message(&mut self, ix: MsgIx, why: EntryFlags) {
         self.generation += 1;
         let Some(entry) = self.entries.get_mut(ix as usize) else { return };
         if entry.is_to_me() && !entry.is_read() {
             self.unread = self.unread.saturating_sub(1);
         }
         entry.flags.set(why, true);
-        entry.flags.set(Flags::STALE, false);
-        self.first_may_differ(ix);
+        entry.flags.set(EntryFlags::STALE, false);
+        self.queue_signer_review(ix);
     }
 
     /// Sorts the lists after a bulk load.
-    pub(super) fn sort(&mut self) {
+    pub(super) fn sort_lists(&mut self) {
         let mut names: Vec<&str> = self.writers.iter().map(|w| self.strings.get(w.name)).collect();
         names.sort_unstable();
         let rank =
@@ -310,7 +320,9 @@ impl Core {
         };
         let sorted = |list: &[MsgIx]| {
             let mut list: Vec<_> = list.iter().filter_map(keyed).collect();
-            list.sort_by(|x, y| (x.0, x.1).cmp(&(y.0, y.1)).then_with(|| self.order(x.2, y.2)));
+            list.sort_by(|x, y| {
+                (x.0, x.1).cmp(&(y.0, y.1)).then_with(|| self.compare_order(x.2, y.2))
+            });
             // What came back during the load was put in again.
             list.dedup();
             list.into_iter().map(|(.., ix)| ix).collect()
@@ -320,33 +332,38 @@ impl Core {
     }
 
     /// The message with this key, or the identity it will have when it comes.
-    pub(super) fn identity_of(&self, store: usize, from: &str, id: &str) -> Result<MsgIx, u64> {
-        let hash = match self.find_writer(store, from).map(|w| self.locate(w, id)) {
+    pub(super) fn resolve_identity(
+        &self,
+        store: usize,
+        from: &str,
+        id: &str,
+    ) -> Result<MsgIx, u64> {
+        let hash = match self.find_writer(store, from).map(|w| self.locate_message(w, id)) {
             Some(Ok(ix)) => return Ok(ix),
             Some(Err((hash, _))) => hash,
             // That of the first message of a writer nobody knows yet.
-            None => first_hash(self.writer_salt(store, from), id, unhex_16(id)),
+            None => hash_message_id(self.compute_writer_salt(store, from), id, decode_hex_u64(id)),
         };
         Err(hash & IDENTITY_MASK)
     }
 
-    fn writer_salt(&self, store: usize, name: &str) -> u64 {
+    fn compute_writer_salt(&self, store: usize, name: &str) -> u64 {
         stable_hash(5, &[self.stores.get(store).map_or("", |s| s.name.as_str()), name])
     }
 
     /// Remembers the rendered length of a message, so that `stat` need not render it again, unless
     /// anything changed since `generation`, when it was as in `seen`: a message that is reported again
     /// may say something else in the same place.
-    pub fn set_size(&mut self, ix: MsgIx, seen: &Entry, generation: u64, size: (u64, u32)) {
+    pub fn set_size(&mut self, ix: MsgIx, seen: &IndexEntry, generation: u64, size: (u64, u32)) {
         if generation != self.generation {
             return;
         }
-        if self.entry(ix).is_some_and(|e| e.looks_like(seen)) {
-            self.keep_size(ix, u32::try_from(size.0).unwrap_or(0), size.1);
+        if self.entry(ix).is_some_and(|e| e.has_same_appearance(seen)) {
+            self.store_size(ix, u32::try_from(size.0).unwrap_or(0), size.1);
         }
     }
 
-    fn keep_size(&mut self, ix: MsgIx, size: u32, rules: u32) {
+    fn store_size(&mut self, ix: MsgIx, size: u32, rules: u32) {
         if let Some(entry) = self.entries.get_mut(ix as usize) {
             entry.size = size;
         }
@@ -358,19 +375,19 @@ impl Core {
     }
 
     /// Remembers the length of the file of a new message, if its store told it.
-    pub(super) fn tell_size(&mut self, ix: MsgIx, found: &Found<'_>) {
+    pub(super) fn set_reported_size(&mut self, ix: MsgIx, found: &FoundMessage<'_>) {
         let Some((sig, _)) = self.entry(ix).map(|e| e.flags.signature()) else { return };
         // A plain file has no line that a transcript must indent.
-        self.keep_size(ix, found.plain.map_or(0, |len| len + sig.shown_len()), 0);
+        self.store_size(ix, found.plain_length.map_or(0, |len| len + sig.rendered_len()), 0);
     }
 
-    pub(super) fn add_reject(&mut self, store: usize, rejected: Rejected, message: Option<MsgIx>) {
+    pub(super) fn add_reject(&mut self, store: usize, rejected: Rejection, message: Option<MsgIx>) {
         self.generation += 1;
         let mut path = rejected.path;
         if path.is_empty() {
             path = format!("source {}", rejected.at.source);
         }
-        let key = (Source::new(store, rejected.at.source), rejected.at.offset);
+        let key = (SourceId::new(store, rejected.at.source), rejected.at.offset);
         let name = self.stores.get(store).map_or("", |s| s.name.as_str());
         let line = rejected.line.to_string();
         let mut identity = stable_hash(2, &[name, &path, &line]) & IDENTITY_MASK;
@@ -404,7 +421,7 @@ impl Core {
     }
 
     /// Rebuilds what is not in a snapshot.
-    pub(super) fn reindex(&mut self) {
+    pub(super) fn rebuild_lookups(&mut self) {
         self.writer_of = (0u32..).zip(&self.writers).map(|(n, w)| ((w.store, w.name), n)).collect();
         self.reject_of = self.rejects.iter().map(|(key, r)| (r.identity, *key)).collect();
     }

@@ -24,13 +24,13 @@ use crate::store::process;
 const PIECE: usize = 16 << 10;
 
 /// How many values of this size make a piece, as a power of two.
-const fn shift(size: usize) -> u32 {
+const fn piece_shift(size: usize) -> u32 {
     (PIECE / size).ilog2()
 }
 
 /// The snapshot that a region is a part of.
 #[derive(Debug)]
-pub(super) struct Origin {
+pub(super) struct SnapshotFile {
     pub path: Box<Path>,
     pub file: File,
     /// No other machine can change it under us: it may be mapped.
@@ -39,16 +39,16 @@ pub(super) struct Origin {
 
 /// The values of a table that lie in a snapshot.
 #[derive(Debug)]
-struct Region {
+struct MappedRegion {
     bytes: MmapMut,
     sums: Box<[u64]>,
     /// A bit for each piece that was found to be as it was written.
     sound: Box<[AtomicU64]>,
-    origin: Arc<Origin>,
+    origin: Arc<SnapshotFile>,
 }
 
-impl Region {
-    fn open(origin: &Arc<Origin>, at: u64, len: usize, sums: Box<[u64]>) -> io::Result<Self> {
+impl MappedRegion {
+    fn open(origin: &Arc<SnapshotFile>, at: u64, len: usize, sums: Box<[u64]>) -> io::Result<Self> {
         let bytes = if origin.map {
             // SAFETY: nobody else may change the file while it is mapped. It is ours alone (in our
             // own folder, and not to be written by anybody), is only ever replaced as a whole, by
@@ -78,19 +78,19 @@ impl Region {
 
     /// Makes sure that a piece is as it was written.
     #[inline]
-    fn check<T>(&self, piece: usize) {
+    fn check_piece<T>(&self, piece: usize) {
         let bit = 1 << (piece % 64);
         let sound =
             self.sound.get(piece / 64).is_some_and(|w| w.load(Ordering::Relaxed) & bit != 0);
         if !sound {
-            self.check_first::<T>(piece);
+            self.check_new_piece::<T>(piece);
         }
     }
 
     #[cold]
-    fn check_first<T>(&self, piece: usize) {
-        if !self.is_sound::<T>(piece) {
-            self.damaged();
+    fn check_new_piece<T>(&self, piece: usize) {
+        if !self.is_piece_sound::<T>(piece) {
+            self.restart_after_damage();
         }
         // Nobody changes a value before its piece was checked, so that two may do it at once.
         if let Some(word) = self.sound.get(piece / 64) {
@@ -98,8 +98,8 @@ impl Region {
         }
     }
 
-    fn is_sound<T>(&self, piece: usize) -> bool {
-        let size = size_of::<T>() << shift(size_of::<T>());
+    fn is_piece_sound<T>(&self, piece: usize) -> bool {
+        let size = size_of::<T>() << piece_shift(size_of::<T>());
         let bytes = self.bytes.chunks(size).nth(piece);
         bytes.zip(self.sums.get(piece)).is_some_and(|(b, sum)| XxHash3_64::oneshot(b) == *sum)
     }
@@ -107,22 +107,22 @@ impl Region {
     /// Ends what this process does: what it has answered so far is right, and what it would answer
     /// next is not known. Without the snapshot the next one reads the stores again.
     #[cold]
-    fn damaged(&self) -> ! {
+    fn restart_after_damage(&self) -> ! {
         let path = &self.origin.path;
         let removed = std::fs::remove_file(path);
         tracing::error!(path = %path.display(), ?removed, "the index on disk is damaged; the stores are read again");
         if removed.is_err_and(|e| e.kind() != io::ErrorKind::NotFound) {
             // Else the next one would find the same.
-            process::start_again_with(None);
+            process::set_restart_arguments(None);
         }
-        process::start_again()
+        process::restart_process()
     }
 }
 
 /// A table of plain values.
 #[derive(Debug)]
 pub(super) struct Column<T> {
-    base: Option<Region>,
+    base: Option<MappedRegion>,
     base_len: usize,
     tail: Vec<T>,
     /// How often it may have changed.
@@ -137,26 +137,28 @@ impl<T> Default for Column<T> {
 
 impl<T: Pod> Column<T> {
     /// The values that lie in a snapshot at a place of this many bytes. Nothing of it is read.
-    pub fn open(origin: &Arc<Origin>, at: u64, len: u64, sums: &[u64]) -> io::Result<Self> {
+    pub fn open(origin: &Arc<SnapshotFile>, at: u64, len: u64, sums: &[u64]) -> io::Result<Self> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        if !len.is_multiple_of(size_of::<T>()) || sums.len() != Self::pieces(len) {
+        if !len.is_multiple_of(size_of::<T>()) || sums.len() != Self::count_pieces(len) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         if len == 0 {
             return Ok(Self::default());
         }
-        let base = Region::open(origin, at, len, sums.into())?;
+        let base = MappedRegion::open(origin, at, len, sums.into())?;
         Ok(Self { base: Some(base), base_len: len / size_of::<T>(), ..Self::default() })
     }
 
     /// How many pieces this many bytes of values have.
-    pub fn pieces(len: usize) -> usize {
-        (len / size_of::<T>()).div_ceil(1 << shift(size_of::<T>()))
+    pub fn count_pieces(len: usize) -> usize {
+        (len / size_of::<T>()).div_ceil(1 << piece_shift(size_of::<T>()))
     }
 
     /// Whether all of it is as it was written.
     pub fn is_sound(&self) -> bool {
-        self.base.as_ref().is_none_or(|b| (0..b.sums.len()).all(|piece| b.is_sound::<T>(piece)))
+        self.base
+            .as_ref()
+            .is_none_or(|b| (0..b.sums.len()).all(|piece| b.is_piece_sound::<T>(piece)))
     }
 
     /// Number of values.
@@ -165,14 +167,14 @@ impl<T: Pod> Column<T> {
     }
 
     /// Grows with every change.
-    pub fn changes(&self) -> u64 {
+    pub fn change_count(&self) -> u64 {
         self.changes
     }
 
     #[inline]
-    fn base(&self, at: usize) -> Option<&Region> {
+    fn checked_base(&self, at: usize) -> Option<&MappedRegion> {
         let base = self.base.as_ref()?;
-        base.check::<T>(at >> shift(size_of::<T>()));
+        base.check_piece::<T>(at >> piece_shift(size_of::<T>()));
         Some(base)
     }
 
@@ -181,7 +183,7 @@ impl<T: Pod> Column<T> {
     pub fn get(&self, at: usize) -> Option<&T> {
         match at.checked_sub(self.base_len) {
             Some(at) => self.tail.get(at),
-            None => self.base(at)?.values().get(at),
+            None => self.checked_base(at)?.values().get(at),
         }
     }
 
@@ -191,7 +193,7 @@ impl<T: Pod> Column<T> {
         if let Some(at) = at.checked_sub(self.base_len) {
             return self.tail.get_mut(at);
         }
-        self.base(at)?;
+        self.checked_base(at)?;
         self.base.as_mut()?.values_mut().get_mut(at)
     }
 
@@ -200,17 +202,17 @@ impl<T: Pod> Column<T> {
     pub fn slice(&self, range: Range<usize>) -> &[T] {
         let slice = match range.start.checked_sub(self.base_len) {
             Some(start) => self.tail.get(start..range.end.saturating_sub(self.base_len)),
-            None => self.in_base(range),
+            None => self.base_slice(range),
         };
         slice.unwrap_or_default()
     }
 
-    fn in_base(&self, range: Range<usize>) -> Option<&[T]> {
+    fn base_slice(&self, range: Range<usize>) -> Option<&[T]> {
         let base = self.base.as_ref()?;
-        let shift = shift(size_of::<T>());
+        let shift = piece_shift(size_of::<T>());
         let values = base.values().get(range.clone())?;
         (range.start >> shift..=range.end.saturating_sub(1) >> shift)
-            .for_each(|p| base.check::<T>(p));
+            .for_each(|p| base.check_piece::<T>(p));
         Some(values)
     }
 
@@ -227,7 +229,7 @@ impl<T: Pod> Column<T> {
     }
 
     /// Adds a value until there are so many.
-    pub fn grow(&mut self, len: usize, value: T) {
+    pub fn grow_to(&mut self, len: usize, value: T) {
         self.changes += 1;
         self.tail.resize(len.saturating_sub(self.base_len).max(self.tail.len()), value);
     }
@@ -243,8 +245,8 @@ impl<T: Pod> Column<T> {
     }
 
     /// All values, in their order.
-    pub fn iter(&self) -> Iter<'_, T> {
-        Iter { column: self, at: 0 }
+    pub fn iter(&self) -> ColumnIter<'_, T> {
+        ColumnIter { column: self, at: 0 }
     }
 
     /// As [`slice::partition_point`].
@@ -259,32 +261,32 @@ impl<T: Pod> Column<T> {
 }
 
 /// A table as a snapshot has it.
-pub(super) trait Table {
+pub(super) trait SnapshotTable {
     /// How long it is.
-    fn bytes(&self) -> u64;
+    fn byte_len(&self) -> u64;
 
     /// How many pieces it has.
-    fn pieces(&self) -> usize;
+    fn piece_count(&self) -> usize;
 
     /// Writes all values, and tells the checksums of their pieces.
     ///
     /// # Errors
     /// As the system gave it.
-    fn write(&self, out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()>;
+    fn write_to(&self, out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()>;
 }
 
-impl<T: Pod> Table for Column<T> {
-    fn bytes(&self) -> u64 {
+impl<T: Pod> SnapshotTable for Column<T> {
+    fn byte_len(&self) -> u64 {
         (self.len() * size_of::<T>()) as u64
     }
 
-    fn pieces(&self) -> usize {
-        Self::pieces(self.len() * size_of::<T>())
+    fn piece_count(&self) -> usize {
+        Self::count_pieces(self.len() * size_of::<T>())
     }
 
-    fn write(&self, out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()> {
+    fn write_to(&self, out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()> {
         let mut piece: Vec<T> = Vec::new();
-        let each = 1 << shift(size_of::<T>());
+        let each = 1 << piece_shift(size_of::<T>());
         for from in (0..self.len()).step_by(each) {
             let range = from..(from + each).min(self.len());
             let values = if from < self.base_len && self.base_len < range.end {
@@ -300,22 +302,22 @@ impl<T: Pod> Table for Column<T> {
     }
 }
 
-impl<T: Pod> Table for Vec<T> {
-    fn bytes(&self) -> u64 {
+impl<T: Pod> SnapshotTable for Vec<T> {
+    fn byte_len(&self) -> u64 {
         size_of_val(self.as_slice()) as u64
     }
 
-    fn pieces(&self) -> usize {
-        Column::<T>::pieces(size_of_val(self.as_slice()))
+    fn piece_count(&self) -> usize {
+        Column::<T>::count_pieces(size_of_val(self.as_slice()))
     }
 
-    fn write(&self, out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()> {
+    fn write_to(&self, out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()> {
         write_values(self, out, sums)
     }
 }
 
 fn write_values<T: Pod>(values: &[T], out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()> {
-    for piece in values.chunks(1 << shift(size_of::<T>())) {
+    for piece in values.chunks(1 << piece_shift(size_of::<T>())) {
         let bytes = bytemuck::cast_slice(piece);
         sums.push(XxHash3_64::oneshot(bytes));
         out.write_all(bytes)?;
@@ -325,12 +327,12 @@ fn write_values<T: Pod>(values: &[T], out: &mut dyn Write, sums: &mut Vec<u64>) 
 
 /// The values of a column.
 #[derive(Debug)]
-pub(super) struct Iter<'a, T> {
+pub(super) struct ColumnIter<'a, T> {
     column: &'a Column<T>,
     at: usize,
 }
 
-impl<'a, T: Pod> Iterator for Iter<'a, T> {
+impl<'a, T: Pod> Iterator for ColumnIter<'a, T> {
     type Item = &'a T;
 
     fn next(&mut self) -> Option<&'a T> {
@@ -342,9 +344,9 @@ impl<'a, T: Pod> Iterator for Iter<'a, T> {
 
 impl<'a, T: Pod> IntoIterator for &'a Column<T> {
     type Item = &'a T;
-    type IntoIter = Iter<'a, T>;
+    type IntoIter = ColumnIter<'a, T>;
 
-    fn into_iter(self) -> Iter<'a, T> {
+    fn into_iter(self) -> ColumnIter<'a, T> {
         self.iter()
     }
 }

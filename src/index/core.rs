@@ -7,22 +7,24 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::column::Column;
-use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, Sig, first_hash, unmix};
+use super::entry::{
+    EntryFlags, IndexEntry, MANY_KEYS, MsgIx, SignatureKind, hash_message_id, unmix_id,
+};
 use super::intern::{IDENTITY_MASK, Interner, StrId, stable_hash};
-use super::label::Label;
-use super::links::Links;
-use super::missing::{Lacked, Prior, Resigned};
-use super::slots::Slots;
-use super::source::{Bits, Source};
-use super::tell::Telling;
-use crate::model::{Day, Fingerprint, PublicKey, SignatureState, Timestamp, unhex_16};
-use crate::store::CopyOf;
+use super::label::MailLabel;
+use super::links::ReplyLinks;
+use super::missing::{ExpectedKey, PriorMessages, SigningChanges};
+use super::slots::SlotTable;
+use super::source::{BitSet, SourceId};
+use super::tell::MarkQueue;
+use crate::model::{Day, Fingerprint, PublicKey, SignatureState, Timestamp, decode_hex_u64};
+use crate::store::PrimaryRecord;
 
 /// Position of a thread in the index.
 pub type ThreadIx = u32;
 
 /// Where a rejected thing stands: in which file, and the offset.
-pub type RejectKey = (Source, u64);
+pub type RejectKey = (SourceId, u64);
 
 /// One writer of one store.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -42,7 +44,7 @@ pub(super) struct Writer {
     /// The first of its messages, in listing order or that of its log, that is validly signed.
     pub(super) first_signed: Option<MsgIx>,
     /// The key that unsigned messages of it lack.
-    pub(super) lacked: Option<Lacked>,
+    pub(super) lacked: Option<ExpectedKey>,
 }
 
 /// One thread of one store.
@@ -53,7 +55,7 @@ pub(super) struct Thread {
     /// Its message taken in last; the others are chained behind it.
     pub(super) head: MsgIx,
     /// The thread of the same id in another store.
-    pub(super) twin: ThreadIx,
+    pub(super) same_id_thread: ThreadIx,
     /// Store in the lower 8 bits, [`Thread::LIVE`] and [`Thread::MINE`].
     pub(super) info: u32,
 }
@@ -69,7 +71,7 @@ impl Thread {
     }
 
     /// What a message adds to the info of its thread.
-    pub(super) fn bits(entry: &Entry) -> u32 {
+    pub(super) fn live_bits(entry: &IndexEntry) -> u32 {
         match entry.is_live() {
             true if entry.is_to_me() || entry.is_from_me() => Self::LIVE | Self::MINE,
             true => Self::LIVE,
@@ -114,18 +116,18 @@ pub(super) struct TextId {
 
 /// What [`Core::insert`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Inserted {
+pub(super) enum InsertOutcome {
     New(MsgIx),
     Known,
     /// It is known, and what the store says of it now was taken over.
-    Again(MsgIx, Restated),
+    Updated(MsgIx, EntryUpdate),
     /// Another message of this writer has the id, and this one does not hash to it.
     IdTaken,
 }
 
 /// What changed in a message that was reported again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Restated {
+pub(super) struct EntryUpdate {
     /// Its mark.
     pub(super) marked: bool,
     /// Something else that a view shows.
@@ -134,9 +136,9 @@ pub(super) struct Restated {
 
 /// The tables. All positions are those of this process; the snapshot keeps them.
 #[derive(Debug, Default)]
-pub struct Core {
-    pub(super) entries: Column<Entry>,
-    pub(super) keys: Slots,
+pub struct IndexTables {
+    pub(super) entries: Column<IndexEntry>,
+    pub(super) identity_slots: SlotTable,
     pub(super) strings: Interner,
     pub(super) writers: Vec<Writer>,
     pub(super) writer_of: HashMap<(usize, StrId), u32>,
@@ -148,7 +150,7 @@ pub struct Core {
     /// Ids of 16 hex digits whose hash another message has already.
     pub(super) hex_ids: HashMap<MsgIx, u64>,
     /// By store: the texts that are the address of a writer or recipient.
-    pub(super) addressed: Vec<Bits>,
+    pub(super) addressed: Vec<BitSet>,
     pub(super) to_me: Vec<MsgIx>,
     pub(super) from_me: Vec<MsgIx>,
     pub(super) rejects: BTreeMap<RejectKey, Reject>,
@@ -160,18 +162,18 @@ pub struct Core {
     /// Messages with a note for me.
     pub(super) noted: BTreeSet<MsgIx>,
     /// Records that another one stands for ([`Core::is_copy`]).
-    pub(super) copies: HashMap<MsgIx, CopyOf>,
+    pub(super) copies: HashMap<MsgIx, PrimaryRecord>,
     /// Threads that their stores report without messages.
     pub(super) empty: BTreeMap<ThreadIx, Timestamp>,
     pub(super) idempotency: HashMap<String, Vec<MsgIx>>,
     /// Marks and un-marks whose message is not in any store at the moment.
     pub(super) orphan_marks: HashMap<u64, bool>,
     /// What mail programs keep, by identity: also of messages that are not in any store at the moment.
-    pub(super) labels: HashMap<u64, Label>,
+    pub(super) labels: HashMap<u64, MailLabel>,
     /// Hashes of what messages of mine answer.
     pub(super) answered: HashSet<u64>,
     /// Which message answers which, in stores without thread ids.
-    pub(super) links: Links,
+    pub(super) links: ReplyLinks,
     /// Signed messages whose signature counts for nothing as long as nobody vouches for the key.
     pub(super) unvouched: BTreeSet<MsgIx>,
     /// Verified messages that have lost their signatures, with the numbers of the keys.
@@ -179,11 +181,11 @@ pub struct Core {
     /// Prints of what verified messages say, in logs that may be rewritten.
     pub(super) texts: HashMap<MsgIx, u64>,
     /// Changes that may concern missing signatures.
-    pub(super) resigned: Resigned,
+    pub(super) signing_changes: SigningChanges,
     /// The unsigned messages that were there before keys were pinned.
-    pub(super) prior: Prior,
+    pub(super) prior_messages: PriorMessages,
     /// What the stores have to be told about marks.
-    pub(super) telling: Telling,
+    pub(super) telling: MarkQueue,
     /// A bulk load is under way: the lists are in no order.
     pub(super) unsorted: bool,
     pub(super) unread: usize,
@@ -193,7 +195,7 @@ pub struct Core {
     /// Grows with every change that a view can show.
     pub(super) generation: u64,
     /// How much of that were marks.
-    pub(super) marked: u64,
+    pub(super) mark_changes: u64,
     /// How many lines of a message begin like a separator of transcripts, where there are any and its
     /// length is known.
     pub(super) ruled: BTreeMap<MsgIx, u32>,
@@ -221,15 +223,15 @@ pub(super) struct StoreInfo {
 }
 
 impl StoreInfo {
-    pub fn named(name: &str) -> Self {
+    pub fn with_name(name: &str) -> Self {
         let salt = stable_hash(1, &[name]) & IDENTITY_MASK;
         Self { name: name.to_owned(), salt, ..Self::default() }
     }
 }
 
-impl Core {
+impl IndexTables {
     /// The message at a position.
-    pub fn entry(&self, ix: MsgIx) -> Option<&Entry> {
+    pub fn entry(&self, ix: MsgIx) -> Option<&IndexEntry> {
         self.entries.get(ix as usize)
     }
 
@@ -245,8 +247,8 @@ impl Core {
     }
 
     /// The same, but for marks: the name of no file depends on them.
-    pub fn names_generation(&self) -> u64 {
-        self.generation - self.marked
+    pub fn name_generation(&self) -> u64 {
+        self.generation - self.mark_changes
     }
 
     /// Number of messages there were so far: the position of the next one.
@@ -260,52 +262,56 @@ impl Core {
     }
 
     /// What tells a message from every other: its store, writer and id.
-    pub fn key_parts(&self, entry: &Entry) -> [String; 3] {
+    pub fn key_parts(&self, entry: &IndexEntry) -> [String; 3] {
         let store = self.stores.get(entry.store()).map_or("", |s| s.name.as_str());
-        [store.to_owned(), self.from(entry).to_owned(), self.id(entry)]
+        [store.to_owned(), self.sender(entry).to_owned(), self.id(entry)]
     }
 
     /// Messages to me that are not marked.
-    pub fn unread(&self) -> usize {
+    pub fn unread_count(&self) -> usize {
         self.unread
     }
 
     /// Live messages to me, oldest first, read or not.
-    pub fn to_me(&self) -> impl DoubleEndedIterator<Item = MsgIx> + '_ {
-        self.to_me.iter().copied().filter(|ix| self.entry(*ix).is_some_and(Entry::is_to_me))
+    pub fn messages_to_me(&self) -> impl DoubleEndedIterator<Item = MsgIx> + '_ {
+        self.to_me.iter().copied().filter(|ix| self.entry(*ix).is_some_and(IndexEntry::is_to_me))
     }
 
     /// Live messages from me, oldest first.
-    pub fn from_me(&self) -> impl DoubleEndedIterator<Item = MsgIx> + '_ {
-        self.from_me.iter().copied().filter(|ix| self.entry(*ix).is_some_and(Entry::is_from_me))
+    pub fn messages_from_me(&self) -> impl DoubleEndedIterator<Item = MsgIx> + '_ {
+        self.from_me
+            .iter()
+            .copied()
+            .filter(|ix| self.entry(*ix).is_some_and(IndexEntry::is_from_me))
     }
 
     /// Every live message.
-    pub fn all(&self) -> impl Iterator<Item = MsgIx> + '_ {
+    pub fn live_messages(&self) -> impl Iterator<Item = MsgIx> + '_ {
         (0u32..).zip(&self.entries).filter(|(_, e)| e.is_live()).map(|(ix, _)| ix)
     }
 
     /// Unread messages to me, oldest first.
     pub fn inbox(&self) -> impl DoubleEndedIterator<Item = MsgIx> + '_ {
-        self.to_me().filter(|ix| self.entry(*ix).is_some_and(|e| !e.is_read()))
+        self.messages_to_me().filter(|ix| self.entry(*ix).is_some_and(|e| !e.is_read()))
     }
 
     /// The same, newest first.
-    pub fn inbox_rev(&self) -> impl Iterator<Item = MsgIx> + '_ {
+    pub fn inbox_newest_first(&self) -> impl Iterator<Item = MsgIx> + '_ {
         self.inbox().rev()
     }
 
     /// The time in the name of a message's file, which carries the store's order: that of the message
     /// or a later one. Folders by day go by it.
-    pub fn name_time(&self, entry: &Entry) -> Timestamp {
+    pub fn name_time(&self, entry: &IndexEntry) -> Timestamp {
         entry.near_name_time().unwrap_or_else(|| {
-            let far = self.by_identity(entry.identity()).and_then(|ix| self.far_names.get(&ix));
+            let far =
+                self.find_by_identity(entry.identity()).and_then(|ix| self.far_names.get(&ix));
             far.map_or(entry.time(), |ms| Timestamp::from_millis(*ms))
         })
     }
 
     /// The part of a sorted list whose names fall on a day.
-    pub fn on_day<'a>(&self, list: &'a [MsgIx], day: Day) -> &'a [MsgIx] {
+    pub fn slice_of_day<'a>(&self, list: &'a [MsgIx], day: Day) -> &'a [MsgIx] {
         let of = |ix: &MsgIx| self.entry(*ix).map(|e| self.name_time(e).day());
         let from = list.partition_point(|ix| of(ix) < Some(day));
         let to = list.partition_point(|ix| of(ix) <= Some(day));
@@ -329,21 +335,21 @@ impl Core {
     }
 
     /// The message's writer.
-    pub fn from(&self, entry: &Entry) -> &str {
+    pub fn sender(&self, entry: &IndexEntry) -> &str {
         self.writers.get(entry.writer as usize).map_or("", |w| self.strings.get(w.name))
     }
 
     /// The message's recipients, joined by `", "`.
-    pub fn to(&self, entry: &Entry) -> &str {
+    pub fn recipient_list(&self, entry: &IndexEntry) -> &str {
         self.strings.get(entry.to)
     }
 
     /// The message's id.
-    pub fn id(&self, entry: &Entry) -> String {
+    pub fn id(&self, entry: &IndexEntry) -> String {
         if let Some(id) = self.hex_id(entry) {
             return format!("{id:016x}");
         }
-        let Some(ix) = self.by_identity(entry.identity()) else { return String::new() };
+        let Some(ix) = self.find_by_identity(entry.identity()) else { return String::new() };
         match self.text_id(ix) {
             Some(id) => id.to_owned(),
             None => self.hex_ids.get(&ix).map_or_else(String::new, |id| format!("{id:016x}")),
@@ -351,9 +357,9 @@ impl Core {
     }
 
     /// The value of an id that is 16 lower hex digits and nothing else.
-    pub fn hex_id(&self, entry: &Entry) -> Option<u64> {
-        let hex = entry.flags.has(Flags::ID_HEX);
-        hex.then(|| unmix(entry.hash, self.salt(entry.writer)))
+    pub fn hex_id(&self, entry: &IndexEntry) -> Option<u64> {
+        let hex = entry.flags.has(EntryFlags::ID_HEX);
+        hex.then(|| unmix_id(entry.hash, self.salt(entry.writer)))
     }
 
     fn text_id(&self, ix: MsgIx) -> Option<&str> {
@@ -363,24 +369,24 @@ impl Core {
     }
 
     /// The `Signature:` line of the message.
-    pub fn signature(&self, entry: &Entry) -> SignatureState {
-        let (sig, key) = self.signed(entry);
+    pub fn signature(&self, entry: &IndexEntry) -> SignatureState {
+        let (sig, key) = self.signature_kind(entry);
         let keys = self.writers.get(entry.writer as usize).map_or(&[][..], |w| &w.keys);
         let fingerprint =
             keys.get(key).map_or(Fingerprint([0; 8]), |k| PublicKey(*k).fingerprint());
         match sig {
-            Sig::None => SignatureState::None,
-            Sig::Valid => SignatureState::Valid(fingerprint),
-            Sig::Unknown => SignatureState::Unknown,
-            Sig::Missing => SignatureState::Missing(fingerprint),
+            SignatureKind::None => SignatureState::None,
+            SignatureKind::Valid => SignatureState::Valid(fingerprint),
+            SignatureKind::Unknown => SignatureState::Unknown,
+            SignatureKind::Missing => SignatureState::Missing(fingerprint),
         }
     }
 
     /// The kind of a message's signature state and the number of the writer's key.
-    fn signed(&self, entry: &Entry) -> (Sig, usize) {
+    fn signature_kind(&self, entry: &IndexEntry) -> (SignatureKind, usize) {
         match entry.flags.signature() {
             (sig, MANY_KEYS) => {
-                let ix = self.by_identity(entry.identity());
+                let ix = self.find_by_identity(entry.identity());
                 let key = ix.and_then(|ix| self.many_keys.get(&ix));
                 (sig, key.map_or(MANY_KEYS, |key| *key as usize))
             }
@@ -389,17 +395,17 @@ impl Core {
     }
 
     /// The same of the message at a position.
-    pub(super) fn signed_by(&self, ix: MsgIx) -> (Sig, usize) {
-        self.entry(ix).map_or((Sig::None, 0), |entry| self.signed(entry))
+    pub(super) fn signature_kind_at(&self, ix: MsgIx) -> (SignatureKind, usize) {
+        self.entry(ix).map_or((SignatureKind::None, 0), |entry| self.signature_kind(entry))
     }
 
     /// Whether there is a note for me about a message ([`Record::note`](crate::store::Record::note)).
-    pub fn is_noted(&self, ix: MsgIx) -> bool {
+    pub fn has_note(&self, ix: MsgIx) -> bool {
         self.noted.contains(&ix)
     }
 
     /// The thread a message belongs to.
-    pub fn thread_of(&self, entry: &Entry) -> ThreadIx {
+    pub fn thread_of(&self, entry: &IndexEntry) -> ThreadIx {
         entry.thread
     }
 
@@ -410,28 +416,28 @@ impl Core {
     }
 
     /// All threads that have live messages, those of others only with `all`.
-    pub fn threads(&self, all: bool) -> impl Iterator<Item = ThreadIx> + '_ {
+    pub fn visible_threads(&self, all: bool) -> impl Iterator<Item = ThreadIx> + '_ {
         (0u32..).zip(&self.threads).filter(move |(_, t)| t.is_visible(all)).map(|(ix, _)| ix)
     }
 
     /// Whether a thread is shown.
-    pub fn thread_visible(&self, thread: ThreadIx, all: bool) -> bool {
+    pub fn is_thread_visible(&self, thread: ThreadIx, all: bool) -> bool {
         self.threads.get(thread as usize).is_some_and(|t| t.is_visible(all))
     }
 
     /// Finds a thread by store and id.
     pub fn find_thread(&self, store: usize, id: &str) -> Option<ThreadIx> {
-        self.thread_with(store, self.strings.find(id)?)
+        self.find_thread_by_text(store, self.strings.find(id)?)
     }
 
-    pub(super) fn thread_with(&self, store: usize, id: StrId) -> Option<ThreadIx> {
+    pub(super) fn find_thread_by_text(&self, store: usize, id: StrId) -> Option<ThreadIx> {
         let mut at = *self.thread_of.get(id as usize)?;
         loop {
             let t = self.threads.get(at as usize)?;
             if t.store() == store {
                 return Some(at);
             }
-            at = t.twin;
+            at = t.same_id_thread;
         }
     }
 
@@ -440,16 +446,16 @@ impl Core {
     /// one behind the other in the store.
     pub fn is_copy(&self, ix: MsgIx) -> bool {
         let Some((copy, entry)) = self.copies.get(&ix).zip(self.entry(ix)) else { return false };
-        let first = self.first_of(ix).and_then(|ix| self.entry(ix));
+        let first = self.find_original(ix).and_then(|ix| self.entry(ix));
         let last = || self.writers.get(entry.writer as usize)?.last;
         let coming = || last().is_some_and(|last| self.copies.get(&last) == Some(copy));
-        first.map_or_else(|| copy.to_me && coming(), Entry::is_live)
+        first.map_or_else(|| copy.to_me && coming(), IndexEntry::is_live)
     }
 
     /// The record that stands for this one where a message is shown once, if there is one.
-    pub fn first_of(&self, ix: MsgIx) -> Option<MsgIx> {
+    pub fn find_original(&self, ix: MsgIx) -> Option<MsgIx> {
         let (copy, entry) = self.copies.get(&ix).zip(self.entry(ix))?;
-        self.locate(entry.writer, &copy.id).ok()
+        self.locate_message(entry.writer, &copy.id).ok()
     }
 
     /// The records for which another one may stand.
@@ -458,9 +464,9 @@ impl Core {
     }
 
     /// Everybody who wrote a message of a thread or was written to in it, whether it is shown or not.
-    pub fn people_of(&self, store: usize, thread: &str) -> Vec<String> {
+    pub fn list_participants(&self, store: usize, thread: &str) -> Vec<String> {
         let Some(thread) = self.find_thread(store, thread) else { return Vec::new() };
-        let entries = self.chain_of(thread).filter_map(|ix| self.entry(ix));
+        let entries = self.thread_chain(thread).filter_map(|ix| self.entry(ix));
         let ends: HashSet<(u32, StrId)> = entries.map(|e| (e.writer, e.to)).collect();
         let names = |(writer, to): (u32, StrId)| {
             let from = self.writers.get(writer as usize).map(|w| self.strings.get(w.name));
@@ -470,24 +476,25 @@ impl Core {
     }
 
     /// Tells of a thread of a store that it has messages, whoever they are from and to.
-    pub fn has_messages(&self, store: usize, thread: &str) -> bool {
-        self.find_thread(store, thread).is_some_and(|thread| self.chain_of(thread).next().is_some())
+    pub fn has_thread_messages(&self, store: usize, thread: &str) -> bool {
+        self.find_thread(store, thread)
+            .is_some_and(|thread| self.thread_chain(thread).next().is_some())
     }
 
     /// Finds a message by the identity behind its inode numbers.
-    pub fn by_identity(&self, identity: u64) -> Option<MsgIx> {
+    pub fn find_by_identity(&self, identity: u64) -> Option<MsgIx> {
         let same = |ix: &MsgIx| self.entry(*ix).is_some_and(|e| e.identity() == identity);
-        self.keys.with(identity).find(same)
+        self.identity_slots.candidates(identity).find(same)
     }
 
     /// Finds a message by its key.
-    pub fn find(&self, store: usize, from: &str, id: &str) -> Option<MsgIx> {
-        self.locate(self.find_writer(store, from)?, id).ok()
+    pub fn find_message(&self, store: usize, from: &str, id: &str) -> Option<MsgIx> {
+        self.locate_message(self.find_writer(store, from)?, id).ok()
     }
 
     /// The writer of this name.
     pub(super) fn find_writer(&self, store: usize, name: &str) -> Option<u32> {
-        let is_it = |w: &&Writer| w.store == store && self.strings.is(w.name, name);
+        let is_it = |w: &&Writer| w.store == store && self.strings.is_text(w.name, name);
         if self.writers.get(self.last_writer as usize).as_ref().is_some_and(is_it) {
             return Some(self.last_writer);
         }
@@ -500,13 +507,13 @@ impl Core {
     }
 
     /// The position, or the hash that a message with this key would get, and whether it holds the id.
-    pub(super) fn locate(&self, writer: u32, id: &str) -> Result<MsgIx, (u64, bool)> {
-        let hex = unhex_16(id);
-        let mut hash = first_hash(self.salt(writer), id, hex);
+    pub(super) fn locate_message(&self, writer: u32, id: &str) -> Result<MsgIx, (u64, bool)> {
+        let hex = decode_hex_u64(id);
+        let mut hash = hash_message_id(self.salt(writer), id, hex);
         let mut plain = hex.is_some();
         loop {
-            match self.by_identity(hash & IDENTITY_MASK) {
-                Some(ix) if self.is(ix, writer, id, hex) => return Ok(ix),
+            match self.find_by_identity(hash & IDENTITY_MASK) {
+                Some(ix) if self.is_message(ix, writer, id, hex) => return Ok(ix),
                 // A crafted id may have another message's identity; the next hash is as good.
                 Some(_) => {
                     hash = stable_hash(hash, &[id]);
@@ -517,10 +524,10 @@ impl Core {
         }
     }
 
-    fn is(&self, ix: MsgIx, writer: u32, id: &str, hex: Option<u64>) -> bool {
+    fn is_message(&self, ix: MsgIx, writer: u32, id: &str, hex: Option<u64>) -> bool {
         let Some(entry) = self.entry(ix).filter(|e| e.writer == writer) else { return false };
-        if entry.flags.has(Flags::ID_HEX) {
-            return hex == Some(unmix(entry.hash, self.salt(writer)));
+        if entry.flags.has(EntryFlags::ID_HEX) {
+            return hex == Some(unmix_id(entry.hash, self.salt(writer)));
         }
         match self.text_id(ix) {
             Some(text) => text == id,
@@ -529,14 +536,14 @@ impl Core {
     }
 
     /// Whether anybody by this address has written or been written to in the store.
-    pub fn knows(&self, store: usize, address: &str) -> bool {
+    pub fn is_known_address(&self, store: usize, address: &str) -> bool {
         let known = self.addressed.get(store).zip(self.strings.find(address));
-        known.is_some_and(|(addresses, id)| addresses.has(id))
+        known.is_some_and(|(addresses, id)| addresses.contains(id))
     }
 
     /// Addresses that have written or been written to, for "did you mean".
-    pub fn addresses(&self) -> impl Iterator<Item = &str> {
-        let known = |id: &StrId| self.addressed.iter().any(|addresses| addresses.has(*id));
+    pub fn known_addresses(&self) -> impl Iterator<Item = &str> {
+        let known = |id: &StrId| self.addressed.iter().any(|addresses| addresses.contains(*id));
         (0..self.strings.len() as StrId).filter(known).map(|id| self.strings.get(id))
     }
 
@@ -546,7 +553,7 @@ impl Core {
     }
 
     /// My messages that carry this idempotency key.
-    pub fn with_idempotency_key(&self, key: &str) -> &[MsgIx] {
+    pub fn find_by_idempotency_key(&self, key: &str) -> &[MsgIx] {
         self.idempotency.get(key).map_or(&[], Vec::as_slice)
     }
 
@@ -556,13 +563,13 @@ impl Core {
     }
 
     /// A rejected thing by the identity behind its inode number.
-    pub fn reject_by_identity(&self, identity: u64) -> Option<(RejectKey, &Reject)> {
+    pub fn find_reject(&self, identity: u64) -> Option<(RejectKey, &Reject)> {
         let key = self.reject_of.get(&identity)?;
         Some((*key, self.rejects.get(key)?))
     }
 
     /// Listing order: by time and order within the second, as names are; then by store, writer and id.
-    pub fn order(&self, a: MsgIx, b: MsgIx) -> Ordering {
+    pub fn compare_order(&self, a: MsgIx, b: MsgIx) -> Ordering {
         let (Some(x), Some(y)) = (self.entry(a), self.entry(b)) else { return a.cmp(&b) };
         let by_id = self.stores.get(x.store()).is_some_and(|s| s.links);
         self.name_time(x)
@@ -570,10 +577,10 @@ impl Core {
             .then_with(|| x.store().cmp(&y.store()))
             // Where names have no store order, equal times sort by id.
             .then_with(|| if by_id { self.id(x).cmp(&self.id(y)) } else { Ordering::Equal })
-            .then_with(|| self.from(x).cmp(self.from(y)))
+            .then_with(|| self.sender(x).cmp(self.sender(y)))
             .then_with(|| {
-                if x.flags.has(Flags::ID_HEX) && y.flags.has(Flags::ID_HEX) {
-                    let id = |e: &Entry| unmix(e.hash, self.salt(e.writer));
+                if x.flags.has(EntryFlags::ID_HEX) && y.flags.has(EntryFlags::ID_HEX) {
+                    let id = |e: &IndexEntry| unmix_id(e.hash, self.salt(e.writer));
                     id(x).cmp(&id(y))
                 } else {
                     self.id(x).cmp(&self.id(y))

@@ -3,42 +3,43 @@
 use std::collections::BTreeMap;
 
 use super::Index;
-use super::core::{Core, ThreadIx};
+use super::core::{IndexTables, ThreadIx};
 use crate::model::Timestamp;
-use crate::store::Rooms;
+use crate::store::ThreadDirectory;
 
-impl Core {
+impl IndexTables {
     /// When a thread that its store reports without messages was last changed; `None` for every
     /// other.
-    pub fn empty_thread(&self, thread: ThreadIx) -> Option<Timestamp> {
+    pub fn empty_thread_time(&self, thread: ThreadIx) -> Option<Timestamp> {
         self.empty.get(&thread).copied()
     }
 
     /// When the newest thread without messages was last changed.
-    pub fn newest_empty(&self) -> Option<Timestamp> {
+    pub fn newest_empty_time(&self) -> Option<Timestamp> {
         self.empty.values().max().copied()
     }
 
     /// All threads that have a folder: those with [live messages](Core::threads), and those without
     /// any.
     pub fn thread_folders(&self, all: bool) -> impl Iterator<Item = ThreadIx> + '_ {
-        let bare = self.empty.keys().copied().filter(move |t| !self.thread_visible(*t, all));
-        self.threads(all).chain(bare)
+        let bare = self.empty.keys().copied().filter(move |t| !self.is_thread_visible(*t, all));
+        self.visible_threads(all).chain(bare)
     }
 
     /// Whether a thread has a folder.
-    pub fn has_folder(&self, thread: ThreadIx, all: bool) -> bool {
-        self.thread_visible(thread, all) || self.empty.contains_key(&thread)
+    pub fn has_thread_folder(&self, thread: ThreadIx, all: bool) -> bool {
+        self.is_thread_visible(thread, all) || self.empty.contains_key(&thread)
     }
 }
 
 impl Index {
     /// Takes over which threads a store has without messages. Those that are new, changed, or not
     /// among them any more.
-    pub(super) fn note_empty(&self, number: usize) -> Vec<ThreadIx> {
+    pub(super) fn update_empty_threads(&self, number: usize) -> Vec<ThreadIx> {
         let Some(store) = self.stores.get(number) else { return Vec::new() };
-        let reported = store.facets().rooms.map_or_else(Vec::new, Rooms::empty_threads);
-        let of_store = |core: &Core, thread: &ThreadIx| {
+        let reported =
+            store.facets().thread_directory.map_or_else(Vec::new, ThreadDirectory::empty_threads);
+        let of_store = |core: &IndexTables, thread: &ThreadIx| {
             core.thread_id(*thread).is_some_and(|(_, store)| store == number)
         };
         if reported.is_empty() && self.core.read().empty.is_empty() {
@@ -46,7 +47,7 @@ impl Index {
         }
         let core = &mut *self.core.write();
         let now: BTreeMap<ThreadIx, Timestamp> =
-            reported.iter().map(|t| (core.thread(number, &t.id), t.time)).collect();
+            reported.iter().map(|t| (core.intern_thread(number, &t.id), t.time)).collect();
         let gone = core.empty.keys().filter(|t| of_store(core, t) && !now.contains_key(t));
         let mut changed: Vec<ThreadIx> = gone.copied().collect();
         for thread in &changed {

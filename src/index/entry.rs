@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::column::Column;
 use super::intern::{IDENTITY_MASK, StrId, stable_hash};
-use super::source::Source;
+use super::source::SourceId;
 use crate::model::Timestamp;
 use crate::store::Location;
 
@@ -24,7 +24,7 @@ pub(super) const NIL: u32 = u32::MAX;
 /// What is kept of a message. Texts are interned, the body stays in its store.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub struct Entry {
+pub struct IndexEntry {
     /// Identifies the message. If [`Flags::ID_HEX`], it is the 64-bit value of the id, mixed with the
     /// writer's salt in a way that can be undone; else a hash. Its lower 56 bits are the identity
     /// behind inode numbers.
@@ -32,7 +32,7 @@ pub struct Entry {
     pub(super) time_ms: i64,
     pub(super) offset: u64,
     pub(super) len: u32,
-    pub(super) source: Source,
+    pub(super) source: SourceId,
     pub(super) writer: u32,
     pub(super) to: StrId,
     pub(super) thread: u32,
@@ -41,16 +41,16 @@ pub struct Entry {
     /// Length of the rendered file in bytes, 0 while it is not known.
     pub(super) size: u32,
     /// Milliseconds added to the time in the name, to keep the store's order; or [`FAR`].
-    pub(super) seq: u16,
-    pub(super) flags: Flags,
+    pub(super) name_offset: u16,
+    pub(super) flags: EntryFlags,
 }
 
 /// Bits of an [`Entry`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
-pub struct Flags(u16);
+pub struct EntryFlags(u16);
 
-impl Flags {
+impl EntryFlags {
     pub(super) const READ: Self = Self(1);
     pub(super) const TO_ME: Self = Self(1 << 1);
     pub(super) const FROM_ME: Self = Self(1 << 2);
@@ -82,18 +82,18 @@ impl Flags {
         }
     }
 
-    pub(super) fn signature(self) -> (Sig, usize) {
+    pub(super) fn signature(self) -> (SignatureKind, usize) {
         let sig = match (self.0 >> Self::SIG_SHIFT) & 3 {
-            0 => Sig::None,
-            1 => Sig::Valid,
-            2 => Sig::Unknown,
-            _ => Sig::Missing,
+            0 => SignatureKind::None,
+            1 => SignatureKind::Valid,
+            2 => SignatureKind::Unknown,
+            _ => SignatureKind::Missing,
         };
         (sig, usize::from(self.0 >> Self::KEY_SHIFT))
     }
 
     /// `key` is the number of the writer's key; what does not fit is [`MANY_KEYS`].
-    pub(super) fn set_signature(&mut self, sig: Sig, key: usize) {
+    pub(super) fn set_signature(&mut self, sig: SignatureKind, key: usize) {
         let key = key.min(MANY_KEYS) as u16;
         self.0 &= !(3 << Self::SIG_SHIFT | 15 << Self::KEY_SHIFT);
         self.0 |= (sig as u16) << Self::SIG_SHIFT | key << Self::KEY_SHIFT;
@@ -102,16 +102,16 @@ impl Flags {
 
 /// The kind of a signature state; the fingerprint comes from the writer's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sig {
+pub(super) enum SignatureKind {
     None = 0,
     Valid = 1,
     Unknown = 2,
     Missing = 3,
 }
 
-impl Sig {
+impl SignatureKind {
     /// Bytes of what is said of it in the message's file ([`SignatureState`](crate::model::SignatureState)).
-    pub(super) const fn shown_len(self) -> u32 {
+    pub(super) const fn rendered_len(self) -> u32 {
         match self {
             Self::None => 4,
             Self::Valid => 22,
@@ -122,11 +122,11 @@ impl Sig {
 }
 
 /// The hashes of messages, by position, in the table of their identities.
-pub(super) fn hash_of(entries: &Column<Entry>) -> impl Fn(MsgIx) -> u64 + '_ {
-    |ix| entries.get(ix as usize).map_or(0, Entry::identity)
+pub(super) fn identity_lookup(entries: &Column<IndexEntry>) -> impl Fn(MsgIx) -> u64 + '_ {
+    |ix| entries.get(ix as usize).map_or(0, IndexEntry::identity)
 }
 
-impl Entry {
+impl IndexEntry {
     /// The time in the message.
     pub fn time(&self) -> Timestamp {
         Timestamp::from_millis(self.time_ms)
@@ -134,7 +134,7 @@ impl Entry {
 
     /// The time in the file name, unless it is too far from that of the message.
     pub(super) fn near_name_time(&self) -> Option<Timestamp> {
-        (self.seq != FAR).then(|| self.time().plus_millis(i64::from(self.seq)))
+        (self.name_offset != FAR).then(|| self.time().plus_millis(i64::from(self.name_offset)))
     }
 
     /// The 56-bit identity behind the message's inode numbers.
@@ -154,37 +154,37 @@ impl Entry {
 
     /// Addressed to me and delivered.
     pub fn is_to_me(&self) -> bool {
-        self.flags.has(Flags::TO_ME) && self.is_live()
+        self.flags.has(EntryFlags::TO_ME) && self.is_live()
     }
 
     /// Written by me.
     pub fn is_from_me(&self) -> bool {
-        self.flags.has(Flags::FROM_ME) && self.is_live()
+        self.flags.has(EntryFlags::FROM_ME) && self.is_live()
     }
 
     /// In the store and not refused.
     pub fn is_live(&self) -> bool {
-        !self.flags.has(Flags::GONE) && !self.flags.has(Flags::REJECTED)
+        !self.flags.has(EntryFlags::GONE) && !self.flags.has(EntryFlags::REJECTED)
     }
 
     /// Marked read.
     pub fn is_read(&self) -> bool {
-        self.flags.has(Flags::READ)
+        self.flags.has(EntryFlags::READ)
     }
 
     /// Files come with it ([`Parts`](crate::store::Parts)).
     pub fn has_parts(&self) -> bool {
-        self.flags.has(Flags::PARTS)
+        self.flags.has(EntryFlags::PARTS)
     }
 
     /// Marked by reading while this process runs.
     pub fn is_read_here(&self) -> bool {
-        self.flags.has(Flags::READ_HERE)
+        self.flags.has(EntryFlags::READ_HERE)
     }
 
     /// Whether the message looks in a view as it did when `seen` was taken: same place in the
     /// store, same thread, same signature.
-    pub fn looks_like(&self, seen: &Self) -> bool {
+    pub fn has_same_appearance(&self, seen: &Self) -> bool {
         self.location() == seen.location()
             && self.store() == seen.store()
             && self.thread == seen.thread
@@ -203,17 +203,17 @@ const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const UNMIX: u64 = 0xf1de_83e1_9937_733d;
 
 /// The hash of a message with a hex id: different for each writer, and the id can be had back.
-pub(super) fn mix(id: u64, salt: u64) -> u64 {
+pub(super) fn mix_id(id: u64, salt: u64) -> u64 {
     (id ^ salt).wrapping_mul(MIX).rotate_left(29)
 }
 
 /// The hash of a message, unless another has it. `hex`: the value of an id of 16 hex digits.
-pub(super) fn first_hash(salt: u64, id: &str, hex: Option<u64>) -> u64 {
-    hex.map_or_else(|| stable_hash(salt, &[id]), |value| mix(value, salt))
+pub(super) fn hash_message_id(salt: u64, id: &str, hex: Option<u64>) -> u64 {
+    hex.map_or_else(|| stable_hash(salt, &[id]), |value| mix_id(value, salt))
 }
 
 /// The id that [`mix`] was given.
-pub(super) fn unmix(hash: u64, salt: u64) -> u64 {
+pub(super) fn unmix_id(hash: u64, salt: u64) -> u64 {
     hash.rotate_right(29).wrapping_mul(UNMIX) ^ salt
 }
 
@@ -225,32 +225,32 @@ mod tests {
 
     #[test]
     fn an_entry_is_small() {
-        assert_eq!(size_of::<Entry>(), 56);
+        assert_eq!(size_of::<IndexEntry>(), 56);
     }
 
     #[test]
     fn what_is_said_of_a_signature_has_its_length() {
         let print = Fingerprint([0; 8]);
         for (sig, state) in [
-            (Sig::None, SignatureState::None),
-            (Sig::Valid, SignatureState::Valid(print)),
-            (Sig::Unknown, SignatureState::Unknown),
-            (Sig::Missing, SignatureState::Missing(print)),
+            (SignatureKind::None, SignatureState::None),
+            (SignatureKind::Valid, SignatureState::Valid(print)),
+            (SignatureKind::Unknown, SignatureState::Unknown),
+            (SignatureKind::Missing, SignatureState::Missing(print)),
         ] {
-            assert_eq!(sig.shown_len() as usize, state.to_string().len());
+            assert_eq!(sig.rendered_len() as usize, state.to_string().len());
         }
     }
 
     proptest! {
         #[test]
         fn mixing_can_be_undone(id: u64, salt: u64) {
-            prop_assert_eq!(unmix(mix(id, salt), salt), id);
+            prop_assert_eq!(unmix_id(mix_id(id, salt), salt), id);
         }
 
         #[test]
         fn signature_states_are_kept(key in 0usize..40, bits: u16) {
-            let mut flags = Flags(bits);
-            for sig in [Sig::None, Sig::Valid, Sig::Unknown, Sig::Missing] {
+            let mut flags = EntryFlags(bits);
+            for sig in [SignatureKind::None, SignatureKind::Valid, SignatureKind::Unknown, SignatureKind::Missing] {
                 flags.set_signature(sig, key);
                 prop_assert_eq!(flags.signature(), (sig, key.min(MANY_KEYS)));
                 prop_assert_eq!(flags.0 & 0xcff, bits & 0xcff);

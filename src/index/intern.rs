@@ -3,7 +3,7 @@
 use twox_hash::XxHash3_64;
 
 use super::column::Column;
-use super::slots::{Hashes, Slots};
+use super::slots::{SlotTable, SlotTableSnapshot};
 
 /// A text in the [`Interner`].
 pub type StrId = u32;
@@ -14,7 +14,7 @@ pub(super) struct Interner {
     bytes: Column<u8>,
     /// End of each text in `bytes`.
     ends: Column<u32>,
-    slots: Slots,
+    slots: SlotTable,
     /// The text asked for last: neighbours in a log mostly share theirs.
     last: StrId,
 }
@@ -24,15 +24,15 @@ pub const IDENTITY_MASK: u64 = (1 << 56) - 1;
 
 /// The identity of a text.
 pub(super) fn text_identity(text: &str) -> u64 {
-    identity_of(text.as_bytes())
+    hash_identity(text.as_bytes())
 }
 
-fn identity_of(text: &[u8]) -> u64 {
+fn hash_identity(text: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(0, text) & IDENTITY_MASK
 }
 
-fn hash_of<'a>(bytes: &'a Column<u8>, ends: &'a Column<u32>) -> impl Fn(StrId) -> u64 + 'a {
-    |id| identity_of(slice(bytes, ends, id))
+fn identity_lookup<'a>(bytes: &'a Column<u8>, ends: &'a Column<u32>) -> impl Fn(StrId) -> u64 + 'a {
+    |id| hash_identity(text_bytes(bytes, ends, id))
 }
 
 /// A hash that is the same in every process and on every machine.
@@ -46,26 +46,30 @@ pub fn stable_hash(seed: u64, parts: &[&str]) -> u64 {
 
 impl Interner {
     pub fn get(&self, id: StrId) -> &str {
-        std::str::from_utf8(slice(&self.bytes, &self.ends, id)).unwrap_or_default()
+        std::str::from_utf8(text_bytes(&self.bytes, &self.ends, id)).unwrap_or_default()
     }
 
     /// Whether a text is this one.
-    pub fn is(&self, id: StrId, text: &str) -> bool {
-        slice(&self.bytes, &self.ends, id) == text.as_bytes()
+    pub fn is_text(&self, id: StrId, text: &str) -> bool {
+        text_bytes(&self.bytes, &self.ends, id) == text.as_bytes()
     }
 
     pub fn intern(&mut self, text: &str) -> StrId {
-        self.intern_alone(text).0
+        self.intern_checked(text).0
     }
 
     /// As [`Interner::intern`], and whether it is known that no other text has its identity.
-    pub fn intern_alone(&mut self, text: &str) -> (StrId, bool) {
-        if self.len() > 0 && self.is(self.last, text) {
+    pub fn intern_checked(&mut self, text: &str) -> (StrId, bool) {
+        if self.len() > 0 && self.is_text(self.last, text) {
             return (self.last, false);
         }
         let hash = text_identity(text);
         let mut alone = true;
-        let known = self.slots.with(hash).inspect(|_| alone = false).find(|id| self.is(*id, text));
+        let known = self
+            .slots
+            .candidates(hash)
+            .inspect(|_| alone = false)
+            .find(|id| self.is_text(*id, text));
         if let Some(id) = known {
             self.last = id;
             return (id, false);
@@ -74,19 +78,19 @@ impl Interner {
         let Self { bytes, ends, slots, .. } = self;
         bytes.extend_from_slice(text.as_bytes());
         ends.push(bytes.len() as u32);
-        slots.push(hash, hash_of(bytes, ends));
+        slots.push(hash, identity_lookup(bytes, ends));
         self.last = id;
         (id, alone)
     }
 
     /// [Fetches](Slots::fetch) what is looked at to find texts with these identities: the texts that may have
     /// them.
-    pub fn fetch(&self, identities: impl Iterator<Item = u64>) -> Vec<StrId> {
-        let ids = self.slots.fetch(identities);
+    pub fn prefetch(&self, identities: impl Iterator<Item = u64>) -> Vec<StrId> {
+        let ids = self.slots.prefetch(identities);
         let start = |id: &StrId| self.ends.get((*id as usize).saturating_sub(1)).copied();
         let starts: Vec<Option<u32>> = ids.iter().map(start).collect();
         let first = |at: &Option<u32>| self.bytes.get((*at)? as usize).copied();
-        fetched(starts.iter().filter_map(first).map(u32::from));
+        force_loads(starts.iter().filter_map(first).map(u32::from));
         ids
     }
 
@@ -99,49 +103,51 @@ impl Interner {
     pub fn reserve(&mut self, texts: usize) {
         let Self { bytes, ends, slots, .. } = self;
         ends.reserve(texts);
-        slots.reserve(texts, hash_of(bytes, ends));
+        slots.reserve(texts, identity_lookup(bytes, ends));
     }
 
     /// Gives back the room that growing took too much.
-    pub fn pack(&mut self) {
+    pub fn shrink_to_fit(&mut self) {
         self.bytes.shrink_to_fit();
         self.ends.shrink_to_fit();
     }
 
     /// The text's number, if it is there.
     pub fn find(&self, text: &str) -> Option<StrId> {
-        self.slots.with(text_identity(text)).find(|id| self.is(*id, text))
+        self.slots.candidates(text_identity(text)).find(|id| self.is_text(*id, text))
     }
 
     /// The texts with this identity: one, but for the rarest of chances.
-    pub fn with_identity(&self, identity: u64) -> impl Iterator<Item = StrId> + '_ {
-        let hash = hash_of(&self.bytes, &self.ends);
-        self.slots.with(identity).filter(move |id| hash(*id) == identity)
+    pub fn find_by_identity(&self, identity: u64) -> impl Iterator<Item = StrId> + '_ {
+        let hash = identity_lookup(&self.bytes, &self.ends);
+        self.slots.candidates(identity).filter(move |id| hash(*id) == identity)
     }
 
     /// Bytes, ends, and the table of their hashes, for the snapshot.
-    pub fn parts(&self) -> (&Column<u8>, &Column<u32>, Hashes<'_, impl Fn(StrId) -> u64 + '_>) {
-        let hash_of = hash_of(&self.bytes, &self.ends);
-        (&self.bytes, &self.ends, Hashes { slots: &self.slots, hash_of })
+    pub fn snapshot_parts(
+        &self,
+    ) -> (&Column<u8>, &Column<u32>, SlotTableSnapshot<'_, impl Fn(StrId) -> u64 + '_>) {
+        let hash_of = identity_lookup(&self.bytes, &self.ends);
+        (&self.bytes, &self.ends, SlotTableSnapshot { slots: &self.slots, hash_of })
     }
 
     /// What [`Interner::parts`] gave.
-    pub fn from_parts(bytes: Column<u8>, ends: Column<u32>, slots: Slots) -> Self {
+    pub fn from_parts(bytes: Column<u8>, ends: Column<u32>, slots: SlotTable) -> Self {
         Self { bytes, ends, slots, last: 0 }
     }
 
     /// Grows with every change.
-    pub fn changes(&self) -> u64 {
-        self.ends.changes()
+    pub fn change_count(&self) -> u64 {
+        self.ends.change_count()
     }
 }
 
 /// Has the processor fetch these values: it does so only if somebody wants to know what comes of them.
-pub(super) fn fetched(values: impl Iterator<Item = u32>) {
+pub(super) fn force_loads(values: impl Iterator<Item = u32>) {
     std::hint::black_box(values.fold(0, std::ops::BitXor::bitxor));
 }
 
-fn slice<'a>(bytes: &'a Column<u8>, ends: &Column<u32>, id: StrId) -> &'a [u8] {
+fn text_bytes<'a>(bytes: &'a Column<u8>, ends: &Column<u32>, id: StrId) -> &'a [u8] {
     let i = id as usize;
     let start = i.checked_sub(1).and_then(|p| ends.get(p)).copied().unwrap_or(0);
     let end = ends.get(i).copied().unwrap_or(start);
@@ -163,7 +169,7 @@ mod tests {
                 prop_assert_eq!(interner.intern(text), *id);
             }
             for (text, id) in texts.iter().zip(&ids) {
-                prop_assert!(interner.with_identity(text_identity(text)).any(|other| other == *id));
+                prop_assert!(interner.find_by_identity(text_identity(text)).any(|other| other == *id));
             }
         }
     }

@@ -3,15 +3,17 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::apply::log_reject;
-use super::core::Core;
-use super::entry::{Entry, Flags, MsgIx, Sig};
-use super::{Changes, Index};
-use crate::identity::{Keyring, Print, Signed, Verdict, other_key_of_mine};
-use crate::model::{Claim, ClaimScope, PublicKey, Unsigned, verify};
-use crate::store::Rejected;
+use super::core::IndexTables;
+use super::entry::{EntryFlags, IndexEntry, MsgIx, SignatureKind};
+use super::{Index, IndexChanges};
+use crate::identity::{
+    Keyring, MessageDigest, SignatureVerdict, SignedMessage, describe_other_own_key,
+};
+use crate::model::{PublicKey, SignatureClaim, SignatureScope, Unsigned, verify};
+use crate::store::Rejection;
 
 /// Trust decisions for one store.
-pub(super) struct Judge<'a> {
+pub(super) struct TrustJudge<'a> {
     pub keyring: &'a Keyring,
     pub unsigned: Unsigned,
     pub store: &'a str,
@@ -25,64 +27,72 @@ pub(super) struct Judge<'a> {
 
 /// A message as far as trust asks for it.
 #[derive(Clone, Copy)]
-pub(super) struct Judged<'a> {
+pub(super) struct TrustQuery<'a> {
     pub from: &'a str,
     pub id: &'a str,
     /// The store knows that I wrote it.
     pub from_me: bool,
-    pub claim: Option<&'a Claim>,
+    pub claim: Option<&'a SignatureClaim>,
 }
 
 /// What became of a message's signature.
-pub(super) enum Judgement {
-    Accepted(Sig, Option<PublicKey>),
+pub(super) enum TrustDecision {
+    Accepted(SignatureKind, Option<PublicKey>),
     Refused(String),
 }
 
-impl Judge<'_> {
+impl TrustJudge<'_> {
     /// Decides about a message. What is decided follows from the message, the keyring and the policy
     /// alone, so that it is the same with and without a snapshot.
-    pub fn judge(&self, message: Judged<'_>) -> Judgement {
+    pub fn judge_message(&self, message: TrustQuery<'_>) -> TrustDecision {
         if self.roles {
-            return self.judge_role(message);
+            return self.judge_role_message(message);
         }
-        let Some(claim) = message.claim else { return self.unsigned(message, Sig::None) };
-        let signed = Signed { store: self.store, from: message.from, id: message.id };
-        match self.keyring.judge(signed, claim) {
-            Verdict::Valid(key) => Judgement::Accepted(Sig::Valid, Some(key)),
-            // My own key needs no pin: nobody else can have it.
-            Verdict::Rejected(_) | Verdict::Unknown if self.is_mine(message, claim) => {
-                Judgement::Accepted(Sig::Valid, self.my_key)
+        let Some(claim) = message.claim else {
+            return self.judge_unsigned(message, SignatureKind::None);
+        };
+        let signed = SignedMessage { store: self.store, from: message.from, id: message.id };
+        match self.keyring.judge_signature(signed, claim) {
+            SignatureVerdict::Valid(key) => {
+                TrustDecision::Accepted(SignatureKind::Valid, Some(key))
             }
-            Verdict::Unknown if is_part(claim) => self.unsigned(message, Sig::None),
-            Verdict::Unknown => self.unsigned(message, Sig::Unknown),
-            Verdict::Rejected(reason) => Judgement::Refused(reason),
+            // My own key needs no pin: nobody else can have it.
+            SignatureVerdict::Rejected(_) | SignatureVerdict::Unknown
+                if self.is_mine(message, claim) =>
+            {
+                TrustDecision::Accepted(SignatureKind::Valid, self.my_key)
+            }
+            SignatureVerdict::Unknown if is_partial(claim) => {
+                self.judge_unsigned(message, SignatureKind::None)
+            }
+            SignatureVerdict::Unknown => self.judge_unsigned(message, SignatureKind::Unknown),
+            SignatureVerdict::Rejected(reason) => TrustDecision::Refused(reason),
         }
     }
 
     /// The same where several may fill a role: whoever holds the key that a signature carries wrote
     /// the message, that one key says nothing of the next message, and none is pinned.
-    fn judge_role(&self, message: Judged<'_>) -> Judgement {
-        let Some(claim) = message.claim.filter(|claim| !is_part(claim)) else {
-            return self.unsigned(message, Sig::None);
+    fn judge_role_message(&self, message: TrustQuery<'_>) -> TrustDecision {
+        let Some(claim) = message.claim.filter(|claim| !is_partial(claim)) else {
+            return self.judge_unsigned(message, SignatureKind::None);
         };
-        match (verify::fault(claim), claim) {
-            (Some(reason), _) => Judgement::Refused(reason),
-            (None, Claim::Signed { key: Some(key), .. }) => {
-                Judgement::Accepted(Sig::Valid, Some(*key))
+        match (verify::find_claim_fault(claim), claim) {
+            (Some(reason), _) => TrustDecision::Refused(reason),
+            (None, SignatureClaim::Signed { key: Some(key), .. }) => {
+                TrustDecision::Accepted(SignatureKind::Valid, Some(*key))
             }
-            (None, _) => self.unsigned(message, Sig::Unknown),
+            (None, _) => self.judge_unsigned(message, SignatureKind::Unknown),
         }
     }
 
-    fn is_mine(&self, message: Judged<'_>, claim: &Claim) -> bool {
+    fn is_mine(&self, message: TrustQuery<'_>, claim: &SignatureClaim) -> bool {
         let says_so = message.from_me || message.from == self.me;
         says_so && self.my_key.is_some_and(|key| verify::verify_claim(&key, claim))
     }
 
     /// Where addresses are roles nobody has a pinned key, so that only a policy against all unsigned
     /// mail refuses any.
-    fn unsigned(&self, message: Judged<'_>, sig: Sig) -> Judgement {
+    fn judge_unsigned(&self, message: TrustQuery<'_>, sig: SignatureKind) -> TrustDecision {
         let pinned = || !self.roles && self.keyring.is_pinned(message.from);
         let refused = match self.unsigned {
             Unsigned::Accept => false,
@@ -90,11 +100,14 @@ impl Judge<'_> {
             Unsigned::Refuse => true,
         };
         if message.from_me || !refused {
-            return Judgement::Accepted(sig, None);
+            return TrustDecision::Accepted(sig, None);
         }
-        let what =
-            if sig == Sig::Unknown { "signed by a key nobody vouches for" } else { "not signed" };
-        Judgement::Refused(format!(
+        let what = if sig == SignatureKind::Unknown {
+            "signed by a key nobody vouches for"
+        } else {
+            "not signed"
+        };
+        TrustDecision::Refused(format!(
             "it is {what}, and the configuration says unsigned = \"{}\"{}",
             self.unsigned,
             if pinned() { "; this sender has a pinned key" } else { "" }
@@ -103,26 +116,27 @@ impl Judge<'_> {
 }
 
 /// The signature speaks for a part of the text only.
-fn is_part(claim: &Claim) -> bool {
-    matches!(claim, Claim::Signed { scope: ClaimScope::Part, .. })
+fn is_partial(claim: &SignatureClaim) -> bool {
+    matches!(claim, SignatureClaim::Signed { scope: SignatureScope::Part, .. })
 }
 
 impl Index {
     /// Judges again, after the keyring changed, everything of those whose keys did, and what was
     /// refused from anybody: it may have been for a key that was somebody else's.
-    pub fn judge_again(&self) {
-        let changed = self.keyring.take_changed();
+    pub fn rejudge_changed(&self) {
+        let changed = self.keyring.take_changed_addresses();
         if changed.is_empty() {
             return;
         }
         let candidates: Vec<MsgIx> = {
-            self.core.write().keys_may_differ(&changed);
+            self.core.write().queue_key_review(&changed);
             let core = self.core.read();
-            let theirs =
-                core.written_by(&changed).filter(|ix| core.entry(*ix).is_some_and(Entry::is_live));
+            let theirs = core
+                .messages_by_addresses(&changed)
+                .filter(|ix| core.entry(*ix).is_some_and(IndexEntry::is_live));
             core.rejects().filter_map(|(_, r)| r.message).chain(theirs).collect()
         };
-        self.judge_each_again(candidates);
+        self.rejudge_messages(candidates);
     }
 
     /// Judges again what waited for a first key of those who got one a moment ago: what is said of a
@@ -137,33 +151,39 @@ impl Index {
             let core = self.core.read();
             let waits = |ix: &MsgIx| {
                 core.unvouched.contains(ix)
-                    || known && matches!(core.signed_by(*ix).0, Sig::None | Sig::Missing)
-                    || core.entry(*ix).is_some_and(|e| e.flags.has(Flags::REJECTED))
+                    || known
+                        && matches!(
+                            core.signature_kind_at(*ix).0,
+                            SignatureKind::None | SignatureKind::Missing
+                        )
+                    || core.entry(*ix).is_some_and(|e| e.flags.has(EntryFlags::REJECTED))
             };
             if known || !core.unvouched.is_empty() || core.rejects().next().is_some() {
-                core.written_by(&pinned).filter(waits).collect()
+                core.messages_by_addresses(&pinned).filter(waits).collect()
             } else {
                 Vec::new()
             }
         };
-        self.core.write().keys_may_differ(&pinned);
-        self.judge_each_again(waited);
+        self.core.write().queue_key_review(&pinned);
+        self.rejudge_messages(waited);
     }
 
     /// That another key than mine signs messages under my name, by store: what it is, and what to do.
-    pub fn others_as_me(&self) -> Vec<String> {
+    pub fn describe_others_as_me(&self) -> Vec<String> {
         let mut out: Vec<String> = Vec::new();
         for (number, store) in self.stores().iter().enumerate() {
             let me = store.me();
-            let Some(other) = self.keyring.refused(me).filter(|_| !store.about().roles) else {
+            let Some(other) =
+                self.keyring.refused_key(me).filter(|_| !store.properties().uses_roles)
+            else {
                 continue;
             };
             let is_there = {
                 let core = self.core.read();
                 let mut refused = core.rejects().filter_map(|(_, r)| core.entry(r.message?));
-                refused.any(|e| e.store() == number && core.from(e) == me)
+                refused.any(|e| e.store() == number && core.sender(e) == me)
             };
-            let text = other_key_of_mine(me, other, store.facets().keys.is_none());
+            let text = describe_other_own_key(me, other, store.facets().keys.is_none());
             if is_there && !out.contains(&text) {
                 out.push(text);
             }
@@ -173,88 +193,90 @@ impl Index {
 
     /// Every message of an address that any store holds, also refused ones, as the keyring remembers
     /// it when the keys of the address are forgotten.
-    pub fn prints_of(&self, address: &str) -> BTreeSet<Print> {
+    pub fn keyring_digests(&self, address: &str) -> BTreeSet<MessageDigest> {
         let core = self.core.read();
         let theirs = BTreeSet::from([address.to_owned()]);
-        let prints = core.written_by(&theirs).filter_map(|ix| {
+        let prints = core.messages_by_addresses(&theirs).filter_map(|ix| {
             let entry = core.entry(ix)?;
             let store = self.store_of(entry)?.name();
-            Some(Signed { store, from: address, id: &core.id(entry) }.print())
+            Some(SignedMessage { store, from: address, id: &core.id(entry) }.digest())
         });
         prints.collect()
     }
 
-    fn judge_each_again(&self, candidates: impl IntoIterator<Item = MsgIx>) {
-        let mut changes = Changes::default();
+    fn rejudge_messages(&self, candidates: impl IntoIterator<Item = MsgIx>) {
+        let mut changes = IndexChanges::default();
         for ix in candidates {
-            self.judge_one_again(ix, &mut changes);
+            self.rejudge_message(ix, &mut changes);
         }
         {
             let mut core = self.core.write();
-            changes.moved.extend(core.relink());
-            changes.redrawn.extend(core.find_missing(&self.keyring, false));
+            changes.moved.extend(core.relink_threads());
+            changes.redrawn.extend(core.update_missing_signatures(&self.keyring, false));
         }
         self.save_pins();
-        self.publish(&changes);
+        self.publish_changes(&changes);
     }
 
-    fn judge_one_again(&self, ix: MsgIx, changes: &mut Changes) {
+    fn rejudge_message(&self, ix: MsgIx, changes: &mut IndexChanges) {
         let Some(entry) = self.core.read().entry(ix).copied() else { return };
-        let unsigned = matches!(entry.flags.signature().0, Sig::None | Sig::Missing)
-            && !self.core.read().unvouched.contains(&ix);
+        let unsigned =
+            matches!(entry.flags.signature().0, SignatureKind::None | SignatureKind::Missing)
+                && !self.core.read().unvouched.contains(&ix);
         if unsigned && entry.is_live() && self.settings.unsigned != Unsigned::Known {
             return;
         }
         let Some(store) = self.store_of(&entry) else { return };
-        let Ok(record) = store.read(&entry.location()) else { return };
+        let Ok(record) = store.read_record(&entry.location()) else { return };
         let path = store.source_path(entry.location().source).unwrap_or_default();
         let mut core = self.core.write();
-        let refused = entry.flags.has(Flags::REJECTED);
+        let refused = entry.flags.has(EntryFlags::REJECTED);
         // It was read without a lock: meanwhile it may have been judged, or be another file.
         let same = core.entry(ix).is_some_and(|now| {
-            let state =
-                |e: &Entry| (e.location(), e.flags.has(Flags::REJECTED), e.flags.signature());
+            let state = |e: &IndexEntry| {
+                (e.location(), e.flags.has(EntryFlags::REJECTED), e.flags.signature())
+            };
             state(now) == state(&entry)
         });
-        if !same || entry.flags.has(Flags::GONE) {
+        if !same || entry.flags.has(EntryFlags::GONE) {
             return;
         }
-        let hearing = store.facets().hearing;
-        let judgement = self.judge(entry.store()).judge(Judged {
-            from: core.from(&entry),
+        let hearing = store.facets().trust_listener;
+        let judgement = self.trust_judge(entry.store()).judge_message(TrustQuery {
+            from: core.sender(&entry),
             id: &core.id(&entry),
-            from_me: entry.flags.has(Flags::FROM_ME),
+            from_me: entry.flags.has(EntryFlags::FROM_ME),
             claim: record.claim.as_ref(),
         });
-        let now_refused = matches!(judgement, Judgement::Refused(_));
+        let now_refused = matches!(judgement, TrustDecision::Refused(_));
         match judgement {
-            Judgement::Accepted(sig, key) => {
-                if core.accept(ix, sig, key, record.claim.is_some()) {
+            TrustDecision::Accepted(sig, key) => {
+                if core.accept_signature(ix, sig, key, record.claim.is_some()) {
                     let shown = if refused { &mut changes.added } else { &mut changes.redrawn };
                     shown.push(ix);
                 }
             }
-            Judgement::Refused(reason) if !refused => {
+            TrustDecision::Refused(reason) if !refused => {
                 let (at, time) = (entry.location(), entry.time());
-                let why = Rejected { at, path, reason, time, ..Rejected::default() };
+                let why = Rejection { at, path, reason, time, ..Rejection::default() };
                 log_reject(store.as_ref(), &why);
-                core.withhold(ix);
+                core.withhold_message(ix);
                 core.add_reject(entry.store(), why, Some(ix));
                 changes.removed.push(ix);
                 changes.other = true;
             }
-            Judgement::Refused(_) => {}
+            TrustDecision::Refused(_) => {}
         }
         let Some(hearing) = hearing.filter(|_| now_refused != refused) else { return };
-        hearing.hear(&[(entry.location(), now_refused)]);
+        hearing.note_judgements(&[(entry.location(), now_refused)]);
         drop(core);
-        hearing.heed(&entry.location());
+        hearing.apply_judgement(&entry.location());
     }
 }
 
-impl Core {
+impl IndexTables {
     /// The messages of these writers that are not gone, in the order in which they came.
-    fn written_by(&self, addresses: &BTreeSet<String>) -> impl Iterator<Item = MsgIx> {
+    fn messages_by_addresses(&self, addresses: &BTreeSet<String>) -> impl Iterator<Item = MsgIx> {
         let writers = (0u32..).zip(&self.writers);
         let theirs: HashSet<u32> = writers
             .filter(|(_, writer)| addresses.contains(self.strings.get(writer.name)))
@@ -262,7 +284,7 @@ impl Core {
             .collect();
         (0u32..)
             .zip(&self.entries)
-            .filter(move |(_, e)| theirs.contains(&e.writer) && !e.flags.has(Flags::GONE))
+            .filter(move |(_, e)| theirs.contains(&e.writer) && !e.flags.has(EntryFlags::GONE))
             .map(|(ix, _)| ix)
     }
 }

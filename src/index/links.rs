@@ -15,16 +15,16 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use bytemuck::{Pod, Zeroable};
 
 use super::column::Column;
-use super::core::{Core, Thread, ThreadIx};
-use super::entry::{Entry, Flags, MsgIx, NIL, Sig};
+use super::core::{IndexTables, Thread, ThreadIx};
+use super::entry::{EntryFlags, IndexEntry, MsgIx, NIL, SignatureKind};
 use super::intern::StrId;
 use crate::model::{Timestamp, plain_id};
-use crate::store::Found;
+use crate::store::FoundMessage;
 
 /// What is kept of one message of such a store: 16 bytes.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Link {
+pub(super) struct ReplyLink {
     /// The message.
     ix: MsgIx,
     /// Its id, without what tells it from others of the same id.
@@ -37,21 +37,21 @@ pub(super) struct Link {
 
 /// The reply links of all stores that have them. Empty, and free, for all others.
 #[derive(Debug, Default)]
-pub(super) struct Links {
+pub(super) struct ReplyLinks {
     /// In the order of the messages' positions.
-    list: Vec<Link>,
+    list: Vec<ReplyLink>,
     /// By store and id: the messages that have it.
-    with: BTreeSet<(u32, StrId, MsgIx)>,
+    by_id: BTreeSet<(u32, StrId, MsgIx)>,
     /// By store and id: the messages that say they answer it.
     answering: BTreeSet<(u32, StrId, MsgIx)>,
     /// Messages whose thread may have to change.
     pending: Vec<MsgIx>,
     /// Messages of stores with thread ids whose store now names another one.
-    renamed: Vec<(MsgIx, ThreadIx)>,
+    rethreaded: Vec<(MsgIx, ThreadIx)>,
 }
 
 /// The messages noted under an id.
-fn under(
+fn messages_under(
     set: &BTreeSet<(u32, StrId, MsgIx)>,
     store: usize,
     id: StrId,
@@ -59,12 +59,12 @@ fn under(
     set.range((store as u32, id, 0)..=(store as u32, id, MsgIx::MAX)).map(|(_, _, ix)| *ix)
 }
 
-impl Links {
+impl ReplyLinks {
     fn position(&self, ix: MsgIx) -> Option<usize> {
         self.list.binary_search_by_key(&ix, |link| link.ix).ok()
     }
 
-    fn get(&self, ix: MsgIx) -> Option<&Link> {
+    fn get(&self, ix: MsgIx) -> Option<&ReplyLink> {
         self.list.get(self.position(ix)?)
     }
 
@@ -74,43 +74,43 @@ impl Links {
     }
 
     /// The thread a message begins, if it is in a store whose threads are made of links.
-    pub fn own(&self, ix: MsgIx) -> Option<ThreadIx> {
+    pub fn own_thread(&self, ix: MsgIx) -> Option<ThreadIx> {
         Some(self.get(ix)?.own)
     }
 
     /// Adds a message, which must be newer in the tables than all others.
-    fn add(&mut self, store: usize, link: Link) {
+    fn add_link(&mut self, store: usize, link: ReplyLink) {
         self.list.push(link);
-        self.note(store, link);
+        self.index_link(store, link);
     }
 
-    fn note(&mut self, store: usize, link: Link) {
-        self.with.insert((store as u32, link.id, link.ix));
+    fn index_link(&mut self, store: usize, link: ReplyLink) {
+        self.by_id.insert((store as u32, link.id, link.ix));
         if link.answers != NIL {
             self.answering.insert((store as u32, link.answers, link.ix));
         }
     }
 
     /// Gives a message another link or thread of its own. Whether that changed anything.
-    fn set(&mut self, store: usize, ix: MsgIx, answers: StrId, own: ThreadIx) -> bool {
+    fn set_link(&mut self, store: usize, ix: MsgIx, answers: StrId, own: ThreadIx) -> bool {
         let at = self.position(ix);
         let Some(link) = at.and_then(|at| self.list.get_mut(at)) else { return false };
         let before = *link;
         (link.answers, link.own) = (answers, own);
         let after = *link;
         self.answering.remove(&(store as u32, before.answers, ix));
-        self.note(store, after);
+        self.index_link(store, after);
         (before.answers, before.own) != (answers, own)
     }
 
     /// The table, for the snapshot.
-    pub fn table(&self) -> &Vec<Link> {
+    pub fn as_table(&self) -> &Vec<ReplyLink> {
         &self.list
     }
 
     /// Rebuilds what [`Links::table`] gave; `entries` tell the stores.
-    pub fn from_table(list: Vec<Link>, entries: &Column<Entry>) -> Option<Self> {
-        let store = |link: &Link| Some(entries.get(link.ix as usize)?.store() as u32);
+    pub fn from_table(list: Vec<ReplyLink>, entries: &Column<IndexEntry>) -> Option<Self> {
+        let store = |link: &ReplyLink| Some(entries.get(link.ix as usize)?.store() as u32);
         // Sets that are made at once are made faster, and are full.
         let with = list.iter().map(|link| Some((store(link)?, link.id, link.ix)));
         let with = with.collect::<Option<_>>()?;
@@ -118,13 +118,13 @@ impl Links {
         let answering = answers.map(|link| Some((store(link)?, link.answers, link.ix)));
         let answering = answering.collect::<Option<_>>()?;
         let sorted = list.is_sorted_by(|a, b| a.ix < b.ix);
-        sorted.then(|| Self { list, with, answering, ..Self::default() })
+        sorted.then(|| Self { list, by_id: with, answering, ..Self::default() })
     }
 
     /// Gives back the room that growing took too much.
-    pub fn pack(&mut self) {
+    pub fn shrink_to_fit(&mut self) {
         self.list.shrink_to_fit();
-        for set in [&mut self.with, &mut self.answering] {
+        for set in [&mut self.by_id, &mut self.answering] {
             *set = std::mem::take(set).into_iter().collect();
         }
     }
@@ -132,7 +132,7 @@ impl Links {
 
 /// How far the search for a message's thread has come.
 #[derive(Clone, Copy)]
-enum Search {
+enum VisitState {
     Open,
     /// On the way up from one of its descendants.
     Walking,
@@ -140,127 +140,141 @@ enum Search {
 }
 
 /// A search for the threads of many messages at once.
-struct Climb {
-    state: HashMap<MsgIx, Search>,
+struct ThreadSearch {
+    state: HashMap<MsgIx, VisitState>,
     /// What ids mean, once asked: many messages may answer an id that many messages have.
     meant: HashMap<(usize, StrId), Option<MsgIx>>,
 }
 
-impl Core {
-    pub(super) fn has_links(&self, store: usize) -> bool {
+impl IndexTables {
+    pub(super) fn has_reply_links(&self, store: usize) -> bool {
         self.stores.get(store).is_some_and(|s| s.links)
     }
 
-    fn link_of(&mut self, found: &Found<'_>) -> StrId {
-        match found.answers.as_deref().map(plain_id) {
+    fn intern_answered_id(&mut self, found: &FoundMessage<'_>) -> StrId {
+        match found.in_reply_to.as_deref().map(plain_id) {
             Some(id) if !id.is_empty() => self.strings.intern(id),
             _ => NIL,
         }
     }
 
     /// Notes the link of a new message whose thread of its own is `own`.
-    pub(super) fn link(&mut self, store: usize, ix: MsgIx, own: ThreadIx, found: &Found<'_>) {
+    pub(super) fn add_reply_link(
+        &mut self,
+        store: usize,
+        ix: MsgIx,
+        own: ThreadIx,
+        found: &FoundMessage<'_>,
+    ) {
         let id = self.strings.intern(plain_id(&found.id));
-        let answers = self.link_of(found);
-        self.links.add(store, Link { ix, id, answers, own });
+        let answers = self.intern_answered_id(found);
+        self.links.add_link(store, ReplyLink { ix, id, answers, own });
         self.links.pending.push(ix);
     }
 
     /// Takes over what the store now says of a message's thread or link.
-    pub(super) fn link_again(&mut self, store: usize, ix: MsgIx, own: ThreadIx, found: &Found<'_>) {
-        if self.has_links(store) {
-            let answers = self.link_of(found);
-            if self.links.set(store, ix, answers, own) {
+    pub(super) fn update_reply_link(
+        &mut self,
+        store: usize,
+        ix: MsgIx,
+        own: ThreadIx,
+        found: &FoundMessage<'_>,
+    ) {
+        if self.has_reply_links(store) {
+            let answers = self.intern_answered_id(found);
+            if self.links.set_link(store, ix, answers, own) {
                 self.links.pending.push(ix);
             }
         } else if self.entry(ix).is_some_and(|e| e.thread != own) {
-            self.links.renamed.push((ix, own));
+            self.links.rethreaded.push((ix, own));
         }
     }
 
     /// Notes that a link may count now, or no longer.
-    pub(super) fn link_may_differ(&mut self, ix: MsgIx) {
-        if self.entry(ix).is_some_and(|e| self.has_links(e.store())) {
+    pub(super) fn queue_relink(&mut self, ix: MsgIx) {
+        if self.entry(ix).is_some_and(|e| self.has_reply_links(e.store())) {
             self.links.pending.push(ix);
         }
     }
 
     /// The store and id that a message's link names, if it counts.
-    fn names(&self, ix: MsgIx) -> Option<(usize, StrId)> {
+    fn named_link_target(&self, ix: MsgIx) -> Option<(usize, StrId)> {
         let entry = self.entry(ix)?;
-        let valid = entry.flags.signature().0 == Sig::Valid && !entry.flags.has(Flags::REJECTED);
+        let valid = entry.flags.signature().0 == SignatureKind::Valid
+            && !entry.flags.has(EntryFlags::REJECTED);
         let answers = self.links.get(ix)?.answers;
         (valid && answers != NIL).then_some((entry.store(), answers))
     }
 
     /// The message a link leads to. Links may form a cycle; [`Core::parent`] cuts it.
-    fn linked_to(&self, ix: MsgIx) -> Option<MsgIx> {
-        let (store, id) = self.names(ix)?;
-        self.meant(store, id).filter(|parent| *parent != ix)
+    fn find_link_target(&self, ix: MsgIx) -> Option<MsgIx> {
+        let (store, id) = self.named_link_target(ix)?;
+        self.resolve_id(store, id).filter(|parent| *parent != ix)
     }
 
     /// The message that is meant by an id: the earliest that was not refused, or the earliest.
-    pub(super) fn meant(&self, store: usize, id: StrId) -> Option<MsgIx> {
-        let refused = |ix: MsgIx| self.entry(ix).is_some_and(|e| e.flags.has(Flags::REJECTED));
-        under(&self.links.with, store, id)
-            .min_by(|a, b| refused(*a).cmp(&refused(*b)).then_with(|| self.order(*a, *b)))
+    pub(super) fn resolve_id(&self, store: usize, id: StrId) -> Option<MsgIx> {
+        let refused = |ix: MsgIx| self.entry(ix).is_some_and(|e| e.flags.has(EntryFlags::REJECTED));
+        messages_under(&self.links.by_id, store, id)
+            .min_by(|a, b| refused(*a).cmp(&refused(*b)).then_with(|| self.compare_order(*a, *b)))
     }
 
     /// The id of the message that this one says it answers, in stores whose threads are made of
     /// links.
-    pub fn answers(&self, entry: &Entry) -> Option<&str> {
-        let link = self.links.get(self.by_identity(entry.identity())?)?;
+    pub fn answered_id(&self, entry: &IndexEntry) -> Option<&str> {
+        let link = self.links.get(self.find_by_identity(entry.identity())?)?;
         (link.answers != NIL).then(|| self.strings.get(link.answers))
     }
 
     /// The message whose thread this one belongs to because it answers it: known, and linked by a
     /// valid signature. The root of a cycle has none, so that whoever climbs arrives.
-    pub fn parent(&self, ix: MsgIx) -> Option<MsgIx> {
-        let parent = self.linked_to(ix)?;
+    pub fn thread_parent(&self, ix: MsgIx) -> Option<MsgIx> {
+        let parent = self.find_link_target(ix)?;
         let mut seen = HashSet::from([ix]);
         let mut path = vec![ix];
         let mut at = parent;
         while seen.insert(at) {
             path.push(at);
-            let Some(next) = self.linked_to(at) else { return Some(parent) };
+            let Some(next) = self.find_link_target(at) else { return Some(parent) };
             at = next;
         }
-        (at != ix || self.least(&path) != Some(ix)).then_some(parent)
+        (at != ix || self.find_smallest_id(&path) != Some(ix)).then_some(parent)
     }
 
     /// The message with the smallest id.
-    fn least(&self, cycle: &[MsgIx]) -> Option<MsgIx> {
+    fn find_smallest_id(&self, cycle: &[MsgIx]) -> Option<MsgIx> {
         let id = |ix: &MsgIx| self.links.get(*ix).map_or("", |link| self.strings.get(link.id));
         cycle.iter().copied().min_by(|a, b| id(a).cmp(id(b)))
     }
 
     /// Moves every message whose links or thread changed, and all that is below it, to the thread
     /// it belongs to now. The messages that moved, with the threads they left.
-    pub(super) fn relink(&mut self) -> Vec<(MsgIx, ThreadIx)> {
+    pub(super) fn relink_threads(&mut self) -> Vec<(MsgIx, ThreadIx)> {
         let pending = std::mem::take(&mut self.links.pending);
-        let mut moves = std::mem::take(&mut self.links.renamed);
+        let mut moves = std::mem::take(&mut self.links.rethreaded);
         if !pending.is_empty() {
-            let mut climb = Climb { state: self.below(&pending), meant: HashMap::new() };
+            let mut climb =
+                ThreadSearch { state: self.collect_descendants(&pending), meant: HashMap::new() };
             let mut order: Vec<MsgIx> = climb.state.keys().copied().collect();
             order.sort_unstable();
             for ix in order {
-                if let Some(thread) = self.climb(ix, &mut climb) {
+                if let Some(thread) = self.find_root_thread(ix, &mut climb) {
                     moves.push((ix, thread));
                 }
             }
         }
         moves.retain(|(ix, thread)| self.entry(*ix).is_some_and(|e| e.thread != *thread));
-        self.move_to(&moves)
+        self.move_messages(&moves)
     }
 
     /// These messages and all that hang below them.
-    fn below(&self, roots: &[MsgIx]) -> HashMap<MsgIx, Search> {
-        let mut all: HashMap<MsgIx, Search> = HashMap::with_capacity(roots.len());
+    fn collect_descendants(&self, roots: &[MsgIx]) -> HashMap<MsgIx, VisitState> {
+        let mut all: HashMap<MsgIx, VisitState> = HashMap::with_capacity(roots.len());
         let mut open = roots.to_vec();
         while let Some(ix) = open.pop() {
             let (Some(link), Some(entry)) = (self.links.get(ix), self.entry(ix)) else { continue };
-            if all.insert(ix, Search::Open).is_none() {
-                let below = under(&self.links.answering, entry.store(), link.id);
+            if all.insert(ix, VisitState::Open).is_none() {
+                let below = messages_under(&self.links.answering, entry.store(), link.id);
                 open.extend(below.filter(|child| !all.contains_key(child)));
             }
         }
@@ -269,23 +283,23 @@ impl Core {
 
     /// The thread of a message, found by climbing to its root. What is not part of the search is
     /// already where it belongs.
-    fn climb(&self, start: MsgIx, climb: &mut Climb) -> Option<ThreadIx> {
+    fn find_root_thread(&self, start: MsgIx, climb: &mut ThreadSearch) -> Option<ThreadIx> {
         let mut path = Vec::new();
         let mut at = start;
-        let own = |ix: MsgIx| self.links.own(ix);
+        let own = |ix: MsgIx| self.links.own_thread(ix);
         let thread = loop {
             match climb.state.get_mut(&at) {
                 None => break self.entry(at)?.thread,
-                Some(Search::Done(thread)) => break *thread,
-                Some(Search::Walking) => {
+                Some(VisitState::Done(thread)) => break *thread,
+                Some(VisitState::Walking) => {
                     let from = path.iter().position(|ix| *ix == at)?;
-                    break own(self.least(path.get(from..)?)?)?;
+                    break own(self.find_smallest_id(path.get(from..)?)?)?;
                 }
-                Some(state) => *state = Search::Walking,
+                Some(state) => *state = VisitState::Walking,
             }
             path.push(at);
-            let parent = self.names(at).and_then(|(store, id)| {
-                *climb.meant.entry((store, id)).or_insert_with(|| self.meant(store, id))
+            let parent = self.named_link_target(at).and_then(|(store, id)| {
+                *climb.meant.entry((store, id)).or_insert_with(|| self.resolve_id(store, id))
             });
             match parent.filter(|parent| *parent != at) {
                 Some(parent) => at = parent,
@@ -293,14 +307,14 @@ impl Core {
             }
         };
         for ix in path {
-            climb.state.insert(ix, Search::Done(thread));
+            climb.state.insert(ix, VisitState::Done(thread));
         }
         Some(thread)
     }
 
     /// Moves messages from thread to thread. Answers with those that a view can show, and the
     /// threads they left.
-    fn move_to(&mut self, moves: &[(MsgIx, ThreadIx)]) -> Vec<(MsgIx, ThreadIx)> {
+    fn move_messages(&mut self, moves: &[(MsgIx, ThreadIx)]) -> Vec<(MsgIx, ThreadIx)> {
         if moves.is_empty() {
             return Vec::new();
         }
@@ -310,36 +324,38 @@ impl Core {
         let left: Vec<(MsgIx, ThreadIx)> = left.collect();
         let old: BTreeSet<ThreadIx> = left.iter().map(|(_, thread)| *thread).collect();
         for thread in old {
-            let stay = self.chain_of(thread).filter(|ix| !leaving.contains(ix));
+            let stay = self.thread_chain(thread).filter(|ix| !leaving.contains(ix));
             let stay: Vec<MsgIx> = stay.collect();
             self.set_chain(thread, &stay);
-            self.weigh(thread);
+            self.recompute_thread_bits(thread);
         }
         for (ix, thread) in moves {
-            self.enter(*ix, *thread);
+            self.enter_thread(*ix, *thread);
         }
-        left.into_iter().filter(|(ix, _)| self.entry(*ix).is_some_and(Entry::is_live)).collect()
+        left.into_iter()
+            .filter(|(ix, _)| self.entry(*ix).is_some_and(IndexEntry::is_live))
+            .collect()
     }
 
     /// The live messages of a thread, each once, oldest first.
     pub fn thread_messages(&self, thread: ThreadIx) -> Vec<MsgIx> {
-        let mut out: Vec<MsgIx> = self.shown_in(thread).map(|(ix, _)| ix).collect();
-        out.sort_by(|a, b| self.order(*a, *b));
+        let mut out: Vec<MsgIx> = self.shown_messages(thread).map(|(ix, _)| ix).collect();
+        out.sort_by(|a, b| self.compare_order(*a, *b));
         out
     }
 
     /// The time of the newest of them.
-    pub fn newest_in(&self, thread: ThreadIx) -> Option<Timestamp> {
-        self.shown_in(thread).map(|(_, entry)| entry.time()).max()
+    pub fn newest_thread_time(&self, thread: ThreadIx) -> Option<Timestamp> {
+        self.shown_messages(thread).map(|(_, entry)| entry.time()).max()
     }
 
-    fn shown_in(&self, thread: ThreadIx) -> impl Iterator<Item = (MsgIx, &Entry)> {
-        let entries = self.chain_of(thread).filter_map(|ix| Some((ix, self.entry(ix)?)));
+    fn shown_messages(&self, thread: ThreadIx) -> impl Iterator<Item = (MsgIx, &IndexEntry)> {
+        let entries = self.thread_chain(thread).filter_map(|ix| Some((ix, self.entry(ix)?)));
         entries.filter(|(ix, entry)| entry.is_live() && !self.is_copy(*ix))
     }
 
     /// The messages of a thread, live or not.
-    pub(super) fn chain_of(&self, thread: ThreadIx) -> impl Iterator<Item = MsgIx> + '_ {
+    pub(super) fn thread_chain(&self, thread: ThreadIx) -> impl Iterator<Item = MsgIx> + '_ {
         let head = self.threads.get(thread as usize).map_or(NIL, |t| t.head);
         let exists = |ix: &MsgIx| self.entry(*ix).is_some();
         std::iter::successors(Some(head).filter(exists), move |ix| {
@@ -360,20 +376,20 @@ impl Core {
     }
 
     /// Puts a message that is in no chain into that of a thread.
-    fn enter(&mut self, ix: MsgIx, thread: ThreadIx) {
+    fn enter_thread(&mut self, ix: MsgIx, thread: ThreadIx) {
         let Some(entry) = self.entries.get_mut(ix as usize) else { return };
         let Some(t) = self.threads.get_mut(thread as usize) else { return };
         entry.thread = thread;
         entry.next = std::mem::replace(&mut t.head, ix);
         // The thread is a line of the rendered message.
         entry.size = 0;
-        t.info |= Thread::bits(entry);
+        t.info |= Thread::live_bits(entry);
     }
 
     /// Finds out anew whether a thread has live messages and whether some of them are mine.
-    pub(super) fn weigh(&mut self, thread: ThreadIx) {
-        let bits = self.chain_of(thread).filter_map(|ix| self.entry(ix));
-        let bits = bits.fold(0, |bits, entry| bits | Thread::bits(entry));
+    pub(super) fn recompute_thread_bits(&mut self, thread: ThreadIx) {
+        let bits = self.thread_chain(thread).filter_map(|ix| self.entry(ix));
+        let bits = bits.fold(0, |bits, entry| bits | Thread::live_bits(entry));
         if let Some(t) = self.threads.get_mut(thread as usize) {
             t.info = t.info & 0xff | bits;
         }

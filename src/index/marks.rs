@@ -16,25 +16,25 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::label::Label;
-use crate::model::{Host, Mark, MessageKey, Origin, Timestamp};
+use super::label::MailLabel;
+use crate::model::{MachineId, Mark, MarkOrigin, MessageKey, Timestamp};
 use crate::store::{Watermark, fs};
 
 /// What the file says of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum MarkValue {
     /// Whether it is marked.
     Read(bool),
     /// What mail programs keep with it.
-    Label(Label),
+    Label(MailLabel),
 }
 
 /// One line about a message.
-pub(super) type Change = (MessageKey, Said);
+pub(super) type MarkChange = (MessageKey, MarkValue);
 
 /// A part of the file, from its start, and what it says besides the marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Replayed {
+pub(super) struct MarkCheckpoint {
     /// How long it is.
     pub len: u64,
     /// See [`Marks`].
@@ -42,7 +42,7 @@ pub(super) struct Replayed {
 }
 
 /// The file, from the last byte before `from` on, or from its start.
-fn read_behind(path: &Path, from: u64) -> io::Result<Vec<u8>> {
+fn read_file_from(path: &Path, from: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     file.seek(io::SeekFrom::Start(from.saturating_sub(1)))?;
     let mut bytes = Vec::new();
@@ -52,7 +52,7 @@ fn read_behind(path: &Path, from: u64) -> io::Result<Vec<u8>> {
 
 /// The file of marks.
 #[derive(Debug)]
-pub(super) struct Marks {
+pub(super) struct MarkFile {
     /// `None` when nothing may be written (read-only mounts).
     file: Option<File>,
     len: u64,
@@ -61,7 +61,7 @@ pub(super) struct Marks {
     pending: Vec<u8>,
 }
 
-impl Marks {
+impl MarkFile {
     /// Opens the file and replays what is behind a part that was replayed before. Answers with the
     /// changes in order, and whether it still begins with that part; if not, all of it is replayed.
     ///
@@ -69,22 +69,22 @@ impl Marks {
     /// As the system gave it.
     pub fn open(
         path: &Path,
-        before: Replayed,
+        before: MarkCheckpoint,
         read_only: bool,
-    ) -> io::Result<(Self, Vec<Change>, bool)> {
-        let Replayed { len: from, imported } = before;
-        let rest = fs::or_nothing(read_behind(path, from))?;
+    ) -> io::Result<(Self, Vec<MarkChange>, bool)> {
+        let MarkCheckpoint { len: from, imported } = before;
+        let rest = fs::empty_if_absent(read_file_from(path, from))?;
         let usable = from == 0 || rest.first() == Some(&b'\n');
         let (bytes, from, mut imported) = match rest.split_first() {
             Some((_, rest)) if usable && from > 0 => (rest.to_vec(), from, imported),
             _ if usable => (rest, 0, HashMap::new()),
-            _ => (fs::or_nothing(std::fs::read(path))?, 0, HashMap::new()),
+            _ => (fs::empty_if_absent(std::fs::read(path))?, 0, HashMap::new()),
         };
         let mut changes = Vec::new();
         for line in bytes.split_inclusive(|b| *b == b'\n') {
-            match parse(line) {
-                Some(Line::Mark(change, _)) => changes.push(change),
-                Some(Line::Imported(store, mark)) => _ = imported.insert(store, mark),
+            match parse_line(line) {
+                Some(MarkLine::Mark(change, _)) => changes.push(change),
+                Some(MarkLine::Imported(store, mark)) => _ = imported.insert(store, mark),
                 None => {}
             }
         }
@@ -101,8 +101,8 @@ impl Marks {
     }
 
     /// What need not be replayed again by whoever keeps it.
-    pub fn replayed(&self) -> Replayed {
-        Replayed { len: self.len, imported: self.imported.clone() }
+    pub fn checkpoint(&self) -> MarkCheckpoint {
+        MarkCheckpoint { len: self.len, imported: self.imported.clone() }
     }
 
     /// Bytes in the file, as far as this process knows.
@@ -111,18 +111,18 @@ impl Marks {
     }
 
     /// Notes a change that is made here; [`Marks::write`] makes it durable.
-    pub fn push(&mut self, (key, said): &Change) {
+    pub fn push(&mut self, (key, said): &MarkChange) {
         let MessageKey { store, from, id } = key;
         match said {
-            Said::Read(true) => self.push_read(store, from, id),
-            Said::Read(false) => self.line(&("u", store, from, id)),
-            Said::Label(label) => self.line(&("f", store, from, id, label)),
+            MarkValue::Read(true) => self.push_read(store, from, id),
+            MarkValue::Read(false) => self.push_line(&("u", store, from, id)),
+            MarkValue::Label(label) => self.push_line(&("f", store, from, id, label)),
         }
     }
 
     /// A message is read here.
     pub fn push_read(&mut self, store: &str, from: &str, id: &str) {
-        self.line(&("r", store, from, id));
+        self.push_line(&("r", store, from, id));
     }
 
     /// A mark, whoever made it.
@@ -130,22 +130,22 @@ impl Marks {
         let kind = if mark.read { "r" } else { "u" };
         let (from, id) = (&mark.from, &mark.id);
         match mark.origin {
-            Origin::Here => self.line(&(kind, store, from, id)),
-            Origin::Heard(host, count) => {
-                self.line(&(kind, store, from, id, host.to_string(), count));
+            MarkOrigin::Here => self.push_line(&(kind, store, from, id)),
+            MarkOrigin::Heard(host, count) => {
+                self.push_line(&(kind, store, from, id, host.to_string(), count));
             }
-            Origin::Position => self.line(&(kind, store, from, id, ())),
+            MarkOrigin::Position => self.push_line(&(kind, store, from, id, ())),
         }
     }
 
     /// Notes the store's watermark as taken over.
-    pub fn push_imported(&mut self, store: &str, mark: &Watermark) {
+    pub fn push_watermark(&mut self, store: &str, mark: &Watermark) {
         let ids: Vec<&String> = mark.ids.iter().collect();
-        self.line(&("w", store, mark.time.secs(), ids));
+        self.push_line(&("w", store, mark.time.secs(), ids));
         self.imported.insert(store.to_owned(), mark.clone());
     }
 
-    fn line(&mut self, value: &impl Serialize) {
+    fn push_line(&mut self, value: &impl Serialize) {
         // Texts and numbers: writing them into memory does not fail.
         if self.file.is_some() && serde_json::to_writer(&mut self.pending, value).is_ok() {
             self.pending.push(b'\n');
@@ -176,14 +176,14 @@ impl Marks {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn to_sync(&self) -> io::Result<impl FnOnce() -> io::Result<()> + use<>> {
+    pub fn prepare_sync(&self) -> io::Result<impl FnOnce() -> io::Result<()> + use<>> {
         let file = self.file.as_ref().map(File::try_clone).transpose()?;
         Ok(move || file.map_or(Ok(()), |file| file.sync_data()))
     }
 }
 
 /// The marks of a store in a part of the file, in order.
-pub(super) fn read_part(
+pub(super) fn read_marks_in(
     path: &Path,
     store: &str,
     part: std::ops::Range<u64>,
@@ -192,8 +192,8 @@ pub(super) fn read_part(
     file.seek(io::SeekFrom::Start(part.start))?;
     let mut bytes = Vec::new();
     file.take(part.end.saturating_sub(part.start)).read_to_end(&mut bytes)?;
-    let mark = |line: &[u8]| match parse(line) {
-        Some(Line::Mark((key, Said::Read(read)), origin)) if key.store == store => {
+    let mark = |line: &[u8]| match parse_line(line) {
+        Some(MarkLine::Mark((key, MarkValue::Read(read)), origin)) if key.store == store => {
             let MessageKey { from, id, .. } = key;
             Some(Mark { from, id, read, origin })
         }
@@ -202,12 +202,12 @@ pub(super) fn read_part(
     Ok(bytes.split(|b| *b == b'\n').filter_map(mark).collect())
 }
 
-enum Line {
-    Mark(Change, Origin),
+enum MarkLine {
+    Mark(MarkChange, MarkOrigin),
     Imported(String, Watermark),
 }
 
-fn parse(line: &[u8]) -> Option<Line> {
+fn parse_line(line: &[u8]) -> Option<MarkLine> {
     let value: Value = serde_json::from_slice(line).ok()?;
     let fields = value.as_array()?;
     let text = |i: usize| fields.get(i).and_then(Value::as_str).map(str::to_owned);
@@ -216,24 +216,24 @@ fn parse(line: &[u8]) -> Option<Line> {
         "r" | "u" | "f" => {
             let key = MessageKey { store: text(1)?, from: text(2)?, id: text(3)? };
             if kind == "f" {
-                let label = Label::deserialize(fields.get(4)?).ok()?;
-                return Some(Line::Mark((key, Said::Label(label)), Origin::Here));
+                let label = MailLabel::deserialize(fields.get(4)?).ok()?;
+                return Some(MarkLine::Mark((key, MarkValue::Label(label)), MarkOrigin::Here));
             }
-            let host = || Host::parse(fields.get(4)?.as_str()?);
+            let host = || MachineId::parse(fields.get(4)?.as_str()?);
             let count = || fields.get(5)?.as_u64()?.try_into().ok();
             let origin = match fields.get(4) {
-                None => Origin::Here,
-                Some(Value::Null) => Origin::Position,
-                Some(_) => Origin::Heard(host()?, count()?),
+                None => MarkOrigin::Here,
+                Some(Value::Null) => MarkOrigin::Position,
+                Some(_) => MarkOrigin::Heard(host()?, count()?),
             };
-            Some(Line::Mark((key, Said::Read(kind == "r")), origin))
+            Some(MarkLine::Mark((key, MarkValue::Read(kind == "r")), origin))
         }
         "w" => {
             let ids = fields.get(3)?.as_array()?;
             let ids: HashSet<String> =
                 ids.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect();
             let time = Timestamp::from_secs(fields.get(2)?.as_i64()?);
-            Some(Line::Imported(text(1)?, Watermark { time, ids }))
+            Some(MarkLine::Imported(text(1)?, Watermark { time, ids }))
         }
         _ => None,
     }
@@ -243,8 +243,8 @@ fn parse(line: &[u8]) -> Option<Line> {
 mod tests {
     use super::*;
 
-    fn change(id: &str, read: bool) -> Change {
-        (key(id), Said::Read(read))
+    fn change(id: &str, read: bool) -> MarkChange {
+        (key(id), MarkValue::Read(read))
     }
 
     fn key(id: &str) -> MessageKey {
@@ -255,14 +255,14 @@ mod tests {
     fn what_mail_programs_keep_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("marks");
-        let label = Label { flags: Some("\"F\n".into()), old: true, ..Label::default() };
-        let said = [label, Label::default()].map(|l| (key("1"), Said::Label(l)));
-        let (mut marks, ..) = Marks::open(&path, Replayed::default(), false).unwrap();
+        let label = MailLabel { flags: Some("\"F\n".into()), old: true, ..MailLabel::default() };
+        let said = [label, MailLabel::default()].map(|l| (key("1"), MarkValue::Label(l)));
+        let (mut marks, ..) = MarkFile::open(&path, MarkCheckpoint::default(), false).unwrap();
         for change in &said {
             marks.push(change);
         }
         marks.write().unwrap();
-        let (_, changes, _) = Marks::open(&path, Replayed::default(), true).unwrap();
+        let (_, changes, _) = MarkFile::open(&path, MarkCheckpoint::default(), true).unwrap();
         assert_eq!(changes, said);
     }
 
@@ -270,16 +270,16 @@ mod tests {
     fn marks_survive_and_a_torn_line_loses_only_itself() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("marks");
-        let (mut marks, none, _) = Marks::open(&path, Replayed::default(), false).unwrap();
+        let (mut marks, none, _) = MarkFile::open(&path, MarkCheckpoint::default(), false).unwrap();
         assert!(none.is_empty());
         marks.push(&change("1", true));
         marks.push(&change("1", false));
-        marks.push_imported(
+        marks.push_watermark(
             "samp",
             &Watermark { time: Timestamp::from_secs(7), ..Default::default() },
         );
         marks.write().unwrap();
-        let before = marks.replayed();
+        let before = marks.checkpoint();
         drop(marks);
         std::fs::OpenOptions::new()
             .append(true)
@@ -287,28 +287,36 @@ mod tests {
             .unwrap()
             .write_all(b"[\"r\",\"sa")
             .unwrap();
-        let (mut marks, changes, usable) = Marks::open(&path, Replayed::default(), false).unwrap();
+        let (mut marks, changes, usable) =
+            MarkFile::open(&path, MarkCheckpoint::default(), false).unwrap();
         assert!(usable);
         assert_eq!(changes, [change("1", true), change("1", false)]);
         assert_eq!(marks.imported["samp"].time.secs(), 7);
         marks.push(&change("2", true));
         marks.write().unwrap();
-        let (mut marks, changes, usable) = Marks::open(&path, before, false).unwrap();
+        let (mut marks, changes, usable) = MarkFile::open(&path, before, false).unwrap();
         assert!(usable);
         assert_eq!(changes, [change("2", true)]);
         assert_eq!(marks.imported["samp"].time.secs(), 7);
         let mark = |origin| Mark { from: "a".into(), id: "3".into(), read: true, origin };
-        let more = [mark(Origin::Heard(Host(1), 3)), mark(Origin::Position), mark(Origin::Here)];
+        let more = [
+            mark(MarkOrigin::Heard(MachineId(1), 3)),
+            mark(MarkOrigin::Position),
+            mark(MarkOrigin::Here),
+        ];
         let len = marks.len();
         marks.push_mark("other", &more[0]);
         for mark in &more {
             marks.push_mark("samp", mark);
         }
         marks.write().unwrap();
-        assert_eq!(read_part(&path, "samp", len..marks.len()).unwrap(), more);
-        let before = |len| Replayed { len, ..Replayed::default() };
-        assert!(!Marks::open(&path, before(len - 1), true).unwrap().2, "in the middle of a line");
-        let (marks, changes, usable) = Marks::open(&path, before(10_000), true).unwrap();
+        assert_eq!(read_marks_in(&path, "samp", len..marks.len()).unwrap(), more);
+        let before = |len| MarkCheckpoint { len, ..MarkCheckpoint::default() };
+        assert!(
+            !MarkFile::open(&path, before(len - 1), true).unwrap().2,
+            "in the middle of a line"
+        );
+        let (marks, changes, usable) = MarkFile::open(&path, before(10_000), true).unwrap();
         assert!(!usable);
         assert_eq!(changes.len(), 7);
         assert_eq!(marks.imported.len(), 1);

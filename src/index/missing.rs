@@ -11,14 +11,14 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::core::Core;
-use super::entry::{MsgIx, Sig};
-use super::source::Bits;
-use crate::identity::{Keyring, Signed};
+use super::core::IndexTables;
+use super::entry::{MsgIx, SignatureKind};
+use super::source::BitSet;
+use crate::identity::{Keyring, SignedMessage};
 
 /// The key that unsigned messages of a writer lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Lacked {
+pub(super) struct ExpectedKey {
     /// Its number among the keys of the writer.
     key: u32,
     /// When it was pinned, in milliseconds since 1970.
@@ -27,7 +27,7 @@ pub(super) struct Lacked {
 
 /// Changes that may concern missing signatures.
 #[derive(Debug, Default)]
-pub(super) struct Resigned {
+pub(super) struct SigningChanges {
     /// Writers whose first signed message may be another than is noted.
     pub writers: HashSet<u32>,
     /// Writers that are new.
@@ -36,37 +36,37 @@ pub(super) struct Resigned {
     pub addresses: BTreeSet<String>,
 }
 
-impl Core {
+impl IndexTables {
     /// Notes that a message is not signed.
     pub(super) fn note_unsigned(&mut self, ix: MsgIx) {
-        let (sig, key) = self.unsigned_now(ix);
+        let (sig, key) = self.classify_unsigned(ix);
         self.set_signature(ix, sig, key);
     }
 
     /// Notes that what decides about the unsigned messages of its writer may be different, because
     /// this one's signature, place or presence is.
-    pub(super) fn first_may_differ(&mut self, ix: MsgIx) {
+    pub(super) fn queue_signer_review(&mut self, ix: MsgIx) {
         let Some(entry) = self.entry(ix) else { return };
         let first = self.writers.get(entry.writer as usize).and_then(|w| w.first_signed);
-        let counts = entry.is_live() && entry.flags.signature().0 == Sig::Valid;
-        let before = || first.is_none_or(|first| self.stands_before(ix, first));
+        let counts = entry.is_live() && entry.flags.signature().0 == SignatureKind::Valid;
+        let before = || first.is_none_or(|first| self.is_before(ix, first));
         if first == Some(ix) || counts && before() {
             let writer = entry.writer;
-            self.resigned.writers.insert(writer);
+            self.signing_changes.writers.insert(writer);
         }
     }
 
     /// Notes that these addresses got or lost keys.
-    pub(super) fn keys_may_differ(&mut self, addresses: &BTreeSet<String>) {
+    pub(super) fn queue_key_review(&mut self, addresses: &BTreeSet<String>) {
         let theirs = (0u32..).zip(&self.writers);
         let theirs = theirs.filter(|(_, w)| addresses.contains(self.strings.get(w.name)));
         let theirs: Vec<u32> = theirs.map(|(number, _)| number).collect();
-        self.resigned.writers.extend(theirs);
-        self.resigned.addresses.extend(addresses.iter().cloned());
+        self.signing_changes.writers.extend(theirs);
+        self.signing_changes.addresses.extend(addresses.iter().cloned());
     }
 
     /// Notes how far a store was looked at: what comes from now on was not seen before.
-    pub(super) fn note_seen(&mut self, store: usize, looked: bool) {
+    pub(super) fn note_scanned(&mut self, store: usize, looked: bool) {
         let seen = self.entries.len() as MsgIx;
         if let Some(info) = self.stores.get_mut(store) {
             info.seen = seen;
@@ -76,24 +76,29 @@ impl Core {
 
     /// Draws the consequences of [`Core::first_may_differ`] and [`Core::keys_may_differ`], after a bulk load
     /// for every writer. The messages that are shown differently.
-    pub(super) fn find_missing(&mut self, keyring: &Keyring, everybody: bool) -> Vec<MsgIx> {
-        let Resigned { mut writers, fresh, mut addresses } = std::mem::take(&mut self.resigned);
+    pub(super) fn update_missing_signatures(
+        &mut self,
+        keyring: &Keyring,
+        everybody: bool,
+    ) -> Vec<MsgIx> {
+        let SigningChanges { mut writers, fresh, mut addresses } =
+            std::mem::take(&mut self.signing_changes);
         writers.extend(fresh.into_iter().filter(|writer| {
             let name = self.writers.get(*writer as usize).map(|w| self.strings.get(w.name));
             name.is_some_and(|name| keyring.is_pinned(name))
         }));
         if everybody {
             writers = (0u32..).zip(&self.writers).map(|(number, _)| number).collect();
-            addresses.extend(keyring.trust_by_address().into_keys());
+            addresses.extend(keyring.trust_hashes().into_keys());
         }
         if writers.is_empty() && addresses.is_empty() {
             return Vec::new();
         }
-        let firsts = self.find_first(&writers.iter().collect());
+        let firsts = self.find_first_signed(&writers.iter().collect());
         let (mut sign, mut forgotten) = (Vec::new(), HashSet::new());
         for number in &writers {
             let first = firsts.get(number).copied();
-            let lacked = self.key_lacked(keyring, *number, first);
+            let lacked = self.find_expected_key(keyring, *number, first);
             if let Some(writer) = self.writers.get_mut(*number as usize) {
                 let before = std::mem::replace(&mut writer.lacked, lacked);
                 writer.first_signed = first;
@@ -108,41 +113,43 @@ impl Core {
         let writer_of = |ix: &MsgIx| entries.get(*ix as usize).map(|entry| entry.writer);
         self.stripped
             .retain(|ix, _| writer_of(ix).is_none_or(|writer| !forgotten.contains(&writer)));
-        let among: Bits = sign.into_iter().collect();
-        self.note_prior(keyring, &writers, addresses, &among);
+        let among: BitSet = sign.into_iter().collect();
+        self.update_prior_messages(keyring, &writers, addresses, &among);
         let mut redrawn = Vec::new();
         // Of who never signed nothing is missing.
         if among.is_empty() {
             return redrawn;
         }
         for ix in 0..self.entries.len() as MsgIx {
-            if !self.is_unsigned_of(ix, &among) {
+            if !self.is_unsigned_from(ix, &among) {
                 continue;
             }
-            let after = self.unsigned_now(ix);
-            let before = self.signed_by(ix);
+            let after = self.classify_unsigned(ix);
+            let before = self.signature_kind_at(ix);
             if before != after {
                 self.set_signature(ix, after.0, after.1);
-                self.redraw(ix);
+                self.invalidate_rendering(ix);
                 redrawn.push(ix);
             }
         }
         redrawn
     }
 
-    fn is_unsigned_of(&self, ix: MsgIx, writers: &Bits) -> bool {
-        let entry = self.entry(ix).filter(|e| e.is_live() && writers.has(e.writer));
-        entry.is_some_and(|e| matches!(e.flags.signature().0, Sig::None | Sig::Missing))
+    fn is_unsigned_from(&self, ix: MsgIx, writers: &BitSet) -> bool {
+        let entry = self.entry(ix).filter(|e| e.is_live() && writers.contains(e.writer));
+        entry.is_some_and(|e| {
+            matches!(e.flags.signature().0, SignatureKind::None | SignatureKind::Missing)
+        })
     }
 
     /// The key that a writer has: one that is pinned to him, else the one by which his first signed message is
     /// valid, which is my own.
-    fn key_lacked(
+    fn find_expected_key(
         &mut self,
         keyring: &Keyring,
         number: u32,
         first: Option<MsgIx>,
-    ) -> Option<Lacked> {
+    ) -> Option<ExpectedKey> {
         let writer = self.writers.get(number as usize)?;
         if self.stores.get(writer.store).is_some_and(|store| store.roles) {
             return None;
@@ -152,11 +159,11 @@ impl Core {
         match (pin, first) {
             (_, Some(first)) => {
                 let since = pin.map(|(_, since)| since.millis()).or_else(|| time(first))?;
-                Some(Lacked { key: self.signed_by(first).1 as u32, since })
+                Some(ExpectedKey { key: self.signature_kind_at(first).1 as u32, since })
             }
             (Some((key, since)), None) => {
                 let key = self.key_number(number, key)? as u32;
-                Some(Lacked { key, since: since.millis() })
+                Some(ExpectedKey { key, since: since.millis() })
             }
             (None, None) => None,
         }
@@ -164,12 +171,12 @@ impl Core {
 
     /// Notes of those who have keys, and of whom nothing is noted, what was there before them; takes back
     /// what is noted of those who have none any more.
-    fn note_prior(
+    fn update_prior_messages(
         &mut self,
         keyring: &Keyring,
         writers: &HashSet<u32>,
         addresses: BTreeSet<String>,
-        among: &Bits,
+        among: &BitSet,
     ) {
         let mut new: HashMap<u32, Vec<u64>> = HashMap::new();
         for number in writers {
@@ -178,26 +185,29 @@ impl Core {
             let store = self.stores.get(writer.store);
             let asks = writer.lacked.is_some()
                 && store.is_some_and(|s| !s.log || writer.first_signed.is_some());
-            if asks && store.is_some_and(|s| self.prior.of(&s.name, name).is_none()) {
+            if asks && store.is_some_and(|s| self.prior_messages.get(&s.name, name).is_none()) {
                 new.insert(*number, Vec::new());
             }
         }
         if !new.is_empty() {
             for ix in 0..self.entries.len() as MsgIx {
-                let Some(entry) = self.entry(ix).filter(|_| self.is_unsigned_of(ix, among)) else {
+                let Some(entry) = self.entry(ix).filter(|_| self.is_unsigned_from(ix, among))
+                else {
                     continue;
                 };
                 let Some(noted) = new.get_mut(&entry.writer) else { continue };
                 let seen = self.stores.get(entry.store()).map_or(0, |s| s.seen);
-                if self.line_order(ix).is_none() && (ix < seen || !self.is_later(ix)) {
-                    noted.extend(self.print_of(ix));
+                if self.is_after_first_signed(ix).is_none()
+                    && (ix < seen || !self.is_dated_later(ix))
+                {
+                    noted.extend(self.prior_digest(ix));
                 }
             }
         }
         for (number, prints) in new {
             let Some(writer) = self.writers.get(number as usize) else { continue };
             let Some(store) = self.stores.get(writer.store) else { continue };
-            self.prior.note(&store.name, self.strings.get(writer.name), prints);
+            self.prior_messages.insert(&store.name, self.strings.get(writer.name), prints);
         }
         for address in addresses {
             let signs =
@@ -207,32 +217,36 @@ impl Core {
                 for (number, store) in self.stores.iter().enumerate() {
                     let asks = store.is_known && !store.log && !store.roles;
                     if asks && self.find_writer(number, &address).is_none() {
-                        self.prior.note(&store.name, &address, Vec::new());
+                        self.prior_messages.insert(&store.name, &address, Vec::new());
                     }
                 }
             } else if !self.writers.iter().any(signs) {
-                self.prior.forget(&address);
+                self.prior_messages.remove(&address);
             }
         }
     }
 
     /// Returns the number that stands for a message in the file of prior messages.
-    fn print_of(&self, ix: MsgIx) -> Option<u64> {
+    fn prior_digest(&self, ix: MsgIx) -> Option<u64> {
         let entry = self.entry(ix)?;
         let store = &self.stores.get(entry.store())?.name;
-        Some(Signed { store, from: self.from(entry), id: &self.id(entry) }.print().number())
+        Some(
+            SignedMessage { store, from: self.sender(entry), id: &self.id(entry) }
+                .digest()
+                .number(),
+        )
     }
 
     /// The first message that each of these writers validly signed.
-    fn find_first(&self, writers: &Bits) -> HashMap<u32, MsgIx> {
+    fn find_first_signed(&self, writers: &BitSet) -> HashMap<u32, MsgIx> {
         let mut firsts: HashMap<u32, MsgIx> = HashMap::new();
         for (ix, entry) in (0u32..).zip(&self.entries) {
-            let counts = entry.is_live() && entry.flags.signature().0 == Sig::Valid;
-            if !counts || !writers.has(entry.writer) {
+            let counts = entry.is_live() && entry.flags.signature().0 == SignatureKind::Valid;
+            if !counts || !writers.contains(entry.writer) {
                 continue;
             }
             let first = firsts.entry(entry.writer).or_insert(ix);
-            if self.stands_before(ix, *first) {
+            if self.is_before(ix, *first) {
                 *first = ix;
             }
         }
@@ -241,20 +255,20 @@ impl Core {
 
     /// Returns true if a message stands before another of the same writer: in a log by their lines, else by their
     /// dates.
-    fn stands_before(&self, one: MsgIx, other: MsgIx) -> bool {
+    fn is_before(&self, one: MsgIx, other: MsgIx) -> bool {
         let by_line = self
             .entry(one)
             .zip(self.entry(other))
             .filter(|(one, _)| self.stores.get(one.store()).is_some_and(|store| store.log));
         match by_line {
             Some((one, other)) => (one.source, one.offset) < (other.source, other.offset),
-            None => self.order(one, other) == Ordering::Less,
+            None => self.compare_order(one, other) == Ordering::Less,
         }
     }
 
     /// Returns true if an unsigned message stands behind the first signed one of its writer in his log; `None` where
     /// no log says so.
-    fn line_order(&self, ix: MsgIx) -> Option<bool> {
+    fn is_after_first_signed(&self, ix: MsgIx) -> Option<bool> {
         let entry = self.entry(ix)?;
         self.stores.get(entry.store()).filter(|store| store.log)?;
         let first = self.writers.get(entry.writer as usize)?.first_signed;
@@ -264,16 +278,18 @@ impl Core {
     }
 
     /// Returns true if an unsigned message is later than the first signed one of its writer, or the pin, by its date.
-    fn is_later(&self, ix: MsgIx) -> bool {
+    fn is_dated_later(&self, ix: MsgIx) -> bool {
         let Some(entry) = self.entry(ix) else { return false };
         let Some(writer) = self.writers.get(entry.writer as usize) else { return false };
         let pinned = || writer.lacked.is_some_and(|lacked| lacked.since <= entry.time_ms);
-        writer.first_signed.map_or_else(pinned, |first| self.order(first, ix) == Ordering::Less)
+        writer
+            .first_signed
+            .map_or_else(pinned, |first| self.compare_order(first, ix) == Ordering::Less)
     }
 
     /// What an unsigned message is called, and the key that its writer signs with.
-    fn unsigned_now(&self, ix: MsgIx) -> (Sig, usize) {
-        let none = (Sig::None, 0);
+    fn classify_unsigned(&self, ix: MsgIx) -> (SignatureKind, usize) {
+        let none = (SignatureKind::None, 0);
         let Some(entry) = self.entry(ix) else { return none };
         let (writer, store) =
             (self.writers.get(entry.writer as usize), self.stores.get(entry.store()));
@@ -283,14 +299,20 @@ impl Core {
         let Some(lacked) = writer.lacked else {
             // Nobody has the key of a role, but somebody had that of this message.
             let stripped = stripped.filter(|_| store.roles);
-            return stripped.map_or(none, |key| (Sig::Missing, *key as usize));
+            return stripped.map_or(none, |key| (SignatureKind::Missing, *key as usize));
         };
         let noted = || {
-            let noted = self.prior.of(&store.name, self.strings.get(writer.name))?;
-            Some(!self.print_of(ix).is_some_and(|print| noted.contains(&print)))
+            let noted = self.prior_messages.get(&store.name, self.strings.get(writer.name))?;
+            Some(!self.prior_digest(ix).is_some_and(|print| noted.contains(&print)))
         };
-        let newer = || self.line_order(ix).or_else(noted).unwrap_or_else(|| self.is_later(ix));
-        if stripped.is_some() || newer() { (Sig::Missing, lacked.key as usize) } else { none }
+        let newer = || {
+            self.is_after_first_signed(ix).or_else(noted).unwrap_or_else(|| self.is_dated_later(ix))
+        };
+        if stripped.is_some() || newer() {
+            (SignatureKind::Missing, lacked.key as usize)
+        } else {
+            none
+        }
     }
 
     /// Notes that a message was verified and has no signature any more, though it says what it said; or that
@@ -300,7 +322,7 @@ impl Core {
             if !self.stripped.is_empty() {
                 self.stripped.remove(&ix);
             }
-        } else if let (Sig::Valid, key) = self.signed_by(ix) {
+        } else if let (SignatureKind::Valid, key) = self.signature_kind_at(ix) {
             self.stripped.insert(ix, key as u32);
         }
     }
@@ -308,13 +330,13 @@ impl Core {
 
 /// Which unsigned messages of whom were there before his key was pinned, by store.
 #[derive(Debug, Default)]
-pub(super) struct Prior {
+pub(super) struct PriorMessages {
     noted: HashMap<String, HashMap<String, HashSet<u64>>>,
     /// Lines that are not in the file yet.
     lines: Vec<u8>,
 }
 
-impl Prior {
+impl PriorMessages {
     /// Reads what [`Prior::take_lines`] gave. Lines that are not from there are passed over.
     pub fn load(text: &[u8]) -> Self {
         let mut prior = Self::default();
@@ -322,40 +344,40 @@ impl Prior {
             if let Ok(("n", store, from, prints)) =
                 serde_json::from_slice::<(&str, String, String, Vec<u64>)>(line)
             {
-                prior.note(&store, &from, prints);
+                prior.insert(&store, &from, prints);
             } else if let Ok(("x", from)) = serde_json::from_slice::<(&str, String)>(line) {
-                prior.forget(&from);
+                prior.remove(&from);
             }
         }
         prior.lines.clear();
         prior
     }
 
-    fn of(&self, store: &str, from: &str) -> Option<&HashSet<u64>> {
+    fn get(&self, store: &str, from: &str) -> Option<&HashSet<u64>> {
         self.noted.get(store)?.get(from)
     }
 
     /// Notes what was there, unless that was noted before.
-    fn note(&mut self, store: &str, from: &str, prints: Vec<u64>) {
-        if self.of(store, from).is_none() {
-            self.line(&("n", store, from, &prints));
+    fn insert(&mut self, store: &str, from: &str, prints: Vec<u64>) {
+        if self.get(store, from).is_none() {
+            self.push_line(&("n", store, from, &prints));
             let noted = self.noted.entry(store.to_owned()).or_default();
             noted.insert(from.to_owned(), prints.into_iter().collect());
         }
     }
 
     /// Takes back what is noted of somebody.
-    fn forget(&mut self, from: &str) {
+    fn remove(&mut self, from: &str) {
         let mut known = false;
         for noted in self.noted.values_mut() {
             known |= noted.remove(from).is_some();
         }
         if known {
-            self.line(&("x", from));
+            self.push_line(&("x", from));
         }
     }
 
-    fn line(&mut self, value: &impl Serialize) {
+    fn push_line(&mut self, value: &impl Serialize) {
         // Texts and numbers: writing them into memory does not fail.
         if serde_json::to_writer(&mut self.lines, value).is_ok() {
             self.lines.push(b'\n');

@@ -39,13 +39,13 @@ mod stores;
 mod tell;
 mod threads;
 
-pub use agents::{Person, Whom};
-pub use apply::Changes;
-pub use core::{Core, Reject, RejectKey, ThreadIx};
-pub use entry::{Entry, MsgIx};
+pub use agents::{Correspondent, StoreAddress};
+pub use apply::IndexChanges;
+pub use core::{IndexTables, Reject, RejectKey, ThreadIx};
+pub use entry::{IndexEntry, MsgIx};
 pub use intern::{IDENTITY_MASK, stable_hash};
-pub use label::{Label, TRASHED};
-pub use source::Source;
+pub use label::{MailLabel, TRASHED};
+pub use source::SourceId;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -54,19 +54,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::model::locks::{Condvar, Level, Mutex, RwLock, RwLockReadGuard};
+use crate::model::locks::{Condvar, LockLevel, Mutex, RwLock, RwLockReadGuard};
 
 use crate::identity::Keyring;
 use crate::model::{MessageKey, PublicKey, Timestamp, Unsigned};
 use crate::store::{Store, StoreError, fs, process};
-use apply::Applier;
-use judge::Judge;
-use marks::{Marks, Replayed};
-use stores::Stores;
+use apply::ScanApplier;
+use judge::TrustJudge;
+use marks::{MarkCheckpoint, MarkFile};
+use stores::StoreList;
 
 /// Where the index keeps its files, and its policy.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct IndexSettings {
     /// The file of marks.
     pub marks: PathBuf,
     /// The snapshot.
@@ -81,35 +81,35 @@ pub struct Settings {
     pub my_keys: Vec<Option<PublicKey>>,
 }
 
-impl Settings {
+impl IndexSettings {
     /// The file of what was there before keys were pinned: it lies beside the marks.
-    fn prior(&self) -> PathBuf {
+    fn prior_path(&self) -> PathBuf {
         self.marks.with_file_name("prior")
     }
 }
 
 /// Who wants to know what changed. Called without locks.
-type Listener = Arc<dyn Fn(&Changes) + Send + Sync>;
+type ChangeListener = Arc<dyn Fn(&IndexChanges) + Send + Sync>;
 
 /// The index. Shared by everything above it.
 pub struct Index {
-    core: RwLock<Core>,
-    stores: Stores,
+    core: RwLock<IndexTables>,
+    stores: StoreList,
     keyring: Arc<Keyring>,
-    marks: Mutex<Marks>,
+    marks: Mutex<MarkFile>,
     scanning: Vec<Mutex<()>>,
     /// By store: why the last scan could not read it as a whole.
     failures: Vec<Mutex<Option<StoreError>>>,
     /// By store: the key that signs there, see [`Settings::my_keys`].
     my_keys: RwLock<Vec<Option<PublicKey>>>,
-    settings: Settings,
-    listeners: RwLock<Vec<Listener>>,
+    settings: IndexSettings,
+    listeners: RwLock<Vec<ChangeListener>>,
     /// The generation that waiters have been woken for.
-    news: (Mutex<u64>, Condvar),
+    wakeups: (Mutex<u64>, Condvar),
     /// Marks changed since the stores were told.
-    untold: AtomicBool,
+    has_untold_marks: AtomicBool,
     /// By store: why it could not note marks, as long as that is so.
-    not_noted: Vec<Mutex<Option<String>>>,
+    mark_faults: Vec<Mutex<Option<String>>>,
     unsaved: AtomicBool,
 }
 
@@ -123,7 +123,7 @@ pub enum IndexError {
     #[error("store {0}: {1}")]
     Store(String, String),
     /// More stores than can be told apart.
-    #[error("there are {0} stores, and at most {max} can be mounted at once", max = Source::STORES)]
+    #[error("there are {0} stores, and at most {max} can be mounted at once", max = SourceId::STORES)]
     TooMany(usize),
     /// The file of marks cannot be used.
     #[error("{0}: {1}")]
@@ -139,60 +139,62 @@ impl Index {
     pub fn open(
         stores: Vec<Arc<dyn Store>>,
         keyring: Arc<Keyring>,
-        settings: Settings,
+        settings: IndexSettings,
         progress: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<Self, IndexError> {
-        if stores.len() > Source::STORES {
+        if stores.len() > SourceId::STORES {
             return Err(IndexError::TooMany(stores.len()));
         }
-        let (core, marks, changes) = restore(&stores, &keyring, &settings)?;
+        let (core, marks, changes) = restore_tables(&stores, &keyring, &settings)?;
         let bulk = core.unsorted;
         let index = Self {
-            core: RwLock::at(Level::Core, core),
+            core: RwLock::with_level(LockLevel::Core, core),
             // Also for stores that come later.
-            scanning: (0..Source::STORES).map(|_| Mutex::at(Level::Scanning, ())).collect(),
-            failures: (0..Source::STORES).map(|_| Mutex::default()).collect(),
-            stores: Stores::new(stores),
+            scanning: (0..SourceId::STORES)
+                .map(|_| Mutex::with_level(LockLevel::Scanning, ()))
+                .collect(),
+            failures: (0..SourceId::STORES).map(|_| Mutex::default()).collect(),
+            stores: StoreList::new(stores),
             keyring,
-            marks: Mutex::at(Level::Marks, marks),
+            marks: Mutex::with_level(LockLevel::Marks, marks),
             my_keys: RwLock::new(settings.my_keys.clone()),
             settings,
             listeners: RwLock::new(Vec::new()),
-            news: (Mutex::new(0), Condvar::default()),
-            untold: true.into(),
-            not_noted: (0..Source::STORES).map(|_| Mutex::default()).collect(),
+            wakeups: (Mutex::new(0), Condvar::default()),
+            has_untold_marks: true.into(),
+            mark_faults: (0..SourceId::STORES).map(|_| Mutex::default()).collect(),
             unsaved: bulk.into(),
         };
         for number in 0..index.stores.len() {
             // A store that cannot be read now keeps no other from being shown.
-            index.scan(number, true, bulk, progress);
-            index.note_empty(number);
+            index.scan_store(number, true, bulk, progress);
+            index.update_empty_threads(number);
         }
         let looked: Vec<bool> =
-            (0..index.stores.len()).map(|number| index.failure(number).is_none()).collect();
+            (0..index.stores.len()).map(|number| index.store_failure(number).is_none()).collect();
         if bulk {
             let mut core = index.core.write();
             for (store, looked) in core.stores.iter_mut().zip(&looked) {
                 store.is_known = *looked;
             }
-            core.relink();
-            core.sort();
-            core.find_missing(&index.keyring, true);
-            core.pack();
+            core.relink_threads();
+            core.sort_lists();
+            core.update_missing_signatures(&index.keyring, true);
+            core.shrink_tables();
             drop(core);
-            process::give_back();
+            process::trim_heap();
         }
         for (number, looked) in looked.into_iter().enumerate() {
-            index.core.write().note_seen(number, looked);
+            index.core.write().note_scanned(number, looked);
         }
         index.save_pins();
         index.judge_first_uses();
-        index.judge_again();
-        index.replay(&changes);
+        index.rejudge_changed();
+        index.replay_marks(&changes);
         for number in 0..index.stores.len() {
             index.import_watermark(number);
         }
-        write_marks(&mut index.marks.lock());
+        write_pending_marks(&mut index.marks.lock());
         Ok(index)
     }
 
@@ -206,30 +208,38 @@ impl Index {
     ///
     /// # Errors
     /// If there are too many stores, or the file of marks cannot be read; then it was not added.
-    pub fn add(&self, store: Arc<dyn Store>, key: Option<PublicKey>) -> Result<usize, IndexError> {
+    pub fn add_store(
+        &self,
+        store: Arc<dyn Store>,
+        key: Option<PublicKey>,
+    ) -> Result<usize, IndexError> {
         let number = self.stores.len();
         let turn = self.scanning.get(number).ok_or(IndexError::TooMany(number + 1))?;
         // With the turn, so that no snapshot has half of it.
         let turn = turn.lock();
         let mut marks = self.marks.lock();
-        write_marks(&mut marks);
+        write_pending_marks(&mut marks);
         let path = &self.settings.marks;
-        let (_, changes, _) = Marks::open(path, Replayed::default(), true)
+        let (_, changes, _) = MarkFile::open(path, MarkCheckpoint::default(), true)
             .map_err(|error| IndexError::Marks(path.clone(), error))?;
         let name = store.name().to_owned();
         let mut core = self.core.write();
-        core.add_store(info(store.as_ref()));
+        core.add_store(store_info(store.as_ref()));
         self.my_keys.write().push(key);
-        self.stores.add(store);
+        self.stores.append(store);
         drop((core, marks, turn));
         let of_it: Vec<_> = changes.into_iter().filter(|(key, _)| key.store == name).collect();
-        self.replay(&of_it);
-        self.publish(&Changes { stores: true, other: true, ..Changes::default() });
+        self.replay_marks(&of_it);
+        self.publish_changes(&IndexChanges {
+            stores: true,
+            other: true,
+            ..IndexChanges::default()
+        });
         Ok(number)
     }
 
     /// The store a message lies in.
-    pub fn store_of(&self, entry: &Entry) -> Option<&Arc<dyn Store>> {
+    pub fn store_of(&self, entry: &IndexEntry) -> Option<&Arc<dyn Store>> {
         self.stores.get(entry.store())
     }
 
@@ -254,18 +264,18 @@ impl Index {
 
     /// The tables, for reading. Hold it briefly and read no store while holding it.
     #[track_caller]
-    pub fn read(&self) -> RwLockReadGuard<'_, Core> {
+    pub fn read(&self) -> RwLockReadGuard<'_, IndexTables> {
         self.core.read()
     }
 
     /// Calls `listener` after every change, without locks held.
-    pub fn subscribe(&self, listener: impl Fn(&Changes) + Send + Sync + 'static) {
+    pub fn subscribe(&self, listener: impl Fn(&IndexChanges) + Send + Sync + 'static) {
         self.listeners.write().push(Arc::new(listener));
     }
 
     /// Remembers the rendered length of a message, and how many of its lines begin like a separator
     /// of transcripts, as it was in `seen` at that generation.
-    pub fn remember_size(&self, ix: MsgIx, seen: &Entry, generation: u64, size: (u64, u32)) {
+    pub fn remember_size(&self, ix: MsgIx, seen: &IndexEntry, generation: u64, size: (u64, u32)) {
         self.core.write().set_size(ix, seen, generation, size);
     }
 
@@ -274,38 +284,38 @@ impl Index {
     ///
     /// # Errors
     /// If the store as a whole cannot be read.
-    pub fn refresh(&self, number: usize, full: bool) -> Result<(), IndexError> {
-        let mut changes = self.scan(number, full, false, &mut |_, _| {});
-        changes.emptied = self.note_empty(number);
+    pub fn refresh_store(&self, number: usize, full: bool) -> Result<(), IndexError> {
+        let mut changes = self.scan_store(number, full, false, &mut |_, _| {});
+        changes.empty_threads = self.update_empty_threads(number);
         changes.marked.extend(self.import_watermark(number));
-        if self.core.read().telling.is_due() {
-            self.untold.store(true, Ordering::Relaxed);
+        if self.core.read().telling.has_due_marks() {
+            self.has_untold_marks.store(true, Ordering::Relaxed);
             // Whoever tells it waits for changes, and there may be none to see.
-            if self.core.write().telling.take_asked() {
-                self.wake();
+            if self.core.write().telling.take_request() {
+                self.wake_all();
             }
         }
-        self.publish(&changes);
+        self.publish_changes(&changes);
         self.judge_first_uses();
-        self.failure(number).map_or(Ok(()), Err)
+        self.store_failure(number).map_or(Ok(()), Err)
     }
 
     /// The same for what was noted, or written by this process, if no scan has taken it in meanwhile.
     ///
     /// # Errors
     /// If the store as a whole cannot be read.
-    pub fn catch_up(&self, number: usize) -> Result<(), IndexError> {
+    pub fn refresh_if_behind(&self, number: usize) -> Result<(), IndexError> {
         let turn = self.scanning.get(number).map(Mutex::lock);
-        let behind = self.stores.get(number).is_some_and(|store| store.is_behind());
+        let behind = self.stores.get(number).is_some_and(|store| store.has_unscanned_changes());
         drop(turn);
-        if behind || self.failure(number).is_some() {
-            return self.refresh(number, false);
+        if behind || self.store_failure(number).is_some() {
+            return self.refresh_store(number, false);
         }
         Ok(())
     }
 
     /// Why the last scan could not read a store as a whole.
-    pub fn failure(&self, number: usize) -> Option<IndexError> {
+    pub fn store_failure(&self, number: usize) -> Option<IndexError> {
         let error = self.failures.get(number)?.lock().as_ref()?.to_string();
         let store = self.stores.get(number)?.name().to_owned();
         Some(IndexError::Store(store, error))
@@ -314,38 +324,38 @@ impl Index {
     /// Whether something in a store could not be read for a reason that may pass by itself.
     pub fn is_failing(&self, number: usize) -> bool {
         let failure = self.failures.get(number).map(Mutex::lock);
-        let passes = failure.is_some_and(|e| e.as_ref().is_some_and(StoreError::may_pass));
+        let passes = failure.is_some_and(|e| e.as_ref().is_some_and(StoreError::is_transient));
         passes || self.stores.get(number).is_some_and(|store| store.is_failing())
     }
 
-    fn scan(
+    fn scan_store(
         &self,
         number: usize,
         full: bool,
         bulk: bool,
         progress: &mut (dyn FnMut(u64, u64) + Send),
-    ) -> Changes {
+    ) -> IndexChanges {
         let (Some(store), Some(turn)) = (self.stores.get(number), self.scanning.get(number)) else {
-            return Changes::default();
+            return IndexChanges::default();
         };
         let _turn = turn.lock();
-        let mut applier = Applier {
+        let mut applier = ScanApplier {
             index: self,
             number,
             store: store.as_ref(),
             bulk,
             reserved: false,
             stale: Vec::new(),
-            changes: Changes::default(),
+            changes: IndexChanges::default(),
             progress,
         };
         let failure = store.scan(full, &mut applier).err();
         if failure.is_some() {
-            applier.keep_those(|_| true);
+            applier.unmark_stale(|_| true);
         }
         let changes = applier.changes;
         if !bulk {
-            self.core.write().note_seen(number, failure.is_none());
+            self.core.write().note_scanned(number, failure.is_none());
         }
         if let Some(last) = self.failures.get(number) {
             *last.lock() = failure;
@@ -355,9 +365,9 @@ impl Index {
     }
 
     fn save_pins(&self) {
-        let lines = self.core.write().prior.take_lines();
+        let lines = self.core.write().prior_messages.take_lines();
         if !lines.is_empty() && !self.settings.read_only {
-            let path = self.settings.prior();
+            let path = self.settings.prior_path();
             let added = fs::open_append(&path, 0o600).and_then(|mut file| {
                 // A line that was torn off takes no other with it.
                 file.write_all(&[b"\n", lines.as_slice()].concat())?;
@@ -373,20 +383,20 @@ impl Index {
         }
     }
 
-    fn judge(&self, number: usize) -> Judge<'_> {
+    fn trust_judge(&self, number: usize) -> TrustJudge<'_> {
         let store = self.stores.get(number);
-        Judge {
+        TrustJudge {
             keyring: &self.keyring,
             unsigned: self.settings.unsigned,
             store: store.map_or("", |s| s.name()),
             me: store.map_or("", |s| s.me()),
             my_key: self.my_key(number),
-            roles: store.is_some_and(|s| s.about().roles),
+            roles: store.is_some_and(|s| s.properties().uses_roles),
         }
     }
 
     /// Wakes those who wait and tells those who cache.
-    fn publish(&self, changes: &Changes) {
+    fn publish_changes(&self, changes: &IndexChanges) {
         if changes.is_empty() {
             return;
         }
@@ -395,12 +405,12 @@ impl Index {
         for listener in &listeners {
             listener(changes);
         }
-        self.wake();
+        self.wake_all();
     }
 
     /// Waits until something changed since `seen` or until `deadline`; the number to pass next time.
-    pub fn wait(&self, seen: u64, deadline: Instant) -> u64 {
-        let (woken, condvar) = &self.news;
+    pub fn wait_for_change(&self, seen: u64, deadline: Instant) -> u64 {
+        let (woken, condvar) = &self.wakeups;
         let mut now = woken.lock();
         while *now == seen {
             if condvar.wait_until(&mut now, deadline) {
@@ -411,28 +421,28 @@ impl Index {
     }
 
     /// The number of changes so far, for [`Index::wait`].
-    pub fn news(&self) -> u64 {
-        *self.news.0.lock()
+    pub fn change_count(&self) -> u64 {
+        *self.wakeups.0.lock()
     }
 
     /// The message's key.
-    pub fn key(&self, ix: MsgIx) -> Option<MessageKey> {
+    pub fn message_key(&self, ix: MsgIx) -> Option<MessageKey> {
         let core = self.core.read();
         let entry = core.entry(ix)?;
         let store = self.store_of(entry)?.name().to_owned();
-        Some(MessageKey { store, from: core.from(entry).to_owned(), id: core.id(entry) })
+        Some(MessageKey { store, from: core.sender(entry).to_owned(), id: core.id(entry) })
     }
 
     /// Writes the snapshot if anything changed since the last one, and goes on with what it holds: what
     /// came since the one before needs no memory any more.
-    pub fn save(&self) {
+    pub fn save_snapshot(&self) {
         let Some(changes) = self.write_snapshot().filter(|_| self.settings.map) else { return };
-        let Some(saved) = load(&self.stores, &self.settings) else { return };
+        let Some(saved) = load_snapshot(&self.stores, &self.settings) else { return };
         let mut core = self.core.write();
-        let old = (core.changes() == changes).then(|| core.adopt(saved.core));
+        let old = (core.change_count() == changes).then(|| core.adopt_tables(saved.core));
         drop(core);
         drop(old);
-        process::give_back();
+        process::trim_heap();
     }
 
     /// Writes the snapshot if anything changed since the last one; the state of the tables in it.
@@ -444,21 +454,21 @@ impl Index {
         self.sync_marks();
         let _turns: Vec<_> = self.scanning.iter().map(Mutex::lock).collect();
         let mut marks = self.marks.lock();
-        write_marks(&mut marks);
-        let stores: Vec<Vec<u8>> = self.stores.iter().map(|s| s.save()).collect();
+        write_pending_marks(&mut marks);
+        let stores: Vec<Vec<u8>> = self.stores.iter().map(|s| s.save_cursors()).collect();
         let core = self.core.read();
         let result = snapshot::save(
             &self.settings.snapshot,
-            &fingerprint(&self.stores, &self.settings),
+            &snapshot_fingerprint(&self.stores, &self.settings),
             &core,
             &stores,
-            marks.replayed(),
-            self.keyring.trust_by_address(),
+            marks.checkpoint(),
+            self.keyring.trust_hashes(),
         );
         if let Err(e) = &result {
             tracing::warn!(path = %self.settings.snapshot.display(), error = %e, "the index was not saved");
         }
-        result.ok().map(|()| core.changes())
+        result.ok().map(|()| core.change_count())
     }
 
     /// When a mark last changed: the time of the file, so that it is the same after a remount.
@@ -468,7 +478,7 @@ impl Index {
 
     /// Ends: marks on disk, stores told, snapshot written.
     pub fn close(&self) {
-        self.tell_stores();
+        self.sync_marks_to_stores();
         self.sync_marks();
         self.write_snapshot();
     }
@@ -477,7 +487,7 @@ impl Index {
     fn sync_marks(&self) {
         let sync = {
             let mut marks = self.marks.lock();
-            marks.write().and_then(|()| marks.to_sync())
+            marks.write().and_then(|()| marks.prepare_sync())
         };
         if let Err(e) = sync.and_then(|sync| sync()) {
             tracing::error!(path = %self.settings.marks.display(), error = %e, "marks were not saved");
@@ -485,28 +495,28 @@ impl Index {
     }
 
     /// Wakes everybody who waits, though nothing changed.
-    pub fn wake(&self) {
-        *self.news.0.lock() += 1;
-        self.news.1.notify_all();
+    pub fn wake_all(&self) {
+        *self.wakeups.0.lock() += 1;
+        self.wakeups.1.notify_all();
     }
 }
 
 /// The tables of the snapshot, or empty ones if it cannot be used, and the marks made since.
-fn restore(
+fn restore_tables(
     stores: &[Arc<dyn Store>],
     keyring: &Keyring,
-    settings: &Settings,
-) -> Result<(Core, Marks, Vec<marks::Change>), IndexError> {
-    let infos: Vec<core::StoreInfo> = stores.iter().map(|s| info(s.as_ref())).collect();
-    let prior = settings.prior();
-    let prior = fs::or_nothing(fs::read_small(&prior, PRIOR_LIMIT))
+    settings: &IndexSettings,
+) -> Result<(IndexTables, MarkFile, Vec<marks::MarkChange>), IndexError> {
+    let infos: Vec<core::StoreInfo> = stores.iter().map(|s| store_info(s.as_ref())).collect();
+    let prior = settings.prior_path();
+    let prior = fs::empty_if_absent(fs::read_small_file(&prior, PRIOR_LIMIT))
         .map_err(|error| IndexError::Marks(prior, error))?;
-    let prior = missing::Prior::load(&prior);
-    let saved = load(stores, settings);
+    let prior = missing::PriorMessages::load(&prior);
+    let saved = load_snapshot(stores, settings);
     let before = saved.as_ref().map(|saved| saved.marks.clone()).unwrap_or_default();
     let replayed = before.len > 0;
     let open = |before| {
-        Marks::open(&settings.marks, before, settings.read_only)
+        MarkFile::open(&settings.marks, before, settings.read_only)
             .map_err(|error| IndexError::Marks(settings.marks.clone(), error))
     };
     let (marks, changes, usable) = open(before)?;
@@ -515,53 +525,61 @@ fn restore(
     let had = saved.is_some();
     if let Some(saved) = saved {
         let fits = saved.stores.len() == stores.len()
-            && stores.iter().zip(&saved.stores).all(|(store, saved)| store.restore(saved));
+            && stores.iter().zip(&saved.stores).all(|(store, saved)| store.restore_cursors(saved));
         if fits {
-            keyring.note_changed_since(&saved.trust);
-            let mut core = Core { stores: infos, prior, ..saved.core };
-            (0..stores.len()).for_each(|number| core.note_seen(number, true));
+            keyring.note_changes_since(&saved.trust);
+            let mut core = IndexTables { stores: infos, prior_messages: prior, ..saved.core };
+            (0..stores.len()).for_each(|number| core.note_scanned(number, true));
             return Ok((core, marks, changes));
         }
         // Positions without the tables they belong to would hide messages.
         for store in stores {
-            store.reset();
+            store.reset_cursors();
         }
     }
-    let empty = Core { stores: infos, prior, unsorted: true, ..Core::default() };
+    let empty = IndexTables {
+        stores: infos,
+        prior_messages: prior,
+        unsorted: true,
+        ..IndexTables::default()
+    };
     if !had || !replayed {
         return Ok((empty, marks, changes));
     }
     drop(marks);
-    let (marks, changes, _) = open(Replayed::default())?;
+    let (marks, changes, _) = open(MarkCheckpoint::default())?;
     Ok((empty, marks, changes))
 }
 
-fn load(stores: &[Arc<dyn Store>], settings: &Settings) -> Option<snapshot::Restored> {
-    let print = fingerprint(stores, settings);
+fn load_snapshot(
+    stores: &[Arc<dyn Store>],
+    settings: &IndexSettings,
+) -> Option<snapshot::LoadedSnapshot> {
+    let print = snapshot_fingerprint(stores, settings);
     snapshot::load(&settings.snapshot, &print, settings.map, snapshot::CHECKED_AT_ONCE)
 }
 
-fn info(store: &dyn Store) -> core::StoreInfo {
+fn store_info(store: &dyn Store) -> core::StoreInfo {
     core::StoreInfo {
-        whole_seconds: store.about().whole_seconds,
-        links: store.about().links(),
-        roles: store.about().roles,
-        log: store.kind().keeps_logs(),
-        ..core::StoreInfo::named(store.name())
+        whole_seconds: store.properties().whole_seconds,
+        links: store.properties().has_reply_links(),
+        roles: store.properties().uses_roles,
+        log: store.kind().has_logs(),
+        ..core::StoreInfo::with_name(store.name())
     }
 }
 
-fn write_marks(marks: &mut Marks) {
+fn write_pending_marks(marks: &mut MarkFile) {
     if let Err(e) = marks.write() {
         tracing::error!(error = %e, "marks could not be written; they are kept in memory");
     }
 }
 
 /// Names everything besides the stores' contents that the tables depend on.
-fn fingerprint(stores: &[Arc<dyn Store>], settings: &Settings) -> String {
+fn snapshot_fingerprint(stores: &[Arc<dyn Store>], settings: &IndexSettings) -> String {
     let mut text = settings.unsigned.to_string();
     for s in stores {
-        let (roles, dir) = (s.about().roles, s.dir().display());
+        let (roles, dir) = (s.properties().uses_roles, s.dir().display());
         let _ = write!(text, "|{}|{}|{dir}|{}|{roles}", s.kind(), s.name(), s.me());
     }
     text

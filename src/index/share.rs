@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use super::core::Core;
-use super::marks::read_part;
-use super::{Changes, Entry, Index, MsgIx};
+use super::core::IndexTables;
+use super::marks::read_marks_in;
+use super::{Index, IndexChanges, IndexEntry, MsgIx};
 use crate::model::Mark;
 
 impl Index {
@@ -14,7 +14,7 @@ impl Index {
     ///
     /// # Errors
     /// If the file cannot be written or read.
-    pub fn marks_since(&self, number: usize, at: u64) -> io::Result<(Vec<Mark>, u64)> {
+    pub fn read_marks_since(&self, number: usize, at: u64) -> io::Result<(Vec<Mark>, u64)> {
         let Some(store) = self.stores.get(number) else { return Ok((Vec::new(), at)) };
         let upto = {
             let mut marks = self.marks.lock();
@@ -24,7 +24,7 @@ impl Index {
         if at == upto {
             return Ok((Vec::new(), at));
         }
-        Ok((read_part(&self.settings.marks, store.name(), at..upto)?, upto))
+        Ok((read_marks_in(&self.settings.marks, store.name(), at..upto)?, upto))
     }
 
     /// Takes over what my other machines say of messages, also of those that are not here yet. Durable when
@@ -33,7 +33,7 @@ impl Index {
     ///
     /// # Errors
     /// If the file cannot be written; what could not be is written with the next mark.
-    pub fn hear_marks(&self, number: usize, at: u64, heard: &[Mark]) -> io::Result<Option<u64>> {
+    pub fn import_marks(&self, number: usize, at: u64, heard: &[Mark]) -> io::Result<Option<u64>> {
         let Some(store) = self.stores.get(number) else { return Ok(Some(at)) };
         if self.settings.read_only {
             return Ok(Some(at));
@@ -47,29 +47,29 @@ impl Index {
         let mut core = self.core.write();
         for mark in heard {
             marks.push_mark(store.name(), mark);
-            marked.extend(take_over(&mut core, number, mark));
+            marked.extend(apply_heard_mark(&mut core, number, mark));
         }
         drop(core);
         let written = marks.write();
         let len = marks.len();
         drop(marks);
-        self.untold.store(true, Ordering::Relaxed);
+        self.has_untold_marks.store(true, Ordering::Relaxed);
         self.unsaved.store(true, Ordering::Relaxed);
-        self.publish(&Changes { marked, ..Changes::default() });
+        self.publish_changes(&IndexChanges { marked, ..IndexChanges::default() });
         written.map(|()| Some(len))
     }
 }
 
 /// The message, if it is another now.
-fn take_over(core: &mut Core, number: usize, mark: &Mark) -> Option<MsgIx> {
-    match core.identity_of(number, &mark.from, &mark.id) {
+fn apply_heard_mark(core: &mut IndexTables, number: usize, mark: &Mark) -> Option<MsgIx> {
+    match core.resolve_identity(number, &mark.from, &mark.id) {
         Ok(ix) => {
             // A name that was read here still opens.
-            let here = core.entry(ix).is_some_and(Entry::is_read_here);
-            (core.set_own(ix, mark.read, here) == Some(true)).then_some(ix)
+            let here = core.entry(ix).is_some_and(IndexEntry::is_read_here);
+            (core.set_own_mark(ix, mark.read, here) == Some(true)).then_some(ix)
         }
         Err(identity) => {
-            core.mark_orphan(identity, mark.read);
+            core.store_orphan_mark(identity, mark.read);
             None
         }
     }
@@ -79,10 +79,10 @@ fn take_over(core: &mut Core, number: usize, mark: &Mark) -> Option<MsgIx> {
 mod tests {
     use super::super::testing::{Bed, at, entry, message};
     use super::*;
-    use crate::model::{Host, Origin};
+    use crate::model::{MachineId, MarkOrigin};
 
     fn heard(id: &str, read: bool) -> Mark {
-        let origin = Origin::Heard(Host(7), if read { 1 } else { 2 });
+        let origin = MarkOrigin::Heard(MachineId(7), if read { 1 } else { 2 });
         Mark { from: "foo".into(), id: id.into(), read, origin }
     }
 
@@ -92,27 +92,27 @@ mod tests {
         bed.put(1, message("foo", "a", 5));
         bed.put(2, message("foo", "b", 6));
         let index = bed.open();
-        let (_, at_first) = index.marks_since(0, 0).unwrap();
-        index.mark(at(&index, "a"), true, true).unwrap();
-        assert_eq!(index.hear_marks(0, at_first, &[heard("b", true)]).unwrap(), None);
+        let (_, at_first) = index.read_marks_since(0, 0).unwrap();
+        index.mark_message(at(&index, "a"), true, true).unwrap();
+        assert_eq!(index.import_marks(0, at_first, &[heard("b", true)]).unwrap(), None);
         assert!(!entry(&index, "b").is_read());
-        let (marks, len) = index.marks_since(0, at_first).unwrap();
+        let (marks, len) = index.read_marks_since(0, at_first).unwrap();
         let (from, id) = ("foo".to_owned(), "a".to_owned());
-        assert_eq!(marks, [Mark { from, id, read: true, origin: Origin::Here }]);
+        assert_eq!(marks, [Mark { from, id, read: true, origin: MarkOrigin::Here }]);
         let all = [heard("a", false), heard("b", true), heard("c", true), heard("d", true)];
-        let len = index.hear_marks(0, len, &all).unwrap().unwrap();
-        assert_eq!(index.marks_since(0, len).unwrap(), (Vec::new(), len));
+        let len = index.import_marks(0, len, &all).unwrap().unwrap();
+        assert_eq!(index.read_marks_since(0, len).unwrap(), (Vec::new(), len));
         assert!(!entry(&index, "a").is_read() && entry(&index, "b").is_read());
         // What comes later is read already, in this process and in the next.
         bed.put(3, message("foo", "c", 7));
-        index.refresh(0, false).unwrap();
+        index.refresh_store(0, false).unwrap();
         assert!(entry(&index, "c").is_read());
-        assert_eq!(index.read().unread(), 1);
+        assert_eq!(index.read().unread_count(), 1);
         drop(index);
         bed.put(4, message("foo", "d", 8));
         let index = bed.open();
         let read = ["a", "b", "c", "d"].map(|id| entry(&index, id).is_read());
         assert_eq!(read, [false, true, true, true]);
-        assert_eq!(index.marks_since(0, 0).unwrap().0.len(), 5);
+        assert_eq!(index.read_marks_since(0, 0).unwrap().0.len(), 5);
     }
 }

@@ -6,14 +6,14 @@
 
 use std::io::{self, Write};
 
-use super::column::{Column, Table};
+use super::column::{Column, SnapshotTable};
 
 /// A free slot.
 const FREE: u32 = u32::MAX;
 
 /// Positions by 56 bits of a hash: all from 0 on, each once. None is ever taken away.
 #[derive(Debug, Default)]
-pub(super) struct Slots {
+pub(super) struct SlotTable {
     /// The positions of the snapshot.
     base: Column<u32>,
     /// Those that came since.
@@ -26,23 +26,23 @@ pub(super) struct Slots {
 /// How a table is laid out. At most two thirds of its slots are taken; one stands in the first that was
 /// free from its own place on.
 #[derive(Clone, Copy)]
-struct Layout {
+struct SlotLayout {
     slots: usize,
     /// How many bits of a slot are the position. The others are of the hash.
     bits: u32,
 }
 
 /// How many slots so many positions get.
-fn slots_for(positions: usize) -> usize {
+fn slot_count_for(positions: usize) -> usize {
     if positions == 0 { 0 } else { positions + positions / 2 + 1 }
 }
 
 /// A hash, each bit of it dependent on many.
-fn mixed(hash: u64) -> u64 {
+fn mix_hash(hash: u64) -> u64 {
     (hash << 8).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-impl Layout {
+impl SlotLayout {
     /// Of a table for positions from `first` on. The largest that it has room for is no position with
     /// all bits set, so that no slot looks free.
     fn new(first: usize, slots: usize) -> Self {
@@ -50,80 +50,84 @@ impl Layout {
     }
 
     /// The own place of a hash.
-    fn home(self, hash: u64) -> usize {
-        (((mixed(hash) >> 32) * self.slots as u64) >> 32) as usize
+    fn home_slot(self, hash: u64) -> usize {
+        (((mix_hash(hash) >> 32) * self.slots as u64) >> 32) as usize
     }
 
     /// The places from there on, each once.
-    fn places(self, hash: u64) -> impl Iterator<Item = usize> {
-        let home = self.home(hash);
+    fn probe_sequence(self, hash: u64) -> impl Iterator<Item = usize> {
+        let home = self.home_slot(hash);
         (home..self.slots).chain(0..home)
     }
 
     /// What a slot has of a hash.
-    fn mark(self, hash: u64) -> u32 {
-        ((mixed(hash) >> 8) << self.bits) as u32
+    fn hash_tag(self, hash: u64) -> u32 {
+        ((mix_hash(hash) >> 8) << self.bits) as u32
     }
 
     /// The bits of a slot that are the position.
-    fn position(self) -> u32 {
+    fn position_mask(self) -> u32 {
         ((1u64 << self.bits) - 1) as u32
     }
 
     /// The positions that may have a hash.
-    fn with(self, hash: u64, get: impl Fn(usize) -> Option<u32>) -> impl Iterator<Item = u32> {
-        let (mark, position) = (self.mark(hash), self.position());
-        let taken = self.places(hash).map_while(get).take_while(|slot| *slot != FREE);
+    fn candidates(
+        self,
+        hash: u64,
+        get: impl Fn(usize) -> Option<u32>,
+    ) -> impl Iterator<Item = u32> {
+        let (mark, position) = (self.hash_tag(hash), self.position_mask());
+        let taken = self.probe_sequence(hash).map_while(get).take_while(|slot| *slot != FREE);
         taken.filter(move |slot| slot & !position == mark).map(move |slot| slot & position)
     }
 
-    fn put(self, table: &mut [u32], hash: u64, position: u32) {
+    fn insert_position(self, table: &mut [u32], hash: u64, position: u32) {
         let is_free = |at: &usize| table.get(*at).is_none_or(|slot| *slot == FREE);
-        let free = self.places(hash).find(is_free);
+        let free = self.probe_sequence(hash).find(is_free);
         if let Some(slot) = free.and_then(|at| table.get_mut(at)) {
-            *slot = self.mark(hash) | position;
+            *slot = self.hash_tag(hash) | position;
         }
     }
 
     /// The table of the positions from `first` to `end`.
-    fn filled(self, first: usize, end: usize, hash_of: impl Fn(u32) -> u64) -> Vec<u32> {
+    fn build_table(self, first: usize, end: usize, hash_of: impl Fn(u32) -> u64) -> Vec<u32> {
         let mut table = vec![FREE; self.slots];
-        (first as u32..end as u32).for_each(|at| self.put(&mut table, hash_of(at), at));
+        (first as u32..end as u32).for_each(|at| self.insert_position(&mut table, hash_of(at), at));
         table
     }
 }
 
-impl Slots {
+impl SlotTable {
     /// The table of a snapshot, with its number of positions.
     pub fn open(base: Column<u32>, len: usize) -> Option<Self> {
-        let fits = base.len() >= slots_for(len);
+        let fits = base.len() >= slot_count_for(len);
         fits.then(|| Self { base, first: len, len, ..Self::default() })
     }
 
-    fn of_base(&self) -> Layout {
-        Layout::new(0, self.base.len())
+    fn base_layout(&self) -> SlotLayout {
+        SlotLayout::new(0, self.base.len())
     }
 
-    fn of_since(&self) -> Layout {
-        Layout::new(self.first, self.since.len())
+    fn tail_layout(&self) -> SlotLayout {
+        SlotLayout::new(self.first, self.since.len())
     }
 
     /// The positions that may have this hash.
-    pub fn with(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
-        let base = self.of_base().with(hash, |at| self.base.get(at).copied());
-        base.chain(self.of_since().with(hash, |at| self.since.get(at).copied()))
+    pub fn candidates(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
+        let base = self.base_layout().candidates(hash, |at| self.base.get(at).copied());
+        base.chain(self.tail_layout().candidates(hash, |at| self.since.get(at).copied()))
     }
 
     /// Has the processor fetch the places of hashes that are about to be looked up: the positions that stand
     /// there, which need not have these hashes, or be positions at all. No step depends on the one before, and
     /// there is next to nothing between two, so it waits for many at once.
-    pub fn fetch(&self, hashes: impl Iterator<Item = u64>) -> Vec<u32> {
-        let (base, since) = (self.of_base(), self.of_since());
+    pub fn prefetch(&self, hashes: impl Iterator<Item = u64>) -> Vec<u32> {
+        let (base, since) = (self.base_layout(), self.tail_layout());
         let slot = |hash| {
-            let old = self.base.get(base.home(hash)).copied().unwrap_or(FREE);
-            let new = self.since.get(since.home(hash)).copied().unwrap_or(FREE);
-            let is_new = new & !since.position() == since.mark(hash);
-            if is_new { new & since.position() } else { old & base.position() }
+            let old = self.base.get(base.home_slot(hash)).copied().unwrap_or(FREE);
+            let new = self.since.get(since.home_slot(hash)).copied().unwrap_or(FREE);
+            let is_new = new & !since.position_mask() == since.hash_tag(hash);
+            if is_new { new & since.position_mask() } else { old & base.position_mask() }
         };
         hashes.map(slot).collect()
     }
@@ -131,34 +135,35 @@ impl Slots {
     /// Adds the next position.
     pub fn push(&mut self, hash: u64, hash_of: impl Fn(u32) -> u64) {
         let new = self.len - self.first;
-        if slots_for(new + 1) > self.since.len() {
+        if slot_count_for(new + 1) > self.since.len() {
             self.reserve(new.max(16), hash_of);
         }
-        let (layout, position) = (self.of_since(), self.len as u32);
-        layout.put(&mut self.since, hash, position);
+        let (layout, position) = (self.tail_layout(), self.len as u32);
+        layout.insert_position(&mut self.since, hash, position);
         self.len += 1;
     }
 
     /// Makes room for so many more.
     pub fn reserve(&mut self, more: usize, hash_of: impl Fn(u32) -> u64) {
-        let slots = slots_for(self.len - self.first + more);
+        let slots = slot_count_for(self.len - self.first + more);
         if slots > self.since.len() {
             self.since = Vec::new();
-            self.since = Layout::new(self.first, slots).filled(self.first, self.len, hash_of);
+            self.since =
+                SlotLayout::new(self.first, slots).build_table(self.first, self.len, hash_of);
         }
     }
 }
 
 /// The table for a snapshot, by the hash of each position.
-pub(super) struct Hashes<'a, F> {
-    pub slots: &'a Slots,
+pub(super) struct SlotTableSnapshot<'a, F> {
+    pub slots: &'a SlotTable,
     pub hash_of: F,
 }
 
-impl<F: Fn(u32) -> u64> Hashes<'_, F> {
+impl<F: Fn(u32) -> u64> SlotTableSnapshot<'_, F> {
     /// What there is may lie in the snapshot as it is.
-    fn as_it_is(&self) -> Option<&dyn Table> {
-        let Slots { base, since, first, len } = self.slots;
+    fn reusable_table(&self) -> Option<&dyn SnapshotTable> {
+        let SlotTable { base, since, first, len } = self.slots;
         match (*first, len - first) {
             (_, 0) => Some(base),
             (0, _) => Some(since),
@@ -166,27 +171,29 @@ impl<F: Fn(u32) -> u64> Hashes<'_, F> {
         }
     }
 
-    fn slots(&self) -> usize {
-        slots_for(self.slots.len)
+    fn slot_count(&self) -> usize {
+        slot_count_for(self.slots.len)
     }
 }
 
-impl<F: Fn(u32) -> u64> Table for Hashes<'_, F> {
-    fn bytes(&self) -> u64 {
-        self.as_it_is().map_or((self.slots() * size_of::<u32>()) as u64, Table::bytes)
+impl<F: Fn(u32) -> u64> SnapshotTable for SlotTableSnapshot<'_, F> {
+    fn byte_len(&self) -> u64 {
+        self.reusable_table()
+            .map_or((self.slot_count() * size_of::<u32>()) as u64, SnapshotTable::byte_len)
     }
 
-    fn pieces(&self) -> usize {
-        let made = || Column::<u32>::pieces(self.slots() * size_of::<u32>());
-        self.as_it_is().map_or_else(made, Table::pieces)
+    fn piece_count(&self) -> usize {
+        let made = || Column::<u32>::count_pieces(self.slot_count() * size_of::<u32>());
+        self.reusable_table().map_or_else(made, SnapshotTable::piece_count)
     }
 
-    fn write(&self, out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()> {
-        if let Some(table) = self.as_it_is() {
-            return table.write(out, sums);
+    fn write_to(&self, out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()> {
+        if let Some(table) = self.reusable_table() {
+            return table.write_to(out, sums);
         }
-        let table = Layout::new(0, self.slots()).filled(0, self.slots.len, &self.hash_of);
-        table.write(out, sums)
+        let table =
+            SlotLayout::new(0, self.slot_count()).build_table(0, self.slots.len, &self.hash_of);
+        table.write_to(out, sums)
     }
 }
 
@@ -205,23 +212,23 @@ mod tests {
         ) {
             let first = first.min(hashes.len());
             let hash_of = |at: u32| hashes.get(at as usize).copied().unwrap_or_default();
-            let base = Layout::new(0, slots_for(first)).filled(0, first, hash_of);
-            let mut slots = Slots { base: base.into(), first, len: first, ..Slots::default() };
+            let base = SlotLayout::new(0, slot_count_for(first)).build_table(0, first, hash_of);
+            let mut slots = SlotTable { base: base.into(), first, len: first, ..SlotTable::default() };
             slots.reserve(room, hash_of);
             for (position, hash) in (0u32..).zip(&hashes).skip(first) {
-                prop_assert!(slots.with(*hash).all(|at| at < position));
+                prop_assert!(slots.candidates(*hash).all(|at| at < position));
                 slots.push(*hash, hash_of);
             }
             let mut written = Vec::new();
-            let table = Hashes { slots: &slots, hash_of };
-            table.write(&mut written, &mut Vec::new()).unwrap();
-            prop_assert_eq!(table.bytes(), written.len() as u64);
+            let table = SlotTableSnapshot { slots: &slots, hash_of };
+            table.write_to(&mut written, &mut Vec::new()).unwrap();
+            prop_assert_eq!(table.byte_len(), written.len() as u64);
             let written: Vec<u32> = bytemuck::pod_collect_to_vec(&written);
-            let written = Slots::open(written.into(), hashes.len()).unwrap();
-            slots.fetch(hashes.iter().copied());
+            let written = SlotTable::open(written.into(), hashes.len()).unwrap();
+            slots.prefetch(hashes.iter().copied());
             for (position, hash) in (0u32..).zip(&hashes) {
-                prop_assert!(slots.with(*hash).any(|at| at == position));
-                prop_assert!(written.with(*hash).any(|at| at == position));
+                prop_assert!(slots.candidates(*hash).any(|at| at == position));
+                prop_assert!(written.candidates(*hash).any(|at| at == position));
             }
         }
     }

@@ -18,17 +18,17 @@ use bytemuck::Pod;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::column::{Column, Origin, Table};
-use super::core::{Core, Reject, RejectKey, ThreadIx, Writer};
-use super::entry::{Entry, MsgIx, hash_of};
+use super::column::{Column, SnapshotFile, SnapshotTable};
+use super::core::{IndexTables, Reject, RejectKey, ThreadIx, Writer};
+use super::entry::{IndexEntry, MsgIx, identity_lookup};
 use super::intern::Interner;
-use super::label::Label;
-use super::links::Links;
-use super::marks::Replayed;
-use super::slots::{Hashes, Slots};
-use super::source::Bits;
-use super::tell::Telling;
-use crate::store::{CopyOf, fs, place};
+use super::label::MailLabel;
+use super::links::ReplyLinks;
+use super::marks::MarkCheckpoint;
+use super::slots::{SlotTable, SlotTableSnapshot};
+use super::source::BitSet;
+use super::tell::MarkQueue;
+use crate::store::{PrimaryRecord, fs, place};
 
 /// Changes with every change of the layout, of a table or of how messages are rendered.
 #[cfg(target_endian = "little")]
@@ -46,7 +46,7 @@ const MODE: u32 = 0o400;
 /// The tables before what the stores keep.
 const TABLES: usize = 11;
 
-/// Declares what is no plain table: what the tables depend on, and those of [`Core`] that are maps.
+/// Declares what is no plain table: what the tables depend on, and those of [`IndexTables`] that are maps.
 macro_rules! header {
     ($($map:ident: $type:ty,)+) => {
         #[derive(Serialize, Deserialize)]
@@ -57,7 +57,7 @@ macro_rules! header {
             tables: Vec<u64>,
             unread: usize,
             /// What of the file of marks is reflected in the entries.
-            marks: Replayed,
+            marks: MarkCheckpoint,
             /// The trust that the signatures were judged by ([`Keyring::trust_by_address`](crate::identity::Keyring::trust_by_address)).
             trust: BTreeMap<String, u64>,
             /// JSON has texts only as the keys of a map.
@@ -67,8 +67,8 @@ macro_rules! header {
 
         impl Header {
             fn of(
-                core: &Core,
-                (fingerprint, marks): (&str, Replayed),
+                core: &IndexTables,
+                (fingerprint, marks): (&str, MarkCheckpoint),
                 trust: BTreeMap<String, u64>,
                 tables: Vec<u64>,
             ) -> Self {
@@ -77,7 +77,7 @@ macro_rules! header {
                 Self { fingerprint, tables, unread, marks, trust, rejects, $($map: core.$map.clone(),)+ }
             }
 
-            fn put_into(self, core: &mut Core) {
+            fn put_into(self, core: &mut IndexTables) {
                 core.unread = self.unread;
                 core.rejects = self.rejects.into_iter().collect();
                 $(core.$map = self.$map;)+
@@ -88,48 +88,52 @@ macro_rules! header {
 
 header! {
     writers: Vec<Writer>,
-    addressed: Vec<Bits>,
+    addressed: Vec<BitSet>,
     idempotency: HashMap<String, Vec<MsgIx>>,
     far_names: HashMap<MsgIx, i64>,
     many_keys: HashMap<MsgIx, u32>,
     noted: BTreeSet<MsgIx>,
-    copies: HashMap<MsgIx, CopyOf>,
+    copies: HashMap<MsgIx, PrimaryRecord>,
     orphan_marks: HashMap<u64, bool>,
-    labels: HashMap<u64, Label>,
+    labels: HashMap<u64, MailLabel>,
     answered: HashSet<u64>,
     unvouched: BTreeSet<MsgIx>,
     stripped: HashMap<MsgIx, u32>,
     texts: HashMap<MsgIx, u64>,
-    telling: Telling,
+    telling: MarkQueue,
     hex_ids: HashMap<MsgIx, u64>,
     odd_threads: BTreeMap<ThreadIx, u64>,
     ruled: BTreeMap<MsgIx, u32>,
 }
 
 /// What a snapshot gives besides the tables.
-pub(super) struct Restored {
-    pub core: Core,
+pub(super) struct LoadedSnapshot {
+    pub core: IndexTables,
     pub stores: Vec<Vec<u8>>,
-    pub marks: Replayed,
+    pub marks: MarkCheckpoint,
     pub trust: BTreeMap<String, u64>,
 }
 
 /// The first place for a table from here on.
-fn aligned(at: u64) -> u64 {
+fn align_offset(at: u64) -> u64 {
     at.next_multiple_of(ALIGN)
 }
 
-impl Core {
+impl IndexTables {
     /// Grows with every change of the large tables.
-    pub(super) fn changes(&self) -> u64 {
-        let columns = [self.entries.changes(), self.threads.changes(), self.thread_of.changes()];
-        columns.iter().sum::<u64>() + self.text_ids.changes() + self.strings.changes()
+    pub(super) fn change_count(&self) -> u64 {
+        let columns = [
+            self.entries.change_count(),
+            self.threads.change_count(),
+            self.thread_of.change_count(),
+        ];
+        columns.iter().sum::<u64>() + self.text_ids.change_count() + self.strings.change_count()
     }
 
     /// Goes on with the large tables of a snapshot that was made of these. The ones it had.
-    pub(super) fn adopt(&mut self, mut saved: Self) -> Self {
+    pub(super) fn adopt_tables(&mut self, mut saved: Self) -> Self {
         std::mem::swap(&mut self.entries, &mut saved.entries);
-        std::mem::swap(&mut self.keys, &mut saved.keys);
+        std::mem::swap(&mut self.identity_slots, &mut saved.identity_slots);
         std::mem::swap(&mut self.strings, &mut saved.strings);
         std::mem::swap(&mut self.threads, &mut saved.threads);
         std::mem::swap(&mut self.thread_of, &mut saved.thread_of);
@@ -145,15 +149,16 @@ impl Core {
 pub(super) fn save(
     path: &Path,
     fingerprint: &str,
-    core: &Core,
+    core: &IndexTables,
     stores: &[Vec<u8>],
-    marks: Replayed,
+    marks: MarkCheckpoint,
     trust: BTreeMap<String, u64>,
 ) -> io::Result<()> {
-    let keys = Hashes { slots: &core.keys, hash_of: hash_of(&core.entries) };
-    let (texts, ends, slots) = core.strings.parts();
-    let links = core.links.table();
-    let tables: [&dyn Table; TABLES] = [
+    let keys =
+        SlotTableSnapshot { slots: &core.identity_slots, hash_of: identity_lookup(&core.entries) };
+    let (texts, ends, slots) = core.strings.snapshot_parts();
+    let links = core.links.as_table();
+    let tables: [&dyn SnapshotTable; TABLES] = [
         &core.entries,
         &keys,
         texts,
@@ -166,22 +171,22 @@ pub(super) fn save(
         &core.from_me,
         links,
     ];
-    let tables: Vec<&dyn Table> =
-        tables.into_iter().chain(stores.iter().map(|store| store as &dyn Table)).collect();
-    let lengths = tables.iter().map(|table| table.bytes()).collect();
+    let tables: Vec<&dyn SnapshotTable> =
+        tables.into_iter().chain(stores.iter().map(|store| store as &dyn SnapshotTable)).collect();
+    let lengths = tables.iter().map(|table| table.byte_len()).collect();
     let header = serde_json::to_vec(&Header::of(core, (fingerprint, marks), trust, lengths))?;
-    let count: usize = tables.iter().map(|table| table.pieces()).sum();
+    let count: usize = tables.iter().map(|table| table.piece_count()).sum();
     place::write_atomic_with(path, MODE, |file| {
         let mut at = (START + header.len() + count * 8) as u64;
         file.seek(SeekFrom::Start(at))?;
         let mut out = BufWriter::with_capacity(1 << 20, &mut *file);
         let mut sums = Vec::with_capacity(count);
         for table in &tables {
-            let start = aligned(at);
+            let start = align_offset(at);
             let gap = [0; ALIGN as usize];
             out.write_all(gap.get(..(start - at) as usize).unwrap_or_default())?;
-            table.write(&mut out, &mut sums)?;
-            at = start + table.bytes();
+            table.write_to(&mut out, &mut sums)?;
+            at = start + table.byte_len();
         }
         out.flush()?;
         drop(out);
@@ -193,14 +198,14 @@ pub(super) fn save(
 }
 
 /// What is at the start of a snapshot.
-struct Head {
+struct SnapshotHead {
     header: Header,
     sums: Vec<u64>,
     /// Where it ends.
     end: u64,
 }
 
-impl Head {
+impl SnapshotHead {
     fn read(file: &File, len: u64) -> Option<Self> {
         let mut start = [0; START];
         file.read_exact_at(&mut start, 0).ok()?;
@@ -226,8 +231,8 @@ impl Head {
 }
 
 /// The tables of a snapshot, one after the other.
-struct Tables<'a> {
-    origin: Arc<Origin>,
+struct SnapshotReader<'a> {
+    origin: Arc<SnapshotFile>,
     lengths: std::slice::Iter<'a, u64>,
     sums: &'a [u64],
     at: u64,
@@ -235,10 +240,10 @@ struct Tables<'a> {
     at_once: bool,
 }
 
-impl Tables<'_> {
-    fn next<T: Pod>(&mut self) -> Option<Column<T>> {
-        let (at, len) = (aligned(self.at), *self.lengths.next()?);
-        let pieces = Column::<T>::pieces(usize::try_from(len).ok()?);
+impl SnapshotReader<'_> {
+    fn next_column<T: Pod>(&mut self) -> Option<Column<T>> {
+        let (at, len) = (align_offset(self.at), *self.lengths.next()?);
+        let pieces = Column::<T>::count_pieces(usize::try_from(len).ok()?);
         let (sums, rest) = self.sums.split_at_checked(pieces)?;
         (self.at, self.sums) = (at.checked_add(len)?, rest);
         let column = Column::open(&self.origin, at, len, sums).ok()?;
@@ -246,47 +251,52 @@ impl Tables<'_> {
     }
 
     /// The next table as a whole.
-    fn whole<T: Pod>(&mut self) -> Option<Vec<T>> {
-        let column: Column<T> = self.next()?;
+    fn next_vec<T: Pod>(&mut self) -> Option<Vec<T>> {
+        let column: Column<T> = self.next_column()?;
         column.is_sound().then(|| column.slice(0..column.len()).to_vec())
     }
 }
 
 /// Opens a snapshot; `None` if there is none that can be trusted. `map`: it lies where nobody else
 /// changes it. Where it is larger than `at_once`, damage in the large tables is found later.
-pub(super) fn load(path: &Path, fingerprint: &str, map: bool, at_once: u64) -> Option<Restored> {
+pub(super) fn load(
+    path: &Path,
+    fingerprint: &str,
+    map: bool,
+    at_once: u64,
+) -> Option<LoadedSnapshot> {
     let file = fs::open_regular(path).ok()?;
     let len = file.metadata().ok()?.len();
-    let Head { header, sums, end } = Head::read(&file, len)?;
-    let ends = |at: u64, len: &u64| aligned(at).checked_add(*len);
+    let SnapshotHead { header, sums, end } = SnapshotHead::read(&file, len)?;
+    let ends = |at: u64, len: &u64| align_offset(at).checked_add(*len);
     let whole = header.tables.iter().try_fold(end, ends) == Some(len);
     if header.fingerprint != fingerprint || !whole {
         return None;
     }
     let lengths = header.tables.clone();
-    let origin = Arc::new(Origin { path: path.into(), file, map });
+    let origin = Arc::new(SnapshotFile { path: path.into(), file, map });
     let (lengths, at_once) = (lengths.iter(), len <= at_once);
-    let mut tables = Tables { origin, lengths, sums: &sums, at: end, at_once };
-    let entries: Column<Entry> = tables.next()?;
-    let keys = Slots::open(tables.next()?, entries.len())?;
-    let (texts, ends): (_, Column<u32>) = (tables.next()?, tables.next()?);
-    let slots = Slots::open(tables.next()?, ends.len())?;
-    let mut core = Core {
+    let mut tables = SnapshotReader { origin, lengths, sums: &sums, at: end, at_once };
+    let entries: Column<IndexEntry> = tables.next_column()?;
+    let keys = SlotTable::open(tables.next_column()?, entries.len())?;
+    let (texts, ends): (_, Column<u32>) = (tables.next_column()?, tables.next_column()?);
+    let slots = SlotTable::open(tables.next_column()?, ends.len())?;
+    let mut core = IndexTables {
         entries,
-        keys,
+        identity_slots: keys,
         strings: Interner::from_parts(texts, ends, slots),
-        threads: tables.next()?,
-        thread_of: tables.next()?,
-        text_ids: tables.next()?,
-        to_me: tables.whole()?,
-        from_me: tables.whole()?,
-        ..Core::default()
+        threads: tables.next_column()?,
+        thread_of: tables.next_column()?,
+        text_ids: tables.next_column()?,
+        to_me: tables.next_vec()?,
+        from_me: tables.next_vec()?,
+        ..IndexTables::default()
     };
-    core.links = Links::from_table(tables.whole()?, &core.entries)?;
+    core.links = ReplyLinks::from_table(tables.next_vec()?, &core.entries)?;
     let stores = tables.lengths.len();
-    let stores = (0..stores).map(|_| tables.whole()).collect::<Option<_>>()?;
+    let stores = (0..stores).map(|_| tables.next_vec()).collect::<Option<_>>()?;
     let (marks, trust) = (header.marks.clone(), header.trust.clone());
     header.put_into(&mut core);
-    core.reindex();
-    Some(Restored { core, stores, marks, trust })
+    core.rebuild_lookups();
+    Some(LoadedSnapshot { core, stores, marks, trust })
 }

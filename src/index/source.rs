@@ -11,9 +11,9 @@ const FILE_BITS: u32 = 24;
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Pod, Zeroable, Serialize, Deserialize,
 )]
 #[repr(transparent)]
-pub struct Source(u32);
+pub struct SourceId(u32);
 
-impl Source {
+impl SourceId {
     /// So many stores can be told apart.
     pub const STORES: usize = 1 << (u32::BITS - FILE_BITS);
 
@@ -37,9 +37,9 @@ impl Source {
 /// A set of small numbers, one bit each; on disk one number each, for they are few among many.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<u32>", into = "Vec<u32>")]
-pub(super) struct Bits(Vec<u64>);
+pub(super) struct BitSet(Vec<u64>);
 
-impl Bits {
+impl BitSet {
     pub fn insert(&mut self, number: u32) {
         let word = number as usize / 64;
         if self.0.len() <= word {
@@ -54,25 +54,25 @@ impl Bits {
         self.0.is_empty()
     }
 
-    pub fn has(&self, number: u32) -> bool {
+    pub fn contains(&self, number: u32) -> bool {
         self.0.get(number as usize / 64).is_some_and(|word| word & 1 << (number % 64) != 0)
     }
 }
 
-impl From<Bits> for Vec<u32> {
-    fn from(bits: Bits) -> Self {
+impl From<BitSet> for Vec<u32> {
+    fn from(bits: BitSet) -> Self {
         let words = (0u32..).step_by(64).zip(&bits.0).filter(|(_, word)| **word != 0);
-        words.flat_map(|(first, _)| first..first + 64).filter(|n| bits.has(*n)).collect()
+        words.flat_map(|(first, _)| first..first + 64).filter(|n| bits.contains(*n)).collect()
     }
 }
 
-impl From<Vec<u32>> for Bits {
+impl From<Vec<u32>> for BitSet {
     fn from(numbers: Vec<u32>) -> Self {
         numbers.iter().collect()
     }
 }
 
-impl<'a> FromIterator<&'a u32> for Bits {
+impl<'a> FromIterator<&'a u32> for BitSet {
     fn from_iter<I: IntoIterator<Item = &'a u32>>(numbers: I) -> Self {
         let mut bits = Self::default();
         numbers.into_iter().for_each(|number| bits.insert(*number));
@@ -87,15 +87,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn store_and_file_are_kept(store in 0..Source::STORES, file in 0u32..1 << FILE_BITS) {
-            let source = Source::new(store, file);
+        fn store_and_file_are_kept(store in 0..SourceId::STORES, file in 0u32..1 << FILE_BITS) {
+            let source = SourceId::new(store, file);
             prop_assert_eq!((source.store(), source.file()), (store, file));
         }
 
         #[test]
         fn a_set_has_what_was_put_in(numbers in prop::collection::btree_set(0u32..300, 0..40)) {
-            let bits: Bits = numbers.iter().collect();
-            prop_assert!((0..400).all(|n| bits.has(n) == numbers.contains(&n)));
+            let bits: BitSet = numbers.iter().collect();
+            prop_assert!((0..400).all(|n| bits.contains(n) == numbers.contains(&n)));
             prop_assert_eq!(Vec::from(bits), numbers.into_iter().collect::<Vec<_>>());
         }
     }

@@ -7,18 +7,18 @@ use crate::store::Store;
 
 /// The stores by number. One that was added never goes and keeps its number, so a look at them stays right.
 #[derive(Debug)]
-pub(super) struct Stores {
+pub(super) struct StoreList {
     all: Vec<Arc<dyn Store>>,
     /// The same and one more.
     grown: OnceLock<Box<Self>>,
 }
 
-impl Stores {
+impl StoreList {
     pub fn new(all: Vec<Arc<dyn Store>>) -> Self {
         Self { all, grown: OnceLock::new() }
     }
 
-    fn newest(&self) -> &Self {
+    fn newest_list(&self) -> &Self {
         let mut newest = self;
         while let Some(grown) = newest.grown.get() {
             newest = grown;
@@ -27,8 +27,8 @@ impl Stores {
     }
 
     /// Adds a store; its number. Only one thread at a time may do so.
-    pub fn add(&self, store: Arc<dyn Store>) -> usize {
-        let newest = self.newest();
+    pub fn append(&self, store: Arc<dyn Store>) -> usize {
+        let newest = self.newest_list();
         let number = newest.all.len();
         let all = newest.all.iter().cloned().chain([store]).collect();
         newest.grown.get_or_init(|| Box::new(Self::new(all)));
@@ -36,11 +36,11 @@ impl Stores {
     }
 }
 
-impl Deref for Stores {
+impl Deref for StoreList {
     type Target = [Arc<dyn Store>];
 
     fn deref(&self) -> &Self::Target {
-        &self.newest().all
+        &self.newest_list().all
     }
 }
 
@@ -53,9 +53,9 @@ mod tests {
     fn what_is_added_has_the_next_number_and_changes_no_earlier_look() {
         let store =
             |name: &str| -> Arc<dyn Store> { Arc::new(Memory::new(name, "me", &Arc::default())) };
-        let stores = Stores::new(vec![store("a")]);
+        let stores = StoreList::new(vec![store("a")]);
         let before = &stores[..];
-        assert_eq!((stores.add(store("b")), stores.add(store("c"))), (1, 2));
+        assert_eq!((stores.append(store("b")), stores.append(store("c"))), (1, 2));
         assert_eq!(before.len(), 1);
         let names: Vec<&str> = stores.iter().map(|store| store.name()).collect();
         assert_eq!(names, ["a", "b", "c"]);

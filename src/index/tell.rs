@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::core::Core;
-use super::entry::{Entry, Flags, MsgIx};
-use super::marks::Said;
-use super::{Changes, Index, marks, write_marks};
-use crate::model::{Mark, MessageKey, Origin, Timestamp};
-use crate::store::{Found, Location, Marks, Position, Store, StoreError, Watermark};
+use super::core::IndexTables;
+use super::entry::{EntryFlags, IndexEntry, MsgIx};
+use super::marks::MarkValue;
+use super::{Index, IndexChanges, marks, write_pending_marks};
+use crate::model::{Mark, MarkOrigin, MessageKey, Timestamp};
+use crate::store::{FoundMessage, Location, ReadMarks, ReadPosition, Store, StoreError, Watermark};
 
 /// So many are marked under one lock.
 const MARKED_AT_ONCE: usize = 4096;
@@ -31,7 +31,7 @@ const ERRORS_AT_MOST: usize = 16;
 
 /// What the stores that keep marks on the messages have to be told.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Telling {
+pub(super) struct MarkQueue {
     /// Messages whose mark is to be told, and how often they were not where they should be.
     queue: BTreeMap<MsgIx, u8>,
     /// Messages told once more because the store contradicted, or that it cannot note, with a print of what
@@ -49,34 +49,34 @@ pub(super) struct Telling {
     is_asked: bool,
 }
 
-impl Telling {
+impl MarkQueue {
     /// Whether there is something to tell.
-    pub fn is_due(&self) -> bool {
+    pub fn has_due_marks(&self) -> bool {
         !self.queue.is_empty()
     }
 
     /// Returns true if a store said something since this was last asked that it is to be told of.
-    pub fn take_asked(&mut self) -> bool {
+    pub fn take_request(&mut self) -> bool {
         std::mem::take(&mut self.is_asked)
     }
 }
 
-impl Core {
+impl IndexTables {
     /// Sets or clears a mark of our own; `here`: by reading, in this process. Whether that is to be seen
     /// anywhere; `None` if it had been made before.
-    pub(super) fn set_own(&mut self, ix: MsgIx, read: bool, here: bool) -> Option<bool> {
+    pub(super) fn set_own_mark(&mut self, ix: MsgIx, read: bool, here: bool) -> Option<bool> {
         let changed = self.set_read(ix, read);
         let entry = self.entries.get_mut(ix as usize)?;
-        entry.flags.set(Flags::READ_HERE, read && here);
-        let known = entry.flags.has(Flags::OWN);
-        entry.flags.set(Flags::OWN, true);
+        entry.flags.set(EntryFlags::READ_HERE, read && here);
+        let known = entry.flags.has(EntryFlags::OWN);
+        entry.flags.set(EntryFlags::OWN, true);
         let partly = self.telling.partly.remove(&ix) && read;
         if (changed || partly) && self.telling.stores.contains(&entry.store()) {
             self.telling.queue.insert(ix, 0);
             self.telling.again.remove(&ix);
         }
         let identity = entry.identity();
-        let seen = changed | (!read && self.renew_label(identity));
+        let seen = changed | (!read && self.reset_label(identity));
         (seen || !known).then_some(seen)
     }
 
@@ -84,11 +84,11 @@ impl Core {
     pub(super) fn set_read(&mut self, ix: MsgIx, read: bool) -> bool {
         let Some(entry) = self.entries.get_mut(ix as usize) else { return false };
         let changed = entry.is_read() != read;
-        entry.flags.set(Flags::READ, read);
+        entry.flags.set(EntryFlags::READ, read);
         let counts = entry.is_to_me();
         if changed {
             self.generation += 1;
-            self.marked += 1;
+            self.mark_changes += 1;
             if counts && read {
                 self.unread = self.unread.saturating_sub(1);
             } else if counts {
@@ -99,13 +99,13 @@ impl Core {
     }
 
     /// Takes in what the store says of a message's mark. True if the mark changed.
-    pub(super) fn hear_mark(&mut self, ix: MsgIx, found: &Found<'_>) -> bool {
+    pub(super) fn apply_store_mark(&mut self, ix: MsgIx, found: &FoundMessage<'_>) -> bool {
         let Some(entry) = self.entry(ix).copied() else { return false };
-        let (word, unmarked) = (found.read, found.unmarked);
+        let (word, unmarked) = (found.read, found.unmarked_hash);
         if word.is_some() {
             self.telling.stores.insert(entry.store());
         }
-        if !entry.flags.has(Flags::OWN) {
+        if !entry.flags.has(EntryFlags::OWN) {
             if word == Some(true) && unmarked != 0 {
                 self.telling.partly.insert(ix);
             } else if !self.telling.partly.is_empty() {
@@ -131,27 +131,29 @@ impl Core {
 
     /// Takes in what the file of marks says of a message; if it is in no store at the moment, that is kept
     /// until it comes.
-    pub(super) fn hear_own(&mut self, store: usize, key: &MessageKey, said: &Said) {
-        let place = self.identity_of(store, &key.from, &key.id);
-        let identity = place.map_or_else(Some, |ix| self.entry(ix).map(Entry::identity));
+    pub(super) fn apply_own_mark(&mut self, store: usize, key: &MessageKey, said: &MarkValue) {
+        let place = self.resolve_identity(store, &key.from, &key.id);
+        let identity = place.map_or_else(Some, |ix| self.entry(ix).map(IndexEntry::identity));
         match (said, place, identity) {
-            (Said::Read(read), Ok(ix), _) => _ = self.set_own(ix, *read, false),
-            (Said::Read(read), Err(identity), _) => self.mark_orphan(identity, *read),
-            (Said::Label(label), _, Some(identity)) => _ = self.set_label(identity, label.clone()),
-            (Said::Label(_), _, None) => {}
+            (MarkValue::Read(read), Ok(ix), _) => _ = self.set_own_mark(ix, *read, false),
+            (MarkValue::Read(read), Err(identity), _) => self.store_orphan_mark(identity, *read),
+            (MarkValue::Label(label), _, Some(identity)) => {
+                _ = self.set_label(identity, label.clone())
+            }
+            (MarkValue::Label(_), _, None) => {}
         }
     }
 
     /// Keeps a mark of a message that is in no store at the moment, until it comes.
-    pub(super) fn mark_orphan(&mut self, identity: u64, read: bool) {
+    pub(super) fn store_orphan_mark(&mut self, identity: u64, read: bool) {
         self.orphan_marks.insert(identity, read);
         if !read {
-            self.renew_label(identity);
+            self.reset_label(identity);
         }
     }
 
     /// The marks of a store to be told, and where their messages are.
-    fn due(&mut self, store: usize) -> Vec<(MsgIx, Location, bool)> {
+    fn list_due_marks(&mut self, store: usize) -> Vec<(MsgIx, Location, bool)> {
         self.telling.meanwhile.clear();
         let due = self.telling.queue.keys().filter_map(|ix| {
             let entry = self.entry(*ix).filter(|e| e.store() == store && e.is_live())?;
@@ -161,7 +163,7 @@ impl Core {
     }
 
     /// Notes what became of telling a mark.
-    fn told(&mut self, ix: MsgIx, read: bool, result: &Result<bool, StoreError>) {
+    fn record_mark_result(&mut self, ix: MsgIx, read: bool, result: &Result<bool, StoreError>) {
         let same = self.entry(ix).is_some_and(|e| e.is_read() == read);
         match result {
             // It was changed again meanwhile.
@@ -197,39 +199,39 @@ impl Index {
     /// # Errors
     /// Why the store could not be told that it was read, where that [comes first](crate::store::Marks::comes_first):
     /// then it is not marked.
-    pub fn mark(&self, ix: MsgIx, read: bool, here: bool) -> Result<(), StoreError> {
+    pub fn mark_message(&self, ix: MsgIx, read: bool, here: bool) -> Result<(), StoreError> {
         if self.settings.read_only {
             return Ok(());
         }
-        let claimed = read && self.claim(ix)?;
-        self.mark_here(ix, read, here);
+        let claimed = read && self.claim_read(ix)?;
+        self.mark_local(ix, read, here);
         if claimed {
-            self.look_again(ix);
+            self.rescan_store_of(ix);
         }
         Ok(())
     }
 
     /// Has a store note that a message was read where that comes first. Whether it did.
-    pub(super) fn claim(&self, ix: MsgIx) -> Result<bool, StoreError> {
+    pub(super) fn claim_read(&self, ix: MsgIx) -> Result<bool, StoreError> {
         let mut moved = false;
         loop {
             let entry = self.core.read().entry(ix).copied();
             let Some(entry) = entry.filter(|e| !e.is_read()) else { return Ok(moved) };
             let Some(store) = self.store_of(&entry) else { return Ok(false) };
-            let Some(marks) = store.facets().marks.filter(|m| m.comes_first()) else {
+            let Some(marks) = store.facets().marks.filter(|m| m.should_write_first()) else {
                 return Ok(false);
             };
             if !entry.is_live() {
                 return Err(StoreError::Moved);
             }
-            match marks.tell(&entry.location(), true) {
+            match marks.write_mark(&entry.location(), true) {
                 // Somebody else may have taken it; what the store says of it now counts.
                 Err(StoreError::Moved) if !moved => {
                     moved = true;
-                    self.look_again(ix);
+                    self.rescan_store_of(ix);
                 }
                 Ok(_) => {
-                    self.noted(entry.store());
+                    self.clear_mark_fault(entry.store());
                     return Ok(true);
                 }
                 Err(error) => {
@@ -241,77 +243,79 @@ impl Index {
     }
 
     /// Takes in what changed in the store of a message.
-    pub(super) fn look_again(&self, ix: MsgIx) {
-        let number = self.core.read().entry(ix).map(Entry::store);
+    pub(super) fn rescan_store_of(&self, ix: MsgIx) {
+        let number = self.core.read().entry(ix).map(IndexEntry::store);
         if let Some(number) = number
-            && let Err(error) = self.refresh(number, false)
+            && let Err(error) = self.refresh_store(number, false)
         {
             tracing::warn!(%error, "the store cannot be read now");
         }
     }
 
-    fn mark_here(&self, ix: MsgIx, read: bool, here: bool) {
-        let Some(key) = self.key(ix) else { return };
+    fn mark_local(&self, ix: MsgIx, read: bool, here: bool) {
+        let Some(key) = self.message_key(ix) else { return };
         // Held around both, so that the file has changes of one message in their order.
         let mut marks = self.marks.lock();
-        let Some(changed) = self.core.write().set_own(ix, read, here) else { return };
-        marks.push(&(key, Said::Read(read)));
-        write_marks(&mut marks);
+        let Some(changed) = self.core.write().set_own_mark(ix, read, here) else { return };
+        marks.push(&(key, MarkValue::Read(read)));
+        write_pending_marks(&mut marks);
         drop(marks);
-        self.untold.store(true, Ordering::Relaxed);
+        self.has_untold_marks.store(true, Ordering::Relaxed);
         if changed {
-            self.publish(&Changes { marked: vec![ix], ..Changes::default() });
+            self.publish_changes(&IndexChanges { marked: vec![ix], ..IndexChanges::default() });
         } else {
             self.unsaved.store(true, Ordering::Relaxed);
         }
     }
 
     /// Marks everything read that `inbox/` lists, as [`Index::mark`] would; how many messages that were.
-    pub fn mark_all(&self) -> usize {
+    pub fn mark_all_read(&self) -> usize {
         if self.settings.read_only {
             return 0;
         }
         let unread: Vec<MsgIx> = self.core.read().inbox().collect();
-        let comes_first =
-            |store: &Arc<dyn Store>| store.facets().marks.is_some_and(Marks::comes_first);
+        let comes_first = |store: &Arc<dyn Store>| {
+            store.facets().marks.is_some_and(ReadMarks::should_write_first)
+        };
         let first: Vec<usize> =
             (0..).zip(self.stores.iter()).filter(|(_, s)| comes_first(s)).map(|(n, _)| n).collect();
         let is_first =
             |ix: &MsgIx| self.core.read().entry(*ix).is_some_and(|e| first.contains(&e.store()));
         let (claimed, unread): (Vec<MsgIx>, Vec<MsgIx>) = unread.into_iter().partition(is_first);
-        let claimed = claimed.into_iter().filter(|ix| self.mark(*ix, true, false).is_ok()).count();
-        let mut changes = Changes::default();
+        let claimed =
+            claimed.into_iter().filter(|ix| self.mark_message(*ix, true, false).is_ok()).count();
+        let mut changes = IndexChanges::default();
         // Nobody who reads waits long.
         for some in unread.chunks(MARKED_AT_ONCE) {
             let mut marks = self.marks.lock();
             let mut core = self.core.write();
             for ix in some {
-                let known = core.entry(*ix).is_none_or(Entry::is_read);
-                if known || core.set_own(*ix, true, false).is_none() {
+                let known = core.entry(*ix).is_none_or(IndexEntry::is_read);
+                if known || core.set_own_mark(*ix, true, false).is_none() {
                     continue;
                 }
                 if let Some(entry) = core.entry(*ix)
                     && let Some(store) = self.store_of(entry)
                 {
-                    marks.push_read(store.name(), core.from(entry), &core.id(entry));
+                    marks.push_read(store.name(), core.sender(entry), &core.id(entry));
                     changes.marked.push(*ix);
                 }
             }
             drop(core);
-            write_marks(&mut marks);
+            write_pending_marks(&mut marks);
         }
-        self.untold.store(true, Ordering::Relaxed);
-        self.publish(&changes);
+        self.has_untold_marks.store(true, Ordering::Relaxed);
+        self.publish_changes(&changes);
         claimed + changes.marked.len()
     }
 
     /// Applies the file of marks to the tables.
-    pub(super) fn replay(&self, changes: &[marks::Change]) {
+    pub(super) fn replay_marks(&self, changes: &[marks::MarkChange]) {
         let mut core = self.core.write();
         for (key, said) in changes {
             let number = self.stores.iter().position(|s| s.name() == key.store);
             let Some(number) = number else { continue };
-            core.hear_own(number, key, said);
+            core.apply_own_mark(number, key, said);
         }
     }
 
@@ -319,7 +323,7 @@ impl Index {
     /// and did not cover when it was last taken over (docs/SEMANTICS.md, S36).
     pub(super) fn import_watermark(&self, number: usize) -> Vec<MsgIx> {
         let Some(store) = self.stores.get(number) else { return Vec::new() };
-        let Some(position) = store.facets().position else { return Vec::new() };
+        let Some(position) = store.facets().read_position else { return Vec::new() };
         // Read under the lock: else our own writing of it could pass for somebody else's reading.
         let mut marks = self.marks.lock();
         let Some(mark) = position.watermark() else { return Vec::new() };
@@ -328,34 +332,34 @@ impl Index {
             return Vec::new();
         }
         let mut core = self.core.write();
-        let newly = |core: &Core, ix: &MsgIx| {
+        let newly = |core: &IndexTables, ix: &MsgIx| {
             core.entry(*ix).filter(|e| e.store() == number && !e.is_read()).is_some_and(|e| {
-                let (from, id) = (core.from(e), core.id(e));
-                mark.covers(e.time(), from, &id)
-                    && !last.as_ref().is_some_and(|l| l.covers(e.time(), from, &id))
+                let (from, id) = (core.sender(e), core.id(e));
+                mark.has_read(e.time(), from, &id)
+                    && !last.as_ref().is_some_and(|l| l.has_read(e.time(), from, &id))
             })
         };
-        let read: Vec<MsgIx> = core.to_me().filter(|ix| newly(&core, ix)).collect();
+        let read: Vec<MsgIx> = core.messages_to_me().filter(|ix| newly(&core, ix)).collect();
         // What came late, below the first position that is seen, passes for read, and nobody has read it.
-        let origin = if last.is_some() { Origin::Here } else { Origin::Position };
+        let origin = if last.is_some() { MarkOrigin::Here } else { MarkOrigin::Position };
         for ix in &read {
             if let Some(e) = core.entry(*ix) {
-                let (from, id) = (core.from(e).to_owned(), core.id(e));
+                let (from, id) = (core.sender(e).to_owned(), core.id(e));
                 marks.push_mark(store.name(), &Mark { from, id, read: true, origin });
             }
-            core.set_own(*ix, true, false);
+            core.set_own_mark(*ix, true, false);
         }
         drop(core);
-        marks.push_imported(store.name(), &mark);
+        marks.push_watermark(store.name(), &mark);
         // Now: after a crash, what arrives late meanwhile must not look as if it had been covered.
-        write_marks(&mut marks);
+        write_pending_marks(&mut marks);
         read
     }
 
     /// Tells the stores, in their own way, what was read. Does nothing if no mark changed. After which
     /// time a store that was busy, or failed, is to be told again.
-    pub fn tell_stores(&self) -> Option<Duration> {
-        let untold = self.untold.swap(false, Ordering::Relaxed);
+    pub fn sync_marks_to_stores(&self) -> Option<Duration> {
+        let untold = self.has_untold_marks.swap(false, Ordering::Relaxed);
         if !untold || self.settings.read_only {
             return None;
         }
@@ -363,31 +367,31 @@ impl Index {
         self.sync_marks();
         let mut again = None;
         for (number, store) in self.stores.iter().enumerate() {
-            let next = self.tell_marks(number, store.as_ref());
+            let next = self.sync_marks_to_store(number, store.as_ref());
             again = again.into_iter().chain(next).min();
-            if let Some(position) = store.facets().position {
-                self.tell_watermark(number, store.name(), position);
+            if let Some(position) = store.facets().read_position {
+                self.write_watermark(number, store.name(), position);
             }
         }
         if again.is_some() {
-            self.untold.store(true, Ordering::Relaxed);
+            self.has_untold_marks.store(true, Ordering::Relaxed);
         }
         again
     }
 
     /// Why a store could not note what was read, as long as that is so.
-    pub fn not_noted(&self, number: usize) -> Option<String> {
-        self.not_noted.get(number)?.lock().clone()
+    pub fn mark_fault(&self, number: usize) -> Option<String> {
+        self.mark_faults.get(number)?.lock().clone()
     }
 
     /// Has the store note marks on the messages. No lock is held while it does. As
     /// [`Index::tell_stores`].
-    fn tell_marks(&self, number: usize, store: &dyn Store) -> Option<Duration> {
-        let (marks, due) = (store.facets().marks, self.core.write().due(number));
+    fn sync_marks_to_store(&self, number: usize, store: &dyn Store) -> Option<Duration> {
+        let (marks, due) = (store.facets().marks, self.core.write().list_due_marks(number));
         let (mut look, mut busy, mut errors) = (false, false, 0);
         for (ix, at, read) in due {
-            let result = marks.map_or(Ok(false), |marks| marks.tell(&at, read));
-            self.core.write().told(ix, read, &result);
+            let result = marks.map_or(Ok(false), |marks| marks.write_mark(&at, read));
+            self.core.write().record_mark_result(ix, read, &result);
             match result {
                 Ok(noted) => look |= noted,
                 Err(StoreError::Moved) => look = true,
@@ -402,10 +406,10 @@ impl Index {
             }
         }
         if errors == 0 {
-            self.noted(number);
+            self.clear_mark_fault(number);
         }
         // The message may lie elsewhere now, and is as long as it was only by chance.
-        if look && let Err(error) = self.refresh(number, false) {
+        if look && let Err(error) = self.refresh_store(number, false) {
             tracing::warn!(%error, "the store cannot be read now");
         }
         match (busy, errors) {
@@ -416,14 +420,14 @@ impl Index {
     }
 
     /// A store could note what was read.
-    fn noted(&self, number: usize) {
-        if let Some(not_noted) = self.not_noted.get(number) {
+    fn clear_mark_fault(&self, number: usize) {
+        if let Some(not_noted) = self.mark_faults.get(number) {
             *not_noted.lock() = None;
         }
     }
 
     fn warn_once(&self, number: usize, store: &dyn Store, error: &StoreError) {
-        let why = self.not_noted.get(number).and_then(|n| n.lock().replace(error.to_string()));
+        let why = self.mark_faults.get(number).and_then(|n| n.lock().replace(error.to_string()));
         if why.is_none() {
             tracing::warn!(
                 store = store.name(),
@@ -433,14 +437,14 @@ impl Index {
         }
     }
 
-    fn tell_watermark(&self, number: usize, store: &str, position: &dyn Position) {
-        let Some(mark) = self.contiguous(number) else { return };
+    fn write_watermark(&self, number: usize, store: &str, position: &dyn ReadPosition) {
+        let Some(mark) = self.contiguous_watermark(number) else { return };
         let mut marks = self.marks.lock();
-        match position.set_watermark(&mark) {
+        match position.advance_watermark(&mark) {
             // What we wrote ourselves must not be taken over as somebody else's reading.
             Ok(Some(written)) => {
-                marks.push_imported(store, &written);
-                write_marks(&mut marks);
+                marks.push_watermark(store, &written);
+                write_pending_marks(&mut marks);
             }
             Ok(None) => {}
             Err(e) => {
@@ -451,12 +455,12 @@ impl Index {
 
     /// The watermark that says no more than what was really read: the newest second up to which
     /// nothing is unread, with the read ids of that second in both spellings.
-    pub(super) fn contiguous(&self, number: usize) -> Option<Watermark> {
+    pub(super) fn contiguous_watermark(&self, number: usize) -> Option<Watermark> {
         let core = self.core.read();
         let now = Timestamp::now().secs();
         let mut limit = now;
         let mut read: Vec<MsgIx> = Vec::new();
-        for ix in core.to_me() {
+        for ix in core.messages_to_me() {
             let Some(e) = core.entry(ix).filter(|e| e.store() == number) else { continue };
             let secs = e.time().secs();
             if e.is_read() {
@@ -473,7 +477,7 @@ impl Index {
         let ids = read.iter().filter(|ix| secs(ix) == newest || secs(ix) > now).filter_map(|ix| {
             let e = core.entry(*ix)?;
             let id = core.id(e);
-            Some([format!("{}:{id}", core.from(e)), id])
+            Some([format!("{}:{id}", core.sender(e)), id])
         });
         Some(Watermark { time: Timestamp::from_secs(newest), ids: ids.flatten().collect() })
     }

@@ -3,19 +3,21 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::model::locks::{Level, Mutex};
+use crate::model::locks::{LockLevel, Mutex};
 use ed25519_dalek::{Signer as _, SigningKey};
 
-use super::entry::{Entry, MsgIx};
-use super::{Changes, Core, Index, Settings};
+use super::entry::{IndexEntry, MsgIx};
+use super::{Index, IndexChanges, IndexSettings, IndexTables};
 use crate::identity::Keyring;
-use crate::model::{Claim, ClaimScope, Covered, PublicKey, Timestamp, Unsigned, plain_id};
+use crate::model::{
+    PublicKey, SignatureClaim, SignatureScope, SignedBytes, Timestamp, Unsigned, plain_id,
+};
 pub(super) use crate::store::testing::{Answer, Folder, Memory};
-use crate::store::{Found, Location, Store};
+use crate::store::{FoundMessage, Location, Store};
 
 /// A message to me.
-pub(super) fn message(from: &str, id: &str, secs: i64) -> Found<'static> {
-    Found {
+pub(super) fn message(from: &str, id: &str, secs: i64) -> FoundMessage<'static> {
+    FoundMessage {
         at: Location { source: 0, offset: 0, len: 100 },
         from: from.to_owned().into(),
         to: "me".into(),
@@ -24,27 +26,27 @@ pub(super) fn message(from: &str, id: &str, secs: i64) -> Found<'static> {
         time: Timestamp::from_secs(secs),
         to_me: true,
         read: Some(false),
-        ..Found::default()
+        ..FoundMessage::default()
     }
 }
 
 /// The same, in answer to another and signed.
-pub(super) fn reply(from: &str, id: &str, secs: i64, to: &str, seed: u8) -> Found<'static> {
+pub(super) fn reply(from: &str, id: &str, secs: i64, to: &str, seed: u8) -> FoundMessage<'static> {
     let answers = Some(Cow::Owned(to.to_owned()));
-    let claim = Some(Box::new(signed(seed, ClaimScope::Whole)));
-    Found { answers, claim, ..message(from, id, secs) }
+    let claim = Some(Box::new(signed(seed, SignatureScope::Whole)));
+    FoundMessage { in_reply_to: answers, claim, ..message(from, id, secs) }
 }
 
 pub(super) fn public(seed: u8) -> PublicKey {
     PublicKey(SigningKey::from_bytes(&[seed; 32]).verifying_key().to_bytes())
 }
 
-pub(super) fn signed(seed: u8, scope: ClaimScope) -> Claim {
+pub(super) fn signed(seed: u8, scope: SignatureScope) -> SignatureClaim {
     let text = b"text".to_vec();
-    Claim::Signed {
+    SignatureClaim::Signed {
         key: Some(public(seed)),
         signature: SigningKey::from_bytes(&[seed; 32]).sign(&text).to_bytes(),
-        covered: Covered::one(text),
+        covered: SignedBytes::from_bytes(text),
         scope,
     }
 }
@@ -79,7 +81,7 @@ impl Bed {
     }
 
     pub fn open_with(&self, store: &Arc<Memory>) -> Index {
-        let settings = Settings {
+        let settings = IndexSettings {
             marks: self.dir.path().join("marks"),
             snapshot: self.dir.path().join("snapshot"),
             map: true,
@@ -95,7 +97,7 @@ impl Bed {
         let _ = std::fs::remove_file(self.dir.path().join("snapshot"));
     }
 
-    pub fn put(&self, source: u32, found: Found<'static>) {
+    pub fn put(&self, source: u32, found: FoundMessage<'static>) {
         self.folder.lock().put(source, found);
     }
 
@@ -105,18 +107,18 @@ impl Bed {
     }
 }
 
-impl Core {
+impl IndexTables {
     /// The message that an id means in a store, whoever wrote it: the earliest, if several have
     /// it.
     pub fn find_id(&self, store: usize, id: &str) -> Option<MsgIx> {
-        if self.has_links(store) {
-            return self.meant(store, self.strings.find(plain_id(id))?);
+        if self.has_reply_links(store) {
+            return self.resolve_id(store, self.strings.find(plain_id(id))?);
         }
         (0u32..)
             .zip(&self.writers)
             .filter(|(_, w)| w.store == store)
-            .filter_map(|(writer, _)| self.locate(writer, id).ok())
-            .min_by(|a, b| self.order(*a, *b))
+            .filter_map(|(writer, _)| self.locate_message(writer, id).ok())
+            .min_by(|a, b| self.compare_order(*a, *b))
     }
 }
 
@@ -128,7 +130,7 @@ pub(super) fn at(index: &Index, id: &str) -> MsgIx {
 
 /// Its entry.
 #[track_caller]
-pub(super) fn entry(index: &Index, id: &str) -> Entry {
+pub(super) fn entry(index: &Index, id: &str) -> IndexEntry {
     let ix = at(index, id);
     *index.read().entry(ix).unwrap()
 }
@@ -142,8 +144,8 @@ pub(super) fn thread(index: &Index, id: &str) -> String {
 }
 
 /// Everything that is published from now on.
-pub(super) fn listen(index: &Index) -> Arc<Mutex<Vec<Changes>>> {
-    let heard = Arc::new(Mutex::at(Level::File, Vec::new()));
+pub(super) fn listen(index: &Index) -> Arc<Mutex<Vec<IndexChanges>>> {
+    let heard = Arc::new(Mutex::with_level(LockLevel::File, Vec::new()));
     let into = Arc::clone(&heard);
     index.subscribe(move |changes| into.lock().push(changes.clone()));
     heard

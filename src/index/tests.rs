@@ -6,19 +6,19 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::core::{Inserted, StoreInfo};
-use super::entry::{mix, unmix};
-use super::marks::Said;
+use super::core::{InsertOutcome, StoreInfo};
+use super::entry::{mix_id, unmix_id};
+use super::marks::MarkValue;
 use super::*;
 use crate::identity::Keyring;
 use crate::model::PublicKey;
-use crate::store::{Again, Found, Kind, Location, Rejected, Spec};
+use crate::store::{FoundMessage, Kind, Location, Rejection, RepeatKind, StoreSpec};
 
 const ID_A: &str = "00112233445566aa";
 const ID_B: &str = "00112233445566bb";
 
-fn found(from: &'static str, id: &str, secs: i64, offset: u64) -> Found<'static> {
-    Found {
+fn found(from: &'static str, id: &str, secs: i64, offset: u64) -> FoundMessage<'static> {
+    FoundMessage {
         at: Location { source: 0, offset, len: 100 },
         line: 1,
         from: Cow::Borrowed(from),
@@ -27,20 +27,22 @@ fn found(from: &'static str, id: &str, secs: i64, offset: u64) -> Found<'static>
         id: Cow::Owned(id.to_owned()),
         time: Timestamp::from_secs(secs),
         to_me: true,
-        again: Again::Same,
-        ..Found::default()
+        repeat_kind: RepeatKind::Same,
+        ..FoundMessage::default()
     }
 }
 
-fn core() -> Core {
-    let info = |name: &str| StoreInfo { whole_seconds: true, ..StoreInfo::named(name) };
-    Core { stores: vec![info("samp"), info("work")], ..Core::default() }
+fn core() -> IndexTables {
+    let info = |name: &str| StoreInfo { whole_seconds: true, ..StoreInfo::with_name(name) };
+    IndexTables { stores: vec![info("samp"), info("work")], ..IndexTables::default() }
 }
 
 #[track_caller]
-fn add(core: &mut Core, store: usize, found: &Found<'_>) -> MsgIx {
-    let Inserted::New(ix) = core.insert(store, found) else { panic!("{found:?} is not new") };
-    core.admit(ix, true);
+fn add(core: &mut IndexTables, store: usize, found: &FoundMessage<'_>) -> MsgIx {
+    let InsertOutcome::New(ix) = core.insert_message(store, found) else {
+        panic!("{found:?} is not new")
+    };
+    core.admit_message(ix, true);
     ix
 }
 
@@ -48,7 +50,7 @@ fn add(core: &mut Core, store: usize, found: &Found<'_>) -> MsgIx {
 fn a_key_is_writer_and_id_of_one_store() {
     let mut core = core();
     let a = add(&mut core, 0, &found("foo", ID_A, 5, 0));
-    assert_eq!(core.insert(0, &found("foo", ID_A, 5, 200)), Inserted::Known);
+    assert_eq!(core.insert_message(0, &found("foo", ID_A, 5, 200)), InsertOutcome::Known);
     let others = [
         add(&mut core, 0, &found("foo", ID_B, 5, 300)),
         add(&mut core, 0, &found("zed", ID_A, 5, 400)),
@@ -64,33 +66,33 @@ fn a_key_is_writer_and_id_of_one_store() {
     for (store, from, id, ix) in
         [(0, "foo", ID_A, a), (1, "foo", ID_A, others[2]), (0, "foo", "not hex", others[3])]
     {
-        assert_eq!(core.find(store, from, id), Some(ix));
+        assert_eq!(core.find_message(store, from, id), Some(ix));
         assert_eq!(core.id(core.entry(ix).unwrap()), id);
     }
-    assert_eq!(core.find(1, "zed", ID_A), None);
-    assert_eq!(core.unread(), 6);
+    assert_eq!(core.find_message(1, "zed", ID_A), None);
+    assert_eq!(core.unread_count(), 6);
 }
 
 #[test]
 fn another_text_under_a_known_id_is_refused_unless_it_hashes_to_it() {
     let mut core = core();
     add(&mut core, 0, &found("foo", ID_A, 5, 0));
-    let other = |change: fn(&mut Found<'_>)| {
-        let mut f = Found { again: Again::Claimed, ..found("foo", ID_A, 5, 200) };
+    let other = |change: fn(&mut FoundMessage<'_>)| {
+        let mut f = FoundMessage { repeat_kind: RepeatKind::Claimed, ..found("foo", ID_A, 5, 200) };
         change(&mut f);
         f
     };
     // A copy by a program whose ids do not verify here is still a copy.
-    assert_eq!(core.insert(0, &other(|_| {})), Inserted::Known);
+    assert_eq!(core.insert_message(0, &other(|_| {})), InsertOutcome::Known);
     for forged in [
         other(|f| f.time = Timestamp::from_secs(6)),
         other(|f| f.to = "zed".into()),
         other(|f| f.thread = "u".into()),
         other(|f| f.at.len = 101),
     ] {
-        assert_eq!(core.insert(0, &forged), Inserted::IdTaken, "{forged:?}");
+        assert_eq!(core.insert_message(0, &forged), InsertOutcome::IdTaken, "{forged:?}");
     }
-    assert_eq!(core.unread(), 1);
+    assert_eq!(core.unread_count(), 1);
 }
 
 #[test]
@@ -98,14 +100,14 @@ fn an_id_crafted_to_look_like_another_message_gets_an_identity_of_its_own() {
     let mut core = core();
     let a = add(&mut core, 0, &found("foo", ID_A, 5, 0));
     let hash = core.entry(a).unwrap().hash;
-    let writer = core.writer(0, "mallory");
-    let crafted = format!("{:016x}", unmix(hash, core.salt(writer)));
+    let writer = core.intern_writer(0, "mallory");
+    let crafted = format!("{:016x}", unmix_id(hash, core.salt(writer)));
     let b = add(&mut core, 0, &found("mallory", &crafted, 5, 100));
     assert_ne!(core.entry(a).unwrap().identity(), core.entry(b).unwrap().identity());
     assert_eq!(core.id(core.entry(b).unwrap()), crafted);
-    assert_eq!(core.find(0, "mallory", &crafted), Some(b));
-    assert_eq!(core.insert(0, &found("mallory", &crafted, 5, 900)), Inserted::Known);
-    assert_ne!(mix(1, 2), mix(1, 3));
+    assert_eq!(core.find_message(0, "mallory", &crafted), Some(b));
+    assert_eq!(core.insert_message(0, &found("mallory", &crafted, 5, 900)), InsertOutcome::Known);
+    assert_ne!(mix_id(1, 2), mix_id(1, 3));
 }
 
 #[test]
@@ -114,7 +116,7 @@ fn digits_count_the_earlier_messages_of_a_second_in_log_order() {
     let mut digits = |from: &'static str, secs: i64| {
         let n = core.entries.len() as u64;
         let ix = add(&mut core, 0, &found(from, &format!("{n:016x}"), secs, n));
-        core.entry(ix).unwrap().seq
+        core.entry(ix).unwrap().name_offset
     };
     let times = [10, 10, 11, 10, 12, 11, 9, 9, 12, 10];
     assert_eq!(times.map(|secs| digits("foo", secs)), [0, 1, 0, 2, 0, 1, 0, 1, 1, 3]);
@@ -133,16 +135,16 @@ fn lists_stay_in_order_whatever_arrives_when() {
     let times = |list: Vec<MsgIx>| -> Vec<i64> {
         list.iter().map(|ix| core.entry(*ix).unwrap().time().secs()).collect()
     };
-    assert_eq!(times(core.to_me().collect()), [1, 3, 3, 5, 7, 9]);
+    assert_eq!(times(core.messages_to_me().collect()), [1, 3, 3, 5, 7, 9]);
     assert_eq!(times(core.thread_messages(0)), [1, 3, 3, 5, 7, 9]);
 }
 
 /// Tables with something in every one of them.
-fn full_core() -> Core {
+fn full_core() -> IndexTables {
     let mut core = core();
     let a = add(&mut core, 0, &found("foo", ID_A, 5, 0));
     let b = add(&mut core, 0, &found("foo", "odd \u{e9}", 3, 100));
-    let mine = Found {
+    let mine = FoundMessage {
         to: "foo, zed".into(),
         to_me: false,
         from_me: true,
@@ -150,69 +152,77 @@ fn full_core() -> Core {
         ..found("me", ID_B, 5, 200)
     };
     add(&mut core, 1, &mine);
-    add(&mut core, 1, &Found { thread: "".into(), ..found("zed", ID_A, 2, 300) });
-    core.note_signature(a, super::entry::Sig::Valid, Some(PublicKey([7; 32])));
-    core.set_own(b, true, false);
+    add(&mut core, 1, &FoundMessage { thread: "".into(), ..found("zed", ID_A, 2, 300) });
+    core.note_signature(a, super::entry::SignatureKind::Valid, Some(PublicKey([7; 32])));
+    core.set_own_mark(b, true, false);
     let gone = MessageKey { store: "samp".into(), from: "gone".into(), id: ID_B.into() };
-    core.hear_own(0, &gone, &Said::Read(true));
-    let label = Label { flags: Some("F".into()), old: true, ..Label::default() };
-    core.hear_own(0, &gone, &Said::Label(label.clone()));
+    core.apply_own_mark(0, &gone, &MarkValue::Read(true));
+    let label = MailLabel { flags: Some("F".into()), old: true, ..MailLabel::default() };
+    core.apply_own_mark(0, &gone, &MarkValue::Label(label.clone()));
     core.set_label(core.entries[a as usize].identity(), label);
-    core.note_answer(0, &Found { answers: Some(ID_A.into()), from_me: true, ..Found::default() });
+    core.note_answer(
+        0,
+        &FoundMessage { in_reply_to: Some(ID_A.into()), from_me: true, ..FoundMessage::default() },
+    );
     let at = Location { source: 3, offset: 9, len: 4 };
     let (reason, time) = ("bad".to_owned(), Timestamp::from_secs(4));
     let path = "log-x.jsonl".to_owned();
-    core.add_reject(1, Rejected { at, path, line: 2, reason, time, incomplete: true }, None);
+    core.add_reject(1, Rejection { at, path, line: 2, reason, time, incomplete: true }, None);
     core
 }
 
 /// What can be asked of tables.
-fn answers(core: &mut Core) -> Vec<String> {
+fn answers(core: &mut IndexTables) -> Vec<String> {
     let mut out = Vec::new();
     for ix in 0..core.entries.len() as MsgIx {
         let e = core.entries[ix as usize];
-        let (from, id) = (core.from(&e).to_owned(), core.id(&e));
-        let found = core.find(e.store(), &from, &id) == Some(ix);
+        let (from, id) = (core.sender(&e).to_owned(), core.id(&e));
+        let found = core.find_message(e.store(), &from, &id) == Some(ix);
         let thread = core.thread_id(core.thread_of(&e)).map(|(id, n)| (id.to_owned(), n));
         let told = (e.time(), core.name_time(&e), e.location(), e.is_read(), e.is_to_me());
-        let more = (core.to(&e), core.signature(&e), e.identity(), core.by_identity(e.identity()));
+        let more = (
+            core.recipient_list(&e),
+            core.signature(&e),
+            e.identity(),
+            core.find_by_identity(e.identity()),
+        );
         let mail = (core.label(&e), core.is_answered(&e));
         out.push(format!("{ix} {from} {id} {found} {thread:?} {told:?} {more:?} {mail:?}"));
     }
-    for t in core.threads(true).collect::<Vec<_>>() {
+    for t in core.visible_threads(true).collect::<Vec<_>>() {
         let identity = core.thread_identity(t).unwrap();
-        assert_eq!(core.thread_by_identity(identity), Some(t));
-        out.push(format!("{t} {:?} {}", core.thread_messages(t), core.thread_visible(t, false)));
+        assert_eq!(core.find_thread_by_identity(identity), Some(t));
+        out.push(format!("{t} {:?} {}", core.thread_messages(t), core.is_thread_visible(t, false)));
     }
-    out.push(format!("{:?} {:?} {}", core.to_me_list(), core.from_me_list(), core.unread()));
+    out.push(format!("{:?} {:?} {}", core.to_me_list(), core.from_me_list(), core.unread_count()));
     out.push(format!("{:?}", core.rejects().collect::<Vec<_>>()));
     let identities: Vec<u64> = core.rejects().map(|(_, r)| r.identity).collect();
-    assert!(identities.iter().all(|i| core.reject_by_identity(*i).is_some()));
-    out.push(format!("{:?} {:?}", core.with_idempotency_key("k"), core.orphan_marks));
-    out.push(format!("{:?}", core.addresses().collect::<Vec<_>>()));
+    assert!(identities.iter().all(|i| core.find_reject(*i).is_some()));
+    out.push(format!("{:?} {:?}", core.find_by_idempotency_key("k"), core.orphan_marks));
+    out.push(format!("{:?}", core.known_addresses().collect::<Vec<_>>()));
     // The state behind the digits, and marks that wait, work on.
     for from in ["foo", "zed", "gone"] {
         let ix = add(core, 0, &found(from, ID_B, 5, 1000));
         let e = core.entries[ix as usize];
-        out.push(format!("{from} {} {} {:?}", e.seq, e.is_read(), core.label(&e)));
+        out.push(format!("{from} {} {} {:?}", e.name_offset, e.is_read(), core.label(&e)));
     }
     out
 }
 
-fn marks() -> Replayed {
+fn marks() -> MarkCheckpoint {
     let imported = [("samp".to_owned(), crate::store::Watermark::default())].into();
-    Replayed { len: 42, imported }
+    MarkCheckpoint { len: 42, imported }
 }
 
-fn save(path: &Path, core: &Core, stores: &[Vec<u8>]) {
+fn save(path: &Path, core: &IndexTables, stores: &[Vec<u8>]) {
     let _ = std::fs::remove_file(path);
     snapshot::save(path, "print", core, stores, marks(), BTreeMap::new()).unwrap();
 }
 
 /// The tables of a snapshot of which nothing is checked before it is used.
-fn load(path: &Path, like: &Core) -> Option<Core> {
+fn load(path: &Path, like: &IndexTables) -> Option<IndexTables> {
     let core = snapshot::load(path, "print", true, 0)?.core;
-    Some(Core { stores: like.stores.clone(), ..core })
+    Some(IndexTables { stores: like.stores.clone(), ..core })
 }
 
 #[test]
@@ -235,7 +245,7 @@ fn a_snapshot_gives_back_the_same_tables() {
 fn answered(path: &Path, bytes: &[u8], at_once: u64) -> Option<Vec<String>> {
     std::fs::write(path, bytes).unwrap();
     let restored = snapshot::load(path, "print", true, at_once)?;
-    let mut core = Core { stores: core().stores, ..restored.core };
+    let mut core = IndexTables { stores: core().stores, ..restored.core };
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| answers(&mut core)));
     // Whoever comes next reads the stores.
     assert_eq!(told.is_ok(), path.exists());
@@ -281,29 +291,29 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index");
-        let put = |core: &mut Core, all: &[(usize, u64, i64, usize, bool)], sorted| {
+        let put = |core: &mut IndexTables, all: &[(usize, u64, i64, usize, bool)], sorted| {
             for (from, id, secs, thread, hex) in all {
                 let id = if *hex { format!("{id:016x}") } else { format!("number {id}") };
                 let from = ["foo", "zed", "me"][*from];
                 let thread = ["t", "u", "", "w\u{e9}"][*thread].into();
                 let offset = core.entries.len() as u64;
-                let found = Found { thread, from_me: from == "me", ..found(from, &id, *secs, offset) };
-                if let Inserted::New(ix) = core.insert(0, &found) {
-                    core.admit(ix, sorted);
+                let found = FoundMessage { thread, from_me: from == "me", ..found(from, &id, *secs, offset) };
+                if let InsertOutcome::New(ix) = core.insert_message(0, &found) {
+                    core.admit_message(ix, sorted);
                 }
             }
         };
-        let mark = |core: &mut Core| {
+        let mark = |core: &mut IndexTables| {
             for ix in &marked {
                 let read = core.entry(*ix).is_some_and(|e| !e.is_read());
-                core.set_own(*ix, read, false);
+                core.set_own_mark(*ix, read, false);
             }
         };
         let mut all = core();
         put(&mut all, &messages, true);
         let mut bulk = core();
         put(&mut bulk, &messages, false);
-        bulk.sort();
+        bulk.sort_lists();
         prop_assert_eq!(bulk.to_me_list(), all.to_me_list());
         prop_assert_eq!(bulk.from_me_list(), all.from_me_list());
         mark(&mut all);
@@ -319,7 +329,7 @@ proptest! {
         let adopted = load(&path, &pieces).unwrap();
         let right = answers(&mut all);
         prop_assert_eq!(&answers(&mut again), &right);
-        drop(pieces.adopt(adopted));
+        drop(pieces.adopt_tables(adopted));
         prop_assert_eq!(&answers(&mut pieces), &right);
     }
 }
@@ -327,19 +337,19 @@ proptest! {
 // --- over a real store --------------------------------------------------------------------------
 
 fn open_with(dir: &Path, unsigned: Unsigned) -> Index {
-    let store = crate::store::open(&Spec {
-        makes: true,
+    let store = crate::store::open(&StoreSpec {
+        may_create: true,
         name: "samp".into(),
         kind: Kind::Samp,
         dir: dir.join("store"),
         me: "me".into(),
-        as_me: None,
+        own_address: None,
         state: None,
         roles: crate::model::Roles::default(),
         home: None,
     })
     .unwrap();
-    let settings = Settings {
+    let settings = IndexSettings {
         marks: dir.join("marks"),
         snapshot: dir.join("snapshot"),
         map: true,
@@ -370,7 +380,7 @@ fn append(dir: &Path, from: &str, records: &[(&str, i64)]) {
 }
 
 fn find(index: &Index, from: &str, id: &str) -> MsgIx {
-    index.read().find(0, from, id).unwrap()
+    index.read().find_message(0, from, id).unwrap()
 }
 
 fn inbox(index: &Index) -> Vec<MsgIx> {
@@ -384,7 +394,7 @@ fn what_a_rescan_does_not_find_is_gone_and_may_come_back() {
     append(dir.path(), "zed", &[("a", 6)]);
     let index = open(dir.path());
     let [a, b, z] = [("foo", "a"), ("foo", "b"), ("zed", "a")].map(|(f, i)| find(&index, f, i));
-    index.mark(a, true, true).unwrap();
+    index.mark_message(a, true, true).unwrap();
     assert_eq!(inbox(&index), [b, z]);
     let changes = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&changes);
@@ -392,26 +402,26 @@ fn what_a_rescan_does_not_find_is_gone_and_may_come_back() {
 
     let (log, away) = (dir.path().join("store/log-foo.jsonl"), dir.path().join("away"));
     std::fs::rename(&log, &away).unwrap();
-    index.refresh(0, true).unwrap();
+    index.refresh_store(0, true).unwrap();
     assert_eq!(changes.lock().pop(), Some((vec![], vec![a, b])));
-    assert_eq!((inbox(&index), index.read().unread()), (vec![z], 1));
-    assert!(index.read().thread_visible(0, false), "zed still writes there");
+    assert_eq!((inbox(&index), index.read().unread_count()), (vec![z], 1));
+    assert!(index.read().is_thread_visible(0, false), "zed still writes there");
     assert_eq!(index.read().thread_messages(0), [z]);
 
     // Marks and names wait for it, in this process and in the next.
     std::fs::rename(&away, &log).unwrap();
-    index.refresh(0, true).unwrap();
+    index.refresh_store(0, true).unwrap();
     assert_eq!(changes.lock().pop(), Some((vec![a, b], vec![])));
-    assert_eq!((inbox(&index), index.read().unread()), (vec![b, z], 2));
-    assert_eq!(index.read().entry(b).unwrap().seq, 1);
+    assert_eq!((inbox(&index), index.read().unread_count()), (vec![b, z], 2));
+    assert_eq!(index.read().entry(b).unwrap().name_offset, 1);
     std::fs::rename(&log, &away).unwrap();
-    index.refresh(0, true).unwrap();
+    index.refresh_store(0, true).unwrap();
     index.close();
     std::fs::remove_file(dir.path().join("snapshot")).unwrap();
     let index = open(dir.path());
-    assert_eq!(index.read().unread(), 1);
+    assert_eq!(index.read().unread_count(), 1);
     std::fs::rename(&away, &log).unwrap();
-    index.refresh(0, true).unwrap();
+    index.refresh_store(0, true).unwrap();
     assert_eq!(inbox(&index), [find(&index, "foo", "b"), find(&index, "zed", "a")]);
 }
 
@@ -422,8 +432,8 @@ fn the_watermark_covers_only_what_is_read() {
     append(dir.path(), "zed", &[("d", 6)]);
     let index = open(dir.path());
     let mark = |from: &str, id: &str, read: bool| {
-        index.mark(find(&index, from, id), read, true).unwrap();
-        let w = index.contiguous(0)?;
+        index.mark_message(find(&index, from, id), read, true).unwrap();
+        let w = index.contiguous_watermark(0)?;
         let mut ids: Vec<String> = w.ids.into_iter().collect();
         ids.sort();
         Some((w.time.secs(), ids.join(" ")))
@@ -437,6 +447,6 @@ fn the_watermark_covers_only_what_is_read() {
     assert_eq!(mark("zed", "d", true), at(7, "c foo:c"));
     // A clock in the future neither moves the mark there nor is shown again.
     append(dir.path(), "foo", &[("f", i64::from(u32::MAX))]);
-    index.refresh(0, true).unwrap();
+    index.refresh_store(0, true).unwrap();
     assert_eq!(mark("foo", "f", true), at(7, "c f foo:c foo:f"));
 }

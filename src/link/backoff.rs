@@ -17,7 +17,7 @@ const STEPS: [Duration; 7] = [
 pub const GIVE_UP: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How long to wait after this many failures in a row.
-pub fn wait(failures: u32) -> Duration {
+pub fn retry_delay(failures: u32) -> Duration {
     let step = failures.saturating_sub(1) as usize;
     let [.., last] = STEPS;
     if failures == 0 { Duration::ZERO } else { STEPS.get(step).copied().unwrap_or(last) }
@@ -29,8 +29,8 @@ mod tests {
 
     #[test]
     fn waits_grow_and_then_stay() {
-        let waits: Vec<u64> = (0..10).map(|n| wait(n).as_secs()).collect();
+        let waits: Vec<u64> = (0..10).map(|n| retry_delay(n).as_secs()).collect();
         assert_eq!(waits, [0, 1, 5, 30, 60, 180, 360, 900, 900, 900]);
-        assert_eq!(wait(u32::MAX), Duration::from_secs(900));
+        assert_eq!(retry_delay(u32::MAX), Duration::from_secs(900));
     }
 }

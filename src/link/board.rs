@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::model::locks::Mutex;
-use crate::model::{Timestamp, one_line};
+use crate::model::{Timestamp, sanitize_line};
 use crate::store::{fs, place};
 
 /// The file in the link's folder.
@@ -28,7 +28,7 @@ const CONTACT_MS: i64 = 60_000;
 /// What a link does right now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
-pub enum State {
+pub enum LinkState {
     /// Nothing was tried yet.
     #[default]
     Starting,
@@ -53,10 +53,10 @@ pub enum State {
 
 /// Where a link stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct LinkHealth {
     /// What it does right now.
     #[serde(flatten)]
-    pub state: State,
+    pub state: LinkState,
     /// The engine, in few words, without secrets: `nats://10.0.0.5:4222, space team`.
     pub engine: String,
     /// When the engine last answered, in milliseconds since the epoch.
@@ -69,7 +69,7 @@ pub struct Standing {
     pub notes: Vec<String>,
     /// The writers of lines that wait, and since which byte of their logs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub behind: BTreeMap<String, Behind>,
+    pub behind: BTreeMap<String, LogBacklog>,
     /// Another process of this machine carries, and tells this.
     #[serde(skip)]
     pub by_another: bool,
@@ -80,7 +80,7 @@ pub struct Standing {
 
 /// Lines of a log that wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Behind {
+pub struct LogBacklog {
     /// Where the first of them begins.
     pub from: u64,
     /// Why, if it is not that the engine cannot be reached.
@@ -88,20 +88,20 @@ pub struct Behind {
     pub why: Option<String>,
 }
 
-impl Standing {
+impl LinkHealth {
     /// The same in lines for people, the first one with the link's name.
-    pub fn lines(&self, name: &str) -> Vec<String> {
+    pub fn render_lines(&self, name: &str) -> Vec<String> {
         let time = |ms: i64| Timestamp::from_millis(ms - ms.rem_euclid(1000)).rfc3339_short();
         let state = match &self.state {
-            State::Starting => "not started".to_owned(),
-            State::Connected { since } => format!("connected since {}", time(*since)),
-            State::Waiting { since, why } => {
+            LinkState::Starting => "not started".to_owned(),
+            LinkState::Connected { since } => format!("connected since {}", time(*since)),
+            LinkState::Waiting { since, why } => {
                 format!("not connected since {}, tried again by itself: {why}", time(*since))
             }
-            State::Stopped { why } => format!("stopped: {why}"),
+            LinkState::Stopped { why } => format!("stopped: {why}"),
         };
-        let mut line = format!("{}: {}; {state}", one_line(name), one_line(&self.engine));
-        if let (Some(at), State::Waiting { .. }) = (self.last_contact, &self.state) {
+        let mut line = format!("{}: {}; {state}", sanitize_line(name), sanitize_line(&self.engine));
+        if let (Some(at), LinkState::Waiting { .. }) = (self.last_contact, &self.state) {
             line = format!("{line}; last contact {}", time(at));
         }
         if self.by_another {
@@ -113,47 +113,47 @@ impl Standing {
             }
         }
         let notes =
-            self.notes.iter().chain(&self.marks).map(|note| format!("  {}", one_line(note)));
+            self.notes.iter().chain(&self.marks).map(|note| format!("  {}", sanitize_line(note)));
         std::iter::once(line).chain(notes).collect()
     }
 }
 
 /// A link's standing, shared.
 #[derive(Debug)]
-pub struct Board {
+pub struct HealthBoard {
     name: String,
     folder: PathBuf,
     /// The store whose logs the link carries, if it carries logs.
     store: Option<String>,
-    standing: Mutex<(Standing, Timestamp)>,
+    health: Mutex<(LinkHealth, Timestamp)>,
 }
 
-impl Board {
+impl HealthBoard {
     /// The board of a link, whose folder keeps a copy.
     pub fn new(name: &str, folder: &Path, engine: String) -> Self {
-        let standing = Standing { engine, ..Standing::default() };
+        let standing = LinkHealth { engine, ..LinkHealth::default() };
         Self {
             name: name.to_owned(),
             folder: folder.to_owned(),
             store: None,
-            standing: Mutex::new((standing, Timestamp::now())),
+            health: Mutex::new((standing, Timestamp::now())),
         }
     }
 
     /// The same for a link that carries the logs of a store.
     #[must_use]
-    pub fn of_logs(self, store: &str) -> Self {
+    pub fn with_store(self, store: &str) -> Self {
         Self { store: Some(store.to_owned()), ..self }
     }
 
     /// Returns true if lines wait.
-    pub fn is_behind(&self) -> bool {
-        !self.standing.lock().0.behind.is_empty()
+    pub fn has_backlog(&self) -> bool {
+        !self.health.lock().0.behind.is_empty()
     }
 
     /// Why the line at this byte of a writer's log in this store waits, if it does.
-    pub fn waits(&self, store: &str, writer: &str, at: u64) -> Option<String> {
-        let kept = self.standing.lock();
+    pub fn explain_wait(&self, store: &str, writer: &str, at: u64) -> Option<String> {
+        let kept = self.health.lock();
         let standing = &kept.0;
         let behind = standing.behind.get(writer).filter(|behind| behind.from <= at)?;
         if self.store.as_deref() != Some(store) {
@@ -162,35 +162,36 @@ impl Board {
         let since = |ms: i64| Timestamp::from_millis(ms - ms.rem_euclid(1000)).rfc3339_short();
         let why = match (&standing.state, &behind.why) {
             (_, Some(why)) => why.clone(),
-            (State::Waiting { since: at, why }, None) => {
+            (LinkState::Waiting { since: at, why }, None) => {
                 format!("not connected since {}: {why}", since(*at))
             }
             _ => return None,
         };
-        let (name, engine) = (one_line(&self.name), one_line(&standing.engine));
+        let (name, engine) = (sanitize_line(&self.name), sanitize_line(&standing.engine));
         Some(format!(
             "waits for the link {name} ({engine}) and goes by itself: {}\n",
-            one_line(&why)
+            sanitize_line(&why)
         ))
     }
 
     /// Tells what another process of this machine tells, which carries for the link.
-    pub fn follow(&self) {
-        let Some(told) = kept(&self.folder) else { return };
-        let mut kept = self.standing.lock();
+    pub fn follow_other_process(&self) {
+        let Some(told) = read_saved_health(&self.folder) else { return };
+        let mut kept = self.health.lock();
         let marks = kept.0.marks.clone();
-        let standing = Standing { by_another: true, marks, engine: kept.0.engine.clone(), ..told };
+        let standing =
+            LinkHealth { by_another: true, marks, engine: kept.0.engine.clone(), ..told };
         if standing != kept.0 {
             *kept = (standing, Timestamp::now());
         }
     }
 
     /// Tells what this process knows from now on.
-    pub fn lead(&self) {
-        let mut kept = self.standing.lock();
+    pub fn report_own_state(&self) {
+        let mut kept = self.health.lock();
         if kept.0.by_another {
             let (engine, marks) = (kept.0.engine.clone(), kept.0.marks.clone());
-            *kept = (Standing { engine, marks, ..Standing::default() }, Timestamp::now());
+            *kept = (LinkHealth { engine, marks, ..LinkHealth::default() }, Timestamp::now());
         }
     }
 
@@ -200,18 +201,18 @@ impl Board {
     }
 
     /// How things stand.
-    pub fn standing(&self) -> Standing {
-        self.standing.lock().0.clone()
+    pub fn health(&self) -> LinkHealth {
+        self.health.lock().0.clone()
     }
 
     /// When that last changed.
-    pub fn changed(&self) -> Timestamp {
-        self.standing.lock().1
+    pub fn changed_at(&self) -> Timestamp {
+        self.health.lock().1
     }
 
     /// Changes what is told, and the copy if anything did change.
-    pub fn tell(&self, change: impl FnOnce(&mut Standing)) {
-        let mut kept = self.standing.lock();
+    pub fn update_health(&self, change: impl FnOnce(&mut LinkHealth)) {
+        let mut kept = self.health.lock();
         let mut standing = kept.0.clone();
         change(&mut standing);
         standing.notes.truncate(MAX_NOTES);
@@ -219,52 +220,52 @@ impl Board {
             // With the lock held, so that the copy is never older than one before it. While another process
             // carries, it is its copy.
             if !standing.by_another {
-                self.keep(&standing);
+                self.save_copy(&standing);
             }
             *kept = (standing, Timestamp::now());
         }
     }
 
     /// The engine answered.
-    pub fn answered(&self) {
+    pub fn report_contact(&self) {
         let now = Timestamp::now().millis();
-        self.tell(|standing| {
+        self.update_health(|standing| {
             // What is told does not change with every answer.
             let is_known = standing.last_contact.is_some_and(|at| now - at < CONTACT_MS);
             if !is_known {
                 standing.last_contact = Some(now);
             }
-            if !matches!(standing.state, State::Connected { .. }) {
-                standing.state = State::Connected { since: now };
+            if !matches!(standing.state, LinkState::Connected { .. }) {
+                standing.state = LinkState::Connected { since: now };
             }
         });
     }
 
     /// The engine did not answer, or refused.
-    pub fn failed(&self, why: &str) {
-        let why = one_line(why).into_owned();
+    pub fn report_failure(&self, why: &str) {
+        let why = sanitize_line(why).into_owned();
         let now = Timestamp::now().millis();
-        self.tell(|standing| {
+        self.update_health(|standing| {
             let since = match standing.state {
-                State::Waiting { since, .. } => since,
+                LinkState::Waiting { since, .. } => since,
                 _ => now,
             };
-            standing.state = State::Waiting { since, why };
+            standing.state = LinkState::Waiting { since, why };
         });
     }
 
     /// Nothing goes on until a person does something.
-    pub fn stopped(&self, why: &str) {
-        let why = one_line(why).into_owned();
-        self.tell(|standing| standing.state = State::Stopped { why });
+    pub fn report_stopped(&self, why: &str) {
+        let why = sanitize_line(why).into_owned();
+        self.update_health(|standing| standing.state = LinkState::Stopped { why });
     }
 
-    fn keep(&self, standing: &Standing) {
+    fn save_copy(&self, standing: &LinkHealth) {
         let Ok(text) = serde_json::to_vec(standing) else { return };
         let path = self.folder.join(FILE);
-        let temp = place::beside(&path);
+        let temp = place::temp_path(&path);
         // Who reads it only shows it: nobody who sends waits for the disk because of it.
-        let written = fs::open_own(&temp, 0o600).and_then(|mut file| {
+        let written = fs::open_read_write(&temp, 0o600).and_then(|mut file| {
             file.set_len(0)?;
             file.write_all(&text)?;
             std::fs::rename(&temp, &path)
@@ -276,7 +277,7 @@ impl Board {
 }
 
 /// The copy in a link's folder; `None` if there is none.
-pub fn kept(folder: &Path) -> Option<Standing> {
-    let bytes = fs::read_small(&folder.join(FILE), MAX_FILE).ok()?;
+pub fn read_saved_health(folder: &Path) -> Option<LinkHealth> {
+    let bytes = fs::read_small_file(&folder.join(FILE), MAX_FILE).ok()?;
     serde_json::from_slice(&bytes).ok()
 }

@@ -3,7 +3,7 @@
 /// Returns the texts of what a list holds, whatever they are, from behind its `[` on, and whether it has its end. What
 /// is wrong within an element costs no other one, unless a quotation mark is missing. The last one of a list
 /// without its end is not whole.
-pub(super) fn split(list: &str) -> (Vec<&str>, bool) {
+pub(super) fn split_elements(list: &str) -> (Vec<&str>, bool) {
     let (mut out, mut from, mut end) = (Vec::new(), 0, None);
     let (mut depth, mut is_string, mut is_escaped) = (0u64, false, false);
     for (at, byte) in list.bytes().enumerate() {

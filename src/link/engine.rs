@@ -14,19 +14,19 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::{secret, tls};
-use crate::model::one_line;
-use crate::store::{Arrived, Parcel};
+use crate::model::sanitize_line;
+use crate::store::{InboundMail, OutboundMail};
 
 /// An engine.
-pub trait Engine: Send + Sync + fmt::Debug {
+pub trait LinkEngine: Send + Sync + fmt::Debug {
     /// The engine in few words, for people, without secrets.
-    fn place(&self) -> String;
+    fn describe_engine(&self) -> String;
 
     /// How well it reaches an address that has no mailbox on this machine; `None` if not at all.
-    fn reaches(&self, address: &str) -> Option<u8>;
+    fn rank_address(&self, address: &str) -> Option<u8>;
 
     /// My address there, if it is another than in the store.
-    fn mine(&self) -> Option<&str> {
+    fn own_address(&self) -> Option<&str> {
         None
     }
 
@@ -34,7 +34,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Why not, and what to do.
-    fn takes(&self, _folder: &Path, _files: &[u64]) -> Result<(), String> {
+    fn check_attachment_sizes(&self, _folder: &Path, _files: &[u64]) -> Result<(), String> {
         Ok(())
     }
 
@@ -44,88 +44,88 @@ pub trait Engine: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Why it can never go.
-    fn wire(&self, parcel: &Parcel) -> Result<Vec<u8>, String>;
+    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String>;
 
     /// What a fetch brought, from the folder it wrote to: each item, or why it cannot be had now. What could
     /// not stays in the folder and is asked for again, so that no attachment is lost to a full disk.
-    fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>>;
+    fn unpack_items(&self, raw: &Path) -> Vec<io::Result<FetchedItem>>;
 
     /// Whether a fetch must know that this was brought before: they may be many.
-    fn must_know(&self, _id: &str) -> bool {
+    fn is_needed_by_fetch(&self, _id: &str) -> bool {
         true
     }
 
     /// Who else carries this mail now, so that the link must not: why, and what to do.
-    fn other_carrier(&self) -> Option<String>;
+    fn find_other_carrier(&self) -> Option<String>;
 
     /// How often it is asked for mail.
-    fn poll(&self) -> Duration;
+    fn poll_interval(&self) -> Duration;
 
     /// Whether what it hands over is gone there, so that a fetch that was cut off may have lost mail.
-    fn destroys(&self) -> bool;
+    fn is_fetch_destructive(&self) -> bool;
 
     /// Hands over the bytes of one message. Runs in a carrier.
-    fn send(&self, wire: &Path) -> Outcome;
+    fn send(&self, wire: &Path) -> ExchangeOutcome;
 
     /// Brings what there is and is not known to the folder, each file synced. Runs in a carrier.
-    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> Outcome;
+    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome;
 
     /// Returns true if a carrier stays, and asks again as long as nothing comes.
-    fn stays(&self) -> bool {
+    fn can_keep_polling(&self) -> bool {
         false
     }
 
     /// Returns true if the last fetch brought something to the folder that is to be filed or acknowledged. Runs in a carrier
     /// that stays.
-    fn has_brought(&self, _raw: &Path) -> bool {
+    fn has_fetched(&self, _raw: &Path) -> bool {
         true
     }
 
     /// Says that these are on disk here. Runs in a carrier.
-    fn acknowledge(&self, ids: &[String]) -> Outcome;
+    fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome;
 
     /// What `msgfs doctor` finds when it tries the engine without sending, a line each.
-    fn check(&self) -> Vec<String>;
+    fn check_connection(&self) -> Vec<String>;
 
     /// What the engine is told and nobody else may be, as the files have it now.
-    fn secrets(&self) -> Vec<Zeroizing<String>>;
+    fn load_secrets(&self) -> Vec<Zeroizing<String>>;
 }
 
 /// What `msgfs doctor` finds, as people may be told it.
-pub fn checked(engine: &dyn Engine) -> Vec<String> {
-    let mut secrets = engine.secrets();
-    let found = engine.check();
-    secrets.extend(engine.secrets());
-    found.iter().map(|line| tls::with_help(secret::told(line, &secrets))).collect()
+pub fn check_engine(engine: &dyn LinkEngine) -> Vec<String> {
+    let mut secrets = engine.load_secrets();
+    let found = engine.check_connection();
+    secrets.extend(engine.load_secrets());
+    found.iter().map(|line| tls::add_advice(secret::redact_text(line, &secrets))).collect()
 }
 
 /// One message that a link brought.
 #[derive(Debug)]
-pub struct Item {
+pub struct FetchedItem {
     /// What tells it from all others of this link.
     pub id: String,
     /// What is to be filed.
-    pub arrived: Arrived,
+    pub arrived: InboundMail,
     /// The id under which the engine wants to hear that it is here.
-    pub acknowledge: Option<String>,
+    pub ack_id: Option<String>,
 }
 
-impl Item {
+impl FetchedItem {
     /// Something that is still there and needs not be filed.
-    pub fn known(id: String) -> Self {
-        Self { id, arrived: Arrived::default(), acknowledge: None }
+    pub fn from_known_id(id: String) -> Self {
+        Self { id, arrived: InboundMail::default(), ack_id: None }
     }
 
     /// Whether it brings nothing.
     pub fn is_only_known(&self) -> bool {
-        self.arrived == Arrived::default()
+        self.arrived == InboundMail::default()
     }
 }
 
 /// How an exchange ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
-pub enum Outcome {
+pub enum ExchangeOutcome {
     /// The engine has it, or has given all there was.
     Done,
     /// The engine has it, and calls it so.
@@ -159,14 +159,14 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
+impl ExchangeOutcome {
     /// It cannot be spoken to now, for this reason.
     pub fn away(why: impl fmt::Display) -> Self {
-        Self::Away { why: one_line(&why.to_string()).into_owned(), after: None }
+        Self::Away { why: sanitize_line(&why.to_string()).into_owned(), after: None }
     }
 
     /// The reason, if it did not go well.
-    pub fn why(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Done | Self::Named { .. } => None,
             Self::Refused { why }
@@ -178,13 +178,13 @@ impl Outcome {
 
     /// The same as people may be told it.
     #[must_use]
-    pub fn told(mut self, secrets: &[Zeroizing<String>]) -> Self {
+    pub fn redact_secrets(mut self, secrets: &[Zeroizing<String>]) -> Self {
         match &mut self {
             Self::Done | Self::Named { .. } => {}
             Self::Refused { why }
             | Self::Later { why, .. }
             | Self::Away { why, .. }
-            | Self::Unknown { why } => *why = tls::with_help(secret::told(why, secrets)),
+            | Self::Unknown { why } => *why = tls::add_advice(secret::redact_text(why, secrets)),
         }
         self
     }
@@ -192,7 +192,7 @@ impl Outcome {
 
 /// Where an engine finds what it needs, without secrets: this is written into jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct EngineSettings {
     /// Which engine.
     pub kind: String,
     /// The file that describes it: the store's own configuration or a registration.

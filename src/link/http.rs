@@ -11,7 +11,7 @@ use ureq::http::HeaderMap;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Error, SendBody};
 
-use super::room::Roomy;
+use super::room::SpaceCheckedFile;
 use super::{reach, tls};
 use crate::model::locks::Mutex;
 use crate::store::fs;
@@ -25,55 +25,57 @@ const LONGEST: Duration = Duration::from_secs(if cfg!(test) { 6 } else { 10 * 60
 
 /// A server, by the part of its addresses that all calls share.
 #[derive(Clone, Debug)]
-pub struct Http {
+pub struct HttpClient {
     agent: Agent,
     base: String,
 }
 
 /// An answer.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// `200`, `404`, …
     pub status: u16,
     /// How long it asks to wait before the next try, in seconds.
-    pub after: Option<u64>,
+    pub retry_after: Option<u64>,
     /// The body; empty where it went to a file.
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// Whether it is one of success.
-    pub fn is_good(&self) -> bool {
+    pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
     /// What it says, for people: its status, and what its JSON has under one of these members.
-    pub fn words(&self, members: &[&str]) -> String {
+    pub fn describe_error(&self, members: &[&str]) -> String {
         let json: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
         let texts = members.iter().filter_map(|m| json.as_ref()?.get(m)?.as_str());
         let texts: Vec<&str> = texts.collect();
-        crate::model::one_line(&format!("{} {}", self.status, texts.join(": "))).trim().to_owned()
+        crate::model::sanitize_line(&format!("{} {}", self.status, texts.join(": ")))
+            .trim()
+            .to_owned()
     }
 }
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum HttpError {
     /// Nothing left this machine.
     #[error("{0}")]
-    NotAsked(String),
+    NotSent(String),
     /// The server may have got it.
     #[error("{0}")]
     Lost(String),
 }
 
-impl Http {
+impl HttpClient {
     /// A server at `http://…` or `https://…`.
     ///
     /// # Errors
     /// If that is no address, or plain text must not go there, or `ca` cannot be used.
     pub fn new(base: &str, insecure: bool, ca: Option<&Path>) -> Result<Self, String> {
-        let shown = crate::model::one_line(base).into_owned();
+        let shown = crate::model::sanitize_line(base).into_owned();
         let host = |rest: &str| {
             let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
             let authority = rest.get(..end).unwrap_or_default();
@@ -84,7 +86,7 @@ impl Http {
             bare.filter(|_| !authority.contains('@')).unwrap_or_default().to_owned()
         };
         let is_plain = match base.split_once("://") {
-            Some(("http", rest)) if !host(rest).is_empty() => !reach::is_private(&host(rest)),
+            Some(("http", rest)) if !host(rest).is_empty() => !reach::is_private_host(&host(rest)),
             Some(("https", rest)) if !host(rest).is_empty() => false,
             _ => return Err(format!("{shown:?} is not an address of the form https://HOST")),
         };
@@ -94,11 +96,11 @@ impl Http {
                  insecure = true in a [[link]] for it"
             ));
         }
-        Ok(Self { agent: agent(ca)?, base: base.trim_end_matches('/').to_owned() })
+        Ok(Self { agent: shared_agent(ca)?, base: base.trim_end_matches('/').to_owned() })
     }
 
     /// The same server by another of its addresses.
-    pub fn at(&self, base: &str) -> Self {
+    pub fn with_base(&self, base: &str) -> Self {
         Self { agent: self.agent.clone(), base: base.to_owned() }
     }
 
@@ -106,14 +108,19 @@ impl Http {
     ///
     /// # Errors
     /// [`Trouble`], which says whether the server may have got it.
-    pub fn post(&self, path: &str, token: Option<&str>, json: &[u8]) -> Result<Answer, Trouble> {
+    pub fn post_json(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        json: &[u8],
+    ) -> Result<HttpAnswer, HttpError> {
         let mut request = self.agent.post(format!("{}{path}", self.base));
         if let Some(token) = token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
         // With a length: not every server reads chunks.
         let request = request.header("Content-Type", "application/json");
-        answer(request.send(json).map_err(trouble)?)
+        read_answer(request.send(json).map_err(classify_error)?)
     }
 
     /// Puts a file, of so many bytes, with these headers and no others.
@@ -125,30 +132,30 @@ impl Http {
         headers: &[(String, String)],
         file: &Path,
         size: u64,
-    ) -> Result<Answer, Trouble> {
-        let file = fs::open_regular(file).map_err(|e| Trouble::NotAsked(e.to_string()))?;
+    ) -> Result<HttpAnswer, HttpError> {
+        let file = fs::open_regular(file).map_err(|e| HttpError::NotSent(e.to_string()))?;
         let mut request = self.agent.put(&self.base).header("Content-Length", size.to_string());
         for (name, value) in headers {
             request = request.header(name, value);
         }
         let mut bytes = io::Read::take(file, size);
-        answer(request.send(SendBody::from_reader(&mut bytes)).map_err(trouble)?)
+        read_answer(request.send(SendBody::from_reader(&mut bytes)).map_err(classify_error)?)
     }
 
     /// Gets an answer.
     ///
     /// # Errors
     /// [`Trouble`].
-    pub fn get(&self, path: &str, token: Option<&str>) -> Result<Answer, Trouble> {
-        answer(self.ask(path, token, "GET")?)
+    pub fn get(&self, path: &str, token: Option<&str>) -> Result<HttpAnswer, HttpError> {
+        read_answer(self.send_request(path, token, "GET")?)
     }
 
     /// Deletes something.
     ///
     /// # Errors
     /// [`Trouble`].
-    pub fn delete(&self, path: &str, token: Option<&str>) -> Result<Answer, Trouble> {
-        answer(self.ask(path, token, "DELETE")?)
+    pub fn delete(&self, path: &str, token: Option<&str>) -> Result<HttpAnswer, HttpError> {
+        read_answer(self.send_request(path, token, "DELETE")?)
     }
 
     /// Gets an answer into a file, synced; of an answer that was cut off, as much as came. An answer that
@@ -156,60 +163,61 @@ impl Http {
     ///
     /// # Errors
     /// [`Trouble`]; [`Trouble::Lost`] also if it was cut off or is larger than `limit`.
-    pub fn get_into(
+    pub fn get_to_file(
         &self,
         path: &str,
         token: Option<&str>,
         file: &Path,
         limit: u64,
-    ) -> Result<Answer, Trouble> {
-        let response = self.ask(path, token, "GET")?;
+    ) -> Result<HttpAnswer, HttpError> {
+        let response = self.send_request(path, token, "GET")?;
         if !response.status().is_success() {
-            return answer(response);
+            return read_answer(response);
         }
-        let (status, after) = (response.status().as_u16(), after(response.headers()));
+        let (status, after) = (response.status().as_u16(), parse_retry_after(response.headers()));
         let length = response.body().content_length();
         let mut body = response.into_body().into_with_config().limit(limit + 1).reader();
-        let lost = |what: &str, e: &dyn std::fmt::Display| Trouble::Lost(format!("{what}: {e}"));
-        let mut out = Roomy::create(file).map_err(|e| lost("the answer cannot be saved", &e))?;
+        let lost = |what: &str, e: &dyn std::fmt::Display| HttpError::Lost(format!("{what}: {e}"));
+        let mut out =
+            SpaceCheckedFile::create(file).map_err(|e| lost("the answer cannot be saved", &e))?;
         // What came before an error is kept.
         let copied = io::copy(&mut body, &mut out);
         let kept = out.flush().and_then(|()| out.file().sync_all());
         kept.map_err(|e| lost("the answer cannot be saved", &e))?;
         match copied {
             Ok(bytes) if bytes > limit => {
-                Err(Trouble::Lost(format!("the answer is larger than {limit} bytes")))
+                Err(HttpError::Lost(format!("the answer is larger than {limit} bytes")))
             }
             Ok(bytes) if length.is_some_and(|length| length != bytes) => {
-                Err(Trouble::Lost("the answer was cut off".into()))
+                Err(HttpError::Lost("the answer was cut off".into()))
             }
-            Ok(_) => Ok(Answer { status, after, body: Vec::new() }),
+            Ok(_) => Ok(HttpAnswer { status, retry_after: after, body: Vec::new() }),
             Err(e) => Err(lost("the answer was cut off", &e)),
         }
     }
 
-    fn ask(
+    fn send_request(
         &self,
         path: &str,
         token: Option<&str>,
         method: &str,
-    ) -> Result<ureq::http::Response<Body>, Trouble> {
+    ) -> Result<ureq::http::Response<Body>, HttpError> {
         let url = format!("{}{path}", self.base);
         let mut request =
             if method == "DELETE" { self.agent.delete(url) } else { self.agent.get(url) };
         if let Some(token) = token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
-        request.call().map_err(trouble)
+        request.call().map_err(classify_error)
     }
 }
 
 /// Returns the agent that speaks to servers. It is made once for the certificates that it believes: that takes longer than to ask.
-fn agent(ca: Option<&Path>) -> Result<Agent, String> {
+fn shared_agent(ca: Option<&Path>) -> Result<Agent, String> {
     /// An agent, and the certificates that it believes.
-    type Made = Option<(Vec<CertificateDer<'static>>, Agent)>;
-    static LAST: LazyLock<Mutex<Made>> = LazyLock::new(Mutex::default);
-    let believed = tls::roots(ca)?;
+    type CachedHttpAgent = Option<(Vec<CertificateDer<'static>>, Agent)>;
+    static LAST: LazyLock<Mutex<CachedHttpAgent>> = LazyLock::new(Mutex::default);
+    let believed = tls::load_root_certificates(ca)?;
     let mut last = LAST.lock();
     if let Some((_, agent)) = last.as_ref().filter(|(of, _)| *of == believed) {
         return Ok(agent.clone());
@@ -237,19 +245,19 @@ fn agent(ca: Option<&Path>) -> Result<Agent, String> {
     Ok(agent)
 }
 
-fn answer(response: ureq::http::Response<Body>) -> Result<Answer, Trouble> {
-    let (status, after) = (response.status().as_u16(), after(response.headers()));
+fn read_answer(response: ureq::http::Response<Body>) -> Result<HttpAnswer, HttpError> {
+    let (status, after) = (response.status().as_u16(), parse_retry_after(response.headers()));
     let read = response.into_body().into_with_config().limit(MAX_ANSWER).read_to_vec();
     match read {
-        Ok(body) => Ok(Answer { status, after, body }),
+        Ok(body) => Ok(HttpAnswer { status, retry_after: after, body }),
         // A refusal is one, also if its words were cut off.
-        Err(_) if status >= 400 => Ok(Answer { status, after, body: Vec::new() }),
-        Err(e) => Err(Trouble::Lost(format!("the answer was cut off: {e}"))),
+        Err(_) if status >= 400 => Ok(HttpAnswer { status, retry_after: after, body: Vec::new() }),
+        Err(e) => Err(HttpError::Lost(format!("the answer was cut off: {e}"))),
     }
 }
 
 /// How long the server asks to wait, in seconds.
-fn after(headers: &HeaderMap) -> Option<u64> {
+fn parse_retry_after(headers: &HeaderMap) -> Option<u64> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
     let reset = || {
         let at = number("x-ratelimit-reset")?;
@@ -261,13 +269,13 @@ fn after(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// Whether anything left this machine.
-fn trouble(error: Error) -> Trouble {
+fn classify_error(error: Error) -> HttpError {
     use io::ErrorKind::{
         AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound,
     };
-    let text = tls::with_help(error.to_string());
-    if tls::is_not_believed(&text) {
-        return Trouble::NotAsked(text);
+    let text = tls::add_advice(error.to_string());
+    if tls::is_certificate_rejected(&text) {
+        return HttpError::NotSent(text);
     }
     match &error {
         Error::HostNotFound
@@ -277,7 +285,7 @@ fn trouble(error: Error) -> Trouble {
         | Error::Rustls(_)
         | Error::TlsRequired
         | Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-            Trouble::NotAsked(text)
+            HttpError::NotSent(text)
         }
         Error::Io(e)
             if matches!(
@@ -289,8 +297,8 @@ fn trouble(error: Error) -> Trouble {
                     | NotFound
             ) =>
         {
-            Trouble::NotAsked(text)
+            HttpError::NotSent(text)
         }
-        _ => Trouble::Lost(text),
+        _ => HttpError::Lost(text),
     }
 }

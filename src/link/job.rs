@@ -21,7 +21,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::engine::{Engine, Outcome, Settings};
+use super::engine::{EngineSettings, ExchangeOutcome, LinkEngine};
 use super::room;
 use crate::store::{fs, place};
 
@@ -47,7 +47,7 @@ const LATE: i32 = 75;
 /// What a carrier is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
-pub enum Task {
+pub enum CarrierTask {
     /// Hand over the bytes of a file.
     Send {
         /// The entry of the journal.
@@ -72,9 +72,9 @@ pub enum Task {
 
 /// An order as it lies in the job's folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Order {
-    settings: Settings,
-    task: Task,
+struct JobOrder {
+    settings: EngineSettings,
+    task: CarrierTask,
 }
 
 /// Who carries.
@@ -95,56 +95,56 @@ impl std::fmt::Debug for Carrier {
 
 /// A job, by its folder.
 #[derive(Debug)]
-pub struct Job {
+pub struct CarrierJob {
     folder: PathBuf,
-    task: Task,
+    task: CarrierTask,
     lock: File,
     /// Closed when the carrier is not to ask again.
-    line: Option<PipeWriter>,
+    hangup_pipe: Option<PipeWriter>,
     is_watched: bool,
 }
 
-impl Job {
+impl CarrierJob {
     /// Writes an order down. On disk when it returns.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn new(folder: &Path, settings: &Settings, task: Task) -> io::Result<Self> {
+    pub fn new(folder: &Path, settings: &EngineSettings, task: CarrierTask) -> io::Result<Self> {
         fs::make_dirs(&folder.join(RAW), 0o700)?;
-        let order = Order { settings: settings.clone(), task };
+        let order = JobOrder { settings: settings.clone(), task };
         place::write_atomic(&folder.join(ORDER), &serde_json::to_vec(&order)?, 0o600)?;
-        let lock = fs::open_own(&folder.join(LOCK), 0o600)?;
-        Ok(Self::of(folder, order.task, lock))
+        let lock = fs::open_read_write(&folder.join(LOCK), 0o600)?;
+        Ok(Self::with_lock(folder, order.task, lock))
     }
 
-    fn of(folder: &Path, task: Task, lock: File) -> Self {
-        Self { folder: folder.to_owned(), task, lock, line: None, is_watched: false }
+    fn with_lock(folder: &Path, task: CarrierTask, lock: File) -> Self {
+        Self { folder: folder.to_owned(), task, lock, hangup_pipe: None, is_watched: false }
     }
 
     /// A job that was left behind; `None` if its order was never written.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn left(folder: &Path) -> io::Result<Option<Self>> {
-        let Ok(bytes) = fs::read_small(&folder.join(ORDER), MAX_FILE) else { return Ok(None) };
-        let Ok(order) = serde_json::from_slice::<Order>(&bytes) else { return Ok(None) };
-        let lock = fs::open_own(&folder.join(LOCK), 0o600)?;
-        Ok(Some(Self::of(folder, order.task, lock)))
+    pub fn reopen(folder: &Path) -> io::Result<Option<Self>> {
+        let Ok(bytes) = fs::read_small_file(&folder.join(ORDER), MAX_FILE) else { return Ok(None) };
+        let Ok(order) = serde_json::from_slice::<JobOrder>(&bytes) else { return Ok(None) };
+        let lock = fs::open_read_write(&folder.join(LOCK), 0o600)?;
+        Ok(Some(Self::with_lock(folder, order.task, lock)))
     }
 
     /// What is to be done.
-    pub fn task(&self) -> &Task {
+    pub fn task(&self) -> &CarrierTask {
         &self.task
     }
 
     /// Where a fetch writes to.
-    pub fn raw(&self) -> PathBuf {
+    pub fn raw_folder(&self) -> PathBuf {
         self.folder.join(RAW)
     }
 
     /// Whether the engine may have been asked.
-    pub fn was_asked(&self) -> bool {
-        self.raw().join(ASKED).exists()
+    pub fn has_asked(&self) -> bool {
+        self.raw_folder().join(ASKED).exists()
     }
 
     /// Starts the carrier, which goes on if this process dies. `ended` is called when it has ended.
@@ -156,7 +156,7 @@ impl Job {
         carrier: &Carrier,
         ended: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
-        if !fs::lock_within(&self.lock, Duration::ZERO)? {
+        if !fs::lock_with_timeout(&self.lock, Duration::ZERO)? {
             return Err(io::Error::new(
                 io::ErrorKind::WouldBlock,
                 "another process does this exchange already",
@@ -175,7 +175,7 @@ impl Job {
                     .stderr(Stdio::null())
                     .spawn();
                 let mut child = child?;
-                self.line = Some(mine);
+                self.hangup_pipe = Some(mine);
                 std::thread::Builder::new().name("msgfs-reap".into()).spawn(move || {
                     let _ = child.wait();
                     ended();
@@ -203,8 +203,8 @@ impl Job {
     }
 
     /// Has the carrier not ask again.
-    pub fn hang_up(&mut self) {
-        self.line = None;
+    pub fn stop_polling(&mut self) {
+        self.hangup_pipe = None;
     }
 
     /// Whether the carrier has ended. What this process itself holds of the lock is given up.
@@ -213,13 +213,13 @@ impl Job {
     /// As the system gave it.
     pub fn has_ended(&mut self) -> io::Result<bool> {
         // An open file of its own, since the carrier's shares the lock.
-        self.lock = fs::open_own(&self.folder.join(LOCK), 0o600)?;
-        fs::lock_within(&self.lock, Duration::ZERO)
+        self.lock = fs::open_read_write(&self.folder.join(LOCK), 0o600)?;
+        fs::lock_with_timeout(&self.lock, Duration::ZERO)
     }
 
     /// What came of it; `None` if the carrier died.
-    pub fn outcome(&self) -> Option<Outcome> {
-        let bytes = fs::read_small(&self.folder.join(OUTCOME), MAX_FILE).ok()?;
+    pub fn read_outcome(&self) -> Option<ExchangeOutcome> {
+        let bytes = fs::read_small_file(&self.folder.join(OUTCOME), MAX_FILE).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 
@@ -233,7 +233,7 @@ impl Job {
 }
 
 /// Returns how many exchanges are at work below the folder of all links of a name.
-pub fn count_at_work(links: &Path) -> usize {
+pub fn count_running_jobs(links: &Path) -> usize {
     let below = |folder: PathBuf| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         entries.map(|entry| entry.path())
@@ -265,7 +265,7 @@ pub fn link_folder(raw: &Path) -> Option<&Path> {
 ///
 /// # Errors
 /// If no thread can be started.
-pub fn begin(folder: &Path) -> io::Result<()> {
+pub fn become_carrier(folder: &Path) -> io::Result<()> {
     // Whoever ends the daemon's session does not end this one.
     let _ = rustix::process::setsid();
     let folder = folder.to_owned();
@@ -274,7 +274,7 @@ pub fn begin(folder: &Path) -> io::Result<()> {
         let minutes = LONGEST.as_secs() / 60;
         let why = format!("the exchange took more than {minutes} minutes and was ended");
         // Without an outcome it is known, too, that it is over.
-        let _ = end(&folder, &Outcome::Unknown { why });
+        let _ = write_outcome(&folder, &ExchangeOutcome::Unknown { why });
         std::process::exit(LATE);
     };
     std::thread::Builder::new().name("msgfs-longest".into()).spawn(limit).map(drop)
@@ -284,46 +284,51 @@ pub fn begin(folder: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// If there is no order, or the outcome cannot be written.
-pub fn carry(
+pub fn run_job(
     folder: &Path,
-    open: impl FnOnce(&Settings) -> Result<Box<dyn Engine>, String>,
+    open: impl FnOnce(&EngineSettings) -> Result<Box<dyn LinkEngine>, String>,
 ) -> io::Result<()> {
-    let bytes = fs::read_small(&folder.join(ORDER), MAX_FILE)?;
-    let order: Order = serde_json::from_slice(&bytes)?;
+    let bytes = fs::read_small_file(&folder.join(ORDER), MAX_FILE)?;
+    let order: JobOrder = serde_json::from_slice(&bytes)?;
     let outcome = match open(&order.settings) {
-        Err(why) => Outcome::away(why),
+        Err(why) => ExchangeOutcome::away(why),
         Ok(engine) => {
             // Somebody may change them meanwhile.
-            let mut secrets = engine.secrets();
-            let outcome = exchange(engine.as_ref(), &order.task, folder);
-            secrets.extend(engine.secrets());
-            outcome.told(&secrets)
+            let mut secrets = engine.load_secrets();
+            let outcome = run_task(engine.as_ref(), &order.task, folder);
+            secrets.extend(engine.load_secrets());
+            outcome.redact_secrets(&secrets)
         }
     };
-    end(folder, &outcome)
+    write_outcome(folder, &outcome)
 }
 
-fn exchange(engine: &dyn Engine, task: &Task, folder: &Path) -> Outcome {
+fn run_task(engine: &dyn LinkEngine, task: &CarrierTask, folder: &Path) -> ExchangeOutcome {
     match task {
-        Task::Send { wire, .. } => engine.send(wire),
-        Task::Fetch { known, every } => {
+        CarrierTask::Send { wire, .. } => engine.send(wire),
+        CarrierTask::Fetch { known, every } => {
             let known: HashSet<String> = known.iter().cloned().collect();
             let raw = folder.join(RAW);
             match every {
                 None => engine.fetch(&raw, &known),
-                Some(every) => stay(engine, &raw, &known, Duration::from_millis(*every)),
+                Some(every) => poll_mail(engine, &raw, &known, Duration::from_millis(*every)),
             }
         }
-        Task::Acknowledge { ids } => engine.acknowledge(ids),
+        CarrierTask::Acknowledge { ids } => engine.acknowledge(ids),
     }
 }
 
 /// Asks for mail until some comes, or something else is to be done.
-fn stay(engine: &dyn Engine, raw: &Path, known: &HashSet<String>, every: Duration) -> Outcome {
+fn poll_mail(
+    engine: &dyn LinkEngine,
+    raw: &Path,
+    known: &HashSet<String>,
+    every: Duration,
+) -> ExchangeOutcome {
     let until = Instant::now() + STAY;
     loop {
         let outcome = engine.fetch(raw, known);
-        let is_over = outcome != Outcome::Done || engine.has_brought(raw);
+        let is_over = outcome != ExchangeOutcome::Done || engine.has_fetched(raw);
         // From here to the next time nothing can be lost.
         if is_over
             || std::fs::remove_file(raw.join(ASKED))
@@ -332,9 +337,9 @@ fn stay(engine: &dyn Engine, raw: &Path, known: &HashSet<String>, every: Duratio
             return outcome;
         }
         if Instant::now() > until
-            || hangs_up(every)
-            || room::left(raw).is_err()
-            || engine.other_carrier().is_some()
+            || wait_for_hangup(every)
+            || room::check_free_space(raw).is_err()
+            || engine.find_other_carrier().is_some()
         {
             return outcome;
         }
@@ -342,7 +347,7 @@ fn stay(engine: &dyn Engine, raw: &Path, known: &HashSet<String>, every: Duratio
 }
 
 /// Waits; returns whether the daemon hung up meanwhile.
-fn hangs_up(within: Duration) -> bool {
+fn wait_for_hangup(within: Duration) -> bool {
     let line = rustix::stdio::stdout();
     let mut watched = [PollFd::new(&line, PollFlags::empty())];
     let limit = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
@@ -350,10 +355,10 @@ fn hangs_up(within: Duration) -> bool {
 }
 
 /// Says what came of it: at once for whoever looks when this process is killed, then durably.
-fn end(folder: &Path, outcome: &Outcome) -> io::Result<()> {
+fn write_outcome(folder: &Path, outcome: &ExchangeOutcome) -> io::Result<()> {
     let bytes = serde_json::to_vec(outcome)?;
     let path = folder.join(OUTCOME);
-    let temp = place::beside(&path);
+    let temp = place::temp_path(&path);
     std::fs::write(&temp, &bytes)?;
     std::fs::rename(&temp, &path)?;
     place::write_atomic(&path, &bytes, 0o600)

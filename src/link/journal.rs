@@ -28,13 +28,13 @@ const REMEMBERED: i64 = 90 * 24 * 3600 * 1000;
 const FEW_LINES: usize = 1000;
 
 /// Where a carrier notes how far a message has come that goes in several steps; removed with the message's bytes.
-pub fn note_beside(wire: &Path) -> PathBuf {
+pub fn progress_note_path(wire: &Path) -> PathBuf {
     wire.with_extension("note")
 }
 
 /// A message that is to go to one recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct JournalEntry {
     /// The message's id in its store.
     pub message: String,
     /// The recipient's address.
@@ -44,14 +44,14 @@ pub struct Entry {
     /// How often it was tried.
     pub tries: u32,
     /// Where it stands.
-    pub stage: Stage,
+    pub stage: DeliveryStage,
     /// The id that the engine gave it.
-    pub given: Option<String>,
+    pub given_id: Option<String>,
 }
 
 /// Where a message stands on its way to one recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum DeliveryStage {
     /// It waits, and may go from this moment on; why it waits, if it was tried.
     Waits {
         /// In milliseconds since the epoch.
@@ -70,7 +70,7 @@ pub enum Stage {
 /// One line.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
-enum Line {
+enum JournalLine {
     /// A message was handed over; its bytes are in a file of this number.
     Spooled { no: u64, message: String, to: String, at: i64 },
     /// A carrier is about to get it.
@@ -99,14 +99,14 @@ pub struct Journal {
     /// `None` for whoever only looks.
     file: Option<File>,
     lines: usize,
-    next: u64,
-    entries: BTreeMap<u64, Entry>,
+    next_no: u64,
+    entries: BTreeMap<u64, JournalEntry>,
     /// When those came to their end that have.
-    ended: HashMap<u64, i64>,
+    ended_at: HashMap<u64, i64>,
     by_key: HashMap<(String, String), u64>,
     /// Those that may go, the oldest first; and those that wait, by the moment from which on they may.
     ready: BTreeSet<u64>,
-    waits: BTreeSet<(i64, u64)>,
+    waiting: BTreeSet<(i64, u64)>,
     refused: usize,
     seen: HashMap<String, i64>,
     cuts: Vec<i64>,
@@ -119,14 +119,14 @@ impl Journal {
     /// As the system gave it: without its journal a link would send twice.
     pub fn open(folder: &Path, now: i64) -> io::Result<Self> {
         fs::make_dirs(folder, 0o700)?;
-        let (mut journal, is_torn) = Self::read(folder, now)?;
+        let (mut journal, is_torn) = Self::load_journal(folder, now)?;
         let mut file = fs::open_append(&folder.join(FILE), 0o600)?;
         if is_torn {
             file.write_all(b"\n")?;
         }
         journal.file = Some(file);
         if journal.lines > FEW_LINES + 4 * (journal.entries.len() + journal.seen.len()) {
-            journal.make_anew()?;
+            journal.compact_file()?;
         }
         fs::sync_dir(folder)?;
         Ok(journal)
@@ -136,23 +136,23 @@ impl Journal {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn look(folder: &Path, now: i64) -> io::Result<Self> {
-        Self::read(folder, now).map(|(journal, _)| journal)
+    pub fn open_read_only(folder: &Path, now: i64) -> io::Result<Self> {
+        Self::load_journal(folder, now).map(|(journal, _)| journal)
     }
 
     /// What is on disk, and whether its last line was torn off.
-    fn read(folder: &Path, now: i64) -> io::Result<(Self, bool)> {
-        let bytes = fs::or_nothing(fs::read_small(&folder.join(FILE), MAX_FILE))?;
+    fn load_journal(folder: &Path, now: i64) -> io::Result<(Self, bool)> {
+        let bytes = fs::empty_if_absent(fs::read_small_file(&folder.join(FILE), MAX_FILE))?;
         let mut journal = Self {
             folder: folder.to_owned(),
             file: None,
             lines: 0,
-            next: 0,
+            next_no: 0,
             entries: BTreeMap::new(),
-            ended: HashMap::new(),
+            ended_at: HashMap::new(),
             by_key: HashMap::new(),
             ready: BTreeSet::new(),
-            waits: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             refused: 0,
             seen: HashMap::new(),
             cuts: Vec::new(),
@@ -161,7 +161,7 @@ impl Journal {
             journal.lines += 1;
             // What was torn off was never acted upon.
             if let Ok(line) = serde_json::from_slice(line) {
-                journal.apply(line);
+                journal.apply_line(line);
             }
         }
         journal.forget_old(now);
@@ -169,7 +169,7 @@ impl Journal {
     }
 
     /// The file with the bytes of an entry.
-    pub fn wire(&self, no: u64) -> PathBuf {
+    pub fn wire_path(&self, no: u64) -> PathBuf {
         self.folder.join("out").join(no.to_string())
     }
 
@@ -178,17 +178,23 @@ impl Journal {
     ///
     /// # Errors
     /// As the system gave it; then it was not taken.
-    pub fn spool(&mut self, message: &str, to: &str, wire: &[u8], now: i64) -> io::Result<()> {
-        if self.find(message, to).is_some() {
+    pub fn spool_message(
+        &mut self,
+        message: &str,
+        to: &str,
+        wire: &[u8],
+        now: i64,
+    ) -> io::Result<()> {
+        if self.find_entry(message, to).is_some() {
             return Ok(());
         }
-        let (no, path) = (self.next, self.wire(self.next));
+        let (no, path) = (self.next_no, self.wire_path(self.next_no));
         if let Some(folder) = path.parent() {
             fs::make_dirs(folder, 0o700)?;
         }
         place::write_atomic(&path, wire, 0o600)?;
         let (message, to) = (message.to_owned(), to.to_owned());
-        self.add(Line::Spooled { no, message, to, at: now })
+        self.append_line(JournalLine::Spooled { no, message, to, at: now })
     }
 
     /// Takes a message for a recipient to whom it cannot go: only the refusal is kept.
@@ -202,13 +208,13 @@ impl Journal {
         why: &str,
         now: i64,
     ) -> io::Result<()> {
-        if self.find(message, to).is_some() {
+        if self.find_entry(message, to).is_some() {
             return Ok(());
         }
-        let (no, message, to) = (self.next, message.to_owned(), to.to_owned());
-        self.write(vec![
-            Line::Spooled { no, message, to, at: now },
-            Line::Refused { no, at: now, why: why.to_owned() },
+        let (no, message, to) = (self.next_no, message.to_owned(), to.to_owned());
+        self.append_lines(vec![
+            JournalLine::Spooled { no, message, to, at: now },
+            JournalLine::Refused { no, at: now, why: why.to_owned() },
         ])
     }
 
@@ -216,17 +222,17 @@ impl Journal {
     ///
     /// # Errors
     /// As the system gave it; then no carrier may get it.
-    pub fn trying(&mut self, no: u64) -> io::Result<()> {
+    pub fn record_try(&mut self, no: u64) -> io::Result<()> {
         let tries = self.entries.get(&no).map_or(0, |entry| entry.tries).saturating_add(1);
-        self.add(Line::Trying { no, tries })
+        self.append_line(JournalLine::Trying { no, tries })
     }
 
     /// It goes no sooner than that.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn later(&mut self, no: u64, why: &str, until: i64) -> io::Result<()> {
-        self.add(Line::Later { no, until, why: why.to_owned() })
+    pub fn record_later(&mut self, no: u64, why: &str, until: i64) -> io::Result<()> {
+        self.append_line(JournalLine::Later { no, until, why: why.to_owned() })
     }
 
     /// The engine has it, perhaps under an id of its own. On disk when this returns; then its bytes are
@@ -234,9 +240,9 @@ impl Journal {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn taken(&mut self, no: u64, given: Option<&str>, now: i64) -> io::Result<()> {
-        self.add(Line::Taken { no, at: now, given: given.map(str::to_owned) })?;
-        self.remove_wire(no);
+    pub fn record_taken(&mut self, no: u64, given: Option<&str>, now: i64) -> io::Result<()> {
+        self.append_line(JournalLine::Taken { no, at: now, given: given.map(str::to_owned) })?;
+        self.remove_wire_files(no);
         Ok(())
     }
 
@@ -244,9 +250,9 @@ impl Journal {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn refused(&mut self, no: u64, why: &str, now: i64) -> io::Result<()> {
-        self.add(Line::Refused { no, at: now, why: why.to_owned() })?;
-        self.remove_wire(no);
+    pub fn record_refused(&mut self, no: u64, why: &str, now: i64) -> io::Result<()> {
+        self.append_line(JournalLine::Refused { no, at: now, why: why.to_owned() })?;
+        self.remove_wire_files(no);
         Ok(())
     }
 
@@ -255,20 +261,21 @@ impl Journal {
     ///
     /// # Errors
     /// As the system gave it; then they come again, and are known by their names.
-    pub fn seen(&mut self, ids: &[String], now: i64) -> io::Result<()> {
+    pub fn record_seen(&mut self, ids: &[String], now: i64) -> io::Result<()> {
         // What is still listed must not be forgotten.
         let is_old = |at: &i64| now.saturating_sub(*at) > REMEMBERED / 2;
         let new = ids.iter().filter(|id| self.seen.get(*id).is_none_or(is_old));
-        let lines: Vec<Line> = new.map(|id| Line::Seen { id: id.clone(), at: now }).collect();
-        if lines.is_empty() { Ok(()) } else { self.write(lines) }
+        let lines: Vec<JournalLine> =
+            new.map(|id| JournalLine::Seen { id: id.clone(), at: now }).collect();
+        if lines.is_empty() { Ok(()) } else { self.append_lines(lines) }
     }
 
     /// A fetch was cut off that may have lost mail. On disk when this returns.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn cut(&mut self, now: i64) -> io::Result<()> {
-        self.add(Line::Cut { at: now })
+    pub fn record_cut(&mut self, now: i64) -> io::Result<()> {
+        self.append_line(JournalLine::Cut { at: now })
     }
 
     /// When fetches were cut off, in milliseconds since the epoch, the oldest first.
@@ -282,30 +289,32 @@ impl Journal {
     }
 
     /// All that it brought before and remembers.
-    pub fn all_seen(&self) -> impl Iterator<Item = &str> {
+    pub fn seen_ids(&self) -> impl Iterator<Item = &str> {
         self.seen.keys().map(String::as_str)
     }
 
     /// What became of a message for a recipient.
-    pub fn find(&self, message: &str, to: &str) -> Option<&Entry> {
+    pub fn find_entry(&self, message: &str, to: &str) -> Option<&JournalEntry> {
         let no = self.by_key.get(&(message.to_owned(), to.to_owned()))?;
         self.entries.get(no)
     }
 
     /// An entry by its number.
-    pub fn entry(&self, no: u64) -> Option<&Entry> {
+    pub fn entry(&self, no: u64) -> Option<&JournalEntry> {
         self.entries.get(&no)
     }
 
     /// All entries that are not over, the oldest first.
-    pub fn open_entries(&self) -> impl Iterator<Item = (u64, &Entry)> {
-        let open = |stage: &Stage| matches!(stage, Stage::Waits { .. } | Stage::Trying);
+    pub fn open_entries(&self) -> impl Iterator<Item = (u64, &JournalEntry)> {
+        let open = |stage: &DeliveryStage| {
+            matches!(stage, DeliveryStage::Waits { .. } | DeliveryStage::Trying)
+        };
         self.entries.iter().filter(move |(_, e)| open(&e.stage)).map(|(no, e)| (*no, e))
     }
 
     /// How many entries are not over.
     pub fn open_count(&self) -> usize {
-        self.ready.len() + self.waits.len()
+        self.ready.len() + self.waiting.len()
     }
 
     /// How many entries were refused.
@@ -314,27 +323,28 @@ impl Journal {
     }
 
     /// The oldest entry that may go now.
-    pub fn due(&mut self, now: i64) -> Option<u64> {
-        while let Some((until, no)) = self.waits.first().copied().filter(|(until, _)| *until <= now)
+    pub fn find_due_entry(&mut self, now: i64) -> Option<u64> {
+        while let Some((until, no)) =
+            self.waiting.first().copied().filter(|(until, _)| *until <= now)
         {
-            self.waits.remove(&(until, no));
+            self.waiting.remove(&(until, no));
             self.ready.insert(no);
         }
         self.ready.first().copied()
     }
 
     /// When an entry may go next; `None` if none is open.
-    pub fn next_due(&self) -> Option<i64> {
+    pub fn next_due_time(&self) -> Option<i64> {
         let ready = self.ready.first().map(|_| 0);
-        ready.or_else(|| self.waits.first().map(|(until, _)| *until))
+        ready.or_else(|| self.waiting.first().map(|(until, _)| *until))
     }
 
-    fn add(&mut self, line: Line) -> io::Result<()> {
-        self.write(vec![line])
+    fn append_line(&mut self, line: JournalLine) -> io::Result<()> {
+        self.append_lines(vec![line])
     }
 
-    fn write(&mut self, lines: Vec<Line>) -> io::Result<()> {
-        let text = text(&lines)?;
+    fn append_lines(&mut self, lines: Vec<JournalLine>) -> io::Result<()> {
+        let text = render_lines(&lines)?;
         let Some(file) = &mut self.file else {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());
         };
@@ -347,81 +357,84 @@ impl Journal {
         }
         self.lines += lines.len();
         for line in lines {
-            self.apply(line);
+            self.apply_line(line);
         }
         Ok(())
     }
 
-    fn apply(&mut self, line: Line) {
+    fn apply_line(&mut self, line: JournalLine) {
         match line {
-            Line::Spooled { no, message, to, at } => {
-                self.next = self.next.max(no + 1);
+            JournalLine::Spooled { no, message, to, at } => {
+                self.next_no = self.next_no.max(no + 1);
                 self.by_key.insert((message.clone(), to.clone()), no);
-                let stage = Stage::Waits { until: at, why: None };
-                let entry = Entry { message, to, since: at, tries: 0, stage, given: None };
+                let stage = DeliveryStage::Waits { until: at, why: None };
+                let entry =
+                    JournalEntry { message, to, since: at, tries: 0, stage, given_id: None };
                 let old = self.entries.insert(no, entry);
-                self.count(no, old.map(|old| old.stage).as_ref());
+                self.reindex_entry(no, old.map(|old| old.stage).as_ref());
             }
-            Line::Trying { no, tries } => self.set(no, |entry| {
+            JournalLine::Trying { no, tries } => self.update_entry(no, |entry| {
                 entry.tries = tries;
-                entry.stage = Stage::Trying;
+                entry.stage = DeliveryStage::Trying;
             }),
-            Line::Later { no, until, why } => {
-                self.set(no, |entry| entry.stage = Stage::Waits { until, why: Some(why) });
-            }
-            Line::Taken { no, at, given } => {
-                self.set(no, |entry| {
-                    entry.stage = Stage::Taken;
-                    entry.given = given;
+            JournalLine::Later { no, until, why } => {
+                self.update_entry(no, |entry| {
+                    entry.stage = DeliveryStage::Waits { until, why: Some(why) }
                 });
-                self.ended.insert(no, at);
             }
-            Line::Refused { no, at, why } => {
-                self.set(no, |entry| entry.stage = Stage::Refused(why));
-                self.ended.insert(no, at);
+            JournalLine::Taken { no, at, given } => {
+                self.update_entry(no, |entry| {
+                    entry.stage = DeliveryStage::Taken;
+                    entry.given_id = given;
+                });
+                self.ended_at.insert(no, at);
             }
-            Line::Seen { id, at } => {
+            JournalLine::Refused { no, at, why } => {
+                self.update_entry(no, |entry| entry.stage = DeliveryStage::Refused(why));
+                self.ended_at.insert(no, at);
+            }
+            JournalLine::Seen { id, at } => {
                 self.seen.insert(id, at);
             }
-            Line::Cut { at } => self.cuts.push(at),
+            JournalLine::Cut { at } => self.cuts.push(at),
         }
     }
 
-    fn set(&mut self, no: u64, change: impl FnOnce(&mut Entry)) {
+    fn update_entry(&mut self, no: u64, change: impl FnOnce(&mut JournalEntry)) {
         if let Some(entry) = self.entries.get_mut(&no) {
             let old = entry.stage.clone();
             change(entry);
-            self.count(no, Some(&old));
+            self.reindex_entry(no, Some(&old));
         }
     }
 
     /// Puts an entry, whose stage was another one, among those of its stage, so that nobody must look at all of them.
-    fn count(&mut self, no: u64, old: Option<&Stage>) {
+    fn reindex_entry(&mut self, no: u64, old: Option<&DeliveryStage>) {
         match old {
-            Some(Stage::Waits { until, .. }) => {
-                self.waits.remove(&(*until, no));
+            Some(DeliveryStage::Waits { until, .. }) => {
+                self.waiting.remove(&(*until, no));
                 self.ready.remove(&no);
             }
-            Some(Stage::Trying) => drop(self.ready.remove(&no)),
-            Some(Stage::Refused(_)) => self.refused -= 1,
-            Some(Stage::Taken) | None => {}
+            Some(DeliveryStage::Trying) => drop(self.ready.remove(&no)),
+            Some(DeliveryStage::Refused(_)) => self.refused -= 1,
+            Some(DeliveryStage::Taken) | None => {}
         }
         match self.entries.get(&no).map(|entry| &entry.stage) {
-            Some(Stage::Waits { until, .. }) => drop(self.waits.insert((*until, no))),
+            Some(DeliveryStage::Waits { until, .. }) => drop(self.waiting.insert((*until, no))),
             // Whoever had it is no more, or it would not be asked for.
-            Some(Stage::Trying) => drop(self.ready.insert(no)),
-            Some(Stage::Refused(_)) => self.refused += 1,
-            Some(Stage::Taken) | None => {}
+            Some(DeliveryStage::Trying) => drop(self.ready.insert(no)),
+            Some(DeliveryStage::Refused(_)) => self.refused += 1,
+            Some(DeliveryStage::Taken) | None => {}
         }
     }
 
-    fn remove_wire(&self, no: u64) {
-        let wire = self.wire(no);
+    fn remove_wire_files(&self, no: u64) {
+        let wire = self.wire_path(no);
         if let Err(error) = std::fs::remove_file(&wire) {
             tracing::debug!(%error, no, "the file of a finished message could not be removed");
         }
         // Few have one.
-        let _ = std::fs::remove_file(note_beside(&wire));
+        let _ = std::fs::remove_file(progress_note_path(&wire));
     }
 
     fn forget_old(&mut self, now: i64) {
@@ -432,41 +445,43 @@ impl Journal {
         self.seen.retain(|_, at| last.saturating_sub(*at) <= REMEMBERED);
         self.cuts.retain(|at| !is_old(*at));
         let old: Vec<u64> =
-            self.ended.iter().filter(|(_, at)| is_old(**at)).map(|(no, _)| *no).collect();
+            self.ended_at.iter().filter(|(_, at)| is_old(**at)).map(|(no, _)| *no).collect();
         for no in old {
-            self.ended.remove(&no);
+            self.ended_at.remove(&no);
             if let Some(entry) = self.entries.remove(&no) {
-                self.count(no, Some(&entry.stage));
+                self.reindex_entry(no, Some(&entry.stage));
                 self.by_key.remove(&(entry.message, entry.to));
             }
         }
     }
 
     /// Writes what still counts to a new file.
-    fn make_anew(&mut self) -> io::Result<()> {
+    fn compact_file(&mut self) -> io::Result<()> {
         let mut lines = Vec::new();
         for (no, entry) in &self.entries {
-            let (no, at) = (*no, self.ended.get(no).copied().unwrap_or(entry.since));
+            let (no, at) = (*no, self.ended_at.get(no).copied().unwrap_or(entry.since));
             let (message, to) = (entry.message.clone(), entry.to.clone());
-            lines.push(Line::Spooled { no, message, to, at: entry.since });
+            lines.push(JournalLine::Spooled { no, message, to, at: entry.since });
             if entry.tries > 0 {
-                lines.push(Line::Trying { no, tries: entry.tries });
+                lines.push(JournalLine::Trying { no, tries: entry.tries });
             }
             match &entry.stage {
-                Stage::Waits { why: None, .. } | Stage::Trying => {}
-                Stage::Waits { until, why: Some(why) } => {
-                    lines.push(Line::Later { no, until: *until, why: why.clone() });
+                DeliveryStage::Waits { why: None, .. } | DeliveryStage::Trying => {}
+                DeliveryStage::Waits { until, why: Some(why) } => {
+                    lines.push(JournalLine::Later { no, until: *until, why: why.clone() });
                 }
-                Stage::Taken => {
-                    lines.push(Line::Taken { no, at, given: entry.given.clone() });
+                DeliveryStage::Taken => {
+                    lines.push(JournalLine::Taken { no, at, given: entry.given_id.clone() });
                 }
-                Stage::Refused(why) => lines.push(Line::Refused { no, at, why: why.clone() }),
+                DeliveryStage::Refused(why) => {
+                    lines.push(JournalLine::Refused { no, at, why: why.clone() })
+                }
             }
         }
-        let seen = self.seen.iter().map(|(id, at)| Line::Seen { id: id.clone(), at: *at });
+        let seen = self.seen.iter().map(|(id, at)| JournalLine::Seen { id: id.clone(), at: *at });
         lines.extend(seen);
-        lines.extend(self.cuts.iter().map(|at| Line::Cut { at: *at }));
-        let text = text(&lines)?;
+        lines.extend(self.cuts.iter().map(|at| JournalLine::Cut { at: *at }));
+        let text = render_lines(&lines)?;
         let path = self.folder.join(FILE);
         place::write_atomic(&path, &text, 0o600)?;
         self.file = Some(fs::open_append(&path, 0o600)?);
@@ -475,17 +490,17 @@ impl Journal {
     }
 }
 
-impl Entry {
+impl JournalEntry {
     /// When it is tried again after one more failure; `None` if it was tried for long enough.
-    pub fn next_try(&self, now: i64, asked: Option<Duration>) -> Option<i64> {
+    pub fn next_try_time(&self, now: i64, asked: Option<Duration>) -> Option<i64> {
         let for_long = now.saturating_sub(self.since) > backoff::GIVE_UP.as_millis() as i64;
-        let wait = asked.unwrap_or_default().max(backoff::wait(self.tries));
+        let wait = asked.unwrap_or_default().max(backoff::retry_delay(self.tries));
         (!for_long).then(|| now.saturating_add(wait.as_millis() as i64))
     }
 }
 
 /// Lines as they stand in the file.
-fn text(lines: &[Line]) -> io::Result<Vec<u8>> {
+fn render_lines(lines: &[JournalLine]) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     for line in lines {
         serde_json::to_writer(&mut text, line)?;

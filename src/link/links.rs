@@ -5,48 +5,48 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use super::board::{self, Board};
-use super::engine::{Engine, Settings};
+use super::board::{self, HealthBoard};
+use super::engine::{EngineSettings, LinkEngine};
 use super::job::Carrier;
-use super::logs::Logs;
-use super::look::{Look, Looks};
-use super::marks::MarksOf;
-use super::post::Post;
-use super::spec::{Kind, Spec};
+use super::logs::LogLink;
+use super::look::{ReadOnlyLink, ReadOnlyRoutes};
+use super::marks::MarkLogProvider;
+use super::post::MessageLink;
+use super::spec::{LinkConfig, LinkKind};
 use crate::model::locks::{Mutex, RwLock};
-use crate::model::one_line;
-use crate::store::{self, Arrived, Fate, Parcel, Store, Ways};
+use crate::model::sanitize_line;
+use crate::store::{self, DeliveryFate, InboundMail, LinkRouter, OutboundMail, Store};
 
 /// The links of a mount, open; they carry once they are [started](Links::start).
 #[derive(Debug, Default)]
-pub struct Links {
-    posts: RwLock<Vec<(usize, Arc<Post>)>>,
-    logs: RwLock<Vec<(usize, Arc<Logs>)>>,
-    boards: Boards,
+pub struct LinkSet {
+    message_links: RwLock<Vec<(usize, Arc<MessageLink>)>>,
+    log_links: RwLock<Vec<(usize, Arc<LogLink>)>>,
+    boards: HealthBoards,
     /// Who hears of it, once they carry.
-    started: Mutex<Option<Hearers>>,
+    started: Mutex<Option<LinkCallbacks>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// Where each link stands; there may be more of them later.
-pub type Boards = Arc<RwLock<Vec<Arc<Board>>>>;
+pub type HealthBoards = Arc<RwLock<Vec<Arc<HealthBoard>>>>;
 
 /// Who hears of what links carry, and knows what was read.
 #[derive(Clone)]
-struct Hearers {
-    changed: Changed,
-    marks: MarksOf,
+struct LinkCallbacks {
+    on_change: RescanCallback,
+    mark_logs: MarkLogProvider,
 }
 
 /// What links are made from.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct LinkSetOptions<'a> {
     /// The stores.
     pub stores: &'a [Arc<dyn Store>],
     /// What the configuration says of links.
-    pub specs: &'a [Spec],
+    pub specs: &'a [LinkConfig],
     /// The stores whose own configuration counts, by name.
-    pub by_their_own: &'a [String],
+    pub self_described: &'a [String],
     /// The folder of my state.
     pub state: &'a Path,
     /// Who carries.
@@ -54,30 +54,32 @@ pub struct Wanted<'a> {
 }
 
 /// Hears that a store, by number, should be looked at again.
-pub type Changed = Arc<dyn Fn(usize) + Send + Sync>;
+pub type RescanCallback = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// The links that carry the lines of one store.
 #[derive(Debug)]
-struct Lines(Vec<Arc<Logs>>);
+struct LogLinkRoutes(Vec<Arc<LogLink>>);
 
 /// The ways from one store.
 #[derive(Debug)]
-struct From(Vec<Arc<Post>>);
+struct MessageLinkRoutes(Vec<Arc<MessageLink>>);
 
-impl Links {
+impl LinkSet {
     /// Opens the links that are wanted, and tells the stores of them. One that cannot be opened keeps no
     /// other from being used: why is among the warnings.
-    pub fn open(wanted: &Wanted<'_>, warnings: &mut Vec<String>) -> Self {
+    pub fn open(wanted: &LinkSetOptions<'_>, warnings: &mut Vec<String>) -> Self {
         let links = Self::default();
         for number in 0..wanted.stores.len() {
-            links.open_posts(wanted, number, warnings);
+            links.open_message_links(wanted, number, warnings);
         }
-        let has_store = |spec: &&Spec| wanted.stores.iter().any(|store| store.name() == spec.store);
-        let without = wanted.specs.iter().filter(|spec| carries_logs(spec) && !has_store(spec));
-        let left_out = |spec: &Spec| Some(left_out(spec, &Logs::open(wanted, spec).err()?));
+        let has_store =
+            |spec: &&LinkConfig| wanted.stores.iter().any(|store| store.name() == spec.store);
+        let without = wanted.specs.iter().filter(|spec| is_log_link(spec) && !has_store(spec));
+        let left_out =
+            |spec: &LinkConfig| Some(describe_left_out(spec, &LogLink::open(wanted, spec).err()?));
         warnings.extend(without.filter_map(left_out));
         for number in 0..wanted.stores.len() {
-            links.open_logs(wanted, number, warnings);
+            links.open_log_links(wanted, number, warnings);
         }
         links
     }
@@ -87,37 +89,43 @@ impl Links {
     ///
     /// # Errors
     /// As [`Links::start`].
-    pub fn add(
+    pub fn add_store(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &LinkSetOptions<'_>,
         number: usize,
         warnings: &mut Vec<String>,
     ) -> std::io::Result<()> {
         let name = wanted.stores.get(number).map_or("", |store| store.name());
-        for spec in wanted.specs.iter().filter(|spec| carries_logs(spec) && spec.store == name) {
-            warnings.retain(|warning| !warning.starts_with(&left_out(spec, "")));
+        for spec in wanted.specs.iter().filter(|spec| is_log_link(spec) && spec.store == name) {
+            warnings.retain(|warning| !warning.starts_with(&describe_left_out(spec, "")));
         }
-        let posts = self.posts.read().len();
-        let logs = self.logs.read().len();
-        self.open_posts(wanted, number, warnings);
-        self.open_logs(wanted, number, warnings);
+        let posts = self.message_links.read().len();
+        let logs = self.log_links.read().len();
+        self.open_message_links(wanted, number, warnings);
+        self.open_log_links(wanted, number, warnings);
         let started = self.started.lock().clone();
-        started.map_or(Ok(()), |hearers| self.start_from(posts, logs, &hearers))
+        started.map_or(Ok(()), |hearers| self.start_remaining(posts, logs, &hearers))
     }
 
     /// Opens the links that carry whole messages of a store.
-    fn open_posts(&self, wanted: &Wanted<'_>, number: usize, warnings: &mut Vec<String>) {
+    fn open_message_links(
+        &self,
+        wanted: &LinkSetOptions<'_>,
+        number: usize,
+        warnings: &mut Vec<String>,
+    ) {
         let Some(store) = wanted.stores.get(number) else { return };
         let mut of_store = Vec::new();
-        for (name, settings) in settings(store.as_ref(), wanted.specs, wanted.by_their_own) {
-            match open(wanted, store, &name, settings) {
+        for (name, settings) in engine_settings(store.as_ref(), wanted.specs, wanted.self_described)
+        {
+            match open_message_link(wanted, store, &name, settings) {
                 Ok(post) => of_store.push(Arc::new(post)),
                 Err(why) => {
                     // The state that an earlier mount wrote holds no longer.
-                    let folder = folder(wanted, store.as_ref(), &name);
-                    if let Some(before) = board::kept(&folder) {
-                        Board::new(&name, &folder, before.engine)
-                            .stopped(&format!("it is left out: {why}"));
+                    let folder = link_state_folder(wanted, store.as_ref(), &name);
+                    if let Some(before) = board::read_saved_health(&folder) {
+                        HealthBoard::new(&name, &folder, before.engine)
+                            .report_stopped(&format!("it is left out: {why}"));
                     }
                     warnings.push(format!(
                         "the link {name} of the store {} is left out: {why}",
@@ -127,49 +135,54 @@ impl Links {
             }
         }
         if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
-            remote.join(Arc::new(From(of_store.clone())));
+            remote.set_router(Arc::new(MessageLinkRoutes(of_store.clone())));
         }
         self.boards.write().extend(of_store.iter().map(|post| Arc::clone(post.board())));
-        self.posts.write().extend(of_store.into_iter().map(|post| (number, post)));
+        self.message_links.write().extend(of_store.into_iter().map(|post| (number, post)));
     }
 
     /// Opens the links that carry the lines of a store.
-    fn open_logs(&self, wanted: &Wanted<'_>, number: usize, warnings: &mut Vec<String>) {
+    fn open_log_links(
+        &self,
+        wanted: &LinkSetOptions<'_>,
+        number: usize,
+        warnings: &mut Vec<String>,
+    ) {
         let Some(store) = wanted.stores.get(number) else { return };
         let mut of_store = Vec::new();
-        let is_of_it = |spec: &&Spec| carries_logs(spec) && spec.store == store.name();
+        let is_of_it = |spec: &&LinkConfig| is_log_link(spec) && spec.store == store.name();
         for spec in wanted.specs.iter().filter(is_of_it) {
-            match Logs::open(wanted, spec) {
+            match LogLink::open(wanted, spec) {
                 // Another store of the same name.
                 Ok((of, _)) if of != number => {}
                 Ok((_, logs)) => of_store.push(Arc::new(logs)),
-                Err(why) => warnings.push(left_out(spec, &why)),
+                Err(why) => warnings.push(describe_left_out(spec, &why)),
             }
         }
         if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
-            remote.join(Arc::new(Lines(of_store.clone())));
+            remote.set_router(Arc::new(LogLinkRoutes(of_store.clone())));
         }
         self.boards.write().extend(of_store.iter().map(|logs| Arc::clone(&logs.board)));
-        self.logs.write().extend(of_store.into_iter().map(|logs| (number, logs)));
+        self.log_links.write().extend(of_store.into_iter().map(|logs| (number, logs)));
     }
 
     /// Tells the stores what became of what waits, for whoever only looks: no link is opened, and nothing is
     /// written. Why one cannot be told of is said by whoever carries.
-    pub fn look(wanted: &Wanted<'_>) {
-        wanted.stores.iter().for_each(|store| Self::look_in(wanted, store.as_ref()));
+    pub fn join_read_only(wanted: &LinkSetOptions<'_>) {
+        wanted.stores.iter().for_each(|store| Self::join_store_read_only(wanted, store.as_ref()));
     }
 
     /// Tells one store.
-    pub fn look_in(wanted: &Wanted<'_>, store: &dyn Store) {
+    pub fn join_store_read_only(wanted: &LinkSetOptions<'_>, store: &dyn Store) {
         let Some(remote) = store.facets().remote else { return };
-        let settings = settings(store, wanted.specs, wanted.by_their_own);
-        let look = |(name, settings): (String, Settings)| {
-            let folder = folder(wanted, store, &name);
-            Some(Look::new(name, &folder, engine(&settings).ok()?))
+        let settings = engine_settings(store, wanted.specs, wanted.self_described);
+        let look = |(name, settings): (String, EngineSettings)| {
+            let folder = link_state_folder(wanted, store, &name);
+            Some(ReadOnlyLink::new(name, &folder, open_engine(&settings).ok()?))
         };
-        let looks: Vec<Look> = settings.into_iter().filter_map(look).collect();
+        let looks: Vec<ReadOnlyLink> = settings.into_iter().filter_map(look).collect();
         if !looks.is_empty() {
-            remote.join(Arc::new(Looks(looks)));
+            remote.set_router(Arc::new(ReadOnlyRoutes(looks)));
         }
     }
 
@@ -177,62 +190,68 @@ impl Links {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start(&self, changed: &Changed, marks: &MarksOf) -> std::io::Result<()> {
-        let hearers = Hearers { changed: Arc::clone(changed), marks: Arc::clone(marks) };
+    pub fn start(&self, changed: &RescanCallback, marks: &MarkLogProvider) -> std::io::Result<()> {
+        let hearers =
+            LinkCallbacks { on_change: Arc::clone(changed), mark_logs: Arc::clone(marks) };
         *self.started.lock() = Some(hearers.clone());
-        self.start_from(0, 0, &hearers)
+        self.start_remaining(0, 0, &hearers)
     }
 
     /// Has those carry that come behind so many others of their sort.
-    fn start_from(&self, posts: usize, logs: usize, hearers: &Hearers) -> std::io::Result<()> {
-        let all = self.posts.read().clone();
+    fn start_remaining(
+        &self,
+        posts: usize,
+        logs: usize,
+        hearers: &LinkCallbacks,
+    ) -> std::io::Result<()> {
+        let all = self.message_links.read().clone();
         for (number, post) in all.into_iter().skip(posts) {
-            let changed = Arc::clone(&hearers.changed);
+            let changed = Arc::clone(&hearers.on_change);
             let name = format!("msgfs-link-{}", post.name());
             let thread = std::thread::Builder::new().name(name);
             let thread = thread.spawn(move || post.run(&|| changed(number)))?;
             self.threads.lock().push(thread);
         }
-        let mut logs = self.logs().into_iter().skip(logs);
-        logs.try_for_each(|(number, logs)| logs.start((hearers.marks)(number)))
+        let mut logs = self.list_log_links().into_iter().skip(logs);
+        logs.try_for_each(|(number, logs)| logs.start((hearers.mark_logs)(number)))
     }
 
     /// The links that carry lines, and the numbers of their stores.
-    fn logs(&self) -> Vec<(usize, Arc<Logs>)> {
-        self.logs.read().clone()
+    fn list_log_links(&self) -> Vec<(usize, Arc<LogLink>)> {
+        self.log_links.read().clone()
     }
 
     /// A mark may have changed.
-    pub fn marked(&self) {
-        self.logs().iter().for_each(|(_, logs)| logs.marked());
+    pub fn notify_mark_change(&self) {
+        self.list_log_links().iter().for_each(|(_, logs)| logs.notify_mark_change());
     }
 
     /// A store, by number, has changed: in these files, or anywhere.
-    pub fn changed(&self, number: usize, files: Option<&[PathBuf]>) {
-        for (_, logs) in self.logs().iter().filter(|(store, _)| *store == number) {
-            logs.changed(files);
+    pub fn notify_store_change(&self, number: usize, files: Option<&[PathBuf]>) {
+        for (_, logs) in self.list_log_links().iter().filter(|(store, _)| *store == number) {
+            logs.notify_store_change(files);
         }
     }
 
     /// Where each stands.
-    pub fn boards(&self) -> &Boards {
+    pub fn boards(&self) -> &HealthBoards {
         &self.boards
     }
 
     /// The links that carry whole messages.
-    pub fn posts(&self) -> Vec<Arc<Post>> {
-        self.posts.read().iter().map(|(_, post)| Arc::clone(post)).collect()
+    pub fn list_message_links(&self) -> Vec<Arc<MessageLink>> {
+        self.message_links.read().iter().map(|(_, post)| Arc::clone(post)).collect()
     }
 
     /// The folders in which requests are left.
-    pub fn folders(&self) -> Vec<PathBuf> {
-        self.posts().iter().map(|post| post.folder().to_owned()).collect()
+    pub fn request_folders(&self) -> Vec<PathBuf> {
+        self.list_message_links().iter().map(|post| post.folder().to_owned()).collect()
     }
 
     /// Does what commands asked for.
-    pub fn hear(&self) {
-        for post in self.posts() {
-            if let Err(error) = post.hear() {
+    pub fn run_requests(&self) {
+        for post in self.list_message_links() {
+            if let Err(error) = post.run_request() {
                 tracing::warn!(link = post.name(), %error, "a request to this link failed");
             }
         }
@@ -240,32 +259,32 @@ impl Links {
 
     /// Ends the threads. Carriers that work go on, and are adopted at the next start.
     pub fn stop(&self) {
-        self.posts().iter().for_each(|post| post.stop());
+        self.list_message_links().iter().for_each(|post| post.stop());
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             let _ = thread.join();
         }
-        self.logs().iter().for_each(|(_, logs)| logs.stop());
+        self.list_log_links().iter().for_each(|(_, logs)| logs.stop());
     }
 }
 
-impl fmt::Debug for Hearers {
+impl fmt::Debug for LinkCallbacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hearers").finish_non_exhaustive()
     }
 }
 
 /// What is said of a link that is not opened.
-fn left_out(spec: &Spec, why: &str) -> String {
+fn describe_left_out(spec: &LinkConfig, why: &str) -> String {
     format!("the link {} is left out: {why}", spec.name)
 }
 
 /// Tells of a link whether it carries the lines of logs, and is not switched off.
-fn carries_logs(spec: &Spec) -> bool {
-    spec.kind == Kind::Nats && !spec.off
+fn is_log_link(spec: &LinkConfig) -> bool {
+    spec.kind == LinkKind::Nats && !spec.off
 }
 
-impl Drop for Links {
+impl Drop for LinkSet {
     fn drop(&mut self) {
         self.stop();
     }
@@ -273,19 +292,19 @@ impl Drop for Links {
 
 /// What describes the links of a store, by name.
 #[cfg_attr(not(feature = "http"), allow(unused_variables))] // Then there are none.
-pub fn settings(
+pub fn engine_settings(
     store: &dyn Store,
-    specs: &[Spec],
+    specs: &[LinkConfig],
     by_their_own: &[String],
-) -> Vec<(String, Settings)> {
-    let described = store.facets().remote.and_then(store::Remote::described_in);
+) -> Vec<(String, EngineSettings)> {
+    let described = store.facets().remote.and_then(store::RemoteMail::description_path);
     let Some(file) = described else { return Vec::new() };
     let is_wanted = by_their_own.iter().any(|name| name == store.name());
-    let mut found: Vec<(String, Settings)> = match store.kind() {
+    let mut found: Vec<(String, EngineSettings)> = match store.kind() {
         #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
-        store::Kind::AgentAzall if is_wanted => super::agentazall::found(&file, store.me()),
+        store::Kind::AgentAzall if is_wanted => super::agentazall::find_links(&file, store.me()),
         #[cfg(feature = "http")]
-        store::Kind::Amp => super::amp::found(&file, store.me()),
+        store::Kind::Amp => super::amp::find_links(&file, store.me()),
         _ => Vec::new(),
     };
     let said = |kind: &str| {
@@ -303,62 +322,65 @@ pub fn settings(
 }
 
 /// The folder of a link.
-fn folder(wanted: &Wanted<'_>, store: &dyn Store, name: &str) -> PathBuf {
+fn link_state_folder(wanted: &LinkSetOptions<'_>, store: &dyn Store, name: &str) -> PathBuf {
     wanted.state.join("links").join(store.name()).join(name)
 }
 
-fn open(
-    wanted: &Wanted<'_>,
+fn open_message_link(
+    wanted: &LinkSetOptions<'_>,
     store: &Arc<dyn Store>,
     name: &str,
-    settings: Settings,
-) -> Result<Post, String> {
-    let engine = engine(&settings)?;
-    let folder = folder(wanted, store.as_ref(), name);
+    settings: EngineSettings,
+) -> Result<MessageLink, String> {
+    let engine = open_engine(&settings)?;
+    let folder = link_state_folder(wanted, store.as_ref(), name);
     let into = Arc::clone(store);
-    let file = move |arrived: &Arrived| match into.facets().remote {
-        Some(remote) => remote.file(arrived).map_err(std::io::Error::other),
+    let file = move |arrived: &InboundMail| match into.facets().remote {
+        Some(remote) => remote.file_mail(arrived).map_err(std::io::Error::other),
         None => Ok(()),
     };
     let carrier = wanted.carrier.clone();
-    Post::open(name, &folder, settings, engine, Box::new(file), carrier).map_err(|e| e.to_string())
+    MessageLink::open(name, &folder, settings, engine, Box::new(file), carrier)
+        .map_err(|e| e.to_string())
 }
 
 /// The engine that settings describe.
 ///
 /// # Errors
 /// If this msgfs has none of that kind.
-pub fn engine(settings: &Settings) -> Result<Box<dyn Engine>, String> {
-    let kind = Kind::ALL.iter().find(|(name, _)| *name == settings.kind).map(|(_, kind)| *kind);
+pub fn open_engine(settings: &EngineSettings) -> Result<Box<dyn LinkEngine>, String> {
+    let kind = LinkKind::ALL.iter().find(|(name, _)| *name == settings.kind).map(|(_, kind)| *kind);
     match kind {
         #[cfg(feature = "http")]
-        Some(Kind::AgentTalk) => Ok(Box::new(super::agentazall::relay::Relay::open(settings))),
+        Some(LinkKind::AgentTalk) => {
+            Ok(Box::new(super::agentazall::relay::RelayEngine::open(settings)))
+        }
         #[cfg(feature = "http")]
-        Some(Kind::Amp) => super::amp::open(settings),
+        Some(LinkKind::Amp) => super::amp::open(settings),
         #[cfg(feature = "ftp")]
-        Some(Kind::Ftp) => Ok(Box::new(super::agentazall::ftp::Ftp::open(settings))),
+        Some(LinkKind::Ftp) => Ok(Box::new(super::agentazall::ftp::FtpEngine::open(settings))),
         #[cfg(feature = "mail")]
-        Some(Kind::Mail) => Ok(Box::new(super::agentazall::mail::Mail::open(settings)?)),
-        _ => Err(kind.and_then(Kind::explain_absence).unwrap_or_else(|| {
-            format!("this msgfs has no links of kind {}", one_line(&settings.kind))
+        Some(LinkKind::Mail) => Ok(Box::new(super::agentazall::mail::MailEngine::open(settings)?)),
+        _ => Err(kind.and_then(LinkKind::explain_absence).unwrap_or_else(|| {
+            format!("this msgfs has no links of kind {}", sanitize_line(&settings.kind))
         })),
     }
 }
 
 /// The first of several links, in their order, that reaches an address as mine.
-pub(super) fn with_mine<'a>(
-    mut all: impl Iterator<Item = (&'a str, &'a dyn Engine)>,
+pub(super) fn find_link_from_address<'a>(
+    mut all: impl Iterator<Item = (&'a str, &'a dyn LinkEngine)>,
     (mine, address): (&str, &str),
 ) -> Option<String> {
-    let fits = |engine: &dyn Engine| {
-        engine.mine().is_some_and(|own| own.eq_ignore_ascii_case(mine))
-            && engine.reaches(address).is_some()
+    let fits = |engine: &dyn LinkEngine| {
+        engine.own_address().is_some_and(|own| own.eq_ignore_ascii_case(mine))
+            && engine.rank_address(address).is_some()
     };
     all.find(|(_, engine)| fits(*engine)).map(|(name, _)| name.to_owned())
 }
 
 /// The one link that reaches an address best, of those that do.
-pub(super) fn best(all: Vec<(u8, String)>) -> Result<Option<String>, String> {
+pub(super) fn choose_best_link(all: Vec<(u8, String)>) -> Result<Option<String>, String> {
     let best = all.iter().map(|(rank, _)| *rank).max();
     let names: Vec<&str> =
         all.iter().filter(|(rank, _)| Some(*rank) == best).map(|(_, name)| name.as_str()).collect();
@@ -372,79 +394,84 @@ pub(super) fn best(all: Vec<(u8, String)>) -> Result<Option<String>, String> {
     }
 }
 
-impl Ways for Lines {
-    fn reach(&self, _: &str) -> Result<Option<String>, String> {
+impl LinkRouter for LogLinkRoutes {
+    fn find_link(&self, _: &str) -> Result<Option<String>, String> {
         Ok(None)
     }
 
-    fn has(&self, _: &str) -> bool {
+    fn has_link(&self, _: &str) -> bool {
         false
     }
 
-    fn reaches(&self, _: &str, _: &str) -> bool {
+    fn can_reach(&self, _: &str, _: &str) -> bool {
         false
     }
 
-    fn take(&self, link: &str, _: &Parcel) -> std::io::Result<()> {
+    fn accept_mail(&self, link: &str, _: &OutboundMail) -> std::io::Result<()> {
         Err(std::io::Error::other(format!(
             "the link {link} carries whole logs, not single messages"
         )))
     }
 
-    fn fate(&self, _: &str, _: &str) -> Option<Fate> {
+    fn delivery_fate(&self, _: &str, _: &str) -> Option<DeliveryFate> {
         None
     }
 
-    fn longest(&self) -> Option<(u64, String)> {
-        self.0.iter().filter_map(|logs| logs.longest()).min()
+    fn length_limit(&self) -> Option<(u64, String)> {
+        self.0.iter().filter_map(|logs| logs.longest_line()).min()
     }
 }
 
-impl From {
-    fn named(&self, link: &str) -> Option<&Arc<Post>> {
+impl MessageLinkRoutes {
+    fn find_link(&self, link: &str) -> Option<&Arc<MessageLink>> {
         self.0.iter().find(|post| post.name() == link)
     }
 }
 
-impl Ways for From {
-    fn reach(&self, address: &str) -> Result<Option<String>, String> {
-        let ranked =
-            |post: &Arc<Post>| Some((post.engine().reaches(address)?, post.name().to_owned()));
-        best(self.0.iter().filter_map(ranked).collect())
+impl LinkRouter for MessageLinkRoutes {
+    fn find_link(&self, address: &str) -> Result<Option<String>, String> {
+        let ranked = |post: &Arc<MessageLink>| {
+            Some((post.engine().rank_address(address)?, post.name().to_owned()))
+        };
+        choose_best_link(self.0.iter().filter_map(ranked).collect())
     }
 
-    fn has(&self, link: &str) -> bool {
-        self.named(link).is_some()
+    fn has_link(&self, link: &str) -> bool {
+        self.find_link(link).is_some()
     }
 
-    fn reaches(&self, link: &str, address: &str) -> bool {
-        self.named(link).is_some_and(|post| post.engine().reaches(address).is_some())
+    fn can_reach(&self, link: &str, address: &str) -> bool {
+        self.find_link(link).is_some_and(|post| post.engine().rank_address(address).is_some())
     }
 
-    fn reach_as(&self, mine: &str, address: &str) -> Option<String> {
-        with_mine(self.0.iter().map(|post| (post.name(), post.engine())), (mine, address))
+    fn find_link_as(&self, mine: &str, address: &str) -> Option<String> {
+        find_link_from_address(
+            self.0.iter().map(|post| (post.name(), post.engine())),
+            (mine, address),
+        )
     }
 
-    fn mine(&self, link: &str) -> Option<String> {
-        self.named(link)?.engine().mine().map(str::to_owned)
+    fn own_address(&self, link: &str) -> Option<String> {
+        self.find_link(link)?.engine().own_address().map(str::to_owned)
     }
 
-    fn takes(&self, link: &str, files: &[u64]) -> Result<(), String> {
-        self.named(link).map_or(Ok(()), |post| post.engine().takes(post.folder(), files))
+    fn check_file_sizes(&self, link: &str, files: &[u64]) -> Result<(), String> {
+        self.find_link(link)
+            .map_or(Ok(()), |post| post.engine().check_attachment_sizes(post.folder(), files))
     }
 
-    fn take(&self, link: &str, parcel: &Parcel) -> std::io::Result<()> {
-        match self.named(link) {
-            Some(post) => post.take(parcel),
+    fn accept_mail(&self, link: &str, parcel: &OutboundMail) -> std::io::Result<()> {
+        match self.find_link(link) {
+            Some(post) => post.accept_parcel(parcel),
             None => Err(std::io::Error::other(format!("there is no link {link} any more"))),
         }
     }
 
-    fn fate(&self, message: &str, to: &str) -> Option<Fate> {
-        self.0.iter().find_map(|post| post.fate(message, to))
+    fn delivery_fate(&self, message: &str, to: &str) -> Option<DeliveryFate> {
+        self.0.iter().find_map(|post| post.find_fate(message, to))
     }
 
-    fn known_as(&self, message: &str, to: &str) -> Option<String> {
-        self.0.iter().find_map(|post| post.known_as(message, to))
+    fn engine_id(&self, message: &str, to: &str) -> Option<String> {
+        self.0.iter().find_map(|post| post.find_given_id(message, to))
     }
 }

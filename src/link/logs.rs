@@ -4,43 +4,46 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::board::Board;
-use super::links::Wanted;
-use super::marks::Marks;
-use super::nats::{self, Identity, Nats};
-use super::spec::{SPACE, Spec};
+use super::board::HealthBoard;
+use super::links::LinkSetOptions;
+use super::marks::SharedMarkLog;
+use super::nats::{self, MarkOwner, NatsLink};
+use super::spec::{LinkConfig, SPACE};
 use crate::model::locks::Mutex;
 use crate::store;
 use crate::store::fs;
 
 /// Where the engine is, for people.
-fn place(spec: &Spec) -> String {
+fn describe_place(spec: &LinkConfig) -> String {
     let space = spec.space.as_deref().unwrap_or(SPACE);
     format!("{}, space {space}", spec.url.join(" "))
 }
 
 /// A link that carries the logs of a store.
 #[derive(Debug)]
-pub(super) struct Logs {
-    pub(super) board: Arc<Board>,
-    link: (Spec, PathBuf, PathBuf),
-    identity: Identity,
-    running: Mutex<Option<Arc<Running>>>,
+pub(super) struct LogLink {
+    pub(super) board: Arc<HealthBoard>,
+    link: (LinkConfig, PathBuf, PathBuf),
+    identity: MarkOwner,
+    running: Mutex<Option<Arc<LogLinkConnections>>>,
 }
 
 /// The lines and the marks, with a connection each: what is wrong with one stops the other in nothing.
 #[derive(Debug)]
-struct Running {
-    lines: Nats,
-    marks: Option<Nats>,
+struct LogLinkConnections {
+    lines: NatsLink,
+    marks: Option<NatsLink>,
 }
 
-impl Logs {
+impl LogLink {
     /// A link as it is configured, and the number of its store.
     ///
     /// # Errors
     /// If there is no such store, or its folder cannot be made.
-    pub(super) fn open(wanted: &Wanted<'_>, spec: &Spec) -> Result<(usize, Self), String> {
+    pub(super) fn open(
+        wanted: &LinkSetOptions<'_>,
+        spec: &LinkConfig,
+    ) -> Result<(usize, Self), String> {
         let number = wanted.stores.iter().position(|store| store.name() == spec.store);
         let store = number.and_then(|number| Some((number, wanted.stores.get(number)?)));
         let Some((number, store)) = store else {
@@ -56,30 +59,31 @@ impl Logs {
         let states = wanted.state.parent().unwrap_or(wanted.state).to_owned();
         let folder = nats::state_folder(&states, &spec.name);
         fs::make_dirs(&folder, 0o700).map_err(|e| e.to_string())?;
-        let board = Board::new(&spec.name, &folder, place(spec)).of_logs(store.name());
+        let board =
+            HealthBoard::new(&spec.name, &folder, describe_place(spec)).with_store(store.name());
         let board = Arc::new(board);
         let link = (spec.clone(), store.dir().to_owned(), states);
-        let identity = Identity { me: store.me().to_owned(), state: wanted.state.to_owned() };
+        let identity = MarkOwner { me: store.me().to_owned(), state: wanted.state.to_owned() };
         Ok((number, Self { board, link, identity, running: Mutex::default() }))
     }
 
     /// The longest line that the server took when it was last there.
-    pub(super) fn longest(&self) -> Option<(u64, String)> {
+    pub(super) fn longest_line(&self) -> Option<(u64, String)> {
         let (spec, _, states) = &self.link;
         Some((nats::longest_line(states, &spec.name)?, spec.name.clone()))
     }
 
-    pub(super) fn start(&self, marks: Arc<dyn Marks>) -> io::Result<()> {
+    pub(super) fn start(&self, marks: Arc<dyn SharedMarkLog>) -> io::Result<()> {
         let (spec, folder, states) = &self.link;
         let lines = nats::start(spec, folder, states, Arc::clone(&self.board))?;
-        let share = || nats::share(spec, &self.identity, marks, Arc::clone(&self.board));
+        let share = || nats::start_mark_sync(spec, &self.identity, marks, Arc::clone(&self.board));
         let marks = spec.marks.then(share).transpose()?;
-        *self.running.lock() = Some(Arc::new(Running { lines, marks }));
+        *self.running.lock() = Some(Arc::new(LogLinkConnections { lines, marks }));
         Ok(())
     }
 
     /// A mark may have changed.
-    pub(super) fn marked(&self) {
+    pub(super) fn notify_mark_change(&self) {
         // With the lock held: the thread that is woken may be the one that asks for it, and must not be the one
         // that ends itself.
         if let Some(marks) = self.running.lock().as_ref().and_then(|running| running.marks.as_ref())
@@ -89,13 +93,13 @@ impl Logs {
     }
 
     /// These files of the folder have changed, or any.
-    pub(super) fn changed(&self, files: Option<&[PathBuf]>) {
+    pub(super) fn notify_store_change(&self, files: Option<&[PathBuf]>) {
         // Not with the lock held: it takes others.
         let running = self.running.lock().clone();
-        if let Some(Running { lines, .. }) = running.as_deref() {
+        if let Some(LogLinkConnections { lines, .. }) = running.as_deref() {
             match files {
-                Some(files) => lines.changed_files(files),
-                None => lines.changed(),
+                Some(files) => lines.notify_changed_files(files),
+                None => lines.notify_all_changed(),
             }
         }
     }

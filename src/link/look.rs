@@ -4,94 +4,98 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::board;
-use super::engine::Engine;
+use super::engine::LinkEngine;
 use super::journal::{self, Journal};
 use super::post;
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
 use crate::store::fs::Stamp;
-use crate::store::{Fate, Parcel, Ways};
+use crate::store::{DeliveryFate, LinkRouter, OutboundMail};
 
 /// A link as it can be seen from outside.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct ReadOnlyLink {
     name: String,
-    engine: Box<dyn Engine>,
+    engine: Box<dyn LinkEngine>,
     folder: PathBuf,
     /// The journal as it was when it had this stamp.
-    read: Mutex<Option<(Stamp, Journal)>>,
+    cached_journal: Mutex<Option<(Stamp, Journal)>>,
 }
 
 /// The links of a store.
 #[derive(Debug)]
-pub(super) struct Looks(pub Vec<Look>);
+pub(super) struct ReadOnlyRoutes(pub Vec<ReadOnlyLink>);
 
-impl Look {
-    pub fn new(name: String, folder: &Path, engine: Box<dyn Engine>) -> Self {
-        Self { name, engine, folder: folder.to_owned(), read: Mutex::new(None) }
+impl ReadOnlyLink {
+    pub fn new(name: String, folder: &Path, engine: Box<dyn LinkEngine>) -> Self {
+        Self { name, engine, folder: folder.to_owned(), cached_journal: Mutex::new(None) }
     }
 
     /// Asks the journal as it is now; `None` if there is none.
-    fn ask<T>(&self, what: impl FnOnce(&Journal) -> Option<T>) -> Option<T> {
-        let stamp = Stamp::at(&self.folder.join(journal::FILE)).ok().flatten()?;
-        let mut read = self.read.lock();
+    fn query_journal<T>(&self, what: impl FnOnce(&Journal) -> Option<T>) -> Option<T> {
+        let stamp = Stamp::from_path(&self.folder.join(journal::FILE)).ok().flatten()?;
+        let mut read = self.cached_journal.lock();
         if read.as_ref().is_none_or(|(of, _)| *of != stamp) {
-            let journal = Journal::look(&self.folder, Timestamp::now().millis()).ok()?;
+            let journal = Journal::open_read_only(&self.folder, Timestamp::now().millis()).ok()?;
             *read = Some((stamp, journal));
         }
         read.as_ref().and_then(|(_, journal)| what(journal))
     }
 }
 
-impl Looks {
-    fn named(&self, link: &str) -> Option<&Look> {
+impl ReadOnlyRoutes {
+    fn find_link(&self, link: &str) -> Option<&ReadOnlyLink> {
         self.0.iter().find(|look| look.name == link)
     }
 }
 
-impl Ways for Looks {
-    fn reach(&self, address: &str) -> Result<Option<String>, String> {
-        let ranked = |look: &Look| Some((look.engine.reaches(address)?, look.name.clone()));
-        super::links::best(self.0.iter().filter_map(ranked).collect())
+impl LinkRouter for ReadOnlyRoutes {
+    fn find_link(&self, address: &str) -> Result<Option<String>, String> {
+        let ranked =
+            |look: &ReadOnlyLink| Some((look.engine.rank_address(address)?, look.name.clone()));
+        super::links::choose_best_link(self.0.iter().filter_map(ranked).collect())
     }
 
-    fn has(&self, link: &str) -> bool {
-        self.named(link).is_some()
+    fn has_link(&self, link: &str) -> bool {
+        self.find_link(link).is_some()
     }
 
-    fn reaches(&self, link: &str, address: &str) -> bool {
-        self.named(link).is_some_and(|look| look.engine.reaches(address).is_some())
+    fn can_reach(&self, link: &str, address: &str) -> bool {
+        self.find_link(link).is_some_and(|look| look.engine.rank_address(address).is_some())
     }
 
-    fn reach_as(&self, mine: &str, address: &str) -> Option<String> {
+    fn find_link_as(&self, mine: &str, address: &str) -> Option<String> {
         let all = self.0.iter().map(|look| (look.name.as_str(), look.engine.as_ref()));
-        super::links::with_mine(all, (mine, address))
+        super::links::find_link_from_address(all, (mine, address))
     }
 
-    fn mine(&self, link: &str) -> Option<String> {
-        self.named(link)?.engine.mine().map(str::to_owned)
+    fn own_address(&self, link: &str) -> Option<String> {
+        self.find_link(link)?.engine.own_address().map(str::to_owned)
     }
 
-    fn takes(&self, link: &str, files: &[u64]) -> Result<(), String> {
-        self.named(link).map_or(Ok(()), |look| look.engine.takes(&look.folder, files))
+    fn check_file_sizes(&self, link: &str, files: &[u64]) -> Result<(), String> {
+        self.find_link(link)
+            .map_or(Ok(()), |look| look.engine.check_attachment_sizes(&look.folder, files))
     }
 
-    fn take(&self, link: &str, _: &Parcel) -> io::Result<()> {
+    fn accept_mail(&self, link: &str, _: &OutboundMail) -> io::Result<()> {
         let why = format!("this process only reads, so it gives nothing to the link {link}");
         Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why))
     }
 
-    fn fate(&self, message: &str, to: &str) -> Option<Fate> {
+    fn delivery_fate(&self, message: &str, to: &str) -> Option<DeliveryFate> {
         self.0.iter().find_map(|look| {
-            look.ask(|journal| {
-                let entry = journal.find(message, to)?;
-                let state = board::kept(&look.folder).unwrap_or_default().state;
-                Some(post::fate_of(entry, &look.name, &look.engine.place(), &state))
+            look.query_journal(|journal| {
+                let entry = journal.find_entry(message, to)?;
+                let state = board::read_saved_health(&look.folder).unwrap_or_default().state;
+                Some(post::describe_fate(entry, &look.name, &look.engine.describe_engine(), &state))
             })
         })
     }
 
-    fn known_as(&self, message: &str, to: &str) -> Option<String> {
-        self.0.iter().find_map(|look| look.ask(|journal| journal.find(message, to)?.given.clone()))
+    fn engine_id(&self, message: &str, to: &str) -> Option<String> {
+        self.0.iter().find_map(|look| {
+            look.query_journal(|journal| journal.find_entry(message, to)?.given_id.clone())
+        })
     }
 }

@@ -53,9 +53,11 @@ pub mod tls;
 #[cfg(any(feature = "ftp", feature = "mail"))]
 pub mod wire;
 
-pub use self::board::{Board, Standing, State};
-pub use self::engine::checked;
-pub use self::links::{Boards, Changed, Links, Wanted, engine, settings};
-pub use self::marks::{Marks, MarksOf};
-pub use self::request::Request;
-pub use self::spec::{Kind, Spec, shared};
+pub use self::board::{HealthBoard, LinkHealth, LinkState};
+pub use self::engine::check_engine;
+pub use self::links::{
+    HealthBoards, LinkSet, LinkSetOptions, RescanCallback, engine_settings, open_engine,
+};
+pub use self::marks::{MarkLogProvider, SharedMarkLog};
+pub use self::request::LinkRequest;
+pub use self::spec::{LinkConfig, LinkKind, shared_links_folder};

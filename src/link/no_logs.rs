@@ -5,36 +5,36 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::board::Board;
-use super::links::Wanted;
-use super::marks::Marks;
-use super::spec::Spec;
+use super::board::HealthBoard;
+use super::links::LinkSetOptions;
+use super::marks::SharedMarkLog;
+use super::spec::LinkConfig;
 
 /// There is none.
 #[derive(Debug)]
-pub(super) struct Logs {
-    pub(super) board: Arc<Board>,
+pub(super) struct LogLink {
+    pub(super) board: Arc<HealthBoard>,
     never: Infallible,
 }
 
-impl Logs {
-    pub(super) fn open(_: &Wanted<'_>, spec: &Spec) -> Result<(usize, Self), String> {
+impl LogLink {
+    pub(super) fn open(_: &LinkSetOptions<'_>, spec: &LinkConfig) -> Result<(usize, Self), String> {
         Err(spec.kind.explain_absence().unwrap_or_default())
     }
 
-    pub(super) fn longest(&self) -> Option<(u64, String)> {
+    pub(super) fn longest_line(&self) -> Option<(u64, String)> {
         match self.never {}
     }
 
-    pub(super) fn start(&self, _: Arc<dyn Marks>) -> io::Result<()> {
+    pub(super) fn start(&self, _: Arc<dyn SharedMarkLog>) -> io::Result<()> {
         match self.never {}
     }
 
-    pub(super) fn marked(&self) {
+    pub(super) fn notify_mark_change(&self) {
         match self.never {}
     }
 
-    pub(super) fn changed(&self, _: Option<&[PathBuf]>) {
+    pub(super) fn notify_store_change(&self, _: Option<&[PathBuf]>) {
         match self.never {}
     }
 

@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::backoff;
-use super::board::{Board, State};
-use super::engine::{Engine, Outcome, Settings};
-use super::job::{Carrier, Job, Task};
-use super::journal::{Entry, Journal, Stage};
-use super::request::Request;
+use super::board::{HealthBoard, LinkState};
+use super::engine::{EngineSettings, ExchangeOutcome, LinkEngine};
+use super::job::{Carrier, CarrierJob, CarrierTask};
+use super::journal::{DeliveryStage, Journal, JournalEntry};
+use super::request::LinkRequest;
 use super::room;
 use crate::model::locks::{Condvar, Mutex};
-use crate::model::{Timestamp, one_line};
-use crate::store::{Arrived, Fate, Parcel};
+use crate::model::{Timestamp, sanitize_line};
+use crate::store::{DeliveryFate, InboundMail, OutboundMail};
 
 /// How often it is looked whether a carrier has ended that says so itself.
 const WATCHED: Duration = Duration::from_secs(5);
@@ -38,26 +38,26 @@ const ACKNOWLEDGED_AT_ONCE: usize = 100;
 const TOLD_CUTS: usize = 10;
 
 /// Files what came; again changes nothing.
-pub type Filing = Box<dyn Fn(&Arrived) -> io::Result<()> + Send + Sync>;
+pub type ArrivalFiler = Box<dyn Fn(&InboundMail) -> io::Result<()> + Send + Sync>;
 
 /// A link that carries whole messages.
-pub struct Post {
+pub struct MessageLink {
     name: String,
-    settings: Settings,
+    settings: EngineSettings,
     folder: PathBuf,
-    engine: Box<dyn Engine>,
-    file: Filing,
+    engine: Box<dyn LinkEngine>,
+    filer: ArrivalFiler,
     carrier: Carrier,
     journal: Mutex<Journal>,
-    board: Arc<Board>,
-    calls: Arc<Calls>,
+    board: Arc<HealthBoard>,
+    wakeup: Arc<LinkWakeup>,
     stop: AtomicBool,
     /// Somebody asked that nothing waits.
-    hurry: AtomicBool,
-    jobs: AtomicU64,
+    is_urgent: AtomicBool,
+    next_job: AtomicU64,
 }
 
-impl std::fmt::Debug for Post {
+impl std::fmt::Debug for MessageLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Post").field("name", &self.name).finish_non_exhaustive()
     }
@@ -65,44 +65,44 @@ impl std::fmt::Debug for Post {
 
 /// The signals that wake the thread.
 #[derive(Debug, Default)]
-struct Calls {
-    counts: Mutex<Counts>,
-    called: Condvar,
+struct LinkWakeup {
+    counts: Mutex<WakeupCounts>,
+    condvar: Condvar,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
+struct WakeupCounts {
     /// Calls that may have given the thread something to do.
     calls: u64,
     /// Carriers that ended.
     ends: u64,
 }
 
-impl Calls {
-    fn now(&self) -> Counts {
+impl LinkWakeup {
+    fn current_counts(&self) -> WakeupCounts {
         *self.counts.lock()
     }
 
-    fn count(&self, change: impl FnOnce(&mut Counts)) {
+    fn update_counts(&self, change: impl FnOnce(&mut WakeupCounts)) {
         change(&mut self.counts.lock());
-        self.called.notify_all();
+        self.condvar.notify_all();
     }
 }
 
 /// When the link goes on.
 #[derive(Debug, Default)]
-struct Rest {
+struct RetrySchedule {
     /// Exchanges in a row that could not be made.
     failures: u32,
     /// Carriers in a row that were killed.
     kills: u32,
     /// Nothing is sent or fetched before this moment, in milliseconds since the epoch.
-    until: i64,
+    rest_until: i64,
     /// The next time to ask for mail.
-    fetch: i64,
+    next_fetch: i64,
 }
 
-impl Post {
+impl MessageLink {
     /// Opens a link's folder.
     ///
     /// # Errors
@@ -110,28 +110,28 @@ impl Post {
     pub fn open(
         name: &str,
         folder: &Path,
-        settings: Settings,
-        engine: Box<dyn Engine>,
-        file: Filing,
+        settings: EngineSettings,
+        engine: Box<dyn LinkEngine>,
+        file: ArrivalFiler,
         carrier: Carrier,
     ) -> io::Result<Self> {
         let journal = Journal::open(folder, now())?;
-        let board = Arc::new(Board::new(name, folder, engine.place()));
+        let board = Arc::new(HealthBoard::new(name, folder, engine.describe_engine()));
         let post = Self {
             name: name.to_owned(),
             settings,
             folder: folder.to_owned(),
             engine,
-            file,
+            filer: file,
             carrier,
             journal: Mutex::new(journal),
             board,
-            calls: Arc::default(),
+            wakeup: Arc::default(),
             stop: AtomicBool::new(false),
-            hurry: AtomicBool::new(false),
-            jobs: AtomicU64::new(0),
+            is_urgent: AtomicBool::new(false),
+            next_job: AtomicU64::new(0),
         };
-        post.count();
+        post.update_board();
         Ok(post)
     }
 
@@ -141,7 +141,7 @@ impl Post {
     }
 
     /// Where it stands.
-    pub fn board(&self) -> &Arc<Board> {
+    pub fn board(&self) -> &Arc<HealthBoard> {
         &self.board
     }
 
@@ -154,17 +154,17 @@ impl Post {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn hear(&self) -> io::Result<()> {
-        match Request::read(&self.folder) {
-            Some(Request::Retry) => self.retry()?,
-            Some(Request::Drop) => self.give_up()?,
+    pub fn run_request(&self) -> io::Result<()> {
+        match LinkRequest::read(&self.folder) {
+            Some(LinkRequest::Retry) => self.retry_waiting()?,
+            Some(LinkRequest::Drop) => self.drop_waiting()?,
             None => return Ok(()),
         };
-        Request::done(&self.folder)
+        LinkRequest::remove(&self.folder)
     }
 
     /// The engine.
-    pub fn engine(&self) -> &dyn Engine {
+    pub fn engine(&self) -> &dyn LinkEngine {
         self.engine.as_ref()
     }
 
@@ -172,51 +172,55 @@ impl Post {
     ///
     /// # Errors
     /// As the system gave it; then it was not taken.
-    pub fn take(&self, parcel: &Parcel) -> io::Result<()> {
-        let (message, to) = (&parcel.message, &parcel.to);
-        if self.journal.lock().find(message, to).is_some() {
+    pub fn accept_parcel(&self, parcel: &OutboundMail) -> io::Result<()> {
+        let (message, to) = (&parcel.message_id, &parcel.to);
+        if self.journal.lock().find_entry(message, to).is_some() {
             return Ok(());
         }
-        let wire = self.engine.wire(parcel);
+        let wire = self.engine.encode_parcel(parcel);
         {
             let mut journal = self.journal.lock();
             match &wire {
-                Ok(wire) => journal.spool(message, to, wire, now())?,
+                Ok(wire) => journal.spool_message(message, to, wire, now())?,
                 Err(why) => journal.refuse_at_once(message, to, why, now())?,
             }
         }
-        self.count();
-        self.call();
+        self.update_board();
+        self.wake();
         Ok(())
     }
 
     /// What became of a message for a recipient.
-    pub fn fate(&self, message: &str, to: &str) -> Option<Fate> {
-        let state = self.board.standing().state;
+    pub fn find_fate(&self, message: &str, to: &str) -> Option<DeliveryFate> {
+        let state = self.board.health().state;
         let journal = self.journal.lock();
-        let entry = journal.find(message, to)?;
-        Some(fate_of(entry, &self.name, &self.engine.place(), &state))
+        let entry = journal.find_entry(message, to)?;
+        Some(describe_fate(entry, &self.name, &self.engine.describe_engine(), &state))
     }
 
     /// The id that the engine gave a message for a recipient.
-    pub fn known_as(&self, message: &str, to: &str) -> Option<String> {
-        self.journal.lock().find(message, to)?.given.clone()
+    pub fn find_given_id(&self, message: &str, to: &str) -> Option<String> {
+        self.journal.lock().find_entry(message, to)?.given_id.clone()
     }
 
     /// Has what waits tried now. How many that are.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn retry(&self) -> io::Result<usize> {
-        self.settle_waiting(|journal, no| journal.later(no, "asked to be tried again", now()))
+    pub fn retry_waiting(&self) -> io::Result<usize> {
+        self.settle_waiting(|journal, no| {
+            journal.record_later(no, "asked to be tried again", now())
+        })
     }
 
     /// Gives up what waits. How many that were.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn give_up(&self) -> io::Result<usize> {
-        self.settle_waiting(|journal, no| journal.refused(no, "given up by msgfs link drop", now()))
+    pub fn drop_waiting(&self) -> io::Result<usize> {
+        self.settle_waiting(|journal, no| {
+            journal.record_refused(no, "given up by msgfs link drop", now())
+        })
     }
 
     /// Says of everything that waits, and that no carrier has, what becomes of it; then the thread does not
@@ -227,40 +231,40 @@ impl Post {
     ) -> io::Result<usize> {
         let waiting = {
             let mut journal = self.journal.lock();
-            let open = journal.open_entries().filter(|(_, e)| e.stage != Stage::Trying);
+            let open = journal.open_entries().filter(|(_, e)| e.stage != DeliveryStage::Trying);
             let waiting: Vec<u64> = open.map(|(no, _)| no).collect();
             waiting.iter().try_for_each(|no| say(&mut journal, *no))?;
             waiting.len()
         };
-        self.count();
-        self.hurry.store(true, Ordering::Relaxed);
-        self.call();
+        self.update_board();
+        self.is_urgent.store(true, Ordering::Relaxed);
+        self.wake();
         Ok(waiting)
     }
 
     /// There may be something to do.
-    pub fn call(&self) {
-        self.calls.count(|counts| counts.calls += 1);
+    pub fn wake(&self) {
+        self.wakeup.update_counts(|counts| counts.calls += 1);
     }
 
     /// Has [`Post::run`] return soon. A carrier that works goes on.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.call();
+        self.wake();
     }
 
     /// Carries until it is told to stop. `changed` is called when the store should look again: before the thread rests,
     /// and while it is busy as often as that costs a tenth of its time, since the store may look at all that waits.
     pub fn run(&self, changed: &dyn Fn()) {
-        let mut rest = Rest::default();
+        let mut rest = RetrySchedule::default();
         let (untold, mut quiet) = (Cell::new(false), Instant::now());
         while !self.is_stopped() {
-            let seen = self.calls.now();
-            if self.hurry.swap(false, Ordering::Relaxed) {
-                rest = Rest::default();
+            let seen = self.wakeup.current_counts();
+            if self.is_urgent.swap(false, Ordering::Relaxed) {
+                rest = RetrySchedule::default();
                 changed();
             }
-            let turn = self.turn(&mut rest, &|| untold.set(true));
+            let turn = self.run_turn(&mut rest, &|| untold.set(true));
             if untold.get() && (!matches!(turn, Ok(true)) || quiet <= Instant::now()) {
                 let began = Instant::now();
                 untold.set(false);
@@ -269,82 +273,85 @@ impl Post {
             }
             let until = match turn {
                 Ok(true) => continue,
-                Ok(false) => self.next(&rest),
+                Ok(false) => self.next_due_time(&rest),
                 Err(error) => {
                     let why = format!("the mail of this link cannot be saved here: {error}");
-                    tracing::warn!(link = self.name, why = %one_line(&why), "the link waits \
+                    tracing::warn!(link = self.name, why = %sanitize_line(&why), "the link waits \
                         before it tries again");
-                    self.board.failed(&why);
+                    self.board.report_failure(&why);
                     now().saturating_add(DISK_WAIT.as_millis() as i64)
                 }
             };
             let wait = until.saturating_sub(now()).clamp(1, 3_600_000);
-            self.sleep(seen, Duration::from_millis(wait as u64));
+            self.wait_for_call(seen, Duration::from_millis(wait as u64));
         }
     }
 
     /// Does one thing; whether there was one.
-    fn turn(&self, rest: &mut Rest, changed: &dyn Fn()) -> io::Result<bool> {
-        let called = self.calls.now().calls;
-        if let Some(job) = self.left()? {
-            self.wait_for(job, called, rest, changed)?;
+    fn run_turn(&self, rest: &mut RetrySchedule, changed: &dyn Fn()) -> io::Result<bool> {
+        let called = self.wakeup.current_counts().calls;
+        if let Some(job) = self.find_left_job()? {
+            self.wait_for_job(job, called, rest, changed)?;
             return Ok(true);
         }
         let now = now();
-        if now < rest.until {
+        if now < rest.rest_until {
             return Ok(false);
         }
-        if let Some(why) = self.engine.other_carrier() {
-            if self.board.standing().state != (State::Stopped { why: one_line(&why).into_owned() })
+        if let Some(why) = self.engine.find_other_carrier() {
+            if self.board.health().state
+                != (LinkState::Stopped { why: sanitize_line(&why).into_owned() })
             {
-                self.board.stopped(&why);
+                self.board.report_stopped(&why);
                 changed();
             }
-            rest.until = now.saturating_add(OTHER_WAIT.as_millis() as i64);
+            rest.rest_until = now.saturating_add(OTHER_WAIT.as_millis() as i64);
             return Ok(false);
         }
-        let due = self.journal.lock().due(now);
+        let due = self.journal.lock().find_due_entry(now);
         if let Some(no) = due {
-            let job = self.order(Task::Send { no, wire: self.journal.lock().wire(no) })?;
-            self.journal.lock().trying(no)?;
-            self.carry(job, called, rest, changed)?;
+            let job =
+                self.create_job(CarrierTask::Send { no, wire: self.journal.lock().wire_path(no) })?;
+            self.journal.lock().record_try(no)?;
+            self.run_job(job, called, rest, changed)?;
             return Ok(true);
         }
-        if now < rest.fetch {
+        if now < rest.next_fetch {
             return Ok(false);
         }
-        room::left(&self.folder)?;
+        room::check_free_space(&self.folder)?;
         let known = {
             let journal = self.journal.lock();
-            let known = journal.all_seen().filter(|id| self.engine.must_know(id));
+            let known = journal.seen_ids().filter(|id| self.engine.is_needed_by_fetch(id));
             known.map(str::to_owned).collect()
         };
         // Until it has answered once, people are to hear of each try.
-        let is_connected = matches!(self.board.standing().state, State::Connected { .. });
-        let every = (is_connected && self.engine.stays()).then(|| self.engine.poll());
+        let is_connected = matches!(self.board.health().state, LinkState::Connected { .. });
+        let every =
+            (is_connected && self.engine.can_keep_polling()).then(|| self.engine.poll_interval());
         let every = every.map(|every| every.as_millis() as u64);
-        let job = self.order(Task::Fetch { known, every })?;
-        self.carry(job, called, rest, changed)?;
-        rest.fetch = self::now() + self.engine.poll().as_millis() as i64;
+        let job = self.create_job(CarrierTask::Fetch { known, every })?;
+        self.run_job(job, called, rest, changed)?;
+        rest.next_fetch = self::now() + self.engine.poll_interval().as_millis() as i64;
         Ok(true)
     }
 
     /// When there is something to do by itself.
-    fn next(&self, rest: &Rest) -> i64 {
-        let first = self.journal.lock().next_due();
-        first.unwrap_or(i64::MAX).min(rest.fetch).max(rest.until)
+    fn next_due_time(&self, rest: &RetrySchedule) -> i64 {
+        let first = self.journal.lock().next_due_time();
+        first.unwrap_or(i64::MAX).min(rest.next_fetch).max(rest.rest_until)
     }
 
-    fn order(&self, task: Task) -> io::Result<Job> {
-        let no = self.jobs.fetch_add(1, Ordering::Relaxed);
+    fn create_job(&self, task: CarrierTask) -> io::Result<CarrierJob> {
+        let no = self.next_job.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}-{}-{no}", now(), std::process::id());
-        let job = Job::new(&self.folder.join("jobs").join(name), &self.settings, task);
-        step();
+        let job = CarrierJob::new(&self.folder.join("jobs").join(name), &self.settings, task);
+        crash_point();
         job
     }
 
     /// A job of this link that is there.
-    fn left(&self) -> io::Result<Option<Job>> {
+    fn find_left_job(&self) -> io::Result<Option<CarrierJob>> {
         let entries = match std::fs::read_dir(self.folder.join("jobs")) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
@@ -352,7 +359,7 @@ impl Post {
         let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         folders.sort_unstable();
         for folder in folders {
-            match Job::left(&folder)? {
+            match CarrierJob::reopen(&folder)? {
                 Some(job) => return Ok(Some(job)),
                 // It was never started.
                 None => std::fs::remove_dir_all(&folder)?,
@@ -362,32 +369,32 @@ impl Post {
     }
 
     /// Has a carrier do a job to its end.
-    fn carry(
+    fn run_job(
         &self,
-        mut job: Job,
+        mut job: CarrierJob,
         called: u64,
-        rest: &mut Rest,
+        rest: &mut RetrySchedule,
         changed: &dyn Fn(),
     ) -> io::Result<()> {
-        step();
-        let calls = Arc::clone(&self.calls);
-        job.start(&self.carrier, move || calls.count(|counts| counts.ends += 1))?;
-        step();
-        self.wait_for(job, called, rest, changed)
+        crash_point();
+        let calls = Arc::clone(&self.wakeup);
+        job.start(&self.carrier, move || calls.update_counts(|counts| counts.ends += 1))?;
+        crash_point();
+        self.wait_for_job(job, called, rest, changed)
     }
 
     /// Waits until a job's carrier has ended, and does what follows from it. One that stays is to end as soon as
     /// there was another call than those that were `called` before.
-    fn wait_for(
+    fn wait_for_job(
         &self,
-        mut job: Job,
+        mut job: CarrierJob,
         called: u64,
-        rest: &mut Rest,
+        rest: &mut RetrySchedule,
         changed: &dyn Fn(),
     ) -> io::Result<()> {
         let mut pause = ASK.0;
         loop {
-            let seen = self.calls.now();
+            let seen = self.wakeup.current_counts();
             if job.has_ended()? {
                 break;
             }
@@ -395,123 +402,140 @@ impl Post {
                 return Ok(());
             }
             if seen.calls != called {
-                job.hang_up();
+                job.stop_polling();
             }
             if job.is_watched() {
-                self.sleep(seen, WATCHED);
+                self.wait_for_call(seen, WATCHED);
             } else {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(ASK.1);
             }
         }
-        let outcome = job.outcome();
+        let outcome = job.read_outcome();
         match job.task().clone() {
-            Task::Send { no, .. } => self.sent(no, outcome.as_ref(), rest)?,
-            Task::Fetch { .. } => self.fetched(&job, outcome.as_ref(), rest)?,
-            Task::Acknowledge { .. } => self.note(outcome.as_ref(), rest),
+            CarrierTask::Send { no, .. } => self.finish_send(no, outcome.as_ref(), rest)?,
+            CarrierTask::Fetch { .. } => self.finish_fetch(&job, outcome.as_ref(), rest)?,
+            CarrierTask::Acknowledge { .. } => self.apply_outcome(outcome.as_ref(), rest),
         }
-        step();
+        crash_point();
         job.remove()?;
-        step();
-        self.count();
+        crash_point();
+        self.update_board();
         changed();
         Ok(())
     }
 
-    fn sent(&self, no: u64, outcome: Option<&Outcome>, rest: &mut Rest) -> io::Result<()> {
-        self.note(outcome, rest);
+    fn finish_send(
+        &self,
+        no: u64,
+        outcome: Option<&ExchangeOutcome>,
+        rest: &mut RetrySchedule,
+    ) -> io::Result<()> {
+        self.apply_outcome(outcome, rest);
         let mut journal = self.journal.lock();
         let Some(entry) = journal.entry(no).cloned() else { return Ok(()) };
-        if matches!(entry.stage, Stage::Taken | Stage::Refused(_)) {
+        if matches!(entry.stage, DeliveryStage::Taken | DeliveryStage::Refused(_)) {
             return Ok(());
         }
         let (why, after) = match outcome {
-            Some(Outcome::Done) => return journal.taken(no, None, now()),
-            Some(Outcome::Named { id }) => return journal.taken(no, Some(id), now()),
-            Some(Outcome::Refused { why }) => return journal.refused(no, why, now()),
-            Some(Outcome::Later { why, after }) => (why.as_str(), *after),
+            Some(ExchangeOutcome::Done) => return journal.record_taken(no, None, now()),
+            Some(ExchangeOutcome::Named { id }) => {
+                return journal.record_taken(no, Some(id), now());
+            }
+            Some(ExchangeOutcome::Refused { why }) => {
+                return journal.record_refused(no, why, now());
+            }
+            Some(ExchangeOutcome::Later { why, after }) => (why.as_str(), *after),
             // The link rests; the message goes as soon as it does not.
-            Some(Outcome::Away { why, .. } | Outcome::Unknown { why }) => (why.as_str(), Some(0)),
+            Some(ExchangeOutcome::Away { why, .. } | ExchangeOutcome::Unknown { why }) => {
+                (why.as_str(), Some(0))
+            }
             None => ("the carrier was killed", Some(0)),
         };
-        let is_link = !matches!(outcome, Some(Outcome::Later { .. }));
-        let next = entry.next_try(now(), after.map(Duration::from_secs));
+        let is_link = !matches!(outcome, Some(ExchangeOutcome::Later { .. }));
+        let next = entry.next_try_time(now(), after.map(Duration::from_secs));
         match next {
-            Some(until) => journal.later(no, why, if is_link { now() } else { until }),
-            None => journal.refused(no, &format!("not taken for a week: {why}"), now()),
+            Some(until) => journal.record_later(no, why, if is_link { now() } else { until }),
+            None => journal.record_refused(no, &format!("not taken for a week: {why}"), now()),
         }
     }
 
     /// What an outcome says of the link.
-    fn note(&self, outcome: Option<&Outcome>, rest: &mut Rest) {
+    fn apply_outcome(&self, outcome: Option<&ExchangeOutcome>, rest: &mut RetrySchedule) {
         let asked = match outcome {
             Some(
-                Outcome::Done
-                | Outcome::Named { .. }
-                | Outcome::Refused { .. }
-                | Outcome::Later { .. },
+                ExchangeOutcome::Done
+                | ExchangeOutcome::Named { .. }
+                | ExchangeOutcome::Refused { .. }
+                | ExchangeOutcome::Later { .. },
             ) => {
-                self.board.answered();
-                *rest = Rest { fetch: rest.fetch, ..Rest::default() };
+                self.board.report_contact();
+                *rest = RetrySchedule { next_fetch: rest.next_fetch, ..RetrySchedule::default() };
                 return;
             }
-            Some(Outcome::Away { after, .. }) => Some(*after),
-            Some(Outcome::Unknown { .. }) => Some(None),
+            Some(ExchangeOutcome::Away { after, .. }) => Some(*after),
+            Some(ExchangeOutcome::Unknown { .. }) => Some(None),
             None => None,
         };
-        let why = outcome.and_then(Outcome::why).unwrap_or("the carrier was killed");
-        self.board.failed(why);
+        let why = outcome.and_then(ExchangeOutcome::reason).unwrap_or("the carrier was killed");
+        self.board.report_failure(why);
         let wait = if let Some(after) = asked {
             (rest.failures, rest.kills) = (rest.failures.saturating_add(1), 0);
-            backoff::wait(rest.failures).max(Duration::from_secs(after.unwrap_or_default()))
+            backoff::retry_delay(rest.failures).max(Duration::from_secs(after.unwrap_or_default()))
         } else {
             rest.kills = rest.kills.saturating_add(1);
-            backoff::wait(rest.kills).min(KILLED_WAIT)
+            backoff::retry_delay(rest.kills).min(KILLED_WAIT)
         };
-        rest.until = now().saturating_add(wait.as_millis() as i64);
+        rest.rest_until = now().saturating_add(wait.as_millis() as i64);
     }
 
     /// Files what a fetch brought; then says so.
-    fn fetched(&self, job: &Job, outcome: Option<&Outcome>, rest: &mut Rest) -> io::Result<()> {
+    fn finish_fetch(
+        &self,
+        job: &CarrierJob,
+        outcome: Option<&ExchangeOutcome>,
+        rest: &mut RetrySchedule,
+    ) -> io::Result<()> {
         let mut seen = Vec::new();
         let mut acknowledged = Vec::new();
         let mut failed = None;
-        for item in self.engine.unpack(&job.raw()) {
+        for item in self.engine.unpack_items(&job.raw_folder()) {
             let filed = item.and_then(|item| {
                 let is_seen = item.is_only_known() || self.journal.lock().is_seen(&item.id);
                 if !is_seen {
-                    (self.file)(&item.arrived)?;
+                    (self.filer)(&item.arrived)?;
                 }
                 Ok(item)
             });
             match filed {
                 Ok(item) => {
-                    step();
+                    crash_point();
                     seen.push(item.id);
-                    acknowledged.extend(item.acknowledge);
+                    acknowledged.extend(item.ack_id);
                 }
                 Err(e) => failed = Some(e),
             }
         }
-        self.journal.lock().seen(&seen, now())?;
-        step();
+        self.journal.lock().record_seen(&seen, now())?;
+        crash_point();
         for ids in acknowledged.chunks(ACKNOWLEDGED_AT_ONCE) {
-            let said = self.order(Task::Acknowledge { ids: ids.to_vec() })?;
-            self.carry(said, self.calls.now().calls, rest, &|| {})?;
+            let said = self.create_job(CarrierTask::Acknowledge { ids: ids.to_vec() })?;
+            self.run_job(said, self.wakeup.current_counts().calls, rest, &|| {})?;
         }
         if let Some(error) = failed {
             return Err(error);
         }
-        let is_whole = matches!(outcome, Some(Outcome::Done | Outcome::Away { .. }));
-        if !is_whole && self.engine.destroys() && job.was_asked() {
-            self.journal.lock().cut(now())?;
+        let is_whole =
+            matches!(outcome, Some(ExchangeOutcome::Done | ExchangeOutcome::Away { .. }));
+        if !is_whole && self.engine.is_fetch_destructive() && job.has_asked() {
+            self.journal.lock().record_cut(now())?;
         }
-        self.note(outcome, rest);
+        self.apply_outcome(outcome, rest);
         Ok(())
     }
 
     /// Tells how much waits, and what may be lost.
-    fn count(&self) {
+    fn update_board(&self) {
         let (waiting, refused, cuts) = {
             let journal = self.journal.lock();
             let (open, refused) = (journal.open_count() as u64, journal.refused_count() as u64);
@@ -521,7 +545,7 @@ impl Post {
             let at = Timestamp::from_millis(*at).rfc3339_short();
             format!("a fetch was cut off at {at}: mail that the server gave then may be lost")
         };
-        self.board.tell(|standing| {
+        self.board.update_health(|standing| {
             standing.waiting = waiting;
             standing.refused = refused;
             // The last ones say most.
@@ -533,11 +557,11 @@ impl Post {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn sleep(&self, seen: Counts, limit: Duration) {
+    fn wait_for_call(&self, seen: WakeupCounts, limit: Duration) {
         let until = Instant::now() + limit;
-        let mut counts = self.calls.counts.lock();
+        let mut counts = self.wakeup.counts.lock();
         while *counts == seen && !self.is_stopped() {
-            if self.calls.called.wait_until(&mut counts, until) {
+            if self.wakeup.condvar.wait_until(&mut counts, until) {
                 return;
             }
         }
@@ -545,24 +569,29 @@ impl Post {
 }
 
 /// Tells the fate of a message by its entry in the journal and by the state of the link.
-pub(super) fn fate_of(entry: &Entry, link: &str, place: &str, state: &State) -> Fate {
+pub(super) fn describe_fate(
+    entry: &JournalEntry,
+    link: &str,
+    place: &str,
+    state: &LinkState,
+) -> DeliveryFate {
     let waits = |why: Option<&str>| {
         let since = Timestamp::from_millis(entry.since).rfc3339_short();
         let why = match (why, state) {
             // Without a reason of its own it was not its turn.
-            (_, State::Stopped { why }) | (None, State::Waiting { why, .. }) => {
-                one_line(why).into_owned()
+            (_, LinkState::Stopped { why }) | (None, LinkState::Waiting { why, .. }) => {
+                sanitize_line(why).into_owned()
             }
-            (Some(why), _) => format!("{}, tried {} times", one_line(why), entry.tries),
+            (Some(why), _) => format!("{}, tried {} times", sanitize_line(why), entry.tries),
             (None, _) => "it is on its way".to_owned(),
         };
-        Fate::Waits(format!("link {link} to {place}, since {since}: {why}"))
+        DeliveryFate::Waits(format!("link {link} to {place}, since {since}: {why}"))
     };
     match &entry.stage {
-        Stage::Taken => Fate::Taken,
-        Stage::Refused(why) => Fate::Refused(format!("refused by {place}: {why}")),
-        Stage::Trying => waits(None),
-        Stage::Waits { why, .. } => waits(why.as_deref()),
+        DeliveryStage::Taken => DeliveryFate::Taken,
+        DeliveryStage::Refused(why) => DeliveryFate::Refused(format!("refused by {place}: {why}")),
+        DeliveryStage::Trying => waits(None),
+        DeliveryStage::Waits { why, .. } => waits(why.as_deref()),
     }
 }
 
@@ -571,7 +600,7 @@ fn now() -> i64 {
 }
 
 /// A place at which the tests kill this process.
-fn step() {
+fn crash_point() {
     #[cfg(test)]
     tests::step();
 }

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 
 /// Whether a host is this machine, or has a private address, or a name that only a local network has.
 /// Names are not looked up: who answers for one may change.
-pub fn is_private(host: &str) -> bool {
+pub fn is_private_host(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match bare.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
         Ok(IpAddr::V6(ip)) => match ip.to_ipv4_mapped() {
-            Some(ip) => is_private(&ip.to_string()),
+            Some(ip) => is_private_host(&ip.to_string()),
             None => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
         },
         Err(_) => {
@@ -23,7 +23,7 @@ pub fn is_private(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_private;
+    use super::is_private_host;
 
     #[test]
     fn what_is_private() {
@@ -43,7 +43,7 @@ mod tests {
             "LOCALHOST.",
             "x.local",
         ] {
-            assert!(is_private(host), "{host}");
+            assert!(is_private_host(host), "{host}");
         }
         for host in [
             "8.8.8.8",
@@ -57,7 +57,7 @@ mod tests {
             "::ffff:8.8.8.8",
             "notlocalhost",
         ] {
-            assert!(!is_private(host), "{host}");
+            assert!(!is_private_host(host), "{host}");
         }
     }
 }

@@ -11,14 +11,14 @@ pub const FILE: &str = "request";
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum LinkRequest {
     /// Try what waits now.
     Retry,
     /// Give up what waits.
     Drop,
 }
 
-impl Request {
+impl LinkRequest {
     const ALL: [(&str, Self); 2] = [("retry", Self::Retry), ("drop", Self::Drop)];
 
     /// Asks it.
@@ -32,7 +32,7 @@ impl Request {
 
     /// What is asked, as long as it is not done.
     pub fn read(folder: &Path) -> Option<Self> {
-        let word = fs::read_small(&folder.join(FILE), 64).ok()?;
+        let word = fs::read_small_file(&folder.join(FILE), 64).ok()?;
         Self::ALL.iter().find(|(one, _)| one.as_bytes() == word).map(|(_, request)| *request)
     }
 
@@ -40,7 +40,7 @@ impl Request {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn done(folder: &Path) -> io::Result<()> {
+    pub fn remove(folder: &Path) -> io::Result<()> {
         std::fs::remove_file(folder.join(FILE))
     }
 }

@@ -15,13 +15,13 @@ const STEP: u64 = 4 << 20;
 
 /// A file that grows only while there is room.
 #[derive(Debug)]
-pub struct Roomy {
+pub struct SpaceCheckedFile {
     file: File,
     folder: PathBuf,
     written: u64,
 }
 
-impl Roomy {
+impl SpaceCheckedFile {
     /// A new file that nobody else may read, or one made empty.
     ///
     /// # Errors
@@ -39,11 +39,11 @@ impl Roomy {
     }
 }
 
-impl Write for Roomy {
+impl Write for SpaceCheckedFile {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         if self.written >= STEP {
             self.written = 0;
-            left(&self.folder)?;
+            check_free_space(&self.folder)?;
         }
         let n = self.file.write(buf)?;
         self.written += n as u64;
@@ -59,16 +59,16 @@ impl Write for Roomy {
 ///
 /// # Errors
 /// As the system gave it.
-pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    Roomy::create(path)?.write_all(bytes)
+pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    SpaceCheckedFile::create(path)?.write_all(bytes)
 }
 
 /// Makes sure that a folder's disk has room for others, too.
 ///
 /// # Errors
 /// If it has not.
-pub fn left(folder: &Path) -> io::Result<()> {
-    fs::room_for(folder, ROOM).map_err(|e| {
+pub fn check_free_space(folder: &Path) -> io::Result<()> {
+    fs::check_free_space(folder, ROOM).map_err(|e| {
         let why = format!("{e}; links leave {} MiB free for other programs", ROOM >> 20);
         io::Error::new(io::ErrorKind::StorageFull, why)
     })

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-use crate::model::{Remedy, one_line, shown_path};
+use crate::model::{Remedy, display_path, sanitize_line};
 use crate::store::fs;
 
 /// No secret is larger.
@@ -24,13 +24,13 @@ const MOST: usize = 300;
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// Others can read or change it.
-    #[error("{}: {}, so it is not used; mend it with: {}", shown_path(.0), .1, .2)]
+    #[error("{}: {}, so it is not used; mend it with: {}", display_path(.0), .1, .2)]
     Exposed(PathBuf, &'static str, Remedy),
     /// The operating system refused the file.
-    #[error("{}: the secret cannot be read: {}", shown_path(.0), .1)]
+    #[error("{}: the secret cannot be read: {}", display_path(.0), .1)]
     Io(PathBuf, #[source] io::Error),
     /// It is no text.
-    #[error("{}: the secret is not UTF-8 text", shown_path(.0))]
+    #[error("{}: the secret is not UTF-8 text", display_path(.0))]
     NotText(PathBuf),
 }
 
@@ -38,7 +38,7 @@ pub enum SecretError {
 ///
 /// # Errors
 /// [`SecretError`]; no text of it holds the secret.
-pub fn read(path: &Path) -> Result<Zeroizing<String>, SecretError> {
+pub fn read_secret(path: &Path) -> Result<Zeroizing<String>, SecretError> {
     let io = |e| SecretError::Io(path.to_owned(), e);
     let file = fs::open_regular(path).map_err(io)?;
     let meta = file.metadata().map_err(io)?;
@@ -63,26 +63,26 @@ pub fn read(path: &Path) -> Result<Zeroizing<String>, SecretError> {
 
 /// What the other side says, as people may be told it: without the secrets that it was told, in one line and not
 /// without end.
-pub fn told(text: &str, secrets: &[Zeroizing<String>]) -> String {
+pub fn redact_text(text: &str, secrets: &[Zeroizing<String>]) -> String {
     let mut text = text.to_owned();
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
         let quoted = secret.replace('\\', "\\\\").replace('"', "\\\"");
         for spelled in [STANDARD.encode(secret.as_bytes()), quoted, secret.to_string()] {
-            text = without(&text, &Zeroizing::new(spelled));
+            text = hide_secret(&text, &Zeroizing::new(spelled));
         }
     }
     let begin = text.char_indices().nth(MOST).map_or(text.len(), |(at, _)| at);
     let end = text.char_indices().nth_back(MOST).map_or(0, |(at, _)| at);
     match (text.get(..begin), text.get(end..)) {
         (Some(begins), Some(ends)) if begin < end => {
-            one_line(&format!("{begins} … {ends}")).into_owned()
+            sanitize_line(&format!("{begins} … {ends}")).into_owned()
         }
-        _ => one_line(&text).into_owned(),
+        _ => sanitize_line(&text).into_owned(),
     }
 }
 
 /// A text without another one, however its letters are written.
-fn without(text: &str, secret: &str) -> String {
+fn hide_secret(text: &str, secret: &str) -> String {
     let (lower, wanted) = (text.to_ascii_lowercase(), secret.to_ascii_lowercase());
     let is_part = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
     let (mut out, mut from) = (String::new(), 0);
@@ -110,14 +110,14 @@ mod tests {
         std::fs::write(&path, "hunter2\n").unwrap();
         for (mode, used) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            let result = read(&path);
+            let result = read_secret(&path);
             assert_eq!(result.is_ok(), used, "{mode:o}");
             if let Err(error) = result {
                 assert!(error.to_string().contains("chmod 600"), "{error}");
                 assert!(!error.to_string().contains("hunter2"));
             }
         }
-        assert!(matches!(read(&dir.path().join("none")), Err(SecretError::Io(..))));
+        assert!(matches!(read_secret(&dir.path().join("none")), Err(SecretError::Io(..))));
     }
 
     #[test]
@@ -131,9 +131,9 @@ mod tests {
             ("two\r\nlines", "two\u{240d}\u{240a}lines"),
             ("\u{e4}\u{130}hunter2\u{e4}", "\u{e4}\u{130}(hidden)\u{e4}"),
         ] {
-            assert_eq!(told(text, &secrets), expected);
+            assert_eq!(redact_text(text, &secrets), expected);
         }
-        let long = told(&("\u{e4}".repeat(1 << 20) + "; do this"), &secrets);
+        let long = redact_text(&("\u{e4}".repeat(1 << 20) + "; do this"), &secrets);
         assert!(long.chars().count() < 2 * MOST + 5 && long.ends_with("; do this"), "{long}");
     }
 }

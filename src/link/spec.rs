@@ -4,13 +4,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The folders of links that all of a user's names share, in the folder of all states.
-pub fn shared(states: &Path) -> PathBuf {
+pub fn shared_links_folder(states: &Path) -> PathBuf {
     states.join("link")
 }
 
 /// Whether a space can have this name, which a stream and a subject hold: 1 to 32 letters, digits, `_` and
 /// `-`.
-pub fn is_space(name: &str) -> bool {
+pub fn is_space_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     (1..=32).contains(&name.len()) && name.bytes().all(plain)
 }
@@ -20,7 +20,7 @@ pub const SPACE: &str = "team";
 
 /// The engine a link speaks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum LinkKind {
     /// NATS `JetStream`: the logs of a SAMP folder, line for line.
     Nats,
     /// A provider of AMP 0.1 over HTTP.
@@ -33,7 +33,7 @@ pub enum Kind {
     Ftp,
 }
 
-impl Kind {
+impl LinkKind {
     /// Every kind and its name in the configuration.
     pub const ALL: &'static [(&'static str, Self)] = &[
         ("nats", Self::Nats),
@@ -57,9 +57,9 @@ pub const FEATURES: [(&str, bool); 4] = [
     ("nats", cfg!(feature = "nats")),
 ];
 
-impl Kind {
+impl LinkKind {
     /// Returns the feature of Cargo that brings links of this kind.
-    fn feature(self) -> &'static str {
+    fn cargo_feature(self) -> &'static str {
         match self {
             Self::Nats => "nats",
             Self::Amp | Self::AgentTalk => "http",
@@ -74,7 +74,7 @@ impl Kind {
     }
 
     fn explain_absence_among(self, features: &[(&str, bool)]) -> Option<String> {
-        let feature = self.feature();
+        let feature = self.cargo_feature();
         if features.contains(&(feature, true)) {
             return None;
         }
@@ -88,9 +88,9 @@ impl Kind {
     }
 }
 
-impl Kind {
+impl LinkKind {
     /// The kind of store it serves, which is also the name of such a store if nobody gave it another.
-    pub fn store(self) -> &'static str {
+    pub fn store_kind(self) -> &'static str {
         match self {
             Self::Nats => "samp",
             Self::Amp => "amp",
@@ -99,9 +99,9 @@ impl Kind {
     }
 }
 
-impl Spec {
+impl LinkConfig {
     /// A link of which nothing is said yet.
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: LinkKind) -> Self {
         Self {
             name: String::new(),
             kind,
@@ -122,7 +122,7 @@ impl Spec {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for LinkKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -130,11 +130,11 @@ impl fmt::Display for Kind {
 
 /// One link as it is configured. What a kind does not use is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct LinkConfig {
     /// Its name, unique among the links.
     pub name: String,
     /// Its engine.
-    pub kind: Kind,
+    pub kind: LinkKind,
     /// The store it serves, by name.
     pub store: String,
     /// Where the engine is; several are tried in turn.
@@ -170,15 +170,15 @@ mod tests {
     #[test]
     fn what_is_not_built_in_is_told_with_the_command_that_adds_it() {
         let without = |out: &str| FEATURES.map(|(name, _)| (name, name != out));
-        let nats = Kind::Nats.explain_absence_among(&without("nats")).unwrap();
+        let nats = LinkKind::Nats.explain_absence_among(&without("nats")).unwrap();
         assert!(nats.contains("without links of kind nats"), "{nats}");
         assert!(nats.ends_with("cargo install --locked --path . --features http,ftp,mail,nats"));
         let none = FEATURES.map(|(name, _)| (name, false));
-        for (name, kind) in Kind::ALL {
-            let end = format!("--features {}", kind.feature());
+        for (name, kind) in LinkKind::ALL {
+            let end = format!("--features {}", kind.cargo_feature());
             assert!(kind.explain_absence_among(&none).unwrap().ends_with(&end), "{name}");
             assert_eq!(kind.explain_absence_among(&without("")), None, "{name}");
         }
-        assert_eq!(Kind::Mail.explain_absence_among(&without("http")), None);
+        assert_eq!(LinkKind::Mail.explain_absence_among(&without("http")), None);
     }
 }

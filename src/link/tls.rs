@@ -54,13 +54,13 @@ const NO_TLS: &str = "the server speaks no TLS at this port, or hung up: correct
     smtp_ssl, imap_ssl or pop3_ssl)";
 
 /// Whether an error says that the certificate of the server is not believed: then it was told nothing.
-pub fn is_not_believed(error: &str) -> bool {
+pub fn is_certificate_rejected(error: &str) -> bool {
     error.contains(NOT_BELIEVED)
 }
 
 /// An error with what helps, if something is known to: once, however often it is asked for.
-pub fn with_help(error: String) -> String {
-    let of_tls = HELP.iter().filter(|_| is_not_believed(&error));
+pub fn add_advice(error: String) -> String {
+    let of_tls = HELP.iter().filter(|_| is_certificate_rejected(&error));
     let mut all = of_tls.chain(&NO_SERVER);
     let help = all.find(|(what, _)| error.contains(what)).map(|(_, help)| *help);
     match help.filter(|help| !error.contains(help)) {
@@ -74,14 +74,14 @@ pub fn with_help(error: String) -> String {
 /// # Errors
 /// If the file cannot be used.
 #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
-pub fn roots(ca: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, String> {
+pub fn load_root_certificates(ca: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, String> {
     // To read them takes longer than to ask a server, and no process that asks again and again lives long.
     static OF_THE_MACHINE: LazyLock<Vec<CertificateDer<'static>>> =
         LazyLock::new(|| rustls_native_certs::load_native_certs().certs);
     let mut roots = OF_THE_MACHINE.clone();
     let Some(path) = ca else { return Ok(roots) };
     let why = |e: &dyn std::fmt::Display| {
-        format!("the certificate file that ca names, {}: {e}", crate::model::shown_path(path))
+        format!("the certificate file that ca names, {}: {e}", crate::model::display_path(path))
     };
     let before = roots.len();
     for cert in CertificateDer::pem_file_iter(path).map_err(|e| why(&e))? {
@@ -104,22 +104,22 @@ mod tests {
             ("invalid peer certificate: certificate expired: verification time 7", "clock"),
             ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", "CA:FALSE"),
         ] {
-            assert!(with_help(error.to_owned()).contains(help), "{error}");
+            assert!(add_advice(error.to_owned()).contains(help), "{error}");
         }
         let refused =
-            with_help("x cannot be reached: io: Connection refused (os error 111)".into());
+            add_advice("x cannot be reached: io: Connection refused (os error 111)".into());
         assert!(refused.ends_with(
             "; no server listens there: start it, or correct its address in the settings of this \
              link"
         ));
-        assert_eq!(with_help(refused.clone()), refused);
+        assert_eq!(add_advice(refused.clone()), refused);
         for error in
             ["io: received corrupt message of type InvalidContentType", "unexpected end of file"]
         {
-            assert!(with_help(error.to_owned()).contains("no TLS at this port"), "{error}");
+            assert!(add_advice(error.to_owned()).contains("no TLS at this port"), "{error}");
         }
         for error in ["it refuses the key", "the session expired", "UnknownIssuer"] {
-            assert_eq!(with_help(error.to_owned()), error);
+            assert_eq!(add_advice(error.to_owned()), error);
         }
     }
 }

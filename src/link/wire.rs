@@ -14,11 +14,11 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::{reach, tls};
 use crate::model::locks::Mutex;
-use crate::model::one_line;
+use crate::model::sanitize_line;
 
 /// How long each thing may take.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct ConnectionTimeouts {
     /// That the other side says nothing.
     pub silence: Duration,
     /// One line.
@@ -27,7 +27,7 @@ pub struct Patience {
     pub whole: Duration,
 }
 
-impl Default for Patience {
+impl Default for ConnectionTimeouts {
     fn default() -> Self {
         let [silence, line, whole] = if cfg!(test) { [3, 4, 6] } else { [30, 60, 10 * 60] };
         let [silence, line, whole] = [silence, line, whole].map(Duration::from_secs);
@@ -37,39 +37,39 @@ impl Default for Patience {
 
 /// Where an engine listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Host {
+pub struct HostPort {
     /// Its name or address.
     pub name: String,
     /// The port.
     pub port: u16,
 }
 
-impl std::fmt::Display for Host {
+impl std::fmt::Display for HostPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", one_line(&self.name), self.port)
+        write!(f, "{}:{}", sanitize_line(&self.name), self.port)
     }
 }
 
 /// Whom this machine believes.
 #[derive(Clone)]
-pub struct Tls(Arc<ClientConfig>);
+pub struct TlsClient(Arc<ClientConfig>);
 
-impl std::fmt::Debug for Tls {
+impl std::fmt::Debug for TlsClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Tls")
     }
 }
 
-impl Tls {
+impl TlsClient {
     /// The certificates this machine trusts, and those of a file in PEM.
     ///
     /// # Errors
     /// If the file cannot be used.
     pub fn new(ca: Option<&Path>) -> Result<Self, String> {
         /// The client that was made last, and the certificates that it believes.
-        type Made = Option<(Vec<CertificateDer<'static>>, Tls)>;
-        static LAST: LazyLock<Mutex<Made>> = LazyLock::new(Mutex::default);
-        let believed = tls::roots(ca)?;
+        type CachedTlsClient = Option<(Vec<CertificateDer<'static>>, TlsClient)>;
+        static LAST: LazyLock<Mutex<CachedTlsClient>> = LazyLock::new(Mutex::default);
+        let believed = tls::load_root_certificates(ca)?;
         let mut last = LAST.lock();
         if let Some((_, tls)) = last.as_ref().filter(|(of, _)| *of == believed) {
             return Ok(tls.clone());
@@ -91,8 +91,8 @@ impl Tls {
 ///
 /// # Errors
 /// What to do instead.
-pub fn may_be_plain(host: &Host, insecure: bool, instead: &str) -> Result<(), String> {
-    if insecure || reach::is_private(&host.name) {
+pub fn check_plain_allowed(host: &HostPort, insecure: bool, instead: &str) -> Result<(), String> {
+    if insecure || reach::is_private_host(&host.name) {
         return Ok(());
     }
     Err(format!(
@@ -103,41 +103,41 @@ pub fn may_be_plain(host: &Host, insecure: bool, instead: &str) -> Result<(), St
 
 /// A socket with its times.
 #[derive(Debug)]
-struct Timed {
+struct TimedSocket {
     tcp: TcpStream,
     silence: Duration,
-    until: Instant,
-    line: Option<Instant>,
+    deadline: Instant,
+    line_deadline: Option<Instant>,
 }
 
-impl Timed {
-    fn left(&self) -> io::Result<Duration> {
-        let until = self.line.map_or(self.until, |line| line.min(self.until));
+impl TimedSocket {
+    fn remaining_time(&self) -> io::Result<Duration> {
+        let until = self.line_deadline.map_or(self.deadline, |line| line.min(self.deadline));
         let left = until.saturating_duration_since(Instant::now()).min(self.silence);
-        if left.is_zero() { Err(too_slow()) } else { Ok(left) }
+        if left.is_zero() { Err(timeout_error()) } else { Ok(left) }
     }
 }
 
-fn too_slow() -> io::Error {
+fn timeout_error() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the server is too slow or does not answer")
 }
 
 /// The system says "would block" where its time is over.
-fn late(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock { too_slow() } else { error }
+fn map_timeout(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { timeout_error() } else { error }
 }
 
-impl Read for Timed {
+impl Read for TimedSocket {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.tcp.set_read_timeout(Some(self.left()?))?;
-        self.tcp.read(buf).map_err(late)
+        self.tcp.set_read_timeout(Some(self.remaining_time()?))?;
+        self.tcp.read(buf).map_err(map_timeout)
     }
 }
 
-impl Write for Timed {
+impl Write for TimedSocket {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.tcp.set_write_timeout(Some(self.left()?))?;
-        self.tcp.write(buf).map_err(late)
+        self.tcp.set_write_timeout(Some(self.remaining_time()?))?;
+        self.tcp.write(buf).map_err(map_timeout)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -146,13 +146,13 @@ impl Write for Timed {
 }
 
 #[derive(Debug)]
-enum Stream {
-    Plain(Timed),
-    Tls(Box<StreamOwned<ClientConnection, Timed>>),
+enum ConnectionStream {
+    Plain(TimedSocket),
+    Tls(Box<StreamOwned<ClientConnection, TimedSocket>>),
 }
 
-impl Stream {
-    fn timed(&mut self) -> &mut Timed {
+impl ConnectionStream {
+    fn socket_mut(&mut self) -> &mut TimedSocket {
         match self {
             Self::Plain(timed) => timed,
             Self::Tls(stream) => &mut stream.sock,
@@ -160,7 +160,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for ConnectionStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.read(buf),
@@ -171,22 +171,26 @@ impl Read for Stream {
 
 /// A connection.
 #[derive(Debug)]
-pub struct Wire {
-    stream: BufReader<Stream>,
-    line: Duration,
+pub struct LineConnection {
+    stream: BufReader<ConnectionStream>,
+    line_timeout: Duration,
     peer: IpAddr,
 }
 
-impl Wire {
+impl LineConnection {
     /// Connects, and speaks TLS from the first byte if `tls` is given.
     ///
     /// # Errors
     /// As the system or the certificate gave it.
-    pub fn connect(host: &Host, tls: Option<&Tls>, patience: Patience) -> io::Result<Self> {
+    pub fn connect(
+        host: &HostPort,
+        tls: Option<&TlsClient>,
+        patience: ConnectionTimeouts,
+    ) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
         for address in (host.name.as_str(), host.port).to_socket_addrs()? {
-            match Self::to(address, patience) {
-                Ok(wire) => return wire.with(tls, host),
+            match Self::connect_plain(address, patience) {
+                Ok(wire) => return wire.start_tls_if_given(tls, host),
                 Err(e) => last = e,
             }
         }
@@ -197,18 +201,19 @@ impl Wire {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn to(address: SocketAddr, patience: Patience) -> io::Result<Self> {
-        let tcp = TcpStream::connect_timeout(&address, patience.silence).map_err(late)?;
+    pub fn connect_plain(address: SocketAddr, patience: ConnectionTimeouts) -> io::Result<Self> {
+        let tcp = TcpStream::connect_timeout(&address, patience.silence).map_err(map_timeout)?;
         tcp.set_nodelay(true)?;
         let until = Instant::now() + patience.whole;
-        let timed = Timed { tcp, silence: patience.silence, until, line: None };
-        let stream = BufReader::with_capacity(64 << 10, Stream::Plain(timed));
-        Ok(Self { stream, line: patience.line, peer: address.ip() })
+        let timed =
+            TimedSocket { tcp, silence: patience.silence, deadline: until, line_deadline: None };
+        let stream = BufReader::with_capacity(64 << 10, ConnectionStream::Plain(timed));
+        Ok(Self { stream, line_timeout: patience.line, peer: address.ip() })
     }
 
-    fn with(self, tls: Option<&Tls>, host: &Host) -> io::Result<Self> {
+    fn start_tls_if_given(self, tls: Option<&TlsClient>, host: &HostPort) -> io::Result<Self> {
         match tls {
-            Some(tls) => self.secured(tls, &host.name),
+            Some(tls) => self.start_tls(tls, &host.name),
             None => Ok(self),
         }
     }
@@ -217,14 +222,14 @@ impl Wire {
     ///
     /// # Errors
     /// As the certificate gave it; or if the other side said more in the clear than it was asked.
-    pub fn secured(self, tls: &Tls, name: &str) -> io::Result<Self> {
+    pub fn start_tls(self, tls: &TlsClient, name: &str) -> io::Result<Self> {
         if !self.stream.buffer().is_empty() {
             return Err(io::Error::other(
                 "the server spoke before TLS began; somebody on the way may have changed the \
                  connection",
             ));
         }
-        let Stream::Plain(timed) = self.stream.into_inner() else {
+        let ConnectionStream::Plain(timed) = self.stream.into_inner() else {
             return Err(io::Error::other("the connection speaks TLS already"));
         };
         let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -235,13 +240,13 @@ impl Wire {
             let done = stream.conn.complete_io(&mut stream.sock);
             done.map_err(|e| match e.kind() {
                 io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-                    io::Error::other(tls::with_help(e.to_string()))
+                    io::Error::other(tls::add_advice(e.to_string()))
                 }
                 _ => e,
             })?;
         }
-        let stream = BufReader::with_capacity(64 << 10, Stream::Tls(Box::new(stream)));
-        Ok(Self { stream, line: self.line, peer: self.peer })
+        let stream = BufReader::with_capacity(64 << 10, ConnectionStream::Tls(Box::new(stream)));
+        Ok(Self { stream, line_timeout: self.line_timeout, peer: self.peer })
     }
 
     /// The address of the other side.
@@ -253,8 +258,8 @@ impl Wire {
     ///
     /// # Errors
     /// As the system gave it; if it is longer than `max` bytes; if the other side hung up.
-    pub fn line(&mut self, max: usize) -> io::Result<Vec<u8>> {
-        let (mut line, is_whole) = self.piece(max.saturating_add(3))?;
+    pub fn read_line(&mut self, max: usize) -> io::Result<Vec<u8>> {
+        let (mut line, is_whole) = self.read_line_piece(max.saturating_add(3))?;
         if !is_whole || line.len() > max.saturating_add(2) {
             return Err(io::Error::other(format!(
                 "the server sent a line of more than {max} bytes"
@@ -270,11 +275,11 @@ impl Wire {
     ///
     /// # Errors
     /// As the system gave it; if the other side hung up.
-    pub fn piece(&mut self, max: usize) -> io::Result<(Vec<u8>, bool)> {
-        let limit = Instant::now() + self.line;
-        self.stream.get_mut().timed().line = Some(limit);
+    pub fn read_line_piece(&mut self, max: usize) -> io::Result<(Vec<u8>, bool)> {
+        let limit = Instant::now() + self.line_timeout;
+        self.stream.get_mut().socket_mut().line_deadline = Some(limit);
         let piece = self.read_piece(max);
-        self.stream.get_mut().timed().line = None;
+        self.stream.get_mut().socket_mut().line_deadline = None;
         piece
     }
 
@@ -283,7 +288,7 @@ impl Wire {
         while piece.len() < max {
             let chunk = self.stream.fill_buf()?;
             if chunk.is_empty() {
-                return Err(hung_up());
+                return Err(hangup_error());
             }
             let chunk = chunk.get(..chunk.len().min(max - piece.len())).unwrap_or_default();
             let end = chunk.iter().position(|b| *b == b'\n');
@@ -301,9 +306,9 @@ impl Wire {
     ///
     /// # Errors
     /// As the system gave it; if fewer came.
-    pub fn exactly(&mut self, bytes: u64, to: &mut dyn Write) -> io::Result<()> {
+    pub fn copy_exactly(&mut self, bytes: u64, to: &mut dyn Write) -> io::Result<()> {
         let copied = io::copy(&mut Read::by_ref(&mut self.stream).take(bytes), to)?;
-        if copied == bytes { Ok(()) } else { Err(hung_up()) }
+        if copied == bytes { Ok(()) } else { Err(hangup_error()) }
     }
 
     /// All that comes until the other side ends it, to a writer. Whether that was all is for others to
@@ -311,7 +316,7 @@ impl Wire {
     ///
     /// # Errors
     /// As the system gave it; if it is more than `limit` bytes.
-    pub fn rest(&mut self, limit: u64, to: &mut dyn Write) -> io::Result<u64> {
+    pub fn copy_rest(&mut self, limit: u64, to: &mut dyn Write) -> io::Result<u64> {
         let mut copied = 0;
         loop {
             let chunk = match self.stream.fill_buf() {
@@ -339,22 +344,22 @@ impl Wire {
     /// As the system gave it.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self.stream.get_mut() {
-            Stream::Plain(stream) => stream.write_all(bytes),
-            Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+            ConnectionStream::Plain(stream) => stream.write_all(bytes),
+            ConnectionStream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
         }
     }
 
     /// Says that nothing more is sent, and waits no longer.
-    pub fn end(mut self) {
-        if let Stream::Tls(stream) = self.stream.get_mut() {
+    pub fn shut_down(mut self) {
+        if let ConnectionStream::Tls(stream) = self.stream.get_mut() {
             stream.conn.send_close_notify();
             let _ = stream.flush();
         }
-        let _ = self.stream.get_mut().timed().tcp.shutdown(std::net::Shutdown::Write);
+        let _ = self.stream.get_mut().socket_mut().tcp.shutdown(std::net::Shutdown::Write);
     }
 }
 
-fn hung_up() -> io::Error {
+fn hangup_error() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the server ended the connection")
 }
 
@@ -364,7 +369,7 @@ pub(super) mod tests {
     use std::net::TcpListener;
 
     /// A server for one connection, on a port of the loopback.
-    pub fn server(serve: impl FnOnce(TcpStream) + Send + 'static) -> Host {
+    pub fn server(serve: impl FnOnce(TcpStream) + Send + 'static) -> HostPort {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         std::thread::spawn(move || {
@@ -372,12 +377,12 @@ pub(super) mod tests {
                 serve(stream);
             }
         });
-        Host { name: "127.0.0.1".into(), port }
+        HostPort { name: "127.0.0.1".into(), port }
     }
 
-    fn hasty() -> Patience {
+    fn hasty() -> ConnectionTimeouts {
         let short = Duration::from_millis(200);
-        Patience { silence: short, line: short * 2, whole: short * 10 }
+        ConnectionTimeouts { silence: short, line: short * 2, whole: short * 10 }
     }
 
     #[test]
@@ -387,11 +392,11 @@ pub(super) mod tests {
             s.write_all(&vec![b'x'; 3000]).unwrap();
             std::thread::sleep(Duration::from_secs(2));
         });
-        let mut wire = Wire::connect(&host, None, hasty()).unwrap();
+        let mut wire = LineConnection::connect(&host, None, hasty()).unwrap();
         for expected in ["one", "two", "three"] {
-            assert_eq!(wire.line(10).unwrap(), expected.as_bytes());
+            assert_eq!(wire.read_line(10).unwrap(), expected.as_bytes());
         }
-        assert!(wire.line(1000).unwrap_err().to_string().contains("more than 1000"));
+        assert!(wire.read_line(1000).unwrap_err().to_string().contains("more than 1000"));
     }
 
     #[test]
@@ -401,34 +406,34 @@ pub(super) mod tests {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let mut wire = Wire::connect(&host, None, hasty()).unwrap();
-        assert_eq!(wire.line(1 << 20).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let mut wire = LineConnection::connect(&host, None, hasty()).unwrap();
+        assert_eq!(wire.read_line(1 << 20).unwrap_err().kind(), io::ErrorKind::TimedOut);
         let host = server(|s| {
             std::thread::sleep(Duration::from_secs(2));
             drop(s);
         });
-        let mut wire = Wire::connect(&host, None, hasty()).unwrap();
-        assert_eq!(wire.line(10).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let mut wire = LineConnection::connect(&host, None, hasty()).unwrap();
+        assert_eq!(wire.read_line(10).unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]
     fn what_is_cut_short_or_endless_is_an_error() {
         let host = server(|mut s| s.write_all(b"12345").unwrap());
-        let mut wire = Wire::connect(&host, None, hasty()).unwrap();
+        let mut wire = LineConnection::connect(&host, None, hasty()).unwrap();
         let mut out = Vec::new();
-        assert!(wire.exactly(4_000_000_000, &mut out).is_err());
+        assert!(wire.copy_exactly(4_000_000_000, &mut out).is_err());
         assert_eq!(out, b"12345");
         let host = server(|mut s| while s.write_all(&[0; 4096]).is_ok() {});
-        let mut wire = Wire::connect(&host, None, hasty()).unwrap();
-        assert!(wire.rest(10_000, &mut io::sink()).is_err());
+        let mut wire = LineConnection::connect(&host, None, hasty()).unwrap();
+        assert!(wire.copy_rest(10_000, &mut io::sink()).is_err());
     }
 
     #[test]
     fn passwords_stay_near() {
-        let host = |name: &str| Host { name: name.into(), port: 1 };
-        assert!(may_be_plain(&host("127.0.0.1"), false, "x").is_ok());
-        assert!(may_be_plain(&host("mail.example"), true, "x").is_ok());
-        let why = may_be_plain(&host("mail.example"), false, "smtp_ssl").unwrap_err();
+        let host = |name: &str| HostPort { name: name.into(), port: 1 };
+        assert!(check_plain_allowed(&host("127.0.0.1"), false, "x").is_ok());
+        assert!(check_plain_allowed(&host("mail.example"), true, "x").is_ok());
+        let why = check_plain_allowed(&host("mail.example"), false, "smtp_ssl").unwrap_err();
         assert!(why.contains("smtp_ssl") && why.contains("plain text"), "{why}");
     }
 
@@ -438,10 +443,10 @@ pub(super) mod tests {
             s.write_all(b"220 go\r\n250 injected\r\n").unwrap();
             std::thread::sleep(Duration::from_millis(500));
         });
-        let mut wire = Wire::connect(&host, None, hasty()).unwrap();
-        wire.line(100).unwrap();
-        let tls = Tls::new(None).unwrap();
-        let why = wire.secured(&tls, "127.0.0.1").unwrap_err().to_string();
+        let mut wire = LineConnection::connect(&host, None, hasty()).unwrap();
+        wire.read_line(100).unwrap();
+        let tls = TlsClient::new(None).unwrap();
+        let why = wire.start_tls(&tls, "127.0.0.1").unwrap_err().to_string();
         assert!(why.contains("before TLS"), "{why}");
     }
 }

@@ -3,46 +3,46 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::late::Late;
-use super::{OpenError, Options};
+use super::late::PendingStore;
+use super::{MailboxOpenError, MailboxOptions};
 use crate::config::{Config, Env, Me, Paths, StateLock};
-use crate::identity::{KeyError, Keyring, OwnKey, Used};
+use crate::identity::{KeyError, Keyring, OwnKey, SignerRegistry};
 use crate::index::{self, Index};
 use crate::link::job::Carrier;
-use crate::link::{Links, Wanted};
-use crate::model::{PublicKey, Watch, one_line};
-use crate::outbox::{Keys, OutboxError};
-use crate::store::{self, Listener, Signer as _, Store, StoreError};
+use crate::link::{LinkSet, LinkSetOptions};
+use crate::model::{PublicKey, Watch, sanitize_line};
+use crate::outbox::{OutboxError, SigningKeys};
+use crate::store::{self, FolderListener, Signer as _, Store, StoreError};
 use crate::view::{self, Tree};
-use crate::watch::{self, Ahead};
+use crate::watch::{self, WatcherBuilder};
 
 /// What every mailbox has, whatever is done with it.
-pub(super) struct Base {
+pub(super) struct MailboxBase {
     /// The folders that were listed are watched.
-    pub(super) ahead: Arc<Ahead>,
+    pub(super) ahead: Arc<WatcherBuilder>,
     pub(super) config: Config,
     pub(super) me: Me,
     pub(super) paths: Paths,
     pub(super) lock: Option<StateLock>,
     pub(super) key: Option<PublicKey>,
     /// What is wrong with it.
-    pub(super) problem: Option<String>,
-    pub(super) keys: Keys,
-    pub(super) links: Arc<Links>,
+    pub(super) key_fault: Option<String>,
+    pub(super) keys: SigningKeys,
+    pub(super) links: Arc<LinkSet>,
     pub(super) index: Arc<Index>,
     pub(super) warnings: Vec<String>,
     /// The stores that may come later.
-    pub(super) late: Vec<Late>,
+    pub(super) pending_stores: Vec<PendingStore>,
 }
 
-impl Base {
+impl MailboxBase {
     /// `follows`: what happens in the stores from now on is followed.
     pub(super) fn open(
-        options: &Options,
+        options: &MailboxOptions,
         env: &Env,
         follows: bool,
         progress: &mut (dyn FnMut(u64, u64) + Send),
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, MailboxOpenError> {
         let config = Config::load(options.config.as_deref(), env)?;
         let me = Me::resolve(options.me.as_deref(), env, &config)?;
         let paths = Paths::new(env, &me.name)?;
@@ -57,18 +57,18 @@ impl Base {
             paths.create_cache()?;
             Some(StateLock::acquire(&paths.state, options.mountpoint.as_deref())?)
         };
-        let used = Used::open(&paths.signers_file(), options.read_only);
+        let used = SignerRegistry::open(&paths.signers_file(), options.read_only);
         let own = OwnKey::new(paths.key_file(), !options.read_only);
-        let (mine, problem) = my_key(&own, &used, options.read_only);
+        let (mine, problem) = load_own_key(&own, &used, options.read_only);
         let mut warnings: Vec<String> = Vec::new();
         let state = (paths.state.as_path(), !options.read_only);
         let (stores, late) = open_stores(&config, env, &me, state, &mut warnings)?;
         let links = Arc::new(open_links(&config, &stores, &paths, options, &mut warnings));
         let keyring = open_keyring(&paths, &me, mine, options.read_only)?;
-        let keys = Keys::new(move |used| own.now(used), Arc::clone(&keyring), used);
-        let my_keys = keys_by_store(&stores, &keys, options.read_only);
-        let key = keys.mine(&stores).shown;
-        let settings = index::Settings {
+        let keys = SigningKeys::new(move |used| own.load_current(used), Arc::clone(&keyring), used);
+        let my_keys = collect_store_keys(&stores, &keys, options.read_only);
+        let key = keys.public_keys(&stores).shown;
+        let settings = index::IndexSettings {
             marks: paths.state.join("marks"),
             snapshot: paths.cache.join("index"),
             map: watch::is_local(&paths.cache),
@@ -76,10 +76,10 @@ impl Base {
             read_only: options.read_only,
             my_keys,
         };
-        let ahead = Arc::new(Ahead::new(if follows { config.watch } else { Watch::Poll }));
+        let ahead = Arc::new(WatcherBuilder::new(if follows { config.watch } else { Watch::Poll }));
         for store in stores.iter().filter(|_| follows) {
-            store.watched().iter().for_each(|folder| ahead.watch(folder));
-            store.tell_listed(Arc::clone(&ahead) as _);
+            store.folders_to_watch().iter().for_each(|folder| ahead.watch_folder(folder));
+            store.set_folder_listener(Arc::clone(&ahead) as _);
         }
         let index = Arc::new(Index::open(stores, keyring, settings, progress)?);
         Ok(Self {
@@ -89,31 +89,31 @@ impl Base {
             paths,
             lock,
             key,
-            problem,
+            key_fault: problem,
             keys,
             links,
             index,
             warnings,
-            late,
+            pending_stores: late,
         })
     }
 }
 
-impl Listener for Ahead {
-    fn lists(&self, folder: &Path) {
-        self.watch(folder);
+impl FolderListener for WatcherBuilder {
+    fn note_listing(&self, folder: &Path) {
+        self.watch_folder(folder);
     }
 }
 
 /// What the tree needs to know besides what is wrong.
-pub(super) fn shown(
+pub(super) fn build_view_settings(
     config: &Config,
     me: &Me,
     paths: &Paths,
     key: Option<PublicKey>,
-    options: &Options,
-) -> view::Settings {
-    view::Settings {
+    options: &MailboxOptions,
+) -> view::TreeSettings {
+    view::TreeSettings {
         me: me.name.clone(),
         key,
         mark_read: config.mark_read,
@@ -122,29 +122,29 @@ pub(super) fn shown(
         read_only: options.read_only,
         allow_other: options.allow_other,
         warnings: Arc::default(),
-        firsts: paths.state.join("names"),
-        lately: paths.read_last_file(),
-        links: Arc::default(),
+        name_owners_file: paths.state.join("names"),
+        recent_reads_file: paths.read_last_file(),
+        link_boards: Arc::default(),
     }
 }
 
 /// A mailbox as it is at one moment. Nothing is made, written, locked, followed or carried.
-pub struct Glance {
+pub struct MailboxGlance {
     me: Me,
     paths: Paths,
     tree: Tree,
 }
 
-impl Glance {
+impl MailboxGlance {
     /// Looks at a mailbox.
     ///
     /// # Errors
     /// As [`Mailbox::open`](super::Mailbox::open).
-    pub fn open(options: &Options, env: &Env) -> Result<Self, OpenError> {
-        let options = Options { read_only: true, ..options.clone() };
-        let Base { config, me, paths, key, index, .. } =
-            Base::open(&options, env, false, &mut |_, _| {})?;
-        let tree = Tree::new(index, None, shown(&config, &me, &paths, key, &options));
+    pub fn open(options: &MailboxOptions, env: &Env) -> Result<Self, MailboxOpenError> {
+        let options = MailboxOptions { read_only: true, ..options.clone() };
+        let MailboxBase { config, me, paths, key, index, .. } =
+            MailboxBase::open(&options, env, false, &mut |_, _| {})?;
+        let tree = Tree::new(index, None, build_view_settings(&config, &me, &paths, key, &options));
         Ok(Self { me, paths, tree })
     }
 
@@ -166,8 +166,12 @@ impl Glance {
 
 /// The mount's own key, made at first use; or why nothing can be signed with it. A mount that writes
 /// nothing makes none.
-fn my_key(own: &OwnKey, used: &Used, read_only: bool) -> (Option<PublicKey>, Option<String>) {
-    match own.now(used) {
+fn load_own_key(
+    own: &OwnKey,
+    used: &SignerRegistry,
+    read_only: bool,
+) -> (Option<PublicKey>, Option<String>) {
+    match own.load_current(used) {
         Ok(seed) => (Some(seed.public_key()), None),
         Err(KeyError::Missing { .. }) if read_only => (None, None),
         Err(e) => (None, Some(e.to_string())),
@@ -175,7 +179,7 @@ fn my_key(own: &OwnKey, used: &Used, read_only: bool) -> (Option<PublicKey>, Opt
 }
 
 /// The stores that are open, and those that may come later.
-type Opened = (Vec<Arc<dyn Store>>, Vec<Late>);
+type OpenedStores = (Vec<Arc<dyn Store>>, Vec<PendingStore>);
 
 /// The stores that are configured, and those found at their default places, as far as they can be
 /// opened: one that cannot keeps no other from being shown. And those that may come later.
@@ -188,33 +192,42 @@ fn open_stores(
     me: &Me,
     state: (&Path, bool),
     warnings: &mut Vec<String>,
-) -> Result<Opened, OpenError> {
+) -> Result<OpenedStores, MailboxOpenError> {
     let (mut stores, mut late) = (Vec::new(), Vec::new());
     let mut failed = None;
     for spec in config.stores(env, &me.name)? {
         match open_store(&spec, state) {
             Ok(store) => stores.push(store),
             Err(error) => {
-                let left = Late::left_out(spec.clone(), format!("the store {}", spec.name), &error);
-                left.said().iter().for_each(|text| tracing::warn!("{}", one_line(text)));
+                let left = PendingStore::from_open_error(
+                    spec.clone(),
+                    format!("the store {}", spec.name),
+                    &error,
+                );
+                left.warning().iter().for_each(|text| tracing::warn!("{}", sanitize_line(text)));
                 late.push(left);
-                failed = failed.or(Some(OpenError::Store(spec.name, error)));
+                failed = failed.or(Some(MailboxOpenError::Store(spec.name, error)));
             }
         }
     }
-    late.extend(config.vacant(env, &me.name).into_iter().map(|vacant| Late::vacant(vacant, env)));
-    for spec in config.found(env, &me.name) {
+    late.extend(
+        config
+            .absent_stores(env, &me.name)
+            .into_iter()
+            .map(|vacant| PendingStore::from_vacant(vacant, env)),
+    );
+    for spec in config.find_default_stores(env, &me.name) {
         match open_store(&spec, state) {
             Ok(store) => stores.push(store),
             Err(error) => {
-                let called = called(&spec, env);
-                let left = Late::left_out(spec, called, &error);
-                left.said().iter().for_each(|text| tracing::info!("{}", one_line(text)));
+                let called = label_default_store(&spec, env);
+                let left = PendingStore::from_open_error(spec, called, &error);
+                left.warning().iter().for_each(|text| tracing::info!("{}", sanitize_line(text)));
                 late.push(left);
             }
         }
     }
-    warnings.extend(late.iter().filter_map(Late::said));
+    warnings.extend(late.iter().filter_map(PendingStore::warning));
     match failed {
         Some(error) if stores.is_empty() => Err(error),
         _ => Ok((stores, late)),
@@ -222,20 +235,20 @@ fn open_stores(
 }
 
 /// What a store at its default place is called.
-pub(super) fn called(spec: &store::Spec, env: &Env) -> String {
+pub(super) fn label_default_store(spec: &store::StoreSpec, env: &Env) -> String {
     format!("the {} store at {}", spec.kind, env.display_home(&spec.dir))
 }
 
 /// Opens one store. Its state lies in this folder, and may be written or not.
 pub(super) fn open_store(
-    spec: &store::Spec,
+    spec: &store::StoreSpec,
     (state, may_write): (&Path, bool),
 ) -> Result<Arc<dyn Store>, StoreError> {
     let dir = state.join("stores").join(&spec.name);
     let state = may_write.then(|| dir.clone());
-    let opened = store::open(&store::Spec { state, ..spec.clone() })?;
+    let opened = store::open(&store::StoreSpec { state, ..spec.clone() })?;
     if !may_write {
-        opened.look_at_state(&dir)?;
+        opened.read_state(&dir)?;
     }
     Ok(opened)
 }
@@ -245,7 +258,7 @@ fn open_keyring(
     me: &Me,
     mine: Option<PublicKey>,
     read_only: bool,
-) -> Result<Arc<Keyring>, OpenError> {
+) -> Result<Arc<Keyring>, MailboxOpenError> {
     let file = paths.keyring_file();
     if read_only {
         return Ok(Arc::new(Keyring::open_read_only(&file)?));
@@ -253,7 +266,7 @@ fn open_keyring(
     let keyring = Keyring::open(&file)?;
     if let Some(key) = mine {
         // Before anything is read: a forged message from me must not be the first to pin a key.
-        keyring.trust(&me.name, Some(key))?;
+        keyring.trust_key(&me.name, Some(key))?;
     }
     Ok(Arc::new(keyring))
 }
@@ -261,19 +274,19 @@ fn open_keyring(
 /// My public key in each store. Unless nothing may be written, each of them is pinned to my address
 /// there before anything is read; a store without a usable key can still be read, and says so when
 /// something is sent.
-pub(super) fn keys_by_store(
+pub(super) fn collect_store_keys(
     stores: &[Arc<dyn Store>],
-    keys: &Keys,
+    keys: &SigningKeys,
     read_only: bool,
 ) -> Vec<Option<PublicKey>> {
     if read_only {
-        return keys.mine(stores).by_store;
+        return keys.public_keys(stores).by_store;
     }
     let key = |store: &Arc<dyn Store>| {
-        let identity = keys.pinned(store.as_ref());
+        let identity = keys.pin_key_for_store(store.as_ref());
         let told = |e: &OutboxError| {
             let why = e.to_string();
-            tracing::info!(store = store.name(), why = %one_line(&why), "no key");
+            tracing::info!(store = store.name(), why = %sanitize_line(&why), "no key");
         };
         identity.inspect_err(told).ok().map(|identity| identity.public_key())
     };
@@ -286,26 +299,28 @@ fn open_links(
     config: &Config,
     stores: &[Arc<dyn Store>],
     paths: &Paths,
-    options: &Options,
+    options: &MailboxOptions,
     warnings: &mut Vec<String>,
-) -> Links {
-    let linked = config.linked();
-    let Some(wanted) = wanted(config, &linked, stores, paths) else { return Links::default() };
+) -> LinkSet {
+    let linked = config.linked_stores();
+    let Some(wanted) = gather_link_inputs(config, &linked, stores, paths) else {
+        return LinkSet::default();
+    };
     if options.read_only {
-        Links::look(&wanted);
-        return Links::default();
+        LinkSet::join_read_only(&wanted);
+        return LinkSet::default();
     }
-    Links::open(&wanted, warnings)
+    LinkSet::open(&wanted, warnings)
 }
 
 /// What the links of these stores are made from; `linked`: as [`Config::linked`] says.
-pub(super) fn wanted<'a>(
+pub(super) fn gather_link_inputs<'a>(
     config: &'a Config,
     linked: &'a [String],
     stores: &'a [Arc<dyn Store>],
     paths: &'a Paths,
-) -> Option<Wanted<'a>> {
+) -> Option<LinkSetOptions<'a>> {
     let carrier = Carrier::Program(std::env::current_exe().ok()?);
     let (specs, state) = (&config.links, &paths.state);
-    Some(Wanted { stores, specs, by_their_own: linked, state, carrier })
+    Some(LinkSetOptions { stores, specs, self_described: linked, state, carrier })
 }

@@ -11,16 +11,16 @@ use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::base::{called, keys_by_store, open_store, wanted};
-use super::{look, sweep_store};
-use crate::config::{Config, Env, Paths, Vacant};
+use super::base::{collect_store_keys, gather_link_inputs, label_default_store, open_store};
+use super::{scan_and_deliver, sweep_store};
+use crate::config::{AbsentStore, Config, Env, Paths};
 use crate::index::Index;
-use crate::link::Links;
+use crate::link::LinkSet;
 use crate::model::locks::{Mutex, RwLock};
-use crate::model::one_line;
-use crate::outbox::{Keys, Outbox};
-use crate::store::{Spec, Store, StoreError, asked};
-use crate::watch::{Target, Waker};
+use crate::model::sanitize_line;
+use crate::outbox::{Outbox, SigningKeys};
+use crate::store::{Store, StoreError, StoreSpec, asked};
+use crate::watch::{Waker, WatchTarget};
 
 /// Folders below that of the store in which a change is looked for, at most in each depth.
 const FOLDERS: usize = 256;
@@ -29,66 +29,74 @@ const DEPTH: usize = 2;
 
 /// A store that may come.
 #[derive(Debug)]
-pub(super) struct Late {
-    spec: Spec,
+pub(super) struct PendingStore {
+    spec: StoreSpec,
     /// What it is called in what is said of it.
-    called: String,
+    label: String,
     /// Nobody asked for it, unless there is something at its default place.
-    vacant: Option<Vacant>,
+    vacant: Option<AbsentStore>,
     /// The warning about it.
-    said: Mutex<Option<String>>,
+    warning: Mutex<Option<String>>,
     /// It is to be looked at, without an event.
     is_due: AtomicBool,
     /// It has come.
-    is_here: AtomicBool,
+    is_open: AtomicBool,
 }
 
-impl Late {
-    fn new(spec: Spec, called: String) -> Self {
+impl PendingStore {
+    fn new(spec: StoreSpec, called: String) -> Self {
         let (is_due, is_here) = (true.into(), false.into());
-        Self { spec, called, vacant: None, said: Mutex::default(), is_due, is_here }
+        Self {
+            spec,
+            label: called,
+            vacant: None,
+            warning: Mutex::default(),
+            is_due,
+            is_open: is_here,
+        }
     }
 
     /// A store that is there, or was asked for, and cannot be opened.
-    pub(super) fn left_out(spec: Spec, called: String, why: &StoreError) -> Self {
+    pub(super) fn from_open_error(spec: StoreSpec, called: String, why: &StoreError) -> Self {
         let late = Self::new(spec, called);
-        *late.said.lock() = Some(late.why(why));
+        *late.warning.lock() = Some(late.format_warning(why));
         late
     }
 
     /// A store that is not at its default place.
-    pub(super) fn vacant(vacant: Vacant, env: &Env) -> Self {
-        let called = called(&vacant.spec, env);
-        let said = Mutex::new(vacant.misled());
+    pub(super) fn from_vacant(vacant: AbsentStore, env: &Env) -> Self {
+        let called = label_default_store(&vacant.spec, env);
+        let said = Mutex::new(vacant.explain_variable());
         let late = Self::new(vacant.spec.clone(), called);
-        Self { said, vacant: Some(vacant), ..late }
+        Self { warning: said, vacant: Some(vacant), ..late }
     }
 
     /// The warning about it, as long as it has not come.
-    pub(super) fn said(&self) -> Option<String> {
-        self.said.lock().clone()
+    pub(super) fn warning(&self) -> Option<String> {
+        self.warning.lock().clone()
     }
 
-    fn why(&self, error: &impl std::fmt::Display) -> String {
-        format!("{} is left out: {error}", self.called)
+    fn format_warning(&self, error: &impl std::fmt::Display) -> String {
+        format!("{} is left out: {error}", self.label)
     }
 
-    fn is_here(&self) -> bool {
-        self.is_here.load(Ordering::Relaxed)
+    fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
     }
 
     /// Tells whether it is looked at again though nothing happens.
-    fn is_tried(&self) -> bool {
+    fn should_retry(&self) -> bool {
         let dir = &self.spec.dir;
         // What a link leads to may come without an event where the link is.
         let dangles = || fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_symlink());
-        let is_due = || self.is_due.load(Ordering::Relaxed) || self.said().is_some() || dangles();
-        !self.is_here() && is_due()
+        let is_due =
+            || self.is_due.load(Ordering::Relaxed) || self.warning().is_some() || dangles();
+        !self.is_open() && is_due()
     }
 
     /// The folders in which something must change before it can be opened.
-    fn folders(&self) -> Vec<PathBuf> {
-        if self.is_here() || asked::reach(&self.spec.dir).is_err() {
+    fn watched_folders(&self) -> Vec<PathBuf> {
+        if self.is_open() || asked::require_response(&self.spec.dir).is_err() {
             return Vec::new();
         }
         let nearest = self.spec.dir.ancestors().find(|folder| folder.is_dir());
@@ -107,11 +115,11 @@ impl Late {
 }
 
 /// What stores that come need to be taken in.
-pub(super) struct Doorway {
+pub(super) struct PendingStoreOpener {
     pub(super) index: Arc<Index>,
     pub(super) outbox: Option<Arc<Outbox>>,
-    pub(super) links: Arc<Links>,
-    pub(super) keys: Arc<Keys>,
+    pub(super) links: Arc<LinkSet>,
+    pub(super) keys: Arc<SigningKeys>,
     pub(super) config: Config,
     pub(super) paths: Paths,
     pub(super) mountpoint: Option<PathBuf>,
@@ -122,33 +130,33 @@ pub(super) struct Doorway {
     pub(super) waker: OnceLock<Waker>,
 }
 
-impl Doorway {
+impl PendingStoreOpener {
     /// Looks at a store that may have come.
-    fn look(&self, late: &Late) {
-        let Some(waker) = self.waker.get().filter(|_| !late.is_here()) else { return };
+    fn try_open(&self, late: &PendingStore) {
+        let Some(waker) = self.waker.get().filter(|_| !late.is_open()) else { return };
         late.is_due.store(false, Ordering::Relaxed);
-        if let Some(vacant) = late.vacant.as_ref().filter(|vacant| vacant.is_vacant()) {
-            return self.say(late, vacant.misled());
+        if let Some(vacant) = late.vacant.as_ref().filter(|vacant| vacant.is_absent()) {
+            return self.set_warning(late, vacant.explain_variable());
         }
-        match self.open(late) {
-            Err(why) => self.say(late, Some(late.why(&why))),
+        match self.open_pending_store(late) {
+            Err(why) => self.set_warning(late, Some(late.format_warning(&why))),
             Ok(store) => {
-                if let Err(why) = self.take_in(late, &store) {
-                    return self.say(late, Some(late.why(&why)));
+                if let Err(why) = self.add_store(late, &store) {
+                    return self.set_warning(late, Some(late.format_warning(&why)));
                 }
-                waker.ask_again();
+                waker.refresh_folders();
             }
         }
     }
 
     /// Says something else of a store, also in `status.txt`.
-    fn say(&self, late: &Late, what: Option<String>) {
-        let before = std::mem::replace(&mut *late.said.lock(), what.clone());
+    fn set_warning(&self, late: &PendingStore, what: Option<String>) {
+        let before = std::mem::replace(&mut *late.warning.lock(), what.clone());
         if before == what {
             return;
         }
         if let Some(text) = &what {
-            tracing::info!("{}", one_line(text));
+            tracing::info!("{}", sanitize_line(text));
         }
         let mut warnings = self.warnings.write();
         let place = warnings.iter().position(|line| Some(line) == before.as_ref());
@@ -157,7 +165,7 @@ impl Doorway {
         warnings.splice(place..place, what);
     }
 
-    fn open(&self, late: &Late) -> Result<Arc<dyn Store>, String> {
+    fn open_pending_store(&self, late: &PendingStore) -> Result<Arc<dyn Store>, String> {
         let store = open_store(&late.spec, (&self.paths.state, !self.read_only))
             .map_err(|e| e.to_string())?;
         let dir = fs::canonicalize(store.dir()).unwrap_or_else(|_| store.dir().to_owned());
@@ -165,44 +173,45 @@ impl Doorway {
         if let Some(mount) = self.mountpoint.as_ref().filter(|mount| holds(mount)) {
             return Err(format!(
                 "of {} and the mount point {}, one lies inside the other; mount on another folder",
-                one_line(&dir.to_string_lossy()),
-                one_line(&mount.to_string_lossy())
+                sanitize_line(&dir.to_string_lossy()),
+                sanitize_line(&mount.to_string_lossy())
             ));
         }
         Ok(store)
     }
 
     /// Takes in a store as one that was there from the start.
-    fn take_in(&self, late: &Late, store: &Arc<dyn Store>) -> Result<(), String> {
+    fn add_store(&self, late: &PendingStore, store: &Arc<dyn Store>) -> Result<(), String> {
         // Before anything is read: a forged message from me must not be the first to pin a key.
-        let key = keys_by_store(slice::from_ref(store), &self.keys, self.read_only).pop().flatten();
-        let added = self.index.add(Arc::clone(store), key);
+        let key =
+            collect_store_keys(slice::from_ref(store), &self.keys, self.read_only).pop().flatten();
+        let added = self.index.add_store(Arc::clone(store), key);
         let number = added.map_err(|e| e.to_string())?;
-        late.is_here.store(true, Ordering::Relaxed);
+        late.is_open.store(true, Ordering::Relaxed);
         tracing::info!(
             store = late.spec.name,
             "a store that was left out can be opened now, and its messages are shown"
         );
-        self.say(late, None);
+        self.set_warning(late, None);
         self.add_links(number, store);
         if !self.read_only {
             sweep_store(store.as_ref());
         }
-        look(&self.index, self.outbox.as_ref(), number, true);
-        self.outbox.iter().for_each(|outbox| outbox.added(number));
+        scan_and_deliver(&self.index, self.outbox.as_ref(), number, true);
+        self.outbox.iter().for_each(|outbox| outbox.add_store(number));
         Ok(())
     }
 
     fn add_links(&self, number: usize, store: &Arc<dyn Store>) {
-        let linked = self.config.linked();
-        let wanted = wanted(&self.config, &linked, self.index.stores(), &self.paths);
+        let linked = self.config.linked_stores();
+        let wanted = gather_link_inputs(&self.config, &linked, self.index.stores(), &self.paths);
         let Some(wanted) = wanted else { return };
         if self.read_only {
-            return Links::look_in(&wanted, store.as_ref());
+            return LinkSet::join_store_read_only(&wanted, store.as_ref());
         }
         // Not with the lock held: links take others.
         let mut warnings = self.warnings.read().clone();
-        if let Err(error) = self.links.add(&wanted, number, &mut warnings) {
+        if let Err(error) = self.links.add_store(&wanted, number, &mut warnings) {
             tracing::error!(%error, store = store.name(), "the links of this store cannot start");
         }
         *self.warnings.write() = warnings;
@@ -210,17 +219,20 @@ impl Doorway {
 }
 
 /// What is followed so that a store is taken in when it comes.
-pub(super) fn target(late: &Arc<Late>, doorway: &Arc<Doorway>) -> Target {
+pub(super) fn build_watch_target(
+    late: &Arc<PendingStore>,
+    doorway: &Arc<PendingStoreOpener>,
+) -> WatchTarget {
     let [listed, asked, tried, looked] = [(); 4].map(|()| Arc::clone(late));
     let doorway = Arc::clone(doorway);
-    Target {
-        dirs: Box::new(move || listed.folders()),
-        concerns: Box::new(move |folder, name| {
+    WatchTarget {
+        dirs: Box::new(move || listed.watched_folders()),
+        is_relevant: Box::new(move |folder, name| {
             let (path, dir) = (folder.join(name), &asked.spec.dir);
             dir.starts_with(&path) || path.starts_with(dir)
         }),
-        closed: true,
-        changed: Box::new(move |_| doorway.look(&looked)),
-        failing: Box::new(move || tried.is_tried()),
+        on_close_only: true,
+        on_change: Box::new(move |_| doorway.try_open(&looked)),
+        is_failing: Box::new(move || tried.should_retry()),
     }
 }

@@ -16,34 +16,34 @@ const OLD: &[u8] = b"windows-1252";
 const WEAK: [&str; 4] = ["us-ascii", "ascii", "utf-8", "utf8"];
 
 /// Bytes as a text.
-pub fn unicode(bytes: &[u8]) -> String {
+pub fn decode_unlabelled(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
-        text.extend(chunk.invalid().iter().map(|byte| old(*byte)));
+        text.extend(chunk.invalid().iter().map(|byte| decode_old_byte(*byte)));
     }
     text
 }
 
 /// A byte in the old charset; the few that are nothing there stand for themselves.
-fn old(byte: u8) -> char {
+fn decode_old_byte(byte: u8) -> char {
     let decoded = charset_decoder(OLD).and_then(|old| old(&[byte]).chars().next());
     decoded.filter(|c| *c != char::REPLACEMENT_CHARACTER).unwrap_or_else(|| char::from(byte))
 }
 
 /// Returns true if a charset is told, and is one of those that are known.
-fn is_told(charset: &str) -> bool {
+fn is_known_charset(charset: &str) -> bool {
     charset_decoder(charset.as_bytes()).is_some()
         && !WEAK.iter().any(|weak| charset.eq_ignore_ascii_case(weak))
 }
 
 /// An encoded word at the beginning of a text: the bytes in it, and where it ends. `None` if its charset is
 /// told.
-fn encoded_word(text: &str) -> Option<(Vec<u8>, usize)> {
+fn parse_encoded_word(text: &str) -> Option<(Vec<u8>, usize)> {
     let mut parts = text.strip_prefix("=?")?.splitn(4, '?');
     let (charset, encoding, inner) = (parts.next()?, parts.next()?, parts.next()?);
     let is_word = parts.next()?.starts_with('=') && inner.bytes().all(|b| b.is_ascii_graphic());
-    if !is_word || is_told(charset.split('*').next().unwrap_or_default()) {
+    if !is_word || is_known_charset(charset.split('*').next().unwrap_or_default()) {
         return None;
     }
     let bytes = match encoding {
@@ -56,24 +56,24 @@ fn encoded_word(text: &str) -> Option<(Vec<u8>, usize)> {
 
 /// A header in which what is encoded in no charset that is told is one encoded word, also where a
 /// character was cut in two. It stays encoded: what it says can be no header line and no address.
-fn with_whole_words(head: &str) -> String {
+fn join_encoded_words(head: &str) -> String {
     let (mut made, mut rest) = (String::with_capacity(head.len()), head);
     while let Some(at) = rest.find("=?") {
         let (before, word) = rest.split_at(at);
         made.push_str(before);
-        let Some((mut bytes, mut end)) = encoded_word(word) else {
+        let Some((mut bytes, mut end)) = parse_encoded_word(word) else {
             made.push_str("=?");
             rest = word.get(2..).unwrap_or_default();
             continue;
         };
         while let Some(after) = word.get(end..)
             && let next = after.trim_start()
-            && let Some((more, length)) = encoded_word(next)
+            && let Some((more, length)) = parse_encoded_word(next)
         {
             bytes.extend(more);
             end += after.len() - next.len() + length;
         }
-        let told = STANDARD.encode(unicode(&bytes));
+        let told = STANDARD.encode(decode_unlabelled(&bytes));
         made.extend(["=?utf-8?b?", &told, "?="]);
         rest = word.get(end..).unwrap_or_default();
     }
@@ -91,7 +91,7 @@ pub fn unicode_headers(mail: &Message<'_>) -> Option<Vec<u8>> {
             continue;
         };
         made.extend_from_slice(between);
-        let told = with_whole_words(&unicode(head));
+        let told = join_encoded_words(&decode_unlabelled(head));
         changed |= told.as_bytes() != head;
         made.extend_from_slice(told.as_bytes());
         done = to;
@@ -104,12 +104,12 @@ pub fn unicode_headers(mail: &Message<'_>) -> Option<Vec<u8>> {
 pub fn unicode_texts(mail: &mut Message<'_>) {
     let is_told = |part: &MessagePart<'_>| {
         let charset = part.content_type().and_then(|kind| kind.attribute("charset"));
-        charset.is_some_and(is_told)
+        charset.is_some_and(is_known_charset)
     };
     let texts = mail.parts.iter().enumerate().filter(|(_, part)| !is_told(part));
     let anew: Vec<(usize, String)> = texts
         .filter(|(_, part)| matches!(part.body, PartType::Text(_) | PartType::Html(_)))
-        .map(|(n, part)| (n, unicode(&bytes(mail, part))))
+        .map(|(n, part)| (n, decode_unlabelled(&bytes(mail, part))))
         .collect();
     for (n, text) in anew {
         let body = mail.parts.get_mut(n).map(|part| &mut part.body);
@@ -121,11 +121,11 @@ pub fn unicode_texts(mail: &mut Message<'_>) {
 
 /// Returns the decoded bytes of a part.
 pub fn bytes<'m>(mail: &'m Message<'_>, part: &MessagePart<'_>) -> Cow<'m, [u8]> {
-    decoded(mail.raw_message(), part)
+    decode_part(mail.raw_message(), part)
 }
 
 /// Decodes what a part of these bytes holds.
-pub(super) fn decoded<'m>(mail: &'m [u8], part: &MessagePart<'_>) -> Cow<'m, [u8]> {
+pub(super) fn decode_part<'m>(mail: &'m [u8], part: &MessagePart<'_>) -> Cow<'m, [u8]> {
     let within = part.offset_body as usize..part.offset_end as usize;
     let raw = mail.get(within).unwrap_or_default();
     let decoded = match part.encoding {
@@ -143,12 +143,12 @@ mod tests {
     #[test]
     fn no_byte_is_lost() {
         let every: Vec<u8> = (1..=255).collect();
-        let text = unicode(&every);
+        let text = decode_unlabelled(&every);
         assert_eq!((text.chars().count(), text.contains('\u{fffd}')), (255, false));
-        assert_eq!(unicode("Gr\u{fc}\u{df}e".as_bytes()), "Gr\u{fc}\u{df}e");
-        assert_eq!(unicode(b"Gr\xfc\xdfe \x80"), "Gr\u{fc}\u{df}e \u{20ac}");
+        assert_eq!(decode_unlabelled("Gr\u{fc}\u{df}e".as_bytes()), "Gr\u{fc}\u{df}e");
+        assert_eq!(decode_unlabelled(b"Gr\xfc\xdfe \x80"), "Gr\u{fc}\u{df}e \u{20ac}");
         let cut = ["\u{fc} ".as_bytes(), b"\xc3"].concat();
-        assert_eq!(unicode(&cut), "\u{fc} \u{c3}");
+        assert_eq!(decode_unlabelled(&cut), "\u{fc} \u{c3}");
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             ("T: =?utf-8?q?a=0AX:?= <b>\n", format!("T: {} <b>\n", word("a\nX:"))),
             ("S: =?utf-8?q?a b?= =?utf-8?x?y?= =?", "S: =?utf-8?q?a b?= =?utf-8?x?y?= =?".into()),
         ] {
-            assert_eq!(with_whole_words(head), wanted, "{head}");
+            assert_eq!(join_encoded_words(head), wanted, "{head}");
         }
     }
 }

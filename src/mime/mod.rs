@@ -51,10 +51,11 @@ pub enum MailError {
 /// # Errors
 /// [`MailError`].
 pub fn parse(raw: &[u8]) -> Result<Message<'static>, MailError> {
-    let text = Disguised::new(raw)?;
-    let mail = guarded(|| Some(MessageParser::default().parse(&text.bytes)?.into_owned()));
+    let text = MaskedMail::new(raw)?;
+    let mail =
+        catch_parser_panic(|| Some(MessageParser::default().parse(&text.bytes)?.into_owned()));
     let mut mail = mail.ok_or(MailError::NoMail)?;
-    text.reveal(&mut mail, raw);
+    text.unmask_mail(&mut mail, raw);
     Ok(mail)
 }
 
@@ -63,22 +64,24 @@ pub fn parse(raw: &[u8]) -> Result<Message<'static>, MailError> {
 /// # Errors
 /// [`MailError`].
 pub fn parse_headers(raw: &[u8]) -> Result<Message<'static>, MailError> {
-    let text = Disguised::new(raw)?;
-    let mail = guarded(|| Some(MessageParser::default().parse_headers(&text.bytes)?.into_owned()));
+    let text = MaskedMail::new(raw)?;
+    let mail = catch_parser_panic(|| {
+        Some(MessageParser::default().parse_headers(&text.bytes)?.into_owned())
+    });
     let mut mail = mail.ok_or(MailError::NoMail)?;
     mail.raw_message = raw.to_owned().into();
     Ok(mail)
 }
 
 /// Returns what the parser makes; nothing if it fails.
-fn guarded(
+fn catch_parser_panic(
     parse: impl FnOnce() -> Option<Message<'static>> + UnwindSafe,
 ) -> Option<Message<'static>> {
     std::panic::catch_unwind(parse).ok().flatten()
 }
 
 /// Returns whether a part is a mail. Its bytes are that mail.
-pub fn is_mail(part: &MessagePart<'_>) -> bool {
+pub fn is_mail_part(part: &MessagePart<'_>) -> bool {
     part.content_type().is_some_and(|kind| {
         kind.ctype() == "message" && matches!(kind.subtype(), Some("rfc822" | "global"))
     })
@@ -108,37 +111,37 @@ pub fn find_text(mail: &mut Message<'_>) {
         if let Some(part) = mail.parts.get_mut(n as usize)
             && let PartType::Binary(bytes) = &part.body
         {
-            part.body = PartType::Text(charset::unicode(bytes).into());
+            part.body = PartType::Text(charset::decode_unlabelled(bytes).into());
         }
     }
 }
 
 /// A mail as the parser is given it: of the same length, and no part of it is a mail.
-struct Disguised {
+struct MaskedMail {
     bytes: Vec<u8>,
     /// Which bytes are others than in the mail, in order.
-    changed: Vec<usize>,
+    masked: Vec<usize>,
     mails: usize,
     /// Header lines that say that a part has parts, and the length of the longest one.
     multiparts: (usize, usize),
 }
 
-impl Disguised {
+impl MaskedMail {
     fn new(raw: &[u8]) -> Result<Self, MailError> {
         let mut text =
-            Self { bytes: raw.to_owned(), changed: Vec::new(), mails: 0, multiparts: (0, 0) };
+            Self { bytes: raw.to_owned(), masked: Vec::new(), mails: 0, multiparts: (0, 0) };
         let mut at = 0;
-        while let Some(line) = folded_line(raw, at) {
+        while let Some(line) = find_folded_line(raw, at) {
             at = line.end;
-            text.line(raw, line);
+            text.mask_line(raw, line);
         }
-        text.changed.sort_unstable();
+        text.masked.sort_unstable();
         if text.mails > MAX_MAILS {
             return Err(MailError::TooManyMails);
         }
         let (multiparts, longest) = text.multiparts;
         if multiparts > 0 {
-            let (pairs, lines) = dividers(raw);
+            let (pairs, lines) = count_dividers(raw);
             let compared = (multiparts as u64)
                 .saturating_mul(raw.len() as u64)
                 .saturating_add((longest as u64).saturating_mul(pairs));
@@ -151,7 +154,7 @@ impl Disguised {
 
     /// Looks at a line with those that continue it. Where in it a header begins is not known: after a dividing
     /// line it can be anywhere.
-    fn line(&mut self, raw: &[u8], line: Range<usize>) {
+    fn mask_line(&mut self, raw: &[u8], line: Range<usize>) {
         let Some(text) = raw.get(line.clone()) else { return };
         let colons = |name: &[u8]| -> Vec<usize> {
             let all = memchr::memchr_iter(b':', text);
@@ -163,7 +166,7 @@ impl Disguised {
             for colon in types.into_iter().chain(colons(b"content-disposition")) {
                 let name = text.get(..colon).unwrap_or_default();
                 if let Some(last) = name.iter().rposition(|b| !b.is_ascii_whitespace()) {
-                    self.change(line.start + last);
+                    self.mask_byte(line.start + last);
                 }
             }
             return;
@@ -178,7 +181,7 @@ impl Disguised {
         let start = line.start + first + 1;
         for (_, word) in MAILS {
             for at in memmem::find_iter(&lower, word.as_bytes()) {
-                self.change(start + at);
+                self.mask_byte(start + at);
             }
         }
         if memmem::find(&lower, b"message").is_some() {
@@ -190,17 +193,17 @@ impl Disguised {
         }
     }
 
-    fn change(&mut self, at: usize) {
+    fn mask_byte(&mut self, at: usize) {
         if let Some(byte) = self.bytes.get_mut(at) {
             *byte = STAND_IN;
-            self.changed.push(at);
+            self.masked.push(at);
         }
     }
 
     /// Puts what stands in the mail where the parser saw something else.
-    fn reveal(&self, mail: &mut Message<'_>, raw: &[u8]) {
+    fn unmask_mail(&self, mail: &mut Message<'_>, raw: &[u8]) {
         mail.raw_message = raw.to_owned().into();
-        if self.changed.is_empty() {
+        if self.masked.is_empty() {
             return;
         }
         for part in &mut mail.parts {
@@ -208,13 +211,13 @@ impl Disguised {
                 HeaderValue::ContentType(kind) => Some(kind),
                 _ => None,
             });
-            kinds.for_each(reveal_kind);
+            kinds.for_each(unmask_type);
             let body = part.offset_body as usize..part.offset_end as usize;
-            let first = self.changed.partition_point(|at| *at < body.start);
-            if self.changed.get(first).is_none_or(|at| *at >= body.end) {
+            let first = self.masked.partition_point(|at| *at < body.start);
+            if self.masked.get(first).is_none_or(|at| *at >= body.end) {
                 continue;
             }
-            let bytes = charset::decoded(raw, part);
+            let bytes = charset::decode_part(raw, part);
             let charset = part.content_type().and_then(|kind| kind.attribute("charset"));
             let charset = charset.and_then(|charset| charset_decoder(charset.as_bytes()));
             let text = || match charset {
@@ -233,7 +236,7 @@ impl Disguised {
 }
 
 /// Gives a type of a part its own name again.
-fn reveal_kind(kind: &mut ContentType<'_>) {
+fn unmask_type(kind: &mut ContentType<'_>) {
     let meant = |name: &str| MAILS.iter().find(|(other, _)| *other == name).map(|(_, own)| *own);
     if let Some(own) = meant(&kind.c_type) {
         kind.c_type = own.into();
@@ -244,7 +247,7 @@ fn reveal_kind(kind: &mut ContentType<'_>) {
 }
 
 /// Returns where the line that begins there ends, with the lines that continue it.
-fn folded_line(raw: &[u8], from: usize) -> Option<Range<usize>> {
+fn find_folded_line(raw: &[u8], from: usize) -> Option<Range<usize>> {
     let rest = raw.get(from..).filter(|rest| !rest.is_empty())?;
     let ends = memchr::memchr_iter(b'\n', rest).map(|at| at + 1);
     let mut ends = ends.filter(|end| !matches!(rest.get(*end), Some(b' ' | b'\t')));
@@ -258,7 +261,7 @@ fn ends_with_name(text: &[u8], name: &[u8]) -> bool {
 }
 
 /// Counts where a dividing line may begin, and the lines that have such a place.
-fn dividers(raw: &[u8]) -> (u64, usize) {
+fn count_dividers(raw: &[u8]) -> (u64, usize) {
     let (mut pairs, mut lines) = (0, 0);
     for line in raw.split(|b| *b == b'\n') {
         let here = line.windows(2).filter(|pair| pair == b"--").count();

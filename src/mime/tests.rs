@@ -32,7 +32,7 @@ fn mails_in_mails_have_a_bound() {
     assert_eq!(parsed(in_parts.into_bytes()), Err(MailError::TooManyMails));
     let mail = parsed(format!("Subject: outer\n{}", nested(900)).into_bytes()).unwrap();
     let [part] = &mail.parts[..] else { panic!("{mail:?}") };
-    assert!(is_mail(part) && part.contents() == nested(899).as_bytes());
+    assert!(is_mail_part(part) && part.contents() == nested(899).as_bytes());
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_digest_of_many_mails_is_read() {
     let one = "--b\nContent-Type: message/rfc822\n\nSubject: x\n\ny\n";
     let head = "Content-Type: multipart/digest; boundary=b\n\n";
     let mail = parsed(format!("{head}{}--b--\n", one.repeat(300)).into_bytes()).unwrap();
-    assert_eq!(mail.parts.iter().filter(|part| is_mail(part)).count(), 300);
+    assert_eq!(mail.parts.iter().filter(|part| is_mail_part(part)).count(), 300);
 }
 
 #[test]
@@ -133,7 +133,7 @@ proptest! {
                 prop_assert!(!matches!(part.body, PartType::Message(_)));
                 let is_plain = part.encoding == mail_parser::Encoding::None
                     && !matches!(part.body, PartType::Multipart(_));
-                let bytes = charset::decoded(raw.as_bytes(), part);
+                let bytes = charset::decode_part(raw.as_bytes(), part);
                 prop_assert!(!is_plain || part.contents() == &*bytes, "{:?} {:?}", part, bytes);
             }
         }

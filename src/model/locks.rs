@@ -15,7 +15,7 @@ use std::time::Instant;
 
 /// The order in which locks are taken, the first one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum LockLevel {
     /// One open file of the tree: its text, or what it shows.
     File,
     /// The composing folders.
@@ -56,27 +56,27 @@ pub enum Level {
 /// A lock of `parking_lot` with a level.
 #[derive(Default)]
 pub struct Lock<L: ?Sized> {
-    place: Place,
+    tracker: LockTracker,
     inner: L,
 }
 
 /// What taking a lock gives; it is held until this is dropped.
 #[derive(Debug)]
-pub struct Guard<G> {
+pub struct LockGuard<G> {
     inner: G,
-    held: Held,
+    held: HeldLock,
 }
 
 /// `parking_lot::Mutex` with a level.
 pub type Mutex<T> = Lock<parking_lot::Mutex<T>>;
 /// What [`Mutex::lock`] gives.
-pub type MutexGuard<'a, T> = Guard<parking_lot::MutexGuard<'a, T>>;
+pub type MutexGuard<'a, T> = LockGuard<parking_lot::MutexGuard<'a, T>>;
 /// `parking_lot::RwLock` with a level.
 pub type RwLock<T> = Lock<parking_lot::RwLock<T>>;
 /// What [`RwLock::read`] gives.
-pub type RwLockReadGuard<'a, T> = Guard<parking_lot::RwLockReadGuard<'a, T>>;
+pub type RwLockReadGuard<'a, T> = LockGuard<parking_lot::RwLockReadGuard<'a, T>>;
 /// What [`RwLock::write`] gives.
-pub type RwLockWriteGuard<'a, T> = Guard<parking_lot::RwLockWriteGuard<'a, T>>;
+pub type RwLockWriteGuard<'a, T> = LockGuard<parking_lot::RwLockWriteGuard<'a, T>>;
 
 /// `parking_lot::Condvar`. Who waits holds no other lock, but for a [`Level::Turn`].
 #[derive(Debug, Default)]
@@ -85,12 +85,12 @@ pub struct Condvar(parking_lot::Condvar);
 impl<T> Mutex<T> {
     /// A lock under which nothing else is locked.
     pub fn new(value: T) -> Self {
-        Self::at(Level::Leaf, value)
+        Self::with_level(LockLevel::Leaf, value)
     }
 
     /// A lock of a level.
-    pub fn at(level: Level, value: T) -> Self {
-        Self { place: Place(level), inner: parking_lot::Mutex::new(value) }
+    pub fn with_level(level: LockLevel, value: T) -> Self {
+        Self { tracker: LockTracker(level), inner: parking_lot::Mutex::new(value) }
     }
 }
 
@@ -98,27 +98,27 @@ impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let held = self.place.take();
-        Guard { inner: self.inner.lock(), held }
+        let held = self.tracker.acquire();
+        LockGuard { inner: self.inner.lock(), held }
     }
 
     /// The lock if it is free. Nobody waits, so it may be of any level.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
-        Some(Guard { inner, held: self.place.note() })
+        Some(LockGuard { inner, held: self.tracker.record_held() })
     }
 }
 
 impl<T> RwLock<T> {
     /// A lock under which nothing else is locked.
     pub fn new(value: T) -> Self {
-        Self::at(Level::Leaf, value)
+        Self::with_level(LockLevel::Leaf, value)
     }
 
     /// A lock of a level.
-    pub fn at(level: Level, value: T) -> Self {
-        Self { place: Place(level), inner: parking_lot::RwLock::new(value) }
+    pub fn with_level(level: LockLevel, value: T) -> Self {
+        Self { tracker: LockTracker(level), inner: parking_lot::RwLock::new(value) }
     }
 }
 
@@ -126,15 +126,15 @@ impl<T: ?Sized> RwLock<T> {
     /// Waits for the lock, for reading. Never twice in one thread: a writer may wait in between.
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        let held = self.place.take();
-        Guard { inner: self.inner.read(), held }
+        let held = self.tracker.acquire();
+        LockGuard { inner: self.inner.read(), held }
     }
 
     /// Waits for the lock, for writing.
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        let held = self.place.take();
-        Guard { inner: self.inner.write(), held }
+        let held = self.tracker.acquire();
+        LockGuard { inner: self.inner.write(), held }
     }
 }
 
@@ -142,14 +142,14 @@ impl Condvar {
     /// Waits to be notified; the lock is free meanwhile.
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        alone(&guard.held);
+        assert_alone(&guard.held);
         self.0.wait(&mut guard.inner);
     }
 
     /// The same until a moment; whether it came first.
     #[track_caller]
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Instant) -> bool {
-        alone(&guard.held);
+        assert_alone(&guard.held);
         self.0.wait_until(&mut guard.inner, deadline).timed_out()
     }
 
@@ -165,7 +165,7 @@ impl<L: ?Sized + fmt::Debug> fmt::Debug for Lock<L> {
     }
 }
 
-impl<G: Deref> Deref for Guard<G> {
+impl<G: Deref> Deref for LockGuard<G> {
     type Target = G::Target;
 
     fn deref(&self) -> &G::Target {
@@ -173,7 +173,7 @@ impl<G: Deref> Deref for Guard<G> {
     }
 }
 
-impl<G: DerefMut> DerefMut for Guard<G> {
+impl<G: DerefMut> DerefMut for LockGuard<G> {
     fn deref_mut(&mut self) -> &mut G::Target {
         &mut self.inner
     }
@@ -181,30 +181,30 @@ impl<G: DerefMut> DerefMut for Guard<G> {
 
 thread_local! {
     /// What this thread holds: level, address, and where it was locked.
-    static HELD: RefCell<Vec<(Level, usize, &'static Location<'static>)>> =
+    static HELD: RefCell<Vec<(LockLevel, usize, &'static Location<'static>)>> =
         const { RefCell::new(Vec::new()) };
 }
 
 /// Which place a lock has in the order.
-struct Place(Level);
+struct LockTracker(LockLevel);
 
-impl Default for Place {
+impl Default for LockTracker {
     fn default() -> Self {
-        Self(Level::Leaf)
+        Self(LockLevel::Leaf)
     }
 }
 
 /// That this thread holds the lock at an address.
 #[derive(Debug)]
-struct Held(usize);
+struct HeldLock(usize);
 
-impl Place {
+impl LockTracker {
     /// Checks that the lock may be taken now.
     #[track_caller]
-    fn take(&self) -> Held {
+    fn acquire(&self) -> HeldLock {
         let (level, address) = (self.0, std::ptr::from_ref(self) as usize);
-        let early = |(other, at, _): &&(Level, usize, _)| {
-            *other > level || *other == level && (level == Level::Leaf || *at >= address)
+        let early = |(other, at, _): &&(LockLevel, usize, _)| {
+            *other > level || *other == level && (level == LockLevel::Leaf || *at >= address)
         };
         if cfg!(debug_assertions) && !std::thread::panicking() {
             HELD.with_borrow(|held| {
@@ -214,20 +214,20 @@ impl Place {
                 }
             });
         }
-        self.note()
+        self.record_held()
     }
 
     #[track_caller]
-    fn note(&self) -> Held {
+    fn record_held(&self) -> HeldLock {
         let (address, site) = (std::ptr::from_ref(self) as usize, Location::caller());
         if cfg!(debug_assertions) {
             HELD.with_borrow_mut(|held| held.push((self.0, address, site)));
         }
-        Held(address)
+        HeldLock(address)
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         if cfg!(debug_assertions) {
             let _ = HELD.try_with(|held| held.borrow_mut().retain(|(_, at, _)| *at != self.0));
@@ -237,10 +237,10 @@ impl Drop for Held {
 
 /// Checks that this thread holds no lock but the one it waits with, unless that is a turn.
 #[track_caller]
-fn alone(with: &Held) {
+fn assert_alone(with: &HeldLock) {
     if cfg!(debug_assertions) {
         HELD.with_borrow(|held| {
-            let turn = held.iter().any(|(level, at, _)| *at == with.0 && *level == Level::Turn);
+            let turn = held.iter().any(|(level, at, _)| *at == with.0 && *level == LockLevel::Turn);
             assert!(held.len() <= 1 || turn, "waiting while other locks are held: {held:?}");
         });
     }
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_could_hang_panics() {
-        let core = RwLock::at(Level::Core, 1);
+        let core = RwLock::with_level(LockLevel::Core, 1);
         let (leaf, other) = (Mutex::new(2), Mutex::<u8>::default());
         let both = {
             let (one, two) = (core.read(), leaf.lock());
@@ -278,17 +278,21 @@ mod tests {
 
     #[test]
     fn a_list_is_locked_in_its_order() {
-        let list = [Mutex::at(Level::Scanning, ()), Mutex::at(Level::Scanning, ())];
+        let list = [
+            Mutex::with_level(LockLevel::Scanning, ()),
+            Mutex::with_level(LockLevel::Scanning, ()),
+        ];
         let all: Vec<_> = list.iter().map(Mutex::lock).collect();
         drop(all);
         assert!(panics(|| drop((list[1].lock(), list[0].lock()))).contains("Scanning"));
-        let core = RwLock::at(Level::Core, ());
+        let core = RwLock::with_level(LockLevel::Core, ());
         let waits = || {
             let _core = core.read();
             Condvar::default().wait_until(&mut Mutex::new(()).lock(), Instant::now());
         };
         assert!(panics(waits).contains("waiting while"));
-        let (before, turn) = (Mutex::at(Level::Store, ()), Mutex::at(Level::Turn, ()));
+        let (before, turn) =
+            (Mutex::with_level(LockLevel::Store, ()), Mutex::with_level(LockLevel::Turn, ()));
         let _before = before.lock();
         assert!(Condvar::default().wait_until(&mut turn.lock(), Instant::now()));
     }

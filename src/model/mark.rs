@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-use super::text::unhex_16;
+use super::text::decode_hex_u64;
 
 /// One of my machines: a number of chance that tells it from the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Host(pub u64);
+pub struct MachineId(pub u64);
 
-impl Host {
+impl MachineId {
     /// The host that is written so, as [`Host`] prints it and not otherwise.
     pub fn parse(text: &str) -> Option<Self> {
-        unhex_16(text).map(Self)
+        decode_hex_u64(text).map(Self)
     }
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for MachineId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
@@ -23,11 +23,11 @@ impl fmt::Display for Host {
 
 /// Whose word a mark is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum MarkOrigin {
     /// It was made or cleared on this machine.
     Here,
     /// On another one, or so it says: how often its mark was made and cleared by then.
-    Heard(Host, u32),
+    Heard(MachineId, u32),
     /// A read position that was there before msgfs kept marks. Which mail it stands for nobody knows.
     Position,
 }
@@ -42,5 +42,5 @@ pub struct Mark {
     /// Whether the message counts as read from here on.
     pub read: bool,
     /// Whose word it is.
-    pub origin: Origin,
+    pub origin: MarkOrigin,
 }

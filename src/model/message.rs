@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Timestamp, hex};
+use super::{Timestamp, encode_hex};
 
 /// One message, complete, in the terms every store shares.
 ///
@@ -44,11 +44,11 @@ pub struct Message {
 pub const TWIN: &str = "\0sha256:";
 
 /// The id of a message whose file has this hash, if another message has the id too.
-pub fn twin_id<'a>(id: impl Into<Cow<'a, str>>, twin: Option<&[u8; 32]>) -> Cow<'a, str> {
+pub fn qualify_id<'a>(id: impl Into<Cow<'a, str>>, twin: Option<&[u8; 32]>) -> Cow<'a, str> {
     let id = id.into();
     match twin {
         None => id,
-        Some(hash) => format!("{id}{TWIN}{}", hex(hash)).into(),
+        Some(hash) => format!("{id}{TWIN}{}", encode_hex(hash)).into(),
     }
 }
 
@@ -57,7 +57,7 @@ pub fn twin_id<'a>(id: impl Into<Cow<'a, str>>, twin: Option<&[u8; 32]>) -> Cow<
 pub const ORIGIN: char = '\0';
 
 /// A thread's id without the label of the place it comes from.
-pub fn plain_thread(id: &str) -> &str {
+pub fn plain_thread_id(id: &str) -> &str {
     id.split_once(ORIGIN).map_or(id, |(plain, _)| plain)
 }
 
@@ -72,7 +72,7 @@ pub fn plain_id(id: &str) -> &str {
 }
 
 /// The hash that tells two messages of one id apart.
-pub fn twin_hash(id: &str) -> Option<&str> {
+pub fn id_qualifier(id: &str) -> Option<&str> {
     id.split_once(TWIN).map(|(_, hash)| hash)
 }
 
@@ -97,7 +97,7 @@ impl Attachment {
 
 /// A file that a message will carry, copied where nobody changes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attached {
+pub struct DraftAttachment {
     /// Its file name as the sender called it: one path component.
     pub name: String,
     /// The copy.
@@ -149,7 +149,7 @@ pub struct Draft {
     /// It is the id of a mail and nothing else: of a message that is here, or of none.
     pub answers_mail: bool,
     /// Name of the store of the message that is answered: it carries what several could.
-    pub near: Option<String>,
+    pub answered_store: Option<String>,
     /// It answers a message, so its thread is inherited and its text is taken as typed.
     pub is_reply: bool,
     /// `Priority:` as written.
@@ -159,9 +159,9 @@ pub struct Draft {
     /// `Task:` as written.
     pub task: Option<String>,
     /// Absolute paths of files to send along, as written.
-    pub attach: Vec<String>,
+    pub attach_paths: Vec<String>,
     /// The same files once copied to where they stay until the message is sent.
-    pub attached: Vec<Attached>,
+    pub attachments: Vec<DraftAttachment>,
     /// Name of the store that shall carry it.
     pub via: Option<String>,
     /// Makes retries of the same send harmless for a week.

@@ -18,18 +18,21 @@ mod text;
 mod time;
 pub mod verify;
 
-pub use mark::{Host, Mark, Origin};
+pub use mark::{MachineId, Mark, MarkOrigin};
 pub use message::{
-    Attached, Attachment, Draft, DraftError, Message, MessageKey, ORIGIN, TWIN, plain_id,
-    plain_thread, thread_label, twin_hash, twin_id,
+    Attachment, Draft, DraftAttachment, DraftError, Message, MessageKey, ORIGIN, TWIN,
+    id_qualifier, plain_id, plain_thread_id, qualify_id, thread_label,
 };
-pub use nearest::{nearest, resembles};
+pub use nearest::{find_nearest, is_similar_name};
 pub use policy::{Choice, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch};
 pub use remedy::Remedy;
 pub use seed::Seed;
-pub use signature::{Claim, ClaimScope, Covered, Fingerprint, PublicKey, Readings, SignatureState};
+pub use signature::{
+    CandidateVisitor, Fingerprint, PublicKey, SignatureClaim, SignatureScope, SignatureState,
+    SignedBytes,
+};
 pub use text::{
-    fitting_name, hex, json_shown, one_line, plain_lines, safe_text, shell_word, shown_path,
-    single_line, unhex_16, write_at,
+    decode_hex_u64, display_path, encode_hex, escape_json, flatten_line, quote_shell_word,
+    sanitize_line, sanitize_lines, sanitize_text, shorten_name, write_at,
 };
 pub use time::{CLOCK_SKEW_MS, Day, Timestamp};

@@ -3,7 +3,10 @@
 /// The candidate nearest to `word`, if one is near enough to be worth suggesting: at most a third
 /// of the letters, and at least two, may be wrong, missing, extra or swapped with their neighbour.
 /// Case does not count. Of equally near ones the first is taken.
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn find_nearest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let word: String = word.to_lowercase().chars().take(64).collect();
     let near = |candidate: &'a str| {
         let other = candidate.to_lowercase();
@@ -20,12 +23,12 @@ const SHORTEST: usize = 3;
 
 /// Whether a new name is probably a known one gone wrong: it differs in case only, is one typing error
 /// away, or begins with the known one. `worker-2` and `worker-1` are two of a series, and so two.
-pub fn resembles(name: &str, known: &str) -> bool {
+pub fn is_similar_name(name: &str, known: &str) -> bool {
     let (name, known) = (name.to_lowercase(), known.to_lowercase());
     if name == known {
         return true;
     }
-    if known.chars().count() < SHORTEST || series(&name) == series(&known) {
+    if known.chars().count() < SHORTEST || normalize_numbers(&name) == normalize_numbers(&known) {
         return false;
     }
     // The distance is only worth its cost where it can be one.
@@ -34,7 +37,7 @@ pub fn resembles(name: &str, known: &str) -> bool {
 }
 
 /// A name with one `0` for each of its numbers.
-fn series(name: &str) -> String {
+fn normalize_numbers(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for c in name.chars() {
         match c {
@@ -53,7 +56,7 @@ mod tests {
     #[test]
     fn names_gone_wrong_resemble_the_known_one() {
         for name in ["Bob", "bbo", "bo", "bobb", "rob", "bob.json", "bob.3124124", "bob2wx9k0ee"] {
-            assert!(resembles(name, "bob"), "{name}");
+            assert!(is_similar_name(name, "bob"), "{name}");
         }
         for (name, known) in [
             ("carol", "bob"),
@@ -63,19 +66,19 @@ mod tests {
             ("w-2", "w-1"),
             ("w10", "w1"),
         ] {
-            assert!(!resembles(name, known), "{name} {known}");
+            assert!(!is_similar_name(name, known), "{name} {known}");
         }
-        assert!(resembles("A", "a") && resembles("worker-1x", "worker-1"));
+        assert!(is_similar_name("A", "a") && is_similar_name("worker-1x", "worker-1"));
     }
 
     #[test]
     fn typing_errors_are_near() {
         let keys = ["me", "mark_read", "scope", "store"];
-        assert_eq!(nearest("mark_raed", keys), Some("mark_read"));
-        assert_eq!(nearest("stores", keys), Some("store"));
-        assert_eq!(nearest("Scope", keys), Some("scope"));
-        assert_eq!(nearest("completely_else", keys), None);
-        assert_eq!(nearest("xy", keys), None, "nothing in common is not near");
-        assert_eq!(nearest("", keys), None);
+        assert_eq!(find_nearest("mark_raed", keys), Some("mark_read"));
+        assert_eq!(find_nearest("stores", keys), Some("store"));
+        assert_eq!(find_nearest("Scope", keys), Some("scope"));
+        assert_eq!(find_nearest("completely_else", keys), None);
+        assert_eq!(find_nearest("xy", keys), None, "nothing in common is not near");
+        assert_eq!(find_nearest("", keys), None);
     }
 }

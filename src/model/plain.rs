@@ -16,7 +16,7 @@ const DATE: usize = 31;
 
 /// A message without attachments and warnings, as far as its length depends on it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Plain<'a> {
+pub struct PlainMessage<'a> {
     /// The word for its store's kind.
     pub kind: &'a str,
     /// Who wrote it.
@@ -36,21 +36,21 @@ pub struct Plain<'a> {
     /// How many bytes of the body are such a backslash, which its file has not.
     pub escapes: usize,
     /// The text ends with a newline.
-    pub ends: bool,
+    pub ends_with_newline: bool,
 }
 
-impl Plain<'_> {
+impl PlainMessage<'_> {
     /// Length of its file in bytes, but for what stands behind [`VERIFIED`]. `None` if the file shows anything
     /// in another way than it is written, or has a line that begins like [`VERIFIED`] or [`RULE`].
-    pub fn length(&self) -> Option<u32> {
+    pub fn rendered_length(&self) -> Option<u32> {
         let values = [self.from, self.to, self.thread, self.id].into_iter();
         let mut values = values.chain(self.subject).chain(self.in_reply_to);
-        let (shown, ascii) = shown_as_it_stands(self.body);
-        let plain = values.all(is_visible) && shown && !self.begins_like_ours();
-        plain.then(|| self.count(if ascii { 0 } else { MIME.len() }))?
+        let (shown, ascii) = classify_body(self.body);
+        let plain = values.all(is_visible) && shown && !self.has_reserved_line();
+        plain.then(|| self.sum_length(if ascii { 0 } else { MIME.len() }))?
     }
 
-    fn begins_like_ours(&self) -> bool {
+    fn has_reserved_line(&self) -> bool {
         let ours = |at| {
             let line = self.body.as_bytes().get(at..).unwrap_or_default();
             line.starts_with(VERIFIED.as_bytes()) || line.starts_with(RULE.as_bytes())
@@ -64,12 +64,12 @@ impl Plain<'_> {
     }
 
     /// The same of a message of which every character [is visible](is_visible).
-    pub fn visible_length(&self) -> Option<u32> {
+    pub fn visible_rendered_length(&self) -> Option<u32> {
         let ours = [VERIFIED, RULE].iter().any(|begin| self.body.starts_with(begin));
-        if ours { None } else { self.count(0) }
+        if ours { None } else { self.sum_length(0) }
     }
 
-    fn count(&self, mime: usize) -> Option<u32> {
+    fn sum_length(&self, mime: usize) -> Option<u32> {
         let line = |name: &str, length: usize| name.len() + ": \n".len() + length;
         let id = |id: &str| id.len() + self.kind.len() + "<@>".len();
         let header = line("From", self.from.len())
@@ -80,7 +80,7 @@ impl Plain<'_> {
             + self.in_reply_to.map_or(0, |answered| line("In-Reply-To", id(answered)))
             + line("Message-ID", id(self.id))
             + line("Signature", 0);
-        let body = self.body.len() - self.escapes + usize::from(!self.ends);
+        let body = self.body.len() - self.escapes + usize::from(!self.ends_with_newline);
         u32::try_from(header + mime + "\n".len() + body).ok()
     }
 }
@@ -91,7 +91,7 @@ pub fn is_visible(text: &str) -> bool {
 }
 
 /// Whether a body is shown as it stands, and whether it is ASCII.
-fn shown_as_it_stands(body: &str) -> (bool, bool) {
+fn classify_body(body: &str) -> (bool, bool) {
     let stands = |b: u8| matches!(b, b'\n' | b'\t' | b' '..=b'~' | 0x80..);
     // The control characters that are not ASCII begin with this byte.
     let shown = |b: u8| stands(b) && b != 0xc2;

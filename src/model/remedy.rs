@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::shell_word;
+use super::quote_shell_word;
 
 /// What a person can do, said by whoever found out what is wrong. Only here it becomes a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Remedy {
 
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = |path: &Path| shell_word(&path.to_string_lossy());
+        let word = |path: &Path| quote_shell_word(&path.to_string_lossy());
         match self {
             Self::Make(path) => write!(f, "mkdir -p {}", word(path)),
             Self::Permit(path, mode) => write!(f, "chmod {mode:o} {}", word(path)),
@@ -49,7 +49,7 @@ impl fmt::Display for Remedy {
             }
             Self::MoveAway(path) => write!(f, "mv {0} {0}.bad", word(path)),
             Self::Remove(path) => write!(f, "rm {}", word(path)),
-            Self::Trust(address) => write!(f, "msgfs key trust {}", shell_word(address)),
+            Self::Trust(address) => write!(f, "msgfs key trust {}", quote_shell_word(address)),
             Self::ShareKey => f.write_str("msgfs key export | ssh HOST msgfs key import"),
             Self::ListKeys => f.write_str("msgfs key list"),
             Self::Unmount(dir) => write!(f, "msgfs umount {}", word(dir)),

@@ -11,16 +11,16 @@ use std::sync::LazyLock;
 use sha2::{Digest as _, Sha256};
 
 use super::PublicKey;
-use super::locks::{Level, Mutex};
+use super::locks::{LockLevel, Mutex};
 
 /// How many are remembered: 2 MiB. A newer one takes the place of an older one.
 const SLOTS: usize = 1 << 17;
 
-static REMEMBERED: LazyLock<Option<Mutex<Memory>>> =
-    LazyLock::new(|| Some(Mutex::at(Level::Decoded, Memory::new()?)));
+static REMEMBERED: LazyLock<Option<Mutex<SignatureCache>>> =
+    LazyLock::new(|| Some(Mutex::with_level(LockLevel::Decoded, SignatureCache::new()?)));
 
 /// Returns what `check` says, or true without asking if the same three fitted before.
-pub(super) fn once_fitted(
+pub(super) fn verify_cached(
     key: &PublicKey,
     signature: &[u8; 64],
     message: &[u8],
@@ -34,24 +34,24 @@ pub(super) fn once_fitted(
         hash.update(message);
         <[u8; 32]>::from(hash.finalize())
     };
-    if memory.lock().has(&hash) {
+    if memory.lock().contains(&hash) {
         return true;
     }
     let fits = check();
     if fits {
-        memory.lock().add(&hash);
+        memory.lock().insert(&hash);
     }
     fits
 }
 
 /// A table of hashes, each at the place that it names itself.
-struct Memory {
+struct SignatureCache {
     /// A hash that has taken the random bytes.
     start: Sha256,
     slots: Box<[[u8; 16]]>,
 }
 
-impl Memory {
+impl SignatureCache {
     /// Returns an empty one; `None` if the system gives no random bytes.
     fn new() -> Option<Self> {
         let mut random = [0; 32];
@@ -60,13 +60,13 @@ impl Memory {
         Some(Self { start: Sha256::new_with_prefix(random), slots })
     }
 
-    fn has(&self, hash: &[u8; 32]) -> bool {
-        let (at, value) = split(hash);
+    fn contains(&self, hash: &[u8; 32]) -> bool {
+        let (at, value) = split_hash(hash);
         self.slots.get(at) == Some(&value)
     }
 
-    fn add(&mut self, hash: &[u8; 32]) {
-        let (at, value) = split(hash);
+    fn insert(&mut self, hash: &[u8; 32]) {
+        let (at, value) = split_hash(hash);
         if let Some(slot) = self.slots.get_mut(at) {
             *slot = value;
         }
@@ -74,7 +74,7 @@ impl Memory {
 }
 
 /// Returns the slot of a hash, and what stands there if it was added.
-fn split(hash: &[u8; 32]) -> (usize, [u8; 16]) {
+fn split_hash(hash: &[u8; 32]) -> (usize, [u8; 16]) {
     let [value, place] = [0, 16].map(|from| {
         let half = hash.get(from..from + 16).and_then(|half| half.try_into().ok());
         half.unwrap_or_else(|| unreachable!("a hash has two halves"))
@@ -96,7 +96,7 @@ mod tests {
                 asked = true;
                 answer
             };
-            (once_fitted(&key, &signature, message, check), asked)
+            (verify_cached(&key, &signature, message, check), asked)
         };
         assert_eq!(asked(b"forged", false), (false, true));
         assert_eq!(asked(b"forged", false), (false, true), "a refusal is not remembered");
@@ -104,18 +104,18 @@ mod tests {
         assert_eq!(asked(b"signed", false), (true, false));
         assert_eq!(asked(b"signed!", false), (false, true));
         let (other, signature) = (PublicKey([8; 32]), [9; 64]);
-        assert!(!once_fitted(&other, &signature, b"signed", || false), "another key");
-        assert!(!once_fitted(&key, &[8; 64], b"signed", || false), "another signature");
+        assert!(!verify_cached(&other, &signature, b"signed", || false), "another key");
+        assert!(!verify_cached(&key, &[8; 64], b"signed", || false), "another signature");
     }
 
     #[test]
     fn a_newer_one_takes_the_place_of_an_older_one() {
-        let mut memory = Memory::new().unwrap();
+        let mut memory = SignatureCache::new().unwrap();
         let (mut first, mut second) = ([1; 32], [1; 32]);
         (first[0], second[0]) = (2, 3);
-        memory.add(&first);
-        assert!(memory.has(&first) && !memory.has(&second));
-        memory.add(&second);
-        assert!(!memory.has(&first) && memory.has(&second));
+        memory.insert(&first);
+        assert!(memory.contains(&first) && !memory.contains(&second));
+        memory.insert(&second);
+        assert!(!memory.contains(&first) && memory.contains(&second));
     }
 }

@@ -13,7 +13,7 @@ pub struct PublicKey(pub [u8; 32]);
 
 impl PublicKey {
     /// The base64 of the raw key.
-    pub fn base64(&self) -> String {
+    pub fn to_base64(&self) -> String {
         STANDARD.encode(self.0)
     }
 
@@ -75,56 +75,56 @@ impl fmt::Display for SignatureState {
 /// handed it asks again: a store checks a signature to tell copies of a message apart, and the index
 /// to judge it.
 #[derive(Clone)]
-pub struct Covered {
-    readings: Arc<Readings>,
-    checked: OnceLock<Box<Checked>>,
+pub struct SignedBytes {
+    candidates: Arc<CandidateVisitor>,
+    checked: OnceLock<Box<SignatureCheck>>,
 }
 
 /// Calls back with each reading until it is accepted; whether one was.
-pub type Readings = dyn Fn(&mut dyn FnMut(&[u8]) -> bool) -> bool + Send + Sync;
+pub type CandidateVisitor = dyn Fn(&mut dyn FnMut(&[u8]) -> bool) -> bool + Send + Sync;
 
 /// By which key a signature was checked, and whether it covers any of the readings.
 #[derive(Clone, Copy)]
-struct Checked {
+struct SignatureCheck {
     key: PublicKey,
     signature: [u8; 64],
     fits: bool,
 }
 
-impl Covered {
+impl SignedBytes {
     /// One reading only.
-    pub fn one(bytes: Vec<u8>) -> Self {
-        Self::lazy(Arc::new(move |accept| accept(&bytes)))
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self::from_visitor(Arc::new(move |accept| accept(&bytes)))
     }
 
     /// These readings.
-    pub fn these(readings: Vec<Vec<u8>>) -> Self {
-        Self::lazy(Arc::new(move |accept| readings.iter().any(|bytes| accept(bytes))))
+    pub fn from_candidates(readings: Vec<Vec<u8>>) -> Self {
+        Self::from_visitor(Arc::new(move |accept| readings.iter().any(|bytes| accept(bytes))))
     }
 
     /// Those that the function calls back with, made one by one until one is accepted.
-    pub fn lazy(readings: Arc<Readings>) -> Self {
-        Self { readings, checked: OnceLock::new() }
+    pub fn from_visitor(readings: Arc<CandidateVisitor>) -> Self {
+        Self { candidates: readings, checked: OnceLock::new() }
     }
 
     /// A reading that this key is known to have signed.
-    pub fn proven(bytes: Vec<u8>, key: PublicKey, signature: [u8; 64]) -> Self {
-        let checked = OnceLock::from(Box::new(Checked { key, signature, fits: true }));
-        Self { checked, ..Self::one(bytes) }
+    pub fn from_verified(bytes: Vec<u8>, key: PublicKey, signature: [u8; 64]) -> Self {
+        let checked = OnceLock::from(Box::new(SignatureCheck { key, signature, fits: true }));
+        Self { checked, ..Self::from_bytes(bytes) }
     }
 
     /// Whether `check` takes any of the readings for this key and signature. It is not asked if the
     /// first such question was the same.
-    pub(super) fn fits(
+    pub(super) fn verify_once(
         &self,
         key: PublicKey,
         signature: [u8; 64],
         check: impl Fn(&[u8]) -> bool,
     ) -> bool {
-        let ask = || Box::new(Checked { key, signature, fits: self.any(&check) });
+        let ask = || Box::new(SignatureCheck { key, signature, fits: self.any_candidate(&check) });
         let first = self.checked.get_or_init(ask);
         let same = (first.key, first.signature) == (key, signature);
-        if same { first.fits } else { self.any(&check) }
+        if same { first.fits } else { self.any_candidate(&check) }
     }
 
     /// Whether it remembers the outcome of a check.
@@ -133,14 +133,14 @@ impl Covered {
     }
 
     /// Whether `accept` takes any of the readings; asks no further than the first it takes.
-    pub fn any(&self, mut accept: impl FnMut(&[u8]) -> bool) -> bool {
-        (self.readings)(&mut accept)
+    pub fn any_candidate(&self, mut accept: impl FnMut(&[u8]) -> bool) -> bool {
+        (self.candidates)(&mut accept)
     }
 
     /// All readings.
-    pub fn all(&self) -> Vec<Vec<u8>> {
+    pub fn candidates(&self) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
-        self.any(|bytes| {
+        self.any_candidate(|bytes| {
             out.push(bytes.to_vec());
             false
         });
@@ -148,23 +148,23 @@ impl Covered {
     }
 }
 
-impl fmt::Debug for Covered {
+impl fmt::Debug for SignedBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Covered").field(&self.all()).finish()
+        f.debug_tuple("Covered").field(&self.candidates()).finish()
     }
 }
 
-impl PartialEq for Covered {
+impl PartialEq for SignedBytes {
     fn eq(&self, other: &Self) -> bool {
-        self.all() == other.all()
+        self.candidates() == other.candidates()
     }
 }
 
-impl Eq for Covered {}
+impl Eq for SignedBytes {}
 
 /// A signature as a store found it on a message: what was claimed, before anybody judged it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum SignatureClaim {
     /// A well-formed signature.
     Signed {
         /// The key the message (or its store) offers; `None` if it names none.
@@ -172,9 +172,9 @@ pub enum Claim {
         /// The 64 bytes of the signature.
         signature: [u8; 64],
         /// What it may cover.
-        covered: Covered,
+        covered: SignedBytes,
         /// What is special about it.
-        scope: ClaimScope,
+        scope: SignatureScope,
     },
     /// Something is in the place of a signature that cannot be one, or that is known to be wrong;
     /// the text says what.
@@ -183,7 +183,7 @@ pub enum Claim {
 
 /// How much of a message a signature speaks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClaimScope {
+pub enum SignatureScope {
     /// All that is shown of it.
     #[default]
     Whole,

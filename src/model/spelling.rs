@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 const MARK: char = '\0';
 
 /// Spells the name of a file.
-pub fn spelled(name: &[u8]) -> Cow<'_, str> {
+pub fn encode_name(name: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(name) {
         return Cow::Borrowed(text);
     }
@@ -25,19 +25,19 @@ pub fn spelled(name: &[u8]) -> Cow<'_, str> {
 }
 
 /// Returns true if a spelled name or path is not UTF-8 on disk.
-pub fn is_odd(spelled: &str) -> bool {
+pub fn is_encoded(spelled: &str) -> bool {
     spelled.contains(MARK)
 }
 
 /// Returns the bytes of a spelled name or path. A NUL that spells nothing stays.
-pub fn unspelled(spelled: &str) -> Cow<'_, [u8]> {
-    if !is_odd(spelled) {
+pub fn decode_name(spelled: &str) -> Cow<'_, [u8]> {
+    if !is_encoded(spelled) {
         return Cow::Borrowed(spelled.as_bytes());
     }
     let mut pieces = spelled.split(MARK);
     let mut out = pieces.next().unwrap_or_default().as_bytes().to_vec();
     for piece in pieces {
-        let (byte, rest) = byte(piece).unwrap_or((0, piece));
+        let (byte, rest) = split_encoded_byte(piece).unwrap_or((0, piece));
         out.push(byte);
         out.extend_from_slice(rest.as_bytes());
     }
@@ -45,15 +45,15 @@ pub fn unspelled(spelled: &str) -> Cow<'_, [u8]> {
 }
 
 /// Splits off the byte that two digits stand for. ASCII, with the slash that leads elsewhere, is never spelled so.
-fn byte(piece: &str) -> Option<(u8, &str)> {
+fn split_encoded_byte(piece: &str) -> Option<(u8, &str)> {
     let (digits, rest) = piece.split_at_checked(2)?;
     let byte = u8::from_str_radix(digits, 16).ok()?;
     (!byte.is_ascii()).then_some((byte, rest))
 }
 
 /// Shows a spelled name or path to people: with U+FFFD for what is not UTF-8.
-pub fn shown(spelled: &str) -> Cow<'_, str> {
-    match unspelled(spelled) {
+pub fn display_name(spelled: &str) -> Cow<'_, str> {
+    match decode_name(spelled) {
         Cow::Borrowed(_) => Cow::Borrowed(spelled),
         Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
     }
@@ -66,22 +66,22 @@ mod tests {
 
     #[test]
     fn what_is_not_utf8_is_spelled() {
-        assert_eq!(spelled(b"caf\xe9.md"), "caf\0E9.md");
-        assert_eq!(spelled("caf\u{e9}.md".as_bytes()), "caf\u{e9}.md");
-        assert_eq!(shown("caf\0E9.md"), "caf\u{fffd}.md");
-        assert!(is_odd("caf\0E9.md") && !is_odd("caf%E9.md"));
+        assert_eq!(encode_name(b"caf\xe9.md"), "caf\0E9.md");
+        assert_eq!(encode_name("caf\u{e9}.md".as_bytes()), "caf\u{e9}.md");
+        assert_eq!(display_name("caf\0E9.md"), "caf\u{fffd}.md");
+        assert!(is_encoded("caf\0E9.md") && !is_encoded("caf%E9.md"));
         for nothing in ["a\0", "a\0F", "a\0zz", "a\x002F", "a\x0000b", "a\0\0", "a\0+9"] {
-            assert!(unspelled(nothing).contains(&0), "{nothing:?}");
-            assert!(!unspelled(nothing).contains(&b'/'), "{nothing:?}");
+            assert!(decode_name(nothing).contains(&0), "{nothing:?}");
+            assert!(!decode_name(nothing).contains(&b'/'), "{nothing:?}");
         }
     }
 
     proptest! {
         #[test]
         fn a_name_has_one_spelling(name in proptest::collection::vec(1u8.., 0..40)) {
-            let text = spelled(&name);
-            prop_assert_eq!(&*unspelled(&text), &*name);
-            prop_assert_eq!(is_odd(&text), std::str::from_utf8(&name).is_err());
+            let text = encode_name(&name);
+            prop_assert_eq!(&*decode_name(&text), &*name);
+            prop_assert_eq!(is_encoded(&text), std::str::from_utf8(&name).is_err());
         }
     }
 }

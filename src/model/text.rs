@@ -6,29 +6,29 @@ use std::path::Path;
 /// Shows a body: CRLF becomes a newline, control characters other than tab and newline become
 /// visible pictures (C0, DEL) or U+FFFD (C1), so that no message can drive a terminal
 /// (docs/SEMANTICS.md, S21 and S22).
-pub fn safe_text(text: &str) -> Cow<'_, str> {
+pub fn sanitize_text(text: &str) -> Cow<'_, str> {
     let bad = |c: char| c.is_control() && c != '\n' && c != '\t';
     // Only bytes below 0x20, DEL and the lead byte 0xC2 of C1 can start something to replace.
     let may_be = |b: u8| (b < 0x20 && b != b'\n' && b != b'\t') || b == 0x7f || b == 0xc2;
     if !text.bytes().any(may_be) || !text.chars().any(bad) {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(replaced(&text.replace("\r\n", "\n"), bad).into_owned())
+    Cow::Owned(replace_chars(&text.replace("\r\n", "\n"), bad).into_owned())
 }
 
 /// Shows a value on one line: every control character, line and paragraph separators, and what
 /// cannot be seen or reorders text is replaced, so that a value can neither start a new header line
 /// nor disguise itself.
-pub fn one_line(text: &str) -> Cow<'_, str> {
+pub fn sanitize_line(text: &str) -> Cow<'_, str> {
     // Most values are plain, and every message has several.
     if text.bytes().all(|b| matches!(b, b' '..=b'~')) {
         return Cow::Borrowed(text);
     }
-    replaced(text, is_deceptive)
+    replace_chars(text, is_deceptive)
 }
 
 /// The name of a file in at most `max` bytes: of one that is longer, what stands before its ending is cut.
-pub fn fitting_name(name: &str, max: usize) -> String {
+pub fn shorten_name(name: &str, max: usize) -> String {
     if name.len() <= max {
         return name.to_owned();
     }
@@ -44,27 +44,27 @@ pub fn fitting_name(name: &str, max: usize) -> String {
 }
 
 /// A path in a sentence: on one line, whatever bytes it holds.
-pub fn shown_path(path: &Path) -> String {
-    one_line(&path.to_string_lossy()).into_owned()
+pub fn display_path(path: &Path) -> String {
+    sanitize_line(&path.to_string_lossy()).into_owned()
 }
 
 /// A value as one line that may go into a file: only what ends a line or controls is replaced.
-pub fn single_line(text: &str) -> Cow<'_, str> {
-    replaced(text, |c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'))
+pub fn flatten_line(text: &str) -> Cow<'_, str> {
+    replace_chars(text, |c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'))
 }
 
 /// The same of lines and columns: newlines and tabs stay.
-pub fn plain_lines(text: &str) -> Cow<'_, str> {
-    replaced(text, |c| is_deceptive(c) && !matches!(c, '\n' | '\t'))
+pub fn sanitize_lines(text: &str) -> Cow<'_, str> {
+    replace_chars(text, |c| is_deceptive(c) && !matches!(c, '\n' | '\t'))
 }
 
-fn replaced(text: &str, bad: impl Fn(char) -> bool) -> Cow<'_, str> {
+fn replace_chars(text: &str, bad: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.chars().any(&bad) {
         return Cow::Borrowed(text);
     }
     let shown = |c: char| match c {
         c if !bad(c) => c,
-        c if c.is_control() => picture(c),
+        c if c.is_control() => control_picture(c),
         _ => '\u{fffd}',
     };
     Cow::Owned(text.chars().map(shown).collect())
@@ -83,7 +83,7 @@ fn is_deceptive(c: char) -> bool {
 
 /// JSON in which every such character stands as an escape: it means the same and shows everything.
 /// Newlines between values stay.
-pub fn json_shown(json: &str) -> String {
+pub fn escape_json(json: &str) -> String {
     use std::fmt::Write;
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -99,8 +99,8 @@ pub fn json_shown(json: &str) -> String {
 }
 
 /// A word as it has to be typed in a shell, so that a command in an error text can be pasted.
-pub fn shell_word(text: &str) -> String {
-    let text = one_line(text);
+pub fn quote_shell_word(text: &str) -> String {
+    let text = sanitize_line(text);
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text.into_owned();
@@ -109,7 +109,7 @@ pub fn shell_word(text: &str) -> String {
 }
 
 /// Bytes as lower-case hex digits.
-pub fn hex(bytes: &[u8]) -> String {
+pub fn encode_hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, b| {
         let _ = write!(out, "{b:02x}");
@@ -118,14 +118,14 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 /// The value of 16 lower-case hex digits.
-pub fn unhex_16(text: &str) -> Option<u64> {
+pub fn decode_hex_u64(text: &str) -> Option<u64> {
     let (high, low) = text.as_bytes().split_first_chunk::<8>()?;
-    let (high, low) = (unhex_8(*high)?, unhex_8(low.try_into().ok()?)?);
+    let (high, low) = (decode_hex_u32(*high)?, decode_hex_u32(low.try_into().ok()?)?);
     Some(high << 32 | low)
 }
 
 /// The value of 8 lower-case hex digits, all of them at once: each byte of a word is one.
-fn unhex_8(digits: [u8; 8]) -> Option<u64> {
+fn decode_hex_u32(digits: [u8; 8]) -> Option<u64> {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     let word = u64::from_be_bytes(digits);
     // In ASCII a digit ends in its value, and a letter, which has the next bit but one, nine before its own.
@@ -139,7 +139,7 @@ fn unhex_8(digits: [u8; 8]) -> Option<u64> {
 }
 
 /// The visible stand-in for a control character.
-fn picture(c: char) -> char {
+fn control_picture(c: char) -> char {
     match u32::from(c) {
         n @ 0..=0x1f => char::from_u32(0x2400 + n).unwrap_or('\u{fffd}'),
         0x7f => '\u{2421}',
@@ -173,17 +173,19 @@ mod tests {
     #[test]
     fn sixteen_digits_and_nothing_else_are_a_number() {
         let digits = "0123456789abcdef";
-        assert_eq!(unhex_16(digits), Some(0x0123_4567_89ab_cdef));
+        assert_eq!(decode_hex_u64(digits), Some(0x0123_4567_89ab_cdef));
         for at in 0..16 {
             for c in '\0'..='\u{ff}' {
                 let mut text: String = digits.into();
                 text.replace_range(at..=at, &c.to_string());
                 let good = digits.contains(c);
                 let value = u64::from_str_radix(&text, 16).ok().filter(|_| good);
-                assert_eq!(unhex_16(&text), value, "{text:?}");
+                assert_eq!(decode_hex_u64(&text), value, "{text:?}");
             }
         }
-        assert!(["", &digits[1..], "00000000000000000"].iter().all(|s| unhex_16(s).is_none()));
+        assert!(
+            ["", &digits[1..], "00000000000000000"].iter().all(|s| decode_hex_u64(s).is_none())
+        );
     }
 
     #[test]
@@ -197,52 +199,52 @@ mod tests {
             ("a.long ending", 8, "a.long e"),
             (".bashrc-of-me", 8, ".bashrc-"),
         ] {
-            assert_eq!(fitting_name(name, max), cut, "{name}");
+            assert_eq!(shorten_name(name, max), cut, "{name}");
         }
     }
 
     #[test]
     fn bodies_keep_layout_and_lose_control() {
-        assert_eq!(safe_text("a\r\nb\tc\n"), "a\nb\tc\n");
+        assert_eq!(sanitize_text("a\r\nb\tc\n"), "a\nb\tc\n");
         assert_eq!(
-            safe_text("\x1b[31m\r\u{9b}\x7f\0"),
+            sanitize_text("\x1b[31m\r\u{9b}\x7f\0"),
             "\u{241b}[31m\u{240d}\u{fffd}\u{2421}\u{2400}"
         );
-        assert!(matches!(safe_text("plain \u{e9} text"), Cow::Borrowed(_)));
+        assert!(matches!(sanitize_text("plain \u{e9} text"), Cow::Borrowed(_)));
     }
 
     #[test]
     fn values_stay_on_one_line() {
-        assert_eq!(one_line("a\nFrom: x"), "a\u{240a}From: x");
-        assert_eq!(one_line("a\u{202e}b\u{2028}"), "a\u{fffd}b\u{fffd}");
+        assert_eq!(sanitize_line("a\nFrom: x"), "a\u{240a}From: x");
+        assert_eq!(sanitize_line("a\u{202e}b\u{2028}"), "a\u{fffd}b\u{fffd}");
         let unseen = "\u{200b}\u{feff}\u{e0041}\u{2066}\u{ad}";
-        assert_eq!(one_line(unseen), "\u{fffd}".repeat(5));
-        assert_eq!(plain_lines("a\tb\n\x1b"), "a\tb\n\u{241b}");
-        assert!(matches!(one_line("\u{e9} \u{5d0} \u{1f600}"), Cow::Borrowed(_)));
+        assert_eq!(sanitize_line(unseen), "\u{fffd}".repeat(5));
+        assert_eq!(sanitize_lines("a\tb\n\x1b"), "a\tb\n\u{241b}");
+        assert!(matches!(sanitize_line("\u{e9} \u{5d0} \u{1f600}"), Cow::Borrowed(_)));
     }
 
     #[test]
     fn json_means_the_same_and_shows_everything() {
         let text = "a\u{7f}\u{9b}\u{202e}\u{e0041}\u{e9}\n\"";
-        let json = json_shown(&serde_json::json!([text]).to_string());
+        let json = escape_json(&serde_json::json!([text]).to_string());
         assert_eq!(json, r#"["a\u007f\u009b\u202e\udb40\udc41é\n\""]"#);
         assert_eq!(serde_json::from_str::<[String; 1]>(&json).unwrap(), [text]);
     }
 
     #[test]
     fn commands_can_be_pasted() {
-        assert_eq!(shell_word("bob@host"), "bob@host");
-        assert_eq!(shell_word("my key"), "'my key'");
-        assert_eq!(shell_word("it's $HOME"), r"'it'\''s $HOME'");
-        assert_eq!(shell_word(""), "''");
-        assert_eq!(shell_word("a\nrm"), "'a\u{240a}rm'");
+        assert_eq!(quote_shell_word("bob@host"), "bob@host");
+        assert_eq!(quote_shell_word("my key"), "'my key'");
+        assert_eq!(quote_shell_word("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(quote_shell_word(""), "''");
+        assert_eq!(quote_shell_word("a\nrm"), "'a\u{240a}rm'");
     }
 
     proptest! {
         #[test]
         fn nothing_shown_controls_a_terminal(s in any::<String>()) {
-            prop_assert!(!safe_text(&s).chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
-            prop_assert!(!one_line(&s).chars().any(char::is_control));
+            prop_assert!(!sanitize_text(&s).chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
+            prop_assert!(!sanitize_line(&s).chars().any(char::is_control));
         }
     }
 }

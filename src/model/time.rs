@@ -66,37 +66,37 @@ impl Timestamp {
 
     /// The UTC day this time falls on.
     pub fn day(self) -> Day {
-        Day(self.calendar().0.div_euclid(MS_PER_DAY))
+        Day(self.clamp_to_calendar().0.div_euclid(MS_PER_DAY))
     }
 
     /// For `stat`: the same instant, clamped to what a calendar can show.
     pub fn to_system_time(self) -> SystemTime {
-        let ms = self.calendar().0;
+        let ms = self.clamp_to_calendar().0;
         let d = Duration::from_millis(ms.unsigned_abs());
         if ms >= 0 { UNIX_EPOCH + d } else { UNIX_EPOCH - d }
     }
 
     /// `2026-04-24T17:42:03.000Z` (RFC 3339), always in UTC and with milliseconds.
     pub fn rfc3339(self) -> String {
-        format!("{:.3}", self.zoned().timestamp())
+        format!("{:.3}", self.to_zoned().timestamp())
     }
 
     /// The same with as many digits as it takes: no zeros at the end of the fraction.
     pub fn rfc3339_short(self) -> String {
-        self.zoned().timestamp().to_string()
+        self.to_zoned().timestamp().to_string()
     }
 
     /// `20260424T174203.000Z`, the first part of a message's file name (docs/SEMANTICS.md, S17).
-    pub fn stamp(self) -> String {
+    pub fn iso8601_basic(self) -> String {
         let mut out = String::with_capacity(20);
-        self.push_stamp(&mut out);
+        self.push_iso8601_basic(&mut out);
         out
     }
 
     /// Appends the [stamp](Self::stamp). By hand: names are made by the hundred thousand.
-    pub fn push_stamp(self, out: &mut String) {
-        let (year, month, day) = self.day().civil();
-        let ms = self.calendar().0.rem_euclid(MS_PER_DAY);
+    pub fn push_iso8601_basic(self, out: &mut String) {
+        let (year, month, day) = self.day().to_civil();
+        let ms = self.clamp_to_calendar().0.rem_euclid(MS_PER_DAY);
         let secs = ms / 1000;
         push_digits(out, year, 4);
         push_digits(out, month, 2);
@@ -111,7 +111,7 @@ impl Timestamp {
     }
 
     /// Parses what [`Timestamp::stamp`] writes; `None` for anything else.
-    pub fn from_stamp(s: &str) -> Option<Self> {
+    pub fn from_iso8601_basic(s: &str) -> Option<Self> {
         let number = |range: std::ops::Range<usize>| -> Option<i64> {
             s.get(range).filter(|d| d.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
         };
@@ -119,14 +119,14 @@ impl Timestamp {
         let secs = number(9..11)? * 3600 + number(11..13)? * 60 + number(13..15)?;
         let time = day.start().plus_millis(secs * 1000 + number(16..19)?);
         // What stands between the numbers, and numbers that no calendar has.
-        (time.stamp() == s).then_some(time)
+        (time.iso8601_basic() == s).then_some(time)
     }
 
     /// `Fri, 24 Apr 2026 17:42:03 +0000` (RFC 5322 date-time, always UTC). The day has two digits, as
     /// mail programs and `date -R` write it.
     pub fn rfc2822(self) -> String {
-        let (year, month, day) = self.day().civil();
-        let secs = self.calendar().0.rem_euclid(MS_PER_DAY) / 1000;
+        let (year, month, day) = self.day().to_civil();
+        let secs = self.clamp_to_calendar().0.rem_euclid(MS_PER_DAY) / 1000;
         let name =
             |names: &[&'static str], n: i64| names.get(n as usize).copied().unwrap_or_default();
         let mut out = String::with_capacity(31);
@@ -147,12 +147,12 @@ impl Timestamp {
     }
 
     /// The same instant, moved to the nearest one that a calendar can show.
-    pub fn calendar(self) -> Self {
+    pub fn clamp_to_calendar(self) -> Self {
         Self(self.0.clamp(MIN_CALENDAR_MS, MAX_CALENDAR_MS))
     }
 
-    fn zoned(self) -> jiff::Zoned {
-        jiff::Timestamp::from_millisecond(self.calendar().0)
+    fn to_zoned(self) -> jiff::Zoned {
+        jiff::Timestamp::from_millisecond(self.clamp_to_calendar().0)
             .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
             .to_zoned(TimeZone::UTC)
     }
@@ -200,7 +200,7 @@ impl Day {
 
     /// Year, month and day of the month, for the years that a calendar can show. Counted in years that
     /// begin in March, so that the odd day is the last one, and in eras of 400 of them.
-    const fn civil(self) -> (i64, i64, i64) {
+    const fn to_civil(self) -> (i64, i64, i64) {
         let days = self.0 + 719_468;
         let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
         let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -227,7 +227,7 @@ impl Day {
 
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.start().zoned().date())
+        write!(f, "{}", self.start().to_zoned().date())
     }
 }
 
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn spellings_of_one_instant() {
         let t = Timestamp::from_secs(1_777_052_523);
-        assert_eq!(t.stamp(), "20260424T174203.000Z");
+        assert_eq!(t.iso8601_basic(), "20260424T174203.000Z");
         assert_eq!(t.rfc2822(), "Fri, 24 Apr 2026 17:42:03 +0000");
         assert_eq!(t.rfc3339(), "2026-04-24T17:42:03.000Z");
         assert_eq!(t.day().to_string(), "2026-04-24");
@@ -267,7 +267,7 @@ mod tests {
     fn extremes_are_clamped_not_panicked_on() {
         for t in [i64::MIN, i64::MAX, MIN_CALENDAR_MS, MAX_CALENDAR_MS, -1, 0] {
             let t = Timestamp::from_millis(t);
-            assert_eq!(t.stamp().len(), 20);
+            assert_eq!(t.iso8601_basic().len(), 20);
             assert_eq!(t.day().to_string().len(), 10);
             assert!(!t.rfc2822().is_empty());
             assert_eq!(t.rfc3339().len(), 24);
@@ -279,14 +279,14 @@ mod tests {
         #[test]
         fn stamp_round_trips(ms in MIN_CALENDAR_MS..MAX_CALENDAR_MS) {
             let t = Timestamp::from_millis(ms);
-            prop_assert_eq!(Timestamp::from_stamp(&t.stamp()), Some(t));
+            prop_assert_eq!(Timestamp::from_iso8601_basic(&t.iso8601_basic()), Some(t));
             prop_assert_eq!(t.day().to_string().parse::<Day>().unwrap(), t.day());
         }
 
         #[test]
         fn calendars_agree(ms in MIN_CALENDAR_MS..MAX_CALENDAR_MS) {
-            let (t, theirs) = (Timestamp::from_millis(ms), Timestamp(ms).zoned());
-            prop_assert_eq!(t.stamp(), theirs.strftime("%Y%m%dT%H%M%S.%3fZ").to_string());
+            let (t, theirs) = (Timestamp::from_millis(ms), Timestamp(ms).to_zoned());
+            prop_assert_eq!(t.iso8601_basic(), theirs.strftime("%Y%m%dT%H%M%S.%3fZ").to_string());
             prop_assert_eq!(t.rfc2822(), theirs.strftime("%a, %d %b %Y %H:%M:%S +0000").to_string());
         }
 
@@ -294,13 +294,13 @@ mod tests {
         fn only_stamps_are_stamps(s in "(0000|0001|1900|2000|2023|2024|9999)[01][0-9][0-3][0-9][T ][0-2][0-9][0-6][0-9][0-6][0-9][.,][0-9]{3}[Zz]") {
             let theirs = jiff::civil::DateTime::strptime("%Y%m%dT%H%M%S%.fZ", &s).ok();
             let theirs = theirs.and_then(|t| t.to_zoned(TimeZone::UTC).ok());
-            let theirs = theirs.map(|t| Timestamp(t.timestamp().as_millisecond())).filter(|t| t.stamp() == s);
-            prop_assert_eq!(Timestamp::from_stamp(&s), theirs);
+            let theirs = theirs.map(|t| Timestamp(t.timestamp().as_millisecond())).filter(|t| t.iso8601_basic() == s);
+            prop_assert_eq!(Timestamp::from_iso8601_basic(&s), theirs);
         }
 
         #[test]
         fn parsing_never_panics(s in "\\PC{0,24}") {
-            let _ = Timestamp::from_stamp(&s);
+            let _ = Timestamp::from_iso8601_basic(&s);
             let _ = s.parse::<Day>();
         }
     }

@@ -6,15 +6,15 @@ use std::sync::LazyLock;
 use ed25519_dalek::{Signature, Verifier as _, VerifyingKey};
 use lru::LruCache;
 
-use super::locks::{Level, Mutex};
-use super::{Claim, PublicKey, remembered};
+use super::locks::{LockLevel, Mutex};
+use super::{PublicKey, SignatureClaim, remembered};
 
 /// Keys that are kept decoded: a tenth of a check is spared.
 const KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 
 /// Keys that may be used, by their bytes.
 static DECODED: LazyLock<Mutex<LruCache<[u8; 32], VerifyingKey>>> =
-    LazyLock::new(|| Mutex::at(Level::Decoded, LruCache::new(KEPT)));
+    LazyLock::new(|| Mutex::with_level(LockLevel::Decoded, LruCache::new(KEPT)));
 
 /// The points of small order, as they are written.
 const SMALL_ORDER: [[u8; 32]; 8] = {
@@ -40,7 +40,7 @@ const SMALL_ORDER: [[u8; 32]; 8] = {
 
 /// Why 32 bytes cannot serve as a public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadKey {
+pub enum PublicKeyError {
     /// They are not a point of the curve.
     #[error("its 32 bytes are not an Ed25519 public key")]
     NotAPoint,
@@ -56,8 +56,8 @@ pub enum BadKey {
 ///
 /// # Errors
 /// [`BadKey`] says which rule it breaks.
-pub fn check_key(key: &PublicKey) -> Result<(), BadKey> {
-    decode(key).map(drop)
+pub fn check_key(key: &PublicKey) -> Result<(), PublicKeyError> {
+    decode_key(key).map(drop)
 }
 
 /// Returns true if `signature` is by `key` over `message`. `S` must be canonical, and neither the key nor
@@ -70,37 +70,37 @@ pub fn verify(key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool {
     let small = signature.first_chunk().is_none_or(|r| SMALL_ORDER.contains(r));
     let fits = || {
         let signature = Signature::from_bytes(signature);
-        decode(key).is_ok_and(|key| key.verify(message, &signature).is_ok())
+        decode_key(key).is_ok_and(|key| key.verify(message, &signature).is_ok())
     };
-    !small && remembered::once_fitted(key, signature, message, fits)
+    !small && remembered::verify_cached(key, signature, message, fits)
 }
 
 /// Whether a claimed signature is by `key` over any of the byte strings it may cover. The claim
 /// remembers the first answer.
-pub fn verify_claim(key: &PublicKey, claim: &Claim) -> bool {
+pub fn verify_claim(key: &PublicKey, claim: &SignatureClaim) -> bool {
     match claim {
-        Claim::Signed { signature, covered, .. } => {
-            covered.fits(*key, *signature, |bytes| verify(key, bytes, signature))
+        SignatureClaim::Signed { signature, covered, .. } => {
+            covered.verify_once(*key, *signature, |bytes| verify(key, bytes, signature))
         }
-        Claim::Malformed(_) => false,
+        SignatureClaim::Malformed(_) => false,
     }
 }
 
 /// Checks a claimed signature by the key it names, if it names one: the claim remembers the outcome for who
 /// asks later.
-pub fn check(claim: &Claim) {
-    if let Claim::Signed { key: Some(key), .. } = claim {
+pub fn check_claim(claim: &SignatureClaim) {
+    if let SignatureClaim::Signed { key: Some(key), .. } = claim {
         verify_claim(key, claim);
     }
 }
 
 /// What is wrong with a claimed signature by the key it names itself, whoever that may be; `None` if
 /// nothing is, or if it names no key.
-pub fn fault(claim: &Claim) -> Option<String> {
+pub fn find_claim_fault(claim: &SignatureClaim) -> Option<String> {
     match claim {
-        Claim::Malformed(why) => Some(why.clone()),
-        Claim::Signed { key: None, .. } => None,
-        Claim::Signed { key: Some(key), .. } => match check_key(key) {
+        SignatureClaim::Malformed(why) => Some(why.clone()),
+        SignatureClaim::Signed { key: None, .. } => None,
+        SignatureClaim::Signed { key: Some(key), .. } => match check_key(key) {
             Err(e) => Some(format!("the key cannot be used: {e}")),
             Ok(()) if verify_claim(key, claim) => None,
             Ok(()) => Some("the signature does not fit the message and the key it names".into()),
@@ -108,16 +108,16 @@ pub fn fault(claim: &Claim) -> Option<String> {
     }
 }
 
-fn decode(key: &PublicKey) -> Result<VerifyingKey, BadKey> {
+fn decode_key(key: &PublicKey) -> Result<VerifyingKey, PublicKeyError> {
     if let Some(known) = DECODED.lock().get(&key.0) {
         return Ok(*known);
     }
-    let point = VerifyingKey::from_bytes(&key.0).map_err(|_| BadKey::NotAPoint)?;
+    let point = VerifyingKey::from_bytes(&key.0).map_err(|_| PublicKeyError::NotAPoint)?;
     if point.to_edwards().compress().to_bytes() != key.0 {
-        return Err(BadKey::NotCanonical);
+        return Err(PublicKeyError::NotCanonical);
     }
     if point.is_weak() {
-        return Err(BadKey::SmallOrder);
+        return Err(PublicKeyError::SmallOrder);
     }
     DECODED.lock().put(key.0, point);
     Ok(point)
@@ -145,7 +145,7 @@ mod tests {
     fn small_order_keys_sign_nothing() {
         for bytes in SMALL_ORDER {
             let key = PublicKey(bytes);
-            assert_eq!(check_key(&key), Err(BadKey::SmallOrder), "{bytes:02x?}");
+            assert_eq!(check_key(&key), Err(PublicKeyError::SmallOrder), "{bytes:02x?}");
             // R = identity, S = 0 satisfies the plain equation for a key of order one.
             let mut forged = [0; 64];
             forged[0] = 1;
@@ -169,7 +169,7 @@ mod tests {
 
     /// Whether both say the same, and what.
     fn as_strict(key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool {
-        let strict = decode(key)
+        let strict = decode_key(key)
             .is_ok_and(|key| key.verify_strict(message, &Signature::from_bytes(signature)).is_ok());
         assert_eq!(verify(key, message, signature), strict, "{key:?} {signature:02x?}");
         strict
@@ -238,7 +238,7 @@ mod tests {
         for (key, message, signature) in forged {
             let key = PublicKey(bytes(key).try_into().unwrap());
             let signature = bytes(signature).try_into().unwrap();
-            let plain = decode(&key)
+            let plain = decode_key(&key)
                 .unwrap()
                 .verify(message.as_bytes(), &Signature::from_bytes(&signature));
             assert!(plain.is_ok());
@@ -258,7 +258,11 @@ mod tests {
             wrapped[31] = 0x7f;
             if check_key(&PublicKey(plain)).is_ok() {
                 found += 1;
-                assert_eq!(check_key(&PublicKey(wrapped)), Err(BadKey::NotCanonical), "y = {y}");
+                assert_eq!(
+                    check_key(&PublicKey(wrapped)),
+                    Err(PublicKeyError::NotCanonical),
+                    "y = {y}"
+                );
             }
         }
         assert!(found > 0);
@@ -282,7 +286,8 @@ mod tests {
 
     #[test]
     fn not_every_32_bytes_are_a_key() {
-        let bad = (0..=255u8).filter(|b| check_key(&PublicKey([*b; 32])) == Err(BadKey::NotAPoint));
+        let bad = (0..=255u8)
+            .filter(|b| check_key(&PublicKey([*b; 32])) == Err(PublicKeyError::NotAPoint));
         assert!(bad.count() > 50);
     }
 

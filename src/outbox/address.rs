@@ -1,26 +1,26 @@
 //! Whom a draft goes to and which conversation it belongs to, from its headers, its name and where
 //! it was written (docs/SEMANTICS.md, S46 and S51 to S53).
 
-use super::{OutboxError, Target, draft, named, names, whole};
-use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};
-use crate::model::{Draft, ORIGIN, Timestamp, plain_id, plain_thread};
+use super::{DraftTarget, OutboxError, draft, find_store, names, whole};
+use crate::index::{Index, IndexEntry, IndexTables, MsgIx, ThreadIx};
+use crate::model::{Draft, ORIGIN, Timestamp, plain_id, plain_thread_id};
 use crate::store::{Kind, Store};
 
 /// The message a draft answers, as far as it is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answered {
+pub(super) struct ReplyParent {
     /// Number of the store it lies in.
     pub store: usize,
     /// The message.
     pub ix: MsgIx,
     /// Its id was put into the draft, not written there.
-    pub gave_id: bool,
+    pub filled_id: bool,
     /// Its thread was put into the draft, not written there.
-    pub gave_thread: bool,
+    pub filled_thread: bool,
 }
 
 /// What is needed of a message to answer it.
-struct Original {
+struct ReplyDefaults {
     store: usize,
     ix: MsgIx,
     to: Vec<String>,
@@ -32,29 +32,34 @@ struct Original {
 ///
 /// # Errors
 /// If nobody or several could be meant.
-pub(super) fn complete(
+pub(super) fn complete_draft(
     index: &Index,
     draft: &mut Draft,
     name: &str,
-    target: &Target,
-) -> Result<Option<Answered>, OutboxError> {
-    whole::address(index.stores(), draft, target);
+    target: &DraftTarget,
+) -> Result<Option<ReplyParent>, OutboxError> {
+    whole::address_whole_message(index.stores(), draft, target);
     let core = index.read();
-    let original = beside(&core, index, draft, target)?;
-    resolve_mail(&core, index, draft);
-    let said = draft.in_reply_to.as_ref().and_then(|id| by_id(&core, index, id, draft));
-    let said = said.or_else(|| by_short_id(&core, index, draft));
-    let original = original.or_else(|| answer(&core, index, said?));
+    let original = resolve_target(&core, index, draft, target)?;
+    resolve_mail_id(&core, index, draft);
+    let said = draft.in_reply_to.as_ref().and_then(|id| find_by_id(&core, index, id, draft));
+    let said = said.or_else(|| find_by_short_id(&core, index, draft));
+    let original = original.or_else(|| reply_to_message(&core, index, said?));
     let mut answered = None;
     if let Some(original) = original {
         draft.is_reply = true;
         let (gave_id, gave_thread) = (draft.in_reply_to.is_none(), draft.thread.is_none());
-        answered = Some(Answered { store: original.store, ix: original.ix, gave_id, gave_thread });
+        answered = Some(ReplyParent {
+            store: original.store,
+            ix: original.ix,
+            filled_id: gave_id,
+            filled_thread: gave_thread,
+        });
         draft.in_reply_to.get_or_insert(original.id);
         continue_thread(index, draft, original.store, original.thread);
         let store = index.stores().get(original.store).map(|s| s.name().to_owned());
-        if *target == Target::Outbox {
-            draft.near = store;
+        if *target == DraftTarget::Outbox {
+            draft.answered_store = store;
         } else {
             if draft.to.is_empty() {
                 draft.to = original.to;
@@ -65,28 +70,32 @@ pub(super) fn complete(
     if let (Some(answered), Some(ix)) = (&mut answered, said) {
         // A header that names another message than the one it was written beside wins.
         answered.ix = ix;
-        answered.store = core.entry(ix).map_or(answered.store, Entry::store);
+        answered.store = core.entry(ix).map_or(answered.store, IndexEntry::store);
     }
-    if draft.to.is_empty() && draft.bcc.is_empty() && *target == Target::Outbox {
-        draft.to.push(names::recipient(name).to_owned());
+    if draft.to.is_empty() && draft.bcc.is_empty() && *target == DraftTarget::Outbox {
+        draft.to.push(names::recipient_in_name(name).to_owned());
         draft.to_is_name = true;
     }
-    draft.is_typed = *target == Target::Outbox && names::is_typed(name);
+    draft.is_typed = *target == DraftTarget::Outbox && names::is_command_draft_name(name);
     // Of a whole message the store says that nobody is named.
     draft.to.retain(|to| draft.is_whole || !to.is_empty());
     if draft.to.is_empty() && draft.bcc.is_empty() {
         return Err(OutboxError::NoRecipient(match target {
-            Target::Outbox => "nobody is named as recipient; write to outbox/NAME, or begin the \
+            DraftTarget::Outbox => {
+                "nobody is named as recipient; write to outbox/NAME, or begin the \
                                text with a line `To: NAME`"
-                .into(),
-            Target::Reply { .. } | Target::ReplyAll { .. } => {
+                    .into()
+            }
+            DraftTarget::Reply { .. } | DraftTarget::ReplyAll { .. } => {
                 "the message that is answered names no sender; begin the text \
                                      with a line `To: NAME`"
                     .into()
             }
-            Target::Thread { .. } => "this thread names nobody who can be answered; begin the \
+            DraftTarget::Thread { .. } => {
+                "this thread names nobody who can be answered; begin the \
                 text with a line `To: NAME`"
-                .into(),
+                    .into()
+            }
         }));
     }
     Ok(answered)
@@ -94,43 +103,43 @@ pub(super) fn complete(
 
 /// What a draft answers because of where it was written; the draft itself is noted to be the first
 /// of a thread that has no messages.
-fn beside(
-    core: &Core,
+fn resolve_target(
+    core: &IndexTables,
     index: &Index,
     draft: &mut Draft,
-    target: &Target,
-) -> Result<Option<Original>, OutboxError> {
+    target: &DraftTarget,
+) -> Result<Option<ReplyDefaults>, OutboxError> {
     Ok(match target {
-        Target::Outbox => None,
-        Target::Reply { store, from, id } | Target::ReplyAll { store, from, id } => {
-            let (number, _) = named(index, store).ok_or(OutboxError::NotFound)?;
-            let ix = core.find(number, from, id).ok_or(OutboxError::NotFound)?;
-            let mut original = answer(core, index, ix).ok_or(OutboxError::NotFound)?;
-            if matches!(target, Target::ReplyAll { .. }) {
-                original.to.extend(others(core, index, ix, &original.to));
+        DraftTarget::Outbox => None,
+        DraftTarget::Reply { store, from, id } | DraftTarget::ReplyAll { store, from, id } => {
+            let (number, _) = find_store(index, store).ok_or(OutboxError::NotFound)?;
+            let ix = core.find_message(number, from, id).ok_or(OutboxError::NotFound)?;
+            let mut original = reply_to_message(core, index, ix).ok_or(OutboxError::NotFound)?;
+            if matches!(target, DraftTarget::ReplyAll { .. }) {
+                original.to.extend(other_recipients(core, index, ix, &original.to));
             }
             Some(original)
         }
-        Target::Thread { store, id } => {
-            let (number, _) = named(index, store).ok_or(OutboxError::NotFound)?;
+        DraftTarget::Thread { store, id } => {
+            let (number, _) = find_store(index, store).ok_or(OutboxError::NotFound)?;
             let thread = core.find_thread(number, id).ok_or(OutboxError::NotFound)?;
-            if core.empty_thread(thread).is_some() && core.thread_messages(thread).is_empty() {
-                begin(index, draft, number, id);
+            if core.empty_thread_time(thread).is_some() && core.thread_messages(thread).is_empty() {
+                begin_thread(index, draft, number, id);
                 None
             } else {
-                Some(answer_thread(core, index, thread)?)
+                Some(reply_to_thread(core, index, thread)?)
             }
         }
     })
 }
 
 /// The draft is the first message of a thread that exists without any.
-fn begin(index: &Index, draft: &mut Draft, number: usize, id: &str) {
+fn begin_thread(index: &Index, draft: &mut Draft, number: usize, id: &str) {
     let Some(store) = index.stores().get(number) else { return };
     draft.is_reply = true;
     continue_thread(index, draft, number, id.to_owned());
     if draft.to.is_empty() {
-        draft.to.extend(store.about().default_recipient.map(str::to_owned));
+        draft.to.extend(store.properties().default_recipient.map(str::to_owned));
     }
     draft.via.get_or_insert_with(|| store.name().to_owned());
 }
@@ -138,8 +147,8 @@ fn begin(index: &Index, draft: &mut Draft, number: usize, id: &str) {
 /// The draft goes on in this thread of a store, unless it names another. People see and write ids
 /// without labels.
 fn continue_thread(index: &Index, draft: &mut Draft, number: usize, id: String) {
-    let origins = index.stores().get(number).is_some_and(|s| s.about().labels());
-    let same = |said: &String| origins && said == plain_thread(&id);
+    let origins = index.stores().get(number).is_some_and(|s| s.properties().has_thread_labels());
+    let same = |said: &String| origins && said == plain_thread_id(&id);
     if draft.thread.as_ref().is_none_or(same) {
         draft.thread = Some(id);
     }
@@ -147,13 +156,14 @@ fn continue_thread(index: &Index, draft: &mut Draft, number: usize, id: String) 
 
 /// The thread that is meant by an id that people write, in a store whose ids may carry labels: the
 /// one without a label, or the only one with one.
-pub(super) fn labelled(core: &Core, store: usize, id: String) -> String {
-    if id.contains(ORIGIN) || core.find_thread(store, &id).is_some_and(|t| core.has_folder(t, true))
+pub(super) fn resolve_thread_label(core: &IndexTables, store: usize, id: String) -> String {
+    if id.contains(ORIGIN)
+        || core.find_thread(store, &id).is_some_and(|t| core.has_thread_folder(t, true))
     {
         return id;
     }
     let all = core.thread_folders(true).filter_map(|thread| core.thread_id(thread));
-    let mut same = all.filter(|(other, number)| *number == store && plain_thread(other) == id);
+    let mut same = all.filter(|(other, number)| *number == store && plain_thread_id(other) == id);
     match (same.next(), same.next()) {
         (Some((only, _)), None) => only.to_owned(),
         _ => id,
@@ -162,47 +172,47 @@ pub(super) fn labelled(core: &Core, store: usize, id: String) -> String {
 
 /// The newest message of a thread, which an answer to the thread answers where threads are made of
 /// links.
-pub(super) fn newest_in_thread(core: &Core, store: usize, id: &str) -> Option<MsgIx> {
+pub(super) fn newest_in_thread(core: &IndexTables, store: usize, id: &str) -> Option<MsgIx> {
     core.thread_messages(core.find_thread(store, id)?).last().copied()
 }
 
-fn original(core: &Core, ix: MsgIx, to: Vec<String>) -> Option<Original> {
+fn build_reply(core: &IndexTables, ix: MsgIx, to: Vec<String>) -> Option<ReplyDefaults> {
     let entry = core.entry(ix)?;
     let (thread, store) = core.thread_id(core.thread_of(entry))?;
     let id = plain_id(&core.id(entry)).to_owned();
-    Some(Original { store, ix, to, thread: thread.to_owned(), id })
+    Some(ReplyDefaults { store, ix, to, thread: thread.to_owned(), id })
 }
 
 /// Those a message was for, as bare addresses.
-fn recipients(core: &Core, entry: &Entry) -> Vec<String> {
-    core.to(entry).split(", ").map(|to| draft::bare_address(to).to_owned()).collect()
+fn list_recipients(core: &IndexTables, entry: &IndexEntry) -> Vec<String> {
+    core.recipient_list(entry).split(", ").map(|to| draft::bare_address(to).to_owned()).collect()
 }
 
 /// An answer goes to the writer; to my own message, to those it was for.
-fn answer(core: &Core, index: &Index, ix: MsgIx) -> Option<Original> {
+fn reply_to_message(core: &IndexTables, index: &Index, ix: MsgIx) -> Option<ReplyDefaults> {
     let entry = core.entry(ix)?;
     let store = index.store_of(entry)?;
-    let to = recipients(core, entry);
+    let to = list_recipients(core, entry);
     // A store may know me by several addresses, so it is asked and not compared; only mail to
     // nobody but me is answered like any other.
     let others = !entry.is_to_me() || to.iter().any(|to| !is_me(store.as_ref(), to));
     let to = if entry.is_from_me() && others {
         to
     } else {
-        vec![draft::bare_address(core.from(entry)).to_owned()]
+        vec![draft::bare_address(core.sender(entry)).to_owned()]
     };
-    original(core, ix, to)
+    build_reply(core, ix, to)
 }
 
 /// Those a message was for, besides me and these.
-fn others(core: &Core, index: &Index, ix: MsgIx, these: &[String]) -> Vec<String> {
+fn other_recipients(core: &IndexTables, index: &Index, ix: MsgIx, these: &[String]) -> Vec<String> {
     let Some(entry) = core.entry(ix) else { return Vec::new() };
     let Some(store) = index.store_of(entry) else { return Vec::new() };
-    let mut known: Vec<String> = these.iter().map(|to| store.canonical(to)).collect();
-    known.push(store.canonical(store.me()));
-    let mut others = recipients(core, entry);
+    let mut known: Vec<String> = these.iter().map(|to| store.canonical_address(to)).collect();
+    known.push(store.canonical_address(store.me()));
+    let mut others = list_recipients(core, entry);
     others.retain(|to| {
-        let to = store.canonical(to);
+        let to = store.canonical_address(to);
         let is_new = !known.contains(&to);
         known.push(to);
         is_new
@@ -211,17 +221,21 @@ fn others(core: &Core, index: &Index, ix: MsgIx, these: &[String]) -> Vec<String
 }
 
 fn is_me(store: &dyn Store, address: &str) -> bool {
-    store.canonical(address) == store.canonical(store.me())
+    store.canonical_address(address) == store.canonical_address(store.me())
 }
 
 /// An answer to a thread goes to the writer of the newest message to me; with none, to those my
 /// newest one was for.
-fn answer_thread(core: &Core, index: &Index, thread: ThreadIx) -> Result<Original, OutboxError> {
+fn reply_to_thread(
+    core: &IndexTables,
+    index: &Index,
+    thread: ThreadIx,
+) -> Result<ReplyDefaults, OutboxError> {
     let messages = core.thread_messages(thread);
     let store = core.thread_id(thread).and_then(|(_, n)| index.stores().get(n));
     let store = store.ok_or(OutboxError::NotFound)?;
-    let seconds = store.about().whole_seconds;
-    let newest = |mine: fn(&Entry) -> bool| -> Vec<MsgIx> {
+    let seconds = store.properties().whole_seconds;
+    let newest = |mine: fn(&IndexEntry) -> bool| -> Vec<MsgIx> {
         let picked = messages.iter().filter_map(|ix| core.entry(*ix).map(|e| (*ix, e)));
         let picked: Vec<(MsgIx, Timestamp)> =
             picked.filter(|(_, e)| mine(e)).map(|(ix, e)| (ix, e.time())).collect();
@@ -234,12 +248,12 @@ fn answer_thread(core: &Core, index: &Index, thread: ThreadIx) -> Result<Origina
         let all = picked.into_iter().filter(|(_, time)| last.is_some_and(|last| tied(*time, last)));
         all.map(|(ix, _)| ix).collect()
     };
-    let to_me = newest(Entry::is_to_me);
+    let to_me = newest(IndexEntry::is_to_me);
     if let Some(last) = to_me.last() {
-        let from = |ix: &MsgIx| core.entry(*ix).map(|e| draft::bare_address(core.from(e)));
+        let from = |ix: &MsgIx| core.entry(*ix).map(|e| draft::bare_address(core.sender(e)));
         let mut senders: Vec<&str> = to_me.iter().filter_map(from).collect();
-        senders.sort_unstable_by_key(|from| store.canonical(from));
-        senders.dedup_by_key(|from| store.canonical(from));
+        senders.sort_unstable_by_key(|from| store.canonical_address(from));
+        senders.dedup_by_key(|from| store.canonical_address(from));
         if senders.len() > 1 {
             return Err(OutboxError::Invalid(format!(
                 "the newest messages of this thread came {} from {}; answer one of them with its \
@@ -248,11 +262,11 @@ fn answer_thread(core: &Core, index: &Index, thread: ThreadIx) -> Result<Origina
                 senders.join(" and ")
             )));
         }
-        return answer(core, index, *last).ok_or(OutboxError::NotFound);
+        return reply_to_message(core, index, *last).ok_or(OutboxError::NotFound);
     }
-    let mine = newest(Entry::is_from_me);
+    let mine = newest(IndexEntry::is_from_me);
     let mut to: Vec<String> = Vec::new();
-    for one in mine.iter().filter_map(|ix| core.entry(*ix)).flat_map(|e| recipients(core, e)) {
+    for one in mine.iter().filter_map(|ix| core.entry(*ix)).flat_map(|e| list_recipients(core, e)) {
         if !to.contains(&one) {
             to.push(one);
         }
@@ -263,57 +277,59 @@ fn answer_thread(core: &Core, index: &Index, thread: ThreadIx) -> Result<Origina
                 .into(),
         )
     })?;
-    original(core, *last, to).ok_or(OutboxError::NotFound)
+    build_reply(core, *last, to).ok_or(OutboxError::NotFound)
 }
 
 /// A mail program names what it answers by the id of a mail. That of a message that is here is its own; what it
 /// sent itself it knows by the id it gave, which is then the idempotency key of my message. Any other is no
 /// message that is here, and answers nothing: a link to nowhere would help nobody. What a draft says of one of
 /// our places is kept all the same.
-fn resolve_mail(core: &Core, index: &Index, draft: &mut Draft) {
+fn resolve_mail_id(core: &IndexTables, index: &Index, draft: &mut Draft) {
     let (Some(mail), Some(id)) = (draft.in_reply_to_mail.take(), draft.in_reply_to.as_ref()) else {
         return;
     };
     let place = mail.rsplit_once('@').map_or("", |(_, place)| place);
     let is_ours = Kind::ALL.iter().any(|kind| kind.as_str() == place)
         || index.stores().iter().any(|store| store.name() == place);
-    let is_it = |entry: &Entry| plain_id(&core.id(entry)) == id;
-    if is_ours && !draft.answers_mail || core.all().any(|ix| core.entry(ix).is_some_and(is_it)) {
+    let is_it = |entry: &IndexEntry| plain_id(&core.id(entry)) == id;
+    if is_ours && !draft.answers_mail
+        || core.live_messages().any(|ix| core.entry(ix).is_some_and(is_it))
+    {
         return;
     }
-    let mut mine = core.with_idempotency_key(&mail).iter().rev().copied();
-    let mine = mine.find(|ix| core.entry(*ix).is_some_and(Entry::is_from_me));
-    let first = mine.map(|ix| core.first_of(ix).unwrap_or(ix)).and_then(|ix| core.entry(ix));
+    let mut mine = core.find_by_idempotency_key(&mail).iter().rev().copied();
+    let mine = mine.find(|ix| core.entry(*ix).is_some_and(IndexEntry::is_from_me));
+    let first = mine.map(|ix| core.find_original(ix).unwrap_or(ix)).and_then(|ix| core.entry(ix));
     draft.in_reply_to = first.map(|entry| plain_id(&core.id(entry)).to_owned());
 }
 
 /// The message a header names by its id, newest first, in the store the draft names if it names one.
 /// An id nobody knows here is kept as it is, since the message may only not have been synced yet.
-fn by_id(core: &Core, index: &Index, id: &str, draft: &Draft) -> Option<MsgIx> {
-    let store = draft.via.as_deref().and_then(|via| named(index, via));
+fn find_by_id(core: &IndexTables, index: &Index, id: &str, draft: &Draft) -> Option<MsgIx> {
+    let store = draft.via.as_deref().and_then(|via| find_store(index, via));
     let fits = |ix: &MsgIx| {
-        let meant = |e: &Entry| store.is_none_or(|(number, _)| number == e.store());
+        let meant = |e: &IndexEntry| store.is_none_or(|(number, _)| number == e.store());
         core.entry(*ix).is_some_and(|e| meant(e) && plain_id(&core.id(e)) == id)
     };
-    let mine = || core.to_me().rev().chain(core.from_me().rev()).find(fits);
+    let mine = || core.messages_to_me().rev().chain(core.messages_from_me().rev()).find(fits);
     // Somebody else's record of a message of which I have one, too.
-    mine().or_else(|| core.first_of(core.copies().find(fits)?))
+    mine().or_else(|| core.find_original(core.copies().find(fits)?))
 }
 
 /// The only message whose id begins with the 8 characters that a header names, as names of messages end; the
 /// header names the whole id then.
-fn by_short_id(core: &Core, index: &Index, draft: &mut Draft) -> Option<MsgIx> {
+fn find_by_short_id(core: &IndexTables, index: &Index, draft: &mut Draft) -> Option<MsgIx> {
     let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     let short = draft.in_reply_to.as_ref().filter(|id| id.len() == 8 && id.bytes().all(is_hex))?;
     let begins =
         |ix: &MsgIx| core.entry(*ix).is_some_and(|e| core.id(e).starts_with(short.as_str()));
-    let fitting = core.to_me().chain(core.from_me()).filter(begins);
+    let fitting = core.messages_to_me().chain(core.messages_from_me()).filter(begins);
     let mut ids: Vec<String> =
         fitting.filter_map(|ix| core.entry(ix)).map(|e| plain_id(&core.id(e)).to_owned()).collect();
     ids.sort_unstable();
     ids.dedup();
     let [id] = <[String; 1]>::try_from(ids).ok()?;
-    let found = by_id(core, index, &id, draft)?;
+    let found = find_by_id(core, index, &id, draft)?;
     draft.in_reply_to = Some(id);
     Some(found)
 }

@@ -24,9 +24,9 @@ use crossbeam_channel::{RecvTimeoutError, bounded};
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
-use super::spool::Parcel;
+use super::spool::SpoolParcel;
 use super::{OutboxError, reach};
-use crate::model::{Attached, hex, one_line};
+use crate::model::{DraftAttachment, encode_hex, sanitize_line};
 use crate::store::{Durability, StoreError, fs};
 
 /// Who waits for files to be read gives up when nothing moved for this long.
@@ -36,12 +36,12 @@ const CHUNK: usize = 256 << 10;
 
 /// A file that shall go along.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum AttachmentSource {
     /// It lies at this path.
     Path(PathBuf),
     /// A file of a composing folder: its name, and where it lies on the disk of the copies, where nobody
     /// writes to it any more once it goes.
-    Composed(String, PathBuf),
+    FolderFile(String, PathBuf),
 }
 
 /// A file that can go along: its name and its size in bytes.
@@ -49,7 +49,7 @@ pub(super) type NamedSize = (String, u64);
 
 /// Where copies lie.
 #[derive(Debug)]
-pub(super) struct Attachments {
+pub(super) struct AttachmentSpool {
     dir: PathBuf,
     durability: Durability,
     next: AtomicU64,
@@ -57,20 +57,20 @@ pub(super) struct Attachments {
 
 /// The copies for one version of a draft; removed when dropped, unless they were kept.
 #[derive(Debug)]
-pub(super) struct Copies {
+pub(super) struct AttachmentCopies {
     /// The folder; empty if there is nothing to remove.
     dir: PathBuf,
-    pub files: Vec<Attached>,
+    pub files: Vec<DraftAttachment>,
 }
 
-impl Copies {
+impl AttachmentCopies {
     /// Leaves the files to the parcels that name them.
-    pub fn keep(mut self) {
+    pub fn persist(mut self) {
         self.dir = PathBuf::new();
     }
 }
 
-impl Drop for Copies {
+impl Drop for AttachmentCopies {
     fn drop(&mut self) {
         if !self.dir.as_os_str().is_empty() {
             let _ = std::fs::remove_dir_all(&self.dir);
@@ -78,15 +78,15 @@ impl Drop for Copies {
     }
 }
 
-impl Attachments {
+impl AttachmentSpool {
     /// Opens the folder of a state folder and removes what no pending parcel names.
     pub fn open<'a>(
         state: &Path,
         durability: Durability,
-        pending: impl Iterator<Item = &'a Parcel>,
+        pending: impl Iterator<Item = &'a SpoolParcel>,
     ) -> io::Result<Self> {
         let dir = state.join("attachments");
-        let named: BTreeSet<PathBuf> = pending.flat_map(|p| folders(&dir, p)).collect();
+        let named: BTreeSet<PathBuf> = pending.flat_map(|p| copy_folders(&dir, p)).collect();
         let mut last = 0;
         let entries = match std::fs::read_dir(&dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
@@ -113,16 +113,21 @@ impl Attachments {
     /// # Errors
     /// [`OutboxError::Invalid`] if one of them changed since its size was asked; as the system gave
     /// it.
-    pub fn copy(&self, sources: &[Source], sizes: &[NamedSize]) -> Result<Copies, OutboxError> {
+    pub fn copy_files(
+        &self,
+        sources: &[AttachmentSource],
+        sizes: &[NamedSize],
+    ) -> Result<AttachmentCopies, OutboxError> {
         let dir = self.dir.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
         let (sources, sizes) = (sources.to_vec(), sizes.to_vec());
         let durability = self.durability;
-        patiently(move |moved| copy_all(&dir, &sources, &sizes, durability, moved))
+        run_with_stall_timeout(move |moved| copy_sources(&dir, &sources, &sizes, durability, moved))
     }
 
     /// Removes the copies of parcels that are in their stores or will not be sent.
-    pub fn release(&self, parcels: &[Parcel]) {
-        let done: BTreeSet<PathBuf> = parcels.iter().flat_map(|p| folders(&self.dir, p)).collect();
+    pub fn remove_copies(&self, parcels: &[SpoolParcel]) {
+        let done: BTreeSet<PathBuf> =
+            parcels.iter().flat_map(|p| copy_folders(&self.dir, p)).collect();
         for folder in done {
             if let Err(e) = std::fs::remove_dir_all(&folder)
                 && e.kind() != io::ErrorKind::NotFound
@@ -135,8 +140,9 @@ impl Attachments {
 }
 
 /// The folders of copies below `dir` that a parcel names.
-fn folders<'a>(dir: &'a Path, parcel: &'a Parcel) -> impl Iterator<Item = PathBuf> + 'a {
-    let of_file = |file: &'a Attached| file.path.parent().filter(|f| f.parent() == Some(dir));
+fn copy_folders<'a>(dir: &'a Path, parcel: &'a SpoolParcel) -> impl Iterator<Item = PathBuf> + 'a {
+    let of_file =
+        |file: &'a DraftAttachment| file.path.parent().filter(|f| f.parent() == Some(dir));
     parcel.message.files.iter().filter_map(of_file).map(Path::to_owned)
 }
 
@@ -145,34 +151,34 @@ fn folders<'a>(dir: &'a Path, parcel: &'a Parcel) -> impl Iterator<Item = PathBu
 /// # Errors
 /// [`OutboxError::Invalid`] for what is no file that can be read, and for two files of one name; as
 /// the system gave it.
-pub(super) fn sizes(sources: &[Source]) -> Result<Vec<NamedSize>, OutboxError> {
-    let mut seen: Vec<(String, &Source)> = Vec::new();
+pub(super) fn measure_files(sources: &[AttachmentSource]) -> Result<Vec<NamedSize>, OutboxError> {
+    let mut seen: Vec<(String, &AttachmentSource)> = Vec::new();
     for source in sources {
         let name = source.name()?;
         if let Some((_, first)) = seen.iter().find(|(known, _)| *known == name) {
             return Err(OutboxError::Invalid(format!(
                 "Attach: {} and {} have the same name; rename one of them",
-                first.shown(),
-                source.shown()
+                first.display_name(),
+                source.display_name()
             )));
         }
         seen.push((name, source));
     }
     let sources = sources.to_vec();
-    patiently(move |moved| {
-        let sized = |source: &Source| {
+    run_with_stall_timeout(move |moved| {
+        let sized = |source: &AttachmentSource| {
             moved.fetch_add(1, Ordering::Relaxed);
-            source.sized()
+            source.measure_file()
         };
         sources.iter().map(sized).collect()
     })
 }
 
-impl Source {
+impl AttachmentSource {
     /// The name under which it goes along.
     fn name(&self) -> Result<String, OutboxError> {
         match self {
-            Self::Composed(name, _) => Ok(name.clone()),
+            Self::FolderFile(name, _) => Ok(name.clone()),
             Self::Path(path) => {
                 let name = path.file_name().and_then(|n| n.to_str()).map(str::to_owned);
                 name.ok_or_else(|| self.refuse("does not end in the name of a file"))
@@ -182,28 +188,28 @@ impl Source {
 
     /// Gives the file of a composing folder another name, instead of copying it; whether that could be
     /// done.
-    fn link(&self, to: &Path) -> bool {
-        matches!(self, Self::Composed(_, path) if std::fs::hard_link(path, to).is_ok())
+    fn hard_link(&self, to: &Path) -> bool {
+        matches!(self, Self::FolderFile(_, path) if std::fs::hard_link(path, to).is_ok())
     }
 
-    fn shown(&self) -> String {
+    fn display_name(&self) -> String {
         match self {
-            Self::Composed(name, _) => format!("the file {}", one_line(name)),
-            Self::Path(path) => one_line(&path.to_string_lossy()).into_owned(),
+            Self::FolderFile(name, _) => format!("the file {}", sanitize_line(name)),
+            Self::Path(path) => sanitize_line(&path.to_string_lossy()).into_owned(),
         }
     }
 
     fn refuse(&self, why: &str) -> OutboxError {
-        OutboxError::Invalid(format!("Attach: {} {why}", self.shown()))
+        OutboxError::Invalid(format!("Attach: {} {why}", self.display_name()))
     }
 
-    fn sized(&self) -> Result<NamedSize, OutboxError> {
+    fn measure_file(&self) -> Result<NamedSize, OutboxError> {
         Ok((self.name()?, self.open()?.1))
     }
 
     fn path(&self) -> &Path {
         match self {
-            Self::Composed(_, path) | Self::Path(path) => path,
+            Self::FolderFile(_, path) | Self::Path(path) => path,
         }
     }
 
@@ -217,7 +223,7 @@ impl Source {
             _ => StoreError::io(path, e).into(),
         };
         let is_file = |meta: &Metadata| {
-            let what = || self.refuse(&format!("is {}, not a file", fs::describe(meta)));
+            let what = || self.refuse(&format!("is {}, not a file", fs::describe_file_type(meta)));
             meta.is_file().then_some(()).ok_or_else(what)
         };
         if matches!(self, Self::Path(path) if reach::is_in_msgfs(path).map_err(failed)?) {
@@ -237,27 +243,27 @@ impl Source {
     }
 }
 
-fn copy_all(
+fn copy_sources(
     dir: &Path,
-    sources: &[Source],
+    sources: &[AttachmentSource],
     sizes: &[NamedSize],
     durability: Durability,
     moved: &AtomicU64,
-) -> Result<Copies, OutboxError> {
+) -> Result<AttachmentCopies, OutboxError> {
     let failed = |error| OutboxError::Io { what: "the attachments could not be saved", error };
     fs::make_dirs(dir, 0o700).map_err(failed)?;
-    let mut copies = Copies { dir: dir.to_owned(), files: Vec::new() };
+    let mut copies = AttachmentCopies { dir: dir.to_owned(), files: Vec::new() };
     for (number, (source, (name, size))) in sources.iter().zip(sizes).enumerate() {
         let path = dir.join(number.to_string());
-        let linked = source.link(&path);
+        let linked = source.hard_link(&path);
         let mut options = OpenOptions::new();
         options.write(true).create_new(!linked).mode(0o600);
         let file = options.open(&path).map_err(failed)?;
-        let sha256 = copy_one(source, *size, (!linked).then_some(&file), moved)?;
+        let sha256 = copy_source(source, *size, (!linked).then_some(&file), moved)?;
         if durability == Durability::Fsync {
             file.sync_all().map_err(failed)?;
         }
-        copies.files.push(Attached { name: name.clone(), path, size: *size, sha256 });
+        copies.files.push(DraftAttachment { name: name.clone(), path, size: *size, sha256 });
     }
     if durability == Durability::Fsync {
         fs::sync_dir(dir).map_err(failed)?;
@@ -266,8 +272,8 @@ fn copy_all(
 }
 
 /// Copies one file of this size, unless it is there; the SHA-256 of its bytes in hex.
-fn copy_one(
-    source: &Source,
+fn copy_source(
+    source: &AttachmentSource,
     size: u64,
     to: Option<&File>,
     moved: &AtomicU64,
@@ -290,11 +296,11 @@ fn copy_one(
     if copied != size {
         return Err(source.refuse("changed while it was copied; write the draft again"));
     }
-    Ok(hex(&hash.finalize()))
+    Ok(encode_hex(&hash.finalize()))
 }
 
 /// Does work on a thread of its own for as long as it moves.
-fn patiently<T: Send + 'static>(
+fn run_with_stall_timeout<T: Send + 'static>(
     work: impl FnOnce(&AtomicU64) -> Result<T, OutboxError> + Send + 'static,
 ) -> Result<T, OutboxError> {
     let failed = |error| OutboxError::Io { what: "the files to attach cannot be read", error };
@@ -326,12 +332,12 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn path(dir: &Path, name: &str, bytes: &[u8]) -> Source {
+    fn path(dir: &Path, name: &str, bytes: &[u8]) -> AttachmentSource {
         std::fs::write(dir.join(name), bytes).unwrap();
-        Source::Path(dir.join(name))
+        AttachmentSource::Path(dir.join(name))
     }
 
-    fn none() -> std::iter::Empty<&'static Parcel> {
+    fn none() -> std::iter::Empty<&'static SpoolParcel> {
         std::iter::empty()
     }
 
@@ -342,14 +348,15 @@ mod tests {
     #[test]
     fn copies_are_private_exact_and_removed_with_their_parcels() {
         let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let kept = Attachments::open(state.path(), Durability::Fsync, none()).unwrap();
+        let kept = AttachmentSpool::open(state.path(), Durability::Fsync, none()).unwrap();
         let b = state.path().join("b");
         std::fs::write(&b, vec![7; 600_000]).unwrap();
         std::fs::set_permissions(&b, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let sources = [path(home.path(), "a", b"hello"), Source::Composed("b".into(), b)];
-        let sized = sizes(&sources).unwrap();
+        let sources =
+            [path(home.path(), "a", b"hello"), AttachmentSource::FolderFile("b".into(), b)];
+        let sized = measure_files(&sources).unwrap();
         assert_eq!(sized, [("a".to_owned(), 5), ("b".to_owned(), 600_000)]);
-        let copies = kept.copy(&sources, &sized).unwrap();
+        let copies = kept.copy_files(&sources, &sized).unwrap();
         let files = copies.files.clone();
         assert_eq!(
             files[0].sha256,
@@ -359,16 +366,16 @@ mod tests {
         let mode = |p: &Path| std::fs::metadata(p).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&files[0].path), 0o600);
         assert_eq!(mode(files[0].path.parent().unwrap()), 0o700);
-        copies.keep();
+        copies.persist();
         let mut parcel = parcel("s", "1", "");
         parcel.message.files = files;
         // The next process keeps what a parcel names, and gives no number twice.
         let kept =
-            Attachments::open(state.path(), Durability::None, [&parcel].into_iter()).unwrap();
+            AttachmentSpool::open(state.path(), Durability::None, [&parcel].into_iter()).unwrap();
         assert_eq!(folders_in(state.path()), 1);
-        drop(kept.copy(&sources, &sized).unwrap());
+        drop(kept.copy_files(&sources, &sized).unwrap());
         assert_eq!(folders_in(state.path()), 1, "copies nobody keeps are removed");
-        kept.release(&[parcel]);
+        kept.remove_copies(&[parcel]);
         assert_eq!(folders_in(state.path()), 0);
     }
 
@@ -377,11 +384,11 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(state.path().join("attachments/7")).unwrap();
         std::fs::write(state.path().join("attachments/7/0"), "x").unwrap();
-        let kept = Attachments::open(state.path(), Durability::None, none()).unwrap();
+        let kept = AttachmentSpool::open(state.path(), Durability::None, none()).unwrap();
         assert_eq!(folders_in(state.path()), 0);
         std::fs::write(state.path().join("n"), "x").unwrap();
-        let source = [Source::Composed("n".into(), state.path().join("n"))];
-        let copies = kept.copy(&source, &sizes(&source).unwrap()).unwrap();
+        let source = [AttachmentSource::FolderFile("n".into(), state.path().join("n"))];
+        let copies = kept.copy_files(&source, &measure_files(&source).unwrap()).unwrap();
         assert!(copies.files[0].path.ends_with("attachments/8/0"));
     }
 
@@ -400,20 +407,25 @@ mod tests {
             ("/".into(), "name of a file"),
             ("/tmp/..".into(), "name of a file"),
         ] {
-            let e = sizes(&[Source::Path(path)]).unwrap_err();
+            let e = measure_files(&[AttachmentSource::Path(path)]).unwrap_err();
             assert!(matches!(e, OutboxError::Invalid(_)) && e.to_string().contains(words), "{e}");
         }
         let file = path(home.path(), "a", b"x");
         let link = home.path().join("link");
         std::os::unix::fs::symlink("a", &link).unwrap();
-        assert_eq!(sizes(&[file, Source::Path(link)]).unwrap()[1], ("link".to_owned(), 1));
+        assert_eq!(
+            measure_files(&[file, AttachmentSource::Path(link)]).unwrap()[1],
+            ("link".to_owned(), 1)
+        );
     }
 
     #[test]
     fn two_files_of_one_name_are_both_named() {
         let home = tempfile::tempdir().unwrap();
         let file = path(home.path(), "a", b"x");
-        let e = sizes(&[file, Source::Composed("a".into(), home.path().join("b"))]).unwrap_err();
+        let e =
+            measure_files(&[file, AttachmentSource::FolderFile("a".into(), home.path().join("b"))])
+                .unwrap_err();
         let text = e.to_string();
         assert!(
             text.contains(home.path().to_str().unwrap()) && text.contains("the file a"),
@@ -424,10 +436,10 @@ mod tests {
     #[test]
     fn a_file_that_changes_is_refused_and_leaves_nothing() {
         let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let kept = Attachments::open(state.path(), Durability::None, none()).unwrap();
+        let kept = AttachmentSpool::open(state.path(), Durability::None, none()).unwrap();
         let sources = [path(home.path(), "a", b"hello")];
         for size in [4, 6] {
-            let e = kept.copy(&sources, &[("a".to_owned(), size)]).unwrap_err();
+            let e = kept.copy_files(&sources, &[("a".to_owned(), size)]).unwrap_err();
             assert!(e.to_string().contains("changed while"), "{e}");
         }
         assert_eq!(folders_in(state.path()), 0);

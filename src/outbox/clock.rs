@@ -5,7 +5,7 @@ use crate::model::{CLOCK_SKEW_MS, Timestamp};
 
 /// What the next time must be later than.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Before {
+pub(super) struct TimeFloor {
     /// My newest message that an earlier process, or another one, may have written.
     pub mine: Option<Timestamp>,
     /// The message that is answered, and my newest one in its conversation.
@@ -14,17 +14,17 @@ pub(super) struct Before {
 
 /// The times given so far.
 #[derive(Debug, Default)]
-pub(super) struct Clock {
+pub(super) struct SendClock {
     /// When the last one was asked for.
-    asked: Timestamp,
+    last_request: Timestamp,
     /// The last one that followed from the clock.
-    given: Timestamp,
+    last_time: Timestamp,
     /// The last ones that followed from a message too far ahead of the clock: that message's, and the
     /// newest of them.
     far: (Timestamp, Timestamp),
 }
 
-impl Clock {
+impl SendClock {
     /// Up to when a time is followed by all that is sent later: one that is further ahead comes from a
     /// clock that is wrong.
     pub fn horizon(now: Timestamp) -> Timestamp {
@@ -32,14 +32,14 @@ impl Clock {
     }
 
     /// The time of a message sent `now`.
-    pub fn next(&mut self, now: Timestamp, before: Before) -> Timestamp {
+    pub fn next(&mut self, now: Timestamp, before: TimeFloor) -> Timestamp {
         let horizon = Self::horizon(now);
-        if horizon < self.asked {
+        if horizon < self.last_request {
             // A clock that was set back is believed.
-            self.given = Timestamp::default();
+            self.last_time = Timestamp::default();
         }
-        self.asked = now;
-        if let Some(parent) = before.parent.filter(|parent| *parent > horizon.max(self.given)) {
+        self.last_request = now;
+        if let Some(parent) = before.parent.filter(|parent| *parent > horizon.max(self.last_time)) {
             // Somebody's clock is ahead of ours, which is no reason to go with it for good.
             let (from, to) = self.far;
             let after = if (from..=to).contains(&parent) { to } else { parent };
@@ -47,17 +47,17 @@ impl Clock {
             return self.far.1;
         }
         let mine = before.mine.filter(|mine| *mine <= horizon);
-        let last = [mine, before.parent].into_iter().flatten().fold(self.given, Timestamp::max);
-        self.given = now.max(last.plus_millis(1));
-        self.given
+        let last = [mine, before.parent].into_iter().flatten().fold(self.last_time, Timestamp::max);
+        self.last_time = now.max(last.plus_millis(1));
+        self.last_time
     }
 
     /// A store had to use a later time than the one it was given.
-    pub fn used(&mut self, given: Timestamp, used: Timestamp) {
+    pub fn note_used(&mut self, given: Timestamp, used: Timestamp) {
         if used > Self::horizon(given) {
             return;
         }
-        let last = if given == self.far.1 { &mut self.far.1 } else { &mut self.given };
+        let last = if given == self.far.1 { &mut self.far.1 } else { &mut self.last_time };
         *last = used.max(*last);
     }
 }
@@ -73,14 +73,14 @@ mod tests {
         T.plus_millis(ms)
     }
 
-    fn next(clock: &mut Clock, now: i64, mine: Option<i64>, parent: Option<i64>) -> i64 {
-        let before = Before { mine: mine.map(at), parent: parent.map(at) };
+    fn next(clock: &mut SendClock, now: i64, mine: Option<i64>, parent: Option<i64>) -> i64 {
+        let before = TimeFloor { mine: mine.map(at), parent: parent.map(at) };
         clock.next(at(now), before).millis() - T.millis()
     }
 
     #[test]
     fn times_rise() {
-        let mut clock = Clock::default();
+        let mut clock = SendClock::default();
         let mut next = |now, parent| super::tests::next(&mut clock, now, None, parent);
         assert_eq!([next(0, None), next(0, None), next(1, None), next(9, None)], [0, 1, 2, 9]);
         // What is answered is in the past, and the clock is a little behind.
@@ -106,21 +106,21 @@ mod tests {
 
     #[test]
     fn what_was_used_and_what_others_wrote_in_my_name_counts() {
-        let mut clock = Clock::default();
+        let mut clock = SendClock::default();
         let mut given = next(&mut clock, 0, None, None);
         for n in 1..1000 {
-            clock.used(at(given), at(n * 1000));
+            clock.note_used(at(given), at(n * 1000));
             given = next(&mut clock, n, None, None);
             assert_eq!(given, n * 1000 + 1);
         }
         // When it is quiet, times are those of the clock again.
         assert_eq!(next(&mut clock, 999_002, None, None), 999_002);
-        let mut clock = Clock::default();
+        let mut clock = SendClock::default();
         assert_eq!(next(&mut clock, 0, Some(-5), None), 0);
         assert_eq!(next(&mut clock, 1, Some(50_000), None), 50_001);
         let last = 50_000 + CLOCK_SKEW_MS;
         assert_eq!(next(&mut clock, 50_100, Some(last), None), last + 1);
-        let mut clock = Clock::default();
+        let mut clock = SendClock::default();
         assert_eq!(
             next(&mut clock, 0, Some(HOUR), None),
             0,
@@ -128,11 +128,11 @@ mod tests {
         );
         // Beyond a message too far ahead, the same.
         let given = next(&mut clock, 1, None, Some(HOUR));
-        clock.used(at(given), at(HOUR + 1000));
+        clock.note_used(at(given), at(HOUR + 1000));
         assert_eq!(next(&mut clock, 2, None, Some(HOUR)), HOUR + 1001);
         assert_eq!(next(&mut clock, 3, None, None), 3);
         // What a store dates by something else's clock is no reason to follow it.
-        clock.used(at(3), at(HOUR));
+        clock.note_used(at(3), at(HOUR));
         assert_eq!(next(&mut clock, 4, None, None), 4);
     }
 }

@@ -3,49 +3,51 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::folders::Composed;
-use super::life::not_renamed;
-use super::pack::nothing_in_it;
-use super::{BODY, DraftId, Named, Open, Outbox, OutboxError, Target, Written};
+use super::folders::ComposeHandle;
+use super::life::rename_refusal_text;
+use super::pack::empty_draft_error;
+use super::{
+    BODY, DraftId, DraftTarget, OpenDraft, OpenDraftEntry, Outbox, OutboxError, WriteTime,
+};
 use crate::model::locks::Mutex;
-use crate::model::{Timestamp, one_line};
+use crate::model::{Timestamp, sanitize_line};
 use crate::store::StoreError;
 
 impl Outbox {
     /// Sends the composing folders that an earlier process had promised to send.
-    pub fn resume(self: &Arc<Self>) {
+    pub fn resume_folders(self: &Arc<Self>) {
         for name in self.folders.names() {
-            self.await_quiet(&name);
+            self.send_when_quiet(&name);
         }
     }
 
     /// The composing folders.
-    pub fn folders(&self) -> Vec<String> {
+    pub fn folder_names(&self) -> Vec<String> {
         self.folders.names()
     }
 
     /// When something in a composing folder last changed, if there is one of this name.
     pub fn folder_time(&self, folder: &str) -> Option<Timestamp> {
-        self.folders.time(folder)
+        self.folders.folder_time(folder)
     }
 
     /// The files in a composing folder.
     pub fn folder_files(&self, folder: &str) -> Option<Vec<String>> {
-        self.folders.files(folder)
+        self.folders.file_names(folder)
     }
 
     /// Length and time of a file of a composing folder.
-    pub fn folder_file(&self, folder: &str, file: &str) -> Option<(u64, Timestamp)> {
-        self.folders.stat(folder, file)
+    pub fn stat_folder_file(&self, folder: &str, file: &str) -> Option<(u64, Timestamp)> {
+        self.folders.stat_file(folder, file)
     }
 
     /// Makes a composing folder.
     ///
     /// # Errors
     /// As [`Outbox::check_name`]; [`OutboxError::Exists`].
-    pub fn make_folder(&self, name: &str) -> Result<(), OutboxError> {
+    pub fn create_folder(&self, name: &str) -> Result<(), OutboxError> {
         self.check_name(name)?;
-        self.folders.make(name)
+        self.folders.create_folder(name)
     }
 
     /// Removes a composing folder without files; whether it had none.
@@ -55,7 +57,7 @@ impl Outbox {
     pub fn remove_folder(&self, name: &str) -> Result<bool, OutboxError> {
         let removed = self.folders.remove_empty(name)?;
         if removed {
-            self.forget_note(name);
+            self.forget_folder_note(name);
         }
         Ok(removed)
     }
@@ -67,27 +69,28 @@ impl Outbox {
     /// As [`Outbox::check_name`]; the refusal, and then the folder is what it was, with its note.
     pub fn rename_folder(self: &Arc<Self>, from: &str, to: &str) -> Result<(), OutboxError> {
         self.check_name(to)?;
-        if self.folders.time(to).is_some() {
+        if self.folders.folder_time(to).is_some() {
             return Err(OutboxError::Exists);
         }
         let refused = |e: &OutboxError| {
-            let reason = not_renamed(to, e);
-            self.note_folder(from, &reason);
+            let reason = rename_refusal_text(to, e);
+            self.note_folder_refusal(from, &reason);
             self.note_unlisted(to, &reason);
         };
-        let has_body = self.folders.stat(from, BODY).is_some();
-        if has_body && !self.is_private(to, &Target::Outbox) {
-            self.judge((from, BODY), to, self.folders.body(from)).inspect_err(refused)?;
+        let has_body = self.folders.stat_file(from, BODY).is_some();
+        if has_body && !self.is_private(to, &DraftTarget::Outbox) {
+            self.check_folder((from, BODY), to, self.folders.read_body(from))
+                .inspect_err(refused)?;
         }
-        self.folders.rename(from, to)?;
-        self.forget_note(from);
+        self.folders.rename_folder(from, to)?;
+        self.forget_folder_note(from);
         if !has_body {
             return Ok(());
         }
-        self.send_again(to).inspect_err(|e| {
+        self.promise_existing_body(to).inspect_err(|e| {
             // What was good a moment ago is not any more.
-            self.forget_note(to);
-            if self.folders.rename(to, from).is_ok() {
+            self.forget_folder_note(to);
+            if self.folders.rename_folder(to, from).is_ok() {
                 refused(e);
             }
         })
@@ -97,13 +100,13 @@ impl Outbox {
     ///
     /// # Errors
     /// [`OutboxError::NotFound`]; as the system gave it.
-    pub fn open_composed(
+    pub fn open_folder_file(
         &self,
         folder: &str,
         file: &str,
         write: bool,
         how: (bool, bool),
-    ) -> Result<Composed, OutboxError> {
+    ) -> Result<ComposeHandle, OutboxError> {
         self.folders.open_file(folder, file, write, how)
     }
 
@@ -112,8 +115,13 @@ impl Outbox {
     /// # Errors
     /// Too large for every store; as the system gave it. The file is then not whole, and refuses the
     /// message.
-    pub fn write_composed(&self, to: &Composed, at: u64, data: &[u8]) -> Result<(), OutboxError> {
-        self.someone_carries(to, at.saturating_add(data.len() as u64))?;
+    pub fn write_folder_file(
+        &self,
+        to: &ComposeHandle,
+        at: u64,
+        data: &[u8],
+    ) -> Result<(), OutboxError> {
+        self.check_file_size(to, at.saturating_add(data.len() as u64))?;
         self.folders.write(to, at, data)
     }
 
@@ -121,39 +129,40 @@ impl Outbox {
     ///
     /// # Errors
     /// As for writing.
-    pub fn resize_composed(&self, file: &Composed, len: u64) -> Result<(), OutboxError> {
-        self.someone_carries(file, len)?;
+    pub fn resize_folder_file(&self, file: &ComposeHandle, len: u64) -> Result<(), OutboxError> {
+        self.check_file_size(file, len)?;
         let what = "the file cannot be written";
         file.set_len(len).map_err(|error| OutboxError::Io { what, error })
     }
 
     /// Whom the message goes to is not known before its text: a size is refused where none of the stores
     /// that carry files carries one so large.
-    fn someone_carries(&self, file: &Composed, size: u64) -> Result<(), OutboxError> {
+    fn check_file_size(&self, file: &ComposeHandle, size: u64) -> Result<(), OutboxError> {
         let sized = [("the file".to_owned(), size)];
         let mut refused = None;
-        for store in self.tools.index.stores() {
-            let about = store.about();
-            match about.carries.map(|_| about.carries(&sized)) {
+        for store in self.context.index.stores() {
+            let about = store.properties();
+            match about.attachment_rule.map(|_| about.check_attachments(&sized)) {
                 Some(Err(e @ StoreError::TooLarge(_))) => refused = Some(e),
                 Some(_) => return Ok(()),
                 None => {}
             }
         }
         let Some(why) = refused else { return Ok(()) };
-        self.folders.cut(file, why.to_string());
+        self.folders.mark_cut(file, why.to_string());
         Err(why.into())
     }
 
     /// The program that wrote such a file was ended by a signal.
-    pub fn cut_composed(&self, file: &Composed, signal: u32) {
-        self.folders.cut(file, format!("the program that wrote it was ended by signal {signal}"));
+    pub fn mark_folder_file_cut(&self, file: &ComposeHandle, signal: u32) {
+        self.folders
+            .mark_cut(file, format!("the program that wrote it was ended by signal {signal}"));
     }
 
     /// The last descriptor of such a file was closed.
-    pub fn close_composed(self: &Arc<Self>, file: &Composed) {
+    pub fn close_folder_file(self: &Arc<Self>, file: &ComposeHandle) {
         if self.folders.close(file) {
-            self.try_folder_again(file.folder());
+            self.retry_folder(file.folder());
         }
     }
 
@@ -161,9 +170,13 @@ impl Outbox {
     ///
     /// # Errors
     /// [`OutboxError::NotFound`]; as the system gave it.
-    pub fn remove_composed(self: &Arc<Self>, folder: &str, file: &str) -> Result<(), OutboxError> {
+    pub fn remove_folder_file(
+        self: &Arc<Self>,
+        folder: &str,
+        file: &str,
+    ) -> Result<(), OutboxError> {
         self.folders.unlink(folder, file)?;
-        self.try_folder_again(folder);
+        self.retry_folder(folder);
         Ok(())
     }
 
@@ -171,22 +184,22 @@ impl Outbox {
     ///
     /// # Errors
     /// The refusal, and then the folder is what it was; as the system gave it.
-    pub fn rename_composed(
+    pub fn rename_folder_file(
         self: &Arc<Self>,
         folder: &str,
         from: &str,
         to: &str,
     ) -> Result<(), OutboxError> {
-        if to == BODY && from != BODY && !self.is_private(folder, &Target::Outbox) {
-            let text = self.folders.text(folder, from);
-            let refused = |e: &OutboxError| self.note_folder(folder, &e.to_string());
-            self.judge((folder, from), folder, text).inspect_err(refused)?;
+        if to == BODY && from != BODY && !self.is_private(folder, &DraftTarget::Outbox) {
+            let text = self.folders.read_file(folder, from);
+            let refused = |e: &OutboxError| self.note_folder_refusal(folder, &e.to_string());
+            self.check_folder((folder, from), folder, text).inspect_err(refused)?;
         }
         self.folders.rename_file(folder, from, to)?;
         if to == BODY {
-            return self.send_again(folder);
+            return self.promise_existing_body(folder);
         }
-        self.try_folder_again(folder);
+        self.retry_folder(folder);
         Ok(())
     }
 
@@ -196,31 +209,31 @@ impl Outbox {
     ///
     /// # Errors
     /// As [`Outbox::rename`]; the file then stays where it is.
-    pub fn rename_out(
+    pub fn move_file_out(
         &self,
         folder: &str,
         file: &str,
         to: &str,
         replace: bool,
     ) -> Result<bool, OutboxError> {
-        let target = Target::Outbox;
+        let target = DraftTarget::Outbox;
         if !self.is_private(folder, &target) {
             return Ok(false);
         }
         self.check_name(to)?;
-        if self.folders.time(to).is_some() || !replace && self.find(to).is_some() {
+        if self.folders.folder_time(to).is_some() || !replace && self.find_entry(to).is_some() {
             return Err(OutboxError::Exists);
         }
-        let (size, time) = self.folders.stat(folder, file).ok_or(OutboxError::NotFound)?;
+        let (size, time) = self.folders.stat_file(folder, file).ok_or(OutboxError::NotFound)?;
         if size > self.max_message() {
             return Err(OutboxError::TooLarge(self.max_message()));
         }
-        let text = self.folders.text(folder, file);
-        let written = Written::at(time);
-        let mut d = Open { touched: true, written, ..Open::new(to, target, text) };
+        let text = self.folders.read_file(folder, file);
+        let written = WriteTime::from_time(time);
+        let mut d = OpenDraft { touched: true, written, ..OpenDraft::new(to, target, text) };
         let is_sent = !self.is_private(to, &d.target);
         if is_sent {
-            let empty = d.is_empty().then(nothing_in_it);
+            let empty = d.is_empty().then(empty_draft_error);
             let judged = empty.map_or_else(|| self.spool_draft(&mut d), Err);
             judged.inspect_err(|e| {
                 self.note_refusal(to, &e.to_string(), Timestamp::now());
@@ -230,37 +243,37 @@ impl Outbox {
         let spooled = d.spooled.take();
         if let Err(e) = self.folders.unlink(folder, file) {
             // Somebody else was faster.
-            self.forget(spooled);
+            self.discard_spooled(spooled);
             return Err(e);
         }
         if is_sent {
-            self.done_with(&d);
-            self.send(spooled);
+            self.forget_earlier_drafts(&d);
+            self.send_spooled(spooled);
         } else {
-            self.keep(&d);
+            self.save_draft(&d);
         }
         Ok(true)
     }
 
     /// Something in a folder that was refused changed: that may have been the reason.
-    fn try_folder_again(self: &Arc<Self>, folder: &str) {
-        if !self.is_private(folder, &Target::Outbox) && self.folders.was_refused(folder) {
+    fn retry_folder(self: &Arc<Self>, folder: &str) {
+        if !self.is_private(folder, &DraftTarget::Outbox) && self.folders.is_refused(folder) {
             // The note beside it says what came of it.
-            let _ = self.send_again(folder);
+            let _ = self.promise_existing_body(folder);
         }
     }
 
     /// Notes why a composing folder was refused.
-    fn note_folder(&self, folder: &str, reason: &str) {
+    fn note_folder_refusal(&self, folder: &str, reason: &str) {
         let now = Timestamp::now();
         self.note_refusal(folder, reason, now);
-        self.notes.lock().insert(folder.to_owned(), (reason.to_owned(), now));
+        self.folder_notes.lock().insert(folder.to_owned(), (reason.to_owned(), now));
         self.folders.set_error(folder, Some(reason));
     }
 
     /// Promises to send a folder whose text is there.
-    fn send_again(self: &Arc<Self>, folder: &str) -> Result<(), OutboxError> {
-        let id = self.compose(folder, self.folders.body(folder));
+    fn promise_existing_body(self: &Arc<Self>, folder: &str) -> Result<(), OutboxError> {
+        let id = self.start_body(folder, self.folders.read_body(folder));
         let done = self.draft(id).and_then(|draft| {
             draft.lock().dirty = true;
             self.flush_body(id, true)
@@ -270,14 +283,17 @@ impl Outbox {
     }
 
     /// Starts the text of a composing folder.
-    pub fn compose(&self, folder: &str, text: Vec<u8>) -> DraftId {
-        self.folders.writing(folder, true);
-        self.add(Open { composed: true, ..Open::new(folder, Target::Outbox, text) })
+    pub fn start_body(&self, folder: &str, text: Vec<u8>) -> DraftId {
+        self.folders.set_writing(folder, true);
+        self.insert_open(OpenDraft {
+            composed: true,
+            ..OpenDraft::new(folder, DraftTarget::Outbox, text)
+        })
     }
 
     /// The text of a composing folder as it is kept.
-    pub fn body(&self, folder: &str) -> Vec<u8> {
-        self.folders.body(folder)
+    pub fn folder_body(&self, folder: &str) -> Vec<u8> {
+        self.folders.read_body(folder)
     }
 
     /// A descriptor of the text of a composing folder was closed: as [`Outbox::flush`]. It is sent later,
@@ -289,7 +305,7 @@ impl Outbox {
         let draft = self.draft(id)?;
         let (name, text) = {
             let d = draft.lock();
-            if let Some(said) = self.said_already(id, &d) {
+            if let Some(said) = self.known_close_result(id, &d) {
                 return said;
             }
             if !d.dirty {
@@ -298,41 +314,44 @@ impl Outbox {
             (d.name.clone(), d.text.clone())
         };
         // The lock of the folders comes before that of a draft.
-        let promised = self.promise(&name, text.clone());
+        let promised = self.save_and_promise(&name, text.clone());
         let mut d = draft.lock();
         if promised.is_ok() {
             d.dirty = d.text != text;
         }
-        self.answer_close(id, &mut d, promised, by_opener)
+        self.finish_close(id, &mut d, promised, by_opener)
     }
 
     /// Keeps the text of a folder and the promise that it will be sent with what is in it then.
-    fn promise(&self, folder: &str, text: Vec<u8>) -> Result<(), OutboxError> {
-        self.judge((folder, BODY), folder, text.clone())?;
-        self.folders.keep_body(folder, &text, true)
+    fn save_and_promise(&self, folder: &str, text: Vec<u8>) -> Result<(), OutboxError> {
+        self.check_folder((folder, BODY), folder, text.clone())?;
+        self.folders.save_body(folder, &text, true)
     }
 
     /// Whether a folder could be sent under this name with this text, which lies in it as this file.
-    fn judge(
+    fn check_folder(
         &self,
         (folder, file): (&str, &str),
         name: &str,
         text: Vec<u8>,
     ) -> Result<(), OutboxError> {
-        let files = self.folders.attached((folder, file), false)?;
-        let d = Open { files, composed: true, ..Open::new(name, Target::Outbox, text) };
+        let files = self.folders.list_attachments((folder, file), false)?;
+        let d =
+            OpenDraft { files, composed: true, ..OpenDraft::new(name, DraftTarget::Outbox, text) };
         if d.is_empty() {
-            return Err(nothing_in_it());
+            return Err(empty_draft_error());
         }
         // Signed once more when it goes, with what has come until then.
-        let parcels = self.prepare(&d, &[])?;
-        self.tools.let_go(&parcels);
+        let parcels = self.prepare_parcels(&d, &[])?;
+        self.context.release_parcels(&parcels);
         Ok(())
     }
 
     /// The last descriptor of the text of a composing folder was closed.
     pub fn release_body(self: &Arc<Self>, id: DraftId) {
-        let Some(Named { draft, .. }) = self.open.lock().remove(&id) else { return };
+        let Some(OpenDraftEntry { draft, .. }) = self.open_drafts.lock().remove(&id) else {
+            return;
+        };
         let (name, text, changed, late) = {
             let d = draft.lock();
             let late = d.refused.is_none() && !d.unlinked && !self.is_private(&d.name, &d.target);
@@ -340,58 +359,58 @@ impl Outbox {
             let changed = d.dirty || d.text.is_empty();
             (d.name.clone(), d.text.clone(), changed, late && changed)
         };
-        let promised = if late { self.promise(&name, text.clone()) } else { Ok(()) };
+        let promised = if late { self.save_and_promise(&name, text.clone()) } else { Ok(()) };
         let refused = {
             let mut d = draft.lock();
             if let Err(e) = promised {
-                d.refuse(e);
+                d.record_refusal(e);
             }
             d.refused.is_some()
         };
         if refused {
             self.refuse_folder(&draft, &text);
         } else if changed && !late {
-            self.keep_text(&name, &text);
+            self.save_body(&name, &text);
         } else {
-            self.forget_note(&name);
+            self.forget_folder_note(&name);
         }
-        self.folders.writing(&name, false);
-        self.await_quiet(&name);
-        self.sender.released(id);
+        self.folders.set_writing(&name, false);
+        self.send_when_quiet(&name);
+        self.sender.note_released(id);
     }
 
     /// Keeps the text of a folder without a promise.
-    fn keep_text(&self, folder: &str, text: &[u8]) {
-        if let Err(e) = self.folders.keep_body(folder, text, false) {
-            tracing::warn!(folder = %one_line(folder), error = %e, "the text of this composing \
+    fn save_body(&self, folder: &str, text: &[u8]) {
+        if let Err(e) = self.folders.save_body(folder, text, false) {
+            tracing::warn!(folder = %sanitize_line(folder), error = %e, "the text of this composing \
                 folder could not be saved");
         }
     }
 
     /// Keeps a folder that was refused, with the reason.
-    fn refuse_folder(&self, draft: &Mutex<Open>, text: &[u8]) {
+    fn refuse_folder(&self, draft: &Mutex<OpenDraft>, text: &[u8]) {
         let (name, why, half) = {
             let d = draft.lock();
-            self.keep(&d);
+            self.save_draft(&d);
             let why = d.refused.as_ref();
             let half = why.is_some_and(|why| matches!(**why, OutboxError::CutOff(_)));
             (d.name.clone(), why.map(ToString::to_string), half)
         };
-        self.keep_text(&name, text);
+        self.save_body(&name, text);
         if half {
-            self.folders.text_is_half(&name);
+            self.folders.mark_body_cut(&name);
         }
         self.folders.set_error(&name, why.as_deref());
     }
 
     /// Has a folder that is promised sent as soon as it is quiet.
-    fn await_quiet(self: &Arc<Self>, folder: &str) {
-        if !self.folders.begin_watch(folder) {
+    fn send_when_quiet(self: &Arc<Self>, folder: &str) {
+        if !self.folders.claim_quiet_wait(folder) {
             return;
         }
         let (outbox, name) = (Arc::clone(self), folder.to_owned());
         let wait = move || {
-            if outbox.folders.wait_quiet(&name) {
+            if outbox.folders.wait_until_quiet(&name) {
                 outbox.send_folder(&name);
             }
         };
@@ -404,50 +423,55 @@ impl Outbox {
     /// Sends a folder on which nobody works any more.
     pub(super) fn send_folder(&self, folder: &str) {
         if let Err(e) = self.try_send_folder(folder) {
-            let text = self.folders.body(folder);
-            let mut d = Open { composed: true, ..Open::new(folder, Target::Outbox, text) };
-            d.refuse(e);
-            self.keep(&d);
+            let text = self.folders.read_body(folder);
+            let mut d =
+                OpenDraft { composed: true, ..OpenDraft::new(folder, DraftTarget::Outbox, text) };
+            d.record_refusal(e);
+            self.save_draft(&d);
             // Before the folder may be tried again: a later reason must not be replaced by this one.
             let why = d.refused.as_ref().map(ToString::to_string);
             self.folders.set_error(folder, why.as_deref());
-            self.folders.stay(folder);
+            self.folders.cancel_send(folder);
         }
     }
 
     fn try_send_folder(&self, folder: &str) -> Result<(), OutboxError> {
-        let files = self.folders.attached((folder, BODY), true)?;
-        let text = self.folders.body(folder);
-        let d = Open { files, composed: true, ..Open::new(folder, Target::Outbox, text) };
+        let files = self.folders.list_attachments((folder, BODY), true)?;
+        let text = self.folders.read_body(folder);
+        let d = OpenDraft {
+            files,
+            composed: true,
+            ..OpenDraft::new(folder, DraftTarget::Outbox, text)
+        };
         if d.is_empty() {
-            return Err(nothing_in_it());
+            return Err(empty_draft_error());
         }
-        let parcels = self.prepare(&d, &[])?;
+        let parcels = self.prepare_parcels(&d, &[])?;
         if parcels.is_empty() {
             // A retry under an idempotency key.
-            self.folders.clear(folder);
-            self.forget_note(folder);
-            self.folders.forget(folder);
+            self.folders.delete_from_disk(folder);
+            self.forget_folder_note(folder);
+            self.folders.forget_folder(folder);
             return Ok(());
         }
         let ids: Vec<&str> = parcels.iter().map(|p| p.message.id.as_str()).collect();
-        let put = self.folders.sent_as(folder, &ids).and_then(|()| {
-            let put = self.tools.spool.put(parcels.clone(), None);
+        let put = self.folders.note_sent_ids(folder, &ids).and_then(|()| {
+            let put = self.context.spool.insert(parcels.clone(), None);
             let what = "the message could not be put into the spool";
             put.map_err(|error| OutboxError::Io { what, error })
         });
-        let number = put.inspect_err(|_| self.tools.let_go(&parcels))?;
+        let number = put.inspect_err(|_| self.context.release_parcels(&parcels))?;
         // Before it can be sent and leave the spool, from where the next process would know.
-        self.folders.clear(folder);
-        self.forget_note(folder);
+        self.folders.delete_from_disk(folder);
+        self.forget_folder_note(folder);
         self.sender.send(number, parcels, false);
         // Only now, for those who wait until it is in its store.
-        self.folders.forget(folder);
+        self.folders.forget_folder(folder);
         Ok(())
     }
 
     /// Waits until the composing folders that are closed are on their way, at most `limit`.
-    pub fn settle_folders(&self, limit: Duration) {
-        self.folders.settle(Instant::now() + limit);
+    pub fn wait_for_folders(&self, limit: Duration) {
+        self.folders.wait_until_sent(Instant::now() + limit);
     }
 }

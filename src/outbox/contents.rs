@@ -3,22 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::kept::{Shelf, unlisted};
-use super::{DraftId, Kept, Listed, NOTE_AFTER, Open, Outbox, Target, note};
+use super::kept::{SavedDrafts, unlisted_place};
+use super::{
+    DraftId, DraftTarget, NOTE_AFTER, OpenDraft, Outbox, OutboxEntry, SavedDraft, render_note,
+};
 use crate::model::Timestamp;
 
-impl Listed {
-    fn open(draft: &Open) -> Self {
-        Self::draft(&draft.name, &draft.text, draft.written.time())
+impl OutboxEntry {
+    fn from_open(draft: &OpenDraft) -> Self {
+        Self::from_text(&draft.name, &draft.text, draft.written.time())
     }
 
-    fn draft(name: &str, text: &[u8], time: Timestamp) -> Self {
+    fn from_text(name: &str, text: &[u8], time: Timestamp) -> Self {
         Self { name: name.to_owned(), len: text.len() as u64, time, is_note: false }
     }
 
-    fn note(draft: &str, reason: &str, time: Timestamp) -> Self {
+    fn from_note(draft: &str, reason: &str, time: Timestamp) -> Self {
         let name = format!("{draft}.error");
-        Self { name, len: note(reason).len() as u64, time, is_note: true }
+        Self { name, len: render_note(reason).len() as u64, time, is_note: true }
     }
 }
 
@@ -27,77 +29,79 @@ impl Outbox {
     /// lock: a draft is locked while its flush waits for the disk, and who wants one waits for no others. A
     /// draft that is kept is on the shelf before it is not here any more, so that who looks here first misses
     /// none.
-    pub(super) fn look_at_open<T>(
+    pub(super) fn visit_open<T>(
         &self,
         name: Option<&str>,
-        mut look: impl FnMut(DraftId, &mut Open) -> Option<T>,
+        mut look: impl FnMut(DraftId, &mut OpenDraft) -> Option<T>,
     ) -> impl DoubleEndedIterator<Item = T> {
-        let table = self.open.lock();
+        let table = self.open_drafts.lock();
         let named = table.iter().filter(|(_, open)| name.is_none_or(|name| name == open.name));
         let open: Vec<_> = named.map(|(id, open)| (*id, Arc::clone(&open.draft))).collect();
         drop(table);
         open.into_iter().filter_map(move |(id, draft)| {
             let mut d = draft.lock();
-            if d.over { None } else { look(id, &mut d) }
+            if d.finished { None } else { look(id, &mut d) }
         })
     }
 
     /// Everything in `outbox/`, by name.
-    pub fn list(&self) -> Vec<Listed> {
-        let open = self.look_at_open(None, |_, d| d.is_listed().then(|| Listed::open(d)));
-        let open: Vec<Listed> = open.collect();
-        let mut out: Vec<Listed> = Vec::new();
-        for (name, kept) in self.shelf.lock().iter().filter(|(_, k)| k.is_shown()) {
-            out.push(Listed::draft(name, &kept.text, kept.time));
-            out.extend(kept.note(name).map(|error| Listed::note(name, &error, kept.time)));
+    pub fn list_entries(&self) -> Vec<OutboxEntry> {
+        let open = self.visit_open(None, |_, d| d.is_listed().then(|| OutboxEntry::from_open(d)));
+        let open: Vec<OutboxEntry> = open.collect();
+        let mut out: Vec<OutboxEntry> = Vec::new();
+        for (name, kept) in self.saved_drafts.lock().iter().filter(|(_, k)| k.is_shown()) {
+            out.push(OutboxEntry::from_text(name, &kept.text, kept.time));
+            out.extend(
+                kept.note_text(name).map(|error| OutboxEntry::from_note(name, &error, kept.time)),
+            );
         }
-        for (name, (error, time)) in self.notes.lock().iter() {
-            out.push(Listed::note(name, error, *time));
+        for (name, (error, time)) in self.folder_notes.lock().iter() {
+            out.push(OutboxEntry::from_note(name, error, *time));
         }
         out.extend(open);
         // Of those of one name the last counts.
-        let by_name: BTreeMap<String, Listed> =
+        let by_name: BTreeMap<String, OutboxEntry> =
             out.into_iter().map(|file| (file.name.clone(), file)).collect();
         by_name.into_values().collect()
     }
 
     /// The time of the newest entry of `outbox/`, whoever waits for the disk.
-    pub fn newest(&self) -> Option<Timestamp> {
-        let open = self.open.lock();
+    pub fn newest_time(&self) -> Option<Timestamp> {
+        let open = self.open_drafts.lock();
         let listed = open.values().filter(|open| open.listed).map(|open| open.written.time());
         let newest = listed.max();
         drop(open);
-        let shelf = self.shelf.lock();
+        let shelf = self.saved_drafts.lock();
         let kept = shelf.iter().filter(|(_, kept)| kept.is_shown()).map(|(_, kept)| kept.time);
         let newest = newest.max(kept.max());
         drop(shelf);
-        newest.max(self.notes.lock().values().map(|(_, time)| *time).max())
+        newest.max(self.folder_notes.lock().values().map(|(_, time)| *time).max())
     }
 
     /// One entry of `outbox/`.
-    pub fn find(&self, name: &str) -> Option<Listed> {
-        if let Some(open) = self.find_open(name, &Target::Outbox) {
+    pub fn find_entry(&self, name: &str) -> Option<OutboxEntry> {
+        if let Some(open) = self.find_open_draft(name, &DraftTarget::Outbox) {
             return Some(open);
         }
-        let shelf = self.shelf.lock();
+        let shelf = self.saved_drafts.lock();
         if let Some(kept) = shelf.get(name).filter(|k| k.is_shown()) {
-            return Some(Listed::draft(name, &kept.text, kept.time));
+            return Some(OutboxEntry::from_text(name, &kept.text, kept.time));
         }
         let draft = name.strip_suffix(".error")?;
-        let (reason, time) = self.reason(&shelf, draft)?;
-        Some(Listed::note(draft, &reason, time))
+        let (reason, time) = self.refusal_reason(&shelf, draft)?;
+        Some(OutboxEntry::from_note(draft, &reason, time))
     }
 
     /// Why a draft or a composing folder was refused, and when.
-    fn reason(&self, shelf: &Shelf, draft: &str) -> Option<(String, Timestamp)> {
-        let of_folder = self.notes.lock().get(draft).cloned();
-        let of_draft = || shelf.get(draft).and_then(|k| Some((k.note(draft)?, k.time)));
-        of_folder.or_else(of_draft).or_else(|| self.reason_of_removed(shelf, draft))
+    fn refusal_reason(&self, shelf: &SavedDrafts, draft: &str) -> Option<(String, Timestamp)> {
+        let of_folder = self.folder_notes.lock().get(draft).cloned();
+        let of_draft = || shelf.get(draft).and_then(|k| Some((k.note_text(draft)?, k.time)));
+        of_folder.or_else(of_draft).or_else(|| self.removed_reason(shelf, draft))
     }
 
     /// The same of a draft that was removed a moment ago.
-    fn reason_of_removed(&self, shelf: &Shelf, draft: &str) -> Option<(String, Timestamp)> {
-        let mut removed = self.removed.lock();
+    fn removed_reason(&self, shelf: &SavedDrafts, draft: &str) -> Option<(String, Timestamp)> {
+        let mut removed = self.removed_notes.lock();
         removed.retain(|name, (_, _, at)| at.elapsed() < NOTE_AFTER && shelf.get(name).is_none());
         removed.get(draft).map(|(reason, time, _)| (reason.clone(), *time))
     }
@@ -107,33 +111,35 @@ impl Outbox {
     /// after the other asks at once and is not kept waiting; who asks later waits until it is clear
     /// whether that was the last close.
     pub fn is_leaving(&self, name: &str) -> bool {
-        let named =
-            self.look_at_open(Some(name), |id, d| d.is(name, &Target::Outbox).then_some(id));
+        let named = self
+            .visit_open(Some(name), |id, d| d.is_named(name, &DraftTarget::Outbox).then_some(id));
         let named: Vec<DraftId> = named.collect();
-        !named.is_empty() && named.iter().all(|id| self.sender.leaves(*id))
+        !named.is_empty() && named.iter().all(|id| self.sender.is_leaving(*id))
     }
 
     /// A draft by name and target: an open one, or a private one that is kept.
-    pub fn find_for(&self, name: &str, target: &Target) -> Option<Listed> {
-        self.find_open(name, target).or_else(|| {
-            let shelf = self.shelf.lock();
-            let beside = |k: &&Kept| k.error.is_none() || !k.is_shown();
-            let kept = shelf.find(name, target).filter(beside)?;
-            Some(Listed::draft(name, &kept.text, kept.time))
+    pub fn find_draft(&self, name: &str, target: &DraftTarget) -> Option<OutboxEntry> {
+        self.find_open_draft(name, target).or_else(|| {
+            let shelf = self.saved_drafts.lock();
+            let beside = |k: &&SavedDraft| k.error.is_none() || !k.is_shown();
+            let kept = shelf.find_draft(name, target).filter(beside)?;
+            Some(OutboxEntry::from_text(name, &kept.text, kept.time))
         })
     }
 
     /// The name in `outbox/` of the note about what was written under this name for this target.
-    pub fn note_for(&self, name: &str, target: &Target) -> Option<String> {
-        let shelf = self.shelf.lock();
-        let place = shelf.place_at(name, target).unwrap_or_else(|| unlisted(name, target));
-        self.reason(&shelf, &place).map(|_| format!("{place}.error"))
+    pub fn note_name(&self, name: &str, target: &DraftTarget) -> Option<String> {
+        let shelf = self.saved_drafts.lock();
+        let place =
+            shelf.resolve_place(name, target).unwrap_or_else(|| unlisted_place(name, target));
+        self.refusal_reason(&shelf, &place).map(|_| format!("{place}.error"))
     }
 
     /// An open draft by name and target.
-    pub fn find_open(&self, name: &str, target: &Target) -> Option<Listed> {
-        let mut found = self.look_at_open(Some(name), |_, d| {
-            (d.is(name, target) && !d.unlinked && !d.composed).then(|| Listed::open(d))
+    pub fn find_open_draft(&self, name: &str, target: &DraftTarget) -> Option<OutboxEntry> {
+        let mut found = self.visit_open(Some(name), |_, d| {
+            (d.is_named(name, target) && !d.unlinked && !d.composed)
+                .then(|| OutboxEntry::from_open(d))
         });
         found.next()
     }
@@ -145,20 +151,21 @@ impl Outbox {
 
     /// The text of a draft by name and target: of the newest open one, else of a kept one; in
     /// `outbox/` also of the note beside it.
-    pub fn text(&self, name: &str, target: &Target) -> Option<Arc<[u8]>> {
-        let open = |d: &Open| (d.is(name, target) && !d.composed).then(|| d.text.clone());
-        if let Some(text) = self.look_at_open(Some(name), |_, d| open(d)).next_back() {
+    pub fn read_text(&self, name: &str, target: &DraftTarget) -> Option<Arc<[u8]>> {
+        let open =
+            |d: &OpenDraft| (d.is_named(name, target) && !d.composed).then(|| d.text.clone());
+        if let Some(text) = self.visit_open(Some(name), |_, d| open(d)).next_back() {
             return Some(text.into());
         }
-        let shelf = self.shelf.lock();
-        if *target != Target::Outbox {
-            return shelf.find(name, target).map(|k| Arc::clone(&k.text));
+        let shelf = self.saved_drafts.lock();
+        if *target != DraftTarget::Outbox {
+            return shelf.find_draft(name, target).map(|k| Arc::clone(&k.text));
         }
         if let Some(kept) = shelf.get(name) {
             return Some(Arc::clone(&kept.text));
         }
-        let (reason, _) = self.reason(&shelf, name.strip_suffix(".error")?)?;
-        Some(note(&reason).into_bytes().into())
+        let (reason, _) = self.refusal_reason(&shelf, name.strip_suffix(".error")?)?;
+        Some(render_note(&reason).into_bytes().into())
     }
 
     /// The text of an open draft.

@@ -29,12 +29,12 @@ const EVERYWHERE: &[&str] = &[
 
 /// The header lines that drafts of one mount can have.
 #[derive(Clone, Debug)]
-pub struct Headers(Vec<&'static str>);
+pub struct DraftParser(Vec<&'static str>);
 
-impl Headers {
+impl DraftParser {
     /// Those that every draft can have, and these, which only some stores know
     /// ([`About::headers`](crate::store::About::headers)).
-    pub fn with(more: impl IntoIterator<Item = &'static str>) -> Self {
+    pub fn with_headers(more: impl IntoIterator<Item = &'static str>) -> Self {
         let mut all = EVERYWHERE.to_vec();
         for name in more {
             if !all.contains(&name) {
@@ -50,11 +50,11 @@ impl Headers {
     /// If the text is not UTF-8 or a header cannot be used.
     pub fn parse(&self, bytes: &[u8]) -> Result<Draft, DraftError> {
         let text = std::str::from_utf8(bytes).map_err(|e| DraftError::NotUtf8(e.valid_up_to()))?;
-        let (header, body) = self.split(text);
-        let body = body.ok_or_else(|| self.unended(header))?;
+        let (header, body) = self.split_header(text);
+        let body = body.ok_or_else(|| self.open_header_error(header))?;
         let mut draft = Draft { body: without_final_newlines(body).to_owned(), ..Draft::default() };
-        for (name, value) in self.lines(header)? {
-            set(&mut draft, name, &value)?;
+        for (name, value) in self.parse_lines(header)? {
+            set_header(&mut draft, name, &value)?;
         }
         Ok(draft)
     }
@@ -75,29 +75,29 @@ impl Headers {
             Err(e) => return Err(DraftError::NotUtf8(e.valid_up_to())),
         };
         let Some((first, _)) = text.split_once('\n') else { return Ok(None) };
-        if self.name(first).is_some()
-            && let (header, None) = self.split(text)
+        if self.match_header(first).is_some()
+            && let (header, None) = self.split_header(text)
         {
             // The last line may be half of one; what it is half of may be a header.
             let whole = header.rfind('\n').map_or("", |end| header.get(..=end).unwrap_or_default());
-            return self.lines(whole).map(|_| None);
+            return self.parse_lines(whole).map(|_| None);
         }
         self.parse(text.as_bytes()).map(Some)
     }
 
     /// Why a header block that nothing ends cannot be used.
-    fn unended(&self, header: &str) -> DraftError {
-        self.lines(header).err().unwrap_or(DraftError::OpenHeader)
+    fn open_header_error(&self, header: &str) -> DraftError {
+        self.parse_lines(header).err().unwrap_or(DraftError::OpenHeader)
     }
 
     /// Header block and body; the block is empty if there is none, and there is no body while nothing
     /// ends the block.
-    fn split<'t>(&self, text: &'t str) -> (&'t str, Option<&'t str>) {
+    fn split_header<'t>(&self, text: &'t str) -> (&'t str, Option<&'t str>) {
         // Editors put a byte order mark before text; before JSON it is a fault that a store must see.
         let bare = text.strip_prefix('\u{feff}').filter(|rest| !rest.starts_with('{'));
         let text = bare.unwrap_or(text);
         let first = text.lines().next().unwrap_or_default();
-        if self.name(first).is_none() {
+        if self.match_header(first).is_none() {
             // An empty first line says that what follows is no header.
             let body =
                 text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text);
@@ -120,14 +120,14 @@ impl Headers {
     }
 
     /// The known header a line begins with, in its canonical spelling, and the rest of the line.
-    fn name<'t>(&self, line: &'t str) -> Option<(&'static str, &'t str)> {
+    fn match_header<'t>(&self, line: &'t str) -> Option<(&'static str, &'t str)> {
         let (name, value) = line.split_once(':')?;
         let known = self.0.iter().find(|k| k.eq_ignore_ascii_case(name))?;
         Some((known, value.trim()))
     }
 
     /// The lines of the block, continuation lines joined to the line they continue.
-    fn lines(&self, header: &str) -> Result<Vec<(&'static str, String)>, DraftError> {
+    fn parse_lines(&self, header: &str) -> Result<Vec<(&'static str, String)>, DraftError> {
         let mut out: Vec<(&'static str, String)> = Vec::new();
         for line in header.lines() {
             if line.starts_with([' ', '\t'])
@@ -137,18 +137,18 @@ impl Headers {
                 value.push_str(line.trim());
                 continue;
             }
-            match self.name(line) {
+            match self.match_header(line) {
                 Some((name, value)) => out.push((name, value.to_owned())),
-                None => return Err(self.unknown(line)),
+                None => return Err(self.unknown_header_error(line)),
             }
         }
         Ok(out)
     }
 
-    fn unknown(&self, line: &str) -> DraftError {
+    fn unknown_header_error(&self, line: &str) -> DraftError {
         let name = line.split(':').next().unwrap_or_default();
         DraftError::BadHeader {
-            header: crate::model::one_line(name).chars().take(40).collect(),
+            header: crate::model::sanitize_line(name).chars().take(40).collect(),
             problem: format!(
                 "is not a header that a draft can have ({}); leave an empty line between the \
                  header and the text, or begin the text with an empty line if it has no header",
@@ -169,7 +169,7 @@ fn is_rule(line: &str) -> bool {
     line.trim_end() == "---"
 }
 
-fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftError> {
+fn set_header(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftError> {
     let bad = |problem: &str| {
         Err(DraftError::BadHeader { header: name.to_owned(), problem: problem.to_owned() })
     };
@@ -178,7 +178,7 @@ fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftEr
     }
     let single = match name {
         "To" | "Cc" | "Bcc" => {
-            let list = addresses(value);
+            let list = parse_addresses(value);
             if list.is_empty() {
                 return Err(DraftError::NoRecipient(name));
             }
@@ -194,7 +194,7 @@ fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftEr
             if !value.starts_with('/') {
                 return bad("takes an absolute path, one a line");
             }
-            draft.attach.push(value.to_owned());
+            draft.attach_paths.push(value.to_owned());
             return Ok(());
         }
         "Subject" => &mut draft.subject,
@@ -235,7 +235,7 @@ fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftEr
 }
 
 /// `bob, Carol <carol@x>` as bare addresses.
-fn addresses(value: &str) -> Vec<String> {
+fn parse_addresses(value: &str) -> Vec<String> {
     value.split(',').map(bare_address).filter(|a| !a.is_empty()).map(str::to_owned).collect()
 }
 
@@ -263,18 +263,18 @@ mod tests {
     use proptest::prelude::*;
 
     fn parse(bytes: &[u8]) -> Result<Draft, DraftError> {
-        Headers::with([]).parse(bytes)
+        DraftParser::with_headers([]).parse(bytes)
     }
 
     fn parse_partial(bytes: &[u8]) -> Result<Option<Draft>, DraftError> {
-        Headers::with([]).parse_partial(bytes)
+        DraftParser::with_headers([]).parse_partial(bytes)
     }
 
     #[test]
     fn a_header_of_one_kind_is_known_where_there_is_such_a_store() {
         let text = b"Task: T1\nTo: bob\n\nx";
         assert_eq!(parse(text).unwrap().body, "Task: T1\nTo: bob\n\nx");
-        let headers = Headers::with(["Task", "Task", "To"]);
+        let headers = DraftParser::with_headers(["Task", "Task", "To"]);
         let draft = headers.parse(text).unwrap();
         assert_eq!((draft.task.as_deref(), draft.to), (Some("T1"), vec!["bob".to_owned()]));
         let e = headers.parse(b"task: T1\nX: y\n\nx").unwrap_err().to_string();

@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::OutboxError;
-use crate::model::locks::{Condvar, Level, Mutex, MutexGuard};
-use crate::model::{Timestamp, one_line};
+use crate::model::locks::{Condvar, LockLevel, Mutex, MutexGuard};
+use crate::model::{Timestamp, sanitize_line};
 use crate::store::{Durability, fs, place};
 
-pub use files::Composed;
+pub use files::ComposeHandle;
 
 /// The file of a composing folder that is its text, and sends it.
 pub const BODY: &str = "body";
@@ -35,20 +35,20 @@ const QUIET: Duration = Duration::from_secs(1);
 
 /// A file of a composing folder.
 #[derive(Debug)]
-struct Entry {
+struct ComposeFile {
     /// Stands for it whatever its name is.
     id: u64,
     time: Timestamp,
     /// Descriptors open for writing.
-    open: u32,
+    writers: u32,
     /// Why it is not whole.
     cut: Option<String>,
 }
 
 #[derive(Debug)]
-struct Folder {
+struct ComposeFolder {
     dir: PathBuf,
-    files: BTreeMap<String, Entry>,
+    files: BTreeMap<String, ComposeFile>,
     time: Timestamp,
     /// When something in it was last closed or moved.
     touched: Instant,
@@ -58,36 +58,36 @@ struct Folder {
     /// It is on its way into the spool: nothing can be changed.
     sending: bool,
     /// Somebody waits until it is quiet.
-    watched: bool,
+    awaited: bool,
     /// Why it was refused.
     error: Option<String>,
 }
 
-impl Folder {
-    fn file(&self, name: &str) -> PathBuf {
+impl ComposeFolder {
+    fn file_path(&self, name: &str) -> PathBuf {
         self.dir.join("files").join(name)
     }
 
-    fn cut_mark(&self, name: &str) -> PathBuf {
+    fn cut_mark_path(&self, name: &str) -> PathBuf {
         self.dir.join("cut").join(name)
     }
 
     fn is_open(&self) -> bool {
-        self.writing > 0 || self.files.values().any(|file| file.open > 0)
+        self.writing > 0 || self.files.values().any(|file| file.writers > 0)
     }
 
     fn touch(&mut self) {
         (self.time, self.touched) = (Timestamp::now(), Instant::now());
     }
 
-    fn entry(&mut self, id: u64) -> Option<(&String, &mut Entry)> {
+    fn find_file(&mut self, id: u64) -> Option<(&String, &mut ComposeFile)> {
         self.files.iter_mut().find(|(_, file)| file.id == id)
     }
 }
 
 #[derive(Debug, Default)]
-struct State {
-    all: BTreeMap<String, Folder>,
+struct ComposeState {
+    all: BTreeMap<String, ComposeFolder>,
     next: u64,
     /// Nothing is waited for any more.
     ended: bool,
@@ -95,14 +95,14 @@ struct State {
 
 /// The composing folders of one state folder.
 #[derive(Debug)]
-pub(super) struct Folders {
+pub(super) struct ComposeFolders {
     dir: PathBuf,
     durability: Durability,
-    state: Mutex<State>,
+    state: Mutex<ComposeState>,
     changed: Condvar,
 }
 
-fn failed(error: io::Error) -> OutboxError {
+fn save_error(error: io::Error) -> OutboxError {
     OutboxError::Io { what: "the files of the message cannot be saved", error }
 }
 
@@ -110,14 +110,14 @@ fn touch(path: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map(drop)
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+fn remove_if_exists(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
     }
 }
 
-impl Folders {
+impl ComposeFolders {
     /// Loads what earlier processes left; `spooled` are the ids in the spool. `looks`: nothing is removed, and
     /// nothing that they had promised is sent, for the process that promised it may still run.
     pub fn open(
@@ -126,7 +126,7 @@ impl Folders {
         spooled: &BTreeSet<&str>,
         looks: bool,
     ) -> io::Result<Self> {
-        let mut state = State::default();
+        let mut state = ComposeState::default();
         let entries = match std::fs::read_dir(&dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             other => Some(other?),
@@ -142,7 +142,7 @@ impl Folders {
                 }
                 continue;
             }
-            match load(entry.path()) {
+            match load_folder(entry.path()) {
                 Ok((name, mut folder)) => {
                     folder.promised &= !looks;
                     state.all.insert(name, folder);
@@ -159,15 +159,15 @@ impl Folders {
             file.id = id;
         }
         state.next = state.next.max(id);
-        let state = Mutex::at(Level::Composing, state);
+        let state = Mutex::with_level(LockLevel::Composing, state);
         Ok(Self { dir, durability, state, changed: Condvar::default() })
     }
 
     /// Does something with a folder that is not being sent, and wakes who waits for it.
-    fn with<T>(
+    fn update_folder<T>(
         &self,
         name: &str,
-        work: impl FnOnce(&mut Folder) -> Result<T, OutboxError>,
+        work: impl FnOnce(&mut ComposeFolder) -> Result<T, OutboxError>,
     ) -> Result<T, OutboxError> {
         let mut state = self.state.lock();
         let folder = state.all.get_mut(name).ok_or(OutboxError::NotFound)?;
@@ -180,7 +180,7 @@ impl Folders {
         done
     }
 
-    fn look<T>(&self, name: &str, look: impl FnOnce(&Folder) -> T) -> Option<T> {
+    fn read_folder<T>(&self, name: &str, look: impl FnOnce(&ComposeFolder) -> T) -> Option<T> {
         self.state.lock().all.get(name).map(look)
     }
 
@@ -188,21 +188,22 @@ impl Folders {
         self.state.lock().all.keys().cloned().collect()
     }
 
-    pub fn time(&self, name: &str) -> Option<Timestamp> {
-        self.look(name, |folder| folder.time)
+    pub fn folder_time(&self, name: &str) -> Option<Timestamp> {
+        self.read_folder(name, |folder| folder.time)
     }
 
-    pub fn files(&self, name: &str) -> Option<Vec<String>> {
-        self.look(name, |folder| folder.files.keys().cloned().collect())
+    pub fn file_names(&self, name: &str) -> Option<Vec<String>> {
+        self.read_folder(name, |folder| folder.files.keys().cloned().collect())
     }
 
     /// Length and time of a file.
-    pub fn stat(&self, name: &str, file: &str) -> Option<(u64, Timestamp)> {
-        let (path, time) = self.look(name, |f| Some((f.file(file), f.files.get(file)?.time)))??;
+    pub fn stat_file(&self, name: &str, file: &str) -> Option<(u64, Timestamp)> {
+        let (path, time) =
+            self.read_folder(name, |f| Some((f.file_path(file), f.files.get(file)?.time)))??;
         std::fs::symlink_metadata(path).ok().map(|meta| (meta.len(), time))
     }
 
-    pub fn make(&self, name: &str) -> Result<(), OutboxError> {
+    pub fn create_folder(&self, name: &str) -> Result<(), OutboxError> {
         let mut state = self.state.lock();
         if state.all.contains_key(name) {
             return Err(OutboxError::Exists);
@@ -210,26 +211,26 @@ impl Folders {
         state.next += 1;
         let dir = self.dir.join(state.next.to_string());
         for part in ["files", "cut"] {
-            fs::make_dirs(&dir.join(part), 0o700).map_err(failed)?;
+            fs::make_dirs(&dir.join(part), 0o700).map_err(save_error)?;
         }
-        place::write_atomic(&dir.join("name"), name.as_bytes(), 0o600).map_err(failed)?;
-        state.all.insert(name.to_owned(), new(dir));
+        place::write_atomic(&dir.join("name"), name.as_bytes(), 0o600).map_err(save_error)?;
+        state.all.insert(name.to_owned(), new_folder(dir));
         Ok(())
     }
 
     /// Removes a folder that holds no files; whether it held none.
     pub fn remove_empty(&self, name: &str) -> Result<bool, OutboxError> {
-        let is_empty = self.with(name, |folder| Ok(folder.files.is_empty()))?;
+        let is_empty = self.update_folder(name, |folder| Ok(folder.files.is_empty()))?;
         if is_empty {
-            self.clear(name);
-            self.forget(name);
+            self.delete_from_disk(name);
+            self.forget_folder(name);
         }
         Ok(is_empty)
     }
 
     /// Removes from the disk all that is in a folder.
-    pub fn clear(&self, name: &str) {
-        let Some(dir) = self.look(name, |folder| folder.dir.clone()) else { return };
+    pub fn delete_from_disk(&self, name: &str) {
+        let Some(dir) = self.read_folder(name, |folder| folder.dir.clone()) else { return };
         let removed = std::fs::remove_dir_all(&dir).and_then(|()| match self.durability {
             Durability::Fsync => fs::sync_dir(&self.dir),
             Durability::None => Ok(()),
@@ -241,15 +242,16 @@ impl Folders {
     }
 
     /// Forgets a folder.
-    pub fn forget(&self, name: &str) {
+    pub fn forget_folder(&self, name: &str) {
         self.state.lock().all.remove(name);
         self.changed.notify_all();
     }
 
     /// Why folders were refused, and when.
-    pub fn errors(&self) -> Vec<(String, String, Timestamp)> {
+    pub fn list_errors(&self) -> Vec<(String, String, Timestamp)> {
         let state = self.state.lock();
-        let of = |(name, f): (&String, &Folder)| Some((name.clone(), f.error.clone()?, f.time));
+        let of =
+            |(name, f): (&String, &ComposeFolder)| Some((name.clone(), f.error.clone()?, f.time));
         state.all.iter().filter_map(of).collect()
     }
 
@@ -264,25 +266,26 @@ impl Folders {
         let path = folder.dir.join("error");
         let noted = match error {
             Some(error) => place::write_atomic(&path, error.as_bytes(), 0o600),
-            None => remove(&path),
+            None => remove_if_exists(&path),
         };
         if let Err(e) = noted {
-            tracing::warn!(folder = %one_line(name), error = %e, "the reason why this composing \
+            tracing::warn!(folder = %sanitize_line(name), error = %e, "the reason why this composing \
                 folder was refused could not be saved");
         }
     }
 
     /// Gives a folder another name.
-    pub fn rename(&self, from: &str, to: &str) -> Result<(), OutboxError> {
-        self.with(from, |folder| {
+    pub fn rename_folder(&self, from: &str, to: &str) -> Result<(), OutboxError> {
+        self.update_folder(from, |folder| {
             if folder.is_open() {
                 let why = "something in this folder is still being written";
                 return Err(OutboxError::NotPermitted(why.into()));
             }
-            place::write_atomic(&folder.dir.join("name"), to.as_bytes(), 0o600).map_err(failed)?;
+            place::write_atomic(&folder.dir.join("name"), to.as_bytes(), 0o600)
+                .map_err(save_error)?;
             folder.touch();
             // Who waits for it waits for the old name.
-            folder.watched = false;
+            folder.awaited = false;
             Ok(())
         })?;
         let mut state = self.state.lock();
@@ -293,36 +296,36 @@ impl Folders {
     }
 
     /// The text as it is kept.
-    pub fn body(&self, name: &str) -> Vec<u8> {
-        self.text(name, BODY)
+    pub fn read_body(&self, name: &str) -> Vec<u8> {
+        self.read_file(name, BODY)
     }
 
     /// Notes that the text is only what its writer had written when it was ended.
-    pub fn text_is_half(&self, name: &str) {
-        let noted = self.with(name, |folder| {
-            touch(&folder.cut_mark(BODY)).map_err(failed)?;
+    pub fn mark_body_cut(&self, name: &str) {
+        let noted = self.update_folder(name, |folder| {
+            touch(&folder.cut_mark_path(BODY)).map_err(save_error)?;
             let half = || "the program that wrote it was ended by a signal".to_owned();
             folder.files.entry(BODY.to_owned()).and_modify(|text| text.cut = Some(half()));
             Ok(())
         });
         if let Err(e) = noted {
-            tracing::warn!(folder = %one_line(name), error = %e, "the note that the text of this \
+            tracing::warn!(folder = %sanitize_line(name), error = %e, "the note that the text of this \
                 composing folder is incomplete could not be saved");
         }
     }
 
     /// Whether a folder has its whole text and stays because it was refused.
-    pub fn was_refused(&self, name: &str) -> bool {
-        let refused = |f: &Folder| {
+    pub fn is_refused(&self, name: &str) -> bool {
+        let refused = |f: &ComposeFolder| {
             let whole = f.files.get(BODY).is_some_and(|text| text.cut.is_none());
             f.error.is_some() && whole && f.writing == 0 && !f.promised && !f.sending
         };
-        self.look(name, refused).unwrap_or_default()
+        self.read_folder(name, refused).unwrap_or_default()
     }
 
     /// The text is being written, or no longer.
-    pub fn writing(&self, name: &str, begins: bool) {
-        let _ = self.with(name, |folder| {
+    pub fn set_writing(&self, name: &str, begins: bool) {
+        let _ = self.update_folder(name, |folder| {
             folder.writing =
                 if begins { folder.writing + 1 } else { folder.writing.saturating_sub(1) };
             folder.touch();
@@ -331,20 +334,20 @@ impl Folders {
     }
 
     /// Keeps the text, and with `promise` that the message will be sent: on disk when this returns.
-    pub fn keep_body(&self, name: &str, text: &[u8], promise: bool) -> Result<(), OutboxError> {
+    pub fn save_body(&self, name: &str, text: &[u8], promise: bool) -> Result<(), OutboxError> {
         let id = {
             let mut state = self.state.lock();
             state.next += 1;
             state.next
         };
         let durable = promise && self.durability == Durability::Fsync;
-        self.with(name, |folder| {
+        self.update_folder(name, |folder| {
             let keep = || {
-                place::write_atomic(&folder.file(BODY), text, 0o600)?;
-                remove(&folder.cut_mark(BODY))?;
+                place::write_atomic(&folder.file_path(BODY), text, 0o600)?;
+                remove_if_exists(&folder.cut_mark_path(BODY))?;
                 if durable {
                     for file in folder.files.keys().filter(|file| *file != BODY) {
-                        fs::open_regular(&folder.file(file))?.sync_all()?;
+                        fs::open_regular(&folder.file_path(file))?.sync_all()?;
                     }
                     fs::sync_dir(&folder.dir.join("files"))?;
                     fs::sync_dir(&folder.dir.join("cut"))?;
@@ -354,41 +357,43 @@ impl Folders {
                 }
                 Ok(())
             };
-            keep().map_err(failed)?;
+            keep().map_err(save_error)?;
             let (time, open) = (Timestamp::now(), 0);
-            folder.files.insert(BODY.to_owned(), Entry { id, time, open, cut: None });
+            folder
+                .files
+                .insert(BODY.to_owned(), ComposeFile { id, time, writers: open, cut: None });
             folder.touch();
             if promise {
                 folder.promised = true;
                 return Ok(());
             }
-            withdraw(folder)
+            withdraw_promise(folder)
         })
     }
 
     /// Whether somebody has to wait for a folder now; that somebody is the one who asks.
-    pub fn begin_watch(&self, name: &str) -> bool {
+    pub fn claim_quiet_wait(&self, name: &str) -> bool {
         let mut state = self.state.lock();
-        let folder = state.all.get_mut(name).filter(|f| f.promised && !f.sending && !f.watched);
-        folder.map(|folder| folder.watched = true).is_some()
+        let folder = state.all.get_mut(name).filter(|f| f.promised && !f.sending && !f.awaited);
+        folder.map(|folder| folder.awaited = true).is_some()
     }
 
     /// Waits until nothing in a folder is open and nothing was closed for a while; whether it is to be sent
     /// now, by the one who asks.
-    pub fn wait_quiet(&self, name: &str) -> bool {
+    pub fn wait_until_quiet(&self, name: &str) -> bool {
         let mut state = self.state.lock();
         loop {
             let ended = state.ended;
             let Some(folder) = state.all.get_mut(name) else { return false };
             if ended || !folder.promised || folder.sending {
-                folder.watched = false;
+                folder.awaited = false;
                 return false;
             }
             let due = folder.touched + QUIET;
             if folder.is_open() {
                 self.changed.wait(&mut state);
             } else if Instant::now() >= due {
-                (folder.sending, folder.watched) = (true, false);
+                (folder.sending, folder.awaited) = (true, false);
                 return true;
             } else {
                 self.changed.wait_until(&mut state, due);
@@ -397,10 +402,11 @@ impl Folders {
     }
 
     /// What is sent from now on waits for nothing; the names of the folders that are to be sent at once.
-    pub fn end(&self) -> Vec<String> {
+    pub fn stop_waiting(&self) -> Vec<String> {
         let mut state = self.state.lock();
         state.ended = true;
-        let ready = |folder: &Folder| folder.promised && !folder.sending && !folder.is_open();
+        let ready =
+            |folder: &ComposeFolder| folder.promised && !folder.sending && !folder.is_open();
         let all = state.all.iter_mut().filter(|(_, folder)| ready(folder));
         let names = all.map(|(name, folder)| {
             folder.sending = true;
@@ -414,9 +420,9 @@ impl Folders {
 
     /// Waits until what is closed is sent, at most until a moment. What is still being written is not
     /// waited for.
-    pub fn settle(&self, deadline: Instant) {
-        let mut state: MutexGuard<'_, State> = self.state.lock();
-        let coming = |f: &Folder| f.sending || f.watched && f.promised && !f.is_open();
+    pub fn wait_until_sent(&self, deadline: Instant) {
+        let mut state: MutexGuard<'_, ComposeState> = self.state.lock();
+        let coming = |f: &ComposeFolder| f.sending || f.awaited && f.promised && !f.is_open();
         while state.all.values().any(coming) {
             if self.changed.wait_until(&mut state, deadline) {
                 return;
@@ -425,18 +431,20 @@ impl Folders {
     }
 
     /// Notes under which ids a folder goes into the spool.
-    pub fn sent_as(&self, name: &str, ids: &[&str]) -> Result<(), OutboxError> {
-        let dir = self.look(name, |folder| folder.dir.clone()).ok_or(OutboxError::NotFound)?;
-        place::write_atomic(&dir.join("sent-as"), ids.join("\n").as_bytes(), 0o600).map_err(failed)
+    pub fn note_sent_ids(&self, name: &str, ids: &[&str]) -> Result<(), OutboxError> {
+        let dir =
+            self.read_folder(name, |folder| folder.dir.clone()).ok_or(OutboxError::NotFound)?;
+        place::write_atomic(&dir.join("sent-as"), ids.join("\n").as_bytes(), 0o600)
+            .map_err(save_error)
     }
 
     /// It is not sent after all: it stays, until its text is written again.
-    pub fn stay(&self, name: &str) {
+    pub fn cancel_send(&self, name: &str) {
         let mut state = self.state.lock();
         if let Some(folder) = state.all.get_mut(name) {
             folder.sending = false;
-            if let Err(e) = withdraw(folder) {
-                tracing::warn!(folder = %one_line(name), error = %e, "the promise to send this \
+            if let Err(e) = withdraw_promise(folder) {
+                tracing::warn!(folder = %sanitize_line(name), error = %e, "the promise to send this \
                     composing folder could not be removed, so it may be sent again");
             }
         }
@@ -446,13 +454,13 @@ impl Folders {
 }
 
 /// Takes back that a folder will be sent.
-fn withdraw(folder: &mut Folder) -> Result<(), OutboxError> {
+fn withdraw_promise(folder: &mut ComposeFolder) -> Result<(), OutboxError> {
     folder.promised = false;
-    remove(&folder.dir.join("promised")).map_err(failed)
+    remove_if_exists(&folder.dir.join("promised")).map_err(save_error)
 }
 
-fn new(dir: PathBuf) -> Folder {
-    Folder {
+fn new_folder(dir: PathBuf) -> ComposeFolder {
+    ComposeFolder {
         dir,
         files: BTreeMap::new(),
         time: Timestamp::now(),
@@ -460,22 +468,22 @@ fn new(dir: PathBuf) -> Folder {
         writing: 0,
         promised: false,
         sending: false,
-        watched: false,
+        awaited: false,
         error: None,
     }
 }
 
 /// A folder that an earlier process left.
-fn load(dir: PathBuf) -> io::Result<(String, Folder)> {
+fn load_folder(dir: PathBuf) -> io::Result<(String, ComposeFolder)> {
     let name = String::from_utf8_lossy(&std::fs::read(dir.join("name"))?).into_owned();
-    let mut folder = new(dir);
+    let mut folder = new_folder(dir);
     for entry in std::fs::read_dir(folder.dir.join("files"))? {
         let entry = entry?;
         let Ok(file) = entry.file_name().into_string() else { continue };
         let time = fs::Stamp::from(&entry.metadata()?).modified();
-        let cut = folder.cut_mark(&file).exists();
+        let cut = folder.cut_mark_path(&file).exists();
         let cut = cut.then(|| "it was being written when msgfs ended".to_owned());
-        folder.files.insert(file, Entry { id: 0, time, open: 0, cut });
+        folder.files.insert(file, ComposeFile { id: 0, time, writers: 0, cut });
     }
     folder.time = folder.files.values().map(|file| file.time).max().unwrap_or(folder.time);
     folder.promised = folder.dir.join("promised").exists();

@@ -12,17 +12,17 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Refusal, Target, names};
-use crate::model::{Timestamp, hex};
+use super::{DraftTarget, Refusal, names};
+use crate::model::{Timestamp, encode_hex};
 use crate::store::{fs, place};
 
 /// A draft that is not open and was not sent.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct SavedDraft {
     /// The name under which it was written, in the place that `target` says.
     pub name: String,
     /// What a retry does.
-    pub target: Target,
+    pub target: DraftTarget,
     /// The text.
     pub text: Arc<[u8]>,
     /// Why it was refused, if it was.
@@ -32,10 +32,10 @@ pub struct Kept {
 }
 
 #[derive(Serialize, Deserialize)]
-struct OnDisk {
+struct SavedDraftFile {
     place: String,
     name: String,
-    target: Target,
+    target: DraftTarget,
     text: String,
     error: Option<String>,
     time_ms: i64,
@@ -43,9 +43,9 @@ struct OnDisk {
 
 /// All kept drafts by name.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct SavedDrafts {
     dir: PathBuf,
-    drafts: BTreeMap<String, Kept>,
+    drafts: BTreeMap<String, SavedDraft>,
     /// Places of drafts that are in memory only.
     unsaved: BTreeSet<String>,
 }
@@ -54,17 +54,17 @@ pub(super) struct Shelf {
 const UNSAVED: &str = "the state folder takes no drafts at present, so this one lasts only until the \
                        mount ends; make room there, or copy it to another place";
 
-impl Kept {
+impl SavedDraft {
     /// Whether it is shown in `outbox/`: everything but drafts in the making beside messages.
     pub fn is_shown(&self) -> bool {
-        self.target == Target::Outbox || !names::is_private(&self.name)
+        self.target == DraftTarget::Outbox || !names::is_private(&self.name)
     }
 
     /// What the note beside it says, if it was refused: of an answer, which was written elsewhere, also
     /// where it is now.
-    pub(super) fn note(&self, place: &str) -> Option<String> {
+    pub(super) fn note_text(&self, place: &str) -> Option<String> {
         let error = self.error.as_deref()?;
-        Some(if self.target == Target::Outbox || !self.is_shown() {
+        Some(if self.target == DraftTarget::Outbox || !self.is_shown() {
             error.to_owned()
         } else {
             format!(
@@ -74,7 +74,7 @@ impl Kept {
     }
 }
 
-impl Shelf {
+impl SavedDrafts {
     /// Loads what earlier processes kept.
     pub fn open(dir: &Path) -> std::io::Result<Self> {
         fs::make_dirs(dir, 0o700)?;
@@ -89,56 +89,56 @@ impl Shelf {
             other => Some(other?),
         };
         for entry in entries.into_iter().flatten().flatten() {
-            let draft = fs::read_small(&entry.path(), 1 << 30)
+            let draft = fs::read_small_file(&entry.path(), 1 << 30)
                 .ok()
-                .and_then(|bytes| serde_json::from_slice::<OnDisk>(&bytes).ok());
+                .and_then(|bytes| serde_json::from_slice::<SavedDraftFile>(&bytes).ok());
             let Some(d) = draft else { continue };
             let Ok(text) = STANDARD.decode(&d.text) else { continue };
             let time = Timestamp::from_millis(d.time_ms);
             let (name, target) = (d.name, d.target);
-            let kept = Kept { name, target, text: text.into(), error: d.error, time };
+            let kept = SavedDraft { name, target, text: text.into(), error: d.error, time };
             drafts.insert(d.place, kept);
         }
         Ok(Self { dir: dir.to_owned(), drafts, unsaved: BTreeSet::new() })
     }
 
-    pub fn get(&self, name: &str) -> Option<&Kept> {
+    pub fn get(&self, name: &str) -> Option<&SavedDraft> {
         self.drafts.get(name)
     }
 
     /// The place of what was written under this name for this target.
-    fn place(&self, name: &str, target: &Target) -> Option<&String> {
-        let same = |k: &Kept| k.name == name && k.target == *target;
+    fn find_place(&self, name: &str, target: &DraftTarget) -> Option<&String> {
+        let same = |k: &SavedDraft| k.name == name && k.target == *target;
         self.drafts.iter().find(|(_, k)| same(k)).map(|(place, _)| place)
     }
 
     /// What was written under this name for this target.
-    pub fn find(&self, name: &str, target: &Target) -> Option<&Kept> {
-        self.drafts.get(self.place(name, target)?)
+    pub fn find_draft(&self, name: &str, target: &DraftTarget) -> Option<&SavedDraft> {
+        self.drafts.get(self.find_place(name, target)?)
     }
 
     /// Keeps a draft: in place of an earlier one of its name and target, else under its name, or the
     /// next free one.
-    pub fn keep(&mut self, kept: Kept) {
-        let place = self.place(&kept.name, &kept.target).cloned().unwrap_or_else(|| {
-            let hidden = || unlisted(&kept.name, &kept.target);
+    pub fn save_draft(&mut self, kept: SavedDraft) {
+        let place = self.find_place(&kept.name, &kept.target).cloned().unwrap_or_else(|| {
+            let hidden = || unlisted_place(&kept.name, &kept.target);
             let mut places =
-                names::numbered(if kept.is_shown() { kept.name.clone() } else { hidden() });
+                names::numbered_names(if kept.is_shown() { kept.name.clone() } else { hidden() });
             places.find(|place| !self.drafts.contains_key(place)).unwrap_or_default()
         });
-        self.put(&place, kept);
+        self.save_at(&place, kept);
     }
 
     /// Forgets what was written under this name for this target.
-    pub fn forget(&mut self, name: &str, target: &Target) {
-        if let Some(place) = self.place(name, target).cloned() {
+    pub fn forget_draft(&mut self, name: &str, target: &DraftTarget) {
+        if let Some(place) = self.find_place(name, target).cloned() {
             self.remove(&place);
         }
         // Something was sent, so there is room again.
-        self.save_rest();
+        self.save_unsaved();
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&String, &Kept)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &SavedDraft)> {
         self.drafts.iter()
     }
 
@@ -154,17 +154,17 @@ impl Shelf {
 
     /// Keeps a draft. That it may not reach the disk is told in its note and no reason to lose it from
     /// memory.
-    pub fn put(&mut self, place: &str, mut kept: Kept) {
-        match self.write(place, &kept) {
+    pub fn save_at(&mut self, place: &str, mut kept: SavedDraft) {
+        match self.write_file(place, &kept) {
             Ok(()) => {
                 self.unsaved.remove(place);
                 self.drafts.insert(place.to_owned(), kept);
-                self.save_rest();
+                self.save_unsaved();
             }
             Err(e) => {
-                tracing::error!(name = %crate::model::one_line(place), error = %e, "a refused \
+                tracing::error!(name = %crate::model::sanitize_line(place), error = %e, "a refused \
                     draft could not be saved; it lasts until the mount ends");
-                let said = |error: String| format!("{}\n{UNSAVED}", without_unsaved(&error));
+                let said = |error: String| format!("{}\n{UNSAVED}", strip_unsaved_remark(&error));
                 kept.error = kept.error.map(said);
                 self.unsaved.insert(place.to_owned());
                 self.drafts.insert(place.to_owned(), kept);
@@ -173,11 +173,11 @@ impl Shelf {
     }
 
     /// Saves what is in memory only, if that can be done now.
-    pub fn save_rest(&mut self) {
+    pub fn save_unsaved(&mut self) {
         while let Some(place) = self.unsaved.pop_first() {
             let Some(mut kept) = self.drafts.get(&place).cloned() else { continue };
-            kept.error = kept.error.map(|error| without_unsaved(&error).to_owned());
-            if self.write(&place, &kept).is_err() {
+            kept.error = kept.error.map(|error| strip_unsaved_remark(&error).to_owned());
+            if self.write_file(&place, &kept).is_err() {
                 self.unsaved.insert(place);
                 return;
             }
@@ -185,8 +185,8 @@ impl Shelf {
         }
     }
 
-    fn write(&self, place: &str, kept: &Kept) -> std::io::Result<()> {
-        let on_disk = OnDisk {
+    fn write_file(&self, place: &str, kept: &SavedDraft) -> std::io::Result<()> {
+        let on_disk = SavedDraftFile {
             place: place.to_owned(),
             name: kept.name.clone(),
             target: kept.target.clone(),
@@ -195,48 +195,48 @@ impl Shelf {
             time_ms: kept.time.millis(),
         };
         let bytes = serde_json::to_vec(&on_disk)?;
-        place::write_atomic(&self.path(place), &bytes, 0o600)
+        place::write_atomic(&self.file_path(place), &bytes, 0o600)
     }
 
-    fn remove(&mut self, place: &str) -> Option<Kept> {
+    fn remove(&mut self, place: &str) -> Option<SavedDraft> {
         let kept = self.drafts.remove(place)?;
-        let _ = std::fs::remove_file(self.path(place));
+        let _ = std::fs::remove_file(self.file_path(place));
         Some(kept)
     }
 
     /// The place of the draft that has this name there. In `outbox/` the place counts: what was refused
     /// in a thread lies there, too.
-    pub fn place_at(&self, name: &str, target: &Target) -> Option<String> {
+    pub fn resolve_place(&self, name: &str, target: &DraftTarget) -> Option<String> {
         match target {
-            Target::Outbox => self.drafts.contains_key(name).then(|| name.to_owned()),
-            _ => self.place(name, target).cloned(),
+            DraftTarget::Outbox => self.drafts.contains_key(name).then(|| name.to_owned()),
+            _ => self.find_place(name, target).cloned(),
         }
     }
 
     /// The draft that has this name there.
-    pub fn at(&self, name: &str, target: &Target) -> Option<&Kept> {
-        self.drafts.get(&self.place_at(name, target)?)
+    pub fn resolve_draft(&self, name: &str, target: &DraftTarget) -> Option<&SavedDraft> {
+        self.drafts.get(&self.resolve_place(name, target)?)
     }
 
     /// Takes it out.
-    pub fn take(&mut self, name: &str, target: &Target) -> Option<Kept> {
-        self.remove(&self.place_at(name, target)?)
+    pub fn remove_draft(&mut self, name: &str, target: &DraftTarget) -> Option<SavedDraft> {
+        self.remove(&self.resolve_place(name, target)?)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        let mut hex = hex(&Sha256::digest(name.as_bytes()));
+    fn file_path(&self, name: &str) -> PathBuf {
+        let mut hex = encode_hex(&Sha256::digest(name.as_bytes()));
         hex.truncate(32);
         self.dir.join(hex)
     }
 }
 
 /// The place of what is not listed in `outbox/`.
-pub(super) fn unlisted(name: &str, target: &Target) -> String {
-    if *target == Target::Outbox { name.to_owned() } else { format!(".in-thread.{name}") }
+pub(super) fn unlisted_place(name: &str, target: &DraftTarget) -> String {
+    if *target == DraftTarget::Outbox { name.to_owned() } else { format!(".in-thread.{name}") }
 }
 
 /// Returns a note without its remark that the state folder could not save it.
-fn without_unsaved(error: &str) -> &str {
+fn strip_unsaved_remark(error: &str) -> &str {
     error.strip_suffix(UNSAVED).map_or(error, |error| error.trim_end_matches('\n'))
 }
 
@@ -244,39 +244,39 @@ fn without_unsaved(error: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn kept(name: &str, target: Target, error: Option<&str>) -> Kept {
+    fn kept(name: &str, target: DraftTarget, error: Option<&str>) -> SavedDraft {
         let error = error.map(str::to_owned);
         let (text, time) = (b"hi\xff".to_vec().into(), Timestamp::from_secs(5));
-        Kept { name: name.into(), target, text, error, time }
+        SavedDraft { name: name.into(), target, text, error, time }
     }
 
     #[test]
     fn drafts_of_one_name_for_different_targets_do_not_meet() {
         let dir = tempfile::tempdir().unwrap();
-        let mut shelf = Shelf::open(dir.path()).unwrap();
-        let thread = |id: &str| Target::Thread { store: "samp".into(), id: id.into() };
-        shelf.keep(kept("new", Target::Outbox, Some("why")));
-        shelf.keep(kept("new", thread("a"), Some("why")));
-        shelf.keep(kept("new", thread("a"), Some("again")));
-        shelf.keep(kept(".new", thread("b"), None));
+        let mut shelf = SavedDrafts::open(dir.path()).unwrap();
+        let thread = |id: &str| DraftTarget::Thread { store: "samp".into(), id: id.into() };
+        shelf.save_draft(kept("new", DraftTarget::Outbox, Some("why")));
+        shelf.save_draft(kept("new", thread("a"), Some("why")));
+        shelf.save_draft(kept("new", thread("a"), Some("again")));
+        shelf.save_draft(kept(".new", thread("b"), None));
         let places: Vec<&String> = shelf.iter().map(|(p, _)| p).collect();
         assert_eq!(places, [".in-thread..new", "new", "new.2"]);
         assert_eq!(shelf.iter().filter(|(_, k)| k.is_shown()).count(), 2);
-        assert_eq!(shelf.find("new", &thread("a")).unwrap().error.as_deref(), Some("again"));
-        shelf.forget("new", &thread("a"));
-        assert!(shelf.find("new", &thread("a")).is_none());
-        assert!(shelf.find("new", &Target::Outbox).is_some());
+        assert_eq!(shelf.find_draft("new", &thread("a")).unwrap().error.as_deref(), Some("again"));
+        shelf.forget_draft("new", &thread("a"));
+        assert!(shelf.find_draft("new", &thread("a")).is_none());
+        assert!(shelf.find_draft("new", &DraftTarget::Outbox).is_some());
     }
 
     #[test]
     fn drafts_outlive_the_process() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = kept("bob", Target::Outbox, Some("why"));
-        let mut shelf = Shelf::open(dir.path()).unwrap();
-        shelf.put("../bob", kept.clone());
-        shelf.put("x", kept);
+        let kept = kept("bob", DraftTarget::Outbox, Some("why"));
+        let mut shelf = SavedDrafts::open(dir.path()).unwrap();
+        shelf.save_at("../bob", kept.clone());
+        shelf.save_at("x", kept);
         shelf.remove("x");
-        let shelf = Shelf::open(dir.path()).unwrap();
+        let shelf = SavedDrafts::open(dir.path()).unwrap();
         let names: Vec<&String> = shelf.iter().map(|(n, _)| n).collect();
         assert_eq!(names, ["../bob"]);
         let back = shelf.get("../bob").unwrap();
@@ -287,19 +287,22 @@ mod tests {
     fn a_draft_that_cannot_be_saved_says_so_and_is_saved_later() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("drafts");
-        let mut shelf = Shelf::open(&at).unwrap();
-        let kept = kept("bob", Target::Outbox, Some("why"));
+        let mut shelf = SavedDrafts::open(&at).unwrap();
+        let kept = kept("bob", DraftTarget::Outbox, Some("why"));
         std::fs::remove_dir(&at).unwrap();
         std::fs::write(&at, "in the way").unwrap();
         for _ in 0..2 {
-            shelf.keep(kept.clone());
+            shelf.save_draft(kept.clone());
             let error = shelf.get("bob").unwrap().error.clone().unwrap();
             assert_eq!(error, format!("why\n{UNSAVED}"));
         }
         std::fs::remove_file(&at).unwrap();
         std::fs::create_dir(&at).unwrap();
-        shelf.save_rest();
+        shelf.save_unsaved();
         assert_eq!(shelf.get("bob").unwrap().error.as_deref(), Some("why"));
-        assert_eq!(Shelf::open(&at).unwrap().get("bob").unwrap().error.as_deref(), Some("why"));
+        assert_eq!(
+            SavedDrafts::open(&at).unwrap().get("bob").unwrap().error.as_deref(),
+            Some("why")
+        );
     }
 }

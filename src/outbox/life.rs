@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::model::locks::{Level, Mutex};
+use crate::model::locks::{LockLevel, Mutex};
 
-use super::kept::unlisted;
+use super::kept::unlisted_place;
 use super::{
-    CLOSING, DraftId, EARLY_LIMIT, Kept, Named, Open, Outbox, OutboxError, REFUSING, Refusal,
-    Target, Written, address, names, not_an_address, pack::nothing_in_it, route, whole,
+    CLOSING, DraftId, DraftTarget, EARLY_LIMIT, OpenDraft, OpenDraftEntry, Outbox, OutboxError,
+    REFUSING, Refusal, SavedDraft, WriteTime, address, invalid_address_error, names,
+    pack::empty_draft_error, route, whole,
 };
 use crate::model::{Remedy, Timestamp, write_at};
-use crate::store::{Fit, Store};
+use crate::store::{AddressFit, Store};
 
 impl Outbox {
     /// Whether a file of this name may be created in `outbox/`. A plain name may, also if no store has
@@ -22,7 +23,7 @@ impl Outbox {
     /// # Errors
     /// [`OutboxError::Invalid`] if the name is neither an address nor that of a private draft.
     pub fn check_name(&self, name: &str) -> Result<(), OutboxError> {
-        if self.is_private(name, &Target::Outbox) {
+        if self.is_private(name, &DraftTarget::Outbox) {
             return Ok(());
         }
         if name.strip_suffix(".error").is_some() {
@@ -31,19 +32,25 @@ impl Outbox {
                     .into(),
             ));
         }
-        let (stores, recipient) = (self.tools.index.stores(), names::recipient(name));
+        let (stores, recipient) = (self.context.index.stores(), names::recipient_in_name(name));
         if is_well_formed(stores, recipient) {
             return Ok(());
         }
-        Err(not_an_address(stores, recipient))
+        Err(invalid_address_error(stores, recipient))
     }
 
     /// Whether what is written under a name is a private draft. A name that only programs make up is not,
     /// if somebody is known by it.
-    pub(super) fn is_private(&self, name: &str, target: &Target) -> bool {
-        let known = || route::is_known(&self.tools.index, names::recipient(name), &self.settings);
+    pub(super) fn is_private(&self, name: &str, target: &DraftTarget) -> bool {
+        let known = || {
+            route::is_known_recipient(
+                &self.context.index,
+                names::recipient_in_name(name),
+                &self.settings,
+            )
+        };
         names::is_private(name)
-            && !(*target == Target::Outbox && names::is_temporary(name) && known())
+            && !(*target == DraftTarget::Outbox && names::is_temporary(name) && known())
     }
 
     /// Starts a draft. One that is kept under this name, for this target, lends its text unless
@@ -51,48 +58,51 @@ impl Outbox {
     ///
     /// # Errors
     /// As [`Outbox::check_name`].
-    pub fn start(
+    pub fn start_draft(
         &self,
         name: &str,
-        target: Target,
+        target: DraftTarget,
         truncate: bool,
     ) -> Result<DraftId, OutboxError> {
         let kept = {
-            let shelf = self.shelf.lock();
-            let answer =
-                |k: &&Kept| matches!(k.target, Target::Reply { .. } | Target::ReplyAll { .. });
-            let retried = shelf.get(name).filter(answer).filter(|_| target == Target::Outbox);
-            shelf.find(name, &target).or(retried).cloned()
+            let shelf = self.saved_drafts.lock();
+            let answer = |k: &&SavedDraft| {
+                matches!(k.target, DraftTarget::Reply { .. } | DraftTarget::ReplyAll { .. })
+            };
+            let retried = shelf.get(name).filter(answer).filter(|_| target == DraftTarget::Outbox);
+            shelf.find_draft(name, &target).or(retried).cloned()
         };
-        if kept.is_none() && target == Target::Outbox {
+        if kept.is_none() && target == DraftTarget::Outbox {
             self.check_name(name).inspect_err(|e| {
                 self.note_refusal(name, &e.to_string(), Timestamp::now());
             })?;
         }
-        let Some(kept) = kept else { return Ok(self.add(Open::new(name, target, Vec::new()))) };
+        let Some(kept) = kept else {
+            return Ok(self.insert_open(OpenDraft::new(name, target, Vec::new())));
+        };
         let text = if truncate { Vec::new() } else { kept.text.to_vec() };
         let touched = truncate && !kept.text.is_empty();
-        Ok(self.add(Open { touched, ..Open::new(name, kept.target, text) }))
+        Ok(self.insert_open(OpenDraft { touched, ..OpenDraft::new(name, kept.target, text) }))
     }
 
-    pub(super) fn draft(&self, id: DraftId) -> Result<Arc<Mutex<Open>>, OutboxError> {
-        let open = self.open.lock();
+    pub(super) fn draft(&self, id: DraftId) -> Result<Arc<Mutex<OpenDraft>>, OutboxError> {
+        let open = self.open_drafts.lock();
         open.get(&id).map(|open| Arc::clone(&open.draft)).ok_or(OutboxError::NotFound)
     }
 
-    pub(super) fn add(&self, draft: Open) -> DraftId {
+    pub(super) fn insert_open(&self, draft: OpenDraft) -> DraftId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.removed.lock().remove(&draft.name);
+        self.removed_notes.lock().remove(&draft.name);
         let (name, listed) = (draft.name.clone(), draft.is_listed());
         let written = draft.written.clone();
-        let draft = Arc::new(Mutex::at(Level::Draft, draft));
-        self.open.lock().insert(id, Named { name, listed, written, draft });
+        let draft = Arc::new(Mutex::with_level(LockLevel::Draft, draft));
+        self.open_drafts.lock().insert(id, OpenDraftEntry { name, listed, written, draft });
         id
     }
 
     /// The table of open drafts says of one what it is now.
-    fn note_open(&self, id: DraftId, d: &Open) {
-        if let Some(open) = self.open.lock().get_mut(&id) {
+    fn update_open_entry(&self, id: DraftId, d: &OpenDraft) {
+        if let Some(open) = self.open_drafts.lock().get_mut(&id) {
             d.name.clone_into(&mut open.name);
             open.listed = d.is_listed();
         }
@@ -106,17 +116,17 @@ impl Outbox {
     pub fn write(&self, id: DraftId, offset: Option<u64>, data: &[u8]) -> Result<(), OutboxError> {
         let draft = self.draft(id)?;
         let mut d = draft.lock();
-        if d.at_close {
-            d.try_again();
+        if d.refused_at_close {
+            d.clear_refusal();
         }
         // A write that failed moves no file offset: what follows a refusal goes to the end, or it
         // would overwrite what was refused.
         let at = offset.filter(|_| d.refused.is_none());
         d.touched = true;
-        d.written.now();
+        d.written.touch();
         let limit = self.settings.max_message;
         if !write_at(&mut d.text, at, data, limit) {
-            return Err(d.refuse(OutboxError::TooLarge(limit)));
+            return Err(d.record_refusal(OutboxError::TooLarge(limit)));
         }
         d.dirty = true;
         if let Some(refused) = &d.refused {
@@ -125,21 +135,21 @@ impl Outbox {
         if self.is_private(&d.name, &d.target) || d.text.len() > EARLY_LIMIT {
             return Ok(());
         }
-        self.judge_early(&d).map_err(|e| d.refuse(e))
+        self.check_partial(&d).map_err(|e| d.record_refusal(e))
     }
 
     /// What can be said of a draft that may not be complete.
-    pub(super) fn judge_early(&self, d: &Open) -> Result<(), OutboxError> {
-        let Some(mut draft) = self.headers().parse_partial(&d.text)? else { return Ok(()) };
-        if whole::may_come(self.tools.index.stores(), &draft, &d.target) {
+    pub(super) fn check_partial(&self, d: &OpenDraft) -> Result<(), OutboxError> {
+        let Some(mut draft) = self.draft_parser().parse_partial(&d.text)? else { return Ok(()) };
+        if whole::may_become_whole(self.context.index.stores(), &draft, &d.target) {
             return Ok(());
         }
-        address::complete(&self.tools.index, &mut draft, &d.name, &d.target)?;
-        let routes = self.routes(&draft)?;
-        for store in routes.iter().filter_map(|r| self.tools.index.stores().get(r.store)) {
-            self.keys.of(store.as_ref())?;
+        address::complete_draft(&self.context.index, &mut draft, &d.name, &d.target)?;
+        let routes = self.route_draft(&draft)?;
+        for store in routes.iter().filter_map(|r| self.context.index.stores().get(r.store)) {
+            self.keys.key_for_store(store.as_ref())?;
         }
-        self.judge_files(&draft, &routes)
+        self.check_files(&draft, &routes)
     }
 
     /// Cuts or extends the text.
@@ -156,18 +166,22 @@ impl Outbox {
             d.text.resize(len as usize, 0);
             d.dirty = true;
             d.touched = true;
-            d.try_again();
+            d.clear_refusal();
         }
         Ok(())
     }
 
     /// What every close of a draft says that is not judged, or was and got no text since.
-    pub(super) fn said_already(&self, id: DraftId, d: &Open) -> Option<Result<(), OutboxError>> {
+    pub(super) fn known_close_result(
+        &self,
+        id: DraftId,
+        d: &OpenDraft,
+    ) -> Option<Result<(), OutboxError>> {
         if self.is_private(&d.name, &d.target) || d.unlinked {
             return Some(Ok(()));
         }
         let refused = d.refused.as_ref()?;
-        self.sender.refused(id, Instant::now() + REFUSING);
+        self.sender.note_refused(id, Instant::now() + REFUSING);
         Some(Err(OutboxError::Already(Arc::clone(refused))))
     }
 
@@ -181,13 +195,13 @@ impl Outbox {
     pub fn flush(&self, id: DraftId, by_opener: bool) -> Result<(), OutboxError> {
         let draft = self.draft(id)?;
         let mut d = draft.lock();
-        if let Some(said) = self.said_already(id, &d) {
+        if let Some(said) = self.known_close_result(id, &d) {
             return said;
         }
         if !d.dirty {
             if by_opener && d.is_empty() {
                 // If that was the last close, who looks for the reason finds it.
-                self.sender.refused(id, Instant::now() + CLOSING);
+                self.sender.note_refused(id, Instant::now() + CLOSING);
             }
             return Ok(());
         }
@@ -195,25 +209,25 @@ impl Outbox {
         if judged.is_ok() {
             d.dirty = false;
         }
-        self.answer_close(id, &mut d, judged, by_opener)
+        self.finish_close(id, &mut d, judged, by_opener)
     }
 
     /// What a close says of the text that was judged because of it.
-    pub(super) fn answer_close(
+    pub(super) fn finish_close(
         &self,
         id: DraftId,
-        d: &mut Open,
+        d: &mut OpenDraft,
         judged: Result<(), OutboxError>,
         by_opener: bool,
     ) -> Result<(), OutboxError> {
         match judged {
             Ok(()) => {
-                self.sender.closing(id, Instant::now() + CLOSING);
+                self.sender.note_closing(id, Instant::now() + CLOSING);
                 Ok(())
             }
             Err(e) if by_opener || e.is_fault() => {
-                self.sender.refused(id, Instant::now() + REFUSING);
-                Err(d.refuse_close(e))
+                self.sender.note_refused(id, Instant::now() + REFUSING);
+                Err(d.record_close_refusal(e))
             }
             Err(_) => Ok(()),
         }
@@ -221,7 +235,7 @@ impl Outbox {
 
     /// A program that wrote the draft was ended by a signal before it was done: what is there is not
     /// sent unless somebody writes on or renames it.
-    pub fn cut_off(&self, id: DraftId, signal: u32) {
+    pub fn refuse_interrupted(&self, id: DraftId, signal: u32) {
         let Ok(draft) = self.draft(id) else { return };
         let mut d = draft.lock();
         if !d.text.is_empty()
@@ -231,8 +245,8 @@ impl Outbox {
         {
             // Now, and not at the last close: the next process must not send it either.
             self.unspool(&mut d);
-            let why = cut_off(&d, signal);
-            d.refuse_close(why);
+            let why = interrupted_error(&d, signal);
+            d.record_close_refusal(why);
         }
     }
 
@@ -245,54 +259,56 @@ impl Outbox {
             let late = if d.dirty { self.spool_draft(&mut d).err() } else { None };
             // A close cannot be refused before anything was written: a shell's redirection begins
             // with one.
-            let late = late.or_else(|| d.is_empty().then(nothing_in_it));
-            late.map(|why| d.refuse(why));
+            let late = late.or_else(|| d.is_empty().then(empty_draft_error));
+            late.map(|why| d.record_refusal(why));
         }
         let spooled = d.spooled.take();
         let sent = spooled.is_some() && !d.unlinked && d.refused.is_none();
         if sent {
-            self.done_with(&d);
-            self.send(spooled);
+            self.forget_earlier_drafts(&d);
+            self.send_spooled(spooled);
         } else {
-            self.forget(spooled);
+            self.discard_spooled(spooled);
         }
         if !sent && !d.unlinked {
-            self.keep(&d);
+            self.save_draft(&d);
         }
         // Only now: who looks finds it here, or there.
-        d.over = true;
+        d.finished = true;
         drop(d);
-        self.open.lock().remove(&id);
-        self.sender.released(id);
+        self.open_drafts.lock().remove(&id);
+        self.sender.note_released(id);
         sent
     }
 
     /// A draft is sent: nothing of earlier ones of its name stays.
-    pub(super) fn done_with(&self, d: &Open) {
-        self.shelf.lock().forget(&d.name, &d.target);
-        self.notes.lock().remove(&d.name);
-        self.forgive(&d.name);
+    pub(super) fn forget_earlier_drafts(&self, d: &OpenDraft) {
+        self.saved_drafts.lock().forget_draft(&d.name, &d.target);
+        self.folder_notes.lock().remove(&d.name);
+        self.clear_last_refusal(&d.name);
     }
 
-    pub(super) fn keep(&self, d: &Open) {
-        let mut shelf = self.shelf.lock();
-        if !d.touched && shelf.find(&d.name, &d.target).is_some() {
+    pub(super) fn save_draft(&self, d: &OpenDraft) {
+        let mut shelf = self.saved_drafts.lock();
+        if !d.touched && shelf.find_draft(&d.name, &d.target).is_some() {
             return;
         }
-        if d.refused.is_none() && d.target != Target::Outbox && d.text.is_empty() {
+        if d.refused.is_none() && d.target != DraftTarget::Outbox && d.text.is_empty() {
             return;
         }
         if let Some(refused) = &d.refused {
             self.note_refusal(&d.name, &refused.to_string(), d.written.time());
             if d.composed {
                 // The folder keeps the text; only the note is ours.
-                self.notes.lock().insert(d.name.clone(), (refused.to_string(), d.written.time()));
+                self.folder_notes
+                    .lock()
+                    .insert(d.name.clone(), (refused.to_string(), d.written.time()));
             }
         }
         if d.composed {
             return;
         }
-        shelf.keep(Kept {
+        shelf.save_draft(SavedDraft {
             name: d.name.clone(),
             target: d.target.clone(),
             text: d.text.clone().into(),
@@ -302,16 +318,16 @@ impl Outbox {
     }
 
     pub(super) fn note_refusal(&self, name: &str, reason: &str, time: Timestamp) {
-        let (shown, why) = (crate::model::one_line(name), crate::model::one_line(reason));
+        let (shown, why) = (crate::model::sanitize_line(name), crate::model::sanitize_line(reason));
         tracing::warn!(name = %shown, reason = %why, "draft refused");
         *self.last_refusal.lock() =
             Some(Refusal { name: name.to_owned(), reason: reason.to_owned(), time });
     }
 
     /// A draft of this name was sent or removed: what was said of it last counts no more.
-    pub(super) fn forgive(&self, name: &str) {
-        self.removed.lock().remove(name);
-        let newest = self.shelf.lock().last_refusal();
+    pub(super) fn clear_last_refusal(&self, name: &str) {
+        self.removed_notes.lock().remove(name);
+        let newest = self.saved_drafts.lock().last_refusal();
         let mut last = self.last_refusal.lock();
         if last.as_ref().is_some_and(|refusal| refusal.name == name) {
             *last = newest;
@@ -323,86 +339,96 @@ impl Outbox {
     ///
     /// # Errors
     /// The refusal; the draft then is what it was, and its note says why it was not renamed.
-    pub fn rename(
+    pub fn rename_draft(
         &self,
-        (from, of): &(String, Target),
-        (to, target): &(String, Target),
+        (from, of): &(String, DraftTarget),
+        (to, target): &(String, DraftTarget),
         replace: bool,
     ) -> Result<(), OutboxError> {
-        if *target == Target::Outbox {
+        if *target == DraftTarget::Outbox {
             self.check_name(to)?;
         }
-        if !replace && (self.find_for(to, target).is_some() || self.find(to).is_some()) {
+        if !replace && (self.find_draft(to, target).is_some() || self.find_entry(to).is_some()) {
             return Err(OutboxError::Exists);
         }
         if self.rename_open((from, of), (to, target)) {
             return Ok(());
         }
-        let kept = self.shelf.lock().at(from, of).cloned().ok_or(OutboxError::NotFound)?;
-        let written = Written::at(kept.time);
-        let mut d = Open { written, ..Open::new(to, target.clone(), kept.text.to_vec()) };
+        let kept = self
+            .saved_drafts
+            .lock()
+            .resolve_draft(from, of)
+            .cloned()
+            .ok_or(OutboxError::NotFound)?;
+        let written = WriteTime::from_time(kept.time);
+        let mut d = OpenDraft { written, ..OpenDraft::new(to, target.clone(), kept.text.to_vec()) };
         let is_sent = !self.is_private(to, target);
         if is_sent {
-            let empty = d.is_empty().then(nothing_in_it);
+            let empty = d.is_empty().then(empty_draft_error);
             let judged = empty.map_or_else(|| self.spool_draft(&mut d), Err);
-            judged.inspect_err(|e| self.not_renamed((from, of), (to, target), e))?;
+            judged.inspect_err(|e| self.note_rename_refusal((from, of), (to, target), e))?;
         }
         {
-            let mut shelf = self.shelf.lock();
-            if shelf.at(from, of).is_none_or(|now| !Arc::ptr_eq(&now.text, &kept.text)) {
+            let mut shelf = self.saved_drafts.lock();
+            if shelf.resolve_draft(from, of).is_none_or(|now| !Arc::ptr_eq(&now.text, &kept.text)) {
                 // Somebody else was faster.
                 drop(shelf);
-                self.forget(d.spooled);
+                self.discard_spooled(d.spooled);
                 return Err(OutboxError::NotFound);
             }
-            shelf.take(from, of);
-            shelf.forget(to, target);
+            shelf.remove_draft(from, of);
+            shelf.forget_draft(to, target);
             if !is_sent {
-                shelf.keep(Kept { name: to.clone(), target: target.clone(), error: None, ..kept });
+                shelf.save_draft(SavedDraft {
+                    name: to.clone(),
+                    target: target.clone(),
+                    error: None,
+                    ..kept
+                });
             }
         }
-        self.forgive(from);
+        self.clear_last_refusal(from);
         if is_sent {
-            self.forgive(to);
-            self.send(d.spooled);
+            self.clear_last_refusal(to);
+            self.send_spooled(d.spooled);
         }
         Ok(())
     }
 
     /// Notes why a draft was not renamed. Who looks beside the name that was meant finds it for a while.
-    fn not_renamed(
+    fn note_rename_refusal(
         &self,
-        (from, of): (&str, &Target),
-        (to, target): (&str, &Target),
+        (from, of): (&str, &DraftTarget),
+        (to, target): (&str, &DraftTarget),
         why: &OutboxError,
     ) {
-        let reason = not_renamed(to, why);
+        let reason = rename_refusal_text(to, why);
         self.note_refusal(from, &reason, Timestamp::now());
-        self.note_unlisted(&unlisted(to, target), &reason);
-        let mut shelf = self.shelf.lock();
-        let place = shelf.place_at(from, of);
+        self.note_unlisted(&unlisted_place(to, target), &reason);
+        let mut shelf = self.saved_drafts.lock();
+        let place = shelf.resolve_place(from, of);
         if let Some((place, kept)) = place.and_then(|p| shelf.get(&p).cloned().map(|k| (p, k))) {
-            shelf.put(&place, Kept { error: Some(reason), ..kept });
+            shelf.save_at(&place, SavedDraft { error: Some(reason), ..kept });
         }
     }
 
     /// Keeps the note of a draft that is not there, for who asks for it by name.
     pub(super) fn note_unlisted(&self, name: &str, reason: &str) {
         let note = (reason.to_owned(), Timestamp::now(), Instant::now());
-        self.removed.lock().insert(name.to_owned(), note);
+        self.removed_notes.lock().insert(name.to_owned(), note);
     }
 
     /// Renames drafts that are open. What was spooled under the old name is spooled again under the
     /// new one, at the last close at the latest.
-    fn rename_open(&self, from: (&str, &Target), to: (&str, &Target)) -> bool {
-        let renamed = self.look_at_open(Some(from.0), |id, d| {
-            if !d.is(from.0, from.1) || d.unlinked || d.composed {
+    fn rename_open(&self, from: (&str, &DraftTarget), to: (&str, &DraftTarget)) -> bool {
+        let renamed = self.visit_open(Some(from.0), |id, d| {
+            if !d.is_named(from.0, from.1) || d.unlinked || d.composed {
                 return None;
             }
             to.0.clone_into(&mut d.name);
             to.1.clone_into(&mut d.target);
-            self.note_open(id, d);
-            d.try_again();
+            self.update_open_entry(id, d);
+            d.clear_refusal();
             self.unspool(d);
             Some(())
         });
@@ -413,27 +439,27 @@ impl Outbox {
     ///
     /// # Errors
     /// [`OutboxError::NotFound`].
-    pub fn remove(&self, name: &str, target: &Target) -> Result<(), OutboxError> {
+    pub fn remove(&self, name: &str, target: &DraftTarget) -> Result<(), OutboxError> {
         if let Some(draft) = name.strip_suffix(".error") {
-            if self.forget_note(draft) || self.removed.lock().remove(draft).is_some() {
+            if self.forget_folder_note(draft) || self.removed_notes.lock().remove(draft).is_some() {
                 return Ok(());
             }
-            let mut shelf = self.shelf.lock();
+            let mut shelf = self.saved_drafts.lock();
             let Some(kept) = shelf.get(draft).filter(|k| k.error.is_some()).cloned() else {
                 return Err(OutboxError::NotFound);
             };
-            shelf.put(draft, Kept { error: None, ..kept });
+            shelf.save_at(draft, SavedDraft { error: None, ..kept });
             return Ok(());
         }
-        let open = self.look_at_open(Some(name), |id, d| {
-            d.unlinked |= d.is(name, target);
-            self.note_open(id, d);
-            d.is(name, target).then_some(())
+        let open = self.visit_open(Some(name), |id, d| {
+            d.unlinked |= d.is_named(name, target);
+            self.update_open_entry(id, d);
+            d.is_named(name, target).then_some(())
         });
         let open = open.count();
-        let kept = self.shelf.lock().take(name, target);
+        let kept = self.saved_drafts.lock().remove_draft(name, target);
         if kept.is_some() {
-            self.forgive(name);
+            self.clear_last_refusal(name);
         }
         if let Some(reason) = kept.as_ref().and_then(|k| k.error.as_ref()) {
             self.note_unlisted(name, reason);
@@ -443,41 +469,43 @@ impl Outbox {
     }
 
     /// Forgets why a composing folder was refused; whether there was a note.
-    pub fn forget_note(&self, folder: &str) -> bool {
+    pub fn forget_folder_note(&self, folder: &str) -> bool {
         self.folders.set_error(folder, None);
-        self.notes.lock().remove(folder).is_some()
+        self.folder_notes.lock().remove(folder).is_some()
     }
 
     /// Ends an open draft without sending it: it is kept as it is.
-    pub fn set_aside(&self, id: DraftId) {
+    pub fn close_unsent(&self, id: DraftId) {
         let Ok(draft) = self.draft(id) else { return };
         let mut d = draft.lock();
-        self.keep(&d);
-        d.over = true;
+        self.save_draft(&d);
+        d.finished = true;
         drop(d);
-        self.open.lock().remove(&id);
+        self.open_drafts.lock().remove(&id);
     }
 }
 
 /// Why a draft or a composing folder keeps its name.
-pub(super) fn not_renamed(to: &str, why: &OutboxError) -> String {
-    format!("it was not renamed to {}: {why}", crate::model::one_line(to))
+pub(super) fn rename_refusal_text(to: &str, why: &OutboxError) -> String {
+    format!("it was not renamed to {}: {why}", crate::model::sanitize_line(to))
 }
 
 /// Why what a program wrote that was ended by a signal is not sent, and how it is.
-fn cut_off(d: &Open, signal: u32) -> OutboxError {
+fn interrupted_error(d: &OpenDraft, signal: u32) -> OutboxError {
     let name = &d.name;
     let how = match &d.target {
         // A rename sends what is there; the new name must say the same.
-        Target::Outbox if d.composed => Remedy::SendFolder(name.clone()).to_string(),
-        Target::Outbox => match names::recipient(name) {
+        DraftTarget::Outbox if d.composed => Remedy::SendFolder(name.clone()).to_string(),
+        DraftTarget::Outbox => match names::recipient_in_name(name) {
             bare if bare == name => Remedy::Rename(name.clone(), format!("{name}.txt")).to_string(),
             bare => Remedy::Rename(name.clone(), bare.to_owned()).to_string(),
         },
-        Target::Reply { .. } | Target::ReplyAll { .. } => {
+        DraftTarget::Reply { .. } | DraftTarget::ReplyAll { .. } => {
             Remedy::WriteAgain(name.clone()).to_string()
         }
-        Target::Thread { .. } => format!("cp outbox/{name} to a new name in the thread's folder"),
+        DraftTarget::Thread { .. } => {
+            format!("cp outbox/{name} to a new name in the thread's folder")
+        }
     };
     OutboxError::CutOff(format!(
         "the program that wrote this was ended by signal {signal}, so it may be half a message and was \
@@ -487,5 +515,5 @@ fn cut_off(d: &Open, signal: u32) -> OutboxError {
 
 /// Whether a name is an address of any of the stores, or a plain name.
 pub(super) fn is_well_formed(stores: &[Arc<dyn Store>], name: &str) -> bool {
-    names::is_plain(name) || stores.iter().any(|s| s.fits(name) != Fit::No)
+    names::is_plain(name) || stores.iter().any(|s| s.address_fit(name) != AddressFit::No)
 }

@@ -43,10 +43,10 @@ mod spool;
 mod whole;
 
 pub use error::OutboxError;
-pub use folders::{BODY, Composed};
-pub use kept::Kept;
-pub use keys::{Keys, MyKeys, lost_key};
-pub use route::not_an_address;
+pub use folders::{BODY, ComposeHandle};
+pub use kept::SavedDraft;
+pub use keys::{MyPublicKeys, SigningKeys, explain_lost_key};
+pub use route::invalid_address_error;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -54,20 +54,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::model::locks::{Level, Mutex};
+use crate::model::locks::{LockLevel, Mutex};
 use serde::{Deserialize, Serialize};
 
 use crate::index::Index;
 use crate::model::{Timestamp, UnknownRecipient};
-use crate::store::{Durability, Facets, Prepared, Recovery, Store};
-use attachments::Attachments;
-use clock::Clock;
-use draft::Headers;
-use folders::Folders;
-use kept::Shelf;
-use reserved::Reserved;
-use sender::{Sender, Tools};
-use spool::{Parcel, Spool};
+use crate::store::{Durability, Facets, LogRecovery, PreparedRecord, Store};
+use attachments::AttachmentSpool;
+use clock::SendClock;
+use draft::DraftParser;
+use folders::ComposeFolders;
+use kept::SavedDrafts;
+use reserved::Reservations;
+use sender::{SendContext, SenderThread};
+use spool::{Spool, SpoolParcel};
 
 /// A key used again within this time means a retry.
 const IDEMPOTENCY_WINDOW_MS: i64 = 7 * 86_400_000;
@@ -86,7 +86,7 @@ const NOTE_AFTER: Duration = Duration::from_secs(60);
 /// What a draft becomes, from where it was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Target {
+pub enum DraftTarget {
     /// `outbox/<name>`: the name or the headers say whom it is for.
     #[default]
     Outbox,
@@ -119,14 +119,14 @@ pub enum Target {
 }
 
 /// By the name of a group, its members.
-pub type Groups = BTreeMap<String, Vec<String>>;
+pub type RecipientGroups = BTreeMap<String, Vec<String>>;
 
 /// Number of an open draft.
 pub type DraftId = u64;
 
 /// How the outbox works.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct OutboxSettings {
     /// Whether sends wait for the disk.
     pub durability: Durability,
     /// Largest text in bytes.
@@ -134,16 +134,16 @@ pub struct Settings {
     /// What happens to recipients nobody has heard of.
     pub unknown_recipient: UnknownRecipient,
     /// Names that stand for several recipients.
-    pub groups: Groups,
+    pub groups: RecipientGroups,
 }
 
 /// A message that was accepted and is not, or not for everybody, in its store yet.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct PendingMessage {
     /// Name of the store.
     pub store: String,
     /// What will be appended there.
-    pub message: Prepared,
+    pub message: PreparedRecord,
     /// Why it could not be, and since when; `None` if it is just on its way.
     pub waits: Option<(String, Timestamp)>,
 }
@@ -161,18 +161,18 @@ pub struct Refusal {
 
 /// What a flush made of a draft.
 #[derive(Debug)]
-struct Spooled {
+struct SpooledDraft {
     /// Its number in the spool, from where it is sent at the last close. `None`: every recipient has
     /// it already, as it is a retry under the same idempotency key.
     number: Option<u64>,
-    parcels: Vec<Parcel>,
+    parcels: Vec<SpoolParcel>,
 }
 
 /// A draft that is being written.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenDraft {
     name: String,
-    target: Target,
+    target: DraftTarget,
     text: Vec<u8>,
     /// The files of a composing folder, which go along: names, and where they lie.
     files: Vec<(String, PathBuf)>,
@@ -181,37 +181,37 @@ struct Open {
     /// Something was written or cut: otherwise closing it changes nothing.
     touched: bool,
     /// What the last flush made of it.
-    spooled: Option<Spooled>,
+    spooled: Option<SpooledDraft>,
     refused: Option<Arc<OutboxError>>,
     /// It was a close that was refused, and not a write: more text is a new attempt.
-    at_close: bool,
+    refused_at_close: bool,
     /// Removed while open: closing it sends nothing.
     unlinked: bool,
     /// The text of a composing folder, which keeps it if it is refused.
     composed: bool,
     /// It is sent or kept, and no draft that is open any more.
-    over: bool,
-    written: Written,
+    finished: bool,
+    written: WriteTime,
 }
 
-impl Open {
-    fn new(name: &str, target: Target, text: Vec<u8>) -> Self {
+impl OpenDraft {
+    fn new(name: &str, target: DraftTarget, text: Vec<u8>) -> Self {
         Self {
             name: name.to_owned(),
             target,
             text,
-            written: Written::at(Timestamp::now()),
+            written: WriteTime::from_time(Timestamp::now()),
             ..Self::default()
         }
     }
 
     /// Whether it is listed in `outbox/`.
     fn is_listed(&self) -> bool {
-        !self.unlinked && !self.composed && self.target == Target::Outbox
+        !self.unlinked && !self.composed && self.target == DraftTarget::Outbox
     }
 
     /// Whether it is written under this name in this place.
-    fn is(&self, name: &str, target: &Target) -> bool {
+    fn is_named(&self, name: &str, target: &DraftTarget) -> bool {
         self.name == name && self.target == *target
     }
 
@@ -221,28 +221,28 @@ impl Open {
     }
 
     /// Notes a refusal and gives it on.
-    fn refuse(&mut self, why: OutboxError) -> OutboxError {
+    fn record_refusal(&mut self, why: OutboxError) -> OutboxError {
         let why = Arc::new(why);
         self.refused = Some(Arc::clone(&why));
         OutboxError::Already(why)
     }
 
     /// Notes that a close was refused, which stands until somebody writes again.
-    fn refuse_close(&mut self, why: OutboxError) -> OutboxError {
-        self.at_close = true;
-        self.refuse(why)
+    fn record_close_refusal(&mut self, why: OutboxError) -> OutboxError {
+        self.refused_at_close = true;
+        self.record_refusal(why)
     }
 
     /// Something was written or renamed: what was refused counts no more.
-    fn try_again(&mut self) {
+    fn clear_refusal(&mut self) {
         self.refused = None;
-        self.at_close = false;
+        self.refused_at_close = false;
     }
 }
 
 /// What is listed in `outbox/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct OutboxEntry {
     /// File name.
     pub name: String,
     /// Length in bytes.
@@ -255,24 +255,24 @@ pub struct Listed {
 
 /// An open draft, and what is asked of it while it is locked: its flush may wait long for the disk.
 #[derive(Debug)]
-struct Named {
+struct OpenDraftEntry {
     name: String,
     /// It is listed in `outbox/`.
     listed: bool,
-    written: Written,
-    draft: Arc<Mutex<Open>>,
+    written: WriteTime,
+    draft: Arc<Mutex<OpenDraft>>,
 }
 
 /// When a draft was written last.
 #[derive(Clone, Debug, Default)]
-struct Written(Arc<AtomicI64>);
+struct WriteTime(Arc<AtomicI64>);
 
-impl Written {
-    fn at(time: Timestamp) -> Self {
+impl WriteTime {
+    fn from_time(time: Timestamp) -> Self {
         Self(Arc::new(time.millis().into()))
     }
 
-    fn now(&self) {
+    fn touch(&self) {
         self.0.store(Timestamp::now().millis(), Ordering::Relaxed);
     }
 
@@ -283,20 +283,20 @@ impl Written {
 
 /// The outbox. One per mount.
 pub struct Outbox {
-    tools: Arc<Tools>,
-    settings: Settings,
-    keys: Arc<Keys>,
-    sender: Sender,
+    context: Arc<SendContext>,
+    settings: OutboxSettings,
+    keys: Arc<SigningKeys>,
+    sender: SenderThread,
     next: AtomicU64,
-    clock: Mutex<Clock>,
-    open: Mutex<BTreeMap<DraftId, Named>>,
-    shelf: Mutex<Shelf>,
-    folders: Folders,
+    clock: Mutex<SendClock>,
+    open_drafts: Mutex<BTreeMap<DraftId, OpenDraftEntry>>,
+    saved_drafts: Mutex<SavedDrafts>,
+    folders: ComposeFolders,
     last_refusal: Mutex<Option<Refusal>>,
     /// Why composing folders were refused.
-    notes: Mutex<BTreeMap<String, (String, Timestamp)>>,
+    folder_notes: Mutex<BTreeMap<String, (String, Timestamp)>>,
     /// The notes of drafts that were removed a moment ago, and when that was.
-    removed: Mutex<BTreeMap<String, (String, Timestamp, Instant)>>,
+    removed_notes: Mutex<BTreeMap<String, (String, Timestamp, Instant)>>,
 }
 
 impl Outbox {
@@ -307,14 +307,14 @@ impl Outbox {
     pub fn open(
         state: &Path,
         index: Arc<Index>,
-        keys: Arc<Keys>,
-        settings: Settings,
+        keys: Arc<SigningKeys>,
+        settings: OutboxSettings,
     ) -> Result<Self, OutboxError> {
-        let outbox = Self::of(state, index, keys, settings, false)?;
-        outbox.tell_sent();
-        outbox.recover();
-        for number in 0..outbox.tools.index.stores().len() {
-            outbox.changed(number);
+        let outbox = Self::open_state(state, index, keys, settings, false)?;
+        outbox.report_sent_to_stores();
+        outbox.recover_spool();
+        for number in 0..outbox.context.index.stores().len() {
+            outbox.handle_store_change(number);
         }
         Ok(outbox)
     }
@@ -324,20 +324,20 @@ impl Outbox {
     ///
     /// # Errors
     /// If the state folder cannot be read.
-    pub fn look(
+    pub fn open_read_only(
         state: &Path,
         index: Arc<Index>,
-        keys: Arc<Keys>,
-        settings: Settings,
+        keys: Arc<SigningKeys>,
+        settings: OutboxSettings,
     ) -> Result<Self, OutboxError> {
-        Self::of(state, index, keys, settings, true)
+        Self::open_state(state, index, keys, settings, true)
     }
 
-    fn of(
+    fn open_state(
         state: &Path,
         index: Arc<Index>,
-        keys: Arc<Keys>,
-        settings: Settings,
+        keys: Arc<SigningKeys>,
+        settings: OutboxSettings,
         looks: bool,
     ) -> Result<Self, OutboxError> {
         let io = |what| move |error| OutboxError::Io { what, error };
@@ -345,63 +345,73 @@ impl Outbox {
         let spool =
             if looks { Spool::open_read_only(&at) } else { Spool::open(&at, settings.durability) };
         let spool = spool.map_err(io("the spool cannot be opened"))?;
-        let shelf = if looks { Shelf::open_read_only(&drafts) } else { Shelf::open(&drafts) };
+        let shelf =
+            if looks { SavedDrafts::open_read_only(&drafts) } else { SavedDrafts::open(&drafts) };
         let shelf = shelf.map_err(io("refused drafts cannot be read"))?;
         let pending = spool.pending();
         let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
         let attachments = if looks {
-            Ok(Attachments::open_read_only(state))
+            Ok(AttachmentSpool::open_read_only(state))
         } else {
-            Attachments::open(state, settings.durability, parcels)
+            AttachmentSpool::open(state, settings.durability, parcels)
         };
         let attachments =
             attachments.map_err(io("the copies of attachments cannot be looked at"))?;
         let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
         let spooled = parcels.map(|p| p.message.id.as_str()).collect();
-        let folders = Folders::open(state.join("composing"), settings.durability, &spooled, looks)
-            .map_err(io("the composing folders cannot be looked at"))?;
-        let errors = folders.errors().into_iter().map(|(name, why, time)| (name, (why, time)));
+        let folders =
+            ComposeFolders::open(state.join("composing"), settings.durability, &spooled, looks)
+                .map_err(io("the composing folders cannot be looked at"))?;
+        let errors = folders.list_errors().into_iter().map(|(name, why, time)| (name, (why, time)));
         let notes = Mutex::new(errors.collect());
-        let reserved = Mutex::at(Level::Reserved, Reserved::default());
+        let reserved = Mutex::with_level(LockLevel::Reserved, Reservations::default());
         let durability = settings.durability;
-        let tools = Arc::new(Tools { index, spool, reserved, attachments, durability });
-        let sender = if looks { Ok(Sender::idle()) } else { Sender::start(Arc::clone(&tools)) };
+        let tools =
+            Arc::new(SendContext { index, spool, reservations: reserved, attachments, durability });
+        let sender = if looks {
+            Ok(SenderThread::without_thread())
+        } else {
+            SenderThread::start(Arc::clone(&tools))
+        };
         let sender = sender.map_err(io("the sending thread cannot be started"))?;
         let last_refusal = shelf.last_refusal();
         Ok(Self {
-            tools,
+            context: tools,
             settings,
             keys,
             sender,
             next: AtomicU64::new(1),
             clock: Mutex::default(),
-            open: Mutex::default(),
-            shelf: Mutex::at(Level::Shelf, shelf),
+            open_drafts: Mutex::default(),
+            saved_drafts: Mutex::with_level(LockLevel::Shelf, shelf),
             last_refusal: Mutex::new(last_refusal),
-            notes,
+            folder_notes: notes,
             folders,
-            removed: Mutex::default(),
+            removed_notes: Mutex::default(),
         })
     }
 
     /// The header lines a draft can have here.
-    fn headers(&self) -> Headers {
-        let stores = self.tools.index.stores();
-        Headers::with(stores.iter().flat_map(|store| store.about().headers).copied())
+    fn draft_parser(&self) -> DraftParser {
+        let stores = self.context.index.stores();
+        DraftParser::with_headers(
+            stores.iter().flat_map(|store| store.properties().headers).copied(),
+        )
     }
 
     /// Has the stores keep what earlier processes had sent and that they may not have kept on disk.
-    fn tell_sent(&self) {
-        if self.tools.index.stores().iter().all(|store| self.tell_sent_in(store.as_ref())) {
-            self.tools.trim();
+    fn report_sent_to_stores(&self) {
+        if self.context.index.stores().iter().all(|store| self.report_sent_to_store(store.as_ref()))
+        {
+            self.context.trim_spool();
         }
     }
 
     /// Has one store do so. Returns false if it cannot.
-    fn tell_sent_in(&self, store: &dyn Store) -> bool {
+    fn report_sent_to_store(&self, store: &dyn Store) -> bool {
         let Some(recovery) = store.facets().recovery else { return true };
-        let sent = self.tools.spool.take_sent(store.name());
-        let messages: Vec<&Prepared> = sent.iter().map(|parcel| &parcel.message).collect();
+        let sent = self.context.spool.drain_sent(store.name());
+        let messages: Vec<&PreparedRecord> = sent.iter().map(|parcel| &parcel.message).collect();
         let told = recovery.note_appended(&messages);
         told.inspect_err(|error| {
             tracing::warn!(%error, "the list of sent messages cannot be saved; the messages stay \
@@ -411,82 +421,82 @@ impl Outbox {
     }
 
     /// Takes a store that was not there before into account: what waits for it is sent.
-    pub fn added(&self, number: usize) {
-        if let Some(store) = self.tools.index.stores().get(number) {
-            self.tell_sent_in(store.as_ref());
+    pub fn add_store(&self, number: usize) {
+        if let Some(store) = self.context.index.stores().get(number) {
+            self.report_sent_to_store(store.as_ref());
         }
-        self.sender.try_again();
-        self.changed(number);
+        self.sender.retry_failed();
+        self.handle_store_change(number);
     }
 
     /// Sends what is in the spool from an earlier process, as far as it is not in its store, and ends it
     /// when the disk has it.
-    fn recover(&self) {
-        for (n, parcels) in self.tools.spool.pending() {
+    fn recover_spool(&self) {
+        for (n, parcels) in self.context.spool.pending() {
             let messages =
-                parcels.iter().filter(|p| !sender::is_in_store(&self.tools.index, p)).count();
+                parcels.iter().filter(|p| !sender::is_in_store(&self.context.index, p)).count();
             if messages > 0 {
                 tracing::info!(messages, "sending messages that an earlier process accepted");
             }
-            let mut reserved = self.tools.reserved.lock();
+            let mut reserved = self.context.reservations.lock();
             for parcel in &parcels {
-                reserved.add(parcel, None);
+                reserved.insert(parcel, None);
             }
             drop(reserved);
             self.sender.send(n, parcels, true);
         }
-        self.settle(Duration::from_secs(10));
+        self.wait_until_appended(Duration::from_secs(10));
     }
 
     /// Waits until everything whose `close` has returned is in its store and in the index, at most
     /// `limit`.
-    pub fn settle(&self, limit: Duration) {
-        self.sender.settle(limit);
+    pub fn wait_until_appended(&self, limit: Duration) {
+        self.sender.wait_until_appended(limit);
     }
 
     /// Messages that could not be appended and are tried again: recipient and reason.
-    pub fn stuck(&self) -> Vec<(String, String)> {
-        self.sender.stuck()
+    pub fn stuck_messages(&self) -> Vec<(String, String)> {
+        self.sender.stuck_messages()
     }
 
     /// Whether there are messages as [`Outbox::held`] gives them, or may be.
-    pub fn holds(&self) -> bool {
-        self.sender.holds()
+    pub fn has_pending(&self) -> bool {
+        self.sender.has_pending()
     }
 
     /// The messages whose `close` has returned and that not everybody has yet who shall, oldest first.
-    pub fn held(&self) -> Vec<Held> {
-        self.sender.held(&self.tools.spool)
+    pub fn pending_messages(&self) -> Vec<PendingMessage> {
+        self.sender.pending_messages(&self.context.spool)
     }
 
     /// A store changed: what waits in it may be delivered now, and what others took out is brought back.
-    pub fn changed(&self, number: usize) {
-        let Some(store) = self.tools.index.stores().get(number) else { return };
+    pub fn handle_store_change(&self, number: usize) {
+        let Some(store) = self.context.index.stores().get(number) else { return };
         let Facets { deliveries, recovery, .. } = store.facets();
-        if deliveries.is_some() || recovery.is_some_and(Recovery::is_due) {
-            self.sender.deliver(number);
+        if deliveries.is_some() || recovery.is_some_and(LogRecovery::is_recovery_due) {
+            self.sender.request_delivery(number);
         }
     }
 
     /// What keeps stores from sending or delivering, one line each.
-    pub fn troubles(&self) -> Vec<String> {
-        let stores = self.tools.index.stores();
+    pub fn list_faults(&self) -> Vec<String> {
+        let stores = self.context.index.stores();
         let mut out = Vec::new();
-        for (number, why) in self.sender.undelivered() {
+        for (number, why) in self.sender.undelivered_stores() {
             let name = stores.get(number).map_or("", |store| store.name());
             out.push(format!(
                 "mail waits in the store {name} and is delivered when this is mended: {why}"
             ));
         }
-        for (name, why) in self.keys.troubles(stores) {
+        for (name, why) in self.keys.list_faults(stores) {
             out.push(format!("nothing can be sent in the store {name}: {why}"));
         }
         out
     }
 
     /// The keys by which I am known now.
-    pub fn my_keys(&self) -> MyKeys {
-        self.keys.mine(self.tools.index.stores())
+    pub fn my_keys(&self) -> MyPublicKeys {
+        self.keys.public_keys(self.context.index.stores())
     }
 
     /// The last refusal.
@@ -496,24 +506,24 @@ impl Outbox {
 
     /// Stops sending after what is under way; the rest stays in the spool.
     pub fn close(&self) {
-        for folder in self.folders.end() {
+        for folder in self.folders.stop_waiting() {
             self.send_folder(&folder);
         }
-        self.settle_folders(Duration::from_secs(5));
-        self.settle(Duration::from_secs(5));
+        self.wait_for_folders(Duration::from_secs(5));
+        self.wait_until_appended(Duration::from_secs(5));
         self.sender.stop();
-        self.shelf.lock().save_rest();
+        self.saved_drafts.lock().save_unsaved();
     }
 }
 
 /// The store of this name, and its number.
-fn named<'a>(index: &'a Index, name: &str) -> Option<(usize, &'a Arc<dyn Store>)> {
+fn find_store<'a>(index: &'a Index, name: &str) -> Option<(usize, &'a Arc<dyn Store>)> {
     index.stores().iter().enumerate().find(|(_, store)| store.name() == name)
 }
 
 /// The text of the note beside a refused draft.
-pub(super) fn note(reason: &str) -> String {
-    format!("{}\n", crate::model::safe_text(reason))
+pub(super) fn render_note(reason: &str) -> String {
+    format!("{}\n", crate::model::sanitize_text(reason))
 }
 
 #[cfg(test)]

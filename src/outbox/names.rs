@@ -38,12 +38,12 @@ pub fn is_temporary(name: &str) -> bool {
 }
 
 /// Returns the name of the draft of a command at which the recipients were typed.
-pub fn typed(command: &str) -> String {
+pub fn command_draft_name(command: &str) -> String {
     format!("{command}-{}", std::process::id())
 }
 
 /// Tells of a name that [`typed`] made it.
-pub fn is_typed(name: &str) -> bool {
+pub fn is_command_draft_name(name: &str) -> bool {
     let commands = ["send-", "sendmail-"];
     let mut numbers = commands.iter().filter_map(|command| name.strip_prefix(command));
     numbers.any(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
@@ -59,12 +59,12 @@ pub fn is_plain(name: &str) -> bool {
 }
 
 /// The address a file name stands for: the name without `.txt`, `.md` or `.eml`.
-pub fn recipient(name: &str) -> &str {
+pub fn recipient_in_name(name: &str) -> &str {
     [".txt", ".md", ".eml"].iter().find_map(|ext| name.strip_suffix(ext)).unwrap_or(name)
 }
 
 /// A name, and those that take its place while it is taken: with `.2` at its end, `.3` and so on.
-pub fn numbered(name: String) -> impl Iterator<Item = String> {
+pub fn numbered_names(name: String) -> impl Iterator<Item = String> {
     (1..).map(move |n| if n == 1 { name.clone() } else { format!("{name}.{n}") })
 }
 
@@ -123,12 +123,12 @@ mod tests {
 
     #[test]
     fn names_address_people() {
-        assert_eq!(recipient("bob.txt"), "bob");
-        assert_eq!(recipient("bob.eml"), "bob");
-        assert_eq!(recipient("host.local.md"), "host.local");
-        assert_eq!(recipient("bob"), "bob");
-        assert_eq!(recipient("bob@acme.crabmail.ai"), "bob@acme.crabmail.ai");
-        assert_eq!(recipient("bob+x@acme.crabmail.ai.txt"), "bob+x@acme.crabmail.ai");
+        assert_eq!(recipient_in_name("bob.txt"), "bob");
+        assert_eq!(recipient_in_name("bob.eml"), "bob");
+        assert_eq!(recipient_in_name("host.local.md"), "host.local");
+        assert_eq!(recipient_in_name("bob"), "bob");
+        assert_eq!(recipient_in_name("bob@acme.crabmail.ai"), "bob@acme.crabmail.ai");
+        assert_eq!(recipient_in_name("bob+x@acme.crabmail.ai.txt"), "bob+x@acme.crabmail.ai");
         for name in ["bob@acme.crabmail.ai", "bob+tag@localhost", "bob@x.y.txt"] {
             assert!(!is_private(name) && !is_plain(name), "{name}");
         }

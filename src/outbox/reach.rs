@@ -22,7 +22,7 @@ const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 
 /// The kind of file system at a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mounted {
+enum MountType {
     Msgfs,
     /// Some of its links are none: they lead to what a process has open, whatever their text is.
     Proc,
@@ -30,20 +30,20 @@ enum Mounted {
 }
 
 /// The mounts of this process, by the numbers that the kernel gives them.
-struct Mounts(HashMap<u64, Mounted>);
+struct MountTypes(HashMap<u64, MountType>);
 
-impl Mounts {
+impl MountTypes {
     fn read() -> io::Result<Self> {
         let mounted = |mount: &MountEntry| match mount.fstype.as_str() {
-            _ if mount.is_ours() => Mounted::Msgfs,
-            "proc" => Mounted::Proc,
-            _ => Mounted::Other,
+            _ if mount.is_ours() => MountType::Msgfs,
+            "proc" => MountType::Proc,
+            _ => MountType::Other,
         };
-        Ok(Self(mounts::mounts()?.iter().map(|mount| (mount.id, mounted(mount))).collect()))
+        Ok(Self(mounts::read_mounts()?.iter().map(|mount| (mount.id, mounted(mount))).collect()))
     }
 
     /// Returns the kind of file system on which this is open. The kernel answers this by itself.
-    fn at(&self, fd: &OwnedFd) -> io::Result<Mounted> {
+    fn mount_type_of(&self, fd: &OwnedFd) -> io::Result<MountType> {
         let facts = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
         let id = facts.lines().find_map(|line| line.strip_prefix("mnt_id:"));
         let known = id.and_then(|id| self.0.get(&id.trim().parse().ok()?).copied());
@@ -52,7 +52,7 @@ impl Mounts {
 }
 
 /// The entry of a name in a folder.
-enum Step {
+enum PathStep {
     /// A folder, or a file.
     To(OwnedFd),
     /// A symbolic link that leads to this path.
@@ -64,57 +64,62 @@ enum Step {
 /// # Errors
 /// If it leads nowhere or to what this process cannot see; as the system gave it.
 pub(super) fn is_in_msgfs(path: &Path) -> io::Result<bool> {
-    let mounts = Mounts::read()?;
+    let mounts = MountTypes::read()?;
     let root = || openat(CWD, "/", STEP | OFlags::DIRECTORY, Mode::empty());
-    let (mut at, mut rest, mut links) = (root()?, names(path), 0);
+    let (mut at, mut rest, mut links) = (root()?, path_names(path), 0);
     loop {
-        let mounted = mounts.at(&at)?;
-        if mounted == Mounted::Msgfs {
+        let mounted = mounts.mount_type_of(&at)?;
+        if mounted == MountType::Msgfs {
             return Ok(true);
         }
         let Some(name) = rest.pop() else { return Ok(false) };
-        match step(&mounts, mounted, &at, &name)? {
-            Step::To(next) => at = next,
-            Step::Link(_) if links == MAX_LINKS => return Err(Errno::LOOP.into()),
-            Step::Link(target) => {
+        match follow_step(&mounts, mounted, &at, &name)? {
+            PathStep::To(next) => at = next,
+            PathStep::Link(_) if links == MAX_LINKS => return Err(Errno::LOOP.into()),
+            PathStep::Link(target) => {
                 links += 1;
                 if target.is_absolute() {
                     at = root()?;
                 }
-                rest.extend(names(&target));
+                rest.extend(path_names(&target));
             }
         }
     }
 }
 
 /// The names of a path, the first one last.
-fn names(path: &Path) -> Vec<OsString> {
+fn path_names(path: &Path) -> Vec<OsString> {
     let is_name =
         |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
     path.components().rev().filter(is_name).map(|part| part.as_os_str().to_owned()).collect()
 }
 
 /// Goes one step from a folder that is in no mount of msgfs.
-fn step(mounts: &Mounts, mounted: Mounted, at: &OwnedFd, name: &OsStr) -> io::Result<Step> {
+fn follow_step(
+    mounts: &MountTypes,
+    mounted: MountType,
+    at: &OwnedFd,
+    name: &OsStr,
+) -> io::Result<PathStep> {
     // As a folder first: so what is mounted at the first use is mounted.
     match openat(at, name, STEP | OFlags::DIRECTORY, Mode::empty()) {
-        Ok(folder) => return Ok(Step::To(folder)),
+        Ok(folder) => return Ok(PathStep::To(folder)),
         Err(Errno::NOTDIR) => {}
         Err(e) => return Err(e.into()),
     }
     let found = openat(at, name, STEP, Mode::empty())?;
     // A single file of a mount may be mounted elsewhere.
-    if mounts.at(&found)? == Mounted::Msgfs
+    if mounts.mount_type_of(&found)? == MountType::Msgfs
         || FileType::from_raw_mode(fstat(&found)?.st_mode) != FileType::Symlink
     {
-        return Ok(Step::To(found));
+        return Ok(PathStep::To(found));
     }
-    if mounted == Mounted::Proc {
+    if mounted == MountType::Proc {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        return Ok(Step::To(openat(at, name, flags, Mode::empty())?));
+        return Ok(PathStep::To(openat(at, name, flags, Mode::empty())?));
     }
     let target = readlinkat(&found, "", Vec::new())?;
-    Ok(Step::Link(PathBuf::from(OsString::from_vec(target.into_bytes()))))
+    Ok(PathStep::Link(PathBuf::from(OsString::from_vec(target.into_bytes()))))
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 
 use std::collections::HashMap;
 
-use super::spool::Parcel;
+use super::spool::SpoolParcel;
 
 /// An idempotency key in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Keyed {
+pub(super) struct IdempotencyUse {
     pub key: String,
     /// Whom the message goes to, as its store compares addresses.
     pub to: Vec<String>,
@@ -17,54 +17,58 @@ pub(super) struct Keyed {
 
 /// What is kept of one message.
 #[derive(Debug)]
-struct Promise {
+struct Reservation {
     thread: String,
     /// Whom it goes to, joined by `", "`.
     to: String,
-    keyed: Option<Keyed>,
+    keyed: Option<IdempotencyUse>,
 }
 
 /// What is reserved, by store and id.
 #[derive(Debug, Default)]
-pub(super) struct Reserved(HashMap<(String, String), Promise>);
+pub(super) struct Reservations(HashMap<(String, String), Reservation>);
 
-impl Reserved {
-    pub fn add(&mut self, parcel: &Parcel, keyed: Option<Keyed>) {
+impl Reservations {
+    pub fn insert(&mut self, parcel: &SpoolParcel, keyed: Option<IdempotencyUse>) {
         let message = &parcel.message;
-        let promise = Promise { thread: message.thread.clone(), to: message.to.clone(), keyed };
+        let promise = Reservation { thread: message.thread.clone(), to: message.to.clone(), keyed };
         self.0.insert((parcel.store.clone(), message.id.clone()), promise);
     }
 
-    pub fn has(&self, store: &str, id: &str) -> bool {
+    pub fn contains(&self, store: &str, id: &str) -> bool {
         self.0.contains_key(&(store.to_owned(), id.to_owned()))
     }
 
     /// Gives back what was reserved for a message.
-    pub fn remove(&mut self, parcel: &Parcel) -> Option<Keyed> {
+    pub fn remove(&mut self, parcel: &SpoolParcel) -> Option<IdempotencyUse> {
         self.0.remove(&(parcel.store.clone(), parcel.message.id.clone()))?.keyed
     }
 
     /// Gives back what was reserved for messages.
-    pub fn forget(&mut self, parcels: &[Parcel]) {
+    pub fn remove_all(&mut self, parcels: &[SpoolParcel]) {
         for parcel in parcels {
             self.remove(parcel);
         }
     }
 
     /// The text that goes to `to`, an address as its store compares it, under a key.
-    pub fn text(&self, store: &str, to: &str, key: &str) -> Option<&str> {
-        let same = |k: &&Keyed| k.key == key && k.to.iter().any(|t| t == to);
-        let keyed = self.of_store(store).filter_map(|promise| promise.keyed.as_ref());
+    pub fn find_text(&self, store: &str, to: &str, key: &str) -> Option<&str> {
+        let same = |k: &&IdempotencyUse| k.key == key && k.to.iter().any(|t| t == to);
+        let keyed = self.iter_store(store).filter_map(|promise| promise.keyed.as_ref());
         keyed.into_iter().find(same).map(|k| k.body.as_str())
     }
 
     /// Those to whom messages of a thread are on their way.
-    pub fn people<'a>(&'a self, store: &str, thread: &str) -> impl Iterator<Item = &'a str> {
-        let of_thread = self.of_store(store).filter(move |promise| promise.thread == thread);
+    pub fn recipients_in_thread<'a>(
+        &'a self,
+        store: &str,
+        thread: &str,
+    ) -> impl Iterator<Item = &'a str> {
+        let of_thread = self.iter_store(store).filter(move |promise| promise.thread == thread);
         of_thread.flat_map(|promise| promise.to.split(", "))
     }
 
-    fn of_store<'a>(&'a self, store: &str) -> impl Iterator<Item = &'a Promise> {
+    fn iter_store<'a>(&'a self, store: &str) -> impl Iterator<Item = &'a Reservation> {
         self.0.iter().filter(move |((name, _), _)| name == store).map(|(_, promise)| promise)
     }
 }

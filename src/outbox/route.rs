@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Groups, OutboxError, Settings, named as named_store};
-use crate::index::{Core, Index};
-use crate::model::{Draft, UnknownRecipient, nearest, one_line, resembles};
-use crate::store::{Agents, Fit, Kind, Store};
+use super::{OutboxError, OutboxSettings, RecipientGroups, find_store as named_store};
+use crate::index::{Index, IndexTables};
+use crate::model::{Draft, UnknownRecipient, find_nearest, is_similar_name, sanitize_line};
+use crate::store::{AddressFit, Kind, PeerDirectory, Store};
 
 /// The recipients of a draft that one store carries, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Route {
 
 /// The header line that names a recipient.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum RecipientHeader {
     To,
     Cc,
     Bcc,
@@ -33,36 +33,44 @@ enum Line {
 ///
 /// # Errors
 /// As [`carrier`]; if nobody is left.
-pub fn routes(
+pub fn route_recipients(
     index: &Index,
     draft: &Draft,
-    settings: &Settings,
+    settings: &OutboxSettings,
 ) -> Result<Vec<Route>, OutboxError> {
     let mut routes: Vec<Route> = Vec::new();
     let mut named: Vec<(usize, String)> = Vec::new();
-    let via = draft.via.as_deref().or_else(|| by_header(index.stores(), draft));
-    let lines = [(&draft.to, Line::To), (&draft.cc, Line::Cc), (&draft.bcc, Line::Bcc)];
+    let via = draft.via.as_deref().or_else(|| store_by_header(index.stores(), draft));
+    let lines = [
+        (&draft.to, RecipientHeader::To),
+        (&draft.cc, RecipientHeader::Cc),
+        (&draft.bcc, RecipientHeader::Bcc),
+    ];
     let all = lines.into_iter().flat_map(|(list, line)| list.iter().map(move |a| (a, line)));
     let whole = via.filter(|_| draft.is_whole).and_then(|via| named_store(index, via));
-    for (address, line, of_group) in all.flat_map(|(a, line)| members(a, line, &settings.groups)) {
+    for (address, line, of_group) in
+        all.flat_map(|(a, line)| expand_group(a, line, &settings.groups))
+    {
         if of_group && is_only_me(index.stores(), address) {
             continue;
         }
         let (address, store) = match &whole {
             Some((store, _)) => (address.as_str(), *store),
-            None => carrier(index, address, via, draft.near.as_deref())?,
+            None => choose_store(index, address, via, draft.answered_store.as_deref())?,
         };
-        let canonical = |s: &Arc<dyn Store>| (s.canonical(address), s.canonical(s.me()));
+        let canonical =
+            |s: &Arc<dyn Store>| (s.canonical_address(address), s.canonical_address(s.me()));
         let (canonical, me) = index.stores().get(store).map(canonical).unwrap_or_default();
         if named.contains(&(store, canonical.clone())) || of_group && canonical == me {
             continue;
         }
         if whole.is_none() {
-            let is_name = (line == Line::To && draft.to_is_name || draft.is_typed) && !of_group;
-            heard_of(index, store, address, settings, is_name)?;
+            let is_name =
+                (line == RecipientHeader::To && draft.to_is_name || draft.is_typed) && !of_group;
+            check_known_recipient(index, store, address, settings, is_name)?;
         }
         named.push((store, canonical));
-        if line == Line::Bcc {
+        if line == RecipientHeader::Bcc {
             // Nobody else is told.
             let to = vec![address.to_owned()];
             routes.push(Route { store, to, cc: Vec::new(), is_blind: true });
@@ -74,14 +82,14 @@ pub fn routes(
             routes.len() - 1
         });
         if let Some(route) = routes.get_mut(at) {
-            let list = if line == Line::To { &mut route.to } else { &mut route.cc };
+            let list = if line == RecipientHeader::To { &mut route.to } else { &mut route.cc };
             list.push(address.to_owned());
         }
     }
     if routes.is_empty() {
         return Err(OutboxError::NoRecipient(format!(
             "{} has no member but you",
-            crate::model::one_line(&draft.to.join(", "))
+            crate::model::sanitize_line(&draft.to.join(", "))
         )));
     }
     for route in routes.iter_mut().filter(|r| r.to.is_empty()) {
@@ -89,17 +97,17 @@ pub fn routes(
         route.to = std::mem::take(&mut route.cc);
     }
     for store in routes.iter().filter_map(|r| index.stores().get(r.store)) {
-        takes_headers(index.stores(), store.as_ref(), draft)?;
+        check_headers(index.stores(), store.as_ref(), draft)?;
     }
     Ok(routes)
 }
 
 /// The members of a group, or the address itself; whether it is a group.
-fn members<'a>(
+fn expand_group<'a>(
     address: &'a String,
-    line: Line,
-    groups: &'a Groups,
-) -> impl Iterator<Item = (&'a String, Line, bool)> {
+    line: RecipientHeader,
+    groups: &'a RecipientGroups,
+) -> impl Iterator<Item = (&'a String, RecipientHeader, bool)> {
     let group = groups.get(address);
     let alone = group.is_none().then_some(address).into_iter();
     alone.chain(group.into_iter().flatten()).map(move |a| (a, line, group.is_some()))
@@ -107,33 +115,35 @@ fn members<'a>(
 
 /// Whether an address is mine wherever it is one: nothing needs to carry mail to a group to me.
 fn is_only_me(stores: &[Arc<dyn Store>], address: &str) -> bool {
-    let mut fitting = stores.iter().filter(|s| s.fits(address) > Fit::Via).peekable();
-    fitting.peek().is_some() && fitting.all(|s| s.canonical(address) == s.canonical(s.me()))
+    let mut fitting = stores.iter().filter(|s| s.address_fit(address) > AddressFit::Via).peekable();
+    fitting.peek().is_some()
+        && fitting.all(|s| s.canonical_address(address) == s.canonical_address(s.me()))
 }
 
 /// The header lines that only some stores have, and are set in a draft.
-fn special(draft: &Draft) -> impl Iterator<Item = &'static str> {
+fn special_headers(draft: &Draft) -> impl Iterator<Item = &'static str> {
     draft.task.iter().map(|_| "Task")
 }
 
 /// The name of the only store that has a header of this draft.
-fn by_header<'a>(stores: &'a [Arc<dyn Store>], draft: &Draft) -> Option<&'a str> {
-    let header = special(draft).next()?;
-    let mut having = stores.iter().filter(|s| s.about().headers.contains(&header));
+fn store_by_header<'a>(stores: &'a [Arc<dyn Store>], draft: &Draft) -> Option<&'a str> {
+    let header = special_headers(draft).next()?;
+    let mut having = stores.iter().filter(|s| s.properties().headers.contains(&header));
     let only = having.next()?;
     having.next().is_none().then(|| only.name())
 }
 
 /// Refuses header lines that a store has not.
-fn takes_headers(
+fn check_headers(
     stores: &[Arc<dyn Store>],
     store: &dyn Store,
     draft: &Draft,
 ) -> Result<(), OutboxError> {
-    let Some(header) = special(draft).find(|h| !store.about().headers.contains(h)) else {
+    let Some(header) = special_headers(draft).find(|h| !store.properties().headers.contains(h))
+    else {
         return Ok(());
     };
-    let having = stores.iter().filter(|s| s.about().headers.contains(&header));
+    let having = stores.iter().filter(|s| s.properties().headers.contains(&header));
     let names: Vec<&str> = having.map(|s| s.name()).collect();
     Err(OutboxError::Invalid(format!(
         "{header}: messages in the store {} have no such header, only those in {}; remove the \
@@ -147,40 +157,41 @@ fn takes_headers(
 ///
 /// # Errors
 /// If `via` names no store, the address fits none, or none or several remain.
-fn carrier<'a>(
+fn choose_store<'a>(
     index: &Index,
     recipient: &'a str,
     via: Option<&str>,
     near: Option<&str>,
 ) -> Result<(&'a str, usize), OutboxError> {
     if let Some(via) = via {
-        return by_name(index.stores(), via, recipient).map(|number| (recipient, number));
+        return store_by_name(index.stores(), via, recipient).map(|number| (recipient, number));
     }
-    if let Some((name, store)) = at_store(index, recipient) {
-        return by_name(index.stores(), store, name).map(|number| (name, number));
+    if let Some((name, store)) = split_store_address(index, recipient) {
+        return store_by_name(index.stores(), store, name).map(|number| (name, number));
     }
-    by_address(index, recipient, near).map(|number| (recipient, number))
+    store_by_address(index, recipient, near).map(|number| (recipient, number))
 }
 
 /// `bob@work` as the name and the store of that name, unless a store knows the whole as an address. Some
 /// programs want a dot: `bob@work.msgfs` is the same.
-fn at_store<'a>(index: &Index, address: &'a str) -> Option<(&'a str, &'a str)> {
+fn split_store_address<'a>(index: &Index, address: &'a str) -> Option<(&'a str, &'a str)> {
     let (name, store) = address.rsplit_once('@').filter(|(name, _)| !name.is_empty())?;
     let store = store.strip_suffix(".msgfs").unwrap_or(store);
     let stores = index.stores();
-    let is_known =
-        |n: usize, s: &Arc<dyn Store>| s.fits(address) > Fit::Via && knows(index, n, address);
+    let is_known = |n: usize, s: &Arc<dyn Store>| {
+        s.address_fit(address) > AddressFit::Via && is_known_to_store(index, n, address)
+    };
     let is_name = stores.iter().any(|s| s.name() == store);
     (is_name && !stores.iter().enumerate().any(|(n, s)| is_known(n, s))).then_some((name, store))
 }
 
 /// Refuses a recipient nobody has heard of, as far as that is asked for; `is_name`: nobody wrote it
 /// but as the name of a file, or at a command.
-fn heard_of(
+fn check_known_recipient(
     index: &Index,
     number: usize,
     recipient: &str,
-    settings: &Settings,
+    settings: &OutboxSettings,
     is_name: bool,
 ) -> Result<(), OutboxError> {
     let unknown = settings.unknown_recipient;
@@ -189,40 +200,52 @@ fn heard_of(
         UnknownRecipient::Near => is_name,
         UnknownRecipient::Refuse => true,
     };
-    if !judged || knows(index, number, recipient) {
+    if !judged || is_known_to_store(index, number, recipient) {
         return Ok(());
     }
     if unknown == UnknownRecipient::Refuse {
-        return Err(OutboxError::Unreachable(stranger(&index.read(), &settings.groups, recipient)));
+        return Err(OutboxError::Unreachable(unknown_recipient_text(
+            &index.read(),
+            &settings.groups,
+            recipient,
+        )));
     }
     let Some(store) = index.stores().get(number) else { return Ok(()) };
-    let new = store.canonical(recipient);
+    let new = store.canonical_address(recipient);
     let near: Vec<String> = {
         let core = index.read();
-        core.addresses().filter(|known| alike(&new, known)).map(str::to_owned).collect()
+        core.known_addresses().filter(|known| is_similar(&new, known)).map(str::to_owned).collect()
     };
     let other = |known: &&String| {
-        let is_me = index.stores().iter().any(|s| s.canonical(known) == s.canonical(s.me()));
-        !is_me && store.canonical(known) != new
+        let is_me = index
+            .stores()
+            .iter()
+            .any(|s| s.canonical_address(known) == s.canonical_address(s.me()));
+        !is_me && store.canonical_address(known) != new
     };
-    let group = settings.groups.keys().find(|group| alike(&new, group) || alike(recipient, group));
+    let group = settings
+        .groups
+        .keys()
+        .find(|group| is_similar(&new, group) || is_similar(recipient, group));
     let meant = near.iter().find(other).or(group);
-    meant.map_or(Ok(()), |known| Err(OutboxError::Unreachable(gone_wrong(recipient, known))))
+    meant.map_or(Ok(()), |known| {
+        Err(OutboxError::Unreachable(similar_recipient_text(recipient, known)))
+    })
 }
 
 /// Whether one address is probably the other gone wrong. Where both are in one place, or the new one is
 /// in none, the name there is compared; the same name without a place is somebody else's.
-fn alike(new: &str, known: &str) -> bool {
+fn is_similar(new: &str, known: &str) -> bool {
     match (new.split_once('@'), known.split_once('@')) {
-        (Some((new, here)), Some((known, there))) if here == there => resembles(new, known),
-        (None, Some((known, _))) => new != known && resembles(new, known),
-        _ => resembles(new, known),
+        (Some((new, here)), Some((known, there))) if here == there => is_similar_name(new, known),
+        (None, Some((known, _))) => new != known && is_similar_name(new, known),
+        _ => is_similar_name(new, known),
     }
 }
 
 /// The text for a file name that resembles a known recipient.
-fn gone_wrong(recipient: &str, known: &str) -> String {
-    let (recipient, known) = (one_line(recipient), one_line(known));
+fn similar_recipient_text(recipient: &str, known: &str) -> String {
+    let (recipient, known) = (sanitize_line(recipient), sanitize_line(known));
     format!(
         "nobody called {recipient} is known, but {known} is: write to outbox/{known} if that is who you \
          mean. To write to {recipient}, who is new, begin the text with a line `To: {recipient}` and \
@@ -231,8 +254,8 @@ fn gone_wrong(recipient: &str, known: &str) -> String {
 }
 
 /// The store of this name, or the only one that has a link of this name.
-fn position(stores: &[Arc<dyn Store>], via: &str) -> Option<usize> {
-    let has_way = |s: &Arc<dyn Store>| s.facets().remote.is_some_and(|remote| remote.has_way(via));
+fn find_store_or_link(stores: &[Arc<dyn Store>], via: &str) -> Option<usize> {
+    let has_way = |s: &Arc<dyn Store>| s.facets().remote.is_some_and(|remote| remote.has_link(via));
     let by_link = || {
         let mut all = (0..).zip(stores).filter(|(_, s)| has_way(s)).map(|(n, _)| n);
         all.next().filter(|_| all.next().is_none())
@@ -240,36 +263,44 @@ fn position(stores: &[Arc<dyn Store>], via: &str) -> Option<usize> {
     stores.iter().position(|s| s.name() == via).or_else(by_link)
 }
 
-fn by_name(stores: &[Arc<dyn Store>], via: &str, recipient: &str) -> Result<usize, OutboxError> {
-    let Some(number) = position(stores, via) else {
+fn store_by_name(
+    stores: &[Arc<dyn Store>],
+    via: &str,
+    recipient: &str,
+) -> Result<usize, OutboxError> {
+    let Some(number) = find_store_or_link(stores, via) else {
         let names: Vec<&str> = stores.iter().map(|s| s.name()).collect();
         return Err(OutboxError::Unreachable(format!(
             "Via: there is no store or link {:?}; there is {}",
-            one_line(via),
+            sanitize_line(via),
             names.join(", ")
         )));
     };
-    match stores.get(number).map(|s| s.fits(recipient)) {
-        Some(Fit::No) | None => {
-            Err(not_an_address(stores.get(number..=number).unwrap_or_default(), recipient))
+    match stores.get(number).map(|s| s.address_fit(recipient)) {
+        Some(AddressFit::No) | None => {
+            Err(invalid_address_error(stores.get(number..=number).unwrap_or_default(), recipient))
         }
         Some(_) => Ok(number),
     }
 }
 
-fn by_address(index: &Index, recipient: &str, near: Option<&str>) -> Result<usize, OutboxError> {
+fn store_by_address(
+    index: &Index,
+    recipient: &str,
+    near: Option<&str>,
+) -> Result<usize, OutboxError> {
     let stores = index.stores();
-    let fits: Vec<(usize, Fit)> = stores
+    let fits: Vec<(usize, AddressFit)> = stores
         .iter()
         .enumerate()
-        .map(|(n, s)| (n, s.fits(recipient)))
-        .filter(|(_, fit)| *fit > Fit::Via)
+        .map(|(n, s)| (n, s.address_fit(recipient)))
+        .filter(|(_, fit)| *fit > AddressFit::Via)
         .collect();
     if fits.is_empty() {
-        return Err(only_by_name(stores, recipient));
+        return Err(unreachable_error(stores, recipient));
     }
     let known: Vec<usize> =
-        fits.iter().map(|(n, _)| *n).filter(|n| knows(index, *n, recipient)).collect();
+        fits.iter().map(|(n, _)| *n).filter(|n| is_known_to_store(index, *n, recipient)).collect();
     if let [only] = known[..] {
         return Ok(only);
     }
@@ -289,28 +320,30 @@ fn by_address(index: &Index, recipient: &str, near: Option<&str>) -> Result<usiz
     Err(OutboxError::Unreachable(format!(
         "several stores could carry this to {recipient}; write to {recipient}@STORE, or choose one by adding a \
          line to the header:\n{}",
-        choices(fitting.iter().filter_map(|n| stores.get(*n)))
+        via_lines(fitting.iter().filter_map(|n| stores.get(*n)))
     )))
 }
 
 /// A header line a store, for a person to choose from.
-fn choices<'a>(stores: impl Iterator<Item = &'a Arc<dyn Store>>) -> String {
+fn via_lines<'a>(stores: impl Iterator<Item = &'a Arc<dyn Store>>) -> String {
     let lines: Vec<String> = stores.map(|s| format!("  Via: {}", s.name())).collect();
     lines.join("\n")
 }
 
 /// Why an address that no store takes unasked cannot be reached.
-fn only_by_name(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
-    let via: Vec<_> = stores.iter().filter(|s| s.fits(recipient) == Fit::Via).collect();
+fn unreachable_error(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
+    let via: Vec<_> =
+        stores.iter().filter(|s| s.address_fit(recipient) == AddressFit::Via).collect();
     if via.is_empty() {
-        return not_an_address(stores, recipient);
+        return invalid_address_error(stores, recipient);
     }
-    let shown = one_line(recipient);
-    let lines = choices(via.iter().copied().filter(|s| s.registered(recipient)));
+    let shown = sanitize_line(recipient);
+    let lines = via_lines(via.iter().copied().filter(|s| s.is_registered(recipient)));
     if lines.is_empty() {
         let names: Vec<&str> = via.iter().map(|s| s.name()).collect();
         let names = names.join(", ");
-        let hint = meant(stores, recipient).unwrap_or_else(|| "check the name".to_owned());
+        let hint =
+            suggest_recipient(stores, recipient).unwrap_or_else(|| "check the name".to_owned());
         return OutboxError::Unreachable(format!("{shown} has no mailbox in {names}; {hint}"));
     }
     OutboxError::Unreachable(format!(
@@ -320,58 +353,59 @@ fn only_by_name(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
 }
 
 /// Whether anybody is known by this name.
-pub(super) fn is_known(index: &Index, name: &str, settings: &Settings) -> bool {
+pub(super) fn is_known_recipient(index: &Index, name: &str, settings: &OutboxSettings) -> bool {
     settings.groups.contains_key(name)
-        || (0..index.stores().len()).any(|number| knows(index, number, name))
+        || (0..index.stores().len()).any(|number| is_known_to_store(index, number, name))
 }
 
 /// Whether the store knows the recipient. The store is asked without the lock of the tables: a scan
 /// takes the two the other way round.
-fn knows(index: &Index, number: usize, recipient: &str) -> bool {
+fn is_known_to_store(index: &Index, number: usize, recipient: &str) -> bool {
     index.stores().get(number).is_some_and(|store| {
-        let canonical = store.canonical(recipient);
-        let written = |address: &str| index.read().knows(number, address);
-        written(recipient) || written(&canonical) || store.registered(recipient)
+        let canonical = store.canonical_address(recipient);
+        let written = |address: &str| index.read().is_known_address(number, address);
+        written(recipient) || written(&canonical) || store.is_registered(recipient)
     })
 }
 
 /// The text for a name that is no address of any store; `EINVAL`.
-pub fn not_an_address(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
+pub fn invalid_address_error(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
     let mut kinds: Vec<Kind> = stores.iter().map(|s| s.kind()).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let names: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
-    let grammars: Vec<&str> = kinds.iter().map(|kind| kind.grammar()).collect();
-    let hint = meant(stores, recipient).map(|hint| format!("{hint}; ")).unwrap_or_default();
+    let grammars: Vec<&str> = kinds.iter().map(|kind| kind.address_grammar()).collect();
+    let hint =
+        suggest_recipient(stores, recipient).map(|hint| format!("{hint}; ")).unwrap_or_default();
     OutboxError::Invalid(format!(
         "{:?} is not an address of any store here ({}); {hint}{}",
-        one_line(recipient),
+        sanitize_line(recipient),
         names.join(", "),
         grammars.join("; ")
     ))
 }
 
 /// Names the agent of these stores whose name a recipient resembles.
-fn meant(stores: &[Arc<dyn Store>], recipient: &str) -> Option<String> {
+fn suggest_recipient(stores: &[Arc<dyn Store>], recipient: &str) -> Option<String> {
     let others = |store: &Arc<dyn Store>| {
-        let me = store.canonical(store.me());
-        let all = store.facets().agents.map(Agents::agents).unwrap_or_default();
-        all.into_iter().filter(|known| store.canonical(known) != me).collect::<Vec<_>>()
+        let me = store.canonical_address(store.me());
+        let all = store.facets().agents.map(PeerDirectory::list_peers).unwrap_or_default();
+        all.into_iter().filter(|known| store.canonical_address(known) != me).collect::<Vec<_>>()
     };
     let mut known = stores.iter().flat_map(others);
-    let known = known.find(|known| known != recipient && alike(recipient, known))?;
-    let known = one_line(&known).into_owned();
+    let known = known.find(|known| known != recipient && is_similar(recipient, known))?;
+    let known = sanitize_line(&known).into_owned();
     Some(format!("{known} is known: write to outbox/{known} if that is who you mean"))
 }
 
-fn stranger(core: &Core, groups: &Groups, recipient: &str) -> String {
+fn unknown_recipient_text(core: &IndexTables, groups: &RecipientGroups, recipient: &str) -> String {
     let name = |address: &str| address.split('@').next().unwrap_or_default().to_owned();
-    let known = || groups.keys().map(String::as_str).chain(core.addresses());
+    let known = || groups.keys().map(String::as_str).chain(core.known_addresses());
     let by_name = || {
-        let near = nearest(recipient, known().map(|a| a.split('@').next().unwrap_or(a)))?;
+        let near = find_nearest(recipient, known().map(|a| a.split('@').next().unwrap_or(a)))?;
         known().find(|a| name(a) == near)
     };
-    let hint = if let Some(name) = nearest(recipient, known()).or_else(by_name) {
+    let hint = if let Some(name) = find_nearest(recipient, known()).or_else(by_name) {
         format!("the nearest known name is {name}")
     } else {
         let mut names: Vec<&str> = known().collect();
@@ -388,14 +422,17 @@ fn stranger(core: &Core, groups: &Groups, recipient: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::alike;
+    use super::is_similar;
 
     #[test]
     fn a_name_is_compared_with_the_names_in_other_places() {
         for new in ["bem", "Ben", "ben.json", "ben2wx9k0ee"] {
-            assert!(alike(new, "ben@default.aimaestro.local"), "{new}");
+            assert!(is_similar(new, "ben@default.aimaestro.local"), "{new}");
         }
-        assert!(!alike("ben", "ben@localhost") && !alike("carol", "ben@localhost"));
-        assert!(alike("bem@localhost", "ben@localhost") && !alike("bem@here", "ben@localhost"));
+        assert!(!is_similar("ben", "ben@localhost") && !is_similar("carol", "ben@localhost"));
+        assert!(
+            is_similar("bem@localhost", "ben@localhost")
+                && !is_similar("bem@here", "ben@localhost")
+        );
     }
 }

@@ -20,10 +20,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::model::locks::{Level, Mutex};
+use crate::model::locks::{LockLevel, Mutex};
 use serde::{Deserialize, Serialize};
 
-use crate::store::{Durability, Prepared, fs};
+use crate::store::{Durability, PreparedRecord, fs};
 
 /// The file is cut back to nothing when it is longer than this and nothing is pending.
 const KEEP: u64 = 1 << 20;
@@ -32,18 +32,18 @@ const AHEAD: u64 = 32 << 10;
 
 /// One message on its way to a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parcel {
+pub struct SpoolParcel {
     /// Name of the store.
     pub store: String,
     /// What is appended there.
-    pub message: Prepared,
+    pub message: PreparedRecord,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct SpoolLine {
     n: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    put: Option<Vec<Parcel>>,
+    put: Option<Vec<SpoolParcel>>,
     /// This put takes the place of that one, which is thereby ended: one line, so that at any
     /// moment one of the two counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,24 +60,24 @@ struct Line {
 pub struct Spool {
     durability: Durability,
     /// It is only looked at: nothing can be put into it.
-    looks: bool,
-    state: Mutex<State>,
+    read_only: bool,
+    state: Mutex<SpoolState>,
     /// What is on disk, counted as [`State::written`].
-    disk: Mutex<u64>,
+    synced: Mutex<u64>,
     /// How often the disk has failed. Which of the lines of that moment it has nobody knows.
     failures: AtomicU64,
 }
 
 /// A put that has no end.
 #[derive(Debug)]
-struct Put {
+struct SpoolEntry {
     /// Where its line begins.
-    at: u64,
-    parcels: Vec<Parcel>,
+    offset: u64,
+    parcels: Vec<SpoolParcel>,
 }
 
 #[derive(Debug)]
-struct State {
+struct SpoolState {
     file: Arc<File>,
     /// Bytes of whole lines in the file; the next one is written there.
     len: u64,
@@ -86,14 +86,14 @@ struct State {
     /// Bytes ever written, also those that were cut back since.
     written: u64,
     next: u64,
-    pending: BTreeMap<u64, Put>,
+    pending: BTreeMap<u64, SpoolEntry>,
     /// The messages that were sent and were still in the file when it was opened.
-    sent: Vec<Parcel>,
+    sent: Vec<SpoolParcel>,
 }
 
-impl State {
+impl SpoolState {
     /// Writes a line whole or not at all; where it begins.
-    fn write(&mut self, line: &Line) -> io::Result<u64> {
+    fn append_line(&mut self, line: &SpoolLine) -> io::Result<u64> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         let (at, len) = (self.len, text.len());
@@ -108,7 +108,7 @@ impl State {
             written = self.file.write_all_at(&text, at);
         }
         if let Err(e) = written {
-            self.cut(at);
+            self.truncate_to(at);
             return Err(e);
         }
         self.filled = self.filled.max(at + text.len() as u64);
@@ -119,23 +119,23 @@ impl State {
 
     /// Cuts the file back to this length, if that can be done. If not, the next line is written over what
     /// is there, and no reader takes half a line.
-    fn cut(&mut self, len: u64) {
+    fn truncate_to(&mut self, len: u64) {
         if self.file.set_len(len).is_ok() {
             (self.len, self.filled) = (len, len);
         }
     }
 
     /// Makes the line of a put unreadable.
-    fn strike(&mut self, put: &Put) -> io::Result<()> {
+    fn strike_out(&mut self, put: &SpoolEntry) -> io::Result<()> {
         self.written += 1;
-        self.file.write_all_at(b"-", put.at)
+        self.file.write_all_at(b"-", put.offset)
     }
 
     /// Ends a put, whatever room there is.
-    fn end(&mut self, n: u64, sent: bool) -> Option<Put> {
+    fn end_entry(&mut self, n: u64, sent: bool) -> Option<SpoolEntry> {
         let put = self.pending.remove(&n)?;
-        let line = Line { n, put: None, instead: None, end: Some(true), sent };
-        let ended = self.write(&line).map(drop).or_else(|_| self.strike(&put));
+        let line = SpoolLine { n, put: None, instead: None, end: Some(true), sent };
+        let ended = self.append_line(&line).map(drop).or_else(|_| self.strike_out(&put));
         if let Err(e) = ended {
             tracing::warn!(error = %e, "the spool could not be written; msgfs may look again for \
                 a message that it delivered");
@@ -147,16 +147,16 @@ impl State {
 impl Spool {
     /// Opens the spool; what is still pending in it is what [`Spool::pending`] gives.
     pub fn open(path: &Path, durability: Durability) -> io::Result<Self> {
-        let file = fs::open_own(path, 0o600)?;
+        let file = fs::open_read_write(path, 0o600)?;
         let bytes = std::fs::read(path)?;
-        let spool = Self::of(file, &bytes, durability, false);
+        let spool = Self::from_bytes(file, &bytes, durability, false);
         {
             let mut state = spool.state.lock();
             let rest = bytes.get(state.len as usize..).unwrap_or_default();
             if rest.iter().any(|byte| *byte != 0) {
                 // Half a line: no later one shall have its end.
                 let len = state.len;
-                state.cut(len);
+                state.truncate_to(len);
             }
         }
         if let Some(dir) = path.parent() {
@@ -168,12 +168,12 @@ impl Spool {
     /// The same to look at only: nothing is made on disk. In an empty container there is no `/dev/null` that
     /// could stand for the file.
     pub fn open_read_only(path: &Path) -> io::Result<Self> {
-        let bytes = fs::or_nothing(std::fs::read(path))?;
+        let bytes = fs::empty_if_absent(std::fs::read(path))?;
         let nowhere = rustix::fs::memfd_create("spool", rustix::fs::MemfdFlags::CLOEXEC)?;
-        Ok(Self::of(File::from(nowhere), &bytes, Durability::None, true))
+        Ok(Self::from_bytes(File::from(nowhere), &bytes, Durability::None, true))
     }
 
-    fn of(file: File, bytes: &[u8], durability: Durability, looks: bool) -> Self {
+    fn from_bytes(file: File, bytes: &[u8], durability: Durability, looks: bool) -> Self {
         let (mut next, mut pending, mut sent) = (0, BTreeMap::new(), Vec::new());
         let mut len = 0;
         for piece in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
@@ -181,37 +181,37 @@ impl Spool {
             // The end of a refused line may be one that the disk did not take.
             let text = piece.rsplit(|byte| *byte == 0).next().unwrap_or_default();
             let at = len - text.len() as u64;
-            let Ok(line) = serde_json::from_slice::<Line>(text) else { continue };
+            let Ok(line) = serde_json::from_slice::<SpoolLine>(text) else { continue };
             next = line.n.max(next);
             if let Some(earlier) = line.instead {
                 pending.remove(&earlier);
             }
             let ended = match line.put {
-                Some(parcels) => pending.insert(line.n, Put { at, parcels }),
+                Some(parcels) => pending.insert(line.n, SpoolEntry { offset: at, parcels }),
                 None => pending.remove(&line.n),
             };
             sent.extend(ended.filter(|_| line.sent).into_iter().flat_map(|put| put.parcels));
         }
         let filled = bytes.len() as u64;
         let file = Arc::new(file);
-        let state = State { file, len, filled, written: len, next, pending, sent };
-        let disk = Mutex::at(Level::Spool, 0);
+        let state = SpoolState { file, len, filled, written: len, next, pending, sent };
+        let disk = Mutex::with_level(LockLevel::Spool, 0);
         let failures = AtomicU64::new(0);
-        Self { durability, looks, state: Mutex::new(state), disk, failures }
+        Self { durability, read_only: looks, state: Mutex::new(state), synced: disk, failures }
     }
 
     /// What was put and not ended, oldest first.
-    pub fn pending(&self) -> Vec<(u64, Vec<Parcel>)> {
+    pub fn pending(&self) -> Vec<(u64, Vec<SpoolParcel>)> {
         self.state.lock().pending.iter().map(|(n, p)| (*n, p.parcels.clone())).collect()
     }
 
     /// Takes what was sent in a store before this was opened, oldest first, as far as it is still in the file.
-    pub fn take_sent(&self, store: &str) -> Vec<Parcel> {
+    pub fn drain_sent(&self, store: &str) -> Vec<SpoolParcel> {
         self.state.lock().sent.extract_if(.., |parcel| parcel.store == store).collect()
     }
 
     /// What was put under a number and not ended.
-    pub fn get(&self, n: u64) -> Vec<Parcel> {
+    pub fn get(&self, n: u64) -> Vec<SpoolParcel> {
         let state = self.state.lock();
         state.pending.get(&n).map(|p| p.parcels.clone()).unwrap_or_default()
     }
@@ -221,42 +221,42 @@ impl Spool {
     ///
     /// # Errors
     /// As the system gave it; neither these parcels nor the earlier ones are kept then.
-    pub fn put(&self, parcels: Vec<Parcel>, instead: Option<u64>) -> io::Result<u64> {
-        if self.looks {
+    pub fn insert(&self, parcels: Vec<SpoolParcel>, instead: Option<u64>) -> io::Result<u64> {
+        if self.read_only {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());
         }
         let failures = self.failures.load(Ordering::SeqCst);
         let mut state = self.state.lock();
         state.next += 1;
         let n = state.next;
-        let line = Line { n, put: Some(parcels.clone()), instead, end: None, sent: false };
-        let at = match state.write(&line) {
+        let line = SpoolLine { n, put: Some(parcels.clone()), instead, end: None, sent: false };
+        let at = match state.append_line(&line) {
             Ok(at) => at,
             Err(e) => {
-                instead.map(|earlier| state.end(earlier, false));
+                instead.map(|earlier| state.end_entry(earlier, false));
                 return Err(e);
             }
         };
         let replaced = instead.and_then(|earlier| state.pending.remove(&earlier));
         // Before the wait for the disk: what is pending keeps the file from being cut back.
-        state.pending.insert(n, Put { at, parcels });
+        state.pending.insert(n, SpoolEntry { offset: at, parcels });
         let written = state.written;
         drop(state);
         if self.durability == Durability::Fsync
-            && let Err(e) = self.sync(written, failures)
+            && let Err(e) = self.sync_up_to(written, failures)
         {
-            self.refuse(n, replaced);
+            self.roll_back(n, replaced);
             return Err(e);
         }
         Ok(n)
     }
 
     /// Takes back a put, and the one in whose place it was.
-    fn refuse(&self, n: u64, replaced: Option<Put>) {
+    fn roll_back(&self, n: u64, replaced: Option<SpoolEntry>) {
         let mut state = self.state.lock();
         let put = state.pending.remove(&n);
         for put in [put, replaced].iter().flatten() {
-            if let Err(e) = state.strike(put) {
+            if let Err(e) = state.strike_out(put) {
                 tracing::error!(error = %e, "a refused message could not be taken out of the spool");
             }
         }
@@ -266,8 +266,8 @@ impl Spool {
 
     /// Waits until everything up to `written` is on disk. Those who wait at the same time share one
     /// trip; if it fails, it fails for all of them, though the system tells only one.
-    fn sync(&self, written: u64, failures: u64) -> io::Result<()> {
-        let mut disk = self.disk.lock();
+    fn sync_up_to(&self, written: u64, failures: u64) -> io::Result<()> {
+        let mut disk = self.synced.lock();
         if self.failures.load(Ordering::SeqCst) != failures {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
@@ -286,8 +286,8 @@ impl Spool {
     }
 
     /// Forgets parcels, which are `sent` or will not be, and gives them back.
-    pub fn end(&self, n: u64, sent: bool) -> Vec<Parcel> {
-        let put = self.state.lock().end(n, sent);
+    pub fn end_entry(&self, n: u64, sent: bool) -> Vec<SpoolParcel> {
+        let put = self.state.lock().end_entry(n, sent);
         put.map(|p| p.parcels).unwrap_or_default()
     }
 
@@ -299,10 +299,10 @@ impl Spool {
 
     /// Cuts the file back to nothing if it is long and nothing is pending: what was sent must be on disk
     /// elsewhere.
-    pub fn trim(&self) {
+    pub fn trim_if_long(&self) {
         let mut state = self.state.lock();
         if state.pending.is_empty() && state.len > KEEP {
-            state.cut(0);
+            state.truncate_to(0);
         }
     }
 }
@@ -313,26 +313,26 @@ pub(super) mod tests {
     use std::io::Write;
     use std::path::PathBuf;
 
-    pub fn parcel(store: &str, id: &str, thread: &str) -> Parcel {
-        let message = Prepared {
+    pub fn parcel(store: &str, id: &str, thread: &str) -> SpoolParcel {
+        let message = PreparedRecord {
             to: "bob".into(),
             id: id.into(),
             thread: thread.into(),
             bytes: "text".into(),
             files: Vec::new(),
         };
-        Parcel { store: store.into(), message }
+        SpoolParcel { store: store.into(), message }
     }
 
     fn put(spool: &Spool, id: &str) -> u64 {
-        spool.put(vec![of_id(id)], None).unwrap()
+        spool.insert(vec![of_id(id)], None).unwrap()
     }
 
-    fn of_id(id: &str) -> Parcel {
+    fn of_id(id: &str) -> SpoolParcel {
         parcel("samp", id, "t")
     }
 
-    fn pending(path: &Path) -> Vec<(u64, Vec<Parcel>)> {
+    fn pending(path: &Path) -> Vec<(u64, Vec<SpoolParcel>)> {
         Spool::open(path, Durability::None).unwrap().pending()
     }
 
@@ -347,8 +347,8 @@ pub(super) mod tests {
     fn puts_without_an_end_survive() {
         let (_dir, path, spool) = spool();
         let a = put(&spool, "a");
-        let b = spool.put(vec![of_id("b"), of_id("c")], None).unwrap();
-        spool.end(a, true);
+        let b = spool.insert(vec![of_id("b"), of_id("c")], None).unwrap();
+        spool.end_entry(a, true);
         drop(spool);
         let mut file = File::options().append(true).open(&path).unwrap();
         file.write_all(b"{\"n\":9,\"pu").unwrap();
@@ -356,8 +356,8 @@ pub(super) mod tests {
         assert_eq!(spool.pending(), [(b, vec![of_id("b"), of_id("c")])]);
         let d = put(&spool, "d");
         assert!(d > b);
-        spool.end(b, true);
-        spool.end(d, true);
+        spool.end_entry(b, true);
+        spool.end_entry(d, true);
         drop(spool);
         assert!(pending(&path).is_empty());
     }
@@ -366,7 +366,7 @@ pub(super) mod tests {
     fn at_any_moment_one_of_two_versions_counts() {
         let (_dir, path, spool) = spool();
         let a = put(&spool, "a");
-        let b = spool.put(vec![of_id("b")], Some(a)).unwrap();
+        let b = spool.insert(vec![of_id("b")], Some(a)).unwrap();
         let mut whole = std::fs::read(&path).unwrap();
         whole.retain(|byte| *byte != 0);
         let first = whole.iter().position(|c| *c == b'\n').unwrap() + 1;
@@ -384,7 +384,7 @@ pub(super) mod tests {
         let end = spool.state.lock().len as usize;
         let mut long = of_id("b");
         long.message.bytes = "x".repeat(3 * 512);
-        spool.put(vec![long], None).unwrap();
+        spool.insert(vec![long], None).unwrap();
         let whole = std::fs::read(&path).unwrap();
         assert_eq!(whole.len() as u64, AHEAD);
         drop(spool);
@@ -409,7 +409,7 @@ pub(super) mod tests {
         let len = || std::fs::metadata(&path).unwrap().len();
         for n in 0..40 {
             let n = put(&spool, &n.to_string());
-            spool.end(n, true);
+            spool.end_entry(n, true);
             assert_eq!(len(), AHEAD);
         }
         drop(spool);
@@ -427,13 +427,13 @@ pub(super) mod tests {
         // It takes everything and cannot be synced.
         let null = File::options().write(true).open("/dev/null").unwrap();
         let file = std::mem::replace(&mut spool.state.lock().file, Arc::new(null));
-        spool.put(vec![of_id("c")], None).unwrap_err();
+        spool.insert(vec![of_id("c")], None).unwrap_err();
         assert_eq!(spool.pending().len(), 2);
         spool.state.lock().file = file;
-        assert!(spool.sync(upto, failures).is_err(), "nobody knows which lines the disk has");
-        assert!(spool.sync(upto, 1).is_ok(), "it had these before");
+        assert!(spool.sync_up_to(upto, failures).is_err(), "nobody knows which lines the disk has");
+        assert!(spool.sync_up_to(upto, 1).is_ok(), "it had these before");
         let put = spool.state.lock().pending.remove(&b);
-        spool.refuse(a, put);
+        spool.roll_back(a, put);
         assert_eq!(spool.pending(), []);
         assert_eq!(pending(&path), []);
     }
@@ -443,15 +443,15 @@ pub(super) mod tests {
         let (_dir, path, spool) = spool();
         let mut long = of_id("l");
         long.message.bytes = "x".repeat(KEEP as usize);
-        let l = spool.put(vec![long], None).unwrap();
+        let l = spool.insert(vec![long], None).unwrap();
         let b = put(&spool, "b");
-        spool.end(l, true);
+        spool.end_entry(l, true);
         assert_eq!(pending(&path).len(), 1);
-        spool.trim();
+        spool.trim_if_long();
         assert_eq!(pending(&path).len(), 1);
-        spool.end(b, true);
+        spool.end_entry(b, true);
         assert!(spool.is_long());
-        spool.trim();
+        spool.trim_if_long();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
         let c = put(&spool, "c");
         assert_eq!(pending(&path), [(c, vec![of_id("c")])]);
@@ -461,13 +461,13 @@ pub(super) mod tests {
     fn what_was_sent_is_told_and_what_was_taken_back_is_not() {
         let (_dir, path, spool) = spool();
         let (a, b, c) = (put(&spool, "a"), put(&spool, "b"), put(&spool, "c"));
-        spool.put(vec![of_id("d")], Some(c)).unwrap();
-        spool.end(b, true);
-        spool.end(a, false);
+        spool.insert(vec![of_id("d")], Some(c)).unwrap();
+        spool.end_entry(b, true);
+        spool.end_entry(a, false);
         drop(spool);
         let spool = Spool::open(&path, Durability::None).unwrap();
-        assert_eq!(spool.take_sent("other"), []);
-        assert_eq!(spool.take_sent("samp"), [of_id("b")]);
-        assert_eq!((spool.take_sent("samp").len(), spool.pending().len()), (0, 1));
+        assert_eq!(spool.drain_sent("other"), []);
+        assert_eq!(spool.drain_sent("samp"), [of_id("b")]);
+        assert_eq!((spool.drain_sent("samp").len(), spool.pending().len()), (0, 1));
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::identity::{Identity, KeyError, Keyring, Used};
+use crate::identity::{KeyError, KeyPair, Keyring, SignerRegistry};
 use crate::model::{PublicKey, Seed, Unsigned};
 use crate::store::testing::{Folder, Letter, Memory};
-use crate::store::{Kind, Signer as _, Spec, Store, StoreError};
+use crate::store::{Kind, Signer as _, Store, StoreError, StoreSpec};
 
 const ME: &str = "me@acme.crabmail.ai";
 const BOB: &str = "bob@acme.crabmail.ai";
@@ -42,21 +42,21 @@ impl Bed {
 
     fn open_as(&self, mine: Result<Seed, &'static str>) -> Outbox {
         std::fs::create_dir_all(self.path("samp")).unwrap();
-        let samp = crate::store::open(&Spec {
-            makes: true,
+        let samp = crate::store::open(&StoreSpec {
+            may_create: true,
             name: "samp".into(),
             kind: Kind::Samp,
             dir: self.path("samp"),
             me: "me".into(),
-            as_me: None,
+            own_address: None,
             state: None,
             roles: crate::model::Roles::default(),
             home: None,
         });
         let memory: Arc<dyn Store> = Arc::clone(&self.memory) as Arc<dyn Store>;
-        memory.reset();
+        memory.reset_cursors();
         let state = self.path("state");
-        let settings = crate::index::Settings {
+        let settings = crate::index::IndexSettings {
             marks: state.join("marks"),
             snapshot: state.join("snapshot"),
             map: true,
@@ -67,18 +67,18 @@ impl Bed {
         let keyring = Arc::new(Keyring::open(&state.join("keyring.json")).unwrap());
         let stores = vec![samp.unwrap(), memory];
         let index = Index::open(stores, Arc::clone(&keyring), settings, &mut |_, _| {}).unwrap();
-        let settings = Settings {
+        let settings = OutboxSettings {
             durability: Durability::None,
             max_message: 1 << 20,
             unknown_recipient: UnknownRecipient::Accept,
             groups: BTreeMap::default(),
         };
-        let used = Used::open(&state.join("signers.json"), false);
-        let own = move |_: &Used| {
+        let used = SignerRegistry::open(&state.join("signers.json"), false);
+        let own = move |_: &SignerRegistry| {
             let wrong = |why: &str| KeyError::Corrupt("key".into(), why.to_owned());
             mine.clone().map_err(wrong)
         };
-        let keys = Arc::new(Keys::new(own, keyring, used));
+        let keys = Arc::new(SigningKeys::new(own, keyring, used));
         Outbox::open(&state, Arc::new(index), keys, settings).unwrap()
     }
 
@@ -97,22 +97,27 @@ impl Bed {
 }
 
 /// Writes a draft and closes it.
-fn send_as(outbox: &Outbox, name: &str, target: Target, text: &str) -> Result<(), OutboxError> {
-    let id = outbox.start(name, target, true)?;
+fn send_as(
+    outbox: &Outbox,
+    name: &str,
+    target: DraftTarget,
+    text: &str,
+) -> Result<(), OutboxError> {
+    let id = outbox.start_draft(name, target, true)?;
     let written = outbox.write(id, Some(0), text.as_bytes());
     let closed = written.and_then(|()| outbox.flush(id, true));
     outbox.release(id);
-    outbox.settle(Duration::from_secs(5));
+    outbox.wait_until_appended(Duration::from_secs(5));
     closed
 }
 
 /// A draft of this name in `outbox/`.
-fn of(name: &str) -> (String, Target) {
-    (name.to_owned(), Target::Outbox)
+fn of(name: &str) -> (String, DraftTarget) {
+    (name.to_owned(), DraftTarget::Outbox)
 }
 
 fn send(outbox: &Outbox, name: &str, text: &str) -> Result<(), OutboxError> {
-    send_as(outbox, name, Target::Outbox, text)
+    send_as(outbox, name, DraftTarget::Outbox, text)
 }
 
 fn refused(outbox: &Outbox, name: &str, text: &str) -> String {
@@ -165,13 +170,13 @@ fn a_recipient_goes_where_its_address_belongs() {
 fn what_is_no_address_is_told_with_the_grammars() {
     let bed = Bed::new();
     let outbox = bed.open();
-    let text = outbox.start("a b!", Target::Outbox, true).unwrap_err().to_string();
+    let text = outbox.start_draft("a b!", DraftTarget::Outbox, true).unwrap_err().to_string();
     for words in ["(samp, amp)", "SAMP alias", "NAME@TENANT.PROVIDER"] {
         assert!(text.contains(words), "{text}");
     }
     let e = send(&outbox, "x", "To: bob@nowhere\n\nhi\n").unwrap_err();
     assert!(matches!(meaning(&e), OutboxError::Invalid(_)), "{e}");
-    assert_eq!(outbox.find("x.error").map(|l| l.is_note), Some(true), "the draft is kept");
+    assert_eq!(outbox.find_entry("x.error").map(|l| l.is_note), Some(true), "the draft is kept");
 }
 
 #[test]
@@ -223,11 +228,11 @@ fn a_retry_does_not_need_the_files_again() {
     send(&outbox, BOB, &text).unwrap();
     std::fs::remove_file(&path).unwrap();
     // Not judged early, because it comes in one piece at the close.
-    let id = outbox.start(".x", Target::Outbox, true).unwrap();
+    let id = outbox.start_draft(".x", DraftTarget::Outbox, true).unwrap();
     outbox.write(id, None, text.as_bytes()).unwrap();
     outbox.release(id);
-    outbox.rename(&of(".x"), &of(BOB), true).unwrap();
-    outbox.settle(Duration::from_secs(5));
+    outbox.rename_draft(&of(".x"), &of(BOB), true).unwrap();
+    outbox.wait_until_appended(Duration::from_secs(5));
     assert_eq!(bed.memory.sent().len(), 1);
 }
 
@@ -239,7 +244,7 @@ fn a_reply_goes_to_the_writer_with_the_message_it_answers() {
     bed.memory.receive(ME, &[ME], "m3", 30, None);
     bed.memory.receive("", &[ME], "m4", 40, None);
     let outbox = bed.open();
-    let reply = |from: &str, id: &str| Target::Reply {
+    let reply = |from: &str, id: &str| DraftTarget::Reply {
         store: "amp".into(),
         from: from.into(),
         id: id.into(),
@@ -286,7 +291,7 @@ fn a_thread_of_links_is_answered_at_its_newest_message() {
     send(&outbox, BOB, "Thread: new\n\nfour\n").unwrap();
     assert_eq!((last(&bed).message.in_reply_to, last(&bed).parent), (None, None));
     // Ids of one store mean nothing in another.
-    let target = Target::Thread { store: "amp".into(), id: "root".into() };
+    let target = DraftTarget::Thread { store: "amp".into(), id: "root".into() };
     send_as(&outbox, "x", target, "To: carol\nVia: samp\n\nelsewhere\n").unwrap();
     let log = bed.samp_log();
     assert!(log.contains("elsewhere") && !log.contains("\"re\""), "{log}");
@@ -307,7 +312,7 @@ fn a_tie_is_one_of_milliseconds_where_a_store_has_them() {
         });
     }
     let outbox = bed.open();
-    let target = || Target::Thread { store: "amp".into(), id: "t".into() };
+    let target = || DraftTarget::Thread { store: "amp".into(), id: "t".into() };
     send_as(&outbox, "x", target(), "hi\n").unwrap();
     assert_eq!(last(&bed).message.to, ["dan@acme.crabmail.ai"]);
     drop(outbox);
@@ -324,7 +329,7 @@ fn files_go_along_and_their_copies_go_when_it_is_sent() {
     let bed = Bed::new();
     let outbox = bed.open();
     let (a, b) = (bed.file("plan.pdf", b"the plan"), bed.file("empty", b""));
-    let id = outbox.start(BOB, Target::Outbox, true).unwrap();
+    let id = outbox.start_draft(BOB, DraftTarget::Outbox, true).unwrap();
     let text = format!("Attach: {a}\nAttach: {b}\n\nsee files\n");
     outbox.write(id, Some(0), text.as_bytes()).unwrap();
     outbox.flush(id, true).unwrap();
@@ -336,7 +341,7 @@ fn files_go_along_and_their_copies_go_when_it_is_sent() {
     assert_eq!(bed.copies(), 1);
     std::fs::remove_file(&a).unwrap();
     assert!(outbox.release(id));
-    outbox.settle(Duration::from_secs(5));
+    outbox.wait_until_appended(Duration::from_secs(5));
     let letter = last(&bed);
     assert_eq!(letter.files, [b"the plan, again".to_vec(), Vec::new()]);
     let names: Vec<&str> = letter.message.attachments.iter().map(|a| a.name.as_str()).collect();
@@ -363,7 +368,7 @@ fn files_that_cannot_go_are_refused_before_they_are_copied() {
     ] {
         let header = format!("Attach: {}\n", lines.join("\nAttach: "));
         // Already the write is refused: a shell does not look at close.
-        let id = outbox.start(BOB, Target::Outbox, true).unwrap();
+        let id = outbox.start_draft(BOB, DraftTarget::Outbox, true).unwrap();
         let e = outbox.write(id, None, format!("{header}\nhi\n").as_bytes()).unwrap_err();
         assert!(e.to_string().contains(words), "{e}");
         let large = words.contains("too large");
@@ -384,7 +389,7 @@ fn what_a_close_refused_is_sent_only_when_it_is_tried_again() {
     for by_opener in [true, false] {
         let start = || {
             bed.memory.folder.lock().full = true;
-            let id = outbox.start(BOB, Target::Outbox, true).unwrap();
+            let id = outbox.start_draft(BOB, DraftTarget::Outbox, true).unwrap();
             outbox.write(id, Some(0), b"hi\n").unwrap();
             let e = outbox.flush(id, by_opener).unwrap_err();
             assert!(e.to_string().contains("No space"), "{e}");
@@ -394,20 +399,20 @@ fn what_a_close_refused_is_sent_only_when_it_is_tried_again() {
         let sent = bed.memory.sent().len();
         let id = start();
         outbox.flush(id, true).unwrap_err();
-        assert!(!outbox.release(id) && outbox.find(&format!("{BOB}.error")).is_some());
-        outbox.settle(Duration::from_secs(5));
+        assert!(!outbox.release(id) && outbox.find_entry(&format!("{BOB}.error")).is_some());
+        outbox.wait_until_appended(Duration::from_secs(5));
         assert_eq!(bed.memory.sent().len(), sent);
-        outbox.rename(&of(BOB), &of(&format!("{BOB}.txt")), true).unwrap();
+        outbox.rename_draft(&of(BOB), &of(&format!("{BOB}.txt")), true).unwrap();
         let id = start();
         outbox.write(id, None, b"more\n").unwrap();
         outbox.flush(id, by_opener).unwrap();
         assert!(outbox.release(id));
         let id = start();
-        outbox.rename(&of(BOB), &of(&format!("{BOB}.txt")), true).unwrap();
+        outbox.rename_draft(&of(BOB), &of(&format!("{BOB}.txt")), true).unwrap();
         assert!(outbox.release(id));
-        outbox.settle(Duration::from_secs(5));
+        outbox.wait_until_appended(Duration::from_secs(5));
         assert_eq!(bed.memory.sent().len(), sent + 3);
-        assert!(outbox.list().is_empty(), "{:?}", outbox.list());
+        assert!(outbox.list_entries().is_empty(), "{:?}", outbox.list_entries());
     }
 }
 
@@ -415,39 +420,39 @@ fn what_a_close_refused_is_sent_only_when_it_is_tried_again() {
 fn a_writer_that_was_killed_has_sent_nothing() {
     let bed = Bed::new();
     let outbox = bed.open();
-    let id = outbox.start(BOB, Target::Outbox, true).unwrap();
+    let id = outbox.start_draft(BOB, DraftTarget::Outbox, true).unwrap();
     outbox.write(id, None, b"half ").unwrap();
     outbox.flush(id, false).unwrap();
-    outbox.cut_off(id, 9);
+    outbox.refuse_interrupted(id, 9);
     outbox.flush(id, true).unwrap_err();
     // Another writer goes on: then the message is what all of them wrote.
     outbox.write(id, None, b"and half\n").unwrap();
     outbox.flush(id, true).unwrap();
     assert!(outbox.release(id));
-    outbox.settle(Duration::from_secs(5));
-    let id = outbox.start(BOB, Target::Outbox, true).unwrap();
+    outbox.wait_until_appended(Duration::from_secs(5));
+    let id = outbox.start_draft(BOB, DraftTarget::Outbox, true).unwrap();
     outbox.write(id, None, b"half").unwrap();
     outbox.flush(id, true).unwrap();
-    outbox.cut_off(id, 15);
-    assert!(outbox.tools.spool.pending().is_empty(), "the next process must not send it either");
+    outbox.refuse_interrupted(id, 15);
+    assert!(outbox.context.spool.pending().is_empty(), "the next process must not send it either");
     assert!(!outbox.release(id));
-    outbox.settle(Duration::from_secs(5));
-    let why = outbox.text(&format!("{BOB}.error"), &Target::Outbox).unwrap();
+    outbox.wait_until_appended(Duration::from_secs(5));
+    let why = outbox.read_text(&format!("{BOB}.error"), &DraftTarget::Outbox).unwrap();
     let why = String::from_utf8_lossy(&why).into_owned();
     assert!(why.contains("signal 15") && why.contains(&format!("mv outbox/{BOB} ")), "{why}");
     // Nothing was written: that is why nothing is sent.
-    let id = outbox.start("carol", Target::Outbox, true).unwrap();
-    outbox.cut_off(id, 15);
+    let id = outbox.start_draft("carol", DraftTarget::Outbox, true).unwrap();
+    outbox.refuse_interrupted(id, 15);
     outbox.flush(id, true).unwrap();
     outbox.release(id);
-    let why = outbox.text("carol.error", &Target::Outbox).unwrap();
+    let why = outbox.read_text("carol.error", &DraftTarget::Outbox).unwrap();
     assert!(String::from_utf8_lossy(&why).contains("the text is empty"));
     drop(outbox);
     let outbox = bed.open();
     assert_eq!(bed.memory.sent().len(), 1, "neither does the next process send it");
     assert_eq!(last(&bed).message.body, "half and half");
-    outbox.rename(&of(BOB), &of(&format!("{BOB}.txt")), true).unwrap();
-    outbox.settle(Duration::from_secs(5));
+    outbox.rename_draft(&of(BOB), &of(&format!("{BOB}.txt")), true).unwrap();
+    outbox.wait_until_appended(Duration::from_secs(5));
     assert_eq!(last(&bed).message.body, "half");
 }
 
@@ -457,10 +462,10 @@ fn a_draft_that_is_given_up_leaves_no_copies() {
     let outbox = bed.open();
     let path = bed.file("f", b"x");
     let text = format!("Attach: {path}\n\nhi\n");
-    let id = outbox.start(BOB, Target::Outbox, true).unwrap();
+    let id = outbox.start_draft(BOB, DraftTarget::Outbox, true).unwrap();
     outbox.write(id, None, text.as_bytes()).unwrap();
     outbox.flush(id, true).unwrap();
-    outbox.remove(BOB, &Target::Outbox).unwrap();
+    outbox.remove(BOB, &DraftTarget::Outbox).unwrap();
     assert!(!outbox.release(id));
     assert_eq!((bed.copies(), bed.memory.sent().len()), (0, 0));
 }
@@ -468,9 +473,9 @@ fn a_draft_that_is_given_up_leaves_no_copies() {
 #[test]
 fn a_store_signs_with_its_own_key_which_is_pinned_first() {
     let bed = Bed::new();
-    let key = |seed: [u8; 32]| Identity::new(&Seed::new(seed)).public_key();
+    let key = |seed: [u8; 32]| KeyPair::new(&Seed::new(seed)).public_key();
     let pinned = |bed: &Bed, address: &str| -> Vec<PublicKey> {
-        Keyring::open_read_only(&bed.path("state/keyring.json")).unwrap().pinned(address)
+        Keyring::open_read_only(&bed.path("state/keyring.json")).unwrap().pinned_keys(address)
     };
     bed.memory.folder.lock().key = Some(Seed::new([9; 32]));
     let outbox = bed.open_as(Err("the key file is open to all"));
@@ -483,7 +488,7 @@ fn a_store_signs_with_its_own_key_which_is_pinned_first() {
     // SAMP has none of its own.
     let e = send(&outbox, "carol", "hi\n").unwrap_err();
     assert!(matches!(meaning(&e), OutboxError::NoKey(t) if t.contains("open to all")), "{e}");
-    assert_eq!(outbox.troubles(), [""; 0], "the mount says that itself");
+    assert_eq!(outbox.list_faults(), [""; 0], "the mount says that itself");
     bed.memory.folder.lock().keyless = true;
     let e = send(&outbox, BOB, "hi\n").unwrap_err();
     assert!(matches!(meaning(&e), OutboxError::NoKey(t) if t.contains("private.pem")), "{e}");
@@ -492,20 +497,20 @@ fn a_store_signs_with_its_own_key_which_is_pinned_first() {
     send(&outbox, "carol", "hi\n").unwrap();
     assert_eq!(pinned(&bed, "me"), [key(SEED)]);
     refused(&outbox, BOB, "hi\n");
-    let told = outbox.troubles();
+    let told = outbox.list_faults();
     assert!(told.len() == 1 && told[0].contains("in the store amp: keys/private.pem"), "{told:?}");
     bed.memory.folder.lock().keyless = false;
     send(&outbox, BOB, "mended\n").unwrap();
-    assert_eq!(outbox.troubles(), [""; 0]);
+    assert_eq!(outbox.list_faults(), [""; 0]);
 }
 
 /// Puts a parcel into the spool, as a process that dies before it appends.
-fn promise(bed: &Bed, store: &str, id: &str, files: Vec<crate::model::Attached>) {
+fn promise(bed: &Bed, store: &str, id: &str, files: Vec<crate::model::DraftAttachment>) {
     let spool = Spool::open(&bed.path("state/spool"), Durability::None).unwrap();
     let mut parcel = spool::tests::parcel(store, id, "t");
     parcel.message.to = BOB.into();
     parcel.message.files = files;
-    spool.put(vec![parcel], None).unwrap();
+    spool.insert(vec![parcel], None).unwrap();
 }
 
 #[test]
@@ -514,8 +519,12 @@ fn what_was_promised_is_appended_again_where_that_does_no_harm() {
     let copy = bed.path("state/attachments/3/0");
     std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
     std::fs::write(&copy, "kept").unwrap();
-    let file =
-        crate::model::Attached { name: "f".into(), path: copy, size: 4, sha256: String::new() };
+    let file = crate::model::DraftAttachment {
+        name: "f".into(),
+        path: copy,
+        size: 4,
+        sha256: String::new(),
+    };
     promise(&bed, "amp", "p1", vec![file]);
     let outbox = bed.open();
     assert_eq!(bed.memory.sent().len(), 1);
@@ -527,8 +536,8 @@ fn what_was_promised_is_appended_again_where_that_does_no_harm() {
     let before = bed.memory.folder.lock().appends;
     let outbox = bed.open();
     assert_eq!(bed.memory.folder.lock().appends, before + 1);
-    assert_eq!((bed.memory.sent().len(), outbox.stuck().len()), (1, 0));
-    assert_eq!(outbox.tools.spool.pending(), []);
+    assert_eq!((bed.memory.sent().len(), outbox.stuck_messages().len()), (1, 0));
+    assert_eq!(outbox.context.spool.pending(), []);
 }
 
 #[test]
@@ -538,12 +547,12 @@ fn what_a_store_will_not_have_waits_and_says_why() {
     let path = bed.file("f", b"x");
     bed.memory.folder.lock().refuses = Some(|| StoreError::Refused("bob refuses me".into()));
     send(&outbox, BOB, &format!("Attach: {path}\n\nhi\n")).unwrap();
-    assert_eq!(outbox.stuck(), [(BOB.to_owned(), "bob refuses me".to_owned())]);
+    assert_eq!(outbox.stuck_messages(), [(BOB.to_owned(), "bob refuses me".to_owned())]);
     assert_eq!(bed.copies(), 1);
     outbox.close();
     bed.memory.folder.lock().refuses = None;
     let outbox = bed.open();
-    assert_eq!((outbox.stuck(), bed.memory.sent().len(), bed.copies()), (vec![], 1, 0));
+    assert_eq!((outbox.stuck_messages(), bed.memory.sent().len(), bed.copies()), (vec![], 1, 0));
 }
 
 #[test]
@@ -551,13 +560,13 @@ fn stores_are_asked_to_deliver_at_the_start_and_when_they_change() {
     let bed = Bed::new();
     bed.memory.folder.lock().stuck = true;
     let outbox = bed.open();
-    wait_until("the first delivery fails", || !outbox.troubles().is_empty());
-    let told = outbox.troubles();
+    wait_until("the first delivery fails", || !outbox.list_faults().is_empty());
+    let told = outbox.list_faults();
     assert!(told[0].contains("in the store amp") && told[0].contains("/x"), "{told:?}");
     bed.memory.folder.lock().stuck = false;
     let before = bed.memory.folder.lock().deliveries;
-    outbox.changed(1);
-    wait_until("it is tried again", || outbox.troubles().is_empty());
+    outbox.handle_store_change(1);
+    wait_until("it is tried again", || outbox.list_faults().is_empty());
     assert_eq!(bed.memory.folder.lock().deliveries, before + 1);
     outbox.close();
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::Target;
+use super::DraftTarget;
 use crate::model::Draft;
 use crate::store::Store;
 
 /// Whether a draft can be a whole message: nothing in its header says what is in it or for whom.
-fn is_bare(draft: &Draft) -> bool {
+fn is_unaddressed(draft: &Draft) -> bool {
     draft.to.is_empty()
         && draft.cc.is_empty()
         && draft.bcc.is_empty()
@@ -16,28 +16,32 @@ fn is_bare(draft: &Draft) -> bool {
 }
 
 /// The stores that may take a draft whole: the one it names, or is an answer in, or any.
-fn candidates<'a>(
+fn candidate_stores<'a>(
     stores: &'a [Arc<dyn Store>],
     draft: &'a Draft,
-    target: &'a Target,
+    target: &'a DraftTarget,
 ) -> impl Iterator<Item = &'a Arc<dyn Store>> {
     let answered = match target {
-        Target::Outbox => None,
-        Target::Reply { store, .. }
-        | Target::ReplyAll { store, .. }
-        | Target::Thread { store, .. } => Some(store),
+        DraftTarget::Outbox => None,
+        DraftTarget::Reply { store, .. }
+        | DraftTarget::ReplyAll { store, .. }
+        | DraftTarget::Thread { store, .. } => Some(store),
     };
     let named = draft.via.as_ref().or(answered);
     stores.iter().filter(move |s| named.is_none_or(|name| s.name() == name))
 }
 
 /// Addresses a draft that is a whole message of a store: to whom its text says, by that store.
-pub(super) fn address(stores: &[Arc<dyn Store>], draft: &mut Draft, target: &Target) {
-    if !is_bare(draft) {
+pub(super) fn address_whole_message(
+    stores: &[Arc<dyn Store>],
+    draft: &mut Draft,
+    target: &DraftTarget,
+) {
+    if !is_unaddressed(draft) {
         return;
     }
-    let found = candidates(stores, draft, target)
-        .find_map(|s| Some((s.name().to_owned(), s.about().recipient_in?(&draft.body)?)));
+    let found = candidate_stores(stores, draft, target)
+        .find_map(|s| Some((s.name().to_owned(), s.properties().recipient_in?(&draft.body)?)));
     if let Some((store, to)) = found {
         draft.to.push(to);
         draft.is_whole = true;
@@ -47,11 +51,15 @@ pub(super) fn address(stores: &[Arc<dyn Store>], draft: &mut Draft, target: &Tar
 
 /// Whether what is there of a draft may become a whole message with what is still to come, so that
 /// nobody can say yet whom it is for.
-pub(super) fn may_come(stores: &[Arc<dyn Store>], draft: &Draft, target: &Target) -> bool {
+pub(super) fn may_become_whole(
+    stores: &[Arc<dyn Store>],
+    draft: &Draft,
+    target: &DraftTarget,
+) -> bool {
     let begun = || {
         let text = draft.body.trim_start();
         let read = serde_json::from_str::<serde::de::IgnoredAny>(text);
         text.starts_with('{') && read.is_err_and(|e| e.is_eof())
     };
-    is_bare(draft) && candidates(stores, draft, target).next().is_some() && begun()
+    is_unaddressed(draft) && candidate_stores(stores, draft, target).next().is_some() && begun()
 }

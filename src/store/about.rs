@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::{Kind, Spec, StoreError};
+use super::{Kind, StoreError, StoreSpec};
 
 /// How a format tells threads apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Threads {
+pub enum ThreadScheme {
     /// Messages carry the id of their thread.
     #[default]
     Ids,
@@ -20,7 +20,7 @@ pub enum Threads {
 
 /// What a store is. A format fills in what it has not in common with most.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct StoreProperties {
     /// The format.
     pub kind: Kind,
     /// Its name in the mount (default: the kind).
@@ -30,10 +30,10 @@ pub struct About {
     /// The folder it lives in.
     pub dir: PathBuf,
     /// How threads are told apart.
-    pub threads: Threads,
+    pub threads: ThreadScheme,
     /// Addresses are roles that several may fill: a signature is verified with the key it carries, and
     /// no key is pinned to an address.
-    pub roles: bool,
+    pub uses_roles: bool,
     /// Times are whole seconds, so names count the messages of one second (docs/SEMANTICS.md, S17).
     pub whole_seconds: bool,
     /// The largest body it takes, in bytes.
@@ -46,60 +46,60 @@ pub struct About {
     pub recipient_in: Option<fn(&str) -> Option<String>>,
     /// An append may be made again and then only does what is still missing. If not, what the index
     /// knows as mine counts as appended.
-    pub repeats: bool,
+    pub can_repeat_appends: bool,
     /// Whether a message can carry files of these names and sizes; `None` if it carries none at all.
-    pub carries: Option<Carries>,
+    pub attachment_rule: Option<AttachmentRule>,
     /// Returns the text that a signature of a record covers, if the format's programs may rewrite its logs.
-    pub covers: Option<Covers>,
+    pub signed_text: Option<SignedTextFn>,
     /// The folder for what must outlive the cache ([`Spec::state`]).
     pub state: Option<PathBuf>,
 }
 
 /// Says why a message cannot carry files of these names and sizes:
 /// [`StoreError::Invalid`] for a name, [`StoreError::TooLarge`].
-pub type Carries = fn(&[(String, u64)]) -> Result<(), StoreError>;
+pub type AttachmentRule = fn(&[(String, u64)]) -> Result<(), StoreError>;
 
 /// Gives the bytes that a signature of a record covers, whether it carries one or not.
-pub type Covers = fn(&str) -> Option<Vec<u8>>;
+pub type SignedTextFn = fn(&str) -> Option<Vec<u8>>;
 
-impl About {
+impl StoreProperties {
     /// A store of a format that is like most.
-    pub fn new(spec: &Spec, me: impl Into<String>, dir: impl Into<PathBuf>) -> Self {
+    pub fn new(spec: &StoreSpec, me: impl Into<String>, dir: impl Into<PathBuf>) -> Self {
         Self {
             kind: spec.kind,
             name: spec.name.clone(),
             me: me.into(),
             dir: dir.into(),
-            threads: Threads::Ids,
-            roles: false,
+            threads: ThreadScheme::Ids,
+            uses_roles: false,
             whole_seconds: false,
             max_body: u64::MAX,
             headers: &[],
             default_recipient: None,
             recipient_in: None,
-            repeats: true,
-            carries: None,
-            covers: None,
+            can_repeat_appends: true,
+            attachment_rule: None,
+            signed_text: None,
             state: spec.state.clone(),
         }
     }
 
     /// Whether threads are made of reply links.
-    pub fn links(&self) -> bool {
-        self.threads == Threads::Links
+    pub fn has_reply_links(&self) -> bool {
+        self.threads == ThreadScheme::Links
     }
 
     /// Whether a thread id may carry a label.
-    pub fn labels(&self) -> bool {
-        self.threads == Threads::Labels
+    pub fn has_thread_labels(&self) -> bool {
+        self.threads == ThreadScheme::Labels
     }
 
     /// Whether a message can carry these files.
     ///
     /// # Errors
     /// As [`Carries`].
-    pub fn carries(&self, files: &[(String, u64)]) -> Result<(), StoreError> {
-        match self.carries {
+    pub fn check_attachments(&self, files: &[(String, u64)]) -> Result<(), StoreError> {
+        match self.attachment_rule {
             _ if files.is_empty() => Ok(()),
             Some(carries) => carries(files),
             None => Err(StoreError::Invalid(format!(

@@ -5,7 +5,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
-use crate::model::{Timestamp, one_line};
+use crate::model::{Timestamp, sanitize_line};
 
 /// Texts that the store keeps for me beside the messages: notes, memories, who I am. A folder holds
 /// named texts; of each name there is one current text.
@@ -14,13 +14,13 @@ pub trait Notebook: Send + Sync {
     fn folders(&self) -> &'static [&'static str];
 
     /// The current texts of a folder, by name.
-    fn list(&self, folder: &str) -> Vec<Note>;
+    fn list_entries(&self, folder: &str) -> Vec<NotebookEntry>;
 
     /// The current text.
     ///
     /// # Errors
     /// `NotFound` if there is none, else as the system gave it.
-    fn read(&self, folder: &str, name: &str) -> io::Result<Vec<u8>>;
+    fn read_entry(&self, folder: &str, name: &str) -> io::Result<Vec<u8>>;
 
     /// Whether a text can have this name, asked before it is written.
     ///
@@ -35,16 +35,16 @@ pub trait Notebook: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::Invalid`] for a name that cannot be one, else as the system gave it.
-    fn write(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError>;
+    fn write_entry(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError>;
 
     /// Whether what is added to a text that does not end in a newline begins a new line: its writer leaves
     /// the last newline out.
-    fn ends_without_newline(&self, _folder: &str, _name: &str) -> bool {
+    fn may_lack_newline(&self, _folder: &str, _name: &str) -> bool {
         false
     }
 
     /// Whether texts can be removed.
-    fn removes(&self) -> bool {
+    fn can_remove(&self) -> bool {
         false
     }
 
@@ -53,14 +53,17 @@ pub trait Notebook: Send + Sync {
     /// # Errors
     /// [`StoreError::NotPermitted`] where nothing [is removed](Notebook::removes), else as the system gave
     /// it.
-    fn remove(&self, _folder: &str, name: &str) -> Result<(), StoreError> {
-        Err(StoreError::NotPermitted(format!("{}: a text here cannot be removed", one_line(name))))
+    fn remove_entry(&self, _folder: &str, name: &str) -> Result<(), StoreError> {
+        Err(StoreError::NotPermitted(format!(
+            "{}: a text here cannot be removed",
+            sanitize_line(name)
+        )))
     }
 }
 
 /// One text of a [`Notebook`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct NotebookEntry {
     /// File name.
     pub name: String,
     /// Size in bytes.
@@ -80,25 +83,25 @@ pub struct Watermark {
 
 /// What a store tells of how far somebody has read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct PeerReadState {
     /// What this one has not read yet.
-    pub behind: Behind,
+    pub unread: PeerUnread,
     /// When that last changed by reading, as far as it can be told.
     pub since: Option<Timestamp>,
 }
 
 /// What somebody has not read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Behind {
+pub enum PeerUnread {
     /// What a read position does not cover.
-    Mark(Watermark),
+    Position(Watermark),
     /// So many messages.
     Count(u64),
 }
 
 impl Watermark {
     /// Whether the mark says that this message was read.
-    pub fn covers(&self, time: Timestamp, from: &str, id: &str) -> bool {
+    pub fn has_read(&self, time: Timestamp, from: &str, id: &str) -> bool {
         time.secs() < self.time.secs()
             || self.ids.contains(&format!("{from}:{id}"))
             || (time.secs() == self.time.secs() && self.ids.contains(id))
@@ -144,7 +147,7 @@ impl Violation {
     }
 
     /// What is said of a torn line, if this is one: an object that begins and does not end.
-    pub fn torn(line: &[u8]) -> Option<String> {
+    pub fn describe_torn(line: &[u8]) -> Option<String> {
         let cut = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err_and(|e| e.is_eof());
         (cut && line.trim_ascii_start().starts_with(b"{")).then(|| {
             "the line ends in its middle, because its writer was stopped; readers skip it"

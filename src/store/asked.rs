@@ -23,11 +23,11 @@ pub const WITHIN: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// `TimedOut`. What the file system answers is no error here.
-pub fn reach(path: &Path) -> io::Result<()> {
-    if mounts::mounts().is_ok_and(|mounts| !mounts::leads_to_served(path, &mounts)) {
+pub fn require_response(path: &Path) -> io::Result<()> {
+    if mounts::read_mounts().is_ok_and(|mounts| !mounts::may_reach_served(path, &mounts)) {
         return Ok(());
     }
-    match Question::put(path)?.answer(Instant::now() + WITHIN) {
+    match PathProbe::start(path)?.wait_answer(Instant::now() + WITHIN) {
         Some(_) => Ok(()),
         None => Err(io::Error::new(io::ErrorKind::TimedOut, "its file system does not answer")),
     }
@@ -35,25 +35,25 @@ pub fn reach(path: &Path) -> io::Result<()> {
 
 /// A question to the file system behind a path: a child process that waits for the answer.
 #[derive(Debug)]
-pub struct Question {
+pub struct PathProbe {
     child: Pid,
     answer: io::PipeReader,
     answered: bool,
 }
 
-impl Question {
+impl PathProbe {
     /// Starts a child that asks for a sign of life.
     ///
     /// # Errors
     /// If the path is none or there can be no child.
-    pub fn put(path: &Path) -> io::Result<Self> {
+    pub fn start(path: &Path) -> io::Result<Self> {
         let path = CString::new(std::path::absolute(path)?.as_os_str().as_bytes())?;
         let (answer, told) = io::pipe()?;
         // SAFETY: the child has one thread of a process that may have more. It makes system calls only,
         // takes no lock and no memory, and ends without returning.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
-            0 => ask(&path, told.as_fd()),
+            0 => run_child(&path, told.as_fd()),
             child => {
                 let child = Pid::from_raw(child).ok_or(Errno::CHILD)?;
                 Ok(Self { child, answer, answered: false })
@@ -62,7 +62,7 @@ impl Question {
     }
 
     /// Waits for the answer until `deadline`: none, or what the file system said.
-    pub fn answer(mut self, deadline: Instant) -> Option<Result<(), Errno>> {
+    pub fn wait_answer(mut self, deadline: Instant) -> Option<Result<(), Errno>> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = Timespec::try_from(left).ok()?;
@@ -80,7 +80,7 @@ impl Question {
     }
 }
 
-impl Drop for Question {
+impl Drop for PathProbe {
     fn drop(&mut self) {
         let child = self.child;
         // It ends now if it can.
@@ -96,7 +96,7 @@ impl Drop for Question {
 }
 
 /// Does what the child is for. It keeps nothing open of what the process has: no lock, no pipe, no folder.
-fn ask(path: &CString, told: BorrowedFd<'_>) -> ! {
+fn run_child(path: &CString, told: BorrowedFd<'_>) -> ! {
     let own = libc::c_uint::try_from(told.as_raw_fd()).unwrap_or_default();
     // SAFETY: this process is a copy that uses none of these descriptors but its own. As a system call, because
     // musl has no function for it.
@@ -120,15 +120,16 @@ mod tests {
     #[test]
     fn what_answers_is_reached_also_with_a_refusal() {
         let dir = tempfile::tempdir().unwrap();
-        let said = |path: &Path| Question::put(path).unwrap().answer(Instant::now() + WITHIN);
+        let said =
+            |path: &Path| PathProbe::start(path).unwrap().wait_answer(Instant::now() + WITHIN);
         assert_eq!(said(dir.path()), Some(Ok(())));
         assert_eq!(said(&dir.path().join("none")), Some(Err(Errno::NOENT)));
-        reach(&dir.path().join("none/deeper")).unwrap();
+        require_response(&dir.path().join("none/deeper")).unwrap();
     }
 
     #[test]
     fn a_question_that_is_dropped_leaves_no_child() {
-        let question = Question::put(Path::new("/")).unwrap();
+        let question = PathProbe::start(Path::new("/")).unwrap();
         let child = question.child;
         drop(question);
         let gone = || rustix::process::test_kill_process(child).is_err();

@@ -20,10 +20,10 @@ use crate::model::spelling;
 
 /// Whether a text can be used as one path component: nothing that leads elsewhere.
 pub fn is_component(name: &str) -> bool {
-    are_component(name.as_bytes())
+    is_component_bytes(name.as_bytes())
 }
 
-fn are_component(name: &[u8]) -> bool {
+fn is_component_bytes(name: &[u8]) -> bool {
     !name.is_empty()
         && name.len() <= 255
         && !matches!(name, b"." | b"..")
@@ -34,11 +34,11 @@ fn are_component(name: &[u8]) -> bool {
 ///
 /// # Errors
 /// `InvalidInput` if it cannot be one.
-pub fn component(name: &str) -> io::Result<&str> {
-    if is_component(name) { Ok(name) } else { Err(no_component()) }
+pub fn require_component(name: &str) -> io::Result<&str> {
+    if is_component(name) { Ok(name) } else { Err(component_error()) }
 }
 
-fn no_component() -> io::Error {
+fn component_error() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "is not the name of a file")
 }
 
@@ -46,9 +46,9 @@ fn no_component() -> io::Error {
 ///
 /// # Errors
 /// As [`component`].
-fn unspelled(name: &str) -> io::Result<Cow<'_, [u8]>> {
-    let bytes = spelling::unspelled(name);
-    if are_component(&bytes) { Ok(bytes) } else { Err(no_component()) }
+fn unspell_component(name: &str) -> io::Result<Cow<'_, [u8]>> {
+    let bytes = spelling::decode_name(name);
+    if is_component_bytes(&bytes) { Ok(bytes) } else { Err(component_error()) }
 }
 
 const DIR_FLAGS: OFlags = OFlags::RDONLY
@@ -65,7 +65,7 @@ pub fn open_dir(base: &Path, parts: &[&str]) -> io::Result<OwnedFd> {
     let flags = DIR_FLAGS.difference(OFlags::NOFOLLOW);
     let mut dir = retry_on_intr(|| rustix::fs::open(base, flags, Mode::empty()))?;
     for part in parts {
-        dir = step(&dir, part)?;
+        dir = open_subdir(&dir, part)?;
     }
     Ok(dir)
 }
@@ -74,8 +74,8 @@ pub fn open_dir(base: &Path, parts: &[&str]) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// As [`open_dir`].
-pub fn step(dir: &OwnedFd, part: &str) -> io::Result<OwnedFd> {
-    let part = component(part)?;
+pub fn open_subdir(dir: &OwnedFd, part: &str) -> io::Result<OwnedFd> {
+    let part = require_component(part)?;
     Ok(retry_on_intr(|| rustix::fs::openat(dir, part, DIR_FLAGS, Mode::empty()))?)
 }
 
@@ -86,14 +86,14 @@ pub fn step(dir: &OwnedFd, part: &str) -> io::Result<OwnedFd> {
 pub fn make_dir(base: &Path, parts: &[&str], mode: u32) -> io::Result<OwnedFd> {
     let mut dir = open_dir(base, &[])?;
     for part in parts {
-        let part = component(part)?;
+        let part = require_component(part)?;
         match retry_on_intr(|| rustix::fs::mkdirat(&dir, part, Mode::from_raw_mode(mode))) {
             // The name of a new folder must be as durable as what is put into it.
-            Ok(()) => super::fs::sync(&dir)?,
+            Ok(()) => super::fs::fsync(&dir)?,
             Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
         }
-        dir = step(&dir, part)?;
+        dir = open_subdir(&dir, part)?;
     }
     Ok(dir)
 }
@@ -104,25 +104,25 @@ pub fn make_dir(base: &Path, parts: &[&str], mode: u32) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// What stands in the way, and where.
-pub fn can_make(base: &Path, parts: &[&str]) -> Result<(), (PathBuf, io::Error)> {
+pub fn check_can_create(base: &Path, parts: &[&str]) -> Result<(), (PathBuf, io::Error)> {
     let mut path = base.to_owned();
     let mut dir = open_dir(base, &[]).map_err(|e| (path.clone(), e))?;
     for part in parts {
         let next = path.join(part);
-        match step(&dir, part) {
+        match open_subdir(&dir, part) {
             Ok(opened) => (dir, path) = (opened, next),
             Err(e) if e.kind() == io::ErrorKind::NotFound => break,
             Err(e) => return Err((next, e)),
         }
     }
-    can_write(&dir).map_err(|e| (path, e))
+    check_writable(&dir).map_err(|e| (path, e))
 }
 
 /// Whether new names can be put into an open folder.
 ///
 /// # Errors
 /// As the system gave it.
-pub fn can_write(dir: &OwnedFd) -> io::Result<()> {
+pub fn check_writable(dir: &OwnedFd) -> io::Result<()> {
     let access = Access::WRITE_OK | Access::EXEC_OK;
     Ok(rustix::fs::accessat(dir, ".", access, AtFlags::empty())?)
 }
@@ -132,18 +132,18 @@ pub fn can_write(dir: &OwnedFd) -> io::Result<()> {
 /// # Errors
 /// As the system gave it; `InvalidInput` with a text for anything but a regular file.
 pub fn open_file(dir: &OwnedFd, name: &str) -> io::Result<File> {
-    open_at(dir, Path::new(OsStr::from_bytes(&unspelled(name)?)), OFlags::RDONLY, 0)
+    open_at(dir, Path::new(OsStr::from_bytes(&unspell_component(name)?)), OFlags::RDONLY, 0)
 }
 
 /// Opens the regular file `base/parts…`.
 ///
 /// # Errors
 /// As [`open_dir`] and [`open_file`].
-pub fn open_below(base: &Path, parts: &[&str]) -> io::Result<File> {
+pub fn open_path(base: &Path, parts: &[&str]) -> io::Result<File> {
     let (name, folders) = parts.split_last().ok_or(io::ErrorKind::NotFound)?;
     if folders.is_empty() {
         // No step between that could be a symlink.
-        return open_at(rustix::fs::CWD, &base.join(component(name)?), OFlags::RDONLY, 0);
+        return open_at(rustix::fs::CWD, &base.join(require_component(name)?), OFlags::RDONLY, 0);
     }
     open_file(&open_dir(base, folders)?, name)
 }
@@ -152,8 +152,8 @@ pub fn open_below(base: &Path, parts: &[&str]) -> io::Result<File> {
 ///
 /// # Errors
 /// As the system gave it.
-pub fn look(dir: &OwnedFd, name: &str) -> io::Result<(FileType, Stamp)> {
-    let stat = rustix::fs::statat(dir, &*unspelled(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
+pub fn stat(dir: &OwnedFd, name: &str) -> io::Result<(FileType, Stamp)> {
+    let stat = rustix::fs::statat(dir, &*unspell_component(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok((FileType::from_raw_mode(stat.st_mode), Stamp::from(&stat)))
 }
 
@@ -175,7 +175,7 @@ pub fn describe_type(kind: FileType) -> &'static str {
 /// As the system gave it.
 pub fn read_whole(file: &File, limit: usize) -> io::Result<(Stamp, Vec<u8>)> {
     let mut bytes = Vec::new();
-    let stamp = read_onto(file, limit, &mut bytes)?;
+    let stamp = read_whole_into(file, limit, &mut bytes)?;
     Ok((stamp, bytes))
 }
 
@@ -183,7 +183,7 @@ pub fn read_whole(file: &File, limit: usize) -> io::Result<(Stamp, Vec<u8>)> {
 ///
 /// # Errors
 /// As the system gave it.
-pub fn read_onto(file: &File, limit: usize, bytes: &mut Vec<u8>) -> io::Result<Stamp> {
+pub fn read_whole_into(file: &File, limit: usize, bytes: &mut Vec<u8>) -> io::Result<Stamp> {
     let (stamp, before) = (Stamp::from(&rustix::fs::fstat(file)?), bytes.len());
     bytes.reserve((stamp.size as usize).min(limit) + 1);
     let read = file.take(limit as u64).read_to_end(bytes);
@@ -205,16 +205,16 @@ mod tests {
         symlink(elsewhere.path().join("f"), base.path().join("f")).unwrap();
         assert!(open_dir(base.path(), &["link"]).is_err());
         assert!(make_dir(base.path(), &["link", "new"], 0o700).is_err());
-        assert!(open_below(base.path(), &["link", "f"]).is_err());
-        assert!(open_below(base.path(), &["f"]).is_err());
-        assert!(open_below(base.path(), &["..", "f"]).is_err());
+        assert!(open_path(base.path(), &["link", "f"]).is_err());
+        assert!(open_path(base.path(), &["f"]).is_err());
+        assert!(open_path(base.path(), &["..", "f"]).is_err());
         assert!(!elsewhere.path().join("new").exists());
     }
 
     #[test]
     fn what_cannot_be_made_is_told_before() {
         let base = tempfile::tempdir().unwrap();
-        let can = |parts: &[&str]| can_make(base.path(), parts).map_err(|(path, _)| path);
+        let can = |parts: &[&str]| check_can_create(base.path(), parts).map_err(|(path, _)| path);
         assert_eq!(can(&["messages", "inbox", "x"]), Ok(()));
         std::fs::create_dir_all(base.path().join("messages/inbox")).unwrap();
         assert_eq!(can(&["messages", "inbox", "x"]), Ok(()));
@@ -229,7 +229,10 @@ mod tests {
             assert_eq!(can(&["messages", "inbox", "y"]), Err(inbox.clone()));
         }
         std::fs::set_permissions(&inbox, std::fs::Permissions::from_mode(0o700)).unwrap();
-        assert_eq!(can_make(&base.path().join("no"), &[]).unwrap_err().0, base.path().join("no"));
+        assert_eq!(
+            check_can_create(&base.path().join("no"), &[]).unwrap_err().0,
+            base.path().join("no")
+        );
         assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 1);
     }
 
@@ -239,7 +242,7 @@ mod tests {
         let fifo = base.path().join("p.json");
         let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
         assert!(made.success());
-        let error = open_below(base.path(), &["p.json"]).unwrap_err();
+        let error = open_path(base.path(), &["p.json"]).unwrap_err();
         assert!(error.to_string().contains("a FIFO"), "{error}");
     }
 }

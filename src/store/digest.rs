@@ -9,10 +9,10 @@ use lru::LruCache;
 use sha2::{Digest as _, Sha256};
 
 use super::fs::{Stamp, read_at_most};
-use crate::model::hex;
+use crate::model::encode_hex;
 
 /// A print that nobody can make two texts for: the first 8 bytes of a SHA-256, never 0.
-pub fn print(bytes: &[u8]) -> u64 {
+pub fn secure_hash64(bytes: &[u8]) -> u64 {
     let full: [u8; 32] = Sha256::digest(bytes).into();
     u64::from_le_bytes(full.first_chunk::<8>().copied().unwrap_or_default()).max(1)
 }
@@ -23,37 +23,37 @@ const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 const CHUNK: usize = 64 << 10;
 
 /// A digest, and what the file was when it was made.
-type Known = (Stamp, [u8; 32]);
+type StampedDigest = (Stamp, [u8; 32]);
 
 /// The digests of files that were read, by device and inode number.
 #[derive(Debug)]
-pub struct Digests(Mutex<LruCache<(u64, u64), Known>>);
+pub struct DigestCache(Mutex<LruCache<(u64, u64), StampedDigest>>);
 
-impl Default for Digests {
+impl Default for DigestCache {
     fn default() -> Self {
         Self(Mutex::new(LruCache::new(REMEMBERED)))
     }
 }
 
-impl Digests {
+impl DigestCache {
     /// The SHA-256 of an open file, in hex; read once as long as it does not change.
     ///
     /// # Errors
     /// As [`of_file`].
-    pub fn of(&self, file: &File) -> io::Result<String> {
-        let stamp = Stamp::of(file)?;
+    pub fn file_digest(&self, file: &File) -> io::Result<String> {
+        let stamp = Stamp::from_file(file)?;
         let key = (stamp.dev, stamp.ino);
         if let Some((of, digest)) = self.0.lock().get(&key)
             && *of == stamp
         {
-            return Ok(hex(digest));
+            return Ok(encode_hex(digest));
         }
-        let digest = of_file(file)?;
+        let digest = hash_file(file)?;
         // Only if nobody changed it while it was read.
-        if Stamp::of(file)? == stamp {
+        if Stamp::from_file(file)? == stamp {
             self.0.lock().put(key, (stamp, digest));
         }
-        Ok(hex(&digest))
+        Ok(encode_hex(&digest))
     }
 }
 
@@ -61,7 +61,7 @@ impl Digests {
 ///
 /// # Errors
 /// As the system gave it.
-pub fn of_file(file: &File) -> io::Result<[u8; 32]> {
+pub fn hash_file(file: &File) -> io::Result<[u8; 32]> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; CHUNK];
     let mut at = 0;

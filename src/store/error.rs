@@ -47,7 +47,7 @@ impl StoreError {
     }
 
     /// Whether the same may work later although nothing in the store changes.
-    pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if super::fs::may_pass(source))
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if super::fs::is_transient(source))
     }
 }

@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{
-    EmptyThread, Fit, Location, Notebook, Part, Prepared, Preparing, Remote, Store, StoreError,
-    Told, Watermark,
+    AddressFit, EmptyThread, Location, Notebook, PartContent, PeerReadState, PrepareContext,
+    PreparedRecord, RemoteMail, Store, StoreError, Watermark,
 };
 use crate::model::{Draft, Message, PublicKey, Seed};
 
@@ -13,33 +13,33 @@ use crate::model::{Draft, Message, PublicKey, Seed};
 #[derive(Clone, Copy, Default)]
 pub struct Facets<'a> {
     /// Sends.
-    pub outgoing: Option<&'a dyn Outgoing>,
+    pub appender: Option<&'a dyn MessageAppender>,
     /// Has something to do after an append.
-    pub deliveries: Option<&'a dyn Deliveries>,
+    pub deliveries: Option<&'a dyn DeliveryQueue>,
     /// Keeps a key for me; else the mount's key signs.
-    pub keys: Option<&'a dyn Keys>,
+    pub keys: Option<&'a dyn StoreKeys>,
     /// Notes on a message that I have read it.
-    pub marks: Option<&'a dyn Marks>,
+    pub marks: Option<&'a dyn ReadMarks>,
     /// Keeps one read position for me.
-    pub position: Option<&'a dyn Position>,
+    pub read_position: Option<&'a dyn ReadPosition>,
     /// Knows who else is there.
-    pub agents: Option<&'a dyn Agents>,
+    pub agents: Option<&'a dyn PeerDirectory>,
     /// Hears which of its messages are refused.
-    pub hearing: Option<&'a dyn Hearing>,
+    pub trust_listener: Option<&'a dyn TrustListener>,
     /// Takes acknowledgements.
-    pub acks: Option<&'a dyn Acks>,
+    pub acks: Option<&'a dyn AckWriter>,
     /// Has files that come with messages.
-    pub parts: Option<&'a dyn Parts>,
+    pub parts: Option<&'a dyn PartReader>,
     /// Has threads without messages.
-    pub rooms: Option<&'a dyn Rooms>,
+    pub thread_directory: Option<&'a dyn ThreadDirectory>,
     /// Has files that are derived from messages.
-    pub upkeep: Option<&'a dyn Upkeep>,
+    pub derived_files: Option<&'a dyn DerivedFiles>,
     /// Brings back what other programs take out of it.
-    pub recovery: Option<&'a dyn Recovery>,
+    pub recovery: Option<&'a dyn LogRecovery>,
     /// Has commands for people.
-    pub commands: Option<&'a dyn Commands>,
+    pub commands: Option<&'a dyn StoreCommands>,
     /// Has mail for other machines.
-    pub remote: Option<&'a dyn Remote>,
+    pub remote: Option<&'a dyn RemoteMail>,
     /// Keeps texts for me.
     pub notebook: Option<&'a dyn Notebook>,
 }
@@ -49,8 +49,8 @@ impl dyn Store + '_ {
     ///
     /// # Errors
     /// `NotFound`, with what to do.
-    pub fn require_there(&self) -> Result<(), StoreError> {
-        let Some(gone) = self.missed() else { return Ok(()) };
+    pub fn require_folder(&self) -> Result<(), StoreError> {
+        let Some(gone) = self.describe_missing_folder() else { return Ok(()) };
         let why = format!(
             "{gone}; nothing is written meanwhile: move it back, or make an empty folder there to \
              begin anew"
@@ -62,8 +62,8 @@ impl dyn Store + '_ {
     ///
     /// # Errors
     /// [`StoreError::NotPermitted`] for a store that takes nothing.
-    pub fn outgoing(&self) -> Result<&dyn Outgoing, StoreError> {
-        self.facets().outgoing.ok_or_else(|| {
+    pub fn require_appender(&self) -> Result<&dyn MessageAppender, StoreError> {
+        self.facets().appender.ok_or_else(|| {
             StoreError::NotPermitted(format!(
                 "nothing can be sent in a store of kind {}",
                 self.kind()
@@ -72,18 +72,18 @@ impl dyn Store + '_ {
     }
 
     /// See [`Outgoing::canonical`].
-    pub fn canonical(&self, address: &str) -> String {
-        self.facets().outgoing.map_or_else(|| address.to_owned(), |o| o.canonical(address))
+    pub fn canonical_address(&self, address: &str) -> String {
+        self.facets().appender.map_or_else(|| address.to_owned(), |o| o.canonical_address(address))
     }
 
     /// See [`Outgoing::fits`].
-    pub fn fits(&self, address: &str) -> Fit {
-        self.facets().outgoing.map_or(Fit::No, |o| o.fits(address))
+    pub fn address_fit(&self, address: &str) -> AddressFit {
+        self.facets().appender.map_or(AddressFit::No, |o| o.address_fit(address))
     }
 
     /// See [`Outgoing::registered`].
-    pub fn registered(&self, address: &str) -> bool {
-        self.facets().outgoing.is_some_and(|o| o.registered(address))
+    pub fn is_registered(&self, address: &str) -> bool {
+        self.facets().appender.is_some_and(|o| o.is_registered(address))
     }
 
     /// The public half of the key that signs here, see [`Keys::public_key`].
@@ -93,17 +93,17 @@ impl dyn Store + '_ {
 }
 
 /// Sends messages.
-pub trait Outgoing {
+pub trait MessageAppender {
     /// An address as messages of this store carry it, for comparing.
-    fn canonical(&self, address: &str) -> String {
+    fn canonical_address(&self, address: &str) -> String {
         address.to_owned()
     }
 
     /// How well a recipient's name fits this store.
-    fn fits(&self, address: &str) -> Fit;
+    fn address_fit(&self, address: &str) -> AddressFit;
 
     /// Whether this address is registered in the store, beyond having written or been written to.
-    fn registered(&self, address: &str) -> bool;
+    fn is_registered(&self, address: &str) -> bool;
 
     /// Tells of an id that no message here has whether one that is still to come may have it: programs of this
     /// format make such ids, and messages carry those of what they answer.
@@ -113,13 +113,13 @@ pub trait Outgoing {
 
     /// Whether a message, whose body is `sent`, is what this text of a draft becomes, though it reads
     /// otherwise: then a draft with the same idempotency key is a retry.
-    fn says(&self, _sent: &str, _draft: &str) -> bool {
+    fn is_retry_of(&self, _sent: &str, _draft: &str) -> bool {
         false
     }
 
     /// What a prepared message is shown as while it is not in the store: as it will be shown there. `None`
     /// where that cannot be told.
-    fn shown(&self, _message: &Prepared) -> Option<Message> {
+    fn preview_message(&self, _message: &PreparedRecord) -> Option<Message> {
         None
     }
 
@@ -128,14 +128,18 @@ pub trait Outgoing {
     ///
     /// # Errors
     /// Whatever breaks a rule of the format.
-    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError>;
+    fn prepare_records(
+        &self,
+        draft: &Draft,
+        with: &PrepareContext<'_>,
+    ) -> Result<Vec<PreparedRecord>, StoreError>;
 
     /// Whether an append of this many bytes could succeed now, as far as can be told without trying:
     /// so that the writer hears of a full disk, who is gone when the append happens.
     ///
     /// # Errors
     /// What the append would give.
-    fn appendable(&self, bytes: u64) -> Result<(), StoreError>;
+    fn check_appendable(&self, bytes: u64) -> Result<(), StoreError>;
 
     /// Appends a prepared message; when this returns every reader sees it.
     ///
@@ -143,23 +147,23 @@ pub trait Outgoing {
     /// [`StoreError::Busy`], soon, if somebody else keeps the thread locked: this one is tried again
     /// in a moment, and messages of other threads must not wait for it. Else as the system gave it.
     /// Nothing is half written as far as readers are concerned.
-    fn append(&self, message: &Prepared) -> Result<(), StoreError>;
+    fn append_record(&self, message: &PreparedRecord) -> Result<(), StoreError>;
 
     /// Waits until everything appended is on disk.
     ///
     /// # Errors
     /// As the system gave it; then nobody knows what of it is.
-    fn sync(&self) -> Result<(), StoreError>;
+    fn sync_appends(&self) -> Result<(), StoreError>;
 }
 
 /// Does what waits and writes.
-pub trait Deliveries {
+pub trait DeliveryQueue {
     /// Delivers what was appended and could not be delivered, brings derived files up to date. Whether
     /// anything was done. Asked after every change, and at the start; not where nothing may be written.
     ///
     /// # Errors
     /// As the system gave it; the rest has been tried.
-    fn deliver(&self) -> Result<bool, StoreError>;
+    fn deliver_waiting(&self) -> Result<bool, StoreError>;
 
     /// Whether the last [`Deliveries::deliver`] stopped in between, so that whoever asked can do
     /// something else first.
@@ -168,11 +172,11 @@ pub trait Deliveries {
     }
 
     /// Folders besides the watched ones in which a killed msgfs may have left temporary files.
-    fn written(&self) -> Vec<PathBuf>;
+    fn folders_to_sweep(&self) -> Vec<PathBuf>;
 }
 
 /// Keeps a key of its own for me.
-pub trait Keys {
+pub trait StoreKeys {
     /// The key that signs what I send here; `None` if there is none and it takes the mount's.
     ///
     /// # Errors
@@ -184,7 +188,7 @@ pub trait Keys {
     ///
     /// # Errors
     /// [`StoreError::NoKey`] if it cannot be put there.
-    fn adopt(&self, mine: &Seed) -> Result<Seed, StoreError>;
+    fn adopt_key(&self, mine: &Seed) -> Result<Seed, StoreError>;
 
     /// The public half of that key, as far as it can be told without writing anything; `mine` is
     /// the public half of the mount's key.
@@ -192,21 +196,21 @@ pub trait Keys {
 }
 
 /// Has a place for my read marks on the messages themselves.
-pub trait Marks {
+pub trait ReadMarks {
     /// Notes on the message itself that I have read it, or not; `true` if the store now says so.
     ///
     /// # Errors
     /// As the system gave it, [`StoreError::Moved`].
-    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError>;
+    fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError>;
 
     /// Returns true if a message is told to be read before it counts as read: others take what was not told.
-    fn comes_first(&self) -> bool {
+    fn should_write_first(&self) -> bool {
         false
     }
 }
 
 /// Keeps one read position for me.
-pub trait Position {
+pub trait ReadPosition {
     /// The position, if somebody set it.
     fn watermark(&self) -> Option<Watermark>;
 
@@ -214,102 +218,102 @@ pub trait Position {
     ///
     /// # Errors
     /// As the system gave it; a read-only store is not an error worth more than a warning.
-    fn set_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError>;
+    fn advance_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError>;
 }
 
 /// Knows who has a place in the store, and how far others have read. Nothing is opened that I may not read.
-pub trait Agents {
+pub trait PeerDirectory {
     /// The addresses of those who have a place of their own, as messages carry them; who has only written
     /// or been written to need not be among them.
-    fn agents(&self) -> Vec<String>;
+    fn list_peers(&self) -> Vec<String>;
 
     /// How much each of these others has not read yet, where the store tells.
-    fn told(&self, addresses: &[&str]) -> Vec<Option<Told>>;
+    fn peer_read_states(&self, addresses: &[&str]) -> Vec<Option<PeerReadState>>;
 }
 
 /// Hears which of its messages trust refuses, because something is derived from those that count.
-pub trait Hearing {
+pub trait TrustListener {
     /// Notes what was judged of these messages, and whether each is refused. Called when they were reported
     /// and whenever the judgement changes, while the tables of the index are still locked: whoever sees a
     /// message there finds that it was heard of here.
-    fn hear(&self, judged: &[(Location, bool)]);
+    fn note_judgements(&self, judged: &[(Location, bool)]);
 
     /// Draws the consequences of another judgement of a message that no scan has reported. Called with no
     /// lock held; the end of a scan does the same for what it reported.
-    fn heed(&self, at: &Location);
+    fn apply_judgement(&self, at: &Location);
 }
 
 /// Takes acknowledgements.
-pub trait Acks {
+pub trait AckWriter {
     /// Acknowledges the message at a location. Once is enough; again changes nothing.
     ///
     /// # Errors
     /// [`StoreError::Invalid`] if it asks for no acknowledgement from me, else as the system gave it.
-    fn acknowledge(&self, at: &Location) -> Result<(), StoreError>;
+    fn acknowledge_message(&self, at: &Location) -> Result<(), StoreError>;
 }
 
 /// Has files that come with messages.
-pub trait Parts {
+pub trait PartReader {
     /// Opens a file that comes with the message at a location, by the name under which
     /// [`Store::read`](super::Store::read) lists it. One that is withheld is not found.
     ///
     /// # Errors
     /// `NotFound` as an I/O error if there is none of this name, else as the system gave it.
-    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError>;
+    fn open_part(&self, at: &Location, name: &str) -> Result<PartContent, StoreError>;
 }
 
 /// Has threads without messages.
-pub trait Rooms {
+pub trait ThreadDirectory {
     /// Those, by id.
     fn empty_threads(&self) -> Vec<EmptyThread>;
 }
 
 /// Has files that are derived from messages.
-pub trait Upkeep {
+pub trait DerivedFiles {
     /// Makes anew those that may be wrong; a line for each thing made.
     ///
     /// # Errors
     /// As the system gave it.
-    fn repair(&self) -> Result<Vec<String>, StoreError>;
+    fn repair_files(&self) -> Result<Vec<String>, StoreError>;
 }
 
 /// Brings back what other programs take out of the store: sync programs put another machine's version of a
 /// file in the place of mine.
-pub trait Recovery {
+pub trait LogRecovery {
     /// Notes that these messages, which are in the store, were appended by an earlier process.
     ///
     /// # Errors
     /// As the system gave it.
-    fn note_appended(&self, messages: &[&Prepared]) -> Result<(), StoreError>;
+    fn note_appended(&self, messages: &[&PreparedRecord]) -> Result<(), StoreError>;
 
     /// Brings to disk what [`Outgoing::append`] keeps besides.
     ///
     /// # Errors
     /// As the system gave it.
-    fn sync_kept(&self) -> Result<(), StoreError>;
+    fn sync_backup(&self) -> Result<(), StoreError>;
 
     /// Has the next [`Recovery::recover`] look at everything.
-    fn suspect(&self);
+    fn suspect_loss(&self);
 
     /// Returns true if [`Recovery::recover`] has something to look at. Costs little.
-    fn is_due(&self) -> bool;
+    fn is_recovery_due(&self) -> bool;
 
     /// Appends again what was taken out, and what only a copy has that a sync program put aside, if `mine` has
     /// signed it. Whether anything was appended.
     ///
     /// # Errors
     /// As the system gave it.
-    fn recover(&self, mine: Option<&PublicKey>) -> Result<bool, StoreError>;
+    fn recover_lines(&self, mine: Option<&PublicKey>) -> Result<bool, StoreError>;
 
     /// Returns the incidents of the last days, a line each, as it is noted in the store's state folder.
     fn incidents(&self, state: &Path) -> Vec<String>;
 }
 
 /// Has commands for people.
-pub trait Commands {
+pub trait StoreCommands {
     /// `msgfs <kind> WORD…`; answers with what to print.
     ///
     /// # Errors
     /// [`StoreError::Invalid`] for a command it does not know, else whatever stands in the way.
-    fn command(&self, words: &[String]) -> Result<String, StoreError>;
+    fn run_command(&self, words: &[String]) -> Result<String, StoreError>;
 }

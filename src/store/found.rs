@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::sync::Arc;
 
-use crate::model::{Attachment, Claim, Message, Timestamp};
+use crate::model::{Attachment, Message, SignatureClaim, Timestamp};
 
 /// Where a message's bytes are: a byte range of one of the store's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ pub struct Location {
 
 /// What a report says of the message that is known by its key already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Again {
+pub enum RepeatKind {
     /// That it has the same id: its writer claims it, and the text need not be the same.
     Claimed,
     /// That it is the same: the id is a hash of the content. Only its place may be another.
@@ -34,13 +34,13 @@ pub enum Again {
 
 /// What an index keeps of a message; borrowed from the scan's buffer.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found<'a> {
+pub struct FoundMessage<'a> {
     /// Where it is.
     pub at: Location,
     /// Path of that file, relative to [`Store::dir`](super::Store::dir).
     pub path: Arc<str>,
     /// What this says of the message with the same key.
-    pub again: Again,
+    pub repeat_kind: RepeatKind,
     /// Line number in a log, counted from 1; 0 where a file is one message.
     pub line: u64,
     /// Its writer, already unescaped; empty if it names none.
@@ -52,7 +52,7 @@ pub struct Found<'a> {
     pub thread: Cow<'a, str>,
     /// The id of the message it answers, where the format has no thread ids or the message is mine. A
     /// thread is joined only if the signature is valid, never on somebody else's word.
-    pub answers: Option<Cow<'a, str>>,
+    pub in_reply_to: Option<Cow<'a, str>>,
     /// Its id, unique for the writer (see [`TWIN`](crate::model::TWIN)).
     pub id: Cow<'a, str>,
     /// When it was written.
@@ -67,28 +67,28 @@ pub struct Found<'a> {
     pub read: Option<bool>,
     /// A print of the files that hold it and could say that it was read, but do not; 0 for none, and
     /// where the format keeps a message in one place.
-    pub unmarked: u64,
+    pub unmarked_hash: u64,
     /// Files come with it ([`Parts`](super::Parts)).
-    pub parts: bool,
+    pub has_parts: bool,
     /// There is a note about it ([`Record::note`]).
-    pub noted: bool,
+    pub has_note: bool,
     /// Length of its file in bytes but for what is said of its signature, if that is known without making the
     /// file ([`Plain`](crate::model::plain::Plain)).
-    pub plain: Option<u32>,
+    pub plain_length: Option<u32>,
     /// The record as it stands in its log, if that may be rewritten ([`About::covers`](super::About::covers)).
     pub record: &'a str,
     /// It carries this signature.
-    pub claim: Option<Box<Claim>>,
+    pub claim: Option<Box<SignatureClaim>>,
     /// It is the record of one recipient of a message that has a record for each, and another record
     /// stands for the message where it is shown once.
-    pub copy_of: Option<CopyOf>,
+    pub copy_of: Option<PrimaryRecord>,
     /// It carries this idempotency key.
     pub idempotency_key: Option<Box<str>>,
 }
 
 /// The record of a message to several that stands for the others.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct CopyOf {
+pub struct PrimaryRecord {
     /// Its id; its writer is the same.
     pub id: String,
     /// It is the one to me.
@@ -97,7 +97,7 @@ pub struct CopyOf {
 
 /// Something in the store that is not delivered, and why.
 #[derive(Clone, Debug, Default)]
-pub struct Rejected {
+pub struct Rejection {
     /// Where it is.
     pub at: Location,
     /// Path of that file, relative to [`Store::dir`](super::Store::dir).
@@ -113,7 +113,7 @@ pub struct Rejected {
 }
 
 /// Notes the path of the one file that a batch was read from.
-pub fn all_from(path: &str, found: &mut [Found<'_>], rejected: &mut [Rejected]) {
+pub fn set_source_path(path: &str, found: &mut [FoundMessage<'_>], rejected: &mut [Rejection]) {
     let shared: Arc<str> = path.into();
     for f in found {
         f.path = Arc::clone(&shared);
@@ -124,17 +124,17 @@ pub fn all_from(path: &str, found: &mut [Found<'_>], rejected: &mut [Rejected]) 
 }
 
 /// Receives what a scan finds, on whatever thread.
-pub trait Sink: Send {
+pub trait ScanSink: Send {
     /// These messages and rejects, in the store's order. What is done with a message that is known by
     /// its key is said by [`Found::again`]. What the lists hold afterwards means nothing.
-    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>);
+    fn report_batch(&mut self, found: &mut Vec<FoundMessage<'_>>, rejected: &mut Vec<Rejection>);
 
     /// Everything reported so far from these sources is about to be reported again; what is not,
     /// by the matching [`Sink::end_rescan`], is gone from the store.
     fn begin_rescan(&mut self, sources: &[u32]);
 
     /// Which of these sources hold a message whose signature counts as valid.
-    fn verified(&mut self, _sources: &[u32]) -> HashSet<u32> {
+    fn verified_sources(&mut self, _sources: &[u32]) -> HashSet<u32> {
         HashSet::new()
     }
 
@@ -143,14 +143,14 @@ pub trait Sink: Send {
 
     /// Ends the rescan of these sources, which could not be read to their end: what was not reported
     /// again stays.
-    fn keep(&mut self, _sources: &[u32]) {}
+    fn abort_rescan(&mut self, _sources: &[u32]) {}
 
     /// The scan goes on in this source where it stopped; what was reported
     /// [incomplete](Rejected::incomplete) at its end is about to be reported again.
-    fn resume(&mut self, source: u32);
+    fn resume_source(&mut self, source: u32);
 
     /// Bytes read so far of the bytes to read, for progress bars.
-    fn progress(&mut self, done: u64, total: u64);
+    fn report_progress(&mut self, done: u64, total: u64);
 }
 
 /// One message read in full.
@@ -162,7 +162,7 @@ pub struct Record {
     /// it covers first.
     pub body_if_valid: Option<String>,
     /// The signature it carries, if any.
-    pub claim: Option<Claim>,
+    pub claim: Option<SignatureClaim>,
     /// What lies in the message's folder besides its attachments: texts too long or too foreign for
     /// the body.
     pub parts: Vec<Attachment>,
@@ -186,7 +186,7 @@ pub struct EmptyThread {
 
 /// A file that comes with a message.
 #[derive(Debug)]
-pub enum Part {
+pub enum PartContent {
     /// It lies in the store.
     File(File),
     /// It is made from the message.

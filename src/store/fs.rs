@@ -41,7 +41,7 @@ impl Stamp {
     ///
     /// # Errors
     /// As `fstat` gave it.
-    pub fn of(file: &File) -> io::Result<Self> {
+    pub fn from_file(file: &File) -> io::Result<Self> {
         Ok(Self::from(&file.metadata()?))
     }
 
@@ -49,7 +49,7 @@ impl Stamp {
     ///
     /// # Errors
     /// As `lstat` gave it.
-    pub fn at(path: &Path) -> io::Result<Option<Self>> {
+    pub fn from_path(path: &Path) -> io::Result<Option<Self>> {
         match std::fs::symlink_metadata(path) {
             Ok(meta) => Ok(Some(Self::from(&meta))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -63,7 +63,7 @@ impl Stamp {
     }
 
     /// Whether this is the same file, whatever happened to its contents.
-    pub fn same_file(&self, other: &Self) -> bool {
+    pub fn is_same_file(&self, other: &Self) -> bool {
         (self.dev, self.ino) == (other.dev, other.ino)
     }
 }
@@ -106,19 +106,19 @@ pub fn is_absent(error: &io::Error) -> bool {
 
 /// Whether an error may pass without a change of the file, which would be told of: a failing disk or
 /// network, no more memory or descriptors.
-pub fn may_pass(error: &io::Error) -> bool {
+pub fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, PermissionDenied, UnexpectedEof};
     !is_absent(error) && !matches!(error.kind(), PermissionDenied | InvalidData | UnexpectedEof)
 }
 
 /// Notes that something could not be read, until all has been read again.
 #[derive(Debug, Default)]
-pub struct Fault(AtomicBool);
+pub struct FaultFlag(AtomicBool);
 
-impl Fault {
+impl FaultFlag {
     /// Notes it, if it may pass.
-    pub fn note(&self, error: &io::Error) {
-        self.0.fetch_or(may_pass(error), Ordering::Relaxed);
+    pub fn note_error(&self, error: &io::Error) {
+        self.0.fetch_or(is_transient(error), Ordering::Relaxed);
     }
 
     /// Notes it as one that passes.
@@ -139,18 +139,18 @@ impl Fault {
 
 /// Whether a folder is not there at all: moved away, removed, or its disk unmounted. What is missing
 /// in it then is not gone.
-pub fn is_away(dir: &Path) -> bool {
+pub fn is_folder_missing(dir: &Path) -> bool {
     std::fs::metadata(dir).is_err_and(|e| is_absent(&e))
 }
 
 /// Says that a store's folder is not there, if it is not.
-pub fn away_line(dir: &Path) -> Option<String> {
+pub fn missing_folder_line(dir: &Path) -> Option<String> {
     let shown = dir.to_string_lossy();
-    is_away(dir).then(|| {
+    is_folder_missing(dir).then(|| {
         format!(
             "the folder {} is gone; its messages stay listed, and msgfs follows it again when it \
              is back",
-            crate::model::one_line(&shown)
+            crate::model::sanitize_line(&shown)
         )
     })
 }
@@ -176,7 +176,7 @@ pub fn open_append(path: &Path, mode: u32) -> io::Result<File> {
 ///
 /// # Errors
 /// As [`open_regular`].
-pub fn open_own(path: &Path, mode: u32) -> io::Result<File> {
+pub fn open_read_write(path: &Path, mode: u32) -> io::Result<File> {
     open_at(CWD, path, OFlags::RDWR | OFlags::CREATE, mode)
 }
 
@@ -198,11 +198,14 @@ pub fn require_regular(file: &File) -> io::Result<()> {
     if meta.is_file() {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("is {}, not a file", describe(&meta))))
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("is {}, not a file", describe_file_type(&meta)),
+    ))
 }
 
 /// What something is, in words.
-pub fn describe(meta: &Metadata) -> &'static str {
+pub fn describe_file_type(meta: &Metadata) -> &'static str {
     super::below::describe_type(rustix::fs::FileType::from_raw_mode(meta.mode()))
 }
 
@@ -227,7 +230,7 @@ pub fn read_at_most(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usiz
 ///
 /// # Errors
 /// As `pread` gave it.
-pub fn read_part(file: &File, offset: u64, most: usize) -> io::Result<Vec<u8>> {
+pub fn read_range(file: &File, offset: u64, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; most];
     let read = read_at_most(file, &mut bytes, offset)?;
     bytes.truncate(read);
@@ -239,7 +242,7 @@ pub fn read_part(file: &File, offset: u64, most: usize) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// As `flock` gave it.
-pub fn lock_within(file: &File, patience: Duration) -> io::Result<bool> {
+pub fn lock_with_timeout(file: &File, patience: Duration) -> io::Result<bool> {
     let start = Instant::now();
     loop {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -255,7 +258,7 @@ pub fn lock_within(file: &File, patience: Duration) -> io::Result<bool> {
 ///
 /// # Errors
 /// As the system gave it, but for `NotFound`.
-pub fn or_nothing(read: io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+pub fn empty_if_absent(read: io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
     match read {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         other => other,
@@ -266,15 +269,15 @@ pub fn or_nothing(read: io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// As [`open_regular`] or `read` gave it.
-pub fn read_small(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    read_at_once(open_regular(path)?, limit)
+pub fn read_small_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    read_limited(open_regular(path)?, limit)
 }
 
 /// The same for an open file.
 ///
 /// # Errors
 /// As `read` gave it.
-pub fn read_at_once(file: File, limit: u64) -> io::Result<Vec<u8>> {
+pub fn read_limited(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     file.take(limit + 1).read_to_end(&mut out)?;
     if out.len() as u64 > limit {
@@ -287,7 +290,7 @@ pub fn read_at_once(file: File, limit: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// `EROFS` or `ENOSPC`.
-pub fn room_for(dir: &Path, bytes: u64) -> Result<(), StoreError> {
+pub fn check_free_space(dir: &Path, bytes: u64) -> Result<(), StoreError> {
     let failed = |code| Err(StoreError::io(dir, io::Error::from_raw_os_error(code)));
     let Ok(fs) = rustix::fs::statvfs(dir) else { return Ok(()) };
     if fs.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
@@ -306,11 +309,11 @@ pub fn room_for(dir: &Path, bytes: u64) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// As the system gave it.
-pub fn write_again(file: &File, from: u64) -> io::Result<()> {
+pub fn rewrite_tail(file: &File, from: u64) -> io::Result<()> {
     // As far as the system lets us, what is read back is what the disk has.
     let _ = rustix::fs::fadvise(file, from, None, rustix::fs::Advice::DontNeed);
     let rest = file.metadata()?.len().saturating_sub(from) as usize;
-    file.write_all_at(&read_part(file, from, rest)?, from)
+    file.write_all_at(&read_range(file, from, rest)?, from)
 }
 
 /// Makes a folder and what is missing above it, with this mode less the umask; its name survives loss of
@@ -339,7 +342,7 @@ pub fn make_dirs(dir: &Path, mode: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// As the system gave it, but never that it was interrupted.
-pub fn sync(of: impl AsFd) -> io::Result<()> {
+pub fn fsync(of: impl AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fsync(&of))?)
 }
 
@@ -350,7 +353,7 @@ pub fn foreign_owner(meta: &std::fs::Metadata) -> Option<u32> {
 }
 
 /// The command that makes a file or folder mine.
-pub fn own_command(path: &Path) -> String {
+pub fn chown_command(path: &Path) -> String {
     Remedy::Own(path.to_owned()).to_string()
 }
 
@@ -361,7 +364,7 @@ pub fn own_command(path: &Path) -> String {
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
     // The parent of a bare name.
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    sync_folder(File::open(dir)?)
+    sync_open_dir(File::open(dir)?)
 }
 
 /// The same for several. One that is gone meanwhile holds nothing that could be lost.
@@ -379,8 +382,8 @@ pub fn sync_dirs<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), 
 ///
 /// # Errors
 /// As the system gave it.
-pub fn sync_folder(dir: impl AsFd) -> io::Result<()> {
-    match sync(dir) {
+pub fn sync_open_dir(dir: impl AsFd) -> io::Result<()> {
+    match fsync(dir) {
         // A file system that knows no such thing.
         Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(()),
         done => done,

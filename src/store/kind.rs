@@ -38,7 +38,7 @@ impl Kind {
     }
 
     /// What its addresses look like, as a phrase for people.
-    pub const fn grammar(self) -> &'static str {
+    pub const fn address_grammar(self) -> &'static str {
         match self {
             Self::Samp => {
                 "a SAMP alias takes letters, digits, '.', '_' and '-', begins with a letter or \
@@ -60,13 +60,13 @@ impl Kind {
     }
 
     /// Returns true if the messages of a writer stand in a log, in the order in which they were written.
-    pub const fn keeps_logs(self) -> bool {
+    pub const fn has_logs(self) -> bool {
         matches!(self, Self::Samp | Self::Atsf)
     }
 
     /// Whether its messages may ask for an acknowledgement
     /// ([`Record::wants_ack`](super::Record::wants_ack)).
-    pub const fn acknowledges(self) -> bool {
+    pub const fn has_acks(self) -> bool {
         matches!(self, Self::Ssot)
     }
 

@@ -34,25 +34,31 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use self::about::{About, Carries, Covers, Threads};
-pub use self::aside::{Advice, Behind, Note, Notebook, RawEntry, Told, Violation, Watermark};
+pub use self::about::{AttachmentRule, SignedTextFn, StoreProperties, ThreadScheme};
+pub use self::aside::{
+    Advice, Notebook, NotebookEntry, PeerReadState, PeerUnread, RawEntry, Violation, Watermark,
+};
 pub use self::error::StoreError;
 pub use self::facets::{
-    Acks, Agents, Commands, Deliveries, Facets, Hearing, Keys, Marks, Outgoing, Parts, Position,
-    Recovery, Rooms, Upkeep,
+    AckWriter, DeliveryQueue, DerivedFiles, Facets, LogRecovery, MessageAppender, PartReader,
+    PeerDirectory, ReadMarks, ReadPosition, StoreCommands, StoreKeys, ThreadDirectory,
+    TrustListener,
 };
 pub use self::found::{
-    Again, CopyOf, EmptyThread, Found, Location, Part, Record, Rejected, Sink, all_from,
+    EmptyThread, FoundMessage, Location, PartContent, PrimaryRecord, Record, Rejection, RepeatKind,
+    ScanSink, set_source_path,
 };
 pub use self::kind::Kind;
-pub use self::remote::{Arrived, Fate, Parcel, Remote, Ways};
-pub use self::sending::{Durability, Fit, Prepared, Preparing, Signer, refuse_headers};
-use crate::model::{Claim, Roles, Timestamp};
+pub use self::remote::{DeliveryFate, InboundMail, LinkRouter, OutboundMail, RemoteMail};
+pub use self::sending::{
+    AddressFit, Durability, PrepareContext, PreparedRecord, Signer, refuse_headers,
+};
+use crate::model::{Roles, SignatureClaim, Timestamp};
 
 /// Who hears of folders before they are listed.
-pub trait Listener: Send + Sync + fmt::Debug {
+pub trait FolderListener: Send + Sync + fmt::Debug {
     /// This folder is about to be listed: what happens there from now on is not missed.
-    fn lists(&self, folder: &Path);
+    fn note_listing(&self, folder: &Path);
 }
 
 /// A place on disk that holds messages. See the module for what implementations must keep.
@@ -60,46 +66,46 @@ pub trait Listener: Send + Sync + fmt::Debug {
 /// This is what every kind has. What else a store can is a [facet](Facets).
 pub trait Store: Send + Sync + fmt::Debug {
     /// What does not change as long as the store is open.
-    fn about(&self) -> &About;
+    fn properties(&self) -> &StoreProperties;
 
     /// The format.
     fn kind(&self) -> Kind {
-        self.about().kind
+        self.properties().kind
     }
 
     /// The name of this store in the mount.
     fn name(&self) -> &str {
-        &self.about().name
+        &self.properties().name
     }
 
     /// The address this store knows me by.
     fn me(&self) -> &str {
-        &self.about().me
+        &self.properties().me
     }
 
     /// The folder the store lives in.
     fn dir(&self) -> &Path {
-        &self.about().dir
+        &self.properties().dir
     }
 
     /// What else it can.
     fn facets(&self) -> Facets<'_>;
 
     /// A path in the store changed: the next scan must look at it.
-    fn note(&self, path: &Path);
+    fn note_change(&self, path: &Path);
 
     /// Reads what is kept in the folder of its state, where nothing may be written and so [`Spec::state`] is
     /// `None`.
     ///
     /// # Errors
     /// If there is something that cannot be read.
-    fn look_at_state(&self, _dir: &Path) -> Result<(), StoreError> {
+    fn read_state(&self, _dir: &Path) -> Result<(), StoreError> {
         Ok(())
     }
 
     /// Whether something was [noted](Store::note), or written by this process, that no scan has taken in. A
     /// scan that was under way meanwhile may have.
-    fn is_behind(&self) -> bool {
+    fn has_unscanned_changes(&self) -> bool {
         true
     }
 
@@ -117,30 +123,30 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// Only when the store as a whole cannot be read; trouble with single files is part of
     /// [`Store::health`].
-    fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError>;
+    fn scan(&self, full: bool, sink: &mut dyn ScanSink) -> Result<(), StoreError>;
 
     /// The scan's positions, to be kept with the index built from them.
-    fn save(&self) -> Vec<u8>;
+    fn save_cursors(&self) -> Vec<u8>;
 
     /// Resumes from what [`Store::save`] gave. `false` if it cannot be used, in which case nothing
     /// was changed and the next scan starts over.
-    fn restore(&self, saved: &[u8]) -> bool;
+    fn restore_cursors(&self, saved: &[u8]) -> bool;
 
     /// Forgets all positions: the next scan starts over.
-    fn reset(&self);
+    fn reset_cursors(&self);
 
     /// Folders in which any change may mean a new message, as of the last scan.
-    fn watched(&self) -> Vec<PathBuf>;
+    fn folders_to_watch(&self) -> Vec<PathBuf>;
 
     /// Tells of the folders that scans list which [`Store::watched`] does not name before. Once.
-    fn tell_listed(&self, _listener: Arc<dyn Listener>) {}
+    fn set_folder_listener(&self, _listener: Arc<dyn FolderListener>) {}
 
     /// Whether a change of this file name in a watched folder can matter.
-    fn concerns(&self, folder: &Path, name: &OsStr) -> bool;
+    fn is_relevant(&self, folder: &Path, name: &OsStr) -> bool;
 
     /// Says that the store's folder was there and is gone, if so: then nothing is written, for it may
     /// come back, and what was made in its place would hide it.
-    fn missed(&self) -> Option<String>;
+    fn describe_missing_folder(&self) -> Option<String>;
 
     /// What is wrong with the store right now, one line each; empty if nothing.
     fn health(&self) -> Vec<String>;
@@ -158,13 +164,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`StoreError::Moved`] if there is no such record there any more, I/O errors as they come.
-    fn read(&self, at: &Location) -> Result<Record, StoreError>;
+    fn read_record(&self, at: &Location) -> Result<Record, StoreError>;
 
     /// Reads the messages at several locations, in the order in which that is done fastest, and hands each on
     /// with its number. What cannot be read at once is left out: it is asked for alone.
-    fn read_many(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {
+    fn read_records(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {
         for (number, at) in at.iter().enumerate() {
-            if let Ok(record) = self.read(at) {
+            if let Ok(record) = self.read_record(at) {
                 each(number, record);
             }
         }
@@ -178,37 +184,41 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The entries of a folder of `raw/<store>/`, `""` being its root; `None` if there is no such
     /// folder. Only message files, never keys or state.
-    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>>;
+    fn list_raw_folder(&self, folder: &str) -> Option<Vec<RawEntry>>;
 
     /// One entry by its path, as [`Store::raw_list`] tells it of its folder, without listing the folder.
-    fn raw_look(&self, path: &str) -> Option<RawEntry>;
+    fn stat_raw_entry(&self, path: &str) -> Option<RawEntry>;
 
     /// The time of the newest entry of such a folder.
-    fn raw_newest(&self, folder: &str) -> Option<Timestamp>;
+    fn newest_raw_time(&self, folder: &str) -> Option<Timestamp>;
 
     /// Opens a file listed by [`Store::raw_list`].
     ///
     /// # Errors
     /// As the system gave it.
-    fn raw_open(&self, path: &str) -> io::Result<File>;
+    fn open_raw_file(&self, path: &str) -> io::Result<File>;
 
     /// Validates everything (schema, ids, signatures by `verify`, which answers with what is wrong)
     /// and reports each violation.
     ///
     /// # Errors
     /// Only when the store cannot be read at all.
-    fn check(&self, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError>;
+    fn check(
+        &self,
+        verify: ClaimVerifier<'_>,
+        report: ViolationReporter<'_>,
+    ) -> Result<(), StoreError>;
 }
 
 /// Answers with what is wrong with a signature.
-pub type Verify<'a> = &'a dyn Fn(&Claim) -> Option<String>;
+pub type ClaimVerifier<'a> = &'a dyn Fn(&SignatureClaim) -> Option<String>;
 
 /// Hears of each broken rule.
-pub type Report<'a> = &'a mut dyn FnMut(Violation);
+pub type ViolationReporter<'a> = &'a mut dyn FnMut(Violation);
 
 /// What is needed to open a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct StoreSpec {
     /// Its name in the mount; unique, usable as one path component.
     pub name: String,
     /// Its format.
@@ -217,11 +227,11 @@ pub struct Spec {
     pub dir: PathBuf,
     /// The folder is made where it is missing, if the format has it made: nobody wrote it down, who may have
     /// mistyped it.
-    pub makes: bool,
+    pub may_create: bool,
     /// Who the mount acts for.
     pub me: String,
     /// The address this store shall know me by, if somebody said so.
-    pub as_me: Option<String>,
+    pub own_address: Option<String>,
     /// A folder of msgfs's own where the store may keep what would be lost otherwise; `None` where
     /// nothing may be written.
     pub state: Option<PathBuf>,
@@ -235,13 +245,13 @@ pub struct Spec {
 ///
 /// # Errors
 /// If the folder cannot be created or read, or I am nobody in it.
-pub fn open(spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
-    asked::reach(&spec.dir).map_err(|e| StoreError::io(&spec.dir, e))?;
+pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
+    asked::require_response(&spec.dir).map_err(|e| StoreError::io(&spec.dir, e))?;
     Ok(match spec.kind {
         Kind::Samp => Arc::new(samp::SampStore::open(spec)?),
         Kind::AgentAzall => agentazall::open(spec)?,
         Kind::Amp => amp::open(spec)?,
-        Kind::Atsf => Arc::new(atsf::Atsf::open(spec)?),
+        Kind::Atsf => Arc::new(atsf::AtsfStore::open(spec)?),
         Kind::Ssot => ssot::open(spec)?,
         Kind::Amq => amq::open(spec)?,
     })

@@ -59,12 +59,12 @@ impl MountEntry {
 ///
 /// # Errors
 /// If `/proc` is not mounted.
-pub fn mounts() -> io::Result<Vec<MountEntry>> {
-    Ok(parse(&fs::read("/proc/self/mountinfo")?))
+pub fn read_mounts() -> io::Result<Vec<MountEntry>> {
+    Ok(parse_mounts(&fs::read("/proc/self/mountinfo")?))
 }
 
 /// Parses a mount table. Lines that are not of the documented form (proc(5)) are left out.
-pub fn parse(table: &[u8]) -> Vec<MountEntry> {
+pub fn parse_mounts(table: &[u8]) -> Vec<MountEntry> {
     table.split(|b| *b == b'\n').filter_map(parse_line).collect()
 }
 
@@ -89,16 +89,16 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     Some(MountEntry {
         id,
         device: String::from_utf8_lossy(device).into_owned(),
-        mountpoint: PathBuf::from(OsString::from_vec(unescape(mountpoint))),
-        fstype: String::from_utf8_lossy(&unescape(fstype)).into_owned(),
-        source: OsString::from_vec(unescape(source)),
+        mountpoint: PathBuf::from(OsString::from_vec(unescape_octal(mountpoint))),
+        fstype: String::from_utf8_lossy(&unescape_octal(fstype)).into_owned(),
+        source: OsString::from_vec(unescape_octal(source)),
         options: String::from_utf8_lossy(options).into_owned(),
         owner,
     })
 }
 
 /// Undoes the kernel's `\ooo` (three octal digits) for space, tab, newline, backslash and `#`.
-fn unescape(field: &[u8]) -> Vec<u8> {
+fn unescape_octal(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, tail)) = rest.split_first() {
@@ -116,17 +116,17 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 }
 
 /// The topmost mount whose root is exactly this path.
-pub fn find<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
+pub fn find_mount<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
     mounts.iter().rev().find(|m| m.mountpoint == path)
 }
 
 /// Returns whether looking at a path may ask a file system that somebody else serves. It asks none itself:
 /// a link on the way is read only where nobody else serves what it lies on.
-pub fn leads_to_served(path: &Path, mounts: &[MountEntry]) -> bool {
-    let is_served = |path: &Path| find(mounts, path).is_some_and(MountEntry::is_served);
+pub fn may_reach_served(path: &Path, mounts: &[MountEntry]) -> bool {
+    let is_served = |path: &Path| find_mount(mounts, path).is_some_and(MountEntry::is_served);
     let Ok(path) = std::path::absolute(path) else { return true };
     let mut here = PathBuf::from("/");
-    let mut rest = parts(&path);
+    let mut rest = reversed_components(&path);
     let mut links = 0;
     if is_served(&here) {
         return true;
@@ -151,13 +151,13 @@ pub fn leads_to_served(path: &Path, mounts: &[MountEntry]) -> bool {
         if target.is_absolute() {
             here = PathBuf::from("/");
         }
-        rest.extend(parts(&target));
+        rest.extend(reversed_components(&target));
     }
     false
 }
 
 /// The components of a path, the first one last.
-fn parts(path: &Path) -> Vec<OsString> {
+fn reversed_components(path: &Path) -> Vec<OsString> {
     let named = |part: Component<'_>| match part {
         Component::Normal(name) => Some(name.to_owned()),
         Component::ParentDir => Some(OsString::from("..")),
@@ -185,7 +185,7 @@ mod tests {
             format!("1 0 0:1 / {} rw - {fstype} s rw\n", base.join(name).display())
         };
         let table = [line("remote", "fuse.sshfs"), line("bound", "ext4"), line("mail", FSTYPE)];
-        let mounts = parse(table.concat().as_bytes());
+        let mounts = parse_mounts(table.concat().as_bytes());
         for (path, served) in [
             ("remote", true),
             ("remote/a/b", true),
@@ -200,9 +200,9 @@ mod tests {
             ("remote2", false),
             ("loop", false),
         ] {
-            assert_eq!(leads_to_served(&base.join(path), &mounts), served, "{path}");
+            assert_eq!(may_reach_served(&base.join(path), &mounts), served, "{path}");
         }
-        let root = parse(b"1 0 0:1 / / rw - nfs4 s rw\n");
-        assert!(leads_to_served(&base, &root));
+        let root = parse_mounts(b"1 0 0:1 / / rw - nfs4 s rw\n");
+        assert!(may_reach_served(&base, &root));
     }
 }

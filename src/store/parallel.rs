@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use crate::model::locks::{Condvar, Level, Mutex};
+use crate::model::locks::{Condvar, LockLevel, Mutex};
 
 /// A thread is not worth its start for fewer things than this.
 const LEAST: usize = 16;
@@ -39,14 +39,14 @@ pub fn map_with<'a, T: Sync, W, R: Send>(
         let others: Vec<_> = shares.map(|share| scope.spawn(move || do_all(share))).collect();
         let mut done = do_all(own);
         for other in others {
-            done.extend(joined(other));
+            done.extend(join_thread(other));
         }
         done
     })
 }
 
 /// What a thread made; its panic goes on here.
-fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+fn join_thread<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
@@ -56,16 +56,16 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 /// buffer of this thread. `work` does what needs no other piece; then it has a [`Turn`], and in it does
 /// to `all` what must be done in the order of the pieces. So one thread does the latter while the others
 /// work on pieces to come, and nothing is handed from thread to thread. Every turn must be taken.
-pub fn in_order<B: Default, P, S: Send>(
+pub fn process_in_order<B: Default, P, S: Send>(
     many: bool,
     own: &mut B,
     all: S,
     next: impl FnMut(&mut B) -> Option<P> + Send,
-    work: impl Fn(&mut B, P, Turn<'_, S>) + Sync,
+    work: impl Fn(&mut B, P, OrderedTurn<'_, S>) + Sync,
 ) {
     let source = Mutex::new((0u64, next));
-    let turns = Turns {
-        now: Mutex::at(Level::Turn, (0, all)),
+    let turns = TurnQueue {
+        now: Mutex::with_level(LockLevel::Turn, (0, all)),
         next: Condvar::default(),
         broken: AtomicBool::new(false),
     };
@@ -79,7 +79,7 @@ pub fn in_order<B: Default, P, S: Send>(
                 *number += 1;
                 (*number - 1, piece)
             };
-            work(buffer, piece, Turn { turns, number });
+            work(buffer, piece, OrderedTurn { turns, number });
             if turns.broken.load(Ordering::Relaxed) {
                 return;
             }
@@ -94,12 +94,12 @@ pub fn in_order<B: Default, P, S: Send>(
         let others: Vec<_> =
             (1..*CORES).map(|_| scope.spawn(move || run(&mut B::default()))).collect();
         run(own);
-        others.into_iter().for_each(joined);
+        others.into_iter().for_each(join_thread);
     });
 }
 
 /// Whose turn it is, and what is done in turns.
-struct Turns<S> {
+struct TurnQueue<S> {
     /// The number of the turn, and all.
     now: Mutex<(u64, S)>,
     next: Condvar,
@@ -108,15 +108,15 @@ struct Turns<S> {
 }
 
 /// The turn of one piece: see [`in_order`].
-pub struct Turn<'a, S> {
-    turns: &'a Turns<S>,
+pub struct OrderedTurn<'a, S> {
+    turns: &'a TurnQueue<S>,
     number: u64,
 }
 
-impl<S> Turn<'_, S> {
+impl<S> OrderedTurn<'_, S> {
     /// Waits until all pieces before this one had their turn, and does this. Not if one of them
     /// panicked.
-    pub fn take(self, f: impl FnOnce(&mut S)) {
+    pub fn run_in_turn(self, f: impl FnOnce(&mut S)) {
         let broken = || self.turns.broken.load(Ordering::Relaxed);
         let mut now = self.turns.now.lock();
         while now.0 != self.number && !broken() {
@@ -131,7 +131,7 @@ impl<S> Turn<'_, S> {
     }
 }
 
-impl<S> Drop for Turn<'_, S> {
+impl<S> Drop for OrderedTurn<'_, S> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // Locked, so that nobody is about to wait who has not seen it.
@@ -168,10 +168,10 @@ mod tests {
             given += 1;
             (given <= count).then_some(given - 1)
         };
-        in_order(many, &mut 0, &mut out, next, |buffer, piece, turn| {
+        process_in_order(many, &mut 0, &mut out, next, |buffer, piece, turn| {
             assert_eq!(*buffer, piece);
             work(piece);
-            turn.take(|out| out.push(piece));
+            turn.run_in_turn(|out| out.push(piece));
         });
         out
     }

@@ -16,14 +16,14 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::below;
 use super::fs::{self, Stamp};
-pub use left::{TEMP_END, beside, sweep};
+pub use left::{TEMP_END, sweep_temp_files, temp_path};
 
 /// A name that a file is to get, and the temporary one beside it under which it is written.
 ///
 /// Both are relative to an open folder, which no symlink can then replace. With [`CWD`] they are
 /// paths.
 #[derive(Debug)]
-pub struct Slot<D> {
+pub struct FileSlot<D> {
     /// The folder.
     pub dir: D,
     /// The name that the file gets.
@@ -32,11 +32,11 @@ pub struct Slot<D> {
     temp: PathBuf,
 }
 
-impl<D: AsFd> Slot<D> {
+impl<D: AsFd> FileSlot<D> {
     /// A place for a file of this name.
     pub fn new(dir: D, name: impl Into<PathBuf>) -> Self {
         let name = name.into();
-        let temp = name.with_file_name(left::name_for(name.file_name().unwrap_or_default()));
+        let temp = name.with_file_name(left::temp_name(name.file_name().unwrap_or_default()));
         Self { dir, name, temp }
     }
 
@@ -44,22 +44,22 @@ impl<D: AsFd> Slot<D> {
     ///
     /// # Errors
     /// As [`below::component`].
-    pub fn below(dir: D, name: &str) -> io::Result<Self> {
-        Ok(Self::new(dir, below::component(name)?))
+    pub fn for_component(dir: D, name: &str) -> io::Result<Self> {
+        Ok(Self::new(dir, below::require_component(name)?))
     }
 
     /// Makes a new file of what `fill` writes, with `mode` less the umask; on disk when it returns.
     ///
     /// # Errors
     /// `AlreadyExists` if the name is taken, else as the system gave it; then nothing new is there.
-    pub fn fill(
+    pub fn create_with(
         &self,
         mode: u32,
         fill: impl FnOnce(&mut File) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.write(mode, fill)
-            .and_then(|_| move_new(self.dir.as_fd(), &self.temp, &self.name))
-            .inspect_err(|_| self.clean())
+        self.write_temp(mode, fill)
+            .and_then(|_| rename_new(self.dir.as_fd(), &self.temp, &self.name))
+            .inspect_err(|_| self.remove_temp())
     }
 
     /// Gives the name to a file with these bytes, whatever had it before.
@@ -79,8 +79,8 @@ impl<D: AsFd> Slot<D> {
         mode: u32,
         fill: impl FnOnce(&mut File) -> io::Result<()>,
     ) -> io::Result<()> {
-        let placed = self.write(mode, fill).and_then(|_| self.rename());
-        placed.inspect_err(|_| self.clean())
+        let placed = self.write_temp(mode, fill).and_then(|_| self.rename_temp());
+        placed.inspect_err(|_| self.remove_temp())
     }
 
     /// Replaces the bytes of a file that still is as `seen` says, keeping owner, mode and time of
@@ -89,17 +89,17 @@ impl<D: AsFd> Slot<D> {
     ///
     /// # Errors
     /// As the system gave it; then the old file is untouched.
-    pub fn replace(&self, seen: &Stamp, bytes: &[u8]) -> io::Result<Option<Stamp>> {
-        let swapped = self.swap(seen, bytes);
+    pub fn replace_if_unchanged(&self, seen: &Stamp, bytes: &[u8]) -> io::Result<Option<Stamp>> {
+        let swapped = self.try_replace(seen, bytes);
         if !matches!(swapped, Ok(Some(_))) {
-            self.clean();
+            self.remove_temp();
         }
         swapped
     }
 
-    fn swap(&self, seen: &Stamp, bytes: &[u8]) -> io::Result<Option<Stamp>> {
-        let was = self.look()?;
-        let file = self.write(0o600, |file| {
+    fn try_replace(&self, seen: &Stamp, bytes: &[u8]) -> io::Result<Option<Stamp>> {
+        let was = self.stat_target()?;
+        let file = self.write_temp(0o600, |file| {
             let (uid, gid) =
                 (rustix::fs::Uid::from_raw(was.st_uid), rustix::fs::Gid::from_raw(was.st_gid));
             // Only root can give a file away; for everybody else it is his already.
@@ -107,25 +107,29 @@ impl<D: AsFd> Slot<D> {
             // Not through `open`, where the umask would take some: who can read it must not change.
             rustix::fs::fchmod(&*file, Mode::from_raw_mode(was.st_mode & 0o7777))?;
             file.write_all(bytes)?;
-            Ok(rustix::fs::futimens(&*file, &times(&was))?)
+            Ok(rustix::fs::futimens(&*file, &mtime_only(&was))?)
         })?;
         // As late as possible: what was written in between would be lost.
-        if Stamp::from(&self.look()?) != *seen {
+        if Stamp::from(&self.stat_target()?) != *seen {
             return Ok(None);
         }
-        self.rename()?;
+        self.rename_temp()?;
         // The rename itself changes the time of change.
-        Stamp::of(&file).map(Some)
+        Stamp::from_file(&file).map(Some)
     }
 
-    fn look(&self) -> io::Result<rustix::fs::Stat> {
+    fn stat_target(&self) -> io::Result<rustix::fs::Stat> {
         Ok(rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    fn write(&self, mode: u32, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<File> {
+    fn write_temp(
+        &self,
+        mode: u32,
+        fill: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> io::Result<File> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        left::sweep_once(self.dir.as_fd(), &self.temp);
+        left::sweep_folder_once(self.dir.as_fd(), &self.temp);
         let mode = Mode::from_raw_mode(mode);
         let open = || rustix::fs::openat(&self.dir, &self.temp, flags, mode);
         let mut file = File::from(retry_on_intr(open)?);
@@ -138,47 +142,47 @@ impl<D: AsFd> Slot<D> {
     ///
     /// # Errors
     /// As the system gave it; then nothing new is there.
-    pub fn stage(self, mode: u32, bytes: &[u8]) -> io::Result<Staged<D>> {
-        let staged = Staged(self);
-        staged.0.write(mode, |file| file.write_all(bytes))?;
+    pub fn stage(self, mode: u32, bytes: &[u8]) -> io::Result<StagedFile<D>> {
+        let staged = StagedFile(self);
+        staged.0.write_temp(mode, |file| file.write_all(bytes))?;
         Ok(staged)
     }
 
-    fn rename(&self) -> io::Result<()> {
+    fn rename_temp(&self) -> io::Result<()> {
         let rename = || rustix::fs::renameat(&self.dir, &self.temp, &self.dir, &self.name);
         Ok(retry_on_intr(rename)?)
     }
 
-    fn clean(&self) {
+    fn remove_temp(&self) {
         let _ = rustix::fs::unlinkat(&self.dir, &self.temp, AtFlags::empty());
     }
 }
 
 /// A file that was written and has no name yet. It is removed with this, unless it got one.
 #[derive(Debug)]
-pub struct Staged<D: AsFd>(Slot<D>);
+pub struct StagedFile<D: AsFd>(FileSlot<D>);
 
-impl<D: AsFd> Staged<D> {
+impl<D: AsFd> StagedFile<D> {
     /// Gives it its name in another folder of the same file system.
     ///
     /// # Errors
     /// As [`move_between`].
     pub fn publish(&self, into: impl AsFd) -> io::Result<()> {
-        let Slot { dir, name, temp } = &self.0;
-        move_between((dir, temp), (into, name))
+        let FileSlot { dir, name, temp } = &self.0;
+        rename_new_between((dir, temp), (into, name))
     }
 }
 
-impl<D: AsFd> Drop for Staged<D> {
+impl<D: AsFd> Drop for StagedFile<D> {
     fn drop(&mut self) {
-        self.0.clean();
+        self.0.remove_temp();
     }
 }
 
 /// The time of modification of a file, as it is set on another.
 // The widths of these members differ between machines.
 #[allow(clippy::unnecessary_cast)]
-fn times(stat: &rustix::fs::Stat) -> rustix::fs::Timestamps {
+fn mtime_only(stat: &rustix::fs::Stat) -> rustix::fs::Timestamps {
     rustix::fs::Timestamps {
         last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
         last_modification: rustix::fs::Timespec {
@@ -192,15 +196,15 @@ fn times(stat: &rustix::fs::Stat) -> rustix::fs::Timestamps {
 ///
 /// # Errors
 /// `AlreadyExists` if something has it, else as the system gave it.
-pub fn move_new(dir: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
-    move_between((&dir, from), (&dir, to))
+pub fn rename_new(dir: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
+    rename_new_between((&dir, from), (&dir, to))
 }
 
 /// The same into another folder.
 ///
 /// # Errors
 /// As [`move_new`].
-pub fn move_between(
+pub fn rename_new_between(
     (from_dir, from): (impl AsFd, &Path),
     (to_dir, to): (impl AsFd, &Path),
 ) -> io::Result<()> {
@@ -208,7 +212,7 @@ pub fn move_between(
     let rename = || rustix::fs::renameat_with(from_dir, from, to_dir, to, RenameFlags::NOREPLACE);
     match retry_on_intr(rename) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            move_without_flag((from_dir, from), (to_dir, to))
+            rename_new_fallback((from_dir, from), (to_dir, to))
         }
         other => Ok(other?),
     }
@@ -216,7 +220,7 @@ pub fn move_between(
 
 /// The same on file systems that cannot refuse to replace: a second name for a file is exclusive, and
 /// a folder replaces nothing but an empty folder.
-fn move_without_flag(
+fn rename_new_fallback(
     (from_dir, from): (impl AsFd, &Path),
     (to_dir, to): (impl AsFd, &Path),
 ) -> io::Result<()> {
@@ -249,7 +253,7 @@ pub fn write_atomic_with(
     mode: u32,
     fill: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> io::Result<()> {
-    Slot::new(CWD, path).overwrite_with(mode, fill)?;
+    FileSlot::new(CWD, path).overwrite_with(mode, fill)?;
     path.parent().map_or(Ok(()), fs::sync_dir)
 }
 
@@ -267,9 +271,9 @@ mod tests {
     }
 
     /// A slot by its path, or by its name in an open folder.
-    fn slots(dir: &Path, name: &str) -> [Slot<std::os::fd::OwnedFd>; 2] {
+    fn slots(dir: &Path, name: &str) -> [FileSlot<std::os::fd::OwnedFd>; 2] {
         let open = |path: &Path| rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap();
-        let slot = |dir, base: &Path| Slot::new(dir, base.join(name));
+        let slot = |dir, base: &Path| FileSlot::new(dir, base.join(name));
         [slot(open(dir), Path::new("")), slot(open(Path::new("/")), dir)]
     }
 
@@ -278,14 +282,14 @@ mod tests {
         for way in 0..2 {
             let dir = tempfile::tempdir().unwrap();
             let slot = &slots(dir.path(), "a.txt")[way];
-            slot.fill(0o600, |f| f.write_all(b"one")).unwrap();
-            let e = slot.fill(0o600, |f| f.write_all(b"two")).unwrap_err();
+            slot.create_with(0o600, |f| f.write_all(b"one")).unwrap();
+            let e = slot.create_with(0o600, |f| f.write_all(b"two")).unwrap_err();
             assert_eq!(e.kind(), io::ErrorKind::AlreadyExists);
             let path = dir.path().join("a.txt");
             assert_eq!(std::fs::read(&path).unwrap(), b"one");
             assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
             let other = &slots(dir.path(), "b")[way];
-            assert!(other.fill(0o666, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
+            assert!(other.create_with(0o666, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
             assert_eq!(names(dir.path()), ["a.txt"]);
             slot.overwrite(0o600, b"three").unwrap();
             assert_eq!(std::fs::read(&path).unwrap(), b"three");
@@ -299,12 +303,12 @@ mod tests {
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         std::fs::write(&a, "a").unwrap();
         std::fs::write(&b, "b").unwrap();
-        assert!(move_without_flag((CWD, &a), (CWD, &b)).is_err());
+        assert!(rename_new_fallback((CWD, &a), (CWD, &b)).is_err());
         assert_eq!(std::fs::read(&b).unwrap(), b"b");
-        move_without_flag((CWD, &a), (CWD, &dir.path().join("c"))).unwrap();
+        rename_new_fallback((CWD, &a), (CWD, &dir.path().join("c"))).unwrap();
         assert_eq!(names(dir.path()), ["b", "c"]);
         std::fs::create_dir(&a).unwrap();
-        assert!(move_without_flag((CWD, &a), (CWD, &b)).is_err());
+        assert!(rename_new_fallback((CWD, &a), (CWD, &b)).is_err());
     }
 
     #[test]
@@ -314,7 +318,8 @@ mod tests {
             std::fs::create_dir(dir.path().join(name)).unwrap();
             rustix::fs::open(dir.path().join(name), OFlags::PATH, Mode::empty()).unwrap()
         });
-        let stage = |text: &[u8]| Slot::below(&tmp, "a").unwrap().stage(0o600, text).unwrap();
+        let stage =
+            |text: &[u8]| FileSlot::for_component(&tmp, "a").unwrap().stage(0o600, text).unwrap();
         let (one, two) = (stage(b"one"), stage(b"two"));
         assert_eq!(
             (names(&dir.path().join("tmp")).len(), names(&dir.path().join("new")).len()),
@@ -337,16 +342,16 @@ mod tests {
             let stamp = Stamp::from(&std::fs::symlink_metadata(&path).unwrap());
             let other = Stamp { size: 9, ..stamp };
             let slot = &slots(dir.path(), "a.txt")[way];
-            assert_eq!(slot.replace(&other, b"new").unwrap(), None);
+            assert_eq!(slot.replace_if_unchanged(&other, b"new").unwrap(), None);
             assert_eq!(std::fs::read(&path).unwrap(), b"old");
-            let now = slot.replace(&stamp, b"new").unwrap().unwrap();
+            let now = slot.replace_if_unchanged(&stamp, b"new").unwrap().unwrap();
             assert_eq!(now, Stamp::from(&std::fs::symlink_metadata(&path).unwrap()));
             assert_eq!(now.mtime, stamp.mtime);
             // The clock of a file system ticks slowly; the number differs in any case.
             assert!(now.ino != stamp.ino && now.ctime >= stamp.ctime);
             assert_eq!(std::fs::read(&path).unwrap(), b"new");
             assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o646);
-            assert_eq!(slot.replace(&stamp, b"lost").unwrap(), None);
+            assert_eq!(slot.replace_if_unchanged(&stamp, b"lost").unwrap(), None);
             assert_eq!(std::fs::read(&path).unwrap(), b"new");
             assert_eq!(names(dir.path()), ["a.txt"]);
         }

@@ -9,10 +9,10 @@ use std::sync::LazyLock;
 use crate::model::locks::Mutex;
 
 /// How this program takes its own place.
-static AGAIN: LazyLock<Mutex<Again>> = LazyLock::new(Mutex::default);
+static AGAIN: LazyLock<Mutex<RestartPlan>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
-struct Again {
+struct RestartPlan {
     arguments: Option<Vec<OsString>>,
     stdout: Option<OwnedFd>,
     /// Nothing is said if it ends instead, and that is no failure.
@@ -20,23 +20,23 @@ struct Again {
 }
 
 /// Says with which arguments this program takes its own place if it cannot go on; with none it ends.
-pub fn start_again_with(arguments: Option<Vec<OsString>>) {
+pub fn set_restart_arguments(arguments: Option<Vec<OsString>>) {
     AGAIN.lock().arguments = arguments;
 }
 
 /// Says what is its standard output then, if not the one it has.
-pub fn start_again_into(stdout: Option<OwnedFd>) {
+pub fn set_restart_stdout(stdout: Option<OwnedFd>) {
     AGAIN.lock().stdout = stdout;
 }
 
 /// Says that it ends with 0 and without a word if it cannot go on.
-pub fn end_in_silence() {
+pub fn set_silent_exit() {
     AGAIN.lock().silent = true;
 }
 
 /// Ends this process at once, as a kill would, and begins anew in its place if it was said how. What is on
 /// disk is made for that; who has read something from it is not told anything wrong.
-pub fn start_again() -> ! {
+pub fn restart_process() -> ! {
     #[cfg(test)]
     panic!("this process starts again");
     #[cfg(not(test))]
@@ -67,7 +67,7 @@ const LARGE: libc::c_int = 256 << 10;
 
 /// Gives memory that is free back to the system: a first index takes much of it for a moment, on all
 /// cores, and the allocator would keep it.
-pub fn give_back() {
+pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointer, and may be called at any time from any thread.
     unsafe {
@@ -77,7 +77,7 @@ pub fn give_back() {
 
 /// Has large buffers given back to the system as soon as they are free: the allocator, once it has seen
 /// one, would keep all that are not larger. To be called before any thread is started.
-pub fn keep_little() {
+pub fn limit_heap_retention() {
     #[cfg(target_env = "gnu")]
     // SAFETY: they take numbers only.
     unsafe {
@@ -88,7 +88,7 @@ pub fn keep_little() {
 
 /// A small file of `/proc`, which does not say how long it is: asked for a few bytes at a time it takes ten
 /// calls.
-pub fn told(id: u32, name: &str) -> Option<String> {
+pub fn read_proc_file(id: u32, name: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(4 << 10);
     let file = File::open(format!("/proc/{id}/{name}")).ok()?;
     file.take(1 << 20).read_to_end(&mut bytes).ok()?;
@@ -105,8 +105,8 @@ pub fn is_first_thread(tid: u32) -> bool {
 }
 
 /// The `stat` of a process or thread, from the field after the command's name on.
-pub fn stat(id: u32) -> Option<String> {
-    let stat = told(id, "stat")?;
+pub fn read_proc_stat(id: u32) -> Option<String> {
+    let stat = read_proc_file(id, "stat")?;
     // The command's name may hold anything, also spaces and parentheses.
     stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())
 }
@@ -114,5 +114,5 @@ pub fn stat(id: u32) -> Option<String> {
 /// Whether a process has ended, and only whoever started it, or some of its threads, have not noticed
 /// yet.
 pub fn has_ended(pid: u32) -> bool {
-    stat(pid).is_some_and(|stat| stat.starts_with(['Z', 'X']))
+    read_proc_stat(pid).is_some_and(|stat| stat.starts_with(['Z', 'X']))
 }

@@ -9,15 +9,15 @@ use super::StoreError;
 use crate::model::PublicKey;
 
 /// Has mail for other machines, and takes what comes from there.
-pub trait Remote {
+pub trait RemoteMail {
     /// The file that describes the engines, where the format has one of its own.
-    fn described_in(&self) -> Option<PathBuf>;
+    fn description_path(&self) -> Option<PathBuf>;
 
     /// The ways there are. Told once, before anything is delivered.
-    fn join(&self, ways: Arc<dyn Ways>);
+    fn set_router(&self, ways: Arc<dyn LinkRouter>);
 
     /// Whether one of the ways has this name, and a message can say that it is to go there.
-    fn has_way(&self, _link: &str) -> bool {
+    fn has_link(&self, _link: &str) -> bool {
         false
     }
 
@@ -25,30 +25,30 @@ pub trait Remote {
     ///
     /// # Errors
     /// As the system gave it; then it is filed again.
-    fn file(&self, arrived: &Arrived) -> Result<(), StoreError>;
+    fn file_mail(&self, arrived: &InboundMail) -> Result<(), StoreError>;
 }
 
 /// The ways to other machines.
-pub trait Ways: Send + Sync + fmt::Debug {
+pub trait LinkRouter: Send + Sync + fmt::Debug {
     /// The link that reaches an address; `None` if there is none.
     ///
     /// # Errors
     /// Why none of several can be chosen.
-    fn reach(&self, address: &str) -> Result<Option<String>, String>;
+    fn find_link(&self, address: &str) -> Result<Option<String>, String>;
 
     /// Whether there is a link of this name.
-    fn has(&self, link: &str) -> bool;
+    fn has_link(&self, link: &str) -> bool;
 
     /// Whether a link reaches an address; `false` also if there is no such link.
-    fn reaches(&self, link: &str, address: &str) -> bool;
+    fn can_reach(&self, link: &str, address: &str) -> bool;
 
     /// The link that reaches an address and where I am this one; `None` if there is none.
-    fn reach_as(&self, _mine: &str, _address: &str) -> Option<String> {
+    fn find_link_as(&self, _mine: &str, _address: &str) -> Option<String> {
         None
     }
 
     /// My address where a link leads, if it is another than in the store.
-    fn mine(&self, _link: &str) -> Option<String> {
+    fn own_address(&self, _link: &str) -> Option<String> {
         None
     }
 
@@ -56,7 +56,7 @@ pub trait Ways: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Why not, and what to do.
-    fn takes(&self, _link: &str, _files: &[u64]) -> Result<(), String> {
+    fn check_file_sizes(&self, _link: &str, _files: &[u64]) -> Result<(), String> {
         Ok(())
     }
 
@@ -64,28 +64,28 @@ pub trait Ways: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// As the system gave it; then it was not taken.
-    fn take(&self, link: &str, parcel: &Parcel) -> io::Result<()>;
+    fn accept_mail(&self, link: &str, parcel: &OutboundMail) -> io::Result<()>;
 
     /// What became of a message for a recipient; `None` if no link took it.
-    fn fate(&self, message: &str, to: &str) -> Option<Fate>;
+    fn delivery_fate(&self, message: &str, to: &str) -> Option<DeliveryFate>;
 
     /// The id that the engine gave a message for a recipient, where it gives ids of its own and has told.
-    fn known_as(&self, _message: &str, _to: &str) -> Option<String> {
+    fn engine_id(&self, _message: &str, _to: &str) -> Option<String> {
         None
     }
 
     /// The longest record that goes, in bytes with what ends it, and the link that takes no longer one; `None` as long as
     /// there is no limit or none is known.
-    fn longest(&self) -> Option<(u64, String)> {
+    fn length_limit(&self) -> Option<(u64, String)> {
         None
     }
 }
 
 /// A message on its way to one recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parcel {
+pub struct OutboundMail {
     /// Its id.
-    pub message: String,
+    pub message_id: String,
     /// The recipient.
     pub to: String,
     /// Its text, as it lies in the store.
@@ -96,7 +96,7 @@ pub struct Parcel {
 
 /// What became of a message for one recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum DeliveryFate {
     /// It waits, for this reason.
     Waits(String),
     /// The engine has it.
@@ -107,7 +107,7 @@ pub enum Fate {
 
 /// What a link brought.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Arrived {
+pub struct InboundMail {
     /// The name it gets, always the same for the same message.
     pub name: String,
     /// A second name, for where the first is another message's.

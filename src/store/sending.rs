@@ -3,11 +3,11 @@
 use std::cell::Cell;
 
 use super::StoreError;
-use crate::model::{Attached, Message, PublicKey, Timestamp};
+use crate::model::{DraftAttachment, Message, PublicKey, Timestamp};
 
 /// How well a recipient's name fits a store's address grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fit {
+pub enum AddressFit {
     /// Not an address of this store.
     No,
     /// An address of this store, but one that is never meant unless the store is named.
@@ -27,7 +27,7 @@ pub trait Signer: Send + Sync {
 }
 
 /// What [`Outgoing::prepare`](super::Outgoing::prepare) needs besides the draft.
-pub struct Preparing<'a> {
+pub struct PrepareContext<'a> {
     /// The moment of sending: later than that of the parent.
     pub now: Timestamp,
     /// The message that is answered, if it is known.
@@ -36,39 +36,47 @@ pub struct Preparing<'a> {
     pub signer: &'a dyn Signer,
     /// Whether I already have a message with this id, so that a second message with the same text
     /// in the same second gets another.
-    pub taken: &'a dyn Fn(&str) -> bool,
+    pub is_id_taken: &'a dyn Fn(&str) -> bool,
     /// The moment that was used, where another than `now` had to be.
-    pub used: Cell<Timestamp>,
+    pub used_time: Cell<Timestamp>,
     /// Whether a thread of this id has people who are none of these, or not all of these.
-    pub others: &'a dyn Fn(&str, &[&str]) -> bool,
+    pub has_other_people: &'a dyn Fn(&str, &[&str]) -> bool,
     /// Tells of a thread id that it has messages, or will have those that are on their way.
-    pub begun: &'a dyn Fn(&str) -> bool,
+    pub is_thread_begun: &'a dyn Fn(&str) -> bool,
 }
 
-impl<'a> Preparing<'a> {
+impl<'a> PrepareContext<'a> {
     /// A first message, where nothing is taken.
     pub fn new(now: Timestamp, signer: &'a dyn Signer) -> Self {
         let used = Cell::new(now);
         let (taken, others, begun) =
             (&|_: &str| false, &|_: &str, _: &[&str]| false, &|_: &str| false);
-        Self { now, parent: None, signer, taken, used, others, begun }
+        Self {
+            now,
+            parent: None,
+            signer,
+            is_id_taken: taken,
+            used_time: used,
+            has_other_people: others,
+            is_thread_begun: begun,
+        }
     }
 
     /// The id of a conversation that begins now among these people: the one that follows from the
     /// text, or with `-2`, `-3` … at its end if others have a conversation of that id.
-    pub fn new_thread(&self, id: String, people: &[&str]) -> String {
-        free(id, |id| (self.others)(id, people))
+    pub fn new_thread_id(&self, id: String, people: &[&str]) -> String {
+        next_free_id(id, |id| (self.has_other_people)(id, people))
     }
 
     /// Returns the id of a conversation that begins now and is no other's, whoever is in it: this one, or one
     /// with `-2`, `-3` … at its end.
-    pub fn unused_thread(&self, id: String) -> String {
-        free(id, self.begun)
+    pub fn unused_thread_id(&self, id: String) -> String {
+        next_free_id(id, self.is_thread_begun)
     }
 }
 
 /// Returns this id, or one with a number at its end, that is not taken. Takes few questions where many are taken.
-fn free(id: String, is_taken: impl Fn(&str) -> bool) -> String {
+fn next_free_id(id: String, is_taken: impl Fn(&str) -> bool) -> String {
     if !is_taken(&id) {
         return id;
     }
@@ -101,7 +109,7 @@ pub fn refuse_headers(message: &str, lines: &[(&str, bool)]) -> Result<(), Store
 /// One message ready to be appended, byte for byte. It survives in the spool until it is in the
 /// store.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Prepared {
+pub struct PreparedRecord {
     /// Whom it goes to.
     pub to: String,
     /// Its id in the store.
@@ -112,7 +120,7 @@ pub struct Prepared {
     pub bytes: String,
     /// The files that go along.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub files: Vec<Attached>,
+    pub files: Vec<DraftAttachment>,
 }
 
 /// Whether an append waits for the disk.
@@ -130,7 +138,7 @@ pub enum Durability {
 mod tests {
     use std::cell::Cell;
 
-    use super::free;
+    use super::next_free_id;
 
     #[test]
     fn the_first_number_that_is_free_is_taken_with_few_questions() {
@@ -147,7 +155,7 @@ mod tests {
                 0 => "x".to_owned(),
                 n => format!("x-{}", n + 1),
             };
-            assert_eq!(free("x".to_owned(), is_taken), wanted);
+            assert_eq!(next_free_id("x".to_owned(), is_taken), wanted);
             assert!(asked.get() < 40, "{} questions", asked.get());
         }
     }

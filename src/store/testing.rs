@@ -19,8 +19,8 @@ use crate::model::PublicKey;
 /// The traits of a store, for their methods.
 pub mod traits {
     pub use crate::store::{
-        Acks as _, Commands as _, Deliveries as _, Marks as _, Notebook as _, Outgoing as _,
-        Parts as _, Store as _, Upkeep as _,
+        AckWriter as _, DeliveryQueue as _, DerivedFiles as _, MessageAppender as _, Notebook as _,
+        PartReader as _, ReadMarks as _, Store as _, StoreCommands as _,
     };
 }
 

@@ -8,16 +8,16 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{Tree, names};
-use crate::index::{Person, Whom};
+use crate::index::{Correspondent, StoreAddress};
 use crate::model::Timestamp;
-use crate::store::{Behind, Store};
+use crate::store::{PeerUnread, Store};
 
 /// For so long it is not asked again how far others have read.
 pub(super) const FRESH: Duration = Duration::from_secs(1);
 
 /// Somebody whom a store knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Agent {
+pub struct AgentStatus {
     /// The address, as the stores have it.
     pub name: String,
     /// The stores that know it, by name.
@@ -34,8 +34,8 @@ pub struct Agent {
 
 /// Everybody at one moment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Agents {
-    all: Vec<Agent>,
+pub(super) struct AgentDirectory {
+    agents: Vec<AgentStatus>,
     /// The text of the file.
     pub text: String,
     /// Its time.
@@ -43,51 +43,51 @@ pub(super) struct Agents {
 }
 
 /// What one store knows of an address, and how many messages it has not read.
-type Seen = BTreeMap<Whom, (Person, Option<u64>)>;
+type AgentTable = BTreeMap<StoreAddress, (Correspondent, Option<u64>)>;
 
 impl Tree {
     /// Everybody, by name.
-    pub fn agents_data(&self) -> Vec<Agent> {
-        self.agents().all.clone()
+    pub fn agent_statuses(&self) -> Vec<AgentStatus> {
+        self.agent_directory().agents.clone()
     }
 
-    pub(super) fn agents(&self) -> Arc<Agents> {
-        self.agents_seen.get((), self.generation(), || Arc::new(self.look_for_agents()))
+    pub(super) fn agent_directory(&self) -> Arc<AgentDirectory> {
+        self.agents_cache.get((), self.generation(), || Arc::new(self.collect_agents()))
     }
 
-    fn look_for_agents(&self) -> Agents {
-        let mut seen = Seen::new();
-        let people = self.index.read().people();
+    fn collect_agents(&self) -> AgentDirectory {
+        let mut seen = AgentTable::new();
+        let people = self.index.read().list_correspondents();
         let newest = people.values().filter_map(|person| person.wrote).max();
         for ((number, address), person) in people {
             let Some(store) = self.index.stores().get(number) else { continue };
             // One address may be written in several ways.
-            let (known, _) = seen.entry((number, store.canonical(&address))).or_default();
+            let (known, _) = seen.entry((number, store.canonical_address(&address))).or_default();
             if known.wrote <= person.wrote {
                 *known = person;
             }
         }
         for (number, store) in self.index.stores().iter().enumerate() {
-            for address in there(store.as_ref()) {
+            for address in list_store_agents(store.as_ref()) {
                 seen.entry((number, address)).or_default();
             }
         }
         let read = self.count_unread(&mut seen);
-        let mut by_name: BTreeMap<&str, Agent> = BTreeMap::new();
+        let mut by_name: BTreeMap<&str, AgentStatus> = BTreeMap::new();
         for (whom, (person, unread)) in &seen {
-            self.add(by_name.entry(&whom.1).or_default(), whom, person, *unread);
+            self.merge_agent(by_name.entry(&whom.1).or_default(), whom, person, *unread);
         }
-        let mut all: Vec<Agent> = by_name.into_values().collect();
+        let mut all: Vec<AgentStatus> = by_name.into_values().collect();
         all.sort_by_cached_key(|agent| names::thread_name(&agent.name));
         let time = newest.max(self.index.marks_time()).max(read).unwrap_or_default();
-        Agents { text: all.iter().map(line).collect(), all, time }
+        AgentDirectory { text: all.iter().map(format_agent_line).collect(), agents: all, time }
     }
 
     /// Asks the stores how far others have read; of mine, what `inbox/` shows counts. Answers with the time
     /// when others last read something.
-    fn count_unread(&self, seen: &mut Seen) -> Option<Timestamp> {
+    fn count_unread(&self, seen: &mut AgentTable) -> Option<Timestamp> {
         let (mut newest, mut marks) = (None, BTreeMap::new());
-        let mine = self.index.read().unread_by_store();
+        let mine = self.index.read().count_unread_by_store();
         for (number, store) in self.index.stores().iter().enumerate() {
             let here = seen.iter_mut().filter(|(whom, _)| whom.0 == number);
             let (me, others): (Vec<_>, Vec<_>) = here.partition(|(whom, _)| whom.1 == store.me());
@@ -96,17 +96,18 @@ impl Tree {
             }
             let Some(agents) = store.facets().agents else { continue };
             let names: Vec<&str> = others.iter().map(|(whom, _)| whom.1.as_str()).collect();
-            let told = agents.told(&names);
+            let told = agents.peer_read_states(&names);
             for ((whom, (_, unread)), told) in others.into_iter().zip(told) {
                 let Some(told) = told else { continue };
                 newest = newest.max(told.since);
-                match told.behind {
-                    Behind::Count(count) => *unread = Some(count),
-                    Behind::Mark(mark) => drop(marks.insert(whom.clone(), mark)),
+                match told.unread {
+                    PeerUnread::Count(count) => *unread = Some(count),
+                    PeerUnread::Position(mark) => drop(marks.insert(whom.clone(), mark)),
                 }
             }
         }
-        let behind = if marks.is_empty() { Vec::new() } else { self.index.read().behind(&marks) };
+        let behind =
+            if marks.is_empty() { Vec::new() } else { self.index.read().count_behind(&marks) };
         for (whom, behind) in behind {
             if let Some((_, unread)) = seen.get_mut(&whom) {
                 *unread = Some(behind);
@@ -116,16 +117,22 @@ impl Tree {
     }
 
     /// Adds what one store knows of an agent.
-    fn add(&self, agent: &mut Agent, whom: &Whom, person: &Person, unread: Option<u64>) {
+    fn merge_agent(
+        &self,
+        agent: &mut AgentStatus,
+        whom: &StoreAddress,
+        person: &Correspondent,
+        unread: Option<u64>,
+    ) {
         let Some(store) = self.index.stores().get(whom.0) else { return };
         agent.name.clone_from(&whom.1);
         agent.stores.push(store.name().to_owned());
         agent.stores.sort_unstable();
         agent.last_wrote = agent.last_wrote.take().max(person.wrote.map(Timestamp::rfc3339));
         agent.unread = agent.unread.map_or(unread, |sum| Some(sum + unread.unwrap_or(0)));
-        if let Some(key) = self.index.keyring().pinned(&whom.1).last() {
+        if let Some(key) = self.index.keyring().pinned_keys(&whom.1).last() {
             (agent.key, agent.pinned) = (Some(key.fingerprint().to_string()), true);
-        } else if store.about().roles && agent.key.is_none() {
+        } else if store.properties().uses_roles && agent.key.is_none() {
             // Many may fill a role: this is the key of whoever did.
             agent.key = person.key.map(|key| key.fingerprint().to_string());
         }
@@ -133,18 +140,18 @@ impl Tree {
 }
 
 /// Those who have a place of their own in a store.
-fn there(store: &dyn Store) -> BTreeSet<String> {
+fn list_store_agents(store: &dyn Store) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     if let Some(agents) = store.facets().agents {
-        all.extend(agents.agents());
+        all.extend(agents.list_peers());
     }
     all.insert(store.me().to_owned());
-    all.extend(store.about().default_recipient.map(str::to_owned));
+    all.extend(store.properties().default_recipient.map(str::to_owned));
     all
 }
 
 /// One line: words with one blank between them.
-fn line(agent: &Agent) -> String {
+fn format_agent_line(agent: &AgentStatus) -> String {
     let stores: Vec<String> = agent.stores.iter().map(|name| names::thread_name(name)).collect();
     let mut line = format!("{} {}", names::thread_name(&agent.name), stores.join(","));
     let unread = agent.unread.map(|n| n.to_string());

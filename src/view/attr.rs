@@ -1,15 +1,16 @@
 //! `stat` of every node, and finding a node by name or number.
 
 use super::node::{
-    Ino, MailBox, Node, Place, Tag, beside_ino, day_ino, decode, files, folders, join,
+    Ino, InodeTag, MaildirFolder, MessageFolder, Node, day_inode, decode_inode, files, folders,
+    make_inode, message_inode,
 };
 use super::{Error, Tree};
-use crate::index::{Core, Entry, MsgIx, ThreadIx, stable_hash};
+use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx, stable_hash};
 use crate::model::{Day, Timestamp};
 
 /// How long a cache may trust what it was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caching {
+pub enum CachePolicy {
     /// Until it is told otherwise: messages do not change.
     Immutable,
     /// Until it is told otherwise, and not for long.
@@ -17,7 +18,7 @@ pub enum Caching {
     /// The name not at all, what it leads to until it is told otherwise.
     Moving,
     /// The name not at all, what it leads to for a moment: each look at the path asks once.
-    Looked,
+    PerLookup,
     /// For a moment.
     Brief,
     /// Not at all.
@@ -38,7 +39,7 @@ pub struct Attr {
     /// Modification time.
     pub time: Timestamp,
     /// How long this holds.
-    pub caching: Caching,
+    pub caching: CachePolicy,
 }
 
 /// The time of `README.txt`, which changes only with the program: 2026-01-01.
@@ -48,8 +49,8 @@ const NO_TIME: Timestamp = Timestamp::from_secs(0);
 
 impl Tree {
     /// The inode number of a node.
-    pub fn ino(&self, node: &Node) -> Ino {
-        let identity = |ix: &MsgIx| self.index.read().entry(*ix).map_or(0, Entry::identity);
+    pub fn inode_number(&self, node: &Node) -> Ino {
+        let identity = |ix: &MsgIx| self.index.read().entry(*ix).map_or(0, IndexEntry::identity);
         let thread = |t| self.index.read().thread_identity(t).unwrap_or(0);
         match node {
             Node::Root => 1,
@@ -69,49 +70,51 @@ impl Tree {
             Node::Watch => 15,
             Node::Agents => 16,
             Node::Maildir => 17,
-            Node::MailBox(MailBox::New) => 18,
-            Node::MailBox(MailBox::Cur) => 19,
-            Node::MailBox(MailBox::Tmp) => 20,
-            Node::ArchiveDay(day) => day_ino(Tag::ArchiveDay, *day),
-            Node::SentDay(day) => day_ino(Tag::SentDay, *day),
-            Node::Thread(t) => join(Tag::Thread, thread(*t)),
-            Node::Transcript(t) => join(Tag::Transcript, thread(*t)),
-            Node::Reject(identity) => join(Tag::Reject, *identity),
-            Node::Message(place, ix) => beside_ino(Tag::Message, *place, identity(ix)),
-            Node::ReplyAll(place, ix) => beside_ino(Tag::ReplyAll, *place, identity(ix)),
-            Node::Reply(place, ix) => beside_ino(Tag::Reply, *place, identity(ix)),
-            Node::Parts(place, ix) => beside_ino(Tag::Parts, *place, identity(ix)),
-            Node::Ack(place, ix) => beside_ino(Tag::Ack, *place, identity(ix)),
-            Node::Warning(ix) => join(Tag::Warning, identity(ix)),
+            Node::MailBox(MaildirFolder::New) => 18,
+            Node::MailBox(MaildirFolder::Cur) => 19,
+            Node::MailBox(MaildirFolder::Tmp) => 20,
+            Node::ArchiveDay(day) => day_inode(InodeTag::ArchiveDay, *day),
+            Node::SentDay(day) => day_inode(InodeTag::SentDay, *day),
+            Node::Thread(t) => make_inode(InodeTag::Thread, thread(*t)),
+            Node::Transcript(t) => make_inode(InodeTag::Transcript, thread(*t)),
+            Node::Reject(identity) => make_inode(InodeTag::Reject, *identity),
+            Node::Message(place, ix) => message_inode(InodeTag::Message, *place, identity(ix)),
+            Node::ReplyAll(place, ix) => message_inode(InodeTag::ReplyAll, *place, identity(ix)),
+            Node::Reply(place, ix) => message_inode(InodeTag::Reply, *place, identity(ix)),
+            Node::Parts(place, ix) => message_inode(InodeTag::Parts, *place, identity(ix)),
+            Node::Ack(place, ix) => message_inode(InodeTag::Ack, *place, identity(ix)),
+            Node::Warning(ix) => make_inode(InodeTag::Warning, identity(ix)),
             Node::Part(place, ix, name) => {
-                let parts = beside_ino(Tag::Parts, *place, identity(ix)).to_string();
-                self.path_ino(&["part", &parts, name], node)
+                let parts = message_inode(InodeTag::Parts, *place, identity(ix)).to_string();
+                self.assign_path_inode(&["part", &parts, name], node)
             }
-            Node::Draft(name) => self.path_ino(&["outbox", name], node),
+            Node::Draft(name) => self.assign_path_inode(&["outbox", name], node),
             Node::ThreadDraft(t, name) => {
                 let core = self.index.read();
                 let (id, _) = core.thread_id(*t).unwrap_or(("", 0));
-                self.path_ino(&["threads", id, name], node)
+                self.assign_path_inode(&["threads", id, name], node)
             }
             Node::ReplyDraft(place, ix, name) => {
-                let beside = beside_ino(Tag::Reply, *place, identity(ix)).to_string();
-                self.path_ino(&["reply", &beside, name], node)
+                let beside = message_inode(InodeTag::Reply, *place, identity(ix)).to_string();
+                self.assign_path_inode(&["reply", &beside, name], node)
             }
             Node::Held(store, id, warning) => {
                 let what = if *warning { "warning" } else { "held" };
-                self.path_ino(&[what, self.store_name(*store), id], node)
+                self.assign_path_inode(&[what, self.store_name(*store), id], node)
             }
-            Node::Compose(folder) => self.path_ino(&["compose", folder], node),
-            Node::ComposeFile(folder, name) => self.path_ino(&["compose", folder, name], node),
+            Node::Compose(folder) => self.assign_path_inode(&["compose", folder], node),
+            Node::ComposeFile(folder, name) => {
+                self.assign_path_inode(&["compose", folder, name], node)
+            }
             Node::RawDir(n, path) | Node::RawFile(n, path) => {
-                self.path_ino(&["raw", self.store_name(*n), path], node)
+                self.assign_path_inode(&["raw", self.store_name(*n), path], node)
             }
-            Node::MeStore(n) => self.path_ino(&["me", self.store_name(*n)], node),
+            Node::MeStore(n) => self.assign_path_inode(&["me", self.store_name(*n)], node),
             Node::TextFolder(n, folder) => {
-                self.path_ino(&["me", self.store_name(*n), folder], node)
+                self.assign_path_inode(&["me", self.store_name(*n), folder], node)
             }
             Node::Text(n, folder, name) => {
-                self.path_ino(&["me", self.store_name(*n), folder, name], node)
+                self.assign_path_inode(&["me", self.store_name(*n), folder, name], node)
             }
         }
     }
@@ -120,9 +123,10 @@ impl Tree {
         self.index.stores().get(number).map_or("", |s| s.name())
     }
 
-    fn path_ino(&self, parts: &[&str], node: &Node) -> Ino {
-        let number = |hash| join(if node.is_dir() { Tag::PathDir } else { Tag::Path }, hash);
-        let mut paths = self.paths.lock();
+    fn assign_path_inode(&self, parts: &[&str], node: &Node) -> Ino {
+        let number =
+            |hash| make_inode(if node.is_dir() { InodeTag::PathDir } else { InodeTag::Path }, hash);
+        let mut paths = self.path_nodes.lock();
         let mut ino = number(stable_hash(3, parts));
         // Paths can be made so that their hashes are equal.
         while paths.get_or_insert(ino, || node.clone()) != node {
@@ -135,10 +139,11 @@ impl Tree {
     }
 
     /// The node of an inode number.
-    pub fn node(&self, ino: Ino) -> Option<Node> {
+    pub fn node_by_inode(&self, ino: Ino) -> Option<Node> {
         let core = self.index.read();
-        let (thread, message) = (|id| core.thread_by_identity(id), |id| core.by_identity(id));
-        decode(ino, thread, message, |ino| self.paths.lock().get(&ino).cloned())
+        let (thread, message) =
+            (|id| core.find_thread_by_identity(id), |id| core.find_by_identity(id));
+        decode_inode(ino, thread, message, |ino| self.path_nodes.lock().get(&ino).cloned())
     }
 
     /// Finds an entry of a folder by name, listed or not.
@@ -146,38 +151,38 @@ impl Tree {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDir`].
     pub fn lookup(&self, parent: &Node, name: &str) -> Result<Node, Error> {
-        self.find(parent, name)?.ok_or(Error::NotFound)
+        self.find_entry(parent, name)?.ok_or(Error::NotFound)
     }
 
-    fn find(&self, parent: &Node, name: &str) -> Result<Option<Node>, Error> {
+    fn find_entry(&self, parent: &Node, name: &str) -> Result<Option<Node>, Error> {
         Ok(match parent {
             Node::Root => match name {
                 ".wait" => Some(Node::Wait),
                 ".next" => Some(Node::Next),
                 ".watch" => Some(Node::Watch),
                 ".maildir" => Some(Node::Maildir),
-                _ => self.find_listed(parent, name)?,
+                _ => self.find_in_listing(parent, name)?,
             },
             Node::Inbox | Node::Thread(_) | Node::ArchiveDay(_) | Node::SentDay(_) => {
                 self.find_message(parent, name)?
             }
-            Node::Archive => self.find_day(Place::Archive, name).map(Node::ArchiveDay),
-            Node::Sent => self.find_day(Place::Sent, name).map(Node::SentDay),
+            Node::Archive => self.find_day(MessageFolder::Archive, name).map(Node::ArchiveDay),
+            Node::Sent => self.find_day(MessageFolder::Sent, name).map(Node::SentDay),
             Node::Threads => self.find_thread(name).map(Node::Thread),
             Node::Transcripts => {
                 // What was just sent is in the text, also of a thread that was there before.
-                self.settle(&Node::Transcripts);
+                self.wait_for_sent(&Node::Transcripts);
                 let folder = name.strip_suffix(".txt");
                 let thread = folder.and_then(|f| self.find_thread(f));
-                let all = self.all_conversations();
-                let shown = |t: &ThreadIx| self.index.read().thread_visible(*t, all);
+                let all = self.is_scope_all();
+                let shown = |t: &ThreadIx| self.index.read().is_thread_visible(*t, all);
                 thread.filter(shown).map(Node::Transcript)
             }
-            Node::MailBox(which) => self.find_mail(*which, name),
+            Node::MailBox(which) => self.find_in_maildir(*which, name),
             Node::Outbox => self.find_draft(name),
             Node::Rejected => self.reject_names().get(name).copied().map(Node::Reject),
             Node::Parts(place, ix) => {
-                self.part(*ix, name)?;
+                self.find_part(*ix, name)?;
                 Some(Node::Part(*place, *ix, name.to_owned()))
             }
             Node::TextFolder(number, folder) => {
@@ -186,132 +191,136 @@ impl Tree {
             }
             Node::RawDir(number, path) => Some(self.find_raw(*number, path, name)?),
             Node::Compose(_) | Node::Raw | Node::Me | Node::MeStore(_) | Node::Maildir => {
-                self.find_listed(parent, name)?
+                self.find_in_listing(parent, name)?
             }
             files!() => return Err(Error::NotDir),
         })
     }
 
-    fn find_listed(&self, parent: &Node, name: &str) -> Result<Option<Node>, Error> {
-        let listing = self.list(parent)?;
-        Ok(self.items(&listing).find(|(n, _)| n == name).map(|(_, node)| node))
+    fn find_in_listing(&self, parent: &Node, name: &str) -> Result<Option<Node>, Error> {
+        let listing = self.list_folder(parent)?;
+        Ok(self.iter_entries(&listing).find(|(n, _)| n == name).map(|(_, node)| node))
     }
 
     /// A thread by its name, also one that what was just sent begins.
     fn find_thread(&self, name: &str) -> Option<ThreadIx> {
-        self.thread_named(name).or_else(|| {
-            self.settle(&Node::Threads);
-            self.thread_named(name)
+        self.find_thread_by_name(name).or_else(|| {
+            self.wait_for_sent(&Node::Threads);
+            self.find_thread_by_name(name)
         })
     }
 
-    fn find_day(&self, place: Place, name: &str) -> Option<Day> {
-        if place == Place::Sent {
-            self.settle(&Node::Sent);
+    fn find_day(&self, place: MessageFolder, name: &str) -> Option<Day> {
+        if place == MessageFolder::Sent {
+            self.wait_for_sent(&Node::Sent);
         }
         let day = name.parse().ok()?;
         // First: what goes to its store meanwhile is in the index next.
-        let is_held = place == Place::Sent && self.held_days().contains(&day);
-        (is_held || self.newest_on(place, day).is_some()).then_some(day)
+        let is_held = place == MessageFolder::Sent && self.pending_days().contains(&day);
+        (is_held || self.newest_on_day(place, day).is_some()).then_some(day)
     }
 
     /// `stat` of a node.
     ///
     /// # Errors
     /// [`Error::NotFound`] for what is gone, store errors as they come.
-    pub fn attr(&self, node: &Node) -> Result<Attr, Error> {
-        self.note_told(node);
-        let read = |size, time, caching| (self.shared(0o400), size, time, caching);
-        let written = |mode, size, time| (mode, size, time, Caching::Volatile);
+    pub fn stat_node(&self, node: &Node) -> Result<Attr, Error> {
+        self.note_exposed(node);
+        let read = |size, time, caching| (self.widen_mode(0o400), size, time, caching);
+        let written = |mode, size, time| (mode, size, time, CachePolicy::Volatile);
         let (mode, size, time, caching) = match node {
-            Node::Readme => read(self.readme().len() as u64, README_TIME, Caching::Immutable),
+            Node::Readme => {
+                read(self.readme_text().len() as u64, README_TIME, CachePolicy::Immutable)
+            }
             Node::Status => {
-                let (text, time) = self.status();
-                read(text.len() as u64, time, Caching::Volatile)
+                let (text, time) = self.status_text();
+                read(text.len() as u64, time, CachePolicy::Volatile)
             }
             Node::Agents => {
-                let agents = self.agents();
-                read(agents.text.len() as u64, agents.time, Caching::Volatile)
+                let agents = self.agent_directory();
+                read(agents.text.len() as u64, agents.time, CachePolicy::Volatile)
             }
-            Node::Wait | Node::Next | Node::Watch => read(0, NO_TIME, Caching::Volatile),
+            Node::Wait | Node::Next | Node::Watch => read(0, NO_TIME, CachePolicy::Volatile),
             Node::Message(place, ix) => {
                 let (size, time) = self.message_size(*ix)?;
                 // A late parent moves a message to another thread.
                 let linked = || {
                     let entry = self.index.read().entry(*ix).copied();
                     let store = entry.and_then(|e| self.index.store_of(&e));
-                    store.is_some_and(|s| s.about().links())
+                    store.is_some_and(|s| s.properties().has_reply_links())
                 };
                 let caching = match place {
-                    Place::Inbox => Caching::Folder,
-                    Place::Thread if linked() => Caching::Folder,
-                    Place::Thread | Place::Archive | Place::Sent => Caching::Immutable,
-                    Place::Maildir => Caching::Moving,
+                    MessageFolder::Inbox => CachePolicy::Folder,
+                    MessageFolder::Thread if linked() => CachePolicy::Folder,
+                    MessageFolder::Thread | MessageFolder::Archive | MessageFolder::Sent => {
+                        CachePolicy::Immutable
+                    }
+                    MessageFolder::Maildir => CachePolicy::Moving,
                 };
                 read(size, time, caching)
             }
             Node::Reply(_, ix) | Node::ReplyAll(_, ix) | Node::Ack(_, ix) => {
-                let time = self.index.read().entry(*ix).map_or(NO_TIME, Entry::time);
+                let time = self.index.read().entry(*ix).map_or(NO_TIME, IndexEntry::time);
                 // Editors read what they open to write.
                 written(if let Node::Ack(..) = node { 0o200 } else { 0o600 }, 0, time)
             }
             Node::Warning(ix) => {
-                let (text, time) = self.warning(*ix)?;
-                read(text.len() as u64, time, Caching::Brief)
+                let (text, time) = self.warning_text(*ix)?;
+                read(text.len() as u64, time, CachePolicy::Brief)
             }
             Node::Held(..) => {
-                let (text, time) = self.held_text(node)?;
-                read(text.len() as u64, time, Caching::Volatile)
+                let (text, time) = self.pending_text(node)?;
+                read(text.len() as u64, time, CachePolicy::Volatile)
             }
             Node::Part(_, ix, name) => {
                 let (size, time) = self.part_size(*ix, name)?;
-                read(size, time, Caching::Brief)
+                read(size, time, CachePolicy::Brief)
             }
             Node::Transcript(thread) => {
-                let plan = self.transcript(*thread)?;
-                read(plan.len(), plan.time(), Caching::Looked)
+                let plan = self.transcript_plan(*thread)?;
+                read(plan.len(), plan.time(), CachePolicy::PerLookup)
             }
             Node::Reject(identity) => {
                 let (text, time) = self.reject_text(*identity)?;
-                read(text.len() as u64, time, Caching::Volatile)
+                read(text.len() as u64, time, CachePolicy::Volatile)
             }
             Node::RawFile(number, path) => {
                 let entry = self.raw_entry(*number, path)?;
-                return Ok(self.raw_attr(node, entry.size, entry.modified));
+                return Ok(self.make_raw_attr(node, entry.size, entry.modified));
             }
             Node::Draft(name) => {
-                let draft = self.outbox.as_ref().and_then(|o| o.find(name));
+                let draft = self.outbox.as_ref().and_then(|o| o.find_entry(name));
                 let draft = draft.ok_or(Error::NotFound)?;
                 written(if draft.is_note { 0o400 } else { 0o600 }, draft.len, draft.time)
             }
             Node::ThreadDraft(..) | Node::ReplyDraft(..) => {
-                let draft = self.draft_beside(node).ok_or(Error::NotFound)?;
+                let draft = self.lookup_draft(node).ok_or(Error::NotFound)?;
                 written(0o600, draft.len, draft.time)
             }
             Node::ComposeFile(folder, name) => {
                 let outbox = self.outbox.as_ref();
-                let found = outbox.and_then(|outbox| outbox.folder_file(folder, name));
+                let found = outbox.and_then(|outbox| outbox.stat_folder_file(folder, name));
                 let (len, time) = found.ok_or(Error::NotFound)?;
                 written(0o600, len, time)
             }
             Node::Text(number, folder, name) => {
                 let (len, time) = self.text_size(&(*number, *folder, name.clone()))?;
-                written(if self.only_shows() { 0o400 } else { 0o600 }, len, time)
+                written(if self.is_view_only() { 0o400 } else { 0o600 }, len, time)
             }
-            folders!() => return self.folder_attr(node),
+            folders!() => return self.stat_folder(node),
         };
-        Ok(Attr { ino: self.ino(node), is_dir: false, mode, size, time, caching })
+        Ok(Attr { ino: self.inode_number(node), is_dir: false, mode, size, time, caching })
     }
 
     /// `stat` of a file in `raw/`.
-    pub(super) fn raw_attr(&self, node: &Node, size: u64, time: Timestamp) -> Attr {
-        let (ino, mode) = (self.ino(node), self.shared(0o400));
-        Attr { ino, is_dir: false, mode, size, time, caching: Caching::Looked }
+    pub(super) fn make_raw_attr(&self, node: &Node, size: u64, time: Timestamp) -> Attr {
+        let (ino, mode) = (self.inode_number(node), self.widen_mode(0o400));
+        Attr { ino, is_dir: false, mode, size, time, caching: CachePolicy::PerLookup }
     }
 
     /// `stat` of a folder.
-    fn folder_attr(&self, node: &Node) -> Result<Attr, Error> {
-        let newest = self.newest(node);
+    fn stat_folder(&self, node: &Node) -> Result<Attr, Error> {
+        let newest = self.newest_time(node);
         // These are there as long as there is something in them.
         let of_entries = matches!(
             node,
@@ -326,19 +335,19 @@ impl Tree {
         }
         let caching = match node {
             // Its content is asked for each time, and not again with each of its files.
-            Node::RawDir(_, path) if !path.is_empty() => Caching::Brief,
+            Node::RawDir(_, path) if !path.is_empty() => CachePolicy::Brief,
             Node::Me
             | Node::MeStore(_)
             | Node::TextFolder(..)
             | Node::Compose(_)
             // A person who changed one of them looks at the other.
-            | Node::MailBox(_) => Caching::Volatile,
-            _ => Caching::Folder,
+            | Node::MailBox(_) => CachePolicy::Volatile,
+            _ => CachePolicy::Folder,
         };
         Ok(Attr {
-            ino: self.ino(node),
+            ino: self.inode_number(node),
             is_dir: true,
-            mode: self.shared(0o700),
+            mode: self.widen_mode(0o700),
             size: 0,
             time: newest.unwrap_or(NO_TIME),
             caching,
@@ -346,7 +355,7 @@ impl Tree {
     }
 
     /// A mode with the rights of the owner for everybody, if everybody may look.
-    fn shared(&self, mode: u16) -> u16 {
+    fn widen_mode(&self, mode: u16) -> u16 {
         if self.settings.allow_other {
             mode | (mode & 0o500) >> 3 | (mode & 0o500) >> 6
         } else {
@@ -355,86 +364,86 @@ impl Tree {
     }
 
     pub(super) fn message_size(&self, ix: MsgIx) -> Result<(u64, Timestamp), Error> {
-        let entry = self.live(ix)?;
-        let size = entry.size().map_or_else(|| Ok(self.rendered(ix)?.len() as u64), Ok);
+        let entry = self.live_entry(ix)?;
+        let size = entry.size().map_or_else(|| Ok(self.rendered_text(ix)?.len() as u64), Ok);
         size.map(|size| (size, entry.time()))
     }
 
     /// The entry of a message that is not gone.
-    pub(super) fn live(&self, ix: MsgIx) -> Result<Entry, Error> {
+    pub(super) fn live_entry(&self, ix: MsgIx) -> Result<IndexEntry, Error> {
         let entry = self.index.read().entry(ix).copied();
-        entry.filter(Entry::is_live).ok_or(Error::NotFound)
+        entry.filter(IndexEntry::is_live).ok_or(Error::NotFound)
     }
 
     /// The time of a folder: that of its newest entry.
-    fn newest(&self, node: &Node) -> Option<Timestamp> {
+    fn newest_time(&self, node: &Node) -> Option<Timestamp> {
         match node {
             Node::Root => {
-                let written = self.newest(&Node::Outbox).max(self.newest(&Node::Me));
+                let written = self.newest_time(&Node::Outbox).max(self.newest_time(&Node::Me));
                 written.max(self.newest_below_root())
             }
             Node::Inbox => {
                 let core = self.index.read();
-                core.inbox_rev().find_map(|ix| core.entry(ix).map(Entry::time))
+                core.inbox_newest_first().find_map(|ix| core.entry(ix).map(IndexEntry::time))
             }
-            Node::MailBox(MailBox::New | MailBox::Cur) => Some(self.mail_time()),
+            Node::MailBox(MaildirFolder::New | MaildirFolder::Cur) => Some(self.maildir_time()),
             // What they hold never changes.
-            Node::Maildir | Node::MailBox(MailBox::Tmp) => Some(README_TIME),
-            Node::Archive => self.with_day_list(Place::Archive, newest_live),
-            Node::Sent => self.with_day_list(Place::Sent, newest_live),
-            Node::ArchiveDay(day) => self.newest_on(Place::Archive, *day),
+            Node::Maildir | Node::MailBox(MaildirFolder::Tmp) => Some(README_TIME),
+            Node::Archive => self.with_day_list(MessageFolder::Archive, newest_live_time),
+            Node::Sent => self.with_day_list(MessageFolder::Sent, newest_live_time),
+            Node::ArchiveDay(day) => self.newest_on_day(MessageFolder::Archive, *day),
             Node::SentDay(day) => {
                 // First: what goes to its store meanwhile is in the index next.
-                let held = self.newest_held(*day);
-                held.max(self.newest_on(Place::Sent, *day))
+                let held = self.newest_pending(*day);
+                held.max(self.newest_on_day(MessageFolder::Sent, *day))
             }
             Node::Thread(t) => {
                 let core = self.index.read();
-                core.newest_in(*t).or_else(|| core.empty_thread(*t))
+                core.newest_thread_time(*t).or_else(|| core.empty_thread_time(*t))
             }
             Node::Threads => {
-                let newest = self.newest(&Node::Transcripts);
-                newest.max(self.index.read().newest_empty())
+                let newest = self.newest_time(&Node::Transcripts);
+                newest.max(self.index.read().newest_empty_time())
             }
-            Node::Transcripts if self.all_conversations() => {
+            Node::Transcripts if self.is_scope_all() => {
                 let core = self.index.read();
-                newest_live(&core, &self.every_message(&core))
+                newest_live_time(&core, &self.all_messages(&core))
             }
-            Node::Transcripts => self.index.read().newest(),
+            Node::Transcripts => self.index.read().newest_time(),
             Node::Rejected => {
                 let core = self.index.read();
                 core.rejects().map(|(_, r)| Timestamp::from_millis(r.time_ms)).max()
             }
             Node::Raw => (0..self.index.stores().len())
-                .filter_map(|n| self.newest(&Node::RawDir(n, String::new())))
+                .filter_map(|n| self.newest_time(&Node::RawDir(n, String::new())))
                 .max(),
-            Node::RawDir(number, folder) => self.raw_newest(*number, folder),
-            Node::Parts(_, ix) => self.live(*ix).ok().map(|e| e.time()),
-            Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.newest_text(node),
-            Node::Outbox => self.outbox.as_ref()?.newest(),
+            Node::RawDir(number, folder) => self.raw_newest_time(*number, folder),
+            Node::Parts(_, ix) => self.live_entry(*ix).ok().map(|e| e.time()),
+            Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.newest_text_time(node),
+            Node::Outbox => self.outbox.as_ref()?.newest_time(),
             Node::Compose(name) => self.outbox.as_ref()?.folder_time(name),
             files!() => None,
         }
     }
 
     /// The time of the newest message of a day in `archive/` or `sent/`.
-    fn newest_on(&self, place: Place, day: Day) -> Option<Timestamp> {
-        self.with_day_list(place, |core, list| newest_live(core, core.on_day(list, day)))
+    fn newest_on_day(&self, place: MessageFolder, day: Day) -> Option<Timestamp> {
+        self.with_day_list(place, |core, list| newest_live_time(core, core.slice_of_day(list, day)))
     }
 
     /// The newest of everything but drafts and texts. Asked with every `stat` of the mount point, so it is
     /// found once per change.
     fn newest_below_root(&self) -> Option<Timestamp> {
-        self.newest_seen.get((), self.generation(), || {
+        self.newest_cache.get((), self.generation(), || {
             let folders = [Node::Archive, Node::Sent, Node::Threads, Node::Rejected, Node::Raw];
-            let times = folders.iter().filter_map(|n| self.newest(n));
+            let times = folders.iter().filter_map(|n| self.newest_time(n));
             times.chain([self.status_time(), README_TIME]).max()
         })
     }
 
     /// The folder above a folder.
     #[allow(clippy::unnested_or_patterns)] // `files!` is a pattern of its own.
-    pub fn parent(&self, folder: &Node) -> Node {
+    pub fn parent_folder(&self, folder: &Node) -> Node {
         match folder {
             Node::ArchiveDay(_) => Node::Archive,
             Node::SentDay(_) => Node::Sent,
@@ -445,9 +454,9 @@ impl Tree {
                 None if path.is_empty() => Node::Raw,
                 None => Node::RawDir(*number, String::new()),
             },
-            Node::Parts(place, ix) => self.folder_of(*place, *ix),
+            Node::Parts(place, ix) => self.folder_of_message(*place, *ix),
             Node::MeStore(_) => Node::Me,
-            Node::TextFolder(number, _) => self.above_texts(*number),
+            Node::TextFolder(number, _) => self.parent_of_texts(*number),
             Node::MailBox(_) => Node::Maildir,
             Node::Root
             | Node::Maildir
@@ -465,22 +474,22 @@ impl Tree {
     }
 
     /// The folder of a message.
-    pub(super) fn folder_of(&self, place: Place, ix: MsgIx) -> Node {
+    pub(super) fn folder_of_message(&self, place: MessageFolder, ix: MsgIx) -> Node {
         let core = self.index.read();
         match (place, core.entry(ix)) {
-            (Place::Archive, Some(e)) => Node::ArchiveDay(core.name_time(e).day()),
-            (Place::Sent, Some(e)) => Node::SentDay(core.name_time(e).day()),
-            (Place::Thread, Some(e)) => Node::Thread(core.thread_of(e)),
+            (MessageFolder::Archive, Some(e)) => Node::ArchiveDay(core.name_time(e).day()),
+            (MessageFolder::Sent, Some(e)) => Node::SentDay(core.name_time(e).day()),
+            (MessageFolder::Thread, Some(e)) => Node::Thread(core.thread_of(e)),
             _ => Node::Inbox,
         }
     }
 
     /// The file name of a message.
     pub fn message_name(&self, ix: MsgIx) -> Option<String> {
-        Some(format!("{}.txt", self.stem(&self.index.read(), ix)?))
+        Some(format!("{}.txt", self.unique_stem(&self.index.read(), ix)?))
     }
 }
 
-fn newest_live(core: &Core, list: &[MsgIx]) -> Option<Timestamp> {
-    list.iter().rev().filter_map(|ix| core.entry(*ix)).find(|e| e.is_live()).map(Entry::time)
+fn newest_live_time(core: &IndexTables, list: &[MsgIx]) -> Option<Timestamp> {
+    list.iter().rev().filter_map(|ix| core.entry(*ix)).find(|e| e.is_live()).map(IndexEntry::time)
 }

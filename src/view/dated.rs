@@ -10,29 +10,29 @@ use lru::LruCache;
 
 /// What was made under a key, as of a generation of the index.
 #[derive(Debug)]
-struct Made<V> {
+struct CachedValue<V> {
     generation: u64,
-    at: Instant,
+    made_at: Instant,
     value: V,
 }
 
 /// The values that were asked for last.
 #[derive(Debug)]
-pub(super) struct Dated<K: Hash + Eq, V> {
-    made: Mutex<LruCache<K, Made<V>>>,
+pub(super) struct GenerationCache<K: Hash + Eq, V> {
+    values: Mutex<LruCache<K, CachedValue<V>>>,
     /// How long one is true at most.
-    fresh: Duration,
+    max_age: Duration,
 }
 
-impl<K: Hash + Eq, V: Clone> Dated<K, V> {
+impl<K: Hash + Eq, V: Clone> GenerationCache<K, V> {
     /// Keeps this many.
     pub fn new(many: NonZeroUsize) -> Self {
-        Self::fresh_for(many, Duration::MAX)
+        Self::with_max_age(many, Duration::MAX)
     }
 
     /// Keeps this many, and none longer than this.
-    pub fn fresh_for(many: NonZeroUsize, fresh: Duration) -> Self {
-        Self { made: Mutex::new(LruCache::new(many)), fresh }
+    pub fn with_max_age(many: NonZeroUsize, fresh: Duration) -> Self {
+        Self { values: Mutex::new(LruCache::new(many)), max_age: fresh }
     }
 
     /// The value of a key at a generation of the index.
@@ -48,18 +48,19 @@ impl<K: Hash + Eq, V: Clone> Dated<K, V> {
         generation: u64,
         make: impl FnOnce() -> Result<V, E>,
     ) -> Result<V, E> {
-        let holds = |m: &&Made<V>| m.generation == generation && m.at.elapsed() < self.fresh;
-        if let Some(made) = self.made.lock().get(&key).filter(holds) {
+        let holds =
+            |m: &&CachedValue<V>| m.generation == generation && m.made_at.elapsed() < self.max_age;
+        if let Some(made) = self.values.lock().get(&key).filter(holds) {
             return Ok(made.value.clone());
         }
         let value = make()?;
-        let made = Made { generation, at: Instant::now(), value: value.clone() };
-        self.made.lock().put(key, made);
+        let made = CachedValue { generation, made_at: Instant::now(), value: value.clone() };
+        self.values.lock().put(key, made);
         Ok(value)
     }
 
     /// The value of a key is to be made again.
-    pub fn forget(&self, key: &K) {
-        self.made.lock().pop(key);
+    pub fn remove(&self, key: &K) {
+        self.values.lock().pop(key);
     }
 }

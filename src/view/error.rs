@@ -50,7 +50,7 @@ impl Error {
     }
 
     /// What the system would say.
-    pub(crate) fn os(errno: i32) -> Self {
+    pub(crate) fn from_errno(errno: i32) -> Self {
         std::io::Error::from_raw_os_error(errno).into()
     }
 

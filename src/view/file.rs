@@ -4,17 +4,17 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::model::locks::{Level, Mutex};
+use crate::model::locks::{LockLevel, Mutex};
 
-use super::node::{Node, Place, folders};
-use super::reader::{ended_by, has_gone, thread_group};
-use super::transcript::Plan;
-use super::wait::Arrivals;
+use super::node::{MessageFolder, Node, folders};
+use super::reader::{detect_ending_signal, has_gone, thread_group};
+use super::transcript::TranscriptPlan;
+use super::wait::WatchFeed;
 use super::writers::is_opener;
-use super::{Error, Reader, TextFile, Tree, Writers};
+use super::{DraftWriters, Error, ReaderProfile, TextHandle, Tree};
 use crate::index::{MsgIx, Reject, ThreadIx};
 use crate::model::{MarkRead, Timestamp};
-use crate::outbox::{Composed, DraftId, Outbox};
+use crate::outbox::{ComposeHandle, DraftId, Outbox};
 use crate::store::{Location, fs};
 
 /// How much of something that could not be read as a message is shown in `rejected/`.
@@ -22,7 +22,7 @@ const SHOWN: usize = 64 << 10;
 
 /// How a file is opened.
 #[derive(Clone, Debug, Default)]
-pub struct Access {
+pub struct OpenRequest {
     /// For writing.
     pub write: bool,
     /// Every write goes to the end.
@@ -32,7 +32,7 @@ pub struct Access {
     /// The process that opens it; 0 if that is not known.
     pub opener: u32,
     /// Who opens it.
-    pub reader: Reader,
+    pub reader: ReaderProfile,
 }
 
 /// An open file: what was there when it was opened, so that size and bytes agree while things
@@ -40,9 +40,9 @@ pub struct Access {
 #[derive(Debug)]
 pub enum OpenFile {
     /// Bytes that were there when it was opened.
-    Bytes(Answer),
+    Bytes(FileContent),
     /// A message whose size is known: rendered once somebody reads what the kernel has not kept.
-    Message(Place, MsgIx, OnceLock<Arc<[u8]>>),
+    Message(MessageFolder, MsgIx, OnceLock<Arc<[u8]>>),
     /// A file of a store.
     Raw(File),
     /// A transcript: as it was when it was opened, and what was added since for those who read on.
@@ -50,14 +50,14 @@ pub enum OpenFile {
         /// The thread.
         thread: ThreadIx,
         /// Where its messages stand.
-        plan: Mutex<Arc<Plan>>,
+        plan: Mutex<Arc<TranscriptPlan>>,
     },
     /// A draft.
     Draft {
         /// Its number.
         id: DraftId,
         /// The processes that write it.
-        writers: Writers,
+        writers: DraftWriters,
         /// Writes go to the end.
         append: bool,
         /// It is the text of a composing folder, and sends that.
@@ -70,10 +70,10 @@ pub enum OpenFile {
         /// The process that opened it.
         opener: u32,
         /// What the wait gave.
-        answer: Mutex<Option<Answer>>,
+        answer: Mutex<Option<FileContent>>,
     },
     /// `.watch`: what arrived since it was opened.
-    Watch(Arrivals),
+    Watch(WatchFeed),
     /// `<name>.ack`: the first bytes written acknowledge the message.
     Ack {
         /// The message.
@@ -82,24 +82,24 @@ pub enum OpenFile {
         done: Mutex<bool>,
     },
     /// A text that a store keeps, open for writing.
-    Text(TextFile),
+    Text(TextHandle),
     /// A file in a composing folder.
     Compose {
         /// The file.
-        file: Composed,
+        file: ComposeHandle,
         /// The processes that write it.
-        writers: Writers,
+        writers: DraftWriters,
     },
 }
 
 impl OpenFile {
     /// A file whose reading marks nothing.
-    pub(super) fn bytes(bytes: impl Into<Arc<[u8]>>) -> Self {
-        Self::Bytes(Answer { bytes: bytes.into(), ..Answer::default() })
+    pub(super) fn from_bytes(bytes: impl Into<Arc<[u8]>>) -> Self {
+        Self::Bytes(FileContent { bytes: bytes.into(), ..FileContent::default() })
     }
 
     /// Whether it matters which process closes it.
-    pub fn asks_who(&self) -> bool {
+    pub fn should_know_closer(&self) -> bool {
         match self {
             Self::Bytes(answer) => answer.mark.is_some(),
             Self::Message(..)
@@ -115,10 +115,12 @@ impl OpenFile {
     /// The message to mark when the handle is closed, as it is when its opener (or, with `by` none, the
     /// last process) closes: it was given its last byte. Once: who makes it unread again while
     /// the handle is open is not contradicted.
-    fn was_read(&self, by: Option<u32>) -> Option<MsgIx> {
+    fn claim_read_mark(&self, by: Option<u32>) -> Option<MsgIx> {
         match self {
-            Self::Bytes(answer) => answer.mark.as_ref()?.take(by),
-            Self::Waiting { answer, .. } => answer.lock().as_ref()?.mark.as_ref()?.take(by),
+            Self::Bytes(answer) => answer.mark.as_ref()?.claim_message(by),
+            Self::Waiting { answer, .. } => {
+                answer.lock().as_ref()?.mark.as_ref()?.claim_message(by)
+            }
             _ => None,
         }
     }
@@ -126,60 +128,60 @@ impl OpenFile {
 
 /// What reading a handle to its end marks.
 #[derive(Debug)]
-pub struct MarkAtEnd {
+pub struct ReadToEndMark {
     message: MsgIx,
     opener: u32,
-    seen: AtomicBool,
-    made: AtomicBool,
+    reached_end: AtomicBool,
+    is_claimed: AtomicBool,
 }
 
 /// What a file gives.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct FileContent {
     pub(super) bytes: Arc<[u8]>,
     /// What reading it to the end marks; of `.next` the message, which no other `.next` gets.
-    pub(super) mark: Option<MarkAtEnd>,
+    pub(super) mark: Option<ReadToEndMark>,
 }
 
-impl Answer {
+impl FileContent {
     fn read(&self, offset: u64, size: usize) -> Vec<u8> {
         if let Some(mark) = &self.mark
             && offset.saturating_add(size as u64) >= self.bytes.len() as u64
         {
-            mark.seen.store(true, Ordering::Relaxed);
+            mark.reached_end.store(true, Ordering::Relaxed);
         }
-        part(&self.bytes, offset, size).to_vec()
+        slice_range(&self.bytes, offset, size).to_vec()
     }
 }
 
-impl MarkAtEnd {
+impl ReadToEndMark {
     pub(super) fn new(message: MsgIx, opener: u32) -> Self {
-        Self { message, opener, seen: false.into(), made: false.into() }
+        Self { message, opener, reached_end: false.into(), is_claimed: false.into() }
     }
 
-    fn take(&self, by: Option<u32>) -> Option<MsgIx> {
+    fn claim_message(&self, by: Option<u32>) -> Option<MsgIx> {
         let closed = |by| is_opener(self.opener, by) || has_gone(self.opener);
-        let read = self.seen.load(Ordering::Relaxed) && by.is_none_or(closed);
-        (read && !self.made.swap(true, Ordering::Relaxed)).then_some(self.message)
+        let read = self.reached_end.load(Ordering::Relaxed) && by.is_none_or(closed);
+        (read && !self.is_claimed.swap(true, Ordering::Relaxed)).then_some(self.message)
     }
 
     /// The message, and whether it was read to its end.
     pub(super) fn outcome(&self) -> (MsgIx, bool) {
-        (self.message, self.made.load(Ordering::Relaxed))
+        (self.message, self.is_claimed.load(Ordering::Relaxed))
     }
 }
 
 /// The part of `bytes` that a read asks for.
-pub(super) fn part(bytes: &[u8], offset: u64, size: usize) -> &[u8] {
+pub(super) fn slice_range(bytes: &[u8], offset: u64, size: usize) -> &[u8] {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
     bytes.get(start..start.saturating_add(size).min(bytes.len())).unwrap_or_default()
 }
 
 impl Tree {
     /// Notes that a process lists `inbox/`: what it opens there from now on it does not read.
-    pub fn listed_inbox(&self, process: Option<super::reader::Process>) {
+    pub fn note_inbox_lister(&self, process: Option<super::reader::ProcessIdentity>) {
         if let Some(process) = process {
-            self.listers.lock().add(process);
+            self.inbox_listers.lock().insert(process);
         }
     }
 
@@ -187,7 +189,7 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::IsDir`] for folders, [`Error::NotPermitted`] for writing what cannot be written.
-    pub fn open(&self, node: &Node, access: &Access) -> Result<OpenFile, Error> {
+    pub fn open(&self, node: &Node, access: &OpenRequest) -> Result<OpenFile, Error> {
         match node {
             Node::Draft(_)
             | Node::ThreadDraft(..)
@@ -199,50 +201,53 @@ impl Tree {
                 self.open_text((*number, *folder, name.clone()), access)
             }
             Node::Ack(_, ix) => self.open_ack(*ix, access),
-            _ if access.write || access.truncate => Err(self.not_writable(node)),
+            _ if access.write || access.truncate => Err(self.not_writable_error(node)),
             Node::Part(_, ix, name) => self.open_part(*ix, name),
-            Node::Held(..) => Ok(OpenFile::bytes(self.held_text(node)?.0.into_bytes())),
-            Node::Warning(ix) => Ok(OpenFile::bytes(self.warning(*ix)?.0.into_bytes())),
-            Node::Readme => Ok(OpenFile::bytes(self.readme().into_bytes())),
-            Node::Status => Ok(OpenFile::bytes(self.status().0.into_bytes())),
-            Node::Agents => Ok(OpenFile::bytes(self.agents().text.clone().into_bytes())),
+            Node::Held(..) => Ok(OpenFile::from_bytes(self.pending_text(node)?.0.into_bytes())),
+            Node::Warning(ix) => Ok(OpenFile::from_bytes(self.warning_text(*ix)?.0.into_bytes())),
+            Node::Readme => Ok(OpenFile::from_bytes(self.readme_text().into_bytes())),
+            Node::Status => Ok(OpenFile::from_bytes(self.status_text().0.into_bytes())),
+            Node::Agents => {
+                Ok(OpenFile::from_bytes(self.agent_directory().text.clone().into_bytes()))
+            }
             // It would hand out the same message for ever.
             Node::Next if access.reader.stranger => Err(Error::not_permitted(
                 "only the user who made the mount can take mail with .next",
             )),
-            Node::Watch => Ok(OpenFile::Watch(self.watch())),
+            Node::Watch => Ok(OpenFile::Watch(self.open_watch())),
             Node::Wait | Node::Next => {
                 let (next, opener) = (*node == Node::Next, access.opener);
                 Ok(OpenFile::Waiting { next, opener, answer: Mutex::new(None) })
             }
             Node::Message(place, ix)
-                if *place != Place::Inbox && self.live(*ix)?.size().is_some() =>
+                if *place != MessageFolder::Inbox && self.live_entry(*ix)?.size().is_some() =>
             {
                 Ok(OpenFile::Message(*place, *ix, OnceLock::new()))
             }
             Node::Message(place, ix) => {
-                let mark = (*place == Place::Inbox && self.reading_marks(&access.reader))
-                    .then(|| MarkAtEnd::new(*ix, access.opener));
-                Ok(OpenFile::Bytes(Answer { bytes: self.rendered(*ix)?, mark }))
+                let mark = (*place == MessageFolder::Inbox
+                    && self.should_mark_reading(&access.reader))
+                .then(|| ReadToEndMark::new(*ix, access.opener));
+                Ok(OpenFile::Bytes(FileContent { bytes: self.rendered_text(*ix)?, mark }))
             }
             Node::Transcript(thread) => {
-                let plan = Mutex::at(Level::File, self.transcript(*thread)?);
+                let plan = Mutex::with_level(LockLevel::File, self.transcript_plan(*thread)?);
                 Ok(OpenFile::Transcript { thread: *thread, plan })
             }
             Node::Reject(identity) => {
-                Ok(OpenFile::bytes(self.reject_text(*identity)?.0.into_bytes()))
+                Ok(OpenFile::from_bytes(self.reject_text(*identity)?.0.into_bytes()))
             }
             Node::RawFile(number, path) => {
                 let store = self.index.stores().get(*number).ok_or(Error::NotFound)?;
-                Ok(OpenFile::Raw(store.raw_open(path)?))
+                Ok(OpenFile::Raw(store.open_raw_file(path)?))
             }
             folders!() => Err(Error::IsDir),
         }
     }
 
-    pub(super) fn reading_marks(&self, reader: &Reader) -> bool {
-        let has_listed = |p| self.listers.lock().has(p);
-        let looking = reader.looks() || reader.process.as_ref().is_some_and(has_listed);
+    pub(super) fn should_mark_reading(&self, reader: &ReaderProfile) -> bool {
+        let has_listed = |p| self.inbox_listers.lock().contains(p);
+        let looking = reader.is_only_looking() || reader.process.as_ref().is_some_and(has_listed);
         self.settings.mark_read == MarkRead::OnRead && !looking && !self.settings.read_only
     }
 
@@ -256,52 +261,52 @@ impl Tree {
             OpenFile::Bytes(answer) => Ok(answer.read(offset, size)),
             OpenFile::Message(_, ix, kept) => {
                 if let Some(bytes) = kept.get() {
-                    return Ok(part(bytes, offset, size).to_vec());
+                    return Ok(slice_range(bytes, offset, size).to_vec());
                 }
-                let rendered = self.rendered(*ix)?;
+                let rendered = self.rendered_text(*ix)?;
                 let bytes = kept.get_or_init(|| rendered);
-                Ok(part(bytes, offset, size).to_vec())
+                Ok(slice_range(bytes, offset, size).to_vec())
             }
-            OpenFile::Raw(file) => Ok(fs::read_part(file, offset, size)?),
+            OpenFile::Raw(file) => Ok(fs::read_range(file, offset, size)?),
             OpenFile::Transcript { thread, plan } => {
-                let plan = self.follow(*thread, plan, offset.saturating_add(size as u64));
+                let plan = self.refresh_plan(*thread, plan, offset.saturating_add(size as u64));
                 self.read_transcript(&plan, offset, size)
             }
             OpenFile::Ack { .. } => Err(Error::not_permitted("this file can only be written")),
             OpenFile::Draft { id, .. } => {
-                let text = self.outbox()?.open_text(*id).ok_or(Error::NotFound)?;
-                Ok(part(&text, offset, size).to_vec())
+                let text = self.writable_outbox()?.open_text(*id).ok_or(Error::NotFound)?;
+                Ok(slice_range(&text, offset, size).to_vec())
             }
             OpenFile::Waiting { answer, .. } => {
                 let answer = answer.lock();
                 Ok(answer.as_ref().map(|a| a.read(offset, size)).unwrap_or_default())
             }
-            OpenFile::Watch(arrivals) => Ok(arrivals.take(size)),
+            OpenFile::Watch(arrivals) => Ok(arrivals.drain_ready(size)),
             OpenFile::Compose { file, .. } => Ok(file.read(offset, size)?),
             OpenFile::Text(file) => Ok(file.read(offset, size)),
         }
     }
 
     /// A thread is about to write to the file (0 if it cannot be seen from here).
-    pub fn writes(&self, file: &OpenFile, thread: u32) {
+    pub fn note_writer(&self, file: &OpenFile, thread: u32) {
         if let OpenFile::Draft { writers, .. } | OpenFile::Compose { writers, .. } = file {
-            writers.wrote(thread);
+            writers.note_write(thread);
         }
     }
 
     /// A thread closes a descriptor of the file, perhaps because a signal ends it: then what it was
     /// writing is not complete, and [`Tree::flush`] refuses it.
-    pub fn closes(&self, file: &OpenFile, thread: u32) {
+    pub fn note_closer(&self, file: &OpenFile, thread: u32) {
         let (OpenFile::Draft { writers, .. } | OpenFile::Compose { writers, .. }) = file else {
             return;
         };
-        let Some(signal) = ended_by(thread) else { return };
+        let Some(signal) = detect_ending_signal(thread) else { return };
         if let Some(outbox) = &self.outbox
-            && thread_group(thread).is_some_and(|process| writers.needs(process))
+            && thread_group(thread).is_some_and(|process| writers.is_writer(process))
         {
             match file {
-                OpenFile::Draft { id, .. } => outbox.cut_off(*id, signal),
-                OpenFile::Compose { file, .. } => outbox.cut_composed(file, signal),
+                OpenFile::Draft { id, .. } => outbox.refuse_interrupted(*id, signal),
+                OpenFile::Compose { file, .. } => outbox.mark_folder_file_cut(file, signal),
                 _ => {}
             }
         }
@@ -314,15 +319,15 @@ impl Tree {
     pub fn flush(&self, file: &OpenFile, by: u32) -> Result<(), Error> {
         match file {
             OpenFile::Draft { id, writers, composed, .. } => {
-                let (outbox, by_opener) = (self.outbox()?, writers.opened_by(by));
+                let (outbox, by_opener) = (self.writable_outbox()?, writers.is_opened_by(by));
                 let flush = if *composed { Outbox::flush_body } else { Outbox::flush };
                 Ok(flush(outbox, *id, by_opener)?)
             }
             OpenFile::Text(file) if is_opener(file.opener, by) => {
-                Ok(file.flush(self.book(file.key().0)?)?)
+                Ok(file.flush(self.notebook(file.key().0)?)?)
             }
             OpenFile::Bytes(_) | OpenFile::Waiting { .. } => {
-                self.mark_read(file, Some(by));
+                self.mark_if_read(file, Some(by));
                 Ok(())
             }
             OpenFile::Message(..)
@@ -345,29 +350,30 @@ impl Tree {
             },
             OpenFile::Compose { file, .. } => {
                 if let Some(outbox) = &self.outbox {
-                    outbox.close_composed(file);
+                    outbox.close_folder_file(file);
                 }
             }
             // Why it could not be saved is in the log and in `status.txt`.
             OpenFile::Text(file) => drop(self.release_text(file)),
             OpenFile::Waiting { answer, .. } => {
-                self.mark_read(file, None);
+                self.mark_if_read(file, None);
                 let handed = answer.lock().take().and_then(|a| a.mark);
                 if let Some(mark) = handed {
-                    self.take_back(mark.outcome());
+                    self.return_claim(mark.outcome());
                 }
             }
-            _ => self.mark_read(file, None),
+            _ => self.mark_if_read(file, None),
         }
     }
 
-    fn mark_read(&self, file: &OpenFile, by: Option<u32>) {
+    fn mark_if_read(&self, file: &OpenFile, by: Option<u32>) {
         // `.next` hands a message out once also where reading marks nothing.
-        if let Some(message) = file.was_read(by).filter(|_| self.reading_marks(&Reader::default()))
+        if let Some(message) =
+            file.claim_read_mark(by).filter(|_| self.should_mark_reading(&ReaderProfile::default()))
         {
             self.note_reading(message);
             // Why it could not be marked is in the log and in `status.txt`.
-            drop(self.index.mark(message, true, true));
+            drop(self.index.mark_message(message, true, true));
         }
     }
 
@@ -375,29 +381,29 @@ impl Tree {
     pub(super) fn reject_text(&self, identity: u64) -> Result<(String, Timestamp), Error> {
         let (source, offset, reject) = {
             let core = self.index.read();
-            let (key, reject) = core.reject_by_identity(identity).ok_or(Error::NotFound)?;
+            let (key, reject) = core.find_reject(identity).ok_or(Error::NotFound)?;
             (key.0, key.1, reject.clone())
         };
         let store = self.index.stores().get(source.store()).ok_or(Error::NotFound)?;
         let line = if reject.line > 0 { format!(":{}", reject.line) } else { String::new() };
         let mut text = format!(
             "Reason: {}\nSource: raw/{}/{}{line}\n",
-            crate::model::one_line(&reject.reason),
+            crate::model::sanitize_line(&reject.reason),
             store.name(),
-            crate::model::one_line(&crate::model::spelling::shown(&reject.path)),
+            crate::model::sanitize_line(&crate::model::spelling::display_name(&reject.path)),
         );
         let at = Location { source: source.file(), offset, len: reject.len };
-        text.push_str(&readable(store.as_ref(), &at, &reject));
+        text.push_str(&render_reject(store.as_ref(), &at, &reject));
         Ok((text, Timestamp::from_millis(reject.time_ms)))
     }
 }
 
 /// Header and body if it can be read as a message, else its bytes as text.
-fn readable(store: &dyn crate::store::Store, at: &Location, reject: &Reject) -> String {
+fn render_reject(store: &dyn crate::store::Store, at: &Location, reject: &Reject) -> String {
     let mut text = String::new();
-    let body = if let Ok(mut record) = store.read(at) {
-        super::without_label(store, &mut record.message);
-        text.push_str(&super::render::header(&record.message, store.kind(), None));
+    let body = if let Ok(mut record) = store.read_record(at) {
+        super::strip_thread_label(store, &mut record.message);
+        text.push_str(&super::render::render_header(&record.message, store.kind(), None));
         record.message.body
     } else {
         let bytes = store.read_bytes(at, SHOWN).unwrap_or_default();
@@ -408,7 +414,7 @@ fn readable(store: &dyn crate::store::Store, at: &Location, reject: &Reject) -> 
         body
     };
     text.push('\n');
-    text.push_str(&super::render::shown_body(&body));
+    text.push_str(&super::render::render_body(&body));
     if !text.ends_with('\n') {
         text.push('\n');
     }

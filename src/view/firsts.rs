@@ -15,13 +15,13 @@ use crate::model::locks::Mutex;
 
 /// The names that several ids have, and who keeps each.
 #[derive(Debug, Default)]
-pub(super) struct Firsts {
-    kept: Mutex<HashMap<String, String>>,
+pub(super) struct ShortNameOwners {
+    owners: Mutex<HashMap<String, String>>,
     /// Where choices are noted; `None` if nothing may be written.
     file: Option<PathBuf>,
 }
 
-impl Firsts {
+impl ShortNameOwners {
     /// What was noted before; an incomplete line counts for nothing.
     pub fn open(file: PathBuf, read_only: bool) -> Self {
         let text = match std::fs::read_to_string(&file) {
@@ -38,22 +38,22 @@ impl Firsts {
             (keeper.len() == 64).then(|| (name.to_owned(), keeper.to_owned()))
         };
         let kept = text.lines().filter_map(line).collect();
-        Self { kept: Mutex::new(kept), file: (!read_only).then_some(file) }
+        Self { owners: Mutex::new(kept), file: (!read_only).then_some(file) }
     }
 
     /// Nobody ever had to choose.
     pub fn is_empty(&self) -> bool {
-        self.kept.lock().is_empty()
+        self.owners.lock().is_empty()
     }
 
     /// The one that keeps a name, if anybody had to choose.
-    pub fn noted(&self, name: &str) -> Option<String> {
-        self.kept.lock().get(name).cloned()
+    pub fn find_owner(&self, name: &str) -> Option<String> {
+        self.owners.lock().get(name).cloned()
     }
 
     /// Gives a name that several have to the one with this hash, for good.
-    pub fn note(&self, name: &str, keeper: &str) {
-        self.kept.lock().insert(name.to_owned(), keeper.to_owned());
+    pub fn record_owner(&self, name: &str, keeper: &str) {
+        self.owners.lock().insert(name.to_owned(), keeper.to_owned());
         let Some(file) = &self.file else { return };
         // The newline before it ends what a kill may have left.
         let line = format!("\n{name}\t{keeper}\n");

@@ -5,15 +5,15 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::listing::Listing;
 use super::names::{self, FULL, SHORT};
-use super::node::{Node, Place};
-use super::{Error, Tree, render, without_label};
-use crate::index::{Entry, MsgIx};
-use crate::link::Board;
-use crate::model::{Day, Message, SignatureState, Timestamp, one_line};
-use crate::outbox::Held;
+use super::node::{MessageFolder, Node};
+use super::{Error, Tree, render, strip_thread_label};
+use crate::index::{IndexEntry, MsgIx};
+use crate::link::HealthBoard;
+use crate::model::{Day, Message, SignatureState, Timestamp, sanitize_line};
+use crate::outbox::PendingMessage;
 
 /// A message that waits.
-pub(super) struct Waiting {
+pub(super) struct PendingSentFile {
     /// Number of its store.
     store: usize,
     id: String,
@@ -23,142 +23,156 @@ pub(super) struct Waiting {
     is_noted: bool,
 }
 
-impl Waiting {
+impl PendingSentFile {
     fn day(&self) -> Day {
         self.time.day()
     }
 
-    fn node(&self, warning: bool) -> Node {
+    fn to_node(&self, warning: bool) -> Node {
         Node::Held(self.store, self.id.clone(), warning)
     }
 
     /// Its name and node, and those of the note beside it.
     fn entries(&self) -> impl Iterator<Item = (String, Node)> + '_ {
-        let note = || (format!("{}.warning", self.stem), self.node(true));
-        let text = (format!("{}.txt", self.stem), self.node(false));
+        let note = || (format!("{}.warning", self.stem), self.to_node(true));
+        let text = (format!("{}.txt", self.stem), self.to_node(false));
         std::iter::once(text).chain(self.is_noted.then(note))
     }
 }
 
 /// The note about a message that waits.
-fn note(held: &Held) -> Option<String> {
+fn format_waiting_note(held: &PendingMessage) -> Option<String> {
     let (why, since) = held.waits.as_ref()?;
-    let to = one_line(&held.message.to);
-    let (since, why) = (since.rfc3339(), one_line(why));
+    let to = sanitize_line(&held.message.to);
+    let (since, why) = (since.rfc3339(), sanitize_line(why));
     Some(format!("waits for {to} since {since} and is tried again by itself: {why}\n"))
 }
 
 impl Tree {
     /// The messages that were accepted and are not in their stores yet, oldest first.
-    fn held(&self) -> Vec<Waiting> {
-        let held = self.outbox.as_ref().map(|outbox| outbox.held()).unwrap_or_default();
+    fn list_pending(&self) -> Vec<PendingSentFile> {
+        let held = self.outbox.as_ref().map(|outbox| outbox.pending_messages()).unwrap_or_default();
         let mut taken = HashSet::new();
-        held.iter().filter_map(|held| self.waiting(held, &mut taken)).collect()
+        held.iter().filter_map(|held| self.make_pending_file(held, &mut taken)).collect()
     }
 
     /// Whether there are any, or may be.
-    pub(super) fn has_held(&self) -> bool {
-        self.outbox.as_ref().is_some_and(|outbox| outbox.holds())
+    pub(super) fn has_pending(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.has_pending())
     }
 
     /// What waits, as it will be read from its store, and the number of that; `None` if it is there.
-    fn shown(&self, held: &Held) -> Option<(usize, Message)> {
-        if self.in_index(held).is_some() {
+    fn preview_message(&self, held: &PendingMessage) -> Option<(usize, Message)> {
+        if self.find_in_index(held).is_some() {
             return None;
         }
         let mut stores = self.index.stores().iter().enumerate();
         let (number, store) = stores.find(|(_, store)| store.name() == held.store)?;
-        let mut message = store.outgoing().ok()?.shown(&held.message)?;
-        without_label(store.as_ref(), &mut message);
+        let mut message = store.require_appender().ok()?.preview_message(&held.message)?;
+        strip_thread_label(store.as_ref(), &mut message);
         Some((number, message))
     }
 
-    fn waiting(&self, held: &Held, taken: &mut HashSet<String>) -> Option<Waiting> {
-        let (store, message) = self.shown(held)?;
+    fn make_pending_file(
+        &self,
+        held: &PendingMessage,
+        taken: &mut HashSet<String>,
+    ) -> Option<PendingSentFile> {
+        let (store, message) = self.preview_message(held)?;
         let time = message.time;
         let from = message.from.clone().unwrap_or_default();
-        let stem = |level| names::stem(time, &from, &message.id, level);
+        let stem = |level| names::format_stem(time, &from, &message.id, level);
         let folder = Node::SentDay(time.day());
-        let free =
-            |stem: &String| !taken.contains(stem) && self.message_named(&folder, stem).is_none();
+        let free = |stem: &String| {
+            !taken.contains(stem) && self.find_message_by_stem(&folder, stem).is_none()
+        };
         let stem = Some(stem(SHORT)).filter(free).unwrap_or_else(|| stem(FULL));
         taken.insert(stem.clone());
         let is_noted = held.waits.is_some();
-        Some(Waiting { store, id: held.message.id.clone(), stem, time, is_noted })
+        Some(PendingSentFile { store, id: held.message.id.clone(), stem, time, is_noted })
     }
 
     /// The message in the index that is waited for all the same: not everybody has it.
-    fn in_index(&self, held: &Held) -> Option<MsgIx> {
+    fn find_in_index(&self, held: &PendingMessage) -> Option<MsgIx> {
         let number = self.index.stores().iter().position(|s| s.name() == held.store)?;
-        self.stored(number, &held.message.id)
+        self.find_my_message(number, &held.message.id)
     }
 
     /// Returns my message with this id in a store, if the index has it.
-    fn stored(&self, number: usize, id: &str) -> Option<MsgIx> {
+    fn find_my_message(&self, number: usize, id: &str) -> Option<MsgIx> {
         let core = self.index.read();
-        let ix = core.find(number, self.index.stores().get(number)?.me(), id)?;
-        core.entry(ix).is_some_and(Entry::is_live).then_some(ix)
+        let ix = core.find_message(number, self.index.stores().get(number)?.me(), id)?;
+        core.entry(ix).is_some_and(IndexEntry::is_live).then_some(ix)
     }
 
     /// Messages of mine that are in the index and wait for somebody, with what is to be said of them.
-    pub(super) fn waiting_in_index(&self) -> Vec<(MsgIx, String)> {
-        let held = self.outbox.as_ref().map(|outbox| outbox.held()).unwrap_or_default();
-        held.iter().filter_map(|held| Some((self.in_index(held)?, note(held)?))).collect()
+    pub(super) fn list_undelivered(&self) -> Vec<(MsgIx, String)> {
+        let held = self.outbox.as_ref().map(|outbox| outbox.pending_messages()).unwrap_or_default();
+        held.iter()
+            .filter_map(|held| Some((self.find_in_index(held)?, format_waiting_note(held)?)))
+            .collect()
     }
 
     /// Returns true if lines of mine may wait for a link.
-    pub(super) fn has_behind(&self) -> bool {
-        self.boards().iter().any(|board| board.is_behind())
+    pub(super) fn may_wait_for_link(&self) -> bool {
+        self.link_boards().iter().any(|board| board.has_backlog())
     }
 
     /// Returns the warning about a message of mine whose line waits for a link.
-    pub(super) fn waits_for_link(&self, entry: &Entry) -> Option<String> {
+    pub(super) fn link_wait_warning(&self, entry: &IndexEntry) -> Option<String> {
         let store = self.index.store_of(entry).filter(|_| entry.is_from_me())?;
         let (at, me) = (entry.location(), store.me());
-        let why = |board: &std::sync::Arc<Board>| board.waits(store.name(), me, at.offset);
-        let why = self.boards().iter().find_map(why)?;
+        let why =
+            |board: &std::sync::Arc<HealthBoard>| board.explain_wait(store.name(), me, at.offset);
+        let why = self.link_boards().iter().find_map(why)?;
         // A line in a copy of the log waits for nothing.
         store.source_path(at.source).filter(|path| *path == format!("log-{me}.jsonl")).map(|_| why)
     }
 
     /// Returns what waits on a day of `sent/`.
-    pub(super) fn held_on(&self, day: Day) -> Vec<Waiting> {
-        self.held().into_iter().filter(|waiting| waiting.day() == day).collect()
+    pub(super) fn pending_on_day(&self, day: Day) -> Vec<PendingSentFile> {
+        self.list_pending().into_iter().filter(|waiting| waiting.day() == day).collect()
     }
 
     /// Adds what waits to the listing of its day of `sent/`, unless it has gone to its store and is listed.
-    pub(super) fn list_held(
+    pub(super) fn add_pending(
         &self,
-        mut held: Vec<Waiting>,
+        mut held: Vec<PendingSentFile>,
         listing: Option<Listing>,
     ) -> Option<Listing> {
         if let Some(listing) = &listing {
             let listed: HashSet<MsgIx> = listing.messages(0, listing.len()).collect();
-            held.retain(|w| self.stored(w.store, &w.id).is_none_or(|ix| !listed.contains(&ix)));
+            held.retain(|w| {
+                self.find_my_message(w.store, &w.id).is_none_or(|ix| !listed.contains(&ix))
+            });
         }
         if held.is_empty() {
             return listing;
         }
-        let mut listing = listing.unwrap_or_else(|| Listing::empty(Place::Sent));
-        listing.add(held.iter().flat_map(Waiting::entries));
+        let mut listing = listing.unwrap_or_else(|| Listing::empty(MessageFolder::Sent));
+        listing.add_entries(held.iter().flat_map(PendingSentFile::entries));
         Some(listing)
     }
 
     /// The days of `sent/` on which something waits.
-    pub(super) fn held_days(&self) -> BTreeSet<Day> {
-        self.held().iter().map(Waiting::day).collect()
+    pub(super) fn pending_days(&self) -> BTreeSet<Day> {
+        self.list_pending().iter().map(PendingSentFile::day).collect()
     }
 
     /// The time of the newest message of a day that waits.
-    pub(super) fn newest_held(&self, day: Day) -> Option<Timestamp> {
-        self.held().iter().filter(|waiting| waiting.day() == day).map(|waiting| waiting.time).max()
+    pub(super) fn newest_pending(&self, day: Day) -> Option<Timestamp> {
+        self.list_pending()
+            .iter()
+            .filter(|waiting| waiting.day() == day)
+            .map(|waiting| waiting.time)
+            .max()
     }
 
     /// What waits under a name in a day of `sent/`.
-    pub(super) fn held_named(&self, folder: &Node, name: &str) -> Option<Node> {
+    pub(super) fn find_pending(&self, folder: &Node, name: &str) -> Option<Node> {
         let Node::SentDay(day) = folder else { return None };
-        let held = self.held_on(*day);
-        let mut entries = held.iter().flat_map(Waiting::entries);
+        let held = self.pending_on_day(*day);
+        let mut entries = held.iter().flat_map(PendingSentFile::entries);
         entries.find(|(entry, _)| entry == name).map(|(_, node)| node)
     }
 
@@ -167,28 +181,33 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::NotFound`] for a note once its message is in its store.
-    pub(super) fn held_text(&self, node: &Node) -> Result<(String, Timestamp), Error> {
+    pub(super) fn pending_text(&self, node: &Node) -> Result<(String, Timestamp), Error> {
         let Node::Held(store, id, warning) = node else { return Err(Error::NotFound) };
-        let held = self.outbox.as_ref().map(|outbox| outbox.held()).unwrap_or_default();
+        let held = self.outbox.as_ref().map(|outbox| outbox.pending_messages()).unwrap_or_default();
         let of_id = held.iter().filter(|held| held.message.id == *id);
         let mut texts = of_id.filter_map(|held| {
-            let (number, message) = self.shown(held).filter(|(number, _)| number == store)?;
-            let text = if *warning { note(held)? } else { self.text_of(number, &message)? };
+            let (number, message) =
+                self.preview_message(held).filter(|(number, _)| number == store)?;
+            let text = if *warning {
+                format_waiting_note(held)?
+            } else {
+                self.render_outgoing(number, &message)?
+            };
             Some((text, message.time))
         });
         if let Some(text) = texts.next() {
             return Ok(text);
         }
-        let ix = self.stored(*store, id).filter(|_| !*warning).ok_or(Error::NotFound)?;
-        let text = String::from_utf8_lossy(&self.rendered(ix)?).into_owned();
-        Ok((text, self.live(ix)?.time()))
+        let ix = self.find_my_message(*store, id).filter(|_| !*warning).ok_or(Error::NotFound)?;
+        let text = String::from_utf8_lossy(&self.rendered_text(ix)?).into_owned();
+        Ok((text, self.live_entry(ix)?.time()))
     }
 
     /// The bytes that a message of mine will have once its store has it.
-    fn text_of(&self, number: usize, message: &Message) -> Option<String> {
+    fn render_outgoing(&self, number: usize, message: &Message) -> Option<String> {
         let key = self.index.my_key(number).map(|key| key.fingerprint());
         let signature = key.map_or(SignatureState::None, SignatureState::Valid);
         let store = self.index.stores().get(number)?;
-        Some(render::message(message, store.kind(), signature))
+        Some(render::render_message(message, store.kind(), signature))
     }
 }

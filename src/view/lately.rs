@@ -19,7 +19,7 @@ const BLOCK: usize = 2048;
 
 /// A message that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reading {
+pub struct RecentRead {
     /// When, in milliseconds since 1970.
     pub time: i64,
     /// Its writer.
@@ -29,29 +29,29 @@ pub struct Reading {
 }
 
 /// Returns what was read last as the file says it, the newest first.
-pub fn readings(path: &Path) -> Vec<Reading> {
+pub fn load_recent_reads(path: &Path) -> Vec<RecentRead> {
     let text = std::fs::read(path).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
 /// The file, once something is read, and what it says.
 #[derive(Debug)]
-pub(super) struct Lately {
+pub(super) struct RecentReads {
     path: PathBuf,
-    open: Mutex<Option<(File, Vec<Reading>)>>,
+    file: Mutex<Option<(File, Vec<RecentRead>)>>,
 }
 
-impl Lately {
+impl RecentReads {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, open: Mutex::default() }
+        Self { path, file: Mutex::default() }
     }
 
     /// Notes a message as the one that was read last. That this cannot be noted is nobody's failure.
-    fn note(&self, reading: Reading) {
-        let mut open = self.open.lock();
+    fn record_read(&self, reading: RecentRead) {
+        let mut open = self.file.lock();
         if open.is_none() {
-            let before = readings(&self.path);
-            *open = fs::open_own(&self.path, 0o600).ok().map(|file| (file, before));
+            let before = load_recent_reads(&self.path);
+            *open = fs::open_read_write(&self.path, 0o600).ok().map(|file| (file, before));
         }
         let Some((file, all)) = open.as_mut() else { return };
         all.retain(|other| other.name != reading.name);
@@ -70,10 +70,10 @@ impl Tree {
     pub(super) fn note_reading(&self, ix: MsgIx) {
         let from = {
             let core = self.index.read();
-            core.entry(ix).map(|entry| core.from(entry).to_owned())
+            core.entry(ix).map(|entry| core.sender(entry).to_owned())
         };
         let (Some(from), Some(name)) = (from, self.message_name(ix)) else { return };
-        self.lately.note(Reading { time: Timestamp::now().millis(), from, name });
+        self.recent_reads.record_read(RecentRead { time: Timestamp::now().millis(), from, name });
     }
 }
 
@@ -85,17 +85,18 @@ mod tests {
     fn the_last_two_are_kept_each_once_and_over_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("read-last");
-        let note = |lately: &Lately, time, name: &str| {
-            lately.note(Reading { time, from: "bob".into(), name: name.into() });
+        let note = |lately: &RecentReads, time, name: &str| {
+            lately.record_read(RecentRead { time, from: "bob".into(), name: name.into() });
         };
-        let names = || readings(&path).into_iter().map(|r| (r.name, r.time)).collect::<Vec<_>>();
+        let names =
+            || load_recent_reads(&path).into_iter().map(|r| (r.name, r.time)).collect::<Vec<_>>();
         assert_eq!(names(), []);
-        let lately = Lately::new(path.clone());
+        let lately = RecentReads::new(path.clone());
         note(&lately, 1, &"long".repeat(60));
         note(&lately, 2, "b");
         note(&lately, 3, "b");
         assert_eq!(names(), [("b".into(), 3), ("long".repeat(60), 1)]);
-        note(&Lately::new(path.clone()), 4, "c");
+        note(&RecentReads::new(path.clone()), 4, "c");
         assert_eq!(names(), [("c".into(), 4), ("b".into(), 3)]);
         std::fs::write(&path, "[{\"time\":").unwrap();
         assert_eq!(names(), [], "half of it says nothing");

@@ -6,25 +6,25 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use super::names::{self, Level};
-use super::node::{Ino, MailBox, Node, Place, files};
+use super::names::{self, NameLevel};
+use super::node::{Ino, MaildirFolder, MessageFolder, Node, files};
 use super::{Attr, Error, Tree};
-use crate::index::{Core, Entry, MsgIx, ThreadIx};
+use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::{Day, Timestamp};
 
 /// One entry of a [`Listing`]: small, for there may be many.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Item {
+pub(super) enum ListingEntry {
     /// One of those with a name of its own.
     Named(u32),
     /// A message, and how much of its id is in its name.
-    Message(MsgIx, Level),
+    Message(MsgIx, NameLevel),
     /// The same in a folder of `.maildir/`.
-    Mail(MailBox, MsgIx, Level),
+    Mail(MaildirFolder, MsgIx, NameLevel),
     /// The folder of what comes with a message, named like it.
-    Parts(MsgIx, Level),
+    Parts(MsgIx, NameLevel),
     /// What I should know of a message of mine, named like it.
-    Warning(MsgIx, Level),
+    Warning(MsgIx, NameLevel),
     Thread(ThreadIx),
     Transcript(ThreadIx),
 }
@@ -32,47 +32,47 @@ pub(super) enum Item {
 /// The entries of a folder at one moment.
 #[derive(Debug)]
 pub struct Listing {
-    place: Place,
-    items: Vec<Item>,
+    folder: MessageFolder,
+    entries: Vec<ListingEntry>,
     named: Vec<(String, Node)>,
     /// Size and time of those with a name of their own, where listing them told it.
-    told: Vec<Option<(u64, Timestamp)>>,
+    stats: Vec<Option<(u64, Timestamp)>>,
 }
 
 impl Listing {
     /// Number of entries.
     pub fn len(&self) -> usize {
-        self.items.len()
+        self.entries.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
+        self.entries.is_empty()
     }
 
-    pub(super) fn empty(place: Place) -> Self {
-        Self::of(place, Vec::new())
+    pub(super) fn empty(place: MessageFolder) -> Self {
+        Self::from_entries(place, Vec::new())
     }
 
-    fn of(place: Place, items: Vec<Item>) -> Self {
-        Self { place, items, named: Vec::new(), told: Vec::new() }
+    fn from_entries(place: MessageFolder, items: Vec<ListingEntry>) -> Self {
+        Self { folder: place, entries: items, named: Vec::new(), stats: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, items: impl IntoIterator<Item = (String, Node)>) {
+    pub(super) fn add_entries(&mut self, items: impl IntoIterator<Item = (String, Node)>) {
         for item in items {
-            self.items.push(Item::Named(self.named.len() as u32));
+            self.entries.push(ListingEntry::Named(self.named.len() as u32));
             self.named.push(item);
         }
     }
 
-    pub(super) fn named(items: impl IntoIterator<Item = (String, Node)>) -> Self {
-        let mut listing = Self::empty(Place::Inbox);
-        listing.add(items);
+    pub(super) fn from_named(items: impl IntoIterator<Item = (String, Node)>) -> Self {
+        let mut listing = Self::empty(MessageFolder::Inbox);
+        listing.add_entries(items);
         listing
     }
 
     /// As [`Listing::named`], each with its size and time if the store told them.
-    pub(super) fn told(
+    pub(super) fn with_stats(
         items: impl Iterator<Item = (String, Node, Option<(u64, Timestamp)>)>,
     ) -> Self {
         let (mut named, mut told) = (Vec::new(), Vec::new());
@@ -80,76 +80,79 @@ impl Listing {
             named.push((name, node));
             told.push(stat);
         }
-        Self { told, ..Self::named(named) }
+        Self { stats: told, ..Self::from_named(named) }
     }
 
     /// The messages among so many entries from one on.
     pub(super) fn messages(&self, from: usize, count: usize) -> impl Iterator<Item = MsgIx> {
-        self.items.iter().skip(from).take(count).filter_map(|item| match item {
-            Item::Message(ix, _) | Item::Mail(_, ix, _) => Some(*ix),
+        self.entries.iter().skip(from).take(count).filter_map(|item| match item {
+            ListingEntry::Message(ix, _) | ListingEntry::Mail(_, ix, _) => Some(*ix),
             _ => None,
         })
     }
 
     /// Where a message stands among so many entries from one on.
-    pub(super) fn place_of(&self, message: MsgIx, from: usize, count: usize) -> Option<usize> {
-        let is_it = |item: &Item| matches!(item, Item::Message(ix, _) if *ix == message);
-        Some(from + self.items.iter().skip(from).take(count).position(is_it)?)
+    pub(super) fn find_position(&self, message: MsgIx, from: usize, count: usize) -> Option<usize> {
+        let is_it =
+            |item: &ListingEntry| matches!(item, ListingEntry::Message(ix, _) if *ix == message);
+        Some(from + self.entries.iter().skip(from).take(count).position(is_it)?)
     }
 
     /// The thread whose folder is listed behind those of two that are listed one after the other.
-    pub(super) fn behind(
+    pub(super) fn find_thread_after(
         &self,
-        core: &Core,
+        core: &IndexTables,
         before: ThreadIx,
         thread: ThreadIx,
     ) -> Option<ThreadIx> {
         let place = |t| core.thread_id(t).map(|(id, _)| (id, t));
         let wanted = place(before);
-        let of = |item: &Item| if let Item::Thread(t) = item { Some(*t) } else { None };
-        let at = self.items.binary_search_by(|item| of(item).and_then(place).cmp(&wanted)).ok()?;
-        let (second, third) = (self.items.get(at + 1)?, self.items.get(at + 2)?);
+        let of =
+            |item: &ListingEntry| if let ListingEntry::Thread(t) = item { Some(*t) } else { None };
+        let at =
+            self.entries.binary_search_by(|item| of(item).and_then(place).cmp(&wanted)).ok()?;
+        let (second, third) = (self.entries.get(at + 1)?, self.entries.get(at + 2)?);
         of(third).filter(|_| of(second) == Some(thread))
     }
 
-    pub(super) fn mail(items: impl Iterator<Item = Item>) -> Self {
-        Self::of(Place::Maildir, items.collect())
+    pub(super) fn from_maildir(items: impl Iterator<Item = ListingEntry>) -> Self {
+        Self::from_entries(MessageFolder::Maildir, items.collect())
     }
 }
 
 /// The listings taken last, each as of a generation of the index: who lists a folder again has it at once.
 #[derive(Debug)]
-pub(super) struct Listings {
-    of: LruCache<Ino, (u64, Arc<Listing>)>,
-    items: usize,
+pub(super) struct ListingCache {
+    by_inode: LruCache<Ino, (u64, Arc<Listing>)>,
+    cost: usize,
 }
 
-impl Default for Listings {
+impl Default for ListingCache {
     fn default() -> Self {
-        Self { of: LruCache::unbounded(), items: 0 }
+        Self { by_inode: LruCache::unbounded(), cost: 0 }
     }
 }
 
-impl Listings {
+impl ListingCache {
     /// Entries kept, of 8 bytes each.
     const KEPT: usize = 1 << 18;
     /// What a listing costs besides its entries.
     const EACH: usize = 32;
 
     pub fn get(&mut self, ino: Ino, generation: u64) -> Option<Arc<Listing>> {
-        let (made, listing) = self.of.get(&ino)?;
+        let (made, listing) = self.by_inode.get(&ino)?;
         (*made == generation).then(|| Arc::clone(listing))
     }
 
-    fn put(&mut self, ino: Ino, generation: u64, listing: &Arc<Listing>) {
+    fn insert(&mut self, ino: Ino, generation: u64, listing: &Arc<Listing>) {
         let cost = |listing: &Listing| listing.len() + Self::EACH;
-        self.items += cost(listing);
-        if let Some((_, before)) = self.of.put(ino, (generation, Arc::clone(listing))) {
-            self.items -= cost(&before);
+        self.cost += cost(listing);
+        if let Some((_, before)) = self.by_inode.put(ino, (generation, Arc::clone(listing))) {
+            self.cost -= cost(&before);
         }
-        while self.items > Self::KEPT {
-            let Some((_, (_, oldest))) = self.of.pop_lru() else { return };
-            self.items -= cost(&oldest);
+        while self.cost > Self::KEPT {
+            let Some((_, (_, oldest))) = self.by_inode.pop_lru() else { return };
+            self.cost -= cost(&oldest);
         }
     }
 }
@@ -158,44 +161,44 @@ impl Tree {
     /// Messages in listing order, and what lies beside them, as a listing.
     fn list_messages(
         &self,
-        core: &Core,
-        place: Place,
+        core: &IndexTables,
+        place: MessageFolder,
         list: impl IntoIterator<Item = MsgIx>,
         waiting: &HashSet<MsgIx>,
     ) -> Listing {
         let list: Vec<MsgIx> = list.into_iter().collect();
-        let noted = |ix: &MsgIx| core.is_noted(*ix) || waiting.contains(ix);
+        let noted = |ix: &MsgIx| core.has_note(*ix) || waiting.contains(ix);
         let mut items = Vec::with_capacity(list.len());
-        for (ix, level) in self.levels(core, list) {
-            if core.entry(ix).is_some_and(Entry::has_parts) {
-                items.push(Item::Parts(ix, level));
+        for (ix, level) in self.name_levels(core, list) {
+            if core.entry(ix).is_some_and(IndexEntry::has_parts) {
+                items.push(ListingEntry::Parts(ix, level));
             }
-            items.push(Item::Message(ix, level));
-            if place == Place::Sent && noted(&ix) {
-                items.push(Item::Warning(ix, level));
+            items.push(ListingEntry::Message(ix, level));
+            if place == MessageFolder::Sent && noted(&ix) {
+                items.push(ListingEntry::Warning(ix, level));
             }
         }
-        Listing::of(place, items)
+        Listing::from_entries(place, items)
     }
 
     /// The listing of a folder, taken now or since when nothing has changed.
     ///
     /// # Errors
     /// As [`Tree::list`].
-    pub fn listing(&self, node: &Node) -> Result<Arc<Listing>, Error> {
+    pub fn cached_listing(&self, node: &Node) -> Result<Arc<Listing>, Error> {
         if !self.is_cacheable(node) {
-            return self.list(node).map(Arc::new);
+            return self.list_folder(node).map(Arc::new);
         }
         // In this order: what comes while the listing is taken makes the next one fresh.
-        let (ino, generation) = (self.ino(node), self.generation());
-        let kept = self.listings.lock().get(ino, generation);
+        let (ino, generation) = (self.inode_number(node), self.generation());
+        let kept = self.listing_cache.lock().get(ino, generation);
         if let Some(listing) = kept {
             return Ok(listing);
         }
-        let listing = Arc::new(self.list(node)?);
+        let listing = Arc::new(self.list_folder(node)?);
         // Something may have begun to wait meanwhile.
         if self.is_cacheable(node) {
-            self.listings.lock().put(ino, generation, &listing);
+            self.listing_cache.lock().insert(ino, generation, &listing);
         }
         Ok(listing)
     }
@@ -204,49 +207,54 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::NotDir`] for anything else, [`Error::NotFound`] for a folder that is gone.
-    pub fn list(&self, node: &Node) -> Result<Listing, Error> {
-        self.settle(node);
+    pub fn list_folder(&self, node: &Node) -> Result<Listing, Error> {
+        self.wait_for_sent(node);
         match node {
             Node::Root => {
                 let shown = |(_, node): &&(&str, Node)| *node != Node::Me || self.has_texts();
                 let named = |(name, node): &(&str, Node)| ((*name).to_owned(), node.clone());
-                Ok(Listing::named(ROOT.iter().filter(shown).map(named)))
+                Ok(Listing::from_named(ROOT.iter().filter(shown).map(named)))
             }
             Node::Parts(place, ix) => self.list_parts(*place, *ix),
             Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.list_texts(node),
-            Node::Maildir => Ok(Self::list_boxes()),
-            Node::MailBox(which) => Ok(self.list_mail(*which)),
-            Node::Outbox => Ok(Listing::named(self.outbox_entries())),
-            Node::Compose(name) => Ok(Listing::named(self.compose_entries(name)?)),
+            Node::Maildir => Ok(Self::list_maildir_folders()),
+            Node::MailBox(which) => Ok(self.list_maildir(*which)),
+            Node::Outbox => Ok(Listing::from_named(self.outbox_entries())),
+            Node::Compose(name) => Ok(Listing::from_named(self.compose_entries(name)?)),
             Node::Raw => {
                 let named = |n| (self.store_name(n).to_owned(), Node::RawDir(n, String::new()));
-                Ok(Listing::named((0..self.index.stores().len()).map(named)))
+                Ok(Listing::from_named((0..self.index.stores().len()).map(named)))
             }
             Node::RawDir(number, folder) => self.list_raw(*number, folder),
             Node::Rejected => {
                 let names = self.reject_names();
-                Ok(Listing::named(names.iter().map(|(n, id)| (n.clone(), Node::Reject(*id)))))
+                Ok(Listing::from_named(names.iter().map(|(n, id)| (n.clone(), Node::Reject(*id)))))
             }
             Node::Archive | Node::Sent => Ok(self.list_days(node)),
             Node::Threads | Node::Transcripts => Ok(self.list_threads(node)),
             Node::Inbox => {
                 let core = self.index.read();
-                Ok(self.list_messages(&core, Place::Inbox, core.inbox(), &HashSet::new()))
+                Ok(self.list_messages(&core, MessageFolder::Inbox, core.inbox(), &HashSet::new()))
             }
-            Node::ArchiveDay(day) => self.list_day(Place::Archive, *day),
+            Node::ArchiveDay(day) => self.list_day(MessageFolder::Archive, *day),
             Node::SentDay(day) => {
                 // First: what goes to its store meanwhile is in the index next.
-                let held = self.held_on(*day);
-                let listed = self.list_day(Place::Sent, *day).ok();
-                self.list_held(held, listed).ok_or(Error::NotFound)
+                let held = self.pending_on_day(*day);
+                let listed = self.list_day(MessageFolder::Sent, *day).ok();
+                self.add_pending(held, listed).ok_or(Error::NotFound)
             }
             Node::Thread(thread) => {
                 let core = self.index.read();
                 let list = self.thread_messages(&core, *thread);
-                if list.is_empty() && core.empty_thread(*thread).is_none() {
+                if list.is_empty() && core.empty_thread_time(*thread).is_none() {
                     return Err(Error::NotFound);
                 }
-                Ok(self.list_messages(&core, Place::Thread, list.iter().copied(), &HashSet::new()))
+                Ok(self.list_messages(
+                    &core,
+                    MessageFolder::Thread,
+                    list.iter().copied(),
+                    &HashSet::new(),
+                ))
             }
             files!() => Err(Error::NotDir),
         }
@@ -255,52 +263,58 @@ impl Tree {
     /// The files of `rejected/` by name, as of the index's generation.
     pub(super) fn reject_names(&self) -> Arc<BTreeMap<String, u64>> {
         let make = || Arc::new(name_rejects(&self.index.read()));
-        self.rejects_seen.get((), self.generation(), make)
+        self.rejects_cache.get((), self.generation(), make)
     }
 
     /// The folders of threads, or their transcripts: one without messages has none.
     fn list_threads(&self, node: &Node) -> Listing {
         let core = self.index.read();
-        let all = self.all_conversations();
-        let (item, threads): (fn(ThreadIx) -> Item, Vec<ThreadIx>) = match node {
-            Node::Transcripts => (Item::Transcript, core.threads(all).collect()),
-            _ => (Item::Thread, core.thread_folders(all).collect()),
+        let all = self.is_scope_all();
+        let (item, threads): (fn(ThreadIx) -> ListingEntry, Vec<ThreadIx>) = match node {
+            Node::Transcripts => (ListingEntry::Transcript, core.visible_threads(all).collect()),
+            _ => (ListingEntry::Thread, core.thread_folders(all).collect()),
         };
         let named = threads.into_iter().filter_map(|t| Some((core.thread_id(t)?.0, t)));
         let mut named: Vec<(&str, ThreadIx)> = named.collect();
         named.sort_unstable();
         let items = named.into_iter().map(|(_, t)| item(t)).collect();
-        Listing::of(Place::Thread, items)
+        Listing::from_entries(MessageFolder::Thread, items)
     }
 
     /// Runs `f` on the list behind the day folders of `archive/` or `sent/`, in listing order.
-    pub(super) fn with_day_list<T>(&self, place: Place, f: impl FnOnce(&Core, &[MsgIx]) -> T) -> T {
-        if place == Place::Archive && self.all_conversations() {
+    pub(super) fn with_day_list<T>(
+        &self,
+        place: MessageFolder,
+        f: impl FnOnce(&IndexTables, &[MsgIx]) -> T,
+    ) -> T {
+        if place == MessageFolder::Archive && self.is_scope_all() {
             let core = self.index.read();
-            let list = self.every_message(&core);
+            let list = self.all_messages(&core);
             return f(&core, &list);
         }
         let core = self.index.read();
-        let list = if place == Place::Sent { core.from_me_list() } else { core.to_me_list() };
+        let list =
+            if place == MessageFolder::Sent { core.from_me_list() } else { core.to_me_list() };
         f(&core, list)
     }
 
     fn list_days(&self, node: &Node) -> Listing {
         // First: what goes to its store meanwhile is in the index next.
-        let days = if *node == Node::Sent { self.held_days() } else { BTreeSet::new() };
+        let days = if *node == Node::Sent { self.pending_days() } else { BTreeSet::new() };
         let mut listing = self.list_index_days(node);
         if !days.is_empty() {
             let name = |day: Day| (day.to_string(), Node::SentDay(day));
-            let known: Vec<String> = self.items(&listing).map(|(name, _)| name).collect();
-            listing.add(days.into_iter().map(name).filter(|(name, _)| !known.contains(name)));
+            let known: Vec<String> = self.iter_entries(&listing).map(|(name, _)| name).collect();
+            listing
+                .add_entries(days.into_iter().map(name).filter(|(name, _)| !known.contains(name)));
         }
         listing
     }
 
     fn list_index_days(&self, node: &Node) -> Listing {
-        let (place, folder): (Place, fn(Day) -> Node) = match node {
-            Node::Sent => (Place::Sent, Node::SentDay),
-            _ => (Place::Archive, Node::ArchiveDay),
+        let (place, folder): (MessageFolder, fn(Day) -> Node) = match node {
+            Node::Sent => (MessageFolder::Sent, Node::SentDay),
+            _ => (MessageFolder::Archive, Node::ArchiveDay),
         };
         self.with_day_list(place, |core, list| {
             let mut days: Vec<(String, Node)> = Vec::new();
@@ -308,31 +322,33 @@ impl Tree {
             // One step a day, not a message: the list is in order of time.
             while let Some(entry) = list.get(at).and_then(|ix| core.entry(*ix)) {
                 let day = core.name_time(entry).day();
-                let of_day = core.on_day(list, day);
-                if of_day.iter().filter_map(|ix| core.entry(*ix)).any(Entry::is_live) {
+                let of_day = core.slice_of_day(list, day);
+                if of_day.iter().filter_map(|ix| core.entry(*ix)).any(IndexEntry::is_live) {
                     days.push((day.to_string(), folder(day)));
                 }
                 at += of_day.len().max(1);
             }
-            Listing::named(days)
+            Listing::from_named(days)
         })
     }
 
-    fn list_day(&self, place: Place, day: Day) -> Result<Listing, Error> {
-        let waiting = if place == Place::Sent { self.waiting_in_index() } else { Vec::new() };
+    fn list_day(&self, place: MessageFolder, day: Day) -> Result<Listing, Error> {
+        let waiting =
+            if place == MessageFolder::Sent { self.list_undelivered() } else { Vec::new() };
         let mut waiting: HashSet<MsgIx> = waiting.into_iter().map(|(ix, _)| ix).collect();
-        if place == Place::Sent && self.has_behind() {
-            let of_day = |core: &Core, list: &[MsgIx]| {
-                let entries = core.on_day(list, day).iter();
+        if place == MessageFolder::Sent && self.may_wait_for_link() {
+            let of_day = |core: &IndexTables, list: &[MsgIx]| {
+                let entries = core.slice_of_day(list, day).iter();
                 entries.filter_map(|ix| Some((*ix, *core.entry(*ix)?))).collect::<Vec<_>>()
             };
             let entries = self.with_day_list(place, of_day);
-            let waits = |(_, entry): &(MsgIx, Entry)| self.waits_for_link(entry).is_some();
+            let waits = |(_, entry): &(MsgIx, IndexEntry)| self.link_wait_warning(entry).is_some();
             waiting.extend(entries.into_iter().filter(waits).map(|(ix, _)| ix));
         }
         self.with_day_list(place, |core, list| {
-            let live = |ix: &MsgIx| core.entry(*ix).is_some_and(Entry::is_live);
-            let of_day: Vec<MsgIx> = core.on_day(list, day).iter().copied().filter(live).collect();
+            let live = |ix: &MsgIx| core.entry(*ix).is_some_and(IndexEntry::is_live);
+            let of_day: Vec<MsgIx> =
+                core.slice_of_day(list, day).iter().copied().filter(live).collect();
             if of_day.is_empty() {
                 return Err(Error::NotFound);
             }
@@ -341,49 +357,54 @@ impl Tree {
     }
 
     /// Name and node of an entry.
-    pub fn item(&self, listing: &Listing, number: usize) -> Option<(String, Node)> {
+    pub fn resolve_entry(&self, listing: &Listing, number: usize) -> Option<(String, Node)> {
         let mut name = String::new();
-        let node = self.name_item(listing, number, &mut name)?;
+        let node = self.push_entry_name(listing, number, &mut name)?;
         Some((name, node))
     }
 
     /// The node of an entry; appends its name.
-    pub fn name_item(&self, listing: &Listing, number: usize, name: &mut String) -> Option<Node> {
-        let mut beside = |ix: MsgIx, level: Level, ending: &str| {
+    pub fn push_entry_name(
+        &self,
+        listing: &Listing,
+        number: usize,
+        name: &mut String,
+    ) -> Option<Node> {
+        let mut beside = |ix: MsgIx, level: NameLevel, ending: &str| {
             let core = self.index.read();
             names::push_stem(name, &core, core.entry(ix)?, level);
             name.push_str(ending);
             Some(())
         };
-        let place = listing.place;
-        Some(match *listing.items.get(number)? {
-            Item::Named(at) => {
+        let place = listing.folder;
+        Some(match *listing.entries.get(number)? {
+            ListingEntry::Named(at) => {
                 let (named, node) = listing.named.get(at as usize)?;
                 name.push_str(named);
                 node.clone()
             }
-            Item::Message(ix, level) => {
+            ListingEntry::Message(ix, level) => {
                 beside(ix, level, ".txt")?;
                 Node::Message(place, ix)
             }
-            Item::Mail(which, ix, level) => {
-                name.push_str(&self.mail_name(which, ix, level)?);
+            ListingEntry::Mail(which, ix, level) => {
+                name.push_str(&self.maildir_name(which, ix, level)?);
                 Node::Message(place, ix)
             }
-            Item::Parts(ix, level) => {
+            ListingEntry::Parts(ix, level) => {
                 beside(ix, level, ".d")?;
                 Node::Parts(place, ix)
             }
-            Item::Warning(ix, level) => {
+            ListingEntry::Warning(ix, level) => {
                 beside(ix, level, ".warning")?;
                 Node::Warning(ix)
             }
-            Item::Thread(t) => {
-                name.push_str(&self.thread_folder(t)?);
+            ListingEntry::Thread(t) => {
+                name.push_str(&self.thread_folder_name(t)?);
                 Node::Thread(t)
             }
-            Item::Transcript(t) => {
-                name.push_str(&self.thread_folder(t)?);
+            ListingEntry::Transcript(t) => {
+                name.push_str(&self.thread_folder_name(t)?);
                 name.push_str(".txt");
                 Node::Transcript(t)
             }
@@ -394,17 +415,20 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Tree::attr`].
-    pub fn attr_in(&self, listing: &Listing, number: usize, node: &Node) -> Result<Attr, Error> {
-        let told = match listing.items.get(number) {
-            Some(Item::Named(at)) => listing.told.get(*at as usize).copied().flatten(),
+    pub fn stat_entry(&self, listing: &Listing, number: usize, node: &Node) -> Result<Attr, Error> {
+        let told = match listing.entries.get(number) {
+            Some(ListingEntry::Named(at)) => listing.stats.get(*at as usize).copied().flatten(),
             _ => None,
         };
-        told.map_or_else(|| self.attr(node), |(size, time)| Ok(self.raw_attr(node, size, time)))
+        told.map_or_else(
+            || self.stat_node(node),
+            |(size, time)| Ok(self.make_raw_attr(node, size, time)),
+        )
     }
 
     /// All of them that are still there.
-    pub(super) fn items(&self, listing: &Listing) -> impl Iterator<Item = (String, Node)> {
-        (0..listing.len()).filter_map(|number| self.item(listing, number))
+    pub(super) fn iter_entries(&self, listing: &Listing) -> impl Iterator<Item = (String, Node)> {
+        (0..listing.len()).filter_map(|number| self.resolve_entry(listing, number))
     }
 
     /// Unread messages and the names they have in `inbox/`, oldest first, at most `limit`.
@@ -415,32 +439,36 @@ impl Tree {
     /// Some messages to me, in listing order, and the names they have in `inbox/`.
     pub(super) fn inbox_files(
         &self,
-        which: impl FnOnce(&Core) -> Vec<MsgIx>,
+        which: impl FnOnce(&IndexTables) -> Vec<MsgIx>,
     ) -> Vec<(MsgIx, String)> {
         let listing = {
             let core = self.index.read();
-            self.list_messages(&core, Place::Inbox, which(&core), &HashSet::new())
+            self.list_messages(&core, MessageFolder::Inbox, which(&core), &HashSet::new())
         };
         let file = |(name, node)| match node {
             Node::Message(_, ix) => Some((ix, name)),
             _ => None,
         };
-        self.items(&listing).filter_map(file).collect()
+        self.iter_entries(&listing).filter_map(file).collect()
     }
 
     /// The message that a file name without its ending stands for in a folder: its own, or a short one.
-    pub(super) fn message_named(&self, folder: &Node, stem: &str) -> Option<(Place, MsgIx)> {
+    pub(super) fn find_message_by_stem(
+        &self,
+        folder: &Node,
+        stem: &str,
+    ) -> Option<(MessageFolder, MsgIx)> {
         let core = self.index.read();
-        let ix = if names::begins_with_time(stem) {
-            self.message_called(&core, folder, stem)?
+        let ix = if names::has_time_prefix(stem) {
+            self.find_by_stem(&core, folder, stem)?
         } else {
-            self.message_with_id(&core, folder, stem)?
+            self.find_by_short_id(&core, folder, stem)?
         };
         let place = match folder {
-            Node::Inbox => Place::Inbox,
-            Node::ArchiveDay(_) => Place::Archive,
-            Node::SentDay(_) => Place::Sent,
-            _ => Place::Thread,
+            Node::Inbox => MessageFolder::Inbox,
+            Node::ArchiveDay(_) => MessageFolder::Archive,
+            Node::SentDay(_) => MessageFolder::Sent,
+            _ => MessageFolder::Thread,
         };
         Some((place, ix))
     }
@@ -448,7 +476,7 @@ impl Tree {
 
 /// What is in `rejected/` by name: source, line and identity. Where two would be equal, the later one in
 /// order of paths and lines takes the whole hash.
-fn name_rejects(core: &Core) -> BTreeMap<String, u64> {
+fn name_rejects(core: &IndexTables) -> BTreeMap<String, u64> {
     let rejects = core.rejects();
     let mut ordered: Vec<(&str, u64, usize, u64)> = rejects
         .map(|((source, _), r)| (r.path.as_str(), r.line, source.store(), r.identity))

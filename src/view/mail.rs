@@ -7,7 +7,7 @@ use crate::index::MsgIx;
 
 /// An unread message from somebody else.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mail {
+pub struct UnreadMail {
     /// Tells it from every other, now and later.
     pub key: String,
     /// Its writer.
@@ -19,19 +19,19 @@ const DIGITS: usize = 16;
 
 impl Tree {
     /// What others wrote to me and is unread, oldest first.
-    pub fn mail(&self) -> Vec<Mail> {
+    pub fn list_unread_mail(&self) -> Vec<UnreadMail> {
         let core = self.index.read();
         let entries = core.inbox().filter_map(|ix| core.entry(ix)).filter(|e| !e.is_from_me());
         let mail = entries.map(|e| {
             let mut key = names::message_digest(&core, e);
             key.truncate(DIGITS);
-            Mail { key, from: core.from(e).to_owned() }
+            UnreadMail { key, from: core.sender(e).to_owned() }
         });
         mail.collect()
     }
 
     /// The shortest name in `inbox/` of the unread message from somebody else, if there is just one.
-    pub fn only_mail(&self) -> Option<String> {
+    pub fn sole_unread_name(&self) -> Option<String> {
         let ix: MsgIx = {
             let core = self.index.read();
             let is_mail = |ix: &MsgIx| core.entry(*ix).is_some_and(|e| !e.is_from_me());
@@ -41,8 +41,8 @@ impl Tree {
         };
         let short = {
             let core = self.index.read();
-            let name = names::short_name(&core.id(core.entry(ix)?));
-            (self.message_with_id(&core, &Node::Inbox, &name) == Some(ix)).then_some(name)
+            let name = names::short_id(&core.id(core.entry(ix)?));
+            (self.find_by_short_id(&core, &Node::Inbox, &name) == Some(ix)).then_some(name)
         };
         if let Some(short) = short {
             return Some(short + ".txt");

@@ -46,22 +46,22 @@ mod wait;
 mod write;
 mod writers;
 
-pub use agents::Agent;
+pub use agents::AgentStatus;
 pub use ahead::TOGETHER;
-pub use attr::{Attr, Caching};
+pub use attr::{Attr, CachePolicy};
 pub use error::Error;
-pub use file::{Access, OpenFile};
-pub use lately::{Reading, readings};
+pub use file::{OpenFile, OpenRequest};
+pub use lately::{RecentRead, load_recent_reads};
 pub use listing::Listing;
-pub use mail::Mail;
-pub use node::{Ino, Node, Place};
-pub use path::Listed;
-pub use reader::Reader;
+pub use mail::UnreadMail;
+pub use node::{Ino, MessageFolder, Node};
+pub use path::FolderEntry;
+pub use reader::ReaderProfile;
 pub use short::UnknownId;
-pub use status::{LastRefusal, Status, StoreStatus, Unread};
-pub use texts::TextFile;
-pub use wait::{Arrivals, WaitsFor};
-pub use writers::Writers;
+pub use status::{LastRefusal, MailboxStatus, StoreStatus, UnreadHeadline};
+pub use texts::TextHandle;
+pub use wait::{WaitTarget, WatchFeed};
+pub use writers::DraftWriters;
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
@@ -70,16 +70,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use crate::model::locks::{Level, Mutex, RwLock};
+use crate::model::locks::{LockLevel, Mutex, RwLock};
 use lru::LruCache;
 
-use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};
-use crate::link::{Board, Boards};
-use crate::model::{MarkRead, Message, PublicKey, Scope, SignatureState, Timestamp, plain_thread};
+use crate::index::{Index, IndexEntry, IndexTables, MsgIx, ThreadIx};
+use crate::link::{HealthBoard, HealthBoards};
+use crate::model::{
+    MarkRead, Message, PublicKey, Scope, SignatureState, Timestamp, plain_thread_id,
+};
 use crate::outbox::Outbox;
 use crate::store::{Record, Store, StoreError};
-use dated::Dated;
-use reader::Listers;
+use dated::GenerationCache;
+use reader::InboxListers;
 
 /// Threads whose order or transcript is kept.
 const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
@@ -92,7 +94,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 
 /// What a tree needs to know besides the messages.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct TreeSettings {
     /// Who the tree is for.
     pub me: String,
     /// My key when the tree was made; `None` if it cannot be used.
@@ -110,16 +112,16 @@ pub struct Settings {
     /// Lines for `status.txt` about things that are wrong besides the stores, as they are now.
     pub warnings: Arc<RwLock<Vec<String>>>,
     /// Where it is noted who keeps a name that several have.
-    pub firsts: PathBuf,
+    pub name_owners_file: PathBuf,
     /// Where it is noted what was read last.
-    pub lately: PathBuf,
+    pub recent_reads_file: PathBuf,
     /// Where the links stand.
-    pub links: Boards,
+    pub link_boards: HealthBoards,
 }
 
 /// How many there were when the tree was made.
 #[derive(Clone, Copy, Debug)]
-struct AtStart {
+struct InitialCounts {
     messages: usize,
     threads: usize,
 }
@@ -128,89 +130,92 @@ struct AtStart {
 pub struct Tree {
     index: Arc<Index>,
     outbox: Option<Arc<Outbox>>,
-    settings: Settings,
-    at_start: AtStart,
-    firsts: firsts::Firsts,
-    lately: lately::Lately,
-    long_ids: Mutex<threads::LongIds>,
-    twins: twins::Seen,
-    rendered: Mutex<rendered::Cache>,
+    settings: TreeSettings,
+    initial_counts: InitialCounts,
+    name_owners: firsts::ShortNameOwners,
+    recent_reads: lately::RecentReads,
+    long_thread_names: Mutex<threads::LongThreadNames>,
+    same_time_groups: twins::SameTimeCache,
+    render_cache: Mutex<rendered::RenderCache>,
     /// Messages whose text changed and whose pages the kernel may still hold.
-    rewritten: Mutex<HashSet<(Place, MsgIx)>>,
-    parts: parts::Seen,
-    raw: raw::Seen,
+    rewritten: Mutex<HashSet<(MessageFolder, MsgIx)>>,
+    parts_cache: parts::PartsCache,
+    raw_times: raw::RawTimeCache,
     /// Messages of threads in listing order.
-    orders: Dated<ThreadIx, Arc<Vec<MsgIx>>>,
-    transcripts: Dated<ThreadIx, Arc<transcript::Plan>>,
-    every: Dated<(), Arc<Vec<MsgIx>>>,
-    listings: Mutex<listing::Listings>,
+    thread_orders: GenerationCache<ThreadIx, Arc<Vec<MsgIx>>>,
+    transcripts: GenerationCache<ThreadIx, Arc<transcript::TranscriptPlan>>,
+    all_messages: GenerationCache<(), Arc<Vec<MsgIx>>>,
+    listing_cache: Mutex<listing::ListingCache>,
     /// How many threads there are up to the last one whose attributes somebody was told.
-    threads_told: AtomicU32,
+    threads_exposed: AtomicU32,
     /// The thread whose folder was listed last with the sizes of its messages.
-    walked: Mutex<Option<ThreadIx>>,
+    last_walked_thread: Mutex<Option<ThreadIx>>,
     /// How far the folder was read whose messages somebody reads one after the other.
-    reading: Mutex<ahead::ReadOn>,
-    agents_seen: Dated<(), Arc<agents::Agents>>,
+    read_ahead: Mutex<ahead::ReadAheadState>,
+    agents_cache: GenerationCache<(), Arc<agents::AgentDirectory>>,
     /// Time of the newest entry.
-    newest_seen: Dated<(), Option<Timestamp>>,
+    newest_cache: GenerationCache<(), Option<Timestamp>>,
     /// The files of `rejected/`.
-    rejects_seen: Dated<(), Arc<BTreeMap<String, u64>>>,
+    rejects_cache: GenerationCache<(), Arc<BTreeMap<String, u64>>>,
     /// Nodes whose inode number is the hash of a path.
-    paths: Mutex<LruCache<Ino, Node>>,
-    listers: Mutex<Listers>,
+    path_nodes: Mutex<LruCache<Ino, Node>>,
+    inbox_listers: Mutex<InboxListers>,
     /// What `.next` has handed out.
-    handed: Mutex<wait::Handed>,
-    mail_changed: Mutex<maildir::Changed>,
-    short_names: Mutex<short::ShortNames>,
-    unknown_id: Mutex<Option<short::UnknownId>>,
+    next_claims: Mutex<wait::NextClaims>,
+    maildir_change: Mutex<maildir::MaildirChangeTime>,
+    short_ids: Mutex<short::ShortIdIndex>,
+    last_unknown_id: Mutex<Option<short::UnknownId>>,
     /// Threads whose folder was called without the name of their store.
     plain_folders: Mutex<HashSet<ThreadIx>>,
     /// Messages acknowledged through this tree.
     acknowledged: Mutex<HashSet<MsgIx>>,
-    texts: texts::Texts,
+    open_texts: texts::OpenTexts,
 }
 
 impl Tree {
     /// A tree over an index; without an outbox nothing can be written.
-    pub fn new(index: Arc<Index>, outbox: Option<Arc<Outbox>>, settings: Settings) -> Self {
+    pub fn new(index: Arc<Index>, outbox: Option<Arc<Outbox>>, settings: TreeSettings) -> Self {
         let (at_start, generation) = {
             let core = index.read();
             let (messages, threads) = (core.messages_so_far(), core.threads_so_far());
-            (AtStart { messages, threads }, core.generation())
+            (InitialCounts { messages, threads }, core.generation())
         };
         Self {
             index,
             outbox,
-            at_start,
-            firsts: firsts::Firsts::open(settings.firsts.clone(), settings.read_only),
-            lately: lately::Lately::new(settings.lately.clone()),
-            long_ids: Mutex::default(),
-            twins: Dated::new(twins::GROUPS),
+            initial_counts: at_start,
+            name_owners: firsts::ShortNameOwners::open(
+                settings.name_owners_file.clone(),
+                settings.read_only,
+            ),
+            recent_reads: lately::RecentReads::new(settings.recent_reads_file.clone()),
+            long_thread_names: Mutex::default(),
+            same_time_groups: GenerationCache::new(twins::GROUPS),
             settings,
-            rendered: Mutex::default(),
+            render_cache: Mutex::default(),
             rewritten: Mutex::default(),
-            parts: Dated::fresh_for(parts::MESSAGES, parts::FRESH),
-            raw: raw::Seen::default(),
-            orders: Dated::new(THREADS),
-            transcripts: Dated::new(THREADS),
-            every: Dated::new(ONE),
-            listings: Mutex::default(),
-            threads_told: AtomicU32::new(0),
-            walked: Mutex::default(),
-            reading: Mutex::default(),
-            agents_seen: Dated::fresh_for(ONE, agents::FRESH),
-            newest_seen: Dated::new(ONE),
-            rejects_seen: Dated::new(ONE),
+            parts_cache: GenerationCache::with_max_age(parts::MESSAGES, parts::FRESH),
+            raw_times: raw::RawTimeCache::default(),
+            thread_orders: GenerationCache::new(THREADS),
+            transcripts: GenerationCache::new(THREADS),
+            all_messages: GenerationCache::new(ONE),
+            listing_cache: Mutex::default(),
+            threads_exposed: AtomicU32::new(0),
+            last_walked_thread: Mutex::default(),
+            read_ahead: Mutex::default(),
+            agents_cache: GenerationCache::with_max_age(ONE, agents::FRESH),
+            newest_cache: GenerationCache::new(ONE),
+            rejects_cache: GenerationCache::new(ONE),
             // Not with room for all of them at once.
-            paths: Mutex::new(LruCache::unbounded()),
-            listers: Mutex::new(Listers::default()),
-            handed: Mutex::at(Level::Shown, wait::Handed::default()),
-            mail_changed: Mutex::new(maildir::Changed::new(generation)),
-            short_names: Mutex::default(),
-            unknown_id: Mutex::default(),
+            path_nodes: Mutex::new(LruCache::unbounded()),
+            inbox_listers: Mutex::new(InboxListers::default()),
+            next_claims: Mutex::with_level(LockLevel::Shown, wait::NextClaims::default()),
+            maildir_change: Mutex::new(maildir::MaildirChangeTime::new(generation)),
+            short_ids: Mutex::default(),
+            last_unknown_id: Mutex::default(),
             plain_folders: Mutex::default(),
             acknowledged: Mutex::default(),
-            texts: texts::Texts::default(),
+            open_texts: texts::OpenTexts::default(),
         }
     }
 
@@ -220,13 +225,13 @@ impl Tree {
     }
 
     /// How it was set up.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &TreeSettings {
         &self.settings
     }
 
     /// Where the links stand that there are now.
-    fn boards(&self) -> Vec<Arc<Board>> {
-        self.settings.links.read().clone()
+    fn link_boards(&self) -> Vec<Arc<HealthBoard>> {
+        self.settings.link_boards.read().clone()
     }
 
     /// Grows with every change a folder can show; drafts change without it.
@@ -237,7 +242,7 @@ impl Tree {
     /// Whether a listing holds until the [generation](Tree::generation) changes.
     pub fn is_cacheable(&self, node: &Node) -> bool {
         // What waits comes and goes without the index.
-        let waits = || self.has_held() || self.has_behind();
+        let waits = || self.has_pending() || self.may_wait_for_link();
         if matches!(node, Node::Sent | Node::SentDay(_)) && waits() {
             return false;
         }
@@ -258,23 +263,23 @@ impl Tree {
         )
     }
 
-    fn outbox(&self) -> Result<&Arc<Outbox>, Error> {
+    fn writable_outbox(&self) -> Result<&Arc<Outbox>, Error> {
         // One that can only be looked at is there in a tree that is read only.
         self.outbox.as_ref().filter(|_| !self.settings.read_only).ok_or(Error::ReadOnly)
     }
 
     /// Whether nothing can be written by whoever has this tree. A command that only looks sees the
     /// drafts: the next one may write.
-    fn only_shows(&self) -> bool {
+    fn is_view_only(&self) -> bool {
         self.settings.read_only && self.outbox.is_none()
     }
 
-    fn all_conversations(&self) -> bool {
+    fn is_scope_all(&self) -> bool {
         self.settings.scope == Scope::All
     }
 
     /// Waits until what was just sent can be seen in a folder.
-    pub fn settle(&self, folder: &Node) {
+    pub fn wait_for_sent(&self, folder: &Node) {
         if let Node::Sent
         | Node::SentDay(_)
         | Node::Outbox
@@ -284,52 +289,53 @@ impl Tree {
         | Node::MailBox(_) = folder
             && let Some(outbox) = &self.outbox
         {
-            outbox.settle(SETTLE);
+            outbox.wait_until_appended(SETTLE);
             if matches!(folder, Node::Sent | Node::SentDay(_)) {
-                outbox.settle_folders(SETTLE);
-                outbox.settle(SETTLE);
+                outbox.wait_for_folders(SETTLE);
+                outbox.wait_until_appended(SETTLE);
             }
         }
     }
 
-    fn thread_messages(&self, core: &Core, thread: ThreadIx) -> Arc<Vec<MsgIx>> {
+    fn thread_messages(&self, core: &IndexTables, thread: ThreadIx) -> Arc<Vec<MsgIx>> {
         let make = || Arc::new(core.thread_messages(thread));
-        self.orders.get(thread, core.generation(), make)
+        self.thread_orders.get(thread, core.generation(), make)
     }
 
     /// All messages in listing order, for `scope = "all"`.
-    fn every_message(&self, core: &Core) -> Arc<Vec<MsgIx>> {
-        self.every.get((), core.generation(), || {
-            let mut all: Vec<MsgIx> = core.all().filter(|ix| !core.is_copy(*ix)).collect();
-            all.sort_by(|a, b| core.order(*a, *b));
+    fn all_messages(&self, core: &IndexTables) -> Arc<Vec<MsgIx>> {
+        self.all_messages.get((), core.generation(), || {
+            let mut all: Vec<MsgIx> =
+                core.live_messages().filter(|ix| !core.is_copy(*ix)).collect();
+            all.sort_by(|a, b| core.compare_order(*a, *b));
             Arc::new(all)
         })
     }
 
     /// The message as a file.
-    fn rendered(&self, ix: MsgIx) -> Result<Arc<[u8]>, Error> {
+    fn rendered_text(&self, ix: MsgIx) -> Result<Arc<[u8]>, Error> {
         let (entry, signature, generation) = {
             let core = self.index.read();
             let entry = *core.entry(ix).filter(|e| e.is_live()).ok_or(Error::NotFound)?;
             (entry, core.signature(&entry), core.generation())
         };
         // The index forgets the length of what may have become another text in the same place.
-        let holds = |seen: &Entry, bytes: &Arc<[u8]>| {
-            entry.looks_like(seen) && entry.size() == Some(bytes.len() as u64)
+        let holds = |seen: &IndexEntry, bytes: &Arc<[u8]>| {
+            entry.has_same_appearance(seen) && entry.size() == Some(bytes.len() as u64)
         };
-        if let Some((seen, bytes)) = self.rendered.lock().get(ix)
+        if let Some((seen, bytes)) = self.render_cache.lock().get(ix)
             && holds(seen, bytes)
         {
             return Ok(Arc::clone(bytes));
         }
-        let record = self.record(ix, &entry)?;
-        self.render((ix, &entry), signature, generation, record)
+        let record = self.read_record(ix, &entry)?;
+        self.render_record((ix, &entry), signature, generation, record)
     }
 
     /// A message that was just read as a file, for whoever asks next.
-    fn render(
+    fn render_record(
         &self,
-        (ix, entry): (MsgIx, &Entry),
+        (ix, entry): (MsgIx, &IndexEntry),
         signature: SignatureState,
         generation: u64,
         mut record: Record,
@@ -341,60 +347,65 @@ impl Tree {
             record.message.body = body;
         }
         let bytes: Arc<[u8]> =
-            render::message(&record.message, kind, signature).into_bytes().into();
+            render::render_message(&record.message, kind, signature).into_bytes().into();
         if entry.size() != Some(bytes.len() as u64) {
-            let ruled = transcript::rules(&bytes).count() as u32;
+            let ruled = transcript::find_rules(&bytes).count() as u32;
             self.index.remember_size(ix, entry, generation, (bytes.len() as u64, ruled));
         }
-        self.rendered.lock().put(ix, (*entry, Arc::clone(&bytes)));
+        self.render_cache.lock().insert(ix, (*entry, Arc::clone(&bytes)));
         Ok(bytes)
     }
 
     /// The message as it stands in its store, if it is still there, in the thread it belongs to.
-    fn record(&self, ix: MsgIx, entry: &Entry) -> Result<Record, Error> {
+    fn read_record(&self, ix: MsgIx, entry: &IndexEntry) -> Result<Record, Error> {
         let store = self.index.store_of(entry).ok_or(Error::NotFound)?;
-        let record = match store.read(&entry.location()) {
+        let record = match store.read_record(&entry.location()) {
             // It may only lie elsewhere since the last scan: what was read is claimed by a rename, a copy of a log
             // is merged into the log, and what I wrote is kept when a log loses it.
             Err(StoreError::Moved) => {
                 if let Some(path) = store.source_path(entry.location().source) {
-                    store.note(&store.dir().join(path));
+                    store.note_change(&store.dir().join(path));
                 }
-                self.look_again(entry.store(), entry.is_from_me());
-                store.read(&self.live(ix)?.location())?
+                self.rescan_store(entry.store(), entry.is_from_me());
+                store.read_record(&self.live_entry(ix)?.location())?
             }
             read => read?,
         };
-        self.own_record(ix, entry, record)
+        self.check_record(ix, entry, record)
     }
 
     /// What was read in the place of a message, if it is that message.
-    fn own_record(&self, ix: MsgIx, entry: &Entry, mut record: Record) -> Result<Record, Error> {
+    fn check_record(
+        &self,
+        ix: MsgIx,
+        entry: &IndexEntry,
+        mut record: Record,
+    ) -> Result<Record, Error> {
         let store = self.index.store_of(entry).ok_or(Error::NotFound)?;
         let core = self.index.read();
         let same = core.entry(ix).is_some_and(|e| {
             let from = record.message.from.as_deref().unwrap_or_default();
-            core.id(e) == record.message.id && core.from(e) == from
+            core.id(e) == record.message.id && core.sender(e) == from
         });
         if !same {
             return Err(StoreError::Moved.into());
         }
-        if store.about().links() {
+        if store.properties().has_reply_links() {
             // Where threads are made of links, the message alone does not know its own.
             let thread = core.thread_id(core.thread_of(entry));
             record.message.thread = thread.map(|(id, _)| id.to_owned());
         }
-        without_label(store.as_ref(), &mut record.message);
+        strip_thread_label(store.as_ref(), &mut record.message);
         Ok(record)
     }
 }
 
 /// People see thread ids without the label of the place a thread comes from.
-fn without_label(store: &dyn Store, message: &mut Message) {
-    if store.about().labels()
+fn strip_thread_label(store: &dyn Store, message: &mut Message) {
+    if store.properties().has_thread_labels()
         && let Some(thread) = &mut message.thread
     {
-        thread.truncate(plain_thread(thread).len());
+        thread.truncate(plain_thread_id(thread).len());
     }
 }
 

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-use crate::index::{Core, Entry};
-use crate::model::{ORIGIN, Timestamp, hex, plain_id, spelling, twin_hash};
+use crate::index::{IndexEntry, IndexTables};
+use crate::model::{ORIGIN, Timestamp, encode_hex, id_qualifier, plain_id, spelling};
 
 /// Bytes of the time that a message's name begins with.
 pub(super) const STAMP: usize = 20;
@@ -24,7 +24,7 @@ fn is_plain(b: u8) -> bool {
 
 /// The first hex digits of a text's SHA-256.
 pub(super) fn short_hash(text: &str, digits: usize) -> String {
-    let mut hex = hex(&Sha256::digest(text.as_bytes()));
+    let mut hex = encode_hex(&Sha256::digest(text.as_bytes()));
     hex.truncate(digits);
     hex
 }
@@ -44,13 +44,13 @@ fn id_part(id: &str, full: bool) -> String {
 
 /// `<from>` in a name: plain characters stay, everything else is `_`, at most 64 bytes; `unknown`
 /// where the message names no writer.
-fn from_part(from: &str) -> String {
+fn sender_part(from: &str) -> String {
     let mut out = String::new();
-    push_from(&mut out, from);
+    push_sender(&mut out, from);
     out
 }
 
-fn push_from(out: &mut String, from: &str) {
+fn push_sender(out: &mut String, from: &str) {
     if from.is_empty() {
         out.push_str("unknown");
     } else if from.len() <= MAX_FROM && from.bytes().all(is_plain) {
@@ -62,29 +62,34 @@ fn push_from(out: &mut String, from: &str) {
 }
 
 /// How much of the id a message's name has: as little as tells it from earlier messages.
-pub(super) type Level = u8;
+pub(super) type NameLevel = u8;
 /// The first digits.
-pub(super) const SHORT: Level = 0;
+pub(super) const SHORT: NameLevel = 0;
 /// The id or its hash.
-pub(super) const FULL: Level = 1;
+pub(super) const FULL: NameLevel = 1;
 
 /// The name of a message without its ending. From the third level on, the hash of everything that
 /// makes the message one stands for the id.
-pub(super) fn message_stem(core: &Core, entry: &Entry, level: Level) -> String {
+pub(super) fn message_stem(core: &IndexTables, entry: &IndexEntry, level: NameLevel) -> String {
     let mut stem = String::with_capacity(64);
     push_stem(&mut stem, core, entry, level);
     stem
 }
 
 /// Appends the name of a message without its ending.
-pub(super) fn push_stem(out: &mut String, core: &Core, entry: &Entry, level: Level) {
-    core.name_time(entry).push_stamp(out);
+pub(super) fn push_stem(
+    out: &mut String,
+    core: &IndexTables,
+    entry: &IndexEntry,
+    level: NameLevel,
+) {
+    core.name_time(entry).push_iso8601_basic(out);
     out.push('-');
-    push_from(out, core.from(entry));
+    push_sender(out, core.sender(entry));
     out.push('-');
     match (level, core.hex_id(entry)) {
         (SHORT, Some(id)) => push_hex(out, (id >> 32) as u32),
-        (SHORT | FULL, _) => out.push_str(&last_part(&core.id(entry), level == FULL)),
+        (SHORT | FULL, _) => out.push_str(&id_or_hash_part(&core.id(entry), level == FULL)),
         _ => {
             let parts = core.key_parts(entry).join("\0");
             out.push_str(&short_hash(&format!("{level}\0{parts}"), 64));
@@ -100,69 +105,69 @@ fn push_hex(out: &mut String, value: u32) {
 }
 
 /// The name, without its ending, of a message that is not in the index yet.
-pub(super) fn stem(time: Timestamp, from: &str, id: &str, level: Level) -> String {
-    format!("{}-{}-{}", time.stamp(), from_part(from), last_part(id, level == FULL))
+pub(super) fn format_stem(time: Timestamp, from: &str, id: &str, level: NameLevel) -> String {
+    format!("{}-{}-{}", time.iso8601_basic(), sender_part(from), id_or_hash_part(id, level == FULL))
 }
 
 /// The hash of what makes a message one.
-pub(super) fn message_digest(core: &Core, entry: &Entry) -> String {
+pub(super) fn message_digest(core: &IndexTables, entry: &IndexEntry) -> String {
     short_hash(&core.key_parts(entry).join("\0"), 64)
 }
 
 /// What stands for the id: where two messages have one id, the later one takes the hash of its file.
-fn last_part(id: &str, full: bool) -> String {
-    match twin_hash(id) {
+fn id_or_hash_part(id: &str, full: bool) -> String {
+    match id_qualifier(id) {
         Some(hash) if full => hash.to_owned(),
         _ => id_part(plain_id(id), full),
     }
 }
 
 /// Whether a name is a message's own, or looks like it: then it is never taken for an id.
-pub(super) fn begins_with_time(stem: &str) -> bool {
-    stem.get(..STAMP).and_then(Timestamp::from_stamp).is_some()
+pub(super) fn has_time_prefix(stem: &str) -> bool {
+    stem.get(..STAMP).and_then(Timestamp::from_iso8601_basic).is_some()
 }
 
 /// The key under which messages are found by a [short name](is_short): of an id, …
-pub(super) fn key_of_id(id: &str) -> Option<u32> {
+pub(super) fn short_key_of_id(id: &str) -> Option<u32> {
     u32::from_str_radix(&id_part(plain_id(id), false), 16).ok()
 }
 
 /// … and of the name: the first 8 characters, or those of the hash of the whole id.
-pub(super) fn key_of_name(name: &str) -> Option<u32> {
+pub(super) fn short_key_of_name(name: &str) -> Option<u32> {
     match name.get(..8).filter(|start| is_lower_hex(start)) {
         Some(start) => u32::from_str_radix(start, 16).ok(),
-        None => match thread_id(name)? {
-            ThreadId::Whole(id) => key_of_id(&id),
-            ThreadId::Cut => None,
+        None => match parse_thread_name(name)? {
+            ParsedThreadName::Complete(id) => short_key_of_id(&id),
+            ParsedThreadName::Truncated => None,
         },
     }
 }
 
 /// Whether a name is what stands for the id in names, or the whole id, escaped.
-pub(super) fn is_short(name: &str, id: &str) -> bool {
+pub(super) fn is_name_of_id(name: &str, id: &str) -> bool {
     let id = plain_id(id);
-    name == id_part(id, false) || name == escaped(id)
+    name == id_part(id, false) || name == escape_id(id)
 }
 
 /// What stands for the id in names.
-pub(super) fn short_name(id: &str) -> String {
+pub(super) fn short_id(id: &str) -> String {
     id_part(plain_id(id), false)
 }
 
 /// The folder name of a thread id; also any other text as one word.
 pub(super) fn thread_name(id: &str) -> String {
-    cut_to_length(escaped(id), id)
+    cut_to_length(escape_id(id), id)
 }
 
 /// A thread id as one path component, of any length.
-fn escaped(id: &str) -> String {
+fn escape_id(id: &str) -> String {
     if id.is_empty() {
         return format!("~{}", short_hash("", 8));
     }
-    escaped_bytes(id.as_bytes())
+    escape_bytes(id.as_bytes())
 }
 
-fn escaped_bytes(id: &[u8]) -> String {
+fn escape_bytes(id: &[u8]) -> String {
     let mut out = String::with_capacity(id.len());
     for (i, &b) in id.iter().enumerate() {
         if is_plain(b) && (i > 0 || b.is_ascii_alphanumeric()) {
@@ -176,56 +181,60 @@ fn escaped_bytes(id: &[u8]) -> String {
 
 /// The folder name of a thread id that may carry a label: both, escaped, with `~` between them,
 /// which stands in neither.
-fn labelled(id: &str) -> String {
+fn escape_labelled(id: &str) -> String {
     match id.split_once(ORIGIN) {
-        None => escaped(id),
+        None => escape_id(id),
         Some((plain, label)) => format!("{}~{}", thread_name(plain), thread_name(label)),
     }
 }
 
 /// A name that is too long is cut, and ends with the hash of the id.
 fn cut_to_length(name: String, id: &str) -> String {
-    if name.len() > MAX_THREAD { cut(name, CUT_THREAD, short_hash(id, 8)) } else { name }
+    if name.len() > MAX_THREAD { cut_with_hash(name, CUT_THREAD, short_hash(id, 8)) } else { name }
 }
 
-fn cut(mut name: String, to: usize, hash: String) -> String {
+fn cut_with_hash(mut name: String, to: usize, hash: String) -> String {
     name.truncate(to);
     name.push('~');
     name + &hash
 }
 
 /// The folder name of a thread, which others have too if it [looks cut](cut_hash).
-pub(super) fn short_folder(id: &str, labels: bool) -> String {
-    cut_to_length(if labels { labelled(id) } else { escaped(id) }, id)
+pub(super) fn short_folder_name(id: &str, labels: bool) -> String {
+    cut_to_length(if labels { escape_labelled(id) } else { escape_id(id) }, id)
 }
 
 /// The folder name of a thread whose short one another has.
-pub(super) fn full_folder(id: &str, labels: bool) -> String {
-    cut(if labels { labelled(id) } else { escaped(id) }, CUT_FULL, short_hash(id, 64))
+pub(super) fn full_folder_name(id: &str, labels: bool) -> String {
+    cut_with_hash(
+        if labels { escape_labelled(id) } else { escape_id(id) },
+        CUT_FULL,
+        short_hash(id, 64),
+    )
 }
 
 /// The first digits of the hash, if a name looks like one that was cut, to either length.
-pub(super) fn cut_hash(name: &str) -> Option<&str> {
+pub(super) fn hash_of_cut_name(name: &str) -> Option<&str> {
     let (plain, hash) = name.rsplit_once('~')?;
     matches!((plain.len(), hash.len()), (CUT_THREAD, 8) | (CUT_FULL, 64)).then(|| hash.get(..8))?
 }
 
 /// What a folder name says about the thread id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ThreadId {
+pub(super) enum ParsedThreadName {
     /// The id.
-    Whole(String),
+    Complete(String),
     /// The name was cut: the id has to be looked for.
-    Cut,
+    Truncated,
 }
 
 /// Reads a folder name back; `None` if no thread id gives this name.
-pub(super) fn thread_id(name: &str) -> Option<ThreadId> {
+pub(super) fn parse_thread_name(name: &str) -> Option<ParsedThreadName> {
     if name == thread_name("") {
-        return Some(ThreadId::Whole(String::new()));
+        return Some(ParsedThreadName::Complete(String::new()));
     }
-    if cut_hash(name).is_some() {
-        return Some(ThreadId::Cut);
+    if hash_of_cut_name(name).is_some() {
+        return Some(ParsedThreadName::Truncated);
     }
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name.bytes();
@@ -238,7 +247,7 @@ pub(super) fn thread_id(name: &str) -> Option<ThreadId> {
         }
     }
     let id = String::from_utf8(bytes).ok()?;
-    (thread_name(&id) == name).then_some(ThreadId::Whole(id))
+    (thread_name(&id) == name).then_some(ParsedThreadName::Complete(id))
 }
 
 /// The name of a file in `rejected/` that came from this path, with the hash of what identifies it:
@@ -247,8 +256,8 @@ pub(super) fn reject_name(path: &str, what: &str, full: bool) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
     let hash = short_hash(what, if full { 64 } else { 8 });
-    let mut stem = if spelling::is_odd(stem) {
-        cut_to_length(escaped_bytes(&spelling::unspelled(stem)), stem)
+    let mut stem = if spelling::is_encoded(stem) {
+        cut_to_length(escape_bytes(&spelling::decode_name(stem)), stem)
     } else {
         thread_name(stem)
     };
@@ -274,24 +283,27 @@ mod tests {
             ("\u{202e}a", "%E2%80%AEa"),
             ("a~samp", "a%7Esamp"),
         ] {
-            assert_eq!(short_folder(id, true), name);
-            assert_eq!(thread_id(name), Some(ThreadId::Whole(id.to_owned())));
+            assert_eq!(short_folder_name(id, true), name);
+            assert_eq!(parse_thread_name(name), Some(ParsedThreadName::Complete(id.to_owned())));
         }
         let long = thread_name(&"x".repeat(10_000));
         assert_eq!(long.len(), 199);
-        assert_eq!(thread_id(&long), Some(ThreadId::Cut));
-        let full = full_folder(&"x".repeat(10_000), false);
-        assert_eq!((full.len(), thread_id(&full)), (200, Some(ThreadId::Cut)));
-        assert_eq!(cut_hash(&full), cut_hash(&long));
+        assert_eq!(parse_thread_name(&long), Some(ParsedThreadName::Truncated));
+        let full = full_folder_name(&"x".repeat(10_000), false);
+        assert_eq!(
+            (full.len(), parse_thread_name(&full)),
+            (200, Some(ParsedThreadName::Truncated))
+        );
+        assert_eq!(hash_of_cut_name(&full), hash_of_cut_name(&long));
         assert_eq!(thread_name(&"x".repeat(200)).len(), 200);
         for bad in ["a b", "%2e", "%zz", "%4", "a%41", ".", "..", "~x"] {
-            assert_eq!(thread_id(bad), None, "{bad}");
+            assert_eq!(parse_thread_name(bad), None, "{bad}");
         }
     }
 
     #[test]
     fn a_label_stands_behind_the_id() {
-        let labelled_name = |id: &str| short_folder(id, true);
+        let labelled_name = |id: &str| short_folder_name(id, true);
         assert_eq!(labelled_name("a/b"), thread_name("a/b"));
         assert_eq!(labelled_name("a/b\0my tree"), "a%2Fb~my%20tree");
         assert_eq!(labelled_name("t\0~x"), "t~%7Ex");
@@ -299,7 +311,7 @@ mod tests {
         let name = labelled_name(&long);
         assert_eq!((name.len(), name.ends_with(&short_hash(&long, 8))), (199, true));
         assert_ne!(name, labelled_name(&format!("{}\0treetop", "x".repeat(198))));
-        assert_eq!(thread_id(&name), Some(ThreadId::Cut));
+        assert_eq!(parse_thread_name(&name), Some(ParsedThreadName::Truncated));
     }
 
     #[test]
@@ -310,32 +322,38 @@ mod tests {
         assert_eq!(id_part("abc", false), short_hash("abc", 8));
         assert_eq!(id_part("ab12cd34/../x", true), short_hash("ab12cd34/../x", 64));
         let twin = format!("ab12cd34ef56{TWIN}{}", "0f".repeat(32));
-        assert_eq!(last_part(&twin, false), "ab12cd34");
-        assert_eq!(last_part(&twin, true), "0f".repeat(32));
-        assert_eq!(last_part("ab12cd34ef56", true), "ab12cd34ef56");
-        assert_eq!(from_part(""), "unknown");
+        assert_eq!(id_or_hash_part(&twin, false), "ab12cd34");
+        assert_eq!(id_or_hash_part(&twin, true), "0f".repeat(32));
+        assert_eq!(id_or_hash_part("ab12cd34ef56", true), "ab12cd34ef56");
+        assert_eq!(sender_part(""), "unknown");
     }
 
     #[test]
     fn an_id_is_found_by_what_stands_for_it() {
         for id in ["ab12cd34ef567890", "ab12cd34/x", "AB12CD34", "msg_1_2", "Q/b c.d", "x", ""] {
-            for name in [id_part(id, false), escaped(id)] {
-                assert!(is_short(&name, id) && key_of_name(&name) == key_of_id(id), "{id} {name}");
+            for name in [id_part(id, false), escape_id(id)] {
+                assert!(
+                    is_name_of_id(&name, id) && short_key_of_name(&name) == short_key_of_id(id),
+                    "{id} {name}"
+                );
             }
         }
         let twin = format!("ab12cd34ef56{TWIN}{}", "0f".repeat(32));
-        assert!(is_short("ab12cd34", &twin) && is_short("ab12cd34ef56", &twin));
-        assert!(!is_short("ab12cd34e", "ab12cd34ef567890") && !is_short("ab12cd34", "AB12CD34"));
-        assert!(begins_with_time("20260424T174203.000Z-foo-ab12cd34.txt"));
-        assert!(!begins_with_time("ab12cd34") && !begins_with_time(&"\u{e4}".repeat(15)));
+        assert!(is_name_of_id("ab12cd34", &twin) && is_name_of_id("ab12cd34ef56", &twin));
+        assert!(
+            !is_name_of_id("ab12cd34e", "ab12cd34ef567890")
+                && !is_name_of_id("ab12cd34", "AB12CD34")
+        );
+        assert!(has_time_prefix("20260424T174203.000Z-foo-ab12cd34.txt"));
+        assert!(!has_time_prefix("ab12cd34") && !has_time_prefix(&"\u{e4}".repeat(15)));
     }
 
     proptest! {
         #[test]
         fn every_id_is_found_by_its_name(id in any::<String>()) {
-            prop_assert_eq!(key_of_name(&id_part(&id, false)), key_of_id(&id));
-            if escaped(&id).len() <= MAX_THREAD {
-                prop_assert_eq!(key_of_name(&escaped(&id)), key_of_id(&id));
+            prop_assert_eq!(short_key_of_name(&id_part(&id, false)), short_key_of_id(&id));
+            if escape_id(&id).len() <= MAX_THREAD {
+                prop_assert_eq!(short_key_of_name(&escape_id(&id)), short_key_of_id(&id));
             }
         }
 
@@ -344,22 +362,22 @@ mod tests {
             let name = thread_name(&id);
             prop_assert!(name.len() <= MAX_THREAD && !name.starts_with('.') && !name.contains('/'));
             prop_assert!(name.bytes().all(|b| is_plain(b) || matches!(b, b'%' | b'~')));
-            match thread_id(&name) {
-                Some(ThreadId::Whole(back)) => prop_assert_eq!(back, id),
-                Some(ThreadId::Cut) => prop_assert_eq!(name.len(), CUT_THREAD + 9),
+            match parse_thread_name(&name) {
+                Some(ParsedThreadName::Complete(back)) => prop_assert_eq!(back, id),
+                Some(ParsedThreadName::Truncated) => prop_assert_eq!(name.len(), CUT_THREAD + 9),
                 None => prop_assert!(false, "{} does not read back", name),
             }
         }
 
         #[test]
         fn from_is_one_safe_component(from in any::<String>()) {
-            let part = from_part(&from);
+            let part = sender_part(&from);
             prop_assert!(part.len() <= MAX_FROM && part.bytes().all(is_plain));
         }
 
         #[test]
         fn reading_a_name_never_panics(name in any::<String>()) {
-            let _ = (thread_id(&name), key_of_name(&name), begins_with_time(&name));
+            let _ = (parse_thread_name(&name), short_key_of_name(&name), has_time_prefix(&name));
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::model::Day;
 
 /// The folders a message file can lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum MessageFolder {
     /// `inbox/`
     Inbox = 0,
     /// `archive/<day>/`
@@ -22,12 +22,17 @@ pub enum Place {
     Maildir = 4,
 }
 
-const PLACES: [Place; 5] =
-    [Place::Inbox, Place::Archive, Place::Sent, Place::Thread, Place::Maildir];
+const PLACES: [MessageFolder; 5] = [
+    MessageFolder::Inbox,
+    MessageFolder::Archive,
+    MessageFolder::Sent,
+    MessageFolder::Thread,
+    MessageFolder::Maildir,
+];
 
 /// The folders of `.maildir/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MailBox {
+pub enum MaildirFolder {
     /// Unread, and seen by no mail program.
     New,
     /// Read, or seen by one.
@@ -56,7 +61,7 @@ pub enum Node {
     /// `.maildir/`, not listed.
     Maildir,
     /// A folder of it.
-    MailBox(MailBox),
+    MailBox(MaildirFolder),
     /// `inbox/`
     Inbox,
     /// `archive/`
@@ -82,7 +87,7 @@ pub enum Node {
     /// A draft being written in a thread's folder.
     ThreadDraft(ThreadIx, String),
     /// An answer to a message in the making, under a private name beside it, not listed.
-    ReplyDraft(Place, MsgIx, String),
+    ReplyDraft(MessageFolder, MsgIx, String),
     /// `outbox/<name>/`, a composing folder.
     Compose(String),
     /// A file in a composing folder.
@@ -98,22 +103,22 @@ pub enum Node {
     /// A file of `raw/`.
     RawFile(usize, String),
     /// A message.
-    Message(Place, MsgIx),
+    Message(MessageFolder, MsgIx),
     /// `<name>.reply` beside a message, not listed.
-    Reply(Place, MsgIx),
+    Reply(MessageFolder, MsgIx),
     /// `<name>.reply-all` beside a message, not listed.
-    ReplyAll(Place, MsgIx),
+    ReplyAll(MessageFolder, MsgIx),
     /// `<name>.ack` beside a message that asks for an acknowledgement, not listed.
-    Ack(Place, MsgIx),
+    Ack(MessageFolder, MsgIx),
     /// `<name>.warning` beside a message in `sent/`: what I should know of it.
     Warning(MsgIx),
     /// A message of mine that is not in its store yet, in `sent/`, or what is said of it there: store, id,
     /// and which of the two.
     Held(usize, String, bool),
     /// `<name>.d/` beside a message: the files that come with it.
-    Parts(Place, MsgIx),
+    Parts(MessageFolder, MsgIx),
     /// A file that comes with a message.
-    Part(Place, MsgIx, String),
+    Part(MessageFolder, MsgIx, String),
     /// `me/`: texts that stores keep for me.
     Me,
     /// `me/<store>/`, where several stores keep texts.
@@ -195,7 +200,7 @@ pub type Ino = u64;
 
 /// Upper 8 bits of an inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tag {
+pub(super) enum InodeTag {
     ArchiveDay = 1,
     SentDay = 2,
     Thread = 3,
@@ -239,26 +244,26 @@ pub(super) const FIXED: [Node; 20] = [
     Node::Watch,
     Node::Agents,
     Node::Maildir,
-    Node::MailBox(MailBox::New),
-    Node::MailBox(MailBox::Cur),
-    Node::MailBox(MailBox::Tmp),
+    Node::MailBox(MaildirFolder::New),
+    Node::MailBox(MaildirFolder::Cur),
+    Node::MailBox(MaildirFolder::Tmp),
 ];
 
-pub(super) fn join(tag: Tag, low: u64) -> Ino {
+pub(super) fn make_inode(tag: InodeTag, low: u64) -> Ino {
     (tag as u64) << TAG_SHIFT | low & LOW
 }
 
 /// The number of a message, or of what lies beside one.
-pub(super) fn beside_ino(tag: Tag, place: Place, identity: u64) -> Ino {
+pub(super) fn message_inode(tag: InodeTag, place: MessageFolder, identity: u64) -> Ino {
     (tag as u64 + place as u64) << TAG_SHIFT | identity & LOW
 }
 
-pub(super) fn day_ino(tag: Tag, day: Day) -> Ino {
-    join(tag, (day.number() + DAY_BIAS) as u64)
+pub(super) fn day_inode(tag: InodeTag, day: Day) -> Ino {
+    make_inode(tag, (day.number() + DAY_BIAS) as u64)
 }
 
 /// The node of a number, given what an identity or the number of a path stands for.
-pub(super) fn decode(
+pub(super) fn decode_inode(
     ino: Ino,
     thread: impl Fn(u64) -> Option<ThreadIx>,
     message: impl Fn(u64) -> Option<MsgIx>,
@@ -266,7 +271,7 @@ pub(super) fn decode(
 ) -> Option<Node> {
     let (tag, low) = (ino >> TAG_SHIFT, ino & LOW);
     let day = || Day::from_number(low as i64 - DAY_BIAS);
-    let beside = |base: Tag| Some((*PLACES.get((tag - base as u64) as usize)?, message(low)?));
+    let beside = |base: InodeTag| Some((*PLACES.get((tag - base as u64) as usize)?, message(low)?));
     Some(match tag {
         0 => FIXED.get(usize::try_from(low).ok()?.checked_sub(1)?)?.clone(),
         1 => Node::ArchiveDay(day()),
@@ -275,12 +280,12 @@ pub(super) fn decode(
         4 => Node::Transcript(thread(low)?),
         5 => Node::Reject(low),
         6 | 7 => path(ino)?,
-        16..=20 => beside(Tag::Message).map(|(place, ix)| Node::Message(place, ix))?,
-        24..=28 => beside(Tag::Reply).map(|(place, ix)| Node::Reply(place, ix))?,
-        32..=36 => beside(Tag::Parts).map(|(place, ix)| Node::Parts(place, ix))?,
-        40..=44 => beside(Tag::Ack).map(|(place, ix)| Node::Ack(place, ix))?,
+        16..=20 => beside(InodeTag::Message).map(|(place, ix)| Node::Message(place, ix))?,
+        24..=28 => beside(InodeTag::Reply).map(|(place, ix)| Node::Reply(place, ix))?,
+        32..=36 => beside(InodeTag::Parts).map(|(place, ix)| Node::Parts(place, ix))?,
+        40..=44 => beside(InodeTag::Ack).map(|(place, ix)| Node::Ack(place, ix))?,
         48 => Node::Warning(message(low)?),
-        56..=60 => beside(Tag::ReplyAll).map(|(place, ix)| Node::ReplyAll(place, ix))?,
+        56..=60 => beside(InodeTag::ReplyAll).map(|(place, ix)| Node::ReplyAll(place, ix))?,
         _ => return None,
     })
 }
@@ -293,25 +298,34 @@ mod tests {
     /// Where every identity is the number of a message or thread.
     fn decode(ino: Ino) -> Option<Node> {
         let number = |identity: u64| Some(identity as u32);
-        super::decode(ino, number, number, |_| None)
+        super::decode_inode(ino, number, number, |_| None)
     }
 
     #[test]
     fn numbers_say_what_they_stand_for() {
         for secs in [-1, 0, 1_777_052_523] {
             let day = Timestamp::from_secs(secs).day();
-            let ino = day_ino(Tag::SentDay, day);
+            let ino = day_inode(InodeTag::SentDay, day);
             assert_eq!(decode(ino), Some(Node::SentDay(day)));
         }
         for place in PLACES {
-            assert_eq!(decode(beside_ino(Tag::Message, place, 7)), Some(Node::Message(place, 7)));
-            assert_eq!(decode(beside_ino(Tag::Reply, place, 7)), Some(Node::Reply(place, 7)));
-            let all = beside_ino(Tag::ReplyAll, place, 7);
+            assert_eq!(
+                decode(message_inode(InodeTag::Message, place, 7)),
+                Some(Node::Message(place, 7))
+            );
+            assert_eq!(
+                decode(message_inode(InodeTag::Reply, place, 7)),
+                Some(Node::Reply(place, 7))
+            );
+            let all = message_inode(InodeTag::ReplyAll, place, 7);
             assert_eq!(decode(all), Some(Node::ReplyAll(place, 7)));
-            assert_eq!(decode(beside_ino(Tag::Parts, place, 7)), Some(Node::Parts(place, 7)));
-            assert_eq!(decode(beside_ino(Tag::Ack, place, 7)), Some(Node::Ack(place, 7)));
+            assert_eq!(
+                decode(message_inode(InodeTag::Parts, place, 7)),
+                Some(Node::Parts(place, 7))
+            );
+            assert_eq!(decode(message_inode(InodeTag::Ack, place, 7)), Some(Node::Ack(place, 7)));
         }
-        assert_eq!(decode(join(Tag::Warning, 7)), Some(Node::Warning(7)));
+        assert_eq!(decode(make_inode(InodeTag::Warning, 7)), Some(Node::Warning(7)));
         assert_eq!(decode(0), None);
         assert_eq!(decode(u64::MAX), None);
     }

@@ -5,14 +5,14 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::dated::Dated;
+use super::dated::GenerationCache;
 use super::file::OpenFile;
 use super::listing::Listing;
-use super::node::{Node, Place};
+use super::node::{MessageFolder, Node};
 use super::{Error, Tree};
 use crate::index::MsgIx;
 use crate::model::{Attachment, Timestamp};
-use crate::store::Part;
+use crate::store::PartContent;
 
 /// Messages whose files are remembered.
 pub(super) const MESSAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
@@ -23,11 +23,11 @@ pub(super) const FRESH: Duration = Duration::from_secs(1);
 const MAX_NAME: usize = 255;
 
 /// The files of messages read a moment ago.
-pub(super) type Seen = Dated<MsgIx, Arc<[Attachment]>>;
+pub(super) type PartsCache = GenerationCache<MsgIx, Arc<[Attachment]>>;
 
 /// Those that are shown: not withheld, each name one path component, and once. Stores see to that;
 /// a mistake there must not become a strange tree here.
-fn shown(attachments: Vec<Attachment>) -> Arc<[Attachment]> {
+fn filter_safe(attachments: Vec<Attachment>) -> Arc<[Attachment]> {
     let mut names = HashSet::new();
     let is_component = |name: &str| {
         !matches!(name, "" | "." | "..") && name.len() <= MAX_NAME && !name.contains(['/', '\0'])
@@ -40,47 +40,47 @@ fn shown(attachments: Vec<Attachment>) -> Arc<[Attachment]> {
 
 impl Tree {
     /// The files that come with a message and are not withheld.
-    fn parts(&self, ix: MsgIx) -> Result<Arc<[Attachment]>, Error> {
+    fn message_parts(&self, ix: MsgIx) -> Result<Arc<[Attachment]>, Error> {
         let (entry, generation) = {
             let core = self.index.read();
             let entry = core.entry(ix).filter(|e| e.is_live() && e.has_parts());
             (*entry.ok_or(Error::NotFound)?, core.generation())
         };
-        self.parts.try_get(ix, generation, || {
-            let record = self.record(ix, &entry)?;
-            Ok(shown(record.message.attachments.into_iter().chain(record.parts).collect()))
+        self.parts_cache.try_get(ix, generation, || {
+            let record = self.read_record(ix, &entry)?;
+            Ok(filter_safe(record.message.attachments.into_iter().chain(record.parts).collect()))
         })
     }
 
     /// One of them.
-    pub(super) fn part(&self, ix: MsgIx, name: &str) -> Result<Attachment, Error> {
-        self.parts(ix)?.iter().find(|a| a.name == name).cloned().ok_or(Error::NotFound)
+    pub(super) fn find_part(&self, ix: MsgIx, name: &str) -> Result<Attachment, Error> {
+        self.message_parts(ix)?.iter().find(|a| a.name == name).cloned().ok_or(Error::NotFound)
     }
 
     /// Its size, and its time: that of the message.
     pub(super) fn part_size(&self, ix: MsgIx, name: &str) -> Result<(u64, Timestamp), Error> {
-        Ok((self.part(ix, name)?.size, self.live(ix)?.time()))
+        Ok((self.find_part(ix, name)?.size, self.live_entry(ix)?.time()))
     }
 
-    pub(super) fn list_parts(&self, place: Place, ix: MsgIx) -> Result<Listing, Error> {
-        let parts = self.parts(ix)?;
+    pub(super) fn list_parts(&self, place: MessageFolder, ix: MsgIx) -> Result<Listing, Error> {
+        let parts = self.message_parts(ix)?;
         let node = |a: &Attachment| (a.name.clone(), Node::Part(place, ix, a.name.clone()));
-        Ok(Listing::named(parts.iter().map(node)))
+        Ok(Listing::from_named(parts.iter().map(node)))
     }
 
     /// Opens one of them. Reading it marks nothing.
     pub(super) fn open_part(&self, ix: MsgIx, name: &str) -> Result<OpenFile, Error> {
-        let listed = self.part(ix, name)?;
-        let entry = self.live(ix)?;
+        let listed = self.find_part(ix, name)?;
+        let entry = self.live_entry(ix)?;
         let store = self.index.store_of(&entry).ok_or(Error::NotFound)?;
         let parts = store.facets().parts.ok_or(Error::NotFound)?;
         let (len, file) = match parts.open_part(&entry.location(), name)? {
-            Part::File(file) => (file.metadata()?.len(), OpenFile::Raw(file)),
-            Part::Bytes(bytes) => (bytes.len() as u64, OpenFile::bytes(bytes)),
+            PartContent::File(file) => (file.metadata()?.len(), OpenFile::Raw(file)),
+            PartContent::Bytes(bytes) => (bytes.len() as u64, OpenFile::from_bytes(bytes)),
         };
         if len != listed.size {
             // It changed in the store: the next look has to read the message again.
-            self.parts.forget(&ix);
+            self.parts_cache.remove(&ix);
         }
         Ok(file)
     }
@@ -109,7 +109,8 @@ mod tests {
             part("a.txt", None),
             part("b", None),
         ];
-        let names: Vec<String> = shown(list.to_vec()).iter().map(|a| a.name.clone()).collect();
+        let names: Vec<String> =
+            filter_safe(list.to_vec()).iter().map(|a| a.name.clone()).collect();
         assert_eq!(names, ["a.txt", "b"]);
     }
 }

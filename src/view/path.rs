@@ -4,12 +4,12 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::file::OpenFile;
-use super::{Access, Attr, Error, Node, Tree};
+use super::{Attr, Error, Node, OpenRequest, Tree};
 use crate::model::Timestamp;
 
 /// One line of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct FolderEntry {
     /// File name.
     pub name: String,
     /// A folder.
@@ -32,7 +32,7 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDir`].
-    pub fn resolve(&self, path: &str) -> Result<Node, Error> {
+    pub fn resolve_path(&self, path: &str) -> Result<Node, Error> {
         let parts = path.split('/').filter(|p| !p.is_empty() && *p != ".");
         parts.into_iter().try_fold(Node::Root, |node, name| self.lookup(&node, name))
     }
@@ -41,15 +41,15 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Tree::resolve`].
-    pub fn ls(&self, path: &str) -> Result<Vec<Listed>, Error> {
-        let node = self.resolve(path)?;
+    pub fn list_path(&self, path: &str) -> Result<Vec<FolderEntry>, Error> {
+        let node = self.resolve_path(path)?;
         let line = |name: String, node: &Node| {
-            let Attr { is_dir, size, time, mode, .. } = self.attr(node)?;
-            Ok(Listed { name, is_dir, size, time, mode })
+            let Attr { is_dir, size, time, mode, .. } = self.stat_node(node)?;
+            Ok(FolderEntry { name, is_dir, size, time, mode })
         };
-        match self.list(&node) {
+        match self.list_folder(&node) {
             Ok(listing) => self
-                .items(&listing)
+                .iter_entries(&listing)
                 // What went since the listing was taken is not an error of the listing.
                 .filter_map(|(name, node)| match line(name, &node) {
                     Err(Error::NotFound) => None,
@@ -68,16 +68,16 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Tree::open`] and [`Tree::read`]; what `out` gives.
-    pub fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Error> {
-        let file = self.open(&self.resolve(path)?, &Access::default())?;
+    pub fn copy_path_to(&self, path: &str, out: &mut dyn Write) -> Result<(), Error> {
+        let file = self.open(&self.resolve_path(path)?, &OpenRequest::default())?;
         // A text that could not be printed has not been read.
-        self.copy(&file, out).inspect_err(|_| self.abandon(&file))?;
+        self.copy_open_file(&file, out).inspect_err(|_| self.abandon_read(&file))?;
         let closed = self.flush(&file, 0);
         self.release(&file);
         closed
     }
 
-    fn copy(&self, file: &OpenFile, out: &mut dyn Write) -> Result<(), Error> {
+    fn copy_open_file(&self, file: &OpenFile, out: &mut dyn Write) -> Result<(), Error> {
         let mut offset = 0;
         loop {
             self.await_mail(file)?;
@@ -95,8 +95,8 @@ impl Tree {
     ///
     /// # Errors
     /// As that; [`Error::IsDir`] for folders.
-    pub fn rm(&self, path: &str) -> Result<(), Error> {
-        let (parent, name) = self.split(path)?;
+    pub fn remove_path(&self, path: &str) -> Result<(), Error> {
+        let (parent, name) = self.split_path(path)?;
         if self.lookup(&parent, name)?.is_dir() {
             return Err(Error::IsDir);
         }
@@ -107,37 +107,37 @@ impl Tree {
     ///
     /// # Errors
     /// If nothing can be marked here.
-    pub fn mark_all(&self) -> Result<usize, Error> {
-        self.outbox()?;
-        Ok(self.index.mark_all())
+    pub fn mark_all_read(&self) -> Result<usize, Error> {
+        self.writable_outbox()?;
+        Ok(self.index.mark_all_read())
     }
 
     /// `mv`: as [`Tree::rename`].
     ///
     /// # Errors
     /// As that.
-    pub fn mv(&self, from: &str, to: &str) -> Result<(), Error> {
-        let (parent, name) = self.split(from)?;
+    pub fn rename_path(&self, from: &str, to: &str) -> Result<(), Error> {
+        let (parent, name) = self.split_path(from)?;
         self.lookup(&parent, name)?;
-        let (new_parent, new_name) = self.split(to)?;
+        let (new_parent, new_name) = self.split_path(to)?;
         self.rename(&parent, name, &new_parent, new_name, true)?;
-        self.outbox()?.settle(SENT);
+        self.writable_outbox()?.wait_until_appended(SENT);
         Ok(())
     }
 
     /// The folder a path lies in, and its name there.
-    fn split<'a>(&self, path: &'a str) -> Result<(Node, &'a str), Error> {
+    fn split_path<'a>(&self, path: &'a str) -> Result<(Node, &'a str), Error> {
         let (folder, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
-        Ok((self.resolve(folder)?, name))
+        Ok((self.resolve_path(folder)?, name))
     }
 
     /// Writes a file in one go: one draft.
     ///
     /// # Errors
     /// Why it is refused; the draft is then kept with its note, as under a mount.
-    pub fn write(&self, path: &str, text: &[u8]) -> Result<(), Error> {
-        let (parent, name) = self.split(path)?;
-        let access = Access { write: true, truncate: true, ..Access::default() };
+    pub fn write_path(&self, path: &str, text: &[u8]) -> Result<(), Error> {
+        let (parent, name) = self.split_path(path)?;
+        let access = OpenRequest { write: true, truncate: true, ..OpenRequest::default() };
         let file = match self.lookup(&parent, name) {
             Ok(node) => self.open(&node, &access)?,
             Err(Error::NotFound) => self.create(&parent, name, &access)?.1,
@@ -147,9 +147,9 @@ impl Tree {
         self.release(&file);
         done?;
         if matches!(file, OpenFile::Draft { .. }) {
-            let outbox = self.outbox()?;
-            outbox.settle_folders(SENT);
-            outbox.settle(SENT);
+            let outbox = self.writable_outbox()?;
+            outbox.wait_for_folders(SENT);
+            outbox.wait_until_appended(SENT);
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ const FOLDERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
 /// The time of a folder.
 #[derive(Clone, Copy, Debug)]
-struct Newest {
+struct CachedFolderTime {
     time: Option<Timestamp>,
     /// The generation of the index of which it is.
     generation: u64,
@@ -32,9 +32,9 @@ struct Newest {
 
 /// The times of the folders asked for last, by store and path.
 #[derive(Debug)]
-pub(super) struct Seen(Mutex<LruCache<(usize, String), Newest>>);
+pub(super) struct RawTimeCache(Mutex<LruCache<(usize, String), CachedFolderTime>>);
 
-impl Default for Seen {
+impl Default for RawTimeCache {
     fn default() -> Self {
         Self(Mutex::new(LruCache::new(FOLDERS)))
     }
@@ -43,41 +43,41 @@ impl Default for Seen {
 impl Tree {
     pub(super) fn list_raw(&self, number: usize, path: &str) -> Result<Listing, Error> {
         let store = self.index.stores().get(number).ok_or(Error::NotFound)?;
-        let entries = store.raw_list(path).ok_or(Error::NotFound)?;
+        let entries = store.list_raw_folder(path).ok_or(Error::NotFound)?;
         let listed = |entry: RawEntry| {
-            let node = node(number, path, &entry);
+            let node = raw_node(number, path, &entry);
             let told = (!entry.is_dir).then_some((entry.size, entry.modified));
             (entry.name, node, told)
         };
-        Ok(Listing::told(entries.into_iter().map(listed)))
+        Ok(Listing::with_stats(entries.into_iter().map(listed)))
     }
 
     pub(super) fn find_raw(&self, number: usize, path: &str, name: &str) -> Result<Node, Error> {
-        Ok(node(number, path, &self.raw_entry(number, &join_path(path, name))?))
+        Ok(raw_node(number, path, &self.raw_entry(number, &join_path(path, name))?))
     }
 
     /// A file or folder by its path, with the size it has now.
     pub(super) fn raw_entry(&self, number: usize, path: &str) -> Result<RawEntry, Error> {
         let store = self.index.stores().get(number).ok_or(Error::NotFound)?;
-        store.raw_look(path).ok_or(Error::NotFound)
+        store.stat_raw_entry(path).ok_or(Error::NotFound)
     }
 
     /// The time of a folder.
-    pub(super) fn raw_newest(&self, number: usize, path: &str) -> Option<Timestamp> {
+    pub(super) fn raw_newest_time(&self, number: usize, path: &str) -> Option<Timestamp> {
         let (key, generation, start) =
             ((number, path.to_owned()), self.generation(), Instant::now());
-        let seen = self.raw.0.lock().get(&key).copied();
+        let seen = self.raw_times.0.lock().get(&key).copied();
         if let Some(seen) = seen.filter(|s| s.generation == generation && start < s.until) {
             return seen.time;
         }
-        let time = self.index.stores().get(number)?.raw_newest(path);
+        let time = self.index.stores().get(number)?.newest_raw_time(path);
         let until = Instant::now() + start.elapsed() * TIMES;
-        self.raw.0.lock().put(key, Newest { time, generation, until });
+        self.raw_times.0.lock().put(key, CachedFolderTime { time, generation, until });
         time
     }
 }
 
-fn node(number: usize, folder: &str, entry: &RawEntry) -> Node {
+fn raw_node(number: usize, folder: &str, entry: &RawEntry) -> Node {
     let path = join_path(folder, &entry.name);
     if entry.is_dir { Node::RawDir(number, path) } else { Node::RawFile(number, path) }
 }

@@ -15,7 +15,7 @@ use crate::store::process;
 /// says too little. The start of the process, its executable, and the random places the kernel gave
 /// to its code and arguments at `execve` tell the runs apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Process {
+pub struct ProcessIdentity {
     pid: u32,
     started: String,
     exe: Option<(u64, u64)>,
@@ -30,15 +30,15 @@ const EXIT_CODE: usize = 49;
 const STARTED: usize = 19;
 const LAYOUT: [usize; 4] = [23, 25, 42, 45];
 
-impl Process {
+impl ProcessIdentity {
     /// Looks a process up by the id of any of its threads. `None` if it is gone, or lives in a pid
     /// namespace that we cannot see into (pid 0).
-    pub fn of(tid: u32) -> Option<Self> {
+    pub fn from_thread(tid: u32) -> Option<Self> {
         if tid == 0 {
             return None;
         }
         let pid = thread_group(tid)?;
-        let stat = process::stat(pid)?;
+        let stat = process::read_proc_stat(pid)?;
         let fields: Vec<&str> = stat.split_ascii_whitespace().collect();
         let field = |n: usize| fields.get(n).map_or_else(String::new, |f| (*f).to_owned());
         let exe = std::fs::metadata(format!("/proc/{pid}/exe")).ok().map(|m| (m.dev(), m.ino()));
@@ -46,13 +46,13 @@ impl Process {
     }
 }
 
-fn stat_field(tid: u32, field: usize) -> Option<u32> {
-    process::stat(tid)?.split_ascii_whitespace().nth(field)?.parse().ok()
+fn read_stat_field(tid: u32, field: usize) -> Option<u32> {
+    process::read_proc_stat(tid)?.split_ascii_whitespace().nth(field)?.parse().ok()
 }
 
 /// The process that a process was started by, or inherited by.
-pub(super) fn parent_of(pid: u32) -> Option<u32> {
-    stat_field(pid, PARENT)
+pub(super) fn parent_pid(pid: u32) -> Option<u32> {
+    read_stat_field(pid, PARENT)
 }
 
 /// How long a look at a thread is waited for, before it is asked what keeps it.
@@ -60,7 +60,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Whether a process has ended, and so closes nothing any more.
 pub(super) fn has_gone(pid: u32) -> bool {
-    process::stat(pid).is_none() || process::has_ended(pid)
+    process::read_proc_stat(pid).is_none() || process::has_ended(pid)
 }
 
 /// The kernel's flag for a thread that is ending.
@@ -73,7 +73,7 @@ const ENDING: u32 = 4;
 /// `stat` waits for, and would wait for us. Such a one lives on.
 ///
 /// Who ends has given up its memory before its files, and that can be asked without that lock.
-pub(super) fn ended_by(tid: u32) -> Option<u32> {
+pub(super) fn detect_ending_signal(tid: u32) -> Option<u32> {
     if has_memory(tid) {
         return None;
     }
@@ -81,7 +81,7 @@ pub(super) fn ended_by(tid: u32) -> Option<u32> {
     let (answer, answered) = bounded(1);
     let look = move || {
         let _ = tell.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
-        let _ = answer.send(ending_signal(tid));
+        let _ = answer.send(read_ending_signal(tid));
     };
     std::thread::Builder::new().name("msgfs-look".into()).spawn(look).ok()?;
     let looking = told.recv().ok()?;
@@ -90,7 +90,7 @@ pub(super) fn ended_by(tid: u32) -> Option<u32> {
         match answered.recv_timeout(LOOK) {
             Ok(signal) => return signal,
             // It waits for a lock, and not for a processor.
-            Err(RecvTimeoutError::Timeout) if state_of(looking) == Some('D') => waits += 1,
+            Err(RecvTimeoutError::Timeout) if thread_state(looking) == Some('D') => waits += 1,
             Err(RecvTimeoutError::Timeout) => waits = 0,
             Err(RecvTimeoutError::Disconnected) => return None,
         }
@@ -102,20 +102,20 @@ pub(super) fn ended_by(tid: u32) -> Option<u32> {
 
 /// Whether a thread is seen to have memory, as every one has that is not ending.
 fn has_memory(tid: u32) -> bool {
-    process::told(tid, "statm").is_some_and(|pages| !pages.starts_with("0 "))
+    process::read_proc_file(tid, "statm").is_some_and(|pages| !pages.starts_with("0 "))
 }
 
 /// How a thread of this process fares, as in `ps`.
-fn state_of(tid: u32) -> Option<char> {
-    process::stat(tid)?.trim_start().chars().next()
+fn thread_state(tid: u32) -> Option<char> {
+    process::read_proc_stat(tid)?.trim_start().chars().next()
 }
 
-fn ending_signal(tid: u32) -> Option<u32> {
-    if tid == 0 || stat_field(tid, FLAGS)? & ENDING == 0 {
+fn read_ending_signal(tid: u32) -> Option<u32> {
+    if tid == 0 || read_stat_field(tid, FLAGS)? & ENDING == 0 {
         return None;
     }
     // As `wait` gives it: the low bits are the signal.
-    Some(stat_field(tid, EXIT_CODE)? & 0x7f).filter(|signal| *signal != 0)
+    Some(read_stat_field(tid, EXIT_CODE)? & 0x7f).filter(|signal| *signal != 0)
 }
 
 /// The process a thread belongs to. Mostly it is the thread by which the process is known; to ask for that
@@ -124,7 +124,7 @@ pub fn thread_group(tid: u32) -> Option<u32> {
     if tid != 0 && process::is_first_thread(tid) {
         return Some(tid);
     }
-    let status = process::told(tid, "status")?;
+    let status = process::read_proc_file(tid, "status")?;
     let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"))?;
     line.trim().parse().ok()
 }
@@ -133,25 +133,25 @@ pub fn thread_group(tid: u32) -> Option<u32> {
 const MANY_IN_ONE: [&str; 2] = ["busybox", "toybox"];
 
 /// The name of the program that a process runs.
-pub fn program_of(pid: u32) -> Option<String> {
-    let name = process::told(pid, "comm")?;
+pub fn program_name(pid: u32) -> Option<String> {
+    let name = process::read_proc_file(pid, "comm")?;
     let name = name.trim_end_matches('\n');
-    let arguments = || process::told(pid, "cmdline");
+    let arguments = || process::read_proc_file(pid, "cmdline");
     let applet = Some(name).filter(|name| MANY_IN_ONE.contains(name)).and_then(|_| arguments());
     let applet = applet.as_deref().and_then(|all| all.split('\0').nth(1));
     Some(applet.filter(|applet| !applet.is_empty()).unwrap_or(name).to_owned())
 }
 
 /// The number of the system call that a thread is in; `None` if that cannot be seen.
-pub fn system_call(tid: u32) -> Option<libc::c_long> {
-    let call = process::told(tid, "syscall")?;
+pub fn current_system_call(tid: u32) -> Option<libc::c_long> {
+    let call = process::read_proc_file(tid, "syscall")?;
     call.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Whether a signal is waiting for this thread that it neither blocks nor ignores: a read that
 /// blocks for it has to end.
-pub fn interrupted(tid: u32) -> bool {
-    let Some(status) = process::told(tid, "status") else {
+pub fn has_pending_signal(tid: u32) -> bool {
+    let Some(status) = process::read_proc_file(tid, "status") else {
         // The process is gone.
         return tid != 0;
     };
@@ -165,7 +165,7 @@ pub fn interrupted(tid: u32) -> bool {
 
 /// How a file was opened, as far as it matters for marks.
 #[derive(Clone, Debug, Default)]
-pub struct Reader {
+pub struct ReaderProfile {
     /// Another user than the one who mounted: only the owner's reading marks.
     pub stranger: bool,
     /// `O_NOFOLLOW`: what `grep -r`, `rsync`, `tar` and `cp -a` do and `cat` does not.
@@ -173,7 +173,7 @@ pub struct Reader {
     /// `O_NOATIME`: the reader asks to leave no trace.
     pub noatime: bool,
     /// The process, if it can be known.
-    pub process: Option<Process>,
+    pub process: Option<ProcessIdentity>,
     /// The name of its program, if it can be known.
     pub program: Option<String>,
 }
@@ -203,9 +203,9 @@ const LOOKING: &[&str] = &[
     "zgrep", "zip", "zpaq", "zstd", "zstdgrep",
 ];
 
-impl Reader {
+impl ReaderProfile {
     /// Whether what is opened is only looked at, whatever is read of it.
-    pub(super) fn looks(&self) -> bool {
+    pub(super) fn is_only_looking(&self) -> bool {
         let program = self.program.as_deref();
         self.stranger
             || self.nofollow
@@ -221,18 +221,19 @@ const MANY: usize = 256;
 
 /// The processes that have listed `inbox/`.
 #[derive(Debug, Default)]
-pub(super) struct Listers(HashMap<Process, Instant>);
+pub(super) struct InboxListers(HashMap<ProcessIdentity, Instant>);
 
-impl Listers {
-    pub fn add(&mut self, process: Process) {
+impl InboxListers {
+    pub fn insert(&mut self, process: ProcessIdentity) {
         if self.0.len() >= MANY {
-            let alive = |p: &Process| Process::of(p.pid).as_ref() == Some(p);
+            let alive =
+                |p: &ProcessIdentity| ProcessIdentity::from_thread(p.pid).as_ref() == Some(p);
             self.0.retain(|p, seen| seen.elapsed() < REMEMBER && alive(p));
         }
         self.0.insert(process, Instant::now());
     }
 
-    pub fn has(&self, process: &Process) -> bool {
+    pub fn contains(&self, process: &ProcessIdentity) -> bool {
         self.0.contains_key(process)
     }
 }
@@ -244,20 +245,20 @@ mod tests {
 
     #[test]
     fn a_process_is_the_same_until_it_becomes_another_program() {
-        let me = Process::of(std::process::id()).unwrap();
-        assert_eq!(Some(&me), Process::of(std::process::id()).as_ref());
+        let me = ProcessIdentity::from_thread(std::process::id()).unwrap();
+        assert_eq!(Some(&me), ProcessIdentity::from_thread(std::process::id()).as_ref());
         let mut child = std::process::Command::new("sh")
             .args(["-c", "read x; exec sh -c 'read y'"])
             .stdin(std::process::Stdio::piped())
             .spawn()
             .unwrap();
         std::thread::sleep(Duration::from_millis(100));
-        let before = Process::of(child.id()).unwrap();
+        let before = ProcessIdentity::from_thread(child.id()).unwrap();
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(b"go\n").unwrap();
         let deadline = Instant::now() + Duration::from_secs(5);
         let changed = loop {
-            let now = Process::of(child.id()).unwrap();
+            let now = ProcessIdentity::from_thread(child.id()).unwrap();
             if now != before || Instant::now() > deadline {
                 break now != before;
             }
@@ -266,7 +267,7 @@ mod tests {
         drop(stdin);
         child.wait().unwrap();
         assert!(changed, "execve of the same program must be seen");
-        assert!(Process::of(0).is_none());
+        assert!(ProcessIdentity::from_thread(0).is_none());
     }
 
     #[test]
@@ -292,7 +293,7 @@ mod tests {
 
     #[test]
     fn nobody_interrupts_this_test() {
-        assert!(!interrupted(std::process::id()));
-        assert!(!interrupted(0));
+        assert!(!has_pending_signal(std::process::id()));
+        assert!(!has_pending_signal(0));
     }
 }

@@ -8,9 +8,9 @@ const SOME_FILE: (&str, u64) = ("file.txt", 1);
 
 impl Tree {
     /// The text; at most 40 lines.
-    pub(super) fn readme(&self) -> String {
+    pub(super) fn readme_text(&self) -> String {
         let me = &self.settings.me;
-        let note = if self.only_shows() { " Nothing can be sent or marked here." } else { "" };
+        let note = if self.is_view_only() { " Nothing can be sent or marked here." } else { "" };
         let (reading, each) = (self.about_reading(), self.about_each());
         let (parts, texts) = (self.about_parts(), self.about_texts());
         let (ack, files, headers) = (self.about_ack(), self.about_files(), self.about_headers());
@@ -57,7 +57,7 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
     /// The lines about reading one message.
     fn about_reading(&self) -> &'static str {
         match self.settings.mark_read {
-            _ if self.only_shows() => "  cat inbox/NAME   read one (* reads all)\n",
+            _ if self.is_view_only() => "  cat inbox/NAME   read one (* reads all)\n",
             MarkRead::OnRead => {
                 "  cat inbox/NAME   read one (* reads all); it is then marked as read, and leaves inbox/\n"
             }
@@ -70,7 +70,7 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
     /// The line about reading each message as it comes, where reading can mark it.
     fn about_each(&self) -> String {
         let remove = match self.settings.mark_read {
-            _ if self.only_shows() => return String::new(),
+            _ if self.is_view_only() => return String::new(),
             MarkRead::OnRead => "",
             MarkRead::OnRemove => "; rm inbox/$NAME",
         };
@@ -80,7 +80,7 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
 
     /// The line about sending files, if messages here can carry some.
     fn about_files(&self) -> &'static str {
-        if self.carries_files() && !self.only_shows() {
+        if self.can_carry_files() && !self.is_view_only() {
             "  mkdir outbox/BOB; cp plan.pdf outbox/BOB/; echo \"text\" > outbox/BOB/body      with files\n"
         } else {
             ""
@@ -88,14 +88,14 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
     }
 
     /// Returns true if a store here carries files.
-    fn carries_files(&self) -> bool {
+    fn can_carry_files(&self) -> bool {
         let file = [(SOME_FILE.0.to_owned(), SOME_FILE.1)];
-        self.index.stores().iter().any(|s| s.about().carries(&file).is_ok())
+        self.index.stores().iter().any(|s| s.properties().check_attachments(&file).is_ok())
     }
 
     /// The line about `.d/`, if messages here can carry files.
     fn about_parts(&self) -> &'static str {
-        if self.carries_files() {
+        if self.can_carry_files() {
             "  NAME.d/                the files that came with the message NAME.txt, beside it\n"
         } else {
             ""
@@ -104,8 +104,8 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
 
     /// The line about `.ack`, if messages here can ask for one.
     fn about_ack(&self) -> &'static str {
-        let asked = self.index.stores().iter().any(|s| s.kind().acknowledges());
-        if asked && !self.only_shows() {
+        let asked = self.index.stores().iter().any(|s| s.kind().has_acks());
+        if asked && !self.is_view_only() {
             "  echo ok > inbox/NAME.ack            acknowledge a message that asks for it\n"
         } else {
             ""
@@ -114,7 +114,7 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
 
     /// The header lines that only some stores know.
     fn about_headers(&self) -> String {
-        let all = self.index.stores().iter().flat_map(|s| s.about().headers);
+        let all = self.index.stores().iter().flat_map(|s| s.properties().headers);
         all.fold(String::new(), |known, name| {
             let more = format!(" {name},");
             if known.contains(&more) { known } else { known + &more }
@@ -128,7 +128,7 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
         let Some((_, first)) = keepers.next() else { return String::new() };
         let store = if keepers.next().is_some() { "STORE/" } else { "" };
         let path = format!("me/{store}{{{}}}/", first.folders().join(","));
-        let how = if self.only_shows() { "" } else { ": > replaces a text, >> adds to it" };
+        let how = if self.is_view_only() { "" } else { ": > replaces a text, >> adds to it" };
         format!("  {path:<22} texts that you keep for yourself{how}\n")
     }
 }

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::model::plain::{MIME, VERIFIED};
-use crate::model::{Message, SignatureState, one_line, plain_id, safe_text};
+use crate::model::{Message, SignatureState, plain_id, sanitize_line, sanitize_text};
 use crate::store::Kind;
 
 /// The bytes of the message's file; the same in every view.
-pub(super) fn message(m: &Message, kind: Kind, signature: SignatureState) -> String {
-    let body = shown_body(&m.body);
-    let mut out = header(m, kind, Some(signature));
+pub(super) fn render_message(m: &Message, kind: Kind, signature: SignatureState) -> String {
+    let body = render_body(&m.body);
+    let mut out = render_header(m, kind, Some(signature));
     if !out.is_ascii() || !body.is_ascii() {
         out.push_str(MIME);
     }
@@ -24,8 +24,8 @@ pub(super) fn message(m: &Message, kind: Kind, signature: SignatureState) -> Str
 
 /// A body as it is shown. One blank stands before what would begin like the line that says what was
 /// verified: that line is msgfs's own, wherever it stands.
-pub(super) fn shown_body(text: &str) -> Cow<'_, str> {
-    let text = safe_text(text);
+pub(super) fn render_body(text: &str) -> Cow<'_, str> {
+    let text = sanitize_text(text);
     let forged = |line: &str| line.starts_with(VERIFIED);
     if !text.contains(VERIFIED) || !text.split('\n').any(forged) {
         return text;
@@ -35,11 +35,11 @@ pub(super) fn shown_body(text: &str) -> Cow<'_, str> {
 }
 
 /// The header lines in their order; what does not exist is left out.
-pub(super) fn header(m: &Message, kind: Kind, signature: Option<SignatureState>) -> String {
+pub(super) fn render_header(m: &Message, kind: Kind, signature: Option<SignatureState>) -> String {
     let mut out = String::with_capacity(256 + m.body.len());
     let mut line = |name: &str, value: Option<&str>| {
         if let Some(value) = value {
-            let _ = writeln!(out, "{name}: {}", one_line(value));
+            let _ = writeln!(out, "{name}: {}", sanitize_line(value));
         }
     };
     let joined = |list: &[String]| (!list.is_empty()).then(|| list.join(", "));
@@ -56,13 +56,13 @@ pub(super) fn header(m: &Message, kind: Kind, signature: Option<SignatureState>)
     line("In-Reply-To", m.in_reply_to.as_ref().map(bracketed).as_deref());
     line("Message-ID", Some(&bracketed(&m.id)));
     line("Signature", signature.map(|s| s.to_string()).as_deref());
-    let files: Vec<String> = m.attachments.iter().map(attachment).collect();
+    let files: Vec<String> = m.attachments.iter().map(format_attachment).collect();
     line("Attachments", joined(&files).as_deref());
     line("Warnings", joined(&m.warnings).as_deref());
     out
 }
 
-fn attachment(a: &crate::model::Attachment) -> String {
+fn format_attachment(a: &crate::model::Attachment) -> String {
     match &a.withheld {
         Some(why) => format!("{} ({why})", a.name),
         None => format!("{} ({})", a.name, a.size),
@@ -72,9 +72,9 @@ fn attachment(a: &crate::model::Attachment) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::plain::{Plain, RULE, is_visible};
+    use crate::model::plain::{PlainMessage, RULE, is_visible};
     use crate::model::{Attachment, Fingerprint, TWIN, Timestamp};
-    use crate::view::transcript::rules;
+    use crate::view::transcript::find_rules;
     use proptest::prelude::*;
 
     fn example() -> Message {
@@ -95,7 +95,7 @@ mod tests {
     fn looks_as_it_is_promised() {
         let fp = Fingerprint([0x34, 0x30, 0xf3, 0xe1, 0x27, 0x70, 0x59, 0x37]);
         assert_eq!(
-            message(&example(), Kind::Samp, SignatureState::Valid(fp)),
+            render_message(&example(), Kind::Samp, SignatureState::Valid(fp)),
             "From: foo\nTo: bar\nDate: Fri, 24 Apr 2026 17:42:03 +0000\nSubject: schema change\n\
              Thread: 2026-04-24-foo-need-your-review\nMessage-ID: <ab12cd34ef567890@samp>\n\
              Signature: valid 3430f3e127705937\nAttachments: plan.pdf (32768)\n\n\
@@ -124,7 +124,7 @@ mod tests {
             ..example()
         };
         assert_eq!(
-            header(&m, Kind::Amp, None),
+            render_header(&m, Kind::Amp, None),
             "To: bar\nDate: Fri, 24 Apr 2026 17:42:03 +0000\nSubject: schema change\n\
              In-Reply-To: <p1@amp>\nMessage-ID: <m1@amp>\n\
              Attachments: f1.txt (withheld: digest does not match), ok (7), \
@@ -136,10 +136,10 @@ mod tests {
     fn no_body_says_what_was_verified() {
         let text = "Signature: valid\r\nSignature: x\n Signature:\nno Signature:\nSignature:";
         assert_eq!(
-            shown_body(text),
+            render_body(text),
             " Signature: valid\n Signature: x\n Signature:\nno Signature:\n Signature:"
         );
-        assert!(matches!(shown_body("a Signature: b"), Cow::Borrowed(_)));
+        assert!(matches!(render_body("a Signature: b"), Cow::Borrowed(_)));
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
             body: "x\r\n\x1b[2J\u{e9}\n".into(),
             ..example()
         };
-        let text = message(&m, Kind::Samp, SignatureState::None);
+        let text = render_message(&m, Kind::Samp, SignatureState::None);
         assert!(text.contains("Thread: a\u{240a}From: root\n"));
         assert!(text.contains(
             "Signature: none\nMIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\n\
@@ -179,7 +179,7 @@ mod tests {
             (subject, answered) in (prop::option::of(text()), prop::option::of("[ -~]{1,20}")),
             (body, secs) in (text(), any::<i64>()),
         ) {
-            let plain = Plain {
+            let plain = PlainMessage {
                 kind: "samp",
                 from: &from,
                 to: &to,
@@ -189,7 +189,7 @@ mod tests {
                 id: &id,
                 body: &body,
                 escapes: 0,
-                ends: body.ends_with('\n'),
+                ends_with_newline: body.ends_with('\n'),
             };
             let m = Message {
                 from: Some(from.clone()),
@@ -202,11 +202,11 @@ mod tests {
                 body: body.clone(),
                 ..Message::default()
             };
-            let file = message(&m, Kind::Samp, SignatureState::None);
+            let file = render_message(&m, Kind::Samp, SignatureState::None);
             let length = file.len() - SignatureState::None.to_string().len();
-            if let Some(told) = plain.length() {
+            if let Some(told) = plain.rendered_length() {
                 prop_assert_eq!(told as usize, length, "{}", file);
-                prop_assert_eq!(rules(file.as_bytes()).count(), 0);
+                prop_assert_eq!(find_rules(file.as_bytes()).count(), 0);
             } else {
                 let odd = |b: u8| b == 0xc2 || b == 0x7f || (b < b' ' && !b"\n\t".contains(&b));
                 let ours = [VERIFIED, RULE].iter().any(|begin| body.contains(begin));
@@ -215,7 +215,7 @@ mod tests {
             }
             let values = [&from, &to, &thread, &id, &body].into_iter().chain(&subject).chain(&answered);
             if values.into_iter().all(|text| is_visible(text)) {
-                prop_assert_eq!(plain.visible_length(), plain.length());
+                prop_assert_eq!(plain.visible_rendered_length(), plain.rendered_length());
             }
         }
     }

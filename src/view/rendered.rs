@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use crate::index::{Entry, MsgIx};
+use crate::index::{IndexEntry, MsgIx};
 
 /// A rendered message, and its entry as it was then: it is rendered again once it looks different.
-pub(super) type Rendered = (Entry, Arc<[u8]>);
+pub(super) type RenderedMessage = (IndexEntry, Arc<[u8]>);
 
 /// A longer message is kept only until the next one.
 const MAX: usize = 64 << 10;
@@ -18,43 +18,43 @@ const EACH: usize = 256;
 
 /// The cache.
 #[derive(Debug)]
-pub(super) struct Cache {
-    of: LruCache<MsgIx, Rendered>,
+pub(super) struct RenderCache {
+    by_message: LruCache<MsgIx, RenderedMessage>,
     bytes: usize,
     /// The last message that is too long to be kept: who reads it reads on.
-    large: Option<(MsgIx, Rendered)>,
+    large: Option<(MsgIx, RenderedMessage)>,
 }
 
-impl Default for Cache {
+impl Default for RenderCache {
     fn default() -> Self {
-        Self { of: LruCache::unbounded(), bytes: 0, large: None }
+        Self { by_message: LruCache::unbounded(), bytes: 0, large: None }
     }
 }
 
-impl Cache {
-    pub fn get(&mut self, ix: MsgIx) -> Option<&Rendered> {
+impl RenderCache {
+    pub fn get(&mut self, ix: MsgIx) -> Option<&RenderedMessage> {
         let large = self.large.as_ref().filter(|(of, _)| *of == ix).map(|(_, rendered)| rendered);
-        large.or_else(|| self.of.get(&ix))
+        large.or_else(|| self.by_message.get(&ix))
     }
 
-    pub fn forget(&mut self, ix: MsgIx) {
+    pub fn remove(&mut self, ix: MsgIx) {
         self.large.take_if(|(of, _)| *of == ix);
-        if let Some((_, bytes)) = self.of.pop(&ix) {
+        if let Some((_, bytes)) = self.by_message.pop(&ix) {
             self.bytes -= bytes.len() + EACH;
         }
     }
 
-    pub fn put(&mut self, ix: MsgIx, rendered: Rendered) {
-        self.forget(ix);
+    pub fn insert(&mut self, ix: MsgIx, rendered: RenderedMessage) {
+        self.remove(ix);
         if rendered.1.len() > MAX {
             self.large = Some((ix, rendered));
             return;
         }
         self.bytes += rendered.1.len() + EACH;
-        self.of.put(ix, rendered);
-        while self.bytes > KEPT && self.of.len() > 1 {
-            let Some((oldest, _)) = self.of.peek_lru() else { return };
-            self.forget(*oldest);
+        self.by_message.put(ix, rendered);
+        while self.bytes > KEPT && self.by_message.len() > 1 {
+            let Some((oldest, _)) = self.by_message.peek_lru() else { return };
+            self.remove(*oldest);
         }
     }
 }
@@ -65,19 +65,19 @@ mod tests {
 
     #[test]
     fn it_holds_the_latest_and_no_more_than_its_bytes() {
-        let mut cache = Cache::default();
+        let mut cache = RenderCache::default();
         let text: Arc<[u8]> = vec![0; 1000].into();
-        let put = |cache: &mut Cache, ix| {
-            cache.put(ix, (bytemuck::Zeroable::zeroed(), Arc::clone(&text)));
+        let put = |cache: &mut RenderCache, ix| {
+            cache.insert(ix, (bytemuck::Zeroable::zeroed(), Arc::clone(&text)));
         };
         for ix in 0..10_000 {
             put(&mut cache, ix % 5000);
             assert!(cache.get(0).is_some(), "what is used stays");
         }
-        let held = cache.of.iter().map(|(_, (_, bytes))| bytes.len() + EACH).sum::<usize>();
+        let held = cache.by_message.iter().map(|(_, (_, bytes))| bytes.len() + EACH).sum::<usize>();
         assert!(held == cache.bytes && held <= KEPT && held > KEPT - 2000, "{held}");
         assert!(cache.get(4999).is_some() && cache.get(1).is_none());
-        (0..5000).for_each(|ix| cache.forget(ix));
-        assert_eq!((cache.bytes, cache.of.len()), (0, 0));
+        (0..5000).for_each(|ix| cache.remove(ix));
+        assert_eq!((cache.bytes, cache.by_message.len()), (0, 0));
     }
 }

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::node::Node;
 use super::{Tree, names};
-use crate::index::{Core, MsgIx};
-use crate::model::{Timestamp, nearest};
+use crate::index::{IndexTables, MsgIx};
+use crate::model::{Timestamp, find_nearest};
 
 /// So many messages are compared with an id that stands for none.
 const LOOKED_AT: usize = 1000;
@@ -25,28 +25,28 @@ pub struct UnknownId {
 }
 
 /// Tells whether a message is one of a folder.
-fn lies(tree: &Tree, core: &Core, ix: MsgIx, folder: &Node) -> bool {
-    core.entry(ix).is_some_and(|entry| tree.lies_in(core, entry, folder))
+fn is_message_in(tree: &Tree, core: &IndexTables, ix: MsgIx, folder: &Node) -> bool {
+    core.entry(ix).is_some_and(|entry| tree.is_in_folder(core, entry, folder))
 }
 
 /// The messages by the keys of their ids. Made when somebody asks: messages are only ever added, and
 /// keep their ids.
 #[derive(Debug, Default)]
-pub(super) struct ShortNames {
+pub(super) struct ShortIdIndex {
     /// Messages looked at so far.
-    upto: usize,
+    indexed_count: usize,
     by_key: BTreeSet<(u32, MsgIx)>,
 }
 
-impl ShortNames {
-    fn grow(&mut self, core: &Core) {
-        let new = self.upto as MsgIx..core.messages_so_far() as MsgIx;
-        self.upto = core.messages_so_far();
-        let key = |ix| Some((names::key_of_id(&core.id(core.entry(ix)?))?, ix));
+impl ShortIdIndex {
+    fn index_new_messages(&mut self, core: &IndexTables) {
+        let new = self.indexed_count as MsgIx..core.messages_so_far() as MsgIx;
+        self.indexed_count = core.messages_so_far();
+        let key = |ix| Some((names::short_key_of_id(&core.id(core.entry(ix)?))?, ix));
         self.by_key.extend(new.filter_map(key));
     }
 
-    fn with(&self, key: u32) -> Vec<MsgIx> {
+    fn messages_with_key(&self, key: u32) -> Vec<MsgIx> {
         let same = self.by_key.range((key, MsgIx::MIN)..=(key, MsgIx::MAX));
         same.map(|(_, ix)| *ix).collect()
     }
@@ -54,29 +54,34 @@ impl ShortNames {
 
 impl Tree {
     /// The message of a folder that a short name stands for: none, if it fits several.
-    pub(super) fn message_with_id(&self, core: &Core, folder: &Node, name: &str) -> Option<MsgIx> {
-        let key = names::key_of_name(name)?;
+    pub(super) fn find_by_short_id(
+        &self,
+        core: &IndexTables,
+        folder: &Node,
+        name: &str,
+    ) -> Option<MsgIx> {
+        let key = names::short_key_of_name(name)?;
         let near = {
-            let mut known = self.short_names.lock();
-            known.grow(core);
-            known.with(key)
+            let mut known = self.short_ids.lock();
+            known.index_new_messages(core);
+            known.messages_with_key(key)
         };
         let is_meant =
-            |ix: &MsgIx| core.entry(*ix).is_some_and(|e| names::is_short(name, &core.id(e)));
-        let lies = |ix: &MsgIx| core.entry(*ix).is_some_and(|e| self.lies_in(core, e, folder));
+            |ix: &MsgIx| core.entry(*ix).is_some_and(|e| names::is_name_of_id(name, &core.id(e)));
+        let lies = |ix: &MsgIx| core.entry(*ix).is_some_and(|e| self.is_in_folder(core, e, folder));
         // The id of a record that is not shown here is one of the message that is.
-        let shown = |ix| Some(ix).filter(lies).or_else(|| core.first_of(ix).filter(lies));
+        let shown = |ix| Some(ix).filter(lies).or_else(|| core.find_original(ix).filter(lies));
         let meant = near.into_iter().filter(is_meant).filter_map(shown);
         let meant: BTreeSet<MsgIx> = meant.collect();
         meant.first().copied().filter(|_| meant.len() == 1)
     }
 
     /// Finds the message that an id alone opens in a folder.
-    pub(super) fn bare_id(&self, folder: &Node, name: &str) -> Option<Node> {
-        if names::begins_with_time(name) {
+    pub(super) fn find_bare_id(&self, folder: &Node, name: &str) -> Option<Node> {
+        if names::has_time_prefix(name) {
             return None;
         }
-        self.message_named(folder, name).map(|(place, ix)| Node::Message(place, ix))
+        self.find_message_by_stem(folder, name).map(|(place, ix)| Node::Message(place, ix))
     }
 
     /// Notes an id that somebody asked for and that stands for no message of the folder, or for several.
@@ -89,44 +94,49 @@ impl Tree {
             let core = self.index.read();
             match folder {
                 // Read messages are found there, too.
-                Node::Inbox => core.to_me().rev().take(LOOKED_AT).collect(),
+                Node::Inbox => core.messages_to_me().rev().take(LOOKED_AT).collect(),
                 Node::Thread(thread) => self.thread_messages(&core, *thread).to_vec(),
-                Node::ArchiveDay(_) => {
-                    core.to_me().filter(|ix| lies(self, &core, *ix, folder)).collect()
-                }
-                _ => core.from_me().filter(|ix| lies(self, &core, *ix, folder)).collect(),
+                Node::ArchiveDay(_) => core
+                    .messages_to_me()
+                    .filter(|ix| is_message_in(self, &core, *ix, folder))
+                    .collect(),
+                _ => core
+                    .messages_from_me()
+                    .filter(|ix| is_message_in(self, &core, *ix, folder))
+                    .collect(),
             }
         };
         let named: Vec<(String, String)> = near
             .into_iter()
             .rev()
             .take(LOOKED_AT)
-            .filter_map(|ix| Some((self.id_in_name(ix)?, self.message_name(ix)?)))
+            .filter_map(|ix| Some((self.message_short_id(ix)?, self.message_name(ix)?)))
             .collect();
         let same: Vec<&str> =
             named.iter().filter(|(id, _)| id == short).map(|(_, name)| name.as_str()).collect();
-        let nearest = nearest(short, named.iter().map(|(id, _)| id.as_str()));
+        let nearest = find_nearest(short, named.iter().map(|(id, _)| id.as_str()));
         let found = named.iter().find(|(id, _)| Some(id.as_str()) == nearest);
         let meaning = match (&same[..], found) {
             ([_, _, ..], _) => format!("stands for {}", same.join(" and ")),
             (_, Some((_, name))) => format!("the nearest is {name}"),
             _ => "none here is like it".to_owned(),
         };
-        *self.unknown_id.lock() =
+        *self.last_unknown_id.lock() =
             Some(UnknownId { id: id.to_owned(), meaning, time: Timestamp::now() });
     }
 
     /// Returns what stands for the id of a message in names.
-    fn id_in_name(&self, ix: MsgIx) -> Option<String> {
+    fn message_short_id(&self, ix: MsgIx) -> Option<String> {
         let core = self.index.read();
-        Some(names::short_name(&core.id(core.entry(ix)?)))
+        Some(names::short_id(&core.id(core.entry(ix)?)))
     }
 
     /// Whether a file name is a short one of this message.
     pub(super) fn is_short_name(&self, folder: &Node, name: &str, ix: MsgIx) -> bool {
         let stem = Some(name.strip_suffix(".txt").unwrap_or(name));
-        let stem = stem.filter(|stem| !names::begins_with_time(stem));
-        stem.and_then(|stem| self.message_named(folder, stem)).is_some_and(|(_, of)| of == ix)
+        let stem = stem.filter(|stem| !names::has_time_prefix(stem));
+        stem.and_then(|stem| self.find_message_by_stem(folder, stem))
+            .is_some_and(|(_, of)| of == ix)
     }
 
     /// Whether a name may stand for something else, or for nothing, when more has come.
@@ -135,6 +145,6 @@ impl Tree {
             folder,
             Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
         );
-        of_messages && !names::begins_with_time(name)
+        of_messages && !names::has_time_prefix(name)
     }
 }

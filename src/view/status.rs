@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{Tree, UnknownId};
-use crate::index::{Entry, MsgIx};
-use crate::link::{Board, Standing};
-use crate::model::{Fingerprint, SignatureState, Timestamp, one_line};
-use crate::outbox::{MyKeys, Refusal};
+use crate::index::{IndexEntry, MsgIx};
+use crate::link::{HealthBoard, LinkHealth};
+use crate::model::{Fingerprint, SignatureState, Timestamp, sanitize_line};
+use crate::outbox::{MyPublicKeys, Refusal};
 
 /// Unread messages listed with their first line.
 const LISTED: usize = 50;
@@ -21,7 +21,7 @@ const RECENT: usize = 200;
 
 /// What there is to tell, as data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Status {
+pub struct MailboxStatus {
     /// Who I am.
     pub me: String,
     /// Fingerprint of my key, if it can be used.
@@ -31,7 +31,7 @@ pub struct Status {
     /// How many messages are unread.
     pub unread: usize,
     /// The first of them, oldest first.
-    pub messages: Vec<Unread>,
+    pub messages: Vec<UnreadHeadline>,
     /// The stores.
     pub stores: Vec<StoreStatus>,
     /// The links.
@@ -46,7 +46,7 @@ pub struct Status {
 
 /// An unread message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unread {
+pub struct UnreadHeadline {
     /// Its name in `inbox/`.
     pub name: String,
     /// Its subject, cut, if it has one.
@@ -89,7 +89,7 @@ pub struct LinkStatus {
     pub name: String,
     /// Where it stands.
     #[serde(flatten)]
-    pub standing: Standing,
+    pub standing: LinkHealth,
 }
 
 /// The last refusal.
@@ -105,85 +105,86 @@ pub struct LastRefusal {
 
 impl Tree {
     /// The text and its time.
-    pub(super) fn status(&self) -> (String, Timestamp) {
-        let status = self.status_data();
+    pub(super) fn status_text(&self) -> (String, Timestamp) {
+        let status = self.collect_status();
         let key = status.key.as_deref().unwrap_or("none");
-        let mut lines = vec![format!("me: {}", one_line(&status.me)), format!("key: {key}")];
+        let mut lines = vec![format!("me: {}", sanitize_line(&status.me)), format!("key: {key}")];
         if status.read_only {
             lines.push("mode: read-only".to_owned());
         }
         lines.push(format!("unread: {}", status.unread));
-        for Unread { name, subject, first_line } in &status.messages {
+        for UnreadHeadline { name, subject, first_line } in &status.messages {
             lines.push(format!("  {name}  {}", subject.as_ref().unwrap_or(first_line)));
         }
         if status.unread > LISTED {
             lines.push(format!("  and {} more", status.unread - LISTED));
         }
         lines.push("stores:".to_owned());
-        lines.extend(status.stores.iter().flat_map(|store| store_lines(&status, store)));
+        lines.extend(status.stores.iter().flat_map(|store| format_store(&status, store)));
         if !status.links.is_empty() {
             lines.push("links:".to_owned());
         }
         for LinkStatus { name, standing } in &status.links {
-            lines.extend(standing.lines(name).into_iter().map(|line| format!("  {line}")));
+            lines.extend(standing.render_lines(name).into_iter().map(|line| format!("  {line}")));
         }
         let refusal = status.last_refusal.map_or("none".to_owned(), |r| {
-            format!("{} {}: {}", r.time, one_line(&r.name), one_paragraph(&r.reason))
+            format!("{} {}: {}", r.time, sanitize_line(&r.name), join_lines(&r.reason))
         });
         lines.push(format!("last refusal: {refusal}"));
         lines.extend(status.last_unknown_id.map(|UnknownId { id, meaning, .. }| {
-            format!("last unknown id: {} ({})", one_line(&id), one_line(&meaning))
+            format!("last unknown id: {} ({})", sanitize_line(&id), sanitize_line(&meaning))
         }));
-        lines.extend(status.notes.iter().map(|text| format!("note: {}", one_line(text))));
+        lines.extend(status.notes.iter().map(|text| format!("note: {}", sanitize_line(text))));
         (lines.join("\n") + "\n", self.status_time())
     }
 
     /// The same as data.
-    pub fn status_data(&self) -> Status {
-        let unread = self.index.read().unread();
+    pub fn collect_status(&self) -> MailboxStatus {
+        let unread = self.index.read().unread_count();
         let message = |(ix, name)| {
-            let (subject, first_line) = self.headline(ix);
-            Unread { name, subject, first_line }
+            let (subject, first_line) = self.read_headline(ix);
+            UnreadHeadline { name, subject, first_line }
         };
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
         let keys = self.my_keys();
         // Nothing else is locked while it is.
-        let last_unknown_id = self.unknown_id.lock().clone();
-        Status {
+        let last_unknown_id = self.last_unknown_id.lock().clone();
+        MailboxStatus {
             me: self.settings.me.clone(),
             key: keys.shown.map(|key| key.fingerprint().to_string()),
-            read_only: self.only_shows(),
+            read_only: self.is_view_only(),
             unread,
             messages: self.unread_files(LISTED).into_iter().map(message).collect(),
-            stores: self.store_statuses(&keys),
-            links: self.boards().iter().map(link_status).collect(),
+            stores: self.collect_store_statuses(&keys),
+            links: self.link_boards().iter().map(link_status).collect(),
             last_refusal: refusal.map(|Refusal { name, reason, time }| LastRefusal {
                 time: time.rfc3339(),
                 name,
                 reason,
             }),
             last_unknown_id,
-            notes: self.notes(keys.own_trouble),
+            notes: self.collect_notes(keys.own_fault),
         }
     }
 
     /// When anything that `status.txt` tells last changed.
     pub(super) fn status_time(&self) -> Timestamp {
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal()).map(|r| r.time);
-        let newest = self.index.read().newest();
-        let unknown = self.unknown_id.lock().as_ref().map(|unknown| unknown.time);
+        let newest = self.index.read().newest_time();
+        let unknown = self.last_unknown_id.lock().as_ref().map(|unknown| unknown.time);
         let time = [newest, self.index.marks_time(), refusal, unknown, self.unsaved_time()];
-        let links = self.boards();
-        let links = links.iter().map(|board| Some(board.changed()));
+        let links = self.link_boards();
+        let links = links.iter().map(|board| Some(board.changed_at()));
         time.into_iter().chain(links).flatten().max().unwrap_or_default()
     }
 
     /// Returns the subject of a message, if it has one, and the first line of its text, both cut.
-    fn headline(&self, ix: MsgIx) -> (Option<String>, String) {
-        let Ok(text) = self.rendered(ix) else { return (None, String::new()) };
+    fn read_headline(&self, ix: MsgIx) -> (Option<String>, String) {
+        let Ok(text) = self.rendered_text(ix) else { return (None, String::new()) };
         let text = String::from_utf8_lossy(&text);
         let (header, body) = text.split_once("\n\n").unwrap_or((&text, ""));
-        let first = |mut lines: std::str::Lines<'_>| lines.find(|l| !l.trim().is_empty()).map(cut);
+        let first =
+            |mut lines: std::str::Lines<'_>| lines.find(|l| !l.trim().is_empty()).map(cut_line);
         let subject = header.lines().find_map(|line| line.strip_prefix("Subject: "));
         (
             subject.and_then(|subject| first(subject.lines())),
@@ -192,32 +193,34 @@ impl Tree {
     }
 
     /// My keys as they are now; in a mount that sends nothing, as they were when it began.
-    fn my_keys(&self) -> MyKeys {
-        let fixed = || MyKeys {
+    fn my_keys(&self) -> MyPublicKeys {
+        let fixed = || MyPublicKeys {
             shown: self.settings.key,
             by_store: (0..self.index.stores().len()).map(|n| self.index.my_key(n)).collect(),
-            own_trouble: None,
+            own_fault: None,
         };
         self.outbox.as_ref().map_or_else(fixed, |outbox| outbox.my_keys())
     }
 
-    fn store_statuses(&self, keys: &MyKeys) -> Vec<StoreStatus> {
+    fn collect_store_statuses(&self, keys: &MyPublicKeys) -> Vec<StoreStatus> {
         let mut out = Vec::new();
-        let all = self.all_conversations().then(|| self.index.read().messages_by_store());
+        let all = self.is_scope_all().then(|| self.index.read().count_messages_by_store());
         for (number, store) in self.index.stores().iter().enumerate() {
             let (to_me, from_me, rejected) = {
                 let core = self.index.read();
-                let of = |e: &&Entry| e.store() == number;
-                let to_me = core.to_me().filter_map(|ix| core.entry(ix)).filter(of).count();
-                let from_me = core.from_me().filter_map(|ix| core.entry(ix)).filter(of).count();
+                let of = |e: &&IndexEntry| e.store() == number;
+                let to_me =
+                    core.messages_to_me().filter_map(|ix| core.entry(ix)).filter(of).count();
+                let from_me =
+                    core.messages_from_me().filter_map(|ix| core.entry(ix)).filter(of).count();
                 let rejected = core.rejects().filter(|(k, _)| k.0.store() == number).count();
                 (to_me, from_me, rejected)
             };
             let mut health = store.health();
-            if let Some(e) = self.index.failure(number).filter(|_| health.is_empty()) {
+            if let Some(e) = self.index.store_failure(number).filter(|_| health.is_empty()) {
                 health.push(format!("msgfs cannot read it now, and tries again: {e}"));
             }
-            health.extend(self.index.not_noted(number).map(|why| {
+            health.extend(self.index.mark_fault(number).map(|why| {
                 format!("msgfs could not tell it what you have read, and tries again: {why}")
             }));
             out.push(StoreStatus {
@@ -243,45 +246,46 @@ impl Tree {
     }
 
     /// What else a person should know.
-    fn notes(&self, own_key: Option<String>) -> Vec<String> {
+    fn collect_notes(&self, own_key: Option<String>) -> Vec<String> {
         let mut out: Vec<String> = own_key.into_iter().collect();
         out.extend(self.settings.warnings.read().clone());
-        out.extend(self.index.keyring().trouble());
+        out.extend(self.index.keyring().fault());
         if let Some(outbox) = &self.outbox {
-            for (to, why) in outbox.stuck() {
+            for (to, why) in outbox.stuck_messages() {
                 out.push(format!(
                     "a message to {to} waits, and msgfs tries again to send it: {why}"
                 ));
             }
-            out.extend(outbox.troubles());
+            out.extend(outbox.list_faults());
         }
         out.extend(self.unsaved_lines());
-        out.extend(self.index.others_as_me());
-        out.extend(self.shared_keys());
+        out.extend(self.index.describe_others_as_me());
+        out.extend(self.find_shared_keys());
         let unheard = |name| format!("nobody called {name} has written yet");
-        out.extend(self.strangers().into_iter().map(unheard));
+        out.extend(self.find_unheard_recipients().into_iter().map(unheard));
         out
     }
 
     /// Keys of recent messages to me that are pinned to somebody else too.
-    fn shared_keys(&self) -> Vec<String> {
+    fn find_shared_keys(&self) -> Vec<String> {
         let writers: BTreeSet<(String, Fingerprint)> = {
             let core = self.index.read();
-            let recent = core.to_me().rev().take(RECENT).filter_map(|ix| core.entry(ix));
-            let pinned =
-                |e: &&Entry| self.index.store_of(e).is_some_and(|store| !store.about().roles);
+            let recent = core.messages_to_me().rev().take(RECENT).filter_map(|ix| core.entry(ix));
+            let pinned = |e: &&IndexEntry| {
+                self.index.store_of(e).is_some_and(|store| !store.properties().uses_roles)
+            };
             let others = recent.filter(|e| !e.is_from_me()).filter(pinned);
             let signed = others.filter_map(|e| match core.signature(e) {
-                SignatureState::Valid(key) => Some((core.from(e).to_owned(), key)),
+                SignatureState::Valid(key) => Some((core.sender(e).to_owned(), key)),
                 _ => None,
             });
             signed.collect()
         };
         let keyring = self.index.keyring();
         let line = |(from, fingerprint): &(String, Fingerprint)| {
-            let pinned = keyring.pinned(from);
+            let pinned = keyring.pinned_keys(from);
             let key = pinned.iter().find(|key| key.fingerprint() == *fingerprint)?;
-            let other = keyring.other_owner(key, from)?;
+            let other = keyring.find_other_owner(key, from)?;
             Some(format!("the key {fingerprint} of {from} is also pinned to {other}"))
         };
         writers.iter().filter_map(line).collect()
@@ -289,14 +293,14 @@ impl Tree {
 
     /// Recipients of recent messages who have never written anything, and have no mailbox that we
     /// could see.
-    fn strangers(&self) -> BTreeSet<String> {
+    fn find_unheard_recipients(&self) -> BTreeSet<String> {
         let stores = self.index.stores();
         let named: BTreeSet<(usize, String)> = {
             let core = self.index.read();
-            let recent = core.from_me().rev().take(RECENT).filter_map(|ix| core.entry(ix));
-            let to = |e: &Entry| {
+            let recent = core.messages_from_me().rev().take(RECENT).filter_map(|ix| core.entry(ix));
+            let to = |e: &IndexEntry| {
                 let store = e.store();
-                let all = core.to(e).split(", ").filter(|to| !to.is_empty());
+                let all = core.recipient_list(e).split(", ").filter(|to| !to.is_empty());
                 all.map(|to| (store, to.to_owned())).collect::<Vec<_>>()
             };
             recent.flat_map(to).collect()
@@ -305,21 +309,22 @@ impl Tree {
             let Some(store) = stores.get(*number) else { return false };
             let written = {
                 let core = self.index.read();
-                core.has_written(*number, to) || core.has_written(*number, &store.canonical(to))
+                core.has_written(*number, to)
+                    || core.has_written(*number, &store.canonical_address(to))
             };
-            !written && !store.registered(to)
+            !written && !store.is_registered(to)
         };
         named.into_iter().filter(unheard).map(|(_, to)| to).collect()
     }
 }
 
-fn link_status(board: &Arc<Board>) -> LinkStatus {
-    LinkStatus { name: board.name().to_owned(), standing: board.standing() }
+fn link_status(board: &Arc<HealthBoard>) -> LinkStatus {
+    LinkStatus { name: board.name().to_owned(), standing: board.health() }
 }
 
 /// A store as lines of the text.
-fn store_lines(status: &Status, store: &StoreStatus) -> Vec<String> {
-    let (name, kind, me) = (one_line(&store.name), &store.kind, one_line(&store.me));
+fn format_store(status: &MailboxStatus, store: &StoreStatus) -> Vec<String> {
+    let (name, kind, me) = (sanitize_line(&store.name), &store.kind, sanitize_line(&store.me));
     let other_key = store.key.as_ref().filter(|_| store.key != status.key);
     let known = match (store.me != status.me, other_key) {
         (true, Some(key)) => format!(" (my name there is {me}, my key there is {key})"),
@@ -336,21 +341,21 @@ fn store_lines(status: &Status, store: &StoreStatus) -> Vec<String> {
     };
     let first = format!("  {name} ({kind}): {counts}; {state}{known}");
     let more = store.health.iter().chain(&store.remarks);
-    std::iter::once(first).chain(more.map(|line| format!("    {}", one_line(line)))).collect()
+    std::iter::once(first).chain(more.map(|line| format!("    {}", sanitize_line(line)))).collect()
 }
 
 /// A line without blanks around it, cut where it is long.
-fn cut(line: &str) -> String {
+fn cut_line(line: &str) -> String {
     let line = line.trim();
     let mut short: String = line.chars().take(FIRST_LINE).collect();
     if short.len() < line.len() {
         short.push('\u{2026}');
     }
-    one_line(&short).into_owned()
+    sanitize_line(&short).into_owned()
 }
 
 /// The lines of a text as one, for a place where each line is one thing.
-fn one_paragraph(text: &str) -> String {
+fn join_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    one_line(&lines.join(" ")).into_owned()
+    sanitize_line(&lines.join(" ")).into_owned()
 }

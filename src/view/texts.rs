@@ -22,42 +22,42 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 
-use crate::model::locks::{Level, Mutex};
+use crate::model::locks::{LockLevel, Mutex};
 
-use super::Access;
+use super::OpenRequest;
 use crate::model::{Timestamp, write_at};
 use crate::outbox::names;
-use crate::store::{Note, Notebook, StoreError};
+use crate::store::{Notebook, NotebookEntry, StoreError};
 
 /// Which text: number of the store, folder, name.
-pub(super) type Key = (usize, &'static str, String);
+pub(super) type TextKey = (usize, &'static str, String);
 
 /// One text in the making.
 #[derive(Debug, Default)]
-pub(super) struct Text {
-    key: Key,
+pub(super) struct TextBuffer {
+    key: TextKey,
     pub bytes: Vec<u8>,
     /// What the store had when this text began to be written, unless that shall be replaced.
     base: Option<Vec<u8>>,
     /// `bytes` is what was asked for, no longer what it was made with.
-    loaded: bool,
+    is_loaded: bool,
     /// Bytes were written since it was last saved.
-    written: bool,
+    is_dirty: bool,
     /// It was made or cut since it was last saved.
-    cut: bool,
+    is_reset: bool,
     /// Why it is incomplete: then what the store has stays, until the text is cut.
     too_long: Option<String>,
     /// The store's text does not end in a newline, and what is added begins a new line.
-    ends_open: bool,
+    lacks_newline: bool,
     /// Removed while open: closing it saves nothing.
-    gone: bool,
+    is_removed: bool,
     pub time: Timestamp,
 }
 
 /// A text opened for writing.
 #[derive(Debug)]
-pub struct TextFile {
-    text: Arc<Mutex<Text>>,
+pub struct TextHandle {
+    text: Arc<Mutex<TextBuffer>>,
     /// The process that opened it; 0 if that is not known.
     pub(super) opener: u32,
     /// Writes go to the end.
@@ -65,24 +65,24 @@ pub struct TextFile {
 }
 
 #[derive(Debug)]
-struct Slot {
-    text: Arc<Mutex<Text>>,
+struct TextSlot {
+    text: Arc<Mutex<TextBuffer>>,
     handles: usize,
     /// It is what could not be saved of another.
-    unsaved: Option<Unsaved>,
+    unsaved: Option<UnsavedText>,
 }
 
-impl Slot {
-    fn new(text: Text) -> Self {
-        Self { text: Arc::new(Mutex::at(Level::File, text)), handles: 0, unsaved: None }
+impl TextSlot {
+    fn new(text: TextBuffer) -> Self {
+        Self { text: Arc::new(Mutex::with_level(LockLevel::File, text)), handles: 0, unsaved: None }
     }
 }
 
 /// A text that could not be saved.
 #[derive(Clone, Debug)]
-pub(super) struct Unsaved {
+pub(super) struct UnsavedText {
     /// Where it lies now.
-    pub key: Key,
+    pub key: TextKey,
     /// The name it had.
     pub name: String,
     /// Why.
@@ -92,27 +92,27 @@ pub(super) struct Unsaved {
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    slots: BTreeMap<Key, Slot>,
+struct TextTable {
+    slots: BTreeMap<TextKey, TextSlot>,
     /// Texts that were moved away, and the private name each has.
-    away: HashMap<Key, Key>,
+    moved_away: HashMap<TextKey, TextKey>,
 }
 
 /// The texts of one mount that are open or private.
 #[derive(Debug, Default)]
-pub(super) struct Texts(Mutex<Table>);
+pub(super) struct OpenTexts(Mutex<TextTable>);
 
 /// Why there is no text under a name here.
 #[derive(Debug)]
-pub(super) enum Missing {
+pub(super) enum MissingText {
     /// It was moved away, though the store has one.
     Away,
     /// Nothing is known: ask the store.
     Unknown,
 }
 
-impl Text {
-    fn new(key: Key) -> Self {
+impl TextBuffer {
+    fn new(key: TextKey) -> Self {
         Self { key, time: Timestamp::now(), ..Self::default() }
     }
 
@@ -121,57 +121,57 @@ impl Text {
     }
 
     /// Whether it is there and still has this name.
-    fn is_at(&self, key: &Key) -> bool {
-        self.loaded && !self.gone && self.key == *key
+    fn is_present_at(&self, key: &TextKey) -> bool {
+        self.is_loaded && !self.is_removed && self.key == *key
     }
 
     /// Fills it with what the store has. `afresh`: it is to be replaced, or was moved away.
-    fn load(&mut self, book: &dyn Notebook, afresh: bool) -> io::Result<()> {
+    fn load_from_store(&mut self, book: &dyn Notebook, afresh: bool) -> io::Result<()> {
         let (_, folder, name) = &self.key;
         let stored = if afresh || self.is_private() {
             None
         } else {
-            match book.read(folder, name) {
+            match book.read_entry(folder, name) {
                 Ok(bytes) => Some(bytes),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => None,
                 Err(e) => return Err(e),
             }
         };
-        self.cut = stored.is_none();
+        self.is_reset = stored.is_none();
         self.base = if afresh { None } else { Some(stored.clone().unwrap_or_default()) };
         self.bytes = stored.unwrap_or_default();
         let is_open = self.bytes.last().is_some_and(|last| *last != b'\n');
-        self.ends_open = is_open && book.ends_without_newline(folder, name);
-        if let Some(note) = note(book, folder, name).filter(|_| !afresh) {
+        self.lacks_newline = is_open && book.may_lack_newline(folder, name);
+        if let Some(note) = find_note(book, folder, name).filter(|_| !afresh) {
             self.time = note.modified;
         }
-        self.loaded = true;
+        self.is_loaded = true;
         Ok(())
     }
 
     /// Refuses what is only the beginning of what somebody wanted to write.
-    fn check_whole(&self) -> Result<(), StoreError> {
+    fn check_complete(&self) -> Result<(), StoreError> {
         self.too_long.as_ref().map_or(Ok(()), |why| Err(StoreError::TooLarge(why.clone())))
     }
 
     /// Has the store keep it, if there is anything new.
-    fn save(&mut self, book: &dyn Notebook) -> Result<(), StoreError> {
-        if self.gone || self.is_private() || !(self.written || self.cut) {
+    fn save_to_store(&mut self, book: &dyn Notebook) -> Result<(), StoreError> {
+        if self.is_removed || self.is_private() || !(self.is_dirty || self.is_reset) {
             return Ok(());
         }
-        self.check_whole()?;
-        self.add_to_theirs(book);
+        self.check_complete()?;
+        self.merge_stored_changes(book);
         let (_, folder, name) = &self.key;
-        book.write(folder, name, &self.bytes)?;
-        self.saved(book);
+        book.write_entry(folder, name, &self.bytes)?;
+        self.note_saved(book);
         Ok(())
     }
 
     /// Takes over what somebody else wrote since the text was opened, if this one only adds to it.
-    fn add_to_theirs(&mut self, book: &dyn Notebook) {
+    fn merge_stored_changes(&mut self, book: &dyn Notebook) {
         let (_, folder, name) = &self.key;
         let Some(base) = &self.base else { return };
-        let Ok(mut theirs) = book.read(folder, name) else { return };
+        let Ok(mut theirs) = book.read_entry(folder, name) else { return };
         if theirs != *base
             && let Some(added) = self.bytes.strip_prefix(base.as_slice())
         {
@@ -181,102 +181,107 @@ impl Text {
     }
 
     /// The store has it. Its time is the one that the store shows from now on.
-    fn saved(&mut self, book: &dyn Notebook) {
+    fn note_saved(&mut self, book: &dyn Notebook) {
         let (_, folder, name) = &self.key;
-        self.written = false;
-        self.cut = false;
-        self.base = book.read(folder, name).ok().filter(|now| *now == self.bytes);
-        if let Some(note) = note(book, folder, name) {
+        self.is_dirty = false;
+        self.is_reset = false;
+        self.base = book.read_entry(folder, name).ok().filter(|now| *now == self.bytes);
+        if let Some(note) = find_note(book, folder, name) {
             self.time = note.modified;
         }
     }
 }
 
-fn too_long(limit: u64) -> StoreError {
+fn too_long_error(limit: u64) -> StoreError {
     StoreError::TooLarge(format!("a text here may have {limit} bytes (max_message)"))
 }
 
 /// What a store says about one of its texts.
-pub(super) fn note(book: &dyn Notebook, folder: &str, name: &str) -> Option<Note> {
-    book.list(folder).into_iter().find(|n| n.name == name)
+pub(super) fn find_note(book: &dyn Notebook, folder: &str, name: &str) -> Option<NotebookEntry> {
+    book.list_entries(folder).into_iter().find(|n| n.name == name)
 }
 
-impl TextFile {
+impl TextHandle {
     /// Its length in bytes.
     pub(super) fn len(&self) -> u64 {
         self.text.lock().bytes.len() as u64
     }
 
     pub(super) fn read(&self, offset: u64, size: usize) -> Vec<u8> {
-        super::file::part(&self.text.lock().bytes, offset, size).to_vec()
+        super::file::slice_range(&self.text.lock().bytes, offset, size).to_vec()
     }
 
     /// Writes at `offset`, or at the end; it can have `limit` bytes.
     pub(super) fn write(&self, offset: u64, data: &[u8], limit: u64) -> Result<(), StoreError> {
         let text = &mut *self.text.lock();
-        let begins = self.append && std::mem::take(&mut text.ends_open);
+        let begins = self.append && std::mem::take(&mut text.lacks_newline);
         if begins && !text.bytes.is_empty() && !data.starts_with(b"\n") {
             text.bytes.push(b'\n');
         }
         if !write_at(&mut text.bytes, (!self.append).then_some(offset), data, limit) {
-            let why = too_long(limit);
+            let why = too_long_error(limit);
             text.too_long = Some(why.to_string());
             return Err(why);
         }
-        text.written = true;
+        text.is_dirty = true;
         text.time = Timestamp::now();
         Ok(())
     }
 
     pub(super) fn set_len(&self, len: u64, limit: u64) -> Result<(), StoreError> {
         if len > limit {
-            return Err(too_long(limit));
+            return Err(too_long_error(limit));
         }
         let mut text = self.text.lock();
         text.too_long = None;
         if text.bytes.len() as u64 != len {
             text.bytes.resize(len as usize, 0);
-            text.cut = true;
+            text.is_reset = true;
             text.time = Timestamp::now();
         }
         Ok(())
     }
 
     /// Which text it is now: it may have been renamed.
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> TextKey {
         self.text.lock().key.clone()
     }
 
     /// A descriptor was closed by who opened it: what was written is saved.
     pub(super) fn flush(&self, book: &dyn Notebook) -> Result<(), StoreError> {
         let mut text = self.text.lock();
-        if text.written { text.save(book) } else { Ok(()) }
+        if text.is_dirty { text.save_to_store(book) } else { Ok(()) }
     }
 }
 
-impl Texts {
+impl OpenTexts {
     /// Opens a text for writing.
-    pub fn open(&self, key: Key, book: &dyn Notebook, access: &Access) -> io::Result<TextFile> {
+    pub fn open(
+        &self,
+        key: TextKey,
+        book: &dyn Notebook,
+        access: &OpenRequest,
+    ) -> io::Result<TextHandle> {
         let (text, was_away) = {
             let mut table = self.0.lock();
-            let was_away = table.away.remove(&key).is_some();
-            let new = || Slot::new(Text::new(key.clone()));
+            let was_away = table.moved_away.remove(&key).is_some();
+            let new = || TextSlot::new(TextBuffer::new(key.clone()));
             let slot = table.slots.entry(key.clone()).or_insert_with(new);
             slot.handles += 1;
             (Arc::clone(&slot.text), was_away)
         };
-        let file = TextFile { text, opener: access.opener, append: access.append };
+        let file = TextHandle { text, opener: access.opener, append: access.append };
         let mut text = file.text.lock();
-        if !text.loaded {
-            if let Err(e) = text.load(book, access.truncate || was_away) {
-                self.let_go(&file, &text);
+        if !text.is_loaded {
+            if let Err(e) = text.load_from_store(book, access.truncate || was_away) {
+                self.drop_handle(&file, &text);
                 return Err(e);
             }
         } else if access.truncate {
             text.bytes.clear();
             text.too_long = None;
             text.base = None;
-            text.cut = true;
+            text.is_reset = true;
         }
         drop(text);
         Ok(file)
@@ -286,95 +291,104 @@ impl Texts {
     ///
     /// # Errors
     /// Why it cannot be saved.
-    pub fn release(&self, file: &TextFile, book: &dyn Notebook) -> Result<(), StoreError> {
+    pub fn release(&self, file: &TextHandle, book: &dyn Notebook) -> Result<(), StoreError> {
         let mut text = file.text.lock();
-        let saved = text.save(book);
+        let saved = text.save_to_store(book);
         if let Err(e) = &saved
-            && self.is_last(file, &text)
+            && self.is_last_handle(file, &text)
         {
-            self.keep_unsaved(&mut text, &e.to_string());
+            self.retain_unsaved(&mut text, &e.to_string());
         }
-        self.let_go(file, &text);
+        self.drop_handle(file, &text);
         saved
     }
 
     /// Whether no other handle will try to save the text again.
-    fn is_last(&self, file: &TextFile, text: &Text) -> bool {
+    fn is_last_handle(&self, file: &TextHandle, text: &TextBuffer) -> bool {
         let table = self.0.lock();
         let slot = table.slots.get(&text.key).filter(|s| Arc::ptr_eq(&s.text, &file.text));
         slot.is_none_or(|s| s.handles <= 1)
     }
 
-    fn let_go(&self, file: &TextFile, text: &Text) {
+    fn drop_handle(&self, file: &TextHandle, text: &TextBuffer) {
         let table = &mut *self.0.lock();
         let Some(slot) = table.slots.get_mut(&text.key) else { return };
         if !Arc::ptr_eq(&slot.text, &file.text) {
             return;
         }
         slot.handles = slot.handles.saturating_sub(1);
-        let keep = text.is_private() && text.loaded && !text.gone;
+        let keep = text.is_private() && text.is_loaded && !text.is_removed;
         if slot.handles == 0 && !keep {
             table.slots.remove(&text.key);
         }
     }
 
-    fn keep_unsaved(&self, text: &mut Text, reason: &str) {
+    fn retain_unsaved(&self, text: &mut TextBuffer, reason: &str) {
         let (number, folder, name) = text.key.clone();
-        (text.written, text.cut) = (false, false);
+        (text.is_dirty, text.is_reset) = (false, false);
         if text.bytes.is_empty() {
             return;
         }
         let time = Timestamp::now();
         let table = &mut *self.0.lock();
-        let names = names::numbered(format!(".{name}.unsaved"));
+        let names = names::numbered_names(format!(".{name}.unsaved"));
         let mut keys = names.map(|name| (number, folder, name));
         let Some(key) = keys.find(|key| !table.slots.contains_key(key)) else { return };
-        let kept = Text { bytes: text.bytes.clone(), loaded: true, time, ..Text::new(key.clone()) };
-        let unsaved = Some(Unsaved { key: key.clone(), name, reason: reason.to_owned(), time });
-        table.slots.insert(key, Slot { unsaved, ..Slot::new(kept) });
+        let kept = TextBuffer {
+            bytes: text.bytes.clone(),
+            is_loaded: true,
+            time,
+            ..TextBuffer::new(key.clone())
+        };
+        let unsaved = Some(UnsavedText { key: key.clone(), name, reason: reason.to_owned(), time });
+        table.slots.insert(key, TextSlot { unsaved, ..TextSlot::new(kept) });
     }
 
     /// What `look` finds in the text that is here under a name.
-    pub fn look<T>(&self, key: &Key, look: impl FnOnce(&Text) -> T) -> Result<T, Missing> {
-        let text = self.slot(key)?;
+    pub fn with_text<T>(
+        &self,
+        key: &TextKey,
+        look: impl FnOnce(&TextBuffer) -> T,
+    ) -> Result<T, MissingText> {
+        let text = self.find_buffer(key)?;
         let text = text.lock();
-        if text.is_at(key) { Ok(look(&text)) } else { Err(Missing::Unknown) }
+        if text.is_present_at(key) { Ok(look(&text)) } else { Err(MissingText::Unknown) }
     }
 
-    fn slot(&self, key: &Key) -> Result<Arc<Mutex<Text>>, Missing> {
+    fn find_buffer(&self, key: &TextKey) -> Result<Arc<Mutex<TextBuffer>>, MissingText> {
         let table = self.0.lock();
         match table.slots.get(key) {
             Some(slot) => Ok(Arc::clone(&slot.text)),
-            None if table.away.contains_key(key) => Err(Missing::Away),
-            None => Err(Missing::Unknown),
+            None if table.moved_away.contains_key(key) => Err(MissingText::Away),
+            None => Err(MissingText::Unknown),
         }
     }
 
     /// The names there are here in a folder of a store, and those that are away.
-    pub fn names(&self, number: usize, folder: &str) -> (Vec<String>, Vec<String>) {
+    pub fn list_names(&self, number: usize, folder: &str) -> (Vec<String>, Vec<String>) {
         let table = self.0.lock();
-        let of = |key: &&Key| key.0 == number && key.1 == folder;
-        let name = |key: &Key| key.2.clone();
+        let of = |key: &&TextKey| key.0 == number && key.1 == folder;
+        let name = |key: &TextKey| key.2.clone();
         let here = table.slots.keys().filter(of).map(name).collect();
-        (here, table.away.keys().filter(of).map(name).collect())
+        (here, table.moved_away.keys().filter(of).map(name).collect())
     }
 
     /// What could not be saved and still lies here.
-    pub fn unsaved(&self) -> Vec<Unsaved> {
+    pub fn list_unsaved(&self) -> Vec<UnsavedText> {
         self.0.lock().slots.values().filter_map(|slot| slot.unsaved.clone()).collect()
     }
 
     /// Removes what is only here; whether there was anything.
-    pub fn remove(&self, key: &Key) -> bool {
-        let Ok(text) = self.slot(key) else { return false };
+    pub fn remove(&self, key: &TextKey) -> bool {
+        let Ok(text) = self.find_buffer(key) else { return false };
         let mut text = text.lock();
-        if !text.is_at(key) {
+        if !text.is_present_at(key) {
             return false;
         }
-        text.gone = true;
+        text.is_removed = true;
         let mut table = self.0.lock();
         table.slots.remove(key);
-        table.away.retain(|_, private| private != key);
+        table.moved_away.retain(|_, private| private != key);
         true
     }
 
@@ -382,33 +396,38 @@ impl Texts {
     ///
     /// # Errors
     /// `NotFound` if there is none, else as the store gave it; nothing has changed then.
-    pub fn rename(&self, from: &Key, to: &Key, book: &dyn Notebook) -> Result<(), StoreError> {
-        let text = self.slot(from).map_err(|_| not_found(from))?;
+    pub fn rename(
+        &self,
+        from: &TextKey,
+        to: &TextKey,
+        book: &dyn Notebook,
+    ) -> Result<(), StoreError> {
+        let text = self.find_buffer(from).map_err(|_| not_found_error(from))?;
         let mut text = text.lock();
-        if !text.is_at(from) {
-            return Err(not_found(from));
+        if !text.is_present_at(from) {
+            return Err(not_found_error(from));
         }
         let plain = !names::is_private(&to.2);
         if plain {
-            text.check_whole()?;
-            book.write(to.1, &to.2, &text.bytes)?;
+            text.check_complete()?;
+            book.write_entry(to.1, &to.2, &text.bytes)?;
         }
         text.key.clone_from(to);
         if plain {
-            text.saved(book);
+            text.note_saved(book);
         }
         let table = &mut *self.0.lock();
         let moved = table.slots.remove(from).filter(|slot| !plain || slot.handles > 0);
         // Who has the text open that stood there before keeps it: the last one to close wins.
         table.slots.remove(to);
         if let Some(slot) = moved {
-            table.slots.insert(to.clone(), Slot { unsaved: None, ..slot });
+            table.slots.insert(to.clone(), TextSlot { unsaved: None, ..slot });
         }
-        table.away.remove(to);
+        table.moved_away.remove(to);
         if plain {
-            table.away.retain(|_, private| private != from);
+            table.moved_away.retain(|_, private| private != from);
         } else {
-            table.away.values_mut().filter(|p| *p == from).for_each(|p| p.clone_from(to));
+            table.moved_away.values_mut().filter(|p| *p == from).for_each(|p| p.clone_from(to));
         }
         Ok(())
     }
@@ -417,28 +436,34 @@ impl Texts {
     ///
     /// # Errors
     /// As the store gave it.
-    pub fn move_away(&self, from: &Key, to: &Key, book: &dyn Notebook) -> Result<(), StoreError> {
-        let file =
-            self.open(from.clone(), book, &Access::default()).map_err(|e| failed(from, e))?;
+    pub fn move_away(
+        &self,
+        from: &TextKey,
+        to: &TextKey,
+        book: &dyn Notebook,
+    ) -> Result<(), StoreError> {
+        let file = self
+            .open(from.clone(), book, &OpenRequest::default())
+            .map_err(|e| io_store_error(from, e))?;
         let mut text = file.text.lock();
-        let done = text.save(book);
+        let done = text.save_to_store(book);
         if done.is_ok() {
             text.key.clone_from(to);
             let table = &mut *self.0.lock();
             if let Some(slot) = table.slots.remove(from) {
                 table.slots.insert(to.clone(), slot);
             }
-            table.away.insert(from.clone(), to.clone());
+            table.moved_away.insert(from.clone(), to.clone());
         }
-        self.let_go(&file, &text);
+        self.drop_handle(&file, &text);
         done
     }
 }
 
-fn not_found(key: &Key) -> StoreError {
-    failed(key, io::ErrorKind::NotFound.into())
+fn not_found_error(key: &TextKey) -> StoreError {
+    io_store_error(key, io::ErrorKind::NotFound.into())
 }
 
-fn failed(key: &Key, error: io::Error) -> StoreError {
+fn io_store_error(key: &TextKey, error: io::Error) -> StoreError {
     StoreError::io(std::path::Path::new(&key.2), error)
 }

@@ -7,97 +7,102 @@
 use std::collections::HashMap;
 
 use super::{Tree, names};
-use crate::index::{Core, ThreadIx};
+use crate::index::{IndexTables, ThreadIx};
 use crate::model::{ORIGIN, thread_label};
 
 /// The threads whose names look as if they were cut, by the part of the hash that ends them: only
 /// their names can be equal to others. Threads are only ever added.
 #[derive(Debug, Default)]
-pub(super) struct LongIds {
+pub(super) struct LongThreadNames {
     /// Threads looked at so far.
-    upto: usize,
+    indexed_count: usize,
     by_hash: HashMap<u32, Vec<ThreadIx>>,
 }
 
 /// The key of a name in [`LongIds`]. What follows a `~` may be no hash but a label.
 fn hash_key(name: &str) -> Option<u32> {
-    names::cut_hash(name).map(|hash| u32::from_str_radix(hash, 16).unwrap_or_default())
+    names::hash_of_cut_name(name).map(|hash| u32::from_str_radix(hash, 16).unwrap_or_default())
 }
 
 impl Tree {
     /// The folder name of a thread of a store that no other store shows, too.
-    fn own_name(&self, core: &Core, id: &str, number: usize) -> String {
+    fn own_folder_name(&self, core: &IndexTables, id: &str, number: usize) -> String {
         let labels = self.has_labels(number);
-        let short = names::short_folder(id, labels);
-        if self.keeps_short(core, &short, id) { short } else { names::full_folder(id, labels) }
+        let short = names::short_folder_name(id, labels);
+        if self.has_short_name(core, &short, id) {
+            short
+        } else {
+            names::full_folder_name(id, labels)
+        }
     }
 
     /// Whether a thread id is the one that keeps a name, which other ids may have as well.
-    fn keeps_short(&self, core: &Core, short: &str, id: &str) -> bool {
-        if names::cut_hash(short).is_none() {
+    fn has_short_name(&self, core: &IndexTables, short: &str, id: &str) -> bool {
+        if names::hash_of_cut_name(short).is_none() {
             return true;
         }
         let digest = names::short_hash(id, 64);
-        if let Some(keeper) = self.firsts.noted(short) {
+        if let Some(keeper) = self.name_owners.find_owner(short) {
             return keeper == digest;
         }
-        let mut others: Vec<ThreadIx> = self.long_ids(core, short);
+        let mut others: Vec<ThreadIx> = self.threads_with_hash(core, short);
         others.retain(|t| {
             let known = core.thread_id(*t);
-            known.is_some_and(|(id, n)| names::short_folder(id, self.has_labels(n)) == short)
+            known.is_some_and(|(id, n)| names::short_folder_name(id, self.has_labels(n)) == short)
         });
         let id_of = |t: &ThreadIx| core.thread_id(*t).map_or("", |(id, _)| id);
         if others.iter().all(|t| id_of(t) == id) {
             return true;
         }
-        let first = others.iter().min_by_key(|t| self.arrival_of_thread(core, **t));
+        let first = others.iter().min_by_key(|t| self.thread_arrival(core, **t));
         let keeper = first.map_or("", id_of);
-        self.firsts.note(short, &names::short_hash(keeper, 64));
+        self.name_owners.record_owner(short, &names::short_hash(keeper, 64));
         keeper == id
     }
 
     /// Grows with the time at which a thread was shown first: those that were there when the tree
     /// was made by their oldest message, the others as they came.
-    fn arrival_of_thread(&self, core: &Core, thread: ThreadIx) -> impl Ord + use<> {
-        let hidden = !core.has_folder(thread, self.all_conversations());
-        let came = if thread as usize >= self.at_start.threads { thread + 1 } else { 0 };
+    fn thread_arrival(&self, core: &IndexTables, thread: ThreadIx) -> impl Ord + use<> {
+        let hidden = !core.has_thread_folder(thread, self.is_scope_all());
+        let came = if thread as usize >= self.initial_counts.threads { thread + 1 } else { 0 };
         let oldest = core.thread_messages(thread).first().and_then(|ix| core.entry(*ix));
         let id = core.thread_id(thread).map(|(id, _)| id.to_owned());
         (hidden, came, oldest.map(|e| core.name_time(e)), id)
     }
 
     /// The threads whose names end like this one.
-    fn long_ids(&self, core: &Core, name: &str) -> Vec<ThreadIx> {
+    fn threads_with_hash(&self, core: &IndexTables, name: &str) -> Vec<ThreadIx> {
         let Some(key) = hash_key(name) else { return Vec::new() };
-        let mut known = self.long_ids.lock();
-        for thread in known.upto as ThreadIx..core.threads_so_far() as ThreadIx {
+        let mut known = self.long_thread_names.lock();
+        for thread in known.indexed_count as ThreadIx..core.threads_so_far() as ThreadIx {
             let Some((id, number)) = core.thread_id(thread) else { continue };
             // What is short stays short: an escaped byte has three.
-            let key = (id.len() > 60).then(|| names::short_folder(id, self.has_labels(number)));
+            let key =
+                (id.len() > 60).then(|| names::short_folder_name(id, self.has_labels(number)));
             if let Some(key) = key.and_then(|name| hash_key(&name)) {
                 known.by_hash.entry(key).or_default().push(thread);
             }
         }
-        known.upto = core.threads_so_far();
+        known.indexed_count = core.threads_so_far();
         known.by_hash.get(&key).cloned().unwrap_or_default()
     }
 
     fn has_labels(&self, number: usize) -> bool {
-        self.index.stores().get(number).is_some_and(|s| s.about().labels())
+        self.index.stores().get(number).is_some_and(|s| s.properties().has_thread_labels())
     }
 
     /// The folder name of a thread: with the store's name if another store shows the same.
-    pub(super) fn thread_folder(&self, thread: ThreadIx) -> Option<String> {
-        self.folder_name(&self.index.read(), thread)
+    pub(super) fn thread_folder_name(&self, thread: ThreadIx) -> Option<String> {
+        self.make_folder_name(&self.index.read(), thread)
     }
 
-    fn folder_name(&self, core: &Core, thread: ThreadIx) -> Option<String> {
+    fn make_folder_name(&self, core: &IndexTables, thread: ThreadIx) -> Option<String> {
         let (id, number) = core.thread_id(thread)?;
-        let name = self.own_name(core, id, number);
+        let name = self.own_folder_name(core, id, number);
         // A label that reads like a store's name must not pass for one.
         let like_store = |label: &str| self.index.stores().iter().any(|s| s.name() == label);
         let ambiguous = self.has_labels(number) && thread_label(id).is_some_and(like_store);
-        if ambiguous || self.threads_with_id(core, id).len() > 1 {
+        if ambiguous || self.find_threads_with_id(core, id).len() > 1 {
             let store = self.index.stores().get(number)?.name();
             return Some(format!("{name}~{store}"));
         }
@@ -106,8 +111,8 @@ impl Tree {
     }
 
     /// The threads of an id that have a folder, one a store at most.
-    fn threads_with_id(&self, core: &Core, id: &str) -> Vec<ThreadIx> {
-        let shown = |t: &ThreadIx| core.has_folder(*t, self.all_conversations());
+    fn find_threads_with_id(&self, core: &IndexTables, id: &str) -> Vec<ThreadIx> {
+        let shown = |t: &ThreadIx| core.has_thread_folder(*t, self.is_scope_all());
         (0..self.index.stores().len())
             .filter_map(|number| core.find_thread(number, id))
             .filter(shown)
@@ -115,38 +120,47 @@ impl Tree {
     }
 
     /// The threads that have this name, or would have it if no other store showed the same.
-    fn threads_called(&self, core: &Core, name: &str) -> Vec<ThreadIx> {
-        let mut found = match names::thread_id(name) {
-            Some(names::ThreadId::Whole(id)) => return self.threads_with_id(core, &id),
-            Some(names::ThreadId::Cut) => self.long_ids(core, name),
+    fn find_threads_by_name(&self, core: &IndexTables, name: &str) -> Vec<ThreadIx> {
+        let mut found = match names::parse_thread_name(name) {
+            Some(names::ParsedThreadName::Complete(id)) => {
+                return self.find_threads_with_id(core, &id);
+            }
+            Some(names::ParsedThreadName::Truncated) => self.threads_with_hash(core, name),
             None => Vec::new(),
         };
         if let Some((plain, label)) = name.rsplit_once('~')
-            && let Some(names::ThreadId::Whole(plain)) = names::thread_id(plain)
-            && let Some(names::ThreadId::Whole(label)) = names::thread_id(label)
+            && let Some(names::ParsedThreadName::Complete(plain)) = names::parse_thread_name(plain)
+            && let Some(names::ParsedThreadName::Complete(label)) = names::parse_thread_name(label)
         {
-            found.extend(self.threads_with_id(core, &format!("{plain}{ORIGIN}{label}")));
+            found.extend(self.find_threads_with_id(core, &format!("{plain}{ORIGIN}{label}")));
         }
         found
     }
 
     /// The thread of a folder name.
-    pub(super) fn thread_named(&self, name: &str) -> Option<ThreadIx> {
+    pub(super) fn find_thread_by_name(&self, name: &str) -> Option<ThreadIx> {
         let core = self.index.read();
-        let mut found = self.threads_called(&core, name);
+        let mut found = self.find_threads_by_name(&core, name);
         if let Some((own, _store)) = name.rsplit_once('~') {
-            found.extend(self.threads_called(&core, own));
+            found.extend(self.find_threads_by_name(&core, own));
         }
-        found.retain(|t| core.has_folder(*t, self.all_conversations()));
-        let called = found.iter().find(|t| self.folder_name(&core, **t).as_deref() == Some(name));
-        called.copied().or_else(|| self.thread_once_called(&core, &found, name))
+        found.retain(|t| core.has_thread_folder(*t, self.is_scope_all()));
+        let called =
+            found.iter().find(|t| self.make_folder_name(&core, **t).as_deref() == Some(name));
+        called.copied().or_else(|| self.find_thread_by_old_name(&core, &found, name))
     }
 
     /// Finds among threads that share a name the one that was shown under it before another store had one: it is
     /// still opened by it, though not listed.
-    fn thread_once_called(&self, core: &Core, found: &[ThreadIx], name: &str) -> Option<ThreadIx> {
+    fn find_thread_by_old_name(
+        &self,
+        core: &IndexTables,
+        found: &[ThreadIx],
+        name: &str,
+    ) -> Option<ThreadIx> {
         let own = |t: &ThreadIx| {
-            core.thread_id(*t).is_some_and(|(id, number)| self.own_name(core, id, number) == name)
+            core.thread_id(*t)
+                .is_some_and(|(id, number)| self.own_folder_name(core, id, number) == name)
         };
         let shown: Vec<ThreadIx> = {
             let shown = self.plain_folders.lock();

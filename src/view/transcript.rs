@@ -16,20 +16,20 @@ use crate::model::plain::RULE;
 
 /// Where each message begins in a transcript.
 #[derive(Debug)]
-pub struct Plan {
-    parts: Vec<Part>,
+pub struct TranscriptPlan {
+    parts: Vec<TranscriptPart>,
     len: u64,
     time: Timestamp,
 }
 
 #[derive(Debug)]
-struct Part {
+struct TranscriptPart {
     start: u64,
     message: MsgIx,
     title: String,
 }
 
-impl Plan {
+impl TranscriptPlan {
     /// Length of the transcript in bytes.
     pub fn len(&self) -> u64 {
         self.len
@@ -40,27 +40,29 @@ impl Plan {
         self.time
     }
 
-    fn extends(&self, older: &Self) -> bool {
-        let same = |(a, b): (&Part, &Part)| a.message == b.message && a.start == b.start;
+    fn is_extension_of(&self, older: &Self) -> bool {
+        let same = |(a, b): (&TranscriptPart, &TranscriptPart)| {
+            a.message == b.message && a.start == b.start
+        };
         self.parts.len() > older.parts.len() && self.parts.iter().zip(&older.parts).all(same)
     }
 }
 
-fn separator(title: &str) -> String {
+fn format_separator(title: &str) -> String {
     format!("{RULE} {title}\n")
 }
 
 /// Where the lines stand that begin like a separator.
-pub(super) fn rules(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
+pub(super) fn find_rules(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let starts = move |at: &usize| *at == 0 || text.get(at - 1) == Some(&b'\n');
     memchr::memmem::find_iter(text, RULE).filter(starts)
 }
 
 /// A message as it stands in a transcript.
-fn indented(text: &[u8]) -> Cow<'_, [u8]> {
+fn indent_rules(text: &[u8]) -> Cow<'_, [u8]> {
     let mut out = Vec::new();
     let mut from = 0;
-    for at in rules(text) {
+    for at in find_rules(text) {
         out.extend_from_slice(text.get(from..at).unwrap_or_default());
         out.push(b' ');
         from = at;
@@ -74,32 +76,38 @@ fn indented(text: &[u8]) -> Cow<'_, [u8]> {
 
 impl Tree {
     /// The plan of a thread's transcript as it is now.
-    pub(super) fn transcript(&self, thread: ThreadIx) -> Result<Arc<Plan>, Error> {
-        let make = || self.plan(thread).map(Arc::new);
+    pub(super) fn transcript_plan(&self, thread: ThreadIx) -> Result<Arc<TranscriptPlan>, Error> {
+        let make = || self.make_plan(thread).map(Arc::new);
         self.transcripts.try_get(thread, self.generation(), make)
     }
 
     /// The plan for a read up to `end`: the one of the open file, or a newer one if it only adds to
     /// that. So `tail -f` follows, and a reader never sees the text change under it.
-    pub(super) fn follow(&self, thread: ThreadIx, plan: &Mutex<Arc<Plan>>, end: u64) -> Arc<Plan> {
+    pub(super) fn refresh_plan(
+        &self,
+        thread: ThreadIx,
+        plan: &Mutex<Arc<TranscriptPlan>>,
+        end: u64,
+    ) -> Arc<TranscriptPlan> {
         let mut plan = plan.lock();
         if end > plan.len
-            && let Ok(newer) = self.transcript(thread)
-            && newer.extends(&plan)
+            && let Ok(newer) = self.transcript_plan(thread)
+            && newer.is_extension_of(&plan)
         {
             *plan = newer;
         }
         Arc::clone(&plan)
     }
 
-    fn plan(&self, thread: ThreadIx) -> Result<Plan, Error> {
+    fn make_plan(&self, thread: ThreadIx) -> Result<TranscriptPlan, Error> {
         let messages = self.thread_messages(&self.index.read(), thread);
         let mut parts = Vec::with_capacity(messages.len());
         let (mut len, mut time) = (0, Timestamp::from_millis(i64::MIN));
         self.render_ahead(messages.iter().copied());
         for ix in messages.iter() {
             let known = self.index.read().length_in_transcript(*ix);
-            let length = || self.rendered(*ix).map(|t| (t.len() + rules(&t).count()) as u64);
+            let length =
+                || self.rendered_text(*ix).map(|t| (t.len() + find_rules(&t).count()) as u64);
             let own = match known.map_or_else(length, Ok) {
                 Ok(own) => own,
                 // Gone since the list was made.
@@ -109,20 +117,20 @@ impl Tree {
             let core = self.index.read();
             let Some(entry) = core.entry(*ix) else { continue };
             time = time.max(entry.time());
-            let title = format!("{}.txt", self.stem(&core, *ix).unwrap_or_default());
+            let title = format!("{}.txt", self.unique_stem(&core, *ix).unwrap_or_default());
             let start = len;
-            len += separator(&title).len() as u64 + own;
-            parts.push(Part { start, message: *ix, title });
+            len += format_separator(&title).len() as u64 + own;
+            parts.push(TranscriptPart { start, message: *ix, title });
         }
         if parts.is_empty() {
             return Err(Error::NotFound);
         }
-        Ok(Plan { parts, len, time })
+        Ok(TranscriptPlan { parts, len, time })
     }
 
     pub(super) fn read_transcript(
         &self,
-        plan: &Plan,
+        plan: &TranscriptPlan,
         offset: u64,
         size: usize,
     ) -> Result<Vec<u8>, Error> {
@@ -133,8 +141,8 @@ impl Tree {
             if out.len() >= size {
                 break;
             }
-            let (title, text) = (separator(&part.title), self.rendered(part.message)?);
-            let text = indented(&text);
+            let (title, text) = (format_separator(&part.title), self.rendered_text(part.message)?);
+            let text = indent_rules(&text);
             let body = part.start + title.len() as u64;
             if body + text.len() as u64 != end {
                 // The text is another one than when the places were found.
@@ -142,7 +150,7 @@ impl Tree {
             }
             for (start, bytes) in [(part.start, title.as_bytes()), (body, &*text)] {
                 let skip = (offset + out.len() as u64).saturating_sub(start);
-                out.extend_from_slice(super::file::part(bytes, skip, size - out.len()));
+                out.extend_from_slice(super::file::slice_range(bytes, skip, size - out.len()));
             }
         }
         Ok(out)
@@ -156,11 +164,11 @@ mod tests {
     #[test]
     fn lines_that_begin_like_a_separator_are_indented() {
         let text = format!("{RULE} a\nx {RULE}\n{RULE}{RULE}\n===\n{RULE}");
-        assert_eq!(rules(text.as_bytes()).count(), 3);
+        assert_eq!(find_rules(text.as_bytes()).count(), 3);
         assert_eq!(
-            String::from_utf8_lossy(&indented(text.as_bytes())),
+            String::from_utf8_lossy(&indent_rules(text.as_bytes())),
             format!(" {RULE} a\nx {RULE}\n {RULE}{RULE}\n===\n {RULE}")
         );
-        assert!(matches!(indented(b"===\n"), Cow::Borrowed(_)));
+        assert!(matches!(indent_rules(b"===\n"), Cow::Borrowed(_)));
     }
 }

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use super::file::{Answer, MarkAtEnd, OpenFile};
-use super::{Error, Reader, Tree};
+use super::file::{FileContent, OpenFile, ReadToEndMark};
+use super::{Error, ReaderProfile, Tree};
 use crate::index::MsgIx;
-use crate::model::locks::{Level, Mutex};
+use crate::model::locks::{LockLevel, Mutex};
 
 /// What `.next` has handed out, and hands out to nobody else.
 #[derive(Debug, Default)]
-pub(super) struct Handed {
+pub(super) struct NextClaims {
     /// To readers that have it open.
     open: HashSet<MsgIx>,
     /// To readers that read it to its end, where that marks nothing.
@@ -20,21 +20,21 @@ pub(super) struct Handed {
 
 /// An open `.watch`: what arrived since. Readers that share it share the names, each goes to one.
 #[derive(Debug)]
-pub struct Arrivals(Mutex<Seen>);
+pub struct WatchFeed(Mutex<WatchProgress>);
 
 #[derive(Debug)]
-struct Seen {
+struct WatchProgress {
     /// Messages there were when it was opened.
-    upto: usize,
+    first_new: usize,
     /// Those that were unread then, and those that were told.
-    told: HashSet<MsgIx>,
+    reported: HashSet<MsgIx>,
     /// Names for the next read.
     ready: Vec<u8>,
 }
 
-impl Arrivals {
+impl WatchFeed {
     /// Takes what is ready, as much as a read asks for.
-    pub(super) fn take(&self, size: usize) -> Vec<u8> {
+    pub(super) fn drain_ready(&self, size: usize) -> Vec<u8> {
         let mut seen = self.0.lock();
         let len = seen.ready.len().min(size);
         seen.ready.drain(..len).collect()
@@ -43,7 +43,7 @@ impl Arrivals {
 
 /// What the reads of a file wait for. If there is nothing for one, there is nothing for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitsFor {
+pub enum WaitTarget {
     /// `.wait`
     Unread,
     /// `.next`
@@ -57,13 +57,13 @@ const LONG: Duration = Duration::from_secs(86_400);
 
 impl Tree {
     /// What a read of this file has to wait for, if it has to.
-    pub fn waits_for(&self, file: &OpenFile) -> Option<WaitsFor> {
+    pub fn wait_target(&self, file: &OpenFile) -> Option<WaitTarget> {
         match file {
             OpenFile::Waiting { next, answer, .. } if answer.lock().is_none() => {
-                Some(if *next { WaitsFor::Message } else { WaitsFor::Unread })
+                Some(if *next { WaitTarget::Message } else { WaitTarget::Unread })
             }
             // Always, so that of several readers none takes what another was promised.
-            OpenFile::Watch(_) => Some(WaitsFor::Arrivals),
+            OpenFile::Watch(_) => Some(WaitTarget::Arrivals),
             _ => None,
         }
     }
@@ -72,23 +72,23 @@ impl Tree {
     ///
     /// # Errors
     /// Store errors as they come.
-    pub fn try_answer(&self, file: &OpenFile) -> Result<bool, Error> {
+    pub fn try_fill_answer(&self, file: &OpenFile) -> Result<bool, Error> {
         let (next, opener, answer) = match file {
             OpenFile::Waiting { next, opener, answer } => (next, opener, answer),
-            OpenFile::Watch(arrivals) => return Ok(self.has_arrivals(arrivals)),
+            OpenFile::Watch(arrivals) => return Ok(self.collect_arrivals(arrivals)),
             _ => return Ok(true),
         };
         if answer.lock().is_some() {
             return Ok(true);
         }
-        let found = if *next { self.hand_out(*opener)? } else { self.names_answer() };
+        let found = if *next { self.claim_next(*opener)? } else { self.make_names_answer() };
         let Some(found) = found else { return Ok(false) };
         *answer.lock() = Some(found);
         Ok(true)
     }
 
     /// Nothing came in time: a waiting file gives nothing.
-    pub fn answer_nothing(&self, file: &OpenFile) {
+    pub fn answer_empty(&self, file: &OpenFile) {
         if let OpenFile::Waiting { answer, .. } = file {
             answer.lock().get_or_insert_default();
         }
@@ -100,9 +100,9 @@ impl Tree {
     /// Store errors as they come.
     pub fn await_mail(&self, file: &OpenFile) -> Result<(), Error> {
         if let OpenFile::Watch(_) = file {
-            while !self.wait_until(LONG, || self.try_answer(file))? {}
-        } else if !self.wait_until(self.settings.wait_timeout, || self.try_answer(file))? {
-            self.answer_nothing(file);
+            while !self.wait_until(LONG, || self.try_fill_answer(file))? {}
+        } else if !self.wait_until(self.settings.wait_timeout, || self.try_fill_answer(file))? {
+            self.answer_empty(file);
         }
         Ok(())
     }
@@ -115,43 +115,46 @@ impl Tree {
     ) -> Result<bool, E> {
         let deadline = Instant::now() + timeout;
         loop {
-            let seen = self.index.news();
+            let seen = self.index.change_count();
             let found = found()?;
             if found || Instant::now() >= deadline {
                 return Ok(found);
             }
-            self.index.wait(seen, deadline);
+            self.index.wait_for_change(seen, deadline);
         }
     }
 
-    fn names_answer(&self) -> Option<Answer> {
+    fn make_names_answer(&self) -> Option<FileContent> {
         let names = self.unread_names();
         let text = (!names.is_empty()).then(|| names.join("\n") + "\n")?;
-        Some(Answer { bytes: text.into_bytes().into(), ..Answer::default() })
+        Some(FileContent { bytes: text.into_bytes().into(), ..FileContent::default() })
     }
 
     /// A `.watch` that is opened now.
-    pub(super) fn watch(&self) -> Arrivals {
+    pub(super) fn open_watch(&self) -> WatchFeed {
         let core = self.index.read();
         let (upto, told) = (core.messages_so_far(), core.inbox().collect());
-        Arrivals(Mutex::at(Level::File, Seen { upto, told, ready: Vec::new() }))
+        WatchFeed(Mutex::with_level(
+            LockLevel::File,
+            WatchProgress { first_new: upto, reported: told, ready: Vec::new() },
+        ))
     }
 
     /// Whether there are names for a `.watch` that it has not given yet.
-    fn has_arrivals(&self, arrivals: &Arrivals) -> bool {
+    fn collect_arrivals(&self, arrivals: &WatchFeed) -> bool {
         let mut seen = arrivals.0.lock();
         let came = self.inbox_files(|core| {
             let is_new = |ix: &MsgIx| {
                 core.entry(*ix).is_some_and(|e| {
                     // Somebody may have read it already.
-                    let came = *ix as usize >= seen.upto && e.is_read_here();
-                    (came || !e.is_read()) && !seen.told.contains(ix)
+                    let came = *ix as usize >= seen.first_new && e.is_read_here();
+                    (came || !e.is_read()) && !seen.reported.contains(ix)
                 })
             };
-            core.to_me().filter(is_new).collect()
+            core.messages_to_me().filter(is_new).collect()
         });
         for (ix, name) in came {
-            seen.told.insert(ix);
+            seen.reported.insert(ix);
             seen.ready.extend_from_slice(name.as_bytes());
             seen.ready.push(b'\n');
         }
@@ -159,23 +162,23 @@ impl Tree {
     }
 
     /// The oldest unread message that no other `.next` has, for one that has it until it is closed.
-    fn hand_out(&self, opener: u32) -> Result<Option<Answer>, Error> {
+    fn claim_next(&self, opener: u32) -> Result<Option<FileContent>, Error> {
         loop {
             let oldest = {
-                let mut handed = self.handed.lock();
+                let mut handed = self.next_claims.lock();
                 let free = |ix: &MsgIx| !handed.open.contains(ix) && !handed.read.contains(ix);
                 let oldest = self.index.read().inbox().find(free);
                 handed.open.extend(oldest);
                 oldest
             };
             let Some(ix) = oldest else { return Ok(None) };
-            match self.rendered(ix) {
+            match self.rendered_text(ix) {
                 Ok(bytes) => {
-                    let mark = Some(MarkAtEnd::new(ix, opener));
-                    return Ok(Some(Answer { bytes, mark }));
+                    let mark = Some(ReadToEndMark::new(ix, opener));
+                    return Ok(Some(FileContent { bytes, mark }));
                 }
                 Err(e) => {
-                    self.take_back((ix, false));
+                    self.return_claim((ix, false));
                     // Gone between the look and the read: look again.
                     if !matches!(e, Error::NotFound) {
                         return Err(e);
@@ -186,28 +189,28 @@ impl Tree {
     }
 
     /// Notes that the text of a file was not taken: it marks nothing, and another `.next` hands out its message.
-    pub(super) fn abandon(&self, file: &OpenFile) {
+    pub(super) fn abandon_read(&self, file: &OpenFile) {
         let OpenFile::Waiting { answer, .. } = file else { return };
         let mark = answer.lock().take().and_then(|answer| answer.mark);
         if let Some((ix, _)) = mark.map(|mark| mark.outcome()) {
-            self.take_back((ix, false));
+            self.return_claim((ix, false));
         }
     }
 
     /// A `.next` no longer has a message: if it was not read to its end, it is for somebody else.
-    pub(super) fn take_back(&self, (ix, read): (MsgIx, bool)) {
-        let mut handed = self.handed.lock();
+    pub(super) fn return_claim(&self, (ix, read): (MsgIx, bool)) {
+        let mut handed = self.next_claims.lock();
         handed.open.remove(&ix);
-        if read && !self.reading_marks(&Reader::default()) {
+        if read && !self.should_mark_reading(&ReaderProfile::default()) {
             handed.read.insert(ix);
         }
         drop(handed);
-        self.index.wake();
+        self.index.wake_all();
     }
 
     /// A message is made unread: `.next` hands it out like any other.
-    pub(super) fn hand_out_again(&self, ix: MsgIx) {
-        self.handed.lock().read.remove(&ix);
+    pub(super) fn release_claim(&self, ix: MsgIx) {
+        self.next_claims.lock().read.remove(&ix);
     }
 
     /// Names of the unread messages, oldest first.
@@ -216,7 +219,7 @@ impl Tree {
     }
 
     /// Waits until there is unread mail, at most `timeout`, and gives its names, oldest first.
-    pub fn wait(&self, timeout: Duration) -> Vec<String> {
+    pub fn wait_for_unread(&self, timeout: Duration) -> Vec<String> {
         let mut names = Vec::new();
         let Ok(_) = self.wait_until(timeout, || {
             names = self.unread_names();

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::file::OpenFile;
-use super::maildir::takes_nothing;
-use super::node::{Node, Place};
-use super::{Access, Error, Tree, Writers};
+use super::maildir::creation_refused_error;
+use super::node::{MessageFolder, Node};
+use super::{DraftWriters, Error, OpenRequest, Tree};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::MessageKey;
-use crate::outbox::{BODY, Listed, Target};
+use crate::outbox::{BODY, DraftTarget, OutboxEntry};
 
-fn parts_are_fixed() -> Error {
+fn fixed_parts_error() -> Error {
     Error::not_permitted(
         "the files of a message cannot be changed; copy them to where you want to work on them",
     )
@@ -18,77 +18,77 @@ fn parts_are_fixed() -> Error {
 
 impl Tree {
     /// Why a node cannot be written.
-    pub(super) fn not_writable(&self, node: &Node) -> Error {
+    pub(super) fn not_writable_error(&self, node: &Node) -> Error {
         match node {
             _ if self.settings.read_only => Error::ReadOnly,
             Node::Message(..) => Error::not_permitted(
                 "messages cannot be changed; write NAME.reply to answer this one",
             ),
-            Node::Part(..) => parts_are_fixed(),
+            Node::Part(..) => fixed_parts_error(),
             Node::Warning(_) => Error::not_permitted("this note about a sent message is fixed"),
             _ => Error::not_permitted("this file cannot be written; drafts go to outbox/"),
         }
     }
 
-    pub(super) fn open_draft(&self, node: &Node, access: &Access) -> Result<OpenFile, Error> {
+    pub(super) fn open_draft(&self, node: &Node, access: &OpenRequest) -> Result<OpenFile, Error> {
         if let Node::ComposeFile(folder, name) = node {
             return self.open_composed(folder, name, access);
         }
         if !access.write {
             let outbox = self.outbox.as_ref().ok_or(Error::NotFound)?;
-            let (name, target) = self.draft_of(node)?;
+            let (name, target) = self.draft_target(node)?;
             let text = match node {
                 // Nothing was answered yet: an editor begins with an empty text.
                 Node::Reply(..) | Node::ReplyAll(..) => Some(Arc::default()),
-                _ => outbox.text(&name, &target),
+                _ => outbox.read_text(&name, &target),
             };
-            return Ok(OpenFile::bytes(text.ok_or(Error::NotFound)?));
+            return Ok(OpenFile::from_bytes(text.ok_or(Error::NotFound)?));
         }
-        let outbox = self.outbox()?;
-        let (name, target) = self.draft_of(node)?;
-        if target == Target::Outbox && self.is_note(&name) {
+        let outbox = self.writable_outbox()?;
+        let (name, target) = self.draft_target(node)?;
+        if target == DraftTarget::Outbox && self.is_error_note(&name) {
             return Err(Error::not_permitted(
                 "this note is about a refused draft; write the draft again",
             ));
         }
-        let id = outbox.start(&name, target, access.truncate)?;
+        let id = outbox.start_draft(&name, target, access.truncate)?;
         Ok(OpenFile::Draft {
             id,
-            writers: Writers::new(access.opener),
+            writers: DraftWriters::new(access.opener),
             append: access.append,
             composed: false,
         })
     }
 
     /// The name of a draft, and what it is written for.
-    pub(super) fn draft_of(&self, node: &Node) -> Result<(String, Target), Error> {
+    pub(super) fn draft_target(&self, node: &Node) -> Result<(String, DraftTarget), Error> {
         match node {
-            Node::Draft(name) => Ok((name.clone(), Target::Outbox)),
+            Node::Draft(name) => Ok((name.clone(), DraftTarget::Outbox)),
             Node::ThreadDraft(thread, name) => Ok((name.clone(), self.thread_target(*thread)?)),
-            Node::Reply(_, ix) => self.reply(*ix, false),
-            Node::ReplyAll(_, ix) => self.reply(*ix, true),
-            Node::ReplyDraft(_, ix, name) => Ok((name.clone(), self.reply(*ix, false)?.1)),
-            _ => Err(self.not_writable(node)),
+            Node::Reply(_, ix) => self.reply_target(*ix, false),
+            Node::ReplyAll(_, ix) => self.reply_target(*ix, true),
+            Node::ReplyDraft(_, ix, name) => Ok((name.clone(), self.reply_target(*ix, false)?.1)),
+            _ => Err(self.not_writable_error(node)),
         }
     }
 
     /// The name and the target of an answer to a message, or to all who have it.
-    fn reply(&self, ix: MsgIx, all: bool) -> Result<(String, Target), Error> {
+    fn reply_target(&self, ix: MsgIx, all: bool) -> Result<(String, DraftTarget), Error> {
         let name = self.message_name(ix).ok_or(Error::NotFound)?;
         let stem = name.trim_end_matches(".txt");
-        let MessageKey { store, from, id } = self.index.key(ix).ok_or(Error::NotFound)?;
+        let MessageKey { store, from, id } = self.index.message_key(ix).ok_or(Error::NotFound)?;
         Ok(if all {
-            (format!("{stem}.reply-all"), Target::ReplyAll { store, from, id })
+            (format!("{stem}.reply-all"), DraftTarget::ReplyAll { store, from, id })
         } else {
-            (format!("{stem}.reply"), Target::Reply { store, from, id })
+            (format!("{stem}.reply"), DraftTarget::Reply { store, from, id })
         })
     }
 
-    fn thread_target(&self, thread: ThreadIx) -> Result<Target, Error> {
+    fn thread_target(&self, thread: ThreadIx) -> Result<DraftTarget, Error> {
         let core = self.index.read();
         let (id, number) = core.thread_id(thread).ok_or(Error::NotFound)?;
         let store = self.index.stores().get(number).ok_or(Error::NotFound)?;
-        Ok(Target::Thread { store: store.name().to_owned(), id: id.to_owned() })
+        Ok(DraftTarget::Thread { store: store.name().to_owned(), id: id.to_owned() })
     }
 
     /// Creates a file and opens it.
@@ -100,12 +100,12 @@ impl Tree {
         &self,
         parent: &Node,
         name: &str,
-        access: &Access,
+        access: &OpenRequest,
     ) -> Result<(Node, OpenFile), Error> {
-        self.outbox()?;
+        self.writable_outbox()?;
         let node = match parent {
             Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
-                if let Some(why) = super::beside::missing(name) =>
+                if let Some(why) = super::beside::explain_missing(name) =>
             {
                 return Err(Error::Missing(why.to_owned()));
             }
@@ -113,12 +113,12 @@ impl Tree {
             Node::Compose(folder) => Node::ComposeFile(folder.clone(), name.to_owned()),
             Node::TextFolder(number, folder) => {
                 let node = Node::Text(*number, folder, name.to_owned());
-                let access = Access { write: true, ..access.clone() };
+                let access = OpenRequest { write: true, ..access.clone() };
                 let file = self.open_text((*number, *folder, name.to_owned()), &access)?;
                 return Ok((node, file));
             }
-            Node::Parts(..) => return Err(parts_are_fixed()),
-            Node::Maildir | Node::MailBox(_) => return Err(takes_nothing()),
+            Node::Parts(..) => return Err(fixed_parts_error()),
+            Node::Maildir | Node::MailBox(_) => return Err(creation_refused_error()),
             _ => self.draft_node(parent, name).ok_or_else(|| {
                 Error::not_permitted(
                     "files cannot be created here; drafts go to outbox/, answers beside a message \
@@ -126,7 +126,7 @@ impl Tree {
                 )
             })?,
         };
-        let file = self.open_draft(&node, &Access { write: true, ..access.clone() })?;
+        let file = self.open_draft(&node, &OpenRequest { write: true, ..access.clone() })?;
         Ok((node, file))
     }
 
@@ -138,12 +138,14 @@ impl Tree {
         match file {
             OpenFile::Draft { id, append, .. } => {
                 let at = (!append).then_some(offset);
-                Ok(self.outbox()?.write(*id, at, data)?)
+                Ok(self.writable_outbox()?.write(*id, at, data)?)
             }
             OpenFile::Compose { file, .. } => {
-                Ok(self.outbox()?.write_composed(file, offset, data)?)
+                Ok(self.writable_outbox()?.write_folder_file(file, offset, data)?)
             }
-            OpenFile::Text(file) => Ok(file.write(offset, data, self.outbox()?.max_message())?),
+            OpenFile::Text(file) => {
+                Ok(file.write(offset, data, self.writable_outbox()?.max_message())?)
+            }
             OpenFile::Ack { message, done } => self.write_ack(*message, done, data),
             _ => Err(Error::not_permitted("this file was not opened for writing")),
         }
@@ -155,11 +157,13 @@ impl Tree {
     /// [`Error::NotPermitted`] for everything else.
     pub fn set_len(&self, node: &Node, file: Option<&OpenFile>, len: u64) -> Result<(), Error> {
         match (file, node) {
-            (Some(OpenFile::Draft { id, .. }), _) => Ok(self.outbox()?.truncate(*id, len)?),
-            (Some(OpenFile::Compose { file, .. }), _) => {
-                Ok(self.outbox()?.resize_composed(file, len)?)
+            (Some(OpenFile::Draft { id, .. }), _) => {
+                Ok(self.writable_outbox()?.truncate(*id, len)?)
             }
-            (Some(OpenFile::Text(file)), _) => self.cut_text(file, len),
+            (Some(OpenFile::Compose { file, .. }), _) => {
+                Ok(self.writable_outbox()?.resize_folder_file(file, len)?)
+            }
+            (Some(OpenFile::Text(file)), _) => self.set_text_len(file, len),
             (None, Node::Text(number, folder, name)) => {
                 self.truncate_text(&(*number, *folder, name.clone()), len)
             }
@@ -167,21 +171,21 @@ impl Tree {
             (Some(OpenFile::Ack { .. }), _)
             | (None, Node::Reply(..) | Node::ReplyAll(..) | Node::Ack(..)) => Ok(()),
             (None, Node::ComposeFile(folder, name)) if *name != BODY => {
-                let outbox = self.outbox()?;
-                let file = outbox.open_composed(folder, name, true, (false, false))?;
-                let done = outbox.resize_composed(&file, len);
-                outbox.close_composed(&file);
+                let outbox = self.writable_outbox()?;
+                let file = outbox.open_folder_file(folder, name, true, (false, false))?;
+                let done = outbox.resize_folder_file(&file, len);
+                outbox.close_folder_file(&file);
                 Ok(done?)
             }
             (None, Node::Draft(_) | Node::ThreadDraft(..) | Node::ReplyDraft(..)) => {
-                let outbox = self.outbox()?;
-                let (name, target) = self.draft_of(node)?;
-                let id = outbox.start(&name, target, false)?;
+                let outbox = self.writable_outbox()?;
+                let (name, target) = self.draft_target(node)?;
+                let id = outbox.start_draft(&name, target, false)?;
                 let done = outbox.truncate(id, len);
-                outbox.set_aside(id);
+                outbox.close_unsent(id);
                 Ok(done?)
             }
-            _ => Err(self.not_writable(node)),
+            _ => Err(self.not_writable_error(node)),
         }
     }
 
@@ -190,11 +194,11 @@ impl Tree {
     /// # Errors
     /// [`Error::NotPermitted`] anywhere but in `outbox/`.
     pub fn mkdir(&self, parent: &Node, name: &str) -> Result<Node, Error> {
-        let outbox = self.outbox()?;
+        let outbox = self.writable_outbox()?;
         if *parent != Node::Outbox {
             return Err(Error::not_permitted("folders can only be made in outbox/"));
         }
-        outbox.make_folder(name)?;
+        outbox.create_folder(name)?;
         Ok(Node::Compose(name.to_owned()))
     }
 
@@ -206,7 +210,7 @@ impl Tree {
         if *parent != Node::Outbox {
             return Err(Error::not_permitted("this folder cannot be removed"));
         }
-        if self.outbox()?.remove_folder(name)? { Ok(()) } else { Err(Error::NotEmpty) }
+        if self.writable_outbox()?.remove_folder(name)? { Ok(()) } else { Err(Error::NotEmpty) }
     }
 
     /// `rm`: a message of `inbox/` is marked read, a draft is thrown away.
@@ -214,30 +218,30 @@ impl Tree {
     /// # Errors
     /// [`Error::NotPermitted`] for everything else.
     pub fn unlink(&self, parent: &Node, name: &str) -> Result<(), Error> {
-        let outbox = self.outbox()?;
+        let outbox = self.writable_outbox()?;
         match parent {
             Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
-                if let Some(draft) = self.kept_beside(parent, name) =>
+                if let Some(draft) = self.find_draft_beside(parent, name) =>
             {
-                let (name, target) = self.draft_of(&draft)?;
+                let (name, target) = self.draft_target(&draft)?;
                 Ok(outbox.remove(&name, &target)?)
             }
             Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
-                if let Some(Node::Draft(note)) = self.note_beside(parent, name) =>
+                if let Some(Node::Draft(note)) = self.find_error_note(parent, name) =>
             {
-                Ok(outbox.remove(&note, &Target::Outbox)?)
+                Ok(outbox.remove(&note, &DraftTarget::Outbox)?)
             }
             Node::Inbox => match self.lookup(parent, name)? {
-                Node::Message(_, ix) => Ok(self.index.mark(ix, true, false)?),
-                node => Err(self.not_writable(&node)),
+                Node::Message(_, ix) => Ok(self.index.mark_message(ix, true, false)?),
+                node => Err(self.not_writable_error(&node)),
             },
-            Node::MailBox(which) => self.remove_mail(*which, name),
-            Node::Outbox => Ok(outbox.remove(name, &Target::Outbox)?),
-            Node::Compose(folder) => Ok(outbox.remove_composed(folder, name)?),
+            Node::MailBox(which) => self.remove_from_maildir(*which, name),
+            Node::Outbox => Ok(outbox.remove(name, &DraftTarget::Outbox)?),
+            Node::Compose(folder) => Ok(outbox.remove_folder_file(folder, name)?),
             Node::TextFolder(number, folder) => {
                 self.remove_text(&(*number, *folder, name.to_owned()))
             }
-            Node::Parts(..) => Err(parts_are_fixed()),
+            Node::Parts(..) => Err(fixed_parts_error()),
             _ => Err(Error::not_permitted(
                 "only messages in inbox/ (which marks them read) and drafts in outbox/ can be removed",
             )),
@@ -257,24 +261,24 @@ impl Tree {
         new_name: &str,
         replace: bool,
     ) -> Result<(), Error> {
-        let outbox = self.outbox()?;
+        let outbox = self.writable_outbox()?;
         match (parent, new_parent) {
             (Node::Outbox, Node::Outbox) if outbox.folder_time(name).is_some() => {
                 Ok(outbox.rename_folder(name, new_name)?)
             }
-            (Node::Outbox, Node::Outbox) if self.is_note(name) => Err(Error::not_permitted(
+            (Node::Outbox, Node::Outbox) if self.is_error_note(name) => Err(Error::not_permitted(
                 "this note about a refused draft goes with its draft; rename the draft, or copy the note",
             )),
             (Node::Outbox, Node::Outbox) => {
-                let named = |name: &str| (name.to_owned(), Target::Outbox);
-                Ok(outbox.rename(&named(name), &named(new_name), replace)?)
+                let named = |name: &str| (name.to_owned(), DraftTarget::Outbox);
+                Ok(outbox.rename_draft(&named(name), &named(new_name), replace)?)
             }
             (Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_), _)
                 if parent == new_parent
-                    && let Some(draft) = self.kept_beside(parent, name) =>
+                    && let Some(draft) = self.find_draft_beside(parent, name) =>
             {
-                let to = self.draft_of(&self.beside_named(parent, new_name)?)?;
-                Ok(outbox.rename(&self.draft_of(&draft)?, &to, replace)?)
+                let to = self.draft_target(&self.resolve_rename_target(parent, new_name)?)?;
+                Ok(outbox.rename_draft(&self.draft_target(&draft)?, &to, replace)?)
             }
             (Node::ArchiveDay(_) | Node::Inbox, Node::Inbox) => {
                 let Node::Message(_, ix) = self.lookup(parent, name)? else {
@@ -284,17 +288,18 @@ impl Tree {
                 if !kept && !self.is_short_name(new_parent, new_name, ix) {
                     return Err(Error::not_permitted("messages keep their names"));
                 }
-                let to_me = self.index.read().entry(ix).is_some_and(crate::index::Entry::is_to_me);
+                let to_me =
+                    self.index.read().entry(ix).is_some_and(crate::index::IndexEntry::is_to_me);
                 if !to_me {
                     return Err(Error::not_permitted("this message is not addressed to you"));
                 }
                 if *parent != Node::Inbox {
-                    self.make_unread(&Node::Message(Place::Inbox, ix));
+                    self.mark_unread(&Node::Message(MessageFolder::Inbox, ix));
                 }
                 Ok(())
             }
             (Node::Compose(from), Node::Compose(to)) if from == to => {
-                Ok(outbox.rename_composed(from, name, new_name)?)
+                Ok(outbox.rename_folder_file(from, name, new_name)?)
             }
             (Node::TextFolder(number, folder), Node::TextFolder(n, f))
                 if (number, folder) == (n, f) =>
@@ -303,19 +308,19 @@ impl Tree {
                 self.rename_text(&key(name), &key(new_name), replace)
             }
             (Node::Compose(folder), Node::Outbox)
-                if outbox.rename_out(folder, name, new_name, replace)? =>
+                if outbox.move_file_out(folder, name, new_name, replace)? =>
             {
                 Ok(())
             }
             (Node::MailBox(from), Node::MailBox(to)) => {
-                self.move_mail((*from, name), (*to, new_name))
+                self.move_in_maildir((*from, name), (*to, new_name))
             }
             // `mv` then copies, which writes the draft where it shall be.
             (
                 Node::Outbox | Node::Thread(_) | Node::Compose(_) | Node::TextFolder(..),
                 Node::Outbox | Node::Thread(_) | Node::Compose(_) | Node::TextFolder(..),
-            ) => Err(Error::os(libc::EXDEV)),
-            (Node::Parts(..), _) | (_, Node::Parts(..)) => Err(parts_are_fixed()),
+            ) => Err(Error::from_errno(libc::EXDEV)),
+            (Node::Parts(..), _) | (_, Node::Parts(..)) => Err(fixed_parts_error()),
             _ => Err(Error::not_permitted(
                 "only drafts in outbox/ and private files in me/ can be renamed, and messages moved from archive/ to inbox/",
             )),
@@ -323,35 +328,35 @@ impl Tree {
     }
 
     /// Whether a name in `outbox/` is that of a note about a refused draft.
-    fn is_note(&self, name: &str) -> bool {
-        let found = self.outbox.as_ref().and_then(|outbox| outbox.find(name));
+    fn is_error_note(&self, name: &str) -> bool {
+        let found = self.outbox.as_ref().and_then(|outbox| outbox.find_entry(name));
         found.is_some_and(|file| file.is_note)
     }
 
     /// A message is unread again.
-    pub fn make_unread(&self, message: &Node) {
+    pub fn mark_unread(&self, message: &Node) {
         if let Node::Message(_, ix) = message {
-            self.hand_out_again(*ix);
+            self.release_claim(*ix);
             // Only a mark can fail.
-            drop(self.index.mark(*ix, false, false));
+            drop(self.index.mark_message(*ix, false, false));
         }
     }
 
     /// A draft beside messages, if there is one now.
-    pub(super) fn draft_beside(&self, draft: &Node) -> Option<Listed> {
-        let (name, target) = self.draft_of(draft).ok()?;
-        self.outbox.as_ref()?.find_for(&name, &target)
+    pub(super) fn lookup_draft(&self, draft: &Node) -> Option<OutboxEntry> {
+        let (name, target) = self.draft_target(draft).ok()?;
+        self.outbox.as_ref()?.find_draft(&name, &target)
     }
 
     /// The draft of this name beside messages, if there is one now.
-    pub(super) fn kept_beside(&self, folder: &Node, name: &str) -> Option<Node> {
-        self.draft_node(folder, name).filter(|draft| self.draft_beside(draft).is_some())
+    pub(super) fn find_draft_beside(&self, folder: &Node, name: &str) -> Option<Node> {
+        self.draft_node(folder, name).filter(|draft| self.lookup_draft(draft).is_some())
     }
 
     /// What a draft beside messages becomes under a name there: the answer to one of them, or a
     /// draft.
-    fn beside_named(&self, folder: &Node, name: &str) -> Result<Node, Error> {
-        if let Some(why) = super::beside::missing(name) {
+    fn resolve_rename_target(&self, folder: &Node, name: &str) -> Result<Node, Error> {
+        if let Some(why) = super::beside::explain_missing(name) {
             let found = self.find_message(folder, name)?;
             return found.ok_or_else(|| Error::Missing(why.to_owned()));
         }
@@ -368,16 +373,17 @@ impl Tree {
             return Some(Node::Compose(name.to_owned()));
         }
         if name.strip_suffix(".error").is_some() {
-            self.settle(&Node::Sent);
+            self.wait_for_sent(&Node::Sent);
         }
         let outbox = self.outbox.as_ref().filter(|o| !o.is_leaving(name))?;
-        outbox.find(name).map(|l| Node::Draft(l.name))
+        outbox.find_entry(name).map(|l| Node::Draft(l.name))
     }
 
     pub(super) fn outbox_entries(&self) -> Vec<(String, Node)> {
         let Some(outbox) = &self.outbox else { return Vec::new() };
-        let drafts = outbox.list().into_iter().map(|l| (l.name.clone(), Node::Draft(l.name)));
-        let folders = outbox.folders().into_iter().map(|n| (n.clone(), Node::Compose(n)));
+        let drafts =
+            outbox.list_entries().into_iter().map(|l| (l.name.clone(), Node::Draft(l.name)));
+        let folders = outbox.folder_names().into_iter().map(|n| (n.clone(), Node::Compose(n)));
         let mut out: Vec<(String, Node)> = drafts.chain(folders).collect();
         out.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         out
@@ -389,22 +395,27 @@ impl Tree {
         Ok(files.ok_or(Error::NotFound)?.into_iter().map(node).collect())
     }
 
-    fn open_composed(&self, folder: &str, name: &str, access: &Access) -> Result<OpenFile, Error> {
-        let (outbox, append) = (self.outbox()?, access.append);
-        let writers = Writers::new(access.opener);
+    fn open_composed(
+        &self,
+        folder: &str,
+        name: &str,
+        access: &OpenRequest,
+    ) -> Result<OpenFile, Error> {
+        let (outbox, append) = (self.writable_outbox()?, access.append);
+        let writers = DraftWriters::new(access.opener);
         if name != BODY || !access.write {
             let how = (access.truncate, append);
-            let file = outbox.open_composed(folder, name, access.write, how)?;
+            let file = outbox.open_folder_file(folder, name, access.write, how)?;
             return Ok(OpenFile::Compose { file, writers });
         }
         outbox.folder_time(folder).ok_or(Error::NotFound)?;
-        let kept = if access.truncate { Vec::new() } else { outbox.body(folder) };
-        let id = outbox.compose(folder, kept);
+        let kept = if access.truncate { Vec::new() } else { outbox.folder_body(folder) };
+        let id = outbox.start_body(folder, kept);
         Ok(OpenFile::Draft { id, writers, append, composed: true })
     }
 
     /// Whether a node is a draft or a text, whose mode and times programs may set to no effect.
-    pub fn is_draft(&self, node: &Node) -> bool {
+    pub fn is_editable(&self, node: &Node) -> bool {
         matches!(
             node,
             Node::Draft(_)

@@ -1,7 +1,7 @@
 //! Who writes a draft: what a program wrote that was ended by a signal may be half of what it meant
 //! to write, and is not sent (docs/SEMANTICS.md, S181).
 
-use super::reader::{parent_of, thread_group};
+use super::reader::{parent_pid, thread_group};
 use crate::model::locks::Mutex;
 
 /// Deeper families are not followed; a shell script has a few levels.
@@ -10,15 +10,15 @@ const DEEPEST: usize = 32;
 /// The processes whose death leaves a draft unfinished: who opened it, who wrote last, and those
 /// between them, which started the writer and may have meant to start another.
 #[derive(Debug)]
-pub struct Writers {
+pub struct DraftWriters {
     opener: u32,
-    last: Mutex<Last>,
+    last: Mutex<LastWriter>,
 }
 
 #[derive(Debug, Default)]
-struct Last {
+struct LastWriter {
     thread: u32,
-    family: Vec<u32>,
+    ancestors: Vec<u32>,
 }
 
 /// Whether who closes is who opened. It only matters while there can be another: unknown counts as the
@@ -27,38 +27,40 @@ pub(super) fn is_opener(opener: u32, by: u32) -> bool {
     opener == by || opener == 0 || by == 0
 }
 
-impl Writers {
+impl DraftWriters {
     /// A draft that a process opens; 0 if that is not known.
     pub(super) fn new(opener: u32) -> Self {
         Self { opener, last: Mutex::default() }
     }
 
     /// Whether a process opened it.
-    pub(super) fn opened_by(&self, process: u32) -> bool {
+    pub(super) fn is_opened_by(&self, process: u32) -> bool {
         is_opener(self.opener, process)
     }
 
     /// A thread writes.
-    pub(super) fn wrote(&self, thread: u32) {
+    pub(super) fn note_write(&self, thread: u32) {
         let mut last = self.last.lock();
         // Nearly always it is the opener, or the one before, and nothing has to be looked up.
         if thread == 0 || thread == last.thread {
             return;
         }
-        let family = if thread == self.opener { vec![thread] } else { self.family(thread) };
-        *last = Last { thread, family };
+        let family =
+            if thread == self.opener { vec![thread] } else { self.collect_ancestors(thread) };
+        *last = LastWriter { thread, ancestors: family };
     }
 
     /// A process and those it descends from, up to the opener.
-    fn family(&self, thread: u32) -> Vec<u32> {
+    fn collect_ancestors(&self, thread: u32) -> Vec<u32> {
         let known = |pid: &u32| *pid > 1;
-        let up = |pid: &u32| if *pid == self.opener { None } else { parent_of(*pid).filter(known) };
+        let up =
+            |pid: &u32| if *pid == self.opener { None } else { parent_pid(*pid).filter(known) };
         std::iter::successors(thread_group(thread), up).take(DEEPEST).collect()
     }
 
     /// Whether the death of a process leaves the draft unfinished.
-    pub(super) fn needs(&self, process: u32) -> bool {
-        process != 0 && (process == self.opener || self.last.lock().family.contains(&process))
+    pub(super) fn is_writer(&self, process: u32) -> bool {
+        process != 0 && (process == self.opener || self.last.lock().ancestors.contains(&process))
     }
 }
 
@@ -69,13 +71,13 @@ mod tests {
     #[test]
     fn a_writer_and_those_who_started_it_are_needed() {
         let me = std::process::id();
-        let parent = parent_of(me).unwrap();
-        let writers = Writers::new(parent);
-        assert!(writers.needs(parent) && !writers.needs(me) && !writers.needs(0));
-        writers.wrote(me);
-        assert!(writers.needs(parent) && writers.needs(me) && !writers.needs(1));
-        let elsewhere = Writers::new(0);
-        elsewhere.wrote(0);
-        assert!(!elsewhere.needs(0) && elsewhere.opened_by(me));
+        let parent = parent_pid(me).unwrap();
+        let writers = DraftWriters::new(parent);
+        assert!(writers.is_writer(parent) && !writers.is_writer(me) && !writers.is_writer(0));
+        writers.note_write(me);
+        assert!(writers.is_writer(parent) && writers.is_writer(me) && !writers.is_writer(1));
+        let elsewhere = DraftWriters::new(0);
+        elsewhere.note_write(0);
+        assert!(!elsewhere.is_writer(0) && elsewhere.is_opened_by(me));
     }
 }

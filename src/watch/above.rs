@@ -13,16 +13,16 @@ use std::path::Path;
 use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask};
 
 /// What tells one folder from another: device and inode.
-pub(super) type Identity = (u64, u64);
+pub(super) type FolderId = (u64, u64);
 
 /// The folder that a path leads to now.
-pub(super) fn identity(path: &Path) -> Option<Identity> {
+pub(super) fn folder_id(path: &Path) -> Option<FolderId> {
     let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_dir)?;
     Some((meta.dev(), meta.ino()))
 }
 
 /// A file that wakes whoever polls it for urgent data when something is mounted or unmounted.
-pub(super) fn mounts() -> Option<File> {
+pub(super) fn open_mountinfo() -> Option<File> {
     File::open("/proc/self/mountinfo").ok()
 }
 
@@ -36,14 +36,14 @@ pub(super) const OWN: WatchMask =
 
 /// The folders above those that are watched.
 #[derive(Default)]
-pub(super) struct Above {
+pub(super) struct AncestorWatches {
     /// The names in each that lead to a watched folder.
     names: HashMap<WatchDescriptor, HashSet<OsString>>,
 }
 
-impl Above {
+impl AncestorWatches {
     /// Watches the folders above these; answers with the watches that are of no more use here.
-    pub fn follow<'p>(
+    pub fn watch_ancestors<'p>(
         &mut self,
         inotify: &Inotify,
         folders: impl Iterator<Item = &'p Path>,
@@ -73,16 +73,16 @@ impl Above {
             }
         }
         let old = std::mem::replace(&mut self.names, names);
-        old.into_keys().filter(|watch| !self.has(watch)).collect()
+        old.into_keys().filter(|watch| !self.contains(watch)).collect()
     }
 
     /// Whether a watch is of use here.
-    pub fn has(&self, watch: &WatchDescriptor) -> bool {
+    pub fn contains(&self, watch: &WatchDescriptor) -> bool {
         self.names.contains_key(watch)
     }
 
     /// Whether an event may mean that a path leads elsewhere.
-    pub fn concerns(&self, event: &Event<&OsStr>) -> bool {
+    pub fn may_move_folder(&self, event: &Event<&OsStr>) -> bool {
         let Some(names) = self.names.get(&event.wd) else { return false };
         let named =
             EventMask::CREATE | EventMask::DELETE | EventMask::MOVED_FROM | EventMask::MOVED_TO;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use inotify::{Inotify, WatchDescriptor};
 
-use super::{Loop, Target, Watcher, is_local, mask};
+use super::{WatchLoop, WatchTarget, Watcher, is_local, watch_mask};
 use crate::model::Watch;
 use crate::model::locks::Mutex;
 
@@ -18,16 +18,16 @@ const MOST: usize = 8192;
 
 /// Watches of folders whose targets are not known yet.
 #[derive(Debug)]
-pub struct Ahead(Mutex<Watches>);
+pub struct WatcherBuilder(Mutex<EarlyWatches>);
 
 /// What is watched ahead.
 #[derive(Debug, Default)]
-pub(super) struct Watches {
+pub(super) struct EarlyWatches {
     pub inotify: Option<Inotify>,
     folders: HashMap<PathBuf, WatchDescriptor>,
 }
 
-impl Ahead {
+impl WatcherBuilder {
     /// None is watched yet.
     #[must_use]
     pub fn new(how: Watch) -> Self {
@@ -39,17 +39,17 @@ impl Ahead {
         if let (Err(e), Watch::Auto) = (&inotify, how) {
             tracing::warn!(error = %e, "inotify cannot be used; stores are polled");
         }
-        Self(Mutex::new(Watches { inotify: inotify.ok(), folders: HashMap::new() }))
+        Self(Mutex::new(EarlyWatches { inotify: inotify.ok(), folders: HashMap::new() }))
     }
 
     /// Watches a folder that is about to be listed, if that is possible. Does nothing once the watcher has
     /// started.
-    pub fn watch(&self, folder: &Path) {
-        let Watches { inotify, folders } = &mut *self.0.lock();
+    pub fn watch_folder(&self, folder: &Path) {
+        let EarlyWatches { inotify, folders } = &mut *self.0.lock();
         let Some(inotify) = inotify else { return };
         if folders.len() < MOST
             && is_local(folder)
-            && let Ok(watch) = inotify.watches().add(folder, mask(false))
+            && let Ok(watch) = inotify.watches().add(folder, watch_mask(false))
         {
             folders.insert(folder.to_owned(), watch);
         }
@@ -61,18 +61,19 @@ impl Ahead {
     ///
     /// # Errors
     /// If the thread or its event descriptor cannot be made.
-    pub fn start(&self, targets: Vec<Target>) -> io::Result<(Watcher, Vec<usize>)> {
+    pub fn start(&self, targets: Vec<WatchTarget>) -> io::Result<(Watcher, Vec<usize>)> {
         let mut ahead = std::mem::take(&mut *self.0.lock());
-        let watch = Loop::new(targets, ahead.inotify.take());
-        let others = (0..watch.targets.len()).filter(|n| !watch.is_all_in(*n, &ahead)).collect();
-        watch.let_go(ahead.folders.into_values());
+        let watch = WatchLoop::new(targets, ahead.inotify.take());
+        let others =
+            (0..watch.targets.len()).filter(|n| !watch.is_watched_early(*n, &ahead)).collect();
+        watch.remove_unused_watches(ahead.folders.into_values());
         Ok((Watcher::spawn(watch)?, others))
     }
 }
 
-impl Watches {
+impl EarlyWatches {
     /// Whether a folder was watched ahead, and is the one that is watched now.
-    pub fn has(&self, folder: &Path, watch: Option<&WatchDescriptor>) -> bool {
+    pub fn contains(&self, folder: &Path, watch: Option<&WatchDescriptor>) -> bool {
         watch.is_some() && self.folders.get(folder) == watch
     }
 }

@@ -29,9 +29,9 @@ use std::time::{Duration, Instant};
 use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
 use rustix::event::{PollFd, PollFlags, Timespec, eventfd, poll};
 
-use self::above::{Above, Identity, identity};
-pub use self::ahead::Ahead;
-use self::ahead::Watches;
+use self::above::{AncestorWatches, FolderId, folder_id};
+use self::ahead::EarlyWatches;
+pub use self::ahead::WatcherBuilder;
 pub use self::remote::is_local;
 
 /// How often folders are looked at that cannot be watched.
@@ -49,7 +49,7 @@ const ROUNDS_AT_MOST: usize = 32;
 
 /// What changed in the folders of a [`Target`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Changed {
+pub enum FolderChanges {
     /// These files, or anything in these folders, without repetition.
     Paths(Vec<PathBuf>),
     /// Anything: events were lost, a folder was replaced or cannot be watched.
@@ -57,22 +57,22 @@ pub enum Changed {
 }
 
 /// Whether a change of a name in a folder matters.
-pub type Concerns = dyn Fn(&Path, &OsStr) -> bool + Send;
+pub type NameFilter = dyn Fn(&Path, &OsStr) -> bool + Send;
 
 /// Folders to watch together, and who wants to know.
-pub struct Target {
+pub struct WatchTarget {
     /// The folders, as of now. One that does not exist is looked for twice a second, so a target
     /// that expects folders to appear lists the folder they appear in instead.
     pub dirs: Box<dyn Fn() -> Vec<PathBuf> + Send>,
     /// Whether a change of this name in this folder matters.
-    pub concerns: Box<Concerns>,
+    pub is_relevant: Box<NameFilter>,
     /// A file that is written there matters once its writer closes it, and not with every write.
-    pub closed: bool,
+    pub on_close_only: bool,
     /// What to do when something changed.
-    pub changed: Box<dyn Fn(&Changed) + Send>,
+    pub on_change: Box<dyn Fn(&FolderChanges) + Send>,
     /// Whether something could not be read for a reason that may pass without any event: then
     /// [`Changed::Unknown`] is told after 1, 2, 4 … 30 seconds, until it could.
-    pub failing: Box<dyn Fn() -> bool + Send>,
+    pub is_failing: Box<dyn Fn() -> bool + Send>,
 }
 
 /// A handle that wakes a [`Watcher`].
@@ -81,7 +81,7 @@ pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
     /// Has every target asked for its folders again, because they may have changed without an event.
-    pub fn ask_again(&self) {
+    pub fn refresh_folders(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
@@ -95,11 +95,11 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    fn spawn(mut watch: Loop) -> io::Result<Self> {
+    fn spawn(mut watch: WatchLoop) -> io::Result<Self> {
         let wake = Arc::new(eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?);
         let stop = Arc::new(AtomicBool::new(false));
         let (woken, stopped) = (Arc::clone(&wake), Arc::clone(&stop));
-        watch.events(&mut vec![0; BUFFER]);
+        watch.read_events(&mut vec![0; BUFFER]);
         let thread = std::thread::Builder::new()
             .name("msgfs-watch".into())
             .spawn(move || watch.run(&woken, &stopped))?;
@@ -123,7 +123,7 @@ impl Drop for Watcher {
 }
 
 /// What a watch reports. A folder that several targets list reports what any of them asks for.
-fn mask(closed: bool) -> WatchMask {
+fn watch_mask(closed: bool) -> WatchMask {
     let written = if closed { WatchMask::empty() } else { WatchMask::MODIFY };
     written
         | WatchMask::MASK_ADD
@@ -135,83 +135,89 @@ fn mask(closed: bool) -> WatchMask {
         | above::OWN
 }
 
-struct Loop {
+struct WatchLoop {
     inotify: Option<Inotify>,
-    targets: Vec<Watched>,
+    targets: Vec<WatchedTarget>,
     /// Makes the prints of what targets list.
-    prints: RandomState,
+    hasher: RandomState,
     /// What a descriptor stands for: one folder may be listed by several targets, or by two names.
     watches: HashMap<WatchDescriptor, Vec<(usize, Arc<Path>)>>,
-    above: Above,
+    ancestors: AncestorWatches,
     mounts: Option<std::fs::File>,
     /// When the folders are compared.
-    compare: Instant,
+    next_compare: Instant,
     /// When what is polled is looked at.
-    look: Instant,
+    next_poll: Instant,
     /// A person was told that folders cannot be watched.
     warned: bool,
 }
 
-struct Watched {
-    target: Target,
+struct WatchedTarget {
+    target: WatchTarget,
     /// Print of what the target listed last; 0 if it must be gone through again.
-    listed: u64,
-    folders: HashMap<Arc<Path>, Folder>,
+    listed_hash: u64,
+    folders: HashMap<Arc<Path>, WatchedFolder>,
     /// Number of folders without a watch.
     polled: usize,
     /// When it is told again, and how long it has waited for that.
-    again: Option<(Instant, Duration)>,
+    retry: Option<(Instant, Duration)>,
 }
 
-struct Folder {
+struct WatchedFolder {
     /// `None` while the folder is polled.
     descriptor: Option<WatchDescriptor>,
     /// What is watched.
-    identity: Option<Identity>,
+    identity: Option<FolderId>,
     /// It existed when it was polled last.
     existed: bool,
 }
 
 /// What the events of one moment say about a target.
 #[derive(Default)]
-struct Touched {
+struct TargetChanges {
     paths: HashSet<PathBuf>,
     unknown: bool,
 }
 
-impl Loop {
-    fn new(targets: Vec<Target>, inotify: Option<Inotify>) -> Self {
-        let watched =
-            |target| Watched { target, listed: 0, folders: HashMap::new(), polled: 0, again: None };
+impl WatchLoop {
+    fn new(targets: Vec<WatchTarget>, inotify: Option<Inotify>) -> Self {
+        let watched = |target| WatchedTarget {
+            target,
+            listed_hash: 0,
+            folders: HashMap::new(),
+            polled: 0,
+            retry: None,
+        };
         let mut watch = Self {
             inotify,
             targets: targets.into_iter().map(watched).collect(),
-            prints: RandomState::new(),
+            hasher: RandomState::new(),
             watches: HashMap::new(),
-            above: Above::default(),
-            mounts: above::mounts(),
-            compare: Instant::now() + COMPARE,
-            look: Instant::now() + POLL,
+            ancestors: AncestorWatches::default(),
+            mounts: above::open_mountinfo(),
+            next_compare: Instant::now() + COMPARE,
+            next_poll: Instant::now() + POLL,
             warned: false,
         };
         for n in 0..watch.targets.len() {
-            watch.list_again(n);
+            watch.relist_folders(n);
         }
         watch
     }
 
     /// Whether all folders of a target were watched ahead.
-    fn is_all_in(&self, n: usize, ahead: &Watches) -> bool {
-        let is_in =
-            |(path, folder): (&Arc<Path>, &Folder)| ahead.has(path, folder.descriptor.as_ref());
-        self.targets.get(n).is_some_and(|w| w.listed != 0 && w.folders.iter().all(is_in))
+    fn is_watched_early(&self, n: usize, ahead: &EarlyWatches) -> bool {
+        let is_in = |(path, folder): (&Arc<Path>, &WatchedFolder)| {
+            ahead.contains(path, folder.descriptor.as_ref())
+        };
+        self.targets.get(n).is_some_and(|w| w.listed_hash != 0 && w.folders.iter().all(is_in))
     }
 
     /// Ends the watches of these that are of no use any more.
-    fn let_go(&self, watches: impl Iterator<Item = WatchDescriptor>) {
+    fn remove_unused_watches(&self, watches: impl Iterator<Item = WatchDescriptor>) {
         let Some(inotify) = &self.inotify else { return };
         for watch in watches {
-            if !self.watches.contains_key(&watch) && !self.above.has(&watch) {
+            if !self.watches.contains_key(&watch) && !self.ancestors.contains(&watch) {
                 // An error means that the folder, and the watch with it, is gone.
                 let _ = inotify.watches().remove(watch);
             }
@@ -221,35 +227,35 @@ impl Loop {
     fn run(mut self, wake: &OwnedFd, stop: &AtomicBool) {
         let mut buffer = vec![0; BUFFER];
         loop {
-            let [called, events, mounts] = self.sleep(wake);
+            let [called, events, mounts] = self.wait_for_events(wake);
             if called {
                 let _ = rustix::io::read(wake, &mut [0; 8]);
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
                 for n in 0..self.targets.len() {
-                    self.settle(n);
+                    self.refresh_target(n);
                 }
             }
             if events {
-                self.events(&mut buffer);
+                self.read_events(&mut buffer);
             }
             if mounts {
-                self.compare();
+                self.compare_folders();
             }
-            self.timer();
+            self.run_due_timers();
         }
     }
 
     /// Waits until something happens or is due. Whether it is called, to end or to ask for the folders
     /// again; whether there are events; whether something was mounted or unmounted.
-    fn sleep(&self, wake: &OwnedFd) -> [bool; 3] {
+    fn wait_for_events(&self, wake: &OwnedFd) -> [bool; 3] {
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
         if let Some(inotify) = &self.inotify {
             fds.push(PollFd::from_borrowed_fd(inotify.as_fd(), PollFlags::IN));
             fds.extend(self.mounts.as_ref().map(|mounts| PollFd::new(mounts, PollFlags::PRI)));
         }
-        let limit = self.next().map(|at| at.saturating_duration_since(Instant::now()));
+        let limit = self.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         match poll(&mut fds, limit.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -263,69 +269,70 @@ impl Loop {
         [(); 3].map(|()| ready.next().unwrap_or_default())
     }
 
-    fn polls(&self) -> bool {
+    fn has_polled_folders(&self) -> bool {
         self.targets.iter().any(|w| w.polled > 0)
     }
 
     /// When something is due though nothing happens.
-    fn next(&self) -> Option<Instant> {
-        let again = self.targets.iter().filter_map(|w| Some(w.again?.0)).min();
-        let look = self.polls().then_some(self.look);
-        let compare = (!self.watches.is_empty()).then_some(self.compare);
+    fn next_deadline(&self) -> Option<Instant> {
+        let again = self.targets.iter().filter_map(|w| Some(w.retry?.0)).min();
+        let look = self.has_polled_folders().then_some(self.next_poll);
+        let compare = (!self.watches.is_empty()).then_some(self.next_compare);
         [again, look, compare].into_iter().flatten().min()
     }
 
-    fn timer(&mut self) {
+    fn run_due_timers(&mut self) {
         let now = Instant::now();
-        if self.look <= now && self.polls() {
-            self.look();
+        if self.next_poll <= now && self.has_polled_folders() {
+            self.poll_folders();
         }
-        if self.compare <= now {
-            self.compare();
+        if self.next_compare <= now {
+            self.compare_folders();
         }
         for n in 0..self.targets.len() {
-            let due = |w: &mut Watched| w.again.take_if(|(at, _)| *at <= now);
+            let due = |w: &mut WatchedTarget| w.retry.take_if(|(at, _)| *at <= now);
             if let Some((_, waited)) = self.targets.get_mut(n).and_then(due) {
-                self.tell(n, &Changed::Unknown);
-                self.settle_after(n, waited * 2);
+                self.notify_target(n, &FolderChanges::Unknown);
+                self.refresh_target_after(n, waited * 2);
             }
         }
     }
 
     /// Looks at what is polled.
-    fn look(&mut self) {
+    fn poll_folders(&mut self) {
         let start = Instant::now();
         for n in 0..self.targets.len() {
-            let changed = self.targets.get_mut(n).is_some_and(Watched::may_have_changed);
+            let changed = self.targets.get_mut(n).is_some_and(WatchedTarget::may_have_changed);
             // A folder that was replaced, or appeared, can be watched again: before it is looked
             // at, so that nothing happens in between unseen.
-            let new = self.list_again(n);
+            let new = self.relist_folders(n);
             if changed || !new.is_empty() {
-                self.tell(n, &Changed::Unknown);
-                self.settle(n);
+                self.notify_target(n, &FolderChanges::Unknown);
+                self.refresh_target(n);
             }
         }
         // Polling takes a tenth of the time at most.
-        self.look = Instant::now() + POLL.max(start.elapsed() * 9);
+        self.next_poll = Instant::now() + POLL.max(start.elapsed() * 9);
     }
 
     /// Compares what is watched with what the paths lead to, and tells of the differences.
-    fn compare(&mut self) {
-        self.compare = Instant::now() + COMPARE;
-        let moved: Vec<usize> = (0..self.targets.len()).filter(|n| self.lose_moved(*n)).collect();
+    fn compare_folders(&mut self) {
+        self.next_compare = Instant::now() + COMPARE;
+        let moved: Vec<usize> =
+            (0..self.targets.len()).filter(|n| self.unwatch_moved(*n)).collect();
         for n in moved {
-            self.tell(n, &Changed::Unknown);
-            self.settle(n);
+            self.notify_target(n, &FolderChanges::Unknown);
+            self.refresh_target(n);
         }
-        self.follow_above();
+        self.watch_ancestors();
     }
 
     /// Gives up the watches of paths that lead to another folder now, or to none. Whether there were
     /// any.
-    fn lose_moved(&mut self, n: usize) -> bool {
+    fn unwatch_moved(&mut self, n: usize) -> bool {
         let Some(watched) = self.targets.get_mut(n) else { return false };
-        let moved = |(path, folder): &(&Arc<Path>, &Folder)| {
-            folder.descriptor.is_some() && identity(path) != folder.identity
+        let moved = |(path, folder): &(&Arc<Path>, &WatchedFolder)| {
+            folder.descriptor.is_some() && folder_id(path) != folder.identity
         };
         let moved: Vec<Arc<Path>> =
             watched.folders.iter().filter(moved).map(|(path, _)| Arc::clone(path)).collect();
@@ -333,24 +340,25 @@ impl Loop {
             return false;
         }
         // They are new when they are listed again.
-        watched.listed = 0;
+        watched.listed_hash = 0;
         for path in moved {
-            self.unwatch(n, &path);
+            self.unwatch_folder(n, &path);
         }
         true
     }
 
     /// Watches the folders above those that are watched now.
-    fn follow_above(&mut self) {
+    fn watch_ancestors(&mut self) {
         let Some(inotify) = &self.inotify else { return };
         let folders = self.targets.iter().flat_map(|w| &w.folders);
         let watched = folders.filter(|(_, f)| f.descriptor.is_some());
-        let unused = self.above.follow(inotify, watched.map(|(path, _)| &**path));
-        self.let_go(unused.into_iter());
+        let unused = self.ancestors.watch_ancestors(inotify, watched.map(|(path, _)| &**path));
+        self.remove_unused_watches(unused.into_iter());
     }
 
-    fn events(&mut self, buffer: &mut [u8]) {
-        let mut touched: Vec<Touched> = self.targets.iter().map(|_| Touched::default()).collect();
+    fn read_events(&mut self, buffer: &mut [u8]) {
+        let mut touched: Vec<TargetChanges> =
+            self.targets.iter().map(|_| TargetChanges::default()).collect();
         let mut compare = false;
         for _ in 0..READS_AT_MOST {
             let Some(inotify) = &mut self.inotify else { return };
@@ -358,8 +366,8 @@ impl Loop {
             match inotify.read_events(buffer) {
                 Ok(events) => {
                     for event in events {
-                        compare |= self.above.concerns(&event);
-                        note(&self.targets, &self.watches, &event, &mut touched, &mut gone);
+                        compare |= self.ancestors.may_move_folder(&event);
+                        note_event(&self.targets, &self.watches, &event, &mut touched, &mut gone);
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -369,63 +377,63 @@ impl Loop {
                 }
             }
             for descriptor in &gone {
-                self.lose(descriptor);
+                self.unwatch_below(descriptor);
             }
         }
         for (n, what) in touched.into_iter().enumerate() {
-            if what.unknown | (compare && self.lose_moved(n)) {
-                self.tell(n, &Changed::Unknown);
+            if what.unknown | (compare && self.unwatch_moved(n)) {
+                self.notify_target(n, &FolderChanges::Unknown);
             } else if !what.paths.is_empty() {
-                self.tell(n, &Changed::Paths(what.paths.into_iter().collect()));
+                self.notify_target(n, &FolderChanges::Paths(what.paths.into_iter().collect()));
             } else {
                 continue;
             }
-            self.settle(n);
+            self.refresh_target(n);
         }
         if compare {
-            self.follow_above();
+            self.watch_ancestors();
         }
     }
 
     /// A folder is not where it was: what stands for it and for all below it is given up.
-    fn lose(&mut self, descriptor: &WatchDescriptor) {
+    fn unwatch_below(&mut self, descriptor: &WatchDescriptor) {
         for (n, path) in self.watches.get(descriptor).cloned().unwrap_or_default() {
             let Some(watched) = self.targets.get(n) else { continue };
             let below = watched.folders.keys().filter(|p| p.starts_with(&path));
             for path in below.cloned().collect::<Vec<_>>() {
-                self.unwatch(n, &path);
+                self.unwatch_folder(n, &path);
             }
             if let Some(watched) = self.targets.get_mut(n) {
                 // They are new when they are listed again.
-                watched.listed = 0;
+                watched.listed_hash = 0;
             }
         }
     }
 
     /// Asks for the folders of a target until none is new, and tells of the new ones.
-    fn settle(&mut self, n: usize) {
-        self.settle_after(n, AGAIN[0]);
+    fn refresh_target(&mut self, n: usize) {
+        self.refresh_target_after(n, AGAIN[0]);
     }
 
     /// The same; what could not be read is tried again after `wait`.
-    fn settle_after(&mut self, n: usize, wait: Duration) {
-        self.list_all(n);
+    fn refresh_target_after(&mut self, n: usize, wait: Duration) {
+        self.list_new_folders(n);
         // What could not be read is told again, unless that is planned already.
         let Some(watched) = self.targets.get_mut(n) else { return };
-        let failing = std::panic::AssertUnwindSafe(&watched.target.failing);
+        let failing = std::panic::AssertUnwindSafe(&watched.target.is_failing);
         let failing = std::panic::catch_unwind(failing).unwrap_or_default();
         let wait = wait.min(AGAIN[1]);
-        let planned = || watched.again.unwrap_or_else(|| (Instant::now() + wait, wait));
-        watched.again = failing.then(planned);
+        let planned = || watched.retry.unwrap_or_else(|| (Instant::now() + wait, wait));
+        watched.retry = failing.then(planned);
     }
 
-    fn list_all(&mut self, n: usize) {
+    fn list_new_folders(&mut self, n: usize) {
         for _ in 0..ROUNDS_AT_MOST {
-            let new = self.list_again(n);
+            let new = self.relist_folders(n);
             if new.is_empty() {
                 return;
             }
-            self.tell(n, &Changed::Paths(new));
+            self.notify_target(n, &FolderChanges::Paths(new));
         }
         tracing::warn!(
             "new folders appear too fast; some of them are looked at with the next change"
@@ -434,17 +442,17 @@ impl Loop {
 
     /// Asks a target for its folders, watches those that have no watch and lets go of the others.
     /// Answers with those that have a watch now and had none.
-    fn list_again(&mut self, n: usize) -> Vec<PathBuf> {
+    fn relist_folders(&mut self, n: usize) -> Vec<PathBuf> {
         let Some(watched) = self.targets.get_mut(n) else { return Vec::new() };
-        let Some(dirs) = watched.dirs() else { return Vec::new() };
-        let listed = self.prints.hash_one(&dirs).max(1);
-        if listed == watched.listed && watched.polled == 0 {
+        let Some(dirs) = watched.list_dirs() else { return Vec::new() };
+        let listed = self.hasher.hash_one(&dirs).max(1);
+        if listed == watched.listed_hash && watched.polled == 0 {
             return Vec::new();
         }
         let wanted: HashSet<&Path> = dirs.iter().map(PathBuf::as_path).collect();
         let unwanted = watched.folders.keys().filter(|p| !wanted.contains(p.as_ref()));
         for path in unwanted.cloned().collect::<Vec<_>>() {
-            self.unwatch(n, &path);
+            self.unwatch_folder(n, &path);
         }
         let mut new = Vec::new();
         let mut full = false;
@@ -454,39 +462,39 @@ impl Loop {
             if known.is_some_and(|f| f.descriptor.is_some()) || (full && known.is_some()) {
                 continue;
             }
-            match self.watch(n, dir, full) {
+            match self.watch_folder(n, dir, full) {
                 Ok(true) => new.push(dir.clone()),
                 Ok(false) => {}
                 Err(e) => {
                     full |= e.raw_os_error() == Some(rustix::io::Errno::NOSPC.raw_os_error());
-                    self.warn(dir, &e);
+                    self.warn_once(dir, &e);
                 }
             }
         }
         if let Some(watched) = self.targets.get_mut(n) {
-            watched.listed = listed;
+            watched.listed_hash = listed;
             watched.polled = watched.folders.values().filter(|f| f.descriptor.is_none()).count();
         }
         if !new.is_empty() {
-            self.follow_above();
+            self.watch_ancestors();
         }
         new
     }
 
     /// Watches a folder if that is possible; whether it is. `full`: there are no watches left.
-    fn watch(&mut self, n: usize, dir: &Path, full: bool) -> io::Result<bool> {
+    fn watch_folder(&mut self, n: usize, dir: &Path, full: bool) -> io::Result<bool> {
         let path: Arc<Path> = Arc::from(dir);
-        let before = identity(dir);
-        let closed = self.targets.get(n).is_some_and(|watched| watched.target.closed);
+        let before = folder_id(dir);
+        let closed = self.targets.get(n).is_some_and(|watched| watched.target.on_close_only);
         let result = match &self.inotify {
             Some(inotify) if !full && is_local(dir) => {
-                inotify.watches().add(dir, mask(closed)).map(Some)
+                inotify.watches().add(dir, watch_mask(closed)).map(Some)
             }
             _ => Ok(None),
         };
         // If it was replaced meanwhile, nobody knows which one is watched: the difference is found
         // with the next comparison.
-        let identity = before.filter(|before| identity(dir) == Some(*before));
+        let identity = before.filter(|before| folder_id(dir) == Some(*before));
         let descriptor = result.as_ref().ok().cloned().flatten();
         if let Some(descriptor) = &descriptor {
             let one = || Vec::with_capacity(1);
@@ -495,24 +503,24 @@ impl Loop {
         }
         if let Some(watched) = self.targets.get_mut(n) {
             let existed = watched.folders.get(&path).map_or(before.is_some(), |f| f.existed);
-            watched.folders.insert(path, Folder { descriptor, identity, existed });
+            watched.folders.insert(path, WatchedFolder { descriptor, identity, existed });
         }
         result.map(|watch| watch.is_some())
     }
 
-    fn unwatch(&mut self, n: usize, path: &Path) {
+    fn unwatch_folder(&mut self, n: usize, path: &Path) {
         let folder = self.targets.get_mut(n).and_then(|w| w.folders.remove(path));
         let Some(descriptor) = folder.and_then(|f| f.descriptor) else { return };
         let Some(stands_for) = self.watches.get_mut(&descriptor) else { return };
         stands_for.retain(|(target, of)| *target != n || **of != *path);
         if stands_for.is_empty() {
             self.watches.remove(&descriptor);
-            self.let_go(std::iter::once(descriptor));
+            self.remove_unused_watches(std::iter::once(descriptor));
         }
     }
 
     /// Once: there may be thousands of folders, and each is tried twice a second.
-    fn warn(&mut self, dir: &Path, error: &io::Error) {
+    fn warn_once(&mut self, dir: &Path, error: &io::Error) {
         if !self.warned && error.kind() != io::ErrorKind::NotFound {
             self.warned = true;
             tracing::warn!(
@@ -525,9 +533,9 @@ impl Loop {
     }
 
     /// Says that something changed. A panic of whoever hears it must not end the watching.
-    fn tell(&self, n: usize, what: &Changed) {
+    fn notify_target(&self, n: usize, what: &FolderChanges) {
         let Some(watched) = self.targets.get(n) else { return };
-        let told = || (watched.target.changed)(what);
+        let told = || (watched.target.on_change)(what);
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(told)).is_err() {
             let folder = watched.folders.keys().min();
             tracing::error!(?folder, "a bug in msgfs: reading a change panicked");
@@ -536,11 +544,11 @@ impl Loop {
 }
 
 /// Notes what one event says; `gone` gets the descriptors of folders that are not there any more.
-fn note(
-    targets: &[Watched],
+fn note_event(
+    targets: &[WatchedTarget],
     watches: &HashMap<WatchDescriptor, Vec<(usize, Arc<Path>)>>,
     event: &inotify::Event<&OsStr>,
-    touched: &mut [Touched],
+    touched: &mut [TargetChanges],
     gone: &mut Vec<WatchDescriptor>,
 ) {
     if event.mask.contains(EventMask::Q_OVERFLOW) {
@@ -560,7 +568,7 @@ fn note(
         };
         touched.unknown |= lost;
         match event.name {
-            Some(name) if !touched.unknown && (watched.target.concerns)(folder, name) => {
+            Some(name) if !touched.unknown && (watched.target.is_relevant)(folder, name) => {
                 touched.paths.insert(folder.join(name));
             }
             None if !touched.unknown => {
@@ -571,9 +579,9 @@ fn note(
     }
 }
 
-impl Watched {
+impl WatchedTarget {
     /// The folders as of now; `None` if the target could not say.
-    fn dirs(&self) -> Option<Vec<PathBuf>> {
+    fn list_dirs(&self) -> Option<Vec<PathBuf>> {
         let ask = std::panic::AssertUnwindSafe(&self.target.dirs);
         std::panic::catch_unwind(ask).ok()
     }

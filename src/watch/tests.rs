@@ -5,29 +5,29 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 const SOON: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_millis(300);
 
-fn start(targets: Vec<Target>, how: Watch) -> Watcher {
-    Ahead::new(how).start(targets).unwrap().0
+fn start(targets: Vec<WatchTarget>, how: Watch) -> Watcher {
+    WatcherBuilder::new(how).start(targets).unwrap().0
 }
 
 /// Watches what `dirs` lists for files named `a` and for folders.
 fn watch(
     dirs: impl Fn() -> Vec<PathBuf> + Send + 'static,
     how: Watch,
-) -> (Watcher, Receiver<Changed>) {
+) -> (Watcher, Receiver<FolderChanges>) {
     let (tx, rx) = channel();
-    let target = Target {
+    let target = WatchTarget {
         dirs: Box::new(dirs),
-        concerns: Box::new(|folder, name| name == "a" || folder.join(name).is_dir()),
-        closed: false,
-        changed: Box::new(move |what| {
+        is_relevant: Box::new(|folder, name| name == "a" || folder.join(name).is_dir()),
+        on_close_only: false,
+        on_change: Box::new(move |what| {
             let _ = tx.send(what.clone());
         }),
-        failing: Box::new(|| false),
+        is_failing: Box::new(|| false),
     };
     (start(vec![target], how), rx)
 }
 
-fn watch_one(dir: &Path, how: Watch) -> (Watcher, Receiver<Changed>) {
+fn watch_one(dir: &Path, how: Watch) -> (Watcher, Receiver<FolderChanges>) {
     let dir = dir.to_owned();
     watch(move || vec![dir.clone()], how)
 }
@@ -42,20 +42,20 @@ fn subfolders(dir: &Path) -> Vec<PathBuf> {
 
 /// Waits until this path was told.
 #[track_caller]
-fn expect(rx: &Receiver<Changed>, path: &Path) {
+fn expect(rx: &Receiver<FolderChanges>, path: &Path) {
     let deadline = Instant::now() + SOON;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match rx.recv_timeout(left).expect("the path was not told") {
-            Changed::Paths(paths) if paths.iter().any(|p| p == path) => return,
+            FolderChanges::Paths(paths) if paths.iter().any(|p| p == path) => return,
             _ => {}
         }
     }
 }
 
 #[track_caller]
-fn expect_unknown(rx: &Receiver<Changed>) {
-    while rx.recv_timeout(SOON).expect("nothing was told") != Changed::Unknown {}
+fn expect_unknown(rx: &Receiver<FolderChanges>) {
+    while rx.recv_timeout(SOON).expect("nothing was told") != FolderChanges::Unknown {}
 }
 
 /// What happens between the listing of a folder and the start is told, unless the folder is one that must be
@@ -70,19 +70,19 @@ fn what_happens_in_a_folder_that_is_watched_ahead_is_told() {
     let (tx, rx) = channel();
     let target = |dirs: Vec<PathBuf>| {
         let tx = tx.clone();
-        Target {
+        WatchTarget {
             dirs: Box::new(move || dirs.clone()),
-            concerns: Box::new(|_, name| name == "a"),
-            closed: false,
-            changed: Box::new(move |what| {
+            is_relevant: Box::new(|_, name| name == "a"),
+            on_close_only: false,
+            on_change: Box::new(move |what| {
                 let _ = tx.send(what.clone());
             }),
-            failing: Box::new(|| false),
+            is_failing: Box::new(|| false),
         }
     };
-    let ahead = Ahead::new(Watch::Auto);
+    let ahead = WatcherBuilder::new(Watch::Auto);
     for folder in [&same, &replaced, &base.path().join("gone")] {
-        ahead.watch(folder);
+        ahead.watch_folder(folder);
     }
     std::fs::write(same.join("a"), "x").unwrap();
     std::fs::remove_dir(&replaced).unwrap();
@@ -96,9 +96,12 @@ fn what_happens_in_a_folder_that_is_watched_ahead_is_told() {
     let (_watcher, others) = ahead.start(targets).unwrap();
     assert_eq!(others, [1, 2, 3]);
     // Both that list the folder were told before the start was over.
-    let told: Vec<Changed> = rx.try_iter().collect();
-    assert_eq!(told, [Changed::Paths(vec![same.join("a")]), Changed::Paths(vec![same.join("a")])]);
-    ahead.watch(&new);
+    let told: Vec<FolderChanges> = rx.try_iter().collect();
+    assert_eq!(
+        told,
+        [FolderChanges::Paths(vec![same.join("a")]), FolderChanges::Paths(vec![same.join("a")])]
+    );
+    ahead.watch_folder(&new);
     std::fs::write(new.join("a"), "x").unwrap();
     expect(&rx, &new.join("a"));
 }
@@ -107,15 +110,15 @@ fn what_happens_in_a_folder_that_is_watched_ahead_is_told() {
 fn where_nothing_can_be_watched_nothing_was_watched_ahead() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_owned();
-    let target = Target {
+    let target = WatchTarget {
         dirs: Box::new(move || vec![path.clone()]),
-        concerns: Box::new(|_, _| true),
-        closed: false,
-        changed: Box::new(|_| {}),
-        failing: Box::new(|| false),
+        is_relevant: Box::new(|_, _| true),
+        on_close_only: false,
+        on_change: Box::new(|_| {}),
+        is_failing: Box::new(|| false),
     };
-    let ahead = Ahead::new(Watch::Poll);
-    ahead.watch(dir.path());
+    let ahead = WatcherBuilder::new(Watch::Poll);
+    ahead.watch_folder(dir.path());
     assert_eq!(ahead.start(vec![target]).unwrap().1, [0]);
 }
 
@@ -126,7 +129,7 @@ fn changes_of_names_that_matter_are_told() {
     std::fs::write(dir.path().join("b"), "x").unwrap();
     assert_eq!(rx.recv_timeout(QUIET), Err(RecvTimeoutError::Timeout));
     std::fs::write(dir.path().join("a"), "x").unwrap();
-    assert_eq!(rx.recv_timeout(SOON), Ok(Changed::Paths(vec![dir.path().join("a")])));
+    assert_eq!(rx.recv_timeout(SOON), Ok(FolderChanges::Paths(vec![dir.path().join("a")])));
 }
 
 #[test]
@@ -187,7 +190,7 @@ fn new_folders_get_a_watch_and_what_was_in_them_before_it_is_told() {
         assert!(Instant::now() < deadline, "the moved folder is not watched");
         std::fs::write(&file, "x").unwrap();
         while let Ok(what) = rx.recv_timeout(Duration::from_millis(50)) {
-            told |= what == Changed::Paths(vec![file.clone()]);
+            told |= what == FolderChanges::Paths(vec![file.clone()]);
         }
     }
 }
@@ -216,7 +219,7 @@ fn folders_that_are_listed_no_longer_are_let_go() {
     std::fs::write(two.join("a"), "y").unwrap();
     assert_eq!(rx.recv_timeout(QUIET), Err(RecvTimeoutError::Timeout));
     both.store(true, Ordering::Relaxed);
-    watcher.waker().ask_again();
+    watcher.waker().refresh_folders();
     expect(&rx, &two);
 }
 
@@ -241,14 +244,14 @@ fn two_targets_may_share_a_folder() {
     let (tx, rx) = channel();
     let target = |name: &'static str| {
         let (dir, tx) = (dir.path().to_owned(), tx.clone());
-        Target {
+        WatchTarget {
             dirs: Box::new(move || vec![dir.clone()]),
-            concerns: Box::new(move |_, changed| changed == name),
-            closed: false,
-            changed: Box::new(move |_| {
+            is_relevant: Box::new(move |_, changed| changed == name),
+            on_close_only: false,
+            on_change: Box::new(move |_| {
                 let _ = tx.send(name);
             }),
-            failing: Box::new(|| false),
+            is_failing: Box::new(|| false),
         }
     };
     let _watcher = start(vec![target("a"), target("b")], Watch::Auto);
@@ -277,7 +280,7 @@ fn a_folder_whose_files_are_held_open_is_followed_by_its_path() {
             assert!(Instant::now() < deadline, "the new folder is not watched");
             std::fs::write(&file, "x").unwrap();
             match rx.recv_timeout(Duration::from_millis(50)) {
-                Ok(Changed::Paths(paths)) if paths.contains(&file) => break,
+                Ok(FolderChanges::Paths(paths)) if paths.contains(&file) => break,
                 _ => {}
             }
         }
@@ -311,23 +314,23 @@ fn what_could_not_be_read_is_told_again_ever_later() {
     let (tx, rx) = channel();
     let failing = Arc::new(AtomicBool::new(true));
     let fails = Arc::clone(&failing);
-    let target = Target {
+    let target = WatchTarget {
         dirs: Box::new(move || vec![path.clone()]),
-        concerns: Box::new(|_, _| true),
-        closed: false,
-        changed: Box::new(move |what| {
+        is_relevant: Box::new(|_, _| true),
+        on_close_only: false,
+        on_change: Box::new(move |what| {
             let _ = tx.send((what.clone(), Instant::now()));
         }),
-        failing: Box::new(move || fails.load(Ordering::Relaxed)),
+        is_failing: Box::new(move || fails.load(Ordering::Relaxed)),
     };
     let watcher = start(vec![target], Watch::Auto);
-    watcher.waker().ask_again();
+    watcher.waker().refresh_folders();
     let told = |_| rx.recv_timeout(SOON * 6).expect("it is not told again");
     let (times, whats): (Vec<_>, Vec<_>) = (0..2).map(told).map(|(what, at)| (at, what)).unzip();
-    assert_eq!(whats, [Changed::Unknown, Changed::Unknown]);
+    assert_eq!(whats, [FolderChanges::Unknown, FolderChanges::Unknown]);
     assert!(times[1] - times[0] >= AGAIN[0] * 2);
     failing.store(false, Ordering::Relaxed);
     std::fs::write(dir.path().join("a"), "x").unwrap();
-    while rx.recv_timeout(SOON).expect("nothing is told").0 == Changed::Unknown {}
+    while rx.recv_timeout(SOON).expect("nothing is told").0 == FolderChanges::Unknown {}
     while rx.recv_timeout(Duration::from_secs(5)).is_ok() {}
 }

@@ -16,7 +16,7 @@ use crate::secrets::Secrets;
 #[allow(dead_code)]
 mod server;
 
-use server::{Act, Hostile, Manner};
+use server::{HostileProtocol, HostileServer, ServerAction};
 
 const SECRET: &str = "s3cret-of-all-of-them";
 const ZED: &str = "zed.agenttalk";
@@ -26,21 +26,21 @@ const ZED: &str = "zed.agenttalk";
 #[test]
 fn s440_servers_that_mean_harm_stop_nothing_else() {
     let echo = |before: &str| {
-        Act::Say(format!("{before} {SECRET} is wrong, says the server\r\n").into_bytes())
+        ServerAction::Say(format!("{before} {SECRET} is wrong, says the server\r\n").into_bytes())
     };
     let plan = move |line: &str| match line.split([' ', '\r', ':']).next().unwrap_or_default() {
-        "" if line.is_empty() => Act::Say(b"220 hello\r\n".to_vec()),
-        "EHLO" => Act::Say(b"250 AUTH PLAIN\r\n".to_vec()),
-        "USER" => Act::Say(b"331 and?\r\n".to_vec()),
+        "" if line.is_empty() => ServerAction::Say(b"220 hello\r\n".to_vec()),
+        "EHLO" => ServerAction::Say(b"250 AUTH PLAIN\r\n".to_vec()),
+        "USER" => ServerAction::Say(b"331 and?\r\n".to_vec()),
         "AUTH" | "PASS" => echo("535"),
-        _ => Act::Say(b"250 ok\r\n".to_vec()),
+        _ => ServerAction::Say(b"250 ok\r\n".to_vec()),
     };
-    let lines = Hostile::start(Manner::Lines, Arc::new(plan));
-    let rounds: [(&str, Act); 4] = [
-        ("repeats", Act::Close(format!("* BYE {SECRET}\r\n").into_bytes())),
-        ("hangs", Act::Hang),
-        ("drips", Act::Drip(b"* OK and so on".to_vec())),
-        ("floods", Act::Endless(b"* OK ".to_vec(), b"x".repeat(1000))),
+    let lines = HostileServer::start(HostileProtocol::Lines, Arc::new(plan));
+    let rounds: [(&str, ServerAction); 4] = [
+        ("repeats", ServerAction::Close(format!("* BYE {SECRET}\r\n").into_bytes())),
+        ("hangs", ServerAction::Hang),
+        ("drips", ServerAction::Drip(b"* OK and so on".to_vec())),
+        ("floods", ServerAction::Endless(b"* OK ".to_vec(), b"x".repeat(1000))),
     ];
     let at = Bed::new();
     let relay = peer::relay(&at);
@@ -59,9 +59,9 @@ fn round(
     (at, relay, z, lines): (&Bed, &peer::Server, &Mount, u16),
     name: &str,
     what: &str,
-    act: Act,
+    act: ServerAction,
 ) {
-    let inbox = Hostile::start(Manner::Lines, Arc::new(move |_| act.clone()));
+    let inbox = HostileServer::start(HostileProtocol::Lines, Arc::new(move |_| act.clone()));
     let mut config = peer::register(at, relay, name);
     let token = config["agenttalk"]["token"].as_str().unwrap().to_owned();
     config["relays"] = json!([config["agenttalk"]]);
@@ -142,9 +142,9 @@ impl Drop for Disk {
 #[test]
 fn s440_no_server_fills_the_disk() {
     let answer = b"HTTP/1.1 200 OK\r\n\r\n{\"messages\":[{\"id\":\"1\",\"payload\":\"".to_vec();
-    let http = Hostile::start(
-        Manner::Http,
-        Arc::new(move |_| Act::Endless(answer.clone(), b"x".repeat(1000))),
+    let http = HostileServer::start(
+        HostileProtocol::Http,
+        Arc::new(move |_| ServerAction::Endless(answer.clone(), b"x".repeat(1000))),
     );
     let url = format!("http://127.0.0.1:{}", http.port);
     let config = json!({"transport": "agenttalk", "log_file": "", "agenttalk": {"server": url, "token": SECRET}});

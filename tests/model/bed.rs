@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use msgfs::identity::{Identity, Keyring, Used};
+use msgfs::identity::{KeyPair, Keyring, SignerRegistry};
 use msgfs::index::{self, Index};
 use msgfs::model::{MarkRead, Scope, Timestamp, UnknownRecipient, Unsigned};
-use msgfs::outbox::{self, Keys, Outbox};
-use msgfs::store::{self, Durability, Kind, Signer, Spec};
+use msgfs::outbox::{self, Outbox, SigningKeys};
+use msgfs::store::{self, Durability, Kind, Signer, StoreSpec};
 use msgfs::view::{self, Ino, Node, Tree};
 
 use crate::state::ME;
@@ -56,24 +56,24 @@ impl Bed {
     /// Puts the parts together as a mount does.
     pub(crate) fn open(&self) -> Mailbox {
         let state = self.root.path().join("state");
-        let signer = Identity::load_or_create(&state.join("key")).unwrap();
+        let signer = KeyPair::load_or_create(&state.join("key")).unwrap();
         let my_key = signer.public_key();
         let keyring = Keyring::open(&state.join("keyring.json")).unwrap();
-        keyring.trust(ME, Some(my_key)).unwrap();
+        keyring.trust_key(ME, Some(my_key)).unwrap();
         std::fs::create_dir_all(self.store()).unwrap();
-        let store = store::open(&Spec {
-            makes: true,
+        let store = store::open(&StoreSpec {
+            may_create: true,
             name: "samp".into(),
             kind: Kind::Samp,
             dir: self.store(),
             me: ME.into(),
-            as_me: None,
+            own_address: None,
             state: None,
             roles: msgfs::model::Roles::default(),
             home: None,
         })
         .unwrap();
-        let settings = index::Settings {
+        let settings = index::IndexSettings {
             marks: state.join("marks"),
             snapshot: self.root.path().join("cache/index"),
             map: true,
@@ -83,18 +83,18 @@ impl Bed {
         };
         let index = Index::open(vec![store], Arc::new(keyring), settings, &mut |_, _| {}).unwrap();
         let index = Arc::new(index);
-        let settings = outbox::Settings {
+        let settings = outbox::OutboxSettings {
             durability: Durability::None,
             max_message: 1 << 20,
             unknown_recipient: UnknownRecipient::Accept,
-            groups: outbox::Groups::default(),
+            groups: outbox::RecipientGroups::default(),
         };
-        let used = Used::open(&state.join("signers.json"), false);
+        let used = SignerRegistry::open(&state.join("signers.json"), false);
         let seed = signer.seed();
-        let keys = Keys::new(move |_| Ok(seed.clone()), Arc::clone(index.keyring()), used);
+        let keys = SigningKeys::new(move |_| Ok(seed.clone()), Arc::clone(index.keyring()), used);
         let outbox = Outbox::open(&state, Arc::clone(&index), Arc::new(keys), settings).unwrap();
         let outbox = Arc::new(outbox);
-        let settings = view::Settings {
+        let settings = view::TreeSettings {
             me: ME.into(),
             key: Some(my_key),
             mark_read: MarkRead::OnRead,
@@ -103,9 +103,9 @@ impl Bed {
             read_only: false,
             allow_other: false,
             warnings: Arc::default(),
-            firsts: state.join("names"),
-            lately: state.join("read-last"),
-            links: Arc::default(),
+            name_owners_file: state.join("names"),
+            recent_reads_file: state.join("read-last"),
+            link_boards: Arc::default(),
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), Some(Arc::clone(&outbox)), settings));
         Mailbox { index, outbox, tree, fingerprint: my_key.fingerprint().to_string() }
@@ -121,19 +121,19 @@ impl Mailbox {
 
     pub(crate) fn cat(&self, path: &str) -> String {
         let mut out = Vec::new();
-        self.tree.cat(path, &mut out).unwrap_or_else(|e| panic!("cat {path}: {e}"));
+        self.tree.copy_path_to(path, &mut out).unwrap_or_else(|e| panic!("cat {path}: {e}"));
         String::from_utf8(out).unwrap()
     }
 
     pub(crate) fn parent(&self, path: &str) -> (Node, String) {
         let (folder, name) = path.rsplit_once('/').unwrap();
-        let node = self.tree.resolve(folder).unwrap_or_else(|e| panic!("{folder}: {e}"));
+        let node = self.tree.resolve_path(folder).unwrap_or_else(|e| panic!("{folder}: {e}"));
         (node, name.to_owned())
     }
 
     fn names(&self, folder: &Node) -> Vec<(String, Node)> {
-        let listing = self.tree.list(folder).unwrap();
-        (0..listing.len()).filter_map(|n| self.tree.item(&listing, n)).collect()
+        let listing = self.tree.list_folder(folder).unwrap();
+        (0..listing.len()).filter_map(|n| self.tree.resolve_entry(&listing, n)).collect()
     }
 
     /// Every message file below the four message views, with inode number and time. A name that is
@@ -155,8 +155,12 @@ impl Mailbox {
             for (folder, node) in folders {
                 for (name, file) in self.names(&node) {
                     assert_eq!(self.tree.lookup(&node, &name).unwrap(), file, "{folder}/{name}");
-                    let attr = self.tree.attr(&file).unwrap();
-                    assert_eq!(self.tree.node(attr.ino).as_ref(), Some(&file), "{folder}/{name}");
+                    let attr = self.tree.stat_node(&file).unwrap();
+                    assert_eq!(
+                        self.tree.node_by_inode(attr.ino).as_ref(),
+                        Some(&file),
+                        "{folder}/{name}"
+                    );
                     let twice = out.insert(format!("{folder}/{name}"), (attr.ino, attr.time));
                     assert!(twice.is_none(), "{folder}/{name} is listed twice");
                 }
@@ -167,17 +171,19 @@ impl Mailbox {
 
     /// Asks everything of everything listed, while it may change.
     pub(crate) fn walk_loosely(&self) -> u64 {
-        let mut size = self.tree.attr(&Node::Root).map_or(0, |a| a.size);
+        let mut size = self.tree.stat_node(&Node::Root).map_or(0, |a| a.size);
         for view in [Node::Inbox, Node::Archive, Node::Sent, Node::Threads, Node::Transcripts] {
             for (_, node) in self.names(&view) {
-                let Ok(listing) = self.tree.list(&node) else { continue };
-                for (_, file) in (0..listing.len()).filter_map(|n| self.tree.item(&listing, n)) {
-                    size += self.tree.attr(&file).map_or(0, |a| a.size);
+                let Ok(listing) = self.tree.list_folder(&node) else { continue };
+                for (_, file) in
+                    (0..listing.len()).filter_map(|n| self.tree.resolve_entry(&listing, n))
+                {
+                    size += self.tree.stat_node(&file).map_or(0, |a| a.size);
                 }
             }
         }
         let mut out = Vec::new();
-        let _ = self.tree.cat("status.txt", &mut out);
+        let _ = self.tree.copy_path_to("status.txt", &mut out);
         size + out.len() as u64
     }
 

@@ -206,7 +206,7 @@ impl History {
             _ => self.act(op),
         }
         if let Some(mailbox) = &self.mailbox {
-            mailbox.index.refresh(0, true).unwrap();
+            mailbox.index.refresh_store(0, true).unwrap();
         }
     }
 
@@ -238,13 +238,13 @@ impl History {
             }
             Op::Send { to, body } => {
                 let (to, text) = (PEOPLE[to % 4], format!("mine {body}"));
-                mailbox.tree.write(&format!("outbox/{to}"), text.as_bytes()).unwrap();
+                mailbox.tree.write_path(&format!("outbox/{to}"), text.as_bytes()).unwrap();
                 self.sent(&[(to, &text, None)]);
             }
             Op::SendOnce { to, key } => {
                 let (to, text) = (PEOPLE[to % 4], format!("once {key}"));
                 let draft = format!("To: {to}\nIdempotency-Key: k{key}\n\n{text}\n");
-                mailbox.tree.write("outbox/draft", draft.as_bytes()).unwrap();
+                mailbox.tree.write_path("outbox/draft", draft.as_bytes()).unwrap();
                 let first = self.once.insert((to.to_owned(), key));
                 let expected = [(to, text.as_str(), None)];
                 self.sent(expected.get(..usize::from(first)).unwrap_or_default());
@@ -255,7 +255,7 @@ impl History {
                 if let Some((name, rec)) = pick(&mine, n) {
                     let stem = name.trim_end_matches(".txt");
                     let path = format!("archive/{}/{stem}.reply", rec.day());
-                    mailbox.tree.write(&path, b"agreed\n").unwrap();
+                    mailbox.tree.write_path(&path, b"agreed\n").unwrap();
                     self.sent(&[(&rec.from.clone(), "agreed", Some(&rec))]);
                 }
             }
@@ -418,7 +418,7 @@ impl History {
         }
         let distinct: BTreeSet<Ino> = self.inos.values().copied().collect();
         assert_eq!(distinct.len(), self.inos.len(), "an inode number stands for two paths");
-        assert_eq!(mailbox.index.read().unread(), self.model.to_me(false).len(), "{after:?}");
+        assert_eq!(mailbox.index.read().unread_count(), self.model.to_me(false).len(), "{after:?}");
         assert_eq!(mailbox.refused(), self.model.refused(), "rejected/ after {after:?}");
         for (path, rec) in expected.iter().filter(|(path, _)| path.starts_with("threads/")) {
             let signature = match rec.from.as_str() {
@@ -434,7 +434,7 @@ impl History {
     fn check_watermark(&self, after: &Op) {
         let Some(mailbox) = &self.mailbox else { return };
         let (before, known) = read_seen(&self.bed.seen());
-        mailbox.index.tell_stores();
+        mailbox.index.sync_marks_to_stores();
         let (now, ids) = read_seen(&self.bed.seen());
         assert!(now >= before, "the watermark moved back after {after:?}");
         for (name, rec) in self.model.to_me(false) {
@@ -477,23 +477,23 @@ fn an_answer_goes_to_its_thread_whatever_drafts_are_kept() {
     let thread = "t0".to_owned();
     history.add("foo", Rec::new("foo", ME, &thread, "hello", T0));
     let mailbox = history.mailbox.take().unwrap();
-    mailbox.index.refresh(0, true).unwrap();
-    let refused = mailbox.tree.write("outbox/zed", b"Priority: \xff\n\nto zed\n");
+    mailbox.index.refresh_store(0, true).unwrap();
+    let refused = mailbox.tree.write_path("outbox/zed", b"Priority: \xff\n\nto zed\n");
     assert!(refused.is_err(), "not UTF-8");
-    mailbox.tree.write("threads/t0/zed", b"to foo\n").unwrap();
+    mailbox.tree.write_path("threads/t0/zed", b"to foo\n").unwrap();
     let original = history.model.all()[0].1.clone();
     history.sent(&[("foo", "to foo", Some(&original))]);
-    mailbox.tree.resolve("outbox/zed").expect("the refused draft is still there");
+    mailbox.tree.resolve_path("outbox/zed").expect("the refused draft is still there");
 }
 
 /// A length that no message can have is refused before memory is asked for it.
 #[test]
 fn the_length_of_an_attachment_is_limited() {
-    use msgfs::view::{Access, Node};
+    use msgfs::view::{Node, OpenRequest};
     let bed = Bed::new();
     let mailbox = bed.open();
     let folder = mailbox.tree.mkdir(&Node::Outbox, "zed").unwrap();
-    let access = Access { write: true, ..Access::default() };
+    let access = OpenRequest { write: true, ..OpenRequest::default() };
     let (node, file) = mailbox.tree.create(&folder, "plan", &access).unwrap();
     let error = mailbox.tree.set_len(&node, Some(&file), 1 << 62).unwrap_err();
     assert_eq!(error.errno(), 27, "EFBIG: {error}");
@@ -513,19 +513,21 @@ fn nobody_waits_for_ever() {
             let log = bed.log("foo");
             let log = std::fs::OpenOptions::new().create(true).append(true).open(log);
             log.unwrap().write_all(format!("{}\n", rec.line()).as_bytes()).unwrap();
-            mailbox.index.refresh(0, true).unwrap();
+            mailbox.index.refresh_store(0, true).unwrap();
         }),
-        Box::new(|n| mailbox.tree.write("outbox/bar", format!("mine {n}").as_bytes()).unwrap()),
+        Box::new(|n| {
+            mailbox.tree.write_path("outbox/bar", format!("mine {n}").as_bytes()).unwrap()
+        }),
         Box::new(|_| assert!(mailbox.walk_loosely() > 0)),
         Box::new(|_| {
-            mailbox.index.tell_stores();
-            mailbox.index.save();
-            mailbox.index.judge_again();
+            mailbox.index.sync_marks_to_stores();
+            mailbox.index.save_snapshot();
+            mailbox.index.rejudge_changed();
         }),
         Box::new(|n| {
             let unread: Vec<_> = mailbox.index.read().inbox().take(3).collect();
             for ix in unread {
-                mailbox.index.mark(ix, n % 2 == 0, true).unwrap();
+                mailbox.index.mark_message(ix, n % 2 == 0, true).unwrap();
             }
         }),
     ];
@@ -549,5 +551,5 @@ fn nobody_waits_for_ever() {
         }
     });
     let unread = mailbox.index.read().inbox().count();
-    assert_eq!(mailbox.index.read().unread(), unread, "the count of unread messages");
+    assert_eq!(mailbox.index.read().unread_count(), unread, "the count of unread messages");
 }

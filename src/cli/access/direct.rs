@@ -3,33 +3,33 @@
 use std::io::Write;
 use std::time::Duration;
 
-use msgfs::mailbox::{Mailbox, Options};
-use msgfs::model::one_line;
-use msgfs::view::{Listed, Tree};
+use msgfs::mailbox::{Mailbox, MailboxOptions};
+use msgfs::model::sanitize_line;
+use msgfs::view::{FolderEntry, Tree};
 
-use super::super::Global;
+use super::super::GlobalOptions;
 use super::super::failure::Failure;
-use super::{Access, Purpose, into, split};
+use super::{AccessPurpose, TreeAccess, resolve_move_target, split_path};
 
 /// A mailbox opened for one command.
-pub(super) struct Direct {
+pub(super) struct DirectAccess {
     mailbox: Mailbox,
 }
 
-impl Direct {
-    pub(super) fn open(global: &Global, purpose: Purpose) -> Result<Self, Failure> {
-        let Purpose { acts, waits } = purpose;
-        let options = Options { read_only: !acts, once: !waits, ..global.options() };
-        Ok(Self { mailbox: super::super::open(&options)? })
+impl DirectAccess {
+    pub(super) fn open(global: &GlobalOptions, purpose: AccessPurpose) -> Result<Self, Failure> {
+        let AccessPurpose { acts, waits } = purpose;
+        let options = MailboxOptions { read_only: !acts, once: !waits, ..global.mailbox_options() };
+        Ok(Self { mailbox: super::super::open_with_progress(&options)? })
     }
 
-    fn tree(&self) -> &dyn Access {
+    fn tree(&self) -> &dyn TreeAccess {
         self.mailbox.tree().as_ref()
     }
 }
 
-impl Access for Direct {
-    fn ls(&self, path: &str) -> Result<Vec<Listed>, Failure> {
+impl TreeAccess for DirectAccess {
+    fn ls(&self, path: &str) -> Result<Vec<FolderEntry>, Failure> {
         self.tree().ls(path)
     }
 
@@ -37,8 +37,8 @@ impl Access for Direct {
         self.tree().cat(path, out)
     }
 
-    fn has(&self, path: &str) -> bool {
-        self.tree().has(path)
+    fn has_path(&self, path: &str) -> bool {
+        self.tree().has_path(path)
     }
 
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
@@ -49,16 +49,16 @@ impl Access for Direct {
         self.tree().rm(path)
     }
 
-    fn mark_all(&self) -> Result<usize, Failure> {
-        self.tree().mark_all()
+    fn mark_all_read(&self) -> Result<usize, Failure> {
+        self.tree().mark_all_read()
     }
 
     fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure> {
         self.tree().mv(from, to)
     }
 
-    fn wait(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
-        self.tree().wait(timeout)
+    fn wait_for_mail(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
+        self.tree().wait_for_mail(timeout)
     }
 
     fn close(self: Box<Self>) {
@@ -66,18 +66,18 @@ impl Access for Direct {
     }
 }
 
-impl Access for Tree {
-    fn ls(&self, path: &str) -> Result<Vec<Listed>, Failure> {
+impl TreeAccess for Tree {
+    fn ls(&self, path: &str) -> Result<Vec<FolderEntry>, Failure> {
         let tree = self;
-        let mut listed = match Tree::ls(tree, path) {
+        let mut listed = match Tree::list_path(tree, path) {
             Ok(listed) => listed,
             Err(e) => {
                 // A file is listed as itself, as ls(1) does.
-                let (folder, name) = split(path);
-                let beside = Tree::ls(tree, folder).unwrap_or_default();
+                let (folder, name) = split_path(path);
+                let beside = Tree::list_path(tree, folder).unwrap_or_default();
                 match beside.into_iter().find(|entry| entry.name == name && !entry.is_dir) {
                     Some(file) => vec![file],
-                    None => return Err(at(path, e)),
+                    None => return Err(path_failure(path, e)),
                 }
             }
         };
@@ -86,40 +86,41 @@ impl Access for Tree {
     }
 
     fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
-        Tree::cat(self, path, out).map_err(|e| at(path, e))
+        Tree::copy_path_to(self, path, out).map_err(|e| path_failure(path, e))
     }
 
-    fn has(&self, path: &str) -> bool {
-        self.resolve(path).is_ok()
+    fn has_path(&self, path: &str) -> bool {
+        self.resolve_path(path).is_ok()
     }
 
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
-        Tree::write(self, path, text).map_err(|e| at(path, e))
+        Tree::write_path(self, path, text).map_err(|e| path_failure(path, e))
     }
 
     fn rm(&self, path: &str) -> Result<(), Failure> {
-        Tree::rm(self, path).map_err(|e| at(path, e))
+        Tree::remove_path(self, path).map_err(|e| path_failure(path, e))
     }
 
-    fn mark_all(&self) -> Result<usize, Failure> {
-        Tree::mark_all(self).map_err(|e| at("inbox", e))
+    fn mark_all_read(&self) -> Result<usize, Failure> {
+        Tree::mark_all_read(self).map_err(|e| path_failure("inbox", e))
     }
 
     fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure> {
         let tree = self;
-        let to = into(tree.resolve(to).is_ok_and(|node| node.is_dir()), from, to);
-        match Tree::mv(tree, from, &to) {
+        let to =
+            resolve_move_target(tree.resolve_path(to).is_ok_and(|node| node.is_dir()), from, to);
+        match Tree::rename_path(tree, from, &to) {
             Err(e) if e.errno() == libc::EXDEV => Ok(Some(to)),
-            done => done.map(|()| None).map_err(|e| at(from, e)),
+            done => done.map(|()| None).map_err(|e| path_failure(from, e)),
         }
     }
 
-    fn wait(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
-        Ok(Tree::wait(self, timeout))
+    fn wait_for_mail(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
+        Ok(Tree::wait_for_unread(self, timeout))
     }
 }
 
 /// A failure with the path it is about.
-fn at(path: &str, error: msgfs::view::Error) -> Failure {
-    Failure::Errno(error.errno(), format!("{}: {error}", one_line(path)))
+fn path_failure(path: &str, error: msgfs::view::Error) -> Failure {
+    Failure::Errno(error.errno(), format!("{}: {error}", sanitize_line(path)))
 }

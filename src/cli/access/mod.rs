@@ -17,20 +17,20 @@ use std::time::{Duration, Instant};
 
 use msgfs::config::{self, LockError};
 use msgfs::fuse::mountpoint::{self, MountState};
-use msgfs::mailbox::OpenError;
-use msgfs::view::Listed;
+use msgfs::mailbox::MailboxOpenError;
+use msgfs::view::FolderEntry;
 
-use super::Global;
-use super::context::Context;
+use super::GlobalOptions;
+use super::context::CommandContext;
 use super::failure::Failure;
-use super::output::{Section, Stdout};
+use super::output::{SectionWriter, StdoutWriter};
 
-use direct::Direct;
-use mounted::Mounted;
-use served::Served;
+use direct::DirectAccess;
+use mounted::MountAccess;
+use served::SocketAccess;
 
-pub(crate) use served::{ask_for_place, give_place};
-pub(crate) use server::Server;
+pub(crate) use served::{grant_takeover, request_takeover};
+pub(crate) use server::TreeServer;
 
 /// How long to wait for another command, or for a mount that is starting or ending.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,14 +39,14 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// What a command is going to do with the tree.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Purpose {
+pub(crate) struct AccessPurpose {
     /// Send, or mark as read. Else it looks only, and no lock is needed.
     pub acts: bool,
     /// Wait for what comes.
     pub waits: bool,
 }
 
-impl Purpose {
+impl AccessPurpose {
     /// Look at what is there.
     pub(crate) const LOOK: Self = Self { acts: false, waits: false };
     /// Look, and wait for what comes.
@@ -56,15 +56,15 @@ impl Purpose {
 }
 
 /// The tree by path. Paths are relative to its root (see [`tree_path`]).
-pub(crate) trait Access {
+pub(crate) trait TreeAccess {
     /// The entries of a folder by name, or the one file that the path names.
-    fn ls(&self, path: &str) -> Result<Vec<Listed>, Failure>;
+    fn ls(&self, path: &str) -> Result<Vec<FolderEntry>, Failure>;
 
     /// Writes a file's bytes to `out`; marks it read where reading marks.
     fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure>;
 
     /// Tells whether there is something under a path, listed or not.
-    fn has(&self, path: &str) -> bool;
+    fn has_path(&self, path: &str) -> bool;
 
     /// Writes one draft, whole. The failure carries the reason of the refusal.
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure>;
@@ -73,7 +73,7 @@ pub(crate) trait Access {
     fn rm(&self, path: &str) -> Result<(), Failure>;
 
     /// Marks all messages of `inbox/` as read; how many those were.
-    fn mark_all(&self) -> Result<usize, Failure>;
+    fn mark_all_read(&self) -> Result<usize, Failure>;
 
     /// Renames a draft, which sends it unless the new name is private, or makes a message unread. Into
     /// a folder under the name it has. `Some`: the two are not in one place, and the text must be written
@@ -82,31 +82,31 @@ pub(crate) trait Access {
 
     /// Names of the unread messages, oldest first, asked in such a way that a later
     /// [`Access::cat`] of them still counts as reading.
-    fn unread(&self) -> Result<Vec<String>, Failure> {
+    fn list_unread(&self) -> Result<Vec<String>, Failure> {
         let listed = self.ls("inbox")?;
         Ok(listed.into_iter().filter(|entry| !entry.is_dir).map(|entry| entry.name).collect())
     }
 
     /// Waits until there is unread mail and returns its names; empty if none came in time.
-    fn wait(&self, timeout: Duration) -> Result<Vec<String>, Failure>;
+    fn wait_for_mail(&self, timeout: Duration) -> Result<Vec<String>, Failure>;
 
     /// Ends the access. What was read or sent is durable when this returns.
     fn close(self: Box<Self>) {}
 }
 
 /// Does `work` with the tree of me; once more if whoever served it ended before anything was done.
-pub(crate) fn with<T>(
-    global: &Global,
-    purpose: Purpose,
-    work: impl Fn(&dyn Access) -> Result<T, Failure>,
+pub(crate) fn with_tree<T>(
+    global: &GlobalOptions,
+    purpose: AccessPurpose,
+    work: impl Fn(&dyn TreeAccess) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let access = open(global, purpose)?;
+        let access = open_tree(global, purpose)?;
         let outcome = work(access.as_ref());
         access.close();
         match outcome {
-            Err(Failure::Gone) if Instant::now() < deadline => thread::sleep(PAUSE),
+            Err(Failure::ServerGone) if Instant::now() < deadline => thread::sleep(PAUSE),
             outcome => return outcome,
         }
     }
@@ -114,7 +114,7 @@ pub(crate) fn with<T>(
 
 /// Does `work` with each path. As other tools do: what fails is said, the others are done, and it fails
 /// at the end.
-pub(crate) fn each(
+pub(crate) fn for_each_path(
     paths: &[String],
     mut work: impl FnMut(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -122,11 +122,11 @@ pub(crate) fn each(
     for path in paths {
         match work(path) {
             Ok(()) => {}
-            Err(failure @ (Failure::Closed | Failure::Gone)) => return Err(failure),
+            Err(failure @ (Failure::OutputClosed | Failure::ServerGone)) => return Err(failure),
             Err(failure) => {
-                let failure = with_hint(path, failure);
+                let failure = add_pattern_hint(path, failure);
                 failure.report();
-                outcome = Err(Failure::Said);
+                outcome = Err(Failure::AlreadyReported);
             }
         }
     }
@@ -134,8 +134,8 @@ pub(crate) fn each(
 }
 
 /// Adds to the failure of a path what was probably meant by it.
-pub(crate) fn with_hint(path: &str, failure: Failure) -> Failure {
-    let (folder, name) = split(path);
+pub(crate) fn add_pattern_hint(path: &str, failure: Failure) -> Failure {
+    let (folder, name) = split_path(path);
     if !name.contains(['*', '?', '[']) {
         return failure;
     }
@@ -164,33 +164,36 @@ const ROOT: &[&str] = &[
 ];
 
 /// Copies a file of the tree to standard output.
-pub(crate) fn print(access: &dyn Access, path: &str) -> Result<(), Failure> {
-    let mut out = Stdout::default();
+pub(crate) fn print_file(access: &dyn TreeAccess, path: &str) -> Result<(), Failure> {
+    let mut out = StdoutWriter::default();
     let outcome = access.cat(path, &mut out);
     out.finish(outcome)
 }
 
 /// Copies one of several files of the tree to standard output, under a separator line.
-pub(crate) fn print_section(access: &dyn Access, path: &str) -> Result<(), Failure> {
-    let mut out = Section::new(split(path).1);
+pub(crate) fn print_file_section(access: &dyn TreeAccess, path: &str) -> Result<(), Failure> {
+    let mut out = SectionWriter::new(split_path(path).1);
     let outcome = access.cat(path, &mut out);
     out.finish(outcome)
 }
 
-fn open(global: &Global, purpose: Purpose) -> Result<Box<dyn Access>, Failure> {
-    let context = Context::find(global)?;
+fn open_tree(
+    global: &GlobalOptions,
+    purpose: AccessPurpose,
+) -> Result<Box<dyn TreeAccess>, Failure> {
+    let context = CommandContext::find(global)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let holder = config::holder(&context.paths.state);
+        let holder = config::find_lock_holder(&context.paths.state);
         let mount = holder.as_ref().and_then(|holder| holder.mountpoint.clone());
         if let Some(dir) = &mount
-            && let Ok(MountState::Alive) = mountpoint::state_of(dir)
+            && let Ok(MountState::Alive) = mountpoint::mount_state(dir)
         {
-            return Ok(Box::new(Mounted::new(dir.clone(), global, &context)));
+            return Ok(Box::new(MountAccess::new(dir.clone(), global, &context)));
         }
         if holder.is_some()
             && (purpose.acts || !purpose.waits)
-            && let Some(served) = Served::connect(&context.paths.state)
+            && let Some(served) = SocketAccess::connect(&context.paths.state)
         {
             return Ok(Box::new(served));
         }
@@ -199,13 +202,13 @@ fn open(global: &Global, purpose: Purpose) -> Result<Box<dyn Access>, Failure> {
             thread::sleep(PAUSE);
             continue;
         }
-        match Direct::open(global, purpose) {
-            Err(Failure::Open(OpenError::Lock(LockError::Held(_))))
+        match DirectAccess::open(global, purpose) {
+            Err(Failure::Open(MailboxOpenError::Lock(LockError::Held(_))))
                 if Instant::now() < deadline =>
             {
                 thread::sleep(PAUSE);
             }
-            outcome => return outcome.map(|direct| Box::new(direct) as Box<dyn Access>),
+            outcome => return outcome.map(|direct| Box::new(direct) as Box<dyn TreeAccess>),
         }
     }
 }
@@ -215,7 +218,7 @@ fn open(global: &Global, purpose: Purpose) -> Result<Box<dyn Access>, Failure> {
 ///
 /// # Errors
 /// For `..`: the tree has no outside.
-pub(crate) fn tree_path(typed: &str) -> Result<String, Failure> {
+pub(crate) fn parse_tree_path(typed: &str) -> Result<String, Failure> {
     let parts: Vec<&str> = typed.split('/').filter(|p| !p.is_empty() && *p != ".").collect();
     if parts.contains(&"..") || typed.contains('\0') {
         return Err(Failure::Usage(format!(
@@ -237,13 +240,13 @@ pub(crate) fn tree_path(typed: &str) -> Result<String, Failure> {
 }
 
 /// The last component and what is before it: `inbox/x` is `("inbox", "x")`.
-pub(crate) fn split(path: &str) -> (&str, &str) {
+pub(crate) fn split_path(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
 /// Where a file goes that is moved to `to`, which may be a folder.
-fn into(is_dir: bool, from: &str, to: &str) -> String {
-    match (is_dir, split(from).1) {
+fn resolve_move_target(is_dir: bool, from: &str, to: &str) -> String {
+    match (is_dir, split_path(from).1) {
         (false, _) => to.to_owned(),
         (true, name) if to.is_empty() => name.to_owned(),
         (true, name) => format!("{to}/{name}"),
@@ -265,13 +268,13 @@ mod tests {
             ("./threads//t/x.txt", "threads/t/x.txt"),
             ("threads/..%2F", "threads/..%2F"),
         ] {
-            assert_eq!(tree_path(typed).unwrap(), path, "{typed}");
+            assert_eq!(parse_tree_path(typed).unwrap(), path, "{typed}");
         }
         for typed in ["..", "inbox/../..", "/../etc/passwd"] {
-            assert!(tree_path(typed).is_err(), "{typed}");
+            assert!(parse_tree_path(typed).is_err(), "{typed}");
         }
         for typed in ["/root/mail/inbox/x", "~/mail/inbox/x"] {
-            let text = tree_path(typed).unwrap_err().to_string();
+            let text = parse_tree_path(typed).unwrap_err().to_string();
             assert!(
                 text.contains("root of the tree") && text.contains("`msgfs ls inbox/x`"),
                 "{text}"

@@ -11,59 +11,66 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use msgfs::model::Timestamp;
-use msgfs::view::Listed;
+use msgfs::view::FolderEntry;
 use rustix::io::Errno;
 
-use super::super::Global;
-use super::super::context::Context;
-use super::super::failure::{Failure, system_text};
-use super::{Access, PAUSE, into, split};
+use super::super::GlobalOptions;
+use super::super::context::CommandContext;
+use super::super::failure::{Failure, format_io_error};
+use super::{PAUSE, TreeAccess, resolve_move_target, split_path};
 
 /// A file of the tree that is read for its reason is at most this long.
 const REASON_LIMIT: u64 = 64 << 10;
 
 /// The mount that acts for me.
-pub(super) struct Mounted {
+pub(super) struct MountAccess {
     root: PathBuf,
     me: String,
     config: Option<PathBuf>,
 }
 
-impl Mounted {
-    pub(super) fn new(root: PathBuf, global: &Global, context: &Context) -> Self {
+impl MountAccess {
+    pub(super) fn new(root: PathBuf, global: &GlobalOptions, context: &CommandContext) -> Self {
         Self { root, me: context.me.name.clone(), config: global.config.clone() }
     }
 
-    fn at(&self, path: &str) -> PathBuf {
+    fn full_path(&self, path: &str) -> PathBuf {
         if path.is_empty() { self.root.clone() } else { self.root.join(path) }
     }
 
     /// The mount's own sentence about a refused draft, which it leaves beside the draft.
-    fn reason(&self, path: &str) -> Option<String> {
+    fn read_reason(&self, path: &str) -> Option<String> {
         let beside = format!("{path}.error");
-        let in_outbox = format!("outbox/{}.error", split(path).1);
+        let in_outbox = format!("outbox/{}.error", split_path(path).1);
         [beside, in_outbox].iter().find_map(|path| {
             let mut text = String::new();
-            File::open(self.at(path)).ok()?.take(REASON_LIMIT).read_to_string(&mut text).ok()?;
+            File::open(self.full_path(path))
+                .ok()?
+                .take(REASON_LIMIT)
+                .read_to_string(&mut text)
+                .ok()?;
             let text = text.trim();
             (!text.is_empty()).then(|| text.to_owned())
         })
     }
 }
 
-impl Access for Mounted {
-    fn ls(&self, path: &str) -> Result<Vec<Listed>, Failure> {
-        let full = self.at(path);
-        let meta = fs::symlink_metadata(&full).map_err(|e| told(path, &e))?;
+impl TreeAccess for MountAccess {
+    fn ls(&self, path: &str) -> Result<Vec<FolderEntry>, Failure> {
+        let full = self.full_path(path);
+        let meta = fs::symlink_metadata(&full).map_err(|e| failure_from_errno(path, &e))?;
         if !meta.is_dir() {
-            return Ok(vec![listed(split(path).1.to_owned(), &meta)]);
+            return Ok(vec![entry_from_metadata(split_path(path).1.to_owned(), &meta)]);
         }
         let mut all = Vec::new();
-        for entry in fs::read_dir(&full).map_err(|e| told(path, &e))? {
-            let entry = entry.map_err(|e| told(path, &e))?;
+        for entry in fs::read_dir(&full).map_err(|e| failure_from_errno(path, &e))? {
+            let entry = entry.map_err(|e| failure_from_errno(path, &e))?;
             // What was read or sent since the folder was opened is gone by now.
             if let Ok(meta) = entry.metadata() {
-                all.push(listed(entry.file_name().to_string_lossy().into_owned(), &meta));
+                all.push(entry_from_metadata(
+                    entry.file_name().to_string_lossy().into_owned(),
+                    &meta,
+                ));
             }
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -71,64 +78,70 @@ impl Access for Mounted {
     }
 
     fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
-        let mut file = File::open(self.at(path)).map_err(|e| told(path, &e))?;
+        let mut file =
+            File::open(self.full_path(path)).map_err(|e| failure_from_errno(path, &e))?;
         let mut written = Ok(());
         read_to_end(&mut file, |part| {
             written = out.write_all(part);
             written.is_ok()
         })
-        .map_err(|e| told(path, &e))?;
-        written.map_err(|e| Failure::output(&e))
+        .map_err(|e| failure_from_errno(path, &e))?;
+        written.map_err(|e| Failure::from_output_error(&e))
     }
 
-    fn has(&self, path: &str) -> bool {
-        fs::symlink_metadata(self.at(path)).is_ok()
+    fn has_path(&self, path: &str) -> bool {
+        fs::symlink_metadata(self.full_path(path)).is_ok()
     }
 
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
-        let opened = OpenOptions::new().write(true).create(true).truncate(true).open(self.at(path));
+        let opened =
+            OpenOptions::new().write(true).create(true).truncate(true).open(self.full_path(path));
         let mut file = opened.map_err(|e| {
-            Failure::Errno(e.raw_os_error().unwrap_or(libc::EIO), told(path, &e).to_string())
+            Failure::Errno(
+                e.raw_os_error().unwrap_or(libc::EIO),
+                failure_from_errno(path, &e).to_string(),
+            )
         })?;
         let written = file.write_all(text);
         // The draft is judged as a whole when it is closed, so the error of close matters.
-        let closed = close(file);
+        let closed = close_file(file);
         written.and(closed).map_err(|e| {
-            let text = self.reason(path).unwrap_or_else(|| told(path, &e).to_string());
+            let text =
+                self.read_reason(path).unwrap_or_else(|| failure_from_errno(path, &e).to_string());
             Failure::Errno(e.raw_os_error().unwrap_or(libc::EIO), text)
         })
     }
 
     fn rm(&self, path: &str) -> Result<(), Failure> {
-        fs::remove_file(self.at(path)).map_err(|e| told(path, &e))
+        fs::remove_file(self.full_path(path)).map_err(|e| failure_from_errno(path, &e))
     }
 
-    fn mark_all(&self) -> Result<usize, Failure> {
-        let marked = File::open(&self.root).and_then(|root| msgfs::fuse::mark_all(&root));
+    fn mark_all_read(&self) -> Result<usize, Failure> {
+        let marked = File::open(&self.root).and_then(|root| msgfs::fuse::mark_all_read(&root));
         match marked {
             // A mount of an earlier version.
             Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => {
                 let mut unread = self.ls("inbox")?;
                 unread.retain(|entry| !entry.is_dir);
                 let all: Vec<String> = unread.iter().map(|e| format!("inbox/{}", e.name)).collect();
-                super::each(&all, |path| self.rm(path)).map(|()| all.len())
+                super::for_each_path(&all, |path| self.rm(path)).map(|()| all.len())
             }
-            marked => marked.map_err(|e| told("inbox", &e)),
+            marked => marked.map_err(|e| failure_from_errno("inbox", &e)),
         }
     }
 
     fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure> {
-        let to = into(self.at(to).is_dir(), from, to);
-        match fs::rename(self.at(from), self.at(&to)) {
+        let to = resolve_move_target(self.full_path(to).is_dir(), from, to);
+        match fs::rename(self.full_path(from), self.full_path(&to)) {
             Err(e) if e.kind() == io::ErrorKind::CrossesDevices => Ok(Some(to)),
-            done => done.map(|()| None).map_err(|e| match self.reason(&to) {
+            done => done.map(|()| None).map_err(|e| match self.read_reason(&to) {
                 Some(reason) => Failure::refused(reason),
-                None => told(from, &e),
+                None => failure_from_errno(from, &e),
             }),
         }
     }
 
-    fn unread(&self) -> Result<Vec<String>, Failure> {
+    fn list_unread(&self) -> Result<Vec<String>, Failure> {
         // A process that has listed inbox/ reads without marking (docs/SEMANTICS.md, S29: looking
         // must not consume). So another process does the listing, and this one the reading.
         let mut ls = Command::new("/proc/self/exe");
@@ -140,15 +153,15 @@ impl Access for Mounted {
             .stdin(Stdio::null())
             .stderr(Stdio::inherit())
             .output()
-            .map_err(|e| Failure::io("cannot list inbox/ in a process of its own", &e))?;
+            .map_err(|e| Failure::from_io("cannot list inbox/ in a process of its own", &e))?;
         if !done.status.success() {
-            return Err(Failure::Said);
+            return Err(Failure::AlreadyReported);
         }
         let names = String::from_utf8_lossy(&done.stdout);
         Ok(names.lines().filter(|n| n.strip_suffix(".txt").is_some()).map(str::to_owned).collect())
     }
 
-    fn wait(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
+    fn wait_for_mail(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
         let deadline = Instant::now() + timeout;
         let unread = self.ls("inbox")?;
         let unread: Vec<String> =
@@ -159,7 +172,7 @@ impl Access for Mounted {
         // The read blocks in the kernel for as long as the mount likes; a thread may sit there
         // while this one keeps the time. Ending the process interrupts it.
         let (answer, answered) = mpsc::channel();
-        let file = self.at(".wait");
+        let file = self.full_path(".wait");
         thread::spawn(move || {
             while answer.send(read_names(&file)).is_ok() {
                 // A mount with `wait_timeout = "0s"` answers at once; do not spin.
@@ -171,7 +184,7 @@ impl Access for Mounted {
             match answered.recv_timeout(left) {
                 Ok(Ok(names)) if names.is_empty() => {}
                 Ok(Ok(names)) => return Ok(names),
-                Ok(Err(e)) => return Err(told(".wait", &e)),
+                Ok(Err(e)) => return Err(failure_from_errno(".wait", &e)),
                 Err(_) => return Ok(Vec::new()),
             }
         }
@@ -203,7 +216,7 @@ fn read_to_end(file: &mut File, mut take: impl FnMut(&[u8]) -> bool) -> io::Resu
 }
 
 /// Closes a file and reports what the file system says to it, which dropping would swallow.
-fn close(file: File) -> io::Result<()> {
+fn close_file(file: File) -> io::Result<()> {
     // SAFETY: `into_raw_fd` gives up ownership, so this is the only close of this descriptor.
     match unsafe { libc::close(file.into_raw_fd()) } {
         0 => Ok(()),
@@ -211,8 +224,8 @@ fn close(file: File) -> io::Result<()> {
     }
 }
 
-fn listed(name: String, meta: &fs::Metadata) -> Listed {
-    Listed {
+fn entry_from_metadata(name: String, meta: &fs::Metadata) -> FolderEntry {
+    FolderEntry {
         name,
         is_dir: meta.is_dir(),
         size: meta.len(),
@@ -223,7 +236,7 @@ fn listed(name: String, meta: &fs::Metadata) -> Listed {
 
 /// A refusal of the mount in words (docs/SEMANTICS.md, "Errors"): the kernel passes on only a
 /// number.
-fn told(path: &str, error: &io::Error) -> Failure {
+fn failure_from_errno(path: &str, error: &io::Error) -> Failure {
     let path = if path.is_empty() { "/" } else { path };
     let number = error.raw_os_error().map(Errno::from_raw_os_error);
     let hint = match number {
@@ -240,7 +253,7 @@ fn told(path: &str, error: &io::Error) -> Failure {
         Some(Errno::NOKEY) => "the signing key is missing or not readable; see `msgfs doctor`",
         Some(Errno::BADMSG) => "the recipient refuses messages from you, or a rule is broken",
         Some(Errno::ROFS) => "the mount is read-only",
-        _ => return Failure::refused(format!("{path}: {}", system_text(error))),
+        _ => return Failure::refused(format!("{path}: {}", format_io_error(error))),
     };
     Failure::refused(format!("{path}: {hint}"))
 }
@@ -251,7 +264,8 @@ mod tests {
 
     #[test]
     fn numbers_become_sentences() {
-        let text = |n| told("outbox/bob", &io::Error::from_raw_os_error(n)).to_string();
+        let text =
+            |n| failure_from_errno("outbox/bob", &io::Error::from_raw_os_error(n)).to_string();
         assert!(text(libc::EDESTADDRREQ).contains("no recipient"));
         assert!(text(libc::EILSEQ).contains("UTF-8"));
         assert_eq!(text(libc::ENOENT), "outbox/bob: No such file or directory");
@@ -260,6 +274,6 @@ mod tests {
     #[test]
     fn the_error_of_close_is_seen() {
         let file = OpenOptions::new().write(true).open("/dev/null").unwrap();
-        assert!(close(file).is_ok());
+        assert!(close_file(file).is_ok());
     }
 }

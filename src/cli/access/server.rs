@@ -13,28 +13,28 @@ use crossbeam_channel::Sender;
 use msgfs::view::Tree;
 
 use super::super::failure::Failure;
-use super::Access;
-use super::wire::{self, Answer, Request};
+use super::TreeAccess;
+use super::wire::{self, TreeRequest, TreeResponse};
 
 /// How long the requests under way may take at the end. One that takes longer waits for mail and changes nothing.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// A command that is served.
-struct Served {
+struct CommandConnection {
     stream: UnixStream,
     /// Its connection outlives the server: it is that of a mount that gets the place of this process.
-    stays: Arc<AtomicBool>,
+    outlives_server: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 /// Where commands are served.
-pub(crate) struct Server {
+pub(crate) struct TreeServer {
     state: PathBuf,
     stopping: Arc<AtomicBool>,
-    listening: Option<JoinHandle<Vec<Served>>>,
+    listening: Option<JoinHandle<Vec<CommandConnection>>>,
 }
 
-impl Server {
+impl TreeServer {
     /// Serves the tree in a state folder whose lock this process holds. `places`: where mounts go that ask for the
     /// place of this process.
     ///
@@ -48,7 +48,7 @@ impl Server {
         let listener = wire::listen(state)?;
         let stopping = Arc::<AtomicBool>::default();
         let (stopped, tree) = (Arc::clone(&stopping), Arc::clone(tree));
-        let listen = move || accept(&listener, &stopped, &tree, places.as_ref());
+        let listen = move || accept_connections(&listener, &stopped, &tree, places.as_ref());
         let listening = thread::Builder::new().name("msgfs-serve".to_owned()).spawn(listen)?;
         Ok(Self { state: state.to_owned(), stopping, listening: Some(listening) })
     }
@@ -60,8 +60,8 @@ impl Server {
         // Wakes the thread that listens.
         let _ = wire::connect(&self.state);
         let served = listening.join().unwrap_or_default();
-        let _ = std::fs::remove_file(wire::path(&self.state));
-        for one in served.iter().filter(|one| !one.stays.load(Ordering::SeqCst)) {
+        let _ = std::fs::remove_file(wire::socket_path(&self.state));
+        for one in served.iter().filter(|one| !one.outlives_server.load(Ordering::SeqCst)) {
             let _ = one.stream.shutdown(Shutdown::Read);
         }
         let deadline = Instant::now() + ENDS_WITHIN;
@@ -71,27 +71,27 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TreeServer {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
 /// Takes commands until it is told to stop; those that are served then.
-fn accept(
+fn accept_connections(
     listener: &UnixListener,
     stopping: &AtomicBool,
     tree: &Arc<Tree>,
     places: Option<&Sender<UnixStream>>,
-) -> Vec<Served> {
-    let mut served: Vec<Served> = Vec::new();
+) -> Vec<CommandConnection> {
+    let mut served: Vec<CommandConnection> = Vec::new();
     loop {
         let accepted = listener.accept();
         if stopping.load(Ordering::SeqCst) {
             return served;
         }
         served.retain(|one| !one.thread.is_finished());
-        match accepted.and_then(|(stream, _)| begin(stream, tree, places)) {
+        match accepted.and_then(|(stream, _)| spawn_connection(stream, tree, places)) {
             Ok(one) => served.push(one),
             Err(error) => {
                 tracing::warn!(%error, "a command is not served");
@@ -102,19 +102,19 @@ fn accept(
     }
 }
 
-fn begin(
+fn spawn_connection(
     stream: UnixStream,
     tree: &Arc<Tree>,
     places: Option<&Sender<UnixStream>>,
-) -> io::Result<Served> {
-    if !wire::is_mine(&stream) {
+) -> io::Result<CommandConnection> {
+    if !wire::is_same_user(&stream) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     let kept = stream.try_clone()?;
     let stays = Arc::<AtomicBool>::default();
     let (tree, places, given) = (Arc::clone(tree), places.cloned(), Arc::clone(&stays));
     let serve = move || {
-        if let Err(error) = serve(&stream, &tree, places.as_ref(), &given) {
+        if let Err(error) = serve_connection(&stream, &tree, places.as_ref(), &given) {
             tracing::debug!(%error, "a command has gone");
         }
         if !given.load(Ordering::SeqCst) {
@@ -122,30 +122,30 @@ fn begin(
         }
     };
     let thread = thread::Builder::new().name("msgfs-served".to_owned()).spawn(serve)?;
-    Ok(Served { stream: kept, stays, thread })
+    Ok(CommandConnection { stream: kept, outlives_server: stays, thread })
 }
 
 /// Answers one command until it has no more to ask.
-fn serve(
+fn serve_connection(
     stream: &UnixStream,
     tree: &Tree,
     places: Option<&Sender<UnixStream>>,
     stays: &AtomicBool,
 ) -> io::Result<()> {
-    wire::send(stream, &Answer::Done)?;
+    wire::send(stream, &TreeResponse::Done)?;
     loop {
         let request = match wire::receive(stream) {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             request => request?,
         };
-        if let (Request::Place, Some(places)) = (&request, places) {
+        if let (TreeRequest::Place, Some(places)) = (&request, places) {
             let stream = stream.try_clone()?;
             stays.store(true, Ordering::SeqCst);
             // It is answered once this process has ended all that it does.
             let _ = places.send(stream);
             return Ok(());
         }
-        let answer = answer(stream, tree, request)?;
+        let answer = answer_request(stream, tree, request)?;
         wire::send(stream, &answer)?;
     }
 }
@@ -154,35 +154,39 @@ fn serve(
 ///
 /// # Errors
 /// If the command has gone, and what it asked for did not come whole.
-fn answer(stream: &UnixStream, tree: &Tree, request: Request) -> io::Result<Answer> {
-    let tree: &dyn Access = tree;
-    let done = |()| Answer::Done;
+fn answer_request(
+    stream: &UnixStream,
+    tree: &Tree,
+    request: TreeRequest,
+) -> io::Result<TreeResponse> {
+    let tree: &dyn TreeAccess = tree;
+    let done = |()| TreeResponse::Done;
     let outcome = match request {
-        Request::Ls(path) => tree
+        TreeRequest::Ls(path) => tree
             .ls(&path)
-            .map(|listed| Answer::Listed(listed.into_iter().map(Into::into).collect())),
-        Request::Cat(path) => tree.cat(&path, &mut Parts(stream)).map(done),
-        Request::Has(path) => Ok(Answer::Has(tree.has(&path))),
-        Request::Write(path) => tree.write(&path, &wire::receive_bytes(stream)?).map(done),
-        Request::Rm(path) => tree.rm(&path).map(done),
-        Request::MarkAll => tree.mark_all().map(Answer::Marked),
-        Request::Mv(from, to) => tree.mv(&from, &to).map(Answer::MovedTo),
-        Request::Place => Err(Failure::refused("this mount stays")),
+            .map(|listed| TreeResponse::Listed(listed.into_iter().map(Into::into).collect())),
+        TreeRequest::Cat(path) => tree.cat(&path, &mut FilePartWriter(stream)).map(done),
+        TreeRequest::Has(path) => Ok(TreeResponse::Has(tree.has_path(&path))),
+        TreeRequest::Write(path) => tree.write(&path, &wire::receive_frame(stream)?).map(done),
+        TreeRequest::Rm(path) => tree.rm(&path).map(done),
+        TreeRequest::MarkAll => tree.mark_all_read().map(TreeResponse::Marked),
+        TreeRequest::Mv(from, to) => tree.mv(&from, &to).map(TreeResponse::MovedTo),
+        TreeRequest::Place => Err(Failure::refused("this mount stays")),
     };
     Ok(outcome.unwrap_or_else(|failure| match failure {
-        Failure::Errno(errno, text) => Answer::Failed { errno: Some(errno), text },
-        other => Answer::Failed { errno: None, text: other.to_string() },
+        Failure::Errno(errno, text) => TreeResponse::Failed { errno: Some(errno), text },
+        other => TreeResponse::Failed { errno: None, text: other.to_string() },
     }))
 }
 
 /// A file on its way to the command, which says of each part that it is printed.
-struct Parts<'a>(&'a UnixStream);
+struct FilePartWriter<'a>(&'a UnixStream);
 
-impl Write for Parts<'_> {
+impl Write for FilePartWriter<'_> {
     fn write(&mut self, part: &[u8]) -> io::Result<usize> {
-        wire::send(self.0, &Answer::Part)?;
-        wire::send_bytes(self.0, part)?;
-        wire::receive_bytes(self.0)?;
+        wire::send(self.0, &TreeResponse::Part)?;
+        wire::send_frame(self.0, part)?;
+        wire::receive_frame(self.0)?;
         Ok(part.len())
     }
 

@@ -12,7 +12,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use msgfs::model::Timestamp;
-use msgfs::view::Listed;
+use msgfs::view::FolderEntry;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ const LONGEST: usize = 107;
 
 /// A request of a command. Paths are relative to the root of the tree.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Request {
+pub(super) enum TreeRequest {
     Ls(String),
     Cat(String),
     Has(String),
@@ -38,11 +38,11 @@ pub(super) enum Request {
 
 /// The answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(super) enum TreeResponse {
     Done,
     /// A part of a file is in the next frame.
     Part,
-    Listed(Vec<Entry>),
+    Listed(Vec<WireEntry>),
     /// There is something under the path, or nothing.
     Has(bool),
     Marked(usize),
@@ -55,29 +55,29 @@ pub(super) enum Answer {
 
 /// A [`Listed`] on its way.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Entry(String, bool, u64, i64, u16);
+pub(super) struct WireEntry(String, bool, u64, i64, u16);
 
-impl From<Listed> for Entry {
-    fn from(Listed { name, is_dir, size, time, mode }: Listed) -> Self {
+impl From<FolderEntry> for WireEntry {
+    fn from(FolderEntry { name, is_dir, size, time, mode }: FolderEntry) -> Self {
         Self(name, is_dir, size, time.millis(), mode)
     }
 }
 
-impl From<Entry> for Listed {
-    fn from(Entry(name, is_dir, size, time, mode): Entry) -> Self {
+impl From<WireEntry> for FolderEntry {
+    fn from(WireEntry(name, is_dir, size, time, mode): WireEntry) -> Self {
         Self { name, is_dir, size, time: Timestamp::from_millis(time), mode }
     }
 }
 
 /// Sends one frame.
-pub(super) fn send_bytes(mut to: &UnixStream, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn send_frame(mut to: &UnixStream, bytes: &[u8]) -> io::Result<()> {
     let len = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
     to.write_all(&len.to_le_bytes())?;
     to.write_all(bytes)
 }
 
 /// Receives one frame.
-pub(super) fn receive_bytes(mut from: &UnixStream) -> io::Result<Vec<u8>> {
+pub(super) fn receive_frame(mut from: &UnixStream) -> io::Result<Vec<u8>> {
     let mut len = [0; 4];
     from.read_exact(&mut len)?;
     let len = u64::from(u32::from_le_bytes(len));
@@ -91,22 +91,22 @@ pub(super) fn receive_bytes(mut from: &UnixStream) -> io::Result<Vec<u8>> {
 
 /// Sends a request or an answer.
 pub(super) fn send(to: &UnixStream, what: &impl Serialize) -> io::Result<()> {
-    send_bytes(to, &serde_json::to_vec(what)?)
+    send_frame(to, &serde_json::to_vec(what)?)
 }
 
 /// Receives a request or an answer.
 pub(super) fn receive<T: DeserializeOwned>(from: &UnixStream) -> io::Result<T> {
-    Ok(serde_json::from_slice(&receive_bytes(from)?)?)
+    Ok(serde_json::from_slice(&receive_frame(from)?)?)
 }
 
 /// Where the socket of a state folder is.
-pub(super) fn path(state: &Path) -> PathBuf {
+pub(super) fn socket_path(state: &Path) -> PathBuf {
     state.join(NAME)
 }
 
 /// Does `work` with a path that leads to the socket and is short enough for one.
-fn at<T>(state: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
-    let path = path(state);
+fn with_short_path<T>(state: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let path = socket_path(state);
     if path.as_os_str().as_bytes().len() <= LONGEST {
         return work(&path);
     }
@@ -116,20 +116,20 @@ fn at<T>(state: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<
 
 /// Listens in a state folder whose lock this process holds: what an earlier one left is in nobody's use.
 pub(super) fn listen(state: &Path) -> io::Result<UnixListener> {
-    match std::fs::remove_file(path(state)) {
+    match std::fs::remove_file(socket_path(state)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    at(state, |path| UnixListener::bind(path))
+    with_short_path(state, |path| UnixListener::bind(path))
 }
 
 /// Connects to whoever listens in a state folder.
 pub(super) fn connect(state: &Path) -> io::Result<UnixStream> {
-    at(state, |path| UnixStream::connect(path))
+    with_short_path(state, |path| UnixStream::connect(path))
 }
 
 /// Returns true if the other side runs as the same user as this process.
-pub(super) fn is_mine(stream: &UnixStream) -> bool {
+pub(super) fn is_same_user(stream: &UnixStream) -> bool {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let Ok(mut len) = libc::socklen_t::try_from(size_of::<libc::ucred>()) else { return false };
     let fd = stream.as_fd().as_raw_fd();
@@ -147,15 +147,15 @@ mod tests {
     #[test]
     fn frames_arrive_whole_or_not_at_all() {
         let (here, there) = UnixStream::pair().unwrap();
-        send(&here, &Request::Mv("a".into(), "b".into())).unwrap();
-        send_bytes(&here, b"text").unwrap();
+        send(&here, &TreeRequest::Mv("a".into(), "b".into())).unwrap();
+        send_frame(&here, b"text").unwrap();
         assert!(
-            matches!(receive(&there).unwrap(), Request::Mv(from, to) if from == "a" && to == "b")
+            matches!(receive(&there).unwrap(), TreeRequest::Mv(from, to) if from == "a" && to == "b")
         );
-        assert_eq!(receive_bytes(&there).unwrap(), b"text");
+        assert_eq!(receive_frame(&there).unwrap(), b"text");
         (&here).write_all(&[9, 0, 0, 0, 1]).unwrap();
         drop(here);
-        assert_eq!(receive_bytes(&there).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(receive_frame(&there).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
             assert!(connect(state).is_err(), "nobody listens any more");
             let listener = listen(state).unwrap();
             let stream = connect(state).unwrap();
-            assert!(is_mine(&stream) && is_mine(&listener.accept().unwrap().0));
+            assert!(is_same_user(&stream) && is_same_user(&listener.accept().unwrap().0));
         }
     }
 }

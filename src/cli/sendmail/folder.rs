@@ -6,12 +6,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use super::mail::File;
+use super::mail::SubmittedAttachment;
 
 /// A folder of this process; removed at its end.
-pub(super) struct Folder(PathBuf);
+pub(super) struct SubmissionFolder(PathBuf);
 
-impl Folder {
+impl SubmissionFolder {
     /// In a folder that the mount of me can read too. It is made when there is something to put there.
     pub fn new(cache: &Path) -> Self {
         Self(cache.join(format!("sendmail-{}", process::id())))
@@ -26,7 +26,7 @@ impl Folder {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn put(&self, files: &[File<'_>]) -> io::Result<Vec<PathBuf>> {
+    pub fn write_files(&self, files: &[SubmittedAttachment<'_>]) -> io::Result<Vec<PathBuf>> {
         if files.is_empty() {
             return Ok(Vec::new());
         }
@@ -35,7 +35,7 @@ impl Folder {
         let above = self.0.parent().unwrap_or(Path::new("/"));
         DirBuilder::new().recursive(true).mode(0o700).create(above)?;
         DirBuilder::new().mode(0o700).create(&self.0)?;
-        let put = |file: &File<'_>| {
+        let put = |file: &SubmittedAttachment<'_>| {
             let path = self.0.join(&file.name);
             fs::write(&path, &file.bytes).map(|()| path)
         };
@@ -43,7 +43,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for SubmissionFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

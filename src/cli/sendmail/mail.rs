@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use mail_parser::{Address, HeaderValue, Message, MimeHeaders as _, PartType};
 use msgfs::mime::{self, charset};
-use msgfs::model::{fitting_name, one_line};
+use msgfs::model::{sanitize_line, shorten_name};
 use rustix::system::uname;
 
 use crate::cli::message::header_value;
@@ -22,10 +22,10 @@ const MAX_FILES: usize = 100;
 const MAX_PARTS: usize = 1_000;
 
 /// A mail.
-pub(super) struct Mail<'a>(Message<'a>);
+pub(super) struct SubmittedMail<'a>(Message<'a>);
 
 /// A file that comes with it.
-pub(super) struct File<'a> {
+pub(super) struct SubmittedAttachment<'a> {
     /// A name that no other file of the mail has.
     pub name: String,
     /// What is in it, as it was before it was made a part of a mail.
@@ -34,7 +34,7 @@ pub(super) struct File<'a> {
 
 /// Who gets it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Envelope {
+pub(super) struct SubmissionEnvelope {
     to: Vec<String>,
     cc: Vec<String>,
     /// Of them the others are not told.
@@ -43,7 +43,7 @@ pub(super) struct Envelope {
 
 /// What is before a line with only a dot. In what no person typed such a line is part of the text, unless it
 /// is the last: what follows must not be lost.
-pub(super) fn until_dot(text: &[u8], is_typed: bool) -> &[u8] {
+pub(super) fn cut_at_dot(text: &[u8], is_typed: bool) -> &[u8] {
     let mut end = 0;
     for line in text.split_inclusive(|b| *b == b'\n') {
         let rest = text.get(end + line.len()..).unwrap_or_default();
@@ -75,14 +75,14 @@ const USUAL: [&str; 14] = [
 ];
 
 /// Whether a line is that of a header.
-fn is_header(line: &[u8]) -> bool {
+fn is_header_line(line: &[u8]) -> bool {
     let name = line.split(|b| *b == b':').next().unwrap_or_default();
     name.len() < line.len() && !name.is_empty() && name.iter().all(u8::is_ascii_graphic)
 }
 
 /// Where the text begins, if no empty line says so: at the first line among the headers that is none; at
 /// the very beginning, if what stands before it is no header that mails have.
-fn text_begins(text: &[u8]) -> Option<usize> {
+fn find_text_start(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     let mut is_mail = false;
     for line in text.split_inclusive(|b| *b == b'\n') {
@@ -91,7 +91,7 @@ fn text_begins(text: &[u8]) -> Option<usize> {
             return (at > 0 && !is_mail).then_some(0);
         }
         let continues = at > 0 && bare.first().is_some_and(u8::is_ascii_whitespace);
-        if !continues && !is_header(bare) {
+        if !continues && !is_header_line(bare) {
             return Some(if is_mail { at } else { 0 });
         }
         let name = bare.split(|b| *b == b':').next().unwrap_or_default();
@@ -101,7 +101,7 @@ fn text_begins(text: &[u8]) -> Option<usize> {
     (!is_mail).then_some(0)
 }
 
-impl<'a> Mail<'a> {
+impl<'a> SubmittedMail<'a> {
     /// Parses a mail. A text that does not begin with a header is all text.
     ///
     /// # Errors
@@ -113,16 +113,16 @@ impl<'a> Mail<'a> {
             Some(rest) => rest.splitn(2, |b| *b == b'\n').nth(1).unwrap_or_default(),
             None => text,
         };
-        let text: Cow<'a, [u8]> = match text_begins(text) {
+        let text: Cow<'a, [u8]> = match find_text_start(text) {
             Some(at) => {
                 let (headers, rest) = text.split_at(at);
                 [headers, b"\n", rest].concat().into()
             }
             None => text.into(),
         };
-        let mut message = read(&text)?;
+        let mut message = parse_bounded(&text)?;
         if let Some(text) = charset::unicode_headers(&message) {
-            message = read(&text)?;
+            message = parse_bounded(&text)?;
         }
         charset::unicode_texts(&mut message);
         mime::find_text(&mut message);
@@ -137,12 +137,13 @@ impl<'a> Mail<'a> {
     }
 
     /// The files that come with it.
-    pub fn files(&self) -> Vec<File<'_>> {
+    pub fn attachments(&self) -> Vec<SubmittedAttachment<'_>> {
         let mut taken = BTreeSet::new();
         let mut files = Vec::new();
         for (n, part) in self.0.attachments().enumerate() {
-            let given = part.attachment_name().map(file_name).filter(|name| !name.is_empty());
-            let kind = if mime::is_mail(part) { "message.eml" } else { "attachment" };
+            let given =
+                part.attachment_name().map(sanitize_file_name).filter(|name| !name.is_empty());
+            let kind = if mime::is_mail_part(part) { "message.eml" } else { "attachment" };
             let name = given.unwrap_or_else(|| kind.to_owned());
             let (stem, end) =
                 name.rsplit_once('.').filter(|(s, _)| !s.is_empty()).unwrap_or((&name, ""));
@@ -156,23 +157,29 @@ impl<'a> Mail<'a> {
                 PartType::Text(_) | PartType::Html(_) => charset::bytes(&self.0, part),
                 _ => part.contents().into(),
             };
-            files.push(File { name, bytes });
+            files.push(SubmittedAttachment { name, bytes });
         }
         files
     }
 
     /// The id of the mail that this one answers.
-    pub fn answers(&self) -> Option<&str> {
-        let first = ids(self.0.in_reply_to()).into_iter().next();
-        first.or_else(|| ids(self.0.references()).into_iter().next_back()).filter(|id| is_id(id))
+    pub fn in_reply_to(&self) -> Option<&str> {
+        let first = header_ids(self.0.in_reply_to()).into_iter().next();
+        first
+            .or_else(|| header_ids(self.0.references()).into_iter().next_back())
+            .filter(|id| is_message_id(id))
     }
 
     /// The text of a draft with these files.
     ///
     /// # Errors
     /// If there is nothing to send.
-    pub fn draft(&self, envelope: &Envelope, files: &[PathBuf]) -> Result<String, String> {
-        let subject = one_line(self.0.subject().unwrap_or_default().trim()).into_owned();
+    pub fn render_draft(
+        &self,
+        envelope: &SubmissionEnvelope,
+        files: &[PathBuf],
+    ) -> Result<String, String> {
+        let subject = sanitize_line(self.0.subject().unwrap_or_default().trim()).into_owned();
         let mut body = self.body();
         if body.trim().is_empty() && files.is_empty() {
             // Many say all in the subject.
@@ -182,15 +189,15 @@ impl<'a> Mail<'a> {
             return Err("the mail is empty: nothing was sent".to_owned());
         }
         // Of a mail that is sent on, this one is not the first with its id.
-        let again = ids(self.0.resent_message_id()).into_iter().next();
-        let id = again.or_else(|| self.0.message_id()).filter(|id| is_id(id));
+        let again = header_ids(self.0.resent_message_id()).into_iter().next();
+        let id = again.or_else(|| self.0.message_id()).filter(|id| is_message_id(id));
         let list = |all: &[String]| (!all.is_empty()).then(|| all.join(", "));
         let lines = [
             ("To", list(&envelope.to)),
             ("Cc", list(&envelope.cc)),
             ("Bcc", list(&envelope.bcc)),
             ("Subject", Some(subject).filter(|subject| !subject.is_empty())),
-            ("In-Reply-To", self.answers().map(|id| format!("mid:{id}"))),
+            ("In-Reply-To", self.in_reply_to().map(|id| format!("mid:{id}"))),
             ("Idempotency-Key", id.map(str::to_owned)),
         ];
         let mut draft = String::new();
@@ -208,7 +215,7 @@ impl<'a> Mail<'a> {
 }
 
 /// Reads a mail of which a message can be made.
-fn read(text: &[u8]) -> Result<Message<'static>, String> {
+fn parse_bounded(text: &[u8]) -> Result<Message<'static>, String> {
     let mail = mime::parse(text).map_err(|why| why.to_string())?;
     for (number, most, what) in
         [(mail.attachments.len(), MAX_FILES, "files"), (mail.parts.len(), MAX_PARTS, "parts")]
@@ -223,12 +230,12 @@ fn read(text: &[u8]) -> Result<Message<'static>, String> {
 }
 
 /// The ids in a header.
-fn ids<'v>(value: &'v HeaderValue<'_>) -> Vec<&'v str> {
+fn header_ids<'v>(value: &'v HeaderValue<'_>) -> Vec<&'v str> {
     let list = value.as_text_list().unwrap_or_default();
     list.iter().map(|id| id.trim()).collect()
 }
 
-fn is_id(id: &str) -> bool {
+fn is_message_id(id: &str) -> bool {
     !id.is_empty()
         && id.len() <= ID
         && id.chars().all(|c| c.is_ascii_graphic() && c != '<' && c != '>')
@@ -236,24 +243,29 @@ fn is_id(id: &str) -> bool {
 }
 
 /// The name of a file, without folders and without what no name should hold.
-fn file_name(given: &str) -> String {
+fn sanitize_file_name(given: &str) -> String {
     let last = given.rsplit(['/', '\\']).next().unwrap_or_default();
-    let name: String = one_line(last.trim()).chars().filter(|c| *c != '\u{fffd}').collect();
-    fitting_name(name.trim().trim_start_matches('.').trim_end(), NAME)
+    let name: String = sanitize_line(last.trim()).chars().filter(|c| *c != '\u{fffd}').collect();
+    shorten_name(name.trim().trim_start_matches('.').trim_end(), NAME)
 }
 
-impl Envelope {
+impl SubmissionEnvelope {
     /// The recipients: those of the command line, and with `from_header` those of the mail. Where the mail
     /// names one in To or Cc, there; of the others nobody else is told.
     ///
     /// # Errors
     /// A recipient that is no address, in a sentence.
-    pub fn of(mail: &Mail<'_>, line: &[String], from_header: bool) -> Result<Self, String> {
+    pub fn from_mail(
+        mail: &SubmittedMail<'_>,
+        line: &[String],
+        from_header: bool,
+    ) -> Result<Self, String> {
         let message = &mail.0;
         let resent = [message.resent_to(), message.resent_cc(), message.resent_bcc()];
         let is_resent = resent.iter().any(Option::is_some);
         let shown = |own: Vec<&Address<'_>>, again: Option<&Address<'_>>| {
-            people(if is_resent { again.into_iter().collect() } else { own }).map(unique)
+            parse_addresses(if is_resent { again.into_iter().collect() } else { own })
+                .map(dedup_addresses)
         };
         let (to, cc) = (
             shown(message.all_to().collect(), resent[0])?,
@@ -261,13 +273,13 @@ impl Envelope {
         );
         let mut envelope = Vec::new();
         for word in line {
-            envelope.extend(in_word(word)?);
+            envelope.extend(parse_recipient_word(word)?);
         }
         if from_header {
             let bcc = shown(message.all_bcc().collect(), resent[2])?;
             envelope.extend(to.iter().chain(&cc).cloned().chain(bcc));
         }
-        let envelope = unique(envelope);
+        let envelope = dedup_addresses(envelope);
         let among = |list: Vec<String>| -> Vec<String> {
             list.into_iter().filter(|one| envelope.contains(one)).collect()
         };
@@ -284,36 +296,36 @@ impl Envelope {
 
     /// There is nobody.
     pub fn is_empty(&self) -> bool {
-        self.all().next().is_none()
+        self.recipients().next().is_none()
     }
 
     /// Whether somebody is at some place.
-    pub fn has_places(&self) -> bool {
-        self.all().any(|one| one.contains('@'))
+    pub fn has_domain(&self) -> bool {
+        self.recipients().any(|one| one.contains('@'))
     }
 
-    fn all(&self) -> impl Iterator<Item = &String> {
+    fn recipients(&self) -> impl Iterator<Item = &String> {
         self.to.iter().chain(&self.cc).chain(&self.bcc)
     }
 }
 
 /// The addresses in a word of the command line.
-fn in_word(word: &str) -> Result<Vec<String>, String> {
+fn parse_recipient_word(word: &str) -> Result<Vec<String>, String> {
     if word.contains(char::is_control) {
-        return Err(format!("{:?} is no address: it has control characters", one_line(word)));
+        return Err(format!("{:?} is no address: it has control characters", sanitize_line(word)));
     }
-    let text = format!("To: {}\n\n", one_line(word));
-    let mail = Mail::parse(text.as_bytes())?;
-    people(mail.0.all_to().collect())
+    let text = format!("To: {}\n\n", sanitize_line(word));
+    let mail = SubmittedMail::parse(text.as_bytes())?;
+    parse_addresses(mail.0.all_to().collect())
 }
 
 /// The addresses in header lines.
-fn people(all: Vec<&Address<'_>>) -> Result<Vec<String>, String> {
-    let places = my_places();
+fn parse_addresses(all: Vec<&Address<'_>>) -> Result<Vec<String>, String> {
+    let places = local_host_names();
     let one = |addr: &mail_parser::Addr<'_>| {
         // A name alone is a local user.
         let text = addr.address.as_deref().or(addr.name.as_deref()).unwrap_or_default();
-        let refused = |why: &str| Err(format!("{:?} is no address: {why}", one_line(text)));
+        let refused = |why: &str| Err(format!("{:?} is no address: {why}", sanitize_line(text)));
         let text = match header_value(text) {
             Ok(text) if text.contains([',', '<', '>', '"']) => {
                 return refused("it has , < > or \"");
@@ -333,7 +345,7 @@ fn people(all: Vec<&Address<'_>>) -> Result<Vec<String>, String> {
     all.into_iter().flat_map(Address::iter).map(one).collect()
 }
 
-fn unique(all: Vec<String>) -> Vec<String> {
+fn dedup_addresses(all: Vec<String>) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for one in all {
         if !out.contains(&one) {
@@ -344,7 +356,7 @@ fn unique(all: Vec<String>) -> Vec<String> {
 }
 
 /// The names of this machine: mail programs put them behind the name of a local user.
-fn my_places() -> Vec<String> {
+fn local_host_names() -> Vec<String> {
     let node = uname().nodename().to_string_lossy().into_owned();
     let first = node.split('.').next().unwrap_or_default().to_owned();
     let mailname = std::fs::read_to_string("/etc/mailname").unwrap_or_default();
@@ -358,10 +370,10 @@ mod tests {
     use super::*;
 
     fn draft(text: &str, line: &[&str], from_header: bool) -> String {
-        let mail = Mail::parse(text.as_bytes()).unwrap();
+        let mail = SubmittedMail::parse(text.as_bytes()).unwrap();
         let line: Vec<String> = line.iter().map(|word| (*word).to_owned()).collect();
-        let envelope = Envelope::of(&mail, &line, from_header).unwrap();
-        mail.draft(&envelope, &[]).unwrap()
+        let envelope = SubmissionEnvelope::from_mail(&mail, &line, from_header).unwrap();
+        mail.render_draft(&envelope, &[]).unwrap()
     }
 
     #[test]
@@ -413,28 +425,28 @@ mod tests {
         assert_eq!(draft("Subject: done\n\n", &["bob"], false), "To: bob\nSubject: done\n\ndone");
         let from = "From me Mon Jan  1 00:00:00 2026\nSubject: s\n\nFrom here\n";
         assert_eq!(draft(from, &["bob"], false), "To: bob\nSubject: s\n\nFrom here\n");
-        let mail = Mail::parse(b"To: bob\n\n \n").unwrap();
-        let envelope = Envelope::of(&mail, &[], true).unwrap();
-        assert!(mail.draft(&envelope, &[]).unwrap_err().contains("empty"));
+        let mail = SubmittedMail::parse(b"To: bob\n\n \n").unwrap();
+        let envelope = SubmissionEnvelope::from_mail(&mail, &[], true).unwrap();
+        assert!(mail.render_draft(&envelope, &[]).unwrap_err().contains("empty"));
     }
 
     #[test]
     fn texts_are_decoded_and_html_becomes_text() {
         let latin = b"To: bob\nContent-Type: text/plain; charset=iso-8859-1\n\
                       Content-Transfer-Encoding: quoted-printable\n\nGr=FC=DFe=\n!\n";
-        let mail = Mail::parse(latin).unwrap();
+        let mail = SubmittedMail::parse(latin).unwrap();
         assert_eq!(mail.body(), "Gr\u{fc}\u{df}e!\n");
         let html =
             "To: bob\nContent-Type: text/html; charset=utf-8\n\n<p>one</p><p>t&uuml;wo</p>\n";
-        let text = Mail::parse(html.as_bytes()).unwrap().body();
+        let text = SubmittedMail::parse(html.as_bytes()).unwrap().body();
         assert!(
             text.contains("one") && text.contains("t\u{fc}wo") && !text.contains('<'),
             "{text}"
         );
         let both = "To: bob\nContent-Type: multipart/alternative; boundary=b\n\n--b\n\
                     Content-Type: text/plain\n\nplain\n--b\nContent-Type: text/html\n\n<b>html</b>\n--b--\n";
-        let mail = Mail::parse(both.as_bytes()).unwrap();
-        assert_eq!((mail.body().trim(), mail.files().len()), ("plain", 0));
+        let mail = SubmittedMail::parse(both.as_bytes()).unwrap();
+        assert_eq!((mail.body().trim(), mail.attachments().len()), ("plain", 0));
     }
 
     #[test]
@@ -445,11 +457,11 @@ mod tests {
             (format!("{head}\n\nhalf of"), "half of"),
             ("To: bob\nContent-Type: multipart/mixed\n\n--b\nlost\n".into(), "--b\nlost\n"),
         ] {
-            let mail = Mail::parse(text.as_bytes()).unwrap();
-            assert_eq!((mail.body().as_str(), mail.files().len()), (body, 0), "{text}");
+            let mail = SubmittedMail::parse(text.as_bytes()).unwrap();
+            assert_eq!((mail.body().as_str(), mail.attachments().len()), (body, 0), "{text}");
         }
         let file = format!("{head}; name=x.txt\n\nhalf of");
-        assert_eq!(Mail::parse(file.as_bytes()).unwrap().files().len(), 1);
+        assert_eq!(SubmittedMail::parse(file.as_bytes()).unwrap().attachments().len(), 1);
     }
 
     fn part(name: &str, text: &str) -> String {
@@ -466,8 +478,8 @@ mod tests {
         let text = format!(
             "To: bob\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\nsee there\n{long}{long}--b--\n"
         );
-        let mail = Mail::parse(text.as_bytes()).unwrap();
-        let names: Vec<String> = mail.files().into_iter().map(|file| file.name).collect();
+        let mail = SubmittedMail::parse(text.as_bytes()).unwrap();
+        let names: Vec<String> = mail.attachments().into_iter().map(|file| file.name).collect();
         let cut = "\u{e4}".repeat(73);
         assert_eq!(names, [format!("{cut}.pdf"), format!("{cut}-2.pdf")]);
     }
@@ -481,8 +493,8 @@ mod tests {
             part("", "AAEE"),
             part(".bashrc", "AAEF"),
         );
-        let mail = Mail::parse(text.as_bytes()).unwrap();
-        let files = mail.files();
+        let mail = SubmittedMail::parse(text.as_bytes()).unwrap();
+        let files = mail.attachments();
         let all: Vec<(&str, &[u8])> = files.iter().map(|f| (f.name.as_str(), &*f.bytes)).collect();
         assert_eq!(
             all,
@@ -493,15 +505,20 @@ mod tests {
                 ("bashrc", &[0, 1, 5])
             ]
         );
-        let envelope = Envelope { to: vec!["bob".into()], ..Envelope::default() };
-        let draft = mail.draft(&envelope, &["/c/plan.pdf".into()]).unwrap();
+        let envelope =
+            SubmissionEnvelope { to: vec!["bob".into()], ..SubmissionEnvelope::default() };
+        let draft = mail.render_draft(&envelope, &["/c/plan.pdf".into()]).unwrap();
         assert_eq!(draft, "To: bob\nAttach: /c/plan.pdf\n\nsee there");
     }
 
     #[test]
     fn addresses_cannot_smuggle_a_header() {
         let of = |text: &str, line: &[String]| {
-            Envelope::of(&Mail::parse(text.as_bytes()).unwrap(), line, true)
+            SubmissionEnvelope::from_mail(
+                &SubmittedMail::parse(text.as_bytes()).unwrap(),
+                line,
+                true,
+            )
         };
         for bad in ["To: \"a b\"\n\nx", "To: \"x\\\" y\"@z\n\nx"] {
             assert!(of(bad, &[]).is_err(), "{bad}");
@@ -526,8 +543,8 @@ mod tests {
             ("a\n.", "a\n", "a\n"),
             ("a\n.\n\n", "a\n", "a\n"),
         ] {
-            assert_eq!(until_dot(text.as_bytes(), true), typed.as_bytes());
-            assert_eq!(until_dot(text.as_bytes(), false), piped.as_bytes());
+            assert_eq!(cut_at_dot(text.as_bytes(), true), typed.as_bytes());
+            assert_eq!(cut_at_dot(text.as_bytes(), false), piped.as_bytes());
         }
     }
 
@@ -535,7 +552,7 @@ mod tests {
     fn the_last_reference_is_what_a_mail_answers() {
         let answers = |head: &str| {
             let text = format!("{head}\n\nx");
-            Mail::parse(text.as_bytes()).unwrap().answers().map(str::to_owned)
+            SubmittedMail::parse(text.as_bytes()).unwrap().in_reply_to().map(str::to_owned)
         };
         assert_eq!(answers("References: <a@x> <b@y>").as_deref(), Some("b@y"));
         assert_eq!(answers("References: <a@x>\nIn-Reply-To: <c@z>").as_deref(), Some("c@z"));

@@ -8,15 +8,15 @@ mod mail;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 
-use msgfs::mailbox::OpenError;
+use msgfs::mailbox::MailboxOpenError;
 use msgfs::outbox::names;
 
-use super::access::{self, Purpose};
-use super::context::Context;
+use super::access::{self, AccessPurpose};
+use super::context::CommandContext;
 use super::failure::Failure;
-use super::{Global, message};
-use folder::Folder;
-use mail::{Envelope, Mail};
+use super::{GlobalOptions, message};
+use folder::SubmissionFolder;
+use mail::{SubmissionEnvelope, SubmittedMail};
 
 /// Exit codes of `sysexits.h`.
 mod exit {
@@ -86,7 +86,7 @@ pub(crate) struct Args {
 }
 
 /// The command line; a program called `sendmail` is `msgfs sendmail`.
-pub(crate) fn command_line() -> Vec<OsString> {
+pub(crate) fn effective_command_line() -> Vec<OsString> {
     let mut line: Vec<OsString> = std::env::args_os().collect();
     let program = line.first().map(std::path::Path::new).and_then(|path| path.file_name());
     if program.is_some_and(|name| name == "sendmail") {
@@ -96,7 +96,7 @@ pub(crate) fn command_line() -> Vec<OsString> {
 }
 
 /// The exit code for a wrong command line of this command.
-pub(crate) fn usage_code(line: &[OsString]) -> Option<u8> {
+pub(crate) fn usage_exit_code(line: &[OsString]) -> Option<u8> {
     let mut words = line.iter().skip(1);
     while let Some(word) = words.next() {
         match word.to_str() {
@@ -108,35 +108,36 @@ pub(crate) fn usage_code(line: &[OsString]) -> Option<u8> {
     None
 }
 
-pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let code = |code| move |failure: Failure| Failure::Code(code, failure.to_string());
     if let Some(mode) = args.mode.as_deref().filter(|mode| *mode != "m") {
         let why = format!("-b{mode}: it sends what is on standard input (-bm) and nothing else");
         return Err(Failure::Code(exit::USAGE, why));
     }
     let is_typed = std::io::stdin().is_terminal();
-    let text = message::from_stdin().map_err(code(exit::DATAERR))?;
+    let text = message::read_stdin().map_err(code(exit::DATAERR))?;
     let dots = args.ignore_dots || args.option.iter().any(|option| option == "i");
-    let text = if dots { &text[..] } else { mail::until_dot(&text, is_typed) };
-    let mail = Mail::parse(text).map_err(|why| Failure::Code(exit::DATAERR, why))?;
-    let envelope = Envelope::of(&mail, &args.to, args.from_header)
+    let text = if dots { &text[..] } else { mail::cut_at_dot(&text, is_typed) };
+    let mail = SubmittedMail::parse(text).map_err(|why| Failure::Code(exit::DATAERR, why))?;
+    let envelope = SubmissionEnvelope::from_mail(&mail, &args.to, args.from_header)
         .map_err(|why| Failure::Code(exit::NOUSER, why))?;
     if envelope.is_empty() {
         let hint =
             if args.from_header { " in To, Cc and Bcc" } else { "; -t takes those of the mail" };
         return Err(Failure::Code(exit::USAGE, format!("there are no recipients{hint}")));
     }
-    let context = Context::find(global).map_err(code(exit::CONFIG))?;
-    let folder = Folder::new(&context.paths.cache);
-    let files = mail.files();
-    let paths = folder.put(&files).map_err(|e| {
+    let context = CommandContext::find(global).map_err(code(exit::CONFIG))?;
+    let folder = SubmissionFolder::new(&context.paths.cache);
+    let files = mail.attachments();
+    let paths = folder.write_files(&files).map_err(|e| {
         let what = format!("{}: the attachments cannot be put there", folder.path().display());
-        Failure::Code(exit::TEMPFAIL, Failure::io(what, &e).to_string())
+        Failure::Code(exit::TEMPFAIL, Failure::from_io(what, &e).to_string())
     })?;
-    let draft = mail.draft(&envelope, &paths).map_err(|why| Failure::Code(exit::DATAERR, why))?;
-    let name = format!("outbox/{}", names::typed("sendmail"));
-    let sent = access::with(global, Purpose::ACT, |tree| {
-        if mail.answers().is_some() {
+    let draft =
+        mail.render_draft(&envelope, &paths).map_err(|why| Failure::Code(exit::DATAERR, why))?;
+    let name = format!("outbox/{}", names::command_draft_name("sendmail"));
+    let sent = access::with_tree(global, AccessPurpose::ACT, |tree| {
+        if mail.in_reply_to().is_some() {
             // What was sent a moment ago may be what this one answers; a look waits for it.
             tree.ls("sent")?;
         }
@@ -149,11 +150,11 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
 }
 
 /// What became of it, in the words of `sysexits.h`.
-fn exit_code(failure: &Failure, envelope: &Envelope) -> u8 {
+fn exit_code(failure: &Failure, envelope: &SubmissionEnvelope) -> u8 {
     match failure {
         Failure::Errno(errno, text) => match *errno {
             libc::EINVAL if text.contains("Attach: ") => exit::UNAVAILABLE,
-            libc::EHOSTUNREACH if envelope.has_places() => exit::NOHOST,
+            libc::EHOSTUNREACH if envelope.has_domain() => exit::NOHOST,
             libc::EHOSTUNREACH | libc::EDESTADDRREQ => exit::NOUSER,
             libc::EINVAL if text.contains("is not an address") => exit::NOUSER,
             libc::EINVAL | libc::EFBIG | libc::EILSEQ => exit::DATAERR,
@@ -163,7 +164,10 @@ fn exit_code(failure: &Failure, envelope: &Envelope) -> u8 {
             _ => exit::TEMPFAIL,
         },
         Failure::Open(
-            OpenError::Config(_) | OpenError::Me(_) | OpenError::Paths(_) | OpenError::Keyring(_),
+            MailboxOpenError::Config(_)
+            | MailboxOpenError::Me(_)
+            | MailboxOpenError::Paths(_)
+            | MailboxOpenError::Keyring(_),
         ) => exit::CONFIG,
         _ => exit::TEMPFAIL,
     }

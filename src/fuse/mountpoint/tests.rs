@@ -20,7 +20,7 @@ short line
 
 #[test]
 fn the_table_is_read_with_its_escapes_and_optional_fields() {
-    let mounts = parse(TABLE);
+    let mounts = parse_mounts(TABLE);
     let paths: Vec<_> = mounts.iter().map(|m| m.mountpoint.to_str().unwrap()).collect();
     assert_eq!(
         paths,
@@ -33,17 +33,17 @@ fn the_table_is_read_with_its_escapes_and_optional_fields() {
 
 #[test]
 fn the_topmost_mount_counts() {
-    let mounts = parse(TABLE);
-    assert_eq!(find(&mounts, Path::new("/stack")).unwrap().fstype, FSTYPE);
-    assert_eq!(find(&mounts, Path::new("/stac")), None);
-    let ours: Vec<_> = ours(&mounts).iter().map(|m| m.mountpoint.clone()).collect();
+    let mounts = parse_mounts(TABLE);
+    assert_eq!(find_mount(&mounts, Path::new("/stack")).unwrap().fstype, FSTYPE);
+    assert_eq!(find_mount(&mounts, Path::new("/stac")), None);
+    let ours: Vec<_> = list_our_mounts(&mounts).iter().map(|m| m.mountpoint.clone()).collect();
     assert_eq!(ours, [Path::new(r"/home/a b/ma\il"), Path::new("/stack"), Path::new("/by/root")]);
 }
 
 #[test]
 fn a_covered_msgfs_is_not_listed() {
     let table = b"1 0 0:1 / /m rw - fuse.msgfs m rw\n2 0 0:2 / /m rw - tmpfs t rw\n";
-    assert!(ours(&parse(table)).is_empty());
+    assert!(list_our_mounts(&parse_mounts(table)).is_empty());
 }
 
 #[test]
@@ -52,29 +52,29 @@ fn ordinary_folders_links_and_missing_paths_are_not_mounted() {
     std::os::unix::fs::symlink(dir.path(), dir.path().join("link")).unwrap();
     std::os::unix::fs::symlink("loop", dir.path().join("loop")).unwrap();
     for name in ["", "link", "loop", "missing", "missing/deeper"] {
-        assert_eq!(state_of(&dir.path().join(name)).unwrap(), MountState::NotMounted, "{name}");
+        assert_eq!(mount_state(&dir.path().join(name)).unwrap(), MountState::NotMounted, "{name}");
     }
     let real = fs::canonicalize(dir.path()).unwrap();
-    assert_eq!(resolve(&dir.path().join("link")).unwrap(), real);
-    assert_eq!(resolve(&dir.path().join("missing")).unwrap(), real.join("missing"));
-    assert!(resolve(&dir.path().join("loop")).is_err());
-    assert!(resolve(&dir.path().join("missing/deeper")).is_err());
+    assert_eq!(resolve_mountpoint(&dir.path().join("link")).unwrap(), real);
+    assert_eq!(resolve_mountpoint(&dir.path().join("missing")).unwrap(), real.join("missing"));
+    assert!(resolve_mountpoint(&dir.path().join("loop")).is_err());
+    assert!(resolve_mountpoint(&dir.path().join("missing/deeper")).is_err());
 }
 
 #[test]
 fn another_file_system_is_named() {
-    assert_eq!(state_of(Path::new("/proc")).unwrap(), MountState::Foreign("proc".into()));
+    assert_eq!(mount_state(Path::new("/proc")).unwrap(), MountState::Foreign("proc".into()));
 }
 
 #[test]
 fn what_answers_is_alive() {
-    assert_eq!(ask(Path::new("/")), MountState::Alive);
+    assert_eq!(probe_daemon(Path::new("/")), MountState::Alive);
 }
 
 #[test]
 fn unmounting_what_is_no_mount_is_refused_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    assert!(unmount(dir.path(), Unmount::IfIdle).is_err());
+    assert!(unmount_path(dir.path(), UnmountMode::IfIdle).is_err());
     assert!(dir.path().is_dir());
 }
 
@@ -108,14 +108,14 @@ fn escape(path: &[u8]) -> Vec<u8> {
 proptest! {
     #[test]
     fn any_table_is_parsed_without_panic(table in proptest::collection::vec(any::<u8>(), 0..400)) {
-        for mount in parse(&table) {
+        for mount in parse_mounts(&table) {
             prop_assert!(mount.mountpoint.is_absolute());
         }
     }
 
     #[test]
     fn near_tables_are_parsed_without_panic(table in r"[0-9a/ \\\-\n]{0,200}") {
-        parse(table.as_bytes());
+        parse_mounts(table.as_bytes());
     }
 
     #[test]
@@ -132,7 +132,7 @@ proptest! {
             tags.push_str(tag);
         }
         line.extend(format!(" rw{tags} - fuse.msgfs msgfs rw\n").bytes());
-        let mounts = parse(&line);
+        let mounts = parse_mounts(&line);
         prop_assert_eq!(mounts.len(), 1);
         prop_assert_eq!(mounts[0].mountpoint.as_os_str().as_bytes(), path.as_slice());
         prop_assert_eq!(&mounts[0].fstype, FSTYPE);

@@ -5,19 +5,19 @@ const BEGIN: &str = "<!-- msgfs begin -->";
 const END: &str = "<!-- msgfs end -->";
 
 /// The block as lines.
-fn block(lines: &str, end: &str) -> String {
+fn render_block(lines: &str, end: &str) -> String {
     let all = [BEGIN].into_iter().chain(lines.lines()).chain([END]);
     all.collect::<Vec<_>>().join(end)
 }
 
 /// How the lines of a text end.
-fn line_end(text: &str) -> &'static str {
+fn detect_line_end(text: &str) -> &'static str {
     // Behind a bare CR at the end, LF would become the other half of a line end.
     if text.contains("\r\n") || text.ends_with('\r') { "\r\n" } else { "\n" }
 }
 
 /// Where the block is: from its first byte to behind its last, without the end of that line.
-fn find(text: &str) -> Result<Option<(usize, usize)>, String> {
+fn find_block(text: &str) -> Result<Option<(usize, usize)>, String> {
     let (mut begins, mut ends) = (Vec::new(), Vec::new());
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -36,10 +36,10 @@ fn find(text: &str) -> Result<Option<(usize, usize)>, String> {
 }
 
 /// The text with the block in it, at its end or where it was.
-pub(super) fn put(text: &str, lines: &str) -> Result<String, String> {
-    let end = line_end(text);
-    let block = block(lines, end);
-    Ok(match find(text)? {
+pub(super) fn insert_block(text: &str, lines: &str) -> Result<String, String> {
+    let end = detect_line_end(text);
+    let block = render_block(lines, end);
+    Ok(match find_block(text)? {
         Some((from, to)) => {
             let (before, after) = (text.get(..from), text.get(to..));
             [before.unwrap_or_default(), &block, after.unwrap_or_default()].concat()
@@ -50,11 +50,11 @@ pub(super) fn put(text: &str, lines: &str) -> Result<String, String> {
 }
 
 /// The text without it.
-pub(super) fn take(text: &str) -> Result<String, String> {
-    let Some((from, to)) = find(text)? else { return Ok(text.to_owned()) };
+pub(super) fn remove_block(text: &str) -> Result<String, String> {
+    let Some((from, to)) = find_block(text)? else { return Ok(text.to_owned()) };
     let (before, after) =
         (text.get(..from).unwrap_or_default(), text.get(to..).unwrap_or_default());
-    let end = line_end(text);
+    let end = detect_line_end(text);
     Ok(match after.strip_prefix(end) {
         Some(after) => format!("{before}{after}"),
         None => before.strip_suffix(end).unwrap_or(before).to_owned() + after,
@@ -62,8 +62,8 @@ pub(super) fn take(text: &str) -> Result<String, String> {
 }
 
 /// Whether it is there.
-pub(super) fn found(text: &str) -> Result<bool, String> {
-    Ok(find(text)?.is_some())
+pub(super) fn has_block(text: &str) -> Result<bool, String> {
+    Ok(find_block(text)?.is_some())
 }
 
 #[cfg(test)]
@@ -73,11 +73,14 @@ mod tests {
 
     #[test]
     fn it_is_put_at_the_end_and_replaced_in_place() {
-        assert_eq!(put("", "x").unwrap(), format!("{BEGIN}\nx\n{END}\n"));
-        assert_eq!(put("a", "x").unwrap(), format!("a\n{BEGIN}\nx\n{END}"));
-        assert_eq!(put("a\r\n", "x\ny").unwrap(), format!("a\r\n{BEGIN}\r\nx\r\ny\r\n{END}\r\n"));
+        assert_eq!(insert_block("", "x").unwrap(), format!("{BEGIN}\nx\n{END}\n"));
+        assert_eq!(insert_block("a", "x").unwrap(), format!("a\n{BEGIN}\nx\n{END}"));
+        assert_eq!(
+            insert_block("a\r\n", "x\ny").unwrap(),
+            format!("a\r\n{BEGIN}\r\nx\r\ny\r\n{END}\r\n")
+        );
         let old = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        assert_eq!(put(&old, "new").unwrap(), format!("a\n{BEGIN}\nnew\n{END}\nb\n"));
+        assert_eq!(insert_block(&old, "new").unwrap(), format!("a\n{BEGIN}\nnew\n{END}\nb\n"));
     }
 
     #[test]
@@ -89,7 +92,7 @@ mod tests {
             format!("{BEGIN}\n{BEGIN}\n{END}\n"),
             format!("{BEGIN}\n{END}\n{BEGIN}\n{END}\n"),
         ] {
-            assert!(put(&bad, "x").is_err() && take(&bad).is_err(), "{bad}");
+            assert!(insert_block(&bad, "x").is_err() && remove_block(&bad).is_err(), "{bad}");
         }
     }
 
@@ -97,9 +100,9 @@ mod tests {
         #[test]
         fn what_is_put_can_be_taken(text in "([a-z <!-]{0,9}\n){0,4}[a-z]{0,5}\r?", crlf: bool) {
             let text = if crlf { text.replace('\n', "\r\n") } else { text };
-            let with = put(&text, "one\ntwo").unwrap();
-            prop_assert_eq!(put(&with, "one\ntwo").unwrap(), with.clone());
-            prop_assert_eq!(take(&with).unwrap(), text);
+            let with = insert_block(&text, "one\ntwo").unwrap();
+            prop_assert_eq!(insert_block(&with, "one\ntwo").unwrap(), with.clone());
+            prop_assert_eq!(remove_block(&with).unwrap(), text);
         }
     }
 }

@@ -7,13 +7,13 @@ use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
 use serde_json::Value;
 
-use super::super::harness::{Entries, Event};
-use crate::model::shell_word;
+use super::super::harness::{HookEntries, HookEvent};
+use crate::model::quote_shell_word;
 
 /// Hooks to be written, each with the program it calls.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
-    pub(super) entries: &'a Entries,
+pub(super) struct HookSpec<'a> {
+    pub(super) entries: &'a HookEntries,
     /// How msgfs is called: its name, or a path.
     pub(super) program: &'a str,
     /// Those of tools, too.
@@ -21,7 +21,7 @@ pub(super) struct Wanted<'a> {
 }
 
 /// Returns how a shell command calls msgfs, if it is a hook of ours: `msgfs hook run …`, by whatever path.
-fn own_program(command: &str) -> Option<String> {
+fn parse_own_program(command: &str) -> Option<String> {
     let (program, _) = command.split_once(" hook run ")?;
     let quoted = program.strip_prefix('\'').and_then(|p| p.strip_suffix('\''));
     let program = quoted.map_or_else(|| program.to_owned(), |p| p.replace(r"'\''", "'"));
@@ -29,13 +29,13 @@ fn own_program(command: &str) -> Option<String> {
     is_own.then_some(program)
 }
 
-impl Wanted<'_> {
+impl HookSpec<'_> {
     /// Event's key and handler, as they are to be.
-    fn handlers(&self, tool: bool) -> impl Iterator<Item = (&'static str, String)> {
-        let program = Value::from(shell_word(self.program)).to_string();
+    fn render_handlers(&self, tool: bool) -> impl Iterator<Item = (&'static str, String)> {
+        let program = Value::from(quote_shell_word(self.program)).to_string();
         let program = program.trim_matches('"').to_owned();
         let wanted = self.entries.handlers.iter();
-        wanted.filter(move |(event, ..)| tool || *event != Event::Tool).map(
+        wanted.filter(move |(event, ..)| tool || *event != HookEvent::Tool).map(
             move |(event, key, handler)| {
                 let command = format!("\"{program} hook run {}", event.name());
                 (*key, handler.replacen("\"msgfs hook run EVENT", &command, 1))
@@ -44,14 +44,18 @@ impl Wanted<'_> {
     }
 
     /// A handler in what stands in an event's list.
-    fn grouped(&self, handler: &str) -> String {
-        if self.entries.grouped { format!("{{\"hooks\":[{handler}]}}") } else { handler.to_owned() }
+    fn wrap_in_group(&self, handler: &str) -> String {
+        if self.entries.is_grouped {
+            format!("{{\"hooks\":[{handler}]}}")
+        } else {
+            handler.to_owned()
+        }
     }
 
     /// Every event's key with its handlers, as they are to be.
-    fn lists(&self, tool: bool) -> Vec<(&'static str, Vec<String>)> {
+    fn list_by_event(&self, tool: bool) -> Vec<(&'static str, Vec<String>)> {
         let mut lists: Vec<(&str, Vec<String>)> = Vec::new();
-        for (key, handler) in self.handlers(tool) {
+        for (key, handler) in self.render_handlers(tool) {
             match lists.iter_mut().find(|(of, _)| *of == key) {
                 Some((_, list)) => list.push(handler),
                 None => lists.push((key, vec![handler])),
@@ -61,97 +65,100 @@ impl Wanted<'_> {
     }
 
     /// A new file with nothing else in it.
-    pub(super) fn fresh(&self) -> String {
-        let version = if self.entries.version { "\"version\":1," } else { "" };
+    pub(super) fn render_new_file(&self) -> String {
+        let version = if self.entries.has_version { "\"version\":1," } else { "" };
         let line = |(key, list): (&str, Vec<String>)| {
-            let list: Vec<String> = list.iter().map(|handler| self.grouped(handler)).collect();
+            let list: Vec<String> =
+                list.iter().map(|handler| self.wrap_in_group(handler)).collect();
             format!("\"{key}\":[{}]", list.join(",\n"))
         };
-        let lines: Vec<String> = self.lists(self.mid_turn).into_iter().map(line).collect();
+        let lines: Vec<String> = self.list_by_event(self.mid_turn).into_iter().map(line).collect();
         format!("{{{version}\"hooks\":{{\n{}}}}}\n", lines.join(",\n"))
     }
 
     /// The same as TOML, for whoever keeps hooks there.
-    pub(super) fn toml(&self) -> String {
+    pub(super) fn render_toml(&self) -> String {
         let block = |(key, handler): (&str, String)| {
             let members: toml::Table = serde_json::from_str(&handler).unwrap_or_default();
             format!("[[hooks.{key}]]\n[[hooks.{key}.hooks]]\n{members}")
         };
-        self.handlers(self.mid_turn).map(block).collect::<Vec<_>>().join("\n")
+        self.render_handlers(self.mid_turn).map(block).collect::<Vec<_>>().join("\n")
     }
 
     /// Returns how a handler calls msgfs, if it is ours.
-    fn own_program(&self, handler: &Value) -> Option<String> {
-        own_program(handler.get(self.entries.command)?.as_str()?)
+    fn read_own_program(&self, handler: &Value) -> Option<String> {
+        parse_own_program(handler.get(self.entries.command)?.as_str()?)
     }
 
     /// Returns how the first of our hooks in a text calls msgfs.
-    pub(super) fn program_in(&self, text: &str) -> Option<String> {
-        let own = self.own_in(&Hooks::read(text, self.entries).ok()?);
-        self.own_program(&own.first()?.1.to_serde_value()?)
+    pub(super) fn find_program_in(&self, text: &str) -> Option<String> {
+        let own = self.find_own_handlers(&HooksFile::parse(text, self.entries).ok()?);
+        self.read_own_program(&own.first()?.1.to_serde_value()?)
     }
 
     /// The text with our hooks in it.
-    pub(super) fn put(&self, text: &str) -> Result<String, String> {
-        let file = Hooks::read(text, self.entries)?;
-        let own = self.own_in(&file);
+    pub(super) fn insert_hooks(&self, text: &str) -> Result<String, String> {
+        let file = HooksFile::parse(text, self.entries)?;
+        let own = self.find_own_handlers(&file);
         let has_tool = own.iter().any(|(key, _)| {
-            self.entries.handlers.iter().any(|(e, known, _)| *e == Event::Tool && known == key)
+            self.entries.handlers.iter().any(|(e, known, _)| *e == HookEvent::Tool && known == key)
         });
-        if self.entries.version && file.root.get("version").is_none() {
+        if self.entries.has_version && file.root.get("version").is_none() {
             file.root.insert(0, "version", CstInputValue::Number("1".to_owned()));
         }
         let hooks = file.root.object_value_or_set("hooks");
-        for (key, list) in self.lists(self.mid_turn || has_tool) {
+        for (key, list) in self.list_by_event(self.mid_turn || has_tool) {
             let mut there = own.iter().filter(|(of, _)| of == key).map(|(_, node)| node.clone());
             for handler in list {
                 let value: Value = serde_json::from_str(&handler).map_err(|e| e.to_string())?;
                 match there.next() {
                     None => {
-                        hooks.array_value_or_set(key).append(input(&self.grouped(&handler))?);
+                        hooks
+                            .array_value_or_set(key)
+                            .append(parse_input_value(&self.wrap_in_group(&handler))?);
                     }
                     Some(node) if node.to_serde_value().as_ref() != Some(&value) => {
-                        replace(node, input(&handler)?);
+                        replace_handler(node, parse_input_value(&handler)?);
                     }
                     Some(_) => {}
                 }
             }
-            there.for_each(Self::remove);
+            there.for_each(Self::remove_handler);
         }
         Ok(file.tree.to_string())
     }
 
     /// The text without our hooks, and without what is empty then.
-    pub(super) fn take(&self, text: &str) -> Result<String, String> {
-        let file = Hooks::read(text, self.entries)?;
-        for (_, node) in self.own_in(&file) {
-            Self::remove(node);
+    pub(super) fn remove_hooks(&self, text: &str) -> Result<String, String> {
+        let file = HooksFile::parse(text, self.entries)?;
+        for (_, node) in self.find_own_handlers(&file) {
+            Self::remove_handler(node);
         }
         Ok(file.tree.to_string())
     }
 
     /// Whether any of our hooks is in it, and whether anything else is.
-    pub(super) fn found(&self, text: &str) -> Result<(bool, bool), String> {
-        let file = Hooks::read(text, self.entries)?;
-        let own = !self.own_in(&file).is_empty();
-        let left: Value = serde_json::from_str(&self.take(text)?).unwrap_or_default();
+    pub(super) fn has_own_and_other(&self, text: &str) -> Result<(bool, bool), String> {
+        let file = HooksFile::parse(text, self.entries)?;
+        let own = !self.find_own_handlers(&file).is_empty();
+        let left: Value = serde_json::from_str(&self.remove_hooks(text)?).unwrap_or_default();
         let other = |(name, _): &(&String, &Value)| *name != "version";
         Ok((own, left.as_object().is_some_and(|left| left.iter().any(|m| other(&m)))))
     }
 
     /// Our handlers, with the keys of their events.
-    fn own_in(&self, file: &Hooks) -> Vec<(String, CstNode)> {
+    fn find_own_handlers(&self, file: &HooksFile) -> Vec<(String, CstNode)> {
         let mut own = Vec::new();
-        for (key, list) in &file.lists {
+        for (key, list) in &file.event_lists {
             for element in list.elements() {
-                let handlers = if self.entries.grouped {
+                let handlers = if self.entries.is_grouped {
                     let inner = element.as_object().and_then(|group| group.array_value("hooks"));
                     inner.map(|inner| inner.elements()).unwrap_or_default()
                 } else {
                     vec![element]
                 };
                 let is_own = |node: &CstNode| {
-                    node.to_serde_value().is_some_and(|v| self.own_program(&v).is_some())
+                    node.to_serde_value().is_some_and(|v| self.read_own_program(&v).is_some())
                 };
                 own.extend(handlers.into_iter().filter(is_own).map(|node| (key.clone(), node)));
             }
@@ -160,7 +167,7 @@ impl Wanted<'_> {
     }
 
     /// Removes a handler, and what holds nothing else: its group, its list, the event, `hooks`.
-    fn remove(handler: CstNode) {
+    fn remove_handler(handler: CstNode) {
         let mut node = handler;
         loop {
             let Some(parent) = node.parent() else { return };
@@ -181,34 +188,38 @@ impl Wanted<'_> {
 }
 
 /// A file of hooks, as far as it is understood.
-struct Hooks {
+struct HooksFile {
     tree: CstRootNode,
     root: CstObject,
     /// By event.
-    lists: Vec<(String, CstArray)>,
+    event_lists: Vec<(String, CstArray)>,
 }
 
-impl Hooks {
-    fn read(text: &str, entries: &Entries) -> Result<Self, String> {
+impl HooksFile {
+    fn parse(text: &str, entries: &HookEntries) -> Result<Self, String> {
         let whole: Value =
             serde_json::from_str(text).map_err(|e| format!("it is not valid JSON ({e})"))?;
-        let tree = CstRootNode::parse(text, &strict())
+        let tree = CstRootNode::parse(text, &strict_options())
             .map_err(|e| format!("it is not valid JSON ({e})"))?;
         let root = tree.object_value().ok_or("it is not a JSON object")?;
-        once(&CstNode::Container(jsonc_parser::cst::CstContainerNode::Object(root.clone())))?;
-        if entries.version && whole.get("version").is_some_and(|version| *version != 1) {
+        check_unique_names(&CstNode::Container(jsonc_parser::cst::CstContainerNode::Object(
+            root.clone(),
+        )))?;
+        if entries.has_version && whole.get("version").is_some_and(|version| *version != 1) {
             return Err("its version is not 1".to_owned());
         }
         let mut lists = Vec::new();
-        let Some(hooks) = root.get("hooks") else { return Ok(Self { tree, root, lists }) };
+        let Some(hooks) = root.get("hooks") else {
+            return Ok(Self { tree, root, event_lists: lists });
+        };
         let hooks = hooks.object_value().ok_or("its \"hooks\" is not an object")?;
         for member in hooks.properties() {
             let key = member.decoded_name().unwrap_or_default();
-            if !entries.only.is_empty() && !entries.only.contains(&key.as_str()) {
+            if !entries.known_events.is_empty() && !entries.known_events.contains(&key.as_str()) {
                 return Err(format!(
                     "\"{}\" is not a known event, and one unknown event makes the whole file \
                      invalid",
-                    crate::model::one_line(&key)
+                    crate::model::sanitize_line(&key)
                 ));
             }
             match member.array_value() {
@@ -220,12 +231,12 @@ impl Hooks {
                 None => {}
             }
         }
-        Ok(Self { tree, root, lists })
+        Ok(Self { tree, root, event_lists: lists })
     }
 }
 
 /// JSON and nothing else.
-fn strict() -> ParseOptions {
+fn strict_options() -> ParseOptions {
     ParseOptions {
         allow_comments: false,
         allow_loose_object_property_names: false,
@@ -241,7 +252,7 @@ fn strict() -> ParseOptions {
 }
 
 /// Refuses an object that has one name twice: which of them counts is up to each reader.
-fn once(node: &CstNode) -> Result<(), String> {
+fn check_unique_names(node: &CstNode) -> Result<(), String> {
     if let Some(object) = node.as_object() {
         let mut names = HashSet::new();
         for member in object.properties() {
@@ -249,15 +260,15 @@ fn once(node: &CstNode) -> Result<(), String> {
             if !names.insert(name.clone()) {
                 return Err(format!(
                     "it has the member \"{}\" twice",
-                    crate::model::one_line(&name)
+                    crate::model::sanitize_line(&name)
                 ));
             }
         }
     }
-    node.children_exclude_trivia_and_tokens().iter().try_for_each(once)
+    node.children_exclude_trivia_and_tokens().iter().try_for_each(check_unique_names)
 }
 
-fn replace(node: CstNode, with: CstInputValue) {
+fn replace_handler(node: CstNode, with: CstInputValue) {
     // Own handlers are objects: they have a command.
     if let Some(object) = node.as_object() {
         object.replace_with(with);
@@ -265,21 +276,21 @@ fn replace(node: CstNode, with: CstInputValue) {
 }
 
 /// JSON text as what the tree takes, in the order of its members.
-fn input(text: &str) -> Result<CstInputValue, String> {
-    let tree = CstRootNode::parse(text, &strict()).map_err(|e| e.to_string())?;
-    Ok(tree.value().map_or(CstInputValue::Null, |value| given(&value)))
+fn parse_input_value(text: &str) -> Result<CstInputValue, String> {
+    let tree = CstRootNode::parse(text, &strict_options()).map_err(|e| e.to_string())?;
+    Ok(tree.value().map_or(CstInputValue::Null, |value| to_input_value(&value)))
 }
 
-fn given(node: &CstNode) -> CstInputValue {
+fn to_input_value(node: &CstNode) -> CstInputValue {
     if let Some(object) = node.as_object() {
         let member = |member: &jsonc_parser::cst::CstObjectProp| {
-            let value = member.value().map_or(CstInputValue::Null, |value| given(&value));
+            let value = member.value().map_or(CstInputValue::Null, |value| to_input_value(&value));
             (member.decoded_name().unwrap_or_default(), value)
         };
         return CstInputValue::Object(object.properties().iter().map(member).collect());
     }
     if let Some(list) = node.as_array() {
-        return CstInputValue::Array(list.elements().iter().map(given).collect());
+        return CstInputValue::Array(list.elements().iter().map(to_input_value).collect());
     }
     match node.to_serde_value() {
         Some(Value::String(text)) => CstInputValue::String(text),

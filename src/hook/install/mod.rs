@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 
 use similar::TextDiff;
 
-use super::harness::{ALL, Harness, Hooks, Instructions};
+use super::harness::{ALL, Harness, HookLayout, InstructionsPlace};
 use crate::config::Env;
-use crate::model::shown_path;
+use crate::model::display_path;
 use crate::store::asked;
-use file::Config;
-use json::Wanted;
-pub use switch::switched_off;
+use file::HarnessFile;
+use json::HookSpec;
+pub use switch::find_off_switches;
 
 /// What a model should know, in lines for a block or a file.
 const TEXT: &str = include_str!("instructions.md");
@@ -35,7 +35,7 @@ const PROGRAM_IS: &str = "const PROGRAM = ";
 
 /// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum InstallPart {
     /// Hooks.
     Hooks,
     /// Standing instructions.
@@ -44,7 +44,7 @@ pub enum What {
 
 /// How it is written.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct InstallOptions {
     /// How msgfs is called: its name, or a path.
     pub program: String,
     /// With a hook for tools.
@@ -55,7 +55,7 @@ pub struct Wish {
 
 /// What became of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum InstallOutcome {
     /// It is written.
     Written,
     /// It is as it should be.
@@ -65,16 +65,16 @@ pub enum Outcome {
     /// It is left alone: why, and what a person can add.
     Refused(String, String),
     /// The harness has no place for it here, for this reason.
-    Nowhere(String),
+    NoPlace(String),
 }
 
 /// A file, and what became of it.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct InstallReport {
     /// Which.
     pub file: PathBuf,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: InstallOutcome,
     /// What would change, as a unified diff.
     pub diff: Option<String>,
     /// What a person should know.
@@ -83,19 +83,19 @@ pub struct Report {
 
 /// How a file stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum InstallStatus {
     /// As it would be written now.
     Installed,
     /// Something of ours is there, but not as it would be written now: an older msgfs has written it.
-    Older,
+    Outdated,
     /// It calls a msgfs that is not there any more.
-    Gone(PathBuf),
+    ProgramMissing(PathBuf),
     /// Nothing of ours is there.
     Missing,
     /// It is not understood.
-    Unclear,
+    Unreadable,
     /// It has no place here, for this reason.
-    Nowhere(String),
+    NoPlace(String),
 }
 
 /// Why the hooks cannot call this msgfs, in a sentence.
@@ -104,16 +104,16 @@ pub enum ProgramError {
     /// It is gone as soon as something is built or cleaned up.
     #[error(
         "{} may be gone soon, because it is in a {}; install msgfs first ({}), and run this again",
-        shown_path(.0),
+        display_path(.0),
         .1.what,
         .1.install
     )]
-    Passing(PathBuf, &'static PassingPlace),
+    Temporary(PathBuf, &'static TemporaryPlace),
     /// It cannot be written into a command.
     #[error(
         "msgfs is not on the PATH, and it was not called by an absolute path whose last part is msgfs"
     )]
-    Unnamed,
+    NoAbsolutePath,
 }
 
 /// Returns how msgfs is called from a shell: by the path of the first one on the PATH, symlinks kept; else by
@@ -121,43 +121,43 @@ pub enum ProgramError {
 ///
 /// # Errors
 /// [`ProgramError`].
-pub fn program(env: &Env, called: &Path) -> Result<String, ProgramError> {
+pub fn locate_program(env: &Env, called: &Path) -> Result<String, ProgramError> {
     let called = || {
         let has_folder = called.components().count() > 1;
-        if has_folder { env.absolute(called) } else { called.into() }
+        if has_folder { env.make_absolute(called) } else { called.into() }
     };
-    let path = on_path(env, "msgfs").unwrap_or_else(called);
-    if let Some(place) = passing(&path) {
-        return Err(ProgramError::Passing(path, place));
+    let path = find_on_path(env, "msgfs").unwrap_or_else(called);
+    if let Some(place) = find_temporary_place(&path) {
+        return Err(ProgramError::Temporary(path, place));
     }
     let text = path.to_str().filter(|text| !text.contains(char::is_control));
     let text = text.filter(|_| path.is_absolute() && path.ends_with("msgfs"));
-    text.map(str::to_owned).ok_or(ProgramError::Unnamed)
+    text.map(str::to_owned).ok_or(ProgramError::NoAbsolutePath)
 }
 
 /// A kind of place in which no program stays.
 #[derive(Debug)]
-pub struct PassingPlace {
+pub struct TemporaryPlace {
     what: &'static str,
     /// The command that puts the same program where it stays.
     install: &'static str,
 }
 
-const BUILD: PassingPlace = PassingPlace {
+const BUILD: TemporaryPlace = TemporaryPlace {
     what: "folder of a build",
     install: "cargo install --locked --path ., in its source",
 };
-const NPX: PassingPlace = PassingPlace {
+const NPX: TemporaryPlace = TemporaryPlace {
     what: "cache of npx",
     install: "npm install --global, with the packages that npx was given",
 };
-const UVX: PassingPlace = PassingPlace {
+const UVX: TemporaryPlace = TemporaryPlace {
     what: "cache of uvx",
     install: "uv tool install, with the wheel that uvx was given",
 };
 
 /// Returns the kind of place a program is in, if it does not stay there.
-fn passing(path: &Path) -> Option<&'static PassingPlace> {
+fn find_temporary_place(path: &Path) -> Option<&'static TemporaryPlace> {
     let mut parts = path.components().filter_map(|part| part.as_os_str().to_str());
     parts.find_map(|part| match part {
         "target" => Some(&BUILD),
@@ -168,109 +168,118 @@ fn passing(path: &Path) -> Option<&'static PassingPlace> {
 }
 
 /// Returns the first program of this name on the PATH.
-fn on_path(env: &Env, program: &str) -> Option<PathBuf> {
+fn find_on_path(env: &Env, program: &str) -> Option<PathBuf> {
     let folders = env.var("PATH").map(std::env::split_paths).into_iter().flatten();
     // A relative path depends on the current folder.
     let mut files =
         folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join(program));
-    files.find(|file| is_program(file))
+    files.find(|file| is_executable(file))
 }
 
-fn is_program(file: &Path) -> bool {
+fn is_executable(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 /// The folder of a harness.
-fn folder(env: &Env, harness: &Harness) -> Option<PathBuf> {
-    let moved = harness.folder.variable.and_then(|variable| env.folder(variable));
+fn harness_folder(env: &Env, harness: &Harness) -> Option<PathBuf> {
+    let moved = harness.folder.variable.and_then(|variable| env.folder_var(variable));
     let moved = moved.map(|folder| folder.join(harness.folder.below));
     moved.or_else(|| Some(env.home()?.join(harness.folder.home)))
 }
 
 /// The harnesses that are on this machine, by a folder or a program.
-pub fn found(env: &Env) -> Vec<&'static Harness> {
+pub fn find_harnesses(env: &Env) -> Vec<&'static Harness> {
     let there = |harness: &&Harness| {
-        folder(env, harness).is_some_and(|folder| folder.is_dir())
-            || harness.programs.iter().any(|program| on_path(env, program).is_some())
+        harness_folder(env, harness).is_some_and(|folder| folder.is_dir())
+            || harness.programs.iter().any(|program| find_on_path(env, program).is_some())
     };
     ALL.iter().filter(there).collect()
 }
 
 /// One file and what is to be in it.
-struct Target<'a> {
+struct InstallTarget<'a> {
     path: PathBuf,
-    content: Content<'a>,
+    content: InstallContent<'a>,
 }
 
 #[derive(Clone)]
-enum Content<'a> {
+enum InstallContent<'a> {
     /// Hooks among others'.
-    Shared(Wanted<'a>),
+    Shared(HookSpec<'a>),
     /// A file of hooks that is all ours.
-    Own(Wanted<'a>),
+    Own(HookSpec<'a>),
     /// A text that is all ours, which is recognised by its beginning.
     Whole { text: String, begin: String },
     /// A block.
     Block,
     /// Somebody else's file says that hooks are kept there.
-    Elsewhere(PathBuf, Wanted<'a>),
+    Elsewhere(PathBuf, HookSpec<'a>),
 }
 
 /// Nothing is to be in a file here: which one, and why.
-struct Nowhere {
+struct MissingTarget {
     file: PathBuf,
     why: String,
     /// It would be the same in every folder.
-    everywhere: bool,
+    in_every_folder: bool,
 }
 
-impl<'a> Target<'a> {
-    fn of(
+impl<'a> InstallTarget<'a> {
+    fn resolve_target(
         env: &Env,
         harness: &'static Harness,
-        what: What,
-        wish: &'a Wish,
-    ) -> Result<Self, Nowhere> {
+        what: InstallPart,
+        wish: &'a InstallOptions,
+    ) -> Result<Self, MissingTarget> {
         let file = match what {
-            What::Hooks => harness.file,
-            What::Instructions => harness.instructions.file(),
+            InstallPart::Hooks => harness.file,
+            InstallPart::Instructions => harness.instructions.default_file(),
         };
-        let nowhere = |why| Nowhere { file: file.into(), why, everywhere: false };
-        let folder = folder(env, harness)
-            .ok_or_else(|| Nowhere { everywhere: true, ..nowhere("HOME is not set".to_owned()) })?;
+        let nowhere = |why| MissingTarget { file: file.into(), why, in_every_folder: false };
+        let folder = harness_folder(env, harness).ok_or_else(|| MissingTarget {
+            in_every_folder: true,
+            ..nowhere("HOME is not set".to_owned())
+        })?;
         match what {
-            What::Hooks => Ok(Self::hooks(&folder, harness, wish)),
-            What::Instructions => Self::instructions(env, &folder, harness).map_err(nowhere),
+            InstallPart::Hooks => Ok(Self::target_hooks(&folder, harness, wish)),
+            InstallPart::Instructions => {
+                Self::target_instructions(env, &folder, harness).map_err(nowhere)
+            }
         }
     }
 
-    fn hooks(folder: &Path, harness: &'static Harness, wish: &'a Wish) -> Self {
-        let wanted = |entries| Wanted { entries, program: &wish.program, mid_turn: wish.mid_turn };
+    fn target_hooks(folder: &Path, harness: &'static Harness, wish: &'a InstallOptions) -> Self {
+        let wanted =
+            |entries| HookSpec { entries, program: &wish.program, mid_turn: wish.mid_turn };
         let content = match &harness.hooks {
-            Hooks::Shared(entries) => match entries.toml.map(|name| folder.join(name)) {
-                Some(toml) if keeps_hooks(&toml) => Content::Elsewhere(toml, wanted(entries)),
-                _ => Content::Shared(wanted(entries)),
+            HookLayout::Shared(entries) => match entries.toml_file.map(|name| folder.join(name)) {
+                Some(toml) if may_hold_hooks(&toml) => {
+                    InstallContent::Elsewhere(toml, wanted(entries))
+                }
+                _ => InstallContent::Shared(wanted(entries)),
             },
-            Hooks::Own(entries) => Content::Own(wanted(entries)),
-            Hooks::Plugin(source) => {
+            HookLayout::Own(entries) => InstallContent::Own(wanted(entries)),
+            HookLayout::Plugin(source) => {
                 let program = serde_json::Value::from(wish.program.as_str());
                 let text = source.replacen(PROGRAM, &format!("const PROGRAM = {program}\n"), 1);
-                Content::Whole { text, begin: PLUGIN.to_owned() }
+                InstallContent::Whole { text, begin: PLUGIN.to_owned() }
             }
         };
         Self { path: folder.join(harness.file), content }
     }
 
-    fn instructions(env: &Env, folder: &Path, harness: &Harness) -> Result<Self, String> {
-        let whole = |head: &str| Content::Whole {
+    fn target_instructions(env: &Env, folder: &Path, harness: &Harness) -> Result<Self, String> {
+        let whole = |head: &str| InstallContent::Whole {
             text: format!("{head}{TITLE}\n{TEXT}"),
             begin: format!("{head}{TITLE}"),
         };
         Ok(match harness.instructions {
-            Instructions::Own(name, head) => Self { path: folder.join(name), content: whole(head) },
-            Instructions::Project(name, head) => {
-                if let Some(Err(e)) = env.cwd().map(asked::reach) {
+            InstructionsPlace::Own(name, head) => {
+                Self { path: folder.join(name), content: whole(head) }
+            }
+            InstructionsPlace::Project(name, head) => {
+                if let Some(Err(e)) = env.cwd().map(asked::require_response) {
                     return Err(format!("its rules are in the project's folder, and {e}"));
                 }
                 let is_home = |here: &Path| env.home().is_some_and(|home| home == here);
@@ -287,19 +296,19 @@ impl<'a> Target<'a> {
                 };
                 Self { path: here.map_err(why)?.join(name), content: whole(head) }
             }
-            Instructions::Block(names) => {
+            InstructionsPlace::Block(names) => {
                 let used = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|m| m.len() > 0);
                 let mut paths = names.iter().map(|name| folder.join(name));
                 let last = names.last().map(|name| folder.join(name));
                 let path = paths.find(used).or(last).ok_or("it has no such file")?;
-                Self { path, content: Content::Block }
+                Self { path, content: InstallContent::Block }
             }
         })
     }
 }
 
 /// Whether a TOML file has hooks in it, or cannot be understood.
-fn keeps_hooks(file: &Path) -> bool {
+fn may_hold_hooks(file: &Path) -> bool {
     let text = match std::fs::read_to_string(file) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return false,
         Err(_) => return true,
@@ -313,25 +322,25 @@ fn keeps_hooks(file: &Path) -> bool {
     }
 }
 
-impl Content<'_> {
+impl InstallContent<'_> {
     /// The text of a new file.
-    fn fresh(&self) -> Result<String, String> {
+    fn render_new_file(&self) -> Result<String, String> {
         match self {
-            Self::Shared(wanted) | Self::Own(wanted) => Ok(wanted.fresh()),
+            Self::Shared(wanted) | Self::Own(wanted) => Ok(wanted.render_new_file()),
             Self::Whole { text, .. } => Ok(text.clone()),
-            Self::Block => block::put("", TEXT),
+            Self::Block => block::insert_block("", TEXT),
             Self::Elsewhere(file, _) => Err(format!(
                 "{} already holds hooks, and hooks in both files are not supported",
-                shown_path(file)
+                display_path(file)
             )),
         }
     }
 
     /// Returns how a text with ours in it calls msgfs.
-    fn program_in(&self, text: &str) -> Option<String> {
+    fn find_program_in(&self, text: &str) -> Option<String> {
         match self {
             Self::Shared(wanted) | Self::Own(wanted) | Self::Elsewhere(_, wanted) => {
-                wanted.program_in(text)
+                wanted.find_program_in(text)
             }
             Self::Whole { .. } => {
                 let said = text.lines().find_map(|line| line.strip_prefix(PROGRAM_IS))?;
@@ -342,83 +351,85 @@ impl Content<'_> {
     }
 
     /// What a person can add where we do not.
-    fn to_add(&self) -> String {
+    fn render_manual_addition(&self) -> String {
         match self {
-            Self::Elsewhere(_, wanted) => wanted.toml(),
-            _ => self.fresh().unwrap_or_default(),
+            Self::Elsewhere(_, wanted) => wanted.render_toml(),
+            _ => self.render_new_file().unwrap_or_default(),
         }
     }
 
     /// A text with ours in it.
-    fn put(&self, text: &str) -> Result<String, String> {
+    fn insert_into(&self, text: &str) -> Result<String, String> {
         match self {
-            Self::Shared(wanted) => wanted.put(text),
-            Self::Own(wanted) => match wanted.found(text)? {
+            Self::Shared(wanted) => wanted.insert_hooks(text),
+            Self::Own(wanted) => match wanted.has_own_and_other(text)? {
                 (_, true) => Err("it also holds hooks that msgfs did not write".to_owned()),
-                _ => Ok(wanted.fresh()),
+                _ => Ok(wanted.render_new_file()),
             },
             Self::Whole { text: ours, begin } if text.starts_with(begin) => Ok(ours.clone()),
             Self::Whole { .. } => Err("msgfs did not write it: it begins differently".to_owned()),
-            Self::Block => block::put(text, TEXT),
-            Self::Elsewhere(..) => self.fresh(),
+            Self::Block => block::insert_block(text, TEXT),
+            Self::Elsewhere(..) => self.render_new_file(),
         }
     }
 
     /// What install makes of a text, or of no file, the first time.
-    fn on(&self, text: Option<&str>) -> Result<String, String> {
-        text.map_or_else(|| self.fresh(), |text| self.put(text))
+    fn install_into(&self, text: Option<&str>) -> Result<String, String> {
+        text.map_or_else(|| self.render_new_file(), |text| self.insert_into(text))
     }
 
     /// All that install can have made of it: without the hook for tools, with it, and with it later.
-    fn made(&self, text: Option<&str>) -> impl Iterator<Item = String> {
+    fn list_possible_installs(&self, text: Option<&str>) -> impl Iterator<Item = String> {
         let [plain, tool] = [false, true].map(|mid_turn| match self.clone() {
-            Self::Shared(wanted) => Self::Shared(Wanted { mid_turn, ..wanted }),
-            Self::Own(wanted) => Self::Own(Wanted { mid_turn, ..wanted }),
-            Self::Elsewhere(file, wanted) => Self::Elsewhere(file, Wanted { mid_turn, ..wanted }),
+            Self::Shared(wanted) => Self::Shared(HookSpec { mid_turn, ..wanted }),
+            Self::Own(wanted) => Self::Own(HookSpec { mid_turn, ..wanted }),
+            Self::Elsewhere(file, wanted) => Self::Elsewhere(file, HookSpec { mid_turn, ..wanted }),
             other => other,
         });
-        let first = plain.on(text).ok();
-        let later = first.as_deref().and_then(|first| tool.put(first).ok());
-        [first, tool.on(text).ok(), later].into_iter().flatten()
+        let first = plain.install_into(text).ok();
+        let later = first.as_deref().and_then(|first| tool.insert_into(first).ok());
+        [first, tool.install_into(text).ok(), later].into_iter().flatten()
     }
 
     /// Whether nothing but what install wrote there is in a text.
-    fn is_new(&self, text: &str) -> bool {
-        self.made(None).any(|made| made == text)
+    fn is_fresh_install(&self, text: &str) -> bool {
+        self.list_possible_installs(None).any(|made| made == text)
     }
 
     /// Whether there are hooks of ours in a text, and nothing else.
-    fn is_all(&self, text: &str) -> Result<bool, String> {
+    fn has_only_own_hooks(&self, text: &str) -> Result<bool, String> {
         Ok(match self {
             Self::Shared(wanted) | Self::Own(wanted) | Self::Elsewhere(_, wanted) => {
-                wanted.found(text)? == (true, false)
+                wanted.has_own_and_other(text)? == (true, false)
             }
             _ => false,
         })
     }
 
     /// Whether all that stands in a text is ours, now or in an older form.
-    fn is_ours(&self, text: &str) -> bool {
-        self.is_new(text) || self.is_all(text) == Ok(true)
+    fn is_all_ours(&self, text: &str) -> bool {
+        self.is_fresh_install(text) || self.has_only_own_hooks(text) == Ok(true)
     }
 
     /// Whether a text that was kept aside is from before install.
-    fn is_before(&self, kept: &str) -> bool {
-        self.is_in(kept) == Ok(false)
+    fn is_from_before(&self, kept: &str) -> bool {
+        self.is_installed_in(kept) == Ok(false)
     }
 
     /// Whether something of ours is in a text.
-    fn is_in(&self, text: &str) -> Result<bool, String> {
+    fn is_installed_in(&self, text: &str) -> Result<bool, String> {
         match self {
-            Self::Shared(wanted) | Self::Elsewhere(_, wanted) => Ok(wanted.found(text)?.0),
-            Self::Own(wanted) => Ok(wanted.found(text)? == (true, false)),
+            Self::Shared(wanted) | Self::Elsewhere(_, wanted) => {
+                Ok(wanted.has_own_and_other(text)?.0)
+            }
+            Self::Own(wanted) => Ok(wanted.has_own_and_other(text)? == (true, false)),
             Self::Whole { begin, .. } => Ok(text.starts_with(begin)),
-            Self::Block => block::found(text),
+            Self::Block => block::has_block(text),
         }
     }
 
     /// Whether something of ours can be in a text that may not be understood.
-    fn may_be_in(&self, text: &str) -> bool {
+    fn may_be_installed_in(&self, text: &str) -> bool {
         match self {
             Self::Shared(_) | Self::Own(_) | Self::Elsewhere(..) => text.contains(" hook run "),
             Self::Whole { .. } | Self::Block => true,
@@ -426,94 +437,116 @@ impl Content<'_> {
     }
 
     /// A text without ours; `None` if the file goes with it.
-    fn take(&self, text: &str) -> Result<Option<String>, String> {
+    fn remove_from(&self, text: &str) -> Result<Option<String>, String> {
         Ok(match self {
-            Self::Shared(wanted) | Self::Elsewhere(_, wanted) => Some(wanted.take(text)?),
-            Self::Block => Some(block::take(text)?),
+            Self::Shared(wanted) | Self::Elsewhere(_, wanted) => Some(wanted.remove_hooks(text)?),
+            Self::Block => Some(block::remove_block(text)?),
             Self::Own(_) | Self::Whole { .. } => None,
         })
     }
 
     /// The text from before, if it was kept; else without ours.
-    fn undo(&self, text: &str, kept: &[String]) -> Result<Option<String>, String> {
-        let is_before =
-            |kept: &&String| self.is_before(kept) && self.made(Some(kept)).any(|with| with == text);
+    fn undo_install(&self, text: &str, kept: &[String]) -> Result<Option<String>, String> {
+        let is_before = |kept: &&String| {
+            self.is_from_before(kept)
+                && self.list_possible_installs(Some(kept)).any(|with| with == text)
+        };
         if let Some(before) = kept.iter().find(is_before) {
             return Ok(Some(before.clone()));
         }
         // Nobody else writes it like this.
-        if self.is_new(text)
-            || (self.is_all(text)? && !kept.iter().any(|kept| self.is_before(kept)))
+        if self.is_fresh_install(text)
+            || (self.has_only_own_hooks(text)?
+                && !kept.iter().any(|kept| self.is_from_before(kept)))
         {
             return Ok(None);
         }
-        self.take(text)
+        self.remove_from(text)
     }
 }
 
 /// Puts ours into the file of a harness.
-pub fn put(env: &Env, harness: &'static Harness, what: What, wish: &Wish) -> Report {
-    carry_out(env, harness, what, wish, false, &|_, content, old| content.on(old).map(Some))
+pub fn install_part(
+    env: &Env,
+    harness: &'static Harness,
+    what: InstallPart,
+    wish: &InstallOptions,
+) -> InstallReport {
+    apply_change(env, harness, what, wish, false, &|_, content, old| {
+        content.install_into(old).map(Some)
+    })
 }
 
 /// Takes ours out of it.
-pub fn take(env: &Env, harness: &'static Harness, what: What, wish: &Wish) -> Report {
-    let report = |kept: &dyn Fn() -> Vec<String>, content: &Content<'_>, old: Option<&str>| {
-        let Some(old) = old else { return Ok(None) };
-        // What is not understood is in nobody's way if nothing of ours can be in it.
-        if !(content.may_be_in(old) && content.is_in(old)?) {
-            return Ok(Some(old.to_owned()));
-        }
-        content.undo(old, &kept())
-    };
-    carry_out(env, harness, what, wish, true, &report)
+pub fn uninstall_part(
+    env: &Env,
+    harness: &'static Harness,
+    what: InstallPart,
+    wish: &InstallOptions,
+) -> InstallReport {
+    let report =
+        |kept: &dyn Fn() -> Vec<String>, content: &InstallContent<'_>, old: Option<&str>| {
+            let Some(old) = old else { return Ok(None) };
+            // What is not understood is in nobody's way if nothing of ours can be in it.
+            if !(content.may_be_installed_in(old) && content.is_installed_in(old)?) {
+                return Ok(Some(old.to_owned()));
+            }
+            content.undo_install(old, &kept())
+        };
+    apply_change(env, harness, what, wish, true, &report)
 }
 
 /// What a text becomes, of what was kept, what is wanted, and what is there.
-type Change<'a> = &'a dyn Fn(
+type ContentChange<'a> = &'a dyn Fn(
     &dyn Fn() -> Vec<String>,
-    &Content<'_>,
+    &InstallContent<'_>,
     Option<&str>,
 ) -> Result<Option<String>, String>;
 
-fn carry_out(
+fn apply_change(
     env: &Env,
     harness: &'static Harness,
-    what: What,
-    wish: &Wish,
+    what: InstallPart,
+    wish: &InstallOptions,
     removes: bool,
-    change: Change<'_>,
-) -> Report {
+    change: ContentChange<'_>,
+) -> InstallReport {
     // The text that was written then is removed.
-    let wish = &if removes { as_written(env, harness, what, wish) } else { wish.clone() };
-    let target = match Target::of(env, harness, what, wish) {
+    let wish = &if removes { read_written_options(env, harness, what, wish) } else { wish.clone() };
+    let target = match InstallTarget::resolve_target(env, harness, what, wish) {
         Ok(target) => target,
-        Err(Nowhere { file, why, everywhere }) => {
+        Err(MissingTarget { file, why, in_every_folder: everywhere }) => {
             let outcome = if everywhere {
-                Outcome::Refused(why, String::new())
+                InstallOutcome::Refused(why, String::new())
             } else {
-                Outcome::Nowhere(why)
+                InstallOutcome::NoPlace(why)
             };
-            return Report { file, outcome, diff: None, note: None };
+            return InstallReport { file, outcome, diff: None, note: None };
         }
     };
     let file = target.path.clone();
-    let refused =
-        |why| Outcome::Refused(why, if removes { String::new() } else { target.content.to_add() });
-    let config = match Config::read(target.path.clone()) {
+    let refused = |why| {
+        InstallOutcome::Refused(
+            why,
+            if removes { String::new() } else { target.content.render_manual_addition() },
+        )
+    };
+    let config = match HarnessFile::read(target.path.clone()) {
         Ok(config) => config,
-        Err(why) => return Report { file, outcome: refused(why), diff: None, note: None },
+        Err(why) => return InstallReport { file, outcome: refused(why), diff: None, note: None },
     };
     let old = config.text.as_deref();
-    let new = match change(&|| config.kept(), &target.content, old) {
+    let new = match change(&|| config.read_backups(), &target.content, old) {
         Ok(new) => new,
-        Err(why) => return Report { file, outcome: refused(why), diff: None, note: None },
+        Err(why) => return InstallReport { file, outcome: refused(why), diff: None, note: None },
     };
     if new.as_deref() == old {
-        return Report { file, outcome: Outcome::Unchanged, diff: None, note: None };
+        return InstallReport { file, outcome: InstallOutcome::Unchanged, diff: None, note: None };
     }
-    let done = if new.is_some() { Outcome::Written } else { Outcome::Removed };
-    let instead = harness.instead.filter(|_| what == What::Instructions && old.is_none());
+    let done = if new.is_some() { InstallOutcome::Written } else { InstallOutcome::Removed };
+    let instead = harness
+        .replaced_instructions
+        .filter(|_| what == InstallPart::Instructions && old.is_none());
     let instead =
         instead.and_then(|name| Some(env.home()?.join(name))).filter(|path| path.exists());
     let note = instead.map(|path| {
@@ -521,29 +554,34 @@ fn carry_out(
         format!("{title} 1 read {path} until now; from now on it reads this file instead")
     });
     if wish.dry_run {
-        let diff = Some(diff(&file, old, new.as_deref()));
-        return Report { file, outcome: done, diff, note };
+        let diff = Some(render_diff(&file, old, new.as_deref()));
+        return InstallReport { file, outcome: done, diff, note };
     }
     // Nobody misses what was ours alone.
-    let keep = !old.is_some_and(|old| target.content.is_ours(old));
+    let keep = !old.is_some_and(|old| target.content.is_all_ours(old));
     let written = match &new {
         Some(new) => config.write(new, keep),
         None => config.remove(keep),
     };
     let outcome = written.map_or_else(refused, |()| done);
-    Report { file, outcome, diff: None, note }
+    InstallReport { file, outcome, diff: None, note }
 }
 
 /// Returns the wish by which a file was written, as far as the file says it.
-fn as_written(env: &Env, harness: &'static Harness, what: What, wish: &Wish) -> Wish {
-    let said = Target::of(env, harness, what, wish).ok().and_then(|target| {
-        target.content.program_in(&Config::read(target.path.clone()).ok()?.text?)
+fn read_written_options(
+    env: &Env,
+    harness: &'static Harness,
+    what: InstallPart,
+    wish: &InstallOptions,
+) -> InstallOptions {
+    let said = InstallTarget::resolve_target(env, harness, what, wish).ok().and_then(|target| {
+        target.content.find_program_in(&HarnessFile::read(target.path.clone()).ok()?.text?)
     });
-    Wish { program: said.unwrap_or_else(|| wish.program.clone()), ..wish.clone() }
+    InstallOptions { program: said.unwrap_or_else(|| wish.program.clone()), ..wish.clone() }
 }
 
 /// A unified diff.
-fn diff(file: &Path, old: Option<&str>, new: Option<&str>) -> String {
+fn render_diff(file: &Path, old: Option<&str>, new: Option<&str>) -> String {
     let name = |text: Option<&str>| match text {
         Some(_) => file.to_string_lossy().into_owned(),
         None => "/dev/null".to_owned(),
@@ -553,37 +591,46 @@ fn diff(file: &Path, old: Option<&str>, new: Option<&str>) -> String {
 }
 
 /// Returns the files in which files of the harnesses were kept before they were changed.
-pub fn kept_aside(env: &Env) -> Vec<PathBuf> {
-    let wish = Wish { program: String::new(), mid_turn: false, dry_run: true };
-    let all =
-        ALL.iter().flat_map(|harness| [(harness, What::Hooks), (harness, What::Instructions)]);
-    let targets = all.filter_map(|(harness, what)| Target::of(env, harness, what, &wish).ok());
-    targets.flat_map(|target| file::kept_of(&target.path)).collect()
+pub fn list_all_backups(env: &Env) -> Vec<PathBuf> {
+    let wish = InstallOptions { program: String::new(), mid_turn: false, dry_run: true };
+    let all = ALL
+        .iter()
+        .flat_map(|harness| [(harness, InstallPart::Hooks), (harness, InstallPart::Instructions)]);
+    let targets = all.filter_map(|(harness, what)| {
+        InstallTarget::resolve_target(env, harness, what, &wish).ok()
+    });
+    targets.flat_map(|target| file::list_backups(&target.path)).collect()
 }
 
 /// How the file of a harness stands.
-pub fn standing(env: &Env, harness: &'static Harness, what: What) -> (PathBuf, Standing) {
-    let wish = Wish { program: String::new(), mid_turn: false, dry_run: true };
-    let wish = as_written(env, harness, what, &wish);
-    let target = match Target::of(env, harness, what, &wish) {
+pub fn read_install_status(
+    env: &Env,
+    harness: &'static Harness,
+    what: InstallPart,
+) -> (PathBuf, InstallStatus) {
+    let wish = InstallOptions { program: String::new(), mid_turn: false, dry_run: true };
+    let wish = read_written_options(env, harness, what, &wish);
+    let target = match InstallTarget::resolve_target(env, harness, what, &wish) {
         Ok(target) => target,
-        Err(Nowhere { file, why, .. }) => return (file, Standing::Nowhere(why)),
+        Err(MissingTarget { file, why, .. }) => return (file, InstallStatus::NoPlace(why)),
     };
-    let Ok(config) = Config::read(target.path.clone()) else {
-        return (target.path, Standing::Unclear);
+    let Ok(config) = HarnessFile::read(target.path.clone()) else {
+        return (target.path, InstallStatus::Unreadable);
     };
-    let Some(text) = &config.text else { return (target.path, Standing::Missing) };
+    let Some(text) = &config.text else { return (target.path, InstallStatus::Missing) };
     let program = Path::new(&wish.program);
-    let standing = match (target.content.is_in(text), target.content.put(text)) {
-        (Ok(true), _) if program.is_absolute() && !is_program(program) => {
-            Standing::Gone(program.to_owned())
+    let standing = match (target.content.is_installed_in(text), target.content.insert_into(text)) {
+        (Ok(true), _) if program.is_absolute() && !is_executable(program) => {
+            InstallStatus::ProgramMissing(program.to_owned())
         }
         // Older ones have called it by its name.
-        (Ok(true), _) if what == What::Hooks && !program.is_absolute() => Standing::Older,
-        (Ok(true), Ok(new)) if new == *text => Standing::Installed,
-        (Ok(true), _) => Standing::Older,
-        (Ok(false), _) => Standing::Missing,
-        (Err(_), _) => Standing::Unclear,
+        (Ok(true), _) if what == InstallPart::Hooks && !program.is_absolute() => {
+            InstallStatus::Outdated
+        }
+        (Ok(true), Ok(new)) if new == *text => InstallStatus::Installed,
+        (Ok(true), _) => InstallStatus::Outdated,
+        (Ok(false), _) => InstallStatus::Missing,
+        (Err(_), _) => InstallStatus::Unreadable,
     };
     (target.path, standing)
 }

@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::harness::{Harness, Hooks, PluginSettings};
-use super::super::switches::Place;
-use super::json::Wanted;
-use super::{TEXT, TITLE, folder, on_path, switch};
+use super::super::harness::{Harness, HookLayout, PluginSettings};
+use super::super::switches::SettingsPlace;
+use super::json::HookSpec;
+use super::{TEXT, TITLE, find_on_path, harness_folder, switch};
 use crate::config::Env;
 
 /// Its name, and that of the marketplace that the folder of the plugin is.
@@ -46,11 +46,13 @@ pub struct EnabledPlugin {
 }
 
 /// Returns the files of the plugin for Claude Code, by their paths in its folder.
-pub fn files() -> Vec<(&'static str, String)> {
-    let harness = Harness::named("claude-code");
+pub fn render_plugin_files() -> Vec<(&'static str, String)> {
+    let harness = Harness::from_name("claude-code");
     let hooks = harness.and_then(|harness| match &harness.hooks {
         // It cannot know where msgfs is.
-        Hooks::Shared(entries) => Some(Wanted { entries, program: NAME, mid_turn: false }.fresh()),
+        HookLayout::Shared(entries) => {
+            Some(HookSpec { entries, program: NAME, mid_turn: false }.render_new_file())
+        }
         _ => None,
     });
     let (version, license) = (env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_LICENSE"));
@@ -72,17 +74,17 @@ pub fn files() -> Vec<(&'static str, String)> {
 }
 
 /// Returns the plugin of ours that a harness uses here.
-pub fn enabled(env: &Env, harness: &Harness) -> Option<EnabledPlugin> {
+pub fn find_enabled_plugin(env: &Env, harness: &Harness) -> Option<EnabledPlugin> {
     let PluginSettings { files, member } = harness.plugins?;
-    let own = folder(env, harness)?;
+    let own = harness_folder(env, harness)?;
     let among_skills = own.join(AMONG_SKILLS.1).join(MANIFEST);
     let mut said: Vec<(String, PathBuf, bool)> = Vec::new();
     if among_skills.is_file() {
         said.push((AMONG_SKILLS.0.to_owned(), among_skills, true));
     }
     for (place, name) in files {
-        let Some(path) = path_of(env, &own, *place, name) else { continue };
-        let Some(settings) = switch::read(&path) else { continue };
+        let Some(path) = settings_path(env, &own, *place, name) else { continue };
+        let Some(settings) = switch::read_settings(&path) else { continue };
         let plugins = settings.get(member).and_then(|plugins| plugins.as_object());
         for (id, value) in plugins.into_iter().flatten().filter(|(id, _)| id.starts_with(ID)) {
             let is_on = !matches!(value, serde_json::Value::Bool(false) | serde_json::Value::Null);
@@ -101,15 +103,20 @@ pub fn enabled(env: &Env, harness: &Harness) -> Option<EnabledPlugin> {
         }
     }
     let (id, file, _) = said.into_iter().find(|(.., is_on)| *is_on)?;
-    Some(EnabledPlugin { id, file, finds_program: on_path(env, NAME).is_some() })
+    Some(EnabledPlugin { id, file, finds_program: find_on_path(env, NAME).is_some() })
 }
 
 /// Returns where a harness reads a file.
-pub(super) fn path_of(env: &Env, own: &Path, place: Place, name: &str) -> Option<PathBuf> {
+pub(super) fn settings_path(
+    env: &Env,
+    own: &Path,
+    place: SettingsPlace,
+    name: &str,
+) -> Option<PathBuf> {
     Some(match place {
-        Place::Own => own.join(name),
-        Place::Project => env.cwd()?.join(name),
-        Place::Machine => name.into(),
+        SettingsPlace::Own => own.join(name),
+        SettingsPlace::Project => env.cwd()?.join(name),
+        SettingsPlace::Machine => name.into(),
     })
 }
 
@@ -119,7 +126,7 @@ mod tests {
 
     #[test]
     fn its_files_are_what_a_harness_reads() {
-        for (name, text) in files() {
+        for (name, text) in render_plugin_files() {
             if Path::new(name).extension().is_some_and(|end| end == "json") {
                 let value: serde_json::Value = serde_json::from_str(&text).unwrap();
                 assert!(value.is_object(), "{name}");
@@ -130,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_skill_is_short_and_says_what_is_installed_otherwise() {
-        let (_, skill) = files().pop().unwrap();
+        let (_, skill) = render_plugin_files().pop().unwrap();
         assert!(skill.ends_with(TEXT));
         let (_, lines) = skill.split_once("---\n").unwrap().1.split_once("---\n").unwrap();
         assert!(lines.lines().count() <= 15, "{lines}");

@@ -7,40 +7,40 @@ use jsonc_parser::cst::CstRootNode;
 use serde_json::Value;
 
 use super::super::harness::Harness;
-use super::super::switches::{Off, Switch};
-use super::plugin::path_of;
+use super::super::switches::{HookSwitch, OffCondition};
+use super::plugin::settings_path;
 use crate::config::Env;
-use crate::store::fs::read_small;
+use crate::store::fs::read_small_file;
 
 /// No such file is larger.
 const LARGEST: u64 = 1 << 20;
 
 /// Why a harness runs no hooks of ours here: each file, and the setting in it that says so.
-pub fn switched_off(env: &Env, harness: &Harness) -> Vec<(PathBuf, String)> {
-    let files = |switch: &'static Switch| switch.files.iter().map(move |file| (switch, file));
+pub fn find_off_switches(env: &Env, harness: &Harness) -> Vec<(PathBuf, String)> {
+    let files = |switch: &'static HookSwitch| switch.files.iter().map(move |file| (switch, file));
     let all = harness.switches.iter().flat_map(files);
     all.filter_map(|(switch, (place, name))| {
-        let path = path_of(env, &super::folder(env, harness)?, *place, name)?;
-        is_off(&read(&path)?, switch).then(|| (path, switch.path.join(".")))
+        let path = settings_path(env, &super::harness_folder(env, harness)?, *place, name)?;
+        is_switched_off(&read_settings(&path)?, switch).then(|| (path, switch.path.join(".")))
     })
     .collect()
 }
 
 /// Settings, with comments or without, or in TOML.
-pub(super) fn read(path: &Path) -> Option<Value> {
+pub(super) fn read_settings(path: &Path) -> Option<Value> {
     let place = path.canonicalize().ok()?;
-    let text = String::from_utf8(read_small(&place, LARGEST).ok()?).ok()?;
+    let text = String::from_utf8(read_small_file(&place, LARGEST).ok()?).ok()?;
     if path.extension().is_some_and(|end| end == "toml") {
         return serde_json::to_value(text.parse::<toml::Table>().ok()?).ok();
     }
     CstRootNode::parse(&text, &ParseOptions::default()).ok()?.value()?.to_serde_value()
 }
 
-fn is_off(settings: &Value, switch: &Switch) -> bool {
+fn is_switched_off(settings: &Value, switch: &HookSwitch) -> bool {
     let said = switch.path.iter().try_fold(settings, |value, name| value.get(name));
-    match (said, switch.off) {
-        (Some(Value::Bool(said)), Off::Says(off)) => *said == off,
-        (Some(Value::Array(list)), Off::Lists(name)) => list.iter().any(|one| one == name),
+    match (said, switch.off_condition) {
+        (Some(Value::Bool(said)), OffCondition::Equals(off)) => *said == off,
+        (Some(Value::Array(list)), OffCondition::Lists(name)) => list.iter().any(|one| one == name),
         _ => false,
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{ClaimScope, Covered};
+use crate::model::{SignatureScope, SignedBytes};
 use ed25519_dalek::{Signer as _, SigningKey};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -43,36 +43,36 @@ fn public(seed: u8) -> PublicKey {
 }
 
 /// Signed by this key and offering it.
-fn by(seed: u8) -> Claim {
+fn by(seed: u8) -> SignatureClaim {
     offering(Some(public(seed)), seed)
 }
 
-fn offering(key: Option<PublicKey>, seed: u8) -> Claim {
+fn offering(key: Option<PublicKey>, seed: u8) -> SignatureClaim {
     let text = b"text".to_vec();
     let signature = secret(seed).sign(&text).to_bytes();
-    let covered = Covered::these(vec![b"another reading".to_vec(), text]);
-    Claim::Signed { key, signature, covered, scope: ClaimScope::Whole }
+    let covered = SignedBytes::from_candidates(vec![b"another reading".to_vec(), text]);
+    SignatureClaim::Signed { key, signature, covered, scope: SignatureScope::Whole }
 }
 
 fn by_hand(keys: &Keyring, address: &str) -> bool {
-    keys.list().iter().any(|pin| pin.address == address && pin.by_hand)
+    keys.list_pins().iter().any(|pin| pin.address == address && pin.by_hand)
 }
 
 /// One of the messages of this sender.
-fn signed<'a>(from: &'a str, store: &'a str) -> Signed<'a> {
-    Signed { store, from, id: "id" }
+fn signed<'a>(from: &'a str, store: &'a str) -> SignedMessage<'a> {
+    SignedMessage { store, from, id: "id" }
 }
 
-fn reason(verdict: Verdict) -> String {
+fn reason(verdict: SignatureVerdict) -> String {
     match verdict {
-        Verdict::Rejected(reason) => reason,
+        SignatureVerdict::Rejected(reason) => reason,
         other => panic!("{other:?}"),
     }
 }
 
 /// The key that was offered for the address and refused last.
 fn last_refused(keys: &Keyring, address: &str) -> Option<PublicKey> {
-    keys.state.lock().document.refused(address)
+    keys.state.lock().document.refused_key(address)
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn keys_pinned_in_one_moment_stay_in_their_order() {
     let keyring = ring.open();
     let keys: Vec<PublicKey> = (1..30).map(public).collect();
     for key in &keys {
-        keyring.trust("bob", Some(*key)).unwrap();
+        keyring.trust_key("bob", Some(*key)).unwrap();
     }
-    assert_eq!(keyring.pinned("bob"), keys);
-    assert_eq!(ring.open().pinned("bob"), keys, "also after the file was read again");
+    assert_eq!(keyring.pinned_keys("bob"), keys);
+    assert_eq!(ring.open().pinned_keys("bob"), keys, "also after the file was read again");
 }
 
 #[test]
@@ -92,19 +92,25 @@ fn the_first_key_is_trusted_and_the_next_is_not() {
     let ring = Bench::new();
     let keys = ring.open();
     assert!(!keys.is_pinned("bob"));
-    assert_eq!(keys.judge(signed("bob", "samp"), &by(1)), Verdict::Valid(public(1)));
-    assert_eq!(keys.judge(signed("bob", "samp"), &by(1)), Verdict::Valid(public(1)));
+    assert_eq!(
+        keys.judge_signature(signed("bob", "samp"), &by(1)),
+        SignatureVerdict::Valid(public(1))
+    );
+    assert_eq!(
+        keys.judge_signature(signed("bob", "samp"), &by(1)),
+        SignatureVerdict::Valid(public(1))
+    );
     assert!(keys.is_pinned("bob") && !by_hand(&keys, "bob"));
 
-    let why = reason(keys.judge(signed("bob", "samp"), &by(2)));
+    let why = reason(keys.judge_signature(signed("bob", "samp"), &by(2)));
     for part in [&public(1).fingerprint().to_string(), &public(2).fingerprint().to_string()] {
         assert!(why.contains(part), "{why}");
     }
     assert!(why.contains("msgfs key trust bob"), "{why}");
-    assert_eq!(keys.pinned("bob"), [public(1)]);
+    assert_eq!(keys.pinned_keys("bob"), [public(1)]);
     assert_eq!(last_refused(&keys, "bob"), Some(public(2)));
     // The store does not matter: an address is one person.
-    reason(keys.judge(signed("bob", "work"), &by(2)));
+    reason(keys.judge_signature(signed("bob", "work"), &by(2)));
 }
 
 #[test]
@@ -112,20 +118,22 @@ fn wrong_signatures_pin_nothing_and_are_not_remembered() {
     let ring = Bench::new();
     let keys = ring.open();
     let forged = offering(Some(public(1)), 2);
-    let why = reason(keys.judge(signed("bob", "samp"), &forged));
+    let why = reason(keys.judge_signature(signed("bob", "samp"), &forged));
     assert!(why.contains(&public(1).fingerprint().to_string()), "{why}");
     assert!(!keys.is_pinned("bob"));
 
-    keys.judge(signed("bob", "samp"), &by(1));
-    reason(keys.judge(signed("bob", "samp"), &forged));
-    let why = reason(keys.judge(signed("bob", "samp"), &offering(Some(public(3)), 2)));
+    keys.judge_signature(signed("bob", "samp"), &by(1));
+    reason(keys.judge_signature(signed("bob", "samp"), &forged));
+    let why = reason(keys.judge_signature(signed("bob", "samp"), &offering(Some(public(3)), 2)));
     assert!(why.contains(&public(3).fingerprint().to_string()), "{why}");
     assert!(why.contains(&public(1).fingerprint().to_string()), "{why}");
     assert_eq!(last_refused(&keys, "bob"), None);
-    assert!(matches!(keys.trust("bob", None), Err(KeyringError::NothingRefused { .. })));
+    assert!(matches!(keys.trust_key("bob", None), Err(KeyringError::NothingRefused { .. })));
 
-    let why =
-        reason(keys.judge(signed("bob", "samp"), &Claim::Malformed("sig is a \x1b number".into())));
+    let why = reason(keys.judge_signature(
+        signed("bob", "samp"),
+        &SignatureClaim::Malformed("sig is a \x1b number".into()),
+    ));
     assert!(why.contains("sig is a") && !why.contains('\x1b'), "{why}");
 }
 
@@ -138,11 +146,16 @@ fn a_small_order_key_is_never_trusted() {
     let mut signature = [0; 64];
     signature[0] = 1;
     let weak = PublicKey(identity);
-    let covered = Covered::one(b"any".to_vec());
-    let claim = Claim::Signed { key: Some(weak), signature, covered, scope: ClaimScope::Whole };
-    let why = reason(keys.judge(signed("bob", "samp"), &claim));
+    let covered = SignedBytes::from_bytes(b"any".to_vec());
+    let claim = SignatureClaim::Signed {
+        key: Some(weak),
+        signature,
+        covered,
+        scope: SignatureScope::Whole,
+    };
+    let why = reason(keys.judge_signature(signed("bob", "samp"), &claim));
     assert!(why.contains("small order"), "{why}");
-    assert!(matches!(keys.trust("bob", Some(weak)), Err(KeyringError::BadKey { .. })));
+    assert!(matches!(keys.trust_key("bob", Some(weak)), Err(KeyringError::BadKey { .. })));
     assert!(!keys.is_pinned("bob") && !ring.path().exists());
 }
 
@@ -150,47 +163,62 @@ fn a_small_order_key_is_never_trusted() {
 fn a_signature_without_a_key_needs_a_pin() {
     let ring = Bench::new();
     let keys = ring.open();
-    assert_eq!(keys.judge(signed("bob", "amp"), &offering(None, 1)), Verdict::Unknown);
+    assert_eq!(
+        keys.judge_signature(signed("bob", "amp"), &offering(None, 1)),
+        SignatureVerdict::Unknown
+    );
     assert!(!keys.is_pinned("bob"));
-    keys.trust("bob", Some(public(1))).unwrap();
-    keys.trust("bob", Some(public(2))).unwrap();
-    assert_eq!(keys.judge(signed("bob", "amp"), &offering(None, 1)), Verdict::Valid(public(1)));
-    assert_eq!(keys.judge(signed("bob", "amp"), &offering(None, 2)), Verdict::Valid(public(2)));
-    let why = reason(keys.judge(signed("bob", "amp"), &offering(None, 3)));
+    keys.trust_key("bob", Some(public(1))).unwrap();
+    keys.trust_key("bob", Some(public(2))).unwrap();
+    assert_eq!(
+        keys.judge_signature(signed("bob", "amp"), &offering(None, 1)),
+        SignatureVerdict::Valid(public(1))
+    );
+    assert_eq!(
+        keys.judge_signature(signed("bob", "amp"), &offering(None, 2)),
+        SignatureVerdict::Valid(public(2))
+    );
+    let why = reason(keys.judge_signature(signed("bob", "amp"), &offering(None, 3)));
     assert!(why.contains(&public(2).fingerprint().to_string()), "{why}");
     // Nobody has no name.
-    assert_eq!(keys.judge(signed("", "amp"), &by(1)), Verdict::Unknown);
-    assert!(!keys.is_pinned("") && keys.trust("", Some(public(1))).is_err());
+    assert_eq!(keys.judge_signature(signed("", "amp"), &by(1)), SignatureVerdict::Unknown);
+    assert!(!keys.is_pinned("") && keys.trust_key("", Some(public(1))).is_err());
 }
 
 #[test]
 fn trust_adds_and_forget_removes() {
     let ring = Bench::new();
     let keys = ring.open();
-    keys.judge(signed("bob", "samp"), &by(1));
-    reason(keys.judge(signed("bob", "samp"), &by(2)));
-    reason(keys.judge(signed("bob", "samp"), &by(3)));
-    assert_eq!(keys.trust("bob", None).unwrap(), public(3), "the one refused last");
+    keys.judge_signature(signed("bob", "samp"), &by(1));
+    reason(keys.judge_signature(signed("bob", "samp"), &by(2)));
+    reason(keys.judge_signature(signed("bob", "samp"), &by(3)));
+    assert_eq!(keys.trust_key("bob", None).unwrap(), public(3), "the one refused last");
     assert_eq!(last_refused(&keys, "bob"), None);
     assert!(by_hand(&keys, "bob"));
-    assert_eq!(keys.judge(signed("bob", "samp"), &by(3)), Verdict::Valid(public(3)));
     assert_eq!(
-        keys.judge(signed("bob", "samp"), &by(1)),
-        Verdict::Valid(public(1)),
+        keys.judge_signature(signed("bob", "samp"), &by(3)),
+        SignatureVerdict::Valid(public(3))
+    );
+    assert_eq!(
+        keys.judge_signature(signed("bob", "samp"), &by(1)),
+        SignatureVerdict::Valid(public(1)),
         "old mail stays valid"
     );
-    reason(keys.judge(signed("bob", "samp"), &by(2)));
+    reason(keys.judge_signature(signed("bob", "samp"), &by(2)));
 
-    keys.judge(signed("carol", "samp"), &by(1));
-    assert_eq!(keys.other_owner(&public(1), "carol").as_deref(), Some("bob"));
-    assert_eq!(keys.other_owner(&public(3), "bob"), None);
-    assert_eq!(keys.other_owner(&public(9), "bob"), None);
+    keys.judge_signature(signed("carol", "samp"), &by(1));
+    assert_eq!(keys.find_other_owner(&public(1), "carol").as_deref(), Some("bob"));
+    assert_eq!(keys.find_other_owner(&public(3), "bob"), None);
+    assert_eq!(keys.find_other_owner(&public(9), "bob"), None);
 
-    assert!(keys.forget("bob", BTreeSet::new()).unwrap());
-    assert!(!keys.forget("bob", BTreeSet::new()).unwrap());
+    assert!(keys.forget_address("bob", BTreeSet::new()).unwrap());
+    assert!(!keys.forget_address("bob", BTreeSet::new()).unwrap());
     assert!(!keys.is_pinned("bob") && keys.is_pinned("carol"));
     assert_eq!(last_refused(&keys, "bob"), None);
-    assert_eq!(keys.judge(signed("bob", "samp"), &by(2)), Verdict::Valid(public(2)));
+    assert_eq!(
+        keys.judge_signature(signed("bob", "samp"), &by(2)),
+        SignatureVerdict::Valid(public(2))
+    );
 }
 
 #[test]
@@ -198,27 +226,27 @@ fn pins_and_refusals_survive_and_are_listed() {
     let ring = Bench::new();
     let before = Timestamp::now();
     let keys = ring.open();
-    keys.judge(signed("bob", "samp"), &by(1));
-    reason(keys.judge(signed("bob", "samp"), &by(2)));
-    keys.judge(signed("alice", "work"), &by(3));
-    keys.judge(signed("alice", "samp"), &by(3));
+    keys.judge_signature(signed("bob", "samp"), &by(1));
+    reason(keys.judge_signature(signed("bob", "samp"), &by(2)));
+    keys.judge_signature(signed("alice", "work"), &by(3));
+    keys.judge_signature(signed("alice", "samp"), &by(3));
     assert!(!ring.path().exists(), "nothing is written before flush");
     keys.flush().unwrap();
     let mode = fs::metadata(ring.path()).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode, 0o600);
 
     let again = ring.open();
-    assert_eq!(again.list(), keys.list());
-    let pins = again.list();
+    assert_eq!(again.list_pins(), keys.list_pins());
+    let pins = again.list_pins();
     assert_eq!(pins.iter().map(|p| p.address.as_str()).collect::<Vec<_>>(), ["alice", "bob"]);
     assert_eq!(pins[0].stores, ["work", "samp"]);
     assert_eq!((pins[1].key, pins[1].fingerprint), (public(1), public(1).fingerprint()));
     assert!(pins[1].first_seen >= before && pins[1].first_seen <= Timestamp::now());
     assert_eq!(last_refused(&again, "bob"), Some(public(2)));
     std::thread::sleep(std::time::Duration::from_millis(2)); // pins have a time to the millisecond
-    again.trust("bob", None).unwrap();
+    again.trust_key("bob", None).unwrap();
     let third = ring.open();
-    assert_eq!(third.pinned("bob"), [public(1), public(2)], "the newest last");
+    assert_eq!(third.pinned_keys("bob"), [public(1), public(2)], "the newest last");
     assert!(by_hand(&third, "bob") && !by_hand(&third, "alice"));
 }
 
@@ -226,8 +254,8 @@ fn pins_and_refusals_survive_and_are_listed() {
 fn the_file_has_the_form_of_the_reference() {
     let ring = Bench::new();
     let keys = ring.open();
-    keys.judge(signed("bob@host", "samp"), &by(1));
-    reason(keys.judge(signed("bob@host", "samp"), &by(2)));
+    keys.judge_signature(signed("bob@host", "samp"), &by(1));
+    reason(keys.judge_signature(signed("bob@host", "samp"), &by(2)));
     keys.flush().unwrap();
     let json = ring.json();
     let entry = &json[public(1).fingerprint().to_string()];
@@ -254,7 +282,7 @@ fn a_keyring_of_the_reference_pins_nothing_by_itself() {
     });
     let keys = ring.open();
     assert!(!keys.is_pinned("alice@localhost"));
-    keys.judge(signed("alice@localhost", "mail"), &by(1));
+    keys.judge_signature(signed("alice@localhost", "mail"), &by(1));
     keys.flush().unwrap();
     assert_eq!(ring.json()["56475aa75463474c"]["addresses"], json!(["alice@localhost"]));
 }
@@ -263,7 +291,7 @@ fn a_keyring_of_the_reference_pins_nothing_by_itself() {
 fn unknown_members_survive_every_write() {
     let ring = Bench::new();
     let keys = ring.open();
-    keys.judge(signed("bob", "samp"), &by(1));
+    keys.judge_signature(signed("bob", "samp"), &by(1));
     keys.flush().unwrap();
     let name = public(1).fingerprint().to_string();
     ring.edit(|json| {
@@ -272,14 +300,14 @@ fn unknown_members_survive_every_write() {
         json[&name]["pinned"]["bob"]["why"] = json!("met in person");
     });
     let keys = ring.open();
-    keys.judge(signed("carol", "samp"), &by(2));
+    keys.judge_signature(signed("carol", "samp"), &by(2));
     keys.flush().unwrap();
-    keys.trust("dave", Some(public(3))).unwrap();
+    keys.trust_key("dave", Some(public(3))).unwrap();
     let json = ring.json();
     assert_eq!(json["comment"], json!(["mine"]));
     assert_eq!(json[&name]["note"], json!({"a": 1.5}));
     assert_eq!(json[&name]["pinned"]["bob"]["why"], "met in person");
-    keys.forget("bob", BTreeSet::new()).unwrap();
+    keys.forget_address("bob", BTreeSet::new()).unwrap();
     assert_eq!(ring.json()[&name]["note"], json!({"a": 1.5}), "a note outlives the pin");
 }
 
@@ -308,23 +336,24 @@ fn a_corrupt_keyring_is_named_and_stays() {
 fn corruption_while_open_changes_nothing_and_is_not_overwritten() {
     let ring = Bench::new();
     let keys = ring.open();
-    keys.judge(signed("bob", "samp"), &by(1));
+    keys.judge_signature(signed("bob", "samp"), &by(1));
     keys.flush().unwrap();
     let good = fs::read(ring.path()).unwrap();
     fs::write(ring.path(), "{ half").unwrap();
     assert!(!keys.reload_if_changed());
-    assert!(keys.trouble().unwrap().contains("keyring.json"));
-    keys.judge(signed("carol", "samp"), &by(2));
+    assert!(keys.fault().unwrap().contains("keyring.json"));
+    keys.judge_signature(signed("carol", "samp"), &by(2));
     assert!(matches!(keys.flush(), Err(KeyringError::Corrupt { .. })));
     assert!(
-        keys.trust("bob", Some(public(5))).is_err() && keys.forget("bob", BTreeSet::new()).is_err()
+        keys.trust_key("bob", Some(public(5))).is_err()
+            && keys.forget_address("bob", BTreeSet::new()).is_err()
     );
     assert_eq!(fs::read_to_string(ring.path()).unwrap(), "{ half");
-    assert_eq!(keys.pinned("bob"), [public(1)]);
+    assert_eq!(keys.pinned_keys("bob"), [public(1)]);
 
     fs::write(ring.path(), good).unwrap();
     keys.flush().unwrap();
-    assert_eq!(keys.trouble(), None);
+    assert_eq!(keys.fault(), None);
     assert!(ring.open().is_pinned("carol"));
 }
 
@@ -332,23 +361,26 @@ fn corruption_while_open_changes_nothing_and_is_not_overwritten() {
 fn what_another_process_trusts_counts_at_once() {
     let ring = Bench::new();
     let mount = ring.open();
-    mount.judge(signed("bob", "samp"), &by(1));
-    reason(mount.judge(signed("bob", "samp"), &by(2)));
+    mount.judge_signature(signed("bob", "samp"), &by(1));
+    reason(mount.judge_signature(signed("bob", "samp"), &by(2)));
     mount.flush().unwrap();
     assert!(!mount.reload_if_changed(), "our own write is no news");
-    mount.judge(signed("carol", "samp"), &by(3)); // not flushed
+    mount.judge_signature(signed("carol", "samp"), &by(3)); // not flushed
 
     let command = ring.open();
-    assert_eq!(command.trust("bob", None).unwrap(), public(2));
+    assert_eq!(command.trust_key("bob", None).unwrap(), public(2));
     assert!(mount.reload_if_changed());
-    assert_eq!(mount.take_changed(), BTreeSet::from(["bob".to_owned()]));
+    assert_eq!(mount.take_changed_addresses(), BTreeSet::from(["bob".to_owned()]));
     assert!(!mount.reload_if_changed());
-    assert_eq!(mount.judge(signed("bob", "samp"), &by(2)), Verdict::Valid(public(2)));
+    assert_eq!(
+        mount.judge_signature(signed("bob", "samp"), &by(2)),
+        SignatureVerdict::Valid(public(2))
+    );
     assert!(mount.is_pinned("carol"), "a pin that was not written yet stays");
     mount.flush().unwrap();
     assert!(ring.open().is_pinned("carol"));
 
-    command.forget("bob", BTreeSet::new()).unwrap();
+    command.forget_address("bob", BTreeSet::new()).unwrap();
     assert!(mount.reload_if_changed());
     assert!(!mount.is_pinned("bob"));
 }
@@ -357,15 +389,18 @@ fn what_another_process_trusts_counts_at_once() {
 fn a_flush_keeps_what_another_process_wrote() {
     let ring = Bench::new();
     let mount = ring.open();
-    mount.judge(signed("bob", "samp"), &by(1));
-    mount.judge(signed("carol", "samp"), &by(2));
+    mount.judge_signature(signed("bob", "samp"), &by(1));
+    mount.judge_signature(signed("carol", "samp"), &by(2));
     // Somebody vouches for another key of bob's before the first-use pin is on disk.
-    ring.open().trust("bob", Some(public(7))).unwrap();
+    ring.open().trust_key("bob", Some(public(7))).unwrap();
     mount.flush().unwrap();
-    assert_eq!(mount.pinned("bob"), [public(7)], "the file wins");
+    assert_eq!(mount.pinned_keys("bob"), [public(7)], "the file wins");
     assert!(mount.reload_if_changed(), "and the caller hears of it");
     let disk = ring.open();
-    assert_eq!((disk.pinned("bob"), disk.pinned("carol")), (vec![public(7)], vec![public(2)]));
+    assert_eq!(
+        (disk.pinned_keys("bob"), disk.pinned_keys("carol")),
+        (vec![public(7)], vec![public(2)])
+    );
 }
 
 #[test]
@@ -376,24 +411,30 @@ fn processes_that_write_at_once_lose_nothing() {
             let ring = &ring;
             s.spawn(move || {
                 let keys = ring.open(); // its own instance, as another process has
-                keys.judge(signed(&format!("first{n}"), "samp"), &by(n));
+                keys.judge_signature(signed(&format!("first{n}"), "samp"), &by(n));
                 keys.flush().unwrap();
-                keys.trust(&format!("hand{n}"), Some(public(n))).unwrap();
+                keys.trust_key(&format!("hand{n}"), Some(public(n))).unwrap();
             });
         }
     });
-    assert_eq!(ring.open().list().len(), 16);
+    assert_eq!(ring.open().list_pins().len(), 16);
 }
 
 #[test]
 fn read_only_pins_in_memory() {
     let ring = Bench::new();
     let keys = Keyring::open_read_only(&ring.path()).unwrap();
-    assert_eq!(keys.judge(signed("bob", "samp"), &by(1)), Verdict::Valid(public(1)));
-    reason(keys.judge(signed("bob", "samp"), &by(2)));
+    assert_eq!(
+        keys.judge_signature(signed("bob", "samp"), &by(1)),
+        SignatureVerdict::Valid(public(1))
+    );
+    reason(keys.judge_signature(signed("bob", "samp"), &by(2)));
     keys.flush().unwrap();
-    assert!(matches!(keys.trust("bob", None), Err(KeyringError::ReadOnly { .. })));
-    assert!(matches!(keys.forget("bob", BTreeSet::new()), Err(KeyringError::ReadOnly { .. })));
+    assert!(matches!(keys.trust_key("bob", None), Err(KeyringError::ReadOnly { .. })));
+    assert!(matches!(
+        keys.forget_address("bob", BTreeSet::new()),
+        Err(KeyringError::ReadOnly { .. })
+    ));
     assert_eq!(fs::read_dir(ring.dir.path()).unwrap().count(), 0);
 }
 
@@ -401,20 +442,20 @@ fn read_only_pins_in_memory() {
 fn a_flush_with_nothing_new_does_not_touch_the_file() {
     let ring = Bench::new();
     let keys = ring.open();
-    keys.judge(signed("bob", "samp"), &by(1));
+    keys.judge_signature(signed("bob", "samp"), &by(1));
     keys.flush().unwrap();
-    let stamp = Stamp::at(&ring.path()).unwrap();
+    let stamp = Stamp::from_path(&ring.path()).unwrap();
     for _ in 0..3 {
-        keys.judge(signed("bob", "samp"), &by(1));
+        keys.judge_signature(signed("bob", "samp"), &by(1));
         keys.flush().unwrap();
-        keys.trust("carol", Some(public(2))).ok();
+        keys.trust_key("carol", Some(public(2))).ok();
     }
-    let after_trust = Stamp::at(&ring.path()).unwrap();
+    let after_trust = Stamp::from_path(&ring.path()).unwrap();
     assert_ne!(stamp, after_trust);
-    keys.trust("carol", Some(public(2))).unwrap();
-    keys.judge(signed("bob", "samp"), &by(1));
+    keys.trust_key("carol", Some(public(2))).unwrap();
+    keys.judge_signature(signed("bob", "samp"), &by(1));
     keys.flush().unwrap();
-    assert_eq!(Stamp::at(&ring.path()).unwrap(), after_trust);
+    assert_eq!(Stamp::from_path(&ring.path()).unwrap(), after_trust);
 }
 
 #[test]
@@ -422,8 +463,8 @@ fn hostile_addresses_stay_text() {
     let ring = Bench::new();
     let keys = ring.open();
     let from = "x\n; rm -rf ~ \x1b[2J'";
-    keys.judge(signed(from, "samp"), &by(1));
-    let why = reason(keys.judge(signed(from, "samp"), &by(2)));
+    keys.judge_signature(signed(from, "samp"), &by(1));
+    let why = reason(keys.judge_signature(signed(from, "samp"), &by(2)));
     assert!(!why.chars().any(char::is_control), "{why}");
     keys.flush().unwrap();
     assert!(ring.open().is_pinned(from));
@@ -432,8 +473,8 @@ fn hostile_addresses_stay_text() {
 proptest! {
     #[test]
     fn no_text_makes_the_reader_panic(text in "\\PC{0,200}") {
-        if let Ok(document) = Document::parse(text.as_bytes()) {
-            let again = Document::parse(document.to_text().unwrap().as_bytes());
+        if let Ok(document) = KeyringDocument::parse(text.as_bytes()) {
+            let again = KeyringDocument::parse(document.to_text().unwrap().as_bytes());
             prop_assert_eq!(again.unwrap(), document);
         }
     }
@@ -454,11 +495,11 @@ proptest! {
                         trusted.push(public(seed));
                     }
                     let expected = trusted.contains(&public(seed));
-                    let verdict = keys.judge(signed(&who, "samp"), &by(seed));
-                    prop_assert_eq!(verdict == Verdict::Valid(public(seed)), expected);
+                    let verdict = keys.judge_signature(signed(&who, "samp"), &by(seed));
+                    prop_assert_eq!(verdict == SignatureVerdict::Valid(public(seed)), expected);
                 }
                 2 => {
-                    keys.trust(&who, Some(public(seed))).unwrap();
+                    keys.trust_key(&who, Some(public(seed))).unwrap();
                     let trusted = model.entry(who).or_default();
                     if !trusted.contains(&public(seed)) {
                         trusted.push(public(seed));
@@ -466,16 +507,16 @@ proptest! {
                 }
                 3 => {
                     let had = model.remove(&who).is_some_and(|t| !t.is_empty());
-                    prop_assert_eq!(keys.forget(&who, BTreeSet::new()).unwrap(), had);
+                    prop_assert_eq!(keys.forget_address(&who, BTreeSet::new()).unwrap(), had);
                 }
                 _ => keys.flush().unwrap(),
             }
         }
         keys.flush().unwrap();
         let disk = ring.open();
-        prop_assert_eq!(disk.list(), keys.list());
+        prop_assert_eq!(disk.list_pins(), keys.list_pins());
         for (who, mut trusted) in model {
-            let mut pinned = disk.pinned(&who);
+            let mut pinned = disk.pinned_keys(&who);
             pinned.sort();
             trusted.sort();
             prop_assert_eq!(pinned, trusted);
@@ -484,23 +525,31 @@ proptest! {
 }
 
 /// Over something else than the whole message as it was sent.
-fn scoped(seed: u8, scope: ClaimScope) -> Claim {
-    let Claim::Signed { key, signature, covered, .. } = by(seed) else { panic!("it is signed") };
-    Claim::Signed { key, signature, covered, scope }
+fn scoped(seed: u8, scope: SignatureScope) -> SignatureClaim {
+    let SignatureClaim::Signed { key, signature, covered, .. } = by(seed) else {
+        panic!("it is signed")
+    };
+    SignatureClaim::Signed { key, signature, covered, scope }
 }
 
 #[test]
 fn a_part_of_a_message_pins_and_refuses_nothing() {
     let ring = Bench::new();
     let keys = ring.open();
-    assert_eq!(keys.judge(signed("bob", "mail"), &scoped(1, ClaimScope::Part)), Verdict::Unknown);
-    assert!(!keys.is_pinned("bob"));
-    keys.judge(signed("bob", "mail"), &by(1));
     assert_eq!(
-        keys.judge(signed("bob", "mail"), &scoped(1, ClaimScope::Part)),
-        Verdict::Valid(public(1))
+        keys.judge_signature(signed("bob", "mail"), &scoped(1, SignatureScope::Part)),
+        SignatureVerdict::Unknown
     );
-    assert_eq!(keys.judge(signed("bob", "mail"), &scoped(2, ClaimScope::Part)), Verdict::Unknown);
+    assert!(!keys.is_pinned("bob"));
+    keys.judge_signature(signed("bob", "mail"), &by(1));
+    assert_eq!(
+        keys.judge_signature(signed("bob", "mail"), &scoped(1, SignatureScope::Part)),
+        SignatureVerdict::Valid(public(1))
+    );
+    assert_eq!(
+        keys.judge_signature(signed("bob", "mail"), &scoped(2, SignatureScope::Part)),
+        SignatureVerdict::Unknown
+    );
     assert_eq!(last_refused(&keys, "bob"), None);
 }
 
@@ -508,47 +557,67 @@ fn a_part_of_a_message_pins_and_refuses_nothing() {
 fn a_renamed_sender_does_not_get_the_key_of_another() {
     let ring = Bench::new();
     let keys = ring.open();
-    let renamed = |seed| scoped(seed, ClaimScope::Renamed);
-    keys.judge(signed("alice", "mail"), &by(1));
-    assert_eq!(keys.judge(signed("alice", "mail"), &renamed(1)), Verdict::Valid(public(1)));
-    let why = reason(keys.judge(signed("bob", "mail"), &renamed(1)));
+    let renamed = |seed| scoped(seed, SignatureScope::Renamed);
+    keys.judge_signature(signed("alice", "mail"), &by(1));
+    assert_eq!(
+        keys.judge_signature(signed("alice", "mail"), &renamed(1)),
+        SignatureVerdict::Valid(public(1))
+    );
+    let why = reason(keys.judge_signature(signed("bob", "mail"), &renamed(1)));
     assert!(why.contains("belongs to alice"), "{why}");
     assert!(!keys.is_pinned("bob"));
     // A key nobody has is pinned as ever.
-    assert_eq!(keys.judge(signed("carol", "mail"), &renamed(3)), Verdict::Valid(public(3)));
+    assert_eq!(
+        keys.judge_signature(signed("carol", "mail"), &renamed(3)),
+        SignatureVerdict::Valid(public(3))
+    );
     // What was refused can be trusted, also after another process wrote the file.
-    ring.open().trust("dave", Some(public(4))).unwrap();
+    ring.open().trust_key("dave", Some(public(4))).unwrap();
     keys.flush().unwrap();
-    assert_eq!(ring.open().trust("bob", None).unwrap(), public(1));
+    assert_eq!(ring.open().trust_key("bob", None).unwrap(), public(1));
     assert!(keys.reload_if_changed());
-    assert_eq!(keys.judge(signed("bob", "mail"), &renamed(1)), Verdict::Valid(public(1)));
+    assert_eq!(
+        keys.judge_signature(signed("bob", "mail"), &renamed(1)),
+        SignatureVerdict::Valid(public(1))
+    );
 }
 
 #[test]
 fn forgetting_takes_the_keys_and_pins_nothing_until_something_new_comes() {
     let ring = Bench::new();
     let keys = ring.open();
-    let id = |id| Signed { id, ..signed("bob", "samp") };
-    assert_eq!(keys.judge(id("a"), &by(1)), Verdict::Valid(public(1)));
-    reason(keys.judge(id("b"), &by(2)));
-    keys.take_changed();
-    let held = ["a", "b", "c"].map(|name| id(name).print());
-    assert!(ring.open().forget("bob", BTreeSet::new()).is_ok_and(|pinned| !pinned), "not flushed");
-    assert!(keys.forget("bob", BTreeSet::from(held)).unwrap());
-    assert_eq!(keys.take_changed(), BTreeSet::from(["bob".to_owned()]));
+    let id = |id| SignedMessage { id, ..signed("bob", "samp") };
+    assert_eq!(keys.judge_signature(id("a"), &by(1)), SignatureVerdict::Valid(public(1)));
+    reason(keys.judge_signature(id("b"), &by(2)));
+    keys.take_changed_addresses();
+    let held = ["a", "b", "c"].map(|name| id(name).digest());
+    assert!(
+        ring.open().forget_address("bob", BTreeSet::new()).is_ok_and(|pinned| !pinned),
+        "not flushed"
+    );
+    assert!(keys.forget_address("bob", BTreeSet::from(held)).unwrap());
+    assert_eq!(keys.take_changed_addresses(), BTreeSet::from(["bob".to_owned()]));
     for keys in [&keys, &ring.open()] {
         for (name, seed) in [("a", 1), ("b", 2), ("c", 3)] {
-            assert_eq!(keys.judge(id(name), &by(seed)), Verdict::Unknown, "{name}");
+            assert_eq!(
+                keys.judge_signature(id(name), &by(seed)),
+                SignatureVerdict::Unknown,
+                "{name}"
+            );
         }
-        reason(keys.judge(id("a"), &offering(Some(public(1)), 2)));
+        reason(keys.judge_signature(id("a"), &offering(Some(public(1)), 2)));
         assert!(!keys.is_pinned("bob"));
     }
-    assert_eq!(keys.judge(id("new"), &by(2)), Verdict::Valid(public(2)));
+    assert_eq!(keys.judge_signature(id("new"), &by(2)), SignatureVerdict::Valid(public(2)));
     keys.flush().unwrap();
     let keys = ring.open();
-    assert_eq!(keys.judge(id("a"), &by(1)), Verdict::Unknown, "not refused for the other key");
-    assert_eq!(keys.judge(id("b"), &by(2)), Verdict::Valid(public(2)));
-    reason(keys.judge(id("later"), &by(1)));
+    assert_eq!(
+        keys.judge_signature(id("a"), &by(1)),
+        SignatureVerdict::Unknown,
+        "not refused for the other key"
+    );
+    assert_eq!(keys.judge_signature(id("b"), &by(2)), SignatureVerdict::Valid(public(2)));
+    reason(keys.judge_signature(id("later"), &by(1)));
     ring.edit(|json| json["forgotten"] = json!({"bob": "AAAA"}));
     let error = Keyring::open(&ring.path()).unwrap_err().to_string();
     assert!(error.contains("forgotten"), "{error}");

@@ -1,22 +1,22 @@
 //! Why a signature is refused, in words.
 
-use crate::model::{PublicKey, Remedy, one_line};
+use crate::model::{PublicKey, Remedy, sanitize_line};
 
 /// `3430f3e127705937`, or several joined by `or`.
-fn names(keys: &[PublicKey]) -> String {
+fn join_fingerprints(keys: &[PublicKey]) -> String {
     keys.iter().rev().map(|k| k.fingerprint().to_string()).collect::<Vec<_>>().join(" or ")
 }
 
-pub(super) fn wrong_signature(
+pub(super) fn describe_wrong_signature(
     from: &str,
     offered: Option<PublicKey>,
     pinned: &[PublicKey],
 ) -> String {
-    let from = one_line(from);
+    let from = sanitize_line(from);
     match offered {
         None => format!(
             "the signature is wrong: it is not by {}, the key of {from}, over this message",
-            names(pinned)
+            join_fingerprints(pinned)
         ),
         Some(key) if pinned.is_empty() || pinned.contains(&key) => {
             format!(
@@ -27,25 +27,25 @@ pub(super) fn wrong_signature(
         Some(key) => format!(
             "the signature is wrong: it is not by the key {} it offers, and the key of {from} is {}",
             key.fingerprint(),
-            names(pinned)
+            join_fingerprints(pinned)
         ),
     }
 }
 
-pub(super) fn foreign_key(from: &str, offered: PublicKey, owner: &str) -> String {
+pub(super) fn describe_foreign_key(from: &str, offered: PublicKey, owner: &str) -> String {
     format!(
         "its signed text says it is from {}, but it is signed with key {}, which belongs to {}; if \
          it is the key of both, accept it with: {}",
-        one_line(from),
+        sanitize_line(from),
         offered.fingerprint(),
-        one_line(owner),
+        sanitize_line(owner),
         Remedy::Trust(from.to_owned())
     )
 }
 
 /// What to do about messages under my own name that another key signed. `own`: mine is that of the mount,
 /// and not one that a store keeps.
-pub fn other_key_of_mine(address: &str, other: PublicKey, own: bool) -> String {
+pub fn describe_other_own_key(address: &str, other: PublicKey, own: bool) -> String {
     let share = Remedy::ShareKey;
     let share = if own {
         format!("with, on the one whose key is to stay: {share}")
@@ -56,20 +56,20 @@ pub fn other_key_of_mine(address: &str, other: PublicKey, own: bool) -> String {
         "messages under my name ({}) are signed with another key, {}, and refused; if they are \
          from another machine of mine, both need one key, {share}; accept the messages signed \
          until then with: {}; if they are not from a machine of mine, somebody writes in my name",
-        one_line(address),
+        sanitize_line(address),
         other.fingerprint(),
         Remedy::Trust(address.to_owned())
     )
 }
 
-pub(super) fn changed_key(from: &str, offered: PublicKey, pinned: &[PublicKey]) -> String {
+pub(super) fn describe_changed_key(from: &str, offered: PublicKey, pinned: &[PublicKey]) -> String {
     format!(
         "signed with key {}, but the key of {} is {}; if {} really has a new key, accept it with: \
          {}",
         offered.fingerprint(),
-        one_line(from),
-        names(pinned),
-        one_line(from),
+        sanitize_line(from),
+        join_fingerprints(pinned),
+        sanitize_line(from),
         Remedy::Trust(from.to_owned())
     )
 }

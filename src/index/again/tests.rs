@@ -1,14 +1,18 @@
 //! Messages whose files change under the index.
 
 use super::super::testing::{Bed, at, entry, listen, message, public, reply, thread};
-use super::super::{Changes, Index, MsgIx};
+use super::super::{Index, IndexChanges, MsgIx};
 use crate::model::{SignatureState, Timestamp};
-use crate::store::{Found, Location};
+use crate::store::{FoundMessage, Location};
 
 fn times(index: &Index, mine: bool) -> Vec<i64> {
     let core = index.read();
     let secs = |ix: MsgIx| core.entry(ix).unwrap().time().secs();
-    if mine { core.from_me().map(secs).collect() } else { core.to_me().map(secs).collect() }
+    if mine {
+        core.messages_from_me().map(secs).collect()
+    } else {
+        core.messages_to_me().map(secs).collect()
+    }
 }
 
 #[test]
@@ -20,9 +24,9 @@ fn what_the_store_says_last_counts() {
     let index = bed.open();
     let heard = listen(&index);
     let ix = at(&index, "m2");
-    let refresh = |edit: fn(&mut Found<'static>)| -> Changes {
+    let refresh = |edit: fn(&mut FoundMessage<'static>)| -> IndexChanges {
         bed.folder.lock().edit(2, edit);
-        index.refresh(0, false).unwrap();
+        index.refresh_store(0, false).unwrap();
         heard.lock().pop().unwrap()
     };
     // Another place only: nothing that a view shows.
@@ -42,17 +46,17 @@ fn what_the_store_says_last_counts() {
     assert_eq!((times(&index, false), times(&index, true)), (vec![10, 30, 40], vec![40]));
     assert_eq!(refresh(|f| f.to_me = false).redrawn, [ix]);
     assert_eq!((times(&index, false), times(&index, true)), (vec![10, 30], vec![40]));
-    assert_eq!(index.read().unread(), 2);
+    assert_eq!(index.read().unread_count(), 2);
     refresh(|f| (f.to_me, f.from_me) = (true, false));
     assert_eq!((times(&index, false), times(&index, true)), (vec![10, 30, 40], vec![]));
-    assert_eq!(index.read().unread(), 3);
+    assert_eq!(index.read().unread_count(), 3);
     assert_eq!(index.read().inbox().count(), 3);
     // Files, and whom it is for.
     assert!(!entry(&index, "m2").has_parts());
-    assert_eq!(refresh(|f| f.parts = true).redrawn, [ix]);
+    assert_eq!(refresh(|f| f.has_parts = true).redrawn, [ix]);
     assert!(entry(&index, "m2").has_parts());
     assert_eq!(refresh(|f| f.to = "me, bar".into()).redrawn, [ix]);
-    assert!(index.read().knows(0, "bar"));
+    assert!(index.read().is_known_address(0, "bar"));
     // All of it is in the snapshot.
     index.close();
     let index = bed.open();
@@ -66,10 +70,10 @@ fn a_message_that_is_mine_no_longer_takes_its_thread_with_it() {
     bed.put(1, message("foo", "a", 10));
     let index = bed.open();
     let a = entry(&index, "a").thread;
-    let shown = |all| index.read().thread_visible(a, all);
+    let shown = |all| index.read().is_thread_visible(a, all);
     assert!(shown(false));
     bed.folder.lock().edit(1, |f| f.to_me = false);
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert!(!shown(false) && shown(true));
 }
 
@@ -82,18 +86,18 @@ fn one_file_of_many_goes_and_comes_back_at_another_place() {
     let index = bed.open();
     let (heard, ix) = (listen(&index), at(&index, "m0500"));
     bed.folder.lock().remove(500);
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert_eq!(heard.lock().pop().unwrap().removed, [ix]);
-    assert_eq!((times(&index, false).len(), index.read().unread()), (999, 999));
+    assert_eq!((times(&index, false).len(), index.read().unread_count()), (999, 999));
     bed.put(5000, message("foo", "m0500", 2000));
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert_eq!(heard.lock().pop().unwrap().added, [ix]);
-    assert_eq!((times(&index, false).len(), index.read().unread()), (1000, 1000));
+    assert_eq!((times(&index, false).len(), index.read().unread_count()), (1000, 1000));
     assert_eq!(times(&index, false).last(), Some(&2000));
     // A new place for a message whose old one is looked at too is no change of the views.
     bed.folder.lock().remove(5000);
     bed.put(500, message("foo", "m0500", 2000));
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     let changes = heard.lock().pop().unwrap();
     assert_eq!((changes.added, changes.removed), (vec![], vec![]));
     assert_eq!(index.read().entry(ix).unwrap().location().source, 500);
@@ -104,34 +108,34 @@ fn replies_join_threads_and_leave_them_as_files_change() {
     let bed = Bed::new();
     bed.put(1, message("foo", "a", 10));
     bed.put(3, reply("bar", "c", 30, "b", 2));
-    bed.put(4, Found { claim: None, ..reply("eve", "d", 40, "a", 3) });
+    bed.put(4, FoundMessage { claim: None, ..reply("eve", "d", 40, "a", 3) });
     let index = bed.open();
     let heard = listen(&index);
     assert_eq!((thread(&index, "c"), thread(&index, "d")), ("c".into(), "d".into()));
     let (c, old) = (at(&index, "c"), entry(&index, "c").thread);
     // The middle comes last.
     bed.put(2, reply("foo", "b", 20, "a", 1));
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     let changes = heard.lock().pop().unwrap();
     assert_eq!((changes.added, changes.moved), (vec![at(&index, "b")], vec![(c, old)]));
     assert_eq!((thread(&index, "b"), thread(&index, "c")), ("a".into(), "a".into()));
     let b = at(&index, "b");
-    assert_eq!(index.read().parent(c), Some(b));
-    assert!(!index.read().thread_visible(old, true));
+    assert_eq!(index.read().thread_parent(c), Some(b));
+    assert!(!index.read().is_thread_visible(old, true));
     // It goes, and links on; also from the snapshot.
     bed.folder.lock().remove(2);
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert_eq!(thread(&index, "c"), "a");
     index.close();
     let index = bed.open();
     assert_eq!(thread(&index, "c"), "a");
     // It says it answers nobody, and takes c with it.
-    bed.put(2, Found { answers: None, ..reply("foo", "b", 20, "a", 1) });
-    index.refresh(0, false).unwrap();
+    bed.put(2, FoundMessage { in_reply_to: None, ..reply("foo", "b", 20, "a", 1) });
+    index.refresh_store(0, false).unwrap();
     assert_eq!((thread(&index, "b"), thread(&index, "c")), ("b".into(), "b".into()));
     // The signed copy of d comes after the unsigned one.
     bed.put(4, reply("eve", "d", 40, "a", 3));
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert_eq!(thread(&index, "d"), "a");
     let valid = SignatureState::Valid(public(3).fingerprint());
     let d = entry(&index, "d");
@@ -158,7 +162,7 @@ fn a_line_that_is_repeated_says_something_new_only_where_its_store_vouches_for_i
             f.time = Timestamp::from_secs(30);
             f.read = Some(true);
         });
-        index.refresh(0, false).unwrap();
+        index.refresh_store(0, false).unwrap();
         let now = (thread(&index, "m1"), times(&index, false), entry(&index, "m1").is_read());
         let changes = heard.lock().pop().unwrap();
         if restates {
@@ -182,7 +186,7 @@ fn what_is_said_again_in_the_same_place_may_be_another_text() {
     index.remember_size(ix, &seen, generation, (77, 0));
     assert_eq!(entry(&index, "m2").size(), Some(77));
     bed.folder.lock().edit(2, |_| {});
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert_eq!(heard.lock().pop().unwrap().redrawn, [ix]);
     assert_eq!(entry(&index, "m2").size(), None);
     // A length that was found before is not that of what is there now.
@@ -193,19 +197,19 @@ fn what_is_said_again_in_the_same_place_may_be_another_text() {
 #[test]
 fn a_note_comes_and_goes_and_is_in_the_snapshot() {
     let bed = Bed::new();
-    let mine = |noted| Found { from_me: true, noted, ..message("me", "a", 10) };
+    let mine = |noted| FoundMessage { from_me: true, has_note: noted, ..message("me", "a", 10) };
     bed.put(1, mine(true));
     bed.put(2, message("foo", "b", 20));
     let index = bed.open();
     let noted =
-        |index: &Index| ["a", "b"].map(|id| at(index, id)).map(|ix| index.read().is_noted(ix));
+        |index: &Index| ["a", "b"].map(|id| at(index, id)).map(|ix| index.read().has_note(ix));
     assert_eq!(noted(&index), [true, false]);
     index.close();
     let index = bed.open();
     assert_eq!(noted(&index), [true, false]);
     let heard = listen(&index);
     bed.put(1, mine(false));
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert_eq!(noted(&index), [false, false]);
     assert_eq!(heard.lock().pop().unwrap().redrawn, [at(&index, "a")]);
 }

@@ -29,19 +29,21 @@ fn they_have_a_folder_as_long_as_the_store_reports_them() {
     let index = bed.open();
     assert_eq!(folders(&index), ["a", "bare"]);
     let (bare, heard) = (find(&index, "bare"), listen(&index));
-    assert_eq!(index.read().empty_thread(bare), Some(Timestamp::from_secs(5)));
-    assert_eq!(index.read().newest_empty(), Some(Timestamp::from_secs(6)));
-    assert!(!index.read().thread_visible(bare, true) && index.read().has_folder(bare, false));
+    assert_eq!(index.read().empty_thread_time(bare), Some(Timestamp::from_secs(5)));
+    assert_eq!(index.read().newest_empty_time(), Some(Timestamp::from_secs(6)));
+    assert!(
+        !index.read().is_thread_visible(bare, true) && index.read().has_thread_folder(bare, false)
+    );
     let identity = index.read().thread_identity(bare).unwrap();
-    assert_eq!(index.read().thread_by_identity(identity), Some(bare));
+    assert_eq!(index.read().find_thread_by_identity(identity), Some(bare));
     // Nothing new: nobody is told.
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert!(heard.lock().is_empty());
     // One changes, one goes, one comes.
     bed.folder.lock().empty = vec![empty("bare", 7), empty("next", 8)];
     let generation = index.read().generation();
-    index.refresh(0, false).unwrap();
-    let mut changed = heard.lock().pop().unwrap().emptied;
+    index.refresh_store(0, false).unwrap();
+    let mut changed = heard.lock().pop().unwrap().empty_threads;
     changed.sort_unstable();
     let mut expected = vec![find(&index, "a"), bare, find(&index, "next")];
     expected.sort_unstable();
@@ -51,11 +53,11 @@ fn they_have_a_folder_as_long_as_the_store_reports_them() {
     // The first message.
     bed.put(2, message("foo", "next", 20));
     bed.folder.lock().empty = vec![empty("bare", 7)];
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert_eq!(entry(&index, "next").thread, find(&index, "next"));
     assert_eq!(folders(&index), ["a", "bare", "next"]);
     bed.folder.lock().empty.clear();
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert_eq!(folders(&index), ["a", "next"]);
     // From the snapshot they come only if they are there.
     bed.folder.lock().empty = vec![empty("bare", 9)];

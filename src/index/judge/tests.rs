@@ -7,17 +7,19 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{SignatureState, Timestamp};
-use crate::store::Found;
+use crate::store::FoundMessage;
 
-fn with(from: &str, id: &str, claim: Claim) -> Found<'static> {
-    Found { claim: Some(Box::new(claim)), ..message(from, id, 5) }
+fn with(from: &str, id: &str, claim: SignatureClaim) -> FoundMessage<'static> {
+    FoundMessage { claim: Some(Box::new(claim)), ..message(from, id, 5) }
 }
 
-fn without_key(seed: u8) -> Claim {
-    let Claim::Signed { signature, covered, scope, .. } = signed(seed, ClaimScope::Whole) else {
+fn without_key(seed: u8) -> SignatureClaim {
+    let SignatureClaim::Signed { signature, covered, scope, .. } =
+        signed(seed, SignatureScope::Whole)
+    else {
         panic!("it is signed")
     };
-    Claim::Signed { key: None, signature, covered, scope }
+    SignatureClaim::Signed { key: None, signature, covered, scope }
 }
 
 fn state(index: &Index, id: &str) -> Option<SignatureState> {
@@ -32,10 +34,10 @@ fn valid(seed: u8) -> SignatureState {
 #[test]
 fn a_part_counts_only_by_a_pinned_key_and_makes_no_pin() {
     let bed = Bed::new();
-    bed.put(1, with("foo", "early", signed(1, ClaimScope::Part)));
-    bed.put(2, with("foo", "whole", signed(1, ClaimScope::Whole)));
-    bed.put(3, with("foo", "late", signed(1, ClaimScope::Part)));
-    bed.put(4, with("foo", "other", signed(2, ClaimScope::Part)));
+    bed.put(1, with("foo", "early", signed(1, SignatureScope::Part)));
+    bed.put(2, with("foo", "whole", signed(1, SignatureScope::Whole)));
+    bed.put(3, with("foo", "late", signed(1, SignatureScope::Part)));
+    bed.put(4, with("foo", "other", signed(2, SignatureScope::Part)));
     let index = bed.open();
     let missing = Some(SignatureState::Missing(public(1).fingerprint()));
     // The key counts for what came before it, too.
@@ -43,32 +45,32 @@ fn a_part_counts_only_by_a_pinned_key_and_makes_no_pin() {
         assert_eq!(state(&index, id), Some(valid(1)), "{id}");
     }
     assert_eq!(state(&index, "other"), missing);
-    assert_eq!(index.keyring().pinned("foo"), [public(1)]);
-    index.judge_again();
+    assert_eq!(index.keyring().pinned_keys("foo"), [public(1)]);
+    index.rejudge_changed();
     assert_eq!(state(&index, "other"), missing);
-    index.keyring().trust("foo", Some(public(2))).unwrap();
-    index.judge_again();
+    index.keyring().trust_key("foo", Some(public(2))).unwrap();
+    index.rejudge_changed();
     assert_eq!(state(&index, "other"), Some(valid(2)));
 }
 
 #[test]
 fn a_part_is_not_signed_as_far_as_the_policy_asks() {
     let bed = Bed { unsigned: Unsigned::Refuse, ..Bed::new() };
-    bed.put(1, with("foo", "a", signed(1, ClaimScope::Part)));
+    bed.put(1, with("foo", "a", signed(1, SignatureScope::Part)));
     let index = bed.open();
     assert_eq!(state(&index, "a"), None);
-    index.keyring().trust("foo", Some(public(1))).unwrap();
-    index.judge_again();
+    index.keyring().trust_key("foo", Some(public(1))).unwrap();
+    index.rejudge_changed();
     assert_eq!((state(&index, "a"), index.read().rejects().count()), (Some(valid(1)), 0));
 }
 
 #[test]
 fn a_key_does_not_become_somebody_elses_by_renaming() {
     let bed = Bed::new();
-    bed.put(1, with("foo", "a", signed(1, ClaimScope::Whole)));
-    bed.put(2, with("bar", "b", signed(1, ClaimScope::Renamed)));
-    bed.put(3, with("new", "c", signed(2, ClaimScope::Renamed)));
-    bed.put(4, with("", "d", signed(3, ClaimScope::Whole)));
+    bed.put(1, with("foo", "a", signed(1, SignatureScope::Whole)));
+    bed.put(2, with("bar", "b", signed(1, SignatureScope::Renamed)));
+    bed.put(3, with("new", "c", signed(2, SignatureScope::Renamed)));
+    bed.put(4, with("", "d", signed(3, SignatureScope::Whole)));
     let index = bed.open();
     assert_eq!((state(&index, "a"), state(&index, "b")), (Some(valid(1)), None));
     assert_eq!(
@@ -82,20 +84,21 @@ fn a_key_does_not_become_somebody_elses_by_renaming() {
     );
     assert!(!index.keyring().is_pinned("bar") && !index.keyring().is_pinned(""));
     // As the reason says.
-    index.keyring().trust("bar", None).unwrap();
-    index.judge_again();
+    index.keyring().trust_key("bar", None).unwrap();
+    index.rejudge_changed();
     assert_eq!((state(&index, "b"), index.read().rejects().count()), (Some(valid(1)), 0));
 }
 
 #[test]
 fn my_own_key_needs_no_pin() {
     let bed = Bed { my_key: Some(public(9)), unsigned: Unsigned::Refuse, ..Bed::new() };
-    let mine = |id: &str, claim| Found { from_me: true, to_me: false, ..with("alias", id, claim) };
-    bed.keyring().trust("alias", Some(public(1))).unwrap();
-    bed.put(1, mine("a", signed(9, ClaimScope::Whole)));
+    let mine =
+        |id: &str, claim| FoundMessage { from_me: true, to_me: false, ..with("alias", id, claim) };
+    bed.keyring().trust_key("alias", Some(public(1))).unwrap();
+    bed.put(1, mine("a", signed(9, SignatureScope::Whole)));
     bed.put(2, mine("b", without_key(9)));
-    bed.put(3, Found { claim: None, ..mine("c", without_key(9)) });
-    bed.put(4, with("alias", "d", signed(9, ClaimScope::Whole)));
+    bed.put(3, FoundMessage { claim: None, ..mine("c", without_key(9)) });
+    bed.put(4, with("alias", "d", signed(9, SignatureScope::Whole)));
     bed.put(5, message("me", "e", 5));
     let index = bed.open();
     assert_eq!((state(&index, "a"), state(&index, "b")), (Some(valid(9)), Some(valid(9))));
@@ -107,19 +110,22 @@ fn my_own_key_needs_no_pin() {
 #[test]
 fn trust_in_a_key_joins_and_parts_threads_at_once() {
     let bed = Bed::new();
-    bed.keyring().trust("bar", Some(public(1))).unwrap();
+    bed.keyring().trust_key("bar", Some(public(1))).unwrap();
     bed.put(1, message("foo", "a", 5));
     bed.put(2, reply("bar", "b", 6, "a", 2));
     bed.put(3, reply("zed", "c", 7, "b", 3));
-    bed.put(4, Found { claim: Some(Box::new(without_key(4))), ..reply("amp", "d", 8, "a", 4) });
+    bed.put(
+        4,
+        FoundMessage { claim: Some(Box::new(without_key(4))), ..reply("amp", "d", 8, "a", 4) },
+    );
     let index = bed.open();
     assert_eq!((state(&index, "b"), state(&index, "d")), (None, Some(SignatureState::Unknown)));
     assert_eq!(["c", "d"].map(|id| thread(&index, id)), ["b", "d"]);
     let heard = listen(&index);
-    index.keyring().trust("bar", Some(public(2))).unwrap();
-    index.keyring().trust("amp", Some(public(4))).unwrap();
+    index.keyring().trust_key("bar", Some(public(2))).unwrap();
+    index.keyring().trust_key("amp", Some(public(4))).unwrap();
     let old = ["c", "d"].map(|id| (at(&index, id), entry(&index, id).thread));
-    index.judge_again();
+    index.rejudge_changed();
     assert_eq!(["b", "c", "d"].map(|id| thread(&index, id)), ["a", "a", "a"]);
     assert_eq!((state(&index, "b"), state(&index, "d")), (Some(valid(2)), Some(valid(4))));
     let changes = heard.lock().pop().unwrap();
@@ -136,19 +142,19 @@ fn a_signature_nobody_could_judge_is_refused_once_it_turns_out_wrong() {
     bed.put(1, with("amp", "a", without_key(4)));
     let index = bed.open();
     assert_eq!(state(&index, "a"), Some(SignatureState::Unknown));
-    index.keyring().trust("amp", Some(public(5))).unwrap();
-    index.judge_again();
-    assert_eq!((state(&index, "a"), index.read().unread()), (None, 0));
+    index.keyring().trust_key("amp", Some(public(5))).unwrap();
+    index.rejudge_changed();
+    assert_eq!((state(&index, "a"), index.read().unread_count()), (None, 0));
     assert_eq!(index.read().rejects().count(), 1);
     // The file is mended.
     bed.put(1, with("amp", "a", without_key(5)));
-    index.refresh(0, false).unwrap();
-    assert_eq!((state(&index, "a"), index.read().unread()), (Some(valid(5)), 1));
+    index.refresh_store(0, false).unwrap();
+    assert_eq!((state(&index, "a"), index.read().unread_count()), (Some(valid(5)), 1));
     assert_eq!(index.read().rejects().count(), 0);
     // And broken again.
     bed.put(1, with("amp", "a", without_key(4)));
-    index.refresh(0, false).unwrap();
-    assert_eq!((state(&index, "a"), index.read().unread()), (None, 0));
+    index.refresh_store(0, false).unwrap();
+    assert_eq!((state(&index, "a"), index.read().unread_count()), (None, 0));
     assert_eq!(index.read().rejects().count(), 1);
 }
 
@@ -156,7 +162,7 @@ fn a_signature_nobody_could_judge_is_refused_once_it_turns_out_wrong() {
 fn whoever_has_a_pinned_key_signs_everything_if_that_is_the_policy() {
     let bed = Bed { unsigned: Unsigned::Known, ..Bed::new() };
     bed.put(1, message("foo", "before", 1));
-    bed.put(2, with("foo", "signed", signed(1, ClaimScope::Whole)));
+    bed.put(2, with("foo", "signed", signed(1, SignatureScope::Whole)));
     bed.put(3, message("foo", "after", 9));
     let index = bed.open();
     for _ in 0..2 {
@@ -165,7 +171,7 @@ fn whoever_has_a_pinned_key_signs_everything_if_that_is_the_policy() {
         for source in [1, 3] {
             bed.folder.lock().edit(source, |f| f.at.len += 1);
         }
-        index.refresh(0, false).unwrap();
+        index.refresh_store(0, false).unwrap();
     }
 }
 
@@ -178,15 +184,18 @@ fn roles(unsigned: Unsigned) -> Bed {
 #[test]
 fn a_role_has_as_many_keys_as_it_has_holders_and_none_is_pinned() {
     let bed = roles(Unsigned::Known);
-    bed.put(1, with("agent", "a", signed(1, ClaimScope::Whole)));
-    bed.put(2, with("agent", "b", signed(2, ClaimScope::Whole)));
+    bed.put(1, with("agent", "a", signed(1, SignatureScope::Whole)));
+    bed.put(2, with("agent", "b", signed(2, SignatureScope::Whole)));
     bed.put(3, message("agent", "c", 6));
     bed.put(4, with("agent", "d", without_key(1)));
-    bed.put(5, with("agent", "e", signed(1, ClaimScope::Part)));
-    let Claim::Signed { key, covered, scope, .. } = signed(2, ClaimScope::Whole) else { panic!() };
-    let wrong = Claim::Signed { key, signature: [7; 64], covered, scope };
+    bed.put(5, with("agent", "e", signed(1, SignatureScope::Part)));
+    let SignatureClaim::Signed { key, covered, scope, .. } = signed(2, SignatureScope::Whole)
+    else {
+        panic!()
+    };
+    let wrong = SignatureClaim::Signed { key, signature: [7; 64], covered, scope };
     bed.put(6, with("agent", "f", wrong));
-    bed.put(7, with("agent", "g", Claim::Malformed("it has no sig".into())));
+    bed.put(7, with("agent", "g", SignatureClaim::Malformed("it has no sig".into())));
     let index = bed.open();
     assert_eq!((state(&index, "a"), state(&index, "b")), (Some(valid(1)), Some(valid(2))));
     assert_eq!(state(&index, "c"), Some(SignatureState::None), "not missing, and not refused");
@@ -194,12 +203,12 @@ fn a_role_has_as_many_keys_as_it_has_holders_and_none_is_pinned() {
     assert_eq!(state(&index, "e"), Some(SignatureState::None));
     assert_eq!((state(&index, "f"), state(&index, "g")), (None, None));
     assert_eq!(index.read().rejects().count(), 2);
-    assert!(index.keyring().list().is_empty());
-    index.judge_again();
+    assert!(index.keyring().list_pins().is_empty());
+    index.rejudge_changed();
     assert_eq!(state(&index, "b"), Some(valid(2)));
     // A pin of the same name, made for another store, says nothing here.
-    index.keyring().trust("agent", Some(public(9))).unwrap();
-    index.judge_again();
+    index.keyring().trust_key("agent", Some(public(9))).unwrap();
+    index.rejudge_changed();
     assert_eq!((state(&index, "a"), state(&index, "f")), (Some(valid(1)), None));
 }
 
@@ -207,8 +216,8 @@ fn a_role_has_as_many_keys_as_it_has_holders_and_none_is_pinned() {
 fn a_policy_against_all_unsigned_mail_holds_for_roles_and_not_for_me() {
     let bed = roles(Unsigned::Refuse);
     bed.put(1, message("agent", "a", 5));
-    bed.put(2, with("agent", "b", signed(1, ClaimScope::Whole)));
-    bed.put(3, Found { from_me: true, to_me: false, ..message("user", "c", 7) });
+    bed.put(2, with("agent", "b", signed(1, SignatureScope::Whole)));
+    bed.put(3, FoundMessage { from_me: true, to_me: false, ..message("user", "c", 7) });
     let index = bed.open();
     assert_eq!(state(&index, "a"), None);
     assert_eq!(state(&index, "b"), Some(valid(1)));
@@ -219,7 +228,7 @@ fn a_policy_against_all_unsigned_mail_holds_for_roles_and_not_for_me() {
 fn every_key_of_a_role_is_told_from_the_others() {
     let bed = roles(Unsigned::Accept);
     for seed in 1..=60u8 {
-        let claim = signed(seed, ClaimScope::Whole);
+        let claim = signed(seed, SignatureScope::Whole);
         bed.put(u32::from(seed), with("agent", &format!("m{seed}"), claim));
     }
     let check = |index: &Index| {
@@ -232,12 +241,12 @@ fn every_key_of_a_role_is_told_from_the_others() {
     // Another holder signs what the 40th had signed; then it has lost its signature.
     let heard = listen(&index);
     for (claim, expected) in [
-        (Some(signed(50, ClaimScope::Whole)), valid(50)),
+        (Some(signed(50, SignatureScope::Whole)), valid(50)),
         (None, SignatureState::Missing(public(50).fingerprint())),
-        (Some(signed(40, ClaimScope::Whole)), valid(40)),
+        (Some(signed(40, SignatureScope::Whole)), valid(40)),
     ] {
         bed.folder.lock().edit(40, |f| f.claim = claim.map(Box::new));
-        index.refresh(0, false).unwrap();
+        index.refresh_store(0, false).unwrap();
         assert_eq!(state(&index, "m40"), Some(expected));
         assert_eq!(heard.lock().pop().unwrap().redrawn, [at(&index, "m40")]);
     }
@@ -250,7 +259,7 @@ fn judged(index: &Index) -> Vec<(String, Option<SignatureState>)> {
     let core = index.read();
     let mut all: Vec<_> = (0u32..)
         .map_while(|ix| core.entry(ix))
-        .filter(|e| !e.flags.has(Flags::GONE))
+        .filter(|e| !e.flags.has(EntryFlags::GONE))
         .map(|e| (core.id(e), e.is_live().then(|| core.signature(e))))
         .collect();
     all.sort_by(|a, b| a.0.cmp(&b.0));
@@ -277,13 +286,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn claimed(claim: u8, seed: u8) -> Option<Box<Claim>> {
+fn claimed(claim: u8, seed: u8) -> Option<Box<SignatureClaim>> {
     let claim = match claim {
         0 => return None,
         1 => without_key(seed),
-        2 => signed(seed, ClaimScope::Part),
-        3 => signed(seed, ClaimScope::Renamed),
-        _ => signed(seed, ClaimScope::Whole),
+        2 => signed(seed, SignatureScope::Part),
+        3 => signed(seed, SignatureScope::Renamed),
+        _ => signed(seed, SignatureScope::Whole),
     };
     Some(Box::new(claim))
 }
@@ -294,13 +303,16 @@ fn take(bed: &Bed, index: Index, step: &Step) -> Index {
     match *step {
         Step::Put { file, from, secs, claim, seed } => {
             let id = format!("m{file}-{}", WHO[from]);
-            let found = Found { claim: claimed(claim, seed), ..message(WHO[from], &id, secs) };
+            let found =
+                FoundMessage { claim: claimed(claim, seed), ..message(WHO[from], &id, secs) };
             bed.put(u32::from(file), found);
         }
         Step::Remove(file) => bed.folder.lock().remove(u32::from(file)),
         // By another process, as `msgfs key` does it.
-        Step::Trust { who, seed } => drop(bed.keyring().trust(WHO[who], Some(public(seed)))),
-        Step::Forget(who) => drop(bed.keyring().forget(WHO[who], index.prints_of(WHO[who]))),
+        Step::Trust { who, seed } => drop(bed.keyring().trust_key(WHO[who], Some(public(seed)))),
+        Step::Forget(who) => {
+            drop(bed.keyring().forget_address(WHO[who], index.keyring_digests(WHO[who])))
+        }
         Step::Open { cache } => {
             index.close();
             if !cache {
@@ -310,9 +322,9 @@ fn take(bed: &Bed, index: Index, step: &Step) -> Index {
         }
     }
     if index.keyring().reload_if_changed() {
-        index.judge_again();
+        index.rejudge_changed();
     }
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     index
 }
 
@@ -364,15 +376,15 @@ fn what_comes_after_the_pin_is_newer_whatever_its_date_says() {
     bed.put(1, message("foo", "old", 5));
     bed.put(2, message("foo", "ahead", 900));
     let index = bed.open();
-    bed.put(3, with("foo", "signed", signed(1, ClaimScope::Whole)));
-    index.refresh(0, false).unwrap();
+    bed.put(3, with("foo", "signed", signed(1, SignatureScope::Whole)));
+    index.refresh_store(0, false).unwrap();
     // They were there when the key was pinned.
     for id in ["old", "ahead"] {
         assert_eq!(state(&index, id), Some(SignatureState::None), "{id}");
     }
     let index = stays(&bed, index);
     bed.put(4, message("foo", "backdated", 1));
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert_eq!(state(&index, "backdated"), Some(missing(1)));
     let index = stays(&bed, index);
     // Also while nobody is mounted, and where the signed message is gone.
@@ -393,7 +405,10 @@ fn at_the_first_look_the_dates_decide() {
     bed.put(1, message("foo", "before", 1));
     bed.put(
         2,
-        Found { time: Timestamp::from_secs(7), ..with("foo", "s", signed(1, ClaimScope::Whole)) },
+        FoundMessage {
+            time: Timestamp::from_secs(7),
+            ..with("foo", "s", signed(1, SignatureScope::Whole))
+        },
     );
     bed.put(3, message("foo", "after", 9));
     let index = bed.open();
@@ -401,7 +416,7 @@ fn at_the_first_look_the_dates_decide() {
     assert_eq!(state(&index, "after"), Some(missing(1)));
     let index = stays(&bed, index);
     bed.put(4, message("foo", "backdated", 1));
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert_eq!(state(&index, "backdated"), Some(missing(1)));
     stays(&bed, index);
 }
@@ -412,19 +427,19 @@ fn who_is_trusted_by_hand_signs_from_then_on() {
     bed.put(1, message("foo", "early", 9));
     let index = bed.open();
     for name in ["foo", "bar"] {
-        index.keyring().trust(name, Some(public(1))).unwrap();
+        index.keyring().trust_key(name, Some(public(1))).unwrap();
     }
-    index.judge_again();
+    index.rejudge_changed();
     assert_eq!(state(&index, "early"), Some(SignatureState::None));
     bed.put(2, message("foo", "late", 1));
     bed.put(3, message("bar", "unknown before", 1));
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     for id in ["late", "unknown before"] {
         assert_eq!(state(&index, id), Some(missing(1)), "{id}");
     }
     let index = stays(&bed, index);
-    index.keyring().forget("foo", index.prints_of("foo")).unwrap();
-    index.judge_again();
+    index.keyring().forget_address("foo", index.keyring_digests("foo")).unwrap();
+    index.rejudge_changed();
     assert_eq!(state(&index, "late"), Some(SignatureState::None));
     stays(&bed, index);
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::super::core::{Inserted, StoreInfo};
-use super::super::marks::Replayed;
+use super::super::core::{InsertOutcome, StoreInfo};
+use super::super::marks::MarkCheckpoint;
 use super::super::snapshot;
 use super::super::testing::message;
 use super::*;
@@ -47,9 +47,12 @@ struct State {
 
 const KEY: PublicKey = PublicKey([7; 32]);
 
-fn core() -> Core {
-    let info = |name: &str, links| StoreInfo { links, ..StoreInfo::named(name) };
-    Core { stores: vec![info("plain", false), info("linked", true)], ..Core::default() }
+fn core() -> IndexTables {
+    let info = |name: &str, links| StoreInfo { links, ..StoreInfo::with_name(name) };
+    IndexTables {
+        stores: vec![info("plain", false), info("linked", true)],
+        ..IndexTables::default()
+    }
 }
 
 /// Ids whose order is not that of the numbers.
@@ -58,7 +61,7 @@ fn plain(number: u8) -> String {
 }
 
 struct World {
-    core: Core,
+    core: IndexTables,
     plans: Vec<Plan>,
     /// What has come, and its state.
     states: BTreeMap<usize, State>,
@@ -67,7 +70,7 @@ struct World {
 }
 
 impl World {
-    fn found(&self, n: usize) -> Found<'static> {
+    fn found(&self, n: usize) -> FoundMessage<'static> {
         let plan = &self.plans[n];
         let first = self.plans.iter().position(|p| p.number == plan.number) == Some(n);
         let twin = if first { String::new() } else { format!("{TWIN}{n}") };
@@ -76,19 +79,19 @@ impl World {
         let mut found = message(["foo", "bar"][n % 2], &id, i64::from(plan.secs));
         found.thread = own.into();
         found.at.source = n as u32;
-        found.answers = plan.answers.map(|number| Cow::Owned(plain(number)));
+        found.in_reply_to = plan.answers.map(|number| Cow::Owned(plain(number)));
         found
     }
 
     fn come(&mut self, n: usize) {
         let found = self.found(n);
-        match self.core.insert(1, &found) {
-            Inserted::New(ix) => {
+        match self.core.insert_message(1, &found) {
+            InsertOutcome::New(ix) => {
                 self.at.insert(n, ix);
                 self.states.entry(n).or_default();
-                self.core.admit(ix, true);
+                self.core.admit_message(ix, true);
             }
-            Inserted::Again(..) => {}
+            InsertOutcome::Updated(..) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -100,12 +103,12 @@ impl World {
             Step::Refuse(n) => {
                 let Some(state) = self.states.get_mut(n) else { return };
                 *state = State { refused: true, ..*state };
-                self.core.withhold(self.at[n]);
-                self.core.link_may_differ(self.at[n]);
+                self.core.withhold_message(self.at[n]);
+                self.core.queue_relink(self.at[n]);
             }
             Step::Go(n) => {
                 if let Some(ix) = self.at.get(n) {
-                    self.core.dismiss(&[*ix]);
+                    self.core.dismiss_gone(&[*ix]);
                 }
             }
             Step::Answer(n, answers) => {
@@ -125,14 +128,15 @@ impl World {
         let Some(state) = self.states.get_mut(&n) else { return };
         *state = State { valid, refused: false };
         let ix = self.at[&n];
-        let (sig, key) = if valid { (Sig::Valid, Some(KEY)) } else { (Sig::None, None) };
-        self.core.accept(ix, sig, key, valid);
+        let (sig, key) =
+            if valid { (SignatureKind::Valid, Some(KEY)) } else { (SignatureKind::None, None) };
+        self.core.accept_signature(ix, sig, key, valid);
     }
 
     /// Relinks; whatever a view may have shown elsewhere is told.
     fn relink(&mut self) {
         let before: Vec<ThreadIx> = self.core.entries.iter().map(|e| e.thread).collect();
-        let moved = self.core.relink();
+        let moved = self.core.relink_threads();
         let mut expected = Vec::new();
         for (ix, old) in (0u32..).zip(before) {
             let entry = self.core.entry(ix).unwrap();
@@ -148,9 +152,10 @@ impl World {
     fn reload(&mut self) {
         self.relink();
         let path = self.dir.path().join("index");
-        snapshot::save(&path, "", &self.core, &[], Replayed::default(), BTreeMap::new()).unwrap();
+        snapshot::save(&path, "", &self.core, &[], MarkCheckpoint::default(), BTreeMap::new())
+            .unwrap();
         let stores = self.core.stores.clone();
-        self.core = Core { stores, ..snapshot::load(&path, "", true, 0).unwrap().core };
+        self.core = IndexTables { stores, ..snapshot::load(&path, "", true, 0).unwrap().core };
     }
 
     // --- the model ---
@@ -192,7 +197,7 @@ impl World {
             assert_eq!((thread, store), (&*self.found(self.root(*n)).thread, 1), "message {n}");
             // Climbing ends at the root.
             let mut top = *ix;
-            while let Some(parent) = self.core.parent(top) {
+            while let Some(parent) = self.core.thread_parent(top) {
                 top = parent;
             }
             assert_eq!(top, self.at[&self.root(*n)]);
@@ -200,23 +205,23 @@ impl World {
                 self.meant(self.plans[*n].number).map(|n| self.at[&n])
             });
             let answers = self.plans[*n].answers.map(plain);
-            assert_eq!(self.core.answers(entry), answers.as_deref());
+            assert_eq!(self.core.answered_id(entry), answers.as_deref());
         }
         for thread in 0..self.core.threads.len() as ThreadIx {
             let entries = (0u32..).zip(&self.core.entries);
             let members: BTreeSet<MsgIx> =
                 entries.filter(|(_, e)| e.thread == thread).map(|(ix, _)| ix).collect();
-            let chain: Vec<MsgIx> = self.core.chain_of(thread).collect();
+            let chain: Vec<MsgIx> = self.core.thread_chain(thread).collect();
             assert_eq!(chain.len(), members.len());
             assert_eq!(chain.into_iter().collect::<BTreeSet<_>>(), members);
             let live = members.iter().any(|ix| self.core.entry(*ix).unwrap().is_live());
-            assert_eq!(self.core.thread_visible(thread, true), live);
-            assert_eq!(self.core.thread_visible(thread, false), live);
+            assert_eq!(self.core.is_thread_visible(thread, true), live);
+            assert_eq!(self.core.is_thread_visible(thread, false), live);
         }
         let live = self.core.entries.iter().filter(|e| e.is_live()).count();
-        assert_eq!(self.core.unread(), live);
-        assert_eq!(self.core.to_me().count(), live);
-        assert!(self.core.to_me.is_sorted_by(|a, b| self.core.order(*a, *b).is_lt()));
+        assert_eq!(self.core.unread_count(), live);
+        assert_eq!(self.core.messages_to_me().count(), live);
+        assert!(self.core.to_me.is_sorted_by(|a, b| self.core.compare_order(*a, *b).is_lt()));
     }
 }
 
@@ -270,18 +275,20 @@ fn a_long_chain_is_followed_to_its_end_whichever_end_comes_first() {
             if backwards { (0..5000).rev().collect() } else { (0..5000).collect() };
         for (count, n) in numbers.into_iter().enumerate() {
             let mut found = message("foo", &format!("m{n:05}"), i64::from(n));
-            found.answers = n.checked_sub(1).map(|p| Cow::Owned(format!("m{p:05}")));
-            let Inserted::New(ix) = core.insert(1, &found) else { panic!("{n} is known") };
-            core.note_signature(ix, Sig::Valid, Some(KEY));
-            core.admit(ix, true);
+            found.in_reply_to = n.checked_sub(1).map(|p| Cow::Owned(format!("m{p:05}")));
+            let InsertOutcome::New(ix) = core.insert_message(1, &found) else {
+                panic!("{n} is known")
+            };
+            core.note_signature(ix, SignatureKind::Valid, Some(KEY));
+            core.admit_message(ix, true);
             if count % 1000 == 0 {
-                core.relink();
+                core.relink_threads();
             }
         }
-        core.relink();
+        core.relink_threads();
         let root = core.find_thread(1, "m00000").unwrap();
         assert_eq!(core.thread_messages(root).len(), 5000);
-        assert_eq!(core.threads(true).collect::<Vec<_>>(), [root]);
+        assert_eq!(core.visible_threads(true).collect::<Vec<_>>(), [root]);
     }
 }
 
@@ -289,16 +296,16 @@ fn a_long_chain_is_followed_to_its_end_whichever_end_comes_first() {
 fn a_store_with_thread_ids_may_name_another_thread() {
     let mut core = core();
     let mut found = message("foo", "a", 5);
-    let Inserted::New(ix) = core.insert(0, &found) else { panic!("it is known") };
-    core.admit(ix, true);
-    assert!(core.relink().is_empty());
+    let InsertOutcome::New(ix) = core.insert_message(0, &found) else { panic!("it is known") };
+    core.admit_message(ix, true);
+    assert!(core.relink_threads().is_empty());
     let old = core.entry(ix).unwrap().thread;
     found.thread = "b".into();
-    assert!(matches!(core.insert(0, &found), Inserted::Again(..)));
-    assert_eq!(core.relink(), [(ix, old)]);
+    assert!(matches!(core.insert_message(0, &found), InsertOutcome::Updated(..)));
+    assert_eq!(core.relink_threads(), [(ix, old)]);
     let new = core.find_thread(0, "b").unwrap();
     assert_eq!((core.thread_messages(old), core.thread_messages(new)), (vec![], vec![ix]));
-    assert!(!core.thread_visible(old, true) && core.thread_visible(new, false));
-    assert_eq!((core.find_id(0, "a"), core.parent(ix)), (Some(ix), None));
+    assert!(!core.is_thread_visible(old, true) && core.is_thread_visible(new, false));
+    assert_eq!((core.find_id(0, "a"), core.thread_parent(ix)), (Some(ix), None));
     assert_eq!(core.entry(ix).unwrap().time(), Timestamp::from_secs(5));
 }

@@ -51,22 +51,22 @@ proptest! {
         for event in events {
             match event {
                 Event::Store(read) => {
-                    bed.put(1, crate::store::Found { read: Some(read), ..message("foo", "a", 5) });
+                    bed.put(1, crate::store::FoundMessage { read: Some(read), ..message("foo", "a", 5) });
                     there = true;
-                    index.refresh(0, false).unwrap();
+                    index.refresh_store(0, false).unwrap();
                 }
                 Event::Own(read) if there => {
-                    index.mark(at(&index, "a"), read, false).unwrap();
+                    index.mark_message(at(&index, "a"), read, false).unwrap();
                     own = Some(read);
                 }
                 Event::Own(_) => {}
                 Event::Gone => {
                     bed.folder.lock().remove(1);
                     there = false;
-                    index.refresh(0, false).unwrap();
+                    index.refresh_store(0, false).unwrap();
                 }
                 Event::Tell => {
-                    index.tell_stores();
+                    index.sync_marks_to_stores();
                 }
                 Event::Restart(cache) => {
                     index.close();
@@ -76,21 +76,21 @@ proptest! {
                     index = bed.open();
                 }
                 Event::Kill => index = bed.open(),
-                Event::Save => index.save(),
+                Event::Save => index.save_snapshot(),
             }
             if there {
                 let word = bed.folder.lock().file(1).read;
                 let expected = own.or(word) == Some(true);
                 prop_assert_eq!(entry(&index, "a").is_read(), expected);
-                prop_assert_eq!(index.read().unread(), usize::from(!expected));
+                prop_assert_eq!(index.read().unread_count(), usize::from(!expected));
                 prop_assert_eq!(index.read().inbox().count(), usize::from(!expected));
             } else {
-                prop_assert_eq!(index.read().unread(), 0);
+                prop_assert_eq!(index.read().unread_count(), 0);
             }
         }
         if there && notes {
             // The store agrees in the end.
-            index.tell_stores();
+            index.sync_marks_to_stores();
             let word = bed.folder.lock().file(1).read;
             if own == Some(true) {
                 prop_assert_eq!(word, Some(true));
@@ -105,34 +105,34 @@ fn a_mark_is_told_once_and_again_only_when_the_store_forgets_it() {
     bed.put(1, message("foo", "a", 5));
     bed.put(2, message("foo", "b", 6));
     let index = bed.open();
-    index.tell_stores();
+    index.sync_marks_to_stores();
     assert_eq!(bed.told(), []);
-    index.mark(at(&index, "a"), true, true).unwrap();
-    index.tell_stores();
-    index.tell_stores();
+    index.mark_message(at(&index, "a"), true, true).unwrap();
+    index.sync_marks_to_stores();
+    index.sync_marks_to_stores();
     assert_eq!(bed.told(), [(1, true)]);
     assert_eq!(bed.folder.lock().file(1).read, Some(true));
     // Delivered again as new: our mark stands, and the store hears of it.
     let heard = listen(&index);
     bed.put(1, message("foo", "a", 5));
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert!(entry(&index, "a").is_read());
     assert!(heard.lock().iter().all(|c| c.marked.is_empty()));
-    index.tell_stores();
+    index.sync_marks_to_stores();
     assert_eq!(bed.told(), [(1, true)]);
     // Another reader marks b.
     bed.folder.lock().edit(2, |f| f.read = Some(true));
-    index.refresh(0, false).unwrap();
+    index.refresh_store(0, false).unwrap();
     assert_eq!(heard.lock().pop().map(|c| c.marked), Some(vec![at(&index, "b")]));
-    assert_eq!(index.read().unread(), 0);
+    assert_eq!(index.read().unread_count(), 0);
     // What I un-mark is unread whatever the store says.
-    index.mark(at(&index, "b"), false, false).unwrap();
-    index.tell_stores();
+    index.mark_message(at(&index, "b"), false, false).unwrap();
+    index.sync_marks_to_stores();
     assert_eq!(bed.told(), [(2, false)]);
     bed.folder.lock().edit(2, |f| f.read = Some(true));
-    index.refresh(0, false).unwrap();
-    index.tell_stores();
-    assert_eq!((bed.told(), index.read().unread()), (vec![], 1));
+    index.refresh_store(0, false).unwrap();
+    index.sync_marks_to_stores();
+    assert_eq!((bed.told(), index.read().unread_count()), (vec![], 1));
 }
 
 #[test]
@@ -141,11 +141,11 @@ fn a_store_that_cannot_note_a_mark_is_left_alone() {
     bed.folder.lock().answer = Answer::CannotNote;
     bed.put(1, message("foo", "a", 5));
     let index = bed.open();
-    index.mark(at(&index, "a"), true, true).unwrap();
+    index.mark_message(at(&index, "a"), true, true).unwrap();
     for _ in 0..5 {
-        index.tell_stores();
+        index.sync_marks_to_stores();
         bed.folder.lock().edit(1, |f| f.at.len += 1);
-        index.refresh(0, false).unwrap();
+        index.refresh_store(0, false).unwrap();
     }
     assert_eq!(bed.told(), [(1, true)]);
     assert!(entry(&index, "a").is_read());
@@ -160,14 +160,14 @@ fn a_busy_store_is_told_again_without_another_event() {
     let index = bed.open();
     bed.folder.lock().answer = Answer::Busy;
     for n in 1..=20 {
-        index.mark(at(&index, &format!("m{n}")), true, true).unwrap();
+        index.mark_message(at(&index, &format!("m{n}")), true, true).unwrap();
     }
-    assert_eq!(index.tell_stores(), Some(BUSY_AGAIN));
+    assert_eq!(index.sync_marks_to_stores(), Some(BUSY_AGAIN));
     assert_eq!(bed.told().len(), 20, "one that is busy says nothing about the others");
     bed.folder.lock().answer = Answer::Noted;
-    assert_eq!(index.tell_stores(), None);
+    assert_eq!(index.sync_marks_to_stores(), None);
     assert_eq!(bed.told().len(), 20);
-    assert_eq!(index.tell_stores(), None);
+    assert_eq!(index.sync_marks_to_stores(), None);
     assert_eq!(bed.told(), []);
 }
 
@@ -177,29 +177,29 @@ fn what_could_not_be_told_is_told_later_also_by_the_next_process() {
     bed.put(1, message("foo", "a", 5));
     bed.put(2, message("foo", "b", 5));
     let index = bed.open();
-    index.save();
+    index.save_snapshot();
     bed.folder.lock().answer = Answer::Fails;
-    index.mark(at(&index, "a"), true, true).unwrap();
-    assert_eq!(index.tell_stores(), Some(FAILED_AGAIN));
-    assert_eq!(index.not_noted(0).as_deref(), Some("read-only"));
-    assert_eq!(index.tell_stores(), Some(FAILED_AGAIN));
+    index.mark_message(at(&index, "a"), true, true).unwrap();
+    assert_eq!(index.sync_marks_to_stores(), Some(FAILED_AGAIN));
+    assert_eq!(index.mark_fault(0).as_deref(), Some("read-only"));
+    assert_eq!(index.sync_marks_to_stores(), Some(FAILED_AGAIN));
     assert_eq!(bed.told(), [(1, true), (1, true)], "it is tried again without another mark");
     index.close();
     // Killed before it could tell: only the journal has it.
     let index = bed.open();
-    index.mark(at(&index, "b"), true, true).unwrap();
+    index.mark_message(at(&index, "b"), true, true).unwrap();
     drop(index);
     bed.folder.lock().answer = Answer::Noted;
     let index = bed.open();
     bed.told();
-    index.tell_stores();
+    index.sync_marks_to_stores();
     assert_eq!(bed.told(), [(1, true), (2, true)]);
     index.close();
     // And from the journal alone.
     bed.folder.lock().edit(1, |f| f.read = Some(false));
     bed.drop_cache();
     let index = bed.open();
-    index.tell_stores();
+    index.sync_marks_to_stores();
     assert_eq!(bed.told(), [(1, true)]);
 }
 
@@ -209,9 +209,9 @@ fn a_message_that_moved_is_looked_for_and_told_again() {
     bed.put(1, message("foo", "a", 5));
     let index = bed.open();
     bed.folder.lock().answer = Answer::Moves;
-    index.mark(at(&index, "a"), true, true).unwrap();
-    index.tell_stores();
-    index.tell_stores();
+    index.mark_message(at(&index, "a"), true, true).unwrap();
+    index.sync_marks_to_stores();
+    index.sync_marks_to_stores();
     assert_eq!(bed.told(), [(1, true), (1, true)]);
     assert_eq!(bed.folder.lock().file(1).read, Some(true));
     assert_eq!(entry(&index, "a").location().len, bed.folder.lock().file(1).at.len);
@@ -232,8 +232,8 @@ fn no_lock_is_held_while_a_store_is_told() {
         drop(index.core.write());
         into.store(true, Ordering::Relaxed);
     }));
-    index.mark(at(&index, "a"), true, true).unwrap();
-    index.tell_stores();
+    index.mark_message(at(&index, "a"), true, true).unwrap();
+    index.sync_marks_to_stores();
     assert!(told.load(Ordering::Relaxed));
 }
 
@@ -241,14 +241,14 @@ fn no_lock_is_held_while_a_store_is_told() {
 fn marks_that_the_journal_lost_are_nobodys() {
     let bed = Bed::new();
     bed.put(1, message("foo", "a", 5));
-    bed.put(2, crate::store::Found { read: Some(true), ..message("foo", "b", 5) });
+    bed.put(2, crate::store::FoundMessage { read: Some(true), ..message("foo", "b", 5) });
     let index = bed.open();
-    index.mark(at(&index, "a"), true, true).unwrap();
-    index.mark(at(&index, "b"), false, false).unwrap();
-    index.save();
+    index.mark_message(at(&index, "a"), true, true).unwrap();
+    index.mark_message(at(&index, "b"), false, false).unwrap();
+    index.save_snapshot();
     drop(index);
     std::fs::write(bed.dir.path().join("marks"), "").unwrap();
     let index = bed.open();
     assert!(!entry(&index, "a").is_read() && entry(&index, "b").is_read());
-    assert_eq!(index.read().unread(), 1);
+    assert_eq!(index.read().unread_count(), 1);
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use crate::link::engine::Item;
+use crate::link::engine::FetchedItem;
 use crate::store::{fs, place};
 
 /// What is still on the server and known.
@@ -24,8 +24,8 @@ pub const DEADLY: &str = "msgfs crashed each time it read this";
 ///
 /// # Errors
 /// As the system gave it.
-pub fn list(raw: &Path, listed: &[String]) -> io::Result<()> {
-    keep(&raw.join(LISTED), &serde_json::to_vec(listed)?)
+pub fn write_known_ids(raw: &Path, listed: &[String]) -> io::Result<()> {
+    write_if_changed(&raw.join(LISTED), &serde_json::to_vec(listed)?)
 }
 
 /// Writes a file, unless it is there with these bytes: a link that has nothing to do writes nothing. On disk when it
@@ -33,27 +33,27 @@ pub fn list(raw: &Path, listed: &[String]) -> io::Result<()> {
 ///
 /// # Errors
 /// As the system gave it.
-pub fn keep(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let is_there = fs::read_small(path, MAX_FILE).is_ok_and(|there| there == bytes);
+pub fn write_if_changed(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let is_there = fs::read_small_file(path, MAX_FILE).is_ok_and(|there| there == bytes);
     if is_there { Ok(()) } else { place::write_atomic(path, bytes, 0o600) }
 }
 
 /// Returns whether there are letters in the folder of a fetch.
-pub fn is_any(raw: &Path) -> bool {
+pub fn has_letters(raw: &Path) -> bool {
     raw.join("0.json").exists()
 }
 
 /// How often it was begun to take a letter apart.
-struct Tries(PathBuf);
+struct UnpackAttempts(PathBuf);
 
-impl Tries {
-    fn of(raw: &Path, n: usize) -> Self {
+impl UnpackAttempts {
+    fn for_letter(raw: &Path, n: usize) -> Self {
         Self(raw.join(format!("{n}.tries")))
     }
 
     /// Counts; returns whether it may be tried.
-    fn begin(&self) -> io::Result<bool> {
-        let before = fs::or_nothing(fs::read_small(&self.0, MAX_TRIES))?.len() as u64;
+    fn begin_attempt(&self) -> io::Result<bool> {
+        let before = fs::empty_if_absent(fs::read_small_file(&self.0, MAX_TRIES))?.len() as u64;
         if before < MAX_TRIES {
             let mut file = fs::open_append(&self.0, 0o600)?;
             io::Write::write_all(&mut file, b".")?;
@@ -62,37 +62,38 @@ impl Tries {
     }
 
     /// The process is still there.
-    fn end(&self) {
+    fn end_attempt(&self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 /// Reads the list, and the letters, made of number, JSON and bytes, whose file has this ending. `unreadable` is asked
 /// for what is filed of one that cannot be taken apart.
-pub fn unpack<J: DeserializeOwned>(
+pub fn unpack_letters<J: DeserializeOwned>(
     raw: &Path,
     ending: &str,
-    letter: impl Fn(usize, J, Vec<u8>) -> io::Result<Item>,
-    unreadable: impl Fn(J, &[u8]) -> Item,
-) -> Vec<io::Result<Item>> {
-    let read = |name: &str| fs::or_nothing(fs::read_small(&raw.join(name), MAX_FILE));
+    letter: impl Fn(usize, J, Vec<u8>) -> io::Result<FetchedItem>,
+    unreadable: impl Fn(J, &[u8]) -> FetchedItem,
+) -> Vec<io::Result<FetchedItem>> {
+    let read = |name: &str| fs::empty_if_absent(fs::read_small_file(&raw.join(name), MAX_FILE));
     let listed: Vec<String> = match read(LISTED) {
         Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
         Err(e) => return vec![Err(e)],
     };
-    let mut out: Vec<io::Result<Item>> = listed.into_iter().map(|id| Ok(Item::known(id))).collect();
+    let mut out: Vec<io::Result<FetchedItem>> =
+        listed.into_iter().map(|id| Ok(FetchedItem::from_known_id(id))).collect();
     for n in 0.. {
         match read(&format!("{n}.json")).map(|json| serde_json::from_slice(&json)) {
             Ok(Ok(json)) => {
                 let bytes = read(&format!("{n}.{ending}"));
-                let tries = Tries::of(raw, n);
+                let tries = UnpackAttempts::for_letter(raw, n);
                 out.push(bytes.and_then(|bytes| {
-                    if tries.begin()? {
+                    if tries.begin_attempt()? {
                         return letter(n, json, bytes);
                     }
                     Ok(unreadable(json, &bytes))
                 }));
-                tries.end();
+                tries.end_attempt();
             }
             // The last one that was written whole.
             Ok(Err(_)) => break,
@@ -115,13 +116,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let written = || std::fs::metadata(dir.path().join(LISTED)).unwrap().ino();
         let all = ["imap:a".to_owned(), "imap:b".to_owned()];
-        list(dir.path(), &all).unwrap();
+        write_known_ids(dir.path(), &all).unwrap();
         // It has the number as long as it is open.
         let open = std::fs::File::open(dir.path().join(LISTED)).unwrap();
         let first = written();
-        list(dir.path(), &all).unwrap();
+        write_known_ids(dir.path(), &all).unwrap();
         assert_eq!(written(), first);
-        list(dir.path(), &all[1..]).unwrap();
+        write_known_ids(dir.path(), &all[1..]).unwrap();
         assert_ne!(written(), first);
         assert_eq!(std::fs::read_to_string(dir.path().join(LISTED)).unwrap(), r#"["imap:b"]"#);
         drop(open);

@@ -15,117 +15,120 @@ use jiff::tz::TimeZone;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use self::client::{Client, Fault, Login};
-use self::fetch::{Brought, Fetch};
-use self::send::{Head, Stop, Waiting};
+use self::client::{FtpClient, FtpError, FtpLogin};
+use self::fetch::{FtpFetch, FtpMessageMeta};
+use self::send::{FtpSendError, FtpUpload, FtpUploadHeader};
 use super::brought;
-use super::letter::{cannot_read, is_stem, unreadable, usable};
-use super::{port_of, says, seen, text_of};
-use crate::link::engine::{Engine, Item, Outcome, Settings};
+use super::letter::{build_unreadable_letter, describe_read_error, is_file_stem, make_usable_name};
+use super::{is_enabled, port_member, seen, text_member};
+use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine};
 use crate::link::reach;
-use crate::link::wire::{self, Host, Patience, Tls};
-use crate::model::{Timestamp, hex, one_line};
+use crate::link::wire::{self, ConnectionTimeouts, HostPort, TlsClient};
+use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{date, names, text};
-use crate::store::{Arrived, Parcel, fs};
+use crate::store::{InboundMail, OutboundMail, fs};
 
 /// No message with its attachments is larger.
 const MAX_MESSAGE: u64 = 256 << 20;
 
 /// An FTP server.
 #[derive(Debug)]
-pub struct Ftp {
-    settings: Settings,
-    host: Host,
+pub struct FtpEngine {
+    settings: EngineSettings,
+    host: HostPort,
     user: String,
     is_tls: bool,
 }
 
-impl Ftp {
+impl FtpEngine {
     /// The server that a part of a configuration describes.
-    pub fn open(settings: &Settings) -> Self {
-        let part = super::part_of(settings);
-        let name = text_of(&part, "host", "127.0.0.1").trim().to_owned();
+    pub fn open(settings: &EngineSettings) -> Self {
+        let part = super::read_part(settings);
+        let name = text_member(&part, "host", "127.0.0.1").trim().to_owned();
         Self {
             settings: settings.clone(),
-            host: Host { name, port: port_of(&part, "port", 2121) },
-            user: text_of(&part, "user", "agentoftp").to_owned(),
-            is_tls: says(&part, "ftp_ssl"),
+            host: HostPort { name, port: port_member(&part, "port", 2121) },
+            user: text_member(&part, "user", "agentoftp").to_owned(),
+            is_tls: is_enabled(&part, "ftp_ssl"),
         }
     }
 
-    fn password(&self) -> Result<Zeroizing<String>, String> {
-        super::password(&self.settings, "agentoftp_pass")
+    fn read_password(&self) -> Result<Zeroizing<String>, String> {
+        super::read_password(&self.settings, "agentoftp_pass")
     }
 
     /// Logs in.
-    fn client(&self) -> Result<Client, Outcome> {
+    fn connect_client(&self) -> Result<FtpClient, ExchangeOutcome> {
         if !self.is_tls {
-            wire::may_be_plain(&self.host, self.settings.insecure, "\"ftp_ssl\": true")
-                .map_err(Outcome::away)?;
+            wire::check_plain_allowed(&self.host, self.settings.insecure, "\"ftp_ssl\": true")
+                .map_err(ExchangeOutcome::away)?;
         }
-        let password = self.password().map_err(Outcome::away)?;
-        let tls = self.is_tls.then(|| Tls::new(self.settings.ca.as_deref())).transpose();
-        let login =
-            Login { user: &self.user, password: &password, tls: tls.map_err(Outcome::away)? };
-        Client::open(&self.host, &login, Patience::default()).map_err(|fault| {
+        let password = self.read_password().map_err(ExchangeOutcome::away)?;
+        let tls = self.is_tls.then(|| TlsClient::new(self.settings.ca.as_deref())).transpose();
+        let login = FtpLogin {
+            user: &self.user,
+            password: &password,
+            tls: tls.map_err(ExchangeOutcome::away)?,
+        };
+        FtpClient::open(&self.host, &login, ConnectionTimeouts::default()).map_err(|fault| {
             // Without a session nothing says anything about a message.
-            match self.outcome(&fault) {
-                Outcome::Later { why, after } => Outcome::Away { why, after },
+            match self.classify_error(&fault) {
+                ExchangeOutcome::Later { why, after } => ExchangeOutcome::Away { why, after },
                 other => other,
             }
         })
     }
 
     /// What a fault means for a message.
-    fn outcome(&self, fault: &Fault) -> Outcome {
+    fn classify_error(&self, fault: &FtpError) -> ExchangeOutcome {
         let why = fault.to_string();
         match fault.code() {
             Some(530 | 532 | 331 | 332) => {
                 let file = self.settings.file.display();
-                Outcome::away(format!(
+                ExchangeOutcome::away(format!(
                     "the server refuses the user or the password in {file} ({why})"
                 ))
             }
-            None | Some(421 | 425 | 426) => Outcome::away(why),
+            None | Some(421 | 425 | 426) => ExchangeOutcome::away(why),
             // The recipient's folder is full or cannot be written now; others may be.
-            Some(_) => Outcome::Later { why, after: None },
+            Some(_) => ExchangeOutcome::Later { why, after: None },
         }
     }
 }
 
-impl Engine for Ftp {
-    fn place(&self) -> String {
+impl LinkEngine for FtpEngine {
+    fn describe_engine(&self) -> String {
         let scheme = if self.is_tls { "ftps" } else { "ftp" };
         format!("{scheme}://{}", self.host)
     }
 
-    fn reaches(&self, address: &str) -> Option<u8> {
+    fn rank_address(&self, address: &str) -> Option<u8> {
         let fits = names::is_mailbox_name(address) && address.contains('@');
         // Of several servers only the first one is sent to.
-        (fits && super::is_first(&self.settings.part)).then_some(2)
+        (fits && super::is_first_part(&self.settings.part)).then_some(2)
     }
 
-    fn wire(&self, parcel: &Parcel) -> Result<Vec<u8>, String> {
+    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String> {
         for (name, what) in [(&parcel.to, "recipient"), (&self.settings.me, "agent_name")] {
             if !names::is_mailbox_name(name) {
                 return Err(format!(
                     "the {what} {} cannot be the name of a folder",
-                    one_line(name)
+                    sanitize_line(name)
                 ));
             }
         }
         let letter = text::parse(&parcel.bytes);
         let day = letter.get("Date").and_then(|date| date.get(..10)).filter(|d| date::is_day(d));
-        let today = || date::local_day(Timestamp::now(), &TimeZone::system());
-        let stem = if is_stem(&parcel.message) {
-            parcel.message.clone()
+        let today = || date::format_local_day(Timestamp::now(), &TimeZone::system());
+        let stem = if is_file_stem(&parcel.message_id) {
+            parcel.message_id.clone()
         } else {
-            hex(&Sha256::digest(&parcel.message)).get(..12).unwrap_or_default().to_owned()
+            encode_hex(&Sha256::digest(&parcel.message_id)).get(..12).unwrap_or_default().to_owned()
         };
         let mut parts = Vec::new();
         let mut total = parcel.bytes.len() as u64;
         for (name, path) in &parcel.parts {
-            let length = std::fs::metadata(path).map_err(|e| cannot_read(name, &e))?.len();
+            let length = std::fs::metadata(path).map_err(|e| describe_read_error(name, &e))?.len();
             total += length;
             parts.push((name.clone(), length));
         }
@@ -135,7 +138,7 @@ impl Engine for Ftp {
                  {MAX_MESSAGE}"
             ));
         }
-        let head = Head {
+        let head = FtpUploadHeader {
             to: parcel.to.clone(),
             day: day.map_or_else(today, str::to_owned),
             stem,
@@ -146,124 +149,124 @@ impl Engine for Ftp {
         wire.push(b'\n');
         wire.extend_from_slice(&parcel.bytes);
         for ((name, path), (_, length)) in parcel.parts.iter().zip(&head.parts) {
-            let why = |e: io::Error| cannot_read(name, &e);
+            let why = |e: io::Error| describe_read_error(name, &e);
             let file = fs::open_regular(path).map_err(why)?;
             let copied = file.take(*length).read_to_end(&mut wire).map_err(why)?;
             if copied as u64 != *length {
                 return Err(format!(
                     "the attachment {} became shorter while it was sent",
-                    one_line(name)
+                    sanitize_line(name)
                 ));
             }
         }
         Ok(wire)
     }
 
-    fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
-        let unread = |brought: Brought, bytes: &[u8], why: &str| {
+    fn unpack_items(&self, raw: &Path) -> Vec<io::Result<FetchedItem>> {
+        let unread = |brought: FtpMessageMeta, bytes: &[u8], why: &str| {
             let [_, name] = brought.names;
-            let arrived = unreadable(bytes, why, name, &brought.day);
+            let arrived = build_unreadable_letter(bytes, why, name, &brought.day);
             let acknowledge = Some(brought.seen).filter(|seen| !seen.is_empty());
-            Item { id: brought.id, arrived, acknowledge }
+            FetchedItem { id: brought.id, arrived, ack_id: acknowledge }
         };
-        let letter = |n: usize, mut brought: Brought, bytes: Vec<u8>| {
+        let letter = |n: usize, mut brought: FtpMessageMeta, bytes: Vec<u8>| {
             if let Some(why) = brought.fault.take() {
                 return Ok(unread(brought, &bytes, &why));
             }
             let mut parts: Vec<(String, PathBuf)> = Vec::new();
             for (k, name) in brought.parts.iter().enumerate() {
                 let fits = names::is_attachment_name(name) && !parts.iter().any(|(n, _)| n == name);
-                let name = if fits { name.clone() } else { usable(name, k, &parts) };
+                let name = if fits { name.clone() } else { make_usable_name(name, k, &parts) };
                 parts.push((name, raw.join(n.to_string()).join(k.to_string())));
             }
             let [name, other_name] = brought.names;
             let name =
-                Some(name).filter(|name| is_stem(name)).unwrap_or_else(|| other_name.clone());
+                Some(name).filter(|name| is_file_stem(name)).unwrap_or_else(|| other_name.clone());
             let day = Some(brought.day);
             let keys = Vec::new();
-            let arrived = Arrived { name, other_name, day, bytes, parts, keys };
-            Ok(Item { id: brought.id, arrived, acknowledge: Some(brought.seen) })
+            let arrived = InboundMail { name, other_name, day, bytes, parts, keys };
+            Ok(FetchedItem { id: brought.id, arrived, ack_id: Some(brought.seen) })
         };
-        brought::unpack(raw, "txt", letter, |brought, bytes| {
+        brought::unpack_letters(raw, "txt", letter, |brought, bytes| {
             unread(brought, bytes, brought::DEADLY)
         })
     }
 
-    fn other_carrier(&self) -> Option<String> {
-        super::other_carrier(&self.settings.file)
+    fn find_other_carrier(&self) -> Option<String> {
+        super::find_daemon_carrier(&self.settings.file)
     }
 
-    fn poll(&self) -> Duration {
-        Duration::from_secs(if reach::is_private(&self.host.name) { 5 } else { 20 })
+    fn poll_interval(&self) -> Duration {
+        Duration::from_secs(if reach::is_private_host(&self.host.name) { 5 } else { 20 })
     }
 
-    fn destroys(&self) -> bool {
+    fn is_fetch_destructive(&self) -> bool {
         false
     }
 
-    fn send(&self, wire: &Path) -> Outcome {
-        let waiting = fs::open_regular(wire).and_then(Waiting::open);
+    fn send(&self, wire: &Path) -> ExchangeOutcome {
+        let waiting = fs::open_regular(wire).and_then(FtpUpload::open);
         let mut waiting = match waiting {
             Ok(waiting) => waiting,
-            Err(e) => return Outcome::away(e),
+            Err(e) => return ExchangeOutcome::away(e),
         };
-        let mut client = match self.client() {
+        let mut client = match self.connect_client() {
             Ok(client) => client,
             Err(outcome) => return outcome,
         };
-        match send::hand_over(&mut client, &mut waiting, &self.settings.me) {
+        match send::deliver_upload(&mut client, &mut waiting, &self.settings.me) {
             Ok(()) => {
                 client.quit();
-                Outcome::Done
+                ExchangeOutcome::Done
             }
-            Err(Stop::Refused(why)) => Outcome::Refused { why },
+            Err(FtpSendError::Refused(why)) => ExchangeOutcome::Refused { why },
             // Nothing is done twice, whatever was done.
-            Err(Stop::Fault(fault)) => self.outcome(&fault),
+            Err(FtpSendError::Fault(fault)) => self.classify_error(&fault),
         }
     }
 
-    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> Outcome {
-        let client = match self.client() {
+    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
+        let client = match self.connect_client() {
             Ok(client) => client,
             Err(outcome) => return outcome,
         };
         let mut known = known.clone();
-        if super::is_first(&self.settings.part) {
-            known.extend(seen::theirs(&self.settings));
+        if super::is_first_part(&self.settings.part) {
+            known.extend(seen::read_reference_ids(&self.settings));
         }
-        match Fetch::new(client, raw, &known, &self.settings.me).run() {
-            Ok(()) => Outcome::Done,
-            Err(fault) => match self.outcome(&fault) {
-                Outcome::Later { why, after } => Outcome::Away { why, after },
+        match FtpFetch::new(client, raw, &known, &self.settings.me).run() {
+            Ok(()) => ExchangeOutcome::Done,
+            Err(fault) => match self.classify_error(&fault) {
+                ExchangeOutcome::Later { why, after } => ExchangeOutcome::Away { why, after },
                 other => other,
             },
         }
     }
 
-    fn stays(&self) -> bool {
+    fn can_keep_polling(&self) -> bool {
         true
     }
 
-    fn has_brought(&self, raw: &Path) -> bool {
-        brought::is_any(raw)
+    fn has_fetched(&self, raw: &Path) -> bool {
+        brought::has_letters(raw)
     }
 
-    fn acknowledge(&self, ids: &[String]) -> Outcome {
-        seen::tell(&self.settings, ids)
+    fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome {
+        seen::report_filed(&self.settings, ids)
     }
 
-    fn check(&self) -> Vec<String> {
-        match self.client() {
+    fn check_connection(&self) -> Vec<String> {
+        match self.connect_client() {
             Ok(client) => {
                 client.quit();
                 Vec::new()
             }
-            Err(outcome) => outcome.why().map(str::to_owned).into_iter().collect(),
+            Err(outcome) => outcome.reason().map(str::to_owned).into_iter().collect(),
         }
     }
 
-    fn secrets(&self) -> Vec<Zeroizing<String>> {
-        self.password().into_iter().collect()
+    fn load_secrets(&self) -> Vec<Zeroizing<String>> {
+        self.read_password().into_iter().collect()
     }
 }
 

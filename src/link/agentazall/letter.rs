@@ -3,16 +3,16 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::model::{fitting_name, one_line};
-use crate::store::Arrived;
+use crate::model::{sanitize_line, shorten_name};
+use crate::store::InboundMail;
 use crate::store::agentazall::names::{self, MAX_NAME};
 use crate::store::agentazall::{block, text};
 
 /// A letter of these header lines and this text. What is foreign begins no line of its own.
-pub fn compose(lines: &[(&str, String)], body: &str) -> Vec<u8> {
+pub fn render_letter(lines: &[(&str, String)], body: &str) -> Vec<u8> {
     let mut text = String::new();
     for (key, value) in lines {
-        text.push_str(format!("{key}: {}", header_value(value)).trim_end());
+        text.push_str(format!("{key}: {}", clean_header_value(value)).trim_end());
         text.push('\n');
     }
     text.push_str("---\n");
@@ -22,64 +22,64 @@ pub fn compose(lines: &[(&str, String)], body: &str) -> Vec<u8> {
 
 /// What is filed of a letter of these header lines, this text and these files. Its name is the id that its writer
 /// signed, if that can be one; else the other one.
-pub fn arrived(
+pub fn build_arrived_letter(
     mut lines: Vec<(&str, String)>,
     body: &str,
     parts: Vec<(String, PathBuf)>,
     other_name: String,
     day: String,
-) -> Arrived {
+) -> InboundMail {
     if !parts.is_empty() {
         let names: Vec<&str> = parts.iter().map(|(name, _)| name.as_str()).collect();
         lines.push(("Attachments", names.join(", ")));
     }
-    let bytes = compose(&lines, body);
+    let bytes = render_letter(&lines, body);
     let signed = block::read(&text::parse(&bytes)).signed_id;
-    let name = signed.filter(|id| is_stem(id)).unwrap_or_else(|| other_name.clone());
-    Arrived { name, other_name, day: Some(day), bytes, parts, keys: Vec::new() }
+    let name = signed.filter(|id| is_file_stem(id)).unwrap_or_else(|| other_name.clone());
+    InboundMail { name, other_name, day: Some(day), bytes, parts, keys: Vec::new() }
 }
 
 /// Makes the file for bytes of which no letter can be made: the store refuses it, and shows why and what came.
-pub fn unreadable(came: &[u8], why: &str, name: String, day: &str) -> Arrived {
+pub fn build_unreadable_letter(came: &[u8], why: &str, name: String, day: &str) -> InboundMail {
     let lines = [
         ("Subject", "(cannot be read)".to_owned()),
         ("Message-ID", name.clone()),
         (text::UNREADABLE, why.to_owned()),
         ("Status", "new".to_owned()),
     ];
-    let mut bytes = compose(&lines, "");
+    let mut bytes = render_letter(&lines, "");
     bytes.extend_from_slice(came);
     let day = Some(day.to_owned());
-    Arrived { other_name: name.clone(), name, day, bytes, ..Arrived::default() }
+    InboundMail { other_name: name.clone(), name, day, bytes, ..InboundMail::default() }
 }
 
 /// Why a letter cannot go whose attachment cannot be read.
-pub fn cannot_read(name: &str, why: &io::Error) -> String {
-    format!("the attachment {} cannot be read: {why}", one_line(name))
+pub fn describe_read_error(name: &str, why: &io::Error) -> String {
+    format!("the attachment {} cannot be read: {why}", sanitize_line(name))
 }
 
 /// A value that cannot begin another line of the header.
-pub fn header_value(text: &str) -> String {
+pub fn clean_header_value(text: &str) -> String {
     let ends = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     text.replace(ends, " ").trim().to_owned()
 }
 
 /// Whether an id can be the name of a file as it is.
-pub fn is_stem(id: &str) -> bool {
+pub fn is_file_stem(id: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     (1..=100).contains(&id.len()) && id.bytes().all(plain) && !id.starts_with(['.', '-'])
 }
 
 /// A name for an attachment: its last part, without what cannot be in a file name, and none twice.
-pub fn usable(name: &str, n: usize, taken: &[(String, PathBuf)]) -> String {
+pub fn make_usable_name(name: &str, n: usize, taken: &[(String, PathBuf)]) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let is_bad = |c: char| c.is_control() || "<>:\"|?*,".contains(c);
     let name: String = last.chars().map(|c| if is_bad(c) { '_' } else { c }).collect();
-    let name = fitting_name(name.trim().trim_start_matches('.'), MAX_NAME);
+    let name = shorten_name(name.trim().trim_start_matches('.'), MAX_NAME);
     let name =
         if names::is_attachment_name(&name) { name } else { format!("attachment{}.bin", n + 1) };
     let is_taken = |name: &String| taken.iter().any(|(other, _)| other == name);
-    let mut candidates = (2..).map(|k| format!("{}~{k}", fitting_name(&name, MAX_NAME - 10)));
+    let mut candidates = (2..).map(|k| format!("{}~{k}", shorten_name(&name, MAX_NAME - 10)));
     if is_taken(&name) { candidates.find(|name| !is_taken(name)).unwrap_or(name) } else { name }
 }
 
@@ -92,12 +92,12 @@ mod tests {
         let long = format!("{}.pdf", "x".repeat(300));
         let mut taken = Vec::new();
         for n in 0..3 {
-            let name = usable(&long, n, &taken);
+            let name = make_usable_name(&long, n, &taken);
             assert!(names::is_attachment_name(&name), "{name}");
             assert!(name.starts_with("xxx") && name.contains(".pdf"), "{name}");
             assert!(taken.iter().all(|(other, _)| *other != name), "{name}");
             taken.push((name, PathBuf::new()));
         }
-        assert_eq!(usable("..", 4, &taken), "attachment5.bin");
+        assert_eq!(make_usable_name("..", 4, &taken), "attachment5.bin");
     }
 }

@@ -17,19 +17,19 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use self::imap::{Got, Imap};
-use self::pop::Pop;
-use self::smtp::{Server, Smtp};
+use self::imap::{ImapClient, ImapFetchResult};
+use self::pop::PopClient;
+use self::smtp::{SmtpClient, SmtpServer};
 use super::brought;
-use super::{port_of, says, seen, text_of};
-use crate::link::engine::{Engine, Item, Outcome, Settings};
-use crate::link::journal::note_beside;
+use super::{is_enabled, port_member, seen, text_member};
+use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine};
+use crate::link::journal::progress_note_path;
 use crate::link::reach;
-use crate::link::room::Roomy;
-use crate::link::wire::{self, Host, Patience, Tls};
-use crate::model::{Timestamp, hex, one_line};
+use crate::link::room::SpaceCheckedFile;
+use crate::link::wire::{self, ConnectionTimeouts, HostPort, TlsClient};
+use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{block, names, public_key, text};
-use crate::store::{Arrived, Parcel, fs, place};
+use crate::store::{InboundMail, OutboundMail, fs, place};
 
 /// A larger mail is not read.
 const MAX_MAIL: u64 = 64 << 20;
@@ -48,11 +48,11 @@ const LOOKS: usize = if cfg!(test) { 2 } else { 5 };
 
 /// An account.
 #[derive(Debug)]
-pub struct Mail {
-    settings: Settings,
-    smtp: Host,
-    smtp_tls: Security,
-    inbox: Host,
+pub struct MailEngine {
+    settings: EngineSettings,
+    smtp: HostPort,
+    smtp_tls: SmtpSecurity,
+    inbox: HostPort,
     inbox_tls: bool,
     is_pop: bool,
     folder: String,
@@ -62,7 +62,7 @@ pub struct Mail {
 
 /// How TLS begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Security {
+enum SmtpSecurity {
     None,
     Starttls,
     Tls,
@@ -70,7 +70,7 @@ enum Security {
 
 /// What a fetch writes beside a mail.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Brought {
+struct FetchedMailMeta {
     id: String,
     /// Under which name the reference knows it.
     seen: String,
@@ -82,7 +82,7 @@ struct Brought {
 
 /// Who is to be sent what, before the mail itself.
 #[derive(Debug, Serialize, Deserialize)]
-struct Envelope {
+struct SmtpEnvelope {
     from: String,
     to: String,
     /// Who gets a copy.
@@ -90,25 +90,25 @@ struct Envelope {
     copy: Option<String>,
 }
 
-impl Mail {
+impl MailEngine {
     /// The account that a part of a configuration describes.
     ///
     /// # Errors
     /// If it cannot do what is wanted of it.
-    pub fn open(settings: &Settings) -> Result<Self, String> {
-        let part = super::part_of(settings);
-        let host = |name: &str, port: &str, default| Host {
-            name: text_of(&part, name, "127.0.0.1").trim().to_owned(),
-            port: port_of(&part, port, default),
+    pub fn open(settings: &EngineSettings) -> Result<Self, String> {
+        let part = super::read_part(settings);
+        let host = |name: &str, port: &str, default| HostPort {
+            name: text_member(&part, name, "127.0.0.1").trim().to_owned(),
+            port: port_member(&part, port, default),
         };
-        let is_pop = says(&part, "use_pop3");
+        let is_pop = is_enabled(&part, "use_pop3");
         let (inbox, inbox_tls) = if is_pop {
-            (host("pop3_server", "pop3_port", 1110), says(&part, "pop3_ssl"))
+            (host("pop3_server", "pop3_port", 1110), is_enabled(&part, "pop3_ssl"))
         } else {
-            (host("imap_server", "imap_port", 1143), says(&part, "imap_ssl"))
+            (host("imap_server", "imap_port", 1143), is_enabled(&part, "imap_ssl"))
         };
-        let self_copy = settings.self_copy && super::is_first(&settings.part);
-        if self_copy && (is_pop || text_of(&part, "imap_server", "").trim().is_empty()) {
+        let self_copy = settings.self_copy && super::is_first_part(&settings.part);
+        if self_copy && (is_pop || text_member(&part, "imap_server", "").trim().is_empty()) {
             let what = if is_pop { "says \"use_pop3\": true" } else { "names no \"imap_server\"" };
             return Err(format!(
                 "self_copy needs IMAP to look for the copies, but {} {what}; change that, or \
@@ -116,10 +116,10 @@ impl Mail {
                 settings.file.display()
             ));
         }
-        let smtp_tls = match (says(&part, "smtp_ssl"), says(&part, "smtp_starttls")) {
-            (true, _) => Security::Tls,
-            (false, true) => Security::Starttls,
-            (false, false) => Security::None,
+        let smtp_tls = match (is_enabled(&part, "smtp_ssl"), is_enabled(&part, "smtp_starttls")) {
+            (true, _) => SmtpSecurity::Tls,
+            (false, true) => SmtpSecurity::Starttls,
+            (false, false) => SmtpSecurity::None,
         };
         Ok(Self {
             settings: settings.clone(),
@@ -128,72 +128,73 @@ impl Mail {
             inbox,
             inbox_tls,
             is_pop,
-            folder: text_of(&part, "imap_folder", "INBOX").to_owned(),
-            user: text_of(&part, "username", &settings.me).to_owned(),
+            folder: text_member(&part, "imap_folder", "INBOX").to_owned(),
+            user: text_member(&part, "username", &settings.me).to_owned(),
             self_copy,
         })
     }
 
     /// My address there: a server wants to know where to tell of what went wrong.
-    fn own(&self) -> &str {
+    fn sender_address(&self) -> &str {
         let me = &self.settings.me;
         if me.contains('@') { me } else { &self.user }
     }
 
-    fn password(&self) -> Result<Zeroizing<String>, Outcome> {
-        super::password(&self.settings, "password").map_err(Outcome::away)
+    fn read_password(&self) -> Result<Zeroizing<String>, ExchangeOutcome> {
+        super::read_password(&self.settings, "password").map_err(ExchangeOutcome::away)
     }
 
-    fn tls(&self) -> Result<Tls, Outcome> {
-        Tls::new(self.settings.ca.as_deref()).map_err(Outcome::away)
+    fn make_tls_client(&self) -> Result<TlsClient, ExchangeOutcome> {
+        TlsClient::new(self.settings.ca.as_deref()).map_err(ExchangeOutcome::away)
     }
 
-    fn smtp(&self) -> Result<Smtp, Outcome> {
+    fn connect_smtp(&self) -> Result<SmtpClient, ExchangeOutcome> {
         let mut tls = (None, None);
         match self.smtp_tls {
-            Security::None => {
+            SmtpSecurity::None => {
                 let instead = "\"smtp_starttls\": true";
-                wire::may_be_plain(&self.smtp, self.settings.insecure, instead)
-                    .map_err(Outcome::away)?;
+                wire::check_plain_allowed(&self.smtp, self.settings.insecure, instead)
+                    .map_err(ExchangeOutcome::away)?;
             }
-            Security::Starttls => tls.1 = Some(self.tls()?),
-            Security::Tls => tls.0 = Some(self.tls()?),
+            SmtpSecurity::Starttls => tls.1 = Some(self.make_tls_client()?),
+            SmtpSecurity::Tls => tls.0 = Some(self.make_tls_client()?),
         }
-        let password = self.password()?;
-        let server = Server {
+        let password = self.read_password()?;
+        let server = SmtpServer {
             host: &self.smtp,
             tls: tls.0.as_ref(),
             starttls: tls.1.as_ref(),
             user: &self.user,
             password: &password,
         };
-        Smtp::open(&server, Patience::default())
+        SmtpClient::open(&server, ConnectionTimeouts::default())
     }
 
     /// What the password of the inbox may be said over.
-    fn inbox_tls(&self) -> Result<Option<Tls>, Outcome> {
+    fn make_inbox_tls(&self) -> Result<Option<TlsClient>, ExchangeOutcome> {
         if self.inbox_tls {
-            return self.tls().map(Some);
+            return self.make_tls_client().map(Some);
         }
         let instead = if self.is_pop { "\"pop3_ssl\": true" } else { "\"imap_ssl\": true" };
-        wire::may_be_plain(&self.inbox, self.settings.insecure, instead).map_err(Outcome::away)?;
+        wire::check_plain_allowed(&self.inbox, self.settings.insecure, instead)
+            .map_err(ExchangeOutcome::away)?;
         Ok(None)
     }
 
-    fn imap(&self) -> Result<Imap, Outcome> {
-        self.imap_in(&self.folder)
+    fn connect_imap(&self) -> Result<ImapClient, ExchangeOutcome> {
+        self.connect_imap_folder(&self.folder)
     }
 
-    fn imap_in(&self, folder: &str) -> Result<Imap, Outcome> {
-        let (tls, password) = (self.inbox_tls()?, self.password()?);
+    fn connect_imap_folder(&self, folder: &str) -> Result<ImapClient, ExchangeOutcome> {
+        let (tls, password) = (self.make_inbox_tls()?, self.read_password()?);
         let login = (self.user.as_str(), password.as_str());
-        Imap::open(&self.inbox, tls.as_ref(), login, folder, Patience::default())
-            .map_err(Outcome::away)
+        ImapClient::open(&self.inbox, tls.as_ref(), login, folder, ConnectionTimeouts::default())
+            .map_err(ExchangeOutcome::away)
     }
 
     /// Whether the copy of a mail came, so that its recipient was served.
-    fn has_copy(&self, message: &[u8]) -> Result<bool, Outcome> {
-        let Some(wanted) = mime::marks(message) else { return Ok(false) };
+    fn has_self_copy(&self, message: &[u8]) -> Result<bool, ExchangeOutcome> {
+        let Some(wanted) = mime::parse_copy_recipient(message) else { return Ok(false) };
         let mut folders = vec!["INBOX", &self.folder];
         folders.dedup_by(|a, b| a.eq_ignore_ascii_case(b));
         for look in 0..LOOKS {
@@ -201,7 +202,7 @@ impl Mail {
                 std::thread::sleep(Duration::from_secs(1));
             }
             for folder in &folders {
-                if self.has_copy_in(folder, &wanted)? {
+                if self.has_self_copy_in(folder, &wanted)? {
                     return Ok(true);
                 }
             }
@@ -209,14 +210,28 @@ impl Mail {
         Ok(false)
     }
 
-    fn has_copy_in(&self, folder: &str, wanted: &(String, String)) -> Result<bool, Outcome> {
-        let mut imap = self.imap_in(folder)?;
-        for uid in imap.with_id(&wanted.0).map_err(Outcome::away)?.into_iter().rev().take(FEW) {
+    fn has_self_copy_in(
+        &self,
+        folder: &str,
+        wanted: &(String, String),
+    ) -> Result<bool, ExchangeOutcome> {
+        let mut imap = self.connect_imap_folder(folder)?;
+        for uid in imap
+            .search_message_id(&wanted.0)
+            .map_err(ExchangeOutcome::away)?
+            .into_iter()
+            .rev()
+            .take(FEW)
+        {
             let mut mail = Vec::new();
-            match imap.get(uid, MAX_MAIL, &mut mail).map_err(Outcome::away)? {
-                Got::Whole if mime::marks(&mail).as_ref() == Some(wanted) => return Ok(true),
-                Got::Whole | Got::Nothing => {}
-                Got::TooLarge(_) => imap = self.imap_in(folder)?,
+            match imap.fetch_mail(uid, MAX_MAIL, &mut mail).map_err(ExchangeOutcome::away)? {
+                ImapFetchResult::Whole
+                    if mime::parse_copy_recipient(&mail).as_ref() == Some(wanted) =>
+                {
+                    return Ok(true);
+                }
+                ImapFetchResult::Whole | ImapFetchResult::Missing => {}
+                ImapFetchResult::TooLarge(_) => imap = self.connect_imap_folder(folder)?,
             }
         }
         imap.quit();
@@ -224,15 +239,15 @@ impl Mail {
     }
 
     /// Whether a mail is but the copy of one that I sent to others.
-    fn is_own_copy(&self, raw: &[u8], arrived: &Arrived) -> bool {
+    fn is_own_copy(&self, raw: &[u8], arrived: &InboundMail) -> bool {
         let reading = block::read(&text::parse(&arrived.bytes));
-        let key = super::mailbox(&self.settings).and_then(|mailbox| public_key(&mailbox));
+        let key = super::find_mailbox(&self.settings).and_then(|mailbox| public_key(&mailbox));
         if key.is_none() || key.as_ref() != reading.signer() {
             return false;
         }
-        let own = [self.settings.me.as_str(), self.own(), &self.user];
-        match mime::marks(raw) {
-            Some((_, to)) => !own.iter().any(|me| mime::is_for(&to, me)),
+        let own = [self.settings.me.as_str(), self.sender_address(), &self.user];
+        match mime::parse_copy_recipient(raw) {
+            Some((_, to)) => !own.iter().any(|me| mime::is_copy_for(&to, me)),
             None => !reading.to.iter().chain(&reading.cc).any(|to| {
                 let to = names::bare_address(to);
                 own.iter().any(|me| to.eq_ignore_ascii_case(me))
@@ -240,87 +255,100 @@ impl Mail {
         }
     }
 
-    fn pop(&self) -> Result<Pop, Outcome> {
-        let (tls, password) = (self.inbox_tls()?, self.password()?);
+    fn connect_pop(&self) -> Result<PopClient, ExchangeOutcome> {
+        let (tls, password) = (self.make_inbox_tls()?, self.read_password()?);
         let login = (self.user.as_str(), password.as_str());
-        Pop::open(&self.inbox, tls.as_ref(), login, Patience::default()).map_err(Outcome::away)
+        PopClient::open(&self.inbox, tls.as_ref(), login, ConnectionTimeouts::default())
+            .map_err(ExchangeOutcome::away)
     }
 
     /// What tells ids of this account and folder from those of others.
-    fn scope(&self) -> String {
+    fn account_scope(&self) -> String {
         let folder = if self.is_pop { "" } else { &self.folder };
-        let digest = hex(&Sha256::digest(format!("{}|{}|{folder}", self.inbox, self.user)));
+        let digest = encode_hex(&Sha256::digest(format!("{}|{}|{folder}", self.inbox, self.user)));
         digest.get(..12).unwrap_or_default().to_owned()
     }
 
     /// What was brought, with its attachments in a folder.
-    fn item(&self, brought: Brought, bytes: &[u8], folder: &Path) -> io::Result<Item> {
+    fn build_item(
+        &self,
+        brought: FetchedMailMeta,
+        bytes: &[u8],
+        folder: &Path,
+    ) -> io::Result<FetchedItem> {
         let arrived = match brought.size {
-            Some(size) => mime::too_large(bytes, size, MAX_MAIL, folder)?,
-            None => mime::letter(bytes, folder)?,
+            Some(size) => mime::describe_large_mail(bytes, size, MAX_MAIL, folder)?,
+            None => mime::mail_to_letter(bytes, folder)?,
         };
         if self.is_own_copy(bytes, &arrived) {
             // The reference is not to show it either.
-            return Ok(Item { acknowledge: Some(brought.seen), ..Item::known(brought.id) });
+            return Ok(FetchedItem {
+                ack_id: Some(brought.seen),
+                ..FetchedItem::from_known_id(brought.id)
+            });
         }
-        if brought.maybe && self.is_filed(&arrived) {
-            return Ok(Item::known(brought.id));
+        if brought.maybe && self.is_filed_by_reference(&arrived) {
+            return Ok(FetchedItem::from_known_id(brought.id));
         }
-        Ok(Item { id: brought.id, arrived, acknowledge: Some(brought.seen) })
+        Ok(FetchedItem { id: brought.id, arrived, ack_id: Some(brought.seen) })
     }
 
     /// Whether the reference has filed a letter: one that says the same lies in the inbox of a day near
     /// to it. Its list alone says only that some account had a mail of this number.
-    fn is_filed(&self, arrived: &Arrived) -> bool {
-        let Some(mailbox) = super::mailbox(&self.settings) else { return false };
+    fn is_filed_by_reference(&self, arrived: &InboundMail) -> bool {
+        let Some(mailbox) = super::find_mailbox(&self.settings) else { return false };
         let day = arrived.day.as_deref().and_then(|day| day.parse::<jiff::civil::Date>().ok());
         let Some(day) = day else { return false };
-        let print = print(&arrived.bytes);
+        let print = mail_content_key(&arrived.bytes);
         (-1..=1).any(|n| {
             let Ok(day) = day.checked_add(jiff::Span::new().days(n)) else { return false };
             let files = std::fs::read_dir(mailbox.join(day.to_string()).join("inbox"));
             let files = files.into_iter().flatten().flatten().map(|entry| entry.path());
             let mut texts = files.filter(|path| path.extension().is_some_and(|e| e == "txt"));
             texts.any(|path| {
-                fs::read_small(&path, MAX_MAIL).is_ok_and(|bytes| self::print(&bytes) == print)
+                fs::read_small_file(&path, MAX_MAIL)
+                    .is_ok_and(|bytes| self::mail_content_key(&bytes) == print)
             })
         })
     }
 
-    fn fetch_all(&self, new: &mut New<'_>) -> Result<(), Outcome> {
-        let scope = self.scope();
+    fn fetch_mails(&self, new: &mut MailFetch<'_>) -> Result<(), ExchangeOutcome> {
+        let scope = self.account_scope();
         if self.is_pop {
-            let mut pop = self.pop()?;
-            for (number, uidl) in pop.all().map_err(Outcome::away)? {
-                let Some(brought) = new.wants(format!("pop:{scope}:{uidl}"), &uidl) else {
+            let mut pop = self.connect_pop()?;
+            for (number, uidl) in pop.list_mails().map_err(ExchangeOutcome::away)? {
+                let Some(brought) = new.accept_mail(format!("pop:{scope}:{uidl}"), &uidl) else {
                     continue;
                 };
-                let mut file = new.file().map_err(Outcome::away)?;
-                if pop.get(number, MAX_MAIL, &mut file).map_err(Outcome::away)? {
-                    new.keep(brought, &file).map_err(Outcome::away)?;
+                let mut file = new.create_mail_file().map_err(ExchangeOutcome::away)?;
+                if pop.fetch_mail(number, MAX_MAIL, &mut file).map_err(ExchangeOutcome::away)? {
+                    new.finish_mail(brought, &file).map_err(ExchangeOutcome::away)?;
                 } else {
-                    file.file().set_len(BEGIN).map_err(Outcome::away)?;
-                    new.keep(Brought { size: Some(MAX_MAIL), ..brought }, &file)
-                        .map_err(Outcome::away)?;
-                    pop = self.pop()?;
+                    file.file().set_len(BEGIN).map_err(ExchangeOutcome::away)?;
+                    new.finish_mail(FetchedMailMeta { size: Some(MAX_MAIL), ..brought }, &file)
+                        .map_err(ExchangeOutcome::away)?;
+                    pop = self.connect_pop()?;
                 }
             }
             pop.quit();
             return Ok(());
         }
-        let mut imap = self.imap()?;
-        for uid in imap.all().map_err(Outcome::away)? {
+        let mut imap = self.connect_imap()?;
+        for uid in imap.search_all().map_err(ExchangeOutcome::away)? {
             let id = format!("imap:{scope}:{}:{uid}", imap.validity);
-            let Some(brought) = new.wants(id, &uid.to_string()) else { continue };
-            let mut file = new.file().map_err(Outcome::away)?;
-            match imap.get(uid, MAX_MAIL, &mut file).map_err(Outcome::away)? {
-                Got::Whole => new.keep(brought, &file).map_err(Outcome::away)?,
-                Got::Nothing => {}
-                Got::TooLarge(size) => {
-                    imap.begin(size.min(BEGIN), &mut file).map_err(Outcome::away)?;
-                    new.keep(Brought { size: Some(size), ..brought }, &file)
-                        .map_err(Outcome::away)?;
-                    imap = self.imap()?;
+            let Some(brought) = new.accept_mail(id, &uid.to_string()) else { continue };
+            let mut file = new.create_mail_file().map_err(ExchangeOutcome::away)?;
+            match imap.fetch_mail(uid, MAX_MAIL, &mut file).map_err(ExchangeOutcome::away)? {
+                ImapFetchResult::Whole => {
+                    new.finish_mail(brought, &file).map_err(ExchangeOutcome::away)?
+                }
+                ImapFetchResult::Missing => {}
+                ImapFetchResult::TooLarge(size) => {
+                    imap.read_beginning(size.min(BEGIN), &mut file)
+                        .map_err(ExchangeOutcome::away)?;
+                    new.finish_mail(FetchedMailMeta { size: Some(size), ..brought }, &file)
+                        .map_err(ExchangeOutcome::away)?;
+                    imap = self.connect_imap()?;
                 }
             }
         }
@@ -330,42 +358,47 @@ impl Mail {
 }
 
 /// What makes two files of one mail the same.
-fn print(bytes: &[u8]) -> (Option<i64>, String, String) {
+fn mail_content_key(bytes: &[u8]) -> (Option<i64>, String, String) {
     let letter = text::parse(bytes);
     let from = names::bare_address(letter.get("From").unwrap_or_default());
-    let at = mime::moment(letter.get("Date").unwrap_or_default());
+    let at = mime::parse_mail_date(letter.get("Date").unwrap_or_default());
     (at.map(Timestamp::millis), from, letter.body.trim().to_owned())
 }
 
 /// What a fetch writes.
-struct New<'a> {
+struct MailFetch<'a> {
     raw: &'a Path,
     known: &'a HashSet<String>,
-    theirs: HashSet<String>,
-    listed: Vec<String>,
+    reference_ids: HashSet<String>,
+    listed_ids: Vec<String>,
     number: usize,
     bytes: u64,
 }
 
-impl New<'_> {
+impl MailFetch<'_> {
     /// What is to be written of a mail, unless it is known or enough was brought.
-    fn wants(&mut self, id: String, seen: &str) -> Option<Brought> {
+    fn accept_mail(&mut self, id: String, seen: &str) -> Option<FetchedMailMeta> {
         if self.known.contains(&id) {
-            self.listed.push(id);
+            self.listed_ids.push(id);
             return None;
         }
         if self.number >= AT_ONCE || self.bytes > BYTES_AT_ONCE {
             return None;
         }
-        Some(Brought { id, seen: seen.to_owned(), maybe: self.theirs.contains(seen), size: None })
+        Some(FetchedMailMeta {
+            id,
+            seen: seen.to_owned(),
+            maybe: self.reference_ids.contains(seen),
+            size: None,
+        })
     }
 
-    fn file(&self) -> io::Result<Roomy> {
-        Roomy::create(&self.raw.join(format!("{}.eml", self.number)))
+    fn create_mail_file(&self) -> io::Result<SpaceCheckedFile> {
+        SpaceCheckedFile::create(&self.raw.join(format!("{}.eml", self.number)))
     }
 
     /// The mail is there; the last file says so.
-    fn keep(&mut self, brought: Brought, file: &Roomy) -> io::Result<()> {
+    fn finish_mail(&mut self, brought: FetchedMailMeta, file: &SpaceCheckedFile) -> io::Result<()> {
         file.file().sync_all()?;
         self.bytes += file.file().metadata()?.len();
         let path = self.raw.join(format!("{}.json", self.number));
@@ -375,137 +408,148 @@ impl New<'_> {
     }
 }
 
-impl Engine for Mail {
-    fn place(&self) -> String {
+impl LinkEngine for MailEngine {
+    fn describe_engine(&self) -> String {
         let inbox = if self.is_pop { "pop3" } else { "imap" };
         format!("mail by smtp://{} and {inbox}://{}", self.smtp, self.inbox)
     }
 
-    fn reaches(&self, address: &str) -> Option<u8> {
+    fn rank_address(&self, address: &str) -> Option<u8> {
         let fits = names::is_address(address) && address.contains('@');
         // Of several accounts only the first one sends.
-        (fits && super::is_first(&self.settings.part)).then_some(3)
+        (fits && super::is_first_part(&self.settings.part)).then_some(3)
     }
 
-    fn wire(&self, parcel: &Parcel) -> Result<Vec<u8>, String> {
-        let from = self.own();
+    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String> {
+        let from = self.sender_address();
         for address in [from, &parcel.to] {
             let is_bad = |c: char| c.is_whitespace() || c.is_control() || "<>,;\"\\".contains(c);
             if address.is_empty() || address.contains(is_bad) {
-                return Err(format!("{} cannot be the address of a mail", one_line(address)));
+                return Err(format!("{} cannot be the address of a mail", sanitize_line(address)));
             }
         }
         let copy = self.self_copy.then(|| from.to_owned());
-        let envelope = Envelope { from: from.to_owned(), to: parcel.to.clone(), copy };
+        let envelope = SmtpEnvelope { from: from.to_owned(), to: parcel.to.clone(), copy };
         let mut wire = serde_json::to_vec(&envelope).map_err(|e| e.to_string())?;
         wire.push(b'\n');
-        wire.extend(mime::compose(parcel, self.self_copy, MAX_MESSAGE)?);
+        wire.extend(mime::compose_mail(parcel, self.self_copy, MAX_MESSAGE)?);
         Ok(wire)
     }
 
-    fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
-        let letter =
-            |n, brought, bytes: Vec<u8>| self.item(brought, &bytes, &raw.join(format!("{n}.d")));
-        brought::unpack(raw, "eml", letter, |brought: Brought, bytes| Item {
+    fn unpack_items(&self, raw: &Path) -> Vec<io::Result<FetchedItem>> {
+        let letter = |n, brought, bytes: Vec<u8>| {
+            self.build_item(brought, &bytes, &raw.join(format!("{n}.d")))
+        };
+        brought::unpack_letters(raw, "eml", letter, |brought: FetchedMailMeta, bytes| FetchedItem {
             id: brought.id,
-            arrived: mime::unreadable(bytes, brought::DEADLY),
-            acknowledge: Some(brought.seen),
+            arrived: mime::build_unreadable_mail(bytes, brought::DEADLY),
+            ack_id: Some(brought.seen),
         })
     }
 
-    fn other_carrier(&self) -> Option<String> {
-        super::other_carrier(&self.settings.file)
+    fn find_other_carrier(&self) -> Option<String> {
+        super::find_daemon_carrier(&self.settings.file)
     }
 
-    fn poll(&self) -> Duration {
-        Duration::from_secs(if reach::is_private(&self.inbox.name) { 5 } else { 30 })
+    fn poll_interval(&self) -> Duration {
+        Duration::from_secs(if reach::is_private_host(&self.inbox.name) { 5 } else { 30 })
     }
 
-    fn destroys(&self) -> bool {
+    fn is_fetch_destructive(&self) -> bool {
         false
     }
 
-    fn send(&self, wire: &Path) -> Outcome {
-        let read = fs::read_small(wire, MAX_MESSAGE * 3).and_then(|bytes| {
+    fn send(&self, wire: &Path) -> ExchangeOutcome {
+        let read = fs::read_small_file(wire, MAX_MESSAGE * 3).and_then(|bytes| {
             let at = bytes.iter().position(|b| *b == b'\n').unwrap_or(bytes.len());
             let (line, rest) = bytes.split_at(at);
-            let envelope: Envelope = serde_json::from_slice(line)?;
+            let envelope: SmtpEnvelope = serde_json::from_slice(line)?;
             Ok((envelope, rest.get(1..).unwrap_or_default().to_owned()))
         });
         let (envelope, message) = match read {
             Ok(read) => read,
-            Err(e) => return Outcome::away(e),
+            Err(e) => return ExchangeOutcome::away(e),
         };
         let copy = envelope.copy.as_deref().filter(|_| self.self_copy);
         // There from when the server may have it, and a copy with it.
-        let note = note_beside(wire);
+        let note = progress_note_path(wire);
         if copy.is_some() && note.exists() {
-            match self.has_copy(&message) {
-                Ok(true) => return Outcome::Done,
+            match self.has_self_copy(&message) {
+                Ok(true) => return ExchangeOutcome::Done,
                 Ok(false) => {}
                 Err(outcome) => {
-                    let why = outcome.why().unwrap_or_default();
-                    return Outcome::away(format!(
+                    let why = outcome.reason().unwrap_or_default();
+                    return ExchangeOutcome::away(format!(
                         "the server may have it already, and the inbox cannot be searched for it: \
                          {why}"
                     ));
                 }
             }
         }
-        let mut smtp = match self.smtp() {
+        let mut smtp = match self.connect_smtp() {
             Ok(smtp) => smtp,
             // Without a session nothing says anything about this message.
-            Err(Outcome::Refused { why } | Outcome::Later { why, .. }) => {
-                return Outcome::away(why);
+            Err(ExchangeOutcome::Refused { why } | ExchangeOutcome::Later { why, .. }) => {
+                return ExchangeOutcome::away(why);
             }
             Err(outcome) => return outcome,
         };
-        let outcome = match smtp.envelope(&envelope.from, &envelope.to, copy) {
-            Ok(true) => place::write_atomic(&note, b"", 0o600).map_err(Outcome::away),
+        let outcome = match smtp.send_envelope(&envelope.from, &envelope.to, copy) {
+            Ok(true) => place::write_atomic(&note, b"", 0o600).map_err(ExchangeOutcome::away),
             other => other.map(drop),
         };
-        let outcome = outcome.map_or_else(|why| why, |()| smtp.text(&message));
+        let outcome = outcome.map_or_else(|why| why, |()| smtp.send_text(&message));
         smtp.quit();
         outcome
     }
 
-    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> Outcome {
-        let theirs = seen::theirs(&self.settings);
-        let mut new = New { raw, known, theirs, listed: Vec::new(), number: 0, bytes: 0 };
-        let result = self.fetch_all(&mut new);
-        match (result, brought::list(raw, &new.listed)) {
+    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
+        let theirs = seen::read_reference_ids(&self.settings);
+        let mut new = MailFetch {
+            raw,
+            known,
+            reference_ids: theirs,
+            listed_ids: Vec::new(),
+            number: 0,
+            bytes: 0,
+        };
+        let result = self.fetch_mails(&mut new);
+        match (result, brought::write_known_ids(raw, &new.listed_ids)) {
             (Err(outcome), _) => outcome,
-            (Ok(()), Err(e)) => Outcome::away(e),
-            (Ok(()), Ok(())) => Outcome::Done,
+            (Ok(()), Err(e)) => ExchangeOutcome::away(e),
+            (Ok(()), Ok(())) => ExchangeOutcome::Done,
         }
     }
 
-    fn stays(&self) -> bool {
+    fn can_keep_polling(&self) -> bool {
         true
     }
 
-    fn has_brought(&self, raw: &Path) -> bool {
-        brought::is_any(raw)
+    fn has_fetched(&self, raw: &Path) -> bool {
+        brought::has_letters(raw)
     }
 
-    fn acknowledge(&self, ids: &[String]) -> Outcome {
-        seen::tell(&self.settings, ids)
+    fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome {
+        seen::report_filed(&self.settings, ids)
     }
 
-    fn check(&self) -> Vec<String> {
-        let smtp = self.smtp().map(Smtp::quit);
-        let inbox =
-            if self.is_pop { self.pop().map(Pop::quit) } else { self.imap().map(Imap::quit) };
-        let why = |what: &str, result: Result<(), Outcome>| {
-            result.err().map(|outcome| format!("{what}: {}", outcome.why().unwrap_or_default()))
+    fn check_connection(&self) -> Vec<String> {
+        let smtp = self.connect_smtp().map(SmtpClient::quit);
+        let inbox = if self.is_pop {
+            self.connect_pop().map(PopClient::quit)
+        } else {
+            self.connect_imap().map(ImapClient::quit)
+        };
+        let why = |what: &str, result: Result<(), ExchangeOutcome>| {
+            result.err().map(|outcome| format!("{what}: {}", outcome.reason().unwrap_or_default()))
         };
         let smtp = why(&format!("smtp://{}", self.smtp), smtp);
         smtp.into_iter().chain(why(&format!("the inbox at {}", self.inbox), inbox)).collect()
     }
 
-    fn secrets(&self) -> Vec<Zeroizing<String>> {
-        let Ok(password) = self.password() else { return Vec::new() };
-        vec![smtp::plain(&self.user, &password), password]
+    fn load_secrets(&self) -> Vec<Zeroizing<String>> {
+        let Ok(password) = self.read_password() else { return Vec::new() };
+        vec![smtp::encode_auth_plain(&self.user, &password), password]
     }
 }
 

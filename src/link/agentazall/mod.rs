@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::engine::Settings;
-use super::spec::Kind;
+use super::engine::EngineSettings;
+use super::spec::LinkKind;
 use crate::model::locks::Mutex;
 use crate::store::fs;
 
@@ -31,37 +31,52 @@ use crate::store::fs;
 const MAX_CONFIG: u64 = 16 << 20;
 
 /// The links that a configuration names, by name.
-pub fn found(config: &Path, me: &str) -> Vec<(String, Settings)> {
-    let Some(value) = read(config) else { return Vec::new() };
+pub fn find_links(config: &Path, me: &str) -> Vec<(String, EngineSettings)> {
+    let Some(value) = read_config(config) else { return Vec::new() };
     let transport = value.get("transport").and_then(Value::as_str).unwrap_or("email");
     let is_in = |words: &[&str]| words.contains(&transport);
     // Relays are used whatever the transport is, if there are several.
-    let mut all =
-        parts(&value, "relays", "agenttalk", true, is_in(&["agenttalk"]), "relay", Kind::AgentTalk);
+    let mut all = find_parts(
+        &value,
+        "relays",
+        "agenttalk",
+        true,
+        is_in(&["agenttalk"]),
+        "relay",
+        LinkKind::AgentTalk,
+    );
     let is_mail = is_in(&["email", "both"]);
-    all.extend(parts(&value, "email_accounts", "email", is_mail, is_mail, "email", Kind::Mail));
+    all.extend(find_parts(
+        &value,
+        "email_accounts",
+        "email",
+        is_mail,
+        is_mail,
+        "email",
+        LinkKind::Mail,
+    ));
     let is_ftp = is_in(&["ftp", "both"]);
-    all.extend(parts(&value, "ftp_servers", "ftp", is_ftp, is_ftp, "ftp", Kind::Ftp));
-    let settings = |(name, kind, part): (String, Kind, String)| {
+    all.extend(find_parts(&value, "ftp_servers", "ftp", is_ftp, is_ftp, "ftp", LinkKind::Ftp));
+    let settings = |(name, kind, part): (String, LinkKind, String)| {
         let ca = value.pointer(&part).and_then(|part| part.get("ca")).and_then(Value::as_str);
         let ca = ca.map(|ca| config.parent().unwrap_or(Path::new(".")).join(ca));
         let (file, me) = (config.to_owned(), me.to_owned());
         let (kind, insecure, self_copy) = (kind.to_string(), false, false);
-        (name, Settings { kind, file, part, me, insecure, ca, self_copy })
+        (name, EngineSettings { kind, file, part, me, insecure, ca, self_copy })
     };
     all.into_iter().map(settings).collect()
 }
 
 /// The parts that describe one kind of link: those of the list, or the single one of older versions.
-fn parts(
+fn find_parts(
     config: &Value,
     list: &str,
     single: &str,
     use_list: bool,
     use_single: bool,
     name: &str,
-    kind: Kind,
-) -> Vec<(String, Kind, String)> {
+    kind: LinkKind,
+) -> Vec<(String, LinkKind, String)> {
     let count = config.get(list).and_then(Value::as_array).map_or(0, Vec::len);
     let numbered = |n: usize| match n {
         0 => name.to_owned(),
@@ -71,22 +86,22 @@ fn parts(
         let all = (0..count).filter(|_| use_list);
         return all.map(|n| (numbered(n), kind, format!("/{list}/{n}"))).collect();
     }
-    let is_there = kind == Kind::AgentTalk || config.get(single).is_some_and(Value::is_object);
+    let is_there = kind == LinkKind::AgentTalk || config.get(single).is_some_and(Value::is_object);
     let only = (use_single && is_there).then(|| (name.to_owned(), kind, format!("/{single}")));
     only.into_iter().collect()
 }
 
 /// Whether a part is the first of its kind: of several it is the one that sends.
-fn is_first(part: &str) -> bool {
+fn is_first_part(part: &str) -> bool {
     part.rsplit('/').next().is_none_or(|last| last.parse::<usize>().unwrap_or(0) == 0)
 }
 
 /// Processes that were looked at and are no daemon of the format. To look at all of them costs more than to ask a
 /// server.
 #[derive(Debug)]
-struct Bystanders {
+struct NonDaemonCache {
     /// When all were last to be looked at again.
-    since: Instant,
+    listed_all_at: Instant,
     /// The process that was started last when they were looked at, if the system told it.
     newest: Option<u32>,
     /// How many times each was looked at: one that was just started may become another program.
@@ -101,19 +116,19 @@ const LOOKS: u8 = 2;
 /// So many numbers are tried one by one. Where more were given since, all processes are listed.
 const NEAR: u32 = 100;
 
-static BYSTANDERS: LazyLock<Mutex<Option<Bystanders>>> = LazyLock::new(Mutex::default);
+static BYSTANDERS: LazyLock<Mutex<Option<NonDaemonCache>>> = LazyLock::new(Mutex::default);
 
-impl Bystanders {
+impl NonDaemonCache {
     fn new() -> Self {
-        Self { since: Instant::now(), newest: None, looks: HashMap::new() }
+        Self { listed_all_at: Instant::now(), newest: None, looks: HashMap::new() }
     }
 
     /// Returns the processes to look at, if the newest one is this: those that were started since the last time, as their
     /// numbers follow each other, and those that were looked at too seldom. Now and then, and where that is not known,
     /// all there are; then those that are gone are forgotten.
-    fn due(&mut self, newest: Option<u32>) -> Vec<u32> {
+    fn list_due_processes(&mut self, newest: Option<u32>) -> Vec<u32> {
         let before = std::mem::replace(&mut self.newest, newest);
-        let is_late = self.since.elapsed() >= LOOK_AT_ALL;
+        let is_late = self.listed_all_at.elapsed() >= LOOK_AT_ALL;
         let near = |(before, now): &(u32, u32)| {
             now.checked_sub(*before).is_some_and(|started| started <= NEAR)
         };
@@ -124,7 +139,7 @@ impl Bystanders {
             return self.looks.iter().filter_map(seldom).chain(new).collect();
         }
         if is_late {
-            self.since = Instant::now();
+            self.listed_all_at = Instant::now();
             self.looks.values_mut().for_each(|looks| *looks = LOOKS - 1);
         }
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -138,30 +153,30 @@ impl Bystanders {
 }
 
 /// Returns the number of the process, or thread, that was started last, if the system tells it.
-fn newest_process() -> Option<u32> {
+fn read_newest_process() -> Option<u32> {
     let load = std::fs::read_to_string("/proc/loadavg").ok()?;
     load.split_whitespace().last()?.parse().ok().filter(|id| *id > 0)
 }
 
 /// Returns the process of a thread.
-fn process_of(thread: u32) -> u32 {
+fn resolve_process(thread: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
     process.unwrap_or(thread)
 }
 
 /// The processes that may be a daemon of the format, and their command lines.
-fn daemons() -> Vec<(u32, Vec<u8>)> {
+fn find_daemons() -> Vec<(u32, Vec<u8>)> {
     let mut kept = BYSTANDERS.lock();
-    let bystanders = kept.get_or_insert_with(Bystanders::new);
+    let bystanders = kept.get_or_insert_with(NonDaemonCache::new);
     let mut found = Vec::new();
-    for id in bystanders.due(newest_process()) {
+    for id in bystanders.list_due_processes(read_newest_process()) {
         let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
         let looks = bystanders.looks.entry(id).or_default();
         if is_daemon(&line) {
             // It is looked at as long as it lives.
             *looks = 0;
-            found.push((process_of(id), line));
+            found.push((resolve_process(id), line));
         } else {
             *looks = LOOKS.min(*looks + 1);
         }
@@ -171,9 +186,10 @@ fn daemons() -> Vec<(u32, Vec<u8>)> {
 }
 
 /// Why nothing may be carried for the mailbox of a configuration: the format's own daemon does.
-fn other_carrier(config: &Path) -> Option<String> {
+fn find_daemon_carrier(config: &Path) -> Option<String> {
     let config = std::fs::canonicalize(config).ok()?;
-    let (daemon, _) = daemons().into_iter().find(|(id, line)| is_daemon_for(*id, line, &config))?;
+    let (daemon, _) =
+        find_daemons().into_iter().find(|(id, line)| is_daemon_for(*id, line, &config))?;
     Some(format!(
         "`agentazall daemon` (process {daemon}) carries the mail of this mailbox; end it with \
          `kill {daemon}`, or let it go on, and set links = false"
@@ -181,7 +197,7 @@ fn other_carrier(config: &Path) -> Option<String> {
 }
 
 /// The arguments of a command line of the format's program.
-fn arguments(line: &[u8]) -> Option<Vec<&[u8]>> {
+fn parse_arguments(line: &[u8]) -> Option<Vec<&[u8]>> {
     let words: Vec<&[u8]> = line.split(|b| *b == 0).collect();
     let is_program =
         |word: &&[u8]| word.ends_with(b"agentazall") || word.starts_with(b"agentazall.");
@@ -191,13 +207,13 @@ fn arguments(line: &[u8]) -> Option<Vec<&[u8]>> {
 
 /// Returns true if a command line is that of the format's daemon.
 fn is_daemon(line: &[u8]) -> bool {
-    arguments(line).is_some_and(|arguments| arguments.contains(&b"daemon".as_slice()))
+    parse_arguments(line).is_some_and(|arguments| arguments.contains(&b"daemon".as_slice()))
 }
 
 /// Returns true if the format's daemon, with this command line, is the one for a configuration.
 fn is_daemon_for(process: u32, line: &[u8], config: &Path) -> bool {
     let proc = Path::new("/proc").join(process.to_string());
-    let Some(arguments) = arguments(line) else { return false };
+    let Some(arguments) = parse_arguments(line) else { return false };
     let named = arguments.iter().position(|word| *word == b"--config");
     let named = named.and_then(|at| arguments.get(at + 1)).map(|word| word.to_vec());
     let from_environment = || {
@@ -212,15 +228,15 @@ fn is_daemon_for(process: u32, line: &[u8], config: &Path) -> bool {
 }
 
 /// A configuration, as far as it can be read: whoever owns the store says what is wrong with it.
-fn read(config: &Path) -> Option<Value> {
+fn read_config(config: &Path) -> Option<Value> {
     let real = std::fs::canonicalize(config).ok()?;
-    serde_json::from_slice(&fs::read_small(&real, MAX_CONFIG).ok()?).ok()
+    serde_json::from_slice(&fs::read_small_file(&real, MAX_CONFIG).ok()?).ok()
 }
 
 /// What a part says without its secrets, which are never kept.
 #[cfg(any(feature = "ftp", feature = "mail"))]
-fn part_of(settings: &Settings) -> Value {
-    let config = read(&settings.file);
+fn read_part(settings: &EngineSettings) -> Value {
+    let config = read_config(&settings.file);
     let mut part = config.and_then(|c| c.pointer(&settings.part).cloned()).unwrap_or_default();
     if let Some(part) = part.as_object_mut() {
         part.remove("password");
@@ -233,8 +249,11 @@ fn part_of(settings: &Settings) -> Value {
 /// # Errors
 /// Why it cannot be used.
 #[cfg(any(feature = "ftp", feature = "mail"))]
-fn password(settings: &Settings, default: &str) -> Result<zeroize::Zeroizing<String>, String> {
-    let text = super::secret::read(&settings.file).map_err(|e| e.to_string())?;
+fn read_password(
+    settings: &EngineSettings,
+    default: &str,
+) -> Result<zeroize::Zeroizing<String>, String> {
+    let text = super::secret::read_secret(&settings.file).map_err(|e| e.to_string())?;
     let config: Value = serde_json::from_str(&text)
         .map_err(|_| format!("{} is not JSON", settings.file.display()))?;
     let password = config.pointer(&settings.part).and_then(|part| part.get("password"));
@@ -247,27 +266,27 @@ fn password(settings: &Settings, default: &str) -> Result<zeroize::Zeroizing<Str
 
 /// A member that is a text.
 #[cfg(any(feature = "ftp", feature = "mail"))]
-fn text_of<'a>(part: &'a Value, key: &str, default: &'a str) -> &'a str {
+fn text_member<'a>(part: &'a Value, key: &str, default: &'a str) -> &'a str {
     part.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).unwrap_or(default)
 }
 
 /// A member that is a port.
 #[cfg(any(feature = "ftp", feature = "mail"))]
-fn port_of(part: &Value, key: &str, default: u16) -> u16 {
+fn port_member(part: &Value, key: &str, default: u16) -> u16 {
     let number = part.get(key).and_then(Value::as_u64);
     number.and_then(|number| u16::try_from(number).ok()).unwrap_or(default)
 }
 
 /// A member that says yes or no.
 #[cfg(any(feature = "ftp", feature = "mail"))]
-fn says(part: &Value, key: &str) -> bool {
+fn is_enabled(part: &Value, key: &str) -> bool {
     part.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
 /// The mailbox that a configuration describes.
 #[cfg(any(feature = "ftp", feature = "mail"))]
-fn mailbox(settings: &Settings) -> Option<std::path::PathBuf> {
-    crate::store::agentazall::mailbox(&settings.file, &settings.me)
+fn find_mailbox(settings: &EngineSettings) -> Option<std::path::PathBuf> {
+    crate::store::agentazall::find_mailbox(&settings.file, &settings.me)
 }
 
 #[cfg(test)]
@@ -280,7 +299,7 @@ mod tests {
         let file = dir.path().join("config.json");
         let names = |text: &str| -> Vec<String> {
             std::fs::write(&file, text).unwrap();
-            let all = found(&file, "bob@x");
+            let all = find_links(&file, "bob@x");
             all.into_iter().map(|(name, s)| format!("{name} {} {}", s.kind, s.part)).collect()
         };
         for (text, expected) in [
@@ -302,41 +321,49 @@ mod tests {
             assert_eq!(names(text), expected, "{text}");
         }
         std::fs::write(&file, r#"{"email": {"ca": "my.pem"}}"#).unwrap();
-        assert_eq!(found(&file, "bob@x")[0].1.ca, Some(dir.path().join("my.pem")));
-        assert!(is_first("/ftp") && is_first("/ftp_servers/0") && !is_first("/ftp_servers/1"));
+        assert_eq!(find_links(&file, "bob@x")[0].1.ca, Some(dir.path().join("my.pem")));
+        assert!(
+            is_first_part("/ftp")
+                && is_first_part("/ftp_servers/0")
+                && !is_first_part("/ftp_servers/1")
+        );
     }
 
     #[test]
     fn only_new_processes_are_looked_at() {
         let own = std::process::id();
-        let mut all = Bystanders::new();
-        assert!(all.due(Some(7_000_000)).contains(&own), "at first all");
+        let mut all = NonDaemonCache::new();
+        assert!(all.list_due_processes(Some(7_000_000)).contains(&own), "at first all");
         let looks = all.looks.len();
-        assert_eq!(all.due(Some(7_000_003)), [7_000_001, 7_000_002, 7_000_003]);
+        assert_eq!(all.list_due_processes(Some(7_000_003)), [7_000_001, 7_000_002, 7_000_003]);
         assert_eq!(all.looks.len(), looks);
         all.looks = [(own, LOOKS), (7_000_003, 1), (7_000_002, LOOKS)].into();
-        assert_eq!(all.due(Some(7_000_003)), [7_000_003], "those that were looked at too seldom");
-        let mut due = all.due(Some(7_000_003 + NEAR));
+        assert_eq!(
+            all.list_due_processes(Some(7_000_003)),
+            [7_000_003],
+            "those that were looked at too seldom"
+        );
+        let mut due = all.list_due_processes(Some(7_000_003 + NEAR));
         due.sort_unstable();
         let expected: Vec<u32> = (7_000_003..=7_000_003 + NEAR).collect();
         assert_eq!(due, expected);
         for newest in [Some(7_000_004 + 2 * NEAR), Some(5), None, Some(9)] {
             all.looks = [(own, LOOKS), (7_000_003, LOOKS)].into();
-            let due = all.due(newest);
+            let due = all.list_due_processes(newest);
             assert!(
                 due.contains(&1) && !due.contains(&own),
                 "all but those that are known: {due:?}"
             );
             assert!(!all.looks.contains_key(&7_000_003), "what is gone is forgotten");
         }
-        all.since = Instant::now().checked_sub(LOOK_AT_ALL).unwrap();
-        assert!(all.due(Some(9)).contains(&own), "once a minute all");
+        all.listed_all_at = Instant::now().checked_sub(LOOK_AT_ALL).unwrap();
+        assert!(all.list_due_processes(Some(9)).contains(&own), "once a minute all");
     }
 
     #[test]
     fn a_daemon_that_comes_is_noticed_until_it_goes() {
         use std::process::{Command, Stdio};
-        let is_found = |id: u32| daemons().iter().any(|(found, _)| *found == id);
+        let is_found = |id: u32| find_daemons().iter().any(|(found, _)| *found == id);
         assert!(!is_found(std::process::id()));
         let mut daemon = Command::new("sh")
             .args(["-c", "read x; exit", "agentazall", "daemon"])
@@ -363,17 +390,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config.json");
         std::fs::write(&file, r#"{"ftp": {"host": "h", "password": "hunter2"}}"#).unwrap();
-        let mut settings = found(&file, "x").pop().map(|(_, s)| s);
+        let mut settings = find_links(&file, "x").pop().map(|(_, s)| s);
         assert!(settings.is_none(), "the transport is e-mail");
         std::fs::write(&file, r#"{"transport": "ftp", "ftp": {"password": "hunter2"}}"#).unwrap();
-        settings = found(&file, "x").pop().map(|(_, s)| s);
+        settings = find_links(&file, "x").pop().map(|(_, s)| s);
         let settings = settings.unwrap();
-        assert!(!part_of(&settings).to_string().contains("hunter2"));
+        assert!(!read_part(&settings).to_string().contains("hunter2"));
         assert!(!serde_json::to_string(&settings).unwrap().contains("hunter2"));
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
-        let why = password(&settings, "").unwrap_err();
+        let why = read_password(&settings, "").unwrap_err();
         assert!(why.contains("chmod 600") && !why.contains("hunter2"), "{why}");
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
-        assert_eq!(password(&settings, "").unwrap().as_str(), "hunter2");
+        assert_eq!(read_password(&settings, "").unwrap().as_str(), "hunter2");
     }
 }

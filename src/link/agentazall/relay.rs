@@ -15,13 +15,13 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::letter::{self, header_value, usable};
-use crate::link::engine::{Engine, Item, Outcome, Settings};
-use crate::link::http::{Answer, Http, Trouble};
+use super::letter::{self, clean_header_value, make_usable_name};
+use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine};
+use crate::link::http::{HttpAnswer, HttpClient, HttpError};
 use crate::link::{elements, job, room, secret};
-use crate::model::{Timestamp, hex, one_line};
+use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{date, text};
-use crate::store::{Parcel, fs};
+use crate::store::{OutboundMail, fs};
 
 /// The subject of what has none, as other readers of relays show it.
 const NO_SUBJECT: &str = "(AgentTalk message)";
@@ -36,29 +36,32 @@ const LOCAL: &str = "http://127.0.0.1:8484";
 
 /// A relay.
 #[derive(Debug)]
-pub struct Relay {
-    settings: Settings,
+pub struct RelayEngine {
+    settings: EngineSettings,
     server: String,
 }
 
 /// Whom to ask, and by what right.
-struct Login {
-    http: Http,
+struct RelaySession {
+    http: HttpClient,
     token: Zeroizing<String>,
 }
 
-impl Relay {
+impl RelayEngine {
     /// The relay that a part of a configuration describes.
-    pub fn open(settings: &Settings) -> Self {
-        let config = super::read(&settings.file);
+    pub fn open(settings: &EngineSettings) -> Self {
+        let config = super::read_config(&settings.file);
         let server = config.and_then(|c| Some(c.pointer(&settings.part)?.get("server")?.clone()));
         let server = server.and_then(|s| s.as_str().map(str::to_owned));
-        Self { settings: settings.clone(), server: address(server.as_deref().unwrap_or_default()) }
+        Self {
+            settings: settings.clone(),
+            server: normalize_address(server.as_deref().unwrap_or_default()),
+        }
     }
 
     /// Where it is, and the token.
-    fn described(&self) -> Result<(String, Zeroizing<String>), String> {
-        let text = secret::read(&self.settings.file).map_err(|e| e.to_string())?;
+    fn read_credentials(&self) -> Result<(String, Zeroizing<String>), String> {
+        let text = secret::read_secret(&self.settings.file).map_err(|e| e.to_string())?;
         let config: Value = serde_json::from_str(&text)
             .map_err(|_| format!("{} is not JSON", self.settings.file.display()))?;
         let part = config.pointer(&self.settings.part).cloned().unwrap_or_default();
@@ -68,19 +71,19 @@ impl Relay {
             let file = self.settings.file.display();
             return Err(format!("{file} has no token for the relay; run `agentazall register`"));
         }
-        Ok((address(get("server")), token))
+        Ok((normalize_address(get("server")), token))
     }
 
     /// Reads what is secret.
-    fn login(&self) -> Result<Login, String> {
-        let (server, token) = self.described()?;
-        let http = Http::new(&server, self.settings.insecure, self.settings.ca.as_deref())?;
-        Ok(Login { http, token })
+    fn open_session(&self) -> Result<RelaySession, String> {
+        let (server, token) = self.read_credentials()?;
+        let http = HttpClient::new(&server, self.settings.insecure, self.settings.ca.as_deref())?;
+        Ok(RelaySession { http, token })
     }
 }
 
 /// The address of a relay as the configuration has it.
-fn address(server: &str) -> String {
+fn normalize_address(server: &str) -> String {
     match server.trim() {
         "" => LOCAL.to_owned(),
         server if server.contains("://") => server.trim_end_matches('/').to_owned(),
@@ -88,20 +91,20 @@ fn address(server: &str) -> String {
     }
 }
 
-impl Engine for Relay {
-    fn place(&self) -> String {
-        format!("the relay {}", one_line(&self.server))
+impl LinkEngine for RelayEngine {
+    fn describe_engine(&self) -> String {
+        format!("the relay {}", sanitize_line(&self.server))
     }
 
-    fn reaches(&self, address: &str) -> Option<u8> {
+    fn rank_address(&self, address: &str) -> Option<u8> {
         let is_bare = !address.is_empty() && !address.contains('@');
         let rank = if address.ends_with(".agenttalk") { Some(4) } else { is_bare.then_some(2) };
         // Of several relays the first one sends.
-        let is_first = super::is_first(&self.settings.part);
+        let is_first = super::is_first_part(&self.settings.part);
         rank.map(|rank| rank + u8::from(is_first))
     }
 
-    fn wire(&self, parcel: &Parcel) -> Result<Vec<u8>, String> {
+    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String> {
         let letter = text::parse(&parcel.bytes);
         let mut payload = Map::new();
         let mut put = |key: &str, value: Value| drop(payload.insert(key.to_owned(), value));
@@ -110,7 +113,7 @@ impl Engine for Relay {
         put("from", json!(letter.get("From").unwrap_or_default()));
         let mut attachments = Vec::new();
         for (name, path) in &parcel.parts {
-            let bytes = std::fs::read(path).map_err(|e| letter::cannot_read(name, &e))?;
+            let bytes = std::fs::read(path).map_err(|e| letter::describe_read_error(name, &e))?;
             attachments.push(json!({"name": name, "data": STANDARD.encode(bytes)}));
         }
         if !attachments.is_empty() {
@@ -120,114 +123,116 @@ impl Engine for Relay {
         Ok(json!({"to": parcel.to, "payload": payload}).to_string().into_bytes())
     }
 
-    fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
-        let bytes = match fs::or_nothing(std::fs::read(raw.join(ANSWER))) {
+    fn unpack_items(&self, raw: &Path) -> Vec<io::Result<FetchedItem>> {
+        let bytes = match fs::empty_if_absent(std::fs::read(raw.join(ANSWER))) {
             Ok(bytes) => bytes,
             Err(e) => return vec![Err(e)],
         };
         let text = String::from_utf8_lossy(&bytes);
-        let all = messages(&text).unwrap_or_default().into_iter().enumerate();
+        let all = split_messages(&text).unwrap_or_default().into_iter().enumerate();
         let folder = |n: usize| raw.join(format!("parts-{n}"));
-        all.map(|(n, message)| self.item(message, &folder(n))).collect()
+        all.map(|(n, message)| self.build_item(message, &folder(n))).collect()
     }
 
-    fn other_carrier(&self) -> Option<String> {
-        super::other_carrier(&self.settings.file)
+    fn find_other_carrier(&self) -> Option<String> {
+        super::find_daemon_carrier(&self.settings.file)
     }
 
-    fn poll(&self) -> Duration {
+    fn poll_interval(&self) -> Duration {
         Duration::from_secs(5)
     }
 
-    fn destroys(&self) -> bool {
+    fn is_fetch_destructive(&self) -> bool {
         true
     }
 
-    fn send(&self, wire: &Path) -> Outcome {
-        let (login, wire) = match (self.login(), std::fs::read(wire)) {
+    fn send(&self, wire: &Path) -> ExchangeOutcome {
+        let (login, wire) = match (self.open_session(), std::fs::read(wire)) {
             (Ok(login), Ok(wire)) => (login, wire),
-            (Err(why), _) => return Outcome::away(why),
-            (_, Err(e)) => return Outcome::away(e),
+            (Err(why), _) => return ExchangeOutcome::away(why),
+            (_, Err(e)) => return ExchangeOutcome::away(e),
         };
-        match login.http.post("/send", Some(&login.token), &wire) {
-            Ok(answer) if answer.is_good() && !says_sent(&answer) => {
-                Outcome::Unknown { why: NO_RELAY.to_owned() }
+        match login.http.post_json("/send", Some(&login.token), &wire) {
+            Ok(answer) if answer.is_success() && !is_sent_answer(&answer) => {
+                ExchangeOutcome::Unknown { why: NO_RELAY.to_owned() }
             }
-            other => outcome(other),
+            other => classify_answer(other),
         }
     }
 
-    fn fetch(&self, raw: &Path, _: &HashSet<String>) -> Outcome {
-        let login = match self.login() {
+    fn fetch(&self, raw: &Path, _: &HashSet<String>) -> ExchangeOutcome {
+        let login = match self.open_session() {
             Ok(login) => login,
-            Err(why) => return Outcome::away(why),
+            Err(why) => return ExchangeOutcome::away(why),
         };
         if let Err(e) = job::note_asked(raw) {
-            return Outcome::away(e);
+            return ExchangeOutcome::away(e);
         }
         let token = Some(login.token.as_str());
-        let got = login.http.get_into("/messages", token, &raw.join(ANSWER), MAX_ANSWER);
+        let got = login.http.get_to_file("/messages", token, &raw.join(ANSWER), MAX_ANSWER);
         match got {
             // What was refused is still there.
-            Ok(answer) if !answer.is_good() && answer.status < 500 => {
-                Outcome::Away { why: refusal(&answer), after: answer.after }
+            Ok(answer) if !answer.is_success() && answer.status < 500 => {
+                ExchangeOutcome::Away { why: describe_refusal(&answer), after: answer.retry_after }
             }
-            Ok(_) if !is_list(&raw.join(ANSWER)) => Outcome::Unknown { why: NO_RELAY.to_owned() },
-            other => outcome(other),
+            Ok(_) if !is_message_list(&raw.join(ANSWER)) => {
+                ExchangeOutcome::Unknown { why: NO_RELAY.to_owned() }
+            }
+            other => classify_answer(other),
         }
     }
 
-    fn stays(&self) -> bool {
+    fn can_keep_polling(&self) -> bool {
         true
     }
 
-    fn has_brought(&self, raw: &Path) -> bool {
-        !self.unpack(raw).is_empty()
+    fn has_fetched(&self, raw: &Path) -> bool {
+        !self.unpack_items(raw).is_empty()
     }
 
-    fn acknowledge(&self, _: &[String]) -> Outcome {
-        Outcome::Done
+    fn acknowledge(&self, _: &[String]) -> ExchangeOutcome {
+        ExchangeOutcome::Done
     }
 
-    fn check(&self) -> Vec<String> {
-        let login = match self.login() {
+    fn check_connection(&self) -> Vec<String> {
+        let login = match self.open_session() {
             Ok(login) => login,
             Err(why) => return vec![why],
         };
         // A good token is told that nobody is named, a bad one that it is bad; nothing is done.
-        match login.http.post("/send", Some(&login.token), b"{}") {
+        match login.http.post_json("/send", Some(&login.token), b"{}") {
             Ok(answer) if answer.status == 400 => Vec::new(),
-            Ok(answer) => vec![refusal(&answer)],
+            Ok(answer) => vec![describe_refusal(&answer)],
             Err(e) => vec![e.to_string()],
         }
     }
 
-    fn secrets(&self) -> Vec<Zeroizing<String>> {
-        self.described().into_iter().map(|(_, token)| token).collect()
+    fn load_secrets(&self) -> Vec<Zeroizing<String>> {
+        self.read_credentials().into_iter().map(|(_, token)| token).collect()
     }
 }
 
 /// What an answer to a message means.
-fn outcome(answer: Result<Answer, Trouble>) -> Outcome {
+fn classify_answer(answer: Result<HttpAnswer, HttpError>) -> ExchangeOutcome {
     match answer {
-        Ok(answer) if answer.is_good() => Outcome::Done,
+        Ok(answer) if answer.is_success() => ExchangeOutcome::Done,
         Ok(answer) => {
-            let (why, after) = (refusal(&answer), answer.after);
+            let (why, after) = (describe_refusal(&answer), answer.retry_after);
             match answer.status {
-                400 | 404 | 413 => Outcome::Refused { why },
+                400 | 404 | 413 => ExchangeOutcome::Refused { why },
                 // The recipient has no room; others may have.
-                507 => Outcome::Later { why, after },
-                500.. => Outcome::Unknown { why },
-                _ => Outcome::Away { why, after },
+                507 => ExchangeOutcome::Later { why, after },
+                500.. => ExchangeOutcome::Unknown { why },
+                _ => ExchangeOutcome::Away { why, after },
             }
         }
-        Err(Trouble::NotAsked(why)) => Outcome::away(why),
-        Err(Trouble::Lost(why)) => Outcome::Unknown { why },
+        Err(HttpError::NotSent(why)) => ExchangeOutcome::away(why),
+        Err(HttpError::Lost(why)) => ExchangeOutcome::Unknown { why },
     }
 }
 
-fn refusal(answer: &Answer) -> String {
-    let words = answer.words(&["error"]);
+fn describe_refusal(answer: &HttpAnswer) -> String {
+    let words = answer.describe_error(&["error"]);
     match answer.status {
         401 => format!("the relay refuses the token ({words}); run `agentazall register` again"),
         _ => words,
@@ -235,45 +240,48 @@ fn refusal(answer: &Answer) -> String {
 }
 
 /// Whether a file holds an answer with a list of messages.
-fn is_list(path: &Path) -> bool {
-    std::fs::read(path).is_ok_and(|bytes| messages(&String::from_utf8_lossy(&bytes)).is_some())
+fn is_message_list(path: &Path) -> bool {
+    std::fs::read(path)
+        .is_ok_and(|bytes| split_messages(&String::from_utf8_lossy(&bytes)).is_some())
 }
 
 /// Whether an answer of success is one of a relay.
-fn says_sent(answer: &Answer) -> bool {
+fn is_sent_answer(answer: &HttpAnswer) -> bool {
     let json: Option<Value> = serde_json::from_slice(&answer.body).ok();
     json.is_some_and(|json| json.get("status").or(json.get("message_id")).is_some())
 }
 
 /// The texts of what an answer lists, whatever they are; the last one of an answer that was cut off is not whole.
 /// `None` if it is no list.
-fn messages(answer: &str) -> Option<Vec<&str>> {
+fn split_messages(answer: &str) -> Option<Vec<&str>> {
     let (_, rest) = answer.split_once("\"messages\"")?;
     let list = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('[')?;
-    Some(elements::split(list).0)
+    Some(elements::split_elements(list).0)
 }
 
-impl Relay {
+impl RelayEngine {
     /// One message; its attachments go to a folder.
-    fn item(&self, whole: &str, folder: &Path) -> io::Result<Item> {
+    fn build_item(&self, whole: &str, folder: &Path) -> io::Result<FetchedItem> {
         let message = match serde_json::from_str::<Value>(whole) {
             Ok(message) if message.is_object() => message,
-            Ok(_) => return Ok(unreadable(whole, "it is not a JSON object")),
-            Err(why) => return Ok(unreadable(whole, &format!("it is not JSON ({why})"))),
+            Ok(_) => return Ok(build_unreadable_item(whole, "it is not a JSON object")),
+            Err(why) => {
+                return Ok(build_unreadable_item(whole, &format!("it is not JSON ({why})")));
+            }
         };
         let get = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
-        let given = header_value(get("id"));
+        let given = clean_header_value(get("id"));
         let key = if given.is_empty() { whole } else { given.as_str() };
         let digest = Sha256::digest(format!("agenttalk|{}|{}|{key}", self.server, get("to")));
-        let digest = hex(&digest);
+        let digest = encode_hex(&digest);
         let hashed = digest.get(..12).unwrap_or_default().to_owned();
         let payload = message.get("payload").cloned().unwrap_or_default();
         let payload = match payload {
             Value::String(text) => text,
             other => other.to_string(),
         };
-        let (subject, body, attachments) = take_apart(&payload);
-        let parts = parts(&attachments, folder)?;
+        let (subject, body, attachments) = parse_payload(&payload);
+        let parts = write_attachments(&attachments, folder)?;
         let id = if given.is_empty() { hashed.clone() } else { given.clone() };
         let lines = vec![
             ("From", get("from").to_owned()),
@@ -285,28 +293,32 @@ impl Relay {
         ];
         let day = date::parse_date(get("timestamp"), &TimeZone::system()).map(|(time, _)| time);
         let day = day.unwrap_or_else(Timestamp::now);
-        let day = date::local_day(day, &TimeZone::system());
-        let key = key_of(&id, &hashed);
-        let arrived = letter::arrived(lines, &body, parts, hashed, day);
-        Ok(Item { id: key, acknowledge: None, arrived })
+        let day = date::format_local_day(day, &TimeZone::system());
+        let key = choose_item_key(&id, &hashed);
+        let arrived = letter::build_arrived_letter(lines, &body, parts, hashed, day);
+        Ok(FetchedItem { id: key, ack_id: None, arrived })
     }
 }
 
 /// Makes the file for something that is no message.
-fn unreadable(came: &str, why: &str) -> Item {
-    let id = hex(&Sha256::digest(came));
+fn build_unreadable_item(came: &str, why: &str) -> FetchedItem {
+    let id = encode_hex(&Sha256::digest(came));
     let name = id.get(..12).unwrap_or_default().to_owned();
-    let day = date::local_day(Timestamp::now(), &TimeZone::system());
-    Item { id, arrived: letter::unreadable(came.as_bytes(), why, name, &day), acknowledge: None }
+    let day = date::format_local_day(Timestamp::now(), &TimeZone::system());
+    FetchedItem {
+        id,
+        arrived: letter::build_unreadable_letter(came.as_bytes(), why, name, &day),
+        ack_id: None,
+    }
 }
 
 /// What tells a message from all others: ids of a relay may come again with another text.
-fn key_of(id: &str, hashed: &str) -> String {
+fn choose_item_key(id: &str, hashed: &str) -> String {
     if id.len() <= 200 { id.to_owned() } else { hashed.to_owned() }
 }
 
 /// Subject, text and attachments of a payload: a JSON object, other JSON, or any text.
-fn take_apart(payload: &str) -> (String, String, Vec<Value>) {
+fn parse_payload(payload: &str) -> (String, String, Vec<Value>) {
     let plain = |body: String| (NO_SUBJECT.to_owned(), body, Vec::new());
     match serde_json::from_str::<Value>(payload) {
         Ok(Value::Object(mut members)) => {
@@ -329,7 +341,7 @@ fn take_apart(payload: &str) -> (String, String, Vec<Value>) {
 }
 
 /// Writes attachments to a folder, under names that can be used; what cannot be decoded is left out.
-fn parts(attachments: &[Value], folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+fn write_attachments(attachments: &[Value], folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let mut out: Vec<(String, PathBuf)> = Vec::new();
     for (n, attachment) in attachments.iter().enumerate() {
         let get = |key: &str| attachment.get(key).and_then(Value::as_str);
@@ -337,10 +349,10 @@ fn parts(attachments: &[Value], folder: &Path) -> io::Result<Vec<(String, PathBu
             tracing::warn!(n, "an attachment of a message of the relay is not base64");
             continue;
         };
-        let name = usable(get("name").unwrap_or_default(), n, &out);
+        let name = make_usable_name(get("name").unwrap_or_default(), n, &out);
         let path = folder.join(n.to_string());
         fs::make_dirs(folder, 0o700)?;
-        room::write(&path, &bytes)?;
+        room::write_file(&path, &bytes)?;
         out.push((name, path));
     }
     Ok(out)

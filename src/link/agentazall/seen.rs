@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::path::Path;
 
-use crate::link::engine::{Outcome, Settings};
+use crate::link::engine::{EngineSettings, ExchangeOutcome};
 use crate::store::{fs, place};
 
 /// The file in the mailbox.
@@ -14,29 +14,29 @@ const FILE: &str = ".seen_ids";
 const MAX_FILE: u64 = 16 << 20;
 
 /// What the reference has filed in the mailbox of a link.
-pub fn theirs(settings: &Settings) -> HashSet<String> {
-    super::mailbox(settings).map_or_else(HashSet::new, |mailbox| read(&mailbox))
+pub fn read_reference_ids(settings: &EngineSettings) -> HashSet<String> {
+    super::find_mailbox(settings).map_or_else(HashSet::new, |mailbox| read_ids(&mailbox))
 }
 
 /// Tells the reference what a link has filed.
-pub fn tell(settings: &Settings, ids: &[String]) -> Outcome {
-    let added = super::mailbox(settings).map_or(Ok(()), |mailbox| add(&mailbox, ids));
-    added.map_or_else(Outcome::away, |()| Outcome::Done)
+pub fn report_filed(settings: &EngineSettings, ids: &[String]) -> ExchangeOutcome {
+    let added = super::find_mailbox(settings).map_or(Ok(()), |mailbox| add_ids(&mailbox, ids));
+    added.map_or_else(ExchangeOutcome::away, |()| ExchangeOutcome::Done)
 }
 
 /// The ids in there; none if it cannot be read.
-fn read(mailbox: &Path) -> HashSet<String> {
-    let bytes = fs::read_small(&mailbox.join(FILE), MAX_FILE).unwrap_or_default();
+fn read_ids(mailbox: &Path) -> HashSet<String> {
+    let bytes = fs::read_small_file(&mailbox.join(FILE), MAX_FILE).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 
 /// Adds ids, by rename. A mailbox that is not there yet needs none.
-fn add(mailbox: &Path, ids: &[String]) -> io::Result<()> {
+fn add_ids(mailbox: &Path, ids: &[String]) -> io::Result<()> {
     if !mailbox.is_dir() {
         return Ok(());
     }
-    let known = read(mailbox);
+    let known = read_ids(mailbox);
     if ids.iter().all(|id| known.contains(id)) {
         return Ok(());
     }
@@ -54,12 +54,12 @@ mod tests {
     #[test]
     fn ids_are_added_to_those_of_the_reference() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(read(dir.path()).is_empty());
+        assert!(read_ids(dir.path()).is_empty());
         std::fs::write(dir.path().join(FILE), "7\nftp:2026-03-11/a.txt").unwrap();
-        add(dir.path(), &["8".into(), "7".into(), "a\nb".into()]).unwrap();
+        add_ids(dir.path(), &["8".into(), "7".into(), "a\nb".into()]).unwrap();
         let text = std::fs::read_to_string(dir.path().join(FILE)).unwrap();
         assert_eq!(text, "7\n8\nftp:2026-03-11/a.txt");
-        add(&dir.path().join("none"), &["8".into()]).unwrap();
+        add_ids(&dir.path().join("none"), &["8".into()]).unwrap();
         assert!(!dir.path().join("none").exists());
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::settings;
-use crate::link::http::{Answer, Http};
+use crate::link::http::{HttpAnswer, HttpClient};
 use crate::link::job;
 use crate::model::Timestamp;
 use crate::store::amp::limits::{ATTACHMENT_BYTES, ATTACHMENTS, ATTACHMENTS_BYTES};
@@ -22,18 +22,18 @@ const AGAIN: (i64, i64) = (3_600_000, 300_000);
 
 /// What is kept.
 #[derive(Debug, Serialize, Deserialize)]
-struct Info {
+struct AmpProviderInfo {
     /// When it was asked, in milliseconds since the epoch, and how long that is enough.
     at: i64,
     enough: i64,
     /// Whether anything is known.
     is_known: bool,
     /// What it takes; `None` if it takes none.
-    attachments: Option<Limits>,
+    attachments: Option<AmpAttachmentLimits>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Limits {
+struct AmpAttachmentLimits {
     /// The largest file, in bytes.
     one: u64,
     /// All of them, in bytes.
@@ -43,21 +43,22 @@ struct Limits {
 }
 
 /// Asks the provider again, if that was long ago. What cannot be learnt now stays as it was.
-pub(super) fn renew(raw: &Path, base: &Http, key: &settings::Key) {
+pub(super) fn refresh_info(raw: &Path, base: &HttpClient, key: &settings::AmpApiKey) {
     let Some(folder) = job::link_folder(raw) else { return };
     let now = Timestamp::now().millis();
-    let before = read(folder);
+    let before = read_info(folder);
     if before.as_ref().is_some_and(|info| (0..info.enough).contains(&(now - info.at))) {
         return;
     }
-    let known = |attachments| Info { at: now, enough: AGAIN.0, is_known: true, attachments };
+    let known =
+        |attachments| AmpProviderInfo { at: now, enough: AGAIN.0, is_known: true, attachments };
     let info = match base.get("/info", Some(key.as_str())) {
-        Ok(answer) if answer.is_good() => known(limits(&answer.body)),
+        Ok(answer) if answer.is_success() => known(parse_limits(&answer.body)),
         // It is no such provider as says anything of itself.
-        Ok(Answer { status: 404 | 405 | 501, .. }) => known(None),
+        Ok(HttpAnswer { status: 404 | 405 | 501, .. }) => known(None),
         Ok(_) | Err(_) => {
-            let none = Info { is_known: false, ..known(None) };
-            Info { at: now, enough: AGAIN.1, ..before.unwrap_or(none) }
+            let none = AmpProviderInfo { is_known: false, ..known(None) };
+            AmpProviderInfo { at: now, enough: AGAIN.1, ..before.unwrap_or(none) }
         }
     };
     let info = serde_json::to_vec(&info).unwrap_or_default();
@@ -67,7 +68,7 @@ pub(super) fn renew(raw: &Path, base: &Http, key: &settings::Key) {
 }
 
 /// What a provider asked for attachments did not know of.
-pub(super) fn forget(folder: &Path) {
+pub(super) fn forget_info(folder: &Path) {
     let _ = std::fs::remove_file(folder.join(FILE));
 }
 
@@ -75,11 +76,11 @@ pub(super) fn forget(folder: &Path) {
 ///
 /// # Errors
 /// Why not, and what to do.
-pub(super) fn check(folder: &Path, provider: &str, files: &[u64]) -> Result<(), String> {
+pub(super) fn check_sizes(folder: &Path, provider: &str, files: &[u64]) -> Result<(), String> {
     if files.is_empty() {
         return Ok(());
     }
-    let Some(info) = read(folder).filter(|info| info.is_known) else {
+    let Some(info) = read_info(folder).filter(|info| info.is_known) else {
         return Err(format!(
             "the provider {provider} was not reached so far, so it is not known yet if it takes \
              attachments; send it again when `msgfs link` says that it is connected, or put what \
@@ -109,12 +110,12 @@ pub(super) fn check(folder: &Path, provider: &str, files: &[u64]) -> Result<(), 
     Ok(())
 }
 
-fn read(folder: &Path) -> Option<Info> {
-    serde_json::from_slice(&fs::read_small(&folder.join(FILE), MAX_FILE).ok()?).ok()
+fn read_info(folder: &Path) -> Option<AmpProviderInfo> {
+    serde_json::from_slice(&fs::read_small_file(&folder.join(FILE), MAX_FILE).ok()?).ok()
 }
 
 /// What an answer says of attachments. Its limits lower ours and never raise them.
-fn limits(body: &[u8]) -> Option<Limits> {
+fn parse_limits(body: &[u8]) -> Option<AmpAttachmentLimits> {
     let info: Value = serde_json::from_slice(body).ok()?;
     let has = info.get("capabilities")?.as_array()?.iter().any(|c| c == "attachments");
     let said = |names: [&str; 2], ours: u64| {
@@ -122,7 +123,7 @@ fn limits(body: &[u8]) -> Option<Limits> {
         let found = names.iter().find_map(|name| limits?.get(name)?.as_u64());
         found.map_or(ours, |theirs| theirs.min(ours))
     };
-    has.then(|| Limits {
+    has.then(|| AmpAttachmentLimits {
         one: said(["max_file_size", "max_size"], ATTACHMENT_BYTES),
         all: said(["max_total_size", "max_total"], ATTACHMENTS_BYTES),
         count: said(["max_attachments", "max_count"], ATTACHMENTS as u64),
@@ -148,7 +149,7 @@ mod tests {
                 Some((7, ours.1, ours.2)),
             ),
         ] {
-            let found = limits(body.as_bytes()).map(|l| (l.one, l.all, l.count));
+            let found = parse_limits(body.as_bytes()).map(|l| (l.one, l.all, l.count));
             assert_eq!(found, expected, "{body}");
         }
     }
@@ -157,21 +158,21 @@ mod tests {
     fn a_message_with_files_is_refused_before_it_is_promised() {
         let dir = tempfile::tempdir().unwrap();
         let say = |attachments| {
-            let info = Info { at: 1, enough: 1, is_known: true, attachments };
+            let info = AmpProviderInfo { at: 1, enough: 1, is_known: true, attachments };
             let info = serde_json::to_vec(&info).unwrap();
             std::fs::write(dir.path().join(FILE), info).unwrap();
         };
-        let why = |files: &[u64]| check(dir.path(), "x.ai", files).err().unwrap_or_default();
+        let why = |files: &[u64]| check_sizes(dir.path(), "x.ai", files).err().unwrap_or_default();
         assert_eq!(why(&[]), "");
         assert!(why(&[1]).contains("not known yet"));
         say(None);
         assert!(why(&[1]).contains("x.ai takes no attachments"));
-        say(Some(Limits { one: 10, all: 15, count: 3 }));
+        say(Some(AmpAttachmentLimits { one: 10, all: 15, count: 3 }));
         assert_eq!(why(&[10, 5]), "");
         assert!(why(&[11]).contains("at most 10 bytes"));
         assert!(why(&[10, 6]).contains("at most 15 bytes"));
         assert!(why(&[1; 4]).contains("at most 3 files"));
-        forget(dir.path());
+        forget_info(dir.path());
         assert!(why(&[1]).contains("not known yet"));
     }
 }

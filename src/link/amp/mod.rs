@@ -24,18 +24,18 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-use super::engine::{Engine, Item, Outcome, Settings};
-use super::http::{Answer, Http, Trouble};
-use super::journal::note_beside;
-use crate::model::{PublicKey, one_line, verify};
+use super::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine};
+use super::http::{HttpAnswer, HttpClient, HttpError};
+use super::journal::progress_note_path;
+use crate::model::{PublicKey, sanitize_line, verify};
 use crate::store::amp::{id::is_message_id, pem, registration};
-use crate::store::{Parcel, fs, place};
+use crate::store::{OutboundMail, fs, place};
 
-pub use self::register::{Registered, Request, register};
-use self::settings::Registration;
-pub use self::settings::found;
-use self::upload::Underway;
-use self::wire::{Answered, Forms};
+pub use self::register::{AmpRegisterRequest, NewAmpRegistration, register_agent};
+use self::settings::AmpRegistration;
+pub use self::settings::find_links;
+use self::upload::AmpUpload;
+use self::wire::{AmpRequestBodies, AmpRouteAnswer};
 
 /// An answer with mail is not larger.
 const MAX_PAGE: u64 = 128 << 20;
@@ -56,11 +56,11 @@ const KEYS: &str = "keys.json";
 
 /// A provider, by the registration with it.
 #[derive(Debug)]
-pub struct Provider {
-    at: Registration,
-    route: Http,
-    fetch: Http,
-    base: Http,
+pub struct AmpEngine {
+    registration: AmpRegistration,
+    route: HttpClient,
+    fetch: HttpClient,
+    base: HttpClient,
     /// When it is asked again, in seconds.
     poll: AtomicU64,
 }
@@ -69,126 +69,129 @@ pub struct Provider {
 ///
 /// # Errors
 /// Why it cannot be used, and what to do.
-pub fn open(settings: &Settings) -> Result<Box<dyn Engine>, String> {
-    Ok(Box::new(Provider::open(settings)?))
+pub fn open(settings: &EngineSettings) -> Result<Box<dyn LinkEngine>, String> {
+    Ok(Box::new(AmpEngine::open(settings)?))
 }
 
-impl Provider {
-    fn open(settings: &Settings) -> Result<Self, String> {
-        let (at, _) = settings::read(&settings.file)?;
-        let base = Http::new(&at.base, settings.insecure, settings.ca.as_deref())?;
+impl AmpEngine {
+    fn open(settings: &EngineSettings) -> Result<Self, String> {
+        let (at, _) = settings::read_registration(&settings.file)?;
+        let base = HttpClient::new(&at.base, settings.insecure, settings.ca.as_deref())?;
         Ok(Self {
-            route: base.at(&at.route),
-            fetch: base.at(&at.fetch),
+            route: base.with_base(&at.route),
+            fetch: base.with_base(&at.fetch),
             base,
             poll: AtomicU64::new(POLL.0),
-            at,
+            registration: at,
         })
     }
 
     /// What an exchange needs of the file, as it is now.
-    fn key(&self) -> Result<settings::Key, Outcome> {
-        match settings::read(&self.at.file) {
+    fn read_key(&self) -> Result<settings::AmpApiKey, ExchangeOutcome> {
+        match settings::read_registration(&self.registration.file) {
             Ok((_, key)) => Ok(key),
-            Err(why) => Err(Outcome::away(why)),
+            Err(why) => Err(ExchangeOutcome::away(why)),
         }
     }
 
     /// What is the matter if an answer says nothing of the message itself.
-    fn trouble(&self, answer: &Answer) -> Option<Outcome> {
-        let words = words(answer);
-        let away = |why: String, after| Some(Outcome::Away { why, after });
+    fn detect_fault(&self, answer: &HttpAnswer) -> Option<ExchangeOutcome> {
+        let words = describe_answer(answer);
+        let away = |why: String, after| Some(ExchangeOutcome::Away { why, after });
         match answer.status {
             300..=399 => away(
                 format!(
                     "it answers with a redirect ({words}), which is not followed; correct apiUrl in {}",
-                    self.at.shown
+                    self.registration.display_path
                 ),
                 None,
             ),
             401 => away(
                 format!(
                     "it refuses the key in {} ({words}); make a new one with: msgfs amp register {}",
-                    self.at.shown, self.at.provider
+                    self.registration.display_path, self.registration.provider
                 ),
                 Some(REFUSED_REST),
             ),
-            429 => away(format!("it asks to go slower ({words})"), answer.after),
-            404 | 405 if !knows_the_path(answer) => away(
+            429 => away(format!("it asks to go slower ({words})"), answer.retry_after),
+            404 | 405 if !is_amp_refusal(answer) => away(
                 format!(
                     "no AMP provider answers there ({words}); correct apiUrl in {}",
-                    self.at.shown
+                    self.registration.display_path
                 ),
                 None,
             ),
-            407 => away(format!("a proxy on the way refuses it ({words})"), answer.after),
-            408 | 425 | 500.. => Some(Outcome::Unknown { why: words }),
+            407 => away(format!("a proxy on the way refuses it ({words})"), answer.retry_after),
+            408 | 425 | 500.. => Some(ExchangeOutcome::Unknown { why: words }),
             _ => None,
         }
     }
 
     /// What an answer to a message means.
-    fn judge(&self, answer: &Answer) -> Outcome {
-        if let Some(outcome) = self.trouble(answer) {
+    fn classify_answer(&self, answer: &HttpAnswer) -> ExchangeOutcome {
+        if let Some(outcome) = self.detect_fault(answer) {
             return outcome;
         }
-        let why = words(answer);
+        let why = describe_answer(answer);
         match answer.status {
-            200..=299 => match wire::answer(&answer.body) {
-                Answered::Named(id) => Outcome::Named { id },
-                Answered::Taken => Outcome::Done,
-                Answered::Nothing => {
-                    Outcome::Unknown { why: "its answer is not that of an AMP provider".into() }
-                }
+            200..=299 => match wire::parse_answer(&answer.body) {
+                AmpRouteAnswer::Named(id) => ExchangeOutcome::Named { id },
+                AmpRouteAnswer::Accepted => ExchangeOutcome::Done,
+                AmpRouteAnswer::Unrecognized => ExchangeOutcome::Unknown {
+                    why: "its answer is not that of an AMP provider".into(),
+                },
             },
-            413 => Outcome::Refused { why },
-            _ if wire::code(&answer.body).is_some() => Outcome::Refused { why },
+            413 => ExchangeOutcome::Refused { why },
+            _ if wire::parse_error_code(&answer.body).is_some() => ExchangeOutcome::Refused { why },
             // Something in between said so; it may not say so later.
-            _ => Outcome::Later { why, after: None },
+            _ => ExchangeOutcome::Later { why, after: None },
         }
     }
 
     /// Gets one list of what waits into a file of its own; the file has its name once it is whole.
-    fn get_page(&self, raw: &Path, key: &settings::Key) -> Outcome {
+    fn fetch_page(&self, raw: &Path, key: &settings::AmpApiKey) -> ExchangeOutcome {
         let part = raw.join(".page");
         for limit in AT_ONCE {
-            let got = self.fetch.get_into(
+            let got = self.fetch.get_to_file(
                 &format!("?limit={limit}"),
                 Some(key.as_str()),
                 &part,
                 MAX_PAGE,
             );
             match got {
-                Ok(answer) if answer.is_good() => {
+                Ok(answer) if answer.is_success() => {
                     return match std::fs::rename(&part, raw.join(PAGE)) {
-                        Ok(()) => Outcome::Done,
-                        Err(e) => Outcome::away(e.to_string()),
+                        Ok(()) => ExchangeOutcome::Done,
+                        Err(e) => ExchangeOutcome::away(e.to_string()),
                     };
                 }
                 Ok(answer) => {
-                    let outcome = self.trouble(&answer);
-                    return outcome.unwrap_or_else(|| Outcome::away(words(&answer)));
+                    let outcome = self.detect_fault(&answer);
+                    return outcome
+                        .unwrap_or_else(|| ExchangeOutcome::away(describe_answer(&answer)));
                 }
-                Err(Trouble::NotAsked(why)) => return Outcome::away(why),
-                Err(Trouble::Lost(why)) => {
+                Err(HttpError::NotSent(why)) => return ExchangeOutcome::away(why),
+                Err(HttpError::Lost(why)) => {
                     let is_large = part.metadata().is_ok_and(|m| m.len() > MAX_PAGE);
                     if !is_large || limit == 1 {
-                        return Outcome::Unknown { why };
+                        return ExchangeOutcome::Unknown { why };
                     }
                 }
             }
         }
-        Outcome::away("the list is too large")
+        ExchangeOutcome::away("the list is too large")
     }
 
     /// The key of a writer, as the provider says that owns his address.
-    fn resolve(&self, address: &str, key: &settings::Key) -> Option<PublicKey> {
+    fn resolve_key(&self, address: &str, key: &settings::AmpApiKey) -> Option<PublicKey> {
         for _ in 0..KEY_TRIES {
             let path = format!("/agents/resolve/{address}");
             match self.base.get(&path, Some(key.as_str())) {
-                Ok(answer) if answer.is_good() => return resolved(&answer.body, address),
+                Ok(answer) if answer.is_success() => {
+                    return parse_resolved_key(&answer.body, address);
+                }
                 Ok(answer) if matches!(answer.status, 400..=428 | 430..=499) => return None,
-                Ok(Answer { status: 429, .. }) => return None,
+                Ok(HttpAnswer { status: 429, .. }) => return None,
                 Ok(_) | Err(_) => {}
             }
         }
@@ -196,21 +199,25 @@ impl Provider {
     }
 
     /// Hands over a message in one of its forms.
-    fn route(&self, forms: &Forms, key: &settings::Key) -> Outcome {
+    fn route_message(
+        &self,
+        forms: &AmpRequestBodies,
+        key: &settings::AmpApiKey,
+    ) -> ExchangeOutcome {
         // Who has `.local` names is the program that takes the flat form only.
-        let order = if registration::is_in_local(&self.at.provider) {
+        let order = if registration::is_local_network(&self.registration.provider) {
             [&forms.flat, &forms.stored]
         } else {
             [&forms.stored, &forms.flat]
         };
-        let mut outcome = Outcome::away("nothing was sent");
+        let mut outcome = ExchangeOutcome::away("nothing was sent");
         for form in order {
-            outcome = match self.route.post("", Some(key.as_str()), form.as_bytes()) {
-                Err(Trouble::NotAsked(why)) => return Outcome::away(why),
-                Err(Trouble::Lost(why)) => return Outcome::Unknown { why },
-                Ok(answer) => self.judge(&answer),
+            outcome = match self.route.post_json("", Some(key.as_str()), form.as_bytes()) {
+                Err(HttpError::NotSent(why)) => return ExchangeOutcome::away(why),
+                Err(HttpError::Lost(why)) => return ExchangeOutcome::Unknown { why },
+                Ok(answer) => self.classify_answer(&answer),
             };
-            let is_other_form = matches!(&outcome, Outcome::Refused { why }
+            let is_other_form = matches!(&outcome, ExchangeOutcome::Refused { why }
                 if why.starts_with("400 missing_field") || why.starts_with("400 invalid_field"));
             if !is_other_form {
                 break;
@@ -220,30 +227,30 @@ impl Provider {
     }
 
     /// Says of one message that it is here.
-    fn acknowledge_one(&self, id: &str, key: &settings::Key) -> Outcome {
+    fn acknowledge_one(&self, id: &str, key: &settings::AmpApiKey) -> ExchangeOutcome {
         match self.fetch.delete(&format!("/{id}"), Some(key.as_str())) {
-            Err(Trouble::NotAsked(why) | Trouble::Lost(why)) => Outcome::away(why),
-            Ok(answer) if answer.is_good() || answer.status == 404 => Outcome::Done,
+            Err(HttpError::NotSent(why) | HttpError::Lost(why)) => ExchangeOutcome::away(why),
+            Ok(answer) if answer.is_success() || answer.status == 404 => ExchangeOutcome::Done,
             Ok(answer) => {
-                let words = words(&answer);
-                self.trouble(&answer).unwrap_or_else(|| Outcome::away(words))
+                let words = describe_answer(&answer);
+                self.detect_fault(&answer).unwrap_or_else(|| ExchangeOutcome::away(words))
             }
         }
     }
 }
 
 /// What an answer says, for people.
-fn words(answer: &Answer) -> String {
-    answer.words(&["error", "message"])
+fn describe_answer(answer: &HttpAnswer) -> String {
+    answer.describe_error(&["error", "message"])
 }
 
 /// Whether a refusal is by a provider that was found: the code of one that was not is a sentence.
-fn knows_the_path(answer: &Answer) -> bool {
-    wire::code(&answer.body).is_some_and(|code| !code.contains(' '))
+fn is_amp_refusal(answer: &HttpAnswer) -> bool {
+    wire::parse_error_code(&answer.body).is_some_and(|code| !code.contains(' '))
 }
 
 /// The key in an answer about an address, if the answer is about that address.
-fn resolved(body: &[u8], address: &str) -> Option<PublicKey> {
+fn parse_resolved_key(body: &[u8], address: &str) -> Option<PublicKey> {
     let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
     let text = |name: &str| answer.get(name).and_then(|value| value.as_str());
     let addresses = ["address", "short_address"].into_iter().filter_map(text);
@@ -252,7 +259,7 @@ fn resolved(body: &[u8], address: &str) -> Option<PublicKey> {
     }
     let given = ["public_key", "public_key_hex", "publicKey"].into_iter().find_map(text)?;
     if given.contains("BEGIN") {
-        return pem::public(given).ok();
+        return pem::parse_public_key(given).ok();
     }
     let digit = |at: usize| u8::from_str_radix(given.get(at..at + 2)?, 16).ok();
     let is_hex = given.len() == 64 && given.bytes().all(|b| b.is_ascii_hexdigit());
@@ -261,39 +268,39 @@ fn resolved(body: &[u8], address: &str) -> Option<PublicKey> {
     verify::check_key(&key).ok().map(|()| key)
 }
 
-impl Engine for Provider {
-    fn place(&self) -> String {
-        format!("{} ({})", self.at.provider, one_line(&self.at.base))
+impl LinkEngine for AmpEngine {
+    fn describe_engine(&self) -> String {
+        format!("{} ({})", self.registration.provider, sanitize_line(&self.registration.base))
     }
 
-    fn reaches(&self, address: &str) -> Option<u8> {
-        registration::rank(&self.at.address, address)
+    fn rank_address(&self, address: &str) -> Option<u8> {
+        registration::score_reach(&self.registration.address, address)
     }
 
-    fn wire(&self, parcel: &Parcel) -> Result<Vec<u8>, String> {
+    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String> {
         if parcel.parts.is_empty() {
-            wire::make(&parcel.bytes, &self.at.address)
+            wire::encode_message(&parcel.bytes, &self.registration.address)
         } else {
-            upload::make(parcel, &self.at.address)
+            upload::encode_unsigned(parcel, &self.registration.address)
         }
     }
 
-    fn mine(&self) -> Option<&str> {
-        Some(&self.at.address)
+    fn own_address(&self) -> Option<&str> {
+        Some(&self.registration.address)
     }
 
-    fn takes(&self, folder: &Path, files: &[u64]) -> Result<(), String> {
-        info::check(folder, &self.at.provider, files)
+    fn check_attachment_sizes(&self, folder: &Path, files: &[u64]) -> Result<(), String> {
+        info::check_sizes(folder, &self.registration.provider, files)
     }
 
-    fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
-        let read = |name| fs::or_nothing(std::fs::read(raw.join(name)));
+    fn unpack_items(&self, raw: &Path) -> Vec<io::Result<FetchedItem>> {
+        let read = |name| fs::empty_if_absent(std::fs::read(raw.join(name)));
         let (keys, page) = match (read(KEYS), read(PAGE)) {
             (Ok(keys), Ok(page)) => (keys, page),
             (Err(e), _) | (_, Err(e)) => return vec![Err(e)],
         };
-        let mut items = page::keys(&keys);
-        let list = page::split(&page);
+        let mut items = page::parse_key_items(&keys);
+        let list = page::parse_list(&page);
         let poll = self.poll.load(Ordering::Relaxed);
         let next = match &list {
             Some(list) if list.remaining > 0 && !list.messages.is_empty() => SOON.as_secs(),
@@ -304,80 +311,90 @@ impl Engine for Provider {
         };
         self.poll.store(next, Ordering::Relaxed);
         let messages = list.map(|list| list.messages).unwrap_or_default();
-        let mut brought = parts::Brought::read(raw);
-        let item = |text: &&str| brought.with(page::item(text, &self.at.provider));
+        let mut brought = parts::AmpFetchedFiles::read(raw);
+        let item =
+            |text: &&str| brought.attach_to(page::build_item(text, &self.registration.provider));
         items.extend(messages.iter().filter_map(item));
         items.into_iter().map(Ok).collect()
     }
 
-    fn must_know(&self, id: &str) -> bool {
+    fn is_needed_by_fetch(&self, id: &str) -> bool {
         page::is_key_id(id)
     }
 
-    fn other_carrier(&self) -> Option<String> {
+    fn find_other_carrier(&self) -> Option<String> {
         None
     }
 
-    fn poll(&self) -> Duration {
+    fn poll_interval(&self) -> Duration {
         Duration::from_secs(self.poll.load(Ordering::Relaxed))
     }
 
-    fn destroys(&self) -> bool {
+    fn is_fetch_destructive(&self) -> bool {
         false
     }
 
-    fn send(&self, wire: &Path) -> Outcome {
-        let key = match self.key() {
+    fn send(&self, wire: &Path) -> ExchangeOutcome {
+        let key = match self.read_key() {
             Ok(key) => key,
             Err(outcome) => return outcome,
         };
         let bytes = std::fs::read(wire).unwrap_or_default();
-        if let Some(forms) = wire::read(&bytes) {
-            return self.route(&forms, &key);
+        if let Some(forms) = wire::decode_bodies(&bytes) {
+            return self.route_message(&forms, &key);
         }
-        let Some(message) = upload::read(&bytes) else {
-            return Outcome::away("the message to send cannot be read");
+        let Some(message) = upload::decode_unsigned(&bytes) else {
+            return ExchangeOutcome::away("the message to send cannot be read");
         };
-        let mut underway = Underway::new(self, &key, message, note_beside(wire));
-        match underway.forms() {
-            Ok(forms) => underway.judge(self.route(&forms, &key)),
+        let mut underway = AmpUpload::new(self, &key, message, progress_note_path(wire));
+        match underway.prepare_bodies() {
+            Ok(forms) => underway.revise_outcome(self.route_message(&forms, &key)),
             Err(outcome) => outcome,
         }
     }
 
-    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> Outcome {
-        let key = match self.key() {
+    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
+        let key = match self.read_key() {
             Ok(key) => key,
             Err(outcome) => return outcome,
         };
-        let outcome = self.get_page(raw, &key);
-        if outcome != Outcome::Done {
+        let outcome = self.fetch_page(raw, &key);
+        if outcome != ExchangeOutcome::Done {
             return outcome;
         }
-        info::renew(raw, &self.base, &key);
+        info::refresh_info(raw, &self.base, &key);
         let page = std::fs::read(raw.join(PAGE)).unwrap_or_default();
-        let Some(list) = page::split(&page) else {
-            return Outcome::away("its list of waiting messages is not that of an AMP provider");
+        let Some(list) = page::parse_list(&page) else {
+            return ExchangeOutcome::away(
+                "its list of waiting messages is not that of an AMP provider",
+            );
         };
-        let writers = page::writers(&list);
+        let writers = page::list_writers(&list);
         let wanted = |address: &&String| {
             !known.contains(&page::key_id(address))
-                && self.reaches(address).is_some()
-                && !address.eq_ignore_ascii_case(&self.at.address)
+                && self.rank_address(address).is_some()
+                && !address.eq_ignore_ascii_case(&self.registration.address)
         };
-        let resolve = |address: &String| Some((address.clone(), self.resolve(address, &key)?));
+        let resolve = |address: &String| Some((address.clone(), self.resolve_key(address, &key)?));
         let keys: BTreeMap<String, PublicKey> =
             writers.iter().filter(wanted).filter_map(resolve).collect();
-        let kept = keep_keys(raw, &keys)
-            .and_then(|()| parts::fetch(&list, &self.at.provider, &self.base, &self.at.base, raw));
+        let kept = write_keys(raw, &keys).and_then(|()| {
+            parts::fetch_attachments(
+                &list,
+                &self.registration.provider,
+                &self.base,
+                &self.registration.base,
+                raw,
+            )
+        });
         match kept {
-            Ok(()) => Outcome::Done,
-            Err(e) => Outcome::away(e.to_string()),
+            Ok(()) => ExchangeOutcome::Done,
+            Err(e) => ExchangeOutcome::away(e.to_string()),
         }
     }
 
-    fn acknowledge(&self, ids: &[String]) -> Outcome {
-        let key = match self.key() {
+    fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome {
+        let key = match self.read_key() {
             Ok(key) => key,
             Err(outcome) => return outcome,
         };
@@ -385,52 +402,56 @@ impl Engine for Provider {
         let ids: Vec<&String> = ids.iter().filter(|id| is_message_id(id)).collect();
         if ids.len() > 1 {
             let body = serde_json::json!({ "ids": ids }).to_string();
-            let answer = self.fetch.post("/ack", Some(key.as_str()), body.as_bytes());
+            let answer = self.fetch.post_json("/ack", Some(key.as_str()), body.as_bytes());
             match answer {
-                Ok(answer) if answer.is_good() => return Outcome::Done,
+                Ok(answer) if answer.is_success() => return ExchangeOutcome::Done,
                 Ok(answer) if answer.status == 429 || answer.status == 401 => {
-                    return self.judge(&answer);
+                    return self.classify_answer(&answer);
                 }
                 // Not every provider takes many at once.
-                Ok(_) | Err(Trouble::Lost(_)) => {}
-                Err(Trouble::NotAsked(why)) => return Outcome::away(why),
+                Ok(_) | Err(HttpError::Lost(_)) => {}
+                Err(HttpError::NotSent(why)) => return ExchangeOutcome::away(why),
             }
         }
         let ends = ids.iter().map(|id| self.acknowledge_one(id, &key));
-        ends.into_iter().find(|end| *end != Outcome::Done).unwrap_or(Outcome::Done)
+        ends.into_iter().find(|end| *end != ExchangeOutcome::Done).unwrap_or(ExchangeOutcome::Done)
     }
 
-    fn check(&self) -> Vec<String> {
-        let key = match self.key() {
+    fn check_connection(&self) -> Vec<String> {
+        let key = match self.read_key() {
             Ok(key) => key,
-            Err(outcome) => return outcome.why().map(str::to_owned).into_iter().collect(),
+            Err(outcome) => return outcome.reason().map(str::to_owned).into_iter().collect(),
         };
         let line = match self.fetch.get("?limit=1", Some(key.as_str())) {
-            Err(Trouble::NotAsked(why) | Trouble::Lost(why)) => {
-                format!("{} cannot be reached: {why}", self.place())
+            Err(HttpError::NotSent(why) | HttpError::Lost(why)) => {
+                format!("{} cannot be reached: {why}", self.describe_engine())
             }
-            Ok(answer) if !answer.is_good() => {
-                let outcome = self.judge(&answer);
-                format!("{}: {}", self.place(), outcome.why().unwrap_or("it answers"))
+            Ok(answer) if !answer.is_success() => {
+                let outcome = self.classify_answer(&answer);
+                format!("{}: {}", self.describe_engine(), outcome.reason().unwrap_or("it answers"))
             }
-            Ok(answer) if page::split(&answer.body).is_none() => {
+            Ok(answer) if page::parse_list(&answer.body).is_none() => {
                 format!(
                     "{}: its list of waiting messages is not that of an AMP provider",
-                    self.place()
+                    self.describe_engine()
                 )
             }
-            Ok(_) => format!("{} answers and knows the key of {}", self.place(), self.at.address),
+            Ok(_) => format!(
+                "{} answers and knows the key of {}",
+                self.describe_engine(),
+                self.registration.address
+            ),
         };
         vec![line]
     }
 
-    fn secrets(&self) -> Vec<Zeroizing<String>> {
-        self.key().into_iter().map(settings::Key::secret).collect()
+    fn load_secrets(&self) -> Vec<Zeroizing<String>> {
+        self.read_key().into_iter().map(settings::AmpApiKey::into_secret).collect()
     }
 }
 
-fn keep_keys(raw: &Path, keys: &BTreeMap<String, PublicKey>) -> io::Result<()> {
+fn write_keys(raw: &Path, keys: &BTreeMap<String, PublicKey>) -> io::Result<()> {
     let text: BTreeMap<&String, String> =
-        keys.iter().map(|(address, key)| (address, key.base64())).collect();
+        keys.iter().map(|(address, key)| (address, key.to_base64())).collect();
     place::write_atomic(&raw.join(KEYS), &serde_json::to_vec(&text)?, 0o600)
 }

@@ -6,13 +6,13 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::link::elements;
-use crate::link::engine::Item;
-use crate::model::{PublicKey, Timestamp, hex, one_line};
-use crate::store::Arrived;
+use crate::link::engine::FetchedItem;
+use crate::model::{PublicKey, Timestamp, encode_hex, sanitize_line};
+use crate::store::InboundMail;
 use crate::store::amp::address::is_wire_address;
 use crate::store::amp::id::is_message_id;
-use crate::store::text::json::{self, Event, Value};
-use crate::store::text::strict::{self, Member, last};
+use crate::store::text::json::{self, JsonEvent, JsonValue};
+use crate::store::text::strict::{self, JsonMember, find_last};
 use crate::store::text::time::format_time;
 
 /// What is nested deeper is filed as a text, for it stops other programs that list the folder.
@@ -36,7 +36,7 @@ const ENVELOPE: [&str; 12] = [
 
 /// A list of what waits.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct List<'a> {
+pub(super) struct AmpPendingList<'a> {
     /// The texts of the messages.
     pub messages: Vec<&'a str>,
     /// How many wait besides.
@@ -44,89 +44,91 @@ pub(super) struct List<'a> {
 }
 
 /// Takes a list apart; `None` if it is none. An element that is no JSON costs no other one.
-pub(super) fn split(page: &[u8]) -> Option<List<'_>> {
+pub(super) fn parse_list(page: &[u8]) -> Option<AmpPendingList<'_>> {
     let page = std::str::from_utf8(page).ok()?;
-    let Ok(members) = strict::members(page) else {
+    let Ok(members) = strict::parse_members(page) else {
         let (_, list) = page.split_once("\"messages\"")?;
         let list = list.trim_start().strip_prefix(':')?.trim_start();
-        return Some(List { messages: elements_of(list)?, remaining: 0 });
+        return Some(AmpPendingList { messages: split_list_elements(list)?, remaining: 0 });
     };
-    let Value::Compound(list) = last(&members, "messages")?.value else { return None };
-    let remaining = match last(&members, "remaining").map(|m| m.value) {
-        Some(Value::Int(digits)) => digits.parse().unwrap_or(0),
+    let JsonValue::Compound(list) = find_last(&members, "messages")?.value else { return None };
+    let remaining = match find_last(&members, "remaining").map(|m| m.value) {
+        Some(JsonValue::Int(digits)) => digits.parse().unwrap_or(0),
         _ => 0,
     };
-    Some(List { messages: elements_of(list)?, remaining })
+    Some(AmpPendingList { messages: split_list_elements(list)?, remaining })
 }
 
 /// The texts of the elements of a list; `None` if it is none, or was cut off.
-fn elements_of(list: &str) -> Option<Vec<&str>> {
-    let (all, is_ended) = elements::split(list.strip_prefix('[')?);
+fn split_list_elements(list: &str) -> Option<Vec<&str>> {
+    let (all, is_ended) = elements::split_elements(list.strip_prefix('[')?);
     is_ended.then_some(all)
 }
 
 /// What a message is made of, as far as it can be told.
-struct Parts<'a> {
-    members: Vec<Member<'a>>,
+struct AmpMessageMembers<'a> {
+    members: Vec<JsonMember<'a>>,
     text: &'a str,
 }
 
-impl<'a> Parts<'a> {
-    fn of(text: &'a str) -> Option<Self> {
-        Some(Self { members: strict::members(text).ok()?, text })
+impl<'a> AmpMessageMembers<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        Some(Self { members: strict::parse_members(text).ok()?, text })
     }
 
-    fn raw(&self, name: &str) -> Option<&'a str> {
-        let member = last(&self.members, name)?;
+    fn raw_member(&self, name: &str) -> Option<&'a str> {
+        let member = find_last(&self.members, name)?;
         self.text.get(member.value_at.clone())
     }
 
-    fn string(&self, name: &str) -> Option<String> {
-        match last(&self.members, name)?.value {
-            Value::String(text) => Some(text.to_text().into_owned()),
+    fn string_member(&self, name: &str) -> Option<String> {
+        match find_last(&self.members, name)?.value {
+            JsonValue::String(text) => Some(text.to_text().into_owned()),
             _ => None,
         }
     }
 
     /// The envelope; made of the members beside the payload where there is none.
-    fn envelope(&self) -> Option<String> {
-        if let Some(envelope) = self.raw("envelope") {
+    fn build_envelope(&self) -> Option<String> {
+        if let Some(envelope) = self.raw_member("envelope") {
             return Some(envelope.to_owned());
         }
-        self.raw("from")?;
-        let member = |name: &&str| Some(format!("\"{name}\": {}", self.raw(name)?));
+        self.raw_member("from")?;
+        let member = |name: &&str| Some(format!("\"{name}\": {}", self.raw_member(name)?));
         let members: Vec<String> = ENVELOPE.iter().filter_map(member).collect();
         Some(format!("{{{}}}", members.join(", ")))
     }
 }
 
 /// Who wrote the messages of a list, in lower case.
-pub(super) fn writers(list: &List<'_>) -> BTreeSet<String> {
+pub(super) fn list_writers(list: &AmpPendingList<'_>) -> BTreeSet<String> {
     let from = |text: &&str| {
-        let envelope = Parts::of(text)?.envelope()?;
-        let from = Parts::of(&envelope)?.string("from")?.to_ascii_lowercase();
+        let envelope = AmpMessageMembers::parse(text)?.build_envelope()?;
+        let from = AmpMessageMembers::parse(&envelope)?.string_member("from")?.to_ascii_lowercase();
         is_wire_address(&from).then_some(from)
     };
     list.messages.iter().filter_map(from).collect()
 }
 
 /// What is to be filed for a message. Its texts stand as the provider spelled them.
-pub(super) fn item(text: &str, provider: &str) -> Item {
-    let parts = Parts::of(text);
+pub(super) fn build_item(text: &str, provider: &str) -> FetchedItem {
+    let parts = AmpMessageMembers::parse(text);
     let id = parts.as_ref().and_then(|p| {
-        let envelope = || Parts::of(&p.envelope()?)?.string("id");
-        p.string("id").or_else(envelope)
+        let envelope = || AmpMessageMembers::parse(&p.build_envelope()?)?.string_member("id");
+        p.string_member("id").or_else(envelope)
     });
     let given = id.clone();
     let id = id.filter(|id| is_message_id(id));
-    let depth = depth(text);
+    let depth = nesting_depth(text);
     let parts = parts.filter(|_| depth <= DEEPEST);
-    let halves = parts.as_ref().and_then(|p| Some((p.envelope()?, p.raw("payload")?.to_owned())));
+    let halves = parts
+        .as_ref()
+        .and_then(|p| Some((p.build_envelope()?, p.raw_member("payload")?.to_owned())));
     let now = format_time(Timestamp::now());
     let (what, bytes) = match (&parts, &id, halves) {
         (Some(parts), Some(_), Some((envelope, payload))) => {
             let what = format!("{envelope}\n{payload}");
-            (what, stored(parts, &envelope, &payload, provider, &now))
+            (what, render_stored(parts, &envelope, &payload, provider, &now))
         }
         (parts, id, _) => {
             let why = if depth > DEEPEST {
@@ -136,54 +138,60 @@ pub(super) fn item(text: &str, provider: &str) -> Item {
             } else if id.is_some() {
                 "it has no envelope or no payload".to_owned()
             } else if let Some(given) = given {
-                format!("{:?} cannot be the id of a message", one_line(&given))
+                format!("{:?} cannot be the id of a message", sanitize_line(&given))
             } else {
                 "it has no id".to_owned()
             };
-            (text.to_owned(), unreadable(text, &why, provider, &now))
+            (text.to_owned(), render_unreadable(text, &why, provider, &now))
         }
     };
-    let hash = hex(&Sha256::digest(&what));
+    let hash = encode_hex(&Sha256::digest(&what));
     let hash = hash.get(..32).unwrap_or_default();
     let name = id.clone().unwrap_or_else(|| format!("bad_{hash}"));
-    let arrived = Arrived {
+    let arrived = InboundMail {
         other_name: format!("{}_{hash}", name.get(..name.len().min(80)).unwrap_or_default()),
         bytes: bytes.into_bytes(),
         name: name.clone(),
-        ..Arrived::default()
+        ..InboundMail::default()
     };
     // One whose text is another the next time is another message.
-    Item { id: format!("{name} {hash}"), arrived, acknowledge: id }
+    FetchedItem { id: format!("{name} {hash}"), arrived, ack_id: id }
 }
 
 /// The form in which a message lies in the store.
-fn stored(parts: &Parts<'_>, envelope: &str, payload: &str, provider: &str, now: &str) -> String {
-    let given = parts.string("sender_public_key").filter(|key| !key.is_empty());
+fn render_stored(
+    parts: &AmpMessageMembers<'_>,
+    envelope: &str,
+    payload: &str,
+    provider: &str,
+    now: &str,
+) -> String {
+    let given = parts.string_member("sender_public_key").filter(|key| !key.is_empty());
     let given = given.map(|key| format!("  \"sender_public_key\": {},\n", json!(key)));
-    let attempts = parts.raw("delivery_attempts").and_then(|n| n.parse::<u32>().ok());
+    let attempts = parts.raw_member("delivery_attempts").and_then(|n| n.parse::<u32>().ok());
     let mut metadata = serde_json::Map::new();
     metadata.insert("status".into(), "unread".into());
     metadata.insert("delivery_attempts".into(), attempts.unwrap_or(0).into());
-    let queued_at = parts.string("queued_at");
+    let queued_at = parts.string_member("queued_at");
     metadata.extend(queued_at.map(|time| ("queued_at".into(), time.into())));
     format!(
         "{{\n  \"envelope\": {envelope},\n  \"payload\": {payload},\n{}  \"metadata\": {},\n  \
          \"local\": {}\n}}\n",
         given.unwrap_or_default(),
         serde_json::Value::Object(metadata),
-        local(provider, now)
+        build_local_member(provider, now)
     )
 }
 
-fn local(provider: &str, now: &str) -> serde_json::Value {
+fn build_local_member(provider: &str, now: &str) -> serde_json::Value {
     json!({
         "received_at": now, "status": "unread", "delivery_method": "relay", "fetched_from": provider,
     })
 }
 
 /// What is no message, as a file that every program can list: what came is one text in it.
-fn unreadable(text: &str, why: &str, provider: &str, now: &str) -> String {
-    let local = local(provider, now);
+fn render_unreadable(text: &str, why: &str, provider: &str, now: &str) -> String {
+    let local = build_local_member(provider, now);
     format!(
         "{{\n  \"unreadable\": {},\n  \"why\": {},\n  \"local\": {local}\n}}\n",
         json!(text),
@@ -192,15 +200,15 @@ fn unreadable(text: &str, why: &str, provider: &str, now: &str) -> String {
 }
 
 /// How deep a text is nested.
-fn depth(text: &str) -> usize {
+fn nesting_depth(text: &str) -> usize {
     let (mut depth, mut deepest) = (0usize, 0);
-    let _ = json::walk(text, |event| match event {
-        Event::ObjectStart | Event::ArrayStart => {
+    let _ = json::walk_value(text, |event| match event {
+        JsonEvent::ObjectStart | JsonEvent::ArrayStart => {
             depth += 1;
             deepest = deepest.max(depth);
         }
-        Event::ObjectEnd | Event::ArrayEnd => depth = depth.saturating_sub(1),
-        Event::Key(_) | Event::Scalar(_) => {}
+        JsonEvent::ObjectEnd | JsonEvent::ArrayEnd => depth = depth.saturating_sub(1),
+        JsonEvent::Key(_) | JsonEvent::Scalar(_) => {}
     });
     deepest
 }
@@ -216,14 +224,14 @@ pub(super) fn is_key_id(id: &str) -> bool {
 }
 
 /// The keys of writers that a fetch brought.
-pub(super) fn keys(bytes: &[u8]) -> Vec<Item> {
+pub(super) fn parse_key_items(bytes: &[u8]) -> Vec<FetchedItem> {
     let keys: std::collections::BTreeMap<String, String> =
         serde_json::from_slice(bytes).unwrap_or_default();
     let item = |(address, key): (String, String)| {
         let key = PublicKey::from_base64(&key)?;
         let id = key_id(&address);
-        let arrived = Arrived { keys: vec![(address, key)], ..Arrived::default() };
-        Some(Item { id, arrived, acknowledge: None })
+        let arrived = InboundMail { keys: vec![(address, key)], ..InboundMail::default() };
+        Some(FetchedItem { id, arrived, ack_id: None })
     };
     keys.into_iter().filter_map(item).collect()
 }
@@ -234,9 +242,9 @@ mod tests {
     use crate::store::amp::envelope;
     use proptest::prelude::*;
 
-    fn items(page: &str) -> Vec<Item> {
-        let list = split(page.as_bytes()).unwrap();
-        list.messages.iter().map(|text| item(text, "x.ai")).collect()
+    fn items(page: &str) -> Vec<FetchedItem> {
+        let list = parse_list(page.as_bytes()).unwrap();
+        list.messages.iter().map(|text| build_item(text, "x.ai")).collect()
     }
 
     const GOOD: &str = r#"{"id": "msg_1_a", "envelope": {"id": "msg_1_a", "from": "B@acme.x.ai", "to": "a@acme.x.ai"},
@@ -246,11 +254,11 @@ mod tests {
     #[test]
     fn a_message_is_stored_as_it_is_spelled() {
         let page = format!(r#"{{"messages": [ {GOOD} ,{GOOD}], "count": 2, "remaining": 7}}"#);
-        let list = split(page.as_bytes()).unwrap();
+        let list = parse_list(page.as_bytes()).unwrap();
         assert_eq!((list.messages.len(), list.remaining), (2, 7));
-        assert_eq!(writers(&list).into_iter().collect::<Vec<_>>(), ["b@acme.x.ai"]);
+        assert_eq!(list_writers(&list).into_iter().collect::<Vec<_>>(), ["b@acme.x.ai"]);
         let item = &items(&page)[0];
-        assert_eq!(item.acknowledge.as_deref(), Some("msg_1_a"));
+        assert_eq!(item.ack_id.as_deref(), Some("msg_1_a"));
         assert_eq!(item.arrived.name, "msg_1_a");
         let text = std::str::from_utf8(&item.arrived.bytes).unwrap();
         assert!(text.contains(r#""payload": {"message": "hi", "n": 1.10},"#), "{text}");
@@ -293,7 +301,7 @@ mod tests {
             let items = items(&format!(r#"{{"messages":[{text},{GOOD}]}}"#));
             assert_eq!(items.len(), 2, "{text}");
             let item = &items[0];
-            assert_eq!(item.acknowledge.as_deref(), acknowledge, "{text}");
+            assert_eq!(item.ack_id.as_deref(), acknowledge, "{text}");
             assert!(is_message_id(&item.arrived.name), "{}", item.arrived.name);
             let json: serde_json::Value = serde_json::from_slice(&item.arrived.bytes).unwrap();
             assert_eq!(json["unreadable"], text);
@@ -324,9 +332,9 @@ mod tests {
             r#"{"messages":{}}"#,
             r#"{"messages":[1"#,
         ] {
-            assert_eq!(split(page.as_bytes()), None, "{page}");
+            assert_eq!(parse_list(page.as_bytes()), None, "{page}");
         }
-        assert_eq!(split(br#"{"messages":[]}"#), Some(List::default()));
+        assert_eq!(parse_list(br#"{"messages":[]}"#), Some(AmpPendingList::default()));
     }
 
     #[test]
@@ -348,10 +356,10 @@ mod tests {
             space in "[ \n]{0,2}",
         ) {
             let page = format!("{{\"messages\":[{}]}}", texts.join(&format!("{space},{space}")));
-            if let Some(list) = split(page.as_bytes()) {
+            if let Some(list) = parse_list(page.as_bytes()) {
                 // A quotation mark that is missing makes others of them.
-                prop_assert!(list.messages == texts || strict::members(&page).is_err(), "{:?}", list);
-                list.messages.iter().for_each(|text| drop(item(text, "x.ai")));
+                prop_assert!(list.messages == texts || strict::parse_members(&page).is_err(), "{:?}", list);
+                list.messages.iter().for_each(|text| drop(build_item(text, "x.ai")));
             }
         }
     }

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{page, settings};
-use crate::link::engine::Item;
-use crate::link::http::{Http, Trouble};
+use crate::link::engine::FetchedItem;
+use crate::link::http::{HttpClient, HttpError};
 use crate::link::{job, reach};
-use crate::model::{Timestamp, hex};
+use crate::model::{Timestamp, encode_hex};
 use crate::store::amp::envelope::{self, AttachmentRef};
 use crate::store::amp::filename;
 use crate::store::amp::limits::{ATTACHMENTS, ATTACHMENTS_BYTES};
@@ -36,22 +36,22 @@ const BROUGHT: &str = "parts.json";
 const MAX_FILE: u64 = 16 << 20;
 
 /// Names, and the files they are in.
-type Parts = Vec<(String, PathBuf)>;
+type AmpNamedFiles = Vec<(String, PathBuf)>;
 
 /// What was brought, by the item it belongs to; a message that waits has none.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Brought(BTreeMap<String, Parts>);
+pub(super) struct AmpFetchedFiles(BTreeMap<String, AmpNamedFiles>);
 
-impl Brought {
+impl AmpFetchedFiles {
     /// What lies in a job's folder.
     pub fn read(raw: &Path) -> Self {
-        let bytes = fs::read_small(&raw.join(BROUGHT), MAX_FILE).unwrap_or_default();
+        let bytes = fs::read_small_file(&raw.join(BROUGHT), MAX_FILE).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 
     /// The item with what was brought for it; `None` if it waits.
-    pub fn with(&mut self, mut item: Item) -> Option<Item> {
-        if wanted(&item).is_empty() {
+    pub fn attach_to(&mut self, mut item: FetchedItem) -> Option<FetchedItem> {
+        if list_downloads(&item).is_empty() {
             return Some(item);
         }
         item.arrived.parts = self.0.remove(&item.id)?;
@@ -60,7 +60,7 @@ impl Brought {
 }
 
 /// What an attachment is fetched by.
-struct Wanted {
+struct AmpDownload {
     name: String,
     url: String,
     size: u64,
@@ -68,19 +68,20 @@ struct Wanted {
 }
 
 /// What a message has elsewhere and may have here.
-fn wanted(item: &Item) -> Vec<Wanted> {
+fn list_downloads(item: &FetchedItem) -> Vec<AmpDownload> {
     let Ok(message) = envelope::parse(&item.arrived.bytes) else { return Vec::new() };
     let one = |attachment: &AttachmentRef<'_>| {
         let url = attachment.url.as_deref().filter(|url| !url.is_empty())?;
-        let digest = attachment.digest.as_deref().and_then(filename::sha256_of)?;
-        filename::check_attachment(attachment).is_none().then(|| Wanted {
-            name: filename::clean(attachment.filename.as_deref().unwrap_or_default()),
+        let digest = attachment.digest.as_deref().and_then(filename::parse_sha256)?;
+        filename::withheld_reason(attachment).is_none().then(|| AmpDownload {
+            name: filename::clean_filename(attachment.filename.as_deref().unwrap_or_default()),
             url: url.to_owned(),
             size: attachment.size.unwrap_or(0),
             sha256: digest.to_owned(),
         })
     };
-    let all: Vec<Wanted> = message.attachments.iter().take(ATTACHMENTS).filter_map(one).collect();
+    let all: Vec<AmpDownload> =
+        message.attachments.iter().take(ATTACHMENTS).filter_map(one).collect();
     let total = all.iter().fold(0u64, |sum, one| sum.saturating_add(one.size));
     if total > ATTACHMENTS_BYTES { Vec::new() } else { all }
 }
@@ -89,28 +90,32 @@ fn wanted(item: &Item) -> Vec<Wanted> {
 ///
 /// # Errors
 /// As the system gave it.
-pub(super) fn fetch(
-    list: &page::List<'_>,
+pub(super) fn fetch_attachments(
+    list: &page::AmpPendingList<'_>,
     provider: &str,
-    base: &Http,
+    base: &HttpClient,
     api: &str,
     raw: &Path,
 ) -> std::io::Result<()> {
-    let items: Vec<Item> = list.messages.iter().map(|text| page::item(text, provider)).collect();
-    let items: Vec<(&Item, Vec<Wanted>)> =
-        items.iter().map(|item| (item, wanted(item))).filter(|(_, all)| !all.is_empty()).collect();
+    let items: Vec<FetchedItem> =
+        list.messages.iter().map(|text| page::build_item(text, provider)).collect();
+    let items: Vec<(&FetchedItem, Vec<AmpDownload>)> = items
+        .iter()
+        .map(|item| (item, list_downloads(item)))
+        .filter(|(_, all)| !all.is_empty())
+        .collect();
     if items.is_empty() {
         return Ok(());
     }
-    let since = waiting(raw, &items)?;
-    let (mut brought, mut bytes, began) = (Brought::default(), 0u64, Instant::now());
+    let since = update_waiting_since(raw, &items)?;
+    let (mut brought, mut bytes, began) = (AmpFetchedFiles::default(), 0u64, Instant::now());
     for (n, (item, all)) in items.iter().enumerate() {
         let is_late = !(0..LATE).contains(&(now() - since.get(&item.id).copied().unwrap_or(0)));
         let has_time = began.elapsed() < WHILE && bytes < AT_ONCE;
-        let (mut parts, mut waits) = (Parts::new(), !has_time && !is_late);
+        let (mut parts, mut waits) = (AmpNamedFiles::new(), !has_time && !is_late);
         for (k, one) in all.iter().enumerate().filter(|_| has_time) {
             let path = raw.join(format!("part-{n}-{k}"));
-            match bring(one, base, api, &path) {
+            match download_attachment(one, base, api, &path) {
                 Ok(true) if !parts.iter().any(|(name, _)| *name == one.name) => {
                     bytes += one.size;
                     parts.push((one.name.clone(), path));
@@ -127,46 +132,56 @@ pub(super) fn fetch(
 }
 
 /// Brings one; `false` if it is not what it should be, or cannot be had; `Err` if it may be had later.
-fn bring(one: &Wanted, base: &Http, api: &str, path: &Path) -> Result<bool, ()> {
-    if !may_be_asked(&one.url, api) {
+fn download_attachment(
+    one: &AmpDownload,
+    base: &HttpClient,
+    api: &str,
+    path: &Path,
+) -> Result<bool, ()> {
+    if !may_request_url(&one.url, api) {
         return Ok(false);
     }
-    match base.at(&one.url).get_into("", None, path, one.size) {
-        Ok(answer) if answer.is_good() => {}
+    match base.with_base(&one.url).get_to_file("", None, path, one.size) {
+        Ok(answer) if answer.is_success() => {}
         Ok(answer) if matches!(answer.status, 408 | 425 | 429 | 500..) => return Err(()),
         Ok(_) => return Ok(false),
         // It is longer than it says.
-        Err(Trouble::Lost(_)) if path.metadata().is_ok_and(|m| m.len() > one.size) => {
+        Err(HttpError::Lost(_)) if path.metadata().is_ok_and(|m| m.len() > one.size) => {
             return Ok(false);
         }
-        Err(Trouble::NotAsked(_) | Trouble::Lost(_)) => return Err(()),
+        Err(HttpError::NotSent(_) | HttpError::Lost(_)) => return Err(()),
     }
     let mut bytes = Vec::new();
     let read =
         std::fs::File::open(path).and_then(|file| file.take(one.size + 1).read_to_end(&mut bytes));
-    Ok(read.map_err(drop)? as u64 == one.size && hex(&Sha256::digest(&bytes)) == one.sha256)
+    Ok(read.map_err(drop)? as u64 == one.size && encode_hex(&Sha256::digest(&bytes)) == one.sha256)
 }
 
 /// Whether an address is one of the provider, or of a public host by TLS.
-pub(super) fn may_be_asked(url: &str, api: &str) -> bool {
-    let (Some(host), Some(own)) = (settings::host(url), settings::host(api)) else { return false };
-    let is_own = host == own && !settings::is_weaker(url, api);
-    let is_public = !settings::is_weaker(url, "https://") && !reach::is_private(&host);
-    is_plain(url) && (is_own || is_public)
+pub(super) fn may_request_url(url: &str, api: &str) -> bool {
+    let (Some(host), Some(own)) = (settings::url_host(url), settings::url_host(api)) else {
+        return false;
+    };
+    let is_own = host == own && !settings::is_less_secure(url, api);
+    let is_public = !settings::is_less_secure(url, "https://") && !reach::is_private_host(&host);
+    is_plain_url(url) && (is_own || is_public)
 }
 
 /// Whether an address is one that can be asked at all.
-pub(super) fn is_plain(url: &str) -> bool {
+pub(super) fn is_plain_url(url: &str) -> bool {
     url.len() <= 4096 && url.bytes().all(|b| b.is_ascii_graphic())
 }
 
 /// Since when each of these waits; what does not any more is forgotten.
-fn waiting(raw: &Path, items: &[(&Item, Vec<Wanted>)]) -> std::io::Result<BTreeMap<String, i64>> {
+fn update_waiting_since(
+    raw: &Path,
+    items: &[(&FetchedItem, Vec<AmpDownload>)],
+) -> std::io::Result<BTreeMap<String, i64>> {
     let Some(path) = job::link_folder(raw).map(|folder| folder.join(WAITING)) else {
         return Ok(BTreeMap::new());
     };
     let before: BTreeMap<String, i64> =
-        serde_json::from_slice(&fs::read_small(&path, MAX_FILE).unwrap_or_default())
+        serde_json::from_slice(&fs::read_small_file(&path, MAX_FILE).unwrap_or_default())
             .unwrap_or_default();
     let since = |id: &String| before.get(id).copied().unwrap_or_else(now);
     let all: BTreeMap<String, i64> =
@@ -200,7 +215,7 @@ mod tests {
             ("file:///etc/passwd", "https://api.x.ai", false),
             ("https://api.x.ai/a b\r\nX: y", "https://api.x.ai", false),
         ] {
-            assert_eq!(may_be_asked(url, api), may, "{url}");
+            assert_eq!(may_request_url(url, api), may, "{url}");
         }
     }
 }

@@ -7,10 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::settings::{self, Key};
-use crate::link::http::{Answer, Http};
+use super::settings::{self, AmpApiKey};
+use crate::link::http::{HttpAnswer, HttpClient};
 use crate::link::secret;
-use crate::model::{Timestamp, one_line, shown_path};
+use crate::model::{Timestamp, display_path, sanitize_line};
 use crate::store::amp::{address, pem, registration};
 use crate::store::{fs, place};
 
@@ -23,7 +23,7 @@ const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x
 
 /// What is asked of a provider.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct AmpRegisterRequest {
     /// The agent's folder.
     pub agent: PathBuf,
     /// The provider's name.
@@ -42,7 +42,7 @@ pub struct Request {
 
 /// A registration that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registered {
+pub struct NewAmpRegistration {
     /// Under which address.
     pub address: String,
     /// The file.
@@ -56,50 +56,56 @@ pub struct Registered {
 ///
 /// # Errors
 /// What stands in the way, without any key.
-pub fn register(request: &Request, user_key: Option<&str>) -> Result<Registered, String> {
+pub fn register_agent(
+    request: &AmpRegisterRequest,
+    user_key: Option<&str>,
+) -> Result<NewAmpRegistration, String> {
     let provider = request.provider.trim().to_ascii_lowercase();
-    if !settings::is_name(&provider) || !provider.contains('.') {
-        return Err(format!("{} is not the name of a provider", one_line(&request.provider)));
+    if !settings::is_provider_name(&provider) || !provider.contains('.') {
+        return Err(format!("{} is not the name of a provider", sanitize_line(&request.provider)));
     }
-    let user_key = user_key.map(str::trim).filter(|key| !key.is_empty()).map(Key::new);
+    let user_key = user_key.map(str::trim).filter(|key| !key.is_empty()).map(AmpApiKey::new);
     if user_key.as_ref().is_some_and(|key| !key.as_str().bytes().all(|b| b.is_ascii_graphic())) {
         return Err("the user key holds characters that cannot be sent".into());
     }
     let default_api = || {
-        let is_local = registration::is_in_local(&provider);
+        let is_local = registration::is_local_network(&provider);
         if is_local { LOCAL_API.to_owned() } else { format!("https://api.{provider}") }
     };
     let api = request.api_url.clone().unwrap_or_else(default_api);
     let api = api.trim().trim_end_matches('/');
-    let http = Http::new(&settings::base(api), request.insecure, request.ca.as_deref())?;
-    let (body, public) = body(request, user_key.is_some())?;
-    let secrets: Vec<_> = user_key.into_iter().map(Key::secret).collect();
-    let hide = |text: &str| secret::told(text, &secrets);
+    let http = HttpClient::new(&settings::api_base(api), request.insecure, request.ca.as_deref())?;
+    let (body, public) = build_request_body(request, user_key.is_some())?;
+    let secrets: Vec<_> = user_key.into_iter().map(AmpApiKey::into_secret).collect();
+    let hide = |text: &str| secret::redact_text(text, &secrets);
     let token = secrets.first().map(|key| key.as_str());
-    let answer = http.post("/register", token, body.to_string().as_bytes());
+    let answer = http.post_json("/register", token, body.to_string().as_bytes());
     let answer = answer.map_err(|e| {
         format!(
             "{provider} cannot be reached, so nothing was changed here: {}",
             hide(&e.to_string())
         )
     })?;
-    if !answer.is_good() {
-        return Err(format!("{provider} refuses: {}", hide(&refusal(&answer))));
+    if !answer.is_success() {
+        return Err(format!("{provider} refuses: {}", hide(&describe_refusal(&answer))));
     }
     let answer: Value = serde_json::from_slice(&answer.body)
         .map_err(|_| format!("the answer of {provider} is not a registration"))?;
-    keep(request, &provider, api, &answer, &public)
+    write_registration(request, &provider, api, &answer, &public)
 }
 
 /// What the provider is told, and the public key as it says it.
-fn body(request: &Request, has_user_key: bool) -> Result<(Value, [u8; 32]), String> {
+fn build_request_body(
+    request: &AmpRegisterRequest,
+    has_user_key: bool,
+) -> Result<(Value, [u8; 32]), String> {
     let read = |name: &str| {
         let path = request.agent.join(name);
-        fs::read_small(&path, MAX_FILE)
-            .map_err(|e| format!("{}: {e}; make an agent with amp-init", shown_path(&path)))
+        fs::read_small_file(&path, MAX_FILE)
+            .map_err(|e| format!("{}: {e}; make an agent with amp-init", display_path(&path)))
     };
     let public = String::from_utf8_lossy(&read("keys/public.pem")?).into_owned();
-    let key = pem::public(&public).map_err(|e| format!("keys/public.pem: {e}"))?;
+    let key = pem::parse_public_key(&public).map_err(|e| format!("keys/public.pem: {e}"))?;
     let config: Value = serde_json::from_slice(&read("config.json")?)
         .map_err(|_| "config.json: it is not JSON; mend it or run amp-init".to_owned())?;
     let agent = |name: &str| config.get("agent")?.get(name)?.as_str().map(str::to_owned);
@@ -118,11 +124,11 @@ fn body(request: &Request, has_user_key: bool) -> Result<(Value, [u8; 32]), Stri
         ("tenant", tenant),
         ("agent_id", agent("id").filter(|id| is_uuid(id))),
     ];
-    Ok((object(texts), key.0))
+    Ok((build_object(texts), key.0))
 }
 
 /// An object of those texts that there are.
-fn object<const N: usize>(texts: [(&str, Option<String>); N]) -> Value {
+fn build_object<const N: usize>(texts: [(&str, Option<String>); N]) -> Value {
     let member = |(name, text): (&str, Option<String>)| Some((name.to_owned(), text?.into()));
     Value::Object(texts.into_iter().filter_map(member).collect())
 }
@@ -133,8 +139,8 @@ fn is_uuid(text: &str) -> bool {
 }
 
 /// A refusal with what mends it.
-fn refusal(answer: &Answer) -> String {
-    let text = answer.words(&["error", "message"]);
+fn describe_refusal(answer: &HttpAnswer) -> String {
+    let text = answer.describe_error(&["error", "message"]);
     let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let detail = |name: &str| {
         let found = json.get("details").and_then(|d| d.get(name)).or_else(|| json.get(name))?;
@@ -150,19 +156,19 @@ fn refusal(answer: &Answer) -> String {
     let said = [("suggestions", "free are: "), ("expected_tenant", "the organisation is: ")];
     let more = said.into_iter().filter_map(|(name, words)| {
         let found: String = detail(name)?.chars().take(300).collect();
-        Some(format!("; {words}{}", one_line(&found)))
+        Some(format!("; {words}{}", sanitize_line(&found)))
     });
     text + &more.collect::<String>()
 }
 
 /// Writes the file.
-fn keep(
-    request: &Request,
+fn write_registration(
+    request: &AmpRegisterRequest,
     provider: &str,
     api: &str,
     answer: &Value,
     public: &[u8; 32],
-) -> Result<Registered, String> {
+) -> Result<NewAmpRegistration, String> {
     let text = |path: &[&str]| {
         let found = path.iter().try_fold(answer, |v, key| v.get(key))?.as_str()?.trim();
         (!found.is_empty()).then(|| found.to_owned())
@@ -173,26 +179,27 @@ fn keep(
     let mine = mine.ok_or_else(|| no("a usable address for this agent"))?;
     let mut notes = Vec::new();
     let named = text(&["provider", "name"]).map(|name| name.to_ascii_lowercase());
-    let named = named.filter(|name| settings::is_name(name) && name.contains('.'));
+    let named = named.filter(|name| settings::is_provider_name(name) && name.contains('.'));
     let named = named.unwrap_or_else(|| provider.to_owned());
     let base = api.strip_suffix("/v1").unwrap_or(api).trim_end_matches('/');
     let route = text(&["provider", "route_url"]).filter(|url| {
-        let same = settings::host(url) == settings::host(api) && !settings::is_weaker(url, api);
+        let same = settings::url_host(url) == settings::url_host(api)
+            && !settings::is_less_secure(url, api);
         if !same {
             notes.push(format!(
                 "it names a route of another host, which is not used: {}",
-                one_line(url)
+                sanitize_line(url)
             ));
         }
         same
     });
     let spki = [&SPKI[..], public].concat();
     let digest = Sha256::digest(&spki);
-    let file = object([
+    let file = build_object([
         ("provider", Some(named.clone())),
         ("apiUrl", Some(base.to_owned())),
         ("routeUrl", route),
-        ("agentName", text(&["local_name"]).or_else(|| Some(name_of(&mine)))),
+        ("agentName", text(&["local_name"]).or_else(|| Some(local_name(&mine)))),
         ("tenant", text(&["tenant"]).or_else(|| request.tenant.clone())),
         ("address", Some(mine.clone())),
         ("shortAddress", text(&["short_address"])),
@@ -207,10 +214,12 @@ fn keep(
     let bytes = zeroize::Zeroizing::new(bytes);
     fs::make_dirs(&folder, 0o700)
         .and_then(|()| place::write_atomic(&path, &bytes, 0o600))
-        .map_err(|e| format!("{}: {e}; register once more when it is mended", shown_path(&path)))?;
-    Ok(Registered { address: mine, file: path, notes })
+        .map_err(|e| {
+            format!("{}: {e}; register once more when it is mended", display_path(&path))
+        })?;
+    Ok(NewAmpRegistration { address: mine, file: path, notes })
 }
 
-fn name_of(address: &str) -> String {
+fn local_name(address: &str) -> String {
     address.split('@').next().unwrap_or_default().to_owned()
 }

@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use crate::link::engine::Settings;
+use crate::link::engine::EngineSettings;
 use crate::link::secret;
-use crate::model::shown_path;
+use crate::model::display_path;
 use crate::store::amp::address::LOCAL_PROVIDER;
 use crate::store::amp::registration;
 
 /// A registration, without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Registration {
+pub(super) struct AmpRegistration {
     /// The file.
     pub file: PathBuf,
     /// The same, for people.
-    pub shown: String,
+    pub display_path: String,
     /// The provider's name.
     pub provider: String,
     /// My address there, in lower case.
@@ -32,15 +32,15 @@ pub(super) struct Registration {
 }
 
 /// The key of a registration. It is in no output.
-pub(super) struct Key(Zeroizing<String>);
+pub(super) struct AmpApiKey(Zeroizing<String>);
 
-impl fmt::Debug for Key {
+impl fmt::Debug for AmpApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(the key)")
     }
 }
 
-impl Key {
+impl AmpApiKey {
     pub fn new(text: &str) -> Self {
         Self(Zeroizing::new(text.to_owned()))
     }
@@ -49,7 +49,7 @@ impl Key {
         &self.0
     }
 
-    pub fn secret(self) -> Zeroizing<String> {
+    pub fn into_secret(self) -> Zeroizing<String> {
         self.0
     }
 }
@@ -57,7 +57,7 @@ impl Key {
 /// What of a file is used here.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct File {
+struct AmpRegistrationFile {
     provider: Option<String>,
     api_url: Option<String>,
     route_url: Option<String>,
@@ -66,11 +66,11 @@ struct File {
 }
 
 /// The links that the registrations in a folder describe, by name.
-pub fn found(registrations: &Path, me: &str) -> Vec<(String, Settings)> {
+pub fn find_links(registrations: &Path, me: &str) -> Vec<(String, EngineSettings)> {
     let entries = std::fs::read_dir(registrations).into_iter().flatten().flatten();
     let link = |path: PathBuf| {
         let name = path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned();
-        let settings = Settings {
+        let settings = EngineSettings {
             kind: "amp".into(),
             file: path,
             part: String::new(),
@@ -81,7 +81,7 @@ pub fn found(registrations: &Path, me: &str) -> Vec<(String, Settings)> {
         };
         (!name.is_empty() && !name.starts_with('.')).then_some((name, settings))
     };
-    let mut found: Vec<(String, Settings)> =
+    let mut found: Vec<(String, EngineSettings)> =
         entries.filter_map(|entry| link(entry.path())).collect();
     found.sort_by(|a, b| a.0.cmp(&b.0));
     found
@@ -91,31 +91,31 @@ pub fn found(registrations: &Path, me: &str) -> Vec<(String, Settings)> {
 ///
 /// # Errors
 /// Why it cannot be used; no text of it has the key.
-pub(super) fn read(path: &Path) -> Result<(Registration, Key), String> {
-    let shown = shown_path(path);
+pub(super) fn read_registration(path: &Path) -> Result<(AmpRegistration, AmpApiKey), String> {
+    let shown = display_path(path);
     let bad = |what: &str| format!("{shown}: {what}");
-    let text = secret::read(path).map_err(|e| e.to_string())?;
+    let text = secret::read_secret(path).map_err(|e| e.to_string())?;
     // What serde says of a text may quote it.
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|_| bad("it is not a registration: it is not JSON"))?;
-    let address = registration::address_in(&value, LOCAL_PROVIDER);
+    let address = registration::parse_registered_address(&value, LOCAL_PROVIDER);
     let address = address.ok_or_else(|| bad("it has no usable address for this agent"))?;
-    let file: File = serde_json::from_value(value)
+    let file: AmpRegistrationFile = serde_json::from_value(value)
         .map_err(|_| bad("it is not a registration: a member has the wrong type"))?;
     let provider = file.provider.as_deref().unwrap_or_default().trim().to_ascii_lowercase();
-    if !is_name(&provider) {
+    if !is_provider_name(&provider) {
         return Err(bad("it names no provider"));
     }
     let api = file.api_url.as_deref().unwrap_or_default().trim();
-    let base = base(api);
-    let host =
-        host(api).ok_or_else(|| bad("its apiUrl is not an address of the form https://HOST"))?;
+    let base = api_base(api);
+    let host = url_host(api)
+        .ok_or_else(|| bad("its apiUrl is not an address of the form https://HOST"))?;
     let own = |name: &str, url: Option<String>, path: &str| match url.as_deref().map(str::trim) {
         None | Some("") => Ok(format!("{base}{path}")),
         Some(url) if url.contains(['?', '#']) => {
             Err(bad(&format!("its {name} has a query (?) or a fragment (#)")))
         }
-        Some(url) if self::host(url) == Some(host.clone()) && !is_weaker(url, api) => {
+        Some(url) if self::url_host(url) == Some(host.clone()) && !is_less_secure(url, api) => {
             Ok(url.trim_end_matches('/').to_owned())
         }
         Some(_) => Err(bad(&format!(
@@ -129,19 +129,19 @@ pub(super) fn read(path: &Path) -> Result<(Registration, Key), String> {
     if key.is_empty() || !key.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(bad("its apiKey is empty or holds characters that cannot be sent"));
     }
-    let key = Key::new(key);
+    let key = AmpApiKey::new(key);
     let file = path.to_owned();
-    Ok((Registration { file, shown, provider, address, base, route, fetch }, key))
+    Ok((AmpRegistration { file, display_path: shown, provider, address, base, route, fetch }, key))
 }
 
 /// Where the paths of an API begin: there are two conventions for what stands in a file.
-pub(super) fn base(api: &str) -> String {
+pub(super) fn api_base(api: &str) -> String {
     let api = api.trim_end_matches('/');
     if api.ends_with("/v1") { api.to_owned() } else { format!("{api}/v1") }
 }
 
 /// Host of an address, in lower case.
-pub(super) fn host(url: &str) -> Option<String> {
+pub(super) fn url_host(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
     let known = ["http", "https"].iter().any(|s| s.eq_ignore_ascii_case(scheme));
@@ -153,14 +153,14 @@ pub(super) fn host(url: &str) -> Option<String> {
 }
 
 /// Whether an address is one of plain text beside one that is not.
-pub(super) fn is_weaker(url: &str, api: &str) -> bool {
+pub(super) fn is_less_secure(url: &str, api: &str) -> bool {
     let is_plain =
         |url: &str| url.split(':').next().is_some_and(|s| s.eq_ignore_ascii_case("http"));
     is_plain(url) && !is_plain(api)
 }
 
 /// Whether a text is the name of a provider, and harmless as the name of a file.
-pub(super) fn is_name(text: &str) -> bool {
+pub(super) fn is_provider_name(text: &str) -> bool {
     let label = |l: &str| {
         (1..=63).contains(&l.len()) && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
     };
@@ -216,7 +216,7 @@ mod tests {
             json["routeUrl"] = route.into();
             json["fetchUrl"] = fetch.into();
             let (_dir, path) = file(&json, 0o600);
-            let (at, _) = read(&path).unwrap();
+            let (at, _) = read_registration(&path).unwrap();
             assert_eq!((at.route.as_str(), at.fetch.as_str()), expected, "{api}");
             assert_eq!(
                 (at.address.as_str(), at.provider.as_str()),
@@ -247,18 +247,18 @@ mod tests {
             (serde_json::json!("amp_live_sk_secret"), 0o600, "address"),
         ] {
             let (_dir, path) = file(&json, mode);
-            let error = read(&path).unwrap_err();
+            let error = read_registration(&path).unwrap_err();
             assert!(error.contains(why), "{json}: {error}");
             assert!(!error.contains("sk_secret") && !error.contains("X-Evil"), "{error}");
         }
         let (dir, path) = file(&plain(), 0o600);
         std::fs::write(&path, "{\"apiKey\": \"amp_live_sk_secret\"").unwrap();
-        assert!(!read(&path).unwrap_err().contains("sk_secret"));
+        assert!(!read_registration(&path).unwrap_err().contains("sk_secret"));
         std::fs::write(dir.path().join("notes.txt"), "").unwrap();
         let names: Vec<String> =
-            found(dir.path(), "me").into_iter().map(|(name, _)| name).collect();
+            find_links(dir.path(), "me").into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["acme"]);
-        let key = Key::new("amp_live_sk_secret");
+        let key = AmpApiKey::new("amp_live_sk_secret");
         assert_eq!(format!("{key:?}"), "(the key)");
     }
 }

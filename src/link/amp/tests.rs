@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use provider::{Fault, Manner, Provider as Fake};
 
 use super::*;
-use crate::link::job::{Carrier, carry};
-use crate::link::post::Post;
+use crate::link::job::{Carrier, run_job};
+use crate::link::post::MessageLink;
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
-use crate::store::amp::verify::{Fields, signed_bytes};
-use crate::store::{Arrived, Fate};
+use crate::store::amp::verify::{AmpSignedFields, signed_bytes};
+use crate::store::{DeliveryFate, InboundMail};
 
 const NAME: &str = "test.example";
 
@@ -35,7 +35,7 @@ struct Bench {
     dir: tempfile::TempDir,
     fake: Fake,
     token: String,
-    filed: Arc<Mutex<Vec<Arrived>>>,
+    filed: Arc<Mutex<Vec<InboundMail>>>,
 }
 
 impl Bench {
@@ -67,12 +67,12 @@ impl Bench {
         self.agent().join("registrations/link.json")
     }
 
-    fn settings(&self) -> Settings {
-        found(&self.agent().join("registrations"), "alice").remove(0).1
+    fn settings(&self) -> EngineSettings {
+        find_links(&self.agent().join("registrations"), "alice").remove(0).1
     }
 
-    fn engine(&self) -> Provider {
-        Provider::open(&self.settings()).unwrap()
+    fn engine(&self) -> AmpEngine {
+        AmpEngine::open(&self.settings()).unwrap()
     }
 
     fn address(&self, name: &str) -> String {
@@ -80,13 +80,18 @@ impl Bench {
     }
 
     /// A message of alice's, as it lies in her store.
-    fn message(&self, id: &str, to: &str) -> Parcel {
+    fn message(&self, id: &str, to: &str) -> OutboundMail {
         let payload = format!(
             "{{\"context\":{{\"msgfs\":{{\"id\":\"{id}\"}}}},\"message\":\"h\u{e9}llo\",\"type\":\"request\"}}"
         );
         let (from, to) = (self.address("alice"), self.address(to));
-        let fields =
-            Fields { from: &from, to: &to, subject: "s", priority: "normal", in_reply_to: "" };
+        let fields = AmpSignedFields {
+            from: &from,
+            to: &to,
+            subject: "s",
+            priority: "normal",
+            in_reply_to: "",
+        };
         let signature = key("alice").sign(&signed_bytes(&fields, &payload)).to_bytes();
         let signature = base64::engine::general_purpose::STANDARD.encode(signature);
         let text = json!({
@@ -95,38 +100,43 @@ impl Bench {
                 "timestamp": Timestamp::now().rfc3339()},
             "payload": serde_json::from_str::<Value>(&payload).unwrap(),
         });
-        Parcel { message: id.into(), to, bytes: text.to_string().into_bytes(), parts: Vec::new() }
+        OutboundMail {
+            message_id: id.into(),
+            to,
+            bytes: text.to_string().into_bytes(),
+            parts: Vec::new(),
+        }
     }
 
     fn wire(&self, id: &str, to: &str) -> PathBuf {
         let path = self.dir.path().join(format!("{id}.wire"));
-        let bytes = self.engine().wire(&self.message(id, to)).unwrap();
+        let bytes = self.engine().encode_parcel(&self.message(id, to)).unwrap();
         std::fs::write(&path, bytes).unwrap();
         path
     }
 
-    fn send(&self, id: &str) -> Outcome {
+    fn send(&self, id: &str) -> ExchangeOutcome {
         self.engine().send(&self.wire(id, "bob"))
     }
 
-    fn post(&self) -> Post {
+    fn post(&self) -> MessageLink {
         let filed = Arc::clone(&self.filed);
-        let file = move |arrived: &Arrived| {
+        let file = move |arrived: &InboundMail| {
             let mut filed = filed.lock();
             if !filed.contains(arrived) {
                 filed.push(arrived.clone());
             }
             Ok(())
         };
-        let here = |folder: &Path| carry(folder, open).unwrap();
+        let here = |folder: &Path| run_job(folder, open).unwrap();
         let folder = self.dir.path().join("state");
         let engine = open(&self.settings()).unwrap();
         let carrier = Carrier::Here(Arc::new(here));
-        Post::open("x", &folder, self.settings(), engine, Box::new(file), carrier).unwrap()
+        MessageLink::open("x", &folder, self.settings(), engine, Box::new(file), carrier).unwrap()
     }
 
     /// Carries until this is so.
-    fn carry_until(post: &Post, is_so: impl Fn() -> bool + Sync) {
+    fn carry_until(post: &MessageLink, is_so: impl Fn() -> bool + Sync) {
         std::thread::scope(|scope| {
             scope.spawn(|| post.run(&|| {}));
             for _ in 0..1500 {
@@ -149,15 +159,15 @@ impl Bench {
     }
 }
 
-fn why(outcome: &Outcome) -> &str {
-    outcome.why().unwrap_or_default()
+fn why(outcome: &ExchangeOutcome) -> &str {
+    outcome.reason().unwrap_or_default()
 }
 
 #[test]
 fn both_manners_take_a_message_in_their_form() {
     for (manner, form) in [(Manner::Paper, "\"envelope\""), (Manner::Deployed, "\"to\"")] {
         let bench = Bench::new(manner);
-        let Outcome::Named { id } = bench.send("msg_1_a") else { panic!("{manner:?}") };
+        let ExchangeOutcome::Named { id } = bench.send("msg_1_a") else { panic!("{manner:?}") };
         assert_eq!(bench.delivered("bob")[0].0, id);
         let log = bench.fake.state().log.clone();
         let [(method, path, body)] = &log[..] else { panic!("{log:?}") };
@@ -166,9 +176,9 @@ fn both_manners_take_a_message_in_their_form() {
             path.ends_with("/v1/route") && body.starts_with(&format!("{{{form}")),
             "{path} {body}"
         );
-        assert!(bench.engine().place().contains(NAME) || manner == Manner::Deployed);
-        assert_eq!(bench.engine().check().len(), 1);
-        assert!(bench.engine().check()[0].contains("knows the key"));
+        assert!(bench.engine().describe_engine().contains(NAME) || manner == Manner::Deployed);
+        assert_eq!(bench.engine().check_connection().len(), 1);
+        assert!(bench.engine().check_connection()[0].contains("knows the key"));
     }
 }
 
@@ -177,14 +187,14 @@ fn the_other_form_is_tried_once() {
     let bench = Bench::new(Manner::Paper);
     let missing = r#"{"error":"missing_field","message":"to","field":"to"}"#;
     bench.fake.fail("/route", Fault::Says(400, "", missing));
-    assert!(matches!(bench.send("msg_1_a"), Outcome::Named { .. }));
+    assert!(matches!(bench.send("msg_1_a"), ExchangeOutcome::Named { .. }));
     let forms: Vec<bool> =
         bench.fake.state().log.iter().map(|r| r.2.contains("\"envelope\"")).collect();
     assert_eq!(forms, [true, false]);
     for _ in 0..2 {
         bench.fake.fail("/route", Fault::Says(400, "", missing));
     }
-    assert!(matches!(bench.send("msg_1_b"), Outcome::Refused { .. }));
+    assert!(matches!(bench.send("msg_1_b"), ExchangeOutcome::Refused { .. }));
 }
 
 /// What an answer means, and whether the message was taken there.
@@ -224,16 +234,16 @@ fn outcomes() {
         bench.fake.fail("/route", fault.clone());
         let outcome = bench.send(&format!("msg_1_{n}"));
         let kind = match &outcome {
-            Outcome::Done => "done",
-            Outcome::Named { .. } => "named",
-            Outcome::Refused { .. } => "refused",
-            Outcome::Later { .. } => "later",
-            Outcome::Away { .. } => "away",
-            Outcome::Unknown { .. } => "unknown",
+            ExchangeOutcome::Done => "done",
+            ExchangeOutcome::Named { .. } => "named",
+            ExchangeOutcome::Refused { .. } => "refused",
+            ExchangeOutcome::Later { .. } => "later",
+            ExchangeOutcome::Away { .. } => "away",
+            ExchangeOutcome::Unknown { .. } => "unknown",
         };
         assert_eq!(kind, expected, "{fault:?} {outcome:?}");
         assert!(why(&outcome).contains(words), "{fault:?} {outcome:?}");
-        if let Outcome::Away { after, .. } = &outcome
+        if let ExchangeOutcome::Away { after, .. } = &outcome
             && words == "slower"
         {
             assert_eq!(*after, Some(42));
@@ -253,10 +263,10 @@ fn nothing_listens_there() {
     let text = std::fs::read_to_string(bench.file()).unwrap();
     let text = text.replace(&format!(":{}", bench.fake.port), ":1");
     place::write_atomic(&bench.file(), text.as_bytes(), 0o600).unwrap();
-    assert!(matches!(bench.send("msg_1_a"), Outcome::Away { .. }));
+    assert!(matches!(bench.send("msg_1_a"), ExchangeOutcome::Away { .. }));
     assert!(matches!(
         bench.engine().fetch(bench.dir.path(), &HashSet::new()),
-        Outcome::Away { .. }
+        ExchangeOutcome::Away { .. }
     ));
 }
 
@@ -266,27 +276,27 @@ fn the_key_is_nowhere() {
     let bench = Bench::new(Manner::Paper);
     bench.fake.state().agents.iter_mut().for_each(|agent| agent.tokens.clear());
     let engine = bench.engine();
-    let mut texts = vec![format!("{engine:?}"), engine.place()];
-    texts.extend(crate::link::checked(&engine));
+    let mut texts = vec![format!("{engine:?}"), engine.describe_engine()];
+    texts.extend(crate::link::check_engine(&engine));
     for outcome in [
         engine.send(&bench.wire("msg_1_a", "bob")),
         engine.fetch(bench.dir.path(), &HashSet::new()),
         engine.acknowledge(&["msg_1_a".into()]),
         engine.acknowledge(&["msg_1_a".into(), "msg_1_b".into()]),
     ] {
-        assert!(matches!(outcome, Outcome::Away { .. }), "{outcome:?}");
-        texts.push(format!("{:?}", outcome.told(&engine.secrets())));
+        assert!(matches!(outcome, ExchangeOutcome::Away { .. }), "{outcome:?}");
+        texts.push(format!("{:?}", outcome.redact_secrets(&engine.load_secrets())));
     }
     let post = bench.post();
-    post.take(&bench.message("msg_1_c", "bob")).unwrap();
+    post.accept_parcel(&bench.message("msg_1_c", "bob")).unwrap();
     Bench::carry_until(
         &post,
-        || matches!(post.fate("msg_1_c", &bench.address("bob")), Some(Fate::Waits(why)) if why.contains("tried")),
+        || matches!(post.find_fate("msg_1_c", &bench.address("bob")), Some(DeliveryFate::Waits(why)) if why.contains("tried")),
     );
     texts.push(format!(
         "{:?} {:?}",
-        post.board().standing(),
-        post.fate("msg_1_c", &bench.address("bob"))
+        post.board().health(),
+        post.find_fate("msg_1_c", &bench.address("bob"))
     ));
     for text in &texts {
         assert!(!text.contains(&bench.token), "{text}");
@@ -326,8 +336,10 @@ fn every_fault_of_a_send_ends_well() {
             let post = bench.post();
             bench.fake.fail("/route", fault.clone());
             let bob = bench.address("bob");
-            post.take(&bench.message("msg_1_a", "bob")).unwrap();
-            Bench::carry_until(&post, || post.fate("msg_1_a", &bob) == Some(Fate::Taken));
+            post.accept_parcel(&bench.message("msg_1_a", "bob")).unwrap();
+            Bench::carry_until(&post, || {
+                post.find_fate("msg_1_a", &bob) == Some(DeliveryFate::Taken)
+            });
             let delivered = bench.delivered("bob");
             let lost = matches!(
                 fault,
@@ -337,9 +349,9 @@ fn every_fault_of_a_send_ends_well() {
             assert_eq!(delivered.len(), if twice { 2 } else { 1 }, "{manner:?} {fault:?}");
             assert!(delivered.iter().all(|(_, signature)| *signature == delivered[0].1));
             let last = delivered.last().map(|(id, _)| id.clone());
-            assert_eq!(post.known_as("msg_1_a", &bob), last, "{manner:?} {fault:?}");
+            assert_eq!(post.find_given_id("msg_1_a", &bob), last, "{manner:?} {fault:?}");
             drop(post);
-            assert_eq!(bench.post().known_as("msg_1_a", &bob), last, "kept");
+            assert_eq!(bench.post().find_given_id("msg_1_a", &bob), last, "kept");
         }
     }
 }
@@ -401,7 +413,7 @@ fn every_fault_of_a_fetch_ends_well() {
         Bench::carry_until(&bench.post(), || bench.fake.state().faults.is_empty());
         Bench::carry_until(&bench.post(), || bench.waits("alice") == 0);
         let filed = bench.filed.lock().clone();
-        let messages: Vec<&Arrived> = filed.iter().filter(|a| !a.bytes.is_empty()).collect();
+        let messages: Vec<&InboundMail> = filed.iter().filter(|a| !a.bytes.is_empty()).collect();
         assert_eq!(messages.len(), 1, "{at} {fault:?}");
         assert_eq!(filed.len(), 2, "{at} {fault:?}: the key of bob");
     }
@@ -437,8 +449,8 @@ fn an_endless_answer_ends() {
     }
     let raw = tempfile::tempdir().unwrap();
     let outcome = bench.engine().fetch(raw.path(), &HashSet::new());
-    assert!(matches!(outcome, Outcome::Unknown { .. }), "{outcome:?}");
-    assert!(bench.engine().unpack(raw.path()).is_empty());
+    assert!(matches!(outcome, ExchangeOutcome::Unknown { .. }), "{outcome:?}");
+    assert!(bench.engine().unpack_items(raw.path()).is_empty());
     let asked: Vec<String> =
         bench.fake.state().log.iter().map(|(_, path, _)| path.clone()).collect();
     assert_eq!(asked.len(), 3, "with fewer each time: {asked:?}");
@@ -449,7 +461,7 @@ fn keys_are_only_taken_for_the_address_that_was_asked() {
     let hex = "11".repeat(32);
     let weak = format!("01{}", "00".repeat(31));
     let good = PublicKey(key("bob").verifying_key().to_bytes());
-    let good_hex: String = crate::model::hex(&good.0);
+    let good_hex: String = crate::model::encode_hex(&good.0);
     for (answer, expected) in [
         (json!({"address": "bob@acme.x.ai", "public_key": good_hex}), Some(good)),
         (
@@ -463,7 +475,11 @@ fn keys_are_only_taken_for_the_address_that_was_asked() {
         (json!({"address": "bob@acme.x.ai", "public_key": "-----BEGIN PUBLIC KEY-----"}), None),
         (json!([]), None),
     ] {
-        assert_eq!(resolved(answer.to_string().as_bytes(), "bob@acme.x.ai"), expected, "{answer}");
+        assert_eq!(
+            parse_resolved_key(answer.to_string().as_bytes(), "bob@acme.x.ai"),
+            expected,
+            "{answer}"
+        );
     }
 }
 
@@ -477,8 +493,8 @@ fn polls_grow_seldom_while_nothing_comes() {
     let (more, one) = (r#"{"messages":[{}],"remaining":3}"#, r#"{"messages":[{}]}"#);
     for page in [none, none, none, "<html>", more, one, none, ""] {
         std::fs::write(raw.path().join(PAGE), page).unwrap();
-        engine.unpack(raw.path());
-        polls.push(engine.poll().as_secs());
+        engine.unpack_items(raw.path());
+        polls.push(engine.poll_interval().as_secs());
     }
     assert_eq!(polls, [20, 40, 60, 60, 2, 10, 20, 20]);
 }
@@ -499,12 +515,12 @@ mod registering {
         dir
     }
 
-    fn request(bench: &Bench, agent: &tempfile::TempDir) -> Request {
-        Request {
+    fn request(bench: &Bench, agent: &tempfile::TempDir) -> AmpRegisterRequest {
+        AmpRegisterRequest {
             agent: agent.path().to_owned(),
             provider: bench.fake.name.into(),
             api_url: Some(bench.fake.api_url()),
-            ..Request::default()
+            ..AmpRegisterRequest::default()
         }
     }
 
@@ -512,17 +528,17 @@ mod registering {
     fn it_makes_a_link_that_works() {
         for manner in [Manner::Paper, Manner::Deployed] {
             let (bench, agent) = (Bench::new(manner), agent("acme"));
-            let made = register(&request(&bench, &agent), None).unwrap();
+            let made = register_agent(&request(&bench, &agent), None).unwrap();
             assert_eq!(made.address, bench.address("carol"));
             let mode = std::fs::metadata(&made.file).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
-            let links = found(&agent.path().join("registrations"), "carol");
+            let links = find_links(&agent.path().join("registrations"), "carol");
             assert_eq!((links.len(), links[0].0.as_str()), (1, bench.fake.name));
-            assert!(open(&links[0].1).unwrap().check()[0].contains("knows the key"));
+            assert!(open(&links[0].1).unwrap().check_connection()[0].contains("knows the key"));
             // The bash clients add the version themselves.
             let file: Value = serde_json::from_slice(&std::fs::read(&made.file).unwrap()).unwrap();
             assert_eq!(file["apiUrl"], bench.fake.api_url());
-            let again = register(&request(&bench, &agent), None).unwrap();
+            let again = register_agent(&request(&bench, &agent), None).unwrap();
             assert_eq!(again.file, made.file);
         }
     }
@@ -531,26 +547,30 @@ mod registering {
     fn a_refusal_says_what_to_do_and_never_the_user_key() {
         let bench = Bench::new(Manner::Paper);
         let other = agent("globex");
-        let error = register(&request(&bench, &other), None).unwrap_err();
+        let error = register_agent(&request(&bench, &other), None).unwrap_err();
         assert!(error.contains("the organisation is: acme"), "{error}");
-        assert!(register(&request(&bench, &other), Some("uk_secretsecret")).is_ok());
+        assert!(register_agent(&request(&bench, &other), Some("uk_secretsecret")).is_ok());
         bench.fake.add("dave", &[9; 32]);
-        let taken = Request { name: Some("dave".into()), ..request(&bench, &agent("acme")) };
         let taken =
-            Request { agent: other.path().to_owned(), tenant: Some("acme".into()), ..taken };
-        let error = register(&taken, None).unwrap_err();
+            AmpRegisterRequest { name: Some("dave".into()), ..request(&bench, &agent("acme")) };
+        let taken = AmpRegisterRequest {
+            agent: other.path().to_owned(),
+            tenant: Some("acme".into()),
+            ..taken
+        };
+        let error = register_agent(&taken, None).unwrap_err();
         assert!(error.contains("name_taken") && error.contains("dave-2, dave-3"), "{error}");
         let says = r#"{"error":"unauthorized","message":"bad key uk_secretsecret"}"#;
         bench.fake.fail("/register", Fault::Says(401, "", says));
-        let error = register(&request(&bench, &other), Some("uk_secretsecret")).unwrap_err();
+        let error = register_agent(&request(&bench, &other), Some("uk_secretsecret")).unwrap_err();
         assert!(error.contains("(hidden)") && !error.contains("secretsecret"), "{error}");
         for (provider, url) in [("../x", None), ("x", None), ("a.b", Some("http://example.com"))] {
-            let odd = Request {
+            let odd = AmpRegisterRequest {
                 provider: provider.into(),
                 api_url: url.map(str::to_owned),
                 ..request(&bench, &other)
             };
-            assert!(register(&odd, None).is_err(), "{provider}");
+            assert!(register_agent(&odd, None).is_err(), "{provider}");
         }
     }
 
@@ -559,14 +579,14 @@ mod registering {
         for body in ["<html>", "{}", r#"{"api_key":"k"}"#, r#"{"api_key":"k","address":"../x"}"#] {
             let (bench, agent) = (Bench::new(Manner::Paper), agent("acme"));
             bench.fake.fail("/register", Fault::Says(200, "", body));
-            assert!(register(&request(&bench, &agent), None).is_err(), "{body}");
+            assert!(register_agent(&request(&bench, &agent), None).is_err(), "{body}");
             assert!(!agent.path().join("registrations").exists());
         }
         let (bench, agent) = (Bench::new(Manner::Paper), agent("acme"));
         let elsewhere = r#"{"api_key":"kkkkkkkkk","address":"carol@acme.test.example",
             "provider":{"name":"../../evil","route_url":"https://evil.example/route"}}"#;
         bench.fake.fail("/register", Fault::Says(201, "", elsewhere));
-        let made = register(&request(&bench, &agent), None).unwrap();
+        let made = register_agent(&request(&bench, &agent), None).unwrap();
         assert_eq!(made.file, agent.path().join("registrations/test.example.json"));
         assert_eq!(made.notes.len(), 1);
         assert!(!std::fs::read_to_string(&made.file).unwrap().contains("evil"));

@@ -10,17 +10,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::wire::{self, Forms};
-use super::{Provider, info, parts, settings, words};
-use crate::link::engine::Outcome;
-use crate::link::http::{Answer, Trouble};
-use crate::model::{Timestamp, hex, one_line};
+use super::wire::{self, AmpRequestBodies};
+use super::{AmpEngine, describe_answer, info, parts, settings};
+use crate::link::engine::ExchangeOutcome;
+use crate::link::http::{HttpAnswer, HttpError};
+use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::amp::envelope;
-use crate::store::amp::filename::{content_type, sha256_of};
+use crate::store::amp::filename::{guess_content_type, parse_sha256};
 use crate::store::amp::id::is_attachment_id;
-use crate::store::amp::write::{Uploaded, signed_anew};
-use crate::store::digest::of_file;
-use crate::store::{Parcel, fs, place};
+use crate::store::amp::write::{AmpProviderAttachment, sign_with_uploads};
+use crate::store::digest::hash_file;
+use crate::store::{OutboundMail, fs, place};
 
 /// How long a carrier waits for a provider that examines a file, and how often it asks: other mail waits meanwhile.
 const WHILE: (u32, Duration) = (3, Duration::from_millis(if cfg!(test) { 10 } else { 2000 }));
@@ -35,17 +35,17 @@ const MAX_FILE: u64 = 16 << 20;
 
 /// A message that is signed when its files are there.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Unsigned {
+pub(super) struct AmpUnsignedMessage {
     /// As it lies in the store.
     message: String,
     /// The key for repeats: the same whatever ids its files get.
     key: String,
-    files: Vec<File>,
+    files: Vec<AmpUploadFile>,
 }
 
 /// A file that goes along.
 #[derive(Debug, Serialize, Deserialize)]
-struct File {
+struct AmpUploadFile {
     name: String,
     content_type: String,
     size: u64,
@@ -55,24 +55,24 @@ struct File {
 
 /// How far it has come.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Note {
+struct AmpUploadProgress {
     /// What the provider knows of each file.
-    files: Vec<Option<Known>>,
+    files: Vec<Option<AmpUploadedFile>>,
     /// What goes out, once it is signed.
-    signed: Option<Forms>,
+    signed: Option<AmpRequestBodies>,
     /// How often all began anew.
     anew: u32,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Known {
+struct AmpUploadedFile {
     id: String,
-    stage: Stage,
+    stage: AmpUploadStage,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Stage {
+enum AmpUploadStage {
     /// It has an id, and its bytes may be there.
     Begun,
     /// Its bytes are there, and are examined since this moment, in milliseconds since the epoch.
@@ -85,81 +85,81 @@ enum Stage {
 ///
 /// # Errors
 /// Why it can never go.
-pub(super) fn make(parcel: &Parcel, mine: &str) -> Result<Vec<u8>, String> {
+pub(super) fn encode_unsigned(parcel: &OutboundMail, mine: &str) -> Result<Vec<u8>, String> {
     let message =
         envelope::parse(&parcel.bytes).map_err(|e| format!("it is not a message: {e}"))?;
-    let key = wire::key_for(&message);
+    let key = wire::derive_idempotency_key(&message);
     // What cannot go for another reason is not uploaded first.
-    wire::make(&parcel.bytes, mine)?;
+    wire::encode_message(&parcel.bytes, mine)?;
     let known = message.attachments.iter().zip(&parcel.parts);
     let file = |(attachment, (name, path)): (&envelope::AttachmentRef<'_>, &(String, PathBuf))| {
-        let digest = attachment.digest.as_deref().and_then(sha256_of)?;
-        Some(File {
+        let digest = attachment.digest.as_deref().and_then(parse_sha256)?;
+        Some(AmpUploadFile {
             name: name.clone(),
-            content_type: content_type(name).to_owned(),
+            content_type: guess_content_type(name).to_owned(),
             size: attachment.size?,
             sha256: digest.to_owned(),
             path: path.clone(),
         })
     };
-    let files: Option<Vec<File>> = known.map(file).collect();
+    let files: Option<Vec<AmpUploadFile>> = known.map(file).collect();
     let files = files.filter(|files| files.len() == message.attachments.len());
     let files = files.ok_or("its list of attachments does not match the files")?;
     let text = String::from_utf8(parcel.bytes.clone()).map_err(|_| "it is not UTF-8")?;
-    serde_json::to_vec(&Unsigned { message: text, key, files }).map_err(|e| e.to_string())
+    serde_json::to_vec(&AmpUnsignedMessage { message: text, key, files }).map_err(|e| e.to_string())
 }
 
 /// What was kept, if it is a message with files.
-pub(super) fn read(bytes: &[u8]) -> Option<Unsigned> {
+pub(super) fn decode_unsigned(bytes: &[u8]) -> Option<AmpUnsignedMessage> {
     serde_json::from_slice(bytes).ok()
 }
 
 /// A message on its way, with its note.
-pub(super) struct Underway<'a> {
-    provider: &'a Provider,
-    key: &'a settings::Key,
-    message: Unsigned,
-    note: Note,
-    path: PathBuf,
+pub(super) struct AmpUpload<'a> {
+    provider: &'a AmpEngine,
+    key: &'a settings::AmpApiKey,
+    message: AmpUnsignedMessage,
+    progress: AmpUploadProgress,
+    note_path: PathBuf,
 }
 
-impl<'a> Underway<'a> {
+impl<'a> AmpUpload<'a> {
     /// Takes it up where it was left; the note lies at `path`.
     pub fn new(
-        provider: &'a Provider,
-        key: &'a settings::Key,
-        message: Unsigned,
+        provider: &'a AmpEngine,
+        key: &'a settings::AmpApiKey,
+        message: AmpUnsignedMessage,
         path: PathBuf,
     ) -> Self {
-        let bytes = fs::read_small(&path, MAX_FILE).unwrap_or_default();
-        let mut note: Note = serde_json::from_slice(&bytes).unwrap_or_default();
+        let bytes = fs::read_small_file(&path, MAX_FILE).unwrap_or_default();
+        let mut note: AmpUploadProgress = serde_json::from_slice(&bytes).unwrap_or_default();
         note.files.resize(message.files.len(), None);
-        Self { provider, key, message, note, path }
+        Self { provider, key, message, progress: note, note_path: path }
     }
 
     /// What goes out, once all files are there.
-    pub fn forms(&mut self) -> Result<Forms, Outcome> {
-        if let Some(forms) = &self.note.signed {
+    pub fn prepare_bodies(&mut self) -> Result<AmpRequestBodies, ExchangeOutcome> {
+        if let Some(forms) = &self.progress.signed {
             return Ok(forms.clone());
         }
         for n in 0..self.message.files.len() {
-            self.bring(n)?;
+            self.ensure_uploaded(n)?;
         }
         for n in 0..self.message.files.len() {
-            self.examine(n)?;
+            self.await_examination(n)?;
         }
-        let forms = self.sign()?;
-        self.note.signed = Some(forms.clone());
-        self.save()?;
+        let forms = self.sign_message()?;
+        self.progress.signed = Some(forms.clone());
+        self.save_progress()?;
         Ok(forms)
     }
 
     /// What an answer to what goes out means for the files: an id that is of no more use is made anew.
-    pub fn judge(&mut self, outcome: Outcome) -> Outcome {
-        let Outcome::Refused { why } = &outcome else { return outcome };
+    pub fn revise_outcome(&mut self, outcome: ExchangeOutcome) -> ExchangeOutcome {
+        let ExchangeOutcome::Refused { why } = &outcome else { return outcome };
         let says = |code: &str| why.split([' ', ':']).any(|word| word == code);
         if says("attachment_pending") {
-            return Outcome::Later { why: why.clone(), after: Some(SOON) };
+            return ExchangeOutcome::Later { why: why.clone(), after: Some(SOON) };
         }
         if !["attachment_expired", "attachment_already_used", "attachment_not_found"]
             .into_iter()
@@ -168,128 +168,140 @@ impl<'a> Underway<'a> {
             return outcome;
         }
         let why = why.clone();
-        self.note.files.fill(None);
-        self.begin_anew(&why)
+        self.progress.files.fill(None);
+        self.restart_upload(&why)
     }
 
     /// Forgets what was signed, since some file must be uploaded anew.
-    fn begin_anew(&mut self, why: &str) -> Outcome {
-        self.note.signed = None;
-        self.note.anew += 1;
-        if let Err(outcome) = self.save() {
+    fn restart_upload(&mut self, why: &str) -> ExchangeOutcome {
+        self.progress.signed = None;
+        self.progress.anew += 1;
+        if let Err(outcome) = self.save_progress() {
             return outcome;
         }
-        if self.note.anew > ANEW {
-            let provider = &self.provider.at.provider;
-            return Outcome::Refused {
+        if self.progress.anew > ANEW {
+            let provider = &self.provider.registration.provider;
+            return ExchangeOutcome::Refused {
                 why: format!(
                     "{provider} does not keep its files ({why}); send it again, or send it \
                      without them"
                 ),
             };
         }
-        Outcome::Later { why: why.to_owned(), after: Some(SOON) }
+        ExchangeOutcome::Later { why: why.to_owned(), after: Some(SOON) }
     }
 
     /// Has the bytes of a file be there.
-    fn bring(&mut self, n: usize) -> Result<(), Outcome> {
-        match self.known(n).map(|known| known.stage) {
-            Some(Stage::There(_) | Stage::Fit(_)) => return Ok(()),
+    fn ensure_uploaded(&mut self, n: usize) -> Result<(), ExchangeOutcome> {
+        match self.uploaded_file(n).map(|known| known.stage) {
+            Some(AmpUploadStage::There(_) | AmpUploadStage::Fit(_)) => return Ok(()),
             // A try was cut off when it may have brought them.
-            Some(Stage::Begun) if self.confirm(n)? => return Ok(()),
-            Some(Stage::Begun) | None => {}
+            Some(AmpUploadStage::Begun) if self.confirm_file(n)? => return Ok(()),
+            Some(AmpUploadStage::Begun) | None => {}
         }
-        self.put(n)?;
-        if self.confirm(n)? {
+        self.upload_file(n)?;
+        if self.confirm_file(n)? {
             return Ok(());
         }
-        let name = self.shown(n);
-        self.set(n, None)?;
-        let provider = self.provider.at.provider.clone();
-        Err(self.begin_anew(&format!("{provider} did not receive {name}")))
+        let name = self.display_name(n);
+        self.set_uploaded_file(n, None)?;
+        let provider = self.provider.registration.provider.clone();
+        Err(self.restart_upload(&format!("{provider} did not receive {name}")))
     }
 
     /// Asks for a place for a file, and brings it there.
-    fn put(&mut self, n: usize) -> Result<(), Outcome> {
+    fn upload_file(&mut self, n: usize) -> Result<(), ExchangeOutcome> {
         let Some(file) = self.message.files.get(n) else { return Ok(()) };
-        self.is_unchanged(n)?;
+        self.check_unchanged(n)?;
         let body = serde_json::json!({
             "filename": file.name, "content_type": file.content_type, "size": file.size,
             "digest": format!("sha256:{}", file.sha256),
         });
         let body = body.to_string();
-        let asked = self.provider.base.post(
+        let asked = self.provider.base.post_json(
             "/attachments/upload",
             Some(self.key.as_str()),
             body.as_bytes(),
         );
-        let answer = self.asked(asked).map_err(|outcome| match outcome {
-            Outcome::Refused { why } => {
+        let answer = self.expect_success(asked).map_err(|outcome| match outcome {
+            ExchangeOutcome::Refused { why } => {
                 // It may have said otherwise before.
-                self.path.parent().and_then(Path::parent).into_iter().for_each(info::forget);
-                let (provider, name) = (&self.provider.at.provider, self.shown(n));
-                Outcome::Refused { why: format!("{provider} does not take {name}: {why}") }
+                self.note_path
+                    .parent()
+                    .and_then(Path::parent)
+                    .into_iter()
+                    .for_each(info::forget_info);
+                let (provider, name) = (&self.provider.registration.provider, self.display_name(n));
+                ExchangeOutcome::Refused { why: format!("{provider} does not take {name}: {why}") }
             }
             other => other,
         })?;
         let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let text = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default();
         let (id, url, method) = (text("attachment_id"), text("upload_url"), text("upload_method"));
-        let headers = headers(said.get("upload_headers"));
-        let may = parts::may_be_asked(url, &self.provider.at.base);
+        let headers = parse_upload_headers(said.get("upload_headers"));
+        let may = parts::may_request_url(url, &self.provider.registration.base);
         let (true, true, Some(headers)) = (is_attachment_id(id), may, headers) else {
-            let why = format!("it gives no usable address to upload {}", self.shown(n));
-            return Err(Outcome::Later { why, after: None });
+            let why = format!("it gives no usable address to upload {}", self.display_name(n));
+            return Err(ExchangeOutcome::Later { why, after: None });
         };
-        let place = self.provider.base.at(url);
-        self.set(n, Some(Known { id: id.to_owned(), stage: Stage::Begun }))?;
+        let place = self.provider.base.with_base(url);
+        self.set_uploaded_file(
+            n,
+            Some(AmpUploadedFile { id: id.to_owned(), stage: AmpUploadStage::Begun }),
+        )?;
         let Some(file) = self.message.files.get(n) else { return Ok(()) };
         let done = match method {
             "" | "PUT" => place.put_file(&headers, &file.path, file.size),
-            _ => Err(Trouble::NotAsked(format!(
+            _ => Err(HttpError::NotSent(format!(
                 "it wants files by the method {}, which msgfs does not have",
-                one_line(method)
+                sanitize_line(method)
             ))),
         };
         // Files may lie with somebody else, so other messages go meanwhile.
-        let failed = |what: &dyn std::fmt::Display| Outcome::Later {
-            why: format!("{} cannot be uploaded: {what}", self.shown(n)),
+        let failed = |what: &dyn std::fmt::Display| ExchangeOutcome::Later {
+            why: format!("{} cannot be uploaded: {what}", self.display_name(n)),
             after: None,
         };
         match done {
-            Ok(answer) if answer.is_good() => Ok(()),
+            Ok(answer) if answer.is_success() => Ok(()),
             Ok(answer) => Err(failed(&answer.status)),
-            Err(Trouble::NotAsked(why) | Trouble::Lost(why)) => Err(failed(&why)),
+            Err(HttpError::NotSent(why) | HttpError::Lost(why)) => Err(failed(&why)),
         }
     }
 
     /// Tells the provider that a file is whole; whether it agrees.
-    fn confirm(&mut self, n: usize) -> Result<bool, Outcome> {
-        let Some(known) = self.known(n) else { return Ok(false) };
+    fn confirm_file(&mut self, n: usize) -> Result<bool, ExchangeOutcome> {
+        let Some(known) = self.uploaded_file(n) else { return Ok(false) };
         let path = format!("/attachments/{}/confirm", known.id);
-        let got = self.provider.base.post(&path, Some(self.key.as_str()), b"{}");
-        match self.asked(got) {
+        let got = self.provider.base.post_json(&path, Some(self.key.as_str()), b"{}");
+        match self.expect_success(got) {
             Ok(_) => {
                 let now = Timestamp::now().millis();
-                self.set(n, Some(Known { stage: Stage::There(now), ..known }))?;
+                self.set_uploaded_file(
+                    n,
+                    Some(AmpUploadedFile { stage: AmpUploadStage::There(now), ..known }),
+                )?;
                 Ok(true)
             }
-            Err(Outcome::Refused { .. }) => Ok(false),
+            Err(ExchangeOutcome::Refused { .. }) => Ok(false),
             Err(outcome) => Err(outcome),
         }
     }
 
     /// Waits for what the provider finds in a file.
-    fn examine(&mut self, n: usize) -> Result<(), Outcome> {
-        let Some(known) = self.known(n) else { return Ok(()) };
-        let Stage::There(since) = known.stage else { return Ok(()) };
-        let (name, provider) = (self.shown(n), self.provider.at.provider.clone());
+    fn await_examination(&mut self, n: usize) -> Result<(), ExchangeOutcome> {
+        let Some(known) = self.uploaded_file(n) else { return Ok(()) };
+        let AmpUploadStage::There(since) = known.stage else { return Ok(()) };
+        let (name, provider) = (self.display_name(n), self.provider.registration.provider.clone());
         for _ in 0..WHILE.0 {
             let path = format!("/attachments/{}", known.id);
-            let answer = match self.asked(self.provider.base.get(&path, Some(self.key.as_str()))) {
-                Err(Outcome::Refused { why }) => {
-                    self.set(n, None)?;
-                    return Err(self.begin_anew(&format!("{provider} has lost {name}: {why}")));
+            let answer = match self
+                .expect_success(self.provider.base.get(&path, Some(self.key.as_str())))
+            {
+                Err(ExchangeOutcome::Refused { why }) => {
+                    self.set_uploaded_file(n, None)?;
+                    return Err(self.restart_upload(&format!("{provider} has lost {name}: {why}")));
                 }
                 other => other?,
             };
@@ -298,61 +310,74 @@ impl<'a> Underway<'a> {
             match text("scan_status").or_else(|| text("status")) {
                 Some("clean" | "basic_clean") => {
                     let given = text("url").or_else(|| text("download_url"));
-                    let given =
-                        given.filter(|url| settings::host(url).is_some() && parts::is_plain(url));
-                    let own =
-                        || format!("{}/attachments/{}/download", self.provider.at.base, known.id);
+                    let given = given.filter(|url| {
+                        settings::url_host(url).is_some() && parts::is_plain_url(url)
+                    });
+                    let own = || {
+                        format!(
+                            "{}/attachments/{}/download",
+                            self.provider.registration.base, known.id
+                        )
+                    };
                     let url = given.map_or_else(own, str::to_owned);
-                    return self.set(n, Some(Known { stage: Stage::Fit(url), ..known }));
+                    return self.set_uploaded_file(
+                        n,
+                        Some(AmpUploadedFile { stage: AmpUploadStage::Fit(url), ..known }),
+                    );
                 }
                 Some(word @ ("suspicious" | "rejected")) => {
                     let why = format!(
                         "{provider} finds {name} {word}, so nobody would get it; send the message without it"
                     );
-                    return Err(Outcome::Refused { why });
+                    return Err(ExchangeOutcome::Refused { why });
                 }
                 _ => std::thread::sleep(WHILE.1),
             }
         }
         if !(0..EXAMINED).contains(&(Timestamp::now().millis() - since)) {
-            self.set(n, None)?;
-            return Err(self.begin_anew(&format!("{provider} did not finish examining {name}")));
+            self.set_uploaded_file(n, None)?;
+            return Err(self.restart_upload(&format!("{provider} did not finish examining {name}")));
         }
         let why = format!("{provider} is examining {name}");
-        Err(Outcome::Later { why, after: Some(SOON) })
+        Err(ExchangeOutcome::Later { why, after: Some(SOON) })
     }
 
     /// The message with the ids that its files have there, signed.
-    fn sign(&self) -> Result<Forms, Outcome> {
-        let cannot =
-            |why: &dyn std::fmt::Display| Outcome::away(format!("it cannot be signed: {why}"));
-        let agent = self.provider.at.file.parent().and_then(Path::parent);
+    fn sign_message(&self) -> Result<AmpRequestBodies, ExchangeOutcome> {
+        let cannot = |why: &dyn std::fmt::Display| {
+            ExchangeOutcome::away(format!("it cannot be signed: {why}"))
+        };
+        let agent = self.provider.registration.file.parent().and_then(Path::parent);
         let agent =
             agent.ok_or_else(|| cannot(&"the registration is not in the folder of an agent"))?;
         let seed = crate::store::amp::signing_key(agent).map_err(|e| cannot(&e))?;
-        let known = (0..self.note.files.len()).filter_map(|n| self.known(n));
+        let known = (0..self.progress.files.len()).filter_map(|n| self.uploaded_file(n));
         let uploaded = known.filter_map(|known| match known.stage {
-            Stage::Fit(url) => Some(Uploaded { id: known.id, url }),
-            Stage::Begun | Stage::There(_) => None,
+            AmpUploadStage::Fit(url) => Some(AmpProviderAttachment { id: known.id, url }),
+            AmpUploadStage::Begun | AmpUploadStage::There(_) => None,
         });
-        let uploaded: Vec<Uploaded> = uploaded.collect();
-        let refused = |why: String| Outcome::Refused { why };
-        let text = signed_anew(&self.message.message, &uploaded, &seed)
+        let uploaded: Vec<AmpProviderAttachment> = uploaded.collect();
+        let refused = |why: String| ExchangeOutcome::Refused { why };
+        let text = sign_with_uploads(&self.message.message, &uploaded, &seed)
             .ok_or_else(|| refused("it is not a message with these files".into()))?;
-        wire::forms(text.as_bytes(), &self.provider.at.address, Some(&self.message.key))
-            .map_err(refused)
+        wire::build_bodies(
+            text.as_bytes(),
+            &self.provider.registration.address,
+            Some(&self.message.key),
+        )
+        .map_err(refused)
     }
 
     /// Whether a file is still what was promised.
-    fn is_unchanged(&self, n: usize) -> Result<(), Outcome> {
+    fn check_unchanged(&self, n: usize) -> Result<(), ExchangeOutcome> {
         let Some(file) = self.message.files.get(n) else { return Ok(()) };
         let found = fs::open_regular(&file.path)
-            .and_then(|from| Ok((from.metadata()?.len(), hex(&of_file(&from)?))));
+            .and_then(|from| Ok((from.metadata()?.len(), encode_hex(&hash_file(&from)?))));
         if found.is_ok_and(|(size, digest)| size == file.size && digest == file.sha256) {
             return Ok(());
         }
-        let name = self.shown(n);
-        Err(Outcome::Refused {
+        let name = self.display_name(n);
+        Err(ExchangeOutcome::Refused {
             why: format!(
                 "{name} was changed or removed in attachments/ before it went; send it again"
             ),
@@ -360,49 +385,64 @@ impl<'a> Underway<'a> {
     }
 
     /// An answer of success; what else is said before anything of the message was handed over.
-    fn asked(&self, got: Result<Answer, Trouble>) -> Result<Answer, Outcome> {
+    fn expect_success(
+        &self,
+        got: Result<HttpAnswer, HttpError>,
+    ) -> Result<HttpAnswer, ExchangeOutcome> {
         let answer = match got {
-            Ok(answer) if answer.is_good() => return Ok(answer),
+            Ok(answer) if answer.is_success() => return Ok(answer),
             Ok(answer) => answer,
-            Err(Trouble::NotAsked(why) | Trouble::Lost(why)) => return Err(Outcome::away(why)),
+            Err(HttpError::NotSent(why) | HttpError::Lost(why)) => {
+                return Err(ExchangeOutcome::away(why));
+            }
         };
         // Who takes messages need not know of these paths.
         if matches!(answer.status, 404 | 405 | 410 | 501) {
-            return Err(Outcome::Refused { why: words(&answer) });
+            return Err(ExchangeOutcome::Refused { why: describe_answer(&answer) });
         }
-        match self.provider.judge(&answer) {
-            Outcome::Unknown { why } => Err(Outcome::Away { why, after: answer.after }),
+        match self.provider.classify_answer(&answer) {
+            ExchangeOutcome::Unknown { why } => {
+                Err(ExchangeOutcome::Away { why, after: answer.retry_after })
+            }
             outcome => Err(outcome),
         }
     }
 
-    fn known(&self, n: usize) -> Option<Known> {
-        self.note.files.get(n).cloned().flatten()
+    fn uploaded_file(&self, n: usize) -> Option<AmpUploadedFile> {
+        self.progress.files.get(n).cloned().flatten()
     }
 
-    fn set(&mut self, n: usize, known: Option<Known>) -> Result<(), Outcome> {
-        if let Some(slot) = self.note.files.get_mut(n) {
+    fn set_uploaded_file(
+        &mut self,
+        n: usize,
+        known: Option<AmpUploadedFile>,
+    ) -> Result<(), ExchangeOutcome> {
+        if let Some(slot) = self.progress.files.get_mut(n) {
             *slot = known;
         }
-        self.save()
+        self.save_progress()
     }
 
-    fn save(&self) -> Result<(), Outcome> {
-        let bytes = serde_json::to_vec(&self.note).unwrap_or_default();
-        let saved = place::write_atomic(&self.path, &bytes, 0o600);
-        step();
+    fn save_progress(&self) -> Result<(), ExchangeOutcome> {
+        let bytes = serde_json::to_vec(&self.progress).unwrap_or_default();
+        let saved = place::write_atomic(&self.note_path, &bytes, 0o600);
+        crash_point();
         saved.map_err(|e| {
-            Outcome::away(format!("the state of the upload cannot be saved here: {e}"))
+            ExchangeOutcome::away(format!("the state of the upload cannot be saved here: {e}"))
         })
     }
 
-    fn shown(&self, n: usize) -> String {
-        self.message.files.get(n).map(|file| one_line(&file.name).into_owned()).unwrap_or_default()
+    fn display_name(&self, n: usize) -> String {
+        self.message
+            .files
+            .get(n)
+            .map(|file| sanitize_line(&file.name).into_owned())
+            .unwrap_or_default()
     }
 }
 
 /// The headers that an upload is to have; `None` if some cannot be sent or are not for others to say.
-fn headers(said: Option<&Value>) -> Option<Vec<(String, String)>> {
+fn parse_upload_headers(said: Option<&Value>) -> Option<Vec<(String, String)>> {
     let Some(said) = said.and_then(Value::as_object) else { return Some(Vec::new()) };
     let is_token =
         |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
@@ -423,7 +463,7 @@ fn headers(said: Option<&Value>) -> Option<Vec<(String, String)>> {
 }
 
 /// A place at which the tests kill this carrier.
-fn step() {
+fn crash_point() {
     #[cfg(test)]
     super::tests::step();
 }
@@ -446,10 +486,10 @@ mod tests {
             (json!({"X": 7}), false),
             (json!("X: y"), true),
         ] {
-            assert_eq!(headers(Some(&said)).is_some(), fits, "{said}");
+            assert_eq!(parse_upload_headers(Some(&said)).is_some(), fits, "{said}");
         }
-        assert_eq!(headers(Some(&json!({"content-length": "7"}))), Some(Vec::new()));
+        assert_eq!(parse_upload_headers(Some(&json!({"content-length": "7"}))), Some(Vec::new()));
         let many: serde_json::Map<_, _> = (0..33).map(|n| (format!("x-{n}"), json!("y"))).collect();
-        assert_eq!(headers(Some(&many.into())), None);
+        assert_eq!(parse_upload_headers(Some(&many.into())), None);
     }
 }

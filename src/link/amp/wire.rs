@@ -3,15 +3,15 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::model::hex;
-use crate::store::amp::envelope::{self, Stored};
+use crate::model::encode_hex;
+use crate::store::amp::envelope::{self, AmpMessage};
 use crate::store::amp::id::is_message_id;
-use crate::store::text::json::Value;
-use crate::store::text::strict::{self, last};
+use crate::store::text::json::JsonValue;
+use crate::store::text::strict::{self, find_last};
 
 /// The exact bodies of the requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Forms {
+pub(super) struct AmpRequestBodies {
     /// The members of the message side by side.
     pub flat: String,
     /// Envelope and payload, as the message lies in the store.
@@ -20,7 +20,7 @@ pub(super) struct Forms {
 
 /// The members of a request in the flat form. The payload is put in as it is spelled.
 #[derive(Serialize)]
-struct Flat<'a> {
+struct AmpFlatRequest<'a> {
     to: &'a str,
     subject: &'a str,
     priority: &'a str,
@@ -36,34 +36,39 @@ struct Flat<'a> {
 ///
 /// # Errors
 /// Why it can never go.
-pub(super) fn make(bytes: &[u8], mine: &str) -> Result<Vec<u8>, String> {
-    serde_json::to_vec(&forms(bytes, mine, None)?).map_err(|e| e.to_string())
+pub(super) fn encode_message(bytes: &[u8], mine: &str) -> Result<Vec<u8>, String> {
+    serde_json::to_vec(&build_bodies(bytes, mine, None)?).map_err(|e| e.to_string())
 }
 
 /// The requests for a message of mine; under this key for repeats, if it has one of its own.
 ///
 /// # Errors
 /// Why it can never go.
-pub(super) fn forms(bytes: &[u8], mine: &str, key: Option<&str>) -> Result<Forms, String> {
+pub(super) fn build_bodies(
+    bytes: &[u8],
+    mine: &str,
+    key: Option<&str>,
+) -> Result<AmpRequestBodies, String> {
     let message = envelope::parse(bytes).map_err(|e| format!("it is not a message: {e}"))?;
     if !message.from.eq_ignore_ascii_case(mine) {
         return Err(format!(
             "it is signed as {}, but the registration is for {mine}; send it again",
-            crate::model::one_line(&message.from)
+            crate::model::sanitize_line(&message.from)
         ));
     }
     let signature = message.signature.as_deref().ok_or("it is not signed")?;
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
-    let members = strict::members(text).map_err(|e| format!("it is not a message: {e}"))?;
-    let raw = |name: &str| last(&members, name).and_then(|m| text.get(m.value_at.clone()));
+    let members = strict::parse_members(text).map_err(|e| format!("it is not a message: {e}"))?;
+    let raw = |name: &str| find_last(&members, name).and_then(|m| text.get(m.value_at.clone()));
     let envelope = raw("envelope").ok_or("it has no envelope")?;
-    let inside = strict::members(envelope).map_err(|e| format!("it is not a message: {e}"))?;
-    let thread = last(&inside, "thread_id").and_then(|m| match m.value {
-        Value::String(text) => Some(text.to_text().into_owned()),
+    let inside =
+        strict::parse_members(envelope).map_err(|e| format!("it is not a message: {e}"))?;
+    let thread = find_last(&inside, "thread_id").and_then(|m| match m.value {
+        JsonValue::String(text) => Some(text.to_text().into_owned()),
         _ => None,
     });
-    let key = key.map_or_else(|| key_for(&message), str::to_owned);
-    let flat = Flat {
+    let key = key.map_or_else(|| derive_idempotency_key(&message), str::to_owned);
+    let flat = AmpFlatRequest {
         to: &message.to,
         subject: message.subject.as_deref().unwrap_or_default(),
         priority: message.priority.as_deref().unwrap_or("normal"),
@@ -75,20 +80,20 @@ pub(super) fn forms(bytes: &[u8], mine: &str, key: Option<&str>) -> Result<Forms
     };
     let flat = serde_json::to_string(&flat).map_err(|e| e.to_string())?;
     let flat = flat.strip_suffix('}').unwrap_or_default();
-    Ok(Forms {
+    Ok(AmpRequestBodies {
         flat: format!("{flat},\"payload\":{}}}", message.payload),
         stored: format!(
             "{{\"envelope\":{},\"payload\":{}}}",
-            with_key(envelope, &inside, &key),
+            add_idempotency_key(envelope, &inside, &key),
             message.payload
         ),
     })
 }
 
 /// The envelope with the key for repeats, which is not signed.
-fn with_key(envelope: &str, inside: &[strict::Member<'_>], key: &str) -> String {
+fn add_idempotency_key(envelope: &str, inside: &[strict::JsonMember<'_>], key: &str) -> String {
     let end = envelope.trim_end().strip_suffix('}').map(str::trim_end);
-    match end.filter(|_| last(inside, "idempotency_key").is_none()) {
+    match end.filter(|_| find_last(inside, "idempotency_key").is_none()) {
         Some(rest) => format!("{rest},\"idempotency_key\":\"{key}\"}}"),
         None => envelope.to_owned(),
     }
@@ -96,46 +101,46 @@ fn with_key(envelope: &str, inside: &[strict::Member<'_>], key: &str) -> String 
 
 /// The key under which a provider knows a repeat: `idk_` and a UUID made of the signature, so that it is the
 /// same whenever it is made.
-pub(super) fn key_for(message: &Stored<'_>) -> String {
+pub(super) fn derive_idempotency_key(message: &AmpMessage<'_>) -> String {
     if let Some(key) = message.idempotency_key.as_deref() {
         return key.to_owned();
     }
-    let hash = hex(&Sha256::digest(message.signature.as_deref().unwrap_or_default()));
+    let hash = encode_hex(&Sha256::digest(message.signature.as_deref().unwrap_or_default()));
     let part = |from: usize, to: usize| hash.get(from..to).unwrap_or_default();
     let beginning = format!("idk_{}-{}-4{}", part(0, 8), part(8, 12), part(13, 16));
     format!("{beginning}-8{}-{}", part(17, 20), part(20, 32))
 }
 
 /// What was kept.
-pub(super) fn read(bytes: &[u8]) -> Option<Forms> {
+pub(super) fn decode_bodies(bytes: &[u8]) -> Option<AmpRequestBodies> {
     serde_json::from_slice(bytes).ok()
 }
 
 /// What a provider says that took a message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answered {
+pub(super) enum AmpRouteAnswer {
     /// It calls it so.
     Named(String),
     /// It has it, and gives no id that can be one.
-    Taken,
+    Accepted,
     /// Nothing that a provider says.
-    Nothing,
+    Unrecognized,
 }
 
 /// What an answer of success means.
-pub(super) fn answer(body: &[u8]) -> Answered {
+pub(super) fn parse_answer(body: &[u8]) -> AmpRouteAnswer {
     let answer: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |name: &str| answer.get(name).and_then(|value| value.as_str());
     let id = text("id").or_else(|| text("message_id"));
     match id {
-        Some(id) if is_message_id(id) => Answered::Named(id.to_owned()),
-        None if text("status").is_none() => Answered::Nothing,
-        _ => Answered::Taken,
+        Some(id) if is_message_id(id) => AmpRouteAnswer::Named(id.to_owned()),
+        None if text("status").is_none() => AmpRouteAnswer::Unrecognized,
+        _ => AmpRouteAnswer::Accepted,
     }
 }
 
 /// The code of a refusal.
-pub(super) fn code(body: &[u8]) -> Option<String> {
+pub(super) fn parse_error_code(body: &[u8]) -> Option<String> {
     let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
     Some(answer.get("error")?.as_str()?.to_owned())
 }
@@ -161,7 +166,8 @@ mod tests {
 
     #[test]
     fn both_forms_keep_what_is_signed_as_it_is_spelled() {
-        let forms = read(&make(MESSAGE.as_bytes(), "Alice@acme.x.ai").unwrap()).unwrap();
+        let forms =
+            decode_bodies(&encode_message(MESSAGE.as_bytes(), "Alice@acme.x.ai").unwrap()).unwrap();
         let payload = r#"{"type": "request", "n": 1.10, "message": "hi", "context": {"msgfs": {"id": "msg_1_a"}}}"#;
         assert!(forms.flat.ends_with(&format!(",\"payload\":{payload}}}")), "{}", forms.flat);
         assert!(forms.stored.ends_with(&format!(",\"payload\":{payload}}}")), "{}", forms.stored);
@@ -174,7 +180,8 @@ mod tests {
         assert!(stored.get("local").is_none());
         let key = flat["idempotency_key"].as_str().unwrap();
         assert_eq!((key.len(), &key[..4], &key[18..19]), (40, "idk_", "4"), "{key}");
-        let again = read(&make(MESSAGE.as_bytes(), "alice@acme.x.ai").unwrap()).unwrap();
+        let again =
+            decode_bodies(&encode_message(MESSAGE.as_bytes(), "alice@acme.x.ai").unwrap()).unwrap();
         assert_eq!((again.flat, again.stored), (forms.flat, forms.stored));
     }
 
@@ -186,7 +193,7 @@ mod tests {
             ("\"payload\"", "\"other\"", "not a message"),
         ] {
             let text = MESSAGE.replace(from, to);
-            let error = make(text.as_bytes(), "alice@acme.x.ai").unwrap_err();
+            let error = encode_message(text.as_bytes(), "alice@acme.x.ai").unwrap_err();
             assert!(error.contains(why), "{error}");
         }
     }
@@ -194,16 +201,22 @@ mod tests {
     #[test]
     fn what_providers_answer() {
         for (body, expected) in [
-            (r#"{"id":"msg_1_a","status":"delivered"}"#, Answered::Named("msg_1_a".to_owned())),
-            (r#"{"id":"../../x","status":"queued"}"#, Answered::Taken),
-            (r#"{"status":"quarantined"}"#, Answered::Taken),
-            ("{}", Answered::Nothing),
-            ("<html>", Answered::Nothing),
-            ("[1]", Answered::Nothing),
+            (
+                r#"{"id":"msg_1_a","status":"delivered"}"#,
+                AmpRouteAnswer::Named("msg_1_a".to_owned()),
+            ),
+            (r#"{"id":"../../x","status":"queued"}"#, AmpRouteAnswer::Accepted),
+            (r#"{"status":"quarantined"}"#, AmpRouteAnswer::Accepted),
+            ("{}", AmpRouteAnswer::Unrecognized),
+            ("<html>", AmpRouteAnswer::Unrecognized),
+            ("[1]", AmpRouteAnswer::Unrecognized),
         ] {
-            assert_eq!(answer(body.as_bytes()), expected, "{body}");
+            assert_eq!(parse_answer(body.as_bytes()), expected, "{body}");
         }
-        assert_eq!(code(br#"{"error":"not_found","message":"x"}"#).as_deref(), Some("not_found"));
-        assert_eq!(code(b"nginx"), None);
+        assert_eq!(
+            parse_error_code(br#"{"error":"not_found","message":"x"}"#).as_deref(),
+            Some("not_found")
+        );
+        assert_eq!(parse_error_code(b"nginx"), None);
     }
 }

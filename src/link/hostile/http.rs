@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use super::server::{Act, Hostile, Manner};
+use super::server::{HostileProtocol, HostileServer, ServerAction};
 use super::*;
 
 /// An answer of success with this body.
-fn ok(body: &str) -> Vec<u8> {
+fn ok_response(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-fn headed(status: &str, headers: &str, body: &str) -> Vec<u8> {
+fn build_response(status: &str, headers: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\n{headers}\r\n{body}").into_bytes()
 }
 
 /// Everything that is no answer.
-fn faults() -> Vec<(&'static str, Act)> {
-    use Act::{Close, Drip, Endless, Hang};
-    let begun = |text: &str| headed("200 OK", "", text);
+fn list_faults() -> Vec<(&'static str, ServerAction)> {
+    use ServerAction::{Close, Drip, Endless, Hang};
+    let begun = |text: &str| build_response("200 OK", "", text);
     let deep = |n: usize| "[".repeat(n) + &"]".repeat(n);
     vec![
         ("hangs", Hang),
@@ -38,19 +38,22 @@ fn faults() -> Vec<(&'static str, Act)> {
         ),
         ("has an id without end", Endless(begun("{\"id\":\""), b"a".to_vec())),
         ("says a byte at a time", Drip(b"HTTP/1.1 200 OK\r\nX: a\r\n".to_vec())),
-        ("says its body a byte at a time", Drip(ok(&" ".repeat(5000)))),
-        ("is shorter than it says", Close(headed("200 OK", "Content-Length: 99\r\n", "{\"id\":"))),
+        ("says its body a byte at a time", Drip(ok_response(&" ".repeat(5000)))),
+        (
+            "is shorter than it says",
+            Close(build_response("200 OK", "Content-Length: 99\r\n", "{\"id\":")),
+        ),
         (
             "is shorter than it can be",
-            Close(headed("200 OK", "Content-Length: 18446744073709551615\r\n", "{}")),
+            Close(build_response("200 OK", "Content-Length: 18446744073709551615\r\n", "{}")),
         ),
         (
             "has a negative length",
-            Close(headed("200 OK", "Content-Length: -1\r\n", "{\"status\":\"sent\"}")),
+            Close(build_response("200 OK", "Content-Length: -1\r\n", "{\"status\":\"sent\"}")),
         ),
         (
             "has two lengths",
-            Close(headed(
+            Close(build_response(
                 "200 OK",
                 "Content-Length: 3\r\nContent-Length: 17\r\n",
                 "{\"status\":\"sent\"}",
@@ -58,7 +61,7 @@ fn faults() -> Vec<(&'static str, Act)> {
         ),
         (
             "has a chunk without end",
-            Close(headed(
+            Close(build_response(
                 "200 OK",
                 "Transfer-Encoding: chunked\r\n",
                 "ffffffffffffffff\r\n{\"id\":",
@@ -66,17 +69,24 @@ fn faults() -> Vec<(&'static str, Act)> {
         ),
         (
             "has chunks that are none",
-            Close(headed("200 OK", "Transfer-Encoding: chunked\r\n", "-1\r\n{}\r\n0\r\n\r\n")),
+            Close(build_response(
+                "200 OK",
+                "Transfer-Encoding: chunked\r\n",
+                "-1\r\n{}\r\n0\r\n\r\n",
+            )),
         ),
         ("has no such status", Close(b"HTTP/1.1 99999 X\r\n\r\n{}".to_vec())),
-        ("is another protocol", Close(headed("101 Switching Protocols", "Upgrade: x\r\n", "{}"))),
-        ("is the page of a hotel", Close(ok("<html>\"messages\" log in</html>"))),
-        ("is empty", Close(ok(""))),
-        ("is nested", Close(ok(&deep(200)))),
-        ("is nested deeply", Close(ok(&deep(1_000_000)))),
+        (
+            "is another protocol",
+            Close(build_response("101 Switching Protocols", "Upgrade: x\r\n", "{}")),
+        ),
+        ("is the page of a hotel", Close(ok_response("<html>\"messages\" log in</html>"))),
+        ("is empty", Close(ok_response(""))),
+        ("is nested", Close(ok_response(&deep(200)))),
+        ("is nested deeply", Close(ok_response(&deep(1_000_000)))),
         (
             "repeats the secret",
-            Close(headed(
+            Close(build_response(
                 "400 no",
                 "",
                 &format!("{{\"error\":\"{SECRET} {}\"}}", SECRET.to_uppercase()),
@@ -84,9 +94,12 @@ fn faults() -> Vec<(&'static str, Act)> {
         ),
         (
             "has a refusal without end",
-            Endless(headed("500 no", "", "{\"error\":\""), b"a\\n".to_vec()),
+            Endless(build_response("500 no", "", "{\"error\":\""), b"a\\n".to_vec()),
         ),
-        ("refuses slowly", Drip(headed("429 no", "Content-Length: 99999\r\n", &" ".repeat(9999)))),
+        (
+            "refuses slowly",
+            Drip(build_response("429 no", "Content-Length: 99999\r\n", &" ".repeat(9999))),
+        ),
     ]
 }
 
@@ -94,16 +107,17 @@ fn faults() -> Vec<(&'static str, Act)> {
 #[test]
 fn whatever_a_server_answers() {
     let mut all = Vec::new();
-    for (what, act) in faults() {
+    for (what, act) in list_faults() {
         for kind in ["amp", "relay"] {
             all.push((kind, what, act.clone()));
         }
     }
-    each(all, |(kind, what, act)| {
+    run_each(all, |(kind, what, act)| {
         let what = format!("{kind}: a server that {what}");
-        let server = Hostile::start(Manner::Http, Arc::new(move |_| act.clone()));
+        let server = HostileServer::start(HostileProtocol::Http, Arc::new(move |_| act.clone()));
         let url = format!("http://127.0.0.1:{}", server.port);
-        let machine = if kind == "amp" { Machine::amp(&url) } else { Machine::relay(&url) };
+        let machine =
+            if kind == "amp" { LinkTestMachine::amp(&url) } else { LinkTestMachine::relay(&url) };
         let outcome = machine.send(&what);
         assert!(!is_taken(&outcome), "{what}: {outcome:?}");
         let ended = machine.fetch(&what);
@@ -112,18 +126,26 @@ fn whatever_a_server_answers() {
             "{what}: {:?}",
             ended.outcome
         );
-        assert!(machine.written() < 140 << 20, "{what}: {}", machine.written());
+        assert!(
+            machine.count_written_bytes() < 140 << 20,
+            "{what}: {}",
+            machine.count_written_bytes()
+        );
         machine.check(&what);
-        assert!(server.was_met());
+        assert!(server.has_connections());
     });
 }
 
 /// A redirect is not followed: neither the key nor the mail goes anywhere else.
 #[test]
 fn redirects_lead_nowhere() {
-    let elsewhere = Hostile::start(
-        Manner::Http,
-        Arc::new(|_| Act::Close(ok("{\"status\":\"sent\",\"id\":\"msg_1_a\",\"messages\":[]}"))),
+    let elsewhere = HostileServer::start(
+        HostileProtocol::Http,
+        Arc::new(|_| {
+            ServerAction::Close(ok_response(
+                "{\"status\":\"sent\",\"id\":\"msg_1_a\",\"messages\":[]}",
+            ))
+        }),
     );
     let mut all = Vec::new();
     for status in ["300 x", "301 x", "302 x", "303 x", "307 x", "308 x"] {
@@ -132,21 +154,25 @@ fn redirects_lead_nowhere() {
                 let to = to.replace("PORT", &elsewhere.port.to_string());
                 all.push((
                     kind,
-                    headed(status, &format!("Location: {to}\r\nContent-Length: 0\r\n"), ""),
+                    build_response(status, &format!("Location: {to}\r\nContent-Length: 0\r\n"), ""),
                 ));
             }
         }
     }
-    each(all, |(kind, answer)| {
-        let server = Hostile::start(Manner::Http, Arc::new(move |_| Act::Close(answer.clone())));
+    run_each(all, |(kind, answer)| {
+        let server = HostileServer::start(
+            HostileProtocol::Http,
+            Arc::new(move |_| ServerAction::Close(answer.clone())),
+        );
         let url = format!("http://127.0.0.1:{}", server.port);
-        let machine = if kind == "amp" { Machine::amp(&url) } else { Machine::relay(&url) };
+        let machine =
+            if kind == "amp" { LinkTestMachine::amp(&url) } else { LinkTestMachine::relay(&url) };
         let outcome = machine.send("redirect");
-        assert!(matches!(outcome, Outcome::Away { .. }), "{kind}: {outcome:?}");
+        assert!(matches!(outcome, ExchangeOutcome::Away { .. }), "{kind}: {outcome:?}");
         let outcome = machine.fetch("redirect").outcome;
-        assert!(matches!(outcome, Outcome::Away { .. }), "{kind}: {outcome:?}");
+        assert!(matches!(outcome, ExchangeOutcome::Away { .. }), "{kind}: {outcome:?}");
     });
-    assert!(!elsewhere.was_met());
+    assert!(!elsewhere.has_connections());
 }
 
 /// However long, or until when, a server asks to wait: a link is tried again within a day.
@@ -165,12 +191,17 @@ fn clocks_of_other_times_stop_no_link_for_ever() {
         reset("4294967295"),
         reset("18446744073709551615"),
     ] {
-        let answer = headed("429 slower", &headers, "{\"error\":\"rate_limited\"}");
-        let server = Hostile::start(Manner::Http, Arc::new(move |_| Act::Close(answer.clone())));
+        let answer = build_response("429 slower", &headers, "{\"error\":\"rate_limited\"}");
+        let server = HostileServer::start(
+            HostileProtocol::Http,
+            Arc::new(move |_| ServerAction::Close(answer.clone())),
+        );
         let url = format!("http://127.0.0.1:{}", server.port);
-        for machine in [Machine::amp(&url), Machine::relay(&url)] {
+        for machine in [LinkTestMachine::amp(&url), LinkTestMachine::relay(&url)] {
             for outcome in [machine.send(&headers), machine.fetch(&headers).outcome] {
-                let Outcome::Away { after, .. } = outcome else { panic!("{headers}: {outcome:?}") };
+                let ExchangeOutcome::Away { after, .. } = outcome else {
+                    panic!("{headers}: {outcome:?}")
+                };
                 assert!(after.unwrap_or(0) <= 24 * 3600, "{headers}: {after:?}");
             }
         }
@@ -207,19 +238,23 @@ fn one_bad_message_costs_no_other() {
             .into(),
     );
     let count = list.len();
-    let answer = ok(&format!("{{\"messages\":[{}],\"remaining\":0}}", list.join(",")));
-    let server = Hostile::start(
-        Manner::Http,
+    let answer = ok_response(&format!("{{\"messages\":[{}],\"remaining\":0}}", list.join(",")));
+    let server = HostileServer::start(
+        HostileProtocol::Http,
         Arc::new(move |request| {
             let is_key = request.contains("/resolve/");
-            let none = || headed("404 none", "Content-Length: 0\r\n", "");
-            Act::Close(if is_key { none() } else { answer.clone() })
+            let none = || build_response("404 none", "Content-Length: 0\r\n", "");
+            ServerAction::Close(if is_key { none() } else { answer.clone() })
         }),
     );
     let url = format!("http://127.0.0.1:{}", server.port);
-    for machine in [Machine::amp(&url), Machine::relay(&url)] {
+    for machine in [LinkTestMachine::amp(&url), LinkTestMachine::relay(&url)] {
         let ended = machine.fetch("a list");
-        assert_eq!((&ended.outcome, ended.brought.len()), (&Outcome::Done, count), "{ended:?}");
+        assert_eq!(
+            (&ended.outcome, ended.brought.len()),
+            (&ExchangeOutcome::Done, count),
+            "{ended:?}"
+        );
         for (name, bytes) in &ended.brought {
             let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
             assert!(name.bytes().all(is_plain) && !name.starts_with('.'), "{name}");

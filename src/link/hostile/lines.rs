@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::server::{Act, Hostile, Manner};
+use super::server::{HostileProtocol, HostileServer, ServerAction};
 use super::*;
 
 /// What each of them says that is all right, by what it heard.
-fn usual(protocol: &str, line: &str) -> Act {
-    let say = |text: &str| Act::Say(text.as_bytes().to_vec());
+fn usual_answer(protocol: &str, line: &str) -> ServerAction {
+    let say = |text: &str| ServerAction::Say(text.as_bytes().to_vec());
     let tag = line.split(' ').next().unwrap_or_default().trim_end();
     let verb = if protocol == "imap" { line.split(' ').nth(1).unwrap_or_default() } else { tag };
     match (protocol, verb.trim_end()) {
@@ -18,7 +18,7 @@ fn usual(protocol: &str, line: &str) -> Act {
         ("smtp", "AUTH") => say("235 in\r\n"),
         ("smtp", "DATA") => say("354 go\r\n"),
         ("smtp", "MAIL" | "RCPT" | ".") => say("250 ok\r\n"),
-        ("smtp", _) => Act::Say(Vec::new()),
+        ("smtp", _) => ServerAction::Say(Vec::new()),
         ("imap", "") => say("* OK hi\r\n"),
         ("imap", "EXAMINE") => say(&format!("* OK [UIDVALIDITY 1] x\r\n{tag} OK in\r\n")),
         ("imap", "UID") if line.contains("SEARCH") => {
@@ -41,8 +41,8 @@ fn usual(protocol: &str, line: &str) -> Act {
     }
 }
 
-fn faults() -> Vec<(&'static str, Act)> {
-    use Act::{Close, Drip, Endless, Hang, Say};
+fn list_faults() -> Vec<(&'static str, ServerAction)> {
+    use ServerAction::{Close, Drip, Endless, Hang, Say};
     let echo = format!("535 -ERR no: {SECRET}, {}\r\n", SECRET.to_uppercase());
     let begins = |code: &str| Endless(Vec::new(), format!("{code}-more\r\n").into_bytes());
     vec![
@@ -74,11 +74,11 @@ fn faults() -> Vec<(&'static str, Act)> {
     ]
 }
 
-fn machine(protocol: &str, port: u16) -> Machine {
+fn open_machine(protocol: &str, port: u16) -> LinkTestMachine {
     match protocol {
-        "ftp" => Machine::ftp(port, &json!({})),
-        "pop" => Machine::mail(port, &json!({"use_pop3": true})),
-        _ => Machine::mail(port, &json!({})),
+        "ftp" => LinkTestMachine::ftp(port, &json!({})),
+        "pop" => LinkTestMachine::mail(port, &json!({"use_pop3": true})),
+        _ => LinkTestMachine::mail(port, &json!({})),
     }
 }
 
@@ -94,15 +94,15 @@ fn whatever_a_server_does_at_any_moment() {
     let mut all = Vec::new();
     for (protocol, verbs) in moments {
         for verb in verbs {
-            all.extend(faults().into_iter().map(|(what, act)| (protocol, *verb, what, act)));
+            all.extend(list_faults().into_iter().map(|(what, act)| (protocol, *verb, what, act)));
         }
     }
     // Not more than a machine has ports and patience for.
     for some in all.chunks(160) {
-        each(some.to_vec(), |(protocol, verb, what, act)| {
+        run_each(some.to_vec(), |(protocol, verb, what, act)| {
             let name = format!("{protocol}: a server that {what} at {verb:?}");
-            let server = Hostile::start(
-                Manner::Lines,
+            let server = HostileServer::start(
+                HostileProtocol::Lines,
                 Arc::new(move |line| {
                     let command = if protocol == "imap" {
                         line.split_once(' ').map_or(line, |(_, c)| c)
@@ -114,10 +114,10 @@ fn whatever_a_server_does_at_any_moment() {
                     } else {
                         command.trim_end().starts_with(verb)
                     };
-                    if is_it { act.clone() } else { usual(protocol, line) }
+                    if is_it { act.clone() } else { usual_answer(protocol, line) }
                 }),
             );
-            let machine = machine(protocol, server.port);
+            let machine = open_machine(protocol, server.port);
             if matches!(protocol, "smtp" | "ftp") {
                 let outcome = machine.send(&name);
                 assert!(!is_taken(&outcome), "{name}: {outcome:?}");
@@ -125,7 +125,11 @@ fn whatever_a_server_does_at_any_moment() {
             if protocol != "smtp" {
                 let ended = machine.fetch(&name);
                 let is_part = !is_taken(&ended.outcome) || ended.brought.len() <= 2;
-                assert!(is_part && machine.written() < 140 << 20, "{name}: {:?}", ended.outcome);
+                assert!(
+                    is_part && machine.count_written_bytes() < 140 << 20,
+                    "{name}: {:?}",
+                    ended.outcome
+                );
             }
             if verb.len() == 4 {
                 machine.check(&name);
@@ -137,31 +141,36 @@ fn whatever_a_server_does_at_any_moment() {
 /// Data is fetched from where the answers come from, whatever other machine the server names.
 #[test]
 fn an_ftp_server_leads_to_no_other_machine() {
-    let elsewhere = Hostile::start(Manner::Lines, Arc::new(|_| Act::Close(Vec::new())));
+    let elsewhere =
+        HostileServer::start(HostileProtocol::Lines, Arc::new(|_| ServerAction::Close(Vec::new())));
     let [high, low] = elsewhere.port.to_be_bytes();
     // Another address of this machine, at which it would be found.
     let named = format!("227 ok (127,0,0,2,{high},{low})\r\n").into_bytes();
-    let server = Hostile::start(
-        Manner::Lines,
+    let server = HostileServer::start(
+        HostileProtocol::Lines,
         Arc::new(move |line| {
-            if line.starts_with("PASV") { Act::Say(named.clone()) } else { usual("ftp", line) }
+            if line.starts_with("PASV") {
+                ServerAction::Say(named.clone())
+            } else {
+                usual_answer("ftp", line)
+            }
         }),
     );
-    let asked = machine("ftp", server.port).fetch("a server that names another machine");
+    let asked = open_machine("ftp", server.port).fetch("a server that names another machine");
     assert!(!is_taken(&asked.outcome));
     // It listens on 127.0.0.1, where the answers came from: that is where the client went.
-    assert!(elsewhere.was_met());
+    assert!(elsewhere.has_connections());
 }
 
 /// Listings and files without end, of absurd lengths, a byte at a time or cut: nothing of them is filed but a word about
 /// what is too large, and names lead nowhere.
 #[test]
 fn an_ftp_server_whose_data_means_harm() {
-    use Act::{Close, Drip, Endless, Hang};
+    use ServerAction::{Close, Drip, Endless, Hang};
     let days = || Close(b"type=dir; 2026-04-24\r\ntype=dir; ../../etc\r\n".to_vec());
     let inbox = |text: &str| Close(text.as_bytes().to_vec());
     let one = "type=file;size=30;modify=1; a.txt\r\n";
-    let cases: Vec<(&'static str, Vec<Act>)> = vec![
+    let cases: Vec<(&'static str, Vec<ServerAction>)> = vec![
         ("days without end", vec![Endless(Vec::new(), b"type=dir; 2026-04-24\r\n".to_vec())]),
         ("days a byte at a time", vec![Drip(b"type=dir; 2026-04-24\r\n".to_vec())]),
         ("no data", vec![Hang]),
@@ -178,25 +187,27 @@ fn an_ftp_server_whose_data_means_harm() {
             vec![days(), inbox("type=file;size=5; ../../x.txt\r\ntype=file;size=5; ..\r\n")],
         ),
     ];
-    each(cases, |(what, acts)| {
+    run_each(cases, |(what, acts)| {
         let next = std::sync::atomic::AtomicUsize::new(0);
-        let data = Hostile::start(
-            Manner::Lines,
+        let data = HostileServer::start(
+            HostileProtocol::Lines,
             Arc::new(move |_| {
                 let n = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                 acts.get(n).cloned().unwrap_or(Close(Vec::new()))
             }),
         );
         let [high, low] = data.port.to_be_bytes();
-        let server = Hostile::start(
-            Manner::Lines,
+        let server = HostileServer::start(
+            HostileProtocol::Lines,
             Arc::new(move |line| match line.split([' ', '\r']).next().unwrap_or_default() {
-                "PASV" => Act::Say(format!("227 ok (1,2,3,4,{high},{low})\r\n").into_bytes()),
-                "MLSD" | "RETR" => Act::Say(b"150 go\r\n226 done\r\n".to_vec()),
-                _ => usual("ftp", line),
+                "PASV" => {
+                    ServerAction::Say(format!("227 ok (1,2,3,4,{high},{low})\r\n").into_bytes())
+                }
+                "MLSD" | "RETR" => ServerAction::Say(b"150 go\r\n226 done\r\n".to_vec()),
+                _ => usual_answer("ftp", line),
             }),
         );
-        let ended = machine("ftp", server.port).fetch(what);
+        let ended = open_machine("ftp", server.port).fetch(what);
         let is_told = |bytes: &[u8]| bytes.windows(9).any(|w| w == b"too large");
         assert!(
             ended.brought.iter().all(|(_, bytes)| is_told(bytes)),
@@ -242,28 +253,28 @@ fn mails_that_no_program_writes() {
         ));
     }
     let count = mails.len();
-    let server = Hostile::start(
-        Manner::Lines,
+    let server = HostileServer::start(
+        HostileProtocol::Lines,
         Arc::new(move |line| {
             let number = line.strip_prefix("RETR ").and_then(|n| n.trim().parse::<usize>().ok());
             match number {
-                Some(n) => {
-                    Act::Say(format!("+OK\r\n{}\r\n.\r\n", mails[n - 1].trim_end()).into_bytes())
-                }
+                Some(n) => ServerAction::Say(
+                    format!("+OK\r\n{}\r\n.\r\n", mails[n - 1].trim_end()).into_bytes(),
+                ),
                 None if line.starts_with("UIDL") => {
                     let list: String =
                         (1..=mails.len()).map(|n| format!("{n} {n}/../{n}\r\n")).collect();
-                    Act::Say(format!("+OK\r\n{list}.\r\n").into_bytes())
+                    ServerAction::Say(format!("+OK\r\n{list}.\r\n").into_bytes())
                 }
-                None => usual("pop", line),
+                None => usual_answer("pop", line),
             }
         }),
     );
-    let machine = machine("pop", server.port);
+    let machine = open_machine("pop", server.port);
     let raw = machine.dir.path().join("links/store/name/jobs/1/raw");
     let ended = machine.fetch("odd mails");
-    assert_eq!((&ended.outcome, ended.brought.len()), (&Outcome::Done, count));
-    for item in machine.engine().unpack(&raw).into_iter().map(Result::unwrap) {
+    assert_eq!((&ended.outcome, ended.brought.len()), (&ExchangeOutcome::Done, count));
+    for item in machine.engine().unpack_items(&raw).into_iter().map(Result::unwrap) {
         let day = item.arrived.day.unwrap();
         assert!(crate::store::agentazall::date::is_day(&day), "{day}");
         assert!(!item.arrived.name.contains('/') && item.arrived.parts.len() <= 100);

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::engine::{Engine, Outcome, Settings};
-use super::{checked, engine, secret};
-use crate::store::Parcel;
+use super::engine::{EngineSettings, ExchangeOutcome, LinkEngine};
+use super::{check_engine, open_engine, secret};
+use crate::store::OutboundMail;
 
 /// Told to every server here, and to nobody else.
 const SECRET: &str = "amp_live_sk_hunter2hunter2";
@@ -29,21 +29,21 @@ const SECRET: &str = "amp_live_sk_hunter2hunter2";
 const EVER: Duration = Duration::from_secs(120);
 
 /// A machine with one link.
-struct Machine {
+struct LinkTestMachine {
     dir: tempfile::TempDir,
-    settings: Settings,
+    settings: EngineSettings,
     wire: PathBuf,
 }
 
 /// What an exchange came to.
 #[derive(Debug)]
-struct Ended {
-    outcome: Outcome,
+struct FetchResult {
+    outcome: ExchangeOutcome,
     /// Names of what a fetch brought, and its bytes.
     brought: Vec<(String, Vec<u8>)>,
 }
 
-impl Machine {
+impl LinkTestMachine {
     /// One whose link of a kind is described so.
     fn new(kind: &str, part: &str, described: &Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ impl Machine {
         std::fs::write(&file, described.to_string()).unwrap();
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))
             .unwrap();
-        let settings = Settings {
+        let settings = EngineSettings {
             kind: kind.into(),
             file,
             part: part.into(),
@@ -83,24 +83,24 @@ impl Machine {
 
     fn ftp(port: u16, more: &Value) -> Self {
         let part = json!({"host": "127.0.0.1", "port": port, "user": "u", "password": SECRET});
-        Self::new("ftp", "/ftp", &json!({"ftp": joined(part, more)}))
+        Self::new("ftp", "/ftp", &json!({"ftp": merge_objects(part, more)}))
     }
 
     fn mail(port: u16, more: &Value) -> Self {
         let part = json!({
             "smtp_server": "127.0.0.1", "smtp_port": port, "imap_server": "127.0.0.1", "imap_port": port,
             "pop3_server": "127.0.0.1", "pop3_port": port, "username": "u", "password": SECRET});
-        Self::new("mail", "/email", &json!({"email": joined(part, more)}))
+        Self::new("mail", "/email", &json!({"email": merge_objects(part, more)}))
     }
 
-    fn engine(&self) -> Box<dyn Engine> {
-        engine(&self.settings).unwrap()
+    fn engine(&self) -> Box<dyn LinkEngine> {
+        open_engine(&self.settings).unwrap()
     }
 
     fn write_wire(&mut self) {
         let to = if self.settings.kind == "agenttalk" { "al.agenttalk" } else { "al@far.example" };
-        let parcel = Parcel {
-            message: "m1".into(),
+        let parcel = OutboundMail {
+            message_id: "m1".into(),
             to: to.into(),
             bytes: b"From: bob@far.example\nTo: al@far.example\nSubject: s\n---\nhello\n".to_vec(),
             parts: Vec::new(),
@@ -108,7 +108,7 @@ impl Machine {
         let bytes = if self.settings.kind == "amp" {
             json!({"flat": "{}", "stored": "{}"}).to_string().into_bytes()
         } else {
-            self.engine().wire(&parcel).unwrap()
+            self.engine().encode_parcel(&parcel).unwrap()
         };
         std::fs::write(&self.wire, bytes).unwrap();
     }
@@ -118,35 +118,35 @@ impl Machine {
     fn run<T: Send + 'static>(
         &self,
         what: &str,
-        run: impl FnOnce(&dyn Engine, &Path) -> T + Send + 'static,
+        run: impl FnOnce(&dyn LinkEngine, &Path) -> T + Send + 'static,
     ) -> T {
         let (settings, wire) = (self.settings.clone(), self.wire.clone());
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {
-            let engine = engine(&settings).unwrap();
+            let engine = open_engine(&settings).unwrap();
             let _ = tell.send(run(engine.as_ref(), &wire));
         });
         told.recv_timeout(EVER).unwrap_or_else(|_| panic!("{what} never ends"))
     }
 
-    fn send(&self, what: &str) -> Outcome {
-        self.run(what, |engine, wire| told(engine, engine.send(wire)))
+    fn send(&self, what: &str) -> ExchangeOutcome {
+        self.run(what, |engine, wire| redact_outcome(engine, engine.send(wire)))
     }
 
-    fn fetch(&self, what: &str) -> Ended {
+    fn fetch(&self, what: &str) -> FetchResult {
         let raw = self.dir.path().join("links/store/name/jobs/1/raw");
         std::fs::create_dir_all(&raw).unwrap();
         self.run(what, move |engine, _| {
-            let outcome = told(engine, engine.fetch(&raw, &HashSet::new()));
-            let items = engine.unpack(&raw).into_iter().map(Result::unwrap);
+            let outcome = redact_outcome(engine, engine.fetch(&raw, &HashSet::new()));
+            let items = engine.unpack_items(&raw).into_iter().map(Result::unwrap);
             let items = items.filter(|item| !item.is_only_known());
             let brought = items.map(|item| (item.arrived.name, item.arrived.bytes)).collect();
-            Ended { outcome, brought }
+            FetchResult { outcome, brought }
         })
     }
 
     fn check(&self, what: &str) -> Vec<String> {
-        let lines = self.run(what, |engine, _| checked(engine));
+        let lines = self.run(what, |engine, _| check_engine(engine));
         for line in &lines {
             holds_no_secret(line);
         }
@@ -154,20 +154,20 @@ impl Machine {
     }
 
     /// How much lies in the job's folder.
-    fn written(&self) -> u64 {
+    fn count_written_bytes(&self) -> u64 {
         let files = std::fs::read_dir(self.dir.path().join("links/store/name/jobs/1/raw"));
         files.into_iter().flatten().flatten().map(|f| f.metadata().map_or(0, |m| m.len())).sum()
     }
 }
 
-fn joined(mut part: Value, more: &Value) -> Value {
+fn merge_objects(mut part: Value, more: &Value) -> Value {
     part.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     part
 }
 
-fn told(engine: &dyn Engine, outcome: Outcome) -> Outcome {
-    let outcome = outcome.told(&engine.secrets());
-    holds_no_secret(outcome.why().unwrap_or_default());
+fn redact_outcome(engine: &dyn LinkEngine, outcome: ExchangeOutcome) -> ExchangeOutcome {
+    let outcome = outcome.redact_secrets(&engine.load_secrets());
+    holds_no_secret(outcome.reason().unwrap_or_default());
     outcome
 }
 
@@ -177,12 +177,12 @@ fn holds_no_secret(text: &str) {
     assert!(text.chars().count() < 1000 && !text.contains(['\r', '\n']), "{text:?}");
 }
 
-fn is_taken(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Done | Outcome::Named { .. })
+fn is_taken(outcome: &ExchangeOutcome) -> bool {
+    matches!(outcome, ExchangeOutcome::Done | ExchangeOutcome::Named { .. })
 }
 
 /// Does something with each of many, all at once.
-fn each<T: Send + 'static>(all: Vec<T>, run: impl Fn(T) + Clone + Send + 'static) {
+fn run_each<T: Send + 'static>(all: Vec<T>, run: impl Fn(T) + Clone + Send + 'static) {
     let threads: Vec<_> = all
         .into_iter()
         .map(|one| {
@@ -196,7 +196,7 @@ fn each<T: Send + 'static>(all: Vec<T>, run: impl Fn(T) + Clone + Send + 'static
 
 #[test]
 fn what_is_told_has_limits() {
-    holds_no_secret(&secret::told(
+    holds_no_secret(&secret::redact_text(
         &format!("{}\r\n{SECRET}", "x".repeat(5000)),
         &[SECRET.to_owned().into()],
     ));

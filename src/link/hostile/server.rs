@@ -10,7 +10,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// What the server does when it has heard something.
 #[derive(Clone, Debug)]
-pub enum Act {
+pub enum ServerAction {
     /// Says this and listens on.
     Say(Vec<u8>),
     /// Says the first, then the second for ever.
@@ -26,11 +26,11 @@ pub enum Act {
 }
 
 /// What is done when a line has been heard; the first one, of a connection that says nothing, is empty.
-pub type Plan = Arc<dyn Fn(&str) -> Act + Send + Sync>;
+pub type ServerScript = Arc<dyn Fn(&str) -> ServerAction + Send + Sync>;
 
 /// One that listens on the loopback for as long as the tests run.
 #[derive(Clone)]
-pub struct Hostile {
+pub struct HostileServer {
     pub port: u16,
     /// How many connections there were.
     pub met: Arc<AtomicUsize>,
@@ -38,7 +38,7 @@ pub struct Hostile {
     pub heard: Arc<Mutex<Vec<u8>>>,
 }
 
-impl std::fmt::Debug for Hostile {
+impl std::fmt::Debug for HostileServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Hostile({})", self.port)
     }
@@ -46,20 +46,25 @@ impl std::fmt::Debug for Hostile {
 
 /// How lines come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum HostileProtocol {
     /// The server speaks first, and answers each line.
     Lines,
     /// It answers one request, once it has all of it.
     Http,
 }
 
-impl Hostile {
-    pub fn start(manner: Manner, plan: Plan) -> Self {
-        Self::with(manner, plan, None, false)
+impl HostileServer {
+    pub fn start(manner: HostileProtocol, plan: ServerScript) -> Self {
+        Self::start_with(manner, plan, None, false)
     }
 
     /// The same with a certificate; `at_once` if TLS begins with the first byte.
-    pub fn with(manner: Manner, plan: Plan, tls: Option<Arc<ServerConfig>>, at_once: bool) -> Self {
+    pub fn start_with(
+        manner: HostileProtocol,
+        plan: ServerScript,
+        tls: Option<Arc<ServerConfig>>,
+        at_once: bool,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = Self { port, met: Arc::default(), heard: Arc::new(Mutex::new(Vec::new())) };
@@ -72,10 +77,9 @@ impl Hostile {
                     let _ = stream.set_write_timeout(Some(Duration::from_secs(20)));
                     let _ = stream.set_read_timeout(Some(Duration::from_secs(20)));
                     let _ = match tls.clone().filter(|_| at_once) {
-                        Some(tls) => {
-                            secured(stream, tls).and_then(|s| talk(s, manner, &plan, &heard))
-                        }
-                        None => begin(stream, manner, &plan, &heard, tls),
+                        Some(tls) => accept_tls(stream, tls)
+                            .and_then(|s| serve_tls(s, manner, &plan, &heard)),
+                        None => serve_plain(stream, manner, &plan, &heard, tls),
                     };
                 });
             }
@@ -83,7 +87,7 @@ impl Hostile {
         server
     }
 
-    pub fn was_met(&self) -> bool {
+    pub fn has_connections(&self) -> bool {
         self.met.load(Ordering::SeqCst) > 0
     }
 
@@ -93,9 +97,9 @@ impl Hostile {
     }
 }
 
-type Stream = StreamOwned<ServerConnection, TcpStream>;
+type TlsServerStream = StreamOwned<ServerConnection, TcpStream>;
 
-fn secured(mut stream: TcpStream, tls: Arc<ServerConfig>) -> std::io::Result<Stream> {
+fn accept_tls(mut stream: TcpStream, tls: Arc<ServerConfig>) -> std::io::Result<TlsServerStream> {
     let mut conn = ServerConnection::new(tls).map_err(std::io::Error::other)?;
     while conn.is_handshaking() {
         conn.complete_io(&mut stream)?;
@@ -104,20 +108,24 @@ fn secured(mut stream: TcpStream, tls: Arc<ServerConfig>) -> std::io::Result<Str
 }
 
 /// In the clear; may go on in TLS.
-fn begin(
+fn serve_plain(
     stream: TcpStream,
-    manner: Manner,
-    plan: &Plan,
+    manner: HostileProtocol,
+    plan: &ServerScript,
     heard: &Mutex<Vec<u8>>,
     tls: Option<Arc<ServerConfig>>,
 ) -> std::io::Result<()> {
     let mut stream = stream;
     // Byte by byte, so that nothing of what TLS says is taken.
     let mut line = Vec::new();
-    let mut is_first = manner == Manner::Lines;
+    let mut is_first = manner == HostileProtocol::Lines;
     loop {
         if !is_first {
-            line = if manner == Manner::Http { request(&mut stream)? } else { one(&mut stream)? };
+            line = if manner == HostileProtocol::Http {
+                read_request(&mut stream)?
+            } else {
+                read_line(&mut stream)?
+            };
             heard.lock().unwrap_or_else(PoisonError::into_inner).extend(&line);
             if line.is_empty() {
                 return Ok(());
@@ -125,60 +133,65 @@ fn begin(
         }
         is_first = false;
         match plan(&String::from_utf8_lossy(&line)) {
-            Act::Tls(text) => {
+            ServerAction::Tls(text) => {
                 stream.write_all(&text)?;
                 let Some(tls) = tls else { return Ok(()) };
                 // Nothing is said first any more.
-                let said: Plan = Arc::clone(plan);
-                return talk_on(secured(stream, tls)?, &said, heard);
+                let said: ServerScript = Arc::clone(plan);
+                return serve_lines(accept_tls(stream, tls)?, &said, heard);
             }
-            act if !perform(&mut stream, &act)? => return Ok(()),
+            act if !perform_action(&mut stream, &act)? => return Ok(()),
             _ => {}
         }
     }
 }
 
-fn talk(
-    mut stream: Stream,
-    manner: Manner,
-    plan: &Plan,
+fn serve_tls(
+    mut stream: TlsServerStream,
+    manner: HostileProtocol,
+    plan: &ServerScript,
     heard: &Mutex<Vec<u8>>,
 ) -> std::io::Result<()> {
-    if manner == Manner::Http {
-        let request = request(&mut stream)?;
+    if manner == HostileProtocol::Http {
+        let request = read_request(&mut stream)?;
         heard.lock().unwrap_or_else(PoisonError::into_inner).extend(&request);
-        perform(&mut stream, &plan(&String::from_utf8_lossy(&request)))?;
+        perform_action(&mut stream, &plan(&String::from_utf8_lossy(&request)))?;
         stream.conn.send_close_notify();
         return stream.flush();
     }
-    if perform(&mut stream, &plan(""))? {
-        talk_on(stream, plan, heard)?;
+    if perform_action(&mut stream, &plan(""))? {
+        serve_lines(stream, plan, heard)?;
     }
     Ok(())
 }
 
-fn talk_on(mut stream: Stream, plan: &Plan, heard: &Mutex<Vec<u8>>) -> std::io::Result<()> {
+fn serve_lines(
+    mut stream: TlsServerStream,
+    plan: &ServerScript,
+    heard: &Mutex<Vec<u8>>,
+) -> std::io::Result<()> {
     loop {
-        let line = one(&mut stream)?;
+        let line = read_line(&mut stream)?;
         heard.lock().unwrap_or_else(PoisonError::into_inner).extend(&line);
-        if line.is_empty() || !perform(&mut stream, &plan(&String::from_utf8_lossy(&line)))? {
+        if line.is_empty() || !perform_action(&mut stream, &plan(&String::from_utf8_lossy(&line)))?
+        {
             return Ok(());
         }
     }
 }
 
 /// Whether the connection goes on.
-fn perform(stream: &mut impl Write, act: &Act) -> std::io::Result<bool> {
+fn perform_action(stream: &mut impl Write, act: &ServerAction) -> std::io::Result<bool> {
     match act {
-        Act::Say(text) => stream.write_all(text).map(|()| true),
-        Act::Endless(first, then) => {
+        ServerAction::Say(text) => stream.write_all(text).map(|()| true),
+        ServerAction::Endless(first, then) => {
             stream.write_all(first)?;
             let many = then.repeat((64 << 10) / then.len() + 1);
             loop {
                 stream.write_all(&many)?;
             }
         }
-        Act::Drip(text) => {
+        ServerAction::Drip(text) => {
             for byte in text.iter().cycle() {
                 stream.write_all(&[*byte])?;
                 stream.flush()?;
@@ -186,11 +199,11 @@ fn perform(stream: &mut impl Write, act: &Act) -> std::io::Result<bool> {
             }
             Ok(false)
         }
-        Act::Hang => {
+        ServerAction::Hang => {
             std::thread::sleep(Duration::from_secs(20));
             Ok(false)
         }
-        Act::Close(text) | Act::Tls(text) => {
+        ServerAction::Close(text) | ServerAction::Tls(text) => {
             stream.write_all(text)?;
             stream.flush().map(|()| false)
         }
@@ -198,7 +211,7 @@ fn perform(stream: &mut impl Write, act: &Act) -> std::io::Result<bool> {
 }
 
 /// One line, read so that nothing behind it is.
-fn one(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
+fn read_line(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
     let (mut line, mut byte) = (Vec::new(), [0]);
     while stream.read(&mut byte)? == 1 {
         line.push(byte[0]);
@@ -210,7 +223,7 @@ fn one(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
 }
 
 /// A request with its body.
-fn request(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
+fn read_request(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
     let mut lines = BufReader::new(stream);
     let (mut all, mut length) = (Vec::new(), 0);
     loop {

@@ -7,15 +7,15 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::server::{Act, Hostile, Manner};
+use super::server::{HostileProtocol, HostileServer, ServerAction};
 use super::*;
 
 /// An authority made for a test, and what it signed.
-struct Authority {
+struct TestAuthority {
     dir: tempfile::TempDir,
 }
 
-impl Authority {
+impl TestAuthority {
     fn new() -> Self {
         let authority = Self { dir: tempfile::tempdir().unwrap() };
         authority.openssl(
@@ -51,16 +51,16 @@ impl Authority {
         assert!(out.status.success(), "{args}: {}", String::from_utf8_lossy(&out.stderr));
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    fn file_path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn config(&self, name: &str) -> Arc<ServerConfig> {
-        let certs: Vec<_> = CertificateDer::pem_file_iter(self.file(&format!("{name}.pem")))
+    fn server_config(&self, name: &str) -> Arc<ServerConfig> {
+        let certs: Vec<_> = CertificateDer::pem_file_iter(self.file_path(&format!("{name}.pem")))
             .unwrap()
             .flatten()
             .collect();
-        let key = PrivateKeyDer::from_pem_file(self.file(&format!("{name}.key"))).unwrap();
+        let key = PrivateKeyDer::from_pem_file(self.file_path(&format!("{name}.key"))).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -73,11 +73,12 @@ impl Authority {
 const WAYS: [&str; 7] = ["amp", "relay", "ftp", "smtp", "starttls", "imap", "pop"];
 
 /// A server that speaks TLS in one of the ways, and a machine whose link leads to it.
-fn pair(way: &'static str, config: Arc<ServerConfig>) -> (Hostile, Machine) {
-    let manner = if matches!(way, "amp" | "relay") { Manner::Http } else { Manner::Lines };
+fn start_pair(way: &'static str, config: Arc<ServerConfig>) -> (HostileServer, LinkTestMachine) {
+    let manner =
+        if matches!(way, "amp" | "relay") { HostileProtocol::Http } else { HostileProtocol::Lines };
     let at_once = !matches!(way, "ftp" | "starttls");
     let plan = move |line: &str| {
-        let say = |text: &str| Act::Say(text.as_bytes().to_vec());
+        let say = |text: &str| ServerAction::Say(text.as_bytes().to_vec());
         let verb = line.split([' ', '\r']).next().unwrap_or_default();
         let imap = line.split([' ', '\r']).nth(1).unwrap_or_default();
         match (way, verb) {
@@ -85,13 +86,13 @@ fn pair(way: &'static str, config: Arc<ServerConfig>) -> (Hostile, Machine) {
                 let body = "{\"messages\":[],\"remaining\":0}";
                 say(&format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
             }
-            ("ftp", "AUTH") => Act::Tls(b"234 go\r\n".to_vec()),
+            ("ftp", "AUTH") => ServerAction::Tls(b"234 go\r\n".to_vec()),
             ("ftp", "") => say("220 hi\r\n"),
             ("ftp", "USER") => say("331 and?\r\n"),
             ("ftp", "PASS") => say("230 in\r\n"),
             ("ftp", "CWD") => say("550 none\r\n"),
             ("ftp", _) => say("200 ok\r\n"),
-            ("starttls", "STARTTLS") => Act::Tls(b"220 go\r\n".to_vec()),
+            ("starttls", "STARTTLS") => ServerAction::Tls(b"220 go\r\n".to_vec()),
             ("smtp" | "starttls", "") => say("220 hi\r\n"),
             ("smtp" | "starttls", "EHLO") => say("250-x\r\n250-STARTTLS\r\n250 AUTH PLAIN\r\n"),
             ("smtp" | "starttls", "DATA") => say("354 go\r\n"),
@@ -105,21 +106,21 @@ fn pair(way: &'static str, config: Arc<ServerConfig>) -> (Hostile, Machine) {
             _ => say("+OK\r\n"),
         }
     };
-    let server = Hostile::with(manner, Arc::new(plan), Some(config), at_once);
+    let server = HostileServer::start_with(manner, Arc::new(plan), Some(config), at_once);
     let port = server.port;
     let machine = match way {
-        "amp" => Machine::amp(&format!("https://127.0.0.1:{port}")),
-        "relay" => Machine::relay(&format!("https://127.0.0.1:{port}")),
-        "ftp" => Machine::ftp(port, &json!({"ftp_ssl": true})),
-        "smtp" => Machine::mail(port, &json!({"smtp_ssl": true})),
-        "starttls" => Machine::mail(port, &json!({"smtp_starttls": true})),
-        "imap" => Machine::mail(port, &json!({"imap_ssl": true})),
-        _ => Machine::mail(port, &json!({"use_pop3": true, "pop3_ssl": true})),
+        "amp" => LinkTestMachine::amp(&format!("https://127.0.0.1:{port}")),
+        "relay" => LinkTestMachine::relay(&format!("https://127.0.0.1:{port}")),
+        "ftp" => LinkTestMachine::ftp(port, &json!({"ftp_ssl": true})),
+        "smtp" => LinkTestMachine::mail(port, &json!({"smtp_ssl": true})),
+        "starttls" => LinkTestMachine::mail(port, &json!({"smtp_starttls": true})),
+        "imap" => LinkTestMachine::mail(port, &json!({"imap_ssl": true})),
+        _ => LinkTestMachine::mail(port, &json!({"use_pop3": true, "pop3_ssl": true})),
     };
     (server, machine)
 }
 
-fn exchange(way: &str, machine: &Machine) -> Outcome {
+fn run_exchange(way: &str, machine: &LinkTestMachine) -> ExchangeOutcome {
     match way {
         "smtp" | "starttls" => machine.send(way),
         _ => machine.fetch(way).outcome,
@@ -130,29 +131,31 @@ fn exchange(way: &str, machine: &Machine) -> Outcome {
 /// and what is told says what to do. So is a certificate for another name, one that is over, and an authority's own.
 #[test]
 fn certificates_are_believed_or_told() {
-    let authority = Authority::new();
+    let authority = TestAuthority::new();
     for way in WAYS {
-        let (server, mut machine) = pair(way, authority.config("good"));
-        let outcome = exchange(way, &machine);
-        let Outcome::Away { why, .. } = &outcome else { panic!("{way}: {outcome:?}") };
+        let (server, mut machine) = start_pair(way, authority.server_config("good"));
+        let outcome = run_exchange(way, &machine);
+        let ExchangeOutcome::Away { why, .. } = &outcome else { panic!("{way}: {outcome:?}") };
         assert!(why.contains("UnknownIssuer") && why.contains("ca = "), "{way}: {why}");
         assert!(!server.has_heard(SECRET), "{way}");
         assert!(machine.check(way).iter().any(|line| line.contains("ca = ")), "{way}");
-        machine.settings.ca = Some(authority.file("ca.pem"));
-        assert_eq!(exchange(way, &machine), Outcome::Done, "{way}");
-        machine.settings.ca = Some(authority.file("ca.key"));
-        let why = match engine(&machine.settings) {
+        machine.settings.ca = Some(authority.file_path("ca.pem"));
+        assert_eq!(run_exchange(way, &machine), ExchangeOutcome::Done, "{way}");
+        machine.settings.ca = Some(authority.file_path("ca.key"));
+        let why = match open_engine(&machine.settings) {
             Err(why) => why,
-            Ok(_) => exchange(way, &machine).why().unwrap().to_owned(),
+            Ok(_) => run_exchange(way, &machine).reason().unwrap().to_owned(),
         };
         assert!(why.contains("holds no certificate"), "{way}: {why}");
         for (cert, help) in
             [("other", "another name"), ("old", "new certificate"), ("ca", "CA:FALSE")]
         {
-            let (server, mut machine) = pair(way, authority.config(cert));
-            machine.settings.ca = Some(authority.file("ca.pem"));
-            let outcome = exchange(way, &machine);
-            let Outcome::Away { why, .. } = &outcome else { panic!("{way}, {cert}: {outcome:?}") };
+            let (server, mut machine) = start_pair(way, authority.server_config(cert));
+            machine.settings.ca = Some(authority.file_path("ca.pem"));
+            let outcome = run_exchange(way, &machine);
+            let ExchangeOutcome::Away { why, .. } = &outcome else {
+                panic!("{way}, {cert}: {outcome:?}")
+            };
             assert!(why.contains(help) && !server.has_heard(SECRET), "{way}, {cert}: {why}");
         }
     }
@@ -168,37 +171,37 @@ fn nobody_takes_tls_away() {
         ("starttls", "220 go\r\n250 injected\r\n"),
     ] {
         let plan = move |line: &str| match line.split([' ', '\r']).next().unwrap_or_default() {
-            "" => Act::Say(b"220 hi\r\n".to_vec()),
-            "EHLO" => Act::Say(b"250 AUTH PLAIN\r\n".to_vec()),
-            "AUTH" if line.contains("PLAIN") => Act::Say(b"235 in\r\n".to_vec()),
-            "AUTH" | "STARTTLS" => Act::Say(no.as_bytes().to_vec()),
-            _ => Act::Say(b"230 in\r\n".to_vec()),
+            "" => ServerAction::Say(b"220 hi\r\n".to_vec()),
+            "EHLO" => ServerAction::Say(b"250 AUTH PLAIN\r\n".to_vec()),
+            "AUTH" if line.contains("PLAIN") => ServerAction::Say(b"235 in\r\n".to_vec()),
+            "AUTH" | "STARTTLS" => ServerAction::Say(no.as_bytes().to_vec()),
+            _ => ServerAction::Say(b"230 in\r\n".to_vec()),
         };
-        let server = Hostile::start(Manner::Lines, Arc::new(plan));
+        let server = HostileServer::start(HostileProtocol::Lines, Arc::new(plan));
         let machine = match way {
-            "ftp" => Machine::ftp(server.port, &json!({"ftp_ssl": true})),
-            _ => Machine::mail(server.port, &json!({"smtp_starttls": true})),
+            "ftp" => LinkTestMachine::ftp(server.port, &json!({"ftp_ssl": true})),
+            _ => LinkTestMachine::mail(server.port, &json!({"smtp_starttls": true})),
         };
         let outcome = machine.send(way);
-        assert!(matches!(outcome, Outcome::Away { .. }), "{way}: {outcome:?}");
+        assert!(matches!(outcome, ExchangeOutcome::Away { .. }), "{way}: {outcome:?}");
         let heard = String::from_utf8_lossy(&server.heard.lock().unwrap()).into_owned();
         assert!(!heard.contains("USER") && !heard.contains("AUTH PLAIN"), "{way}: {heard}");
     }
     // Nor does an answer without TLS count where TLS was asked for.
     for way in WAYS.into_iter().filter(|way| !matches!(*way, "ftp" | "starttls")) {
-        let server = Hostile::start(
-            Manner::Http,
-            Arc::new(|_| Act::Close(b"HTTP/1.1 200 OK\r\n\r\n{}".to_vec())),
+        let server = HostileServer::start(
+            HostileProtocol::Http,
+            Arc::new(|_| ServerAction::Close(b"HTTP/1.1 200 OK\r\n\r\n{}".to_vec())),
         );
         let url = format!("https://127.0.0.1:{}", server.port);
         let machine = match way {
-            "amp" => Machine::amp(&url),
-            "relay" => Machine::relay(&url),
-            "smtp" => Machine::mail(server.port, &json!({"smtp_ssl": true})),
-            "imap" => Machine::mail(server.port, &json!({"imap_ssl": true})),
-            _ => Machine::mail(server.port, &json!({"use_pop3": true, "pop3_ssl": true})),
+            "amp" => LinkTestMachine::amp(&url),
+            "relay" => LinkTestMachine::relay(&url),
+            "smtp" => LinkTestMachine::mail(server.port, &json!({"smtp_ssl": true})),
+            "imap" => LinkTestMachine::mail(server.port, &json!({"imap_ssl": true})),
+            _ => LinkTestMachine::mail(server.port, &json!({"use_pop3": true, "pop3_ssl": true})),
         };
-        assert!(!is_taken(&exchange(way, &machine)), "{way}");
+        assert!(!is_taken(&run_exchange(way, &machine)), "{way}");
         assert!(!server.has_heard(SECRET), "{way}");
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-fn stages(journal: &Journal) -> Vec<(u64, Entry)> {
+fn stages(journal: &Journal) -> Vec<(u64, JournalEntry)> {
     journal.entries.iter().map(|(no, entry)| (*no, entry.clone())).collect()
 }
 
@@ -11,24 +11,27 @@ fn stages(journal: &Journal) -> Vec<(u64, Entry)> {
 fn a_message_goes_from_spooled_to_taken_and_is_not_taken_twice() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(dir.path(), 1).unwrap();
-    journal.spool("m", "bob", b"bytes", 1).unwrap();
-    journal.spool("m", "bob", b"others", 2).unwrap();
-    journal.spool("m", "carol", b"bytes", 2).unwrap();
-    assert_eq!(std::fs::read(journal.wire(0)).unwrap(), b"bytes");
+    journal.spool_message("m", "bob", b"bytes", 1).unwrap();
+    journal.spool_message("m", "bob", b"others", 2).unwrap();
+    journal.spool_message("m", "carol", b"bytes", 2).unwrap();
+    assert_eq!(std::fs::read(journal.wire_path(0)).unwrap(), b"bytes");
     assert_eq!(journal.open_entries().count(), 2);
-    journal.trying(0).unwrap();
+    journal.record_try(0).unwrap();
     let journal_again = Journal::open(dir.path(), 3).unwrap();
-    assert_eq!(journal_again.find("m", "bob").unwrap().stage, Stage::Trying);
-    assert_eq!(journal_again.find("m", "bob").unwrap().tries, 1);
-    journal.taken(0, Some("theirs"), 4).unwrap();
-    assert!(!journal.wire(0).exists() && journal.wire(1).exists());
-    journal.refused(1, "nobody", 5).unwrap();
+    assert_eq!(journal_again.find_entry("m", "bob").unwrap().stage, DeliveryStage::Trying);
+    assert_eq!(journal_again.find_entry("m", "bob").unwrap().tries, 1);
+    journal.record_taken(0, Some("theirs"), 4).unwrap();
+    assert!(!journal.wire_path(0).exists() && journal.wire_path(1).exists());
+    journal.record_refused(1, "nobody", 5).unwrap();
     assert_eq!(journal.open_entries().count(), 0);
     let again = Journal::open(dir.path(), 6).unwrap();
     assert_eq!(stages(&again), stages(&journal));
-    assert_eq!(again.find("m", "carol").unwrap().stage, Stage::Refused("nobody".into()));
+    assert_eq!(
+        again.find_entry("m", "carol").unwrap().stage,
+        DeliveryStage::Refused("nobody".into())
+    );
     let late = Journal::open(dir.path(), 6 + REMEMBERED).unwrap();
-    assert_eq!((late.entries.len(), late.next), (0, 2), "numbers are not used again");
+    assert_eq!((late.entries.len(), late.next_no), (0, 2), "numbers are not used again");
 }
 
 #[test]
@@ -36,15 +39,15 @@ fn what_was_torn_off_did_not_happen_and_takes_nothing_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE);
     let mut journal = Journal::open(dir.path(), 1).unwrap();
-    journal.spool("a", "bob", b"", 1).unwrap();
-    journal.taken(0, None, 1).unwrap();
+    journal.spool_message("a", "bob", b"", 1).unwrap();
+    journal.record_taken(0, None, 1).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let first = whole.iter().position(|b| *b == b'\n').unwrap() + 1;
     for cut in first..whole.len() - 1 {
         std::fs::write(&path, &whole[..cut]).unwrap();
         let mut journal = Journal::open(dir.path(), 1).unwrap();
-        assert!(matches!(journal.entry(0).unwrap().stage, Stage::Waits { .. }), "{cut}");
-        journal.spool("b", "bob", b"", 1).unwrap();
+        assert!(matches!(journal.entry(0).unwrap().stage, DeliveryStage::Waits { .. }), "{cut}");
+        journal.spool_message("b", "bob", b"", 1).unwrap();
         let again = Journal::open(dir.path(), 1).unwrap();
         assert_eq!(again.open_entries().count(), 2, "{cut}");
     }
@@ -55,15 +58,15 @@ fn a_long_journal_is_made_anew_and_says_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(dir.path(), 1).unwrap();
     for n in 0..4 {
-        journal.spool("m", &n.to_string(), b"x", 1).unwrap();
+        journal.spool_message("m", &n.to_string(), b"x", 1).unwrap();
     }
     for _ in 0..FEW_LINES {
-        journal.trying(0).unwrap();
-        journal.later(0, "down", 7).unwrap();
+        journal.record_try(0).unwrap();
+        journal.record_later(0, "down", 7).unwrap();
     }
-    journal.refused(1, "no", 2).unwrap();
-    journal.taken(2, Some("theirs"), 2).unwrap();
-    journal.seen(&["x".into(), "y".into()], 2).unwrap();
+    journal.record_refused(1, "no", 2).unwrap();
+    journal.record_taken(2, Some("theirs"), 2).unwrap();
+    journal.record_seen(&["x".into(), "y".into()], 2).unwrap();
     let before = stages(&journal);
     let again = Journal::open(dir.path(), 3).unwrap();
     assert!(again.lines < 20, "{}", again.lines);
@@ -78,12 +81,12 @@ fn what_is_still_listed_is_not_forgotten_nor_is_anything_while_it_was_off() {
     let dir = tempfile::tempdir().unwrap();
     let ids = |names: &[&str]| -> Vec<String> { names.iter().map(|n| (*n).into()).collect() };
     let mut journal = Journal::open(dir.path(), 1).unwrap();
-    journal.seen(&ids(&["gone", "stays"]), 1).unwrap();
+    journal.record_seen(&ids(&["gone", "stays"]), 1).unwrap();
     let mut journal = Journal::open(dir.path(), 9 * REMEMBERED).unwrap();
     assert!(journal.is_seen("gone") && journal.is_seen("stays"));
-    journal.seen(&ids(&["stays"]), 9 * REMEMBERED).unwrap();
+    journal.record_seen(&ids(&["stays"]), 9 * REMEMBERED).unwrap();
     let lines = journal.lines;
-    journal.seen(&ids(&["stays"]), 9 * REMEMBERED + 5).unwrap();
+    journal.record_seen(&ids(&["stays"]), 9 * REMEMBERED + 5).unwrap();
     assert_eq!(journal.lines, lines, "nothing is written while nothing happens");
     let journal = Journal::open(dir.path(), 9 * REMEMBERED + 9).unwrap();
     assert!(!journal.is_seen("gone") && journal.is_seen("stays"));
@@ -91,20 +94,20 @@ fn what_is_still_listed_is_not_forgotten_nor_is_anything_while_it_was_off() {
 
 /// What is told without looking at all entries is what one sees who does.
 fn is_counted(journal: &mut Journal, now: i64) {
-    let until = |entry: &Entry| match entry.stage {
-        Stage::Waits { until, .. } => until,
+    let until = |entry: &JournalEntry| match entry.stage {
+        DeliveryStage::Waits { until, .. } => until,
         _ => 0,
     };
     let open: Vec<(u64, i64)> =
         journal.open_entries().map(|(no, entry)| (no, until(entry))).collect();
-    let refused = |entry: &&Entry| matches!(entry.stage, Stage::Refused(_));
+    let refused = |entry: &&JournalEntry| matches!(entry.stage, DeliveryStage::Refused(_));
     assert_eq!(journal.refused_count(), journal.entries.values().filter(refused).count());
     assert_eq!(journal.open_count(), open.len());
     let due = open.iter().find(|(_, until)| *until <= now).map(|(no, _)| *no);
-    assert_eq!(journal.due(now), due);
-    assert_eq!(journal.next_due().is_some(), !open.is_empty());
+    assert_eq!(journal.find_due_entry(now), due);
+    assert_eq!(journal.next_due_time().is_some(), !open.is_empty());
     if due.is_none() {
-        assert_eq!(journal.next_due(), open.iter().map(|(_, until)| *until).min());
+        assert_eq!(journal.next_due_time(), open.iter().map(|(_, until)| *until).min());
     }
 }
 
@@ -116,12 +119,12 @@ proptest! {
         for (now, (no, what, until)) in (1..).zip(steps) {
             let is_open = journal.open_entries().any(|(other, _)| other == no);
             match what {
-                0 => journal.spool("m", &no.to_string(), b"", now).unwrap(),
+                0 => journal.spool_message("m", &no.to_string(), b"", now).unwrap(),
                 1 => journal.refuse_at_once("m", &no.to_string(), "no", now).unwrap(),
                 _ if !is_open => {}
-                2 => journal.trying(no).unwrap(),
-                3 => journal.later(no, "down", now + until).unwrap(),
-                _ => journal.taken(no, None, now).unwrap(),
+                2 => journal.record_try(no).unwrap(),
+                3 => journal.record_later(no, "down", now + until).unwrap(),
+                _ => journal.record_taken(no, None, now).unwrap(),
             }
             is_counted(&mut journal, now);
             if now % 8 == 0 {
@@ -137,7 +140,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(FILE), bytes).unwrap();
         let mut journal = Journal::open(dir.path(), 1).unwrap();
-        journal.spool("m", "bob", b"x", 1).unwrap();
-        prop_assert!(Journal::open(dir.path(), 1).unwrap().find("m", "bob").is_some());
+        journal.spool_message("m", "bob", b"x", 1).unwrap();
+        prop_assert!(Journal::open(dir.path(), 1).unwrap().find_entry("m", "bob").is_some());
     }
 }

@@ -13,8 +13,8 @@ use futures_util::StreamExt as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
-use super::server::Server;
+use super::failure::NatsError;
+use super::server::NatsConnection;
 
 const NAME: &str = "DIRECT.GET";
 /// Messages of one answer.
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A message as the server holds it.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StreamMessage {
     /// Its number.
     pub seq: u64,
     /// Its time in nanoseconds.
@@ -44,7 +44,7 @@ pub struct Stored {
 
 /// A message as the API tells it.
 #[derive(Debug, Deserialize)]
-struct Told {
+struct ApiMessage {
     seq: u64,
     subject: String,
     time: String,
@@ -54,11 +54,11 @@ struct Told {
     data: String,
 }
 
-impl Told {
-    fn stored(self) -> Option<Stored> {
+impl ApiMessage {
+    fn into_stored(self) -> Option<StreamMessage> {
         let payload = BASE64.decode(&self.data).ok()?;
         // Without headers it is refused, as with broken ones.
-        let headers = BASE64.decode(&self.hdrs).ok().and_then(|bytes| headers(&bytes));
+        let headers = BASE64.decode(&self.hdrs).ok().and_then(|bytes| parse_headers(&bytes));
         let length = payload.len();
         let message = Message {
             subject: self.subject.as_str().into(),
@@ -69,17 +69,17 @@ impl Told {
             description: None,
             length,
         };
-        let time = nanoseconds(&self.time)?;
-        Some(Stored { seq: self.seq, time, subject: self.subject, message, answers: 0 })
+        let time = parse_nanoseconds(&self.time)?;
+        Some(StreamMessage { seq: self.seq, time, subject: self.subject, message, answers: 0 })
     }
 }
 
-fn nanoseconds(time: &str) -> Option<i64> {
+fn parse_nanoseconds(time: &str) -> Option<i64> {
     i64::try_from(time.parse::<jiff::Timestamp>().ok()?.as_nanosecond()).ok()
 }
 
 /// The headers in a block of them; `None` if it is broken.
-fn headers(block: &[u8]) -> Option<HeaderMap> {
+fn parse_headers(block: &[u8]) -> Option<HeaderMap> {
     let mut lines = std::str::from_utf8(block).ok()?.split_terminator("\r\n");
     let mut all = HeaderMap::new();
     lines.next().filter(|first| first.starts_with("NATS/1.0"))?;
@@ -91,45 +91,50 @@ fn headers(block: &[u8]) -> Option<HeaderMap> {
 }
 
 /// The last value of a header: the server writes its own behind those of the message.
-fn last<'a>(headers: &'a HeaderMap, name: &'static str) -> Option<&'a str> {
+fn last_header<'a>(headers: &'a HeaderMap, name: &'static str) -> Option<&'a str> {
     headers.get_last(name).map(HeaderValue::as_str)
 }
 
-fn stored(message: Message) -> Option<Stored> {
+fn parse_stored(message: Message) -> Option<StreamMessage> {
     let headers = message.headers.as_ref()?;
-    let seq = last(headers, "Nats-Sequence")?.parse().ok()?;
-    let time = nanoseconds(last(headers, "Nats-Time-Stamp")?)?;
-    let subject = last(headers, "Nats-Subject")?.to_owned();
-    Some(Stored { seq, time, subject, message, answers: 1 })
+    let seq = last_header(headers, "Nats-Sequence")?.parse().ok()?;
+    let time = parse_nanoseconds(last_header(headers, "Nats-Time-Stamp")?)?;
+    let subject = last_header(headers, "Nats-Subject")?.to_owned();
+    Some(StreamMessage { seq, time, subject, message, answers: 1 })
 }
 
-impl Server {
+impl NatsConnection {
     /// The messages of one answer, and how many more there are.
-    async fn several(&mut self, question: &Value) -> Result<(Vec<Stored>, u64), Failure> {
+    async fn fetch_batch(
+        &mut self,
+        question: &Value,
+    ) -> Result<(Vec<StreamMessage>, u64), NatsError> {
         let inbox = self.client.new_inbox();
-        let lost = |e: &dyn std::fmt::Display| Failure::Lost(e.to_string());
+        let lost = |e: &dyn std::fmt::Display| NatsError::Lost(e.to_string());
         let mut answers = self.client.subscribe(inbox.clone()).await.map_err(|e| lost(&e))?;
-        let subject = self.api(NAME, "");
+        let subject = self.api_subject(NAME, "");
         let asked = self.client.publish_with_reply(subject, inbox, question.to_string().into());
         asked.await.map_err(|e| lost(&e))?;
         let mut all = Vec::new();
         loop {
             let answer = tokio::time::timeout(PATIENCE, answers.next());
-            let Ok(answer) = self.unless_gone(answer).await? else {
-                return Err(self.silent(NAME, RequestErrorKind::TimedOut).await);
+            let Ok(answer) = self.run_while_connected(answer).await? else {
+                return Err(self.explain_no_answer(NAME, RequestErrorKind::TimedOut).await);
             };
-            let answer = answer.ok_or_else(|| Failure::Lost("by the client".into()))?;
+            let answer = answer.ok_or_else(|| NatsError::Lost("by the client".into()))?;
             let status = answer.status.map_or(0, |status| status.as_u16());
             // A message can bring a status of its own; only the server's end has no number.
-            let more = answer.headers.as_ref().and_then(|h| last(h, "Nats-Num-Pending"));
+            let more = answer.headers.as_ref().and_then(|h| last_header(h, "Nats-Num-Pending"));
             let more = more.and_then(|more| more.parse().ok()).unwrap_or(0);
             let described = answer.description.clone().unwrap_or_default();
-            match (stored(answer), status) {
+            match (parse_stored(answer), status) {
                 (Some(message), _) => all.push(message),
                 (None, 204) => return Ok((all, more)),
                 (None, 404) => return Ok((all, 0)),
-                (None, 503) => return Err(self.silent(NAME, RequestErrorKind::NoResponders).await),
-                (None, _) => return Err(Failure::Refused(NAME, described)),
+                (None, 503) => {
+                    return Err(self.explain_no_answer(NAME, RequestErrorKind::NoResponders).await);
+                }
+                (None, _) => return Err(NatsError::Refused(NAME, described)),
             }
         }
     }
@@ -138,12 +143,12 @@ impl Server {
     ///
     /// # Errors
     /// If there is no answer.
-    pub async fn one(&mut self, seq: u64) -> Result<Option<Stored>, Failure> {
+    pub async fn fetch_message(&mut self, seq: u64) -> Result<Option<StreamMessage>, NatsError> {
         let question = json!({ "seq": seq }).to_string();
-        let asked = self.client.request(self.api(NAME, ""), question.into());
-        match self.unless_gone(asked).await? {
-            Ok(answer) => Ok(stored(answer)),
-            Err(error) => Err(self.silent(NAME, error.kind()).await),
+        let asked = self.client.request(self.api_subject(NAME, ""), question.into());
+        match self.run_while_connected(asked).await? {
+            Ok(answer) => Ok(parse_stored(answer)),
+            Err(error) => Err(self.explain_no_answer(NAME, error.kind()).await),
         }
     }
 
@@ -151,17 +156,21 @@ impl Server {
     ///
     /// # Errors
     /// If there is no answer.
-    pub async fn told(&mut self, subject: &str, seq: u64) -> Result<Option<Stored>, Failure> {
+    pub async fn fetch_via_api(
+        &mut self,
+        subject: &str,
+        seq: u64,
+    ) -> Result<Option<StreamMessage>, NatsError> {
         let question = json!({ "seq": seq, "next_by_subj": subject });
-        match self.ask("STREAM.MSG.GET", "", &question).await? {
+        match self.request_api("STREAM.MSG.GET", "", &question).await? {
             Ok(mut answer) => {
                 let told = answer.get_mut("message").map(Value::take).unwrap_or_default();
-                let told: Option<Told> = serde_json::from_value(told).ok();
-                let stored = told.and_then(Told::stored);
-                stored.ok_or(Failure::Nonsense("a message as the API tells it")).map(Some)
+                let told: Option<ApiMessage> = serde_json::from_value(told).ok();
+                let stored = told.and_then(ApiMessage::into_stored);
+                stored.ok_or(NatsError::BadAnswer("a message as the API tells it")).map(Some)
             }
             Err(error) if error.code == 404 => Ok(None),
-            Err(error) => Err(Failure::Refused("STREAM.MSG.GET", error.description)),
+            Err(error) => Err(NatsError::Refused("STREAM.MSG.GET", error.description)),
         }
     }
 
@@ -170,16 +179,18 @@ impl Server {
     ///
     /// # Errors
     /// If there is no answer.
-    pub async fn from(
+    pub async fn fetch_from(
         &mut self,
         subject: &str,
         mut seq: u64,
         carefully: bool,
-    ) -> Result<(Vec<Stored>, bool), Failure> {
+    ) -> Result<(Vec<StreamMessage>, bool), NatsError> {
         if carefully {
             let mut all = Vec::new();
             while all.len() < FEW {
-                let Some(stored) = self.told(subject, seq).await? else { return Ok((all, false)) };
+                let Some(stored) = self.fetch_via_api(subject, seq).await? else {
+                    return Ok((all, false));
+                };
                 seq = stored.seq + 1;
                 all.push(stored);
             }
@@ -187,7 +198,7 @@ impl Server {
         }
         let question =
             json!({ "seq": seq, "next_by_subj": subject, "batch": BATCH, "max_bytes": BYTES });
-        let (all, more) = self.several(&question).await?;
+        let (all, more) = self.fetch_batch(&question).await?;
         let more = more > 0 && !all.is_empty();
         Ok((all, more))
     }
@@ -196,14 +207,18 @@ impl Server {
     ///
     /// # Errors
     /// If there is no answer.
-    pub async fn lasts(&mut self, subjects: &[String], upto: u64) -> Result<Vec<Stored>, Failure> {
+    pub async fn fetch_last_messages(
+        &mut self,
+        subjects: &[String],
+        upto: u64,
+    ) -> Result<Vec<StreamMessage>, NatsError> {
         let (mut all, mut from) = (Vec::new(), 1);
         loop {
             let question = json!({
                 "seq": from, "multi_last": subjects, "up_to_seq": upto, "batch": SUBJECTS,
                 "max_bytes": BYTES,
             });
-            let (some, more) = self.several(&question).await?;
+            let (some, more) = self.fetch_batch(&question).await?;
             let last = some.last().map(|message| message.seq);
             all.extend(some);
             match last {
@@ -220,8 +235,8 @@ mod tests {
 
     #[test]
     fn broken_headers_are_none() {
-        let good = headers(b"NATS/1.0\r\nMsgfs-At: 7\r\nX:\r\n\r\n").unwrap();
-        assert_eq!(last(&good, "Msgfs-At"), Some("7"));
+        let good = parse_headers(b"NATS/1.0\r\nMsgfs-At: 7\r\nX:\r\n\r\n").unwrap();
+        assert_eq!(last_header(&good, "Msgfs-At"), Some("7"));
         for bad in [
             b"" as &[u8],
             b"X: 1\r\n",
@@ -230,7 +245,7 @@ mod tests {
             b"NATS/1.0\r\nX: a\rb\r\n\r\n",
             b"NATS/1.0\r\nX y: a\r\n\r\n",
         ] {
-            assert!(headers(bad).is_none(), "{bad:?}");
+            assert!(parse_headers(bad).is_none(), "{bad:?}");
         }
     }
 }

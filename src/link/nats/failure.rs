@@ -6,12 +6,12 @@ use async_nats::{ConnectError, ConnectErrorKind};
 
 use super::login;
 use crate::link::secret::{self, SecretError};
-use crate::link::{Spec, tls};
-use crate::model::one_line;
+use crate::link::{LinkConfig, tls};
+use crate::model::sanitize_line;
 
 /// Why a link cannot go on. It is tried again in each case.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum NatsError {
     /// What is configured cannot work.
     #[error("{0}")]
     Settings(String),
@@ -23,7 +23,7 @@ pub enum Failure {
     Connect(String),
     /// The server is too old.
     #[error("the server is nats-server {0}, and 2.11 or newer is needed")]
-    Old(String),
+    OldServer(String),
     /// There is no stream.
     #[error(
         "the stream {0} does not exist, and this machine may not make it ({1}): an admin runs `msgfs link create"
@@ -37,26 +37,26 @@ pub enum Failure {
     Refused(&'static str, String),
     /// A request was not answered.
     #[error("the server does not answer {0}")]
-    Silent(&'static str),
+    NoAnswer(&'static str),
     /// The connection ended.
     #[error("the connection ended: {0}")]
     Lost(String),
     /// What came is not what this server says.
     #[error("the server's answer cannot be understood: {0}")]
-    Nonsense(&'static str),
+    BadAnswer(&'static str),
     /// The disk does not take or give what it should.
     #[error("{0}: {1}")]
     Disk(String, #[source] io::Error),
 }
 
-impl Failure {
+impl NatsError {
     /// What people are told of it: a server may repeat what it was told.
-    pub fn told(&self, spec: &Spec) -> String {
+    pub fn describe_redacted(&self, spec: &LinkConfig) -> String {
         let text = match self {
             Self::NoStream(..) => format!("{self} {}`", spec.name),
             _ => self.to_string(),
         };
-        secret::told(&text, &login::secrets(spec))
+        secret::redact_text(&text, &login::load_secrets(spec))
     }
 
     /// What the system said of something on the disk.
@@ -65,7 +65,7 @@ impl Failure {
     }
 
     /// Why a connection was not made.
-    pub fn connect(error: &ConnectError) -> Self {
+    pub fn from_connect_error(error: &ConnectError) -> Self {
         let mut text = error.to_string();
         // The library tells the cause of each but as its source.
         let mut source = std::error::Error::source(error);
@@ -76,17 +76,17 @@ impl Failure {
             }
             source = cause.source();
         }
-        let text = one_line(&text).into_owned();
+        let text = sanitize_line(&text).into_owned();
         let help = match error.kind() {
             ConnectErrorKind::AuthorizationViolation => {
                 "; check creds, user and password_file: the server may not know them, or they \
                  expired"
             }
             ConnectErrorKind::Authentication => "; check the file that creds names",
-            _ if tls::is_not_believed(&text) => "",
+            _ if tls::is_certificate_rejected(&text) => "",
             _ if text.contains("expired") => "; ask for new credentials",
             _ => "",
         };
-        Self::Connect(format!("{}{help}", tls::with_help(text)))
+        Self::Connect(format!("{}{help}", tls::add_advice(text)))
     }
 }

@@ -6,8 +6,8 @@ use async_nats::{Message, StatusCode, Subscriber};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
-use super::server::Server;
+use super::failure::NatsError;
+use super::server::NatsConnection;
 
 /// Messages of one question.
 const BATCH: usize = 500;
@@ -24,7 +24,7 @@ const ENDS: [&str; 3] = ["Server Shutdown", "Leadership Change", "Consumer Delet
 
 /// A message of the stream.
 #[derive(Debug)]
-pub struct Came {
+pub struct FeedMessage {
     /// Its number.
     pub seq: u64,
     /// Its time in nanoseconds.
@@ -37,30 +37,30 @@ pub struct Came {
 
 /// A consumer.
 #[derive(Debug)]
-pub struct Feed {
+pub struct StreamFeed {
     answers: Subscriber,
     inbox: String,
-    next: String,
-    most: u64,
+    next_subject: String,
+    max_bytes: u64,
     /// Messages of the open question that did not come yet.
-    open: usize,
+    open_count: usize,
     /// How many messages came: the server counts them, too, and one that it counts and that did not
     /// come is lost on the way.
     count: u64,
 }
 
-impl Feed {
+impl StreamFeed {
     /// Has the server tell every message from a number on, or those of some subjects; also how many there are
     /// already.
     ///
     /// # Errors
     /// If it does not.
     pub async fn start(
-        server: &mut Server,
+        server: &mut NatsConnection,
         name: &str,
         seq: u64,
         only: Option<&str>,
-    ) -> Result<(Self, u64), Failure> {
+    ) -> Result<(Self, u64), NatsError> {
         let config = json!({
             "stream_name": server.stream,
             "config": {
@@ -71,84 +71,93 @@ impl Feed {
             },
             "action": "create",
         });
-        let made = match server.ask("CONSUMER.CREATE", &format!(".{name}"), &config).await? {
+        let made = match server.request_api("CONSUMER.CREATE", &format!(".{name}"), &config).await?
+        {
             Ok(made) => made,
-            Err(error) => return Err(Failure::Refused("CONSUMER.CREATE", error.description)),
+            Err(error) => return Err(NatsError::Refused("CONSUMER.CREATE", error.description)),
         };
         let pending = made.get("num_pending").and_then(Value::as_u64).unwrap_or(0);
         let inbox = server.client.new_inbox();
-        let lost = |e: async_nats::SubscribeError| Failure::Lost(e.to_string());
+        let lost = |e: async_nats::SubscribeError| NatsError::Lost(e.to_string());
         let answers = server.client.subscribe(inbox.clone()).await.map_err(lost)?;
-        let next = server.api("CONSUMER.MSG.NEXT", &format!(".{name}"));
-        let most = BYTES.max(2 * server.most);
-        Ok((Self { answers, inbox, next, most, open: 0, count: 0 }, pending))
+        let next = server.api_subject("CONSUMER.MSG.NEXT", &format!(".{name}"));
+        let most = BYTES.max(2 * server.max_payload);
+        Ok((
+            Self { answers, inbox, next_subject: next, max_bytes: most, open_count: 0, count: 0 },
+            pending,
+        ))
     }
 
     /// The next message; `None` if none comes for five seconds. Nothing is lost if it is given up.
     ///
     /// # Errors
     /// If nothing can come any more.
-    pub async fn next(&mut self, client: &async_nats::Client) -> Result<Option<Came>, Failure> {
+    pub async fn next(
+        &mut self,
+        client: &async_nats::Client,
+    ) -> Result<Option<FeedMessage>, NatsError> {
         loop {
-            if self.open == 0 {
+            if self.open_count == 0 {
                 let question = json!({
-                    "batch": BATCH, "max_bytes": self.most, "expires": OPEN.as_nanos() as u64,
+                    "batch": BATCH, "max_bytes": self.max_bytes, "expires": OPEN.as_nanos() as u64,
                     "idle_heartbeat": SIGN.as_nanos() as u64,
                 });
                 let question = question.to_string().into();
                 client
-                    .publish_with_reply(self.next.clone(), self.inbox.clone(), question)
+                    .publish_with_reply(self.next_subject.clone(), self.inbox.clone(), question)
                     .await
-                    .map_err(|e| Failure::Lost(e.to_string()))?;
-                self.open = BATCH;
+                    .map_err(|e| NatsError::Lost(e.to_string()))?;
+                self.open_count = BATCH;
             }
             let message = match tokio::time::timeout(SILENCE, self.answers.next()).await {
                 Ok(Some(message)) => message,
-                Ok(None) => return Err(Failure::Lost("by the client".into())),
-                Err(_) => return Err(Failure::Lost("the server does not answer any more".into())),
+                Ok(None) => return Err(NatsError::Lost("by the client".into())),
+                Err(_) => {
+                    return Err(NatsError::Lost("the server does not answer any more".into()));
+                }
             };
             if *message.subject != *self.inbox {
-                self.open -= 1;
-                return self.counted(message).map(Some);
+                self.open_count -= 1;
+                return self.parse_counted(message).map(Some);
             }
             // A word of the server's own.
             match (message.status, message.description.as_deref().unwrap_or_default()) {
                 (Some(StatusCode::IDLE_HEARTBEAT), _) => return Ok(None),
-                (Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND), _) => self.open = 0,
+                (Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND), _) => self.open_count = 0,
                 (Some(_), text)
                     if text.contains("MaxBytes") || text.contains("Batch Completed") =>
                 {
-                    self.open = 0;
+                    self.open_count = 0;
                 }
                 // It ends, or this consumer does: nothing is refused.
                 (Some(status), text)
                     if status == StatusCode::NO_RESPONDERS || ENDS.contains(&text) =>
                 {
-                    return Err(Failure::Lost(format!("{status} {text}")));
+                    return Err(NatsError::Lost(format!("{status} {text}")));
                 }
                 (Some(_), text) => {
-                    return Err(Failure::Refused("CONSUMER.MSG.NEXT", text.to_owned()));
+                    return Err(NatsError::Refused("CONSUMER.MSG.NEXT", text.to_owned()));
                 }
                 (None, _) => {}
             }
         }
     }
 
-    fn counted(&mut self, message: Message) -> Result<Came, Failure> {
-        let numbers = message.reply.as_deref().and_then(numbers);
+    fn parse_counted(&mut self, message: Message) -> Result<FeedMessage, NatsError> {
+        let numbers = message.reply.as_deref().and_then(parse_numbers);
         let (seq, count, time, pending) =
-            numbers.ok_or(Failure::Nonsense("a message has no number"))?;
+            numbers.ok_or(NatsError::BadAnswer("a message has no number"))?;
         self.count += 1;
         if count != self.count {
-            return Err(Failure::Lost("a message was lost on the way".into()));
+            return Err(NatsError::Lost("a message was lost on the way".into()));
         }
-        Ok(Came { seq, time, pending, message })
+        Ok(FeedMessage { seq, time, pending, message })
     }
 }
 
 /// The number of a message in the stream and in the feed, its time, and how many follow, from the subject on which it could
 /// be acknowledged: `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<tries>.<seq>.<count>.<time>.<pending>…`.
-fn numbers(reply: &str) -> Option<(u64, u64, i64, u64)> {
+fn parse_numbers(reply: &str) -> Option<(u64, u64, i64, u64)> {
     let parts: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
     let skip = match parts.len() {
         7 => 3,
@@ -163,17 +172,17 @@ fn numbers(reply: &str) -> Option<(u64, u64, i64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::numbers;
+    use super::parse_numbers;
 
     #[test]
     fn both_spellings() {
         let old = "$JS.ACK.MSGFS_t.h-x.1.7.3.1700000000000000000.9";
         let new = "$JS.ACK._.HASH.MSGFS_t.h-x.1.7.3.1700000000000000000.9";
         for reply in [old, new, &format!("{new}.token")] {
-            assert_eq!(numbers(reply), Some((7, 3, 1_700_000_000_000_000_000, 9)));
+            assert_eq!(parse_numbers(reply), Some((7, 3, 1_700_000_000_000_000_000, 9)));
         }
         for reply in ["", "$JS.ACK.", "$JS.ACK.a.b.1.x.3.4.5", "x.7.3", "$JS.ACK.1.2.3.4.5.6"] {
-            assert_eq!(numbers(reply), None, "{reply}");
+            assert_eq!(parse_numbers(reply), None, "{reply}");
         }
     }
 }

@@ -4,10 +4,10 @@
 
 use async_nats::HeaderMap;
 
-use super::subject::Space;
-use crate::model::one_line;
-use crate::store::samp::record::{self, RecordError, Scratch};
-use crate::store::text::json::{self, Event, JsonError, Value};
+use super::subject::NatsSpace;
+use crate::model::sanitize_line;
+use crate::store::samp::record::{self, SampRecordError, SampScratch};
+use crate::store::text::json::{self, JsonError, JsonEvent, JsonValue};
 
 /// The header that says where a line begins in the log as it was published.
 pub const AT: &str = "Msgfs-At";
@@ -28,7 +28,7 @@ const MAX_SECS: i64 = 253_402_300_800;
 
 /// Why a line does not travel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum PublishedLineRejection {
     /// The subject is no writer's.
     #[error("its subject does not belong to a writer")]
     Subject,
@@ -46,12 +46,12 @@ pub enum Unfit {
     NotText,
     /// It is no record.
     #[error(transparent)]
-    Record(#[from] RecordError),
+    Record(#[from] SampRecordError),
     /// It is no JSON.
     #[error(transparent)]
     Json(#[from] JsonError),
     /// Somebody else wrote it.
-    #[error("it says it is from {:?}", one_line(.0))]
+    #[error("it says it is from {:?}", sanitize_line(.0))]
     From(String),
     /// It is nested too deeply.
     #[error("it is nested deeper than 100 levels")]
@@ -66,7 +66,7 @@ pub enum Unfit {
 
 /// A line as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line<'a> {
+pub struct PublishedLine<'a> {
     /// Where it begins in the log as it was published.
     pub at: u64,
     /// The line, with its newline.
@@ -75,9 +75,9 @@ pub struct Line<'a> {
     pub id: String,
 }
 
-impl Line<'_> {
+impl PublishedLine<'_> {
     /// Where it ends.
-    pub fn end(&self) -> u64 {
+    pub fn end_offset(&self) -> u64 {
         self.at + self.bytes.len() as u64
     }
 }
@@ -86,41 +86,41 @@ impl Line<'_> {
 ///
 /// # Errors
 /// Why it may not.
-pub fn travels(writer: &str, bytes: &[u8]) -> Result<String, Unfit> {
-    let line = bytes.strip_suffix(b"\n").ok_or(Unfit::NotOneLine)?;
+pub fn validate_line(writer: &str, bytes: &[u8]) -> Result<String, PublishedLineRejection> {
+    let line = bytes.strip_suffix(b"\n").ok_or(PublishedLineRejection::NotOneLine)?;
     if memchr::memchr2(b'\n', b'\r', line).is_some() {
-        return Err(Unfit::NotOneLine);
+        return Err(PublishedLineRejection::NotOneLine);
     }
-    let text = std::str::from_utf8(line).map_err(|_| Unfit::NotText)?;
-    let parsed = record::parse(text, &mut Scratch::default())?;
+    let text = std::str::from_utf8(line).map_err(|_| PublishedLineRejection::NotText)?;
+    let parsed = record::parse(text, &mut SampScratch::default())?;
     if parsed.from != writer {
-        return Err(Unfit::From(parsed.from.chars().take(80).collect()));
+        return Err(PublishedLineRejection::From(parsed.from.chars().take(80).collect()));
     }
     if !(1 - MAX_SECS..MAX_SECS).contains(&parsed.secs) {
-        return Err(Unfit::Time);
+        return Err(PublishedLineRejection::Time);
     }
     let mut id = None;
-    json::members(text, |key, value| {
+    json::visit_members(text, |key, value| {
         if key.to_text() == "id" {
             id = Some(value);
         }
     })?;
     match id {
         None => {}
-        Some(Value::String(text)) if !text.raw().is_empty() => {}
-        Some(_) => return Err(Unfit::Id),
+        Some(JsonValue::String(text)) if !text.raw_text().is_empty() => {}
+        Some(_) => return Err(PublishedLineRejection::Id),
     }
     let (mut depth, mut deepest) = (0u32, 0);
-    json::walk(text, |event| match event {
-        Event::ObjectStart | Event::ArrayStart => {
+    json::walk_value(text, |event| match event {
+        JsonEvent::ObjectStart | JsonEvent::ArrayStart => {
             depth += 1;
             deepest = deepest.max(depth);
         }
-        Event::ObjectEnd | Event::ArrayEnd => depth = depth.saturating_sub(1),
-        Event::Key(_) | Event::Scalar(_) => {}
+        JsonEvent::ObjectEnd | JsonEvent::ArrayEnd => depth = depth.saturating_sub(1),
+        JsonEvent::Key(_) | JsonEvent::Scalar(_) => {}
     })?;
     if deepest > MAX_DEPTH {
-        return Err(Unfit::Deep);
+        return Err(PublishedLineRejection::Deep);
     }
     Ok(parsed.id.into_owned())
 }
@@ -130,14 +130,14 @@ pub fn travels(writer: &str, bytes: &[u8]) -> Result<String, Unfit> {
 ///
 /// # Errors
 /// Why it is none.
-pub fn accept<'a>(
-    space: &Space,
+pub fn accept_message<'a>(
+    space: &NatsSpace,
     subject: &str,
     headers: Option<&HeaderMap>,
     payload: &'a [u8],
     answers: usize,
-) -> Result<(String, Line<'a>), Unfit> {
-    let writer = space.writer(subject).ok_or(Unfit::Subject)?;
+) -> Result<(String, PublishedLine<'a>), PublishedLineRejection> {
+    let writer = space.parse_writer(subject).ok_or(PublishedLineRejection::Subject)?;
     let all = |name: &str| {
         let same = headers.into_iter().flat_map(HeaderMap::iter);
         let same = same.filter(move |(key, _)| {
@@ -147,15 +147,17 @@ pub fn accept<'a>(
         same.flat_map(|(_, values)| values).map(async_nats::HeaderValue::as_str).collect::<Vec<_>>()
     };
     if ANSWERS.iter().any(|name| all(name).len() > answers) {
-        return Err(Unfit::Answer);
+        return Err(PublishedLineRejection::Answer);
     }
     let at = match all(AT).as_slice() {
         [at] if at.bytes().all(|b| b.is_ascii_digit()) => at.parse::<u64>().ok(),
         _ => None,
     };
-    let at = at.filter(|at| at.saturating_add(payload.len() as u64) <= MAX_LOG).ok_or(Unfit::At)?;
-    let id = travels(&writer, payload)?;
-    Ok((writer, Line { at, bytes: payload, id }))
+    let at = at
+        .filter(|at| at.saturating_add(payload.len() as u64) <= MAX_LOG)
+        .ok_or(PublishedLineRejection::At)?;
+    let id = validate_line(&writer, payload)?;
+    Ok((writer, PublishedLine { at, bytes: payload, id }))
 }
 
 #[cfg(test)]
@@ -165,8 +167,8 @@ mod tests {
 
     const GOOD: &str = r#"{"id":"1","ts":1700000000,"from":"a","to":"b","thread":"t","body":"hi"}"#;
 
-    fn fits(line: &str) -> Result<String, Unfit> {
-        travels("a", format!("{line}\n").as_bytes())
+    fn fits(line: &str) -> Result<String, PublishedLineRejection> {
+        validate_line("a", format!("{line}\n").as_bytes())
     }
 
     #[test]
@@ -186,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_may_not() {
-        use Unfit::{Deep, Id, NotOneLine, NotText, Time};
+        use PublishedLineRejection::{Deep, Id, NotOneLine, NotText, Time};
         let table = [
             (GOOD.replace(r#""1""#, r#""""#), Id),
             (GOOD.replace(r#""1""#, "1"), Id),
@@ -194,7 +196,10 @@ mod tests {
             (GOOD.replace("1700000000", "253402300800"), Time),
             (GOOD.replace("1700000000", "-253402300800"), Time),
             (GOOD.replace("1700000000", "1e300"), Time),
-            (GOOD.replace(r#""from":"a""#, r#""from":"a","from":"x""#), Unfit::From("x".into())),
+            (
+                GOOD.replace(r#""from":"a""#, r#""from":"a","from":"x""#),
+                PublishedLineRejection::From("x".into()),
+            ),
             (format!("{GOOD}\r"), NotOneLine),
             (format!("{GOOD}\n{GOOD}"), NotOneLine),
             (
@@ -223,21 +228,21 @@ mod tests {
         ] {
             assert!(fits(bad).is_err(), "{bad}");
         }
-        assert_eq!(travels("a", GOOD.as_bytes()), Err(NotOneLine));
-        assert_eq!(travels("a", b""), Err(NotOneLine));
-        assert_eq!(travels("a", b"{\"\xff\"}\n"), Err(NotText));
+        assert_eq!(validate_line("a", GOOD.as_bytes()), Err(NotOneLine));
+        assert_eq!(validate_line("a", b""), Err(NotOneLine));
+        assert_eq!(validate_line("a", b"{\"\xff\"}\n"), Err(NotText));
     }
 
     #[test]
     fn headers_say_where_and_nothing_else() {
-        let team = Space::new("team").unwrap();
+        let team = NatsSpace::new("team").unwrap();
         let payload = format!("{GOOD}\n");
         let with = |headers: &[(&'static str, &str)], answers| {
             let mut map = HeaderMap::new();
             for (name, value) in headers {
                 map.append(*name, *value);
             }
-            accept(&team, "msgfs.team.a", Some(&map), payload.as_bytes(), answers)
+            accept_message(&team, "msgfs.team.a", Some(&map), payload.as_bytes(), answers)
                 .map(|(_, line)| line.at)
         };
         assert_eq!(with(&[(AT, "7")], 0), Ok(7));
@@ -245,35 +250,41 @@ mod tests {
         let most = (MAX_LOG - payload.len() as u64).to_string();
         assert!(with(&[(AT, &most)], 0).is_ok());
         for bad in ["", "x", "-1", "+1", "1.0", " 1", "9007199254740992", "99999999999999999999"] {
-            assert_eq!(with(&[(AT, bad)], 0), Err(Unfit::At), "{bad}");
+            assert_eq!(with(&[(AT, bad)], 0), Err(PublishedLineRejection::At), "{bad}");
         }
-        assert_eq!(with(&[], 0), Err(Unfit::At));
-        assert_eq!(with(&[(AT, "1"), (AT, "1")], 0), Err(Unfit::At));
+        assert_eq!(with(&[], 0), Err(PublishedLineRejection::At));
+        assert_eq!(with(&[(AT, "1"), (AT, "1")], 0), Err(PublishedLineRejection::At));
         for name in ANSWERS {
-            assert_eq!(with(&[(AT, "1"), (name, "x")], 0), Err(Unfit::Answer));
+            assert_eq!(with(&[(AT, "1"), (name, "x")], 0), Err(PublishedLineRejection::Answer));
             assert_eq!(with(&[(AT, "1"), (name, "x")], 1), Ok(1));
-            assert_eq!(with(&[(AT, "1"), (name, "x"), (name, "y")], 1), Err(Unfit::Answer));
+            assert_eq!(
+                with(&[(AT, "1"), (name, "x"), (name, "y")], 1),
+                Err(PublishedLineRejection::Answer)
+            );
         }
-        assert_eq!(with(&[(AT, "1"), ("nats-sequence", "1")], 0), Err(Unfit::Answer));
-        let none = accept(&team, "msgfs.team.a", None, payload.as_bytes(), 0);
-        assert_eq!(none, Err(Unfit::At));
-        let other = accept(&team, "msgfs.team.%61", None, payload.as_bytes(), 0);
-        assert_eq!(other, Err(Unfit::Subject));
+        assert_eq!(
+            with(&[(AT, "1"), ("nats-sequence", "1")], 0),
+            Err(PublishedLineRejection::Answer)
+        );
+        let none = accept_message(&team, "msgfs.team.a", None, payload.as_bytes(), 0);
+        assert_eq!(none, Err(PublishedLineRejection::At));
+        let other = accept_message(&team, "msgfs.team.%61", None, payload.as_bytes(), 0);
+        assert_eq!(other, Err(PublishedLineRejection::Subject));
     }
 
     proptest! {
         #[test]
         fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = travels("a", &bytes);
+            let _ = validate_line("a", &bytes);
         }
 
         #[test]
         fn what_travels_is_one_record(body in ".{0,40}", extra in ".{0,20}") {
             let line = format!("{}{extra}\n", GOOD.replace("hi", &body));
-            if travels("a", line.as_bytes()).is_ok() {
+            if validate_line("a", line.as_bytes()).is_ok() {
                 prop_assert_eq!(line.matches(['\n', '\r']).count(), 1);
                 let trimmed = line.trim_end();
-                prop_assert!(record::parse(trimmed, &mut Scratch::default()).is_ok());
+                prop_assert!(record::parse(trimmed, &mut SampScratch::default()).is_ok());
             }
         }
     }

@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Dir, FileType};
 use twox_hash::XxHash3_64;
 
-use super::line::Line;
+use super::line::PublishedLine;
 use crate::model::Timestamp;
-use crate::store::engine::lines::append::{Spot, Unsynced, ends_in_newline, write_once};
+use crate::store::engine::lines::append::{LogPath, UnsyncedLogs, append_once, has_final_newline};
 use crate::store::fs::{self, Stamp};
-use crate::store::samp::alias::{self, LogName};
+use crate::store::samp::alias::{self, SampLogName};
 use crate::store::{StoreError, below};
 
 /// What stands where a line belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum LogLineMatch {
     /// The line itself.
     Line,
     /// The log ends in the middle of it: so many bytes of it are there.
-    Part(u64),
+    Partial(u64),
     /// The log ends just here.
     End,
     /// The log ends before.
@@ -34,49 +34,49 @@ pub enum Found {
 
 /// A line at its place in a log, to know it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tail {
+pub struct NatsLogTail {
     at: u64,
     len: usize,
     hash: u64,
 }
 
-impl Tail {
+impl NatsLogTail {
     /// Of a line.
-    pub fn of(line: &Line<'_>) -> Self {
+    pub fn from_line(line: &PublishedLine<'_>) -> Self {
         Self { at: line.at, len: line.bytes.len(), hash: XxHash3_64::oneshot(line.bytes) }
     }
 
     /// Where it ends.
-    pub fn end(self) -> u64 {
+    pub fn end_offset(self) -> u64 {
         self.at + self.len as u64
     }
 
     /// Whether it stands in a log.
     pub fn is_in(self, file: &File) -> io::Result<bool> {
-        let bytes = fs::read_part(file, self.at, self.len)?;
+        let bytes = fs::read_range(file, self.at, self.len)?;
         Ok(bytes.len() == self.len && XxHash3_64::oneshot(&bytes) == self.hash)
     }
 }
 
 /// What stands in a log of this length where a line belongs.
-pub fn find(file: &File, len: u64, line: &Line<'_>) -> io::Result<Found> {
+pub fn match_line(file: &File, len: u64, line: &PublishedLine<'_>) -> io::Result<LogLineMatch> {
     if line.at > len {
-        return Ok(Found::Short);
+        return Ok(LogLineMatch::Short);
     }
     if line.at == len {
-        return Ok(Found::End);
+        return Ok(LogLineMatch::End);
     }
-    let there = fs::read_part(file, line.at, line.bytes.len())?;
+    let there = fs::read_range(file, line.at, line.bytes.len())?;
     Ok(match line.bytes.strip_prefix(&*there) {
-        Some([]) => Found::Line,
-        Some(_) if line.at + there.len() as u64 >= len => Found::Part(there.len() as u64),
-        _ => Found::Other,
+        Some([]) => LogLineMatch::Line,
+        Some(_) if line.at + there.len() as u64 >= len => LogLineMatch::Partial(there.len() as u64),
+        _ => LogLineMatch::Other,
     })
 }
 
 /// Where an append went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Landed {
+pub struct NatsAppendPosition {
     /// Where the text begins.
     pub at: u64,
     /// The inode of the file.
@@ -85,27 +85,27 @@ pub struct Landed {
 
 /// The folder with the logs.
 #[derive(Debug)]
-pub struct Logs {
+pub struct NatsLogFolder {
     dir: OwnedFd,
     path: PathBuf,
-    unsynced: Unsynced,
+    unsynced: UnsyncedLogs,
 }
 
-impl Logs {
+impl NatsLogFolder {
     /// Opens the folder.
     ///
     /// # Errors
     /// As the system gave it.
     pub fn open(path: &Path) -> io::Result<Self> {
         let dir = below::open_dir(path, &[])?;
-        Ok(Self { dir, path: path.to_owned(), unsynced: Unsynced::default() })
+        Ok(Self { dir, path: path.to_owned(), unsynced: UnsyncedLogs::default() })
     }
 
     /// Opens the folder that has its name now.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn again(&mut self) -> io::Result<()> {
+    pub fn reopen(&mut self) -> io::Result<()> {
         self.dir = below::open_dir(&self.path, &[])?;
         Ok(())
     }
@@ -114,11 +114,13 @@ impl Logs {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn writers(&self) -> io::Result<Vec<String>> {
+    pub fn list_writers(&self) -> io::Result<Vec<String>> {
         let mut writers = Vec::new();
         for entry in Dir::read_from(&self.dir)? {
             let entry = entry?;
-            if let Ok(LogName::Main(writer)) = entry.file_name().to_str().map(alias::classify) {
+            if let Ok(SampLogName::Main(writer)) =
+                entry.file_name().to_str().map(alias::classify_log_name)
+            {
                 writers.push(writer.to_owned());
             }
         }
@@ -129,8 +131,8 @@ impl Logs {
     ///
     /// # Errors
     /// `InvalidInput` if something else has its name, else as the system gave it.
-    pub fn stamp(&self, writer: &str) -> io::Result<Option<Stamp>> {
-        match below::look(&self.dir, &alias::log_name(writer)) {
+    pub fn read_stamp(&self, writer: &str) -> io::Result<Option<Stamp>> {
+        match below::stat(&self.dir, &alias::log_name(writer)) {
             Ok((FileType::RegularFile, stamp)) => Ok(Some(stamp)),
             Ok((kind, _)) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -145,8 +147,8 @@ impl Logs {
     ///
     /// # Errors
     /// As [`Logs::stamp`].
-    pub fn read(&self, writer: &str) -> io::Result<Option<File>> {
-        self.beside(&alias::log_name(writer))
+    pub fn open_log(&self, writer: &str) -> io::Result<Option<File>> {
+        self.open_beside(&alias::log_name(writer))
     }
 
     /// Appends to a log by one write, and makes it if it is missing; where the text begins. A last line
@@ -154,30 +156,35 @@ impl Logs {
     ///
     /// # Errors
     /// As the system gave it; then no reader sees a part.
-    pub fn append(&mut self, name: &str, text: &[u8], end: bool) -> io::Result<Landed> {
+    pub fn append_text(
+        &mut self,
+        name: &str,
+        text: &[u8],
+        end: bool,
+    ) -> io::Result<NatsAppendPosition> {
         let path = self.path.join(name);
-        let spot = Spot { dir: &self.dir, name, path: &path };
+        let spot = LogPath { dir: &self.dir, name, path: &path };
         let mut file = spot.open(true)?;
-        let stamp = Stamp::of(&file)?;
-        if end && !ends_in_newline(&file, stamp.size)? {
-            write_once(&file, &[b"\n", text].concat(), stamp.size)?;
+        let stamp = Stamp::from_file(&file)?;
+        if end && !has_final_newline(&file, stamp.size)? {
+            append_once(&file, &[b"\n", text].concat(), stamp.size)?;
         } else {
-            write_once(&file, text, stamp.size)?;
+            append_once(&file, text, stamp.size)?;
         }
-        self.unsynced.add(&path, stamp.size == 0, stamp.size, stamp);
+        self.unsynced.note_append(&path, stamp.size == 0, stamp.size, stamp);
         // Others may have appended since its length was asked: the position tells where this went.
         let at = file.stream_position()?.saturating_sub(text.len() as u64);
-        Ok(Landed { at, ino: stamp.ino })
+        Ok(NatsAppendPosition { at, ino: stamp.ino })
     }
 
     /// Waits until a log is on disk.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn sync(&mut self, name: &str) -> io::Result<()> {
+    pub fn sync_log(&mut self, name: &str) -> io::Result<()> {
         let path = self.path.join(name);
-        let spot = Spot { dir: &self.dir, name, path: &path };
-        self.unsynced.sync(&spot).map_err(|error| match error {
+        let spot = LogPath { dir: &self.dir, name, path: &path };
+        self.unsynced.sync_log(&spot).map_err(|error| match error {
             StoreError::Io { source, .. } => source,
             other => io::Error::other(other),
         })
@@ -187,13 +194,13 @@ impl Logs {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn copy(&self, writer: &str, host: &str) -> io::Result<String> {
+    pub fn choose_copy_name(&self, writer: &str, host: &str) -> io::Result<String> {
         let (start, end) = (format!("log-{writer}.sync-conflict-"), format!("-{host}.jsonl"));
         for entry in Dir::read_from(&self.dir)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             let ours = name.starts_with(&start) && name.ends_with(&end);
-            if ours && alias::classify(name) == LogName::Conflict(writer) {
+            if ours && alias::classify_log_name(name) == SampLogName::Conflict(writer) {
                 return Ok(name.to_owned());
             }
         }
@@ -207,7 +214,7 @@ impl Logs {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn beside(&self, name: &str) -> io::Result<Option<File>> {
+    pub fn open_beside(&self, name: &str) -> io::Result<Option<File>> {
         match below::open_file(&self.dir, name) {
             Ok(file) => Ok(Some(file)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -218,18 +225,18 @@ impl Logs {
 
 /// The complete lines of a log from an offset on.
 #[derive(Debug)]
-pub struct Lines {
+pub struct NatsLogReader {
     reader: BufReader<File>,
     at: u64,
     line: Vec<u8>,
 }
 
-impl Lines {
+impl NatsLogReader {
     /// Reads from an offset at which a line begins.
     ///
     /// # Errors
     /// As `seek` gave it.
-    pub fn from(mut file: File, at: u64) -> io::Result<Self> {
+    pub fn read_from(mut file: File, at: u64) -> io::Result<Self> {
         file.seek(SeekFrom::Start(at))?;
         Ok(Self { reader: BufReader::with_capacity(64 << 10, file), at, line: Vec::new() })
     }
@@ -267,8 +274,8 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn line(at: u64, text: &str) -> Line<'_> {
-        Line { at, bytes: text.as_bytes(), id: String::new() }
+    fn line(at: u64, text: &str) -> PublishedLine<'_> {
+        PublishedLine { at, bytes: text.as_bytes(), id: String::new() }
     }
 
     #[test]
@@ -278,43 +285,43 @@ mod tests {
         std::fs::write(&path, "one\ntwo\nth").unwrap();
         let file = File::open(&path).unwrap();
         let table = [
-            (0, "one\n", Found::Line),
-            (4, "two\n", Found::Line),
-            (4, "too\n", Found::Other),
-            (4, "two", Found::Line),
-            (5, "wo\n", Found::Line),
-            (8, "three\n", Found::Part(2)),
-            (8, "tree\n", Found::Other),
-            (10, "x\n", Found::End),
-            (11, "x\n", Found::Short),
-            (u64::MAX, "x\n", Found::Short),
+            (0, "one\n", LogLineMatch::Line),
+            (4, "two\n", LogLineMatch::Line),
+            (4, "too\n", LogLineMatch::Other),
+            (4, "two", LogLineMatch::Line),
+            (5, "wo\n", LogLineMatch::Line),
+            (8, "three\n", LogLineMatch::Partial(2)),
+            (8, "tree\n", LogLineMatch::Other),
+            (10, "x\n", LogLineMatch::End),
+            (11, "x\n", LogLineMatch::Short),
+            (u64::MAX, "x\n", LogLineMatch::Short),
         ];
         for (at, text, found) in table {
-            assert_eq!(find(&file, 10, &line(at, text)).unwrap(), found, "{at} {text}");
+            assert_eq!(match_line(&file, 10, &line(at, text)).unwrap(), found, "{at} {text}");
         }
-        assert!(Tail::of(&line(4, "two\n")).is_in(&file).unwrap());
-        assert!(!Tail::of(&line(4, "tow\n")).is_in(&file).unwrap());
-        assert!(!Tail::of(&line(8, "th\n")).is_in(&file).unwrap());
-        assert_eq!(Tail::of(&line(4, "two\n")).end(), 8);
+        assert!(NatsLogTail::from_line(&line(4, "two\n")).is_in(&file).unwrap());
+        assert!(!NatsLogTail::from_line(&line(4, "tow\n")).is_in(&file).unwrap());
+        assert!(!NatsLogTail::from_line(&line(8, "th\n")).is_in(&file).unwrap());
+        assert_eq!(NatsLogTail::from_line(&line(4, "two\n")).end_offset(), 8);
     }
 
     #[test]
     fn a_line_goes_behind_what_is_there() {
         let dir = tempfile::tempdir().unwrap();
-        let mut logs = Logs::open(dir.path()).unwrap();
-        assert_eq!(logs.stamp("a").unwrap(), None);
-        assert_eq!(logs.append("log-a.jsonl", b"one\n", true).unwrap().at, 0);
-        assert_eq!(logs.append("log-a.jsonl", b"tw", true).unwrap().at, 4);
-        assert_eq!(logs.append("log-a.jsonl", b"o\n", false).unwrap().at, 6);
-        assert_eq!(logs.append("log-a.jsonl", b"thr", true).unwrap().at, 8);
-        assert_eq!(logs.append("log-a.jsonl", b"four\n", true).unwrap().at, 12);
-        logs.sync("log-a.jsonl").unwrap();
+        let mut logs = NatsLogFolder::open(dir.path()).unwrap();
+        assert_eq!(logs.read_stamp("a").unwrap(), None);
+        assert_eq!(logs.append_text("log-a.jsonl", b"one\n", true).unwrap().at, 0);
+        assert_eq!(logs.append_text("log-a.jsonl", b"tw", true).unwrap().at, 4);
+        assert_eq!(logs.append_text("log-a.jsonl", b"o\n", false).unwrap().at, 6);
+        assert_eq!(logs.append_text("log-a.jsonl", b"thr", true).unwrap().at, 8);
+        assert_eq!(logs.append_text("log-a.jsonl", b"four\n", true).unwrap().at, 12);
+        logs.sync_log("log-a.jsonl").unwrap();
         assert_eq!(
             std::fs::read(dir.path().join("log-a.jsonl")).unwrap(),
             b"one\ntwo\nthr\nfour\n"
         );
-        assert_eq!(logs.writers().unwrap(), ["a"]);
-        let mut lines = Lines::from(logs.read("a").unwrap().unwrap(), 4).unwrap();
+        assert_eq!(logs.list_writers().unwrap(), ["a"]);
+        let mut lines = NatsLogReader::read_from(logs.open_log("a").unwrap().unwrap(), 4).unwrap();
         assert_eq!(lines.next().unwrap(), Some((&b"two\n"[..], 8)));
         assert_eq!(lines.next().unwrap(), Some((&b"thr\n"[..], 12)));
     }
@@ -328,11 +335,11 @@ mod tests {
         std::fs::create_dir(dir.path().join("log-b.jsonl")).unwrap();
         let fifo = dir.path().join("log-c.jsonl");
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-        let mut logs = Logs::open(dir.path()).unwrap();
+        let mut logs = NatsLogFolder::open(dir.path()).unwrap();
         for writer in ["a", "b", "c"] {
-            assert!(logs.stamp(writer).is_err());
-            assert!(logs.read(writer).is_err());
-            assert!(logs.append(&alias::log_name(writer), b"x\n", true).is_err());
+            assert!(logs.read_stamp(writer).is_err());
+            assert!(logs.open_log(writer).is_err());
+            assert!(logs.append_text(&alias::log_name(writer), b"x\n", true).is_err());
         }
         assert_eq!(std::fs::read(&other).unwrap(), b"secret\n");
     }
@@ -340,13 +347,13 @@ mod tests {
     #[test]
     fn a_copy_is_made_once() {
         let dir = tempfile::tempdir().unwrap();
-        let mut logs = Logs::open(dir.path()).unwrap();
-        let name = logs.copy("a.b", "ABCDEF2").unwrap();
-        assert_eq!(alias::classify(&name), LogName::Conflict("a.b"));
-        logs.append(&name, b"x\n", true).unwrap();
+        let mut logs = NatsLogFolder::open(dir.path()).unwrap();
+        let name = logs.choose_copy_name("a.b", "ABCDEF2").unwrap();
+        assert_eq!(alias::classify_log_name(&name), SampLogName::Conflict("a.b"));
+        logs.append_text(&name, b"x\n", true).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(1100));
-        assert_eq!(logs.copy("a.b", "ABCDEF2").unwrap(), name);
-        assert_ne!(logs.copy("a.b", "OTHER22").unwrap(), name);
-        assert_ne!(logs.copy("a", "ABCDEF2").unwrap(), name);
+        assert_eq!(logs.choose_copy_name("a.b", "ABCDEF2").unwrap(), name);
+        assert_ne!(logs.choose_copy_name("a.b", "OTHER22").unwrap(), name);
+        assert_ne!(logs.choose_copy_name("a", "ABCDEF2").unwrap(), name);
     }
 }

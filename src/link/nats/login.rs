@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_nats::{ConnectOptions, ServerAddr};
 use zeroize::Zeroizing;
 
-use super::failure::Failure;
-use crate::link::{Spec, reach, secret};
-use crate::model::{one_line, shown_path};
+use super::failure::NatsError;
+use crate::link::{LinkConfig, reach, secret};
+use crate::model::{display_path, sanitize_line};
 
 /// How long a server may take to greet.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -19,8 +19,8 @@ pub const ANSWER: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// What is wrong with one of them, without showing a password that may be in it.
-pub fn addresses(spec: &Spec) -> Result<Vec<ServerAddr>, Failure> {
-    let wrong = |why: &str| Err(Failure::Settings(format!("url: {why}")));
+pub fn parse_addresses(spec: &LinkConfig) -> Result<Vec<ServerAddr>, NatsError> {
+    let wrong = |why: &str| Err(NatsError::Settings(format!("url: {why}")));
     let mut all = Vec::new();
     for url in &spec.url {
         let Ok(address) = url.parse::<ServerAddr>() else {
@@ -43,8 +43,8 @@ pub fn addresses(spec: &Spec) -> Result<Vec<ServerAddr>, Failure> {
 }
 
 /// What the server is told and nobody else may be, as the files have it now.
-pub fn secrets(spec: &Spec) -> Vec<Zeroizing<String>> {
-    let read = |path: &Option<PathBuf>| secret::read(path.as_deref()?).ok();
+pub fn load_secrets(spec: &LinkConfig) -> Vec<Zeroizing<String>> {
+    let read = |path: &Option<PathBuf>| secret::read_secret(path.as_deref()?).ok();
     let password = read(&spec.password_file).map(|text| text.trim().to_owned());
     let creds = read(&spec.creds).unwrap_or_default();
     // Around the JWT and the seed there are sentences for people.
@@ -58,21 +58,24 @@ pub fn secrets(spec: &Spec) -> Vec<Zeroizing<String>> {
 ///
 /// # Errors
 /// Which file cannot be used, and what to do.
-pub fn options(spec: &Spec, addresses: &[ServerAddr]) -> Result<ConnectOptions, Failure> {
+pub fn build_options(
+    spec: &LinkConfig,
+    addresses: &[ServerAddr],
+) -> Result<ConnectOptions, NatsError> {
     let mut options = ConnectOptions::new();
     if let Some(path) = &spec.creds {
-        let text = secret::read(path)?;
+        let text = secret::read_secret(path)?;
         let seed = text.trim();
         options = if seed.starts_with("SU") && !seed.contains(char::is_whitespace) {
             options.nkey(seed.to_owned())
         } else {
             let bad = "is neither a file of credentials (a JWT and a seed) nor an nkey seed (SU…)";
-            let bad = |_| Failure::Settings(format!("creds: {} {bad}", path.display()));
+            let bad = |_| NatsError::Settings(format!("creds: {} {bad}", path.display()));
             options.credentials(&text).map_err(bad)?
         };
     } else if let Some(user) = &spec.user {
         let password = match &spec.password_file {
-            Some(path) => secret::read(path)?.trim_end_matches(['\r', '\n']).to_owned(),
+            Some(path) => secret::read_secret(path)?.trim_end_matches(['\r', '\n']).to_owned(),
             None => String::new(),
         };
         options = options.user_and_password(user.clone(), password);
@@ -80,8 +83,8 @@ pub fn options(spec: &Spec, addresses: &[ServerAddr]) -> Result<ConnectOptions, 
     if let Some(ca) = &spec.ca {
         // The library does not say which file it cannot read.
         std::fs::File::open(ca).map_err(|e| {
-            let ca = shown_path(ca);
-            Failure::Settings(format!("the certificate file that ca names, {ca}: {e}"))
+            let ca = display_path(ca);
+            NatsError::Settings(format!("the certificate file that ca names, {ca}: {e}"))
         })?;
         options = options.add_root_certificates(ca.clone());
     }
@@ -89,10 +92,10 @@ pub fn options(spec: &Spec, addresses: &[ServerAddr]) -> Result<ConnectOptions, 
         options = options.custom_inbox_prefix(inbox);
     }
     // To somebody who may listen on the way, nothing goes in the clear, whatever the server says.
-    let public = addresses.iter().any(|address| !reach::is_private(address.host()));
+    let public = addresses.iter().any(|address| !reach::is_private_host(address.host()));
     Ok(options
         .require_tls(public && !spec.insecure)
-        .name(format!("msgfs {}", one_line(&spec.name)))
+        .name(format!("msgfs {}", sanitize_line(&spec.name)))
         .connection_timeout(PATIENCE)
         .request_timeout(Some(ANSWER))
         // Servers that another one names were not chosen by anybody here.

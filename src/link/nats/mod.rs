@@ -40,13 +40,13 @@ use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio::time;
 
-use self::carrier::{Carrier, Risk};
-use self::failure::Failure;
-use self::feed::{Came, Feed};
-use self::server::Server;
-pub use self::share::{Identity, check_marks, share};
-use self::state::State;
-use super::{Board, Spec};
+use self::carrier::{ConnectionRisk, LogSync};
+use self::failure::NatsError;
+use self::feed::{FeedMessage, StreamFeed};
+use self::server::NatsConnection;
+pub use self::share::{MarkOwner, check_mark_sync, start_mark_sync};
+use self::state::NatsState;
+use super::{HealthBoard, LinkConfig};
 use crate::model::locks::Mutex;
 
 /// How long nothing is tried after the first failure; each next one doubles it, up to the second.
@@ -64,66 +64,66 @@ const LOGS: usize = 64;
 
 /// A running link. Dropping it ends it.
 #[derive(Debug)]
-pub struct Nats {
-    wake: Arc<Wake>,
+pub struct NatsLink {
+    wake: Arc<NatsWakeup>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What the thread is woken for.
 #[derive(Debug, Default)]
-struct Wake {
-    something: Notify,
+struct NatsWakeup {
+    work: Notify,
     /// It is to end.
-    end: Notify,
+    stop_signal: Notify,
     stop: AtomicBool,
     /// Which files changed; `None` if any may have.
-    changed: Mutex<Option<Vec<PathBuf>>>,
+    changed_paths: Mutex<Option<Vec<PathBuf>>>,
 }
 
-impl Wake {
-    fn stopped(&self) -> bool {
+impl NatsWakeup {
+    fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
     /// Returns when the link is to end.
-    async fn to_stop(&self) {
-        while !self.stopped() {
-            self.end.notified().await;
+    async fn wait_for_stop(&self) {
+        while !self.is_stopped() {
+            self.stop_signal.notified().await;
         }
     }
 }
 
-impl Nats {
+impl NatsLink {
     /// There may be something to do. Takes no lock.
     pub fn wake(&self) {
-        self.wake.something.notify_one();
+        self.wake.work.notify_one();
     }
 
     /// Anything in the folder may have changed.
-    pub fn changed(&self) {
-        *self.wake.changed.lock() = None;
-        self.wake.something.notify_one();
+    pub fn notify_all_changed(&self) {
+        *self.wake.changed_paths.lock() = None;
+        self.wake.work.notify_one();
     }
 
     /// These files have changed.
-    pub fn changed_files(&self, paths: &[PathBuf]) {
+    pub fn notify_changed_files(&self, paths: &[PathBuf]) {
         {
-            let mut changed = self.wake.changed.lock();
+            let mut changed = self.wake.changed_paths.lock();
             // Nobody takes them while there is no connection.
             *changed = changed.take().filter(|all| all.len() < MANY);
             if let Some(changed) = &mut *changed {
                 changed.extend_from_slice(paths);
             }
         }
-        self.wake.something.notify_one();
+        self.wake.work.notify_one();
     }
 }
 
-impl Drop for Nats {
+impl Drop for NatsLink {
     fn drop(&mut self) {
         self.wake.stop.store(true, Ordering::Release);
-        self.wake.end.notify_one();
-        self.wake.something.notify_one();
+        self.wake.stop_signal.notify_one();
+        self.wake.work.notify_one();
         if let Some(thread) = self.thread.take() {
             // It ends between two lines.
             let _ = thread.join();
@@ -133,7 +133,7 @@ impl Drop for Nats {
 
 /// The folder in which a link keeps its state.
 pub fn state_folder(me_state: &Path, name: &str) -> PathBuf {
-    super::shared(me_state).join(name)
+    super::shared_links_folder(me_state).join(name)
 }
 
 /// The longest line that the server of a link takes, as far as it is known.
@@ -145,9 +145,14 @@ pub fn longest_line(me_state: &Path, name: &str) -> Option<u64> {
 ///
 /// # Errors
 /// If there can be no thread.
-pub fn start(spec: &Spec, folder: &Path, me_state: &Path, board: Arc<Board>) -> io::Result<Nats> {
-    let wake = Arc::new(Wake::default());
-    let life = Life {
+pub fn start(
+    spec: &LinkConfig,
+    folder: &Path,
+    me_state: &Path,
+    board: Arc<HealthBoard>,
+) -> io::Result<NatsLink> {
+    let wake = Arc::new(NatsWakeup::default());
+    let life = NatsWorker {
         spec: spec.clone(),
         folder: folder.to_owned(),
         state: state_folder(me_state, &spec.name),
@@ -155,7 +160,7 @@ pub fn start(spec: &Spec, folder: &Path, me_state: &Path, board: Arc<Board>) -> 
         wake: Arc::clone(&wake),
     };
     let thread = std::thread::Builder::new().name("msgfs-link".into()).spawn(move || life.run())?;
-    Ok(Nats { wake, thread: Some(thread) })
+    Ok(NatsLink { wake, thread: Some(thread) })
 }
 
 /// Makes the streams of a space, for lines and for marks, as an admin does once. One that is there and can be
@@ -163,49 +168,52 @@ pub fn start(spec: &Spec, folder: &Path, me_state: &Path, board: Arc<Board>) -> 
 ///
 /// # Errors
 /// In words, why they were not made.
-pub fn create(spec: &Spec) -> Result<(), String> {
+pub fn create_streams(spec: &LinkConfig) -> Result<(), String> {
     let made = async {
-        let mut server = Server::connect(spec).await?;
-        if server.info().await?.is_none() {
-            server.create().await?;
+        let mut server = NatsConnection::connect(spec).await?;
+        if server.query_line_stream().await?.is_none() {
+            server.create_line_stream().await?;
         }
-        let mut server = server.for_marks();
-        match server.bucket().await? {
+        let mut server = server.with_mark_bucket();
+        match server.query_mark_bucket().await? {
             Some(info) => Ok(info),
-            None => server.create_bucket().await,
+            None => server.create_mark_bucket().await,
         }
     };
-    once(made).map_err(|e| e.to_string())?.map(drop).map_err(|e| e.told(spec))
+    block_on_runtime(made)
+        .map_err(|e| e.to_string())?
+        .map(drop)
+        .map_err(|e| e.describe_redacted(spec))
 }
 
 /// What keeps a link from working, as far as can be told without sending: a line each.
-pub fn check(spec: &Spec) -> Vec<String> {
+pub fn check_link(spec: &LinkConfig) -> Vec<String> {
     let checked = async {
-        let mut server = Server::connect(spec).await?;
-        let Some(info) = server.info().await? else {
+        let mut server = NatsConnection::connect(spec).await?;
+        let Some(info) = server.query_line_stream().await? else {
             let why = "it was not made yet; a link makes it if the server permits it".to_owned();
-            return Err(Failure::NoStream(server.space.stream(), why));
+            return Err(NatsError::NoStream(server.space.stream_name(), why));
         };
-        let name = consumer_name();
-        Feed::start(&mut server, &name, info.state.last_seq + 1, None).await?;
+        let name = make_consumer_name();
+        StreamFeed::start(&mut server, &name, info.state.last_seq + 1, None).await?;
         if info.state.last_seq > 0 {
-            server.one(info.state.last_seq).await?;
+            server.fetch_message(info.state.last_seq).await?;
         }
-        let permissions = server.permissions().await;
+        let permissions = server.query_permissions().await;
         let allowed = permissions.as_ref().and_then(|p| p.pointer("/publish/allow"));
         let mine = allowed.and_then(|allowed| allowed.as_array()).is_none_or(|allowed| {
             let subjects = allowed.iter().filter_map(|subject| subject.as_str());
             subjects.into_iter().any(|subject| {
-                server.space.writer(subject).is_some()
-                    || subject == server.space.subjects()
+                server.space.parse_writer(subject).is_some()
+                    || subject == server.space.all_subjects()
                     || subject.ends_with('>')
-                        && format!("{}.", server.space.subjects())
+                        && format!("{}.", server.space.all_subjects())
                             .starts_with(subject.trim_end_matches('>'))
             })
         });
         Ok(mine)
     };
-    match once(checked) {
+    match block_on_runtime(checked) {
         Ok(Ok(true)) => Vec::new(),
         Ok(Ok(false)) => {
             vec![
@@ -213,13 +221,13 @@ pub fn check(spec: &Spec) -> Vec<String> {
                     .to_owned(),
             ]
         }
-        Ok(Err(failure)) => vec![failure.told(spec)],
+        Ok(Err(failure)) => vec![failure.describe_redacted(spec)],
         Err(error) => vec![error.to_string()],
     }
 }
 
 /// Runs something to its end in a runtime of its own.
-fn once<T>(work: impl Future<Output = T>) -> io::Result<T> {
+fn block_on_runtime<T>(work: impl Future<Output = T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(work);
     // Not waiting for names that are being looked up.
@@ -228,47 +236,47 @@ fn once<T>(work: impl Future<Output = T>) -> io::Result<T> {
 }
 
 /// A name of a consumer that nobody has.
-fn consumer_name() -> String {
+fn make_consumer_name() -> String {
     let mut nonce = [0; 8];
     // Without chance the name is taken, at worst, and another is tried with the next connection.
     let _ = getrandom::fill(&mut nonce);
-    format!("h-{}", crate::model::hex(&nonce))
+    format!("h-{}", crate::model::encode_hex(&nonce))
 }
 
 /// What the thread of a link has.
 #[derive(Debug)]
-struct Life {
-    spec: Spec,
+struct NatsWorker {
+    spec: LinkConfig,
     folder: PathBuf,
     state: PathBuf,
-    board: Arc<Board>,
-    wake: Arc<Wake>,
+    board: Arc<HealthBoard>,
+    wake: Arc<NatsWakeup>,
 }
 
-impl Life {
+impl NatsWorker {
     fn run(self) {
         let (mut carrier, mut wait) = (None, FIRST);
-        while !self.wake.stopped() {
+        while !self.wake.is_stopped() {
             let began = Instant::now();
-            let ended = once(async {
+            let ended = block_on_runtime(async {
                 tokio::select! {
-                    ended = self.connection(&mut carrier) => Some(ended),
-                    () = self.wake.to_stop() => None,
+                    ended = self.run_connection(&mut carrier) => Some(ended),
+                    () = self.wake.wait_for_stop() => None,
                 }
             });
             let failure = match ended {
                 Ok(None) => return,
                 Ok(Some(failure)) => failure,
-                Err(error) => Failure::Disk("the link".into(), error),
+                Err(error) => NatsError::Disk("the link".into(), error),
             };
-            let why = failure.told(&self.spec);
+            let why = failure.describe_redacted(&self.spec);
             tracing::debug!(link = self.spec.name, why, "the link is tried again");
-            self.board.failed(&why);
-            let differs = carrier.as_mut().is_some_and(Carrier::struck);
+            self.board.report_failure(&why);
+            let differs = carrier.as_mut().is_some_and(LogSync::note_disconnect);
             if differs || began.elapsed() > LONGEST {
                 wait = FIRST;
             }
-            if once(self.pause(carrier.as_mut(), wait)).is_err() {
+            if block_on_runtime(self.pause_before_retry(carrier.as_mut(), wait)).is_err() {
                 std::thread::sleep(wait);
             }
             wait = (wait * 2).min(LONGEST);
@@ -276,135 +284,140 @@ impl Life {
     }
 
     /// Waits before the next try, and counts meanwhile what waits.
-    async fn pause(&self, carrier: Option<&mut Carrier>, wait: Duration) {
+    async fn pause_before_retry(&self, carrier: Option<&mut LogSync>, wait: Duration) {
         let end = time::Instant::now() + wait;
         if let Some(carrier) = carrier
-            && carrier.logs.again().is_ok()
+            && carrier.logs.reopen().is_ok()
         {
-            let (waiting, behind) = carrier.waiting();
-            self.board.tell(|standing| (standing.waiting, standing.behind) = (waiting, behind));
+            let (waiting, behind) = carrier.measure_backlog();
+            self.board
+                .update_health(|standing| (standing.waiting, standing.behind) = (waiting, behind));
         }
         tokio::select! {
-            () = self.wake.to_stop() => {}
+            () = self.wake.wait_for_stop() => {}
             () = time::sleep_until(end) => {}
         }
     }
 
     /// One connection, to its end.
-    async fn connection(&self, carrier: &mut Option<Carrier>) -> Failure {
+    async fn run_connection(&self, carrier: &mut Option<LogSync>) -> NatsError {
         let carrier = match carrier {
             Some(carrier) => carrier,
-            None => match self.begin().await {
+            None => match self.open_log_sync().await {
                 Ok(begun) => carrier.insert(begun),
                 Err(failure) => return failure,
             },
         };
-        match self.carry(carrier).await {
+        match self.sync_logs(carrier).await {
             Err(failure) => failure,
             Ok(never) => match never {},
         }
     }
 
-    async fn begin(&self) -> Result<Carrier, Failure> {
-        let told = Failure::disk("the state of the link");
+    async fn open_log_sync(&self) -> Result<LogSync, NatsError> {
+        let told = NatsError::disk("the state of the link");
         let kept = loop {
-            match State::open(&self.state) {
+            match NatsState::open(&self.state) {
                 Ok(Some(kept)) => break kept,
-                Ok(None) => self.board.follow(),
+                Ok(None) => self.board.follow_other_process(),
                 Err(error) => return Err(told(error)),
             }
             time::sleep(LOCKED).await;
         };
-        self.board.lead();
-        Carrier::new(&self.folder, kept, Arc::clone(&self.board))
-            .map_err(Failure::disk("the folder of the logs"))
+        self.board.report_own_state();
+        LogSync::new(&self.folder, kept, Arc::clone(&self.board))
+            .map_err(NatsError::disk("the folder of the logs"))
     }
 
-    async fn carry(&self, carrier: &mut Carrier) -> Result<std::convert::Infallible, Failure> {
-        carrier.logs.again().map_err(Failure::disk("the folder of the logs"))?;
-        let mut server = Server::connect(&self.spec).await?;
-        let info = match server.info().await? {
+    async fn sync_logs(
+        &self,
+        carrier: &mut LogSync,
+    ) -> Result<std::convert::Infallible, NatsError> {
+        carrier.logs.reopen().map_err(NatsError::disk("the folder of the logs"))?;
+        let mut server = NatsConnection::connect(&self.spec).await?;
+        let info = match server.query_line_stream().await? {
             Some(info) => info,
-            None => server.create().await?,
+            None => server.create_line_stream().await?,
         };
-        carrier.verify(&mut server, &info).await?;
-        if std::mem::take(&mut carrier.careful) {
+        carrier.verify_stream(&mut server, &info).await?;
+        if std::mem::take(&mut carrier.reads_carefully) {
             self.read_carefully(carrier, &mut server).await?;
         }
         let from = carrier.state.cursor.seq + 1;
-        let (feed, pending) = Feed::start(&mut server, &consumer_name(), from, None).await?;
+        let (feed, pending) =
+            StreamFeed::start(&mut server, &make_consumer_name(), from, None).await?;
         if pending == 0 && info.state.last_seq >= from {
             // What came last was purged.
             (carrier.state.cursor.seq, carrier.state.cursor.time) = (info.state.last_seq, 0);
         }
         carrier.flush()?;
-        self.board.answered();
-        carrier.look_at_all()?;
-        self.exchange(carrier, &mut server, (feed, pending), info.takes_batches()).await
+        self.board.report_contact();
+        carrier.queue_all_logs()?;
+        self.exchange_lines(carrier, &mut server, (feed, pending), info.can_batch()).await
     }
 
     /// Reads the next messages in the way that nothing can break.
     async fn read_carefully(
         &self,
-        carrier: &mut Carrier,
-        server: &mut Server,
-    ) -> Result<(), Failure> {
-        let (some, _) = server.from(">", carrier.state.cursor.seq + 1, true).await?;
+        carrier: &mut LogSync,
+        server: &mut NatsConnection,
+    ) -> Result<(), NatsError> {
+        let (some, _) = server.fetch_from(">", carrier.state.cursor.seq + 1, true).await?;
         for stored in some {
-            carrier.arrive_stored(server, &stored).await?;
+            carrier.receive_stored(server, &stored).await?;
         }
         carrier.flush()
     }
 
-    async fn exchange(
+    async fn exchange_lines(
         &self,
-        carrier: &mut Carrier,
-        server: &mut Server,
-        (mut feed, mut pending): (Feed, u64),
+        carrier: &mut LogSync,
+        server: &mut NatsConnection,
+        (mut feed, mut pending): (StreamFeed, u64),
         batches: bool,
-    ) -> Result<std::convert::Infallible, Failure> {
+    ) -> Result<std::convert::Infallible, NatsError> {
         let client = server.client.clone();
         let mut pause = None;
         loop {
-            carrier.risk = Risk::Feed(carrier.state.cursor.seq);
+            carrier.risk = ConnectionRisk::Feed(carrier.state.cursor.seq);
             // Nothing is published before all that was there is here.
-            let busy = pending == 0 && !carrier.todo.is_empty();
+            let busy = pending == 0 && !carrier.pending_writers.is_empty();
             let wake = if busy { None } else { pause };
             tokio::select! {
                 biased;
-                event = server.event() => {
+                event = server.next_event() => {
                     if matches!(event, None | Some(Event::Disconnected | Event::Closed)) {
-                        return Err(Failure::Lost("by the server".into()));
+                        return Err(NatsError::Lost("by the server".into()));
                     }
                 }
                 came = feed.next(&client) => {
-                    let left = self.take_in(carrier, server, &mut feed, came?).await?;
+                    let left = self.receive_messages(carrier, server, &mut feed, came?).await?;
                     // Once all was here, what comes is new.
                     pending = pending.min(left);
                 }
-                () = self.wake.something.notified() => self.note_changes(carrier)?,
+                () = self.wake.work.notified() => self.queue_changes(carrier)?,
                 () = time::sleep_until(wake.unwrap_or_else(time::Instant::now)), if wake.is_some() => {
-                    let held = carrier.writers.iter().filter(|(_, w)| w.hold.is_some());
+                    let held = carrier.writers.iter().filter(|(_, w)| w.held_until.is_some());
                     let held: Vec<String> = held.map(|(name, _)| name.clone()).collect();
-                    carrier.todo.extend(held);
+                    carrier.pending_writers.extend(held);
                 }
                 () = std::future::ready(()), if busy => {
-                    self.give_out(carrier, server, batches).await?;
+                    self.publish_pending(carrier, server, batches).await?;
                 }
             }
-            if carrier.todo.is_empty() {
-                let holds = carrier.writers.values().filter_map(|w| w.hold);
+            if carrier.pending_writers.is_empty() {
+                let holds = carrier.writers.values().filter_map(|w| w.held_until);
                 pause = holds.min().map(time::Instant::from_std);
             }
         }
     }
 
-    fn note_changes(&self, carrier: &mut Carrier) -> Result<(), Failure> {
-        let changed = self.wake.changed.lock().replace(Vec::new());
+    fn queue_changes(&self, carrier: &mut LogSync) -> Result<(), NatsError> {
+        let changed = self.wake.changed_paths.lock().replace(Vec::new());
         match changed {
-            None => carrier.look_at_all(),
+            None => carrier.queue_all_logs(),
             Some(paths) => {
-                carrier.look_at(&paths);
+                carrier.queue_changed_logs(&paths);
                 Ok(())
             }
         }
@@ -412,18 +425,18 @@ impl Life {
 
     /// Takes what came, and what comes at once behind it; then all of it is brought to disk. How many more
     /// there are.
-    async fn take_in(
+    async fn receive_messages(
         &self,
-        carrier: &mut Carrier,
-        server: &mut Server,
-        feed: &mut Feed,
-        mut came: Option<Came>,
-    ) -> Result<u64, Failure> {
+        carrier: &mut LogSync,
+        server: &mut NatsConnection,
+        feed: &mut StreamFeed,
+        mut came: Option<FeedMessage>,
+    ) -> Result<u64, NatsError> {
         let client = server.client.clone();
         let (mut count, mut left, began) = (0, 0, Instant::now());
-        while let Some(Came { seq, time, pending, message }) = came {
+        while let Some(FeedMessage { seq, time, pending, message }) = came {
             left = pending;
-            carrier.arrive(server, (seq, time), &message).await?;
+            carrier.receive_message(server, (seq, time), &message).await?;
             count += 1;
             if count == LINES || began.elapsed() > WHILE {
                 break;
@@ -435,37 +448,43 @@ impl Life {
             return Ok(left);
         }
         // Silence: is the stream still the one that is listened to?
-        let info =
-            server.info().await?.ok_or_else(|| Failure::Lost("the stream is gone".into()))?;
+        let info = server
+            .query_line_stream()
+            .await?
+            .ok_or_else(|| NatsError::Lost("the stream is gone".into()))?;
         let cursor = &carrier.state.cursor;
         if info.created != cursor.created || info.state.last_seq != cursor.seq {
-            return Err(Failure::Lost("the stream was replaced or has lost messages".into()));
+            return Err(NatsError::Lost("the stream was replaced or has lost messages".into()));
         }
-        self.board.answered();
+        self.board.report_contact();
         Ok(0)
     }
 
     /// Publishes what is to be published, for a moment.
-    async fn give_out(
+    async fn publish_pending(
         &self,
-        carrier: &mut Carrier,
-        server: &mut Server,
+        carrier: &mut LogSync,
+        server: &mut NatsConnection,
         batches: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), NatsError> {
         for _ in 0..LOGS {
-            let Some(writer) = carrier.todo.pop_first() else { break };
-            if carrier.serve(server, &writer, batches).await? {
-                carrier.todo.insert(writer);
+            let Some(writer) = carrier.pending_writers.pop_first() else { break };
+            if carrier.sync_writer(server, &writer, batches).await? {
+                carrier.pending_writers.insert(writer);
                 return Ok(());
             }
         }
-        if carrier.todo.is_empty() {
-            let held = carrier.writers.values().any(|w| w.hold.is_some());
-            let (waiting, behind) =
-                if held { carrier.waiting() } else { (0, std::collections::BTreeMap::new()) };
-            self.board.tell(|standing| (standing.waiting, standing.behind) = (waiting, behind));
+        if carrier.pending_writers.is_empty() {
+            let held = carrier.writers.values().any(|w| w.held_until.is_some());
+            let (waiting, behind) = if held {
+                carrier.measure_backlog()
+            } else {
+                (0, std::collections::BTreeMap::new())
+            };
+            self.board
+                .update_health(|standing| (standing.waiting, standing.behind) = (waiting, behind));
         }
-        carrier.tell();
+        carrier.report_notes();
         Ok(())
     }
 }

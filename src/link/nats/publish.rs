@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use async_nats::{Event, HeaderMap, Message, Request, RequestErrorKind, ServerError};
 use serde::Deserialize;
 
-use super::carrier::{Carrier, is_barred};
-use super::failure::Failure;
-use super::line::{self, AT, Line};
-use super::log::{Lines, Tail};
-use super::server::{ApiError, Server};
-use crate::model::one_line;
+use super::carrier::{LogSync, is_log_blocked};
+use super::failure::NatsError;
+use super::line::{self, AT, PublishedLine};
+use super::log::{NatsLogReader, NatsLogTail};
+use super::server::{ApiError, NatsConnection};
+use crate::model::sanitize_line;
 use crate::store::fs::Stamp;
 use crate::store::samp::alias;
 
@@ -41,14 +41,14 @@ const NOT_LAST: u64 = 10_071;
 
 /// A line to be sent.
 #[derive(Debug)]
-struct Outgoing {
+struct OutgoingLine {
     bytes: Vec<u8>,
     id: String,
 }
 
 /// What became of what was sent.
 #[derive(Debug)]
-pub enum Sent {
+pub enum PublishOutcome {
     /// It is the message of this number.
     Stored(u64),
     /// Another message is the last of the subject.
@@ -62,60 +62,62 @@ pub enum Sent {
 }
 
 #[derive(Debug, Deserialize)]
-struct Ack {
+struct PublishAck {
     #[serde(default)]
     seq: u64,
     error: Option<ApiError>,
 }
 
-impl Carrier {
+impl LogSync {
     /// Publishes the next lines of a log, or puts back what it lacks. Whether there is more to do at once.
     ///
     /// # Errors
     /// If the connection or the disk ends it.
-    pub async fn serve(
+    pub async fn sync_writer(
         &mut self,
-        server: &mut Server,
+        server: &mut NatsConnection,
         writer: &str,
         batches: bool,
-    ) -> Result<bool, Failure> {
-        let stamp = match self.logs.stamp(writer) {
-            Err(error) if is_barred(&error) => {
+    ) -> Result<bool, NatsError> {
+        let stamp = match self.logs.read_stamp(writer) {
+            Err(error) if is_log_blocked(&error) => {
                 let text = format!("{} {error}", alias::log_name(writer));
-                self.say(&format!("log {writer}"), Some(text));
+                self.set_note(&format!("log {writer}"), Some(text));
                 return Ok(false);
             }
-            other => other.map_err(Failure::disk(writer))?,
+            other => other.map_err(NatsError::disk(writer))?,
         };
-        self.say(&format!("log {writer}"), None);
-        let known = self.writer(writer);
-        let same = stamp.is_some() && stamp == known.seen && !known.wanting;
+        self.set_note(&format!("log {writer}"), None);
+        let known = self.writer_mut(writer);
+        let same = stamp.is_some() && stamp == known.settled_stamp && !known.lacks_lines;
         let nothing = stamp.is_none() && known.place.end == 0;
-        if same || nothing || known.hold.is_some_and(|hold| hold > Instant::now()) {
+        if same || nothing || known.held_until.is_some_and(|hold| hold > Instant::now()) {
             return Ok(false);
         }
-        known.hold = None;
-        let file = self.logs.read(writer).map_err(Failure::disk(writer))?;
-        let stamp = file.as_ref().map(Stamp::of).transpose().map_err(Failure::disk(writer))?;
+        known.held_until = None;
+        let file = self.logs.open_log(writer).map_err(NatsError::disk(writer))?;
+        let stamp =
+            file.as_ref().map(Stamp::from_file).transpose().map_err(NatsError::disk(writer))?;
         if !self.is_settled(writer, file.as_ref(), stamp)? {
             return Ok(false);
         }
-        let known = self.writer(writer);
+        let known = self.writer_mut(writer);
         let end = stamp.map_or(0, |stamp| stamp.size);
-        if known.place.odd.is_some() && known.done() < end && known.published.is_none() {
-            self.ask_published(server, writer).await?;
+        if known.place.odd.is_some() && known.compared_upto() < end && known.published_ids.is_none()
+        {
+            self.load_published_ids(server, writer).await?;
         }
-        let limit = if batches && self.writer(writer).proven { LINES } else { 1 };
-        let (lines, upto) = self.next_lines(writer, file, server.most, limit)?;
+        let limit = if batches && self.writer_mut(writer).is_accepted { LINES } else { 1 };
+        let (lines, upto) = self.collect_lines(writer, file, server.max_payload, limit)?;
         if !lines.is_empty() {
-            return self.publish(server, writer, lines, upto).await;
+            return self.publish_lines(server, writer, lines, upto).await;
         }
-        self.say(&format!("publish {writer}"), None);
-        let known = self.writer(writer);
-        known.seen = stamp;
-        if std::mem::take(&mut known.wanting) {
+        self.set_note(&format!("publish {writer}"), None);
+        let known = self.writer_mut(writer);
+        known.settled_stamp = stamp;
+        if std::mem::take(&mut known.lacks_lines) {
             let upto = self.state.cursor.seq;
-            self.replay(server, writer, upto).await?;
+            self.replay_messages(server, writer, upto).await?;
             return Ok(true);
         }
         Ok(false)
@@ -127,68 +129,72 @@ impl Carrier {
         writer: &str,
         file: Option<&File>,
         stamp: Option<Stamp>,
-    ) -> Result<bool, Failure> {
-        let known = self.writer(writer);
+    ) -> Result<bool, NatsError> {
+        let known = self.writer_mut(writer);
         let (ino, len) = stamp.map_or((0, 0), |stamp| (stamp.ino, stamp.size));
         let rewritten = match (known.place.odd, known.tail, file) {
             (Some((was, done)), _, _) => was != ino || len < done,
             (None, Some(tail), Some(file)) => {
-                len < known.place.end || !tail.is_in(file).map_err(Failure::disk(writer))?
+                len < known.place.end || !tail.is_in(file).map_err(NatsError::disk(writer))?
             }
             (None, ..) => len < known.place.end,
         };
-        if !rewritten || known.wanting {
-            known.unsettled = None;
-            if known.wanting && known.place.odd.is_none_or(|(was, done)| was != ino || len < done) {
-                known.compare(ino, 0);
+        if !rewritten || known.lacks_lines {
+            known.rewritten_since = None;
+            if known.lacks_lines
+                && known.place.odd.is_none_or(|(was, done)| was != ino || len < done)
+            {
+                known.start_compare(ino, 0);
             }
             return Ok(true);
         }
-        let since = match known.unsettled {
+        let since = match known.rewritten_since {
             Some((was, since)) if was == stamp => since,
             _ => Instant::now(),
         };
-        known.unsettled = Some((stamp, since));
+        known.rewritten_since = Some((stamp, since));
         if since.elapsed() < STILL {
-            known.hold = Some(since + STILL);
+            known.held_until = Some(since + STILL);
             return Ok(false);
         }
-        known.unsettled = None;
-        known.compare(ino, 0);
-        known.wanting = true;
+        known.rewritten_since = None;
+        known.start_compare(ino, 0);
+        known.lacks_lines = true;
         Ok(true)
     }
 
     /// The next lines to be published, and where they end in the log.
-    fn next_lines(
+    fn collect_lines(
         &mut self,
         writer: &str,
         file: Option<File>,
         most: u64,
         limit: usize,
-    ) -> Result<(Vec<Outgoing>, u64), Failure> {
-        let disk = |e| Failure::Disk(alias::log_name(writer), e);
+    ) -> Result<(Vec<OutgoingLine>, u64), NatsError> {
+        let disk = |e| NatsError::Disk(alias::log_name(writer), e);
         let (mut batch, mut size, mut kept) = (Vec::new(), 0, Vec::new());
-        let known = self.writer(writer);
-        let mut upto = known.done();
+        let known = self.writer_mut(writer);
+        let mut upto = known.compared_upto();
         let Some(file) = file else { return Ok((batch, upto)) };
-        let ino = Stamp::of(&file).map_err(disk)?.ino;
-        let mut lines = Lines::from(file.try_clone().map_err(disk)?, upto).map_err(disk)?;
+        let ino = Stamp::from_file(&file).map_err(disk)?.ino;
+        let mut lines =
+            NatsLogReader::read_from(file.try_clone().map_err(disk)?, upto).map_err(disk)?;
         while let Some((line, end)) = lines.next().map_err(disk)? {
-            let fits = match line::travels(writer, line) {
+            let fits = match line::validate_line(writer, line) {
                 Ok(_) if line.len() as u64 + HEADERS > most => {
                     Err(format!("it has {} bytes, and the server takes {most}", line.len()))
                 }
                 other => other.map_err(|why| why.to_string()),
             };
-            let new = |id: &String| known.published.as_ref().is_none_or(|ids| !ids.contains(id));
+            let new =
+                |id: &String| known.published_ids.as_ref().is_none_or(|ids| !ids.contains(id));
             match fits {
                 Ok(id) if known.place.odd.is_none() || new(&id) => {
                     if batch.len() == limit || (size + line.len() > BYTES && !batch.is_empty()) {
                         break;
                     }
                     size += line.len();
-                    batch.push(Outgoing { bytes: line.to_vec(), id });
+                    batch.push(OutgoingLine { bytes: line.to_vec(), id });
                 }
                 // What was published goes on before what follows is looked at.
                 _ if !batch.is_empty() => break,
@@ -203,39 +209,39 @@ impl Carrier {
             if batch.is_empty() {
                 // Behind a line that stays here, places differ.
                 known.place.odd = Some((ino, end));
-                known.changed = true;
+                known.is_dirty = true;
             }
         }
         if !batch.is_empty() {
             file.sync_data().map_err(disk)?;
         }
         for (end, why) in kept {
-            self.keep_here(writer, end, &why);
+            self.note_local_line(writer, end, &why);
         }
         Ok((batch, upto))
     }
 
-    async fn publish(
+    async fn publish_lines(
         &mut self,
-        server: &mut Server,
+        server: &mut NatsConnection,
         writer: &str,
-        lines: Vec<Outgoing>,
+        lines: Vec<OutgoingLine>,
         upto: u64,
-    ) -> Result<bool, Failure> {
-        let place = self.writer(writer).place.clone();
-        let sent = send(server, writer, &lines, (place.end, place.seq)).await?;
+    ) -> Result<bool, NatsError> {
+        let place = self.writer_mut(writer).place.clone();
+        let sent = send_lines(server, writer, &lines, (place.end, place.seq)).await?;
         let now = Instant::now();
         let mut note = None;
         let cursor = self.state.cursor.seq;
-        let known = self.writer(writer);
+        let known = self.writer_mut(writer);
         match sent {
-            Sent::Stored(seq) => {
+            PublishOutcome::Stored(seq) => {
                 let mut at = place.end;
-                for Outgoing { bytes, id } in lines {
-                    let line = Line { at, bytes: &bytes, id };
-                    at = line.end();
-                    known.tail = Some(Tail::of(&line));
-                    if let Some(published) = &mut known.published {
+                for OutgoingLine { bytes, id } in lines {
+                    let line = PublishedLine { at, bytes: &bytes, id };
+                    at = line.end_offset();
+                    known.tail = Some(NatsLogTail::from_line(&line));
+                    if let Some(published) = &mut known.published_ids {
                         published.insert(line.id);
                     }
                 }
@@ -243,33 +249,33 @@ impl Carrier {
                     *done = upto;
                 }
                 (known.place.seq, known.place.end) = (seq, at);
-                (known.proven, known.changed) = (true, true);
-                self.say(&format!("publish {writer}"), None);
+                (known.is_accepted, known.is_dirty) = (true, true);
+                self.set_note(&format!("publish {writer}"), None);
                 self.flush()?;
                 return Ok(true);
             }
-            Sent::NotLast(last) => {
-                known.hold = Some(now + NEWER);
+            PublishOutcome::NotLast(last) => {
+                known.held_until = Some(now + NEWER);
                 // Something newer comes by itself; nothing at all is a purge.
                 if last <= cursor {
                     known.place.seq = last;
                 }
             }
-            Sent::Unknown => known.hold = Some(now + LOST),
-            Sent::Denied => {
-                known.proven = false;
-                known.hold = Some(now + DENIED);
+            PublishOutcome::Unknown => known.held_until = Some(now + LOST),
+            PublishOutcome::Denied => {
+                known.is_accepted = false;
+                known.held_until = Some(now + DENIED);
                 note = Some(format!(
                     "this machine may not publish as {writer}: the server does not permit it; it is tried \
                      again by itself"
                 ));
             }
-            Sent::Refused(error) => {
+            PublishOutcome::Refused(error) => {
                 let full = NO_ROOM.contains(&error.err_code);
-                known.hold = Some(now + FULL);
+                known.held_until = Some(now + FULL);
                 // One alone may pass where several do not.
-                known.proven = false;
-                let what = one_line(&error.description).into_owned();
+                known.is_accepted = false;
+                let what = sanitize_line(&error.description).into_owned();
                 note = Some(if full {
                     format!(
                         "the stream is full ({what}): lines of {writer} wait; give it more room"
@@ -280,25 +286,25 @@ impl Carrier {
             }
         }
         if note.is_some() {
-            self.say(&format!("publish {writer}"), note);
+            self.set_note(&format!("publish {writer}"), note);
         }
         Ok(false)
     }
 }
 
 /// Sends lines, which begin at a place of the published log behind a message: several as one.
-async fn send(
-    server: &mut Server,
+async fn send_lines(
+    server: &mut NatsConnection,
     writer: &str,
-    lines: &[Outgoing],
+    lines: &[OutgoingLine],
     (mut at, expected): (u64, u64),
-) -> Result<Sent, Failure> {
+) -> Result<PublishOutcome, NatsError> {
     let client = server.client.clone();
-    let subject = server.space.subject(writer);
-    let stream = server.space.stream();
+    let subject = server.space.writer_subject(writer);
+    let stream = server.space.stream_name();
     let inbox = client.new_inbox();
     let batch = inbox.rsplit('.').next().unwrap_or_default().to_owned();
-    let lost = |e: &dyn std::fmt::Display| Failure::Lost(e.to_string());
+    let lost = |e: &dyn std::fmt::Display| NatsError::Lost(e.to_string());
     let ack = async {
         let mut answer = Err(RequestErrorKind::Other);
         for (n, line) in lines.iter().enumerate() {
@@ -327,21 +333,21 @@ async fn send(
         }
         Ok(answer)
     };
-    outcome(server, &subject, ack).await
+    await_outcome(server, &subject, ack).await
 }
 
 /// What became of what is sent to a subject, by the answer; a server that does not permit it says so beside.
 ///
 /// # Errors
 /// If the connection ends.
-pub async fn outcome(
-    server: &mut Server,
+pub async fn await_outcome(
+    server: &mut NatsConnection,
     subject: &str,
-    ack: impl Future<Output = Result<Result<Message, RequestErrorKind>, Failure>>,
-) -> Result<Sent, Failure> {
+    ack: impl Future<Output = Result<Result<Message, RequestErrorKind>, NatsError>>,
+) -> Result<PublishOutcome, NatsError> {
     let denied = async {
         loop {
-            match server.event().await {
+            match server.next_event().await {
                 Some(Event::ServerError(ServerError::Other(text)))
                     if text.contains("ermissions Violation for Publish")
                         && text.contains(&format!("\"{subject}\"")) =>
@@ -349,7 +355,7 @@ pub async fn outcome(
                     return Ok(());
                 }
                 Some(Event::Disconnected | Event::Closed) | None => {
-                    return Err(Failure::Lost("by the server".into()));
+                    return Err(NatsError::Lost("by the server".into()));
                 }
                 Some(_) => {}
             }
@@ -357,24 +363,24 @@ pub async fn outcome(
     };
     let answer = tokio::select! {
         answer = ack => answer?,
-        denied = denied => return denied.map(|()| Sent::Denied),
+        denied = denied => return denied.map(|()| PublishOutcome::Denied),
     };
     let message = match answer {
         Ok(message) => message,
         Err(RequestErrorKind::NoResponders) => {
-            return Err(Failure::Lost("the stream is gone".into()));
+            return Err(NatsError::Lost("the stream is gone".into()));
         }
-        Err(_) => return Ok(Sent::Unknown),
+        Err(_) => return Ok(PublishOutcome::Unknown),
     };
-    let ack: Ack = serde_json::from_slice(&message.payload)
-        .map_err(|_| Failure::Nonsense("the answer to a line"))?;
+    let ack: PublishAck = serde_json::from_slice(&message.payload)
+        .map_err(|_| NatsError::BadAnswer("the answer to a line"))?;
     Ok(match ack.error {
-        None if ack.seq > 0 => Sent::Stored(ack.seq),
-        None => Sent::Unknown,
+        None if ack.seq > 0 => PublishOutcome::Stored(ack.seq),
+        None => PublishOutcome::Unknown,
         Some(error) if error.err_code == NOT_LAST => {
             let last = error.description.rsplit(' ').next().and_then(|last| last.parse().ok());
-            last.map_or(Sent::Unknown, Sent::NotLast)
+            last.map_or(PublishOutcome::Unknown, PublishOutcome::NotLast)
         }
-        Some(error) => Sent::Refused(error),
+        Some(error) => PublishOutcome::Refused(error),
     })
 }

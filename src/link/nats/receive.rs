@@ -9,14 +9,14 @@ use std::io;
 
 use async_nats::Message;
 
-use super::carrier::{Carrier, Risk, Writer, is_barred};
-use super::direct::{SUBJECTS, Stored};
-use super::failure::Failure;
-use super::line::{self, Line};
-use super::log::{Found, Tail, find};
+use super::carrier::{ConnectionRisk, LogSync, WriterState, is_log_blocked};
+use super::direct::{SUBJECTS, StreamMessage};
+use super::failure::NatsError;
+use super::line::{self, PublishedLine};
+use super::log::{LogLineMatch, NatsLogTail, match_line};
 use super::publish::HEADERS;
-use super::server::{Info, Server};
-use super::state::Cursor;
+use super::server::{NatsConnection, StreamInfo};
+use super::state::StreamCursor;
 use crate::store::fs::Stamp;
 use crate::store::samp::alias;
 
@@ -25,206 +25,212 @@ const SUBJECT: u64 = 256;
 
 /// What became of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum LinePlacement {
     /// It stands at its place.
-    Straight,
+    InPlace,
     /// It stands elsewhere.
-    Aside,
+    Elsewhere,
     /// The log here ends before its place: what is missing must come first.
     Replay,
     /// Which ids were published must be known first.
     Compare,
 }
 
-impl Carrier {
+impl LogSync {
     /// Puts a line where it belongs, unless it is there.
-    fn take(
+    fn accept_line(
         &mut self,
         writer: &str,
-        line: &Line<'_>,
+        line: &PublishedLine<'_>,
         seq: u64,
         replayed: bool,
-    ) -> io::Result<Taken> {
+    ) -> io::Result<LinePlacement> {
         let (name, mut known) = self
             .writers
             .remove_entry(writer)
-            .unwrap_or_else(|| (writer.to_owned(), Writer::default()));
-        let taken = self.put(writer, &mut known, line, (seq, replayed));
-        if matches!(taken, Ok(Taken::Straight | Taken::Aside)) {
-            known.passed(line, seq, replayed);
+            .unwrap_or_else(|| (writer.to_owned(), WriterState::default()));
+        let taken = self.place_line(writer, &mut known, line, (seq, replayed));
+        if matches!(taken, Ok(LinePlacement::InPlace | LinePlacement::Elsewhere)) {
+            known.advance_past(line, seq, replayed);
         }
         self.writers.insert(name, known);
         taken
     }
 
-    fn put(
+    fn place_line(
         &mut self,
         writer: &str,
-        known: &mut Writer,
-        line: &Line<'_>,
+        known: &mut WriterState,
+        line: &PublishedLine<'_>,
         (seq, replayed): (u64, bool),
-    ) -> io::Result<Taken> {
+    ) -> io::Result<LinePlacement> {
         // It stood in the log here, or was known not to go there, before it came.
         let passed = seq <= known.place.seq;
-        let file = self.logs.read(writer)?;
-        let len = file.as_ref().map(Stamp::of).transpose()?.map_or(0, |stamp| stamp.size);
+        let file = self.logs.open_log(writer)?;
+        let len = file.as_ref().map(Stamp::from_file).transpose()?.map_or(0, |stamp| stamp.size);
         let found = match &file {
-            Some(file) => find(file, len, line)?,
-            None if line.at == 0 => Found::End,
-            None => Found::Short,
+            Some(file) => match_line(file, len, line)?,
+            None if line.at == 0 => LogLineMatch::End,
+            None => LogLineMatch::Short,
         };
         let missing = match found {
-            Found::Line => return Ok(Taken::Straight),
-            Found::Part(there) => line.bytes.get(there as usize..).unwrap_or_default(),
+            LogLineMatch::Line => return Ok(LinePlacement::InPlace),
+            LogLineMatch::Partial(there) => line.bytes.get(there as usize..).unwrap_or_default(),
             // The log was cut or rewritten since its lines were published: nobody else wrote them. It is looked at
             // when it is left alone, and what is new in it is published first.
             _ if passed && !replayed && known.place.odd.is_none() => {
-                self.todo.insert(writer.to_owned());
-                return Ok(Taken::Aside);
+                self.pending_writers.insert(writer.to_owned());
+                return Ok(LinePlacement::Elsewhere);
             }
-            Found::End if follows(known, line, file.as_ref())? => line.bytes,
+            LogLineMatch::End if is_continuation(known, line, file.as_ref())? => line.bytes,
             // Where ids decide, a log is longer or shorter than what was published.
-            Found::Short if !replayed && known.place.odd.is_none() => return Ok(Taken::Replay),
-            _ => return self.put_by_id(writer, known, line, (file.as_ref(), passed)),
+            LogLineMatch::Short if !replayed && known.place.odd.is_none() => {
+                return Ok(LinePlacement::Replay);
+            }
+            _ => return self.place_line_by_id(writer, known, line, (file.as_ref(), passed)),
         };
         let name = alias::log_name(writer);
-        let landed = self.logs.append(&name, missing, false)?;
-        self.unsynced.insert(name);
+        let landed = self.logs.append_text(&name, missing, false)?;
+        self.unsynced_files.insert(name);
         if landed.at == len {
-            return Ok(Taken::Straight);
+            return Ok(LinePlacement::InPlace);
         }
         // Another program was quicker: what is where must be found out.
-        known.compare(0, 0);
-        Ok(Taken::Aside)
+        known.start_compare(0, 0);
+        Ok(LinePlacement::Elsewhere)
     }
 
-    fn put_by_id(
+    fn place_line_by_id(
         &mut self,
         writer: &str,
-        known: &mut Writer,
-        line: &Line<'_>,
+        known: &mut WriterState,
+        line: &PublishedLine<'_>,
         (file, passed): (Option<&File>, bool),
-    ) -> io::Result<Taken> {
-        if known.refresh(writer, file)?.has(&line.id) {
-            return Ok(Taken::Aside);
+    ) -> io::Result<LinePlacement> {
+        if known.refresh_ids(writer, file)?.contains(&line.id) {
+            return Ok(LinePlacement::Elsewhere);
         }
-        if !known.advance(writer, file)? {
-            if known.published.is_none() {
-                return Ok(Taken::Compare);
+        if !known.advance_compared(writer, file)? {
+            if known.published_ids.is_none() {
+                return Ok(LinePlacement::Compare);
             }
             if passed {
                 // What the log here lost comes back behind what is still to be published.
-                known.wanting = true;
-                self.todo.insert(writer.to_owned());
-                return Ok(Taken::Aside);
+                known.lacks_lines = true;
+                self.pending_writers.insert(writer.to_owned());
+                return Ok(LinePlacement::Elsewhere);
             }
-            return self.put_beside(writer, line);
+            return self.append_conflict_copy(writer, line);
         }
         let name = alias::log_name(writer);
-        let landed = self.logs.append(&name, line.bytes, true)?;
-        self.unsynced.insert(name);
+        let landed = self.logs.append_text(&name, line.bytes, true)?;
+        self.unsynced_files.insert(name);
         // Not if another program has written in between: that line is still to be looked at.
-        if landed.at == known.done() {
+        if landed.at == known.compared_upto() {
             known.place.odd = Some((landed.ino, line.bytes.len() as u64 + landed.at));
-            known.changed = true;
+            known.is_dirty = true;
         }
-        Ok(if landed.at == line.at { Taken::Straight } else { Taken::Aside })
+        Ok(if landed.at == line.at { LinePlacement::InPlace } else { LinePlacement::Elsewhere })
     }
 
     /// Both this machine and another write as this writer: what the other one wrote goes beside, so that
     /// neither's order is lost.
-    fn put_beside(&mut self, writer: &str, line: &Line<'_>) -> io::Result<Taken> {
-        let name = self.logs.copy(writer, &self.host)?;
-        let file = self.logs.beside(&name)?;
-        let stamp = file.as_ref().map(Stamp::of).transpose()?.unwrap_or_default();
-        let ids = self.copies.entry(name.clone()).or_default();
-        ids.read(writer, file.as_ref(), &stamp)?;
-        if !ids.has(&line.id) {
-            self.logs.append(&name, line.bytes, true)?;
-            self.unsynced.insert(name.clone());
+    fn append_conflict_copy(
+        &mut self,
+        writer: &str,
+        line: &PublishedLine<'_>,
+    ) -> io::Result<LinePlacement> {
+        let name = self.logs.choose_copy_name(writer, &self.host)?;
+        let file = self.logs.open_beside(&name)?;
+        let stamp = file.as_ref().map(Stamp::from_file).transpose()?.unwrap_or_default();
+        let ids = self.conflict_copies.entry(name.clone()).or_default();
+        ids.read_new_ids(writer, file.as_ref(), &stamp)?;
+        if !ids.contains(&line.id) {
+            self.logs.append_text(&name, line.bytes, true)?;
+            self.unsynced_files.insert(name.clone());
         }
         let text = format!("another machine writes as {writer}, too; its lines are in {name}");
-        self.say(&format!("two {writer}"), Some(text));
-        Ok(Taken::Aside)
+        self.set_note(&format!("two {writer}"), Some(text));
+        Ok(LinePlacement::Elsewhere)
     }
 
     /// A message of the stream has come.
     ///
     /// # Errors
     /// If it can be neither put in place nor refused.
-    pub async fn arrive(
+    pub async fn receive_message(
         &mut self,
-        server: &mut Server,
+        server: &mut NatsConnection,
         (seq, time): (u64, i64),
         message: &Message,
-    ) -> Result<(), Failure> {
-        self.arrive_as(server, (seq, time), &message.subject, message, 0).await
+    ) -> Result<(), NatsError> {
+        self.receive_as(server, (seq, time), &message.subject, message, 0).await
     }
 
     /// The same for one that was read out of order.
     ///
     /// # Errors
     /// As [`Carrier::arrive`].
-    pub async fn arrive_stored(
+    pub async fn receive_stored(
         &mut self,
-        server: &mut Server,
-        stored: &Stored,
-    ) -> Result<(), Failure> {
+        server: &mut NatsConnection,
+        stored: &StreamMessage,
+    ) -> Result<(), NatsError> {
         let (number, subject) = ((stored.seq, stored.time), stored.subject.as_str());
-        self.arrive_as(server, number, subject, &stored.message, stored.answers).await
+        self.receive_as(server, number, subject, &stored.message, stored.answers).await
     }
 
-    async fn arrive_as(
+    async fn receive_as(
         &mut self,
-        server: &mut Server,
+        server: &mut NatsConnection,
         (seq, time): (u64, i64),
         subject: &str,
         message: &Message,
         answers: usize,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), NatsError> {
         let headers = message.headers.as_ref();
-        match line::accept(&server.space, subject, headers, &message.payload, answers) {
-            Ok((writer, line)) => self.settle(server, &writer, &line, seq).await?,
-            Err(why) => self.pass_over(server, subject, seq, &why.to_string()),
+        match line::accept_message(&server.space, subject, headers, &message.payload, answers) {
+            Ok((writer, line)) => self.settle_line(server, &writer, &line, seq).await?,
+            Err(why) => self.refuse_message(server, subject, seq, &why.to_string()),
         }
         (self.state.cursor.seq, self.state.cursor.time) = (seq, time);
         Ok(())
     }
 
     /// Refuses a message. It counts for what the server expects of the next one.
-    fn pass_over(&mut self, server: &Server, subject: &str, seq: u64, why: &str) {
-        if let Some(writer) = server.space.writer(subject) {
-            let known = self.writer(&writer);
+    fn refuse_message(&mut self, server: &NatsConnection, subject: &str, seq: u64, why: &str) {
+        if let Some(writer) = server.space.parse_writer(subject) {
+            let known = self.writer_mut(&writer);
             known.place.seq = known.place.seq.max(seq);
-            known.changed = true;
+            known.is_dirty = true;
         }
-        self.refuse(seq, subject, why);
+        self.note_refused_message(seq, subject, why);
     }
 
-    async fn settle(
+    async fn settle_line(
         &mut self,
-        server: &mut Server,
+        server: &mut NatsConnection,
         writer: &str,
-        line: &Line<'_>,
+        line: &PublishedLine<'_>,
         seq: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), NatsError> {
         let mut replayed = false;
         loop {
-            match self.take(writer, line, seq, replayed) {
-                Ok(Taken::Straight | Taken::Aside) => return Ok(()),
-                Ok(Taken::Replay) => {
-                    self.replay(server, writer, seq.saturating_sub(1)).await?;
+            match self.accept_line(writer, line, seq, replayed) {
+                Ok(LinePlacement::InPlace | LinePlacement::Elsewhere) => return Ok(()),
+                Ok(LinePlacement::Replay) => {
+                    self.replay_messages(server, writer, seq.saturating_sub(1)).await?;
                     replayed = true;
                 }
-                Ok(Taken::Compare) => self.ask_published(server, writer).await?,
-                Err(error) if is_barred(&error) => {
+                Ok(LinePlacement::Compare) => self.load_published_ids(server, writer).await?,
+                Err(error) if is_log_blocked(&error) => {
                     let why = format!("{} {error}", alias::log_name(writer));
-                    self.pass_over(server, &server.space.subject(writer), seq, &why);
-                    let known = self.writer(writer);
-                    known.place.end = known.place.end.max(line.end());
+                    self.refuse_message(server, &server.space.writer_subject(writer), seq, &why);
+                    let known = self.writer_mut(writer);
+                    known.place.end = known.place.end.max(line.end_offset());
                     return Ok(());
                 }
-                Err(error) => return Err(Failure::Disk(alias::log_name(writer), error)),
+                Err(error) => return Err(NatsError::Disk(alias::log_name(writer), error)),
             }
         }
     }
@@ -233,25 +239,27 @@ impl Carrier {
     ///
     /// # Errors
     /// If they cannot be read or written.
-    pub async fn replay(
+    pub async fn replay_messages(
         &mut self,
-        server: &mut Server,
+        server: &mut NatsConnection,
         writer: &str,
         upto: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), NatsError> {
         let (mut from, mut straight, mut first) = (1, true, true);
         loop {
-            let (some, more) = self.read_again(server, writer, from).await?;
+            let (some, more) = self.read_messages(server, writer, from).await?;
             for stored in some.iter().take_while(|stored| stored.seq <= upto) {
-                let Some(line) = fit(server, stored) else { continue };
+                let Some(line) = parse_stored_line(server, stored) else { continue };
                 straight &= !first || line.at == 0;
                 first = false;
                 loop {
-                    match self.take(writer, &line, stored.seq, true) {
-                        Ok(Taken::Compare) => self.ask_published(server, writer).await?,
-                        Ok(taken) => break straight &= taken == Taken::Straight,
-                        Err(error) if is_barred(&error) => return Ok(()),
-                        Err(error) => return Err(Failure::Disk(alias::log_name(writer), error)),
+                    match self.accept_line(writer, &line, stored.seq, true) {
+                        Ok(LinePlacement::Compare) => {
+                            self.load_published_ids(server, writer).await?
+                        }
+                        Ok(taken) => break straight &= taken == LinePlacement::InPlace,
+                        Err(error) if is_log_blocked(&error) => return Ok(()),
+                        Err(error) => return Err(NatsError::Disk(alias::log_name(writer), error)),
                     }
                 }
             }
@@ -261,25 +269,25 @@ impl Carrier {
                 _ => break,
             }
         }
-        let known = self.writer(writer);
+        let known = self.writer_mut(writer);
         if straight && !first {
-            (known.place.odd, known.mine, known.published) = (None, None, None);
-            known.changed = true;
+            (known.place.odd, known.local_ids, known.published_ids) = (None, None, None);
+            known.is_dirty = true;
         }
         Ok(())
     }
 
     /// Some messages of a writer from a number on, and whether there may be more.
-    async fn read_again(
+    async fn read_messages(
         &mut self,
-        server: &mut Server,
+        server: &mut NatsConnection,
         writer: &str,
         from: u64,
-    ) -> Result<(Vec<Stored>, bool), Failure> {
-        let subject = server.space.subject(writer);
-        self.risk = Risk::Writers(vec![writer.to_owned()]);
-        let read = server.from(&subject, from, self.broken.contains(writer)).await?;
-        self.risk = Risk::None;
+    ) -> Result<(Vec<StreamMessage>, bool), NatsError> {
+        let subject = server.space.writer_subject(writer);
+        self.risk = ConnectionRisk::Writers(vec![writer.to_owned()]);
+        let read = server.fetch_from(&subject, from, self.broken_writers.contains(writer)).await?;
+        self.risk = ConnectionRisk::None;
         Ok(read)
     }
 
@@ -287,21 +295,23 @@ impl Carrier {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub async fn ask_published(
+    pub async fn load_published_ids(
         &mut self,
-        server: &mut Server,
+        server: &mut NatsConnection,
         writer: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), NatsError> {
         let (mut ids, mut from) = (std::collections::HashSet::new(), 1);
         loop {
-            let (some, more) = self.read_again(server, writer, from).await?;
-            ids.extend(some.iter().filter_map(|stored| Some(fit(server, stored)?.id)));
+            let (some, more) = self.read_messages(server, writer, from).await?;
+            ids.extend(
+                some.iter().filter_map(|stored| Some(parse_stored_line(server, stored)?.id)),
+            );
             match some.last() {
                 Some(last) if more => from = last.seq + 1,
                 _ => break,
             }
         }
-        self.writer(writer).published = Some(ids);
+        self.writer_mut(writer).published_ids = Some(ids);
         Ok(())
     }
 
@@ -310,46 +320,51 @@ impl Carrier {
     ///
     /// # Errors
     /// If that cannot be found out.
-    pub async fn verify(&mut self, server: &mut Server, info: &Info) -> Result<(), Failure> {
+    pub async fn verify_stream(
+        &mut self,
+        server: &mut NatsConnection,
+        info: &StreamInfo,
+    ) -> Result<(), NatsError> {
         let cursor = self.state.cursor.clone();
         let held = info.state;
         let mut other = cursor.created != info.created || cursor.seq > held.last_seq;
         if !other && cursor.time != 0 && cursor.seq >= held.first_seq {
-            let there = server.one(cursor.seq).await?;
+            let there = server.fetch_message(cursor.seq).await?;
             other = there.is_some_and(|there| there.time != cursor.time);
         }
         if other {
             // Made anew, or put back to an older copy: what is here is published again where it is missing
             // there.
             self.writers.clear();
-            self.count_anew();
-            let start = Cursor { created: info.created.clone(), ..Cursor::default() };
-            self.state.restart(start).map_err(Failure::disk("the state of the link"))?;
+            self.reset_refusal_count();
+            let start = StreamCursor { created: info.created.clone(), ..StreamCursor::default() };
+            self.state.restart_at(start).map_err(NatsError::disk("the state of the link"))?;
         }
-        self.state.cursor.most = server.most;
+        self.state.cursor.most = server.max_payload;
         if self.state.cursor.seq + 1 < held.first_seq {
             (self.state.cursor.seq, self.state.cursor.time) = (held.first_seq - 1, 0);
         }
         for known in self.writers.values_mut() {
-            (known.hold, known.proven, known.seen) = (None, false, None);
+            (known.held_until, known.is_accepted, known.settled_stamp) = (None, false, None);
         }
-        for name in &self.broken {
+        for name in &self.broken_writers {
             if let Some(known) = self.writers.get_mut(name) {
-                known.wanting = true;
+                known.lacks_lines = true;
             }
         }
-        let names = self.writers.keys().filter(|name| !self.broken.contains(*name));
+        let names = self.writers.keys().filter(|name| !self.broken_writers.contains(*name));
         let names: Vec<String> = names.cloned().collect();
-        let room = (server.most.saturating_sub(HEADERS) / SUBJECT) as usize;
-        let several = if self.singly { 1 } else { room.clamp(1, SUBJECTS) };
+        let room = (server.max_payload.saturating_sub(HEADERS) / SUBJECT) as usize;
+        let several = if self.asks_singly { 1 } else { room.clamp(1, SUBJECTS) };
         for names in names.chunks(several) {
-            let subjects: Vec<String> = names.iter().map(|w| server.space.subject(w)).collect();
-            self.risk = Risk::Writers(names.to_vec());
-            let lasts = server.lasts(&subjects, self.state.cursor.seq).await?;
-            self.risk = Risk::None;
+            let subjects: Vec<String> =
+                names.iter().map(|w| server.space.writer_subject(w)).collect();
+            self.risk = ConnectionRisk::Writers(names.to_vec());
+            let lasts = server.fetch_last_messages(&subjects, self.state.cursor.seq).await?;
+            self.risk = ConnectionRisk::None;
             for name in names {
                 // Purged, unless it follows.
-                let known = self.writer(name);
+                let known = self.writer_mut(name);
                 (known.place.seq, known.tail) = (0, None);
             }
             for stored in lasts {
@@ -360,41 +375,49 @@ impl Carrier {
     }
 
     /// Compares the last message of a subject with the log.
-    fn verify_log(&mut self, server: &Server, stored: &Stored) {
-        let Some(writer) = server.space.writer(&stored.subject) else { return };
-        let file = self.logs.read(&writer).ok().flatten();
-        let known = self.writer(&writer);
+    fn verify_log(&mut self, server: &NatsConnection, stored: &StreamMessage) {
+        let Some(writer) = server.space.parse_writer(&stored.subject) else { return };
+        let file = self.logs.open_log(&writer).ok().flatten();
+        let known = self.writer_mut(&writer);
         known.place.seq = stored.seq;
-        known.changed = true;
-        let Some(line) = fit(server, stored) else {
-            known.wanting = true;
+        known.is_dirty = true;
+        let Some(line) = parse_stored_line(server, stored) else {
+            known.lacks_lines = true;
             return;
         };
-        known.place.end = line.end();
-        known.tail = Some(Tail::of(&line));
-        let stamp = file.as_ref().and_then(|file| Stamp::of(file).ok()).unwrap_or_default();
-        let found = file.and_then(|file| find(&file, stamp.size, &line).ok());
+        known.place.end = line.end_offset();
+        known.tail = Some(NatsLogTail::from_line(&line));
+        let stamp = file.as_ref().and_then(|file| Stamp::from_file(file).ok()).unwrap_or_default();
+        let found = file.and_then(|file| match_line(&file, stamp.size, &line).ok());
         let compared = known.place.odd.is_some_and(|(ino, n)| ino == stamp.ino && n <= stamp.size);
-        known.wanting |= found != Some(Found::Line) && !compared;
+        known.lacks_lines |= found != Some(LogLineMatch::Line) && !compared;
     }
 }
 
 /// The line in a message that was read out of order.
-fn fit<'a>(server: &Server, stored: &'a Stored) -> Option<Line<'a>> {
+fn parse_stored_line<'a>(
+    server: &NatsConnection,
+    stored: &'a StreamMessage,
+) -> Option<PublishedLine<'a>> {
     let Message { headers, payload, .. } = &stored.message;
     let (space, subject, answers) = (&server.space, &stored.subject, stored.answers);
-    let (_, line) = line::accept(space, subject, headers.as_ref(), payload, answers).ok()?;
+    let (_, line) =
+        line::accept_message(space, subject, headers.as_ref(), payload, answers).ok()?;
     Some(line)
 }
 
 /// Whether a line that belongs at the end of a log follows there on what was published before.
-fn follows(known: &Writer, line: &Line<'_>, file: Option<&File>) -> io::Result<bool> {
+fn is_continuation(
+    known: &WriterState,
+    line: &PublishedLine<'_>,
+    file: Option<&File>,
+) -> io::Result<bool> {
     if known.place.odd.is_some() {
         return Ok(false);
     }
     Ok(match (known.tail, file) {
         _ if line.at == 0 => true,
-        (Some(tail), Some(file)) => tail.end() == line.at && tail.is_in(file)?,
+        (Some(tail), Some(file)) => tail.end_offset() == line.at && tail.is_in(file)?,
         (None, _) => known.place.end == line.at,
         (Some(_), None) => false,
     })
@@ -407,8 +430,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::link::Board;
-    use crate::link::nats::state::{Place, State};
+    use crate::link::HealthBoard;
+    use crate::link::nats::state::{NatsState, SubjectPosition};
 
     fn text(n: usize) -> String {
         format!(
@@ -421,26 +444,27 @@ mod tests {
     }
 
     /// A machine on which this stands in the log of `a`, and which published the first six lines of it.
-    fn machine(dir: &Path, log: &str) -> Carrier {
+    fn machine(dir: &Path, log: &str) -> LogSync {
         let folder = dir.join("samp");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("log-a.jsonl"), log).unwrap();
-        let kept = State::open(&dir.join("state")).unwrap().unwrap();
-        let board = Arc::new(Board::new("nats", dir, String::new()));
-        let mut carrier = Carrier::new(&folder, kept, board).unwrap();
+        let kept = NatsState::open(&dir.join("state")).unwrap().unwrap();
+        let board = Arc::new(HealthBoard::new("nats", dir, String::new()));
+        let mut carrier = LogSync::new(&folder, kept, board).unwrap();
         let (last, all) = (text(5), texts(0..6));
         let at = (all.len() - last.len()) as u64;
-        let tail = Line { at, bytes: last.as_bytes(), id: String::new() };
-        let known = carrier.writer("a");
-        known.place = Place { seq: 6, end: all.len() as u64, ..Place::default() };
-        known.tail = Some(Tail::of(&tail));
+        let tail = PublishedLine { at, bytes: last.as_bytes(), id: String::new() };
+        let known = carrier.writer_mut("a");
+        known.place =
+            SubjectPosition { seq: 6, end: all.len() as u64, ..SubjectPosition::default() };
+        known.tail = Some(NatsLogTail::from_line(&tail));
         carrier
     }
 
-    fn comes(carrier: &mut Carrier, n: usize, seq: u64, replayed: bool) -> Taken {
+    fn comes(carrier: &mut LogSync, n: usize, seq: u64, replayed: bool) -> LinePlacement {
         let (at, bytes) = (texts(0..n).len() as u64, text(n));
-        let line = Line { at, bytes: bytes.as_bytes(), id: format!("a-{n}") };
-        carrier.take("a", &line, seq, replayed).unwrap()
+        let line = PublishedLine { at, bytes: bytes.as_bytes(), id: format!("a-{n}") };
+        carrier.accept_line("a", &line, seq, replayed).unwrap()
     }
 
     fn files(dir: &Path) -> Vec<String> {
@@ -455,7 +479,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let mut carrier = machine(dir.path(), &cut);
             for n in 2..6 {
-                assert_eq!(comes(&mut carrier, n, n as u64 + 1, false), Taken::Aside);
+                assert_eq!(comes(&mut carrier, n, n as u64 + 1, false), LinePlacement::Elsewhere);
             }
             assert_eq!(files(dir.path()), ["log-a.jsonl"]);
             let log = dir.path().join("samp/log-a.jsonl");
@@ -464,7 +488,7 @@ mod tests {
                 cut,
                 "nothing before it is left alone"
             );
-            assert!(carrier.todo.contains("a"));
+            assert!(carrier.pending_writers.contains("a"));
         }
     }
 
@@ -473,15 +497,15 @@ mod tests {
     fn what_is_put_back_waits_for_what_is_to_be_published() {
         let dir = tempfile::tempdir().unwrap();
         let mut carrier = machine(dir.path(), &(texts(0..2) + &text(6)));
-        let known = carrier.writer("a");
-        known.compare(0, 0);
-        known.published = Some((0..6).map(|n| format!("a-{n}")).collect::<HashSet<_>>());
-        assert_eq!(comes(&mut carrier, 2, 3, true), Taken::Aside);
+        let known = carrier.writer_mut("a");
+        known.start_compare(0, 0);
+        known.published_ids = Some((0..6).map(|n| format!("a-{n}")).collect::<HashSet<_>>());
+        assert_eq!(comes(&mut carrier, 2, 3, true), LinePlacement::Elsewhere);
         assert_eq!(files(dir.path()), ["log-a.jsonl"]);
-        assert!(carrier.writer("a").wanting && carrier.todo.contains("a"));
+        assert!(carrier.writer_mut("a").lacks_lines && carrier.pending_writers.contains("a"));
         // Once it is published, what is missing comes to the end.
-        carrier.writer("a").published.as_mut().unwrap().insert("a-6".into());
-        assert_eq!(comes(&mut carrier, 2, 3, true), Taken::Aside);
+        carrier.writer_mut("a").published_ids.as_mut().unwrap().insert("a-6".into());
+        assert_eq!(comes(&mut carrier, 2, 3, true), LinePlacement::Elsewhere);
         let log = std::fs::read_to_string(dir.path().join("samp/log-a.jsonl")).unwrap();
         assert_eq!(log, texts(0..2) + &text(6) + &text(2));
     }
@@ -491,10 +515,10 @@ mod tests {
     fn what_another_machine_wrote_goes_beside() {
         let dir = tempfile::tempdir().unwrap();
         let mut carrier = machine(dir.path(), &(texts(0..6) + &text(7)));
-        assert_eq!(comes(&mut carrier, 6, 7, false), Taken::Compare);
+        assert_eq!(comes(&mut carrier, 6, 7, false), LinePlacement::Compare);
         let ids = (0..7).map(|n| format!("a-{n}")).collect::<HashSet<_>>();
-        carrier.writer("a").published = Some(ids);
-        assert_eq!(comes(&mut carrier, 6, 7, false), Taken::Aside);
+        carrier.writer_mut("a").published_ids = Some(ids);
+        assert_eq!(comes(&mut carrier, 6, 7, false), LinePlacement::Elsewhere);
         assert!(files(dir.path()).iter().any(|name| name.contains("sync-conflict")));
     }
 }

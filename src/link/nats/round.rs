@@ -9,16 +9,16 @@ use async_nats::{Event, HeaderMap, Request};
 use futures_util::FutureExt as _;
 use tokio::time;
 
-use super::consumer_name;
-use super::direct::Stored;
-use super::failure::Failure;
-use super::feed::{Came, Feed};
-use super::publish::{DENIED, Sent, outcome};
-use super::said::{Entry, Replica};
-use super::server::Server;
-use super::share::{Known, Share, not_permitted};
-use super::value::{self, Part};
-use crate::model::one_line;
+use super::direct::StreamMessage;
+use super::failure::NatsError;
+use super::feed::{FeedMessage, StreamFeed};
+use super::make_consumer_name;
+use super::publish::{DENIED, PublishOutcome, await_outcome};
+use super::said::{MarkReplica, ReadCount};
+use super::server::NatsConnection;
+use super::share::{MarkSyncState, MarkSyncWorker, describe_not_permitted};
+use super::value::{self, BucketPart};
+use crate::model::sanitize_line;
 
 /// So many times in a row nothing came for five seconds, and it is asked whether the bucket is the same.
 const SILENCES: u32 = 6;
@@ -30,176 +30,178 @@ const COUNTS: usize = 4096;
 const TOLD: usize = 32;
 
 /// One connection.
-struct Round<'a> {
-    share: &'a Share,
-    known: &'a mut Known,
-    server: Server,
+struct MarkSession<'a> {
+    share: &'a MarkSyncWorker,
+    known: &'a mut MarkSyncState,
+    server: NatsConnection,
     /// The subjects of me.
-    all: String,
+    own_subjects: String,
     /// When the bucket was made.
     created: String,
     /// All that the values held that were there at first; `None` once they were read.
-    there: Option<Replica>,
+    initial_replica: Option<MarkReplica>,
     /// Values that are to be read before that.
     pending: u64,
     /// What is to be told.
-    todo: Vec<Entry>,
+    unpublished: Vec<ReadCount>,
     /// The parts of this machine, and the one that is filled.
-    parts: BTreeMap<u32, Part>,
-    filling: u32,
+    parts: BTreeMap<u32, BucketPart>,
+    filling_part: u32,
     /// Nothing is told before, and why not.
-    hold: Option<(Instant, String)>,
+    held_until: Option<(Instant, String)>,
     /// Which values count for nothing, by subject.
-    spoilt: BTreeMap<String, String>,
+    bad_values: BTreeMap<String, String>,
 }
 
 /// Shares marks until the connection ends, or the link.
 ///
 /// # Errors
 /// Why it cannot go on.
-pub async fn run(share: &Share, known: &mut Known) -> Result<(), Failure> {
-    let mut server = Server::connect(&share.spec).await?.for_marks();
-    let info = match server.bucket().await? {
+pub async fn run(share: &MarkSyncWorker, known: &mut MarkSyncState) -> Result<(), NatsError> {
+    let mut server = NatsConnection::connect(&share.spec).await?.with_mark_bucket();
+    let info = match server.query_mark_bucket().await? {
         Some(info) => info,
-        None => server.create_bucket().await?,
+        None => server.create_mark_bucket().await?,
     };
-    let mut round = Round {
+    let mut round = MarkSession {
         share,
         known,
-        all: server.space.marks_of(&share.identity.me),
+        own_subjects: server.space.identity_subjects(&share.identity.me),
         server,
         created: info.created,
-        there: Some(Replica::default()),
+        initial_replica: Some(MarkReplica::default()),
         pending: 0,
-        todo: Vec::new(),
+        unpublished: Vec::new(),
         parts: BTreeMap::new(),
-        filling: 0,
-        hold: None,
-        spoilt: BTreeMap::new(),
+        filling_part: 0,
+        held_until: None,
+        bad_values: BTreeMap::new(),
     };
-    round.fold()?;
+    round.read_local_marks()?;
     // It is among what is known and not there, unless it is there.
-    round.todo.clear();
+    round.unpublished.clear();
     if round.known.strikes >= STRIKES {
         round.read_carefully().await?;
     }
-    let next = round.known.last + 1;
-    let name = consumer_name();
-    let (feed, pending) = Feed::start(&mut round.server, &name, next, Some(&round.all)).await?;
+    let next = round.known.last_seq + 1;
+    let name = make_consumer_name();
+    let (feed, pending) =
+        StreamFeed::start(&mut round.server, &name, next, Some(&round.own_subjects)).await?;
     round.pending = pending;
-    round.exchange(feed).await
+    round.exchange_marks(feed).await
 }
 
-impl Round<'_> {
-    async fn exchange(&mut self, mut feed: Feed) -> Result<(), Failure> {
+impl MarkSession<'_> {
+    async fn exchange_marks(&mut self, mut feed: StreamFeed) -> Result<(), NatsError> {
         let (client, mut silences) = (self.server.client.clone(), 0);
         loop {
             if self.pending == 0 {
-                self.all_is_read();
+                self.finish_initial_read();
             }
-            if self.may_tell() {
-                self.tell().await?;
+            if self.may_publish() {
+                self.publish_part().await?;
                 continue;
             }
-            if self.share.wake.stopped() {
-                self.fold()?;
-                if self.may_tell() {
+            if self.share.wake.is_stopped() {
+                self.read_local_marks()?;
+                if self.may_publish() {
                     continue;
                 }
                 return Ok(());
             }
-            let hold = self.hold.as_ref().map(|(until, _)| time::Instant::from_std(*until));
-            let hold = hold.filter(|_| !self.todo.is_empty());
+            let hold = self.held_until.as_ref().map(|(until, _)| time::Instant::from_std(*until));
+            let hold = hold.filter(|_| !self.unpublished.is_empty());
             tokio::select! {
                 biased;
-                event = self.server.event() => {
+                event = self.server.next_event() => {
                     if matches!(event, None | Some(Event::Disconnected | Event::Closed)) {
-                        return Err(Failure::Lost("by the server".into()));
+                        return Err(NatsError::Lost("by the server".into()));
                     }
                 }
                 came = feed.next(&client) => {
                     if let Some(came) = came? {
                         silences = 0;
-                        self.take_in(&client, &mut feed, came)?;
+                        self.receive_values(&client, &mut feed, came)?;
                         continue;
                     }
                     silences += 1;
                     // What was to come was written anew, and came so.
                     self.pending = 0;
                     if silences % SILENCES == 0 {
-                        self.is_same().await?;
+                        self.check_same_bucket().await?;
                     }
                 }
-                () = self.share.wake.something.notified() => self.fold()?,
+                () = self.share.wake.work.notified() => self.read_local_marks()?,
                 () = time::sleep_until(hold.unwrap_or_else(time::Instant::now)), if hold.is_some() => {}
             }
         }
     }
 
     /// What is known here and was not there is to be told.
-    fn all_is_read(&mut self) {
-        if let Some(there) = self.there.take() {
-            self.todo.extend(self.known.replica.beyond(&there));
-            self.share.is_there.store(true, Ordering::Relaxed);
-            self.say();
+    fn finish_initial_read(&mut self) {
+        if let Some(there) = self.initial_replica.take() {
+            self.unpublished.extend(self.known.replica.list_missing_in(&there));
+            self.share.is_connected.store(true, Ordering::Relaxed);
+            self.report_status();
         }
     }
 
-    fn may_tell(&self) -> bool {
-        let held = self.hold.as_ref().is_some_and(|(until, _)| *until > Instant::now());
-        self.there.is_none() && !self.todo.is_empty() && !held
+    fn may_publish(&self) -> bool {
+        let held = self.held_until.as_ref().is_some_and(|(until, _)| *until > Instant::now());
+        self.initial_replica.is_none() && !self.unpublished.is_empty() && !held
     }
 
     /// Tells people what is not shared.
-    fn say(&self) {
-        let held = self.hold.as_ref().map(|(_, why)| why.clone());
+    fn report_status(&self) {
+        let held = self.held_until.as_ref().map(|(_, why)| why.clone());
         let full =
             || "there are too many marks, so this machine does not get all of them".to_owned();
         let full = || self.known.replica.is_full().then(full);
-        self.share.say(held.or_else(|| self.spoilt.values().next().cloned()).or_else(full));
+        self.share
+            .report_status(held.or_else(|| self.bad_values.values().next().cloned()).or_else(full));
     }
 
     /// Takes in what was read here.
-    fn fold(&mut self) -> Result<(), Failure> {
-        let since = self.share.marks.since(self.known.at);
-        let (marks, at) = since.map_err(Failure::disk("the file of marks"))?;
+    fn read_local_marks(&mut self) -> Result<(), NatsError> {
+        let since = self.share.marks.read_since(self.known.file_length);
+        let (marks, at) = since.map_err(NatsError::disk("the file of marks"))?;
         for mark in &marks {
-            self.todo.extend(self.known.replica.note(self.known.host, mark));
+            self.unpublished.extend(self.known.replica.apply_mark(self.known.host, mark));
         }
-        self.known.at = at;
+        self.known.file_length = at;
         Ok(())
     }
 
     /// Takes in what other machines say. What was read here meanwhile comes first: who cleared a mark that was
     /// not known yet did not mean this one.
-    fn hear(&mut self, entries: &[Entry]) -> Result<(), Failure> {
+    fn apply_heard_counts(&mut self, entries: &[ReadCount]) -> Result<(), NatsError> {
         loop {
-            self.fold()?;
-            let heard = self.known.replica.news(entries);
+            self.read_local_marks()?;
+            let heard = self.known.replica.preview_news(entries);
             if heard.is_empty() {
                 return Ok(());
             }
-            let noted = self.share.marks.hear(self.known.at, &heard);
-            if let Some(at) = noted.map_err(Failure::disk("the file of marks"))? {
+            let noted = self.share.marks.append_heard(self.known.file_length, &heard);
+            if let Some(at) = noted.map_err(NatsError::disk("the file of marks"))? {
                 for mark in &heard {
-                    self.known.replica.note(self.known.host, mark);
+                    self.known.replica.apply_mark(self.known.host, mark);
                 }
-                self.known.at = at;
+                self.known.file_length = at;
                 return Ok(());
             }
         }
     }
 
     /// Reads all values in the way that nothing can break.
-    async fn read_carefully(&mut self) -> Result<(), Failure> {
+    async fn read_carefully(&mut self) -> Result<(), NatsError> {
         loop {
-            let next = self.known.last + 1;
-            let (some, more) = self.server.from(&self.all, next, true).await?;
+            let next = self.known.last_seq + 1;
+            let (some, more) = self.server.fetch_from(&self.own_subjects, next, true).await?;
             let mut entries = Vec::new();
-            for Stored { seq, subject, message, .. } in some {
-                self.open(seq, &subject, &message.payload, &mut entries);
+            for StreamMessage { seq, subject, message, .. } in some {
+                self.read_value(seq, &subject, &message.payload, &mut entries);
             }
-            self.hear(&entries)?;
+            self.apply_heard_counts(&entries)?;
             if !more {
                 return Ok(());
             }
@@ -207,15 +209,15 @@ impl Round<'_> {
     }
 
     /// Takes in what came, and what comes at once behind it.
-    fn take_in(
+    fn receive_values(
         &mut self,
         client: &async_nats::Client,
-        feed: &mut Feed,
-        came: Came,
-    ) -> Result<(), Failure> {
+        feed: &mut StreamFeed,
+        came: FeedMessage,
+    ) -> Result<(), NatsError> {
         let (mut next, mut entries) = (Some(came), Vec::new());
-        while let Some(Came { seq, pending, message, .. }) = next {
-            self.open(seq, &message.subject, &message.payload, &mut entries);
+        while let Some(FeedMessage { seq, pending, message, .. }) = next {
+            self.read_value(seq, &message.subject, &message.payload, &mut entries);
             // Once all was read, what comes is new.
             self.pending = self.pending.min(pending);
             if entries.len() > COUNTS {
@@ -223,98 +225,105 @@ impl Round<'_> {
             }
             next = feed.next(client).now_or_never().transpose()?.flatten();
         }
-        if self.there.is_none() {
-            self.say();
+        if self.initial_replica.is_none() {
+            self.report_status();
         }
-        self.hear(&entries)
+        self.apply_heard_counts(&entries)
     }
 
     /// Looks into a value.
-    fn open(&mut self, seq: u64, subject: &str, bytes: &[u8], entries: &mut Vec<Entry>) {
-        self.known.last = seq;
-        let parted = self.server.space.parted(&self.share.identity.me, subject);
+    fn read_value(&mut self, seq: u64, subject: &str, bytes: &[u8], entries: &mut Vec<ReadCount>) {
+        self.known.last_seq = seq;
+        let parted = self.server.space.parse_part_subject(&self.share.identity.me, subject);
         let mine = parted.filter(|(host, _)| *host == self.known.host).map(|(_, part)| part);
         if mine.and_then(|part| self.parts.get(&part)).is_some_and(|part| part.seq >= seq) {
             return;
         }
         let value = parted.ok_or("its subject is not one of msgfs");
-        let value = value.and_then(|(host, _)| value::decode(host, bytes));
-        self.spoilt.remove(subject);
+        let value = value.and_then(|(host, _)| value::decode_value(host, bytes));
+        self.bad_values.remove(subject);
         let found = value.unwrap_or_else(|why| {
-            let subject = one_line(subject).into_owned();
-            if self.spoilt.len() < TOLD {
+            let subject = sanitize_line(subject).into_owned();
+            if self.bad_values.len() < TOLD {
                 let what = format!("the marks in {subject} are ignored: {why}");
-                self.spoilt.insert(subject, what);
+                self.bad_values.insert(subject, what);
             }
             Vec::new()
         });
-        if let Some(there) = &mut self.there {
+        if let Some(there) = &mut self.initial_replica {
             for entry in &found {
-                there.hear(entry);
+                there.merge_count(entry);
             }
         }
         if let Some(part) = mine {
             // Somebody else wrote it: what it lacks now is told again.
-            let old = self.parts.insert(part, Part { seq, entries: found.clone() });
+            let old = self.parts.insert(part, BucketPart { seq, entries: found.clone() });
             let lost = old.into_iter().flat_map(|old| old.entries);
-            self.todo.extend(lost.filter(|entry| !found.contains(entry)));
+            self.unpublished.extend(lost.filter(|entry| !found.contains(entry)));
         }
         entries.extend(found);
     }
 
     /// Tells some of what is to be told.
-    async fn tell(&mut self) -> Result<(), Failure> {
+    async fn publish_part(&mut self) -> Result<(), NatsError> {
         let host = self.known.host;
-        let part = self.parts.entry(self.filling).or_default();
+        let part = self.parts.entry(self.filling_part).or_default();
         let (seq, before) = (part.seq, part.entries.len());
-        let Some(mut entries) = part.fill(&mut self.todo) else {
-            self.filling += u32::from(!self.todo.is_empty());
+        let Some(mut entries) = part.fill_from(&mut self.unpublished) else {
+            self.filling_part += u32::from(!self.unpublished.is_empty());
             return Ok(());
         };
-        let subject = self.server.space.part(&self.share.identity.me, host, self.filling);
+        let subject =
+            self.server.space.part_subject(&self.share.identity.me, host, self.filling_part);
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Expected-Stream", &*self.server.stream);
         headers.insert("Nats-Expected-Last-Subject-Sequence", seq.to_string());
-        let value = value::encode(host, &entries);
+        let value = value::encode_value(host, &entries);
         let request = Request::new().headers(headers).payload(value.into());
         let client = self.server.client.clone();
         let ack = client.send_request(subject.clone(), request);
         let ack = async { Ok(ack.await.map_err(|error| error.kind())) };
-        let why = match outcome(&mut self.server, &subject, ack).await? {
-            Sent::Stored(seq) => {
-                self.parts.insert(self.filling, Part { seq, entries });
-                if self.hold.take().is_some() {
-                    self.say();
+        let why = match await_outcome(&mut self.server, &subject, ack).await? {
+            PublishOutcome::Stored(seq) => {
+                self.parts.insert(self.filling_part, BucketPart { seq, entries });
+                if self.held_until.take().is_some() {
+                    self.report_status();
                 }
                 return Ok(());
             }
             // It is read, and what it lacks is told.
-            Sent::NotLast(_) => return lost("another machine uses the identity of this one"),
-            Sent::Unknown => return lost("a mark was not answered"),
-            Sent::Denied => not_permitted(&self.all),
-            Sent::Refused(error) => format!(
+            PublishOutcome::NotLast(_) => {
+                return fail_lost("another machine uses the identity of this one");
+            }
+            PublishOutcome::Unknown => return fail_lost("a mark was not answered"),
+            PublishOutcome::Denied => describe_not_permitted(&self.own_subjects),
+            PublishOutcome::Refused(error) => format!(
                 "my other machines do not learn what I read here: the stream {} does not take it: \
                  {}",
                 self.server.stream,
-                one_line(&error.description)
+                sanitize_line(&error.description)
             ),
         };
-        self.todo.extend(entries.drain(before..));
-        self.hold = Some((Instant::now() + DENIED, why));
-        self.say();
+        self.unpublished.extend(entries.drain(before..));
+        self.held_until = Some((Instant::now() + DENIED, why));
+        self.report_status();
         Ok(())
     }
 
     /// Fails if the bucket is another one now, or an older copy.
-    async fn is_same(&mut self) -> Result<(), Failure> {
-        let info = self.server.bucket().await?;
+    async fn check_same_bucket(&mut self) -> Result<(), NatsError> {
+        let info = self.server.query_mark_bucket().await?;
         let same = info.is_some_and(|info| {
-            info.created == self.created && info.state.last_seq >= self.known.last
+            info.created == self.created && info.state.last_seq >= self.known.last_seq
         });
-        if same { Ok(()) } else { lost("the bucket of marks was replaced or has lost messages") }
+        if same {
+            Ok(())
+        } else {
+            fail_lost("the bucket of marks was replaced or has lost messages")
+        }
     }
 }
 
-fn lost<T>(why: &str) -> Result<T, Failure> {
-    Err(Failure::Lost(why.to_owned()))
+fn fail_lost<T>(why: &str) -> Result<T, NatsError> {
+    Err(NatsError::Lost(why.to_owned()))
 }

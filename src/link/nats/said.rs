@@ -7,31 +7,31 @@
 
 use std::collections::HashMap;
 
-use crate::model::{Host, Mark, Origin};
+use crate::model::{MachineId, Mark, MarkOrigin};
 
 /// More counts are not taken from others.
 const MOST: usize = 1 << 20;
 /// Whose count a mark is that follows from a position: it stands here, and nobody is told.
-pub const NOBODY: Host = Host(0);
+pub const NOBODY: MachineId = MachineId(0);
 
 /// The counts of one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said(Vec<(Host, u32)>);
+pub struct ReadCounter(Vec<(MachineId, u32)>);
 
-impl Said {
+impl ReadCounter {
     /// Whether a mark stands.
     pub fn is_read(&self) -> bool {
         self.0.iter().any(|(_, count)| count % 2 == 1)
     }
 
     /// How often a machine's mark was made and cleared.
-    pub fn count(&self, host: Host) -> u32 {
+    pub fn count(&self, host: MachineId) -> u32 {
         let at = self.0.binary_search_by_key(&host, |(host, _)| *host);
         at.ok().and_then(|at| self.0.get(at)).map_or(0, |(_, count)| *count)
     }
 
     /// Takes in a count. Whether it says more than what was known.
-    pub fn hear(&mut self, host: Host, count: u32) -> bool {
+    pub fn merge_count(&mut self, host: MachineId, count: u32) -> bool {
         match self.0.binary_search_by_key(&host, |(host, _)| *host) {
             Err(at) if count > 0 => self.0.insert(at, (host, count)),
             Err(_) => return false,
@@ -44,8 +44,8 @@ impl Said {
     }
 
     /// It is read or made unread on a machine; what that changes.
-    fn change(&mut self, here: Host, read: bool) -> Vec<(Host, u32)> {
-        let mut changed: Vec<(Host, u32)> = Vec::new();
+    fn set_read(&mut self, here: MachineId, read: bool) -> Vec<(MachineId, u32)> {
+        let mut changed: Vec<(MachineId, u32)> = Vec::new();
         match read {
             true if !self.is_read() => changed.push((here, self.count(here).saturating_add(1))),
             true => {}
@@ -57,7 +57,7 @@ impl Said {
             ),
         }
         for (host, count) in &changed {
-            self.hear(*host, *count);
+            self.merge_count(*host, *count);
         }
         changed
     }
@@ -65,31 +65,31 @@ impl Said {
 
 /// A count of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ReadCount {
     /// The writer of the message.
     pub from: String,
     /// Its id.
     pub id: String,
     /// Whose count it is.
-    pub host: Host,
+    pub host: MachineId,
     /// The count.
     pub count: u32,
 }
 
 /// The counts of all messages, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Replica {
+pub struct MarkReplica {
     /// By writer and id.
-    all: HashMap<String, HashMap<String, Said>>,
+    all: HashMap<String, HashMap<String, ReadCounter>>,
     len: usize,
 }
 
-impl Replica {
-    fn get(&self, from: &str, id: &str) -> Option<&Said> {
+impl MarkReplica {
+    fn get(&self, from: &str, id: &str) -> Option<&ReadCounter> {
         self.all.get(from)?.get(id)
     }
 
-    fn said(&mut self, from: &str, id: &str) -> &mut Said {
+    fn counter_mut(&mut self, from: &str, id: &str) -> &mut ReadCounter {
         if !self.all.contains_key(from) {
             self.all.insert(from.to_owned(), HashMap::new());
         }
@@ -103,53 +103,53 @@ impl Replica {
     }
 
     /// Takes in a count. Whether it says more than what was known.
-    pub fn hear(&mut self, entry: &Entry) -> bool {
-        let said = self.said(&entry.from, &entry.id);
+    pub fn merge_count(&mut self, entry: &ReadCount) -> bool {
+        let said = self.counter_mut(&entry.from, &entry.id);
         let before = said.0.len();
-        let changed = said.hear(entry.host, entry.count);
+        let changed = said.merge_count(entry.host, entry.count);
         let grown = said.0.len() - before;
         self.len += grown;
         changed
     }
 
     /// Takes in a mark as it was noted on a machine; the counts that follow from one made there.
-    pub fn note(&mut self, here: Host, mark: &Mark) -> Vec<Entry> {
+    pub fn apply_mark(&mut self, here: MachineId, mark: &Mark) -> Vec<ReadCount> {
         let entry = |(host, count)| {
             let (from, id) = (mark.from.clone(), mark.id.clone());
-            Entry { from, id, host, count }
+            ReadCount { from, id, host, count }
         };
         let whose = match mark.origin {
-            Origin::Here => here,
-            Origin::Position => NOBODY,
-            Origin::Heard(host, count) => {
-                self.hear(&entry((host, count)));
+            MarkOrigin::Here => here,
+            MarkOrigin::Position => NOBODY,
+            MarkOrigin::Heard(host, count) => {
+                self.merge_count(&entry((host, count)));
                 return Vec::new();
             }
         };
-        let said = self.said(&mark.from, &mark.id);
+        let said = self.counter_mut(&mark.from, &mark.id);
         let before = said.0.len();
-        let changed = said.change(whose, mark.read);
+        let changed = said.set_read(whose, mark.read);
         let grown = said.0.len() - before;
         self.len += grown;
         changed.into_iter().filter(|(host, _)| *host != NOBODY).map(entry).collect()
     }
 
     /// What is new in these counts, and what each makes of its message. Nothing is changed.
-    pub fn news(&self, entries: &[Entry]) -> Vec<Mark> {
+    pub fn preview_news(&self, entries: &[ReadCount]) -> Vec<Mark> {
         let (mut changed, mut news) = (HashMap::new(), Vec::new());
-        for Entry { from, id, host, count } in entries {
+        for ReadCount { from, id, host, count } in entries {
             let known = || self.get(from, id).cloned().unwrap_or_default();
-            let said: &mut Said = changed.entry((from, id)).or_insert_with(known);
-            if self.len + news.len() < MOST && said.hear(*host, *count) {
+            let said: &mut ReadCounter = changed.entry((from, id)).or_insert_with(known);
+            if self.len + news.len() < MOST && said.merge_count(*host, *count) {
                 let (from, id, read) = (from.clone(), id.clone(), said.is_read());
-                news.push(Mark { from, id, read, origin: Origin::Heard(*host, *count) });
+                news.push(Mark { from, id, read, origin: MarkOrigin::Heard(*host, *count) });
             }
         }
         news
     }
 
     /// The counts that another one does not have and that may be told.
-    pub fn beyond(&self, other: &Self) -> Vec<Entry> {
+    pub fn list_missing_in(&self, other: &Self) -> Vec<ReadCount> {
         let mut beyond = Vec::new();
         for (from, of_writer) in &self.all {
             for (id, said) in of_writer {
@@ -157,7 +157,7 @@ impl Replica {
                 for (host, count) in said.0.iter().filter(|(host, _)| *host != NOBODY) {
                     if known.is_none_or(|known| known.count(*host) < *count) {
                         let (from, id) = (from.clone(), id.clone());
-                        beyond.push(Entry { from, id, host: *host, count: *count });
+                        beyond.push(ReadCount { from, id, host: *host, count: *count });
                     }
                 }
             }
@@ -174,25 +174,25 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    fn said() -> impl Strategy<Value = Said> {
+    fn said() -> impl Strategy<Value = ReadCounter> {
         vec((1u64..5, 1u32..6), 0..6).prop_map(|counts| {
-            let mut said = Said::default();
+            let mut said = ReadCounter::default();
             for (host, count) in counts {
-                said.hear(Host(host), count);
+                said.merge_count(MachineId(host), count);
             }
             said
         })
     }
 
-    fn joined(a: &Said, b: &Said) -> Said {
+    fn joined(a: &ReadCounter, b: &ReadCounter) -> ReadCounter {
         let mut all = a.clone();
         for (host, count) in &b.0 {
-            all.hear(*host, *count);
+            all.merge_count(*host, *count);
         }
         all
     }
 
-    fn mark(read: bool, origin: Origin) -> Mark {
+    fn mark(read: bool, origin: MarkOrigin) -> Mark {
         Mark { from: "bob".into(), id: "1".into(), read, origin }
     }
 
@@ -208,7 +208,7 @@ mod tests {
         /// Who never knew a mark that stands here does not clear it.
         #[test]
         fn who_knows_less_makes_nothing_unread(a in said(), b in said()) {
-            let stands = |(host, count): &&(Host, u32)| count % 2 == 1 && b.count(*host) <= *count;
+            let stands = |(host, count): &&(MachineId, u32)| count % 2 == 1 && b.count(*host) <= *count;
             if a.0.iter().any(|own| stands(&own)) {
                 prop_assert!(joined(&a, &b).is_read());
             }
@@ -220,37 +220,37 @@ mod tests {
         fn marks_stand_until_somebody_who_knows_them_clears_them(
             steps in vec((0usize..4, 0usize..4, 0u8..3), 0..60),
         ) {
-            let mut replicas = vec![Replica::default(); 4];
+            let mut replicas = vec![MarkReplica::default(); 4];
             // Made, and cleared.
             let mut models = vec![(HashSet::new(), HashSet::new()); 4];
             for (n, (here, there, what)) in steps.into_iter().enumerate() {
-                let host = Host(here as u64 + 1);
+                let host = MachineId(here as u64 + 1);
                 let (made, cleared) = &mut models[here];
                 match what {
                     0 => {
                         if made.is_subset(cleared) {
                             made.insert(n);
                         }
-                        replicas[here].note(host, &mark(true, Origin::Here));
+                        replicas[here].apply_mark(host, &mark(true, MarkOrigin::Here));
                     }
                     1 => {
                         cleared.extend(made.iter().copied());
-                        replicas[here].note(host, &mark(false, Origin::Here));
+                        replicas[here].apply_mark(host, &mark(false, MarkOrigin::Here));
                     }
                     _ => {
                         let (theirs, gone) = models[there].clone();
                         models[here].0.extend(theirs);
                         models[here].1.extend(gone);
-                        let all = replicas[there].beyond(&Replica::default());
-                        for news in replicas[here].news(&all) {
-                            replicas[here].note(host, &news);
+                        let all = replicas[there].list_missing_in(&MarkReplica::default());
+                        for news in replicas[here].preview_news(&all) {
+                            replicas[here].apply_mark(host, &news);
                         }
                     }
                 }
-                let read = |replica: &Replica| replica.get("bob", "1").is_some_and(Said::is_read);
+                let read = |replica: &MarkReplica| replica.get("bob", "1").is_some_and(ReadCounter::is_read);
                 for (replica, (made, cleared)) in replicas.iter().zip(&models) {
                     prop_assert_eq!(read(replica), !made.is_subset(cleared));
-                    prop_assert_eq!(replica.len, replica.beyond(&Replica::default()).len());
+                    prop_assert_eq!(replica.len, replica.list_missing_in(&MarkReplica::default()).len());
                 }
             }
         }
@@ -258,50 +258,52 @@ mod tests {
         /// What one has beyond another is what it takes for both to be equal.
         #[test]
         fn what_is_beyond_is_enough(a in said(), b in said()) {
-            let whole = |said: &Said| {
-                let mut replica = Replica::default();
+            let whole = |said: &ReadCounter| {
+                let mut replica = MarkReplica::default();
                 for (host, count) in &said.0 {
                     let (from, id) = ("bob".to_owned(), "1".to_owned());
-                    replica.hear(&Entry { from, id, host: *host, count: *count });
+                    replica.merge_count(&ReadCount { from, id, host: *host, count: *count });
                 }
                 replica
             };
             let (mut one, two) = (whole(&a), whole(&b));
-            for entry in two.beyond(&one) {
-                prop_assert!(one.hear(&entry));
+            for entry in two.list_missing_in(&one) {
+                prop_assert!(one.merge_count(&entry));
             }
             prop_assert_eq!(&one, &whole(&joined(&a, &b)));
-            prop_assert!(two.beyond(&one).is_empty());
+            prop_assert!(two.list_missing_in(&one).is_empty());
         }
     }
 
     #[test]
     fn marks_of_one_machine() {
-        let (mut replica, here, there) = (Replica::default(), Host(1), Host(2));
-        let counts = |changed: Vec<Entry>| changed.iter().map(|e| (e.host.0, e.count)).collect();
+        let (mut replica, here, there) = (MarkReplica::default(), MachineId(1), MachineId(2));
+        let counts =
+            |changed: Vec<ReadCount>| changed.iter().map(|e| (e.host.0, e.count)).collect();
         let all: Vec<Vec<(u64, u32)>> = [true, true, false, false, true]
-            .map(|read| counts(replica.note(here, &mark(read, Origin::Here))))
+            .map(|read| counts(replica.apply_mark(here, &mark(read, MarkOrigin::Here))))
             .to_vec();
         assert_eq!(all, [vec![(1, 1)], vec![], vec![(1, 2)], vec![], vec![(1, 3)]]);
-        let theirs = Entry { from: "bob".into(), id: "1".into(), host: there, count: 1 };
-        let news = replica.news(&[theirs.clone(), theirs.clone()]);
-        assert_eq!(news, [mark(true, Origin::Heard(there, 1))]);
-        assert!(replica.note(here, &news[0]).is_empty());
-        assert!(replica.news(&[theirs]).is_empty());
-        let both: Vec<(u64, u32)> = counts(replica.note(here, &mark(false, Origin::Here)));
+        let theirs = ReadCount { from: "bob".into(), id: "1".into(), host: there, count: 1 };
+        let news = replica.preview_news(&[theirs.clone(), theirs.clone()]);
+        assert_eq!(news, [mark(true, MarkOrigin::Heard(there, 1))]);
+        assert!(replica.apply_mark(here, &news[0]).is_empty());
+        assert!(replica.preview_news(&[theirs]).is_empty());
+        let both: Vec<(u64, u32)> =
+            counts(replica.apply_mark(here, &mark(false, MarkOrigin::Here)));
         assert_eq!(both, [(1, 4), (2, 2)], "both marks were known");
     }
 
     #[test]
     fn a_mark_by_a_position_stands_here_and_is_not_told() {
-        let (mut replica, here, there) = (Replica::default(), Host(1), Host(2));
-        assert!(replica.note(here, &mark(true, Origin::Position)).is_empty());
-        assert!(replica.beyond(&Replica::default()).is_empty());
-        let cleared = Entry { from: "bob".into(), id: "1".into(), host: there, count: 2 };
-        assert_eq!(replica.news(&[cleared]), [mark(true, Origin::Heard(there, 2))]);
-        assert!(replica.note(here, &mark(false, Origin::Here)).is_empty());
+        let (mut replica, here, there) = (MarkReplica::default(), MachineId(1), MachineId(2));
+        assert!(replica.apply_mark(here, &mark(true, MarkOrigin::Position)).is_empty());
+        assert!(replica.list_missing_in(&MarkReplica::default()).is_empty());
+        let cleared = ReadCount { from: "bob".into(), id: "1".into(), host: there, count: 2 };
+        assert_eq!(replica.preview_news(&[cleared]), [mark(true, MarkOrigin::Heard(there, 2))]);
+        assert!(replica.apply_mark(here, &mark(false, MarkOrigin::Here)).is_empty());
         assert!(!replica.get("bob", "1").unwrap().is_read());
-        let told = replica.note(here, &mark(true, Origin::Here));
+        let told = replica.apply_mark(here, &mark(true, MarkOrigin::Here));
         assert_eq!((told.len(), told[0].host), (1, here));
     }
 }

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
-use super::failure::Failure;
+use super::failure::NatsError;
 use super::login;
-use super::subject::Space;
+use super::subject::NatsSpace;
 use super::value::MAX_VALUE;
-use crate::link::spec::{SPACE, Spec};
-use crate::model::one_line;
+use crate::link::spec::{LinkConfig, SPACE};
+use crate::model::sanitize_line;
 
 /// What the server says when nothing has this name.
 const NOT_FOUND: u64 = 404;
@@ -26,15 +26,15 @@ const ENDING: Duration = Duration::from_secs(1);
 
 /// A connection to a server, for one space.
 #[derive(Debug)]
-pub struct Server {
+pub struct NatsConnection {
     /// The client of the library.
     pub client: Client,
     /// The space.
-    pub space: Space,
+    pub space: NatsSpace,
     /// The stream that is asked about.
     pub stream: String,
     /// The largest message it takes.
-    pub most: u64,
+    pub max_payload: u64,
     api: String,
     events: UnboundedReceiver<Event>,
     gone: watch::Receiver<bool>,
@@ -42,17 +42,17 @@ pub struct Server {
 
 /// What is known of the stream.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Info {
+pub struct StreamInfo {
     /// When it was made.
     pub created: String,
     /// What it holds.
-    pub state: Held,
-    config: Config,
+    pub state: StreamState,
+    config: StreamConfig,
 }
 
 /// What a stream holds.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub struct Held {
+pub struct StreamState {
     /// The first message that is left.
     pub first_seq: u64,
     /// The last message there ever was.
@@ -60,7 +60,7 @@ pub struct Held {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct Config {
+struct StreamConfig {
     #[serde(default)]
     subjects: Vec<String>,
     retention: String,
@@ -82,21 +82,25 @@ struct Config {
     max_age: i64,
 }
 
-impl Info {
-    fn read(answer: Value) -> Result<Self, Failure> {
-        serde_json::from_value(answer).map_err(|_| Failure::Nonsense("what is known of the stream"))
+impl StreamInfo {
+    fn parse(answer: Value) -> Result<Self, NatsError> {
+        serde_json::from_value(answer)
+            .map_err(|_| NatsError::BadAnswer("what is known of the stream"))
     }
 
     /// Whether several lines can be published as one.
-    pub fn takes_batches(&self) -> bool {
+    pub fn can_batch(&self) -> bool {
         self.config.allow_atomic
     }
 
     /// Fails for a stream that could lose or change lines by itself.
-    fn usable(&self, space: &Space) -> Result<(), Failure> {
+    fn check_usable(&self, space: &NatsSpace) -> Result<(), NatsError> {
         let c = &self.config;
         let wrong = [
-            (!c.subjects.contains(&space.subjects()), "subjects do not hold those of the space"),
+            (
+                !c.subjects.contains(&space.all_subjects()),
+                "subjects do not hold those of the space",
+            ),
             (c.retention != "limits", "retention is not limits"),
             (!c.allow_direct, "allow_direct is false"),
             (c.no_ack, "no_ack is true"),
@@ -104,26 +108,29 @@ impl Info {
             (c.allow_msg_schedules, "allow_msg_schedules is true"),
             (c.allow_msg_ttl, "allow_msg_ttl is true, so messages can end by themselves"),
         ];
-        none_wrong(space.stream(), &wrong)
+        check_none_wrong(space.stream_name(), &wrong)
     }
 
     /// Fails for a stream in which marks would end by themselves, or pile up.
-    fn usable_for_marks(&self, space: &Space) -> Result<(), Failure> {
+    fn check_usable_for_marks(&self, space: &NatsSpace) -> Result<(), NatsError> {
         let c = &self.config;
         let wrong = [
-            (!c.subjects.contains(&space.marks()), "subjects do not hold those of the marks"),
+            (
+                !c.subjects.contains(&space.mark_subjects()),
+                "subjects do not hold those of the marks",
+            ),
             (c.retention != "limits", "retention is not limits"),
             (c.no_ack, "no_ack is true"),
             (c.max_age != 0, "max_age is not 0, so marks can end by themselves"),
             (c.max_msgs_per_subject != 1, "max_msgs_per_subject is not 1"),
         ];
-        none_wrong(space.bucket(), &wrong)
+        check_none_wrong(space.bucket_name(), &wrong)
     }
 }
 
-fn none_wrong(stream: String, wrong: &[(bool, &str)]) -> Result<(), Failure> {
+fn check_none_wrong(stream: String, wrong: &[(bool, &str)]) -> Result<(), NatsError> {
     match wrong.iter().find(|(wrong, _)| *wrong) {
-        Some((_, why)) => Err(Failure::Stream(stream, (*why).to_owned())),
+        Some((_, why)) => Err(NatsError::Stream(stream, (*why).to_owned())),
         None => Ok(()),
     }
 }
@@ -142,22 +149,22 @@ pub struct ApiError {
     pub description: String,
 }
 
-impl Server {
+impl NatsConnection {
     /// Connects.
     ///
     /// # Errors
     /// Why not, in words that help.
-    pub async fn connect(spec: &Spec) -> Result<Self, Failure> {
-        let space = Space::new(spec.space.as_deref().unwrap_or(SPACE)).ok_or_else(|| {
+    pub async fn connect(spec: &LinkConfig) -> Result<Self, NatsError> {
+        let space = NatsSpace::new(spec.space.as_deref().unwrap_or(SPACE)).ok_or_else(|| {
             let rule = "space: takes 1 to 32 letters, digits, '_' and '-'";
-            Failure::Settings(rule.to_owned())
+            NatsError::Settings(rule.to_owned())
         })?;
-        let addresses = login::addresses(spec)?;
+        let addresses = login::parse_addresses(spec)?;
         let (tell, events) = unbounded_channel();
         let (going, gone) = watch::channel(false);
         let connected = Arc::new(AtomicBool::new(false));
         let again = Arc::clone(&connected);
-        let options = login::options(spec, &addresses)?
+        let options = login::build_options(spec, &addresses)?
             .event_callback(move |event| {
                 if matches!(event, Event::Disconnected | Event::Closed) {
                     going.send_replace(true);
@@ -172,24 +179,25 @@ impl Server {
                 let ended = again.load(Ordering::Relaxed);
                 if ended { Duration::from_secs(24 * 3600) } else { Duration::ZERO }
             });
-        let client = options.connect(addresses).await.map_err(|e| Failure::connect(&e))?;
+        let client =
+            options.connect(addresses).await.map_err(|e| NatsError::from_connect_error(&e))?;
         connected.store(true, Ordering::Relaxed);
         let info = client.server_info();
         if !client.is_server_compatible(2, 11, 0) {
-            return Err(Failure::Old(one_line(&info.version).into_owned()));
+            return Err(NatsError::OldServer(sanitize_line(&info.version).into_owned()));
         }
         let api = spec.api.clone().unwrap_or_else(|| "$JS.API".to_owned());
-        let (stream, most) = (space.stream(), info.max_payload as u64);
-        Ok(Self { client, space, stream, most, api, events, gone })
+        let (stream, most) = (space.stream_name(), info.max_payload as u64);
+        Ok(Self { client, space, stream, max_payload: most, api, events, gone })
     }
 
     /// The same connection, to ask about the bucket of marks.
-    pub fn for_marks(self) -> Self {
-        Self { stream: self.space.bucket(), ..self }
+    pub fn with_mark_bucket(self) -> Self {
+        Self { stream: self.space.bucket_name(), ..self }
     }
 
     /// The subject of a request to the API about the stream.
-    pub fn api(&self, what: &str, of: &str) -> String {
+    pub fn api_subject(&self, what: &str, of: &str) -> String {
         format!("{}.{what}.{}{of}", self.api, self.stream)
     }
 
@@ -197,19 +205,22 @@ impl Server {
     ///
     /// # Errors
     /// If it does.
-    pub async fn unless_gone<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
+    pub async fn run_while_connected<T>(
+        &self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, NatsError> {
         let mut gone = self.gone.clone();
         tokio::select! {
             biased;
             done = work => Ok(done),
-            _ = gone.wait_for(|gone| *gone) => Err(Failure::Lost("by the server".into())),
+            _ = gone.wait_for(|gone| *gone) => Err(NatsError::Lost("by the server".into())),
         }
     }
 
     /// Why something is not done, once it is known that the server is not about to end: while it does, it refuses
     /// what it permits.
-    async fn unless_ending(&self, failure: Failure) -> Failure {
-        match self.unless_gone(tokio::time::sleep(ENDING)).await {
+    async fn confirm_failure(&self, failure: NatsError) -> NatsError {
+        match self.run_while_connected(tokio::time::sleep(ENDING)).await {
             Ok(()) => failure,
             Err(lost) => lost,
         }
@@ -219,39 +230,43 @@ impl Server {
     ///
     /// # Errors
     /// If there is no answer.
-    pub async fn ask(
+    pub async fn request_api(
         &mut self,
         name: &'static str,
         of: &str,
         payload: &Value,
-    ) -> Result<Result<Value, ApiError>, Failure> {
-        let subject = self.api(name, of);
+    ) -> Result<Result<Value, ApiError>, NatsError> {
+        let subject = self.api_subject(name, of);
         let request = Request::new().payload(payload.to_string().into());
-        match self.unless_gone(self.client.send_request(subject, request)).await? {
+        match self.run_while_connected(self.client.send_request(subject, request)).await? {
             Ok(message) => {
                 let mut answer: Value = serde_json::from_slice(&message.payload)
-                    .map_err(|_| Failure::Nonsense("the answer of the API is not JSON"))?;
+                    .map_err(|_| NatsError::BadAnswer("the answer of the API is not JSON"))?;
                 match answer.get_mut("error").map(Value::take) {
                     Some(error) => {
                         let error: ApiError = serde_json::from_value(error).unwrap_or_default();
                         if error.code >= UNABLE {
-                            self.unless_gone(tokio::time::sleep(ENDING)).await?;
+                            self.run_while_connected(tokio::time::sleep(ENDING)).await?;
                         }
                         Ok(Err(error))
                     }
                     None => Ok(Ok(answer)),
                 }
             }
-            Err(error) => Err(self.silent(name, error.kind()).await),
+            Err(error) => Err(self.explain_no_answer(name, error.kind()).await),
         }
     }
 
     /// Why a request had no answer.
-    pub async fn silent(&mut self, name: &'static str, kind: RequestErrorKind) -> Failure {
+    pub async fn explain_no_answer(
+        &mut self,
+        name: &'static str,
+        kind: RequestErrorKind,
+    ) -> NatsError {
         if kind == RequestErrorKind::NoResponders {
             let why = "nothing answers there; JetStream is off for this account, or `api` is not \
                 its prefix";
-            return self.unless_ending(Failure::Refused(name, why.to_owned())).await;
+            return self.confirm_failure(NatsError::Refused(name, why.to_owned())).await;
         }
         tokio::task::yield_now().await;
         while let Ok(event) = self.events.try_recv() {
@@ -259,26 +274,26 @@ impl Server {
                 Event::ServerError(ServerError::Other(text))
                     if text.contains("ermissions Violation") =>
                 {
-                    return Failure::Refused(name, one_line(&text).into_owned());
+                    return NatsError::Refused(name, sanitize_line(&text).into_owned());
                 }
                 Event::Disconnected | Event::Closed => {
-                    return Failure::Lost("by the server".into());
+                    return NatsError::Lost("by the server".into());
                 }
                 _ => {}
             }
         }
-        self.unless_ending(Failure::Silent(name)).await
+        self.confirm_failure(NatsError::NoAnswer(name)).await
     }
 
     /// What is known of the stream, whether it can be used or not; `None` if there is none.
     ///
     /// # Errors
     /// If it is not told.
-    pub async fn known(&mut self) -> Result<Option<Info>, Failure> {
-        match self.ask("STREAM.INFO", "", &json!({})).await? {
-            Ok(answer) => Info::read(answer).map(Some),
+    pub async fn query_stream(&mut self) -> Result<Option<StreamInfo>, NatsError> {
+        match self.request_api("STREAM.INFO", "", &json!({})).await? {
+            Ok(answer) => StreamInfo::parse(answer).map(Some),
             Err(error) if error.code == NOT_FOUND => Ok(None),
-            Err(error) => Err(Failure::Refused("STREAM.INFO", error.description)),
+            Err(error) => Err(NatsError::Refused("STREAM.INFO", error.description)),
         }
     }
 
@@ -286,9 +301,9 @@ impl Server {
     ///
     /// # Errors
     /// If it is not told, or the stream cannot be used.
-    pub async fn info(&mut self) -> Result<Option<Info>, Failure> {
-        let info = self.known().await?;
-        info.iter().try_for_each(|info| info.usable(&self.space))?;
+    pub async fn query_line_stream(&mut self) -> Result<Option<StreamInfo>, NatsError> {
+        let info = self.query_stream().await?;
+        info.iter().try_for_each(|info| info.check_usable(&self.space))?;
         Ok(info)
     }
 
@@ -296,9 +311,9 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::info`].
-    pub async fn bucket(&mut self) -> Result<Option<Info>, Failure> {
-        let info = self.known().await?;
-        info.iter().try_for_each(|info| info.usable_for_marks(&self.space))?;
+    pub async fn query_mark_bucket(&mut self) -> Result<Option<StreamInfo>, NatsError> {
+        let info = self.query_stream().await?;
+        info.iter().try_for_each(|info| info.check_usable_for_marks(&self.space))?;
         Ok(info)
     }
 
@@ -306,9 +321,9 @@ impl Server {
     ///
     /// # Errors
     /// If the server does not make it.
-    pub async fn create(&mut self) -> Result<Info, Failure> {
+    pub async fn create_line_stream(&mut self) -> Result<StreamInfo, NatsError> {
         let config = json!({
-            "name": self.space.stream(), "subjects": [self.space.subjects()], "storage": "file",
+            "name": self.space.stream_name(), "subjects": [self.space.all_subjects()], "storage": "file",
             "retention": "limits", "discard": "new", "max_age": 0, "max_msgs": -1, "max_bytes": -1,
             "max_msgs_per_subject": -1, "max_msg_size": -1,
             // Each machine has one, and the default is 1000.
@@ -317,8 +332,8 @@ impl Server {
             "deny_purge": true, "allow_rollup_hdrs": false, "allow_atomic": true,
             "duplicate_window": 120_000_000_000_u64,
         });
-        let info = self.make(&config).await?;
-        info.usable(&self.space)?;
+        let info = self.create_stream(&config).await?;
+        info.check_usable(&self.space)?;
         Ok(info)
     }
 
@@ -326,9 +341,9 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::create`].
-    pub async fn create_bucket(&mut self) -> Result<Info, Failure> {
+    pub async fn create_mark_bucket(&mut self) -> Result<StreamInfo, NatsError> {
         let config = json!({
-            "name": self.space.bucket(), "subjects": [self.space.marks()], "storage": "file",
+            "name": self.space.bucket_name(), "subjects": [self.space.mark_subjects()], "storage": "file",
             "retention": "limits", "discard": "old", "max_age": 0, "max_msgs": -1, "max_bytes": -1,
             "max_msgs_per_subject": 1, "max_msg_size": MAX_VALUE,
             // Each identity on each machine has one.
@@ -336,18 +351,18 @@ impl Server {
             "num_replicas": 1, "compression": "s2", "allow_direct": true, "deny_delete": true,
             "deny_purge": true, "allow_rollup_hdrs": false, "duplicate_window": 120_000_000_000_u64,
         });
-        let info = self.make(&config).await?;
-        info.usable_for_marks(&self.space)?;
+        let info = self.create_stream(&config).await?;
+        info.check_usable_for_marks(&self.space)?;
         Ok(info)
     }
 
-    async fn make(&mut self, config: &Value) -> Result<Info, Failure> {
+    async fn create_stream(&mut self, config: &Value) -> Result<StreamInfo, NatsError> {
         let stream = self.stream.clone();
-        let no = |why| Failure::NoStream(stream, why);
-        match self.ask("STREAM.CREATE", "", config).await {
-            Ok(Ok(answer)) => Info::read(answer),
-            Ok(Err(error)) => Err(no(one_line(&error.description).into_owned())),
-            Err(Failure::Refused(..) | Failure::Silent(..)) => {
+        let no = |why| NatsError::NoStream(stream, why);
+        match self.request_api("STREAM.CREATE", "", config).await {
+            Ok(Ok(answer)) => StreamInfo::parse(answer),
+            Ok(Err(error)) => Err(no(sanitize_line(&error.description).into_owned())),
+            Err(NatsError::Refused(..) | NatsError::NoAnswer(..)) => {
                 Err(no("it is not permitted".to_owned()))
             }
             Err(other) => Err(other),
@@ -355,12 +370,12 @@ impl Server {
     }
 
     /// The next thing the server tells by itself. To be awaited beside others.
-    pub async fn event(&mut self) -> Option<Event> {
+    pub async fn next_event(&mut self) -> Option<Event> {
         self.events.recv().await
     }
 
     /// What this user may publish, as the server says it.
-    pub async fn permissions(&mut self) -> Option<Value> {
+    pub async fn query_permissions(&mut self) -> Option<Value> {
         let request = Request::new().payload("".into());
         let answer = self.client.send_request("$SYS.REQ.USER.INFO", request).await.ok()?;
         let answer: Value = serde_json::from_slice(&answer.payload).ok()?;
@@ -374,8 +389,8 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::link::Kind;
-    use crate::link::nats::once;
+    use crate::link::LinkKind;
+    use crate::link::nats::block_on_runtime;
 
     /// Answers each request so, and then ends, if it is to.
     fn serve(mut stream: TcpStream, says: &str, ends: bool) -> std::io::Result<()> {
@@ -410,19 +425,19 @@ mod tests {
         Ok(())
     }
 
-    fn asked(says: &'static str, ends: bool) -> Failure {
+    fn asked(says: &'static str, ends: bool) -> NatsError {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("nats://{}", listener.local_addr().unwrap());
         std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             let _ = serve(stream, says, ends);
         });
-        let spec = Spec { url: vec![url], ..Spec::new(Kind::Nats) };
+        let spec = LinkConfig { url: vec![url], ..LinkConfig::new(LinkKind::Nats) };
         let asked = async {
-            let mut server = Server::connect(&spec).await?.for_marks();
-            server.bucket().await
+            let mut server = NatsConnection::connect(&spec).await?.with_mark_bucket();
+            server.query_mark_bucket().await
         };
-        once(asked).unwrap().unwrap_err()
+        block_on_runtime(asked).unwrap().unwrap_err()
     }
 
     /// A server that ends refuses first what it permits: nobody is told that it does not.
@@ -436,9 +451,9 @@ mod tests {
             ),
         ] {
             let failure = asked(says, true);
-            assert!(matches!(failure, Failure::Lost(_)), "{says}: {failure}");
+            assert!(matches!(failure, NatsError::Lost(_)), "{says}: {failure}");
             let failure = asked(says, false);
-            assert!(matches!(failure, Failure::Refused(..)), "{says}: {failure}");
+            assert!(matches!(failure, NatsError::Refused(..)), "{says}: {failure}");
             assert!(failure.to_string().contains(refuses), "{failure}");
         }
     }

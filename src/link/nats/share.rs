@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use tokio::time;
 
-use super::failure::Failure;
-use super::feed::Feed;
+use super::failure::NatsError;
+use super::feed::StreamFeed;
 use super::publish::DENIED;
-use super::said::{NOBODY, Replica};
-use super::server::Server;
-use super::{FIRST, LONGEST, Nats, Wake, consumer_name, once, round};
-use crate::link::marks::Marks;
-use crate::link::{Board, Spec};
-use crate::model::Host;
+use super::said::{MarkReplica, NOBODY};
+use super::server::NatsConnection;
+use super::{FIRST, LONGEST, NatsLink, NatsWakeup, block_on_runtime, make_consumer_name, round};
+use crate::link::marks::SharedMarkLog;
+use crate::link::{HealthBoard, LinkConfig};
+use crate::model::MachineId;
 use crate::store::{fs, place};
 
 /// How long the last marks may take to be told when the link is to end.
@@ -31,7 +31,7 @@ const HOST: &str = "host";
 
 /// Whose marks are shared.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct MarkOwner {
     /// The name.
     pub me: String,
     /// The folder of its state.
@@ -42,55 +42,55 @@ pub struct Identity {
 ///
 /// # Errors
 /// If there can be no thread.
-pub fn share(
-    spec: &Spec,
-    identity: &Identity,
-    marks: Arc<dyn Marks>,
-    board: Arc<Board>,
-) -> io::Result<Nats> {
-    let wake = Arc::new(Wake::default());
-    let share = Share {
+pub fn start_mark_sync(
+    spec: &LinkConfig,
+    identity: &MarkOwner,
+    marks: Arc<dyn SharedMarkLog>,
+    board: Arc<HealthBoard>,
+) -> io::Result<NatsLink> {
+    let wake = Arc::new(NatsWakeup::default());
+    let share = MarkSyncWorker {
         spec: spec.clone(),
         identity: identity.clone(),
         marks,
         board,
         wake: Arc::clone(&wake),
-        is_there: AtomicBool::new(false),
+        is_connected: AtomicBool::new(false),
     };
     let thread =
         std::thread::Builder::new().name("msgfs-marks".into()).spawn(move || share.run())?;
-    Ok(Nats { wake, thread: Some(thread) })
+    Ok(NatsLink { wake, thread: Some(thread) })
 }
 
 /// What keeps marks of an identity from being shared, as far as can be told without sending.
-pub fn check_marks(spec: &Spec, me: &str) -> Option<String> {
+pub fn check_mark_sync(spec: &LinkConfig, me: &str) -> Option<String> {
     let checked = async {
-        let mut server = Server::connect(spec).await?.for_marks();
-        let Some(info) = server.bucket().await? else {
+        let mut server = NatsConnection::connect(spec).await?.with_mark_bucket();
+        let Some(info) = server.query_mark_bucket().await? else {
             let why = "it was not made yet; a link makes it if the server permits it".to_owned();
-            return Err(Failure::NoStream(server.stream, why));
+            return Err(NatsError::NoStream(server.stream, why));
         };
-        let all = server.space.marks_of(me);
+        let all = server.space.identity_subjects(me);
         let next = info.state.last_seq + 1;
-        Feed::start(&mut server, &consumer_name(), next, Some(&all)).await?;
-        let permissions = server.permissions().await;
+        StreamFeed::start(&mut server, &make_consumer_name(), next, Some(&all)).await?;
+        let permissions = server.query_permissions().await;
         let allowed = permissions.as_ref().and_then(|p| p.pointer("/publish/allow"));
-        let mine = server.space.part(me, Host(0), 0);
+        let mine = server.space.part_subject(me, MachineId(0), 0);
         let may = allowed.and_then(|allowed| allowed.as_array()).is_none_or(|allowed| {
             let subjects = allowed.iter().filter_map(|subject| subject.as_str());
-            subjects.into_iter().any(|pattern| covers(pattern, &mine))
+            subjects.into_iter().any(|pattern| is_subject_match(pattern, &mine))
         });
-        Ok((!may).then(|| not_permitted(&all)))
+        Ok((!may).then(|| describe_not_permitted(&all)))
     };
-    match once(checked) {
+    match block_on_runtime(checked) {
         Ok(Ok(problem)) => problem,
-        Ok(Err(failure)) => Some(not_shared(&failure, spec)),
+        Ok(Err(failure)) => Some(describe_not_shared(&failure, spec)),
         Err(error) => Some(error.to_string()),
     }
 }
 
 /// Whether a subject is one of those that a pattern of the server names.
-fn covers(pattern: &str, subject: &str) -> bool {
+fn is_subject_match(pattern: &str, subject: &str) -> bool {
     let mut subject = subject.split('.');
     for token in pattern.split('.') {
         match (token, subject.next()) {
@@ -104,96 +104,96 @@ fn covers(pattern: &str, subject: &str) -> bool {
 }
 
 /// What people are told where this machine may read and not write.
-pub fn not_permitted(subjects: &str) -> String {
+pub fn describe_not_permitted(subjects: &str) -> String {
     format!(
         "my other machines do not learn what I read here: this machine may not publish \
          {subjects}; permit it as docs/links/nats.md says, or set marks = false"
     )
 }
 
-fn not_shared(failure: &Failure, spec: &Spec) -> String {
+fn describe_not_shared(failure: &NatsError, spec: &LinkConfig) -> String {
     format!(
         "this machine and my other machines do not share what I have read: {}; see \
          docs/links/nats.md, or set marks = false",
-        failure.told(spec)
+        failure.describe_redacted(spec)
     )
 }
 
 /// The number of this machine, made at the first use.
-fn host(state: &Path) -> io::Result<Host> {
+fn load_host(state: &Path) -> io::Result<MachineId> {
     let path = state.join(HOST);
-    let known = fs::or_nothing(fs::read_small(&path, 64))?;
-    let known = std::str::from_utf8(&known).ok().and_then(|text| Host::parse(text.trim_end()));
+    let known = fs::empty_if_absent(fs::read_small_file(&path, 64))?;
+    let known = std::str::from_utf8(&known).ok().and_then(|text| MachineId::parse(text.trim_end()));
     if let Some(host) = known.filter(|host| *host != NOBODY) {
         return Ok(host);
     }
     let mut chance = [0; 8];
     getrandom::fill(&mut chance).map_err(io::Error::other)?;
-    let host = Host(u64::from_le_bytes(chance));
+    let host = MachineId(u64::from_le_bytes(chance));
     place::write_atomic(&path, format!("{host}\n").as_bytes(), 0o600)?;
     Ok(host)
 }
 
 /// What the thread has.
 #[derive(Debug)]
-pub struct Share {
+pub struct MarkSyncWorker {
     /// The link.
-    pub spec: Spec,
+    pub spec: LinkConfig,
     /// Whose marks.
-    pub identity: Identity,
+    pub identity: MarkOwner,
     /// The marks of this machine.
-    pub marks: Arc<dyn Marks>,
-    board: Arc<Board>,
+    pub marks: Arc<dyn SharedMarkLog>,
+    board: Arc<HealthBoard>,
     /// What the thread is woken for.
-    pub wake: Arc<Wake>,
+    pub wake: Arc<NatsWakeup>,
     /// There is a connection on which the last marks can go.
-    pub is_there: AtomicBool,
+    pub is_connected: AtomicBool,
 }
 
 /// What is known, from one connection to the next.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct MarkSyncState {
     /// This machine.
-    pub host: Host,
+    pub host: MachineId,
     /// What was said, by any machine.
-    pub replica: Replica,
+    pub replica: MarkReplica,
     /// The length of the file of marks up to which all is in the replica.
-    pub at: u64,
+    pub file_length: u64,
     /// The last value that was read.
-    pub last: u64,
+    pub last_seq: u64,
     /// How many connections in a row ended behind the same one, before all was read.
     pub strikes: u32,
 }
 
-impl Share {
+impl MarkSyncWorker {
     fn run(self) {
         let (mut known, mut wait) = (None, FIRST);
-        while !self.wake.stopped() {
+        while !self.wake.is_stopped() {
             let began = Instant::now();
-            let ended = once(async {
+            let ended = block_on_runtime(async {
                 tokio::select! {
-                    ended = self.connection(&mut known) => ended,
-                    () = self.to_end() => Ok(()),
+                    ended = self.run_connection(&mut known) => ended,
+                    () = self.wait_for_end() => Ok(()),
                 }
             });
-            self.is_there.store(false, Ordering::Relaxed);
+            self.is_connected.store(false, Ordering::Relaxed);
             let failure = match ended {
                 Ok(Ok(())) => return,
                 Ok(Err(failure)) => failure,
-                Err(error) => Failure::Disk("the link".into(), error),
+                Err(error) => NatsError::Disk("the link".into(), error),
             };
-            let why = failure.told(&self.spec);
+            let why = failure.describe_redacted(&self.spec);
             tracing::debug!(link = self.spec.name, why, "marks are shared again later");
-            self.tell(&failure);
+            self.report_failure(&failure);
             if began.elapsed() > LONGEST {
                 wait = FIRST;
             }
             // A stream that is missing may be made at any moment, and costs one question.
-            let refused = matches!(failure, Failure::Stream(..) | Failure::Refused(..));
+            let refused = matches!(failure, NatsError::Stream(..) | NatsError::Refused(..));
             let pause = if refused { DENIED } else { wait };
-            let waited = once(async {
+            let waited = block_on_runtime(async {
                 tokio::select! {
-                    () = self.wake.to_stop() => {}
+                    () = self.wake.wait_for_stop() => {}
                     () = time::sleep(pause) => {}
                 }
             });
@@ -205,37 +205,40 @@ impl Share {
     }
 
     /// Returns when the link is to end, and what was read last had its time to be told.
-    async fn to_end(&self) {
-        self.wake.to_stop().await;
-        if self.is_there.load(Ordering::Relaxed) {
+    async fn wait_for_end(&self) {
+        self.wake.wait_for_stop().await;
+        if self.is_connected.load(Ordering::Relaxed) {
             time::sleep(LAST).await;
         }
     }
 
     /// Tells people why marks are not shared; what stops the lines too is told by them, and nothing else is known
     /// meanwhile.
-    fn tell(&self, failure: &Failure) {
-        use Failure::{Connect, Lost, Old, Secret, Settings};
-        let is_link = matches!(failure, Connect(_) | Lost(_) | Old(_) | Secret(_) | Settings(_));
-        self.say((!is_link).then(|| not_shared(failure, &self.spec)));
+    fn report_failure(&self, failure: &NatsError) {
+        use NatsError::{Connect, Lost, OldServer, Secret, Settings};
+        let is_link =
+            matches!(failure, Connect(_) | Lost(_) | OldServer(_) | Secret(_) | Settings(_));
+        self.report_status((!is_link).then(|| describe_not_shared(failure, &self.spec)));
     }
 
     /// Tells people this, or no more.
-    pub fn say(&self, text: Option<String>) {
-        self.board.tell(|standing| standing.marks = text);
+    pub fn report_status(&self, text: Option<String>) {
+        self.board.update_health(|standing| standing.marks = text);
     }
 
     /// One connection, to its end or that of the link.
-    async fn connection(&self, known: &mut Option<Known>) -> Result<(), Failure> {
+    async fn run_connection(&self, known: &mut Option<MarkSyncState>) -> Result<(), NatsError> {
         if known.is_none() {
-            let host = host(&self.identity.state).map_err(Failure::disk("the state of me"))?;
-            *known = Some(Known { host, ..Known::default() });
+            let host =
+                load_host(&self.identity.state).map_err(NatsError::disk("the state of me"))?;
+            *known = Some(MarkSyncState { host, ..MarkSyncState::default() });
         }
         let Some(known) = known else { return Ok(()) };
-        let before = std::mem::take(&mut known.last);
+        let before = std::mem::take(&mut known.last_seq);
         let ended = round::run(self, known).await;
-        let at_first = !self.is_there.load(Ordering::Relaxed);
-        let again = at_first && matches!(ended, Err(Failure::Lost(_))) && known.last == before;
+        let at_first = !self.is_connected.load(Ordering::Relaxed);
+        let again =
+            at_first && matches!(ended, Err(NatsError::Lost(_))) && known.last_seq == before;
         known.strikes = if again { known.strikes + 1 } else { 0 };
         ended
     }
@@ -258,18 +261,18 @@ mod tests {
             ("a.>", "a", false),
             ("a.b", "a.c", false),
         ] {
-            assert_eq!(covers(pattern, subject), is, "{pattern} {subject}");
+            assert_eq!(is_subject_match(pattern, subject), is, "{pattern} {subject}");
         }
     }
 
     #[test]
     fn a_machine_keeps_its_number() {
         let dir = tempfile::tempdir().unwrap();
-        let one = host(dir.path()).unwrap();
-        assert_eq!(host(dir.path()).unwrap(), one);
+        let one = load_host(dir.path()).unwrap();
+        assert_eq!(load_host(dir.path()).unwrap(), one);
         std::fs::write(dir.path().join(HOST), "garbage\n").unwrap();
-        let other = host(dir.path()).unwrap();
+        let other = load_host(dir.path()).unwrap();
         assert_ne!(other, one);
-        assert_eq!(host(dir.path()).unwrap(), other);
+        assert_eq!(load_host(dir.path()).unwrap(), other);
     }
 }

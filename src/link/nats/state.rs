@@ -26,7 +26,7 @@ const LONG: u64 = 1 << 20;
 
 /// How far the stream was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cursor {
+pub struct StreamCursor {
     /// When the stream was made, as the server says it: another time is another stream.
     pub created: String,
     /// The last message that was read.
@@ -39,7 +39,7 @@ pub struct Cursor {
 
 /// What is known of a writer's subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct SubjectPosition {
     /// Where the log ends as it was published.
     pub end: u64,
     /// The last message of the subject.
@@ -51,42 +51,42 @@ pub struct Place {
 
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Entry<'a> {
+enum NatsStateLine<'a> {
     Writer {
         writer: std::borrow::Cow<'a, str>,
         #[serde(flatten)]
-        place: Place,
+        place: SubjectPosition,
     },
-    Cursor(Cursor),
+    Cursor(StreamCursor),
 }
 
 /// The state of one link. Whoever holds it is the only one that carries for it on this machine.
 #[derive(Debug)]
-pub struct State {
+pub struct NatsState {
     path: PathBuf,
     journal: File,
     size: u64,
     /// How far the stream was read.
-    pub cursor: Cursor,
+    pub cursor: StreamCursor,
     _lock: File,
 }
 
-impl State {
+impl NatsState {
     /// Takes the lock and reads what is there; `None` if another process has the lock.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn open(dir: &Path) -> io::Result<Option<(Self, HashMap<String, Place>)>> {
+    pub fn open(dir: &Path) -> io::Result<Option<(Self, HashMap<String, SubjectPosition>)>> {
         fs::make_dirs(dir, 0o700)?;
-        let lock = fs::open_own(&dir.join(LOCK), 0o600)?;
-        if !fs::lock_within(&lock, Duration::ZERO)? {
+        let lock = fs::open_read_write(&dir.join(LOCK), 0o600)?;
+        if !fs::lock_with_timeout(&lock, Duration::ZERO)? {
             return Ok(None);
         }
         let path = dir.join(JOURNAL);
-        let (cursor, places) = read(&path)?;
+        let (cursor, places) = read_journal(&path)?;
         let journal = File::open("/dev/null")?;
         let mut state = Self { path, journal, size: 0, cursor, _lock: lock };
-        state.rewrite(places.iter().map(|(w, p)| (w.as_str(), p)))?;
+        state.rewrite_file(places.iter().map(|(w, p)| (w.as_str(), p)))?;
         Ok(Some((state, places)))
     }
 
@@ -94,42 +94,48 @@ impl State {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn restart(&mut self, cursor: Cursor) -> io::Result<()> {
+    pub fn restart_at(&mut self, cursor: StreamCursor) -> io::Result<()> {
         self.cursor = cursor;
-        self.rewrite(std::iter::empty())
+        self.rewrite_file(std::iter::empty())
     }
 
     /// Notes what changed, and the cursor.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn note<'a>(
+    pub fn save_changes<'a>(
         &mut self,
-        changed: impl Iterator<Item = (&'a str, &'a Place)>,
-        all: impl Iterator<Item = (&'a str, &'a Place)> + Clone,
+        changed: impl Iterator<Item = (&'a str, &'a SubjectPosition)>,
+        all: impl Iterator<Item = (&'a str, &'a SubjectPosition)> + Clone,
     ) -> io::Result<()> {
         let mut text = Vec::new();
         for (writer, place) in changed {
-            put(&mut text, &Entry::Writer { writer: writer.into(), place: place.clone() });
+            push_line(
+                &mut text,
+                &NatsStateLine::Writer { writer: writer.into(), place: place.clone() },
+            );
         }
-        put(&mut text, &Entry::Cursor(self.cursor.clone()));
+        push_line(&mut text, &NatsStateLine::Cursor(self.cursor.clone()));
         self.journal.write_all(&text)?;
         self.size += text.len() as u64;
         if self.size > LONG && self.size > 4 * 100 * all.clone().count() as u64 {
-            self.rewrite(all)?;
+            self.rewrite_file(all)?;
         }
         Ok(())
     }
 
-    fn rewrite<'a>(
+    fn rewrite_file<'a>(
         &mut self,
-        places: impl Iterator<Item = (&'a str, &'a Place)>,
+        places: impl Iterator<Item = (&'a str, &'a SubjectPosition)>,
     ) -> io::Result<()> {
         let mut text = Vec::new();
         for (writer, place) in places {
-            put(&mut text, &Entry::Writer { writer: writer.into(), place: place.clone() });
+            push_line(
+                &mut text,
+                &NatsStateLine::Writer { writer: writer.into(), place: place.clone() },
+            );
         }
-        put(&mut text, &Entry::Cursor(self.cursor.clone()));
+        push_line(&mut text, &NatsStateLine::Cursor(self.cursor.clone()));
         place::write_atomic(&self.path, &text, 0o600)?;
         self.journal = fs::open_append(&self.path, 0o600)?;
         self.size = text.len() as u64;
@@ -137,7 +143,7 @@ impl State {
     }
 }
 
-fn put(text: &mut Vec<u8>, entry: &Entry<'_>) {
+fn push_line(text: &mut Vec<u8>, entry: &NatsStateLine<'_>) {
     // Strings and numbers: it cannot fail.
     if serde_json::to_writer(&mut *text, entry).is_ok() {
         text.push(b'\n');
@@ -145,13 +151,13 @@ fn put(text: &mut Vec<u8>, entry: &Entry<'_>) {
 }
 
 /// What a journal says up to its last cursor: what follows was not finished.
-fn read(path: &Path) -> io::Result<(Cursor, HashMap<String, Place>)> {
-    let (mut cursor, mut places, mut open) = (Cursor::default(), HashMap::new(), Vec::new());
-    let bytes = fs::or_nothing(fs::read_small(path, MAX_JOURNAL))?;
+fn read_journal(path: &Path) -> io::Result<(StreamCursor, HashMap<String, SubjectPosition>)> {
+    let (mut cursor, mut places, mut open) = (StreamCursor::default(), HashMap::new(), Vec::new());
+    let bytes = fs::empty_if_absent(fs::read_small_file(path, MAX_JOURNAL))?;
     for line in bytes.split_inclusive(|b| *b == b'\n') {
         match serde_json::from_slice(line) {
-            Ok(Entry::Writer { writer, place }) => open.push((writer.into_owned(), place)),
-            Ok(Entry::Cursor(read)) if line.ends_with(b"\n") => {
+            Ok(NatsStateLine::Writer { writer, place }) => open.push((writer.into_owned(), place)),
+            Ok(NatsStateLine::Cursor(read)) if line.ends_with(b"\n") => {
                 cursor = read;
                 places.extend(open.drain(..));
             }
@@ -163,7 +169,7 @@ fn read(path: &Path) -> io::Result<(Cursor, HashMap<String, Place>)> {
 
 /// The longest line that the server of a link takes, as far as it is known.
 pub fn longest_line(dir: &Path) -> Option<u64> {
-    let most = read(&dir.join(JOURNAL)).ok()?.0.most;
+    let most = read_journal(&dir.join(JOURNAL)).ok()?.0.most;
     (most > super::publish::HEADERS).then(|| most - super::publish::HEADERS)
 }
 
@@ -171,24 +177,26 @@ pub fn longest_line(dir: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn all(places: &HashMap<String, Place>) -> impl Iterator<Item = (&str, &Place)> + Clone {
+    fn all(
+        places: &HashMap<String, SubjectPosition>,
+    ) -> impl Iterator<Item = (&str, &SubjectPosition)> + Clone {
         places.iter().map(|(w, p)| (w.as_str(), p))
     }
 
-    fn open(dir: &Path) -> (State, HashMap<String, Place>) {
-        State::open(dir).unwrap().unwrap()
+    fn open(dir: &Path) -> (NatsState, HashMap<String, SubjectPosition>) {
+        NatsState::open(dir).unwrap().unwrap()
     }
 
     #[test]
     fn what_was_noted_is_there_again() {
         let dir = tempfile::tempdir().unwrap();
         let (mut state, mut places) = open(dir.path());
-        assert_eq!(state.cursor, Cursor::default());
-        assert!(State::open(dir.path()).unwrap().is_none(), "one at a time");
-        places.insert("a".into(), Place { end: 7, seq: 1, odd: None });
-        places.insert("b".into(), Place { end: 9, seq: 2, odd: Some((1, 2)) });
-        state.cursor = Cursor { created: "then".into(), seq: 2, time: 5, most: 1 << 20 };
-        state.note(all(&places), all(&places)).unwrap();
+        assert_eq!(state.cursor, StreamCursor::default());
+        assert!(NatsState::open(dir.path()).unwrap().is_none(), "one at a time");
+        places.insert("a".into(), SubjectPosition { end: 7, seq: 1, odd: None });
+        places.insert("b".into(), SubjectPosition { end: 9, seq: 2, odd: Some((1, 2)) });
+        state.cursor = StreamCursor { created: "then".into(), seq: 2, time: 5, most: 1 << 20 };
+        state.save_changes(all(&places), all(&places)).unwrap();
         let kept = (state.cursor.clone(), places.clone());
         drop(state);
         let (state, places) = open(dir.path());
@@ -213,17 +221,17 @@ mod tests {
         assert_eq!((state.cursor.seq, places["a"].end), (2, 9));
         drop(state);
         std::fs::write(dir.path().join(JOURNAL), b"\xff\xfe nonsense").unwrap();
-        assert_eq!(open(dir.path()).0.cursor, Cursor::default());
+        assert_eq!(open(dir.path()).0.cursor, StreamCursor::default());
     }
 
     #[test]
     fn a_long_journal_is_written_anew() {
         let dir = tempfile::tempdir().unwrap();
         let (mut state, mut places) = open(dir.path());
-        places.insert("a".into(), Place::default());
+        places.insert("a".into(), SubjectPosition::default());
         for seq in 0..20_000 {
             state.cursor.seq = seq;
-            state.note(all(&places), all(&places)).unwrap();
+            state.save_changes(all(&places), all(&places)).unwrap();
         }
         assert!(std::fs::metadata(dir.path().join(JOURNAL)).unwrap().len() <= LONG);
         drop(state);

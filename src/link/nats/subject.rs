@@ -1,16 +1,16 @@
 //! Which subject carries whose lines, and back.
 
-use crate::link::spec::is_space;
-use crate::store::samp::alias::{self, LogName};
+use crate::link::spec::is_space_name;
+use crate::store::samp::alias::{self, SampLogName};
 
 /// The circle of machines that share one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Space(String);
+pub struct NatsSpace(String);
 
-impl Space {
+impl NatsSpace {
     /// A space of this name, if it can have it.
     pub fn new(name: &str) -> Option<Self> {
-        is_space(name).then(|| Self(name.to_owned()))
+        is_space_name(name).then(|| Self(name.to_owned()))
     }
 
     /// Its name.
@@ -19,40 +19,40 @@ impl Space {
     }
 
     /// The stream that holds its lines.
-    pub fn stream(&self) -> String {
+    pub fn stream_name(&self) -> String {
         format!("MSGFS_{}", self.0)
     }
 
     /// Every subject of it.
-    pub fn subjects(&self) -> String {
+    pub fn all_subjects(&self) -> String {
         format!("msgfs.{}.*", self.0)
     }
 
     /// The subject of a writer.
-    pub fn subject(&self, writer: &str) -> String {
-        format!("msgfs.{}.{}", self.0, token(writer))
+    pub fn writer_subject(&self, writer: &str) -> String {
+        format!("msgfs.{}.{}", self.0, encode_token(writer))
     }
 
     /// Whose lines a subject carries. Only the one spelling that [`Space::subject`] makes counts, so
     /// that no writer has two subjects, and only names of which a log is made.
-    pub fn writer(&self, subject: &str) -> Option<String> {
+    pub fn parse_writer(&self, subject: &str) -> Option<String> {
         let rest = subject.strip_prefix("msgfs.")?.strip_prefix(&*self.0)?;
-        let writer = decode(rest.strip_prefix('.')?)?;
+        let writer = decode_token(rest.strip_prefix('.')?)?;
         // What looks like the copy of another writer's log is no writer.
-        let own = alias::classify(&alias::log_name(&writer)) == LogName::Main(&writer);
-        (own && self.subject(&writer) == subject).then_some(writer)
+        let own = alias::classify_log_name(&alias::log_name(&writer)) == SampLogName::Main(&writer);
+        (own && self.writer_subject(&writer) == subject).then_some(writer)
     }
 }
 
-fn is_plain(byte: u8) -> bool {
+fn is_plain_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
 /// A writer as one token of a subject, which takes no dots: other bytes are `%XX`.
-pub(super) fn token(writer: &str) -> String {
+pub(super) fn encode_token(writer: &str) -> String {
     let mut out = String::with_capacity(writer.len());
     for byte in writer.bytes() {
-        if is_plain(byte) {
+        if is_plain_byte(byte) {
             out.push(byte.into());
         } else {
             out.push('%');
@@ -63,7 +63,7 @@ pub(super) fn token(writer: &str) -> String {
     out
 }
 
-fn decode(token: &str) -> Option<String> {
+fn decode_token(token: &str) -> Option<String> {
     let mut out = Vec::with_capacity(token.len());
     let mut rest = token.as_bytes();
     loop {
@@ -87,24 +87,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn team() -> Space {
-        Space::new("team").unwrap()
+    fn team() -> NatsSpace {
+        NatsSpace::new("team").unwrap()
     }
 
     #[test]
     fn spaces() {
         for good in ["a", "team", "A_b-9", &"x".repeat(32)] {
-            assert!(Space::new(good).is_some(), "{good}");
+            assert!(NatsSpace::new(good).is_some(), "{good}");
         }
         for bad in ["", "a.b", "a*", "a>", "a b", "\u{e9}", "a/b", &"x".repeat(33)] {
-            assert!(Space::new(bad).is_none(), "{bad}");
+            assert!(NatsSpace::new(bad).is_none(), "{bad}");
         }
     }
 
     #[test]
     fn one_spelling_each() {
         let team = team();
-        assert_eq!(team.subject("a.x"), "msgfs.team.a%2Ex");
+        assert_eq!(team.writer_subject("a.x"), "msgfs.team.a%2Ex");
         for (subject, writer) in [
             ("msgfs.team.b", Some("b")),
             ("msgfs.team.a%2Ex", Some("a.x")),
@@ -126,7 +126,7 @@ mod tests {
             ("msgfs.other.b", None),
             ("msgfs.team.a%2Esync-conflict-20260413-091523-K3X2R2T", None),
         ] {
-            assert_eq!(team.writer(subject).as_deref(), writer, "{subject}");
+            assert_eq!(team.parse_writer(subject).as_deref(), writer, "{subject}");
         }
     }
 
@@ -134,17 +134,17 @@ mod tests {
         #[test]
         fn there_and_back(writer in "[A-Za-z0-9][A-Za-z0-9._-]{0,63}") {
             prop_assume!(!writer.contains("sync-conflict"));
-            let subject = team().subject(&writer);
+            let subject = team().writer_subject(&writer);
             prop_assert!(subject.len() <= "msgfs.team.".len() + 192);
-            prop_assert!(subject.bytes().all(|b| is_plain(b) || matches!(b, b'.' | b'%')));
+            prop_assert!(subject.bytes().all(|b| is_plain_byte(b) || matches!(b, b'.' | b'%')));
             prop_assert_eq!(subject.matches('.').count(), 2);
-            prop_assert_eq!(team().writer(&subject), Some(writer));
+            prop_assert_eq!(team().parse_writer(&subject), Some(writer));
         }
 
         #[test]
         fn what_is_taken_is_spelled_so(subject in "msgfs\\.team\\.(%[0-9a-fA-F]{2}|[a-zA-Z0-9._%-]){0,9}") {
-            if let Some(writer) = team().writer(&subject) {
-                prop_assert_eq!(team().subject(&writer), subject);
+            if let Some(writer) = team().parse_writer(&subject) {
+                prop_assert_eq!(team().writer_subject(&writer), subject);
             }
         }
     }

@@ -6,9 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::said::{Entry, NOBODY};
-use super::subject::Space;
-use crate::model::Host;
+use super::said::{NOBODY, ReadCount};
+use super::subject::NatsSpace;
+use crate::model::MachineId;
 
 /// The largest value.
 pub const MAX_VALUE: usize = 256 << 10;
@@ -25,22 +25,22 @@ const VERSION: u64 = 1;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Value {
+struct BucketValue {
     v: u64,
-    said: Vec<Line>,
+    said: Vec<BucketLine>,
 }
 
 /// The writer and the id of a message; in the longer form whose count, and the count. In the short one the
 /// machine that tells it has read it, for the first time.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum BucketLine {
     Read(String, String),
     Said(String, String, String, u32),
 }
 
 /// Whether a count can be told.
-fn fits(entry: &Entry) -> bool {
+fn is_encodable(entry: &ReadCount) -> bool {
     entry.host != NOBODY
         && (1..=MAX_FROM).contains(&entry.from.len())
         && (1..=MAX_ID).contains(&entry.id.len())
@@ -48,15 +48,15 @@ fn fits(entry: &Entry) -> bool {
 }
 
 /// A value with these counts, told by a machine.
-pub fn encode(host: Host, entries: &[Entry]) -> Vec<u8> {
-    let line = |Entry { from, id, host: whose, count }: &Entry| {
+pub fn encode_value(host: MachineId, entries: &[ReadCount]) -> Vec<u8> {
+    let line = |ReadCount { from, id, host: whose, count }: &ReadCount| {
         let (from, id) = (from.clone(), id.clone());
         match count {
-            1 if *whose == host => Line::Read(from, id),
-            _ => Line::Said(from, id, whose.to_string(), *count),
+            1 if *whose == host => BucketLine::Read(from, id),
+            _ => BucketLine::Said(from, id, whose.to_string(), *count),
         }
     };
-    let value = Value { v: VERSION, said: entries.iter().map(line).collect() };
+    let value = BucketValue { v: VERSION, said: entries.iter().map(line).collect() };
     // Nothing in it can fail.
     serde_json::to_vec(&value).unwrap_or_default()
 }
@@ -65,28 +65,30 @@ pub fn encode(host: Host, entries: &[Entry]) -> Vec<u8> {
 ///
 /// # Errors
 /// Why it counts for nothing.
-pub fn decode(host: Host, bytes: &[u8]) -> Result<Vec<Entry>, &'static str> {
+pub fn decode_value(host: MachineId, bytes: &[u8]) -> Result<Vec<ReadCount>, &'static str> {
     #[derive(Deserialize)]
-    struct Version {
+    struct BucketVersion {
         v: u64,
     }
     if bytes.len() > MAX_VALUE {
         return Err("it is too large");
     }
     match serde_json::from_slice(bytes) {
-        Ok(Version { v: VERSION }) => {}
-        Ok(Version { .. }) => return Err("it is of another version of msgfs"),
+        Ok(BucketVersion { v: VERSION }) => {}
+        Ok(BucketVersion { .. }) => return Err("it is of another version of msgfs"),
         Err(_) => return Err("it does not have the form that msgfs writes"),
     }
-    let value: Value =
+    let value: BucketValue =
         serde_json::from_slice(bytes).map_err(|_| "it does not have the form that msgfs writes")?;
-    let entry = |line: Line| {
+    let entry = |line: BucketLine| {
         let (from, id, host, count) = match line {
-            Line::Read(from, id) => (from, id, host, 1),
-            Line::Said(from, id, whose, count) => (from, id, Host::parse(&whose)?, count),
+            BucketLine::Read(from, id) => (from, id, host, 1),
+            BucketLine::Said(from, id, whose, count) => {
+                (from, id, MachineId::parse(&whose)?, count)
+            }
         };
-        let entry = Entry { from, id, host, count };
-        fits(&entry).then_some(entry)
+        let entry = ReadCount { from, id, host, count };
+        is_encodable(&entry).then_some(entry)
     };
     value
         .said
@@ -98,19 +100,19 @@ pub fn decode(host: Host, bytes: &[u8]) -> Result<Vec<Entry>, &'static str> {
 
 /// A part of a machine as it is in the bucket.
 #[derive(Clone, Debug, Default)]
-pub struct Part {
+pub struct BucketPart {
     /// The last message of its subject; 0 if there is none.
     pub seq: u64,
     /// The counts in it.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ReadCount>,
 }
 
-impl Part {
+impl BucketPart {
     /// The part with the first of these counts besides, as many as there is room for; they are taken from
     /// the list. `None` if there is no room.
-    pub fn fill(&self, todo: &mut Vec<Entry>) -> Option<Vec<Entry>> {
-        todo.retain(fits);
-        let cost = |entry: &Entry| entry.from.len() + entry.id.len() + 40;
+    pub fn fill_from(&self, todo: &mut Vec<ReadCount>) -> Option<Vec<ReadCount>> {
+        todo.retain(is_encodable);
+        let cost = |entry: &ReadCount| entry.from.len() + entry.id.len() + 40;
         let mut size: usize = self.entries.iter().map(cost).sum();
         let mut number = 0;
         for entry in todo.iter().take(ENTRIES.saturating_sub(self.entries.len())) {
@@ -126,34 +128,34 @@ impl Part {
     }
 }
 
-impl Space {
+impl NatsSpace {
     /// The stream that holds the marks.
-    pub fn bucket(&self) -> String {
+    pub fn bucket_name(&self) -> String {
         format!("MSGFSM_{}", self.name())
     }
 
     /// Every subject of it.
-    pub fn marks(&self) -> String {
+    pub fn mark_subjects(&self) -> String {
         format!("msgfs-marks.{}.*.*", self.name())
     }
 
     /// Every subject of an identity.
-    pub fn marks_of(&self, me: &str) -> String {
-        format!("msgfs-marks.{}.{}.*", self.name(), super::subject::token(me))
+    pub fn identity_subjects(&self, me: &str) -> String {
+        format!("msgfs-marks.{}.{}.*", self.name(), super::subject::encode_token(me))
     }
 
     /// The subject of a part of a machine of an identity.
-    pub fn part(&self, me: &str, host: Host, part: u32) -> String {
-        let all = self.marks_of(me);
+    pub fn part_subject(&self, me: &str, host: MachineId, part: u32) -> String {
+        let all = self.identity_subjects(me);
         format!("{}{host}-{part}", all.trim_end_matches('*'))
     }
 
     /// The machine and the number of its part that a subject of an identity names, in the one spelling that
     /// [`Space::part`] makes.
-    pub fn parted(&self, me: &str, subject: &str) -> Option<(Host, u32)> {
+    pub fn parse_part_subject(&self, me: &str, subject: &str) -> Option<(MachineId, u32)> {
         let (host, part) = subject.rsplit('.').next()?.split_once('-')?;
-        let (host, part) = (Host::parse(host)?, part.parse().ok()?);
-        (self.part(me, host, part) == subject).then_some((host, part))
+        let (host, part) = (MachineId::parse(host)?, part.parse().ok()?);
+        (self.part_subject(me, host, part) == subject).then_some((host, part))
     }
 }
 
@@ -163,29 +165,33 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    fn entries() -> impl Strategy<Value = Vec<Entry>> {
+    fn entries() -> impl Strategy<Value = Vec<ReadCount>> {
         let entry = ("[a-z/.]{1,9}", "\\PC{1,9}", 1u64..4, 1u32..4);
-        let entry =
-            entry.prop_map(|(from, id, host, count)| Entry { from, id, host: Host(host), count });
+        let entry = entry.prop_map(|(from, id, host, count)| ReadCount {
+            from,
+            id,
+            host: MachineId(host),
+            count,
+        });
         vec(entry, 0..9)
     }
 
     proptest! {
         #[test]
         fn there_and_back(entries in entries()) {
-            prop_assert_eq!(decode(Host(1), &encode(Host(1), &entries)), Ok(entries));
+            prop_assert_eq!(decode_value(MachineId(1), &encode_value(MachineId(1), &entries)), Ok(entries));
         }
 
         #[test]
         fn anything_is_read_or_refused(bytes in vec(any::<u8>(), 0..200)) {
-            let _ = decode(Host(1), &bytes);
+            let _ = decode_value(MachineId(1), &bytes);
         }
 
         #[test]
         fn what_is_cut_is_refused(entries in entries(), cut in 0usize..200) {
-            let whole = encode(Host(1), &entries);
+            let whole = encode_value(MachineId(1), &entries);
             if cut < whole.len() {
-                prop_assert!(decode(Host(1), &whole[..cut]).is_err());
+                prop_assert!(decode_value(MachineId(1), &whole[..cut]).is_err());
             }
         }
     }
@@ -223,16 +229,16 @@ mod tests {
             &long,
             &large,
         ] {
-            assert!(decode(Host(1), bad.as_bytes()).is_err(), "{bad:.80}");
+            assert!(decode_value(MachineId(1), bad.as_bytes()).is_err(), "{bad:.80}");
         }
     }
 
     #[test]
     fn subjects() {
-        let team = Space::new("team").unwrap();
-        let subject = team.part("build.1", Host(0xabc), 7);
+        let team = NatsSpace::new("team").unwrap();
+        let subject = team.part_subject("build.1", MachineId(0xabc), 7);
         assert_eq!(subject, "msgfs-marks.team.build%2E1.0000000000000abc-7");
-        assert_eq!(team.parted("build.1", &subject), Some((Host(0xabc), 7)));
+        assert_eq!(team.parse_part_subject("build.1", &subject), Some((MachineId(0xabc), 7)));
         for bad in [
             "msgfs-marks.team.build.0000000000000abc-7",
             "msgfs-marks.team.build%2E1.0000000000000ABC-7",
@@ -242,7 +248,7 @@ mod tests {
             "msgfs-marks.team.build%2E1.x-7",
             "msgfs-marks.other.build%2E1.0000000000000abc-7",
         ] {
-            assert_eq!(team.parted("build.1", bad), None, "{bad}");
+            assert_eq!(team.parse_part_subject("build.1", bad), None, "{bad}");
         }
     }
 
@@ -250,27 +256,27 @@ mod tests {
     fn parts_are_filled_in_turn() {
         let entry = |n: usize| {
             let id = n.to_string();
-            Entry { from: "bob".into(), id, host: Host(1), count: 1 }
+            ReadCount { from: "bob".into(), id, host: MachineId(1), count: 1 }
         };
-        let mut todo: Vec<Entry> = (0..600).map(entry).collect();
-        todo.push(Entry { id: "x".repeat(MAX_ID + 1), ..entry(0) });
-        let mut part = Part::default();
+        let mut todo: Vec<ReadCount> = (0..600).map(entry).collect();
+        todo.push(ReadCount { id: "x".repeat(MAX_ID + 1), ..entry(0) });
+        let mut part = BucketPart::default();
         let mut parts = Vec::new();
         while !todo.is_empty() {
-            match part.fill(&mut todo) {
-                Some(entries) => part = Part { seq: 1, entries },
+            match part.fill_from(&mut todo) {
+                Some(entries) => part = BucketPart { seq: 1, entries },
                 None => parts.push(std::mem::take(&mut part)),
             }
         }
         parts.push(part);
         let sizes: Vec<usize> = parts.iter().map(|part| part.entries.len()).collect();
         assert_eq!(sizes, [256, 256, 88]);
-        let mut long: Vec<Entry> = (0..64).map(entry).collect();
+        let mut long: Vec<ReadCount> = (0..64).map(entry).collect();
         for entry in &mut long {
             entry.id = "x".repeat(MAX_ID);
         }
-        let some = Part::default().fill(&mut long).unwrap();
-        assert!(some.len() < 64 && encode(Host(2), &some).len() <= MAX_VALUE);
+        let some = BucketPart::default().fill_from(&mut long).unwrap();
+        assert!(some.len() < 64 && encode_value(MachineId(2), &some).len() <= MAX_VALUE);
         assert!(!long.is_empty());
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::engine::Item;
-use super::super::job::{carry, note_asked};
+use super::super::engine::FetchedItem;
+use super::super::job::{note_asked, run_job};
 use super::*;
 use crate::model::locks::Mutex as Locked;
 
@@ -74,28 +74,32 @@ fn die() -> ! {
     std::panic::panic_any("killed")
 }
 
-impl Engine for Fake {
-    fn place(&self) -> String {
+impl LinkEngine for Fake {
+    fn describe_engine(&self) -> String {
         "fake".into()
     }
 
-    fn reaches(&self, _: &str) -> Option<u8> {
+    fn rank_address(&self, _: &str) -> Option<u8> {
         Some(1)
     }
 
-    fn wire(&self, parcel: &Parcel) -> Result<Vec<u8>, String> {
+    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String> {
         if parcel.bytes.is_empty() { Err("empty".into()) } else { Ok(parcel.bytes.clone()) }
     }
 
-    fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
+    fn unpack_items(&self, raw: &Path) -> Vec<io::Result<FetchedItem>> {
         let Ok(bytes) = std::fs::read(raw.join("mail")) else { return Vec::new() };
         let mail: BTreeMap<String, String> = serde_json::from_slice(&bytes).unwrap_or_default();
-        let item = |(id, text): (String, String)| Item {
-            arrived: Arrived { name: id.clone(), bytes: text.into_bytes(), ..Arrived::default() },
-            acknowledge: Some(id.clone()),
+        let item = |(id, text): (String, String)| FetchedItem {
+            arrived: InboundMail {
+                name: id.clone(),
+                bytes: text.into_bytes(),
+                ..InboundMail::default()
+            },
+            ack_id: Some(id.clone()),
             id,
         };
-        let mut items: Vec<io::Result<Item>> = mail.into_iter().map(item).map(Ok).collect();
+        let mut items: Vec<io::Result<FetchedItem>> = mail.into_iter().map(item).map(Ok).collect();
         let mut server = self.0.lock();
         if let (Some(first), true) = (items.first_mut(), server.full > 0) {
             server.full -= 1;
@@ -104,29 +108,31 @@ impl Engine for Fake {
         items
     }
 
-    fn other_carrier(&self) -> Option<String> {
+    fn find_other_carrier(&self) -> Option<String> {
         self.0.lock().other.then(|| "another one carries".into())
     }
 
-    fn poll(&self) -> Duration {
+    fn poll_interval(&self) -> Duration {
         Duration::ZERO
     }
 
-    fn destroys(&self) -> bool {
+    fn is_fetch_destructive(&self) -> bool {
         self.0.lock().destroys
     }
 
-    fn send(&self, wire: &Path) -> Outcome {
+    fn send(&self, wire: &Path) -> ExchangeOutcome {
         let fault = self.fault();
         match fault {
             Some(Fault::DieBefore) => die(),
-            Some(Fault::Away) => return Outcome::Away { why: "down".into(), after: None },
-            Some(Fault::Later) => return Outcome::Later { why: "full".into(), after: Some(0) },
+            Some(Fault::Away) => return ExchangeOutcome::Away { why: "down".into(), after: None },
+            Some(Fault::Later) => {
+                return ExchangeOutcome::Later { why: "full".into(), after: Some(0) };
+            }
             _ => {}
         }
         let bytes = std::fs::read(wire).unwrap();
         if bytes == b"bad" {
-            return Outcome::Refused { why: "404 not found".into() };
+            return ExchangeOutcome::Refused { why: "404 not found".into() };
         }
         {
             let mut server = self.0.lock();
@@ -137,18 +143,18 @@ impl Engine for Fake {
         }
         match fault {
             Some(Fault::DieAfter) => die(),
-            Some(Fault::LoseAnswer) => Outcome::Unknown { why: "reset".into() },
-            Some(Fault::Lie) => Outcome::Away { why: "500".into(), after: None },
-            _ => Outcome::Done,
+            Some(Fault::LoseAnswer) => ExchangeOutcome::Unknown { why: "reset".into() },
+            Some(Fault::Lie) => ExchangeOutcome::Away { why: "500".into(), after: None },
+            _ => ExchangeOutcome::Done,
         }
     }
 
-    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> Outcome {
+    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
         let fault = self.fault();
         match fault {
             Some(Fault::DieBefore) => die(),
             Some(Fault::Away | Fault::Later) => {
-                return Outcome::Away { why: "down".into(), after: None };
+                return ExchangeOutcome::Away { why: "down".into(), after: None };
             }
             _ => {}
         }
@@ -162,7 +168,7 @@ impl Engine for Fake {
             mail
         };
         if matches!(fault, Some(Fault::LoseAnswer)) {
-            return Outcome::Unknown { why: "reset".into() };
+            return ExchangeOutcome::Unknown { why: "reset".into() };
         }
         let doubles = self.0.lock().doubles;
         let new = mail.into_iter().filter(|(id, _)| doubles || !known.contains(id));
@@ -171,10 +177,10 @@ impl Engine for Fake {
         if matches!(fault, Some(Fault::DieAfter)) {
             die();
         }
-        Outcome::Done
+        ExchangeOutcome::Done
     }
 
-    fn acknowledge(&self, ids: &[String]) -> Outcome {
+    fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome {
         let fault = self.fault();
         if matches!(fault, Some(Fault::DieBefore)) {
             die();
@@ -183,14 +189,14 @@ impl Engine for Fake {
         if server.acknowledges {
             server.mail.retain(|id, _| !ids.contains(id));
         }
-        Outcome::Done
+        ExchangeOutcome::Done
     }
 
-    fn check(&self) -> Vec<String> {
+    fn check_connection(&self) -> Vec<String> {
         Vec::new()
     }
 
-    fn secrets(&self) -> Vec<zeroize::Zeroizing<String>> {
+    fn load_secrets(&self) -> Vec<zeroize::Zeroizing<String>> {
         Vec::new()
     }
 }
@@ -211,8 +217,8 @@ impl Bench {
         Self { dir, fake: Fake::default(), filed: Arc::default() }
     }
 
-    fn post(&self) -> Post {
-        let settings = Settings {
+    fn post(&self) -> MessageLink {
+        let settings = EngineSettings {
             kind: "fake".into(),
             file: PathBuf::new(),
             part: String::new(),
@@ -222,7 +228,7 @@ impl Bench {
             self_copy: false,
         };
         let filed = Arc::clone(&self.filed);
-        let file = move |arrived: &Arrived| {
+        let file = move |arrived: &InboundMail| {
             let one = (arrived.name.clone(), arrived.bytes.clone());
             let mut filed = filed.lock();
             if !filed.contains(&one) {
@@ -233,27 +239,28 @@ impl Bench {
         let fake = self.fake.clone();
         let carry = move |folder: &Path| {
             let engine = fake.clone();
-            let _ = catch_unwind(AssertUnwindSafe(|| carry(folder, |_| Ok(Box::new(engine)))));
+            let _ = catch_unwind(AssertUnwindSafe(|| run_job(folder, |_| Ok(Box::new(engine)))));
         };
         let engine = Box::new(self.fake.clone());
         let carrier = Carrier::Here(Arc::new(carry));
-        Post::open("fake", self.dir.path(), settings, engine, Box::new(file), carrier).unwrap()
+        MessageLink::open("fake", self.dir.path(), settings, engine, Box::new(file), carrier)
+            .unwrap()
     }
 
     /// Turns until nothing is left to do, as if no time were needed for rests.
-    fn settle(post: &Post) {
-        let mut rest = Rest::default();
+    fn settle(post: &MessageLink) {
+        let mut rest = RetrySchedule::default();
         for _ in 0..200 {
-            rest.until = 0;
+            rest.rest_until = 0;
             let is_idle = post.journal.lock().open_entries().next().is_none()
-                && rest.fetch > 0
+                && rest.next_fetch > 0
                 && (rest.failures, rest.kills) == (0, 0)
-                && post.left().unwrap().is_none();
+                && post.find_left_job().unwrap().is_none();
             if is_idle {
                 return;
             }
-            post.retry().unwrap();
-            post.turn(&mut rest, &|| {}).unwrap();
+            post.retry_waiting().unwrap();
+            post.run_turn(&mut rest, &|| {}).unwrap();
         }
         panic!("never at rest");
     }
@@ -269,9 +276,9 @@ impl Bench {
     }
 }
 
-fn parcel(message: &str, to: &str, text: &str) -> Parcel {
+fn parcel(message: &str, to: &str, text: &str) -> OutboundMail {
     let bytes = text.as_bytes().to_vec();
-    Parcel { message: message.into(), to: to.into(), bytes, parts: Vec::new() }
+    OutboundMail { message_id: message.into(), to: to.into(), bytes, parts: Vec::new() }
 }
 
 fn quiet<T>(f: impl FnOnce() -> T) -> T {
@@ -298,10 +305,10 @@ fn what_finds_no_room_is_not_lost_to_an_engine_that_destroys() {
         server.mail = ["a", "b"].map(|id| (id.to_owned(), format!("text of {id}"))).into();
     }
     let post = bench.post();
-    let mut rest = Rest::default();
+    let mut rest = RetrySchedule::default();
     let names = || bench.filed.lock().iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     for _ in 0..2 {
-        assert!(post.turn(&mut rest, &|| {}).is_err());
+        assert!(post.run_turn(&mut rest, &|| {}).is_err());
         assert_eq!(names(), ["b"]);
     }
     Bench::settle(&post);
@@ -313,22 +320,25 @@ fn what_is_taken_goes_once_and_what_is_refused_says_why() {
     let bench = Bench::new();
     let post = bench.post();
     for (message, text) in [("a", "one"), ("a", "one"), ("b", "bad"), ("c", "")] {
-        post.take(&parcel(message, "bob", text)).unwrap();
+        post.accept_parcel(&parcel(message, "bob", text)).unwrap();
     }
-    assert!(matches!(post.fate("a", "bob"), Some(Fate::Waits(_))));
-    assert_eq!(post.fate("a", "carol"), None);
-    assert_eq!(post.board().standing().waiting, 2);
+    assert!(matches!(post.find_fate("a", "bob"), Some(DeliveryFate::Waits(_))));
+    assert_eq!(post.find_fate("a", "carol"), None);
+    assert_eq!(post.board().health().waiting, 2);
     Bench::settle(&post);
     assert_eq!(bench.fake.0.lock().got, [b"one".to_vec()]);
-    assert_eq!(post.fate("a", "bob"), Some(Fate::Taken));
+    assert_eq!(post.find_fate("a", "bob"), Some(DeliveryFate::Taken));
     let refused = |id, why| {
-        assert_eq!(post.fate(id, "bob"), Some(Fate::Refused(format!("refused by fake: {why}"))));
+        assert_eq!(
+            post.find_fate(id, "bob"),
+            Some(DeliveryFate::Refused(format!("refused by fake: {why}")))
+        );
     };
     refused("b", "404 not found");
     refused("c", "empty");
-    let standing = post.board().standing();
+    let standing = post.board().health();
     assert_eq!((standing.waiting, standing.refused), (0, 2));
-    assert!(matches!(standing.state, crate::link::State::Connected { .. }));
+    assert!(matches!(standing.state, crate::link::LinkState::Connected { .. }));
 }
 
 /// Killed at each step of the daemon, both ways, nothing is lost; nothing is filed twice, and nothing
@@ -346,8 +356,8 @@ fn killed_at_each_step() {
                         [("x", "hi"), ("y", "ho")].map(|(k, v)| (k.into(), v.into())).into();
                 }
                 let post = bench.post();
-                post.take(&parcel("a", "bob", "one")).unwrap();
-                post.take(&parcel("b", "bob", "two")).unwrap();
+                post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+                post.accept_parcel(&parcel("b", "bob", "two")).unwrap();
                 drop(post);
                 let killed = bench.killed_after(steps);
                 Bench::settle(&bench.post());
@@ -384,7 +394,7 @@ fn a_fetch_that_was_cut_off_is_told() {
             }
             let post = bench.post();
             Bench::settle(&post);
-            let notes = post.board().standing().notes;
+            let notes = post.board().health().notes;
             assert_eq!(
                 notes.iter().any(|n| n.contains("may be lost")),
                 told,
@@ -392,7 +402,7 @@ fn a_fetch_that_was_cut_off_is_told() {
             );
             let lost = fault == Fault::LoseAnswer;
             assert_eq!(bench.filed.lock().is_empty(), lost, "{fault:?}");
-            assert_eq!(bench.post().board().standing().notes, notes, "told after a restart");
+            assert_eq!(bench.post().board().health().notes, notes, "told after a restart");
         }
     });
 }
@@ -402,19 +412,19 @@ fn a_link_that_is_away_rests_longer_and_longer() {
     let bench = Bench::new();
     bench.fake.0.lock().faults = [Fault::Away; 4].into();
     let post = bench.post();
-    post.take(&parcel("a", "bob", "one")).unwrap();
-    let mut rest = Rest::default();
+    post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+    let mut rest = RetrySchedule::default();
     let mut waits = Vec::new();
     for _ in 0..4 {
-        rest.until = 0;
-        assert!(post.turn(&mut rest, &|| {}).unwrap());
-        waits.push((rest.until - now() + 500) / 1000);
-        assert!(!post.turn(&mut rest, &|| {}).unwrap(), "nothing is tried meanwhile");
+        rest.rest_until = 0;
+        assert!(post.run_turn(&mut rest, &|| {}).unwrap());
+        waits.push((rest.rest_until - now() + 500) / 1000);
+        assert!(!post.run_turn(&mut rest, &|| {}).unwrap(), "nothing is tried meanwhile");
     }
     assert_eq!(waits, [1, 5, 30, 60]);
-    let Some(Fate::Waits(why)) = post.fate("a", "bob") else { panic!("it waits") };
+    let Some(DeliveryFate::Waits(why)) = post.find_fate("a", "bob") else { panic!("it waits") };
     assert!(why.contains("down, tried 4 times"), "{why}");
-    assert!(matches!(post.board().standing().state, crate::link::State::Waiting { .. }));
+    assert!(matches!(post.board().health().state, crate::link::LinkState::Waiting { .. }));
 }
 
 #[test]
@@ -423,13 +433,13 @@ fn killed_carriers_do_not_make_the_link_rest_for_long() {
         let bench = Bench::new();
         bench.fake.0.lock().faults = [Fault::DieBefore; 7].into();
         let post = bench.post();
-        post.take(&parcel("a", "bob", "one")).unwrap();
-        let mut rest = Rest::default();
+        post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+        let mut rest = RetrySchedule::default();
         let mut waits = Vec::new();
         for _ in 0..7 {
-            rest.until = 0;
-            assert!(post.turn(&mut rest, &|| {}).unwrap());
-            waits.push((rest.until - now() + 500) / 1000);
+            rest.rest_until = 0;
+            assert!(post.run_turn(&mut rest, &|| {}).unwrap());
+            waits.push((rest.rest_until - now() + 500) / 1000);
         }
         assert_eq!(waits, [1, 5, 5, 5, 5, 5, 5]);
         Bench::settle(&post);
@@ -442,27 +452,27 @@ fn as_long_as_another_one_carries_nothing_is_done() {
     let bench = Bench::new();
     bench.fake.0.lock().other = true;
     let post = bench.post();
-    post.take(&parcel("a", "bob", "one")).unwrap();
-    let mut rest = Rest::default();
-    assert!(!post.turn(&mut rest, &|| {}).unwrap());
-    assert!(rest.until > now() && bench.fake.0.lock().got.is_empty());
-    let stopped = crate::link::State::Stopped { why: "another one carries".into() };
-    assert_eq!(post.board().standing().state, stopped);
+    post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+    let mut rest = RetrySchedule::default();
+    assert!(!post.run_turn(&mut rest, &|| {}).unwrap());
+    assert!(rest.rest_until > now() && bench.fake.0.lock().got.is_empty());
+    let stopped = crate::link::LinkState::Stopped { why: "another one carries".into() };
+    assert_eq!(post.board().health().state, stopped);
     bench.fake.0.lock().other = false;
     Bench::settle(&post);
     assert_eq!(bench.fake.0.lock().got, [b"one"]);
-    assert!(matches!(post.board().standing().state, crate::link::State::Connected { .. }));
+    assert!(matches!(post.board().health().state, crate::link::LinkState::Connected { .. }));
 }
 
 #[test]
 fn given_up_and_tried_again() {
     let bench = Bench::new();
     let post = bench.post();
-    post.take(&parcel("a", "bob", "one")).unwrap();
-    assert_eq!(post.give_up().unwrap(), 1);
-    assert!(matches!(post.fate("a", "bob"), Some(Fate::Refused(_))));
-    post.take(&parcel("b", "bob", "two")).unwrap();
-    assert_eq!(post.retry().unwrap(), 1);
+    post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+    assert_eq!(post.drop_waiting().unwrap(), 1);
+    assert!(matches!(post.find_fate("a", "bob"), Some(DeliveryFate::Refused(_))));
+    post.accept_parcel(&parcel("b", "bob", "two")).unwrap();
+    assert_eq!(post.retry_waiting().unwrap(), 1);
     Bench::settle(&post);
     assert_eq!(bench.fake.0.lock().got, [b"two"]);
 }
@@ -495,7 +505,7 @@ proptest! {
             }
             let post = bench.post();
             for n in 0..count {
-                post.take(&parcel(&n.to_string(), "bob", &format!("out {n}"))).unwrap();
+                post.accept_parcel(&parcel(&n.to_string(), "bob", &format!("out {n}"))).unwrap();
             }
             drop(post);
             bench.killed_after(kill);
@@ -519,7 +529,7 @@ fn the_store_hears_at_the_end_of_all_that_was_sent() {
     let bench = Bench::new();
     let post = bench.post();
     for n in 0..40 {
-        post.take(&parcel(&format!("m{n:02}"), "bob", &format!("text {n:02}"))).unwrap();
+        post.accept_parcel(&parcel(&format!("m{n:02}"), "bob", &format!("text {n:02}"))).unwrap();
     }
     let heard = Locked::new(Vec::new());
     std::thread::scope(|scope| {

@@ -5,15 +5,17 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use super::{BODY, Entry, Folders, QUIET, failed, remove, touch, withdraw};
-use crate::model::{Timestamp, one_line};
+use super::{
+    BODY, ComposeFile, ComposeFolders, QUIET, remove_if_exists, save_error, touch, withdraw_promise,
+};
+use crate::model::{Timestamp, sanitize_line};
 use crate::outbox::{OutboxError, names};
 use crate::store::{Durability, fs};
 
 /// An open file of a composing folder.
 #[derive(Debug)]
 #[allow(clippy::len_without_is_empty)] // Nobody asks.
-pub struct Composed {
+pub struct ComposeHandle {
     folder: String,
     id: u64,
     file: File,
@@ -21,7 +23,7 @@ pub struct Composed {
     write: bool,
 }
 
-impl Composed {
+impl ComposeHandle {
     /// The folder it lies in.
     pub(in crate::outbox) fn folder(&self) -> &str {
         &self.folder
@@ -32,7 +34,7 @@ impl Composed {
     /// # Errors
     /// As the system gave it.
     pub fn read(&self, offset: u64, size: usize) -> io::Result<Vec<u8>> {
-        fs::read_part(&self.file, offset, size)
+        fs::read_range(&self.file, offset, size)
     }
 
     /// Its length.
@@ -50,11 +52,11 @@ impl Composed {
 }
 
 /// Why a file cannot go along; what is only on its way counts as good.
-fn trouble(name: &str, file: &Entry) -> Option<String> {
-    if file.open > 0 {
+fn describe_fault(name: &str, file: &ComposeFile) -> Option<String> {
+    if file.writers > 0 {
         return None;
     }
-    let shown = one_line(name);
+    let shown = sanitize_line(name);
     if let Some(why) = &file.cut {
         return Some(format!("the file {shown} is not whole: {why}; write it again"));
     }
@@ -66,7 +68,7 @@ fn trouble(name: &str, file: &Entry) -> Option<String> {
     })
 }
 
-impl Folders {
+impl ComposeFolders {
     /// Opens a file; for writing, it is made if it is not there.
     pub fn open_file(
         &self,
@@ -74,53 +76,53 @@ impl Folders {
         file: &str,
         write: bool,
         (truncate, append): (bool, bool),
-    ) -> Result<Composed, OutboxError> {
+    ) -> Result<ComposeHandle, OutboxError> {
         let id = {
             let mut state = self.state.lock();
             state.next += 1;
             state.next
         };
-        self.with(name, |folder| {
+        self.update_folder(name, |folder| {
             let known = folder.files.contains_key(file);
             if !known && !write {
                 return Err(OutboxError::NotFound);
             }
             if write {
-                touch(&folder.cut_mark(file)).map_err(failed)?;
+                touch(&folder.cut_mark_path(file)).map_err(save_error)?;
             }
             let mut options = OpenOptions::new();
             options.read(true).write(write && !append).append(append).create(write);
             options.truncate(truncate && !append).mode(0o600);
-            let opened = options.open(folder.file(file)).map_err(failed)?;
+            let opened = options.open(folder.file_path(file)).map_err(save_error)?;
             if truncate && append {
-                opened.set_len(0).map_err(failed)?;
+                opened.set_len(0).map_err(save_error)?;
             }
-            let new = || Entry { id, time: Timestamp::now(), open: 0, cut: None };
+            let new = || ComposeFile { id, time: Timestamp::now(), writers: 0, cut: None };
             let entry = folder.files.entry(file.to_owned()).or_insert_with(new);
             if write {
-                entry.open += 1;
+                entry.writers += 1;
                 if truncate {
                     entry.cut = None;
                 }
             }
             let id = entry.id;
-            Ok(Composed { folder: name.to_owned(), id, file: opened, write })
+            Ok(ComposeHandle { folder: name.to_owned(), id, file: opened, write })
         })
     }
 
     /// Writes to an open file. What cannot be written whole is noted.
-    pub fn write(&self, to: &Composed, offset: u64, data: &[u8]) -> Result<(), OutboxError> {
+    pub fn write(&self, to: &ComposeHandle, offset: u64, data: &[u8]) -> Result<(), OutboxError> {
         to.file.write_all_at(data, offset).map_err(|error| {
-            self.cut(to, format!("writing it failed ({error})"));
+            self.mark_cut(to, format!("writing it failed ({error})"));
             OutboxError::Io { what: "the file cannot be written", error }
         })
     }
 
     /// Notes that a file is not whole.
-    pub fn cut(&self, file: &Composed, why: String) {
+    pub fn mark_cut(&self, file: &ComposeHandle, why: String) {
         // One that is gone needs no note.
-        let _ = self.with(&file.folder, |folder| {
-            if let Some((_, entry)) = folder.entry(file.id) {
+        let _ = self.update_folder(&file.folder, |folder| {
+            if let Some((_, entry)) = folder.find_file(file.id) {
                 entry.cut = Some(why);
             }
             Ok(())
@@ -128,61 +130,62 @@ impl Folders {
     }
 
     /// The last descriptor of a handle was closed; whether something could be written to it.
-    pub fn close(&self, file: &Composed) -> bool {
+    pub fn close(&self, file: &ComposeHandle) -> bool {
         if !file.write {
             return false;
         }
-        let closed = self.with(&file.folder, |folder| {
+        let closed = self.update_folder(&file.folder, |folder| {
             folder.touch();
             let promised = folder.promised;
-            let Some((name, entry)) = folder.entry(file.id) else { return Ok(()) };
-            entry.open = entry.open.saturating_sub(1);
+            let Some((name, entry)) = folder.find_file(file.id) else { return Ok(()) };
+            entry.writers = entry.writers.saturating_sub(1);
             entry.time = Timestamp::now();
-            if entry.open > 0 || entry.cut.is_some() {
+            if entry.writers > 0 || entry.cut.is_some() {
                 return Ok(());
             }
             let name = name.clone();
             if promised && self.durability == Durability::Fsync {
-                file.file.sync_all().map_err(failed)?;
+                file.file.sync_all().map_err(save_error)?;
             }
-            remove(&folder.cut_mark(&name)).map_err(failed)
+            remove_if_exists(&folder.cut_mark_path(&name)).map_err(save_error)
         });
         if let Err(e) = closed {
-            tracing::warn!(folder = %one_line(&file.folder), error = %e, "a file could not be \
+            tracing::warn!(folder = %sanitize_line(&file.folder), error = %e, "a file could not be \
                 saved");
         }
         true
     }
 
     pub fn unlink(&self, name: &str, file: &str) -> Result<(), OutboxError> {
-        self.with(name, |folder| {
+        self.update_folder(name, |folder| {
             folder.files.remove(file).ok_or(OutboxError::NotFound)?;
             folder.touch();
             if file == BODY {
-                withdraw(folder)?;
+                withdraw_promise(folder)?;
             }
-            remove(&folder.file(file)).map_err(failed)?;
-            remove(&folder.cut_mark(file)).map_err(failed)
+            remove_if_exists(&folder.file_path(file)).map_err(save_error)?;
+            remove_if_exists(&folder.cut_mark_path(file)).map_err(save_error)
         })
     }
 
     pub fn rename_file(&self, name: &str, from: &str, to: &str) -> Result<(), OutboxError> {
-        self.with(name, |folder| {
+        self.update_folder(name, |folder| {
             let entry = folder.files.remove(from).ok_or(OutboxError::NotFound)?;
-            let moved = std::fs::rename(folder.file(from), folder.file(to)).map_err(failed);
-            let _ = std::fs::rename(folder.cut_mark(from), folder.cut_mark(to));
+            let moved =
+                std::fs::rename(folder.file_path(from), folder.file_path(to)).map_err(save_error);
+            let _ = std::fs::rename(folder.cut_mark_path(from), folder.cut_mark_path(to));
             folder.files.insert(if moved.is_ok() { to } else { from }.to_owned(), entry);
             folder.touch();
             if from == BODY {
-                withdraw(folder)?;
+                withdraw_promise(folder)?;
             }
             moved
         })
     }
 
     /// What is in a file.
-    pub fn text(&self, name: &str, file: &str) -> Vec<u8> {
-        let path = self.look(name, |folder| folder.file(file));
+    pub fn read_file(&self, name: &str, file: &str) -> Vec<u8> {
+        let path = self.read_folder(name, |folder| folder.file_path(file));
         path.and_then(|path| std::fs::read(path).ok()).unwrap_or_default()
     }
 
@@ -190,20 +193,20 @@ impl Folders {
     ///
     /// # Errors
     /// If one of the others cannot go along. `at_last`: none is on its way any more.
-    pub fn attached(
+    pub fn list_attachments(
         &self,
         (name, text): (&str, &str),
         at_last: bool,
     ) -> Result<Vec<(String, PathBuf)>, OutboxError> {
-        let all = self.look(name, |folder| {
+        let all = self.read_folder(name, |folder| {
             let now = Timestamp::now().millis();
-            let young = |file: &Entry| now - file.time.millis() < QUIET.as_millis() as i64;
+            let young = |file: &ComposeFile| now - file.time.millis() < QUIET.as_millis() as i64;
             let files = folder.files.iter().filter(|(name, _)| *name != BODY && *name != text);
-            let one = |(name, file): (&String, &Entry)| match trouble(name, file) {
+            let one = |(name, file): (&String, &ComposeFile)| match describe_fault(name, file) {
                 Some(_) if !at_last && young(file) => None,
                 Some(why) => Some(Err(OutboxError::Invalid(why))),
-                None if file.open > 0 => None,
-                None => Some(Ok((name.clone(), folder.file(name)))),
+                None if file.writers > 0 => None,
+                None => Some(Ok((name.clone(), folder.file_path(name)))),
             };
             files.filter_map(one).collect()
         });

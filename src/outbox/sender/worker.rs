@@ -5,13 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::busy::Busy;
-use super::super::named;
-use super::super::spool::Parcel;
-use super::{Job, Order, Shared, Stuck, Tools};
-use crate::index::{Entry, Index};
+use super::super::busy::ThreadBackoff;
+use super::super::find_store;
+use super::super::spool::SpoolParcel;
+use super::{SendContext, SendJob, SenderCommand, SenderShared, StuckJob};
+use crate::index::{Index, IndexEntry};
 use crate::model::Timestamp;
-use crate::store::{Deliveries, Durability, Facets, Outgoing, StoreError};
+use crate::store::{DeliveryQueue, Durability, Facets, MessageAppender, StoreError};
 
 /// How long a message that could not be appended, or delivered, waits before it is tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -30,20 +30,20 @@ const REST: Duration = Duration::from_millis(1);
 const MANY: usize = 16;
 
 /// A job that could not be done, and when it is tried again.
-struct Failed {
-    job: Job,
+struct FailedJob {
+    job: SendJob,
     due: Instant,
 }
 
 /// Messages that were sent one after the other.
-struct Row {
+struct SendBurst {
     count: usize,
     last: Instant,
 }
 
-impl Row {
+impl SendBurst {
     /// So many more are appended; until when the thread rests.
-    fn add(&mut self, more: usize) -> Option<Instant> {
+    fn count_appended(&mut self, more: usize) -> Option<Instant> {
         let now = Instant::now();
         if now.duration_since(self.last) > 2 * REST {
             self.count = 0;
@@ -55,7 +55,7 @@ impl Row {
 
 /// What is in the stores and perhaps not on their disks.
 #[derive(Default)]
-struct Behind {
+struct UnsyncedAppends {
     /// Numbers in the spool, of what was appended whole.
     appended: Vec<u64>,
     stores: BTreeSet<usize>,
@@ -63,24 +63,24 @@ struct Behind {
     due: Option<Instant>,
 }
 
-pub(super) struct Worker {
-    pub tools: Arc<Tools>,
-    pub shared: Arc<Shared>,
+pub(super) struct SendWorker {
+    pub context: Arc<SendContext>,
+    pub shared: Arc<SenderShared>,
 }
 
-impl Worker {
+impl SendWorker {
     /// Waits for orders, or until something is due. What was ordered, and whether to end after it.
-    fn orders(&self, due: Option<Instant>) -> (Vec<Order>, bool) {
-        let mut under = self.shared.under.lock();
-        let ordered = &self.shared.ordered;
+    fn wait_for_commands(&self, due: Option<Instant>) -> (Vec<SenderCommand>, bool) {
+        let mut under = self.shared.state.lock();
+        let ordered = &self.shared.work_ready;
         loop {
             let now = Instant::now();
-            under.rests = under.rests.filter(|until| *until > now);
-            let asked = under.rests.is_none() && !under.orders.is_empty();
+            under.resting_until = under.resting_until.filter(|until| *until > now);
+            let asked = under.resting_until.is_none() && !under.commands.is_empty();
             if asked || under.stopped || due.is_some_and(|due| due <= now) {
-                return (std::mem::take(&mut under.orders), under.stopped);
+                return (std::mem::take(&mut under.commands), under.stopped);
             }
-            match due.into_iter().chain(under.rests).min() {
+            match due.into_iter().chain(under.resting_until).min() {
                 Some(next) => drop(ordered.wait_until(&mut under, next)),
                 None => ordered.wait(&mut under),
             }
@@ -89,45 +89,45 @@ impl Worker {
 
     /// Works until it is told to end.
     pub fn run(&self) {
-        let mut failed: Vec<Failed> = Vec::new();
+        let mut failed: Vec<FailedJob> = Vec::new();
         let mut undelivered: BTreeMap<usize, Instant> = BTreeMap::new();
-        let (mut busy, mut behind) = (Busy::default(), Behind::default());
-        let mut row = Row { count: 0, last: Instant::now() };
+        let (mut busy, mut behind) = (ThreadBackoff::default(), UnsyncedAppends::default());
+        let mut row = SendBurst { count: 0, last: Instant::now() };
         loop {
             let due = failed.iter().map(|f| f.due).chain(undelivered.values().copied());
-            let (orders, stop) = self.orders(due.chain(behind.due).min());
+            let (orders, stop) = self.wait_for_commands(due.chain(behind.due).min());
             let now = Instant::now();
-            let all = orders.iter().any(|order| matches!(order, Order::TryAgain));
-            let mut jobs: Vec<Job> =
+            let all = orders.iter().any(|order| matches!(order, SenderCommand::RetryFailed));
+            let mut jobs: Vec<SendJob> =
                 failed.extract_if(.., |f| all || f.due <= now).map(|f| f.job).collect();
             let due = undelivered.iter().filter(|(_, due)| **due <= now);
             let mut deliver: BTreeSet<usize> = due.map(|(n, _)| *n).collect();
             let again = jobs.len();
             for order in orders {
                 match order {
-                    Order::Send(job) => jobs.push(job),
-                    Order::Deliver(number) => drop(deliver.insert(number)),
-                    Order::TryAgain => {}
+                    SenderCommand::Send(job) => jobs.push(job),
+                    SenderCommand::Deliver(number) => drop(deliver.insert(number)),
+                    SenderCommand::RetryFailed => {}
                 }
             }
             let fresh = jobs.len() - again;
-            let sent = self.guarded(&mut failed, |failed| {
-                self.append_all(jobs, &mut busy, &mut behind, failed)
+            let sent = self.catch_panic(&mut failed, |failed| {
+                self.append_jobs(jobs, &mut busy, &mut behind, failed)
             });
             // What is derived from messages is behind now.
             deliver.extend(sent.unwrap_or_default());
-            let mut under = self.shared.under.lock();
+            let mut under = self.shared.state.lock();
             under.done += fresh as u64;
-            under.rests = if fresh > 0 { row.add(fresh) } else { None };
+            under.resting_until = if fresh > 0 { row.count_appended(fresh) } else { None };
             drop(under);
-            self.shared.changed.notify_all();
+            self.shared.progress.notify_all();
             if stop || behind.due.is_some_and(|due| due <= Instant::now()) {
                 let behind = std::mem::take(&mut behind);
-                self.guarded(&mut failed, |failed| self.sync_all(behind, failed));
+                self.catch_panic(&mut failed, |failed| self.sync_stores(behind, failed));
             }
             for number in deliver {
                 undelivered.remove(&number);
-                let done = catch_unwind(AssertUnwindSafe(|| self.deliver(number)));
+                let done = catch_unwind(AssertUnwindSafe(|| self.deliver_from_store(number)));
                 if let Some(wait) = done.unwrap_or(Some(RETRY)) {
                     undelivered.insert(number, Instant::now() + wait);
                 }
@@ -139,27 +139,27 @@ impl Worker {
     }
 
     /// Brings the index up to date on the stores of doubtful jobs; those that cannot be read now.
-    fn look_at_stores(&self, jobs: &[Job]) -> BTreeSet<String> {
+    fn refresh_doubtful_stores(&self, jobs: &[SendJob]) -> BTreeSet<String> {
         let doubtful = || jobs.iter().filter(|j| j.doubtful).flat_map(|j| &j.parcels);
-        let stores = self.tools.index.stores().iter().enumerate();
+        let stores = self.context.index.stores().iter().enumerate();
         let asked = stores.filter(|(_, s)| doubtful().any(|p| p.store == s.name()));
         // Lost messages come back before the store is looked at, so that none of them is appended again.
-        let seen = |n: usize| self.recover(n).is_ok() && self.refresh(n);
+        let seen = |n: usize| self.recover_store(n).is_ok() && self.refresh_store(n);
         asked.filter(|(n, _)| !seen(*n)).map(|(_, s)| s.name().to_owned()).collect()
     }
 
     /// Brings back what other programs took out of a store. Returns true if there was something.
-    fn recover(&self, number: usize) -> Result<bool, StoreError> {
-        let store = self.tools.index.stores().get(number);
-        let there = store.filter(|store| store.missed().is_none());
+    fn recover_store(&self, number: usize) -> Result<bool, StoreError> {
+        let store = self.context.index.stores().get(number);
+        let there = store.filter(|store| store.describe_missing_folder().is_none());
         let recovery = there.and_then(|store| store.facets().recovery);
-        let mine = self.tools.index.my_key(number);
-        recovery.map_or(Ok(false), |recovery| recovery.recover(mine.as_ref()))
+        let mine = self.context.index.my_key(number);
+        recovery.map_or(Ok(false), |recovery| recovery.recover_lines(mine.as_ref()))
     }
 
     /// Takes in what is new in a store; whether that could be done.
-    fn refresh(&self, number: usize) -> bool {
-        let done = self.tools.index.refresh(number, false);
+    fn refresh_store(&self, number: usize) -> bool {
+        let done = self.context.index.refresh_store(number, false);
         if let Err(e) = &done {
             tracing::error!(error = %e, "the store could not be read after an append");
         }
@@ -167,26 +167,29 @@ impl Worker {
     }
 
     /// Appends a batch, and notes what could not be appended; the stores that have something to deliver now.
-    fn append_all(
+    fn append_jobs(
         &self,
-        jobs: Vec<Job>,
-        busy: &mut Busy,
-        behind: &mut Behind,
-        failed: &mut Vec<Failed>,
+        jobs: Vec<SendJob>,
+        busy: &mut ThreadBackoff,
+        behind: &mut UnsyncedAppends,
+        failed: &mut Vec<FailedJob>,
     ) -> Vec<usize> {
-        let unseen = self.look_at_stores(&jobs);
+        let unseen = self.refresh_doubtful_stores(&jobs);
         let doubtful = jobs.iter().any(|job| job.doubtful);
         let mut touched: BTreeSet<usize> = BTreeSet::new();
         let mut appended: Vec<u64> = Vec::new();
         for mut job in jobs {
             let mut left = Vec::new();
-            let mut reason: Option<Trouble> = None;
+            let mut reason: Option<AppendFailure> = None;
             for parcel in job.parcels.drain(..) {
                 let done = if job.doubtful && unseen.contains(&parcel.store) {
                     // Appended blindly, it could be there twice.
-                    Err(Trouble::new(format!("the store {} cannot be read", parcel.store), RETRY))
+                    Err(AppendFailure::new(
+                        format!("the store {} cannot be read", parcel.store),
+                        RETRY,
+                    ))
                 } else {
-                    self.append(&parcel, job.doubtful, &mut touched, busy)
+                    self.append_parcel(&parcel, job.doubtful, &mut touched, busy)
                 };
                 if let Err(e) = done {
                     // The one that is tried again soonest.
@@ -195,16 +198,16 @@ impl Worker {
                 }
             }
             match reason {
-                None => appended.push(job.n),
-                Some(why) => failed.push(self.set_aside(job.n, left, &why)),
+                None => appended.push(job.number),
+                Some(why) => failed.push(self.defer_job(job.number, left, &why)),
             }
         }
         for number in touched.iter().copied() {
-            if let Err(e) = self.tools.index.catch_up(number) {
+            if let Err(e) = self.context.index.refresh_if_behind(number) {
                 tracing::error!(error = %e, "the store could not be read after an append");
             }
         }
-        let stores = self.tools.index.stores();
+        let stores = self.context.index.stores();
         let delivers = |number: &usize| {
             stores.get(*number).is_some_and(|store| store.facets().deliveries.is_some())
         };
@@ -212,8 +215,8 @@ impl Worker {
         behind.stores.extend(touched);
         behind.appended.extend(appended);
         // A delivery begins with what is on disk, and of what may be there already nobody is told before.
-        if doubtful || !deliver.is_empty() || self.tools.durability == Durability::None {
-            self.sync_all(std::mem::take(behind), failed);
+        if doubtful || !deliver.is_empty() || self.context.durability == Durability::None {
+            self.sync_stores(std::mem::take(behind), failed);
         } else if !behind.stores.is_empty() {
             behind.due.get_or_insert_with(|| Instant::now() + GATHER);
         }
@@ -221,42 +224,42 @@ impl Worker {
     }
 
     /// Has the spool forget what is in the stores, after one wait for the disk of each.
-    fn sync_all(&self, mut behind: Behind, failed: &mut Vec<Failed>) {
+    fn sync_stores(&self, mut behind: UnsyncedAppends, failed: &mut Vec<FailedJob>) {
         for number in behind.stores {
-            if let Err(why) = self.sync(number) {
+            if let Err(why) = self.sync_store(number) {
                 // Nobody knows which of them the disk has: all are looked for again.
                 for n in behind.appended.drain(..) {
-                    failed.push(self.set_aside(n, self.tools.spool.get(n), &why));
+                    failed.push(self.defer_job(n, self.context.spool.get(n), &why));
                 }
-                self.doubt(number, failed);
+                self.mark_doubtful(number, failed);
             }
         }
         for n in behind.appended {
-            self.tools.end(n, true);
-            let mut under = self.shared.under.lock();
+            self.context.end_entry(n, true);
+            let mut under = self.shared.state.lock();
             under.stuck.remove(&n);
             under.handed.remove(&n);
         }
-        self.tools.trim();
+        self.context.trim_spool();
     }
 
     /// Waits until what a store has is on disk, if that is asked for.
-    fn sync(&self, number: usize) -> Result<(), Trouble> {
-        match (self.tools.durability, self.tools.index.stores().get(number)) {
+    fn sync_store(&self, number: usize) -> Result<(), AppendFailure> {
+        match (self.context.durability, self.context.index.stores().get(number)) {
             (Durability::Fsync, Some(store)) => store
-                .outgoing()
-                .and_then(Outgoing::sync)
-                .map_err(|e| Trouble::new(e.to_string(), RETRY)),
+                .require_appender()
+                .and_then(MessageAppender::sync_appends)
+                .map_err(|e| AppendFailure::new(e.to_string(), RETRY)),
             _ => Ok(()),
         }
     }
 
     /// The disk of a store failed: what jobs that wait for other stores have put there is looked for
     /// again, too.
-    fn doubt(&self, number: usize, failed: &mut [Failed]) {
-        let Some(store) = self.tools.index.stores().get(number) else { return };
-        for Failed { job, .. } in failed {
-            for parcel in self.tools.spool.get(job.n) {
+    fn mark_doubtful(&self, number: usize, failed: &mut [FailedJob]) {
+        let Some(store) = self.context.index.stores().get(number) else { return };
+        for FailedJob { job, .. } in failed {
+            for parcel in self.context.spool.get(job.number) {
                 if parcel.store == store.name() && !job.parcels.contains(&parcel) {
                     job.parcels.push(parcel);
                 }
@@ -266,55 +269,56 @@ impl Worker {
 
     /// Does `work`. What is under way when it panics stays in the spool, for the next process; which disks are
     /// behind is not known any more then, so all that waits is looked for again, and synced.
-    fn guarded<T>(
+    fn catch_panic<T>(
         &self,
-        failed: &mut Vec<Failed>,
-        work: impl FnOnce(&mut Vec<Failed>) -> T,
+        failed: &mut Vec<FailedJob>,
+        work: impl FnOnce(&mut Vec<FailedJob>) -> T,
     ) -> Option<T> {
         let done = catch_unwind(AssertUnwindSafe(|| work(failed)));
         if done.is_err() {
             tracing::error!("sending panicked; the messages stay in the spool");
-            for Failed { job, .. } in failed {
-                job.parcels = self.tools.spool.get(job.n);
+            for FailedJob { job, .. } in failed {
+                job.parcels = self.context.spool.get(job.number);
             }
         }
         done.ok()
     }
 
-    fn set_aside(&self, n: u64, parcels: Vec<Parcel>, why: &Trouble) -> Failed {
-        let job = Job { n, parcels, doubtful: true };
+    fn defer_job(&self, n: u64, parcels: Vec<SpoolParcel>, why: &AppendFailure) -> FailedJob {
+        let job = SendJob { number: n, parcels, doubtful: true };
         let to = job.parcels.first().map(|p| p.message.to.clone()).unwrap_or_default();
         let said = (to, why.text.clone());
         let ids = job.parcels.iter().map(|p| p.message.id.clone()).collect();
-        let mut under = self.shared.under.lock();
-        let before = under.stuck.remove(&job.n);
+        let mut under = self.shared.state.lock();
+        let before = under.stuck.remove(&job.number);
         let since = before.as_ref().map_or_else(Timestamp::now, |before| before.since);
-        under.stuck.insert(job.n, Stuck { said: said.clone(), since, ids });
+        under.stuck.insert(job.number, StuckJob { summary: said.clone(), since, ids });
         drop(under);
-        if before.is_none_or(|before| before.said != said) {
-            let (to, reason) = (crate::model::one_line(&said.0), crate::model::one_line(&said.1));
+        if before.is_none_or(|before| before.summary != said) {
+            let (to, reason) =
+                (crate::model::sanitize_line(&said.0), crate::model::sanitize_line(&said.1));
             if why.busy {
                 tracing::info!(%to, %reason, "a message waits until its thread is free");
             } else {
                 tracing::error!(%to, %reason, "a message waits in the spool");
             }
         }
-        Failed { job, due: why.due }
+        FailedJob { job, due: why.due }
     }
 
-    fn append(
+    fn append_parcel(
         &self,
-        parcel: &Parcel,
+        parcel: &SpoolParcel,
         doubtful: bool,
         touched: &mut BTreeSet<usize>,
-        busy: &mut Busy,
-    ) -> Result<(), Trouble> {
-        let Some((number, store)) = named(&self.tools.index, &parcel.store) else {
+        busy: &mut ThreadBackoff,
+    ) -> Result<(), AppendFailure> {
+        let Some((number, store)) = find_store(&self.context.index, &parcel.store) else {
             let text =
                 format!("the store {:?} is left out, or not configured any more", parcel.store);
-            return Err(Trouble::new(text, REFUSED));
+            return Err(AppendFailure::new(text, REFUSED));
         };
-        if doubtful && is_in_store(&self.tools.index, parcel) {
+        if doubtful && is_in_store(&self.context.index, parcel) {
             // What another process wrote, or the disk failed to take, need not be on disk yet.
             touched.insert(number);
             if let Some(recovery) = store.facets().recovery {
@@ -322,17 +326,17 @@ impl Worker {
             }
             return Ok(());
         }
-        if let Some((due, why)) = busy.waits(parcel, Instant::now()) {
-            return Err(Trouble { text: why.to_owned(), due, busy: true });
+        if let Some((due, why)) = busy.paused_until(parcel, Instant::now()) {
+            return Err(AppendFailure { text: why.to_owned(), due, busy: true });
         }
-        let outgoing = store.require_there().and_then(|()| store.outgoing());
-        match outgoing.and_then(|store| store.append(&parcel.message)) {
+        let outgoing = store.require_folder().and_then(|()| store.require_appender());
+        match outgoing.and_then(|store| store.append_record(&parcel.message)) {
             Err(StoreError::Busy(text)) => {
-                let due = busy.found(parcel, Instant::now(), &text);
-                Err(Trouble { text, due, busy: true })
+                let due = busy.note_locked(parcel, Instant::now(), &text);
+                Err(AppendFailure { text, due, busy: true })
             }
             done => {
-                busy.over(parcel);
+                busy.clear_pause(parcel);
                 done?;
                 touched.insert(number);
                 Ok(())
@@ -341,29 +345,29 @@ impl Worker {
     }
 
     /// Has a store deliver what waits in it; how long until it is asked again, if it must be.
-    fn deliver(&self, number: usize) -> Option<Duration> {
-        self.shared.under.lock().asked.remove(&number);
-        let store = self.tools.index.stores().get(number)?;
+    fn deliver_from_store(&self, number: usize) -> Option<Duration> {
+        self.shared.state.lock().delivery_requested.remove(&number);
+        let store = self.context.index.stores().get(number)?;
         let Facets { deliveries, .. } = store.facets();
-        let recovered = self.recover(number);
-        let delivered = deliveries.map_or(Ok(false), Deliveries::deliver);
+        let recovered = self.recover_store(number);
+        let delivered = deliveries.map_or(Ok(false), DeliveryQueue::deliver_waiting);
         match recovered.and_then(|recovered| Ok(recovered | delivered?)) {
             Ok(done) => {
-                self.shared.under.lock().undelivered.remove(&number);
+                self.shared.state.lock().undelivered.remove(&number);
                 if done {
-                    self.refresh(number);
+                    self.refresh_store(number);
                 }
-                deliveries.is_some_and(Deliveries::has_more).then_some(Duration::ZERO)
+                deliveries.is_some_and(DeliveryQueue::has_more).then_some(Duration::ZERO)
             }
             Err(e) => {
                 let why = e.to_string();
-                let before = self.shared.under.lock().undelivered.insert(number, why.clone());
+                let before = self.shared.state.lock().undelivered.insert(number, why.clone());
                 if before.as_ref() != Some(&why) {
-                    let why = crate::model::one_line(&why);
+                    let why = crate::model::sanitize_line(&why);
                     tracing::error!(store = store.name(), reason = %why, "mail waits for delivery");
                 }
                 // The rest has been tried.
-                self.refresh(number);
+                self.refresh_store(number);
                 Some(RETRY)
             }
         }
@@ -371,20 +375,20 @@ impl Worker {
 }
 
 /// Why a message could not be appended, and until when it waits.
-struct Trouble {
+struct AppendFailure {
     text: String,
     due: Instant,
     /// Its thread is locked by somebody else: that happens.
     busy: bool,
 }
 
-impl Trouble {
+impl AppendFailure {
     fn new(text: String, wait: Duration) -> Self {
         Self { text, due: Instant::now() + wait, busy: false }
     }
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for AppendFailure {
     fn from(e: StoreError) -> Self {
         use StoreError::{Busy, Io, Moved, NoKey};
         let may_pass = matches!(e, Io { .. } | Moved | NoKey(_) | Busy(_));
@@ -394,10 +398,11 @@ impl From<StoreError> for Trouble {
 
 /// Whether a message of mine need not be appended: the index knows it, in a store where an append
 /// cannot be made again. Elsewhere the append itself finds out what is missing.
-pub(in crate::outbox) fn is_in_store(index: &Index, parcel: &Parcel) -> bool {
-    let found = named(index, &parcel.store).filter(|(_, s)| !s.about().repeats);
+pub(in crate::outbox) fn is_in_store(index: &Index, parcel: &SpoolParcel) -> bool {
+    let found =
+        find_store(index, &parcel.store).filter(|(_, s)| !s.properties().can_repeat_appends);
     let Some((number, store)) = found else { return false };
     let core = index.read();
-    let found = core.find(number, store.me(), &parcel.message.id);
-    found.and_then(|ix| core.entry(ix)).is_some_and(Entry::is_live)
+    let found = core.find_message(number, store.me(), &parcel.message.id);
+    found.and_then(|ix| core.entry(ix)).is_some_and(IndexEntry::is_live)
 }

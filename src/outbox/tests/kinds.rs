@@ -39,13 +39,13 @@ fn a_whole_message_says_itself_whom_it_is_for() {
     send(&outbox, "carol", &text).unwrap();
     assert_eq!((last(&bed).message.to, last(&bed).message.body), (vec![DAN.to_owned()], text));
     // Line by line, under a name that nobody has.
-    let id = outbox.start("x.json", Target::Outbox, true).unwrap();
+    let id = outbox.start_draft("x.json", DraftTarget::Outbox, true).unwrap();
     for line in ["{\n", "\"to\":\n", &format!("\"{DAN}\"\n"), "}\n"] {
         outbox.write(id, None, line.as_bytes()).unwrap();
     }
     outbox.flush(id, true).unwrap();
     assert!(outbox.release(id));
-    outbox.settle(Duration::from_secs(5));
+    outbox.wait_until_appended(Duration::from_secs(5));
     assert_eq!((bed.memory.sent().len(), bed.samp_log().as_str()), (2, ""));
     // Headers beat it; another store takes no such text whole; what is none is a text.
     send(&outbox, "x", &format!("To: {BOB}\n\n{{\"to\": \"{DAN}\"}}\n")).unwrap();
@@ -63,7 +63,7 @@ fn an_answer_that_is_a_whole_message_goes_to_whom_it_says() {
     let bed = bed(Folder { whole: true, ..Folder::default() });
     bed.memory.receive(BOB, &[ME], "m1", 10, None);
     let outbox = bed.open();
-    let target = || Target::Thread { store: "amp".into(), id: "m1".into() };
+    let target = || DraftTarget::Thread { store: "amp".into(), id: "m1".into() };
     send_as(&outbox, "x", target(), &format!("{{\"to\": \"{DAN}\"}}\n")).unwrap();
     assert_eq!(last(&bed).message.to, [DAN]);
     send_as(&outbox, "x", target(), "{\"to\": 1}\n").unwrap();
@@ -81,7 +81,7 @@ fn a_store_that_is_meant_only_by_name_is_named() {
     assert_eq!(last(&bed).message.to, ["agent"]);
     // The text of a composing folder carries such lines as well.
     let outbox = Arc::new(outbox);
-    outbox.make_folder("agent").unwrap();
+    outbox.create_folder("agent").unwrap();
     put_into(&outbox, "agent", "a.png", b"1");
     write_body(&outbox, "agent", "Via: amp\nSubject: composed\n\nsee file\n").unwrap();
     sent_folders(&outbox);
@@ -116,12 +116,12 @@ fn an_answer_goes_to_the_thread_of_its_folder_and_a_header_means_the_one_without
     let bed = in_threads(&["t", "t\0tree", "u\0tree", "v\0tree", "v\0other"]);
     let outbox = bed.open();
     let thread = || last(&bed).message.thread.unwrap_or_default();
-    let labelled = || Target::Thread { store: "amp".into(), id: "t\0tree".into() };
+    let labelled = || DraftTarget::Thread { store: "amp".into(), id: "t\0tree".into() };
     send_as(&outbox, "x", labelled(), "one\n").unwrap();
     assert_eq!(thread(), "t\0tree");
     send_as(&outbox, "x", labelled(), "Thread: t\n\nthe same\n").unwrap();
     assert_eq!(thread(), "t\0tree");
-    let reply = Target::Reply { store: "amp".into(), from: BOB.into(), id: "m1".into() };
+    let reply = DraftTarget::Reply { store: "amp".into(), from: BOB.into(), id: "m1".into() };
     send_as(&outbox, "x", reply, "two\n").unwrap();
     assert_eq!(thread(), "t\0tree");
     for (said, meant) in [("t", "t"), ("u", "u\0tree"), ("v", "v"), ("new", "new")] {
@@ -145,7 +145,7 @@ fn a_thread_without_messages_can_be_begun() {
         ..Folder::default()
     });
     let outbox = bed.open();
-    let target = |id: &str| Target::Thread { store: "amp".into(), id: id.into() };
+    let target = |id: &str| DraftTarget::Thread { store: "amp".into(), id: id.into() };
     let e = send_as(&outbox, "x", target("bare"), "whom?\n").unwrap_err();
     assert!(matches!(meaning(&e), OutboxError::NoRecipient(_)), "{e}");
     send_as(&outbox, "x", target("bare\0tree"), &format!("To: {BOB}\n\nyou\n")).unwrap();
@@ -176,12 +176,12 @@ fn a_locked_thread_delays_nobody_else_and_keeps_its_order() {
     to("t", "second");
     to("u", "other");
     assert_eq!(bodies(&bed), ["other"]);
-    let stuck = outbox.stuck();
+    let stuck = outbox.stuck_messages();
     assert_eq!(stuck.len(), 2);
     assert!(stuck.iter().all(|(to, why)| to == BOB && why == "thread t is locked"), "{stuck:?}");
     let begin = Instant::now();
     bed.memory.folder.lock().locked.clear();
-    wait_until("it is tried again", || outbox.stuck().is_empty());
+    wait_until("it is tried again", || outbox.stuck_messages().is_empty());
     assert!(begin.elapsed() < Duration::from_secs(2), "in a moment, and not when others are");
     assert_eq!(bodies(&bed), ["other", "first", "second"]);
 }
@@ -196,5 +196,5 @@ fn what_waits_for_a_locked_thread_is_sent_by_the_next_process() {
     assert_eq!(bodies(&bed), [""; 0]);
     bed.memory.folder.lock().locked.clear();
     let outbox = bed.open();
-    assert_eq!((bodies(&bed), outbox.stuck()), (vec!["late".to_owned()], vec![]));
+    assert_eq!((bodies(&bed), outbox.stuck_messages()), (vec!["late".to_owned()], vec![]));
 }

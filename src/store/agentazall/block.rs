@@ -8,11 +8,11 @@
 
 use std::sync::Arc;
 
-use super::text::{Letter, comma_list};
-use crate::model::{Claim, ClaimScope, Covered, PublicKey, Timestamp, verify};
+use super::text::{Letter, split_comma_list};
+use crate::model::{PublicKey, SignatureClaim, SignatureScope, SignedBytes, Timestamp, verify};
 use crate::store::text::pytext::strip;
 use crate::store::text::time::parse_time;
-use unwrap::{Block, Found, Verified, decode};
+use unwrap::{BlockMatch, SignedBlock, VerifiedBlock, decode_base64};
 
 pub(super) mod unwrap;
 
@@ -28,7 +28,7 @@ pub(super) const TIME: &str = "Time";
 
 /// What a letter says, after its signature was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct LetterContent {
     /// Who wrote it, as the header or a form 2 signature that verifies has it.
     pub from: Option<String>,
     /// Whom it is for.
@@ -44,13 +44,13 @@ pub struct Reading {
     /// The `Message-ID` without `<>`.
     pub id: Option<String>,
     /// The id of the message it answers without `<>`; only from a form 2 signature that verifies.
-    pub answers: Option<String>,
+    pub in_reply_to: Option<String>,
     /// Its id, where a form 2 signature that verifies covers it.
     pub signed_id: Option<String>,
     /// Its idempotency key, from a form 2 signature that verifies.
     pub idempotency_key: Option<String>,
     /// The attachments that a form 2 signature that verifies covers; `None` without one.
-    pub files: Option<Vec<SignedFile>>,
+    pub signed_attachments: Option<Vec<SignedAttachment>>,
     /// The text to show. It is the file's whole text, markers included, unless that is one signed
     /// block: then the text the block covers, exactly as it was signed.
     pub body: String,
@@ -58,19 +58,19 @@ pub struct Reading {
     /// `--- not covered by the signature ---`, and the rest.
     pub body_if_valid: Option<String>,
     /// The signature it carries, before anybody judged whose it is.
-    pub claim: Option<Claim>,
+    pub claim: Option<SignatureClaim>,
     /// The signature over the whole text if the key beside it made it, for recognising copies of the
     /// same message. Never that of a block that the text merely quotes.
     pub signature: Option<[u8; 64]>,
     /// A signature in the header covers `Status`: the file must never be edited.
-    pub legacy: bool,
+    pub is_legacy: bool,
 }
 
-impl Reading {
+impl LetterContent {
     /// The key of a form 2 signature that verifies and covers the id: whoever has it wrote this.
     pub fn signer(&self) -> Option<&PublicKey> {
         match &self.claim {
-            Some(Claim::Signed { key, .. }) if self.signed_id.is_some() => key.as_ref(),
+            Some(SignatureClaim::Signed { key, .. }) if self.signed_id.is_some() => key.as_ref(),
             _ => None,
         }
     }
@@ -78,7 +78,7 @@ impl Reading {
 
 /// An attachment named by a form 2 signature.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SignedFile {
+pub struct SignedAttachment {
     /// SHA-256 of its bytes in lower-case hex.
     pub sha256: String,
     /// Its file name.
@@ -86,16 +86,20 @@ pub struct SignedFile {
 }
 
 /// Reads the signature of a letter.
-pub fn read(letter: &Letter) -> Reading {
-    let mut reading = header(letter);
-    reading.legacy = letter.is_legacy();
-    match unwrap::find(&letter.body) {
-        Found::Verified(found) if found.block.is_whole() => whole(&mut reading, *found),
-        Found::Broken(block) => reading.claim = Some(broken(&block)),
-        Found::Verified(found) if !reading.legacy => part(&mut reading, &found),
-        Found::Verified(_) | Found::Nothing => {
-            if reading.legacy {
-                legacy(&mut reading, letter);
+pub fn read(letter: &Letter) -> LetterContent {
+    let mut reading = read_header(letter);
+    reading.is_legacy = letter.is_legacy();
+    match unwrap::find_signed_block(&letter.body) {
+        BlockMatch::Verified(found) if found.block.is_whole_text() => {
+            apply_whole_block(&mut reading, *found)
+        }
+        BlockMatch::Broken(block) => reading.claim = Some(claim_broken_block(&block)),
+        BlockMatch::Verified(found) if !reading.is_legacy => {
+            apply_partial_block(&mut reading, &found)
+        }
+        BlockMatch::Verified(_) | BlockMatch::Nothing => {
+            if reading.is_legacy {
+                read_legacy_signature(&mut reading, letter);
             }
         }
     }
@@ -103,22 +107,22 @@ pub fn read(letter: &Letter) -> Reading {
 }
 
 /// What the header says.
-fn header(letter: &Letter) -> Reading {
+fn read_header(letter: &Letter) -> LetterContent {
     let value = |key| letter.get(key).filter(|value| !value.is_empty()).map(str::to_owned);
-    Reading {
+    LetterContent {
         from: value("From"),
-        to: letter.list("To"),
-        cc: letter.list("Cc"),
+        to: letter.list_values("To"),
+        cc: letter.list_values("Cc"),
         subject: value("Subject"),
         date: value("Date"),
-        id: letter.get("Message-ID").and_then(bare_id),
+        id: letter.get("Message-ID").and_then(strip_id_brackets),
         body: letter.body.clone(),
-        ..Reading::default()
+        ..LetterContent::default()
     }
 }
 
 /// An id without `<>` and white space; `None` if nothing is left.
-fn bare_id(id: &str) -> Option<String> {
+fn strip_id_brackets(id: &str) -> Option<String> {
     let id = strip(id);
     let id = id.strip_prefix('<').unwrap_or(id);
     let id = strip(id.strip_suffix('>').unwrap_or(id));
@@ -126,29 +130,30 @@ fn bare_id(id: &str) -> Option<String> {
 }
 
 /// The text is one block, and its key signed it.
-fn whole(reading: &mut Reading, found: Verified<'_>) {
+fn apply_whole_block(reading: &mut LetterContent, found: VerifiedBlock<'_>) {
     reading.body.clone_from(&found.text);
-    let scope = match (found.block.states(&found.key), envelope(&found)) {
-        (false, _) => Err(wrong_fingerprint(&found.key)),
+    let scope = match (found.block.has_right_fingerprint(&found.key), verify_envelope(&found)) {
+        (false, _) => Err(describe_wrong_fingerprint(&found.key)),
         (true, Some(false)) => Err(format!("its {V2} does not match its metadata and text")),
-        (true, None) => Ok(ClaimScope::Whole),
-        (true, Some(true)) => Ok(apply(reading, &found.block)),
+        (true, None) => Ok(SignatureScope::Whole),
+        (true, Some(true)) => Ok(apply_signed_metadata(reading, &found.block)),
     };
     reading.signature = scope.is_ok().then_some(found.signature);
-    reading.claim = Some(scope.map_or_else(Claim::Malformed, |scope| Claim::Signed {
-        key: Some(found.key),
-        signature: found.signature,
-        covered: Covered::proven(found.covered, found.key, found.signature),
-        scope,
-    }));
+    reading.claim =
+        Some(scope.map_or_else(SignatureClaim::Malformed, |scope| SignatureClaim::Signed {
+            key: Some(found.key),
+            signature: found.signature,
+            covered: SignedBytes::from_verified(found.covered, found.key, found.signature),
+            scope,
+        }));
 }
 
 /// The text contains a block whose key signed it, which says nothing about the sender of the rest:
 /// the block may be a quotation. So its metadata is not believed, and a block that contradicts
 /// itself is merely text.
-fn part(reading: &mut Reading, found: &Verified<'_>) {
+fn apply_partial_block(reading: &mut LetterContent, found: &VerifiedBlock<'_>) {
     let block = &found.block;
-    if !block.states(&found.key) || envelope(found) == Some(false) {
+    if !block.has_right_fingerprint(&found.key) || verify_envelope(found) == Some(false) {
         return;
     }
     let rest: Vec<&str> = block
@@ -159,43 +164,43 @@ fn part(reading: &mut Reading, found: &Verified<'_>) {
         .collect();
     let rest = rest.join("\n");
     reading.body_if_valid = Some(format!("{}\n{NOT_COVERED}\n{rest}", found.text));
-    reading.claim = Some(Claim::Signed {
+    reading.claim = Some(SignatureClaim::Signed {
         key: Some(found.key),
         signature: found.signature,
-        covered: Covered::proven(found.covered.clone(), found.key, found.signature),
-        scope: ClaimScope::Part,
+        covered: SignedBytes::from_verified(found.covered.clone(), found.key, found.signature),
+        scope: SignatureScope::Part,
     });
 }
 
 /// The text is one block, but its key did not sign it.
-fn broken(block: &Block<'_>) -> Claim {
+fn claim_broken_block(block: &SignedBlock<'_>) -> SignatureClaim {
     let Some(key) = block.key() else {
-        return Claim::Malformed("its Public-Key is not 32 bytes in base64".into());
+        return SignatureClaim::Malformed("its Public-Key is not 32 bytes in base64".into());
     };
-    let Some(signature) = decode::<64>(block.signature) else {
-        return Claim::Malformed("its signature is not 64 bytes in base64".into());
+    let Some(signature) = decode_base64::<64>(block.signature) else {
+        return SignatureClaim::Malformed("its signature is not 64 bytes in base64".into());
     };
-    if !block.states(&key) {
-        return Claim::Malformed(wrong_fingerprint(&key));
+    if !block.has_right_fingerprint(&key) {
+        return SignatureClaim::Malformed(describe_wrong_fingerprint(&key));
     }
     let (body, inside) = (block.body.to_owned(), block.inside.to_owned());
-    let covered = Covered::lazy(Arc::new(move |accept| {
-        unwrap::readings(&body, &inside, &mut |reading| accept(reading.bytes.as_bytes()))
+    let covered = SignedBytes::from_visitor(Arc::new(move |accept| {
+        unwrap::try_candidates(&body, &inside, &mut |reading| accept(reading.bytes.as_bytes()))
     }));
-    Claim::Signed { key: Some(key), signature, covered, scope: ClaimScope::Whole }
+    SignatureClaim::Signed { key: Some(key), signature, covered, scope: SignatureScope::Whole }
 }
 
-fn wrong_fingerprint(key: &PublicKey) -> String {
+fn describe_wrong_fingerprint(key: &PublicKey) -> String {
     format!("its Fingerprint line is not that of its key, which is {}", key.fingerprint())
 }
 
 /// Whether the second signature fits, if there is one: over all metadata lines but its own, each with
 /// its newline, one newline, and the text.
-fn envelope(found: &Verified<'_>) -> Option<bool> {
+fn verify_envelope(found: &VerifiedBlock<'_>) -> Option<bool> {
     let block = &found.block;
-    let own = |line: &&str| unwrap::meta_value(line, V2).is_some();
+    let own = |line: &&str| unwrap::parse_meta_line(line, V2).is_some();
     let at = block.meta.iter().rposition(own)?;
-    let signature = block.value(V2).and_then(decode::<64>);
+    let signature = block.value(V2).and_then(decode_base64::<64>);
     let mut bytes = String::new();
     for (_, line) in block.meta.iter().enumerate().filter(|(n, _)| *n != at) {
         bytes.push_str(line);
@@ -208,20 +213,20 @@ fn envelope(found: &Verified<'_>) -> Option<bool> {
 }
 
 /// Puts the signed metadata in the place of the header. The scope says whether the sender changed.
-fn apply(reading: &mut Reading, block: &Block<'_>) -> ClaimScope {
+fn apply_signed_metadata(reading: &mut LetterContent, block: &SignedBlock<'_>) -> SignatureScope {
     let value = |key| block.value(key).filter(|value| !value.is_empty()).map(str::to_owned);
-    let mut scope = ClaimScope::Whole;
+    let mut scope = SignatureScope::Whole;
     if let Some(from) = value("From") {
         let bare = super::names::bare_address;
         if reading.from.as_deref().is_some_and(|outer| bare(outer) != bare(&from)) {
-            scope = ClaimScope::Renamed;
+            scope = SignatureScope::Renamed;
         }
         reading.from = Some(from);
     }
     // Who gets it is one fact: a Cc that the signature does not have was added on the way.
     if block.value("To").is_some() || block.value("Cc").is_some() {
-        reading.to = block.value("To").map(comma_list).unwrap_or_default();
-        reading.cc = block.value("Cc").map(comma_list).unwrap_or_default();
+        reading.to = block.value("To").map(split_comma_list).unwrap_or_default();
+        reading.cc = block.value("Cc").map(split_comma_list).unwrap_or_default();
     }
     if block.value("Subject").is_some() {
         reading.subject = value("Subject");
@@ -230,35 +235,36 @@ fn apply(reading: &mut Reading, block: &Block<'_>) -> ClaimScope {
         reading.date = Some(date);
     }
     reading.time = value(TIME).as_deref().and_then(parse_time);
-    reading.signed_id = block.value("Message-ID").and_then(bare_id);
+    reading.signed_id = block.value("Message-ID").and_then(strip_id_brackets);
     if reading.signed_id.is_some() {
         reading.id.clone_from(&reading.signed_id);
     }
-    reading.answers = block.value("In-Reply-To").and_then(bare_id);
+    reading.in_reply_to = block.value("In-Reply-To").and_then(strip_id_brackets);
     reading.idempotency_key = value("Idempotency-Key");
-    reading.files = Some(block.values("Attachment").filter_map(signed_file).collect());
+    reading.signed_attachments =
+        Some(block.values("Attachment").filter_map(parse_signed_attachment).collect());
     scope
 }
 
 /// Reads `sha256=<64 hex>; name=<name>`.
-fn signed_file(value: &str) -> Option<SignedFile> {
+fn parse_signed_attachment(value: &str) -> Option<SignedAttachment> {
     let (hash, name) = value.strip_prefix("sha256=")?.split_once(';')?;
     let sha256 = strip(hash).to_ascii_lowercase();
     let name = strip(strip(name).strip_prefix("name=")?).to_owned();
     let is_hash = sha256.len() == 64 && sha256.bytes().all(|b| b.is_ascii_hexdigit());
-    (is_hash && !name.is_empty()).then_some(SignedFile { sha256, name })
+    (is_hash && !name.is_empty()).then_some(SignedAttachment { sha256, name })
 }
 
 /// The signature of version 1.0.17: over the header lines but its own in file order, the separator
 /// and the text. Readers of that version change the line `Status: new`, which it covers: what they broke so
 /// is read as it was.
-fn legacy(reading: &mut Reading, letter: &Letter) {
-    let key = letter.get("Public-Key").and_then(decode::<32>).map(PublicKey);
-    let signature = letter.get("Signature").and_then(decode::<64>);
+fn read_legacy_signature(reading: &mut LetterContent, letter: &Letter) {
+    let key = letter.get("Public-Key").and_then(decode_base64::<32>).map(PublicKey);
+    let signature = letter.get("Signature").and_then(decode_base64::<64>);
     let (Some(key), Some(signature)) = (key, signature) else {
         let (what, bytes) = if key.is_none() { ("Public-Key", 32) } else { ("Signature", 64) };
         let why = format!("its {what} header is not {bytes} bytes in base64");
-        reading.claim = Some(Claim::Malformed(why));
+        reading.claim = Some(SignatureClaim::Malformed(why));
         return;
     };
     let covered = |status: Option<&str>| {
@@ -269,11 +275,11 @@ fn legacy(reading: &mut Reading, letter: &Letter) {
         format!("{}\n---\n{}", lines.join("\n"), letter.body).into_bytes()
     };
     let readings = vec![covered(None), covered(Some("new"))];
-    let claim = Claim::Signed {
+    let claim = SignatureClaim::Signed {
         key: Some(key),
         signature,
-        covered: Covered::these(readings),
-        scope: ClaimScope::Whole,
+        covered: SignedBytes::from_candidates(readings),
+        scope: SignatureScope::Whole,
     };
     reading.signature = verify::verify_claim(&key, &claim).then_some(signature);
     reading.claim = Some(claim);

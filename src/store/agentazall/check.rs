@@ -3,24 +3,24 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::letter::{self, Parsed, Print};
-use super::place::Place;
+use super::letter::{self, LetterHash, ParsedLetter};
+use super::place::LetterPath;
 use super::{AgentAzall, config, date, key, parts};
-use crate::model::{plain_id, shell_word};
-use crate::store::engine::files::{self, Visit};
-use crate::store::{Advice, Report, StoreError, Verify, Violation};
+use crate::model::{plain_id, quote_shell_word};
+use crate::store::engine::files::{self, WalkEntry};
+use crate::store::{Advice, ClaimVerifier, StoreError, Violation, ViolationReporter};
 use crate::store::{below, fs};
 
 /// Headers that the reference writes on every message (docs/formats/agentazall.md, section 2).
 const HEADERS: [&str; 6] = ["From", "To", "Subject", "Date", "Message-ID", "Status"];
 
-type Say<'a> = dyn FnMut(&str, &'static str, String) + 'a;
+type LetterViolationSink<'a> = dyn FnMut(&str, &'static str, String) + 'a;
 
 /// Texts by writer and id, with the file that had the first.
-type Seen = HashMap<Print, (Print, String)>;
+type SeenTexts = HashMap<LetterHash, (LetterHash, String)>;
 
 /// What is said of a mailbox that nobody has made.
-pub(super) fn no_mailbox(base: &Path) -> String {
+pub(super) fn describe_missing_mailbox(base: &Path) -> String {
     format!(
         "there is no mailbox {}; if there was one, move it back; otherwise the first message that \
          you send makes it",
@@ -33,43 +33,43 @@ impl AgentAzall {
     ///
     /// # Errors
     /// If the mailbox cannot be listed.
-    pub(super) fn check_all(
+    pub(super) fn check_mailbox(
         &self,
-        verify: Verify<'_>,
-        report: Report<'_>,
+        verify: ClaimVerifier<'_>,
+        report: ViolationReporter<'_>,
     ) -> Result<(), StoreError> {
         let mut say = |file: &str, rule: &'static str, detail: String| {
             report(Violation { file: file.to_owned(), line: 0, rule, detail });
         };
-        self.require_base_if_any()?;
-        if std::fs::symlink_metadata(self.base()).is_err() {
+        self.require_mailbox_folder()?;
+        if std::fs::symlink_metadata(self.mailbox_dir()).is_err() {
             return Ok(());
         }
-        let mut seen = Seen::new();
-        self.visit(&mut |visit| match visit {
-            Visit::Message { folder, name, stamp, bytes } => {
+        let mut seen = SeenTexts::new();
+        self.visit_entries(&mut |visit| match visit {
+            WalkEntry::Message { folder, name, stamp, bytes } => {
                 let path = format!("{folder}/{name}");
-                let Some(place) = Place::parse(&path) else { return };
+                let Some(place) = LetterPath::parse(&path) else { return };
                 if bytes.is_empty() {
                     return say(&path, "file", "the file is empty".into());
                 }
                 let who = (self.format.me.as_str(), self.zone());
-                let parsed = letter::take_apart(bytes, &stamp, &place, who);
+                let parsed = letter::parse_letter(bytes, &stamp, &place, who);
                 self.check_letter(&path, &place, &parsed, verify, &mut say);
-                check_twin(&path, &parsed, &mut seen, &mut say);
+                check_duplicate_id(&path, &parsed, &mut seen, &mut say);
             }
-            Visit::Other { .. } => {}
-            Visit::Wrong(wrong) => say(&wrong.file, wrong.rule, wrong.detail),
+            WalkEntry::Other { .. } => {}
+            WalkEntry::Wrong(wrong) => say(&wrong.file, wrong.rule, wrong.detail),
         })
     }
 
     fn check_letter(
         &self,
         path: &str,
-        place: &Place<'_>,
-        parsed: &Parsed,
-        verify: Verify<'_>,
-        say: &mut Say<'_>,
+        place: &LetterPath<'_>,
+        parsed: &ParsedLetter,
+        verify: ClaimVerifier<'_>,
+        say: &mut LetterViolationSink<'_>,
     ) {
         let letter = &parsed.letter;
         for header in HEADERS {
@@ -88,35 +88,39 @@ impl AgentAzall {
             say(path, "message-id", format!("the file is not named after its Message-ID {id:?}"));
         }
         let stem = path.strip_suffix(".txt").unwrap_or(path);
-        let folder = parts::open_folder(self.base(), stem).unwrap_or_default();
-        for a in parts::list(folder.as_ref(), parsed, &self.format.digests).unwrap_or_default() {
+        let folder = parts::open_attachments_dir(self.mailbox_dir(), stem).unwrap_or_default();
+        for a in parts::list_attachments(folder.as_ref(), parsed, &self.format.digests)
+            .unwrap_or_default()
+        {
             if let Some(why) = a.withheld {
                 say(path, "attachment", format!("{:?}: {why}", a.name));
             }
         }
-        if let Some(wrong) = parsed.reading.claim.as_ref().and_then(verify) {
+        if let Some(wrong) = parsed.content.claim.as_ref().and_then(verify) {
             say(path, "signature", wrong);
         }
     }
 
     /// See [`Store::advice`](crate::store::Store::advice).
-    pub(super) fn all_advice(&self) -> Vec<Advice> {
+    pub(super) fn list_mailbox_advice(&self) -> Vec<Advice> {
         let mut out = Vec::new();
         let mut add = |problem: String, command: Option<String>, serious: bool| {
             out.push(Advice { problem, command, serious });
         };
-        let word = |path: &Path| shell_word(&path.to_string_lossy());
-        let base = self.base();
-        if let Err(e) = config::read(&self.format.config_file) {
+        let word = |path: &Path| quote_shell_word(&path.to_string_lossy());
+        let base = self.mailbox_dir();
+        if let Err(e) = config::read_config(&self.format.config_file) {
             add(e.to_string(), None, true);
         }
         match std::fs::symlink_metadata(base) {
-            Err(_) => add(no_mailbox(base), Some(format!("mkdir -p {}", word(base))), false),
+            Err(_) => {
+                add(describe_missing_mailbox(base), Some(format!("mkdir -p {}", word(base))), false)
+            }
             Ok(meta) if !meta.is_dir() => {
-                let what = fs::describe(&meta);
+                let what = fs::describe_file_type(&meta);
                 add(format!("the mailbox {} is {what}, not a folder", base.display()), None, true);
             }
-            Ok(_) => match key::read(base) {
+            Ok(_) => match key::read_key(base) {
                 Ok(Some(_)) => {}
                 Ok(None) => add(
                     format!("{} has no signing key yet; mounting writes one", self.format.me),
@@ -124,44 +128,45 @@ impl AgentAzall {
                     false,
                 ),
                 Err(e) => {
-                    let file = key::path(base);
-                    let command = format!("mv -n {} {}", word(&file), word(&away(&file)));
+                    let file = key::key_path(base);
+                    let command =
+                        format!("mv -n {} {}", word(&file), word(&choose_damaged_name(&file)));
                     add(e.to_string(), Some(command), true);
                 }
             },
         }
         if key::is_exposed(base) {
-            let path = key::path(base);
+            let path = key::key_path(base);
             add(
                 format!("others can read the private key {}", path.display()),
                 Some(format!("chmod 600 {}", word(&path))),
                 false,
             );
         }
-        for clash in self.clashes() {
+        for clash in self.find_name_clashes() {
             add(clash, None, false);
         }
         out
     }
 
     /// Others who are known by my address.
-    fn clashes(&self) -> Vec<String> {
+    fn find_name_clashes(&self) -> Vec<String> {
         let mut out = Vec::new();
-        for file in config::siblings(&self.format.config_file) {
-            if config::same_folder(&file, &self.format.config_file) {
+        for file in config::list_sibling_configs(&self.format.config_file) {
+            if config::is_same_folder(&file, &self.format.config_file) {
                 continue;
             }
-            let Ok(theirs) = config::read(&file) else { continue };
+            let Ok(theirs) = config::read_config(&file) else { continue };
             if theirs.agent.as_ref() != Some(&self.format.me) {
                 continue;
             }
             let shown = file.display();
-            if config::same_folder(&theirs.mailboxes, &self.format.mailboxes) {
+            if config::is_same_folder(&theirs.mailboxes, &self.format.mailboxes) {
                 out.push(format!(
                     "{shown} also says agent_name {:?}: two agents share one mailbox",
                     self.format.me
                 ));
-            } else if differs(self.base(), &theirs.mailboxes.join(&self.format.me)) {
+            } else if has_other_key(self.mailbox_dir(), &theirs.mailboxes.join(&self.format.me)) {
                 out.push(format!(
                     "{shown} also says agent_name {:?}, with another key: an agent that trusts \
                      one of the keys refuses the other",
@@ -172,7 +177,8 @@ impl AgentAzall {
         let like_me = |name: &str| {
             name != self.format.me && name.to_lowercase() == self.format.me.to_lowercase()
         };
-        let all = below::open_dir(&self.format.mailboxes, &[]).and_then(|dir| files::names(&dir));
+        let all =
+            below::open_dir(&self.format.mailboxes, &[]).and_then(|dir| files::list_names(&dir));
         let names = all.unwrap_or_default().into_iter().flat_map(|(name, _)| name);
         out.extend(
             names.filter(|name| like_me(name)).map(|name| {
@@ -184,15 +190,15 @@ impl AgentAzall {
     }
 }
 
-fn differs(mine: &Path, theirs: &Path) -> bool {
-    match (key::read(mine), key::read(theirs)) {
+fn has_other_key(mine: &Path, theirs: &Path) -> bool {
+    match (key::read_key(mine), key::read_key(theirs)) {
         (Ok(Some(mine)), Ok(Some(theirs))) => mine != theirs,
         _ => false,
     }
 }
 
 /// A name beside a file that nothing has.
-fn away(file: &Path) -> PathBuf {
+fn choose_damaged_name(file: &Path) -> PathBuf {
     let name = |n: u32| {
         let mut name = file.file_name().unwrap_or_default().to_owned();
         name.push(if n == 0 { ".damaged".to_owned() } else { format!(".damaged{n}") });
@@ -203,9 +209,14 @@ fn away(file: &Path) -> PathBuf {
 }
 
 /// The same writer and id with another text.
-fn check_twin(path: &str, parsed: &Parsed, seen: &mut Seen, say: &mut Say<'_>) {
-    let text = parsed.kept.text;
-    let first = seen.entry(parsed.kept.name).or_insert_with(|| (text, path.to_owned()));
+fn check_duplicate_id(
+    path: &str,
+    parsed: &ParsedLetter,
+    seen: &mut SeenTexts,
+    say: &mut LetterViolationSink<'_>,
+) {
+    let text = parsed.facts.text_hash;
+    let first = seen.entry(parsed.facts.name_hash).or_insert_with(|| (text, path.to_owned()));
     if first.0 != text {
         let (id, other) = (plain_id(&parsed.id), &first.1);
         say(path, "duplicate", format!("{other} has the id {id:?} too, with another text"));

@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::filter::Filter;
 use crate::store::StoreError;
-use crate::store::fs::{self, Fault, Stamp};
+use crate::store::fs::{self, FaultFlag, Stamp};
 
 /// Larger than any configuration.
 const LIMIT: u64 = 16 << 20;
 
 /// What msgfs needs of a configuration.
 #[derive(Debug)]
-pub(super) struct Config {
+pub(super) struct AgentAzallConfig {
     /// `agent_name`, if it is a text.
     pub agent: Option<String>,
     /// `mailbox_dir`, absolute if the file's path is.
@@ -25,35 +25,35 @@ pub(super) struct Config {
 
 /// What can change in the configuration while the store is open.
 #[derive(Debug, Default)]
-pub(super) struct Settings {
+pub(super) struct ReloadableSettings {
     /// As the file was when it was read.
     pub stamp: Option<Stamp>,
     pub filters: Filters,
     /// Why the file of now is not what counts.
-    pub trouble: Option<String>,
+    pub fault: Option<String>,
 }
 
-impl Settings {
+impl ReloadableSettings {
     /// Reads the configuration again if it changed.
-    pub fn reload(&mut self, file: &Path, mailboxes: &Path, fault: &Fault) {
-        let stamp = stamp(file);
+    pub fn reload(&mut self, file: &Path, mailboxes: &Path, fault: &FaultFlag) {
+        let stamp = read_stamp(file);
         if stamp == self.stamp {
             return;
         }
         self.stamp = stamp;
-        match read(file) {
+        match read_config(file) {
             Ok(read) => {
-                self.trouble = (read.mailboxes != mailboxes).then(|| {
+                self.fault = (read.mailboxes != mailboxes).then(|| {
                     let file = file.display();
                     format!("mailbox_dir was changed in {file}; mount again to use the new one")
                 });
                 self.filters = read.filters;
             }
             Err(e) => {
-                if e.may_pass() {
+                if e.is_transient() {
                     fault.set();
                 }
-                self.trouble =
+                self.fault =
                     Some(format!("{e}; the address filter that was read before stays in use"));
             }
         }
@@ -65,25 +65,25 @@ impl Settings {
 pub(super) struct Filters(Vec<Filter>);
 
 impl Filters {
-    fn of(config: &Value) -> Self {
+    fn from_config(config: &Value) -> Self {
         let values = ["address_filter", "filter"].into_iter().filter_map(|key| config.get(key));
         Self(values.map(Filter::from_config).collect())
     }
 
     /// Why mail from this address is not wanted.
-    pub fn refuses(&self, from: &str) -> Option<String> {
-        self.0.iter().find_map(|filter| filter.refuses(from))
+    pub fn find_refusal(&self, from: &str) -> Option<String> {
+        self.0.iter().find_map(|filter| filter.find_refusal(from))
     }
 }
 
 /// The configuration file that a folder, or the path of the file itself, stands for.
-pub(super) fn locate(dir: &Path) -> PathBuf {
+pub(super) fn locate_config_file(dir: &Path) -> PathBuf {
     let named_as_file = dir.extension().is_some_and(|e| e == "json") && !dir.is_dir();
     if dir.is_file() || named_as_file { dir.to_owned() } else { dir.join("config.json") }
 }
 
 /// The state of the file, to notice that it changed; `None` if there is none.
-pub(super) fn stamp(file: &Path) -> Option<Stamp> {
+pub(super) fn read_stamp(file: &Path) -> Option<Stamp> {
     std::fs::metadata(file).ok().map(|m| Stamp::from(&m))
 }
 
@@ -91,7 +91,7 @@ pub(super) fn stamp(file: &Path) -> Option<Stamp> {
 ///
 /// # Errors
 /// [`StoreError::Invalid`] with what to do if there is none or it is not a JSON object.
-pub(super) fn read(file: &Path) -> Result<Config, StoreError> {
+pub(super) fn read_config(file: &Path) -> Result<AgentAzallConfig, StoreError> {
     let shown = file.display();
     // The file is the user's own, so a link he made is followed; a FIFO is still not opened.
     let real = std::fs::canonicalize(file).map_err(|e| {
@@ -104,7 +104,7 @@ pub(super) fn read(file: &Path) -> Result<Config, StoreError> {
             format!("{shown} cannot be read: {e}")
         })
     })?;
-    let bytes = fs::read_small(&real, LIMIT)
+    let bytes = fs::read_small_file(&real, LIMIT)
         .map_err(|e| StoreError::Invalid(format!("{shown} cannot be read: {e}")))?;
     let value: Value = serde_json::from_slice(&bytes)
         .map_err(|e| StoreError::Invalid(format!("{shown} is not JSON ({e}); mend it")))?;
@@ -119,25 +119,25 @@ pub(super) fn read(file: &Path) -> Result<Config, StoreError> {
     }
     let folder = file.parent().unwrap_or(Path::new("."));
     let written = folder.join(text("mailbox_dir").unwrap_or("./data/mailboxes"));
-    Ok(Config {
+    Ok(AgentAzallConfig {
         agent: text("agent_name").map(str::to_owned),
-        mailboxes: without_dots(&written),
-        filters: Filters::of(&value),
+        mailboxes: normalize_path(&written),
+        filters: Filters::from_config(&value),
     })
 }
 
 /// The mailbox that a configuration describes, for links; `None` if it cannot be read.
-pub fn mailbox(file: &Path, me: &str) -> Option<PathBuf> {
+pub fn find_mailbox(file: &Path, me: &str) -> Option<PathBuf> {
     super::names::is_mailbox_name(me).then_some(())?;
-    read(file).ok().map(|config| config.mailboxes.join(me))
+    read_config(file).ok().map(|config| config.mailboxes.join(me))
 }
 
 /// The configurations of other agents of this machine that can be found from mine: in the agent's
 /// mailbox, beside the mailboxes, and beside mine.
-pub(super) fn neighbours(mine: &Path, mailboxes: &Path, agent: &str) -> Vec<PathBuf> {
+pub(super) fn list_neighbour_configs(mine: &Path, mailboxes: &Path, agent: &str) -> Vec<PathBuf> {
     let mut out = vec![mailboxes.join(agent).join("config.json")];
     out.extend(mailboxes.parent().map(|p| p.join("config.json")));
-    out.extend(siblings(mine));
+    out.extend(list_sibling_configs(mine));
     out.retain(|file| file != mine && file.is_file());
     out.sort_unstable();
     out.dedup();
@@ -146,7 +146,7 @@ pub(super) fn neighbours(mine: &Path, mailboxes: &Path, agent: &str) -> Vec<Path
 
 /// A path without `.` and `..`, by its text alone: it may come from somebody else's configuration
 /// and lead anywhere.
-fn without_dots(path: &Path) -> PathBuf {
+fn normalize_path(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
         match part {
@@ -163,17 +163,17 @@ fn without_dots(path: &Path) -> PathBuf {
 /// `../*/config.json`, seen from the folder of my configuration. One of the folders there may be
 /// the mount that asks: only real folders of the same file system are looked into, and which they
 /// are is answered by the kernel without asking the file system of any of them.
-pub(super) fn siblings(mine: &Path) -> Vec<PathBuf> {
+pub(super) fn list_sibling_configs(mine: &Path) -> Vec<PathBuf> {
     let Some(above) = mine.parent().and_then(Path::parent) else { return Vec::new() };
-    let Some(home) = device(above) else { return Vec::new() };
+    let Some(home) = read_device(above) else { return Vec::new() };
     let Ok(entries) = std::fs::read_dir(above) else { return Vec::new() };
-    let folders = entries.flatten().map(|e| e.path()).filter(|p| device(p) == Some(home));
+    let folders = entries.flatten().map(|e| e.path()).filter(|p| read_device(p) == Some(home));
     let files = folders.map(|p| p.join("config.json"));
     files.filter(|file| file.symlink_metadata().is_ok_and(|m| m.is_file())).collect()
 }
 
 /// The file system of a real folder, as far as the kernel knows it by itself.
-fn device(folder: &Path) -> Option<(u32, u32)> {
+fn read_device(folder: &Path) -> Option<(u32, u32)> {
     use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let stat = statx(CWD, folder, flags, StatxFlags::TYPE).ok()?;
@@ -182,7 +182,7 @@ fn device(folder: &Path) -> Option<(u32, u32)> {
 }
 
 /// Whether two paths are one folder.
-pub(super) fn same_folder(a: &Path, b: &Path) -> bool {
+pub(super) fn is_same_folder(a: &Path, b: &Path) -> bool {
     match (std::fs::canonicalize(a), std::fs::canonicalize(b)) {
         (Ok(a), Ok(b)) => a == b,
         _ => a == b,
@@ -197,10 +197,13 @@ mod tests {
     fn a_folder_or_the_file_itself() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config.json");
-        assert_eq!(locate(dir.path()), file);
-        assert_eq!(locate(&dir.path().join("my.json")), dir.path().join("my.json"));
+        assert_eq!(locate_config_file(dir.path()), file);
+        assert_eq!(locate_config_file(&dir.path().join("my.json")), dir.path().join("my.json"));
         std::fs::write(dir.path().join("agent.conf"), "{}").unwrap();
-        assert_eq!(locate(&dir.path().join("agent.conf")), dir.path().join("agent.conf"));
+        assert_eq!(
+            locate_config_file(&dir.path().join("agent.conf")),
+            dir.path().join("agent.conf")
+        );
     }
 
     #[test]
@@ -208,11 +211,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config.json");
         std::fs::write(&file, r#"{"agent_name": "bob@x"}"#).unwrap();
-        let config = read(&file).unwrap();
+        let config = read_config(&file).unwrap();
         assert_eq!(config.agent.as_deref(), Some("bob@x"));
         assert_eq!(config.mailboxes, dir.path().join("data/mailboxes"));
         std::fs::write(&file, r#"{"agent_name": 5, "mailbox_dir": "/m"}"#).unwrap();
-        let config = read(&file).unwrap();
+        let config = read_config(&file).unwrap();
         assert_eq!((config.agent, config.mailboxes), (None, PathBuf::from("/m")));
     }
 
@@ -224,9 +227,9 @@ mod tests {
             |key: &str| format!(r#"{{"{key}": {{"mode": "blacklist", "blacklist": ["eve@*"]}}}}"#);
         for key in ["address_filter", "filter"] {
             std::fs::write(&file, black(key)).unwrap();
-            let filters = read(&file).unwrap().filters;
-            assert!(filters.refuses("eve@x").is_some(), "{key}");
-            assert!(filters.refuses("bob@x").is_none(), "{key}");
+            let filters = read_config(&file).unwrap().filters;
+            assert!(filters.find_refusal("eve@x").is_some(), "{key}");
+            assert!(filters.find_refusal("bob@x").is_none(), "{key}");
         }
     }
 
@@ -239,7 +242,7 @@ mod tests {
             if let Some(text) = text {
                 std::fs::write(&file, text).unwrap();
             }
-            read(&file).unwrap_err().to_string()
+            read_config(&file).unwrap_err().to_string()
         };
         assert!(why(None).contains("agentazall setup"));
         assert!(why(Some("{")).contains("is not JSON"));

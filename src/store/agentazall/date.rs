@@ -31,43 +31,43 @@ pub enum DateForm {
 pub fn parse_date(text: &str, zone: &TimeZone) -> Option<(Timestamp, DateForm)> {
     let text = strip(text);
     if is_day(text) {
-        return Some((midnight(text, zone)?, DateForm::DateOnly));
+        return Some((local_midnight(text, zone)?, DateForm::DateOnly));
     }
     let Some((day, time)) = text.split_at_checked(10).filter(|(day, _)| is_day(day)) else {
         let at = DateTimeParser::new().relaxed_weekday(true).parse_timestamp(text).ok()?;
-        return Some((timestamp(at), DateForm::Rfc2822));
+        return Some((to_timestamp(at), DateForm::Rfc2822));
     };
     let relay = time.starts_with(['T', 't']);
     let time = strip(time.strip_prefix(['T', 't', ' '])?);
     if time.contains(['+', '-']) || time.ends_with(['Z', 'z']) {
         let exact: String = time.chars().filter(|c| *c != ' ').collect();
         let at: jiff::Timestamp = format!("{day}T{exact}").parse().ok()?;
-        return Some((timestamp(at), DateForm::Rfc3339));
+        return Some((to_timestamp(at), DateForm::Rfc3339));
     }
     let civil: civil::DateTime = format!("{day}T{time}").parse().ok()?;
     let (zone, form) =
         if relay { (TimeZone::UTC, DateForm::Relay) } else { (zone.clone(), DateForm::Local) };
-    Some((timestamp(civil.to_zoned(zone).ok()?.timestamp()), form))
+    Some((to_timestamp(civil.to_zoned(zone).ok()?.timestamp()), form))
 }
 
 /// Local midnight at the start of a day folder (the first instant of the day, where the clock skips
 /// midnight); `None` if the name is no day of the calendar.
-pub fn midnight(day: &str, zone: &TimeZone) -> Option<Timestamp> {
+pub fn local_midnight(day: &str, zone: &TimeZone) -> Option<Timestamp> {
     if !is_day(day) {
         return None;
     }
     let day: civil::Date = day.parse().ok()?;
-    Some(timestamp(day.to_zoned(zone.clone()).ok()?.timestamp()))
+    Some(to_timestamp(day.to_zoned(zone.clone()).ok()?.timestamp()))
 }
 
 /// The local day, as the reference names today's folder: `2026-03-11`.
-pub fn local_day(now: Timestamp, zone: &TimeZone) -> String {
-    local(now, zone).strftime("%Y-%m-%d").to_string()
+pub fn format_local_day(now: Timestamp, zone: &TimeZone) -> String {
+    to_local_time(now, zone).strftime("%Y-%m-%d").to_string()
 }
 
 /// The local time, as the reference writes `Date`: `2026-03-11 14:23:55`.
-pub fn local_stamp(now: Timestamp, zone: &TimeZone) -> String {
-    local(now, zone).strftime("%Y-%m-%d %H:%M:%S").to_string()
+pub fn format_local_stamp(now: Timestamp, zone: &TimeZone) -> String {
+    to_local_time(now, zone).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 /// Whether a folder of this name is a day folder: 4, 2 and 2 digits. It need not be in the calendar.
@@ -80,13 +80,13 @@ pub fn is_day(name: &str) -> bool {
 }
 
 /// The local time.
-pub(super) fn local(now: Timestamp, zone: &TimeZone) -> jiff::Zoned {
-    jiff::Timestamp::from_millisecond(now.calendar().millis())
+pub(super) fn to_local_time(now: Timestamp, zone: &TimeZone) -> jiff::Zoned {
+    jiff::Timestamp::from_millisecond(now.clamp_to_calendar().millis())
         .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
         .to_zoned(zone.clone())
 }
 
-fn timestamp(at: jiff::Timestamp) -> Timestamp {
+fn to_timestamp(at: jiff::Timestamp) -> Timestamp {
     // Rounds down also before 1970, so that the digits are those written.
     Timestamp::from_millis(at.as_microsecond().div_euclid(1000))
 }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     fn read(text: &str) -> Option<(String, DateForm)> {
-        parse_date(text, &zone()).map(|(at, form)| (at.stamp(), form))
+        parse_date(text, &zone()).map(|(at, form)| (at.iso8601_basic(), form))
     }
 
     #[test]
@@ -153,15 +153,21 @@ mod tests {
 
     #[test]
     fn days_are_local() {
-        let late = Timestamp::from_stamp("20260310T233000.000Z").unwrap();
-        assert_eq!(local_day(late, &zone()), "2026-03-11");
-        assert_eq!(local_stamp(late, &zone()), "2026-03-11 00:30:00");
-        assert_eq!(midnight("2026-03-11", &zone()).unwrap().stamp(), "20260310T230000.000Z");
-        assert_eq!(midnight("2026-13-11", &zone()), None);
-        assert_eq!(midnight("2026-3-11", &zone()), None);
+        let late = Timestamp::from_iso8601_basic("20260310T233000.000Z").unwrap();
+        assert_eq!(format_local_day(late, &zone()), "2026-03-11");
+        assert_eq!(format_local_stamp(late, &zone()), "2026-03-11 00:30:00");
+        assert_eq!(
+            local_midnight("2026-03-11", &zone()).unwrap().iso8601_basic(),
+            "20260310T230000.000Z"
+        );
+        assert_eq!(local_midnight("2026-13-11", &zone()), None);
+        assert_eq!(local_midnight("2026-3-11", &zone()), None);
         // A zone whose clock skips midnight.
         let beirut = TimeZone::posix("EET-2EEST,M3.5.0/0,M10.5.0/0").unwrap();
-        assert_eq!(midnight("2026-03-29", &beirut).unwrap().stamp(), "20260328T220000.000Z");
+        assert_eq!(
+            local_midnight("2026-03-29", &beirut).unwrap().iso8601_basic(),
+            "20260328T220000.000Z"
+        );
         assert!(is_day("0000-99-99") && !is_day("2026-03-111") && !is_day("2026-03-1"));
         assert!(!is_day("2026_03_11") && !is_day("\u{661}026-03-1"));
     }
@@ -171,17 +177,17 @@ mod tests {
         fn what_is_written_is_read_back(secs in -62_000_000_000i64..253_000_000_000) {
             let at = Timestamp::from_secs(secs);
             let zone = TimeZone::fixed(jiff::tz::offset(5));
-            let stamp = local_stamp(at, &zone);
+            let stamp = format_local_stamp(at, &zone);
             prop_assert_eq!(parse_date(&stamp, &zone), Some((at, DateForm::Local)));
             let (day, _) = stamp.split_at(10);
-            prop_assert_eq!(local_day(at, &zone), day);
-            prop_assert!(midnight(day, &zone).unwrap() <= at);
+            prop_assert_eq!(format_local_day(at, &zone), day);
+            prop_assert!(local_midnight(day, &zone).unwrap() <= at);
         }
 
         #[test]
         fn foreign_dates_never_panic(text in "\\PC{0,40}|[-0-9TZ:+. ]{0,40}", ms in any::<i64>()) {
             let _ = parse_date(&text, &zone());
-            let _ = local_stamp(Timestamp::from_millis(ms), &zone());
+            let _ = format_local_stamp(Timestamp::from_millis(ms), &zone());
         }
     }
 }

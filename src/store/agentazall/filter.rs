@@ -6,18 +6,18 @@
 use serde_json::Value;
 
 use super::names::bare_address;
-use crate::model::one_line;
+use crate::model::sanitize_line;
 
 /// Who may write to me, from the configuration's `address_filter` (or `filter`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    mode: Mode,
-    blacklist: Vec<Pattern>,
-    whitelist: Vec<Pattern>,
+    mode: FilterMode,
+    blacklist: Vec<AddressPattern>,
+    whitelist: Vec<AddressPattern>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Mode {
+enum FilterMode {
     /// Everybody may.
     #[default]
     Off,
@@ -36,38 +36,38 @@ impl Filter {
         let Value::Object(filter) = value else { return Self::default() };
         let mode = filter.get("mode").and_then(Value::as_str).unwrap_or_default();
         let mode = match mode.trim().to_ascii_lowercase().as_str() {
-            "off" => Mode::Off,
-            "whitelist" => Mode::Whitelist,
-            _ => Mode::Blacklist,
+            "off" => FilterMode::Off,
+            "whitelist" => FilterMode::Whitelist,
+            _ => FilterMode::Blacklist,
         };
         let list = |key| {
             let entries = filter.get(key).and_then(Value::as_array).into_iter().flatten();
-            entries.filter_map(Value::as_str).filter_map(Pattern::new).collect()
+            entries.filter_map(Value::as_str).filter_map(AddressPattern::new).collect()
         };
         Self { mode, blacklist: list("blacklist"), whitelist: list("whitelist") }
     }
 
     /// Why a message with this `From` is not accepted, in a sentence for a person; `None` if it is.
     /// Without a sender nothing can be on a whitelist.
-    pub fn refuses(&self, from: &str) -> Option<String> {
-        if self.mode == Mode::Off {
+    pub fn find_refusal(&self, from: &str) -> Option<String> {
+        if self.mode == FilterMode::Off {
             return None;
         }
         let address = bare_address(from);
-        let folded = fold(&address);
+        let folded = fold_case(&address);
         if let Some(pattern) = self.blacklist.iter().find(|p| p.matches(&folded)) {
             return Some(format!(
                 "the address filter's blacklist refuses {} ({})",
-                named(&address),
-                one_line(&pattern.text)
+                describe_sender(&address),
+                sanitize_line(&pattern.text)
             ));
         }
         // Nobody is on no list, not even on one that says `*`.
         let listed = !address.is_empty() && self.whitelist.iter().any(|p| p.matches(&folded));
-        if self.mode == Mode::Whitelist && !listed {
+        if self.mode == FilterMode::Whitelist && !listed {
             return Some(format!(
                 "{} is not on the address filter's whitelist; `agentazall filter` changes it",
-                named(&address)
+                describe_sender(&address)
             ));
         }
         None
@@ -75,56 +75,56 @@ impl Filter {
 }
 
 /// Lower case, one character at a time: a letter is the same whatever follows it.
-fn fold(text: &str) -> Vec<char> {
+fn fold_case(text: &str) -> Vec<char> {
     text.chars().flat_map(char::to_lowercase).collect()
 }
 
-fn named(address: &str) -> String {
+fn describe_sender(address: &str) -> String {
     if address.is_empty() {
         "a message without From".into()
     } else {
-        one_line(address).into_owned()
+        sanitize_line(address).into_owned()
     }
 }
 
 /// A shell pattern as Python's `fnmatch` reads it: `*`, `?`, `[abc]`, `[a-z]`, `[!abc]`; upper and
 /// lower case are the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Pattern {
+struct AddressPattern {
     text: String,
-    parts: Vec<Part>,
+    parts: Vec<GlobToken>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum GlobToken {
     Any,
     One,
     Char(char),
     Set { negated: bool, ranges: Vec<(char, char)> },
 }
 
-impl Pattern {
+impl AddressPattern {
     /// `None` for an empty entry, which is a slip and not a wish to match the empty address.
     fn new(text: &str) -> Option<Self> {
         let text = text.trim();
-        let folded = fold(text);
+        let folded = fold_case(text);
         let mut parts = Vec::new();
         let mut rest = folded.as_slice();
         while let Some((first, tail)) = rest.split_first() {
             rest = tail;
             match first {
                 // A run of `*` is one `*`; matching would only be slower.
-                '*' if parts.last() == Some(&Part::Any) => {}
-                '*' => parts.push(Part::Any),
-                '?' => parts.push(Part::One),
-                '[' => match set(tail) {
+                '*' if parts.last() == Some(&GlobToken::Any) => {}
+                '*' => parts.push(GlobToken::Any),
+                '?' => parts.push(GlobToken::One),
+                '[' => match parse_char_set(tail) {
                     Some((part, after)) => {
                         parts.push(part);
                         rest = after;
                     }
-                    None => parts.push(Part::Char('[')),
+                    None => parts.push(GlobToken::Char('[')),
                 },
-                c => parts.push(Part::Char(*c)),
+                c => parts.push(GlobToken::Char(*c)),
             }
         }
         (!text.is_empty()).then(|| Self { text: text.to_owned(), parts })
@@ -138,12 +138,12 @@ impl Pattern {
         loop {
             match (self.parts.get(part), address.get(at)) {
                 (None, None) => return true,
-                (Some(Part::Any), _) => {
+                (Some(GlobToken::Any), _) => {
                     part += 1;
                     star = Some((part, at));
                     continue;
                 }
-                (Some(p), Some(c)) if p.fits(*c) => {
+                (Some(p), Some(c)) if p.matches_char(*c) => {
                     (part, at) = (part + 1, at + 1);
                     continue;
                 }
@@ -160,8 +160,8 @@ impl Pattern {
     }
 }
 
-impl Part {
-    fn fits(&self, c: char) -> bool {
+impl GlobToken {
+    fn matches_char(&self, c: char) -> bool {
         match self {
             Self::Any | Self::One => true,
             Self::Char(own) => *own == c,
@@ -174,7 +174,7 @@ impl Part {
 
 /// The set after a `[`, and what follows its `]`; `None` if it has no end, which makes the `[` an
 /// ordinary character. A `]` right at its start belongs to it.
-fn set(text: &[char]) -> Option<(Part, &[char])> {
+fn parse_char_set(text: &[char]) -> Option<(GlobToken, &[char])> {
     let (negated, text) = match text.split_first() {
         Some(('!', tail)) => (true, tail),
         _ => (false, text),
@@ -192,7 +192,7 @@ fn set(text: &[char]) -> Option<(Part, &[char])> {
             inside = tail;
         }
     }
-    Some((Part::Set { negated, ranges }, after))
+    Some((GlobToken::Set { negated, ranges }, after))
 }
 
 #[cfg(test)]
@@ -202,11 +202,11 @@ mod tests {
     use serde_json::json;
 
     fn accepts(config: Value, from: &str) -> bool {
-        Filter::from_config(&config).refuses(from).is_none()
+        Filter::from_config(&config).find_refusal(from).is_none()
     }
 
     fn fits(pattern: &str, address: &str) -> bool {
-        Pattern::new(pattern).unwrap().matches(&fold(address))
+        AddressPattern::new(pattern).unwrap().matches(&fold_case(address))
     }
 
     #[test]
@@ -269,13 +269,13 @@ mod tests {
         assert!(!accepts(black.clone(), "\"Bob\" <BOB@x>") && !accepts(black.clone(), "bob@x"));
         assert!(accepts(black, "\"bob@x\" <carol@x>"));
         let white = Filter::from_config(&json!({"mode": "whitelist", "whitelist": ["bob@x"]}));
-        assert!(white.refuses("").unwrap().contains("without From"));
-        assert!(white.refuses("a\nb").unwrap().contains("a\u{240a}b"));
+        assert!(white.find_refusal("").unwrap().contains("without From"));
+        assert!(white.find_refusal("a\nb").unwrap().contains("a\u{240a}b"));
     }
 
     #[test]
     fn hostile_patterns_take_no_time() {
-        let pattern = Pattern::new(&"*a".repeat(200)).unwrap();
+        let pattern = AddressPattern::new(&"*a".repeat(200)).unwrap();
         assert!(!pattern.matches(&vec!['a'; 199]));
         assert!(!pattern.matches(&vec!['b'; 5000]));
     }
@@ -292,7 +292,7 @@ mod tests {
 
         #[test]
         fn foreign_patterns_never_panic(pattern in "\\PC{0,12}|[]\\[!*?a-]{0,12}", address in "\\PC{0,12}") {
-            let _ = Pattern::new(&pattern).map(|p| p.matches(&fold(&address)));
+            let _ = AddressPattern::new(&pattern).map(|p| p.matches(&fold_case(&address)));
         }
     }
 }

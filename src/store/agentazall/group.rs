@@ -10,8 +10,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::letter::{Form, Kept, Print};
-use super::place::Folder;
+use super::letter::{DateOrigin, LetterFacts, LetterHash};
+use super::place::MailboxFolder;
 use crate::store::engine::files;
 
 /// Copies that are further apart are not copies.
@@ -19,44 +19,44 @@ const WINDOW_MS: i64 = 48 * 60 * 60 * 1000;
 
 /// What was settled about a file's id when it was looked at before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum IdAssignment {
     /// Nothing: it is new, or its message is known by the id of another copy.
     #[default]
-    No,
+    Unassigned,
     /// Its id is that of its message.
     Plain,
     /// Its id with this hash is that of its message.
-    Twin([u8; 32]),
+    Hashed([u8; 32]),
 }
 
 /// One file that may be a copy of others.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Item<'a> {
+pub(super) struct LetterCopy<'a> {
     /// Its source number.
     pub source: u32,
     /// Its folder's path, and its name there.
     pub path: (&'a str, &'a str),
     /// The folder it lies in.
-    pub folder: Folder,
+    pub folder: MailboxFolder,
     /// What it says.
-    pub kept: &'a Kept,
+    pub facts: &'a LetterFacts,
     /// What was settled before.
-    pub held: Held,
+    pub assignment: IdAssignment,
     /// Its id without a hash is known to be another message's.
-    pub taken: bool,
+    pub is_id_taken: bool,
 }
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Message {
+pub(super) struct LetterGroup {
     /// Its files, by number.
     pub members: Vec<u32>,
     /// The file that shows it.
-    pub best: u32,
+    pub display_file: u32,
     /// The file whose id it has.
     pub leader: u32,
     /// What is settled about that id.
-    pub held: Held,
+    pub assignment: IdAssignment,
     /// What its copies in `inbox/` say about having been read; `None` without one.
     pub read: Option<bool>,
     /// A print of the copies in `inbox/` that could say so and do not.
@@ -70,65 +70,67 @@ pub(super) struct Message {
 }
 
 /// Sorts the files that share anything into messages.
-pub(super) fn messages(items: &[Item<'_>]) -> Vec<Message> {
-    let mut sets = Sets::new(items.len());
-    join_equal(items, &mut sets);
-    join_copies(items, &mut sets);
-    name(sets.groups(), items)
+pub(super) fn group_copies(items: &[LetterCopy<'_>]) -> Vec<LetterGroup> {
+    let mut sets = DisjointSets::new(items.len());
+    join_equal_texts(items, &mut sets);
+    join_transport_copies(items, &mut sets);
+    assign_ids(sets.collect_groups(), items)
 }
 
 /// Rule 1.
-fn join_equal(items: &[Item<'_>], sets: &mut Sets) {
-    let mut texts: HashMap<Print, Vec<usize>> = HashMap::new();
-    let mut links: HashMap<Print, usize> = HashMap::new();
+fn join_equal_texts(items: &[LetterCopy<'_>], sets: &mut DisjointSets) {
+    let mut texts: HashMap<LetterHash, Vec<usize>> = HashMap::new();
+    let mut links: HashMap<LetterHash, usize> = HashMap::new();
     for (i, item) in items.iter().enumerate() {
-        texts.entry(item.kept.text).or_default().push(i);
-        if let Some(link) = item.kept.link() {
-            sets.join(*links.entry(link).or_insert(i), i);
+        texts.entry(item.facts.text_hash).or_default().push(i);
+        if let Some(link) = item.facts.link_hash() {
+            sets.join_sets(*links.entry(link).or_insert(i), i);
         }
     }
     for mut same in texts.into_values() {
-        same.sort_by_key(|i| items.get(*i).map(|item| rank(item)));
+        same.sort_by_key(|i| items.get(*i).map(|item| display_rank(item)));
         let Some(first) = same.first().copied() else { continue };
-        let mut keys: HashMap<Print, usize> = HashMap::new();
+        let mut keys: HashMap<LetterHash, usize> = HashMap::new();
         for i in same {
-            let kept = items.get(i).map(|item| item.kept);
-            let key = kept.filter(|kept| kept.is_signed()).map(|kept| kept.key);
+            let kept = items.get(i).map(|item| item.facts);
+            let key = kept.filter(|kept| kept.is_signed()).map(|kept| kept.key_hash);
             let with = key.map_or(first, |key| *keys.entry(key).or_insert(i));
-            sets.join(with, i);
+            sets.join_sets(with, i);
         }
     }
 }
 
 /// Rule 2.
-fn join_copies(items: &[Item<'_>], sets: &mut Sets) {
-    struct Group<'a> {
+fn join_transport_copies(items: &[LetterCopy<'_>], sets: &mut DisjointSets) {
+    struct CopyGroup<'a> {
         first: usize,
         time: i64,
         path: (&'a str, &'a str),
         forms: u8,
     }
-    let mut same: BTreeMap<Print, Vec<Group<'_>>> = BTreeMap::new();
-    for group in sets.groups() {
+    let mut same: BTreeMap<LetterHash, Vec<CopyGroup<'_>>> = BTreeMap::new();
+    for group in sets.collect_groups() {
         let heads = || group.iter().filter_map(|i| items.get(*i));
-        if heads().any(|item| item.kept.link().is_some()) {
+        if heads().any(|item| item.facts.link_hash().is_some()) {
             continue;
         }
-        let Some(copy) = heads().find_map(|item| item.kept.copy()) else { continue };
-        let forms = heads().fold(0, |forms, item| forms | bit(item.kept.form()));
-        let Some(oldest) = heads().min_by_key(|item| (item.kept.time, item.path)) else { continue };
+        let Some(copy) = heads().find_map(|item| item.facts.copy_hash()) else { continue };
+        let forms = heads().fold(0, |forms, item| forms | form_bit(item.facts.date_origin()));
+        let Some(oldest) = heads().min_by_key(|item| (item.facts.time, item.path)) else {
+            continue;
+        };
         let Some(first) = group.first().copied() else { continue };
-        let time = oldest.kept.time;
-        same.entry(copy).or_default().push(Group { first, time, path: oldest.path, forms });
+        let time = oldest.facts.time;
+        same.entry(copy).or_default().push(CopyGroup { first, time, path: oldest.path, forms });
     }
     for mut groups in same.into_values() {
         groups.sort_by_key(|g| (g.time, g.path));
-        let mut open: Vec<Group<'_>> = Vec::new();
+        let mut open: Vec<CopyGroup<'_>> = Vec::new();
         for group in groups {
             open.retain(|o| group.time.saturating_sub(o.time) <= WINDOW_MS);
             match open.iter_mut().find(|o| o.forms & group.forms == 0) {
                 Some(other) => {
-                    sets.join(other.first, group.first);
+                    sets.join_sets(other.first, group.first);
                     other.forms |= group.forms;
                 }
                 None => open.push(group),
@@ -138,59 +140,68 @@ fn join_copies(items: &[Item<'_>], sets: &mut Sets) {
 }
 
 /// A form as a bit of a set; that of no form at all is in none.
-const fn bit(form: Form) -> u8 {
-    if matches!(form, Form::None) { 0 } else { 1 << form as u8 }
+const fn form_bit(form: DateOrigin) -> u8 {
+    if matches!(form, DateOrigin::None) { 0 } else { 1 << form as u8 }
 }
 
 /// What the files of one message make, once it is settled whose id it has.
-pub(super) fn message(members: &[Item<'_>], leader: u32, held: Held) -> Option<Message> {
-    let best = members.iter().min_by_key(|i| rank(i))?;
-    let inbox = || members.iter().filter(|i| i.folder == Folder::Inbox);
-    let mine = |i: &Item<'_>| match i.folder {
-        Folder::Inbox => false,
-        Folder::Sent => true,
-        Folder::Outbox | Folder::Carrying => i.kept.has(Kept::MINE),
+pub(super) fn build_group(
+    members: &[LetterCopy<'_>],
+    leader: u32,
+    held: IdAssignment,
+) -> Option<LetterGroup> {
+    let best = members.iter().min_by_key(|i| display_rank(i))?;
+    let inbox = || members.iter().filter(|i| i.folder == MailboxFolder::Inbox);
+    let mine = |i: &LetterCopy<'_>| match i.folder {
+        MailboxFolder::Inbox => false,
+        MailboxFolder::Sent => true,
+        MailboxFolder::Outbox | MailboxFolder::Carrying => i.facts.has_bit(LetterFacts::MINE),
     };
     let mut sources: Vec<u32> = members.iter().map(|i| i.source).collect();
     sources.sort_unstable();
-    Some(Message {
-        best: best.source,
+    Some(LetterGroup {
+        display_file: best.source,
         leader,
-        held,
+        assignment: held,
         to_me: inbox().next().is_some(),
-        read: inbox().next().is_some().then(|| inbox().any(|i| i.kept.has(Kept::READ))),
-        unmarked: files::unmarked(inbox().filter(|i| i.kept.has(Kept::NEW)).map(|i| i.source)),
+        read: inbox().next().is_some().then(|| inbox().any(|i| i.facts.has_bit(LetterFacts::READ))),
+        unmarked: files::hash_unmarked_files(
+            inbox().filter(|i| i.facts.has_bit(LetterFacts::NEW)).map(|i| i.source),
+        ),
         from_me: members.iter().any(mine),
         members: sources,
     })
 }
 
 /// Rule 3, and which file shows the message.
-fn name(groups: Vec<Vec<usize>>, items: &[Item<'_>]) -> Vec<Message> {
+fn assign_ids(groups: Vec<Vec<usize>>, items: &[LetterCopy<'_>]) -> Vec<LetterGroup> {
     let mut out = Vec::with_capacity(groups.len());
-    let mut by_name: HashMap<Print, Vec<(usize, Item<'_>)>> = HashMap::new();
+    let mut by_name: HashMap<LetterHash, Vec<(usize, LetterCopy<'_>)>> = HashMap::new();
     for group in groups {
-        let members: Vec<Item<'_>> = group.iter().filter_map(|i| items.get(*i)).copied().collect();
-        let Some(leader) = members.iter().min_by_key(|i| leading(i)) else { continue };
-        by_name.entry(leader.kept.name).or_default().push((out.len(), *leader));
-        out.extend(message(&members, leader.source, Held::Plain));
+        let members: Vec<LetterCopy<'_>> =
+            group.iter().filter_map(|i| items.get(*i)).copied().collect();
+        let Some(leader) = members.iter().min_by_key(|i| leader_rank(i)) else { continue };
+        by_name.entry(leader.facts.name_hash).or_default().push((out.len(), *leader));
+        out.extend(build_group(&members, leader.source, IdAssignment::Plain));
     }
     for mut twins in by_name.into_values() {
         twins.sort_by_key(|(_, i)| {
-            let kept = i.kept;
-            let held = i.held != Held::Plain || i.taken;
-            (held, !kept.is_signed(), kept.time, kept.file, i.path)
+            let kept = i.facts;
+            let held = i.assignment != IdAssignment::Plain || i.is_id_taken;
+            (held, !kept.is_signed(), kept.time, kept.file_hash, i.path)
         });
         let mut used: Vec<[u8; 32]> = Vec::new();
         for (n, (ix, leader)) in twins.iter().enumerate() {
-            let hash = match leader.held {
-                Held::Twin(hash) if !used.contains(&hash) => hash,
-                Held::No | Held::Plain if n == 0 && !leader.taken => continue,
-                _ => leader.kept.file,
+            let hash = match leader.assignment {
+                IdAssignment::Hashed(hash) if !used.contains(&hash) => hash,
+                IdAssignment::Unassigned | IdAssignment::Plain if n == 0 && !leader.is_id_taken => {
+                    continue;
+                }
+                _ => leader.facts.file_hash,
             };
             used.push(hash);
             if let Some(message) = out.get_mut(*ix) {
-                message.held = Held::Twin(hash);
+                message.assignment = IdAssignment::Hashed(hash);
             }
         }
     }
@@ -198,28 +209,43 @@ fn name(groups: Vec<Vec<usize>>, items: &[Item<'_>]) -> Vec<Message> {
 }
 
 /// Which file's id a message has: what verifies first, then who had it, then the writer's own.
-fn leading<'a>(i: &Item<'a>) -> impl Ord + use<'a> {
-    let kept = i.kept;
-    let signed = (!kept.is_signed(), !kept.has(Kept::WHOLE));
-    (signed, i.held == Held::No, kept.form(), i.folder, kept.time, i.path)
+fn leader_rank<'a>(i: &LetterCopy<'a>) -> impl Ord + use<'a> {
+    let kept = i.facts;
+    let signed = (!kept.is_signed(), !kept.has_bit(LetterFacts::WHOLE));
+    (
+        signed,
+        i.assignment == IdAssignment::Unassigned,
+        kept.date_origin(),
+        i.folder,
+        kept.time,
+        i.path,
+    )
 }
 
 /// Which file shows a message: what verifies first, then what carries files.
-fn rank<'a>(i: &Item<'a>) -> impl Ord + use<'a> {
-    let kept = i.kept;
-    let signed = (!kept.is_signed(), !kept.has(Kept::WHOLE), kept.link().is_none());
-    (signed, !kept.has(Kept::PARTS), i.held == Held::No, kept.form(), i.folder, kept.time, i.path)
+fn display_rank<'a>(i: &LetterCopy<'a>) -> impl Ord + use<'a> {
+    let kept = i.facts;
+    let signed = (!kept.is_signed(), !kept.has_bit(LetterFacts::WHOLE), kept.link_hash().is_none());
+    (
+        signed,
+        !kept.has_bit(LetterFacts::PARTS),
+        i.assignment == IdAssignment::Unassigned,
+        kept.date_origin(),
+        i.folder,
+        kept.time,
+        i.path,
+    )
 }
 
 /// Disjoint sets of positions.
-struct Sets(Vec<usize>);
+struct DisjointSets(Vec<usize>);
 
-impl Sets {
+impl DisjointSets {
     fn new(len: usize) -> Self {
         Self((0..len).collect())
     }
 
-    fn root(&mut self, mut i: usize) -> usize {
+    fn find_root(&mut self, mut i: usize) -> usize {
         while let Some(above) = self.0.get(i).copied()
             && above != i
         {
@@ -232,17 +258,17 @@ impl Sets {
         i
     }
 
-    fn join(&mut self, a: usize, b: usize) {
-        let (a, b) = (self.root(a), self.root(b));
+    fn join_sets(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.find_root(a), self.find_root(b));
         if let Some(slot) = self.0.get_mut(a.max(b)) {
             *slot = a.min(b);
         }
     }
 
-    fn groups(&mut self) -> Vec<Vec<usize>> {
+    fn collect_groups(&mut self) -> Vec<Vec<usize>> {
         let mut out: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for i in 0..self.0.len() {
-            out.entry(self.root(i)).or_default().push(i);
+            out.entry(self.find_root(i)).or_default().push(i);
         }
         out.into_values().collect()
     }

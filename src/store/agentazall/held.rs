@@ -13,104 +13,113 @@ use std::collections::{BTreeSet, HashMap};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 
-use super::group::Held;
-use super::letter::{Kept, Print, key_print};
+use super::group::IdAssignment;
+use super::letter::{LetterFacts, LetterHash, hash_key};
 
 /// Which message a text is, whatever its file is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Who {
-    text: Print,
+pub(super) struct LetterIdentity {
+    text: LetterHash,
     /// Of the key.
-    key: Option<Print>,
-    link: Option<Print>,
+    key: Option<LetterHash>,
+    link: Option<LetterHash>,
 }
 
-impl Who {
+impl LetterIdentity {
     /// What a file says of itself.
-    pub fn of(kept: &Kept) -> Self {
-        let key = kept.is_signed().then_some(kept.key);
-        Self { text: kept.text, key, link: kept.link() }
+    pub fn from_facts(kept: &LetterFacts) -> Self {
+        let key = kept.is_signed().then_some(kept.key_hash);
+        Self { text: kept.text_hash, key, link: kept.link_hash() }
     }
 
     /// Whether two files are one message as far as these two alone can tell (rule 1 of
     /// [`group`](super::group)): texts that verify by different keys are two.
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn is_same_message(&self, other: &Self) -> bool {
         let keys = self.key.is_none() || other.key.is_none() || self.key == other.key;
         (self.link.is_some() && self.link == other.link) || (self.text == other.text && keys)
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    who: Who,
-    held: Held,
+struct LedgerEntry {
+    identity: LetterIdentity,
+    assignment: IdAssignment,
     saved: bool,
 }
 
 /// What was settled about ids, by writer and id.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    entries: HashMap<Print, Vec<Entry>>,
+pub(super) struct IdLedger {
+    entries: HashMap<LetterHash, Vec<LedgerEntry>>,
     /// Writers and ids with something that is not saved.
-    unsaved: BTreeSet<Print>,
+    unsaved: BTreeSet<LetterHash>,
 }
 
 /// What the ledger says of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Settled {
+pub(super) struct IdRuling {
     /// What was settled for its message.
-    pub held: Held,
+    pub assignment: IdAssignment,
     /// The id without a hash is another message's.
-    pub taken: bool,
+    pub is_id_taken: bool,
 }
 
-impl Ledger {
+impl IdLedger {
     /// Reads what [`Ledger::take_lines`] gave. Lines that are not from there are passed over.
-    pub fn load(text: &[u8]) -> Self {
+    pub fn from_lines(text: &[u8]) -> Self {
         let mut ledger = Self::default();
-        for (name, who, held) in text.split(|b| *b == b'\n').filter_map(parse) {
-            ledger.put(name, who, held, true);
+        for (name, who, held) in text.split(|b| *b == b'\n').filter_map(parse_line) {
+            ledger.insert_entry(name, who, held, true);
         }
         ledger
     }
 
     /// What is settled for this file; `None` if nothing is for any of its writer and id.
-    pub fn look(&self, kept: &Kept) -> Option<Settled> {
-        let entries = self.entries.get(&kept.name)?;
-        let held = find(entries, &Who::of(kept)).map_or(Held::No, |entry| entry.held);
-        let taken = held != Held::Plain && entries.iter().any(|e| e.held == Held::Plain);
-        Some(Settled { held, taken })
+    pub fn find_ruling(&self, kept: &LetterFacts) -> Option<IdRuling> {
+        let entries = self.entries.get(&kept.name_hash)?;
+        let held = find_entry(entries, &LetterIdentity::from_facts(kept))
+            .map_or(IdAssignment::Unassigned, |entry| entry.assignment);
+        let taken = held != IdAssignment::Plain
+            && entries.iter().any(|e| e.assignment == IdAssignment::Plain);
+        Some(IdRuling { assignment: held, is_id_taken: taken })
     }
 
     /// Settles by what id the message with this file is known. Whether that is new.
-    pub fn settle(&mut self, kept: &Kept, held: Held) -> bool {
-        held != Held::No && self.put(kept.name, Who::of(kept), held, false)
+    pub fn assign_id(&mut self, kept: &LetterFacts, held: IdAssignment) -> bool {
+        held != IdAssignment::Unassigned
+            && self.insert_entry(kept.name_hash, LetterIdentity::from_facts(kept), held, false)
     }
 
     /// Takes back what was settled and not saved yet.
-    pub fn unsettle(&mut self, kept: &Kept) {
-        let (name, who) = (kept.name, Who::of(kept));
+    pub fn revoke_unsaved(&mut self, kept: &LetterFacts) {
+        let (name, who) = (kept.name_hash, LetterIdentity::from_facts(kept));
         if let Some(entries) = self.entries.get_mut(&name) {
-            entries.retain(|e| e.saved || e.who != who);
+            entries.retain(|e| e.saved || e.identity != who);
             if entries.is_empty() {
                 self.entries.remove(&name);
             }
         }
     }
 
-    fn put(&mut self, name: Print, mut who: Who, held: Held, saved: bool) -> bool {
+    fn insert_entry(
+        &mut self,
+        name: LetterHash,
+        mut who: LetterIdentity,
+        held: IdAssignment,
+        saved: bool,
+    ) -> bool {
         let entries = self.entries.entry(name).or_default();
-        let known = find(entries, &who).cloned();
+        let known = find_entry(entries, &who).cloned();
         if let Some(known) = &known {
             // A copy that is not signed does not make one forget who signed.
-            who.key = who.key.or(known.who.key);
-            who.link = who.link.or(known.who.link);
-            if known.who == who && known.held == held {
+            who.key = who.key.or(known.identity.key);
+            who.link = who.link.or(known.identity.link);
+            if known.identity == who && known.assignment == held {
                 return false;
             }
         }
         entries.retain(|e| Some(e) != known.as_ref());
-        entries.push(Entry { who, held, saved });
+        entries.push(LedgerEntry { identity: who, assignment: held, saved });
         if !saved {
             self.unsaved.insert(name);
         }
@@ -118,12 +127,12 @@ impl Ledger {
     }
 
     /// What has to be added to the file, a line each. It counts as saved from now on.
-    pub fn take_lines(&mut self) -> Vec<u8> {
+    pub fn take_unsaved_lines(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         for name in std::mem::take(&mut self.unsaved) {
             for entry in self.entries.get_mut(&name).into_iter().flatten() {
                 if !std::mem::replace(&mut entry.saved, true) {
-                    out.extend_from_slice(line(&name, entry).as_bytes());
+                    out.extend_from_slice(render_line(&name, entry).as_bytes());
                 }
             }
         }
@@ -132,17 +141,17 @@ impl Ledger {
 }
 
 /// The entry of this very text, else one that it may be a copy of.
-fn find<'a>(entries: &'a [Entry], who: &Who) -> Option<&'a Entry> {
-    let same = entries.iter().filter(|e| e.who.is(who));
-    same.min_by_key(|e| (e.who != *who, e.held != Held::Plain))
+fn find_entry<'a>(entries: &'a [LedgerEntry], who: &LetterIdentity) -> Option<&'a LedgerEntry> {
+    let same = entries.iter().filter(|e| e.identity.is_same_message(who));
+    same.min_by_key(|e| (e.identity != *who, e.assignment != IdAssignment::Plain))
 }
 
-fn line(name: &Print, entry: &Entry) -> String {
+fn render_line(name: &LetterHash, entry: &LedgerEntry) -> String {
     let encode = |bytes: Option<&[u8]>| bytes.map(|b| BASE64.encode(b)).unwrap_or_default();
-    let who = &entry.who;
-    let (word, hash) = match &entry.held {
-        Held::Twin(hash) => ("twin", Some(&hash[..])),
-        Held::Plain | Held::No => ("plain", None),
+    let who = &entry.identity;
+    let (word, hash) = match &entry.assignment {
+        IdAssignment::Hashed(hash) => ("twin", Some(&hash[..])),
+        IdAssignment::Plain | IdAssignment::Unassigned => ("plain", None),
     };
     let key = who.key.as_ref().map(|k| &k[..]);
     let link = who.link.as_ref().map(|l| &l[..]);
@@ -150,25 +159,25 @@ fn line(name: &Print, entry: &Entry) -> String {
     format!("{word} {} .\n", fields.join(" "))
 }
 
-fn parse(line: &[u8]) -> Option<(Print, Who, Held)> {
+fn parse_line(line: &[u8]) -> Option<(LetterHash, LetterIdentity, IdAssignment)> {
     let fields: Vec<&str> = std::str::from_utf8(line).ok()?.split(' ').collect();
     // The dot says that the line is whole.
     let [word, name, text, key, link, hash, "."] = fields.as_slice() else { return None };
     let held = match *word {
-        "plain" if hash.is_empty() => Held::Plain,
-        "twin" => Held::Twin(decode(hash)?),
+        "plain" if hash.is_empty() => IdAssignment::Plain,
+        "twin" => IdAssignment::Hashed(decode_base64(hash)?),
         _ => return None,
     };
     // Older lines have the key itself.
     let key = match *key {
         "" => None,
-        key => Some(decode::<16>(key).or_else(|| Some(key_print(&decode(key)?)))?),
+        key => Some(decode_base64::<16>(key).or_else(|| Some(hash_key(&decode_base64(key)?)))?),
     };
-    let link = if link.is_empty() { None } else { Some(decode(link)?) };
-    Some((decode(name)?, Who { text: decode(text)?, key, link }, held))
+    let link = if link.is_empty() { None } else { Some(decode_base64(link)?) };
+    Some((decode_base64(name)?, LetterIdentity { text: decode_base64(text)?, key, link }, held))
 }
 
-fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
+fn decode_base64<const N: usize>(text: &str) -> Option<[u8; N]> {
     BASE64.decode(text).ok()?.try_into().ok()
 }
 
@@ -180,75 +189,76 @@ mod tests {
 
     #[test]
     fn another_text_does_not_get_the_id() {
-        let mut ledger = Ledger::default();
-        assert_eq!(ledger.look(&kept("a", "x", 1)), None);
-        assert!(ledger.settle(&kept("a", "x", 1), Held::Plain));
-        assert!(!ledger.settle(&kept("a", "x", 1), Held::Plain), "once is enough");
-        let first = ledger.look(&kept("a", "x", 1)).unwrap();
-        assert_eq!(first, Settled { held: Held::Plain, taken: false });
-        let second = ledger.look(&kept("a", "x", 2)).unwrap();
-        assert_eq!(second, Settled { held: Held::No, taken: true });
-        ledger.settle(&kept("a", "x", 2), Held::Twin([2; 32]));
-        let second = Settled { held: Held::Twin([2; 32]), taken: true };
-        assert_eq!(ledger.look(&kept("a", "x", 2)), Some(second));
-        assert_eq!(ledger.look(&kept("b", "x", 1)), None, "another writer");
+        let mut ledger = IdLedger::default();
+        assert_eq!(ledger.find_ruling(&kept("a", "x", 1)), None);
+        assert!(ledger.assign_id(&kept("a", "x", 1), IdAssignment::Plain));
+        assert!(!ledger.assign_id(&kept("a", "x", 1), IdAssignment::Plain), "once is enough");
+        let first = ledger.find_ruling(&kept("a", "x", 1)).unwrap();
+        assert_eq!(first, IdRuling { assignment: IdAssignment::Plain, is_id_taken: false });
+        let second = ledger.find_ruling(&kept("a", "x", 2)).unwrap();
+        assert_eq!(second, IdRuling { assignment: IdAssignment::Unassigned, is_id_taken: true });
+        ledger.assign_id(&kept("a", "x", 2), IdAssignment::Hashed([2; 32]));
+        let second = IdRuling { assignment: IdAssignment::Hashed([2; 32]), is_id_taken: true };
+        assert_eq!(ledger.find_ruling(&kept("a", "x", 2)), Some(second));
+        assert_eq!(ledger.find_ruling(&kept("b", "x", 1)), None, "another writer");
         // As it comes back from the disk, with a torn line and junk.
-        let mut lines = ledger.take_lines();
-        assert!(ledger.take_lines().is_empty());
+        let mut lines = ledger.take_unsaved_lines();
+        assert!(ledger.take_unsaved_lines().is_empty());
         let torn = lines.len() / 2;
         let mut again = lines.clone();
         lines.extend_from_slice(b"junk\n\xff\n");
         lines.extend_from_slice(&again.split_off(torn));
-        let back = Ledger::load(&lines);
-        assert_eq!(back.look(&kept("a", "x", 1)), Some(first));
-        assert_eq!(back.look(&kept("a", "x", 2)), Some(second));
+        let back = IdLedger::from_lines(&lines);
+        assert_eq!(back.find_ruling(&kept("a", "x", 1)), Some(first));
+        assert_eq!(back.find_ruling(&kept("a", "x", 2)), Some(second));
     }
 
     #[test]
     fn what_was_not_saved_can_be_taken_back() {
-        let mut ledger = Ledger::default();
-        ledger.settle(&kept("a", "x", 1), Held::Plain);
-        ledger.unsettle(&kept("a", "x", 1));
-        assert_eq!(ledger.look(&kept("a", "x", 2)), None);
-        assert!(ledger.take_lines().is_empty());
-        ledger.settle(&kept("a", "x", 1), Held::Plain);
-        assert!(!ledger.take_lines().is_empty());
-        ledger.unsettle(&kept("a", "x", 1));
-        assert!(ledger.look(&kept("a", "x", 2)).unwrap().taken);
+        let mut ledger = IdLedger::default();
+        ledger.assign_id(&kept("a", "x", 1), IdAssignment::Plain);
+        ledger.revoke_unsaved(&kept("a", "x", 1));
+        assert_eq!(ledger.find_ruling(&kept("a", "x", 2)), None);
+        assert!(ledger.take_unsaved_lines().is_empty());
+        ledger.assign_id(&kept("a", "x", 1), IdAssignment::Plain);
+        assert!(!ledger.take_unsaved_lines().is_empty());
+        ledger.revoke_unsaved(&kept("a", "x", 1));
+        assert!(ledger.find_ruling(&kept("a", "x", 2)).unwrap().is_id_taken);
     }
 
     #[test]
     fn who_signed_it_keeps_it() {
-        let by = |key: Option<u8>| Kept { key: [key.unwrap_or(0); 16], ..kept("a", "x", 1) };
-        let mut ledger = Ledger::default();
-        ledger.settle(&by(None), Held::Plain);
-        ledger.settle(&by(Some(1)), Held::Plain);
-        assert_eq!(ledger.look(&by(None)).unwrap().held, Held::Plain);
-        assert_eq!(ledger.look(&by(Some(1))).unwrap().held, Held::Plain);
-        assert!(ledger.look(&by(Some(2))).unwrap().taken);
-        ledger.settle(&by(None), Held::Plain);
-        let back = Ledger::load(&ledger.take_lines());
-        assert!(back.look(&by(Some(2))).unwrap().taken);
+        let by =
+            |key: Option<u8>| LetterFacts { key_hash: [key.unwrap_or(0); 16], ..kept("a", "x", 1) };
+        let mut ledger = IdLedger::default();
+        ledger.assign_id(&by(None), IdAssignment::Plain);
+        ledger.assign_id(&by(Some(1)), IdAssignment::Plain);
+        assert_eq!(ledger.find_ruling(&by(None)).unwrap().assignment, IdAssignment::Plain);
+        assert_eq!(ledger.find_ruling(&by(Some(1))).unwrap().assignment, IdAssignment::Plain);
+        assert!(ledger.find_ruling(&by(Some(2))).unwrap().is_id_taken);
+        ledger.assign_id(&by(None), IdAssignment::Plain);
+        let back = IdLedger::from_lines(&ledger.take_unsaved_lines());
+        assert!(back.find_ruling(&by(Some(2))).unwrap().is_id_taken);
     }
 
     #[test]
     fn lines_with_whole_keys_are_still_understood() {
-        let mut ledger = Ledger::default();
-        let signed = Kept { key: key_print(&[7; 32]), ..kept("a", "x", 1) };
-        ledger.settle(&signed, Held::Plain);
-        let line = String::from_utf8(ledger.take_lines()).unwrap();
-        let (short, whole) = (BASE64.encode(signed.key), BASE64.encode([7; 32]));
-        let old = Ledger::load(line.replace(&short, &whole).as_bytes());
-        assert_eq!(old.look(&signed), ledger.look(&signed));
-        let other = Kept { key: key_print(&[8; 32]), ..signed };
-        assert!(old.look(&other).unwrap().taken);
+        let mut ledger = IdLedger::default();
+        let signed = LetterFacts { key_hash: hash_key(&[7; 32]), ..kept("a", "x", 1) };
+        ledger.assign_id(&signed, IdAssignment::Plain);
+        let line = String::from_utf8(ledger.take_unsaved_lines()).unwrap();
+        let (short, whole) = (BASE64.encode(signed.key_hash), BASE64.encode([7; 32]));
+        let old = IdLedger::from_lines(line.replace(&short, &whole).as_bytes());
+        assert_eq!(old.find_ruling(&signed), ledger.find_ruling(&signed));
+        let other = LetterFacts { key_hash: hash_key(&[8; 32]), ..signed };
+        assert!(old.find_ruling(&other).unwrap().is_id_taken);
     }
 
     proptest! {
         #[test]
         fn any_file_can_be_looked_at(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "((plain|twin)( [A-Za-z0-9+/]{0,43}){0,6} \\.?\n){0,4}") {
-            Ledger::load(&bytes);
-            Ledger::load(text.as_bytes());
+            IdLedger::from_lines(&bytes);
+            IdLedger::from_lines(text.as_bytes());
         }
     }
 }

@@ -12,14 +12,14 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::{date, put};
-use crate::model::{PublicKey, Seed, Timestamp, hex};
+use crate::model::{PublicKey, Seed, Timestamp, encode_hex};
 use crate::store::{StoreError, fs};
 
 /// Larger than any key file.
 const LIMIT: u64 = 64 << 10;
 
 /// Where an agent's key lies.
-pub(super) fn path(base: &Path) -> PathBuf {
+pub(super) fn key_path(base: &Path) -> PathBuf {
     base.join(".identity_key")
 }
 
@@ -27,18 +27,18 @@ pub(super) fn path(base: &Path) -> PathBuf {
 ///
 /// # Errors
 /// [`StoreError::NoKey`] with what to do if there is one that cannot be used.
-pub(super) fn read(base: &Path) -> Result<Option<Seed>, StoreError> {
-    let path = path(base);
+pub(super) fn read_key(base: &Path) -> Result<Option<Seed>, StoreError> {
+    let path = key_path(base);
     let shown = path.display();
     let owner = std::fs::symlink_metadata(&path).ok().and_then(|m| fs::foreign_owner(&m));
     if let Some(owner) = owner {
         return Err(StoreError::NoKey(format!(
             "the key {shown} belongs to another user ({owner}), so it is not used; take it over \
              with: {}",
-            fs::own_command(&path)
+            fs::chown_command(&path)
         )));
     }
-    let bytes = match fs::read_small(&path, LIMIT) {
+    let bytes = match fs::read_small_file(&path, LIMIT) {
         Ok(bytes) => Zeroizing::new(bytes),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => {
@@ -47,7 +47,7 @@ pub(super) fn read(base: &Path) -> Result<Option<Seed>, StoreError> {
             )));
         }
     };
-    parse(&bytes).map(Some).ok_or_else(|| {
+    parse_key(&bytes).map(Some).ok_or_else(|| {
         StoreError::NoKey(format!(
             "the key {shown} is damaged: it has no private_key_hex of 64 hex digits; restore it \
              from a backup (msgfs never replaces a key)"
@@ -56,11 +56,11 @@ pub(super) fn read(base: &Path) -> Result<Option<Seed>, StoreError> {
 }
 
 /// What everybody may know of the agent's key, if it has one that can be used.
-pub fn public(base: &Path) -> Option<PublicKey> {
-    read(base).ok().flatten().map(|seed| seed.public_key())
+pub fn read_public_key(base: &Path) -> Option<PublicKey> {
+    read_key(base).ok().flatten().map(|seed| seed.public_key())
 }
 
-fn parse(bytes: &[u8]) -> Option<Seed> {
+fn parse_key(bytes: &[u8]) -> Option<Seed> {
     let mut value: Value = serde_json::from_slice(bytes).ok()?;
     let text = match value.get_mut("private_key_hex").map(Value::take) {
         Some(Value::String(text)) => Zeroizing::new(text),
@@ -81,30 +81,30 @@ fn parse(bytes: &[u8]) -> Option<Seed> {
 ///
 /// # Errors
 /// `AlreadyExists` if there is one by now, else as the system gave it.
-pub(super) fn write_first(
+pub(super) fn write_first_key(
     base: &Path,
     seed: &Seed,
     now: Timestamp,
     zone: &TimeZone,
 ) -> io::Result<()> {
     let public = seed.public_key();
-    let created = date::local(now, zone).strftime("%Y-%m-%dT%H:%M:%S.%6f");
+    let created = date::to_local_time(now, zone).strftime("%Y-%m-%dT%H:%M:%S.%6f");
     // By hand, because the members have an order there.
     let text = Zeroizing::new(format!(
         "{{\n  \"private_key_hex\": \"{}\",\n  \"public_key_hex\": \"{}\",\n  \
          \"public_key_b64\": \"{}\",\n  \"fingerprint\": \"{}\",\n  \"created\": \"{created}\"\n}}",
-        *Zeroizing::new(hex(seed.bytes())),
-        hex(&public.0),
+        *Zeroizing::new(encode_hex(seed.bytes())),
+        encode_hex(&public.0),
         STANDARD.encode(public.0),
         public.fingerprint(),
     ));
-    put::put_bytes(&path(base), 0o600, text.as_bytes())?;
+    put::create_file(&key_path(base), 0o600, text.as_bytes())?;
     fs::sync_dir(base)
 }
 
 /// Whether others than its owner can read the key.
 pub(super) fn is_exposed(base: &Path) -> bool {
-    std::fs::symlink_metadata(path(base)).is_ok_and(|m| m.is_file() && m.mode() & 0o077 != 0)
+    std::fs::symlink_metadata(key_path(base)).is_ok_and(|m| m.is_file() && m.mode() & 0o077 != 0)
 }
 
 #[cfg(test)]
@@ -115,36 +115,36 @@ mod tests {
     #[test]
     fn the_first_key_is_written_once_and_read_back() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(read(dir.path()).unwrap(), None);
+        assert_eq!(read_key(dir.path()).unwrap(), None);
         let seed = Seed::new([7; 32]);
-        write_first(dir.path(), &seed, Timestamp::from_secs(1_700_000_000), &TimeZone::UTC)
+        write_first_key(dir.path(), &seed, Timestamp::from_secs(1_700_000_000), &TimeZone::UTC)
             .unwrap();
-        assert_eq!(read(dir.path()).unwrap(), Some(seed.clone()));
+        assert_eq!(read_key(dir.path()).unwrap(), Some(seed.clone()));
         assert!(!is_exposed(dir.path()));
-        let text = std::fs::read_to_string(path(dir.path())).unwrap();
+        let text = std::fs::read_to_string(key_path(dir.path())).unwrap();
         assert!(text.contains(r#""created": "2023-11-14T22:13:20.000000""#), "{text}");
         assert!(text.starts_with("{\n  \"private_key_hex\": \"0707"), "{text}");
         assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
         let other = Seed::new([8; 32]);
-        let e = write_first(dir.path(), &other, Timestamp::now(), &TimeZone::UTC).unwrap_err();
+        let e = write_first_key(dir.path(), &other, Timestamp::now(), &TimeZone::UTC).unwrap_err();
         assert_eq!(e.kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(read(dir.path()).unwrap(), Some(seed));
+        assert_eq!(read_key(dir.path()).unwrap(), Some(seed));
         let open = std::fs::Permissions::from_mode(0o644);
-        std::fs::set_permissions(path(dir.path()), open).unwrap();
-        assert!(is_exposed(dir.path()) && read(dir.path()).is_ok());
+        std::fs::set_permissions(key_path(dir.path()), open).unwrap();
+        assert!(is_exposed(dir.path()) && read_key(dir.path()).is_ok());
     }
 
     #[test]
     fn damaged_keys_and_links_are_refused_and_left_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let file = path(dir.path());
+        let file = key_path(dir.path());
         for text in ["", "{}", r#"{"private_key_hex": "ab"}"#, r#"{"private_key_hex": 5}"#, "[1"] {
             std::fs::write(&file, text).unwrap();
-            assert!(matches!(read(dir.path()), Err(StoreError::NoKey(_))), "{text}");
+            assert!(matches!(read_key(dir.path()), Err(StoreError::NoKey(_))), "{text}");
             assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
         }
         std::fs::remove_file(&file).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", &file).unwrap();
-        assert!(matches!(read(dir.path()), Err(StoreError::NoKey(_))));
+        assert!(matches!(read_key(dir.path()), Err(StoreError::NoKey(_))));
     }
 }

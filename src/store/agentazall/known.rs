@@ -6,31 +6,31 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::group::{self, Held, Item, Message};
-use super::held::{Ledger, Settled, Who};
-use super::letter::{BY_NAME, Kept};
-use super::place::Folder;
-use crate::store::engine::files::{self, Facts as _};
+use super::group::{self, IdAssignment, LetterCopy, LetterGroup};
+use super::held::{IdLedger, IdRuling, LetterIdentity};
+use super::letter::{BY_NAME, LetterFacts};
+use super::place::MailboxFolder;
+use crate::store::engine::files::{self, FileFacts as _};
 
 /// The files of the mailbox.
-pub(super) type Table = files::Table<Kept>;
+pub(super) type LetterTable = files::FileTable<LetterFacts>;
 
 /// What is known beyond single files.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct GroupIndex {
     /// Who has which id.
-    pub ledger: Ledger,
+    pub ledger: IdLedger,
     /// The files of messages that have more than one, by the number of the leader.
     groups: HashMap<u32, Vec<u32>>,
 }
 
 /// What taking in files found so far.
 #[derive(Debug, Default)]
-pub(super) struct Step {
+pub(super) struct LetterChanges {
     /// What gave a message its id and is not there any more, and what was settled about that id.
-    pub lost: Vec<(Kept, Held)>,
+    pub lost: Vec<(LetterFacts, IdAssignment)>,
     /// Files whose writers were not finished: before and now.
-    pub grown: Vec<(Kept, Kept)>,
+    pub grown: Vec<(LetterFacts, LetterFacts)>,
     /// Keys that files had before they changed.
     keys: BTreeSet<(u8, u64)>,
     /// Messages to which they belonged, by the numbers of their leaders.
@@ -39,66 +39,80 @@ pub(super) struct Step {
 
 /// What has to be reported.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Delta {
+pub(super) struct GroupDelta {
     /// Files that were reported before and are reported again, or are gone.
-    pub again: Vec<u32>,
+    pub withdrawn_files: Vec<u32>,
     /// Messages to report.
-    pub messages: Vec<Message>,
+    pub groups: Vec<LetterGroup>,
 }
 
-impl Step {
+impl LetterChanges {
     /// A file is about to change, or changed from this.
-    pub fn leave(&mut self, old: &Kept) {
-        let keys = (0..Kept::SLOTS).map(|slot| (slot, old.key(slot, true)));
+    pub fn note_change(&mut self, old: &LetterFacts) {
+        let keys = (0..LetterFacts::SLOTS).map(|slot| (slot, old.slot_key(slot, true)));
         self.keys.extend(keys.filter(|(_, key)| *key != 0));
         self.leaders.insert(old.leader);
     }
 }
 
 /// What is settled about the id of a file.
-pub(super) fn held(table: &Table, n: u32) -> Held {
+pub(super) fn read_assignment(table: &LetterTable, n: u32) -> IdAssignment {
     match (table.twins.get(&n), table.facts(n)) {
-        (Some(hash), _) => Held::Twin(*hash),
-        (None, Some(kept)) if kept.has(Kept::PLAIN) => Held::Plain,
-        _ => Held::No,
+        (Some(hash), _) => IdAssignment::Hashed(*hash),
+        (None, Some(kept)) if kept.has_bit(LetterFacts::PLAIN) => IdAssignment::Plain,
+        _ => IdAssignment::Unassigned,
     }
 }
 
 /// What a file says, for [`group`].
-fn item(table: &Table, n: u32, settled: Settled) -> Option<Item<'_>> {
+fn build_copy(table: &LetterTable, n: u32, settled: IdRuling) -> Option<LetterCopy<'_>> {
     table.row(n).filter(|row| row.is_message())?;
-    let folder = Folder::from_name(table.folder(n).rsplit_once('/')?.1)?;
+    let folder = MailboxFolder::from_name(table.folder(n).rsplit_once('/')?.1)?;
     let (path, kept) = ((table.folder(n), table.name(n)), table.facts(n)?);
-    Some(Item { source: n, path, folder, kept, held: settled.held, taken: settled.taken })
+    Some(LetterCopy {
+        source: n,
+        path,
+        folder,
+        facts: kept,
+        assignment: settled.assignment,
+        is_id_taken: settled.is_id_taken,
+    })
 }
 
-impl Known {
+impl GroupIndex {
     /// No files yet.
-    pub fn new(ledger: Ledger) -> Self {
+    pub fn new(ledger: IdLedger) -> Self {
         Self { ledger, groups: HashMap::new() }
     }
 
     /// The message that a file belongs to.
-    pub fn message_of(&self, table: &Table, n: u32) -> Option<Message> {
+    pub fn find_group(&self, table: &LetterTable, n: u32) -> Option<LetterGroup> {
         table.row(n).filter(|row| row.is_message())?;
-        let leader = table.facts(n).map(|kept| kept.leader).filter(|n| *n != Kept::UNSORTED)?;
+        let leader =
+            table.facts(n).map(|kept| kept.leader).filter(|n| *n != LetterFacts::UNSORTED)?;
         let one = [n];
         let members = self.groups.get(&leader).map_or(&one[..], Vec::as_slice);
-        let of = |n: &u32| item(table, *n, Settled { held: held(table, *n), taken: false });
-        let items: Vec<Item<'_>> = members.iter().filter_map(of).collect();
-        group::message(&items, leader, held(table, leader))
+        let of = |n: &u32| {
+            build_copy(
+                table,
+                *n,
+                IdRuling { assignment: read_assignment(table, *n), is_id_taken: false },
+            )
+        };
+        let items: Vec<LetterCopy<'_>> = members.iter().filter_map(of).collect();
+        group::build_group(&items, leader, read_assignment(table, leader))
     }
 
     /// Settles that the message of this file has its id for good.
-    pub fn keep_id(&mut self, table: &Table, n: u32) {
+    pub fn make_id_permanent(&mut self, table: &LetterTable, n: u32) {
         let leader = table.facts(n).map(|kept| kept.leader);
         if let Some((leader, kept)) = leader.and_then(|n| Some((n, table.facts(n)?))) {
-            self.ledger.settle(kept, held(table, leader));
+            self.ledger.assign_id(kept, read_assignment(table, leader));
         }
     }
 
     /// Takes over another table.
-    pub fn restore(&mut self, table: &Table) {
+    pub fn restore_groups(&mut self, table: &LetterTable) {
         self.groups.clear();
         for (n, _, kept) in table.messages() {
             self.groups.entry(kept.leader).or_default().push(n);
@@ -107,44 +121,54 @@ impl Known {
     }
 
     /// Settles which messages the files make now, given those that were read or went away.
-    pub fn apply(&mut self, table: &mut Table, touched: &BTreeSet<u32>, step: Step) -> Delta {
+    pub fn apply_changes(
+        &mut self,
+        table: &mut LetterTable,
+        touched: &BTreeSet<u32>,
+        step: LetterChanges,
+    ) -> GroupDelta {
         for (was, now) in &step.grown {
-            if let Some(settled) = self.ledger.look(was) {
-                self.ledger.settle(now, settled.held);
+            if let Some(settled) = self.ledger.find_ruling(was) {
+                self.ledger.assign_id(now, settled.assignment);
             }
         }
         let mut reached = BTreeSet::new();
         let members = step.leaders.iter().filter_map(|n| self.groups.get(n)).flatten();
-        let keys = step.keys.iter().flat_map(|(slot, key)| table.with_key(*slot, *key));
+        let keys = step.keys.iter().flat_map(|(slot, key)| table.files_with_key(*slot, *key));
         for n in touched.iter().chain(members).copied().chain(keys) {
-            self.reach(table, n, &mut reached);
+            self.collect_connected(table, n, &mut reached);
         }
         // Before anything gets a name: what is gone keeps its own.
-        let lost: Vec<Kept> = step
+        let lost: Vec<LetterFacts> = step
             .lost
             .into_iter()
-            .filter(|(kept, held)| self.ledger.settle(kept, *held))
+            .filter(|(kept, held)| self.ledger.assign_id(kept, *held))
             .map(|(kept, _)| kept)
             .collect();
-        let changed = |m: &Message| m.members.iter().any(|n| touched.contains(n));
-        let old: Vec<Message> = self.leaders(table, &reached, &step.leaders);
+        let changed = |m: &LetterGroup| m.members.iter().any(|n| touched.contains(n));
+        let old: Vec<LetterGroup> = self.list_old_groups(table, &reached, &step.leaders);
         for leader in &step.leaders {
             self.groups.remove(leader);
         }
-        let new = self.sort_anew(table, &reached);
-        self.settle(table, lost, &new);
-        let old: Vec<Message> =
+        let new = self.regroup_files(table, &reached);
+        self.settle_ids(table, lost, &new);
+        let old: Vec<LetterGroup> =
             old.into_iter().filter(|m| changed(m) || !new.contains(m)).collect();
         let overlaps =
-            |m: &Message| old.iter().any(|o| o.members.iter().any(|n| m.members.contains(n)));
+            |m: &LetterGroup| old.iter().any(|o| o.members.iter().any(|n| m.members.contains(n)));
         let messages = new.into_iter().filter(|m| changed(m) || overlaps(m)).collect();
         let mut again: Vec<u32> = old.into_iter().flat_map(|m| m.members).collect();
         again.sort_unstable();
-        Delta { again, messages }
+        GroupDelta { withdrawn_files: again, groups: messages }
     }
 
     /// The messages that these files made so far, those with files that are gone included.
-    fn leaders(&self, table: &Table, files: &BTreeSet<u32>, gone: &BTreeSet<u32>) -> Vec<Message> {
+    fn list_old_groups(
+        &self,
+        table: &LetterTable,
+        files: &BTreeSet<u32>,
+        gone: &BTreeSet<u32>,
+    ) -> Vec<LetterGroup> {
         let leaders: BTreeSet<u32> = files
             .iter()
             .filter_map(|n| Some(table.facts(*n)?.leader))
@@ -152,49 +176,57 @@ impl Known {
             .collect();
         let message = |leader: u32| {
             let members = self.groups.get(&leader).cloned().unwrap_or_else(|| vec![leader]);
-            let known = members.iter().find_map(|n| self.message_of(table, *n))?;
-            Some(Message { members, ..known })
+            let known = members.iter().find_map(|n| self.find_group(table, *n))?;
+            Some(LetterGroup { members, ..known })
         };
         leaders.into_iter().filter_map(message).collect()
     }
 
     /// Keeps what cannot be told from the files alone: who has an id that others want too, and by which
     /// of its copies a message is known. Of what is gone, its id, unless it went on under another name.
-    fn settle(&mut self, table: &Table, lost: Vec<Kept>, new: &[Message]) {
-        let named: Vec<(&Kept, &Message)> =
+    fn settle_ids(&mut self, table: &LetterTable, lost: Vec<LetterFacts>, new: &[LetterGroup]) {
+        let named: Vec<(&LetterFacts, &LetterGroup)> =
             new.iter().filter_map(|m| Some((table.facts(m.leader)?, m))).collect();
         let mut wanted: HashMap<[u8; 16], usize> = HashMap::new();
         for (kept, _) in &named {
-            *wanted.entry(kept.name).or_default() += 1;
+            *wanted.entry(kept.name_hash).or_default() += 1;
         }
         for kept in lost {
-            let same = |h: &&Kept| h.name == kept.name && Who::of(h).is(&Who::of(&kept));
+            let same = |h: &&LetterFacts| {
+                h.name_hash == kept.name_hash
+                    && LetterIdentity::from_facts(h)
+                        .is_same_message(&LetterIdentity::from_facts(&kept))
+            };
             let goes_on = named.iter().any(|(h, _)| same(h));
-            if goes_on && wanted.get(&kept.name) == Some(&1) {
-                self.ledger.unsettle(&kept);
+            if goes_on && wanted.get(&kept.name_hash) == Some(&1) {
+                self.ledger.revoke_unsaved(&kept);
             }
         }
         for (kept, message) in named {
             let mut copies = message.members.iter().filter_map(|n| table.facts(*n));
-            if message.held != Held::Plain
-                || wanted.get(&kept.name) != Some(&1)
-                || self.ledger.look(kept).is_some()
-                || copies.any(|copy| (copy.name, copy.time) != (kept.name, kept.time))
+            if message.assignment != IdAssignment::Plain
+                || wanted.get(&kept.name_hash) != Some(&1)
+                || self.ledger.find_ruling(kept).is_some()
+                || copies.any(|copy| (copy.name_hash, copy.time) != (kept.name_hash, kept.time))
             {
-                self.ledger.settle(kept, message.held);
+                self.ledger.assign_id(kept, message.assignment);
             }
         }
     }
 
     /// Sorts these files into messages again.
-    fn sort_anew(&mut self, table: &mut Table, files: &BTreeSet<u32>) -> Vec<Message> {
+    fn regroup_files(
+        &mut self,
+        table: &mut LetterTable,
+        files: &BTreeSet<u32>,
+    ) -> Vec<LetterGroup> {
         let new = {
             let item = |n: &u32| {
-                let own = Settled { held: held(table, *n), taken: false };
-                item(table, *n, self.ledger.look(table.facts(*n)?).unwrap_or(own))
+                let own = IdRuling { assignment: read_assignment(table, *n), is_id_taken: false };
+                build_copy(table, *n, self.ledger.find_ruling(table.facts(*n)?).unwrap_or(own))
             };
-            let items: Vec<Item<'_>> = files.iter().filter_map(item).collect();
-            group::messages(&items)
+            let items: Vec<LetterCopy<'_>> = files.iter().filter_map(item).collect();
+            group::group_copies(&items)
         };
         for n in files {
             table.twins.remove(n);
@@ -203,13 +235,13 @@ impl Known {
         }
         for message in &new {
             for n in &message.members {
-                let plain = *n == message.leader && message.held == Held::Plain;
-                table.change(*n, |_, kept| {
+                let plain = *n == message.leader && message.assignment == IdAssignment::Plain;
+                table.update_row(*n, |_, kept| {
                     kept.leader = message.leader;
-                    kept.set(Kept::PLAIN, plain);
+                    kept.set_bit(LetterFacts::PLAIN, plain);
                 });
             }
-            if let Held::Twin(hash) = message.held {
+            if let IdAssignment::Hashed(hash) = message.assignment {
                 table.twins.insert(message.leader, hash);
             }
             if message.members.len() > 1 {
@@ -220,11 +252,11 @@ impl Known {
     }
 
     /// Adds the file, and all that is connected with it, to `reached`.
-    fn reach(&self, table: &Table, from: u32, reached: &mut BTreeSet<u32>) {
+    fn collect_connected(&self, table: &LetterTable, from: u32, reached: &mut BTreeSet<u32>) {
         let mut todo = vec![from];
         let mut seen_keys: HashSet<(u8, u64)> = HashSet::new();
         while let Some(n) = todo.pop() {
-            let there = table.row(n).is_some_and(files::Row::is_message);
+            let there = table.row(n).is_some_and(files::FileRow::is_message);
             let Some(kept) = table.facts(n).filter(|_| there) else { continue };
             if !reached.insert(n) && n != from {
                 continue;
@@ -233,9 +265,9 @@ impl Known {
                 todo.extend(members.iter().filter(|m| !reached.contains(m)));
             }
             for slot in 0..=BY_NAME {
-                let key = kept.key(slot, true);
+                let key = kept.slot_key(slot, true);
                 if key != 0 && seen_keys.insert((slot, key)) {
-                    let with = table.with_key(slot, key);
+                    let with = table.files_with_key(slot, key);
                     todo.extend(with.into_iter().filter(|m| !reached.contains(m)));
                 }
             }

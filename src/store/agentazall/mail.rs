@@ -19,23 +19,27 @@ use jiff::tz::TimeZone;
 use rustix::fs::FileType;
 use twox_hash::XxHash3_64;
 
-use super::group::Message;
-use super::held::Who;
-use super::known::{Known, Step, Table, held};
-use super::letter::{self, Kept, MAX_FILE, Parsed, Print};
-use super::place::{self, Folder, Place};
-use super::state::State;
-use super::{AgentAzall, config, date, deliver, group::Held, key, mark, parts, text};
-use crate::model::locks::{Level, Mutex, RwLock};
-use crate::model::{Seed, Timestamp, one_line, twin_id};
-use crate::store::digest::Digests;
-use crate::store::engine::files::unread::Unread;
+use super::group::LetterGroup;
+use super::held::LetterIdentity;
+use super::known::{GroupIndex, LetterChanges, LetterTable, read_assignment};
+use super::letter::{self, LetterFacts, LetterHash, MAX_FILE, ParsedLetter};
+use super::place::{self, LetterPath, MailboxFolder};
+use super::state::AgentAzallState;
+use super::{AgentAzall, config, date, deliver, group::IdAssignment, key, mark, parts, text};
+use crate::model::locks::{LockLevel, Mutex, RwLock};
+use crate::model::{Seed, Timestamp, qualify_id, sanitize_line};
+use crate::store::digest::DigestCache;
+use crate::store::engine::files::unread::UnreadCounter;
 use crate::store::engine::files::{
-    Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
+    DirCache, FileFormat, FileInput, FileReading, FileRejection, FileStore, FileVerdict,
+    PassSummary, PathRole, PendingReport, ScanPass, StoreFile,
 };
 use crate::store::fs::Stamp;
 use crate::store::place::TEMP_END;
-use crate::store::{Advice, Facets, Found, Location, Record, Report, StoreError, Verify, Ways};
+use crate::store::{
+    Advice, ClaimVerifier, Facets, FoundMessage, LinkRouter, Location, Record, StoreError,
+    ViolationReporter,
+};
 
 /// Bytes of message files whose readings are kept until they are reported; what is beyond is read again.
 const KEPT_BYTES: usize = 64 << 20;
@@ -44,36 +48,36 @@ const BATCH: usize = 256;
 
 /// A mailbox and what is known of it beyond single files.
 #[derive(Debug)]
-pub(super) struct Mail {
+pub(super) struct AgentAzallFormat {
     pub me: String,
     pub zone: TimeZone,
     pub config_file: PathBuf,
     /// The folder of all mailboxes of this machine.
     pub mailboxes: PathBuf,
-    pub settings: RwLock<config::Settings>,
-    pub known: RwLock<Known>,
-    pub state: State,
+    pub settings: RwLock<config::ReloadableSettings>,
+    pub group_index: RwLock<GroupIndex>,
+    pub state: AgentAzallState,
     /// Addresses that mail waits for.
-    pub waiting: RwLock<BTreeSet<String>>,
-    step: Mutex<(Step, Fresh)>,
+    pub awaited_addresses: RwLock<BTreeSet<String>>,
+    scan_changes: Mutex<(LetterChanges, FreshReports)>,
     /// One delivery at a time.
-    pub delivering: Mutex<()>,
-    pub delivered: Mutex<deliver::Delivered>,
+    pub delivery_lock: Mutex<()>,
+    pub delivered: Mutex<deliver::DeliveredRecipients>,
     /// Why somebody could not be given what waits for him.
-    pub failed: Mutex<deliver::Failed>,
+    pub delivery_failures: Mutex<deliver::DeliveryFailures>,
     /// Files that were marked a moment ago.
-    pub replaced: Mutex<Vec<mark::Replaced>>,
+    pub replaced_files: Mutex<Vec<mark::ReplacedFile>>,
     /// Folders whose new entries may not be on disk.
-    pub unsynced: Mutex<BTreeSet<PathBuf>>,
-    pub digests: Digests,
+    pub unsynced_dirs: Mutex<BTreeSet<PathBuf>>,
+    pub digests: DigestCache,
     /// What the mailboxes of others say.
-    pub others: Unread,
+    pub unread_counts: UnreadCounter,
     /// The mount's key, to be written into a mailbox that is not there yet.
     pub key_for_later: Mutex<Option<Seed>>,
     /// Texts in `me/` that this process has written.
     pub own_texts: Mutex<BTreeSet<String>>,
     /// The ways to other machines, if there are any.
-    pub ways: OnceLock<Arc<dyn Ways>>,
+    pub ways: OnceLock<Arc<dyn LinkRouter>>,
 }
 
 /// Attachments' folders are watched this long after their message last changed: the reference copies
@@ -82,28 +86,28 @@ const PARTS_MS: i64 = 10 * 60 * 1000;
 
 /// Reports of what was read, by number.
 #[derive(Debug, Default)]
-struct Fresh {
-    found: HashMap<u32, Found<'static>>,
+struct FreshReports {
+    found: HashMap<u32, FoundMessage<'static>>,
     bytes: usize,
 }
 
 /// What messages are judged by in one scan.
-pub(super) struct Context {
+pub(super) struct LetterScanContext {
     filters: config::Filters,
     /// Nothing was ever read.
     is_first: bool,
     base: PathBuf,
     /// A print of my key, once somebody asked for it; none is all zero, by which nothing verifies.
-    my_key: OnceLock<Print>,
+    my_key: OnceLock<LetterHash>,
 }
 
-impl Mail {
+impl AgentAzallFormat {
     pub fn new(
         me: String,
         zone: TimeZone,
         (config_file, mailboxes): (PathBuf, PathBuf),
-        settings: config::Settings,
-        (state, known): (State, Known),
+        settings: config::ReloadableSettings,
+        (state, known): (AgentAzallState, GroupIndex),
     ) -> Self {
         Self {
             me,
@@ -111,16 +115,16 @@ impl Mail {
             config_file,
             mailboxes,
             settings: RwLock::new(settings),
-            known: RwLock::at(Level::Around, known),
-            waiting: RwLock::default(),
-            step: Mutex::default(),
-            delivering: Mutex::at(Level::Store, ()),
-            delivered: Mutex::at(Level::Table, state.delivered()),
-            failed: Mutex::default(),
-            replaced: Mutex::at(Level::Table, Vec::new()),
-            unsynced: Mutex::default(),
-            digests: Digests::default(),
-            others: Unread::default(),
+            group_index: RwLock::with_level(LockLevel::Around, known),
+            awaited_addresses: RwLock::default(),
+            scan_changes: Mutex::default(),
+            delivery_lock: Mutex::with_level(LockLevel::Store, ()),
+            delivered: Mutex::with_level(LockLevel::Table, state.delivered()),
+            delivery_failures: Mutex::default(),
+            replaced_files: Mutex::with_level(LockLevel::Table, Vec::new()),
+            unsynced_dirs: Mutex::default(),
+            digests: DigestCache::default(),
+            unread_counts: UnreadCounter::default(),
             key_for_later: Mutex::default(),
             own_texts: Mutex::default(),
             ways: OnceLock::new(),
@@ -129,296 +133,334 @@ impl Mail {
     }
 
     /// Takes the bytes of a file apart.
-    pub fn take_apart(&self, file: &File<Kept>, stamp: &Stamp, bytes: &[u8]) -> Option<Parsed> {
+    pub fn parse_letter_file(
+        &self,
+        file: &StoreFile<LetterFacts>,
+        stamp: &Stamp,
+        bytes: &[u8],
+    ) -> Option<ParsedLetter> {
         let path = file.path();
-        let place = Place::parse(&path)?;
-        Some(letter::take_apart(bytes, stamp, &place, (&self.me, &self.zone)))
+        let place = LetterPath::parse(&path)?;
+        Some(letter::parse_letter(bytes, stamp, &place, (&self.me, &self.zone)))
     }
 
     /// Why the address filter keeps a message out. My own mail to myself needs no permission.
-    fn refusal(&self, context: &Context, file: &File<Kept>, parsed: &Parsed) -> Option<String> {
+    fn find_filter_refusal(
+        &self,
+        context: &LetterScanContext,
+        file: &StoreFile<LetterFacts>,
+        parsed: &ParsedLetter,
+    ) -> Option<String> {
         if !file.folder.ends_with("/inbox") {
             return None;
         }
-        let why = context.filters.refuses(&parsed.from)?;
+        let why = context.filters.find_refusal(&parsed.from)?;
         // What was delivered and read stays; without the cache nobody knows more than that it was read.
-        if parsed.kept.has(Kept::READ) && (file.row.is_message() || context.is_first) {
+        if parsed.facts.has_bit(LetterFacts::READ) && (file.row.is_message() || context.is_first) {
             return None;
         }
         let is_mine = || {
-            let read = || key::read(&context.base).ok().flatten();
-            let print = || read().map(|seed| letter::key_print(&seed.public_key().0));
-            *context.my_key.get_or_init(|| print().unwrap_or_default()) == parsed.kept.key
+            let read = || key::read_key(&context.base).ok().flatten();
+            let print = || read().map(|seed| letter::hash_key(&seed.public_key().0));
+            *context.my_key.get_or_init(|| print().unwrap_or_default()) == parsed.facts.key_hash
         };
-        let mine = parsed.from == self.me && parsed.kept.is_signed() && is_mine();
+        let mine = parsed.from == self.me && parsed.facts.is_signed() && is_mine();
         (!mine).then_some(why)
     }
 
     /// Reads the files of a message for its report; `None` if one is no longer what it was.
-    fn read_again(&self, files: &Files<Self>, n: u32) -> Option<Found<'static>> {
-        let file = files.file(n).ok()?;
-        let (stamp, bytes) = files.bytes(&file, MAX_FILE).ok()?;
-        let parsed =
-            self.take_apart(&file, &stamp, &bytes).filter(|p| p.kept.text == file.facts.text);
+    fn reread_report(&self, files: &FileStore<Self>, n: u32) -> Option<FoundMessage<'static>> {
+        let file = files.find_file(n).ok()?;
+        let (stamp, bytes) = files.read_file_bytes(&file, MAX_FILE).ok()?;
+        let parsed = self
+            .parse_letter_file(&file, &stamp, &bytes)
+            .filter(|p| p.facts.text_hash == file.facts.text_hash);
         if parsed.is_none() {
             // Not the stamp of a file that was reported: the next scan reads it.
-            files.table.write().change(n, |row, _| row.stamp = 0);
-            files.health.fault.set();
+            files.table.write().update_row(n, |row, _| row.stamp = 0);
+            files.health.read_fault.set();
         }
-        Some(parsed?.found(&self.me))
+        Some(parsed?.into_report(&self.me))
     }
 
     /// The report of a message.
-    fn found(
+    fn build_report(
         &self,
-        files: &Files<Self>,
-        message: &Message,
-        fresh: &mut HashMap<u32, Found<'static>>,
-    ) -> Option<Found<'static>> {
-        let mut read = |n| fresh.remove(&n).or_else(|| self.read_again(files, n));
-        let mut one = read(message.best)?;
-        if message.leader != message.best {
+        files: &FileStore<Self>,
+        message: &LetterGroup,
+        fresh: &mut HashMap<u32, FoundMessage<'static>>,
+    ) -> Option<FoundMessage<'static>> {
+        let mut read = |n| fresh.remove(&n).or_else(|| self.reread_report(files, n));
+        let mut one = read(message.display_file)?;
+        if message.leader != message.display_file {
             let leader = read(message.leader)?;
             (one.id, one.time) = (leader.id, leader.time);
         }
-        one.id = id_of(&one.id, message.held).into();
+        one.id = compose_id(&one.id, message.assignment).into();
         let table = files.table.read();
-        let len = table.row(message.best).map_or(0, |row| row.len);
-        one.at = File::<Kept>::at(message.best, len as usize);
-        one.parts = table.facts(message.best).is_some_and(|kept| kept.has(Kept::PARTS));
+        let len = table.row(message.display_file).map_or(0, |row| row.len);
+        one.at = StoreFile::<LetterFacts>::location(message.display_file, len as usize);
+        one.has_parts =
+            table.facts(message.display_file).is_some_and(|kept| kept.has_bit(LetterFacts::PARTS));
         one.to_me = message.to_me;
         one.from_me = message.from_me;
-        one.noted = message.from_me
-            && match folder_of(table.folder(message.best)) {
-                Some(Folder::Outbox | Folder::Carrying) => true,
-                Some(Folder::Sent) => {
-                    one.to.split(", ").any(|to| files.refusal(&one.id, to).is_some())
+        one.has_note = message.from_me
+            && match parse_folder(table.folder(message.display_file)) {
+                Some(MailboxFolder::Outbox | MailboxFolder::Carrying) => true,
+                Some(MailboxFolder::Sent) => {
+                    one.to.split(", ").any(|to| files.find_link_refusal(&one.id, to).is_some())
                 }
                 _ => false,
             };
-        (one.read, one.unmarked) = (message.read, message.unmarked);
+        (one.read, one.unmarked_hash) = (message.read, message.unmarked);
         one.idempotency_key = one.idempotency_key.filter(|_| message.from_me);
         Some(one)
     }
 }
 
 /// Which folder of a day the path of one is.
-pub(super) fn folder_of(path: &str) -> Option<Folder> {
-    Folder::from_name(path.rsplit_once('/')?.1)
+pub(super) fn parse_folder(path: &str) -> Option<MailboxFolder> {
+    MailboxFolder::from_name(path.rsplit_once('/')?.1)
 }
 
 /// The id by which a message is known.
-pub(super) fn id_of(id: &str, held: Held) -> String {
-    let twin = if let Held::Twin(hash) = held { Some(hash) } else { None };
-    twin_id(id, twin.as_ref()).into_owned()
+pub(super) fn compose_id(id: &str, held: IdAssignment) -> String {
+    let twin = if let IdAssignment::Hashed(hash) = held { Some(hash) } else { None };
+    qualify_id(id, twin.as_ref()).into_owned()
 }
 
 /// Whether a known file has only grown while its writer was not finished.
-fn is_grown(old: &Kept, opened: &Opened<'_, Kept>, now: &Kept) -> bool {
+fn is_only_grown(
+    old: &LetterFacts,
+    opened: &FileInput<'_, LetterFacts>,
+    now: &LetterFacts,
+) -> bool {
     let young = (0..mark::STILL_MS).contains(&now.mtime.saturating_sub(old.mtime));
     // A mark that was taken away says that somebody put a new message here.
-    let may = (old.has(Kept::UNFINISHED) || young) && (now.has(Kept::READ) || !old.has(Kept::READ));
+    let may = (old.has_bit(LetterFacts::UNFINISHED) || young)
+        && (now.has_bit(LetterFacts::READ) || !old.has_bit(LetterFacts::READ));
     let size = u64::from(opened.file.row.len);
-    may && old.text != now.text && letter::has_grown(opened.bytes, &old.file, size)
+    may && old.text_hash != now.text_hash && letter::has_grown(opened.bytes, &old.file_hash, size)
 }
 
-impl Format for Mail {
-    type Facts = Kept;
-    type Message<'a> = Parsed;
-    type Context = Context;
+impl FileFormat for AgentAzallFormat {
+    type Facts = LetterFacts;
+    type Message<'a> = ParsedLetter;
+    type Context = LetterScanContext;
 
     const TAG: [u8; 8] = *b"agzall04";
     const LONGEST: usize = MAX_FILE;
     const REFUSES_ODD: bool = true;
 
-    fn what(&self, path: &[&str], _: FileType) -> What {
+    fn determine_role(&self, path: &[&str], _: FileType) -> PathRole {
         let beside = |day: &str, folder: &str, stem: &str| {
-            What::Beside(format!("{day}/{folder}/{stem}.txt"))
+            PathRole::Companion(format!("{day}/{folder}/{stem}.txt"))
         };
         match path {
-            [day, ..] if !date::is_day(day) => What::Nothing,
-            [_, folder, ..] if Folder::from_name(folder).is_none() => What::Nothing,
-            [_] | [_, _] => What::Folder,
-            [_, _, name] if place::is_text(name) => What::Message,
+            [day, ..] if !date::is_day(day) => PathRole::Nothing,
+            [_, folder, ..] if MailboxFolder::from_name(folder).is_none() => PathRole::Nothing,
+            [_] | [_, _] => PathRole::Folder,
+            [_, _, name] if place::is_text_name(name) => PathRole::Message,
             [_, _, name] if name.starts_with('.') || name.strip_suffix(".tmp").is_some() => {
-                What::Nothing
+                PathRole::Nothing
             }
             [day, folder, stem] => beside(day, folder, stem),
             [day, folder, stem, name] if !name.ends_with(TEMP_END) => beside(day, folder, stem),
-            _ => What::Nothing,
+            _ => PathRole::Nothing,
         }
     }
 
-    fn begin(&self, files: &AgentAzall) -> Result<Option<(Context, u64)>, StoreError> {
-        files.catch_up();
+    fn load_context(
+        &self,
+        files: &AgentAzall,
+    ) -> Result<Option<(LetterScanContext, u64)>, StoreError> {
+        files.restore_late_writes();
         // What was in a mailbox that is something else now stays; health says so.
-        if files.require_base_if_any().is_err() {
+        if files.require_mailbox_folder().is_err() {
             return Ok(None);
         }
-        let (base, is_first) = (files.about.dir.clone(), files.table.read().is_empty());
+        let (base, is_first) = (files.properties.dir.clone(), files.table.read().is_empty());
         let mut settings = self.settings.write();
-        settings.reload(&self.config_file, &self.mailboxes, &files.health.fault);
+        settings.reload(&self.config_file, &self.mailboxes, &files.health.read_fault);
         let zone = self.zone.iana_name().map_or_else(|| format!("{:?}", self.zone), str::to_owned);
         let basis = XxHash3_64::oneshot(format!("{zone}\0{:?}", settings.filters).as_bytes());
         let filters = settings.filters.clone();
-        Ok(Some((Context { filters, is_first, base, my_key: OnceLock::new() }, basis)))
+        Ok(Some((LetterScanContext { filters, is_first, base, my_key: OnceLock::new() }, basis)))
     }
 
-    fn beside(&self, dirs: &mut Dirs<'_>, folder: &str, name: &str) -> io::Result<u64> {
-        parts::state(dirs, folder, name.strip_suffix(".txt").unwrap_or(name))
-    }
-
-    fn read<'a>(
+    fn hash_companions(
         &self,
-        context: &Context,
-        _: &mut Dirs<'_>,
-        opened: &'a Opened<'a, Kept>,
-    ) -> io::Result<Reading<Parsed, Kept>> {
+        dirs: &mut DirCache<'_>,
+        folder: &str,
+        name: &str,
+    ) -> io::Result<u64> {
+        parts::hash_dir_state(dirs, folder, name.strip_suffix(".txt").unwrap_or(name))
+    }
+
+    fn parse_file<'a>(
+        &self,
+        context: &LetterScanContext,
+        _: &mut DirCache<'_>,
+        opened: &'a FileInput<'a, LetterFacts>,
+    ) -> io::Result<FileReading<ParsedLetter, LetterFacts>> {
         if opened.bytes.len() > MAX_FILE {
             let limit = MAX_FILE >> 20;
             let why = format!("is larger than {limit} MiB, so it is not a message");
-            return Ok(Reading::refused(format!("it cannot be read: {why}")));
+            return Ok(FileReading::rejected(format!("it cannot be read: {why}")));
         }
-        let Some(mut parsed) = self.take_apart(opened.file, &opened.stamp, opened.bytes) else {
-            return Ok(Reading::refused("it lies in a place where no messages belong".into()));
+        let Some(mut parsed) = self.parse_letter_file(opened.file, &opened.stamp, opened.bytes)
+        else {
+            return Ok(FileReading::rejected("it lies in a place where no messages belong".into()));
         };
-        parsed.kept.set(Kept::PARTS, opened.beside & parts::SHOWN != 0);
-        let unfinished = parsed.kept.has(Kept::UNFINISHED);
-        let facts = parsed.kept;
+        parsed.facts.set_bit(LetterFacts::PARTS, opened.companion_hash & parts::SHOWN != 0);
+        let unfinished = parsed.facts.has_bit(LetterFacts::UNFINISHED);
+        let facts = parsed.facts;
         let verdict = if opened.bytes.is_empty() {
             let reason = "the file is empty".into();
-            Verdict::Refused(Refusal { reason, incomplete: true, time: None, facts })
+            FileVerdict::Rejected(FileRejection { reason, incomplete: true, time: None, facts })
         } else if let Some(why) = parsed.letter.get(text::UNREADABLE) {
-            let reason = format!("a link brought a message that cannot be read: {}", one_line(why));
-            Verdict::Refused(Refusal { reason, incomplete: false, time: None, facts })
-        } else if let Some(reason) = self.refusal(context, opened.file, &parsed) {
+            let reason =
+                format!("a link brought a message that cannot be read: {}", sanitize_line(why));
+            FileVerdict::Rejected(FileRejection { reason, incomplete: false, time: None, facts })
+        } else if let Some(reason) = self.find_filter_refusal(context, opened.file, &parsed) {
             let time = Some(Timestamp::from_millis(facts.time));
-            Verdict::Refused(Refusal { reason, incomplete: false, time, facts })
+            FileVerdict::Rejected(FileRejection { reason, incomplete: false, time, facts })
         } else {
-            let is = |old: &Kept| {
+            let is = |old: &LetterFacts| {
                 // The text alone is not what was signed.
-                let lost = old.is_signed() && !parsed.kept.is_signed();
-                Who::of(old).is(&Who::of(&parsed.kept)) && !lost
-                    || is_grown(old, opened, &parsed.kept)
+                let lost = old.is_signed() && !parsed.facts.is_signed();
+                LetterIdentity::from_facts(old)
+                    .is_same_message(&LetterIdentity::from_facts(&parsed.facts))
+                    && !lost
+                    || is_only_grown(old, opened, &parsed.facts)
             };
-            let same = opened.file.message().is_some_and(is);
-            Verdict::Message { message: parsed, same }
+            let same = opened.file.message_facts().is_some_and(is);
+            FileVerdict::Message { message: parsed, same }
         };
-        Ok(Reading { verdict, unfinished, depends: false })
+        Ok(FileReading { verdict, unfinished, depends: false })
     }
 
-    fn facts(message: &Parsed) -> &Kept {
-        &message.kept
+    fn message_facts(message: &ParsedLetter) -> &LetterFacts {
+        &message.facts
     }
 
-    fn reported_from(files: &AgentAzall, n: u32) -> u32 {
-        let known = files.format.known.read();
-        known.message_of(&files.table.read(), n).map_or(n, |message| message.best)
+    fn report_source(files: &AgentAzall, n: u32) -> u32 {
+        let known = files.format.group_index.read();
+        known.find_group(&files.table.read(), n).map_or(n, |message| message.display_file)
     }
 
-    fn take<'a>(
+    fn accept_message<'a>(
         &self,
-        _: &Context,
-        pass: &mut Pass<'_, Self>,
-        taken: Taken<'a, Self>,
-    ) -> Option<Found<'a>> {
-        let Taken { n, opened, message: parsed, before, same } = taken;
-        let mut kept = parsed.kept;
-        kept.leader = Kept::UNSORTED;
-        let mut step = self.step.lock();
+        _: &LetterScanContext,
+        pass: &mut ScanPass<'_, Self>,
+        taken: PendingReport<'a, Self>,
+    ) -> Option<FoundMessage<'a>> {
+        let PendingReport { n, opened, message: parsed, previous_facts: before, is_same: same } =
+            taken;
+        let mut kept = parsed.facts;
+        kept.leader = LetterFacts::UNSORTED;
+        let mut step = self.scan_changes.lock();
         if let Some(old) = before.filter(|_| same) {
-            step.0.leave(&old);
+            step.0.note_change(&old);
             kept.leader = old.leader;
-            kept.set(Kept::PLAIN, old.has(Kept::PLAIN) && old.name == kept.name);
-            if old.name != kept.name {
+            kept.set_bit(
+                LetterFacts::PLAIN,
+                old.has_bit(LetterFacts::PLAIN) && old.name_hash == kept.name_hash,
+            );
+            if old.name_hash != kept.name_hash {
                 pass.table.twins.remove(&n);
-            } else if old.text != kept.text {
+            } else if old.text_hash != kept.text_hash {
                 step.0.grown.push((old, kept));
             }
         }
-        pass.table.change(n, |_, facts| *facts = kept);
+        pass.table.update_row(n, |_, facts| *facts = kept);
         step.1.bytes += opened.bytes.len();
         if step.1.bytes <= KEPT_BYTES {
-            step.1.found.insert(n, parsed.found(&self.me));
+            step.1.found.insert(n, parsed.into_report(&self.me));
         }
         None
     }
 
-    fn lost(&self, pass: &mut Pass<'_, Self>, n: u32) {
+    fn forget_message(&self, pass: &mut ScanPass<'_, Self>, n: u32) {
         let Some(old) = pass.table.facts(n) else { return };
-        let mut step = self.step.lock();
-        step.0.leave(old);
+        let mut step = self.scan_changes.lock();
+        step.0.note_change(old);
         if old.leader == n {
-            step.0.lost.push((*old, held(pass.table, n)));
+            step.0.lost.push((*old, read_assignment(pass.table, n)));
         }
     }
 
     /// Settles which messages there are and reports those that changed, in the order of their time.
-    fn finish(&self, _: &Context, done: &mut Done<'_, Self>) -> Vec<u32> {
-        let (step, Fresh { mut found, .. }) = std::mem::take(&mut *self.step.lock());
+    fn finish_pass(&self, _: &LetterScanContext, done: &mut PassSummary<'_, Self>) -> Vec<u32> {
+        let (step, FreshReports { mut found, .. }) = std::mem::take(&mut *self.scan_changes.lock());
         if done.touched.is_empty() {
             return Vec::new();
         }
         let (delta, lines, mut messages) = {
-            let mut known = self.known.write();
+            let mut known = self.group_index.write();
             let mut table = done.files.table.write();
-            let mut delta = known.apply(&mut table, done.touched, step);
-            let order = |m: Message, table: &Table| {
+            let mut delta = known.apply_changes(&mut table, done.touched, step);
+            let order = |m: LetterGroup, table: &LetterTable| {
                 let time = table.facts(m.leader).map_or(0, |kept| kept.time);
-                (time, table.path(m.best).unwrap_or_default(), m)
+                (time, table.path(m.display_file).unwrap_or_default(), m)
             };
             let messages: Vec<_> =
-                std::mem::take(&mut delta.messages).into_iter().map(|m| order(m, &table)).collect();
-            (delta, known.ledger.take_lines(), messages)
+                std::mem::take(&mut delta.groups).into_iter().map(|m| order(m, &table)).collect();
+            (delta, known.ledger.take_unsaved_lines(), messages)
         };
         // Before anybody can mark what is reported.
-        self.state.add_ids(&lines, true);
+        self.state.append_ids(&lines, true);
         messages.sort_unstable_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-        done.reports.again(delta.again);
+        done.reports.begin_rescan(delta.withdrawn_files);
         for batch in messages.chunks(BATCH) {
             let mut batch_found = Vec::with_capacity(batch.len());
             for (_, _, message) in batch {
-                match self.found(done.files, message, &mut found) {
+                match self.build_report(done.files, message, &mut found) {
                     Some(one) => batch_found.push(one),
-                    None => done.reports.keep(),
+                    None => done.reports.keep_reported(),
                 }
             }
-            done.reports.report(&mut batch_found);
+            done.reports.report_messages(&mut batch_found);
         }
         Vec::new()
     }
 
-    fn restored(&self, table: &Table) {
-        self.known.write().restore(table);
+    fn note_restored_table(&self, table: &LetterTable) {
+        self.group_index.write().restore_groups(table);
     }
 
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
-        match (self.what(path, kind), path) {
-            (What::Folder, _) | (What::Beside(_), [_, _, _]) => kind == FileType::Directory,
-            (What::Message, _) => kind == FileType::RegularFile,
-            (What::Beside(_), [.., name]) => kind == FileType::RegularFile && parts::is_part(name),
+        match (self.determine_role(path, kind), path) {
+            (PathRole::Folder, _) | (PathRole::Companion(_), [_, _, _]) => {
+                kind == FileType::Directory
+            }
+            (PathRole::Message, _) => kind == FileType::RegularFile,
+            (PathRole::Companion(_), [.., name]) => {
+                kind == FileType::RegularFile && parts::is_usable_name(name)
+            }
             _ => false,
         }
     }
 
     const HIDES_EMPTY: bool = true;
 
-    fn watched_besides(files: &AgentAzall) -> Vec<PathBuf> {
+    fn extra_watched_folders(files: &AgentAzall) -> Vec<PathBuf> {
         let mail = &files.format;
         let mut out: Vec<PathBuf> =
             mail.config_file.parent().map(Path::to_owned).into_iter().collect();
         out.push(mail.mailboxes.clone());
         let table = files.table.read();
         let since = Timestamp::now().millis() - PARTS_MS;
-        let young = table.messages().filter(|(_, row, kept)| row.beside != 0 && kept.mtime > since);
+        let young =
+            table.messages().filter(|(_, row, kept)| row.companion_hash != 0 && kept.mtime > since);
         let paths = young.filter_map(|(n, ..)| table.path(n));
-        out.extend(paths.map(|path| place::parts_dir(&files.about.dir.join(path))));
+        out.extend(paths.map(|path| place::attachments_dir(&files.properties.dir.join(path))));
         out
     }
 
     fn facets(files: &AgentAzall) -> Facets<'_> {
         Facets {
-            outgoing: Some(files),
+            appender: Some(files),
             agents: Some(files),
             deliveries: Some(files),
             keys: Some(files),
@@ -430,28 +472,33 @@ impl Format for Mail {
         }
     }
 
-    fn record(files: &AgentAzall, at: &Location) -> Result<Record, StoreError> {
+    fn read_record(files: &AgentAzall, at: &Location) -> Result<Record, StoreError> {
         files.read_message(at)
     }
 
-    fn check(files: &AgentAzall, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
-        files.check_all(verify, report)
+    fn check_files(
+        files: &AgentAzall,
+        verify: ClaimVerifier<'_>,
+        report: ViolationReporter<'_>,
+    ) -> Result<(), StoreError> {
+        files.check_mailbox(verify, report)
     }
 
     fn health(files: &AgentAzall) -> Vec<String> {
-        files.health_lines()
+        files.render_mailbox_health()
     }
 
     fn remarks(files: &AgentAzall) -> Vec<String> {
-        files.waiting_lines()
+        files.render_waiting_lines()
     }
 
     fn advice(files: &AgentAzall) -> Vec<Advice> {
-        files.all_advice()
+        files.list_mailbox_advice()
     }
 
-    fn concerns_besides(&self, path: &Path) -> bool {
+    fn is_relevant_outside(&self, path: &Path) -> bool {
         let name = path.strip_prefix(&self.mailboxes).ok().and_then(Path::to_str);
-        *path == self.config_file || name.is_some_and(|name| self.waiting.read().contains(name))
+        *path == self.config_file
+            || name.is_some_and(|name| self.awaited_addresses.read().contains(name))
     }
 }

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::letter::{Kept, MAX_FILE};
+use super::letter::{LetterFacts, MAX_FILE};
 use super::{AgentAzall, text};
-use crate::model::{Timestamp, one_line};
-use crate::store::engine::files::{self, File};
+use crate::model::{Timestamp, sanitize_line};
+use crate::store::engine::files::{self, StoreFile};
 use crate::store::fs::Stamp;
-use crate::store::place::Slot;
-use crate::store::{Location, Marks, Store as _, StoreError, below};
+use crate::store::place::FileSlot;
+use crate::store::{Location, ReadMarks, Store as _, StoreError, below};
 
 /// A file touched less than this ago is not edited.
 pub(super) const STILL_MS: i64 = 1000;
@@ -27,45 +27,45 @@ const KEPT_AT_MOST: usize = 64;
 
 /// A file that was replaced by its marked copy, still open: its writer may not have finished.
 #[derive(Debug)]
-pub(super) struct Replaced {
+pub(super) struct ReplacedFile {
     path: PathBuf,
     /// Its folder, and its name there.
     dir: OwnedFd,
     name: String,
-    old: std::fs::File,
+    old_file: std::fs::File,
     /// The old file when it was read, and the SHA-256 of what was read.
-    seen: Stamp,
-    read: [u8; 32],
+    old_stamp: Stamp,
+    old_hash: [u8; 32],
     /// What was put in its place.
-    ours: Stamp,
+    new_stamp: Stamp,
     since: Instant,
 }
 
-impl Marks for AgentAzall {
+impl ReadMarks for AgentAzall {
     /// Has every copy in the inbox say that the message was read; whether one says so now.
     ///
     /// # Errors
     /// [`StoreError::Moved`] if a file is gone or holds another text by now, [`StoreError::Busy`] if one
     /// was touched a moment ago, else as the system gave it; the others have been tried.
-    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
+    fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         if !read {
             return Ok(false);
         }
         let source = at.source;
-        let copies: Vec<File<Kept>> = {
-            let known = self.format.known.read();
+        let copies: Vec<StoreFile<LetterFacts>> = {
+            let known = self.format.group_index.read();
             let table = self.table.read();
-            let message = known.message_of(&table, source).ok_or(StoreError::Moved)?;
-            let copies = message.members.iter().filter_map(|n| File::of(&table, *n));
+            let message = known.find_group(&table, source).ok_or(StoreError::Moved)?;
+            let copies = message.members.iter().filter_map(|n| StoreFile::from_table(&table, *n));
             copies.filter(|file| file.folder.ends_with("/inbox")).collect()
         };
-        self.catch_up();
+        self.restore_late_writes();
         // The mark is by id: from now on no other text may get it, whatever becomes of the files.
-        self.keep_id(source);
+        self.make_id_permanent(source);
         let mut said = false;
         let mut failed = None;
         for file in copies {
-            match self.mark_file(&file) {
+            match self.mark_file_read(&file) {
                 Ok(done) => said |= done,
                 Err(e) => failed = failed.or(Some(e)),
             }
@@ -76,118 +76,131 @@ impl Marks for AgentAzall {
 
 impl AgentAzall {
     /// Settles that the message of this file has its id for good.
-    fn keep_id(&self, source: u32) {
+    fn make_id_permanent(&self, source: u32) {
         let lines = {
-            let mut known = self.format.known.write();
-            known.keep_id(&self.table.read(), source);
-            known.ledger.take_lines()
+            let mut known = self.format.group_index.write();
+            known.make_id_permanent(&self.table.read(), source);
+            known.ledger.take_unsaved_lines()
         };
-        self.format.state.add_ids(&lines, false);
+        self.format.state.append_ids(&lines, false);
     }
 
     /// Sets Status in one copy of a message, if it still holds this text; whether it says read now.
-    fn mark_file(&self, file: &File<Kept>) -> Result<bool, StoreError> {
-        let path = self.base().join(file.path());
+    fn mark_file_read(&self, file: &StoreFile<LetterFacts>) -> Result<bool, StoreError> {
+        let path = self.mailbox_dir().join(file.path());
         let io = |e: io::Error| match e.kind() {
             io::ErrorKind::NotFound => StoreError::Moved,
             _ => StoreError::io(&path, e),
         };
-        let dir = below::open_dir(self.base(), &files::parts(&file.folder)).map_err(io)?;
+        let dir =
+            below::open_dir(self.mailbox_dir(), &files::path_parts(&file.folder)).map_err(io)?;
         let old = below::open_file(&dir, &file.name).map_err(io)?;
         let (seen, bytes) = below::read_whole(&old, MAX_FILE).map_err(io)?;
-        let parsed = self.format.take_apart(file, &seen, &bytes).ok_or(StoreError::Moved)?;
-        if parsed.kept.text != file.facts.text {
-            self.note(&path);
+        let parsed = self.format.parse_letter_file(file, &seen, &bytes).ok_or(StoreError::Moved)?;
+        if parsed.facts.text_hash != file.facts.text_hash {
+            self.note_change(&path);
             return Err(StoreError::Moved);
         }
-        if parsed.kept.has(Kept::READ) {
+        if parsed.facts.has_bit(LetterFacts::READ) {
             return Ok(true);
         }
-        if parsed.reading.legacy {
+        if parsed.content.is_legacy {
             return Ok(false);
         }
         let Some(marked) = text::set_read(&bytes) else { return Ok(false) };
-        require_still(&path, &seen)?;
-        let slot = Slot::below(&dir, &file.name).map_err(io)?;
-        let ours = slot.replace(&seen, &marked).map_err(|e| StoreError::io(&path, e))?;
-        self.note(&path);
+        require_untouched(&path, &seen)?;
+        let slot = FileSlot::for_component(&dir, &file.name).map_err(io)?;
+        let ours =
+            slot.replace_if_unchanged(&seen, &marked).map_err(|e| StoreError::io(&path, e))?;
+        self.note_change(&path);
         let ours = ours.ok_or(StoreError::Moved)?;
         let read = Sha256::digest(&bytes).into();
         let name = file.name.clone();
-        let mut one = Replaced { path, dir, name, old, seen, read, ours, since: Instant::now() };
-        let late = one.catch_up();
-        let shown = one_line(&one.path.to_string_lossy()).into_owned();
-        let mut replaced = self.format.replaced.lock();
+        let mut one = ReplacedFile {
+            path,
+            dir,
+            name,
+            old_file: old,
+            old_stamp: seen,
+            old_hash: read,
+            new_stamp: ours,
+            since: Instant::now(),
+        };
+        let late = one.restore_late_write();
+        let shown = sanitize_line(&one.path.to_string_lossy()).into_owned();
+        let mut replaced = self.format.replaced_files.lock();
         if replaced.len() >= KEPT_AT_MOST {
             replaced.remove(0);
         }
         replaced.push(one);
-        if late { Err(busy(&shown)) } else { Ok(true) }
+        if late { Err(busy_error(&shown)) } else { Ok(true) }
     }
 
     /// Puts in place what was written to replaced files since they were replaced.
-    pub(super) fn catch_up(&self) {
-        self.format.replaced.lock().retain_mut(|one| {
+    pub(super) fn restore_late_writes(&self) {
+        self.format.replaced_files.lock().retain_mut(|one| {
             let old = one.since.elapsed() >= KEPT;
-            if !one.catch_up() {
+            if !one.restore_late_write() {
                 return !old;
             }
-            self.note(&one.path);
+            self.note_change(&one.path);
             true
         });
     }
 }
 
-impl Replaced {
+impl ReplacedFile {
     /// Looks whether the old file changed since it was read, and puts what it holds now in the place of
     /// the marked copy. Whether it did.
-    fn catch_up(&mut self) -> bool {
-        let Ok(now) = Stamp::of(&self.old) else { return false };
-        if (now.size, now.mtime) == (self.seen.size, self.seen.mtime) {
+    fn restore_late_write(&mut self) -> bool {
+        let Ok(now) = Stamp::from_file(&self.old_file) else { return false };
+        if (now.size, now.mtime) == (self.old_stamp.size, self.old_stamp.mtime) {
             return false;
         }
-        let put = self.put_again(now);
+        let put = self.replace_again(now);
         if let Err(error) = &put {
-            let path = one_line(&self.path.to_string_lossy()).into_owned();
+            let path = sanitize_line(&self.path.to_string_lossy()).into_owned();
             tracing::warn!(path, %error, "lines that another program added to a message could not \
                 be kept");
         }
         put.is_ok()
     }
 
-    fn put_again(&mut self, now: Stamp) -> io::Result<()> {
+    fn replace_again(&mut self, now: Stamp) -> io::Result<()> {
         let mut bytes = Vec::new();
-        self.old.rewind()?;
-        (&mut self.old).take(MAX_FILE as u64).read_to_end(&mut bytes)?;
-        let before = usize::try_from(self.seen.size).ok().and_then(|size| bytes.get(..size));
+        self.old_file.rewind()?;
+        (&mut self.old_file).take(MAX_FILE as u64).read_to_end(&mut bytes)?;
+        let before = usize::try_from(self.old_stamp.size).ok().and_then(|size| bytes.get(..size));
         let grown =
-            before.is_some_and(|before| <[u8; 32]>::from(Sha256::digest(before)) == self.read);
+            before.is_some_and(|before| <[u8; 32]>::from(Sha256::digest(before)) == self.old_hash);
         // Another text was not read by anybody.
         let marked = if grown { text::set_read(&bytes) } else { None };
         let whole = marked.as_deref().unwrap_or(&bytes);
-        match Slot::below(&self.dir, &self.name)?.replace(&self.ours, whole) {
-            Ok(Some(ours)) => self.ours = ours,
+        match FileSlot::for_component(&self.dir, &self.name)?
+            .replace_if_unchanged(&self.new_stamp, whole)
+        {
+            Ok(Some(ours)) => self.new_stamp = ours,
             // Somebody replaced, moved or removed the message: that is as he wants it.
             Ok(None) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }
-        self.seen = Stamp { size: bytes.len() as u64, ..now };
-        self.read = Sha256::digest(&bytes).into();
+        self.old_stamp = Stamp { size: bytes.len() as u64, ..now };
+        self.old_hash = Sha256::digest(&bytes).into();
         self.since = Instant::now();
         Ok(())
     }
 }
 
-fn require_still(path: &Path, stamp: &Stamp) -> Result<(), StoreError> {
+fn require_untouched(path: &Path, stamp: &Stamp) -> Result<(), StoreError> {
     let age = Timestamp::now().millis().saturating_sub(stamp.modified().millis());
     if (-STILL_MS..STILL_MS).contains(&age) {
-        return Err(busy(&one_line(&path.to_string_lossy())));
+        return Err(busy_error(&sanitize_line(&path.to_string_lossy())));
     }
     Ok(())
 }
 
-fn busy(shown: &str) -> StoreError {
+fn busy_error(shown: &str) -> StoreError {
     StoreError::Busy(format!("{shown} was written a moment ago; it is marked a little later"))
 }
 

@@ -46,39 +46,42 @@ use jiff::tz::TimeZone;
 
 use std::sync::Arc;
 
-pub use config::mailbox;
-pub use key::public as public_key;
+pub use config::find_mailbox;
+pub use key::read_public_key as public_key;
 
-use super::engine::files::{File, Files};
-use super::{About, Keys, Location, Part, Parts, Record, Spec, Store, StoreError, Threads, fs};
-use crate::model::{Message, PublicKey, Seed, Timestamp, one_line};
-use known::Known;
-use letter::{Kept, MAX_FILE, Parsed};
-use mail::Mail;
-use place::Folder;
+use super::engine::files::{FileStore, StoreFile};
+use super::{
+    Location, PartContent, PartReader, Record, Store, StoreError, StoreKeys, StoreProperties,
+    StoreSpec, ThreadScheme, fs,
+};
+use crate::model::{Message, PublicKey, Seed, Timestamp, sanitize_line};
+use known::GroupIndex;
+use letter::{LetterFacts, MAX_FILE, ParsedLetter};
+use mail::AgentAzallFormat;
+use place::MailboxFolder;
 
 /// A mailbox, read and written as one agent.
-type AgentAzall = Files<Mail>;
+type AgentAzall = FileStore<AgentAzallFormat>;
 
 /// Opens the mailbox that a `config.json` describes: `spec.dir` is its folder, or the file itself.
 /// Neither it nor the mailbox is created.
 ///
 /// # Errors
 /// If there is no usable configuration, or the agent's name cannot be that of a mailbox.
-pub fn open(spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
+pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(AgentAzall::open(spec)?))
 }
 
 impl AgentAzall {
-    fn open(spec: &Spec) -> Result<Self, StoreError> {
-        Self::open_in(spec, TimeZone::system())
+    fn open(spec: &StoreSpec) -> Result<Self, StoreError> {
+        Self::open_in_zone(spec, TimeZone::system())
     }
 
-    fn open_in(spec: &Spec, zone: TimeZone) -> Result<Self, StoreError> {
-        let config_file = config::locate(&spec.dir);
-        let stamp = config::stamp(&config_file);
-        let read = config::read(&config_file)?;
-        let me = spec.as_me.clone().or(read.agent).ok_or_else(|| {
+    fn open_in_zone(spec: &StoreSpec, zone: TimeZone) -> Result<Self, StoreError> {
+        let config_file = config::locate_config_file(&spec.dir);
+        let stamp = config::read_stamp(&config_file);
+        let read = config::read_config(&config_file)?;
+        let me = spec.own_address.clone().or(read.agent).ok_or_else(|| {
             StoreError::Invalid(format!(
                 "{} has no agent_name; write one into it, or set $AGENTAZALL_AGENT",
                 config_file.display()
@@ -88,25 +91,25 @@ impl AgentAzall {
             return Err(StoreError::Invalid(format!(
                 "the agent_name {:?} cannot be the name of a mailbox folder; choose one without '/', \
                  ',', '<' and control characters that does not begin with '.'",
-                one_line(&me)
+                sanitize_line(&me)
             )));
         }
-        let (state, ledger) = state::State::open(spec.state.as_deref())?;
-        let settings = config::Settings { stamp, filters: read.filters, trouble: None };
+        let (state, ledger) = state::AgentAzallState::open(spec.state.as_deref())?;
+        let settings = config::ReloadableSettings { stamp, filters: read.filters, fault: None };
         let base = read.mailboxes.join(&me);
-        let known = Known::new(ledger);
+        let known = GroupIndex::new(ledger);
         let places = (config_file, read.mailboxes);
-        let mail = Mail::new(me, zone, places, settings, (state, known));
-        let about = About {
-            threads: Threads::Links,
-            carries: Some(send::carries),
-            ..About::new(spec, &mail.me, base)
+        let mail = AgentAzallFormat::new(me, zone, places, settings, (state, known));
+        let about = StoreProperties {
+            threads: ThreadScheme::Links,
+            attachment_rule: Some(send::check_attachment_names),
+            ..StoreProperties::new(spec, &mail.me, base)
         };
         Self::new(about, mail)
     }
 
-    fn base(&self) -> &Path {
-        &self.about.dir
+    fn mailbox_dir(&self) -> &Path {
+        &self.properties.dir
     }
 
     fn zone(&self) -> &TimeZone {
@@ -117,15 +120,15 @@ impl AgentAzall {
     ///
     /// # Errors
     /// [`StoreError::Unreachable`] with what to do, else as the system gave it.
-    fn require_base_if_any(&self) -> Result<(), StoreError> {
-        let base = self.base();
+    fn require_mailbox_folder(&self) -> Result<(), StoreError> {
+        let base = self.mailbox_dir();
         match std::fs::symlink_metadata(base) {
             Ok(meta) if meta.is_dir() => Ok(()),
             Ok(meta) => Err(StoreError::Unreachable(format!(
                 "{} is {}, not a folder; a mailbox must be a folder: move it away, or put the \
                  folder that it leads to in its place",
-                one_line(&base.to_string_lossy()),
-                fs::describe(&meta)
+                sanitize_line(&base.to_string_lossy()),
+                fs::describe_file_type(&meta)
             ))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(StoreError::io(base, e)),
@@ -133,65 +136,72 @@ impl AgentAzall {
     }
 
     /// Reads the file of a source again, with the id its message is known by; its time is the message's.
-    fn reread(&self, source: u32) -> Result<(Parsed, File<Kept>, String), StoreError> {
-        let file = self.file(source)?;
-        let mut parsed = self.parse(&file)?;
+    fn reread_message(
+        &self,
+        source: u32,
+    ) -> Result<(ParsedLetter, StoreFile<LetterFacts>, String), StoreError> {
+        let file = self.find_file(source)?;
+        let mut parsed = self.reread_letter(&file)?;
         let (leader, held) = {
-            let known = self.format.known.read();
+            let known = self.format.group_index.read();
             let table = self.table.read();
-            let message = known.message_of(&table, source);
-            let leader = message.as_ref().and_then(|m| File::of(&table, m.leader));
-            (leader, message.map_or(group::Held::No, |m| m.held))
+            let message = known.find_group(&table, source);
+            let leader = message.as_ref().and_then(|m| StoreFile::from_table(&table, m.leader));
+            (leader, message.map_or(group::IdAssignment::Unassigned, |m| m.assignment))
         };
         let mut id = parsed.id.clone();
         if let Some(leader) = leader {
-            parsed.kept.time = leader.facts.time;
+            parsed.facts.time = leader.facts.time;
             if leader.n != source {
-                id = self.parse(&leader)?.id;
+                id = self.reread_letter(&leader)?.id;
             }
         }
-        Ok((parsed, file, mail::id_of(&id, held)))
+        Ok((parsed, file, mail::compose_id(&id, held)))
     }
 
     /// Reads a file again, which must hold what it held.
-    fn parse(&self, file: &File<Kept>) -> Result<Parsed, StoreError> {
-        let (stamp, bytes) = self.bytes(file, MAX_FILE)?;
-        let parsed = self.format.take_apart(file, &stamp, &bytes).ok_or(StoreError::Moved)?;
-        let is_known = file.row.is_message() || file.row.is_refused();
-        if is_known && parsed.kept.text == file.facts.text {
+    fn reread_letter(&self, file: &StoreFile<LetterFacts>) -> Result<ParsedLetter, StoreError> {
+        let (stamp, bytes) = self.read_file_bytes(file, MAX_FILE)?;
+        let parsed =
+            self.format.parse_letter_file(file, &stamp, &bytes).ok_or(StoreError::Moved)?;
+        let is_known = file.row.is_message() || file.row.is_rejected();
+        if is_known && parsed.facts.text_hash == file.facts.text_hash {
             return Ok(parsed);
         }
-        self.note(&self.base().join(file.path()));
+        self.note_change(&self.mailbox_dir().join(file.path()));
         Err(StoreError::Moved)
     }
 
     /// See [`Store::read`].
     fn read_message(&self, at: &Location) -> Result<Record, StoreError> {
-        let (parsed, file, id) = self.reread(at.source)?;
-        let attachments =
-            parts::list(self.parts_of(&file)?.as_ref(), &parsed, &self.format.digests)
-                .map_err(|e| StoreError::io(&self.base().join(file.path()), e))?;
-        let reading = parsed.reading;
-        let to = letter::recipients(&reading.to, &[]);
-        let everybody = letter::recipients(&reading.to, &reading.cc);
+        let (parsed, file, id) = self.reread_message(at.source)?;
+        let attachments = parts::list_attachments(
+            self.open_attachments_dir(&file)?.as_ref(),
+            &parsed,
+            &self.format.digests,
+        )
+        .map_err(|e| StoreError::io(&self.mailbox_dir().join(file.path()), e))?;
+        let reading = parsed.content;
+        let to = letter::merge_recipients(&reading.to, &[]);
+        let everybody = letter::merge_recipients(&reading.to, &reading.cc);
         let subject = reading.subject.as_deref().unwrap_or_default();
-        let thread = letter::thread_of(subject, &parsed.from, &everybody, &self.format.me);
+        let thread = letter::derive_thread(subject, &parsed.from, &everybody, &self.format.me);
         let message = Message {
             from: Some(parsed.from).filter(|from| !from.is_empty()),
             cc: everybody.into_iter().filter(|address| !to.contains(address)).collect(),
             to,
-            time: Timestamp::from_millis(parsed.kept.time),
+            time: Timestamp::from_millis(parsed.facts.time),
             subject: reading.subject,
             thread: Some(thread),
-            in_reply_to: reading.answers,
+            in_reply_to: reading.in_reply_to,
             id,
             attachments,
             body: reading.body,
             ..Message::default()
         };
-        let note = match mail::folder_of(&file.folder) {
-            Some(Folder::Sent) => self.refusals(&message),
-            Some(folder) if folder.waits() => self.waits(&file.path()),
+        let note = match mail::parse_folder(&file.folder) {
+            Some(MailboxFolder::Sent) => self.render_link_refusals(&message),
+            Some(folder) if folder.is_waiting() => self.describe_waiting(&file.path()),
             _ => None,
         };
         Ok(Record {
@@ -204,60 +214,65 @@ impl AgentAzall {
     }
 
     /// See [`Store::health`].
-    fn health_lines(&self) -> Vec<String> {
-        let mut out: Vec<String> = self.format.settings.read().trouble.iter().cloned().collect();
-        out.extend(self.missed());
-        match self.require_base_if_any() {
+    fn render_mailbox_health(&self) -> Vec<String> {
+        let mut out: Vec<String> = self.format.settings.read().fault.iter().cloned().collect();
+        out.extend(self.describe_missing_folder());
+        match self.require_mailbox_folder() {
             Err(e) => out.push(e.to_string()),
-            Ok(()) if std::fs::symlink_metadata(self.base()).is_err() => {
-                out.push(check::no_mailbox(self.base()));
+            Ok(()) if std::fs::symlink_metadata(self.mailbox_dir()).is_err() => {
+                out.push(check::describe_missing_mailbox(self.mailbox_dir()));
             }
             Ok(()) => {}
         }
-        out.extend(self.troubles());
-        if let Err(e) = key::read(self.base()) {
+        out.extend(self.fault_lines());
+        if let Err(e) = key::read_key(self.mailbox_dir()) {
             out.push(format!("nothing can be sent: {e}"));
-        } else if key::is_exposed(self.base()) {
-            let path = key::path(self.base());
-            let command = crate::model::shell_word(&path.to_string_lossy());
+        } else if key::is_exposed(self.mailbox_dir()) {
+            let path = key::key_path(self.mailbox_dir());
+            let command = crate::model::quote_shell_word(&path.to_string_lossy());
             out.push(format!("others can read the private key; run `chmod 600 {command}`"));
         }
         out
     }
 
     /// The folder with the attachments of a message.
-    fn parts_of(&self, file: &File<Kept>) -> Result<Option<OwnedFd>, StoreError> {
+    fn open_attachments_dir(
+        &self,
+        file: &StoreFile<LetterFacts>,
+    ) -> Result<Option<OwnedFd>, StoreError> {
         let path = file.path();
-        parts::open_folder(self.base(), path.strip_suffix(".txt").unwrap_or(&path))
-            .map_err(|e| StoreError::io(&self.base().join(&path), e))
+        parts::open_attachments_dir(self.mailbox_dir(), path.strip_suffix(".txt").unwrap_or(&path))
+            .map_err(|e| StoreError::io(&self.mailbox_dir().join(&path), e))
     }
 }
 
-impl Keys for AgentAzall {
+impl StoreKeys for AgentAzall {
     fn signing_key(&self) -> Result<Option<Seed>, StoreError> {
-        key::read(self.base())
+        key::read_key(self.mailbox_dir())
     }
 
-    fn adopt(&self, mine: &Seed) -> Result<Seed, StoreError> {
+    fn adopt_key(&self, mine: &Seed) -> Result<Seed, StoreError> {
         let seed = mine.clone();
-        if !place::is_real_dir(self.base()) {
+        if !place::is_real_dir(self.mailbox_dir()) {
             *self.format.key_for_later.lock() = Some(seed.clone());
             return Ok(seed);
         }
-        match key::write_first(self.base(), &seed, Timestamp::now(), self.zone()) {
+        match key::write_first_key(self.mailbox_dir(), &seed, Timestamp::now(), self.zone()) {
             Ok(()) => Ok(seed),
             // Another program made one a moment ago.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => key::read(self.base())?
-                .ok_or_else(|| StoreError::NoKey("the key is gone again".into())),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                key::read_key(self.mailbox_dir())?
+                    .ok_or_else(|| StoreError::NoKey("the key is gone again".into()))
+            }
             Err(e) => Err(StoreError::NoKey(format!(
                 "the key {} cannot be written: {e}",
-                key::path(self.base()).display()
+                key::key_path(self.mailbox_dir()).display()
             ))),
         }
     }
 
     fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey> {
-        match key::read(self.base()) {
+        match key::read_key(self.mailbox_dir()) {
             Ok(Some(seed)) => Some(seed.public_key()),
             Ok(None) => mine,
             Err(_) => None,
@@ -265,12 +280,17 @@ impl Keys for AgentAzall {
     }
 }
 
-impl Parts for AgentAzall {
-    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
-        let (parsed, file, _) = self.reread(at.source)?;
-        parts::open(self.parts_of(&file)?.as_ref(), name, &parsed, &self.format.digests)
-            .map(Part::File)
-            .map_err(|e| StoreError::io(Path::new(one_line(name).as_ref()), e))
+impl PartReader for AgentAzall {
+    fn open_part(&self, at: &Location, name: &str) -> Result<PartContent, StoreError> {
+        let (parsed, file, _) = self.reread_message(at.source)?;
+        parts::open_attachment(
+            self.open_attachments_dir(&file)?.as_ref(),
+            name,
+            &parsed,
+            &self.format.digests,
+        )
+        .map(PartContent::File)
+        .map_err(|e| StoreError::io(Path::new(sanitize_line(name).as_ref()), e))
     }
 }
 

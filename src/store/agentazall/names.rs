@@ -12,7 +12,7 @@ pub const MAX_NAME: usize = 255;
 /// leading dot (which also rules out `.` and `..`), no white space at either end, for the reader
 /// of the header would strip it.
 pub fn is_mailbox_name(address: &str) -> bool {
-    is_component(address)
+    is_path_component(address)
         && !address.starts_with('.')
         && !address.contains(',')
         && strip(address) == address
@@ -43,10 +43,10 @@ pub fn bare_address(from: &str) -> String {
 /// Whether an attachment can be shown under this name: one path component of at most 255 bytes without
 /// control characters, not `.` or `..`.
 pub fn is_attachment_name(name: &str) -> bool {
-    is_component(name) && name != "." && name != ".."
+    is_path_component(name) && name != "." && name != ".."
 }
 
-fn is_component(name: &str) -> bool {
+fn is_path_component(name: &str) -> bool {
     let bad = |c: char| c == '/' || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     !name.is_empty() && name.len() <= MAX_NAME && !name.contains(bad)
 }
@@ -146,7 +146,7 @@ mod tests {
                 prop_assert_eq!(path.file_name(), Some(std::ffi::OsStr::new(&name)));
                 let file = format!("To: {name}\n---\n");
                 let letter = super::super::text::parse(file.as_bytes());
-                prop_assert_eq!(letter.list("To"), vec![name]);
+                prop_assert_eq!(letter.list_values("To"), vec![name]);
             }
         }
     }

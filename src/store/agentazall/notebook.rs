@@ -11,32 +11,32 @@ use rustix::fs::FileType;
 
 use super::letter::MAX_FILE;
 use super::{AgentAzall, date, names, place, put};
-use crate::model::{Timestamp, one_line};
+use crate::model::{Timestamp, sanitize_line};
 use crate::store::engine::files;
 use crate::store::place::write_atomic;
-use crate::store::{Note, Notebook, StoreError, below, fs};
+use crate::store::{Notebook, NotebookEntry, StoreError, below, fs};
 
 const FOLDERS: &[&str] = &["notes", "remember", "who_am_i", "what_am_i_doing"];
 
 impl AgentAzall {
     /// The folders of this name, newest day first.
-    pub(super) fn note_folders(&self, folder: &str) -> Vec<PathBuf> {
-        self.open_folders(folder).map(|(path, _)| path).collect()
+    pub(super) fn list_note_folders(&self, folder: &str) -> Vec<PathBuf> {
+        self.open_note_folders(folder).map(|(path, _)| path).collect()
     }
 
-    fn open_folders(&self, folder: &str) -> impl Iterator<Item = (PathBuf, OwnedFd)> {
-        let is_there = FOLDERS.contains(&folder) && place::is_real_dir(self.base());
-        let days = is_there.then(|| place::days(self.base()).unwrap_or_default());
+    fn open_note_folders(&self, folder: &str) -> impl Iterator<Item = (PathBuf, OwnedFd)> {
+        let is_there = FOLDERS.contains(&folder) && place::is_real_dir(self.mailbox_dir());
+        let days = is_there.then(|| place::list_days(self.mailbox_dir()).unwrap_or_default());
         days.into_iter().flatten().rev().filter_map(move |day| {
-            let dir = below::open_dir(self.base(), &[&day, folder]).ok()?;
-            Some((self.base().join(day).join(folder), dir))
+            let dir = below::open_dir(self.mailbox_dir(), &[&day, folder]).ok()?;
+            Some((self.mailbox_dir().join(day).join(folder), dir))
         })
     }
 
     /// Whether a file of this day and size stands for a text: if the text was removed, only what was
     /// written since does.
-    fn counts(&self, path: &Path, folder: &str, name: &str, size: u64) -> bool {
-        let Some(removed) = self.format.state.removed(&format!("{folder}/{name}")) else {
+    fn is_not_removed(&self, path: &Path, folder: &str, name: &str, size: u64) -> bool {
+        let Some(removed) = self.format.state.removal_day(&format!("{folder}/{name}")) else {
             return true;
         };
         let day = path.parent().and_then(Path::file_name).and_then(OsStr::to_str);
@@ -44,11 +44,11 @@ impl AgentAzall {
     }
 
     /// The folder with the current text of a name.
-    fn current(&self, folder: &str, name: &str) -> Option<OwnedFd> {
+    fn open_current_folder(&self, folder: &str, name: &str) -> Option<OwnedFd> {
         let mut empty = None;
-        for (path, dir) in self.open_folders(folder).filter(|_| is_shown(name)) {
-            match below::look(&dir, name) {
-                Ok((_, stamp)) if !self.counts(&path, folder, name, stamp.size) => {}
+        for (path, dir) in self.open_note_folders(folder).filter(|_| is_shown_text(name)) {
+            match below::stat(&dir, name) {
+                Ok((_, stamp)) if !self.is_not_removed(&path, folder, name, stamp.size) => {}
                 Ok((FileType::RegularFile, stamp)) if stamp.size > 0 => return Some(dir),
                 Ok((FileType::RegularFile, _)) => empty = empty.or(Some(dir)),
                 _ => {}
@@ -59,7 +59,7 @@ impl AgentAzall {
 }
 
 /// Whether a file in one of the folders is a text: not one of the reference's markers.
-fn is_shown(name: &str) -> bool {
+fn is_shown_text(name: &str) -> bool {
     let text = name.strip_suffix(".txt").is_some_and(|stem| !stem.is_empty());
     text && !name.starts_with('.') && names::is_attachment_name(name)
 }
@@ -69,76 +69,80 @@ impl Notebook for AgentAzall {
         FOLDERS
     }
 
-    fn list(&self, folder: &str) -> Vec<Note> {
-        let mut notes: BTreeMap<String, Note> = BTreeMap::new();
-        for (path, dir) in self.open_folders(folder) {
+    fn list_entries(&self, folder: &str) -> Vec<NotebookEntry> {
+        let mut notes: BTreeMap<String, NotebookEntry> = BTreeMap::new();
+        for (path, dir) in self.open_note_folders(folder) {
             for name in
-                files::names(&dir).unwrap_or_default().into_iter().flat_map(|(name, _)| name)
+                files::list_names(&dir).unwrap_or_default().into_iter().flat_map(|(name, _)| name)
             {
-                if !is_shown(&name) || notes.get(&name).is_some_and(|n| n.size > 0) {
+                if !is_shown_text(&name) || notes.get(&name).is_some_and(|n| n.size > 0) {
                     continue;
                 }
-                let Ok((FileType::RegularFile, stamp)) = below::look(&dir, &name) else { continue };
-                if !self.counts(&path, folder, &name, stamp.size) {
+                let Ok((FileType::RegularFile, stamp)) = below::stat(&dir, &name) else { continue };
+                if !self.is_not_removed(&path, folder, &name, stamp.size) {
                     continue;
                 }
                 if stamp.size > 0 || !notes.contains_key(&name) {
                     let (size, modified) = (stamp.size, stamp.modified());
-                    notes.insert(name.clone(), Note { name, size, modified });
+                    notes.insert(name.clone(), NotebookEntry { name, size, modified });
                 }
             }
         }
         notes.into_values().collect()
     }
 
-    fn read(&self, folder: &str, name: &str) -> io::Result<Vec<u8>> {
-        let dir = self.current(folder, name).ok_or(io::ErrorKind::NotFound)?;
-        fs::read_at_once(below::open_file(&dir, name)?, MAX_FILE as u64)
+    fn read_entry(&self, folder: &str, name: &str) -> io::Result<Vec<u8>> {
+        let dir = self.open_current_folder(folder, name).ok_or(io::ErrorKind::NotFound)?;
+        fs::read_limited(below::open_file(&dir, name)?, MAX_FILE as u64)
     }
 
     fn check_name(&self, folder: &str, name: &str) -> Result<(), StoreError> {
         if !FOLDERS.contains(&folder) {
             let why = format!(
                 "there is no folder {:?}; there are {}",
-                one_line(folder),
+                sanitize_line(folder),
                 FOLDERS.join(", ")
             );
             return Err(StoreError::Invalid(why));
         }
         // A text that is there can be written, whatever it is called.
-        if self.current(folder, name).is_some() { Ok(()) } else { check_name(name) }
+        if self.open_current_folder(folder, name).is_some() {
+            Ok(())
+        } else {
+            check_text_name(name)
+        }
     }
 
-    fn write(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError> {
+    fn write_entry(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError> {
         Notebook::check_name(self, folder, name)?;
-        self.put_text(folder, name, text)
+        self.write_text(folder, name, text)
     }
 
     /// The reference writes no newline at the end.
-    fn ends_without_newline(&self, folder: &str, name: &str) -> bool {
+    fn may_lack_newline(&self, folder: &str, name: &str) -> bool {
         !self.format.own_texts.lock().contains(&format!("{folder}/{name}"))
     }
 
-    fn removes(&self) -> bool {
+    fn can_remove(&self) -> bool {
         true
     }
 
     /// Leaves an empty file of today, which the reference reads as no text.
-    fn remove(&self, folder: &str, name: &str) -> Result<(), StoreError> {
-        let day = date::local_day(Timestamp::now(), self.zone());
-        self.put_text(folder, name, b"")?;
-        self.format.state.keep_removed(&format!("{folder}/{name}"), &day)
+    fn remove_entry(&self, folder: &str, name: &str) -> Result<(), StoreError> {
+        let day = date::format_local_day(Timestamp::now(), self.zone());
+        self.write_text(folder, name, b"")?;
+        self.format.state.save_removed(&format!("{folder}/{name}"), &day)
     }
 }
 
 impl AgentAzall {
     /// Makes this today's text of a name.
-    fn put_text(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError> {
-        self.make_base()?;
-        let day = date::local_day(Timestamp::now(), self.zone());
+    fn write_text(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError> {
+        self.make_mailbox()?;
+        let day = date::format_local_day(Timestamp::now(), self.zone());
         let io = |path: &Path, e| StoreError::io(path, e);
-        let dir = self.base().join(&day).join(folder);
-        let changed = put::make_dirs(self.base(), &[&day, folder])?;
+        let dir = self.mailbox_dir().join(&day).join(folder);
+        let changed = put::make_dirs_below(self.mailbox_dir(), &[&day, folder])?;
         let path = dir.join(name);
         write_atomic(&path, text, 0o666).map_err(|e| io(&path, e))?;
         for dir in changed {
@@ -150,9 +154,9 @@ impl AgentAzall {
 }
 
 /// The reference replaces other characters, so that two names could become one: better to say so.
-fn check_name(name: &str) -> Result<(), StoreError> {
+fn check_text_name(name: &str) -> Result<(), StoreError> {
     let word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
-    let problem = if !place::is_text(name) || name.len() <= 4 {
+    let problem = if !place::is_text_name(name) || name.len() <= 4 {
         "it must end in .txt"
     } else if name.starts_with('.') {
         "it must not begin with '.'"
@@ -167,7 +171,7 @@ fn check_name(name: &str) -> Result<(), StoreError> {
     let hint: String = stem.chars().take(60).map(|c| if word(c) { c } else { '_' }).collect();
     Err(StoreError::Invalid(format!(
         "{:?} cannot be the name of a text here: {problem}; try {hint}.txt",
-        one_line(name)
+        sanitize_line(name)
     )))
 }
 
@@ -189,12 +193,12 @@ mod tests {
             .unwrap();
         let store = bed.store();
         let names: Vec<(String, u64)> =
-            store.list("notes").into_iter().map(|n| (n.name, n.size)).collect();
+            store.list_entries("notes").into_iter().map(|n| (n.name, n.size)).collect();
         assert_eq!(names, [("a.txt".to_owned(), 5), ("b.txt".to_owned(), 0)]);
-        assert_eq!(Notebook::read(&store, "notes", "a.txt").unwrap(), b"newer");
-        assert!(Notebook::read(&store, "notes", "c.txt").is_err());
-        assert!(Notebook::read(&store, "notes", "../notes/a.txt").is_err());
-        assert!(Notebook::read(&store, "inbox", "a.txt").is_err());
+        assert_eq!(Notebook::read_entry(&store, "notes", "a.txt").unwrap(), b"newer");
+        assert!(Notebook::read_entry(&store, "notes", "c.txt").is_err());
+        assert!(Notebook::read_entry(&store, "notes", "../notes/a.txt").is_err());
+        assert!(Notebook::read_entry(&store, "inbox", "a.txt").is_err());
     }
 
     #[test]
@@ -202,10 +206,10 @@ mod tests {
         let bed = Bed::new();
         bed.put("2020-01-01/who_am_i/identity.txt", "old");
         let store = bed.store();
-        store.write("who_am_i", "identity.txt", b"new").unwrap();
-        assert_eq!(Notebook::read(&store, "who_am_i", "identity.txt").unwrap(), b"new");
+        store.write_entry("who_am_i", "identity.txt", b"new").unwrap();
+        assert_eq!(Notebook::read_entry(&store, "who_am_i", "identity.txt").unwrap(), b"new");
         assert_eq!(bed.get("2020-01-01/who_am_i/identity.txt"), "old");
-        let today = date::local_day(Timestamp::now(), store.zone());
+        let today = date::format_local_day(Timestamp::now(), store.zone());
         assert_eq!(bed.get(&format!("{today}/who_am_i/identity.txt")), "new");
     }
 
@@ -216,7 +220,7 @@ mod tests {
         for (bad, hint) in
             [("a b.txt", "a_b.txt"), ("a", "a.txt"), (".x.txt", "x.txt"), ("../x.txt", "_x.txt")]
         {
-            let e = store.write("notes", bad, b"x").unwrap_err().to_string();
+            let e = store.write_entry("notes", bad, b"x").unwrap_err().to_string();
             assert!(e.contains(hint), "{e}");
             let e = Notebook::check_name(&store, "notes", bad).unwrap_err();
             assert!(matches!(e, StoreError::Invalid(_)), "{e}");
@@ -225,6 +229,6 @@ mod tests {
         assert!(Notebook::check_name(&store, "inbox", "new.txt").is_err());
         bed.put("2026-03-11/notes/old name.txt", "x");
         Notebook::check_name(&store, "notes", "old name.txt").unwrap();
-        assert!(store.write("inbox", "a.txt", b"x").is_err());
+        assert!(store.write_entry("inbox", "a.txt", b"x").is_err());
     }
 }

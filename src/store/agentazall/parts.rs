@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, FileType};
 
-use super::block::Reading;
-use super::letter::Parsed;
+use super::block::LetterContent;
+use super::letter::ParsedLetter;
 use super::names;
 use crate::model::Attachment;
 use crate::store::below;
-use crate::store::digest::Digests;
-use crate::store::engine::files::{self, Dirs};
+use crate::store::digest::DigestCache;
+use crate::store::engine::files::{self, DirCache};
 use crate::store::fs::{self, Stamp};
 use crate::store::place::TEMP_END;
 
@@ -27,7 +27,7 @@ const UNSIGNED: &str = "is not among the signed attachments";
 pub(super) const SHOWN: u64 = 1;
 
 /// Whether a name can be that of an attachment.
-pub(super) fn is_part(name: &str) -> bool {
+pub(super) fn is_usable_name(name: &str) -> bool {
     names::is_attachment_name(name) && !name.ends_with(TEMP_END)
 }
 
@@ -35,8 +35,8 @@ pub(super) fn is_part(name: &str) -> bool {
 ///
 /// # Errors
 /// As the system gave it.
-pub(super) fn open_folder(base: &Path, path: &str) -> io::Result<Option<OwnedFd>> {
-    match below::open_dir(base, &files::parts(path)) {
+pub(super) fn open_attachments_dir(base: &Path, path: &str) -> io::Result<Option<OwnedFd>> {
+    match below::open_dir(base, &files::path_parts(path)) {
         Err(e) if fs::is_absent(&e) => Ok(None),
         dir => dir.map(Some),
     }
@@ -44,7 +44,7 @@ pub(super) fn open_folder(base: &Path, path: &str) -> io::Result<Option<OwnedFd>
 
 /// The attachments on disk, by name: regular files under usable names with their sizes, and what else
 /// is there with the reason why it is withheld.
-fn on_disk(folder: Option<&OwnedFd>) -> io::Result<Vec<Attachment>> {
+fn list_on_disk(folder: Option<&OwnedFd>) -> io::Result<Vec<Attachment>> {
     let mut out: Vec<Attachment> = Vec::new();
     let Some(folder) = folder else { return Ok(out) };
     for one in Dir::read_from(folder)? {
@@ -53,8 +53,8 @@ fn on_disk(folder: Option<&OwnedFd>) -> io::Result<Vec<Attachment>> {
         if matches!(&*shown, "." | "..") || shown.ends_with(TEMP_END) {
             continue;
         }
-        let name = one.file_name().to_str().ok().filter(|name| is_part(name));
-        let (size, withheld) = match name.map(|name| below::look(folder, name)) {
+        let name = one.file_name().to_str().ok().filter(|name| is_usable_name(name));
+        let (size, withheld) = match name.map(|name| below::stat(folder, name)) {
             None => (0, Some("its name cannot be used".to_owned())),
             Some(Err(e)) if fs::is_absent(&e) => continue,
             Some(found) => match found? {
@@ -73,13 +73,13 @@ fn on_disk(folder: Option<&OwnedFd>) -> io::Result<Vec<Attachment>> {
 ///
 /// # Errors
 /// As the system gave it; then nothing is known of it.
-pub(super) fn state(dirs: &mut Dirs<'_>, folder: &str, stem: &str) -> io::Result<u64> {
-    let Some((FileType::Directory, stamp)) = dirs.look(folder, stem)? else { return Ok(0) };
-    let dir = match dirs.open_new(folder, stem) {
+pub(super) fn hash_dir_state(dirs: &mut DirCache<'_>, folder: &str, stem: &str) -> io::Result<u64> {
+    let Some((FileType::Directory, stamp)) = dirs.stat(folder, stem)? else { return Ok(0) };
+    let dir = match dirs.open_uncached(folder, stem) {
         Err(e) if fs::is_absent(&e) => return Ok(0),
         dir => dir?,
     };
-    let list = on_disk(Some(&dir))?;
+    let list = list_on_disk(Some(&dir))?;
     let Stamp { ino, mtime, .. } = stamp;
     let sizes = list.iter().fold(ino, |n, a| n.rotate_left(7) ^ a.size.wrapping_add(1));
     let shown = u64::from(list.iter().any(|a| a.withheld.is_none()));
@@ -91,14 +91,14 @@ pub(super) fn state(dirs: &mut Dirs<'_>, folder: &str, stem: &str) -> io::Result
 ///
 /// # Errors
 /// As the system gave it; a message is never shown as if nothing came with it.
-pub(super) fn list(
+pub(super) fn list_attachments(
     folder: Option<&OwnedFd>,
-    parsed: &Parsed,
-    digests: &Digests,
+    parsed: &ParsedLetter,
+    digests: &DigestCache,
 ) -> io::Result<Vec<Attachment>> {
-    let mut there = on_disk(folder)?;
+    let mut there = list_on_disk(folder)?;
     let mut out = Vec::new();
-    for name in named(parsed, &there) {
+    for name in list_stated_names(parsed, &there) {
         let position = there.iter().position(|a| a.name == name);
         out.push(match position {
             Some(i) => there.remove(i),
@@ -109,21 +109,21 @@ pub(super) fn list(
     for a in &mut out {
         if let (None, Some(folder)) = (&a.withheld, folder) {
             let file = below::open_file(folder, &a.name);
-            a.withheld = fault(file.as_ref(), &a.name, &parsed.reading, digests);
+            a.withheld = find_withhold_reason(file.as_ref(), &a.name, &parsed.content, digests);
         }
     }
     Ok(out)
 }
 
 /// The names a message gives, signed or not.
-fn named(parsed: &Parsed, there: &[Attachment]) -> Vec<String> {
+fn list_stated_names(parsed: &ParsedLetter, there: &[Attachment]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut add = |name: String| {
         if !name.is_empty() && !names.contains(&name) {
             names.push(name);
         }
     };
-    if let Some(files) = &parsed.reading.files {
+    if let Some(files) = &parsed.content.signed_attachments {
         for file in files {
             add(file.name.clone());
         }
@@ -142,19 +142,19 @@ fn named(parsed: &Parsed, there: &[Attachment]) -> Vec<String> {
 }
 
 /// Why a file that is there is withheld all the same.
-fn fault(
+fn find_withhold_reason(
     file: Result<&File, &io::Error>,
     name: &str,
-    reading: &Reading,
-    digests: &Digests,
+    reading: &LetterContent,
+    digests: &DigestCache,
 ) -> Option<String> {
-    let signed = reading.files.as_ref()?;
+    let signed = reading.signed_attachments.as_ref()?;
     let mut of_name = signed.iter().filter(|f| f.name == name).peekable();
     if of_name.peek().is_none() {
         return Some(UNSIGNED.to_owned());
     }
     let digest = file.map_err(ToString::to_string);
-    match digest.and_then(|file| digests.of(file).map_err(|e| e.to_string())) {
+    match digest.and_then(|file| digests.file_digest(file).map_err(|e| e.to_string())) {
         Ok(digest) if of_name.any(|f| f.sha256.eq_ignore_ascii_case(&digest)) => None,
         Ok(_) => Some(CHANGED.to_owned()),
         Err(e) => Some(format!("cannot be read: {e}")),
@@ -165,19 +165,19 @@ fn fault(
 ///
 /// # Errors
 /// `NotFound` if there is none of this name or it is withheld, else as the system gave it.
-pub(super) fn open(
+pub(super) fn open_attachment(
     folder: Option<&OwnedFd>,
     name: &str,
-    parsed: &Parsed,
-    digests: &Digests,
+    parsed: &ParsedLetter,
+    digests: &DigestCache,
 ) -> io::Result<File> {
-    let folder = folder.filter(|_| is_part(name)).ok_or(io::ErrorKind::NotFound)?;
+    let folder = folder.filter(|_| is_usable_name(name)).ok_or(io::ErrorKind::NotFound)?;
     let file = below::open_file(folder, name).map_err(|e| match e.kind() {
         _ if fs::is_absent(&e) => io::ErrorKind::NotFound.into(),
         _ => e,
     })?;
     // What is checked is what is handed out.
-    match fault(Ok(&file), name, &parsed.reading, digests) {
+    match find_withhold_reason(Ok(&file), name, &parsed.content, digests) {
         None => Ok(file),
         Some(_) => Err(io::ErrorKind::NotFound.into()),
     }
@@ -187,8 +187,8 @@ pub(super) fn open(
 ///
 /// # Errors
 /// As the system gave it.
-pub(super) fn paths(base: &Path, path: &str) -> io::Result<Vec<(String, PathBuf)>> {
-    let there = on_disk(open_folder(base, path)?.as_ref())?;
+pub(super) fn list_attachment_paths(base: &Path, path: &str) -> io::Result<Vec<(String, PathBuf)>> {
+    let there = list_on_disk(open_attachments_dir(base, path)?.as_ref())?;
     let usable = there.into_iter().filter(|a| a.withheld.is_none());
     Ok(usable.map(|a| (a.name.clone(), base.join(path).join(a.name))).collect())
 }

@@ -9,32 +9,35 @@ use rustix::fs::CWD;
 use super::place::is_real_dir;
 use crate::store::StoreError;
 use crate::store::fs;
-use crate::store::place::{self, Slot};
+use crate::store::place::{self, FileSlot};
 
 /// Makes a new file of these bytes, on disk when it returns.
 ///
 /// # Errors
 /// `AlreadyExists` if the name is taken, else as the system gave it; then nothing is there.
-pub(super) fn put_bytes(target: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
-    Slot::new(CWD, target).fill(mode, |file| file.write_all(bytes))
+pub(super) fn create_file(target: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
+    FileSlot::new(CWD, target).create_with(mode, |file| file.write_all(bytes))
 }
 
 /// As [`put_bytes`], for a copy of a file.
 ///
 /// # Errors
 /// As [`put_bytes`], or as the source gave it.
-pub(super) fn put_copy(target: &Path, source: &Path) -> io::Result<()> {
-    Slot::new(CWD, target)
-        .fill(0o666, |file| io::copy(&mut fs::open_regular(source)?, file).map(drop))
+pub(super) fn copy_file(target: &Path, source: &Path) -> io::Result<()> {
+    FileSlot::new(CWD, target)
+        .create_with(0o666, |file| io::copy(&mut fs::open_regular(source)?, file).map(drop))
 }
 
 /// Makes a new folder of copies of these files, on disk when it returns.
 ///
 /// # Errors
 /// As [`put_bytes`].
-pub(super) fn put_folder(target: &Path, files: &[(String, PathBuf)]) -> io::Result<()> {
-    let temp = place::beside(target);
-    let made = fill_folder(&temp, files).and_then(|()| place::move_new(CWD, &temp, target));
+pub(super) fn create_folder_of_copies(
+    target: &Path,
+    files: &[(String, PathBuf)],
+) -> io::Result<()> {
+    let temp = place::temp_path(target);
+    let made = fill_folder(&temp, files).and_then(|()| place::rename_new(CWD, &temp, target));
     if made.is_err() {
         let _ = std::fs::remove_dir_all(&temp);
     }
@@ -47,7 +50,7 @@ fn fill_folder(folder: &Path, files: &[(String, PathBuf)]) -> io::Result<()> {
     }
     std::fs::create_dir(folder)?;
     for (name, source) in files {
-        put_copy(&folder.join(name), source)?;
+        copy_file(&folder.join(name), source)?;
     }
     fs::sync_dir(folder)
 }
@@ -57,7 +60,7 @@ fn fill_folder(folder: &Path, files: &[(String, PathBuf)]) -> io::Result<()> {
 ///
 /// # Errors
 /// As the system gave it, with the folder that is the matter.
-pub(super) fn make_dirs(base: &Path, path: &[&str]) -> Result<Vec<PathBuf>, StoreError> {
+pub(super) fn make_dirs_below(base: &Path, path: &[&str]) -> Result<Vec<PathBuf>, StoreError> {
     let mut at = base.to_owned();
     let mut changed = Vec::new();
     for name in path {
@@ -80,7 +83,7 @@ pub(super) fn make_dirs(base: &Path, path: &[&str]) -> Result<Vec<PathBuf>, Stor
 pub(super) fn require_dir(path: &Path) -> Result<(), StoreError> {
     match std::fs::symlink_metadata(path) {
         Ok(meta) if !meta.is_dir() => {
-            let why = format!("is {}, not a folder", fs::describe(&meta));
+            let why = format!("is {}, not a folder", fs::describe_file_type(&meta));
             Err(StoreError::io(path, io::Error::new(io::ErrorKind::NotADirectory, why)))
         }
         _ => Ok(()),
@@ -103,9 +106,9 @@ mod tests {
     fn no_temporary_name_is_taken_for_a_message() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("a.txt");
-        assert!(!place::beside(&target).to_string_lossy().ends_with(".txt"));
-        put_bytes(&target, 0o666, b"one").unwrap();
-        let e = put_bytes(&target, 0o666, b"two").unwrap_err();
+        assert!(!place::temp_path(&target).to_string_lossy().ends_with(".txt"));
+        create_file(&target, 0o666, b"one").unwrap();
+        let e = create_file(&target, 0o666, b"two").unwrap_err();
         assert_eq!(e.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(names(dir.path()), ["a.txt"]);
     }
@@ -117,11 +120,11 @@ mod tests {
         std::fs::write(&source, "text").unwrap();
         let target = dir.path().join("t");
         let missing = [("x".to_owned(), source.clone()), ("y".to_owned(), dir.path().join("no"))];
-        assert!(put_folder(&target, &missing).is_err());
+        assert!(create_folder_of_copies(&target, &missing).is_err());
         assert_eq!(names(dir.path()), ["s"]);
-        put_folder(&target, &missing[..1]).unwrap();
+        create_folder_of_copies(&target, &missing[..1]).unwrap();
         assert_eq!(std::fs::read(target.join("x")).unwrap(), b"text");
-        assert!(put_folder(&target, &missing[..1]).is_err());
+        assert!(create_folder_of_copies(&target, &missing[..1]).is_err());
     }
 
     #[test]
@@ -129,9 +132,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("real")).unwrap();
         std::os::unix::fs::symlink("real", dir.path().join("day")).unwrap();
-        assert!(make_dirs(dir.path(), &["day", "inbox"]).is_err());
+        assert!(make_dirs_below(dir.path(), &["day", "inbox"]).is_err());
         assert!(names(&dir.path().join("real")).is_empty());
-        let changed = make_dirs(dir.path(), &["other", "inbox"]).unwrap();
+        let changed = make_dirs_below(dir.path(), &["other", "inbox"]).unwrap();
         assert_eq!(changed, [dir.path().to_owned(), dir.path().join("other")]);
     }
 }

@@ -3,59 +3,61 @@
 
 use std::io;
 
-use super::place::Folder;
-use super::write::{self, Outgoing};
+use super::place::MailboxFolder;
+use super::write::{self, OutgoingLetter};
 use super::{AgentAzall, date, deliver, key, letter, names, place, put, text};
-use crate::model::{Draft, Timestamp, one_line};
+use crate::model::{Draft, Timestamp, sanitize_line};
 use crate::store::engine::files::{
     self,
-    unread::{MAILBOXES, Mail},
+    unread::{MAILBOXES, UnreadRules},
 };
 use crate::store::{
-    Agents, Fit, Prepared, Preparing, Remote, Store, StoreError, Told, below, fs, refuse_headers,
+    AddressFit, PeerDirectory, PeerReadState, PrepareContext, PreparedRecord, RemoteMail, Store,
+    StoreError, below, fs, refuse_headers,
 };
 
-impl Agents for AgentAzall {
-    fn agents(&self) -> Vec<String> {
-        let all = below::open_dir(&self.format.mailboxes, &[]).and_then(|dir| files::names(&dir));
+impl PeerDirectory for AgentAzall {
+    fn list_peers(&self) -> Vec<String> {
+        let all =
+            below::open_dir(&self.format.mailboxes, &[]).and_then(|dir| files::list_names(&dir));
         let folders = all.unwrap_or_default().into_iter().filter(|(_, kind)| kind.is_dir());
         folders.filter_map(|(name, _)| name.ok()).filter(|n| names::is_mailbox_name(n)).collect()
     }
 
-    fn told(&self, addresses: &[&str]) -> Vec<Option<Told>> {
-        const MAIL: Mail = Mail {
-            is_message: place::is_text,
+    fn peer_read_states(&self, addresses: &[&str]) -> Vec<Option<PeerReadState>> {
+        const MAIL: UnreadRules = UnreadRules {
+            is_message: place::is_text_name,
             is_unread: (letter::MAX_FILE, |bytes| !text::parse(bytes).is_read()),
         };
-        let are_few = self.agents().len() <= MAILBOXES;
-        let inbox = |day: String| format!("{day}/{}", Folder::Inbox.as_str());
+        let are_few = self.list_peers().len() <= MAILBOXES;
+        let inbox = |day: String| format!("{day}/{}", MailboxFolder::Inbox.as_str());
         let told = |address: &&str| {
             let base = self.format.mailboxes.join(address);
-            let days = (are_few && self.has_mailbox(address)).then(|| place::days(&base))?;
+            let days = (are_few && self.has_mailbox(address)).then(|| place::list_days(&base))?;
             let folders: Vec<String> = days.ok()?.into_iter().map(inbox).collect();
-            self.format.others.count(&base, &folders, false, MAIL)
+            self.format.unread_counts.count_unread(&base, &folders, false, MAIL)
         };
         addresses.iter().map(told).collect()
     }
 }
 
-impl crate::store::Outgoing for AgentAzall {
-    fn canonical(&self, address: &str) -> String {
+impl crate::store::MessageAppender for AgentAzall {
+    fn canonical_address(&self, address: &str) -> String {
         names::bare_address(address)
     }
 
-    fn fits(&self, address: &str) -> Fit {
+    fn address_fit(&self, address: &str) -> AddressFit {
         let local = address.ends_with("@localhost") || address.ends_with(".agenttalk");
         match names::is_address(&names::bare_address(address)) {
-            _ if self.has_mailbox(address) => Fit::Exact,
-            true if local => Fit::Exact,
-            true => Fit::Plain,
-            false if matches!(self.reach(address), Ok(Some(_))) => Fit::Via,
-            false => Fit::No,
+            _ if self.has_mailbox(address) => AddressFit::Exact,
+            true if local => AddressFit::Exact,
+            true => AddressFit::Plain,
+            false if matches!(self.find_link_to(address), Ok(Some(_))) => AddressFit::Via,
+            false => AddressFit::No,
         }
     }
 
-    fn registered(&self, address: &str) -> bool {
+    fn is_registered(&self, address: &str) -> bool {
         self.has_mailbox(address)
     }
 
@@ -63,9 +65,13 @@ impl crate::store::Outgoing for AgentAzall {
         id.len() == 12 && id.bytes().all(|b| b.is_ascii_hexdigit())
     }
 
-    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
-        self.require_base_if_any()?;
-        let everybody = letter::recipients(&draft.to, &draft.cc);
+    fn prepare_records(
+        &self,
+        draft: &Draft,
+        with: &PrepareContext<'_>,
+    ) -> Result<Vec<PreparedRecord>, StoreError> {
+        self.require_mailbox_folder()?;
+        let everybody = letter::merge_recipients(&draft.to, &draft.cc);
         if everybody.is_empty() {
             return Err(StoreError::Invalid("To: names nobody".into()));
         }
@@ -77,21 +83,21 @@ impl crate::store::Outgoing for AgentAzall {
             ("Thread", draft.thread.is_some() && draft.in_reply_to.is_none()),
         ];
         refuse_headers("an AgentAZAll letter", &lines)?;
-        if let Some(why) = everybody.iter().find_map(|to| self.refused_by(to)) {
+        if let Some(why) = everybody.iter().find_map(|to| self.find_refusal_by(to)) {
             return Err(StoreError::Refused(why));
         }
-        let via = draft.via.as_deref().filter(|via| Remote::has_way(self, via));
+        let via = draft.via.as_deref().filter(|via| RemoteMail::has_link(self, via));
         if let Some(link) = via {
-            let is_far = |to: &&String| **to != self.format.me && !self.reaches(link, to);
+            let is_far = |to: &&String| **to != self.format.me && !self.has_link_to(link, to);
             if let Some(to) = everybody.iter().find(is_far) {
-                let why = format!("Via: the link {link} does not reach {}", one_line(to));
+                let why = format!("Via: the link {link} does not reach {}", sanitize_line(to));
                 return Err(StoreError::Unreachable(why));
             }
         }
         let subject = match (&draft.subject, with.parent) {
             (Some(subject), _) => subject.clone(),
             (None, Some(parent)) => {
-                write::reply_subject(parent.subject.as_deref().unwrap_or_default())
+                write::make_reply_subject(parent.subject.as_deref().unwrap_or_default())
             }
             (None, None) => String::new(),
         };
@@ -99,14 +105,14 @@ impl crate::store::Outgoing for AgentAzall {
             let why = "Subject: holds a line break or another control character; take it out";
             return Err(StoreError::Invalid(why.into()));
         }
-        let files: Vec<_> = draft.attached.iter().map(|a| (a.name.clone(), a.size)).collect();
-        carries(&files)?;
+        let files: Vec<_> = draft.attachments.iter().map(|a| (a.name.clone(), a.size)).collect();
+        check_attachment_names(&files)?;
         let to = everybody.join(", ");
-        let first = letter::recipients(&draft.to, &[]);
+        let first = letter::merge_recipients(&draft.to, &[]);
         let also: Vec<String> = everybody.iter().filter(|a| !first.contains(a)).cloned().collect();
-        let id = self.free_id(&to, &subject, with)?;
-        let bytes = write::compose(
-            &Outgoing {
+        let id = self.find_free_id(&to, &subject, with)?;
+        let bytes = write::compose_letter(
+            &OutgoingLetter {
                 from: &self.format.me,
                 to: &first,
                 cc: &also,
@@ -114,37 +120,37 @@ impl crate::store::Outgoing for AgentAzall {
                 now: with.now,
                 zone: self.zone(),
                 id: &id,
-                answers: draft.in_reply_to.as_deref().map(crate::model::plain_id),
+                in_reply_to: draft.in_reply_to.as_deref().map(crate::model::plain_id),
                 idempotency_key: draft.idempotency_key.as_deref(),
-                via,
+                via_link: via,
                 body: &draft.body,
-                files: &draft.attached,
+                attachments: &draft.attachments,
             },
             with.signer,
         );
         let thread = match with.parent.and_then(|p| p.thread.clone()) {
             Some(thread) if draft.in_reply_to.is_some() => thread,
-            _ => letter::thread_of(&subject, &self.format.me, &everybody, &self.format.me),
+            _ => letter::derive_thread(&subject, &self.format.me, &everybody, &self.format.me),
         };
-        Ok(vec![Prepared { to, id, thread, bytes, files: draft.attached.clone() }])
+        Ok(vec![PreparedRecord { to, id, thread, bytes, files: draft.attachments.clone() }])
     }
 
-    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
-        self.require_base_if_any()?;
-        let mut above = Some(self.base());
+    fn check_appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        self.require_mailbox_folder()?;
+        let mut above = Some(self.mailbox_dir());
         while let Some(folder) = above.filter(|f| !f.is_dir()) {
             above = folder.parent();
         }
         let Some(folder) = above else { return Ok(()) };
-        if folder == self.base() {
-            let day = date::local_day(Timestamp::now(), self.zone());
-            for place in [Folder::Outbox, Folder::Sent] {
-                let made = below::can_make(folder, &[&day, place.as_str()]);
+        if folder == self.mailbox_dir() {
+            let day = date::format_local_day(Timestamp::now(), self.zone());
+            for place in [MailboxFolder::Outbox, MailboxFolder::Sent] {
+                let made = below::check_can_create(folder, &[&day, place.as_str()]);
                 made.map_err(|(path, e)| StoreError::io(&path, e))?;
             }
         }
         // The text goes to the outbox and to each recipient.
-        fs::room_for(folder, bytes.saturating_mul(2))
+        fs::check_free_space(folder, bytes.saturating_mul(2))
     }
 
     /// Puts a record into today's `outbox/` unless it is in the mailbox already, and delivers it as far
@@ -152,22 +158,22 @@ impl crate::store::Outgoing for AgentAzall {
     ///
     /// # Errors
     /// As the system gave it; nothing is half written.
-    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        let _turn = self.format.delivering.lock();
-        self.make_base()?;
-        let path = match self.appended(message)? {
+    fn append_record(&self, message: &PreparedRecord) -> Result<(), StoreError> {
+        let _turn = self.format.delivery_lock.lock();
+        self.make_mailbox()?;
+        let path = match self.find_appended(message)? {
             Some(path) => path,
-            None => self.put_new(message)?,
+            None => self.write_to_outbox(message)?,
         };
         // It is in the outbox: what cannot be delivered now is delivered later.
-        if let Err(e) = self.deliver_one(&path) {
-            tracing::warn!(file = %one_line(&path), error = %e, "a message could not be delivered \
+        if let Err(e) = self.deliver_file(&path) {
+            tracing::warn!(file = %sanitize_line(&path), error = %e, "a message could not be delivered \
                 yet; it is tried again");
         }
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), StoreError> {
+    fn sync_appends(&self) -> Result<(), StoreError> {
         self.sync_dirs()
     }
 }
@@ -180,34 +186,40 @@ impl AgentAzall {
         Err(StoreError::Invalid(format!(
             "{:?} is not an AgentAZAll address: it is the name of a mailbox folder (mostly \
              name@host), without '/', ',', control characters or a '.' at its beginning",
-            one_line(to)
+            sanitize_line(to)
         )))
     }
 
     /// An id that neither a message of mine nor a file has.
-    fn free_id(&self, to: &str, subject: &str, with: &Preparing<'_>) -> Result<String, StoreError> {
+    fn find_free_id(
+        &self,
+        to: &str,
+        subject: &str,
+        with: &PrepareContext<'_>,
+    ) -> Result<String, StoreError> {
         loop {
             let mut random = [0; 8];
             getrandom::fill(&mut random)
-                .map_err(|e| StoreError::io(self.base(), io::Error::other(e.to_string())))?;
-            let id = write::new_id(&self.format.me, to, subject, with.now, random);
-            if !(with.taken)(&id) && self.holders(&id)?.is_empty() {
+                .map_err(|e| StoreError::io(self.mailbox_dir(), io::Error::other(e.to_string())))?;
+            let id = write::generate_id(&self.format.me, to, subject, with.now, random);
+            if !(with.is_id_taken)(&id) && self.find_files_named(&id)?.is_empty() {
                 return Ok(id);
             }
         }
     }
 
     /// The files of this stem in any `outbox/` or `sent/`, as paths below the mailbox.
-    fn holders(&self, stem: &str) -> Result<Vec<String>, StoreError> {
-        if !place::is_real_dir(self.base()) {
+    fn find_files_named(&self, stem: &str) -> Result<Vec<String>, StoreError> {
+        if !place::is_real_dir(self.mailbox_dir()) {
             return Ok(Vec::new());
         }
-        let days = place::days(self.base()).map_err(|e| StoreError::io(self.base(), e))?;
+        let days = place::list_days(self.mailbox_dir())
+            .map_err(|e| StoreError::io(self.mailbox_dir(), e))?;
         let mut out = Vec::new();
         for day in days.iter().rev() {
-            for folder in [Folder::Sent, Folder::Carrying, Folder::Outbox] {
+            for folder in [MailboxFolder::Sent, MailboxFolder::Carrying, MailboxFolder::Outbox] {
                 let path = format!("{day}/{}/{stem}.txt", folder.as_str());
-                if std::fs::symlink_metadata(self.base().join(&path)).is_ok() {
+                if std::fs::symlink_metadata(self.mailbox_dir().join(&path)).is_ok() {
                     out.push(path);
                 }
             }
@@ -216,43 +228,43 @@ impl AgentAzall {
     }
 
     /// Where a record is if it was appended before.
-    fn appended(&self, message: &Prepared) -> Result<Option<String>, StoreError> {
-        for path in self.holders(&message.id)? {
-            let file = self.base().join(&path);
-            if deliver::same_but_status(&file, message.bytes.as_bytes()) {
-                self.note(&file);
+    fn find_appended(&self, message: &PreparedRecord) -> Result<Option<String>, StoreError> {
+        for path in self.find_files_named(&message.id)? {
+            let file = self.mailbox_dir().join(&path);
+            if deliver::is_same_but_status(&file, message.bytes.as_bytes()) {
+                self.note_change(&file);
                 return Ok(Some(path));
             }
         }
         Ok(None)
     }
 
-    fn put_new(&self, message: &Prepared) -> Result<String, StoreError> {
-        let day = date::local_day(Timestamp::now(), self.zone());
-        let dir = self.base().join(&day).join(Folder::Outbox.as_str());
-        for folder in [Folder::Inbox, Folder::Sent, Folder::Outbox] {
-            let changed = put::make_dirs(self.base(), &[&day, folder.as_str()])?;
-            self.dirty(changed);
+    fn write_to_outbox(&self, message: &PreparedRecord) -> Result<String, StoreError> {
+        let day = date::format_local_day(Timestamp::now(), self.zone());
+        let dir = self.mailbox_dir().join(&day).join(MailboxFolder::Outbox.as_str());
+        for folder in [MailboxFolder::Inbox, MailboxFolder::Sent, MailboxFolder::Outbox] {
+            let changed = put::make_dirs_below(self.mailbox_dir(), &[&day, folder.as_str()])?;
+            self.mark_unsynced(changed);
         }
-        self.dirty([dir.clone()]);
+        self.mark_unsynced([dir.clone()]);
         let parts = dir.join(&message.id);
-        if !message.files.is_empty() && !self.parts_are_there(&parts, message) {
+        if !message.files.is_empty() && !self.has_all_attachments(&parts, message) {
             let list: Vec<_> =
                 message.files.iter().map(|f| (f.name.clone(), f.path.clone())).collect();
-            put::put_folder(&parts, &list).map_err(|e| StoreError::io(&parts, e))?;
+            put::create_folder_of_copies(&parts, &list).map_err(|e| StoreError::io(&parts, e))?;
         }
         let file = dir.join(format!("{}.txt", message.id));
-        put::put_bytes(&file, 0o666, message.bytes.as_bytes())
+        put::create_file(&file, 0o666, message.bytes.as_bytes())
             .map_err(|e| StoreError::io(&file, e))?;
-        self.note(&file);
-        Ok(format!("{day}/{}/{}.txt", Folder::Outbox.as_str(), message.id))
+        self.note_change(&file);
+        Ok(format!("{day}/{}/{}.txt", MailboxFolder::Outbox.as_str(), message.id))
     }
 
     /// Whether an append that was interrupted has left the attachments already.
-    fn parts_are_there(&self, folder: &std::path::Path, message: &Prepared) -> bool {
+    fn has_all_attachments(&self, folder: &std::path::Path, message: &PreparedRecord) -> bool {
         place::is_real_dir(folder)
             && message.files.iter().all(|file| {
-                let digest = self.digest(&folder.join(&file.name));
+                let digest = self.hash_attachment(&folder.join(&file.name));
                 digest.is_ok_and(|digest| digest.eq_ignore_ascii_case(&file.sha256))
             })
     }
@@ -261,17 +273,17 @@ impl AgentAzall {
     ///
     /// # Errors
     /// As the system gave it, or if something else is in its place.
-    pub(super) fn make_base(&self) -> Result<(), StoreError> {
-        let base = self.base();
-        self.require_base_if_any()?;
-        (self as &dyn Store).require_there()?;
+    pub(super) fn make_mailbox(&self) -> Result<(), StoreError> {
+        let base = self.mailbox_dir();
+        self.require_mailbox_folder()?;
+        (self as &dyn Store).require_folder()?;
         if std::fs::symlink_metadata(base).is_err() {
             fs::make_dirs(base, 0o777).map_err(|e| StoreError::io(base, e))?;
         }
         if let Some(seed) = self.format.key_for_later.lock().as_ref() {
-            match key::write_first(base, seed, Timestamp::now(), self.zone()) {
+            match key::write_first_key(base, seed, Timestamp::now(), self.zone()) {
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(StoreError::io(&key::path(base), e));
+                    return Err(StoreError::io(&key::key_path(base), e));
                 }
                 _ => {}
             }
@@ -284,10 +296,10 @@ impl AgentAzall {
 ///
 /// # Errors
 /// [`StoreError::Invalid`] naming the first that cannot.
-pub(super) fn carries(files: &[(String, u64)]) -> Result<(), StoreError> {
+pub(super) fn check_attachment_names(files: &[(String, u64)]) -> Result<(), StoreError> {
     let mut seen: Vec<&str> = Vec::new();
     for (name, _) in files {
-        let shown = one_line(name);
+        let shown = sanitize_line(name);
         if !names::is_attachment_name(name) || name.trim() != name {
             let why = format!("Attach: {shown:?} cannot be the name of an attachment; rename it");
             return Err(StoreError::Invalid(why));

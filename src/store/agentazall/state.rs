@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::model::locks::Mutex;
 
-use super::deliver::Delivered;
-use super::held::Ledger;
+use super::deliver::DeliveredRecipients;
+use super::held::IdLedger;
 use crate::store::{StoreError, fs, place};
 
 /// Larger than either file becomes.
@@ -17,36 +17,37 @@ const LIMIT: u64 = 1 << 30;
 
 /// The folder. Where there is none, nothing is kept and nothing fails.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct AgentAzallState {
     dir: Option<PathBuf>,
-    ids: Mutex<Ids>,
+    ids: Mutex<IdFile>,
     /// Who has got what, as the file has it.
-    delivered: Mutex<Delivered>,
+    delivered: Mutex<DeliveredRecipients>,
     /// Texts in `me/` that were removed, and the day.
     removed: Mutex<BTreeMap<String, String>>,
 }
 
 /// The file of ids, which is only ever added to.
 #[derive(Debug, Default)]
-struct Ids {
+struct IdFile {
     file: Option<File>,
     /// What could not be written yet.
     unwritten: Vec<u8>,
 }
 
-impl State {
+impl AgentAzallState {
     /// Reads what is kept. The folder is made when there is something to keep.
     ///
     /// # Errors
     /// If there is something that cannot be read: without it, marks would pass to other messages and
     /// people would get mail twice.
-    pub fn open(dir: Option<&Path>) -> Result<(Self, Ledger), StoreError> {
-        let Some(dir) = dir else { return Ok((Self::default(), Ledger::default())) };
+    pub fn open(dir: Option<&Path>) -> Result<(Self, IdLedger), StoreError> {
+        let Some(dir) = dir else { return Ok((Self::default(), IdLedger::default())) };
         let read = |name: &str| {
             let path = dir.join(name);
-            fs::or_nothing(fs::read_small(&path, LIMIT)).map_err(|e| StoreError::io(&path, e))
+            fs::empty_if_absent(fs::read_small_file(&path, LIMIT))
+                .map_err(|e| StoreError::io(&path, e))
         };
-        let ledger = Ledger::load(&read("ids")?);
+        let ledger = IdLedger::from_lines(&read("ids")?);
         let delivered = serde_json::from_slice(&read("delivered.json")?).unwrap_or_default();
         let removed = serde_json::from_slice(&read("removed.json")?).unwrap_or_default();
         let state = Self {
@@ -59,12 +60,12 @@ impl State {
     }
 
     /// Who has got what, as it was kept.
-    pub fn delivered(&self) -> Delivered {
+    pub fn delivered(&self) -> DeliveredRecipients {
         self.delivered.lock().clone()
     }
 
     /// The day on which a text was removed last.
-    pub fn removed(&self, text: &str) -> Option<String> {
+    pub fn removal_day(&self, text: &str) -> Option<String> {
         self.removed.lock().get(text).cloned()
     }
 
@@ -72,7 +73,7 @@ impl State {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn keep_removed(&self, text: &str, day: &str) -> Result<(), StoreError> {
+    pub fn save_removed(&self, text: &str, day: &str) -> Result<(), StoreError> {
         let mut removed = self.removed.lock();
         removed.insert(text.to_owned(), day.to_owned());
         let Some(dir) = &self.dir else { return Ok(()) };
@@ -85,14 +86,14 @@ impl State {
 
     /// Adds lines to the file of ids; `sync` waits for the disk. What cannot be written is written
     /// the next time.
-    pub fn add_ids(&self, lines: &[u8], sync: bool) {
+    pub fn append_ids(&self, lines: &[u8], sync: bool) {
         let Some(dir) = &self.dir else { return };
         let mut ids = self.ids.lock();
         ids.unwritten.extend_from_slice(lines);
         if ids.unwritten.is_empty() {
             return;
         }
-        if let Err(error) = ids.write(dir, sync) {
+        if let Err(error) = ids.write_pending(dir, sync) {
             tracing::warn!(path = %dir.display(), %error, "the list of message ids could not be \
                 saved");
         }
@@ -102,7 +103,7 @@ impl State {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn keep_delivered(&self, now: &Delivered) -> Result<(), StoreError> {
+    pub fn save_delivered(&self, now: &DeliveredRecipients) -> Result<(), StoreError> {
         let Some(dir) = &self.dir else { return Ok(()) };
         let mut kept = self.delivered.lock();
         if *kept == *now {
@@ -118,8 +119,8 @@ impl State {
     }
 }
 
-impl Ids {
-    fn write(&mut self, dir: &Path, sync: bool) -> io::Result<()> {
+impl IdFile {
+    fn write_pending(&mut self, dir: &Path, sync: bool) -> io::Result<()> {
         if self.file.is_none() {
             fs::make_dirs(dir, 0o700)?;
             let mut file = fs::open_append(&dir.join("ids"), 0o600)?;
@@ -140,7 +141,7 @@ impl Ids {
 
 #[cfg(test)]
 mod tests {
-    use super::super::group::Held;
+    use super::super::group::IdAssignment;
     use super::super::group::tests::kept;
     use super::*;
     use std::os::unix::fs::PermissionsExt;
@@ -149,35 +150,35 @@ mod tests {
     fn what_is_kept_comes_back_and_the_folder_is_private() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("stores/a");
-        let (state, mut ledger) = State::open(Some(&at)).unwrap();
-        state.add_ids(b"", true);
-        state.keep_delivered(&Delivered::new()).unwrap();
+        let (state, mut ledger) = AgentAzallState::open(Some(&at)).unwrap();
+        state.append_ids(b"", true);
+        state.save_delivered(&DeliveredRecipients::new()).unwrap();
         assert!(!at.exists(), "nothing is made for nothing");
-        ledger.settle(&kept("a", "x", 1), Held::Plain);
-        state.add_ids(&ledger.take_lines(), true);
-        let delivered = Delivered::from([("p".to_owned(), ["bob".to_owned()].into())]);
-        state.keep_delivered(&delivered).unwrap();
+        ledger.assign_id(&kept("a", "x", 1), IdAssignment::Plain);
+        state.append_ids(&ledger.take_unsaved_lines(), true);
+        let delivered = DeliveredRecipients::from([("p".to_owned(), ["bob".to_owned()].into())]);
+        state.save_delivered(&delivered).unwrap();
         assert_eq!(std::fs::metadata(&at).unwrap().permissions().mode() & 0o777, 0o700);
         for file in ["ids", "delivered.json"] {
             let mode = std::fs::metadata(at.join(file)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file}");
         }
-        let (state, ledger) = State::open(Some(&at)).unwrap();
+        let (state, ledger) = AgentAzallState::open(Some(&at)).unwrap();
         assert_eq!(state.delivered(), delivered);
-        assert!(ledger.look(&kept("a", "x", 2)).unwrap().taken);
+        assert!(ledger.find_ruling(&kept("a", "x", 2)).unwrap().is_id_taken);
         std::fs::write(at.join("delivered.json"), "{torn").unwrap();
-        assert!(State::open(Some(&at)).unwrap().0.delivered().is_empty());
+        assert!(AgentAzallState::open(Some(&at)).unwrap().0.delivered().is_empty());
         std::fs::remove_file(at.join("ids")).unwrap();
         std::fs::create_dir(at.join("ids")).unwrap();
-        assert!(State::open(Some(&at)).is_err());
+        assert!(AgentAzallState::open(Some(&at)).is_err());
     }
 
     #[test]
     fn without_a_folder_nothing_is_kept() {
-        let (state, _) = State::open(None).unwrap();
-        state.add_ids(b"plain", true);
+        let (state, _) = AgentAzallState::open(None).unwrap();
+        state.append_ids(b"plain", true);
         state
-            .keep_delivered(&Delivered::from([("p".to_owned(), ["b".to_owned()].into())]))
+            .save_delivered(&DeliveredRecipients::from([("p".to_owned(), ["b".to_owned()].into())]))
             .unwrap();
         assert!(state.delivered().is_empty());
     }

@@ -2,10 +2,10 @@ use super::*;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use crate::model::{Claim, Draft, TWIN};
+use crate::model::{Draft, SignatureClaim, TWIN};
 use crate::store::testing::traits::*;
 use crate::store::testing::{Book, Key};
-use crate::store::{Fit, Kind, Prepared, Preparing, Signer, Store};
+use crate::store::{AddressFit, Kind, PrepareContext, PreparedRecord, Signer, Store};
 
 mod arriving;
 mod ids;
@@ -61,22 +61,22 @@ impl Bed {
         self.put(path, &letter(from, id, date, body));
     }
 
-    pub(super) fn spec(&self) -> Spec {
-        Spec {
-            makes: true,
+    pub(super) fn spec(&self) -> StoreSpec {
+        StoreSpec {
+            may_create: true,
             state: Some(self.root().join("state")),
             name: "agentazall".into(),
             kind: Kind::AgentAzall,
             dir: self.root(),
             me: "somebody".into(),
-            as_me: None,
+            own_address: None,
             roles: crate::model::Roles::default(),
             home: None,
         }
     }
 
     pub(super) fn store(&self) -> AgentAzall {
-        AgentAzall::open_in(&self.spec(), TimeZone::fixed(jiff::tz::offset(1))).unwrap()
+        AgentAzall::open_in_zone(&self.spec(), TimeZone::fixed(jiff::tz::offset(1))).unwrap()
     }
 
     /// Loses nothing but the cache: a store that knows its state folder only.

@@ -37,7 +37,7 @@ pub struct Letter {
 /// Reads a file. Bytes that are not UTF-8 become U+FFFD, a byte order mark is dropped.
 pub fn parse(bytes: &[u8]) -> Letter {
     let text = String::from_utf8_lossy(bytes);
-    let text = universal_newlines(text.strip_prefix(BOM).unwrap_or(&text));
+    let text = normalize_newlines(text.strip_prefix(BOM).unwrap_or(&text));
     let mut headers: Vec<(String, String)> = Vec::new();
     // Keeps a file of a million distinct keys linear.
     let mut index: HashMap<&str, usize> = HashMap::new();
@@ -70,8 +70,8 @@ impl Letter {
 
     /// The values of a header that is a list (`To`, `Cc`, `Attachments`): separated by commas,
     /// stripped, empty ones dropped.
-    pub fn list(&self, key: &str) -> Vec<String> {
-        self.get(key).map(comma_list).unwrap_or_default()
+    pub fn list_values(&self, key: &str) -> Vec<String> {
+        self.get(key).map(split_comma_list).unwrap_or_default()
     }
 
     /// Whether the file itself says that it was read. A missing `Status` is unread.
@@ -89,7 +89,7 @@ impl Letter {
 /// Returns whether a file looks as if its writer has not come to its end: it is empty, has no line that ends the
 /// header, or a signed block that does not end.
 pub fn is_unfinished(bytes: &[u8], letter: &Letter) -> bool {
-    !marks(bytes).ends || is_half_signed(letter)
+    !find_header_status(bytes).has_end || is_half_signed(letter)
 }
 
 /// Returns whether the text begins a signed block that does not end.
@@ -100,31 +100,31 @@ pub fn is_half_signed(letter: &Letter) -> bool {
 }
 
 /// A comma-separated list: items stripped, empty ones dropped.
-pub(super) fn comma_list(value: &str) -> Vec<String> {
+pub(super) fn split_comma_list(value: &str) -> Vec<String> {
     value.split(',').map(strip).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
 /// What a header says of marks, and where.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct HeaderStatus {
     /// The value of the last `Status` line, if it is `new` or `read` in any case.
     pub status: Option<Range<usize>>,
     /// A signature covers it ([`Letter::is_legacy`]).
-    legacy: bool,
+    is_legacy: bool,
     /// The header has its end.
-    pub ends: bool,
+    pub has_end: bool,
 }
 
 /// Looks through the header for marks.
-pub(super) fn marks(bytes: &[u8]) -> Marks {
-    let mut marks = Marks::default();
+pub(super) fn find_header_status(bytes: &[u8]) -> HeaderStatus {
+    let mut marks = HeaderStatus::default();
     let mut legacy = [false; LEGACY.len()];
     let mut at = if bytes.starts_with(BOM.as_bytes()) { BOM.len() } else { 0 };
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let line = rest.split(|b| matches!(b, b'\n' | b'\r')).next().unwrap_or_default();
         let text = String::from_utf8_lossy(line);
         if strip(&text) == SEPARATOR {
-            marks.ends = true;
+            marks.has_end = true;
             break;
         }
         if let Some((key, value)) = text.split_once(':') {
@@ -144,7 +144,7 @@ pub(super) fn marks(bytes: &[u8]) -> Marks {
         }
         at += line.len() + 1;
     }
-    marks.legacy = legacy == [true; LEGACY.len()];
+    marks.is_legacy = legacy == [true; LEGACY.len()];
     marks
 }
 
@@ -154,35 +154,35 @@ pub(super) fn marks(bytes: &[u8]) -> Marks {
 /// `None` if there is nothing to change: no `Status`, another value, or a signature that covers it
 /// ([`Letter::is_legacy`]).
 pub fn set_read(bytes: &[u8]) -> Option<Vec<u8>> {
-    new_status(bytes).map(|at| replaced(bytes, at, b"read"))
+    find_new_status(bytes).map(|at| replace_range(bytes, at, b"read"))
 }
 
 /// Returns true if [`set_read`] would change anything.
 pub(super) fn may_set_read(bytes: &[u8]) -> bool {
-    new_status(bytes).is_some()
+    find_new_status(bytes).is_some()
 }
 
 /// Where Status says `new` and may be set.
-fn new_status(bytes: &[u8]) -> Option<Range<usize>> {
-    let marks = marks(bytes);
-    let at = marks.status.filter(|_| !marks.legacy)?;
+fn find_new_status(bytes: &[u8]) -> Option<Range<usize>> {
+    let marks = find_header_status(bytes);
+    let at = marks.status.filter(|_| !marks.is_legacy)?;
     bytes.get(at.clone())?.eq_ignore_ascii_case(b"new").then_some(at)
 }
 
 /// The bytes of a message file as they were before it was marked read: the value of the last Status
 /// line of the header is `new`. Thus a mark changes neither hash nor identity of a message.
-pub(super) fn unmarked(bytes: &[u8]) -> Cow<'_, [u8]> {
-    let status = marks(bytes).status;
-    status.map_or(Cow::Borrowed(bytes), |at| Cow::Owned(replaced(bytes, at, b"new")))
+pub(super) fn without_mark(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let status = find_header_status(bytes).status;
+    status.map_or(Cow::Borrowed(bytes), |at| Cow::Owned(replace_range(bytes, at, b"new")))
 }
 
-fn replaced(bytes: &[u8], at: Range<usize>, with: &[u8]) -> Vec<u8> {
+fn replace_range(bytes: &[u8], at: Range<usize>, with: &[u8]) -> Vec<u8> {
     let before = bytes.get(..at.start).unwrap_or_default();
     [before, with, bytes.get(at.end..).unwrap_or_default()].concat()
 }
 
 /// CRLF and CR as LF.
-pub(super) fn universal_newlines(text: &str) -> Cow<'_, str> {
+pub(super) fn normalize_newlines(text: &str) -> Cow<'_, str> {
     if text.contains('\r') {
         Cow::Owned(text.replace("\r\n", "\n").replace('\r', "\n"))
     } else {
@@ -246,8 +246,8 @@ mod tests {
     #[test]
     fn lists_drop_empty_items() {
         let letter = parse(b"To: b@l, c@l,,d@l ,\nCc:\n");
-        assert_eq!(letter.list("To"), ["b@l", "c@l", "d@l"]);
-        assert!(letter.list("Cc").is_empty() && letter.list("to").is_empty());
+        assert_eq!(letter.list_values("To"), ["b@l", "c@l", "d@l"]);
+        assert!(letter.list_values("Cc").is_empty() && letter.list_values("to").is_empty());
     }
 
     #[test]

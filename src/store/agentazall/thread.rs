@@ -5,8 +5,8 @@
 use sha2::{Digest, Sha256};
 
 use super::names::bare_address;
-use crate::model::hex;
-use crate::store::text::pytext::{is_space, nfc, strip_start};
+use crate::model::encode_hex;
+use crate::store::text::pytext::{is_space, strip_start, to_nfc};
 
 /// What mail programs put before a subject when they answer or forward.
 const PREFIXES: [&str; 4] = ["re", "fwd", "fw", "aw"];
@@ -15,20 +15,20 @@ const MAX_SLUG: usize = 60;
 
 /// A subject without the marks of answering and forwarding (any run of `Re:`, `Fwd:`, `Fw:`, `Aw:`,
 /// also numbered, `Re[2]:`), in lower case and NFC, every run of white space one blank.
-pub fn normal_subject(subject: &str) -> String {
+pub fn normalize_subject(subject: &str) -> String {
     let lower = subject.to_lowercase();
     let words: Vec<&str> = lower.split(is_space).filter(|word| !word.is_empty()).collect();
     let text = words.join(" ");
-    let text = nfc(&text);
+    let text = to_nfc(&text);
     let mut rest = text.as_ref();
-    while let Some(next) = without_prefix(rest) {
+    while let Some(next) = strip_reply_prefix(rest) {
         rest = next;
     }
     rest.to_owned()
 }
 
 /// The subject after one mark of answering or forwarding; `None` if it begins with none.
-fn without_prefix(subject: &str) -> Option<&str> {
+fn strip_reply_prefix(subject: &str) -> Option<&str> {
     let tail = PREFIXES.iter().find_map(|prefix| {
         let tail = subject.strip_prefix(prefix)?;
         tail.starts_with([':', '[', ' ']).then_some(tail)
@@ -48,8 +48,8 @@ fn without_prefix(subject: &str) -> Option<&str> {
 /// The id of the thread that a message begins or, lacking a signed link, belongs to: a readable
 /// part of the subject, `-`, and 8 hex digits of the SHA-256 of the whole normal subject and the
 /// participants (bare addresses in lower case, sorted, each once), separated by NUL.
-pub fn thread_id(subject: &str, participants: &[&str]) -> String {
-    let subject = normal_subject(subject);
+pub fn derive_thread_id(subject: &str, participants: &[&str]) -> String {
+    let subject = normalize_subject(subject);
     let mut people: Vec<String> = participants
         .iter()
         .map(|address| bare_address(address).to_lowercase())
@@ -64,11 +64,11 @@ pub fn thread_id(subject: &str, participants: &[&str]) -> String {
         hash.update(person);
     }
     let digest: [u8; 32] = hash.finalize().into();
-    let short: String = hex(&digest).chars().take(8).collect();
-    format!("{}-{short}", slug(&subject))
+    let short: String = encode_hex(&digest).chars().take(8).collect();
+    format!("{}-{short}", make_slug(&subject))
 }
 
-fn slug(subject: &str) -> String {
+fn make_slug(subject: &str) -> String {
     let mut out = String::new();
     for c in subject.chars() {
         if out.len() == MAX_SLUG {
@@ -103,20 +103,20 @@ mod tests {
             ("Cafe\u{301}", "caf\u{e9}"),
             ("", ""),
         ] {
-            assert_eq!(normal_subject(subject), normal, "{subject}");
+            assert_eq!(normalize_subject(subject), normal, "{subject}");
         }
     }
 
     #[test]
     fn ids_are_readable_and_stable() {
-        let id = thread_id("Re: Schema change!", &["b@x", "Alice <A@x>", "a@x"]);
+        let id = derive_thread_id("Re: Schema change!", &["b@x", "Alice <A@x>", "a@x"]);
         assert_eq!(id, "schema-change-00843e44");
-        assert_eq!(id, thread_id("schema  CHANGE!", &["\"A\" <a@x>", "B@x", ""]));
-        assert_ne!(id, thread_id("schema change", &["a@x", "b@x"]));
-        assert_ne!(id, thread_id("schema change!", &["a@x", "c@x"]));
-        assert!(thread_id("\u{65e5}\u{672c}", &[]).starts_with("no-subject-"));
-        assert_ne!(thread_id("\u{65e5}", &[]), thread_id("\u{672c}", &[]));
-        let long = thread_id(&"ab ".repeat(100), &[]);
+        assert_eq!(id, derive_thread_id("schema  CHANGE!", &["\"A\" <a@x>", "B@x", ""]));
+        assert_ne!(id, derive_thread_id("schema change", &["a@x", "b@x"]));
+        assert_ne!(id, derive_thread_id("schema change!", &["a@x", "c@x"]));
+        assert!(derive_thread_id("\u{65e5}\u{672c}", &[]).starts_with("no-subject-"));
+        assert_ne!(derive_thread_id("\u{65e5}", &[]), derive_thread_id("\u{672c}", &[]));
+        let long = derive_thread_id(&"ab ".repeat(100), &[]);
         assert!(long.len() <= MAX_SLUG + 9 && long.is_ascii(), "{long}");
     }
 
@@ -124,9 +124,9 @@ mod tests {
         #[test]
         fn an_answer_stays_in_its_thread(subject in "\\PC{0,40}|([Rr]e(\\[[0-9]?\\])? ?: ?){0,3}x", n in 0usize..4) {
             let answer = format!("{}{subject}", "Re: ".repeat(n));
-            prop_assert_eq!(normal_subject(&answer), normal_subject(&subject));
-            let id = thread_id(&answer, &["b", "a"]);
-            prop_assert_eq!(&id, &thread_id(&subject, &["a", "b", "A"]));
+            prop_assert_eq!(normalize_subject(&answer), normalize_subject(&subject));
+            let id = derive_thread_id(&answer, &["b", "a"]);
+            prop_assert_eq!(&id, &derive_thread_id(&subject, &["a", "b", "A"]));
             let slug = &id[..id.len() - 9];
             prop_assert!(slug.len() <= MAX_SLUG && !slug.is_empty());
             prop_assert!(slug.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'), "{}", slug);

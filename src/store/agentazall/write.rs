@@ -9,9 +9,9 @@ use sha2::{Digest, Sha256};
 
 use super::block::TIME;
 use super::block::unwrap::{BEGIN, END, SIGNATURE_BEGIN, SIGNATURE_END};
-use super::date::local_stamp;
-use super::text::universal_newlines;
-use crate::model::{Attached, Timestamp, hex, single_line};
+use super::date::format_local_stamp;
+use super::text::normalize_newlines;
+use crate::model::{DraftAttachment, Timestamp, encode_hex, flatten_line};
 use crate::store::Signer;
 use crate::store::text::pytext::{is_space, strip, strip_start};
 
@@ -20,7 +20,7 @@ pub(super) const VIA: &str = "Via";
 
 /// A message to be written.
 #[derive(Clone, Copy, Debug)]
-pub struct Outgoing<'a> {
+pub struct OutgoingLetter<'a> {
     /// My address.
     pub from: &'a str,
     /// Whom it is for.
@@ -36,15 +36,15 @@ pub struct Outgoing<'a> {
     /// The message's id ([`new_id`]).
     pub id: &'a str,
     /// The id of the message it answers.
-    pub answers: Option<&'a str>,
+    pub in_reply_to: Option<&'a str>,
     /// The key that makes sending again harmless.
     pub idempotency_key: Option<&'a str>,
     /// The link that carries it, where the sender says so; unsigned, for it concerns only my machine.
-    pub via: Option<&'a str>,
+    pub via_link: Option<&'a str>,
     /// The text.
     pub body: &'a str,
     /// The files that go along.
-    pub files: &'a [Attached],
+    pub attachments: &'a [DraftAttachment],
 }
 
 /// The message file: header, separator, and the text in a signed block.
@@ -53,9 +53,9 @@ pub struct Outgoing<'a> {
 /// is gone (the reference strips it before it verifies), and markers of a signed block get a blank
 /// after their leading dashes (`--- END AGENTAZALL …`), for the reference would take them for the
 /// block's own. Values are one line each, and their markers are broken in the same way.
-pub fn compose(out: &Outgoing<'_>, signer: &dyn Signer) -> String {
-    let body = signable(out.body);
-    let headers = headers(out);
+pub fn compose_letter(out: &OutgoingLetter<'_>, signer: &dyn Signer) -> String {
+    let body = to_signable_text(out.body);
+    let headers = build_headers(out);
     let key = signer.public_key();
     let mut meta = vec![
         ("Fingerprint", key.fingerprint().to_string()),
@@ -64,57 +64,60 @@ pub fn compose(out: &Outgoing<'_>, signer: &dyn Signer) -> String {
     meta.extend(headers.iter().cloned());
     // `Date` is local, in whole seconds, and does not say where.
     meta.push((TIME, out.now.rfc3339()));
-    let links = [("In-Reply-To", out.answers), ("Idempotency-Key", out.idempotency_key)];
-    meta.extend(links.into_iter().filter_map(|(name, v)| Some((name, value(v?)))));
-    for file in out.files {
-        let line = format!("sha256={}; name={}", value(&file.sha256), value(&file.name));
+    let links = [("In-Reply-To", out.in_reply_to), ("Idempotency-Key", out.idempotency_key)];
+    meta.extend(links.into_iter().filter_map(|(name, v)| Some((name, sanitize_value(v?)))));
+    for file in out.attachments {
+        let line =
+            format!("sha256={}; name={}", sanitize_value(&file.sha256), sanitize_value(&file.name));
         meta.push(("Attachment", line));
     }
-    let meta = lines(&meta);
+    let meta = render_lines(&meta);
     let envelope = STANDARD.encode(signer.sign(format!("{meta}\n{body}").as_bytes()));
     let signature = STANDARD.encode(signer.sign(body.as_bytes()));
 
     let mut headers = headers;
     headers.push(("Status", "new".into()));
-    if !out.files.is_empty() {
-        let names: Vec<String> = out.files.iter().map(|file| value(&file.name)).collect();
+    if !out.attachments.is_empty() {
+        let names: Vec<String> =
+            out.attachments.iter().map(|file| sanitize_value(&file.name)).collect();
         headers.push(("Attachments", names.join(", ")));
     }
-    headers.extend(out.via.map(|via| (VIA, value(via))));
+    headers.extend(out.via_link.map(|via| (VIA, sanitize_value(via))));
     format!(
         "{}\n---\n{BEGIN}\n{meta}Signature-V2: {envelope}\n\n{body}\n{END}\n\
          {SIGNATURE_BEGIN}\n{signature}\n{SIGNATURE_END}",
-        lines(&headers)
+        render_lines(&headers)
     )
 }
 
 /// The headers that are also signed, in the reference's order.
-fn headers(out: &Outgoing<'_>) -> Vec<(&'static str, String)> {
-    let list = |names: &[String]| names.iter().map(|n| value(n)).collect::<Vec<_>>().join(", ");
-    let mut headers = vec![("From", value(out.from)), ("To", list(out.to))];
+fn build_headers(out: &OutgoingLetter<'_>) -> Vec<(&'static str, String)> {
+    let list =
+        |names: &[String]| names.iter().map(|n| sanitize_value(n)).collect::<Vec<_>>().join(", ");
+    let mut headers = vec![("From", sanitize_value(out.from)), ("To", list(out.to))];
     if !out.cc.is_empty() {
         headers.push(("Cc", list(out.cc)));
     }
-    headers.push(("Subject", value(out.subject)));
-    headers.push(("Date", local_stamp(out.now, out.zone)));
-    headers.push(("Message-ID", value(out.id)));
+    headers.push(("Subject", sanitize_value(out.subject)));
+    headers.push(("Date", format_local_stamp(out.now, out.zone)));
+    headers.push(("Message-ID", sanitize_value(out.id)));
     headers
 }
 
-fn lines(pairs: &[(&str, String)]) -> String {
+fn render_lines(pairs: &[(&str, String)]) -> String {
     let line =
         |(key, value): &(&str, String)| format!("{}\n", format!("{key}: {value}").trim_end());
     pairs.iter().map(line).collect()
 }
 
 /// A value as it can stand in a line: the reader would strip its ends.
-fn value(text: &str) -> String {
-    break_markers(strip(&single_line(strip(text))).to_owned())
+fn sanitize_value(text: &str) -> String {
+    break_markers(strip(&flatten_line(strip(text))).to_owned())
 }
 
 /// The text that is signed for a body.
-fn signable(body: &str) -> String {
-    let body = universal_newlines(body);
+fn to_signable_text(body: &str) -> String {
+    let body = normalize_newlines(body);
     break_markers(body.trim_end_matches(is_space).to_owned())
 }
 
@@ -131,15 +134,15 @@ fn break_markers(mut text: String) -> String {
 
 /// A new id: the first 12 hex digits of the SHA-256 of sender, recipient, subject, time and random
 /// bytes, as the reference makes them. It is no hash of the content.
-pub fn new_id(from: &str, to: &str, subject: &str, now: Timestamp, random: [u8; 8]) -> String {
-    let random = hex(&random);
-    let text = [from, to, subject, &now.stamp(), &random].join("|");
+pub fn generate_id(from: &str, to: &str, subject: &str, now: Timestamp, random: [u8; 8]) -> String {
+    let random = encode_hex(&random);
+    let text = [from, to, subject, &now.iso8601_basic(), &random].join("|");
     let digest: [u8; 32] = Sha256::digest(text).into();
-    hex(&digest).chars().take(12).collect()
+    encode_hex(&digest).chars().take(12).collect()
 }
 
 /// The subject of an answer: the parent's with one `Re: ` before it, however many it had.
-pub fn reply_subject(parent: &str) -> String {
+pub fn make_reply_subject(parent: &str) -> String {
     let mut subject = strip(parent);
     while let Some(tail) = subject.get(..3).filter(|head| head.eq_ignore_ascii_case("re:")) {
         subject = strip_start(subject.strip_prefix(tail).unwrap_or_default());

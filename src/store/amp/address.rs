@@ -20,7 +20,7 @@ const MAX_LABEL: usize = 63;
 
 /// An address, split and in its normal form (lower case).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Address {
+pub struct AmpAddress {
     /// The agent.
     pub name: String,
     /// What stands between name and tenant; usually nothing.
@@ -31,7 +31,7 @@ pub struct Address {
     pub provider: String,
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for AmpAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@", self.name)?;
         self.scope.iter().try_for_each(|segment| write!(f, "{segment}."))?;
@@ -45,7 +45,7 @@ impl fmt::Display for Address {
 ///
 /// # Errors
 /// A sentence that says which rule of the grammar is broken.
-pub fn parse(text: &str, own_tenant: &str, default_provider: &str) -> Result<Address, String> {
+pub fn parse(text: &str, own_tenant: &str, default_provider: &str) -> Result<AmpAddress, String> {
     let text = text.trim().to_ascii_lowercase();
     let (name, domain) = match text.split_once('@') {
         Some((name, domain)) => (name, Some(domain)),
@@ -79,7 +79,7 @@ pub fn parse(text: &str, own_tenant: &str, default_provider: &str) -> Result<Add
         (_, Some(label)) => format!("{label}.{last}"),
     };
     let tenant = labels.pop().unwrap_or_else(|| DEFAULT_TENANT.to_owned());
-    let address = Address { name: name.to_owned(), scope: labels, tenant, provider };
+    let address = AmpAddress { name: name.to_owned(), scope: labels, tenant, provider };
     if address.to_string().len() > MAX_ADDRESS {
         return Err("the address is longer than 254 characters".into());
     }
@@ -116,7 +116,7 @@ pub fn is_local(provider: &str, default_provider: &str) -> bool {
 
 /// The folder below `inbox/` or `sent/` for a correspondent (docs/formats/amp.md, section 4): a
 /// bucket, since several addresses share one.
-pub fn folder(address: &str) -> String {
+pub fn correspondent_folder(address: &str) -> String {
     address
         .chars()
         .filter_map(|c| match c {
@@ -141,7 +141,7 @@ mod tests {
         let address = parse("Bob@Repo.GitHub.acme.aimaestro.local", "x", "y").unwrap();
         assert_eq!(
             address,
-            Address {
+            AmpAddress {
                 name: "bob".into(),
                 scope: vec!["repo".into(), "github".into()],
                 tenant: "acme".into(),
@@ -219,7 +219,7 @@ mod tests {
             ("../../x", "____x"),
             ("A|b\u{e9} c", "Abc"),
         ] {
-            assert_eq!(folder(address), name);
+            assert_eq!(correspondent_folder(address), name);
         }
     }
 
@@ -237,7 +237,7 @@ mod tests {
         fn nothing_panics_and_folders_are_harmless(text in any::<String>()) {
             let _ = parse(&text, &text, &text);
             let _ = is_wire_address(&text);
-            prop_assert!(folder(&text).bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')));
+            prop_assert!(correspondent_folder(&text).bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')));
         }
     }
 }

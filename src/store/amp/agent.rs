@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::address::{self, Address, DEFAULT_TENANT};
+use super::address::{self, AmpAddress, DEFAULT_TENANT};
 use super::{pem, registration};
-use crate::model::{PublicKey, one_line};
+use crate::model::{PublicKey, sanitize_line};
 use crate::store::below;
 use crate::store::engine::files;
-use crate::store::fs::{Fault, Stamp, read_small};
+use crate::store::fs::{FaultFlag, Stamp, read_small_file};
 
 /// Largest config, registration or key file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
 /// An agent as its own files describe it. All addresses and names are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Agent {
+pub(super) struct AmpAgent {
     /// Its folder.
     pub dir: PathBuf,
     /// Name of that folder.
@@ -35,7 +35,7 @@ pub(super) struct Agent {
     pub key: Option<PublicKey>,
 }
 
-impl Agent {
+impl AmpAgent {
     /// Every address it answers to, its own first.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         let others = self.registered.iter().filter(|a| **a != self.address);
@@ -55,7 +55,7 @@ impl Agent {
 
 /// The name by which an address selects its agent whatever the tenant; `None` if the whole of it
 /// must match. `address` is in lower case.
-pub(super) fn selected_by_name(address: &str) -> Option<&str> {
+pub(super) fn short_form_name(address: &str) -> Option<&str> {
     match address.split_once('@') {
         None => Some(address),
         Some((name, "local" | "default.local")) => Some(name),
@@ -65,61 +65,72 @@ pub(super) fn selected_by_name(address: &str) -> Option<&str> {
 
 /// What was read of one folder, and the state of every file that was looked at.
 #[derive(Debug)]
-pub(super) struct Read {
+pub(super) struct AgentFolderRecord {
     /// The agent; `None` if the folder is none.
-    pub agent: Option<Agent>,
+    pub agent: Option<AmpAgent>,
     /// There is a config that cannot be read, and it never could: somebody may just be writing it.
-    pub broken: bool,
+    pub is_broken: bool,
     /// What is wrong with its files, for people.
-    pub trouble: Option<String>,
+    pub fault_text: Option<String>,
     /// A file could not be read for a reason that may pass.
-    pub fault: Fault,
-    seen: Vec<(PathBuf, Option<Stamp>)>,
+    pub fault: FaultFlag,
+    file_stamps: Vec<(PathBuf, Option<Stamp>)>,
 }
 
-impl Read {
+impl AgentFolderRecord {
     /// Whether nothing has changed since.
     pub fn is_fresh(&self) -> bool {
-        !self.fault.is_set() && self.seen.iter().all(|(path, stamp)| stat(path) == *stamp)
+        !self.fault.is_set()
+            && self.file_stamps.iter().all(|(path, stamp)| read_stamp(path) == *stamp)
     }
 }
 
-fn stat(path: &Path) -> Option<Stamp> {
+fn read_stamp(path: &Path) -> Option<Stamp> {
     std::fs::symlink_metadata(path).ok().map(|m| Stamp::from(&m))
 }
 
 /// Reads an agent's folder. If its config cannot be read now, but was before, it stays what it was:
 /// another program may be rewriting it.
-pub(super) fn read(dir: &Path, default_provider: &str, before: Option<&Read>) -> Read {
+pub(super) fn read_agent(
+    dir: &Path,
+    default_provider: &str,
+    before: Option<&AgentFolderRecord>,
+) -> AgentFolderRecord {
     let config = dir.join("config.json");
     let registrations = dir.join("registrations");
     let key = dir.join("keys/public.pem");
     let mut seen: Vec<(PathBuf, Option<Stamp>)> =
-        [&config, &registrations, &key].map(|p| (p.clone(), stat(p))).into();
+        [&config, &registrations, &key].map(|p| (p.clone(), read_stamp(p))).into();
     let folder = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let (mut trouble, fault) = (None, Fault::default());
-    let mut agent = match read_json(&config) {
-        Ok(value) => Some(from_config(&value, dir, &folder, default_provider)),
+    let (mut trouble, fault) = (None, FaultFlag::default());
+    let mut agent = match read_json_object(&config) {
+        Ok(value) => Some(agent_from_config(&value, dir, &folder, default_provider)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) => {
-            fault.note(&e);
+            fault.note_error(&e);
             trouble = Some(format!(
                 "{}: the config of this agent cannot be read: {}",
-                one_line(&config.to_string_lossy()),
-                one_line(&e.to_string())
+                sanitize_line(&config.to_string_lossy()),
+                sanitize_line(&e.to_string())
             ));
             before.and_then(|b| b.agent.clone())
         }
     };
     if let Some(agent) = &mut agent {
-        agent.key = public_key(dir, &fault);
-        agent.registered = registered(dir, default_provider, &mut seen, &fault);
+        agent.key = read_public_key(dir, &fault);
+        agent.registered = read_registered_addresses(dir, default_provider, &mut seen, &fault);
     }
-    Read { broken: agent.is_none() && trouble.is_some(), agent, trouble, fault, seen }
+    AgentFolderRecord {
+        is_broken: agent.is_none() && trouble.is_some(),
+        agent,
+        fault_text: trouble,
+        fault,
+        file_stamps: seen,
+    }
 }
 
-fn read_json(path: &Path) -> io::Result<Value> {
-    let bytes = read_small(path, MAX_FILE)?;
+fn read_json_object(path: &Path) -> io::Result<Value> {
+    let bytes = read_small_file(path, MAX_FILE)?;
     let value: Value = serde_json::from_slice(&bytes)
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("not JSON: {e}")))?;
     if value.is_object() {
@@ -128,37 +139,39 @@ fn read_json(path: &Path) -> io::Result<Value> {
     Err(io::Error::new(io::ErrorKind::InvalidData, "not a JSON object"))
 }
 
-fn public_key(dir: &Path, fault: &Fault) -> Option<PublicKey> {
-    let read = below::open_below(dir, &["keys", "public.pem"])
+fn read_public_key(dir: &Path, fault: &FaultFlag) -> Option<PublicKey> {
+    let read = below::open_path(dir, &["keys", "public.pem"])
         .and_then(|file| below::read_whole(&file, MAX_FILE as usize));
-    let (_, bytes) = read.inspect_err(|e| fault.note(e)).ok()?;
-    pem::public(std::str::from_utf8(&bytes).ok()?).ok()
+    let (_, bytes) = read.inspect_err(|e| fault.note_error(e)).ok()?;
+    pem::parse_public_key(std::str::from_utf8(&bytes).ok()?).ok()
 }
 
 /// The member `path` of nested objects, as a text that is not empty, in lower case.
-pub(super) fn text(value: &Value, path: &[&str]) -> Option<String> {
+pub(super) fn lowercase_text(value: &Value, path: &[&str]) -> Option<String> {
     let found = path.iter().try_fold(value, |v, key| v.get(key))?.as_str()?.trim();
     (!found.is_empty()).then(|| found.to_ascii_lowercase())
 }
 
-fn from_config(config: &Value, dir: &Path, folder: &str, default_provider: &str) -> Agent {
-    let own = |key| text(config, &["agent", key]).or_else(|| text(config, &[key]));
+fn agent_from_config(config: &Value, dir: &Path, folder: &str, default_provider: &str) -> AmpAgent {
+    let own =
+        |key| lowercase_text(config, &["agent", key]).or_else(|| lowercase_text(config, &[key]));
     let written = own("address");
     let parsed = written.as_deref().and_then(|a| {
         address::parse(a, DEFAULT_TENANT, default_provider).ok().filter(|_| a.contains('@'))
     });
-    let part = |part: fn(&Address) -> &String| parsed.as_ref().map(|a| part(a).clone());
+    let part = |part: fn(&AmpAddress) -> &String| parsed.as_ref().map(|a| part(a).clone());
     let name = own("name").or_else(|| part(|a| &a.name));
     let name = name.unwrap_or_else(|| folder.to_ascii_lowercase());
     let tenant = own("tenant").or_else(|| part(|a| &a.tenant));
     let tenant = tenant.unwrap_or_else(|| DEFAULT_TENANT.to_owned());
-    let provider = text(config, &["provider", "domain"]).or_else(|| part(|a| &a.provider));
+    let provider =
+        lowercase_text(config, &["provider", "domain"]).or_else(|| part(|a| &a.provider));
     let provider = provider.unwrap_or_else(|| default_provider.to_ascii_lowercase());
     let address = match (written, parsed) {
         (Some(written), Some(_)) => written,
         _ => format!("{name}@{tenant}.{provider}"),
     };
-    Agent {
+    AmpAgent {
         dir: dir.to_owned(),
         folder: folder.to_owned(),
         name,
@@ -171,22 +184,22 @@ fn from_config(config: &Value, dir: &Path, folder: &str, default_provider: &str)
 }
 
 /// The addresses under which an agent is registered with providers.
-fn registered(
+fn read_registered_addresses(
     dir: &Path,
     default_provider: &str,
     seen: &mut Vec<(PathBuf, Option<Stamp>)>,
-    fault: &Fault,
+    fault: &FaultFlag,
 ) -> Vec<String> {
-    let names = below::open_dir(dir, &["registrations"]).and_then(|dir| files::names(&dir));
-    let names = names.inspect_err(|e| fault.note(e)).unwrap_or_default();
+    let names = below::open_dir(dir, &["registrations"]).and_then(|dir| files::list_names(&dir));
+    let names = names.inspect_err(|e| fault.note_error(e)).unwrap_or_default();
     let mut out = Vec::new();
     let paths = names.into_iter().flat_map(|(name, _)| name);
     let paths = paths.map(|name| dir.join("registrations").join(name));
     for path in paths.filter(|p| p.extension().is_some_and(|e| e == "json")) {
-        seen.push((path.clone(), stat(&path)));
-        let read = read_json(&path).inspect_err(|e| fault.note(e));
+        seen.push((path.clone(), read_stamp(&path)));
+        let read = read_json_object(&path).inspect_err(|e| fault.note_error(e));
         let Ok(value) = read else { continue };
-        out.extend(registration::address_in(&value, default_provider));
+        out.extend(registration::parse_registered_address(&value, default_provider));
     }
     out
 }

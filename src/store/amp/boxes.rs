@@ -25,28 +25,31 @@ use lru::LruCache;
 use rustix::fs::FileType;
 use sha2::{Digest as _, Sha256};
 
-use super::edit::unmarked;
-use super::envelope::{self, Fault, Stored};
-use super::facts::{self, Facts};
-use super::home::Home;
+use super::edit::strip_marks;
+use super::envelope::{self, AmpMessage, AmpParseError};
+use super::facts::{self, AmpFacts};
+use super::home::AmpHome;
 use super::limits::FILE_BYTES;
-use super::relate::{spelled, thread_of};
-use super::remote::Underway;
+use super::relate::{begun_thread_id, resolve_reply_id};
+use super::remote::AmpPendingRelay;
 use super::roster::Roster;
-use super::several::Several;
-use super::{Amp, filename, id, verify};
-use crate::model::locks::{Level, Mutex};
-use crate::model::verify::{check as check_claim, verify_claim};
-use crate::model::{Claim, Timestamp, twin_id};
-use crate::store::digest::Digests;
-use crate::store::engine::files::unread::Unread;
+use super::several::AmpMulticast;
+use super::{AmpStore, filename, id, verify};
+use crate::model::locks::{LockLevel, Mutex};
+use crate::model::verify::{check_claim, verify_claim};
+use crate::model::{SignatureClaim, Timestamp, qualify_id};
+use crate::store::digest::DigestCache;
+use crate::store::engine::files::unread::UnreadCounter;
 use crate::store::engine::files::{
-    self, Arrival, Dirs, Done, File, Format, Ids, Opened, Pass, Reading, Refusal, Taken, Verdict,
-    What,
+    self, ArrivalOrder, DirCache, FileFormat, FileInput, FileReading, FileRejection, FileVerdict,
+    IdLookup, PassSummary, PathRole, PendingReport, ScanPass, StoreFile,
 };
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
-use crate::store::{Advice, Facets, Found, Location, Record, Report, StoreError, Verify, Ways};
+use crate::store::{
+    Advice, ClaimVerifier, Facets, FoundMessage, LinkRouter, Location, Record, StoreError,
+    ViolationReporter,
+};
 
 /// Messages whose last good bytes are kept.
 const KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
@@ -58,7 +61,7 @@ const NEVER: u32 = u32::MAX;
 /// What the table keeps of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Kept {
+pub(super) struct AmpTableFacts {
     /// Print of the id.
     pub key: u64,
     /// Print of what is shown and signed.
@@ -72,13 +75,13 @@ pub(super) struct Kept {
     /// When it goes stale, in seconds since 1970; 0 for never, or if that is past.
     pub expires: u32,
     /// [`Bit`]s.
-    pub bits: u32,
+    pub flags: u32,
 }
 
 /// Bits of a [`Kept`].
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
-pub(super) enum Bit {
+pub(super) enum AmpFlag {
     /// Past its `expires_at`.
     Expired = 1,
     /// Dated after the moment it came.
@@ -95,24 +98,24 @@ pub(super) enum Bit {
     /// It is signed, and the key of its writer was not known.
     Keyless = 1 << 6,
     /// It is mine, and the link that carries it has more to say.
-    Underway = 1 << 7,
+    RelayPending = 1 << 7,
     /// The file does not say that it was read.
     Unread = 1 << 8,
 }
 
-impl Kept {
+impl AmpTableFacts {
     /// Whether it is the same message.
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn is_same_message(&self, other: &Self) -> bool {
         (self.key, self.content) == (other.key, other.content)
     }
 
-    pub fn has(&self, bit: Bit) -> bool {
-        self.bits & bit as u32 != 0
+    pub fn has_flag(&self, bit: AmpFlag) -> bool {
+        self.flags & bit as u32 != 0
     }
 
-    pub fn set(&mut self, bit: Bit, on: bool) {
+    pub fn set_flag(&mut self, bit: AmpFlag, on: bool) {
         if on {
-            self.bits |= bit as u32;
+            self.flags |= bit as u32;
         }
     }
 }
@@ -126,13 +129,13 @@ pub(super) const BY_ALIAS: u8 = 2;
 /// The slot under which messages are found by the id they answer.
 const BY_ANSWERS: u8 = 3;
 
-impl files::Facts for Kept {
+impl files::FileFacts for AmpTableFacts {
     const SLOTS: u8 = 4;
 
-    fn key(&self, slot: u8, is_message: bool) -> u64 {
+    fn slot_key(&self, slot: u8, is_message: bool) -> u64 {
         match slot {
             BY_ID if is_message => self.key,
-            BY_CONTENT if self.has(Bit::Signed) => self.content,
+            BY_CONTENT if self.has_flag(AmpFlag::Signed) => self.content,
             BY_ALIAS if is_message => self.alias,
             BY_ANSWERS if is_message => self.answers,
             _ => 0,
@@ -143,25 +146,25 @@ impl files::Facts for Kept {
         self.time
     }
 
-    fn prints(&self) -> (u64, u64) {
+    fn hashes(&self) -> (u64, u64) {
         (self.key, self.content)
     }
 }
 
 /// Which box a file lies in: the one where marks are kept before the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Mailbox {
+pub(super) enum AmpMailFolder {
     Inbox,
     Sent,
 }
 
-impl Mailbox {
+impl AmpMailFolder {
     /// The box that a folder of the store is or lies in.
-    pub fn of(folder: &str) -> Option<Self> {
-        Self::named(folder.strip_prefix("messages/")?.split('/').next()?)
+    pub fn from_path(folder: &str) -> Option<Self> {
+        Self::from_name(folder.strip_prefix("messages/")?.split('/').next()?)
     }
 
-    fn named(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         match name {
             "inbox" => Some(Self::Inbox),
             "sent" => Some(Self::Sent),
@@ -172,112 +175,123 @@ impl Mailbox {
 
 /// The name of a message file without `.json`; `None` for all others. Hidden files are those that
 /// somebody is still writing.
-pub(super) fn stem_of(name: &str) -> Option<&str> {
+pub(super) fn message_file_stem(name: &str) -> Option<&str> {
     name.strip_suffix(".json").filter(|stem| !stem.is_empty() && !stem.starts_with('.'))
 }
 
 /// The boxes of one agent.
 #[derive(Debug)]
-pub(super) struct Boxes {
-    pub home: Home,
+pub(super) struct AmpFormat {
+    pub home: AmpHome,
     /// The last bytes of some messages that could be parsed, for when a file cannot be.
-    good: Mutex<LruCache<u32, Box<[u8]>>>,
+    last_good_bytes: Mutex<LruCache<u32, Box<[u8]>>>,
     /// When the next message goes stale, in seconds since 1970; 0 if that is not known.
     next_expiry: AtomicU32,
     /// Prints of other ids of new messages: replies that came before them may name these.
-    renamed: Mutex<HashSet<u64>>,
+    new_aliases: Mutex<HashSet<u64>>,
     /// The ways to other machines.
-    pub ways: OnceLock<Arc<dyn Ways>>,
+    pub ways: OnceLock<Arc<dyn LinkRouter>>,
     /// Messages of mine of which links have more to say; `None` until they were looked for.
-    pub underway: Mutex<Option<HashMap<u32, Underway>>>,
+    pub pending_relays: Mutex<Option<HashMap<u32, AmpPendingRelay>>>,
     /// A writer's key has become known.
     pub has_new_keys: AtomicBool,
-    pub digests: Digests,
+    pub digests: DigestCache,
     /// What the mailboxes of others say.
-    pub others: Unread,
+    pub other_mailboxes: UnreadCounter,
     /// One append at a time; two that make the same folder would wait for each other anyway.
-    pub appending: Mutex<()>,
+    pub append_lock: Mutex<()>,
     /// Folders with new names in them that may not be on disk yet.
     pub unsynced: Mutex<HashSet<PathBuf>>,
 }
 
 /// What messages are judged by in one scan.
-pub(super) struct Context {
+pub(super) struct AmpScanContext {
     roster: Arc<Roster>,
     now: Timestamp,
 }
 
 /// A message in a file.
-pub(super) struct Parsed<'a> {
-    pub stored: Stored<'a>,
-    pub facts: Facts,
-    claim: Option<Claim>,
+pub(super) struct AmpMessageRecord<'a> {
+    pub stored: AmpMessage<'a>,
+    pub facts: AmpFacts,
+    claim: Option<SignatureClaim>,
 }
 
-impl Boxes {
-    pub fn new(home: Home) -> Self {
+impl AmpFormat {
+    pub fn new(home: AmpHome) -> Self {
         let (good, next_expiry) = (Mutex::new(LruCache::new(KEPT)), AtomicU32::new(0));
         Self {
             home,
-            good,
+            last_good_bytes: good,
             next_expiry,
-            renamed: Mutex::default(),
+            new_aliases: Mutex::default(),
             ways: OnceLock::new(),
-            underway: Mutex::default(),
+            pending_relays: Mutex::default(),
             has_new_keys: AtomicBool::new(false),
-            digests: Digests::default(),
-            others: Unread::default(),
-            appending: Mutex::at(Level::Store, ()),
+            digests: DigestCache::default(),
+            other_mailboxes: UnreadCounter::default(),
+            append_lock: Mutex::with_level(LockLevel::Store, ()),
             unsynced: Mutex::default(),
         }
     }
 
     /// Takes note of the other ids of a message: replies that came before it may name it so.
-    fn note_renamed(&self, message: &str, alias: u64) {
+    fn note_aliases(&self, message: &str, alias: u64) {
         let is_turned = message.starts_with("msg-") || message.starts_with("receipt-");
-        let turned = is_turned.then(|| facts::digest(&[&id::fold(message)]));
+        let turned = is_turned.then(|| facts::hash_texts(&[&id::fold_id(message)]));
         let other = Some(alias).filter(|alias| *alias != 0);
-        self.renamed.lock().extend(turned.into_iter().chain(other));
+        self.new_aliases.lock().extend(turned.into_iter().chain(other));
     }
 
     /// Keeps the bytes of a message, unless they are many.
-    pub fn keep(&self, n: u32, bytes: &[u8]) {
+    pub fn cache_bytes(&self, n: u32, bytes: &[u8]) {
         if bytes.len() <= KEPT_BYTES {
-            self.good.lock().put(n, bytes.into());
+            self.last_good_bytes.lock().put(n, bytes.into());
         }
     }
 
     /// The bytes of a message as they last could be parsed.
-    pub fn kept(&self, n: u32) -> Option<Box<[u8]>> {
-        self.good.lock().get(&n).cloned()
+    pub fn cached_bytes(&self, n: u32) -> Option<Box<[u8]>> {
+        self.last_good_bytes.lock().get(&n).cloned()
     }
 
     /// Whether nobody ever saw what a file held: its signature is none, or not by the key of its
     /// writer. What replaces it is not put in the place of a message.
-    fn was_never_shown(&self, context: &Context, n: u32, old: &Kept) -> bool {
-        if !old.has(Bit::Signed) || old.has(Bit::Malformed) {
-            return old.has(Bit::Malformed);
+    fn has_never_been_shown(&self, context: &AmpScanContext, n: u32, old: &AmpTableFacts) -> bool {
+        if !old.has_flag(AmpFlag::Signed) || old.has_flag(AmpFlag::Malformed) {
+            return old.has_flag(AmpFlag::Malformed);
         }
-        let Some(bytes) = self.kept(n) else { return false };
+        let Some(bytes) = self.cached_bytes(n) else { return false };
         let Ok(stored) = envelope::parse(&bytes) else { return false };
         let from = stored.from.to_ascii_lowercase();
-        let Some(key) = context.roster.key_of(&from) else { return false };
-        let also_to = context.roster.also_to(&stored.to);
-        let claim = verify::claim(&stored, Some(key), &also_to).ok().flatten();
+        let Some(key) = context.roster.find_key(&from) else { return false };
+        let also_to = context.roster.alternate_addresses(&stored.to);
+        let claim = verify::extract_claim(&stored, Some(key), &also_to).ok().flatten();
         claim.is_some_and(|claim| !verify_claim(&key, &claim))
     }
 
     /// What is kept of a message.
-    fn date(&self, parsed: &Parsed<'_>, to_me: bool, now: Timestamp) -> Kept {
-        let mut kept = parsed.facts.kept;
-        kept.set(Bit::Unread, to_me && !parsed.facts.read);
-        kept.set(Bit::Malformed, matches!(parsed.claim, Some(Claim::Malformed(_))));
-        kept.set(Bit::Keyless, matches!(parsed.claim, Some(Claim::Signed { key: None, .. })));
+    fn build_table_facts(
+        &self,
+        parsed: &AmpMessageRecord<'_>,
+        to_me: bool,
+        now: Timestamp,
+    ) -> AmpTableFacts {
+        let mut kept = parsed.facts.table_facts;
+        kept.set_flag(AmpFlag::Unread, to_me && !parsed.facts.is_read);
+        kept.set_flag(
+            AmpFlag::Malformed,
+            matches!(parsed.claim, Some(SignatureClaim::Malformed(_))),
+        );
+        kept.set_flag(
+            AmpFlag::Keyless,
+            matches!(parsed.claim, Some(SignatureClaim::Signed { key: None, .. })),
+        );
         let given = parsed.stored.relayed_id.as_deref().filter(|_| !to_me);
-        kept.alias = given.map_or(kept.alias, |id| facts::digest(&[id]));
+        kept.alias = given.map_or(kept.alias, |id| facts::hash_texts(&[id]));
         let Some(expires) = parsed.facts.expires else { return kept };
         if expires <= now {
-            kept.set(Bit::Expired, true);
+            kept.set_flag(AmpFlag::Expired, true);
         } else if to_me && let Ok(secs) = u32::try_from(expires.secs()) {
             // The next second: at this one it is not past yet.
             kept.expires = secs.saturating_add(1);
@@ -287,170 +301,192 @@ impl Boxes {
     }
 }
 
-impl Format for Boxes {
-    type Facts = Kept;
-    type Message<'a> = Parsed<'a>;
-    type Context = Context;
+impl FileFormat for AmpFormat {
+    type Facts = AmpTableFacts;
+    type Message<'a> = AmpMessageRecord<'a>;
+    type Context = AmpScanContext;
 
     const TAG: [u8; 8] = *b"ampfil05";
     const LONGEST: usize = FILE_BYTES;
     const HAS_ARRIVAL: bool = true;
 
-    fn what(&self, path: &[&str], kind: FileType) -> What {
+    fn determine_role(&self, path: &[&str], kind: FileType) -> PathRole {
         if path.iter().any(|name| name.starts_with('.')) {
-            return What::Nothing;
+            return PathRole::Nothing;
         }
         match path {
-            ["messages"] => What::Folder,
-            ["messages", name, rest @ ..] if Mailbox::named(name).is_some() => match rest {
-                [] => What::Folder,
-                [name] | [_, name] if stem_of(name).is_some() => What::Message,
-                [_] if matches!(kind, FileType::Directory | FileType::Unknown) => What::Folder,
+            ["messages"] => PathRole::Folder,
+            ["messages", name, rest @ ..] if AmpMailFolder::from_name(name).is_some() => match rest
+            {
+                [] => PathRole::Folder,
+                [name] | [_, name] if message_file_stem(name).is_some() => PathRole::Message,
+                [_] if matches!(kind, FileType::Directory | FileType::Unknown) => PathRole::Folder,
                 [_, _] if matches!(kind, FileType::RegularFile | FileType::Unknown) => {
-                    What::Nothing
+                    PathRole::Nothing
                 }
-                [_] | [_, _] => What::Strange(files::no_message(kind)),
-                _ => What::Nothing,
+                [_] | [_, _] => PathRole::Unexpected(files::describe_non_message(kind)),
+                _ => PathRole::Nothing,
             },
-            ["config.json" | "registrations"] => What::Around,
-            ["registrations", name] if stem_of(name).is_some() => What::Around,
-            _ => What::Nothing,
+            ["config.json" | "registrations"] => PathRole::Context,
+            ["registrations", name] if message_file_stem(name).is_some() => PathRole::Context,
+            _ => PathRole::Nothing,
         }
     }
 
-    fn begin(&self, files: &Amp) -> Result<Option<(Context, u64)>, StoreError> {
-        let roster = self.home.roster()?;
+    fn load_context(&self, files: &AmpStore) -> Result<Option<(AmpScanContext, u64)>, StoreError> {
+        let roster = self.home.refresh_roster()?;
         if roster.unsure {
             // Who signed what cannot be told without the keys of the others.
             let why = std::io::Error::other("the files of an agent cannot be read now");
-            return Err(StoreError::io(&files.about.dir, why));
+            return Err(StoreError::io(&files.properties.dir, why));
         }
-        let basis = facts::digest(&roster.my_names());
-        Ok(Some((Context { roster, now: Timestamp::now() }, basis)))
+        let basis = facts::hash_texts(&roster.my_names());
+        Ok(Some((AmpScanContext { roster, now: Timestamp::now() }, basis)))
     }
 
     /// What the store noted, else what the message's writer says, else the time of the file.
-    fn arrival(&self, folder: &str, stamp: &Stamp, bytes: &[u8]) -> Arrival {
-        let (received, written) = envelope::times(bytes);
+    fn arrival_order(&self, folder: &str, stamp: &Stamp, bytes: &[u8]) -> ArrivalOrder {
+        let (received, written) = envelope::read_times(bytes);
         let noted = received.as_deref().and_then(parse_time);
         let said = noted.or_else(|| written.as_deref().and_then(parse_time));
-        Arrival {
+        ArrivalOrder {
             when: said.unwrap_or_else(|| stamp.modified()).millis(),
-            is_got: Mailbox::of(folder) == Some(Mailbox::Inbox),
+            is_got: AmpMailFolder::from_path(folder) == Some(AmpMailFolder::Inbox),
             mtime: stamp.mtime,
         }
     }
 
-    fn read<'a>(
+    fn parse_file<'a>(
         &self,
-        context: &Context,
-        _: &mut Dirs<'_>,
-        opened: &'a Opened<'a, Kept>,
-    ) -> std::io::Result<Reading<Parsed<'a>, Kept>> {
+        context: &AmpScanContext,
+        _: &mut DirCache<'_>,
+        opened: &'a FileInput<'a, AmpTableFacts>,
+    ) -> std::io::Result<FileReading<AmpMessageRecord<'a>, AmpTableFacts>> {
         let stored = match envelope::parse(opened.bytes) {
             Ok(stored) => stored,
             Err(fault) => {
-                let incomplete = matches!(fault, Fault::Incomplete(_));
+                let incomplete = matches!(fault, AmpParseError::Incomplete(_));
                 let reason = fault.to_string();
-                let verdict = Verdict::Broken(Refusal { reason, incomplete, ..Refusal::default() });
-                return Ok(Reading { verdict, unfinished: true, depends: false });
+                let verdict = FileVerdict::Broken(FileRejection {
+                    reason,
+                    incomplete,
+                    ..FileRejection::default()
+                });
+                return Ok(FileReading { verdict, unfinished: true, depends: false });
             }
         };
-        let facts = facts::facts(&stored, &opened.stamp, context.now);
-        let mailbox = Mailbox::of(&opened.file.folder).unwrap_or(Mailbox::Inbox);
-        let verdict = match facts::admit(&stored, &facts, mailbox, &context.roster) {
+        let facts = facts::collect_facts(&stored, &opened.stamp, context.now);
+        let mailbox = AmpMailFolder::from_path(&opened.file.folder).unwrap_or(AmpMailFolder::Inbox);
+        let verdict = match facts::admit_message(&stored, &facts, mailbox, &context.roster) {
             Err(reason) => {
                 let time = Some(facts.time);
-                Verdict::Refused(Refusal { reason, time, ..Refusal::default() })
+                FileVerdict::Rejected(FileRejection { reason, time, ..FileRejection::default() })
             }
             Ok(claim) => {
                 // Here, on all cores; the index asks for the outcome.
                 claim.iter().for_each(check_claim);
-                let same = opened.file.message().is_some_and(|old| old.is(&facts.kept));
-                Verdict::Message { message: Parsed { stored, facts, claim }, same }
+                let same = opened
+                    .file
+                    .message_facts()
+                    .is_some_and(|old| old.is_same_message(&facts.table_facts));
+                FileVerdict::Message { message: AmpMessageRecord { stored, facts, claim }, same }
             }
         };
-        Ok(Reading { verdict, unfinished: false, depends: false })
+        Ok(FileReading { verdict, unfinished: false, depends: false })
     }
 
-    fn facts<'m>(message: &'m Parsed<'_>) -> &'m Kept {
-        &message.facts.kept
+    fn message_facts<'m>(message: &'m AmpMessageRecord<'_>) -> &'m AmpTableFacts {
+        &message.facts.table_facts
     }
 
-    fn reported_from(files: &Amp, n: u32) -> u32 {
+    fn report_source(files: &AmpStore, n: u32) -> u32 {
         let table = files.table.read();
         let Some(kept) = table.facts(n) else { return n };
-        primary(&table, &copies(&table, n, kept)).unwrap_or(n)
+        choose_primary_copy(&table, &find_copies(&table, n, kept)).unwrap_or(n)
     }
 
     /// Reports a message, or has the file reported in which the same message lies.
-    fn take<'a>(
+    fn accept_message<'a>(
         &self,
-        context: &Context,
-        pass: &mut Pass<'_, Self>,
-        taken: Taken<'a, Self>,
-    ) -> Option<Found<'a>> {
-        let Taken { n, opened, message: parsed, before, same } = taken;
-        let never_shown = |old: &Kept| self.was_never_shown(context, opened.file.n, old);
+        context: &AmpScanContext,
+        pass: &mut ScanPass<'_, Self>,
+        taken: PendingReport<'a, Self>,
+    ) -> Option<FoundMessage<'a>> {
+        let PendingReport { n, opened, message: parsed, previous_facts: before, is_same: same } =
+            taken;
+        let never_shown =
+            |old: &AmpTableFacts| self.has_never_been_shown(context, opened.file.n, old);
         let seen = before.filter(|old| same || !never_shown(old));
-        self.keep(n, opened.bytes);
-        let Kept { key, content, .. } = parsed.facts.kept;
+        self.cache_bytes(n, opened.bytes);
+        let AmpTableFacts { key, content, .. } = parsed.facts.table_facts;
         let replaces = !same && seen.is_some_and(|old| old.key == key);
-        let ids = Ids { key: (BY_ID, key), stays: same, replaces };
+        let ids = IdLookup { key: (BY_ID, key), is_same: same, replaces_other: replaces };
         // Of the file as it came: marks change it, and the id must stay, also without the cache.
-        let hash = || Sha256::digest(unmarked(opened.bytes)).into();
-        let mut copies = pass.copies(n, ids, |kept| kept.content == content, hash);
-        let to_me = Mailbox::of(&opened.file.folder) == Some(Mailbox::Inbox);
-        let mut kept = self.date(&parsed, to_me, context.now);
-        let (is_open, underway) = if to_me { (false, None) } else { self.underway(&parsed) };
-        kept.set(Bit::Underway, is_open);
-        let noted = underway.as_ref().is_some_and(|underway| underway.noted);
-        self.keep_underway(n, underway);
+        let hash = || Sha256::digest(strip_marks(opened.bytes)).into();
+        let mut copies = pass.find_copies(n, ids, |kept| kept.content == content, hash);
+        let to_me = AmpMailFolder::from_path(&opened.file.folder) == Some(AmpMailFolder::Inbox);
+        let mut kept = self.build_table_facts(&parsed, to_me, context.now);
+        let (is_open, underway) =
+            if to_me { (false, None) } else { self.find_pending_relay(&parsed) };
+        kept.set_flag(AmpFlag::RelayPending, is_open);
+        let noted = underway.as_ref().is_some_and(|underway| underway.has_note);
+        self.store_pending_relay(n, underway);
         if !before.is_some_and(|old| same && old.alias == kept.alias) {
-            self.note_renamed(&parsed.stored.id, kept.alias);
+            self.note_aliases(&parsed.stored.id, kept.alias);
         }
-        pass.table.change(n, |_, facts| *facts = kept);
-        copies.members.extend(doubles(pass.table, n, &kept));
-        let mailbox = |n: &u32| Mailbox::of(pass.table.folder(*n));
-        let primary = primary(pass.table, &copies.members);
+        pass.table.update_row(n, |_, facts| *facts = kept);
+        copies.members.extend(find_resent_copies(pass.table, n, &kept));
+        let mailbox = |n: &u32| AmpMailFolder::from_path(pass.table.folder(*n));
+        let primary = choose_primary_copy(pass.table, &copies.members);
         if primary != Some(n) {
-            pass.look(primary);
+            pass.queue_files(primary);
             return None;
         }
-        let from_me = copies.members.iter().any(|n| mailbox(n) == Some(Mailbox::Sent));
-        let answers = parsed.facts.answers.clone().map(|id| spelled(pass.table, id));
-        let stale = kept.has(Bit::Expired);
-        let mut found =
-            found(&context.roster, parsed, copies.twin.as_ref(), (to_me, from_me), stale);
-        found.at = File::<Kept>::at(n, opened.bytes.len());
+        let from_me = copies.members.iter().any(|n| mailbox(n) == Some(AmpMailFolder::Sent));
+        let answers = parsed.facts.answers.clone().map(|id| resolve_reply_id(pass.table, id));
+        let stale = kept.has_flag(AmpFlag::Expired);
+        let mut found = describe_message(
+            &context.roster,
+            parsed,
+            copies.twin_hash.as_ref(),
+            (to_me, from_me),
+            stale,
+        );
+        found.at = StoreFile::<AmpTableFacts>::location(n, opened.bytes.len());
         // What another one stands for is where that one is: it may answer what only its reader has.
         let first = found.copy_of.as_ref().map(|first| first.id.clone());
-        found.answers = first.or(answers).map(Into::into);
-        found.noted = noted;
+        found.in_reply_to = first.or(answers).map(Into::into);
+        found.has_note = noted;
         if to_me && !stale {
-            let unread = |n: &u32| pass.table.facts(*n).is_some_and(|kept| kept.has(Bit::Unread));
-            let inbox = copies.members.iter().filter(|n| mailbox(n) == Some(Mailbox::Inbox));
+            let unread =
+                |n: &u32| pass.table.facts(*n).is_some_and(|kept| kept.has_flag(AmpFlag::Unread));
+            let inbox = copies.members.iter().filter(|n| mailbox(n) == Some(AmpMailFolder::Inbox));
             let (open, read): (Vec<u32>, Vec<u32>) = inbox.partition(|n| unread(n));
-            (found.read, found.unmarked) = (Some(!read.is_empty()), files::unmarked(open));
+            (found.read, found.unmarked_hash) =
+                (Some(!read.is_empty()), files::hash_unmarked_files(open));
         }
         Some(found)
     }
 
     /// Other files that hold the same message must be reported in its place.
-    fn lost(&self, pass: &mut Pass<'_, Self>, n: u32) {
+    fn forget_message(&self, pass: &mut ScanPass<'_, Self>, n: u32) {
         let Some(old) = pass.table.facts(n).copied() else { return };
-        let same = |kept: &Kept| kept.content == old.content;
-        let mut copies = files::others(pass.table, n, (BY_ID, old.key), same);
-        copies.extend(doubles(pass.table, n, &old));
-        pass.look(copies);
+        let same = |kept: &AmpTableFacts| kept.content == old.content;
+        let mut copies = files::other_copies(pass.table, n, (BY_ID, old.key), same);
+        copies.extend(find_resent_copies(pass.table, n, &old));
+        pass.queue_files(copies);
     }
 
     /// Messages that have gone stale since they were read, whose writers' keys may have become known, or
     /// of which links say something new.
-    fn due(&self, context: &Context, table: &files::Table<Kept>) -> Vec<u32> {
-        let mut due = self.changed_underway(table);
+    fn messages_to_reread(
+        &self,
+        context: &AmpScanContext,
+        table: &files::FileTable<AmpTableFacts>,
+    ) -> Vec<u32> {
+        let mut due = self.list_changed_relays(table);
         if self.has_new_keys.swap(false, Ordering::Relaxed) {
-            let keyless = table.messages().filter(|(_, _, kept)| kept.has(Bit::Keyless));
+            let keyless = table.messages().filter(|(_, _, kept)| kept.has_flag(AmpFlag::Keyless));
             due.extend(keyless.map(|(n, ..)| n));
         }
         let now = u32::try_from(context.now.secs()).unwrap_or(NEVER - 1);
@@ -465,10 +501,10 @@ impl Format for Boxes {
     }
 
     /// Files that answer one of the messages noted by [`Boxes::note_renamed`].
-    fn finish(&self, _: &Context, done: &mut Done<'_, Self>) -> Vec<u32> {
-        let renamed = std::mem::take(&mut *self.renamed.lock());
+    fn finish_pass(&self, _: &AmpScanContext, done: &mut PassSummary<'_, Self>) -> Vec<u32> {
+        let renamed = std::mem::take(&mut *self.new_aliases.lock());
         let table = done.files.table.read();
-        renamed.into_iter().flat_map(|print| table.with_key(BY_ANSWERS, print)).collect()
+        renamed.into_iter().flat_map(|print| table.files_with_key(BY_ANSWERS, print)).collect()
     }
 
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
@@ -477,17 +513,17 @@ impl Format for Boxes {
                 let folder = kind == FileType::Directory && rest.len() < 2;
                 folder || kind == FileType::RegularFile && rest.len() == 2
             }
-            _ => self.what(path, kind).is_shown(kind),
+            _ => self.determine_role(path, kind).is_shown(kind),
         }
     }
 
-    fn watched_besides(files: &Amp) -> Vec<PathBuf> {
-        vec![files.about.dir.join("registrations")]
+    fn extra_watched_folders(files: &AmpStore) -> Vec<PathBuf> {
+        vec![files.properties.dir.join("registrations")]
     }
 
-    fn facets(files: &Amp) -> Facets<'_> {
+    fn facets(files: &AmpStore) -> Facets<'_> {
         Facets {
-            outgoing: Some(files),
+            appender: Some(files),
             agents: Some(files),
             keys: Some(files),
             marks: Some(files),
@@ -498,77 +534,90 @@ impl Format for Boxes {
         }
     }
 
-    fn record(files: &Amp, at: &Location) -> Result<Record, StoreError> {
+    fn read_record(files: &AmpStore, at: &Location) -> Result<Record, StoreError> {
         files.read_message(at)
     }
 
-    fn check(files: &Amp, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
-        files.check_boxes(verify, report)
+    fn check_files(
+        files: &AmpStore,
+        verify: ClaimVerifier<'_>,
+        report: ViolationReporter<'_>,
+    ) -> Result<(), StoreError> {
+        files.check_messages(verify, report)
     }
 
-    fn health(files: &Amp) -> Vec<String> {
-        files.health_lines()
+    fn health(files: &AmpStore) -> Vec<String> {
+        files.collect_health()
     }
 
-    fn advice(files: &Amp) -> Vec<Advice> {
-        files.advice_lines()
+    fn advice(files: &AmpStore) -> Vec<Advice> {
+        files.collect_advice()
     }
 }
 
 /// Other files that hold the same message although they have other ids: an answer was lost on the way,
 /// and the link sent the same once more.
-pub(super) fn doubles(table: &files::Table<Kept>, n: u32, kept: &Kept) -> Vec<u32> {
-    if !kept.has(Bit::Carried) {
+pub(super) fn find_resent_copies(
+    table: &files::FileTable<AmpTableFacts>,
+    n: u32,
+    kept: &AmpTableFacts,
+) -> Vec<u32> {
+    if !kept.has_flag(AmpFlag::Carried) {
         return Vec::new();
     }
-    let mut out = table.with_key(BY_CONTENT, kept.content);
-    let is_message = |m: u32| table.row(m).is_some_and(files::Row::is_message);
+    let mut out = table.files_with_key(BY_CONTENT, kept.content);
+    let is_message = |m: u32| table.row(m).is_some_and(files::FileRow::is_message);
     let other = |m: &u32| table.facts(*m).is_some_and(|other| other.key != kept.key);
     out.retain(|m| *m != n && other(m) && is_message(*m));
     out
 }
 
 /// The files that hold the same message as this one, itself among them.
-pub(super) fn copies(table: &files::Table<Kept>, n: u32, kept: &Kept) -> Vec<u32> {
-    let same = |other: &Kept| other.content == kept.content;
-    let mut copies = files::others(table, n, (BY_ID, kept.key), same);
-    copies.extend(doubles(table, n, kept));
+pub(super) fn find_copies(
+    table: &files::FileTable<AmpTableFacts>,
+    n: u32,
+    kept: &AmpTableFacts,
+) -> Vec<u32> {
+    let same = |other: &AmpTableFacts| other.content == kept.content;
+    let mut copies = files::other_copies(table, n, (BY_ID, kept.key), same);
+    copies.extend(find_resent_copies(table, n, kept));
     copies.push(n);
     copies
 }
 
 /// Which of the files that hold a message is the one that is reported.
-fn primary(table: &files::Table<Kept>, members: &[u32]) -> Option<u32> {
-    members.iter().min_by_key(|n| (Mailbox::of(table.folder(**n)), **n)).copied()
+fn choose_primary_copy(table: &files::FileTable<AmpTableFacts>, members: &[u32]) -> Option<u32> {
+    members.iter().min_by_key(|n| (AmpMailFolder::from_path(table.folder(**n)), **n)).copied()
 }
 
-fn found<'r>(
+fn describe_message<'r>(
     roster: &Roster,
-    parsed: Parsed<'r>,
+    parsed: AmpMessageRecord<'r>,
     twin: Option<&[u8; 32]>,
     (to_me, from_me): (bool, bool),
     stale: bool,
-) -> Found<'r> {
-    let Parsed { stored, facts, claim } = parsed;
+) -> FoundMessage<'r> {
+    let AmpMessageRecord { stored, facts, claim } = parsed;
     // Under an id that came before, it is not what its id says.
-    let several = Several::of_stored(&stored, &facts).filter(|_| twin.is_none());
-    let copy_of = several.as_ref().and_then(|several| several.stands_for(&facts.to, roster));
-    let thread = several.map(|several| several.thread());
-    let parts = stored.attachments.iter().any(|a| filename::check_attachment(a).is_none());
+    let several = AmpMulticast::from_stored(&stored, &facts).filter(|_| twin.is_none());
+    let copy_of =
+        several.as_ref().and_then(|several| several.find_representative(&facts.to, roster));
+    let thread = several.map(|several| several.thread_id());
+    let parts = stored.attachments.iter().any(|a| filename::withheld_reason(a).is_none());
     let key = stored.idempotency_key.as_deref().filter(|_| from_me);
-    Found {
-        thread: thread.unwrap_or_else(|| thread_of(&stored.id, twin).into_owned()).into(),
-        id: twin_id(stored.id.clone(), twin),
-        to: facts.everybody.join(", ").into(),
+    FoundMessage {
+        thread: thread.unwrap_or_else(|| begun_thread_id(&stored.id, twin).into_owned()).into(),
+        id: qualify_id(stored.id.clone(), twin),
+        to: facts.recipients.join(", ").into(),
         time: facts.time,
         to_me,
         from_me: from_me && roster.may_write_as(&facts.from),
         from: facts.from.into(),
-        read: to_me.then_some(facts.read || stale),
-        parts,
+        read: to_me.then_some(facts.is_read || stale),
+        has_parts: parts,
         claim: claim.map(Box::new),
         idempotency_key: key.map(Into::into),
         copy_of,
-        ..Found::default()
+        ..FoundMessage::default()
     }
 }

@@ -4,31 +4,33 @@ use std::collections::HashMap;
 
 use rustix::fs::FileType;
 
-use super::Amp;
+use super::AmpStore;
 use super::address;
-use super::boxes::{Bit, Mailbox, stem_of};
-use super::envelope::{self, Stored};
-use super::facts::{self, facts};
-use super::limits::over_limit;
-use super::parts::pieces;
+use super::boxes::{AmpFlag, AmpMailFolder, message_file_stem};
+use super::envelope::{self, AmpMessage};
+use super::facts::{self, collect_facts};
+use super::limits::is_over_limit;
+use super::parts::resolve_attachments;
 use super::roster::Roster;
-use crate::model::{Timestamp, one_line};
-use crate::store::engine::files::{self, Arrival, Format as _, Visit, What, violation};
+use crate::model::{Timestamp, sanitize_line};
+use crate::store::engine::files::{
+    self, ArrivalOrder, FileFormat as _, PathRole, WalkEntry, file_violation,
+};
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
-use crate::store::{Report, StoreError, Verify};
+use crate::store::{ClaimVerifier, StoreError, ViolationReporter};
 
-struct Checker<'a> {
-    amp: &'a Amp,
+struct AmpChecker<'a> {
+    amp: &'a AmpStore,
     roster: &'a Roster,
-    verify: Verify<'a>,
-    report: Report<'a>,
-    seen: Vec<Seen>,
+    verify: ClaimVerifier<'a>,
+    report: ViolationReporter<'a>,
+    seen: Vec<AmpCheckedMessage>,
 }
 
 /// A message, to be compared with the others once all are known.
-struct Seen {
-    arrival: Arrival,
+struct AmpCheckedMessage {
+    arrival: ArrivalOrder,
     /// Path in the store.
     path: String,
     id: String,
@@ -36,124 +38,141 @@ struct Seen {
     signed: bool,
 }
 
-impl Amp {
+impl AmpStore {
     /// See [`Store::check`](crate::store::Store::check).
-    pub(super) fn check_boxes(
+    pub(super) fn check_messages(
         &self,
-        verify: Verify<'_>,
-        report: Report<'_>,
+        verify: ClaimVerifier<'_>,
+        report: ViolationReporter<'_>,
     ) -> Result<(), StoreError> {
-        let roster = &self.format.home.roster()?;
-        let mut checker = Checker { amp: self, roster, verify, report, seen: Vec::new() };
-        self.visit(&mut |visit| match visit {
-            Visit::Message { folder, name, stamp, bytes } => {
-                checker.file(folder, name, &stamp, bytes);
+        let roster = &self.format.home.refresh_roster()?;
+        let mut checker = AmpChecker { amp: self, roster, verify, report, seen: Vec::new() };
+        self.visit_entries(&mut |visit| match visit {
+            WalkEntry::Message { folder, name, stamp, bytes } => {
+                checker.check_file(folder, name, &stamp, bytes);
             }
             // In the folder of a correspondent there is nothing but messages.
-            Visit::Other { path, what: What::Nothing } if is_inside(path) => {
-                checker.say(path, "file", files::no_message(FileType::RegularFile));
+            WalkEntry::Other { path, what: PathRole::Nothing }
+                if is_in_correspondent_folder(path) =>
+            {
+                checker.report_violation(
+                    path,
+                    "file",
+                    files::describe_non_message(FileType::RegularFile),
+                );
             }
-            Visit::Other { .. } => {}
-            Visit::Wrong(violation) => (checker.report)(violation),
+            WalkEntry::Other { .. } => {}
+            WalkEntry::Wrong(violation) => (checker.report)(violation),
         })?;
-        checker.twice();
+        checker.report_duplicates();
         Ok(())
     }
 }
 
 /// Whether something that is not hidden lies in the folder of a correspondent.
-fn is_inside(path: &str) -> bool {
+fn is_in_correspondent_folder(path: &str) -> bool {
     let hidden = path.split('/').any(|name| name.starts_with('.'));
-    Mailbox::of(path).is_some() && path.split('/').count() == 4 && !hidden
+    AmpMailFolder::from_path(path).is_some() && path.split('/').count() == 4 && !hidden
 }
 
-impl Checker<'_> {
-    fn say(&mut self, file: &str, rule: &'static str, detail: String) {
-        (self.report)(violation(file, rule, detail));
+impl AmpChecker<'_> {
+    fn report_violation(&mut self, file: &str, rule: &'static str, detail: String) {
+        (self.report)(file_violation(file, rule, detail));
     }
 
-    fn file(&mut self, folder: &str, name: &str, stamp: &Stamp, bytes: &[u8]) {
+    fn check_file(&mut self, folder: &str, name: &str, stamp: &Stamp, bytes: &[u8]) {
         let path = &format!("{folder}/{name}");
         let stored = match envelope::parse(bytes) {
             Ok(stored) => stored,
-            Err(e) => return self.say(path, "schema", one_line(&e.to_string()).into_owned()),
+            Err(e) => {
+                return self.report_violation(
+                    path,
+                    "schema",
+                    sanitize_line(&e.to_string()).into_owned(),
+                );
+            }
         };
-        let facts = facts(&stored, stamp, Timestamp::now());
-        let mailbox = Mailbox::of(folder).unwrap_or(Mailbox::Inbox);
-        self.members(path, &stored, mailbox);
-        let admitted = facts::admit(&stored, &facts, mailbox, self.roster);
+        let facts = collect_facts(&stored, stamp, Timestamp::now());
+        let mailbox = AmpMailFolder::from_path(folder).unwrap_or(AmpMailFolder::Inbox);
+        self.check_members(path, &stored, mailbox);
+        let admitted = facts::admit_message(&stored, &facts, mailbox, self.roster);
         if admitted.is_ok() {
-            self.seen.push(Seen {
-                arrival: self.amp.format.arrival(folder, stamp, bytes),
+            self.seen.push(AmpCheckedMessage {
+                arrival: self.amp.format.arrival_order(folder, stamp, bytes),
                 path: path.clone(),
                 id: stored.id.to_string(),
-                content: facts.kept.content,
-                signed: facts.kept.has(Bit::Signed),
+                content: facts.table_facts.content,
+                signed: facts.table_facts.has_flag(AmpFlag::Signed),
             });
         }
         match admitted {
-            Err(why) => self.say(path, "refused", why),
-            Ok(None) => self.say(path, "unsigned", "the message is not signed".into()),
+            Err(why) => self.report_violation(path, "refused", why),
+            Ok(None) => self.report_violation(path, "unsigned", "the message is not signed".into()),
             Ok(Some(claim)) => {
                 if let Some(wrong) = (self.verify)(&claim) {
-                    self.say(path, "signature", wrong);
+                    self.report_violation(path, "signature", wrong);
                 }
             }
         }
-        let (dir, digests) = (&self.amp.about.dir, &self.amp.format.digests);
-        for piece in pieces(&stored, dir, self.roster, digests) {
-            if let Some(why) = piece.shown.withheld {
-                let name = one_line(&piece.shown.name).into_owned();
-                self.say(path, "attachment", format!("{name} ({why})"));
+        let (dir, digests) = (&self.amp.properties.dir, &self.amp.format.digests);
+        for piece in resolve_attachments(&stored, dir, self.roster, digests) {
+            if let Some(why) = piece.attachment.withheld {
+                let name = sanitize_line(&piece.attachment.name).into_owned();
+                self.report_violation(path, "attachment", format!("{name} ({why})"));
             }
         }
     }
 
-    fn members(&mut self, path: &str, stored: &Stored<'_>, mailbox: Mailbox) {
-        let parts = files::parts(path);
-        if parts.last().and_then(|name| stem_of(name)) != Some(&*stored.id) {
-            let id = one_line(&stored.id).into_owned();
-            self.say(path, "name", format!("the file is not named after its id {id}"));
+    fn check_members(&mut self, path: &str, stored: &AmpMessage<'_>, mailbox: AmpMailFolder) {
+        let parts = files::path_parts(path);
+        if parts.last().and_then(|name| message_file_stem(name)) != Some(&*stored.id) {
+            let id = sanitize_line(&stored.id).into_owned();
+            self.report_violation(path, "name", format!("the file is not named after its id {id}"));
         }
-        let other = if mailbox == Mailbox::Inbox { &stored.from } else { &stored.to };
-        let folder = address::folder(other);
+        let other = if mailbox == AmpMailFolder::Inbox { &stored.from } else { &stored.to };
+        let folder = address::correspondent_folder(other);
         if let [_, _, own, _] = parts.as_slice()
             && !own.eq_ignore_ascii_case(&folder)
         {
-            let other = one_line(other).into_owned();
-            self.say(path, "folder", format!("the folder of {other} is {folder}"));
+            let other = sanitize_line(other).into_owned();
+            self.report_violation(path, "folder", format!("the folder of {other} is {folder}"));
         }
         if stored.timestamp.as_deref().and_then(parse_time).is_none() {
-            self.say(path, "timestamp", "envelope.timestamp is not a time".into());
+            self.report_violation(path, "timestamp", "envelope.timestamp is not a time".into());
         }
         if stored.subject.as_deref().is_none_or(str::is_empty) {
-            self.say(path, "subject", "envelope.subject is empty".into());
+            self.report_violation(path, "subject", "envelope.subject is empty".into());
         }
-        if over_limit(stored) {
-            self.say(path, "limit", "the message is larger than the format allows".into());
+        if is_over_limit(stored) {
+            self.report_violation(
+                path,
+                "limit",
+                "the message is larger than the format allows".into(),
+            );
         }
     }
 
     /// Ids and signed bytes that are there twice, in the order in which messages came: what the mount
     /// takes for the first is the first here too.
-    fn twice(&mut self) {
+    fn report_duplicates(&mut self) {
         let mut seen = std::mem::take(&mut self.seen);
         seen.sort_by(|a, b| (a.arrival, &a.path).cmp(&(b.arrival, &b.path)));
-        let mut ids: HashMap<&str, &Seen> = HashMap::new();
+        let mut ids: HashMap<&str, &AmpCheckedMessage> = HashMap::new();
         let mut signed: HashMap<u64, &str> = HashMap::new();
         for s in &seen {
-            let id = one_line(&s.id);
+            let id = sanitize_line(&s.id);
             let first = *ids.entry(&s.id).or_insert(s);
             if first.content != s.content {
-                let earlier = one_line(&first.path);
+                let earlier = sanitize_line(&first.path);
                 let detail = format!("the id {id} is that of another message in {earlier}");
-                self.say(&s.path, "duplicate", detail);
+                self.report_violation(&s.path, "duplicate", detail);
             }
             if s.signed {
                 let earlier = *signed.entry(s.content).or_insert(&s.id);
                 if earlier != s.id {
-                    let detail = format!("the same signed bytes have the id {}", one_line(earlier));
-                    self.say(&s.path, "replay", detail);
+                    let detail =
+                        format!("the same signed bytes have the id {}", sanitize_line(earlier));
+                    self.report_violation(&s.path, "replay", detail);
                 }
             }
         }

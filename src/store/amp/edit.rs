@@ -9,9 +9,9 @@ use std::ops::Range;
 use super::envelope;
 use super::id::is_message_id;
 use crate::model::Timestamp;
-use crate::store::text::edit::Edits;
-use crate::store::text::json::Value;
-use crate::store::text::strict::{self as json, Member, last};
+use crate::store::text::edit::JsonEdits;
+use crate::store::text::json::JsonValue;
+use crate::store::text::strict::{self as json, JsonMember, find_last};
 use crate::store::text::time::{format_time, parse_time};
 
 /// The file with its read mark changed: `local.status`, `metadata.status` if there is one, and when
@@ -19,18 +19,18 @@ use crate::store::text::time::{format_time, parse_time};
 pub fn set_status(bytes: &[u8], read: bool, now: Timestamp) -> Option<Vec<u8>> {
     envelope::parse(bytes).ok()?;
     let text = std::str::from_utf8(bytes).ok()?;
-    let members = json::members(text).ok()?;
-    let mut edits = Edits::of(text);
-    match last(&members, "local") {
-        Some(local) if matches!(local.value, Value::Null) => {
-            edits.replace(&local.value_at, new_local(read, now));
+    let members = json::parse_members(text).ok()?;
+    let mut edits = JsonEdits::new(text);
+    match find_last(&members, "local") {
+        Some(local) if matches!(local.value, JsonValue::Null) => {
+            edits.replace_range(&local.value_at, render_new_local(read, now));
         }
-        Some(local) => edits.local(local, read, now)?,
+        Some(local) => edits.mark_local(local, read, now)?,
         None if !read => {}
-        None => edits.append(0..text.len(), &members, "local", &new_local(read, now)),
+        None => edits.append_member(0..text.len(), &members, "local", &render_new_local(read, now)),
     }
-    if let Some(metadata) = last(&members, "metadata") {
-        edits.metadata(metadata, read)?;
+    if let Some(metadata) = find_last(&members, "metadata") {
+        edits.mark_metadata(metadata, read)?;
     }
     edits.apply()
 }
@@ -43,33 +43,34 @@ pub fn set_relayed_id(bytes: &[u8], id: &str) -> Option<Vec<u8>> {
         return None;
     }
     let text = std::str::from_utf8(bytes).ok()?;
-    let members = json::members(text).ok()?;
-    let mut edits = Edits::of(text);
-    let local = last(&members, "local")?;
-    let inner = edits.inside(local)?;
-    edits.append(local.value_at.clone(), &inner, "relayed_id", &format!("\"{id}\""));
+    let members = json::parse_members(text).ok()?;
+    let mut edits = JsonEdits::new(text);
+    let local = find_last(&members, "local")?;
+    let inner = edits.nested_members(local)?;
+    edits.append_member(local.value_at.clone(), &inner, "relayed_id", &format!("\"{id}\""));
     edits.apply()
 }
 
 /// The file as it was before msgfs marked it, so that a print of it does not depend on marks. One that
 /// was never marked is returned as it is, unless it came with a `read_at` or as read: then the same
 /// text is returned for every mark.
-pub fn unmarked(bytes: &[u8]) -> Cow<'_, [u8]> {
-    without_marks(bytes).map_or(Cow::Borrowed(bytes), Cow::Owned)
+pub fn strip_marks(bytes: &[u8]) -> Cow<'_, [u8]> {
+    try_strip_marks(bytes).map_or(Cow::Borrowed(bytes), Cow::Owned)
 }
 
-fn without_marks(bytes: &[u8]) -> Option<Vec<u8>> {
+fn try_strip_marks(bytes: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(bytes).ok()?;
-    let members = json::members(text).ok()?;
-    let mut edits = Edits::of(text);
+    let members = json::parse_members(text).ok()?;
+    let mut edits = JsonEdits::new(text);
     if let Some(n) = members.iter().rposition(|m| m.key == "local") {
         edits.unmark_local(&members, n);
     }
-    let metadata = last(&members, "metadata").and_then(|metadata| edits.inside(metadata));
-    if let Some(status) = metadata.iter().find_map(|members| last(members, "status"))
-        && says(status, true)
+    let metadata =
+        find_last(&members, "metadata").and_then(|metadata| edits.nested_members(metadata));
+    if let Some(status) = metadata.iter().find_map(|members| find_last(members, "status"))
+        && has_status(status, true)
     {
-        edits.replace(&status.value_at, word(false));
+        edits.replace_range(&status.value_at, status_word(false));
     }
     edits.apply()
 }
@@ -85,7 +86,7 @@ fn is_new_local(text: &str) -> bool {
     time.and_then(parse_time).is_some()
 }
 
-fn new_local(read: bool, now: Timestamp) -> String {
+fn render_new_local(read: bool, now: Timestamp) -> String {
     if read {
         format!("{{\"status\": \"read\", \"read_at\": \"{}\"}}", format_time(now))
     } else {
@@ -93,60 +94,60 @@ fn new_local(read: bool, now: Timestamp) -> String {
     }
 }
 
-const fn word(read: bool) -> &'static str {
+const fn status_word(read: bool) -> &'static str {
     if read { "\"read\"" } else { "\"unread\"" }
 }
 
-impl<'a> Edits<'a> {
-    fn local(&mut self, local: &Member<'a>, read: bool, now: Timestamp) -> Option<()> {
-        let members = self.inside(local)?;
-        let status = last(&members, "status");
-        if status.map_or(!read, |status| says(status, read)) {
+impl<'a> JsonEdits<'a> {
+    fn mark_local(&mut self, local: &JsonMember<'a>, read: bool, now: Timestamp) -> Option<()> {
+        let members = self.nested_members(local)?;
+        let status = find_last(&members, "status");
+        if status.map_or(!read, |status| has_status(status, read)) {
             return Some(());
         }
         if let Some(status) = status {
-            self.replace(&status.value_at, word(read));
+            self.replace_range(&status.value_at, status_word(read));
         }
         if read {
             let when = format!("\"{}\"", format_time(now));
-            match last(&members, "read_at") {
-                Some(read_at) => self.replace(&read_at.value_at, when),
-                None => self.append(local.value_at.clone(), &members, "read_at", &when),
+            match find_last(&members, "read_at") {
+                Some(read_at) => self.replace_range(&read_at.value_at, when),
+                None => self.append_member(local.value_at.clone(), &members, "read_at", &when),
             }
         }
         // Behind `read_at`, which tells it from a status that was there before.
         if status.is_none() {
-            self.append(local.value_at.clone(), &members, "status", word(read));
+            self.append_member(local.value_at.clone(), &members, "status", status_word(read));
         }
         Some(())
     }
 
     /// Takes back what [`Edits::local`] did.
-    fn unmark_local(&mut self, members: &[Member<'a>], n: usize) {
+    fn unmark_local(&mut self, members: &[JsonMember<'a>], n: usize) {
         let Some(local) = members.get(n) else { return };
         let text = self.text.get(local.value_at.clone()).unwrap_or_default();
-        if matches!(local.value, Value::Null) || is_new_local(text) {
-            return self.remove(members, n, n);
+        if matches!(local.value, JsonValue::Null) || is_new_local(text) {
+            return self.remove_members(members, n, n);
         }
-        let Some(inner) = self.inside(local) else { return };
+        let Some(inner) = self.nested_members(local) else { return };
         let place = |key: &str| inner.iter().rposition(|m| m.key == key);
         let (read_at, status) = (place("read_at"), place("status"));
         if let (Some(r), Some(s)) = (read_at, status)
             && s == r + 1
             && s + 1 == inner.len()
         {
-            return self.remove(&inner, r, s);
+            return self.remove_members(&inner, r, s);
         }
-        if let Some(status) = status.and_then(|s| inner.get(s)).filter(|s| says(s, true)) {
-            self.replace(&status.value_at, word(false));
+        if let Some(status) = status.and_then(|s| inner.get(s)).filter(|s| has_status(s, true)) {
+            self.replace_range(&status.value_at, status_word(false));
         }
         if let Some(r) = read_at {
-            self.remove(&inner, r, r);
+            self.remove_members(&inner, r, r);
         }
     }
 
     /// Removes members of an object, from one to another, as [`Edits::append`] would have added them.
-    fn remove(&mut self, members: &[Member<'a>], from: usize, to: usize) {
+    fn remove_members(&mut self, members: &[JsonMember<'a>], from: usize, to: usize) {
         let (Some(first), Some(last)) = (members.get(from), members.get(to)) else { return };
         let before = from.checked_sub(1).and_then(|n| members.get(n));
         let at = match (before, members.get(to + 1)) {
@@ -154,44 +155,50 @@ impl<'a> Edits<'a> {
             (None, Some(next)) => first.key_at.start..next.key_at.start,
             (None, None) => first.key_at.start..last.value_at.end,
         };
-        self.replace(&at, "");
+        self.replace_range(&at, "");
     }
 
-    fn metadata(&mut self, metadata: &Member<'a>, read: bool) -> Option<()> {
-        if !matches!(metadata.value, Value::Compound(text) if text.starts_with('{')) {
+    fn mark_metadata(&mut self, metadata: &JsonMember<'a>, read: bool) -> Option<()> {
+        if !matches!(metadata.value, JsonValue::Compound(text) if text.starts_with('{')) {
             return Some(());
         }
-        let members = self.inside(metadata)?;
-        if let Some(status) = last(&members, "status")
-            && !says(status, read)
+        let members = self.nested_members(metadata)?;
+        if let Some(status) = find_last(&members, "status")
+            && !has_status(status, read)
         {
-            self.replace(&status.value_at, word(read));
+            self.replace_range(&status.value_at, status_word(read));
         }
         Some(())
     }
 
     /// Adds a member at the end of an object, spaced like the last one there.
-    fn append(&mut self, object: Range<usize>, members: &[Member<'a>], key: &str, value: &str) {
+    fn append_member(
+        &mut self,
+        object: Range<usize>,
+        members: &[JsonMember<'a>],
+        key: &str,
+        value: &str,
+    ) {
         let Some(last) = members.last() else {
             let open = self.text.get(object.clone()).and_then(|text| text.find('{')).unwrap_or(0);
             let at = object.start + open + 1;
             let is_first = self.list.iter().all(|(earlier, _)| earlier.start != at);
             let comma = if is_first { "" } else { ", " };
-            return self.replace(&(at..at), format!("{comma}\"{key}\": {value}"));
+            return self.replace_range(&(at..at), format!("{comma}\"{key}\": {value}"));
         };
         let before = self.text.get(..last.key_at.start).unwrap_or_default();
         let space = before.get(before.trim_end().len()..).unwrap_or_default();
         let colon = self.text.get(last.key_at.end..last.value_at.start).unwrap_or(":");
         let end = last.value_at.end;
-        self.replace(&(end..end), format!(",{space}\"{key}\"{colon}{value}"));
+        self.replace_range(&(end..end), format!(",{space}\"{key}\"{colon}{value}"));
     }
 }
 
 /// Whether a status says this already. What is archived was read.
-fn says(status: &Member<'_>, read: bool) -> bool {
+fn has_status(status: &JsonMember<'_>, read: bool) -> bool {
     match status.value {
-        Value::String(text) if read => matches!(&*text.to_text(), "read" | "archived"),
-        Value::String(text) => text.to_text() == "unread",
+        JsonValue::String(text) if read => matches!(&*text.to_text(), "read" | "archived"),
+        JsonValue::String(text) => text.to_text() == "unread",
         _ => false,
     }
 }

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 
 use super::id::is_message_id;
 use super::limits::FILE_BYTES;
-use crate::model::one_line;
-use crate::store::text::json::{self as scanner, Event, Value};
-use crate::store::text::strict::{self as json, Flaw, Member};
+use crate::model::sanitize_line;
+use crate::store::text::json::{self as scanner, JsonEvent, JsonValue};
+use crate::store::text::strict::{self as json, JsonFlaw, JsonMember};
 
 /// Read state as the store keeps it (docs/formats/amp.md, section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct AttachmentRef<'a> {
 /// A message file, read but not believed. Members that are absent, `null` or of another type than
 /// text are `None`.
 #[derive(Clone, Debug)]
-pub struct Stored<'a> {
+pub struct AmpMessage<'a> {
     /// The id, of the form of [`is_message_id`].
     pub id: Cow<'a, str>,
     /// Who says to have written it.
@@ -105,7 +105,7 @@ pub struct Stored<'a> {
 
 /// Which rule a message breaks. The text is a sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum AmpRejection {
     /// Not JSON.
     #[error("{0}")]
     Json(String),
@@ -147,111 +147,114 @@ pub enum Problem {
 
 /// Why a file is not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum AmpParseError {
     /// The text ends too early: it may still be being written.
     #[error("the file is incomplete: {0}")]
     Incomplete(String),
     /// It will not become one.
     #[error("{0}")]
-    Bad(#[from] Problem),
+    Rejected(#[from] AmpRejection),
 }
 
 /// Reads a message file.
 ///
 /// # Errors
 /// [`Fault`] says whether it is worth looking again.
-pub fn parse(bytes: &[u8]) -> Result<Stored<'_>, Fault> {
+pub fn parse(bytes: &[u8]) -> Result<AmpMessage<'_>, AmpParseError> {
     if bytes.len() > FILE_BYTES {
-        return Err(Problem::TooLarge.into());
+        return Err(AmpRejection::TooLarge.into());
     }
-    let text = utf8(bytes)?;
+    let text = decode_utf8(bytes)?;
     if text.starts_with('\u{feff}') {
-        return Err(Problem::Json("it begins with a byte order mark".into()).into());
+        return Err(AmpRejection::Json("it begins with a byte order mark".into()).into());
     }
     if text.trim().is_empty() {
-        return Err(Fault::Incomplete("it is empty".into()));
+        return Err(AmpParseError::Incomplete("it is empty".into()));
     }
-    let members = json::members(text).map_err(|e| {
+    let members = json::parse_members(text).map_err(|e| {
         if json::is_cut_short(text, &e) {
-            Fault::Incomplete("it ends in the middle".into())
+            AmpParseError::Incomplete("it ends in the middle".into())
         } else {
-            Problem::Json(format!("it is not a message: {e}")).into()
+            AmpRejection::Json(format!("it is not a message: {e}")).into()
         }
     })?;
-    Ok(stored(&whole(members)?, bytes.len())?)
+    Ok(build_message(&collect_members(members)?, bytes.len())?)
 }
 
 /// `local.received_at` and `envelope.timestamp` as spelled; nothing else is looked at, so that the
 /// order of many files costs little.
-pub(super) fn times(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
-    let members = utf8(bytes).ok().and_then(|text| json::members(text).ok());
-    let Some(Ok(file)) = members.map(whole) else { return (None, None) };
-    let text = |half: &str, name: &str| file.object(half)?.text(name);
+pub(super) fn read_times(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
+    let members = decode_utf8(bytes).ok().and_then(|text| json::parse_members(text).ok());
+    let Some(Ok(file)) = members.map(collect_members) else { return (None, None) };
+    let text = |half: &str, name: &str| file.member_object(half)?.member_text(name);
     (text("local", "received_at"), text("envelope", "timestamp"))
 }
 
-fn utf8(bytes: &[u8]) -> Result<&str, Fault> {
+fn decode_utf8(bytes: &[u8]) -> Result<&str, AmpParseError> {
     std::str::from_utf8(bytes).map_err(|e| {
         if e.error_len().is_none() {
-            Fault::Incomplete("it ends in the middle of a character".into())
+            AmpParseError::Incomplete("it ends in the middle of a character".into())
         } else {
-            Problem::Json(format!("it is not UTF-8 (byte {})", e.valid_up_to())).into()
+            AmpRejection::Json(format!("it is not UTF-8 (byte {})", e.valid_up_to())).into()
         }
     })
 }
 
 /// The members of a file. What is signed is there once; of what the store noted the last counts, as for
 /// everybody.
-fn whole(members: Vec<Member<'_>>) -> Result<Texts<'_>, Problem> {
+fn collect_members(members: Vec<JsonMember<'_>>) -> Result<AmpObjectMembers<'_>, AmpRejection> {
     for half in ["envelope", "payload"] {
         if members.iter().filter(|m| m.key == half).count() > 1 {
-            return Err(Problem::DuplicateKey { object: "message", key: half.into() });
+            return Err(AmpRejection::DuplicateKey { object: "message", key: half.into() });
         }
     }
-    Ok(Texts(members))
+    Ok(AmpObjectMembers(members))
 }
 
-fn stored<'a>(file: &Texts<'a>, file_len: usize) -> Result<Stored<'a>, Problem> {
-    if file.find("envelope").is_none()
-        && file.find("unreadable").is_some()
-        && let Some(why) = file.text("why")
+fn build_message<'a>(
+    file: &AmpObjectMembers<'a>,
+    file_len: usize,
+) -> Result<AmpMessage<'a>, AmpRejection> {
+    if file.find_member("envelope").is_none()
+        && file.find_member("unreadable").is_some()
+        && let Some(why) = file.member_text("why")
     {
-        return Err(Problem::Unreadable(shown(&why)));
+        return Err(AmpRejection::Unreadable(shown(&why)));
     }
     let half = |name: &'static str| {
-        let value = file.find(name).ok_or(Problem::Missing(name))?.value;
-        object(value).ok_or(Problem::NotObject(name))
+        let value = file.find_member(name).ok_or(AmpRejection::Missing(name))?.value;
+        object_text(value).ok_or(AmpRejection::NotObject(name))
     };
     let (envelope, payload) = (half("envelope")?, half("payload")?);
-    check("envelope", envelope)?;
-    check("payload", payload)?;
-    let envelope = Texts::of(envelope);
-    let id = envelope.required("id")?;
+    check_object("envelope", envelope)?;
+    check_object("payload", payload)?;
+    let envelope = AmpObjectMembers::from_object(envelope);
+    let id = envelope.required_text("id")?;
     if !is_message_id(&id) {
         let problem = format!("is {}, which is not the id of a message", shown(&id));
-        return Err(Problem::Member { member: "id", problem });
+        return Err(AmpRejection::Member { member: "id", problem });
     }
-    let noted = |half: &str, name: &str| file.object(half)?.text(name);
+    let noted = |half: &str, name: &str| file.member_object(half)?.member_text(name);
     let status = |half: &str| noted(half, "status").and_then(ReadState::from_word);
-    let inside = Texts::of(payload);
-    let list = inside.find("attachments").map(|m| m.value);
-    let attachments = list.map(attachments).unwrap_or_default();
-    let is_list = list.is_some_and(|value| !matches!(value, Value::Null));
-    let context = inside.find("context").filter(|m| !matches!(m.value, Value::Null));
-    Ok(Stored {
+    let inside = AmpObjectMembers::from_object(payload);
+    let list = inside.find_member("attachments").map(|m| m.value);
+    let attachments = list.map(parse_attachments).unwrap_or_default();
+    let is_list = list.is_some_and(|value| !matches!(value, JsonValue::Null));
+    let context = inside.find_member("context").filter(|m| !matches!(m.value, JsonValue::Null));
+    Ok(AmpMessage {
         id,
-        from: envelope.required("from")?,
-        to: envelope.required("to")?,
-        subject: envelope.signed("subject")?,
-        priority: envelope.signed("priority")?,
-        in_reply_to: envelope.signed("in_reply_to")?.filter(|id| !id.is_empty()),
-        signature: envelope.signed("signature")?.filter(|text| !text.is_empty()),
-        timestamp: envelope.text("timestamp"),
-        expires_at: envelope.text("expires_at"),
-        idempotency_key: envelope.text("idempotency_key"),
+        from: envelope.required_text("from")?,
+        to: envelope.required_text("to")?,
+        subject: envelope.signed_text("subject")?,
+        priority: envelope.signed_text("priority")?,
+        in_reply_to: envelope.signed_text("in_reply_to")?.filter(|id| !id.is_empty()),
+        signature: envelope.signed_text("signature")?.filter(|text| !text.is_empty()),
+        timestamp: envelope.member_text("timestamp"),
+        expires_at: envelope.member_text("expires_at"),
+        idempotency_key: envelope.member_text("idempotency_key"),
         payload,
-        message: inside.text("message"),
-        kind: inside.text("type"),
+        message: inside.member_text("message"),
+        kind: inside.member_text("type"),
         has_empty_attachments: is_list && attachments.is_empty(),
         attachments,
         context: context.and_then(|m| payload.get(m.value_at.clone())),
@@ -266,38 +269,38 @@ fn stored<'a>(file: &Texts<'a>, file_len: usize) -> Result<Stored<'a>, Problem> 
 
 /// The entries of a list of attachments. What is none is an entry that says nothing, so that it is
 /// withheld, not hidden.
-fn attachments(value: Value<'_>) -> Vec<AttachmentRef<'_>> {
+fn parse_attachments(value: JsonValue<'_>) -> Vec<AttachmentRef<'_>> {
     let list = match value {
-        Value::Null => return Vec::new(),
-        Value::Compound(list) if list.starts_with('[') => list,
+        JsonValue::Null => return Vec::new(),
+        JsonValue::Compound(list) if list.starts_with('[') => list,
         _ => return vec![AttachmentRef::default()],
     };
     let mut entries: Vec<AttachmentRef<'_>> = Vec::new();
     let mut depth = 0usize;
     let mut key = Cow::Borrowed("");
     // The payload was parsed before: there is no error to come.
-    let _ = scanner::walk(list, |event| match event {
-        Event::ObjectStart | Event::ArrayStart => {
+    let _ = scanner::walk_value(list, |event| match event {
+        JsonEvent::ObjectStart | JsonEvent::ArrayStart => {
             if depth == 1 {
                 entries.push(AttachmentRef::default());
             }
             depth += 1;
         }
-        Event::ObjectEnd | Event::ArrayEnd => depth = depth.saturating_sub(1),
-        Event::Key(name) if depth == 2 => key = name.to_text(),
-        Event::Scalar(_) if depth == 1 => entries.push(AttachmentRef::default()),
-        Event::Scalar(value) if depth == 2 => {
+        JsonEvent::ObjectEnd | JsonEvent::ArrayEnd => depth = depth.saturating_sub(1),
+        JsonEvent::Key(name) if depth == 2 => key = name.to_text(),
+        JsonEvent::Scalar(_) if depth == 1 => entries.push(AttachmentRef::default()),
+        JsonEvent::Scalar(value) if depth == 2 => {
             if let Some(entry) = entries.last_mut() {
-                entry.set(&key, value);
+                entry.set_member(&key, value);
             }
         }
-        Event::Key(_) | Event::Scalar(_) => {}
+        JsonEvent::Key(_) | JsonEvent::Scalar(_) => {}
     });
     entries
 }
 
 impl<'a> AttachmentRef<'a> {
-    fn set(&mut self, key: &str, value: Value<'a>) {
+    fn set_member(&mut self, key: &str, value: JsonValue<'a>) {
         let member = match key {
             "id" => &mut self.id,
             "filename" => &mut self.filename,
@@ -307,75 +310,75 @@ impl<'a> AttachmentRef<'a> {
             "storage" => &mut self.storage,
             "size" => {
                 self.size = match value {
-                    Value::Int(digits) => digits.parse().ok(),
+                    JsonValue::Int(digits) => digits.parse().ok(),
                     _ => None,
                 };
                 return;
             }
             _ => return,
         };
-        *member = text(value);
+        *member = string_text(value);
     }
 }
 
 /// The members of an object of which the texts are wanted; of equal keys the last.
-struct Texts<'a>(Vec<Member<'a>>);
+struct AmpObjectMembers<'a>(Vec<JsonMember<'a>>);
 
-impl<'a> Texts<'a> {
-    fn of(object: &'a str) -> Self {
-        Self(json::members(object).unwrap_or_default())
+impl<'a> AmpObjectMembers<'a> {
+    fn from_object(object: &'a str) -> Self {
+        Self(json::parse_members(object).unwrap_or_default())
     }
 
-    fn find(&self, name: &str) -> Option<&Member<'a>> {
-        json::last(&self.0, name)
+    fn find_member(&self, name: &str) -> Option<&JsonMember<'a>> {
+        json::find_last(&self.0, name)
     }
 
     /// The members of a member that is an object.
-    fn object(&self, name: &str) -> Option<Self> {
-        object(self.find(name)?.value).map(Self::of)
+    fn member_object(&self, name: &str) -> Option<Self> {
+        object_text(self.find_member(name)?.value).map(Self::from_object)
     }
 
     /// The text of a member; `None` for whatever is none.
-    fn text(&self, name: &str) -> Option<Cow<'a, str>> {
-        text(self.find(name)?.value)
+    fn member_text(&self, name: &str) -> Option<Cow<'a, str>> {
+        string_text(self.find_member(name)?.value)
     }
 
     /// A member that decides about the message: anything but a text or nothing is an error.
-    fn signed(&self, member: &'static str) -> Result<Option<Cow<'a, str>>, Problem> {
-        match self.find(member).map(|m| m.value) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.to_text())),
-            Some(_) => Err(Problem::Member { member, problem: "is not a text".into() }),
+    fn signed_text(&self, member: &'static str) -> Result<Option<Cow<'a, str>>, AmpRejection> {
+        match self.find_member(member).map(|m| m.value) {
+            None | Some(JsonValue::Null) => Ok(None),
+            Some(JsonValue::String(text)) => Ok(Some(text.to_text())),
+            Some(_) => Err(AmpRejection::Member { member, problem: "is not a text".into() }),
         }
     }
 
     /// A member without which there is no message.
-    fn required(&self, member: &'static str) -> Result<Cow<'a, str>, Problem> {
-        self.signed(member)?
+    fn required_text(&self, member: &'static str) -> Result<Cow<'a, str>, AmpRejection> {
+        self.signed_text(member)?
             .filter(|text| !text.is_empty())
-            .ok_or(Problem::Member { member, problem: "is missing".into() })
+            .ok_or(AmpRejection::Member { member, problem: "is missing".into() })
     }
 }
 
-fn check(object: &'static str, text: &str) -> Result<(), Problem> {
-    json::check(text).map_err(|flaw| match flaw {
-        Flaw::Duplicate(key) => Problem::DuplicateKey { object, key },
-        Flaw::NotFinite => Problem::NotFinite(object),
-        Flaw::LoneSurrogate => Problem::Unicode(object),
-        Flaw::TooDeep => Problem::Json(format!("the {object} is nested too deeply")),
+fn check_object(object: &'static str, text: &str) -> Result<(), AmpRejection> {
+    json::check_value(text).map_err(|flaw| match flaw {
+        JsonFlaw::Duplicate(key) => AmpRejection::DuplicateKey { object, key },
+        JsonFlaw::NotFinite => AmpRejection::NotFinite(object),
+        JsonFlaw::LoneSurrogate => AmpRejection::Unicode(object),
+        JsonFlaw::TooDeep => AmpRejection::Json(format!("the {object} is nested too deeply")),
     })
 }
 
-fn object(value: Value<'_>) -> Option<&str> {
+fn object_text(value: JsonValue<'_>) -> Option<&str> {
     match value {
-        Value::Compound(text) if text.starts_with('{') => Some(text),
+        JsonValue::Compound(text) if text.starts_with('{') => Some(text),
         _ => None,
     }
 }
 
-fn text(value: Value<'_>) -> Option<Cow<'_, str>> {
+fn string_text(value: JsonValue<'_>) -> Option<Cow<'_, str>> {
     match value {
-        Value::String(text) => Some(text.to_text()),
+        JsonValue::String(text) => Some(text.to_text()),
         _ => None,
     }
 }
@@ -384,7 +387,7 @@ fn text(value: Value<'_>) -> Option<Cow<'_, str>> {
 pub(super) fn shown(text: &str) -> String {
     let cut: String = text.chars().take(80).collect();
     let dots = if cut.len() < text.len() { "…" } else { "" };
-    format!("\"{}{dots}\"", one_line(&cut))
+    format!("\"{}{dots}\"", sanitize_line(&cut))
 }
 
 #[cfg(test)]

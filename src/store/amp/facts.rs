@@ -5,118 +5,118 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::address::is_wire_address;
-use super::boxes::{Bit, Kept, Mailbox};
-use super::envelope::{ReadState, Stored};
+use super::boxes::{AmpFlag, AmpMailFolder, AmpTableFacts};
+use super::envelope::{AmpMessage, ReadState};
 use super::id::is_message_id;
 use super::roster::Roster;
 use super::{id, verify};
-use crate::model::{CLOCK_SKEW_MS, Claim, Timestamp, one_line};
+use crate::model::{CLOCK_SKEW_MS, SignatureClaim, Timestamp, sanitize_line};
 use crate::store::digest;
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
 
 /// A message as it stands in its file. Texts that are compared are in lower case.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct AmpFacts {
     /// Its writer, in lower case: pins, names and the index know one spelling only.
     pub from: String,
     /// Its recipient, in lower case.
     pub to: String,
     /// Everybody its text went to, as it says itself, in lower case.
-    pub everybody: Vec<String>,
+    pub recipients: Vec<String>,
     pub time: Timestamp,
     /// The id it answers, one of the spellings under which clients write it.
     pub answers: Option<String>,
     /// The store's own mark.
-    pub read: bool,
+    pub is_read: bool,
     pub expires: Option<Timestamp>,
     /// Its id where it was written, if a link carried it: signed, and so the same in every copy.
     pub own_id: Option<String>,
     /// What the table keeps of it, as far as it says so itself.
-    pub kept: Kept,
+    pub table_facts: AmpTableFacts,
 }
 
 /// A [print](digest::print) of texts.
-pub(super) fn digest(texts: &[&str]) -> u64 {
+pub(super) fn hash_texts(texts: &[&str]) -> u64 {
     let with_len = |text: &&str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
-    digest::print(&texts.iter().flat_map(with_len).collect::<Vec<u8>>())
+    digest::secure_hash64(&texts.iter().flat_map(with_len).collect::<Vec<u8>>())
 }
 
 /// Collects the facts. `now` is the moment of looking.
-pub(super) fn facts(stored: &Stored<'_>, stamp: &Stamp, now: Timestamp) -> Facts {
+pub(super) fn collect_facts(stored: &AmpMessage<'_>, stamp: &Stamp, now: Timestamp) -> AmpFacts {
     let received = stored.received_at.as_deref().and_then(parse_time);
     let written = stored.timestamp.as_deref().and_then(parse_time);
     let time = written.or(received).unwrap_or_else(|| stamp.modified());
-    let (key, content) = (digest(&[&stored.id]), content(stored));
-    let mut kept = Kept { key, content, time: time.millis(), ..Kept::default() };
-    kept.set(Bit::Signed, stored.signature.is_some());
-    kept.set(Bit::FileTime, written.is_none() && received.is_none());
-    let answers = stored.in_reply_to.as_deref().map(link);
-    kept.answers = answers.as_deref().map_or(0, |id| digest(&[id]));
-    let context = Context::of(stored);
+    let (key, content) = (hash_texts(&[&stored.id]), hash_content(stored));
+    let mut kept = AmpTableFacts { key, content, time: time.millis(), ..AmpTableFacts::default() };
+    kept.set_flag(AmpFlag::Signed, stored.signature.is_some());
+    kept.set_flag(AmpFlag::FileTime, written.is_none() && received.is_none());
+    let answers = stored.in_reply_to.as_deref().map(normalize_reply_id);
+    kept.answers = answers.as_deref().map_or(0, |id| hash_texts(&[id]));
+    let context = AmpContextRecord::from_message(stored);
     let own_id = context.msgfs.id.filter(|id| is_message_id(id));
-    kept.set(Bit::Carried, own_id.is_some() && stored.signature.is_some());
-    kept.alias = own_id.as_deref().filter(|id| *id != stored.id).map_or(0, |id| digest(&[id]));
+    kept.set_flag(AmpFlag::Carried, own_id.is_some() && stored.signature.is_some());
+    kept.alias = own_id.as_deref().filter(|id| *id != stored.id).map_or(0, |id| hash_texts(&[id]));
     // Judged by when it came, or when its file was made: it stays what it was once that time is there.
     let came = received.unwrap_or_else(|| stamp.modified()).min(now);
-    kept.set(Bit::Future, written.is_some_and(|t| t > came.plus_millis(CLOCK_SKEW_MS)));
+    kept.set_flag(AmpFlag::Future, written.is_some_and(|t| t > came.plus_millis(CLOCK_SKEW_MS)));
     let to = stored.to.trim().to_ascii_lowercase();
-    Facts {
+    AmpFacts {
         from: stored.from.to_ascii_lowercase(),
-        everybody: everybody(context.recipients, &to),
+        recipients: list_recipients(context.recipients, &to),
         to,
         time,
         answers,
         own_id,
-        read: stored.status.is_some_and(ReadState::is_read),
+        is_read: stored.status.is_some_and(ReadState::is_read),
         expires: stored.expires_at.as_deref().and_then(parse_time),
-        kept,
+        table_facts: kept,
     }
 }
 
 /// What msgfs says in `payload.context`.
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
-struct Context {
+struct AmpContextRecord {
     /// Everybody the text goes to.
     recipients: Vec<String>,
     /// What a link needs.
-    msgfs: Own,
+    msgfs: AmpOwnIdRecord,
 }
 
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
-struct Own {
+struct AmpOwnIdRecord {
     /// The id of the message where it was written.
     id: Option<String>,
 }
 
-impl Context {
-    fn of(stored: &Stored<'_>) -> Self {
+impl AmpContextRecord {
+    fn from_message(stored: &AmpMessage<'_>) -> Self {
         stored.context.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 }
 
 /// Whom the list of recipients in the context names, if the one the message is for is among them.
-fn everybody(list: Vec<String>, to: &str) -> Vec<String> {
+fn list_recipients(list: Vec<String>, to: &str) -> Vec<String> {
     let list: Vec<String> = list.iter().map(|address| address.to_ascii_lowercase()).collect();
     let good = list.iter().any(|one| one == to) && list.iter().all(|one| is_wire_address(one));
     if good { list } else { vec![to.to_owned()] }
 }
 
 /// The id a reply names: one client turns every `_` of a message id into `-`.
-pub(super) fn link(in_reply_to: &str) -> String {
+pub(super) fn normalize_reply_id(in_reply_to: &str) -> String {
     let is_turned = in_reply_to.starts_with("msg-") || in_reply_to.starts_with("receipt-");
-    if is_turned { id::fold(in_reply_to).into_owned() } else { in_reply_to.to_owned() }
+    if is_turned { id::fold_id(in_reply_to).into_owned() } else { in_reply_to.to_owned() }
 }
 
 /// A print of everything that is shown of a message or covered by its signature, except what other
 /// clients change on the way: empty attachments, an absent context, final newlines, the spelling of
 /// numbers and the order of keys (docs/formats/amp.md, sections 5 and 9).
-fn content(stored: &Stored<'_>) -> u64 {
+fn hash_content(stored: &AmpMessage<'_>) -> u64 {
     let payload = match serde_json::from_str::<Value>(stored.payload) {
         Ok(mut value) => {
-            plain_numbers(&mut value);
+            normalize_numbers(&mut value);
             if let Some(object) = value.as_object_mut() {
                 object.retain(|key, v| {
                     !(key == "context" && v.is_null()
@@ -131,7 +131,7 @@ fn content(stored: &Stored<'_>) -> u64 {
         Err(_) => Cow::Borrowed(stored.payload),
     };
     let or_empty = |text: &Option<Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
-    digest(&[
+    hash_texts(&[
         &stored.from,
         &stored.to,
         &or_empty(&stored.subject),
@@ -142,7 +142,7 @@ fn content(stored: &Stored<'_>) -> u64 {
     ])
 }
 
-fn plain_numbers(value: &mut Value) {
+fn normalize_numbers(value: &mut Value) {
     match value {
         Value::Number(n) => {
             let same = n.as_f64().and_then(serde_json::Number::from_f64);
@@ -150,8 +150,8 @@ fn plain_numbers(value: &mut Value) {
                 *n = same;
             }
         }
-        Value::Array(list) => list.iter_mut().for_each(plain_numbers),
-        Value::Object(members) => members.values_mut().for_each(plain_numbers),
+        Value::Array(list) => list.iter_mut().for_each(normalize_numbers),
+        Value::Object(members) => members.values_mut().for_each(normalize_numbers),
         _ => {}
     }
 }
@@ -160,35 +160,39 @@ fn plain_numbers(value: &mut Value) {
 ///
 /// # Errors
 /// Why it is refused, in a sentence.
-pub(super) fn admit(
-    stored: &Stored<'_>,
-    facts: &Facts,
-    mailbox: Mailbox,
+pub(super) fn admit_message(
+    stored: &AmpMessage<'_>,
+    facts: &AmpFacts,
+    mailbox: AmpMailFolder,
     roster: &Roster,
-) -> Result<Option<Claim>, String> {
+) -> Result<Option<SignatureClaim>, String> {
     match mailbox {
-        Mailbox::Inbox if !is_to_me(stored, facts, roster) => {
+        AmpMailFolder::Inbox if !is_to_me(stored, facts, roster) => {
             return Err(format!(
                 "it is not addressed to me: it is for {:?}, and I am {}",
-                one_line(&stored.to),
+                sanitize_line(&stored.to),
                 roster.me.addresses().collect::<Vec<_>>().join(", ")
             ));
         }
-        Mailbox::Sent if !roster.may_write_as(&facts.from) => {
+        AmpMailFolder::Sent if !roster.may_write_as(&facts.from) => {
             return Err(format!(
                 "it lies in my sent folder, but it is from {:?}, and I am {}",
-                one_line(&stored.from),
+                sanitize_line(&stored.from),
                 roster.me.addresses().collect::<Vec<_>>().join(", ")
             ));
         }
         _ => {}
     }
-    verify::claim(stored, roster.key_of(&facts.from), &roster.also_to(&facts.to))
-        .map_err(|e| one_line(&e.to_string()).into_owned())
+    verify::extract_claim(
+        stored,
+        roster.find_key(&facts.from),
+        &roster.alternate_addresses(&facts.to),
+    )
+    .map_err(|e| sanitize_line(&e.to_string()).into_owned())
 }
 
-fn is_to_me(stored: &Stored<'_>, facts: &Facts, roster: &Roster) -> bool {
-    let there = |provider: &Cow<'_, str>| roster.is_mine_there(&facts.to, provider);
+fn is_to_me(stored: &AmpMessage<'_>, facts: &AmpFacts, roster: &Roster) -> bool {
+    let there = |provider: &Cow<'_, str>| roster.is_mine_at_provider(&facts.to, provider);
     roster.is_mine(&facts.to) || stored.fetched_from.as_ref().is_some_and(there)
 }
 
@@ -208,8 +212,8 @@ mod tests {
             let made = at(made);
             let stamp = Stamp { mtime: i128::from(made.millis()) * 1_000_000, ..Stamp::default() };
             for now in [made, at("2026-04-24T17:44:59Z"), at("2027-01-01T00:00:00Z")] {
-                let facts = facts(&stored, &stamp, now);
-                assert_eq!(facts.kept.has(Bit::Future), future, "{made:?} {now:?}");
+                let facts = collect_facts(&stored, &stamp, now);
+                assert_eq!(facts.table_facts.has_flag(AmpFlag::Future), future, "{made:?} {now:?}");
             }
         }
     }

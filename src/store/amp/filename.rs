@@ -3,7 +3,7 @@
 use super::envelope::{AttachmentRef, shown};
 use super::id::is_attachment_id;
 use super::limits::ATTACHMENT_BYTES;
-use crate::model::fitting_name;
+use crate::model::shorten_name;
 
 /// Longest file name, in bytes.
 const MAX_NAME: usize = 255;
@@ -16,22 +16,22 @@ const RESERVED: [&str; 4] = ["con", "prn", "aux", "nul"];
 
 /// The name under which an attachment is stored and shown: one path component of
 /// `[A-Za-z0-9._-]`, as the plugin cleans it.
-pub fn clean(name: &str) -> String {
+pub fn clean_filename(name: &str) -> String {
     let base = name.trim_end_matches('/');
     let base = base.rsplit_once('/').map_or(base, |(_, base)| base);
     if has_coded_separator(base) {
         return UNNAMED.to_owned();
     }
-    let plain: String = base.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
+    let plain: String = base.chars().map(|c| if is_plain_char(c) { c } else { '_' }).collect();
     let trimmed = plain.trim_matches('.');
     if trimmed.is_empty() {
         return UNNAMED.to_owned();
     }
-    let cut = fitting_name(trimmed, MAX_NAME);
+    let cut = shorten_name(trimmed, MAX_NAME);
     if is_reserved(&cut) { format!("_{cut}") } else { cut }
 }
 
-fn is_plain(c: char) -> bool {
+fn is_plain_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
 }
 
@@ -52,7 +52,7 @@ fn is_reserved(name: &str) -> bool {
 /// Why an attachment is withheld, as far as its entry tells without touching the file; a few words
 /// that fit in `(withheld: …)`. A link is not a reason here: the bytes may lie in the store all the
 /// same ([`AttachmentRef::url`]).
-pub fn check_attachment(attachment: &AttachmentRef<'_>) -> Option<String> {
+pub fn withheld_reason(attachment: &AttachmentRef<'_>) -> Option<String> {
     let AttachmentRef { id, filename, size, digest, scan_status, storage, .. } = attachment;
     if storage.as_deref() == Some("afp") {
         return Some("kept in another service".into());
@@ -60,7 +60,7 @@ pub fn check_attachment(attachment: &AttachmentRef<'_>) -> Option<String> {
     if !id.as_deref().is_some_and(is_attachment_id) {
         return Some("bad id".into());
     }
-    if !filename.as_deref().is_some_and(is_honest) {
+    if !filename.as_deref().is_some_and(is_safe_name) {
         return Some("bad name".into());
     }
     match size {
@@ -69,7 +69,7 @@ pub fn check_attachment(attachment: &AttachmentRef<'_>) -> Option<String> {
         Some(_) => {}
     }
     let Some(digest) = digest.as_deref() else { return Some("no digest".into()) };
-    if sha256_of(digest).is_none() {
+    if parse_sha256(digest).is_none() {
         return Some("unknown form of digest".into());
     }
     match scan_status.as_deref() {
@@ -80,7 +80,7 @@ pub fn check_attachment(attachment: &AttachmentRef<'_>) -> Option<String> {
 }
 
 /// Whether a name is what the sender may have called a file, and no attempt at a path.
-fn is_honest(name: &str) -> bool {
+fn is_safe_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX_NAME
         && !name.contains(|c: char| c.is_control() || matches!(c, '/' | '\\'))
@@ -89,14 +89,14 @@ fn is_honest(name: &str) -> bool {
 }
 
 /// The 64 hex digits of a digest this reader understands (`sha256:` and lower-case hex).
-pub fn sha256_of(digest: &str) -> Option<&str> {
+pub fn parse_sha256(digest: &str) -> Option<&str> {
     digest.strip_prefix("sha256:").filter(|hex| {
         hex.len() == 64 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 
 /// The MIME type by the extension, else `application/octet-stream`.
-pub fn content_type(name: &str) -> &'static str {
+pub fn guess_content_type(name: &str) -> &'static str {
     let extension = name.rsplit_once('.').map_or("", |(_, e)| e).to_ascii_lowercase();
     match extension.as_str() {
         "txt" | "log" => "text/plain",
@@ -148,10 +148,12 @@ mod tests {
             ("console", "console"),
         ];
         for (name, expected) in cases {
-            assert_eq!(clean(name), expected, "{name}");
+            assert_eq!(clean_filename(name), expected, "{name}");
         }
-        assert_eq!(clean(&long).len(), MAX_NAME);
-        assert!(clean(&long).ends_with("a.gz") || clean(&long).ends_with(".tar.gz"));
+        assert_eq!(clean_filename(&long).len(), MAX_NAME);
+        assert!(
+            clean_filename(&long).ends_with("a.gz") || clean_filename(&long).ends_with(".tar.gz")
+        );
     }
 
     fn good() -> AttachmentRef<'static> {
@@ -196,19 +198,19 @@ mod tests {
         for (change, expected) in cases {
             let mut attachment = good();
             change(&mut attachment);
-            assert_eq!(check_attachment(&attachment).as_deref(), expected, "{attachment:?}");
+            assert_eq!(withheld_reason(&attachment).as_deref(), expected, "{attachment:?}");
         }
     }
 
     proptest! {
         #[test]
         fn clean_names_are_safe_and_stay(name in any::<String>(), ext in "[a-z/%.25fF ]{0,8}") {
-            let cleaned = clean(&format!("{name}{ext}"));
+            let cleaned = clean_filename(&format!("{name}{ext}"));
             prop_assert!(!cleaned.is_empty() && cleaned.len() <= MAX_NAME + 1);
-            prop_assert!(cleaned.chars().all(is_plain));
+            prop_assert!(cleaned.chars().all(is_plain_char));
             prop_assert!(cleaned.contains(|c| c != '.'));
             if cleaned.len() <= MAX_NAME {
-                prop_assert_eq!(clean(&cleaned), cleaned);
+                prop_assert_eq!(clean_filename(&cleaned), cleaned);
             }
         }
     }

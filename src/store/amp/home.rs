@@ -14,13 +14,13 @@ use rustix::fs::FileType;
 use crate::model::locks::Mutex;
 
 use super::address;
-use super::agent::{self, Agent};
-use super::roster::{Broken, Peers, Roster, several};
-use crate::model::{PublicKey, one_line};
+use super::agent::{self, AmpAgent};
+use super::roster::{AmpPeerKeys, BrokenAgent, Roster, explain_ambiguity};
+use crate::model::{PublicKey, sanitize_line};
 use crate::store::below;
 use crate::store::engine::files;
-use crate::store::fs::read_small;
-use crate::store::{Spec, StoreError, fs, place};
+use crate::store::fs::read_small_file;
+use crate::store::{StoreError, StoreSpec, fs, place};
 
 /// Largest file of keys, in bytes.
 const MAX_PEERS: u64 = 64 << 20;
@@ -30,7 +30,7 @@ const RECENT: Duration = Duration::from_millis(100);
 
 /// Where the agents are.
 #[derive(Debug)]
-pub(super) struct Home {
+pub(super) struct AmpHome {
     /// My own folder.
     pub my_dir: PathBuf,
     /// The folder that holds all agents' folders; it may not exist.
@@ -38,40 +38,41 @@ pub(super) struct Home {
     default_provider: String,
     /// Where the keys of writers elsewhere are kept; `None` where nothing may be written.
     peers_file: Option<PathBuf>,
-    state: Mutex<State>,
+    state: Mutex<AmpHomeState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    read: HashMap<PathBuf, agent::Read>,
+struct AmpHomeState {
+    agent_records: HashMap<PathBuf, agent::AgentFolderRecord>,
     roster: Option<Arc<Roster>>,
-    checked: Option<Instant>,
+    checked_at: Option<Instant>,
     /// Keys of writers who are no agents of this machine, by address; as providers first gave them.
-    peers: Arc<Peers>,
+    peer_keys: Arc<AmpPeerKeys>,
 }
 
-impl Home {
+impl AmpHome {
     /// Finds the agents and me among them.
     ///
     /// # Errors
     /// If there are no agents, or I am none of them or more than one.
-    pub fn open(spec: &Spec) -> Result<Self, StoreError> {
+    pub fn open(spec: &StoreSpec) -> Result<Self, StoreError> {
         let provider = std::env::var("AMP_PROVIDER_DOMAIN").ok().filter(|p| !p.trim().is_empty());
         let default_provider = provider
             .map_or_else(|| address::LOCAL_PROVIDER.to_owned(), |p| p.trim().to_ascii_lowercase());
         // AMP_DIR may name an agent's folder through a symlink beside it.
-        let dir = std::fs::canonicalize(&spec.dir).map_err(|e| no_such_dir(&spec.dir, e))?;
+        let dir = std::fs::canonicalize(&spec.dir).map_err(|e| missing_dir_error(&spec.dir, e))?;
         let inside = dir.join("agents");
         let peers_file = spec.state.as_ref().map(|state| state.join("keys.json"));
         let peers =
-            Arc::new(peers_file.as_deref().map(read_peers).transpose()?.unwrap_or_default());
-        let state = Mutex::new(State { peers, ..State::default() });
+            Arc::new(peers_file.as_deref().map(read_peer_keys).transpose()?.unwrap_or_default());
+        let state = Mutex::new(AmpHomeState { peer_keys: peers, ..AmpHomeState::default() });
         if inside.is_dir() {
             let inside = std::fs::canonicalize(&inside).map_err(|e| StoreError::io(&inside, e))?;
             let root = Some(inside.clone());
             let mut home =
                 Self { my_dir: PathBuf::new(), root, default_provider, peers_file, state };
-            home.my_dir = home.choose(&inside, spec.as_me.as_deref().unwrap_or(&spec.me))?;
+            home.my_dir =
+                home.choose_agent(&inside, spec.own_address.as_deref().unwrap_or(&spec.me))?;
             // What was built so far does not know who I am.
             home.state.lock().roster = None;
             return Ok(home);
@@ -81,7 +82,7 @@ impl Home {
                 "{}: holds neither a folder `agents` nor a `config.json`, so it is not a folder \
                  of AMP agents; give the folder that holds `agents`, or make an agent with \
                  amp-init",
-                one_line(&spec.dir.to_string_lossy())
+                sanitize_line(&spec.dir.to_string_lossy())
             )));
         }
         let parent = dir.parent().filter(|p| p.file_name().is_some_and(|n| n == "agents"));
@@ -94,17 +95,17 @@ impl Home {
             }),
         };
         let home = Self { my_dir: dir, root, default_provider, peers_file, state };
-        if home.read_all(&mut home.state.lock()).is_none() {
-            return Err(home.no_config());
+        if home.refresh_agents(&mut home.state.lock()).is_none() {
+            return Err(home.no_config_error());
         }
         Ok(home)
     }
 
-    fn no_config(&self) -> StoreError {
+    fn no_config_error(&self) -> StoreError {
         let config = self.my_dir.join("config.json");
         StoreError::Invalid(format!(
             "{}: the config of this agent cannot be read; mend it or run amp-init",
-            one_line(&config.to_string_lossy())
+            sanitize_line(&config.to_string_lossy())
         ))
     }
 
@@ -112,22 +113,22 @@ impl Home {
     ///
     /// # Errors
     /// If my own config was never readable.
-    pub fn roster(&self) -> Result<Arc<Roster>, StoreError> {
-        self.read_all(&mut self.state.lock()).ok_or_else(|| self.no_config())
+    pub fn refresh_roster(&self) -> Result<Arc<Roster>, StoreError> {
+        self.refresh_agents(&mut self.state.lock()).ok_or_else(|| self.no_config_error())
     }
 
     /// The agents as they were a moment ago, for reading many messages one after the other.
     ///
     /// # Errors
     /// As [`Home::roster`].
-    pub fn recent(&self) -> Result<Arc<Roster>, StoreError> {
+    pub fn recent_roster(&self) -> Result<Arc<Roster>, StoreError> {
         let mut state = self.state.lock();
-        if let (Some(roster), Some(checked)) = (&state.roster, state.checked)
+        if let (Some(roster), Some(checked)) = (&state.roster, state.checked_at)
             && checked.elapsed() < RECENT
         {
             return Ok(Arc::clone(roster));
         }
-        self.read_all(&mut state).ok_or_else(|| self.no_config())
+        self.refresh_agents(&mut state).ok_or_else(|| self.no_config_error())
     }
 
     /// Pins the key of a writer elsewhere, on disk where it can be kept. Whether it is new; one that is
@@ -135,40 +136,40 @@ impl Home {
     ///
     /// # Errors
     /// As the system gave it; then nothing is pinned.
-    pub fn pin(&self, address: &str, key: PublicKey) -> Result<bool, StoreError> {
+    pub fn pin_key(&self, address: &str, key: PublicKey) -> Result<bool, StoreError> {
         let address = address.to_ascii_lowercase();
         let mut state = self.state.lock();
-        if let Some(known) = state.peers.get(&address) {
+        if let Some(known) = state.peer_keys.get(&address) {
             if *known != key {
                 tracing::warn!(
-                    address = %one_line(&address),
+                    address = %sanitize_line(&address),
                     "the provider names another key than before; msgfs trusts the first one"
                 );
             }
             return Ok(false);
         }
-        let mut peers = Peers::clone(&state.peers);
+        let mut peers = AmpPeerKeys::clone(&state.peer_keys);
         peers.insert(address, key);
         if let Some(path) = &self.peers_file {
             let text: BTreeMap<&str, String> =
-                peers.iter().map(|(address, key)| (address.as_str(), key.base64())).collect();
+                peers.iter().map(|(address, key)| (address.as_str(), key.to_base64())).collect();
             let text = serde_json::to_vec_pretty(&text).unwrap_or_default();
             let made = path.parent().map_or(Ok(()), |dir| fs::make_dirs(dir, 0o700));
             made.and_then(|()| place::write_atomic(path, &text, 0o600))
                 .map_err(|e| StoreError::io(path, e))?;
         }
-        state.peers = Arc::new(peers);
+        state.peer_keys = Arc::new(peers);
         // Whoever asks next gets a roster that knows it.
-        let peers = Arc::clone(&state.peers);
+        let peers = Arc::clone(&state.peer_keys);
         if let Some(roster) = &mut state.roster {
-            *roster = Arc::new(Roster { peers, ..Roster::clone(roster) });
+            *roster = Arc::new(Roster { peer_keys: peers, ..Roster::clone(roster) });
         }
         Ok(true)
     }
 
     /// Folders of agents: real ones, so that a `<name>` symlink to `<uuid>` is not a second agent.
-    fn folders(&self) -> Vec<PathBuf> {
-        let list = |root: &Path| files::names(&below::open_dir(root, &[])?);
+    fn list_agent_folders(&self) -> Vec<PathBuf> {
+        let list = |root: &Path| files::list_names(&below::open_dir(root, &[])?);
         let root = self.root.as_deref().unwrap_or(Path::new(""));
         let names = list(root).unwrap_or_default().into_iter();
         let mut out: Vec<PathBuf> = names
@@ -182,37 +183,38 @@ impl Home {
         out
     }
 
-    fn read_all(&self, state: &mut State) -> Option<Arc<Roster>> {
-        let folders = self.folders();
-        let mut changed = state.roster.is_none() || state.read.len() != folders.len();
-        state.read.retain(|dir, _| folders.binary_search(dir).is_ok());
+    fn refresh_agents(&self, state: &mut AmpHomeState) -> Option<Arc<Roster>> {
+        let folders = self.list_agent_folders();
+        let mut changed = state.roster.is_none() || state.agent_records.len() != folders.len();
+        state.agent_records.retain(|dir, _| folders.binary_search(dir).is_ok());
         for dir in &folders {
-            let before = state.read.get(dir);
-            if before.is_some_and(agent::Read::is_fresh) {
+            let before = state.agent_records.get(dir);
+            if before.is_some_and(agent::AgentFolderRecord::is_fresh) {
                 continue;
             }
-            let read = agent::read(dir, &self.default_provider, before);
-            state.read.insert(dir.clone(), read);
+            let read = agent::read_agent(dir, &self.default_provider, before);
+            state.agent_records.insert(dir.clone(), read);
             changed = true;
         }
-        state.checked = Some(Instant::now());
+        state.checked_at = Some(Instant::now());
         if changed {
             let earlier = state.roster.as_ref().map(|r| r.me.clone());
-            let peers = Arc::clone(&state.peers);
-            state.roster = self.build(&folders, &state.read, earlier, peers).map(Arc::new);
+            let peers = Arc::clone(&state.peer_keys);
+            state.roster =
+                self.build_roster(&folders, &state.agent_records, earlier, peers).map(Arc::new);
         }
         state.roster.clone()
     }
 
-    fn build(
+    fn build_roster(
         &self,
         folders: &[PathBuf],
-        read: &HashMap<PathBuf, agent::Read>,
-        earlier: Option<Agent>,
-        peers: Arc<Peers>,
+        read: &HashMap<PathBuf, agent::AgentFolderRecord>,
+        earlier: Option<AmpAgent>,
+        peers: Arc<AmpPeerKeys>,
     ) -> Option<Roster> {
         let list = || folders.iter().filter_map(|dir| read.get(dir));
-        let agents: Vec<Agent> = list().filter_map(|r| r.agent.clone()).collect();
+        let agents: Vec<AmpAgent> = list().filter_map(|r| r.agent.clone()).collect();
         // Without a config for a moment I am still who I was.
         let me = agents.iter().find(|a| a.dir == self.my_dir).cloned().or(earlier);
         let mut by_address: HashMap<String, Option<usize>> = HashMap::new();
@@ -225,54 +227,58 @@ impl Home {
             }
         }
         Some(Roster {
-            me: me.or_else(|| self.my_dir.as_os_str().is_empty().then(nobody))?,
-            broken: self.broken(folders, read),
-            troubles: list().filter_map(|r| r.trouble.clone()).collect(),
+            me: me.or_else(|| self.my_dir.as_os_str().is_empty().then(placeholder_agent))?,
+            broken_agents: self.find_broken_agents(folders, read),
+            faults: list().filter_map(|r| r.fault_text.clone()).collect(),
             unsure: list().any(|r| r.fault.is_set()),
             default_provider: self.default_provider.clone(),
             agents,
             by_address,
-            peers,
+            peer_keys: peers,
         })
     }
 
-    fn broken(&self, folders: &[PathBuf], read: &HashMap<PathBuf, agent::Read>) -> Vec<Broken> {
-        let broken = |dir: &&PathBuf| read.get(*dir).is_some_and(|r| r.broken);
+    fn find_broken_agents(
+        &self,
+        folders: &[PathBuf],
+        read: &HashMap<PathBuf, agent::AgentFolderRecord>,
+    ) -> Vec<BrokenAgent> {
+        let broken = |dir: &&PathBuf| read.get(*dir).is_some_and(|r| r.is_broken);
         let mut known = None;
         let mut out = Vec::new();
         for dir in folders.iter().filter(broken) {
             let folder = dir.file_name().map(|n| n.to_string_lossy().into_owned());
             let folder = folder.unwrap_or_default();
             let root = self.root.as_deref().unwrap_or(dir);
-            let index = known.get_or_insert_with(|| index(root));
+            let index = known.get_or_insert_with(|| read_index(root));
             let indexed = index.iter().filter(|(_, f)| **f == folder);
             let mut names: Vec<String> = indexed.map(|(n, _)| n.to_ascii_lowercase()).collect();
             names.push(folder.to_ascii_lowercase());
-            let trouble = read.get(dir).and_then(|r| r.trouble.clone()).unwrap_or_default();
-            out.push(Broken { names, trouble });
+            let trouble = read.get(dir).and_then(|r| r.fault_text.clone()).unwrap_or_default();
+            out.push(BrokenAgent { names, fault: trouble });
         }
         out
     }
 
     /// The folder of the agent that somebody calls `name`: by its config, else by the index, else by
     /// its folder.
-    fn choose(&self, root: &Path, name: &str) -> Result<PathBuf, StoreError> {
-        let roster = self.roster()?;
+    fn choose_agent(&self, root: &Path, name: &str) -> Result<PathBuf, StoreError> {
+        let roster = self.refresh_roster()?;
         let wanted = name.trim().to_ascii_lowercase();
-        let pick = |fits: &dyn Fn(&Agent) -> bool| -> Result<Option<PathBuf>, StoreError> {
-            let found: Vec<&Agent> = roster.agents.iter().filter(|a| fits(a)).collect();
+        let pick = |fits: &dyn Fn(&AmpAgent) -> bool| -> Result<Option<PathBuf>, StoreError> {
+            let found: Vec<&AmpAgent> = roster.agents.iter().filter(|a| fits(a)).collect();
             match found[..] {
                 [] => Ok(None),
                 [only] => Ok(Some(only.dir.clone())),
                 _ => Err(StoreError::Invalid(format!(
                     "{}; say which one is yours {} in the [[store]] of kind \"amp\"",
-                    several(&wanted, &found),
-                    which(root, &found)
+                    explain_ambiguity(&wanted, &found),
+                    describe_choices(root, &found)
                 ))),
             }
         };
-        let indexed = index_entries(root, &wanted);
-        let ways: [&dyn Fn(&Agent) -> bool; 4] = [
+        let indexed = find_indexed_folders(root, &wanted);
+        let ways: [&dyn Fn(&AmpAgent) -> bool; 4] = [
             &|a| wanted.contains('@') && a.has_address(&wanted),
             &|a| a.name == wanted,
             &|a| indexed.contains(&a.folder),
@@ -283,58 +289,58 @@ impl Home {
                 return Ok(dir);
             }
         }
-        if let Some(broken) = roster.broken(&wanted) {
-            return Err(StoreError::Invalid(format!("{}; mend it", broken.trouble)));
+        if let Some(broken) = roster.find_broken_agent(&wanted) {
+            return Err(StoreError::Invalid(format!("{}; mend it", broken.fault)));
         }
         let names: Vec<&str> = roster.agents.iter().map(|a| a.name.as_str()).collect();
         let list = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
         Err(StoreError::Invalid(format!(
             "{}: no agent here is called {:?}; there is {}; say which one is yours with \
              me = \"NAME\" in the [[store]] of kind \"amp\"",
-            one_line(&root.to_string_lossy()),
-            one_line(name),
-            one_line(&list)
+            sanitize_line(&root.to_string_lossy()),
+            sanitize_line(name),
+            sanitize_line(&list)
         )))
     }
 }
 
 /// How to say which of several agents is meant, for people.
-fn which(root: &Path, found: &[&Agent]) -> String {
+fn describe_choices(root: &Path, found: &[&AmpAgent]) -> String {
     let differ =
-        |(n, a): (usize, &&Agent)| found.iter().skip(n + 1).all(|b| a.address != b.address);
+        |(n, a): (usize, &&AmpAgent)| found.iter().skip(n + 1).all(|b| a.address != b.address);
     if found.iter().enumerate().all(differ) {
         return "by its address: me = \"ADDRESS\"".to_owned();
     }
     // One address for two: only the folder tells them apart.
     let list: Vec<String> = found
         .iter()
-        .map(|a| format!("dir = {:?}", one_line(&root.join(&a.folder).to_string_lossy())))
+        .map(|a| format!("dir = {:?}", sanitize_line(&root.join(&a.folder).to_string_lossy())))
         .collect();
     format!("by its folder: {}", list.join(" or "))
 }
 
-fn no_such_dir(dir: &Path, error: io::Error) -> StoreError {
+fn missing_dir_error(dir: &Path, error: io::Error) -> StoreError {
     if error.kind() != io::ErrorKind::NotFound {
         return StoreError::io(dir, error);
     }
     StoreError::Invalid(format!(
         "{}: does not exist; make an agent there with amp-init, or let `dir` in the [[store]] of kind \
          \"amp\" name the folder that holds `agents` (usually ~/.agent-messaging)",
-        one_line(&dir.to_string_lossy())
+        sanitize_line(&dir.to_string_lossy())
     ))
 }
 
 /// The keys of writers elsewhere that are kept. Without them nobody could tell who wrote what.
-fn read_peers(path: &Path) -> Result<Peers, StoreError> {
-    let bytes = match read_small(path, MAX_PEERS) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Peers::new()),
+fn read_peer_keys(path: &Path) -> Result<AmpPeerKeys, StoreError> {
+    let bytes = match read_small_file(path, MAX_PEERS) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(AmpPeerKeys::new()),
         other => other.map_err(|e| StoreError::io(path, e))?,
     };
     let broken = |e| StoreError::io(path, io::Error::new(io::ErrorKind::InvalidData, e));
     let kept: BTreeMap<String, String> =
         serde_json::from_slice(&bytes).map_err(|e| broken(e.to_string()))?;
     let key = |(address, key): (String, String)| {
-        let missing = || broken(format!("there is no key of {}", one_line(&address)));
+        let missing = || broken(format!("there is no key of {}", sanitize_line(&address)));
         let key = PublicKey::from_base64(&key).ok_or_else(missing)?;
         Ok((address, key))
     };
@@ -342,8 +348,8 @@ fn read_peers(path: &Path) -> Result<Peers, StoreError> {
 }
 
 /// Stands for me while I am looked for.
-fn nobody() -> Agent {
-    Agent {
+fn placeholder_agent() -> AmpAgent {
+    AmpAgent {
         dir: PathBuf::new(),
         folder: String::new(),
         name: String::new(),
@@ -356,14 +362,14 @@ fn nobody() -> Agent {
 }
 
 /// The folders that `.index.json` gives for a name, whatever its case.
-fn index_entries(root: &Path, name: &str) -> Vec<String> {
+fn find_indexed_folders(root: &Path, name: &str) -> Vec<String> {
     let fits = |(key, _): &(String, String)| key.eq_ignore_ascii_case(name);
-    let folders = index(root).into_iter().filter(fits).map(|(_, folder)| folder);
+    let folders = read_index(root).into_iter().filter(fits).map(|(_, folder)| folder);
     folders.filter(|folder| below::is_component(folder)).collect()
 }
 
 /// `.index.json`: folders by name.
-fn index(root: &Path) -> HashMap<String, String> {
-    let bytes = read_small(&root.join(".index.json"), 16 << 20).unwrap_or_default();
+fn read_index(root: &Path) -> HashMap<String, String> {
+    let bytes = read_small_file(&root.join(".index.json"), 16 << 20).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()
 }

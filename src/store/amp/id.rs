@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use crate::model::{Timestamp, hex};
+use crate::model::{Timestamp, encode_hex};
 
 /// Longest id, in bytes: with `.json` and a leading dot it is still a file name everywhere.
 const MAX_ID: usize = 128;
@@ -21,7 +21,7 @@ pub fn is_message_id(text: &str) -> bool {
 }
 
 /// Tells of a text that programs of this format make such ids for their messages: `msg_<digits>_<letters and digits>`.
-pub fn is_own(text: &str) -> bool {
+pub fn is_generated_id(text: &str) -> bool {
     has_pattern(text, "msg")
 }
 
@@ -51,30 +51,30 @@ fn has_pattern(text: &str, prefix: &str) -> bool {
 /// ten digits of seconds and 16 of lower-case hex, without `-`, which one program deletes on sight. The
 /// first three of these are the milliseconds: later ids are greater.
 pub fn new_id(prefix: &str, now: Timestamp, rest: [u8; 8]) -> String {
-    id_with(&beginning(prefix, now), rest)
+    build_id(&new_id_prefix(prefix, now), rest)
 }
 
 /// What new ids of a moment begin with.
-pub(super) fn beginning(prefix: &str, now: Timestamp) -> String {
+pub(super) fn new_id_prefix(prefix: &str, now: Timestamp) -> String {
     let secs = now.secs().clamp(0, 9_999_999_999);
     let ms = now.millis().rem_euclid(1000);
     format!("{prefix}_{secs:010}_{ms:03x}")
 }
 
 /// The id that begins so and ends in 13 digits of these bytes.
-pub(super) fn id_with(beginning: &str, rest: [u8; 8]) -> String {
-    format!("{beginning}{}", hex(&rest).get(3..).unwrap_or_default())
+pub(super) fn build_id(beginning: &str, rest: [u8; 8]) -> String {
+    format!("{beginning}{}", encode_hex(&rest).get(3..).unwrap_or_default())
 }
 
 /// What an id of this form begins with.
-pub(super) fn beginning_of(id: &str) -> Option<&str> {
+pub(super) fn split_id_prefix(id: &str) -> Option<&str> {
     let (beginning, rest) = id.split_at_checked(id.len().checked_sub(13)?)?;
     let is_ours = beginning.len() == 18 && beginning.starts_with("msg_") && rest.is_ascii();
     is_ours.then_some(beginning)
 }
 
 /// The spelling under which ids are compared: one program writes `-` where the others write `_`.
-pub fn fold(id: &str) -> Cow<'_, str> {
+pub fn fold_id(id: &str) -> Cow<'_, str> {
     if id.contains('-') { Cow::Owned(id.replace('-', "_")) } else { Cow::Borrowed(id) }
 }
 
@@ -133,8 +133,8 @@ mod tests {
             assert_eq!(id.len(), 31);
             assert!(is_message_id(&id));
         }
-        assert_eq!(fold("msg-1-a"), "msg_1_a");
-        assert!(matches!(fold("msg_1_a"), Cow::Borrowed(_)));
+        assert_eq!(fold_id("msg-1-a"), "msg_1_a");
+        assert!(matches!(fold_id("msg_1_a"), Cow::Borrowed(_)));
     }
 
     proptest! {

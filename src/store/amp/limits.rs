@@ -1,7 +1,7 @@
 //! What a message may measure (docs/formats/amp.md, section 7). Errors when writing, a warning when
 //! reading: the other programs check next to nothing.
 
-use super::envelope::Stored;
+use super::envelope::AmpMessage;
 
 /// Longest subject, in characters.
 pub const SUBJECT_CHARS: usize = 256;
@@ -22,7 +22,7 @@ pub const FILE_BYTES: usize = 16 << 20;
 
 /// Whether a stored message is larger in any respect than the format allows. Attachments kept in
 /// another service (`storage: afp`) are not counted.
-pub fn over_limit(stored: &Stored<'_>) -> bool {
+pub fn is_over_limit(stored: &AmpMessage<'_>) -> bool {
     let length = |text: &Option<std::borrow::Cow<'_, str>>| text.as_ref().map_or(0, |t| t.len());
     let counted = stored.attachments.iter().filter(|a| a.storage.as_deref() != Some("afp"));
     let sizes = counted.clone().filter_map(|a| a.size);

@@ -43,50 +43,50 @@ mod tests;
 
 use std::sync::Arc;
 
-use super::engine::files::Files;
-use super::{About, Keys, Spec, Store, StoreError, Threads};
+use super::engine::files::FileStore;
+use super::{Store, StoreError, StoreKeys, StoreProperties, StoreSpec, ThreadScheme};
 use crate::model::{PublicKey, Seed};
-use boxes::Boxes;
-use home::Home;
+use boxes::AmpFormat;
+use home::AmpHome;
 
 pub use status::signing_key;
 
 /// The mailbox of one AMP agent. My address in it is the one when it was opened; a later one is used for
 /// what is sent later.
-type Amp = Files<Boxes>;
+type AmpStore = FileStore<AmpFormat>;
 
 /// Opens the mailbox of the agent that `spec` names. Nothing is made.
 ///
 /// # Errors
 /// If there are no agents at `spec.dir`, or I am none of them or several.
-pub fn open(spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(Arc::new(Amp::open(spec)?))
+pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(AmpStore::open(spec)?))
 }
 
-impl Amp {
-    fn open(spec: &Spec) -> Result<Self, StoreError> {
-        let home = Home::open(spec)?;
-        let me = home.roster()?.me.address.clone();
-        let about = About {
-            threads: Threads::Links,
+impl AmpStore {
+    fn open(spec: &StoreSpec) -> Result<Self, StoreError> {
+        let home = AmpHome::open(spec)?;
+        let me = home.refresh_roster()?.me.address.clone();
+        let about = StoreProperties {
+            threads: ThreadScheme::Links,
             max_body: limits::BODY_BYTES as u64,
-            carries: Some(send::carries),
-            ..About::new(spec, me, &home.my_dir)
+            attachment_rule: Some(send::check_attachable),
+            ..StoreProperties::new(spec, me, &home.my_dir)
         };
-        Self::new(about, Boxes::new(home))
+        Self::new(about, AmpFormat::new(home))
     }
 }
 
-impl Keys for Amp {
+impl StoreKeys for AmpStore {
     fn signing_key(&self) -> Result<Option<Seed>, StoreError> {
-        status::signing_key(&self.about.dir).map(Some)
+        status::signing_key(&self.properties.dir).map(Some)
     }
 
-    fn adopt(&self, _mine: &Seed) -> Result<Seed, StoreError> {
-        status::signing_key(&self.about.dir)
+    fn adopt_key(&self, _mine: &Seed) -> Result<Seed, StoreError> {
+        status::signing_key(&self.properties.dir)
     }
 
     fn public_key(&self, _mine: Option<PublicKey>) -> Option<PublicKey> {
-        Some(status::signing_key(&self.about.dir).ok()?.public_key())
+        Some(status::signing_key(&self.properties.dir).ok()?.public_key())
     }
 }

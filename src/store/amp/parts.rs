@@ -13,54 +13,54 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::envelope::{AttachmentRef, Stored};
+use super::envelope::{AmpMessage, AttachmentRef};
 use super::filename;
 use super::roster::Roster;
-use crate::model::{Attachment, hex};
+use crate::model::{Attachment, encode_hex};
 use crate::store::below;
-use crate::store::digest::Digests;
-use crate::store::{Part, StoreError};
+use crate::store::digest::DigestCache;
+use crate::store::{PartContent, StoreError};
 
 /// Files up to this size are handed out from memory, so that they are the very bytes that were
 /// checked.
 const IN_MEMORY: u64 = 1 << 20;
 
 /// An attachment of a message, and its bytes if they are here and right.
-pub(super) struct Piece {
-    pub shown: Attachment,
+pub(super) struct AmpAttachmentFile {
+    pub attachment: Attachment,
     file: Option<File>,
 }
 
 /// The attachments of a message, under names that differ.
-pub(super) fn pieces(
-    stored: &Stored<'_>,
+pub(super) fn resolve_attachments(
+    stored: &AmpMessage<'_>,
     my_dir: &Path,
     roster: &Roster,
-    digests: &Digests,
-) -> Vec<Piece> {
+    digests: &DigestCache,
+) -> Vec<AmpAttachmentFile> {
     let from = stored.from.to_ascii_lowercase();
-    let sender = roster.agent_at(&from).map(|a| a.dir.as_path()).filter(|dir| *dir != my_dir);
+    let sender = roster.find_agent(&from).map(|a| a.dir.as_path()).filter(|dir| *dir != my_dir);
     let mut taken: HashSet<String> = HashSet::new();
     let mut out = Vec::new();
     for attachment in &stored.attachments {
-        let clean = filename::clean(attachment.filename.as_deref().unwrap_or_default());
-        let name = unused(clean, &mut taken);
+        let clean = filename::clean_filename(attachment.filename.as_deref().unwrap_or_default());
+        let name = unused_name(clean, &mut taken);
         let size = attachment.size.unwrap_or(0);
-        let found = match filename::check_attachment(attachment) {
+        let found = match filename::withheld_reason(attachment) {
             Some(reason) => Err(reason),
-            None => find(attachment, &stored.id, my_dir, sender, digests),
+            None => find_attachment_file(attachment, &stored.id, my_dir, sender, digests),
         };
         let (file, withheld) = match found {
             Ok(file) => (Some(file), None),
             Err(reason) => (None, Some(format!("withheld: {reason}"))),
         };
-        out.push(Piece { shown: Attachment { name, size, withheld }, file });
+        out.push(AmpAttachmentFile { attachment: Attachment { name, size, withheld }, file });
     }
     out
 }
 
 /// The name, with a number before its extension if it is taken.
-fn unused(name: String, taken: &mut HashSet<String>) -> String {
+fn unused_name(name: String, taken: &mut HashSet<String>) -> String {
     let mut candidate = name.clone();
     let mut n = 2;
     while !taken.insert(candidate.clone()) {
@@ -77,17 +77,17 @@ fn unused(name: String, taken: &mut HashSet<String>) -> String {
 ///
 /// # Errors
 /// Why it is withheld, in a few words.
-fn find(
+fn find_attachment_file(
     attachment: &AttachmentRef<'_>,
     message: &str,
     my_dir: &Path,
     sender: Option<&Path>,
-    digests: &Digests,
+    digests: &DigestCache,
 ) -> Result<File, String> {
     let id = attachment.id.as_deref().unwrap_or_default();
     let written = attachment.filename.as_deref().unwrap_or_default();
-    let clean = filename::clean(written);
-    let digest = attachment.digest.as_deref().and_then(filename::sha256_of).unwrap_or_default();
+    let clean = filename::clean_filename(written);
+    let digest = attachment.digest.as_deref().and_then(filename::parse_sha256).unwrap_or_default();
     let mut reason = if attachment.url.as_deref().is_some_and(|url| !url.is_empty()) {
         "link".to_owned()
     } else {
@@ -96,8 +96,8 @@ fn find(
     let places = [(Some(my_dir), id), (Some(my_dir), message), (sender, id)];
     for (base, folder) in places.into_iter().filter_map(|(base, folder)| Some((base?, folder))) {
         for name in [clean.as_str(), written] {
-            match below::open_below(base, &["attachments", folder, name]) {
-                Ok(file) => match matches(&file, attachment.size, digest, digests) {
+            match below::open_path(base, &["attachments", folder, name]) {
+                Ok(file) => match check_file_content(&file, attachment.size, digest, digests) {
                     Ok(()) => return Ok(file),
                     Err(wrong) => reason = wrong,
                 },
@@ -112,12 +112,17 @@ fn find(
     Err(reason)
 }
 
-fn matches(file: &File, size: Option<u64>, digest: &str, digests: &Digests) -> Result<(), String> {
+fn check_file_content(
+    file: &File,
+    size: Option<u64>,
+    digest: &str,
+    digests: &DigestCache,
+) -> Result<(), String> {
     let unreadable = |_| "the file cannot be read".to_owned();
     if size != Some(file.metadata().map_err(unreadable)?.len()) {
         return Err("size does not match".into());
     }
-    if digests.of(file).map_err(unreadable)? != digest {
+    if digests.file_digest(file).map_err(unreadable)? != digest {
         return Err("digest does not match".into());
     }
     Ok(())
@@ -127,25 +132,29 @@ fn matches(file: &File, size: Option<u64>, digest: &str, digests: &Digests) -> R
 ///
 /// # Errors
 /// `NotFound` if it is withheld.
-pub(super) fn open(piece: Piece, stored: &Stored<'_>) -> Result<Part, StoreError> {
-    let path = Path::new(&piece.shown.name);
+pub(super) fn open_attachment(
+    piece: AmpAttachmentFile,
+    stored: &AmpMessage<'_>,
+) -> Result<PartContent, StoreError> {
+    let path = Path::new(&piece.attachment.name);
     let Some(mut file) = piece.file else {
         return Err(StoreError::io(path, io::ErrorKind::NotFound.into()));
     };
-    if piece.shown.size > IN_MEMORY {
-        return Ok(Part::File(file));
+    if piece.attachment.size > IN_MEMORY {
+        return Ok(PartContent::File(file));
     }
-    let mut bytes = Vec::with_capacity(piece.shown.size as usize);
+    let mut bytes = Vec::with_capacity(piece.attachment.size as usize);
     file.by_ref()
         .take(IN_MEMORY + 1)
         .read_to_end(&mut bytes)
         .map_err(|e| StoreError::io(path, e))?;
     let is_meant = stored.attachments.iter().any(|a| {
-        let digest = a.digest.as_deref().and_then(filename::sha256_of);
-        a.size == Some(bytes.len() as u64) && digest == Some(hex(&Sha256::digest(&bytes)).as_str())
+        let digest = a.digest.as_deref().and_then(filename::parse_sha256);
+        a.size == Some(bytes.len() as u64)
+            && digest == Some(encode_hex(&Sha256::digest(&bytes)).as_str())
     });
     if !is_meant {
         return Err(StoreError::Moved);
     }
-    Ok(Part::Bytes(Arc::from(bytes)))
+    Ok(PartContent::Bytes(Arc::from(bytes)))
 }

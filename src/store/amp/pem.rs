@@ -20,15 +20,15 @@ pub enum PemError {
     NotAKey,
     /// The bytes are there, but nothing can be trusted to them.
     #[error("the public key cannot be used: {0}")]
-    Weak(#[from] verify::BadKey),
+    Weak(#[from] verify::PublicKeyError),
 }
 
 /// Reads `keys/public.pem`.
 ///
 /// # Errors
 /// If it is no PEM, of another algorithm, or a key that anybody could sign with.
-pub fn public(text: &str) -> Result<PublicKey, PemError> {
-    let key = PublicKeyBytes::from_public_key_pem(text.trim()).map_err(|e| algorithm_or(&e))?;
+pub fn parse_public_key(text: &str) -> Result<PublicKey, PemError> {
+    let key = PublicKeyBytes::from_public_key_pem(text.trim()).map_err(|e| map_spki_error(&e))?;
     let key = PublicKey(key.0);
     verify::check_key(&key)?;
     Ok(key)
@@ -38,7 +38,7 @@ pub fn public(text: &str) -> Result<PublicKey, PemError> {
 ///
 /// # Errors
 /// If it is encrypted, no PEM or of another algorithm.
-pub fn private(text: &str) -> Result<Seed, PemError> {
+pub fn parse_private_key(text: &str) -> Result<Seed, PemError> {
     use ed25519_dalek::pkcs8::Error;
     // PKCS#8 says it in its label, the older forms in a header.
     if text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("4,ENCRYPTED") {
@@ -46,13 +46,13 @@ pub fn private(text: &str) -> Result<Seed, PemError> {
     }
     KeypairBytes::from_pkcs8_pem(text.trim()).map(|key| Seed::new(key.secret_key)).map_err(|e| {
         match e {
-            Error::PublicKey(e) => algorithm_or(&e),
+            Error::PublicKey(e) => map_spki_error(&e),
             _ => PemError::NotAKey,
         }
     })
 }
 
-fn algorithm_or(error: &spki::Error) -> PemError {
+fn map_spki_error(error: &spki::Error) -> PemError {
     match error {
         spki::Error::OidUnknown { .. } => PemError::Algorithm,
         _ => PemError::NotAKey,
@@ -91,32 +91,38 @@ mod tests {
             (pem("PUBLIC KEY", &spki(raw)), pem("PRIVATE KEY", &pkcs8([7; 32])));
         // The sizes openssl gives.
         assert_eq!((public_text.len(), private_text.len()), (113, 119));
-        assert_eq!(public(&public_text), Ok(PublicKey(raw)));
-        assert_eq!(public(&format!("\n{}", public_text.replace('\n', "\r\n"))), Ok(PublicKey(raw)));
-        assert_eq!(private(&private_text), Ok(Seed::new([7; 32])));
+        assert_eq!(parse_public_key(&public_text), Ok(PublicKey(raw)));
+        assert_eq!(
+            parse_public_key(&format!("\n{}", public_text.replace('\n', "\r\n"))),
+            Ok(PublicKey(raw))
+        );
+        assert_eq!(parse_private_key(&private_text), Ok(Seed::new([7; 32])));
     }
 
     #[test]
     fn what_is_no_key() {
         let mut identity = [0; 32];
         identity[0] = 1;
-        let weak = verify::BadKey::SmallOrder;
-        assert_eq!(public(&pem("PUBLIC KEY", &spki(identity))), Err(PemError::Weak(weak)));
+        let weak = verify::PublicKeyError::SmallOrder;
+        assert_eq!(
+            parse_public_key(&pem("PUBLIC KEY", &spki(identity))),
+            Err(PemError::Weak(weak))
+        );
         let mut other = spki([9; 32]);
         other[8] = 0x6e; // X25519
-        assert_eq!(public(&pem("PUBLIC KEY", &other)), Err(PemError::Algorithm));
+        assert_eq!(parse_public_key(&pem("PUBLIC KEY", &other)), Err(PemError::Algorithm));
         let mut other = pkcs8([9; 32]);
         other[11] = 0x6e;
-        assert_eq!(private(&pem("PRIVATE KEY", &other)), Err(PemError::Algorithm));
+        assert_eq!(parse_private_key(&pem("PRIVATE KEY", &other)), Err(PemError::Algorithm));
         for text in ["", "hello", "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"] {
-            assert_eq!(public(text), Err(PemError::NotAKey), "{text}");
-            assert_eq!(private(text), Err(PemError::NotAKey), "{text}");
+            assert_eq!(parse_public_key(text), Err(PemError::NotAKey), "{text}");
+            assert_eq!(parse_private_key(text), Err(PemError::NotAKey), "{text}");
         }
         let encrypted = pem("ENCRYPTED PRIVATE KEY", &pkcs8([9; 32]));
-        assert_eq!(private(&encrypted), Err(PemError::Encrypted));
+        assert_eq!(parse_private_key(&encrypted), Err(PemError::Encrypted));
         let old = "-----BEGIN PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAA==\n";
-        assert_eq!(private(old), Err(PemError::Encrypted));
-        assert_eq!(private(&pem("PUBLIC KEY", &spki([9; 32]))), Err(PemError::NotAKey));
-        assert_eq!(public(&pem("PRIVATE KEY", &pkcs8([9; 32]))), Err(PemError::NotAKey));
+        assert_eq!(parse_private_key(old), Err(PemError::Encrypted));
+        assert_eq!(parse_private_key(&pem("PUBLIC KEY", &spki([9; 32]))), Err(PemError::NotAKey));
+        assert_eq!(parse_public_key(&pem("PRIVATE KEY", &pkcs8([9; 32]))), Err(PemError::NotAKey));
     }
 }

@@ -4,15 +4,17 @@
 use serde_json::Value;
 
 use super::address::{self, DEFAULT_TENANT};
-use super::agent::text;
+use super::agent::lowercase_text;
 
 /// The address in a registration file, in lower case; `None` if it has none that can be used.
-pub fn address_in(registration: &Value, default_provider: &str) -> Option<String> {
-    let written = text(registration, &["address"]).or_else(|| {
-        let name = text(registration, &["agentName"]);
-        let name = name.or_else(|| text(registration, &["agent_name"]))?;
-        let (tenant, provider) =
-            (text(registration, &["tenant"])?, text(registration, &["provider"])?);
+pub fn parse_registered_address(registration: &Value, default_provider: &str) -> Option<String> {
+    let written = lowercase_text(registration, &["address"]).or_else(|| {
+        let name = lowercase_text(registration, &["agentName"]);
+        let name = name.or_else(|| lowercase_text(registration, &["agent_name"]))?;
+        let (tenant, provider) = (
+            lowercase_text(registration, &["tenant"])?,
+            lowercase_text(registration, &["provider"])?,
+        );
         Some(format!("{name}@{tenant}.{provider}"))
     });
     let usable =
@@ -22,13 +24,13 @@ pub fn address_in(registration: &Value, default_provider: &str) -> Option<String
 
 /// Whether a provider's name is one that only a local network has: so are those of the one program that takes
 /// the flat form of messages only.
-pub fn is_in_local(provider: &str) -> bool {
+pub fn is_local_network(provider: &str) -> bool {
     provider.rsplit_once('.').is_some_and(|(_, last)| last == "local")
 }
 
 /// How well somebody registered under `mine` reaches `to` through the provider of that address: 2 if
 /// both have the whole domain in common, 1 if the last two labels, else `None`.
-pub fn rank(mine: &str, to: &str) -> Option<u8> {
+pub fn score_reach(mine: &str, to: &str) -> Option<u8> {
     let (mine, to) = (mine.to_ascii_lowercase(), to.trim().to_ascii_lowercase());
     if !address::is_wire_address(&to) {
         return None;
@@ -46,7 +48,7 @@ pub fn rank(mine: &str, to: &str) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::rank;
+    use super::score_reach;
 
     #[test]
     fn the_whole_domain_before_the_provider() {
@@ -63,7 +65,7 @@ mod tests {
             ("a@acme.crabmail.ai", "../bob@acme.crabmail.ai", None),
             ("a", "bob@acme.crabmail.ai", None),
         ] {
-            assert_eq!(rank(mine, to), expected, "{mine} {to}");
+            assert_eq!(score_reach(mine, to), expected, "{mine} {to}");
         }
     }
 }

@@ -3,61 +3,61 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::agent::{Agent, selected_by_name};
+use super::agent::{AmpAgent, short_form_name};
 use super::{address, registration};
-use crate::model::{PublicKey, one_line};
+use crate::model::{PublicKey, sanitize_line};
 use crate::store::StoreError;
 
 /// No more of my addresses are tried for what a signature covers.
 const MAX_ALSO: usize = 16;
 
 /// Keys by address, in lower case.
-pub(super) type Peers = BTreeMap<String, PublicKey>;
+pub(super) type AmpPeerKeys = BTreeMap<String, PublicKey>;
 
 /// The agents at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Roster {
-    pub me: Agent,
+    pub me: AmpAgent,
     /// All agents, me included, by folder name.
-    pub agents: Vec<Agent>,
+    pub agents: Vec<AmpAgent>,
     /// Folders of agents whose configs cannot be read, with the names they go by.
-    pub broken: Vec<Broken>,
+    pub broken_agents: Vec<BrokenAgent>,
     /// What is wrong with their files.
-    pub troubles: Vec<String>,
+    pub faults: Vec<String>,
     /// Something of them could not be read for a reason that may pass.
     pub unsure: bool,
     pub default_provider: String,
     /// By address: the agent, `None` if several have it.
     pub by_address: HashMap<String, Option<usize>>,
-    pub peers: Arc<Peers>,
+    pub peer_keys: Arc<AmpPeerKeys>,
 }
 
 /// An agent of whom only the folder is known.
 #[derive(Clone, Debug)]
-pub(super) struct Broken {
+pub(super) struct BrokenAgent {
     /// In lower case: by `.index.json`, and the folder's own.
     pub names: Vec<String>,
     /// What is wrong, naming the file.
-    pub trouble: String,
+    pub fault: String,
 }
 
 /// What a recipient's address leads to.
-pub(super) enum Recipient<'a> {
+pub(super) enum AmpRecipient<'a> {
     /// This agent, written to under this address.
-    Local(&'a Agent, String),
+    Local(&'a AmpAgent, String),
     /// Several agents; a sentence names them.
-    Several(String),
+    Ambiguous(String),
     /// An agent whose config cannot be read now; a sentence names the file.
     Broken(String),
     /// Nobody on this host; a sentence says why.
-    Nobody(String),
+    Unknown(String),
 }
 
 impl Roster {
     /// Whether a message to this address, whatever its spelling, is for me.
     pub fn is_mine(&self, to: &str) -> bool {
         let to = to.trim().to_ascii_lowercase();
-        self.me.has_address(&to) || selected_by_name(&to).is_some_and(|n| self.me.is_called(n))
+        self.me.has_address(&to) || short_form_name(&to).is_some_and(|n| self.me.is_called(n))
     }
 
     /// Whether mail in my own `sent/` may carry this address as its writer: one of mine, or my name
@@ -71,7 +71,7 @@ impl Roster {
 
     /// My addresses, if this is not one of them but a short form or another spelling that means me:
     /// the writer may have signed any.
-    pub fn also_to(&self, to: &str) -> Vec<&str> {
+    pub fn alternate_addresses(&self, to: &str) -> Vec<&str> {
         let to = to.trim().to_ascii_lowercase();
         let name = to.split_once('@').map_or(to.as_str(), |(name, _)| name);
         if self.me.has_address(&to) || !self.me.is_called(name) {
@@ -82,7 +82,7 @@ impl Roster {
 
     /// Whether a message that a provider of this name gave me is for me: some of them write my name with
     /// another tenant.
-    pub fn is_mine_there(&self, to: &str, provider: &str) -> bool {
+    pub fn is_mine_at_provider(&self, to: &str, provider: &str) -> bool {
         let Ok(to) = address::parse(to, &self.me.tenant, &self.default_provider) else {
             return false;
         };
@@ -91,39 +91,39 @@ impl Roster {
             domain == provider
                 || domain.strip_suffix(provider).is_some_and(|rest| rest.ends_with('.'))
         };
-        registration::is_in_local(provider)
+        registration::is_local_network(provider)
             && to.provider == address::LOCAL_PROVIDER
             && self.me.is_called(&to.name)
             && self.me.registered.iter().any(there)
     }
 
     /// The key of the one agent that has exactly this address (lower case), or of the writer elsewhere.
-    pub fn key_of(&self, address: &str) -> Option<PublicKey> {
+    pub fn find_key(&self, address: &str) -> Option<PublicKey> {
         if self.me.has_address(address) {
             return self.me.key;
         }
         match self.by_address.get(address) {
             Some(agent) => self.agents.get((*agent)?)?.key,
-            None => self.peers.get(address).copied(),
+            None => self.peer_keys.get(address).copied(),
         }
     }
 
     /// The one agent that has exactly this address (lower case).
-    pub fn agent_at(&self, address: &str) -> Option<&Agent> {
+    pub fn find_agent(&self, address: &str) -> Option<&AmpAgent> {
         self.agents.get((*self.by_address.get(address)?)?)
     }
 
     /// Whether some agent has exactly this address (lower case).
-    pub fn has(&self, address: &str) -> bool {
+    pub fn has_address(&self, address: &str) -> bool {
         self.by_address.contains_key(address)
     }
 
     /// The agent of this name whose config cannot be read.
-    pub fn broken(&self, name: &str) -> Option<&Broken> {
-        self.broken.iter().find(|b| b.names.iter().any(|n| n == name))
+    pub fn find_broken_agent(&self, name: &str) -> Option<&BrokenAgent> {
+        self.broken_agents.iter().find(|b| b.names.iter().any(|n| n == name))
     }
 
-    fn called(&self, name: &str) -> Vec<&Agent> {
+    fn find_agents_called(&self, name: &str) -> Vec<&AmpAgent> {
         self.agents.iter().filter(|a| a.is_called(name)).collect()
     }
 
@@ -133,10 +133,10 @@ impl Roster {
     }
 
     /// An address in the form in which messages of this store carry it.
-    pub fn canonical(&self, text: &str) -> String {
+    pub fn canonical_address(&self, text: &str) -> String {
         let text = text.trim().to_ascii_lowercase();
-        if let Some(name) = selected_by_name(&text) {
-            if let [only] = self.called(name)[..] {
+        if let Some(name) = short_form_name(&text) {
+            if let [only] = self.find_agents_called(name)[..] {
                 return only.address.clone();
             }
             let (tenant, provider) = (&self.me.tenant, &self.default_provider);
@@ -151,56 +151,62 @@ impl Roster {
     ///
     /// # Errors
     /// If the text is no address at all.
-    pub fn recipient(&self, text: &str) -> Result<Recipient<'_>, StoreError> {
+    pub fn resolve_recipient(&self, text: &str) -> Result<AmpRecipient<'_>, StoreError> {
         let parsed = address::parse(text, &self.me.tenant, &self.default_provider)
             .map_err(StoreError::Invalid)?;
         let lower = text.trim().to_ascii_lowercase();
-        if let Some(name) = selected_by_name(&lower) {
-            let found = self.called(name);
+        if let Some(name) = short_form_name(&lower) {
+            let found = self.find_agents_called(name);
             return Ok(match found[..] {
-                [only] => Recipient::Local(only, only.address.clone()),
-                [] => self.broken_or(name, || self.nobody_called(name)),
-                _ => Recipient::Several(several(&lower, &found)),
+                [only] => AmpRecipient::Local(only, only.address.clone()),
+                [] => self.explain_missing(name, || self.explain_unknown_name(name)),
+                _ => AmpRecipient::Ambiguous(explain_ambiguity(&lower, &found)),
             });
         }
-        if let Some(agent) = self.agent_at(&lower) {
-            return Ok(Recipient::Local(agent, lower));
+        if let Some(agent) = self.find_agent(&lower) {
+            return Ok(AmpRecipient::Local(agent, lower));
         }
-        let same: Vec<&Agent> = self.agents.iter().filter(|a| a.has_address(&lower)).collect();
+        let same: Vec<&AmpAgent> = self.agents.iter().filter(|a| a.has_address(&lower)).collect();
         if same.len() > 1 {
-            return Ok(Recipient::Several(several(&lower, &same)));
+            return Ok(AmpRecipient::Ambiguous(explain_ambiguity(&lower, &same)));
         }
         if address::is_local(&parsed.provider, &self.default_provider) {
-            return Ok(self.broken_or(&parsed.name, || self.nobody_at(&lower, &parsed.name)));
+            return Ok(self.explain_missing(&parsed.name, || {
+                self.explain_unknown_address(&lower, &parsed.name)
+            }));
         }
-        Ok(Recipient::Nobody(format!(
+        Ok(AmpRecipient::Unknown(format!(
             "{lower} is at the provider {}, which is not on this machine, and no link reaches it: \
              register with it by msgfs amp register, or write to an agent of this machine ({})",
             parsed.provider,
-            self.known()
+            self.describe_known_agents()
         )))
     }
 
-    fn broken_or(&self, name: &str, why: impl FnOnce() -> String) -> Recipient<'_> {
-        match self.broken(name).filter(|_| self.called(name).is_empty()) {
-            Some(broken) => Recipient::Broken(format!(
+    fn explain_missing(&self, name: &str, why: impl FnOnce() -> String) -> AmpRecipient<'_> {
+        match self.find_broken_agent(name).filter(|_| self.find_agents_called(name).is_empty()) {
+            Some(broken) => AmpRecipient::Broken(format!(
                 "{}; mend it, or send again when the program that writes it is done",
-                broken.trouble
+                broken.fault
             )),
-            None => Recipient::Nobody(why()),
+            None => AmpRecipient::Unknown(why()),
         }
     }
 
-    fn nobody_called(&self, name: &str) -> String {
-        format!("no agent of this machine is called {name} and has a config.json; {}", self.known())
+    fn explain_unknown_name(&self, name: &str) -> String {
+        format!(
+            "no agent of this machine is called {name} and has a config.json; {}",
+            self.describe_known_agents()
+        )
     }
 
-    fn nobody_at(&self, address: &str, name: &str) -> String {
-        let like: Vec<&str> = self.called(name).iter().map(|a| a.address.as_str()).collect();
+    fn explain_unknown_address(&self, address: &str, name: &str) -> String {
+        let like: Vec<&str> =
+            self.find_agents_called(name).iter().map(|a| a.address.as_str()).collect();
         if like.is_empty() {
             return format!(
                 "no agent of this machine has the address {address} and a config.json; {}",
-                self.known()
+                self.describe_known_agents()
             );
         }
         format!(
@@ -210,11 +216,11 @@ impl Roster {
     }
 
     /// Who there is, for people.
-    fn known(&self) -> String {
+    fn describe_known_agents(&self) -> String {
         let mut known: Vec<&str> = self.agents.iter().map(|a| a.address.as_str()).collect();
         let more = known.len().saturating_sub(10);
         known.truncate(10);
-        let list = one_line(&known.join(", ")).into_owned();
+        let list = sanitize_line(&known.join(", ")).into_owned();
         if more > 0 {
             format!("there are {list} and {more} more")
         } else {
@@ -223,7 +229,7 @@ impl Roster {
     }
 
     /// Pairs of agents that cannot be told apart: their folders and what they share.
-    pub fn clashes(&self) -> Vec<(&Agent, &Agent, &str)> {
+    pub fn find_clashes(&self) -> Vec<(&AmpAgent, &AmpAgent, &str)> {
         let mut out = Vec::new();
         for (n, a) in self.agents.iter().enumerate() {
             for b in self.agents.iter().skip(n + 1) {
@@ -239,10 +245,14 @@ impl Roster {
 }
 
 /// That several agents are meant by a text, naming them.
-pub(super) fn several(text: &str, found: &[&Agent]) -> String {
+pub(super) fn explain_ambiguity(text: &str, found: &[&AmpAgent]) -> String {
     let list: Vec<String> = found
         .iter()
-        .map(|a| format!("{} (folder {})", one_line(&a.address), one_line(&a.folder)))
+        .map(|a| format!("{} (folder {})", sanitize_line(&a.address), sanitize_line(&a.folder)))
         .collect();
-    format!("{} is more than one agent of this machine: {}", one_line(text), list.join(" and "))
+    format!(
+        "{} is more than one agent of this machine: {}",
+        sanitize_line(text),
+        list.join(" and ")
+    )
 }

@@ -30,16 +30,17 @@ const UNICODE: &str = "unicode_tricks";
 
 /// The categories found in a text and in the names of attachments, in the order of the source
 /// document. Text beyond the largest message the format allows is not looked at.
-pub fn flags(text: &str, names: &[&str]) -> Vec<&'static str> {
-    let text = beginning(text);
+pub fn detect_injections(text: &str, names: &[&str]) -> Vec<&'static str> {
+    let text = scanned_prefix(text);
     let all = [&[text], names].concat().join("\n\n");
-    let plain = plain(&all);
-    let words = words(&plain);
+    let plain = normalize_text(&all);
+    let words = split_words(&plain);
     let squeezed = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut flags: Vec<&'static str> = patterns::CATEGORIES
         .iter()
         .filter(|c| {
-            c.literals.iter().any(|literal| squeezed.contains(literal)) || spoken(c.name, &words)
+            c.literals.iter().any(|literal| squeezed.contains(literal))
+                || has_phrase(c.name, &words)
         })
         .map(|c| c.name)
         .collect();
@@ -50,13 +51,13 @@ pub fn flags(text: &str, names: &[&str]) -> Vec<&'static str> {
 }
 
 /// The part of a text that is looked at.
-fn beginning(text: &str) -> &str {
+fn scanned_prefix(text: &str) -> &str {
     // A character has at most four bytes.
     (0..4).find_map(|back| text.get(..MESSAGE_BYTES - back)).unwrap_or(text)
 }
 
 /// What a category looks for.
-struct Category {
+struct InjectionCategory {
     /// Its name in header lines.
     name: &'static str,
     /// Patterns of words.
@@ -66,26 +67,26 @@ struct Category {
 }
 
 /// One step of a pattern.
-struct Step {
+struct PhraseStep {
     /// Words that may come before it.
     gap: usize,
     words: Vec<&'static str>,
 }
 
 /// A pattern behind its first step, and the category it belongs to.
-struct Pattern {
+struct PhrasePattern {
     category: &'static str,
-    steps: Vec<Step>,
+    steps: Vec<PhraseStep>,
 }
 
 /// All patterns by the words they begin with.
-static PATTERNS: LazyLock<HashMap<&'static str, Vec<Pattern>>> = LazyLock::new(|| {
-    let mut map: HashMap<&'static str, Vec<Pattern>> = HashMap::new();
+static PATTERNS: LazyLock<HashMap<&'static str, Vec<PhrasePattern>>> = LazyLock::new(|| {
+    let mut map: HashMap<&'static str, Vec<PhrasePattern>> = HashMap::new();
     for category in patterns::CATEGORIES {
         for phrase in category.phrases {
             let (first, _) = phrase.split_once(' ').unwrap_or((phrase, ""));
             for word in first.split('|') {
-                let pattern = Pattern { category: category.name, steps: steps(phrase) };
+                let pattern = PhrasePattern { category: category.name, steps: parse_steps(phrase) };
                 map.entry(word).or_default().push(pattern);
             }
         }
@@ -94,14 +95,14 @@ static PATTERNS: LazyLock<HashMap<&'static str, Vec<Pattern>>> = LazyLock::new(|
 });
 
 /// The steps of a pattern behind its first.
-fn steps(phrase: &'static str) -> Vec<Step> {
+fn parse_steps(phrase: &'static str) -> Vec<PhraseStep> {
     let mut steps = Vec::new();
     let mut gap = 0;
     for part in phrase.split(' ').skip(1) {
         if part == ".." {
             gap += GAP;
         } else {
-            steps.push(Step { gap, words: part.split('|').collect() });
+            steps.push(PhraseStep { gap, words: part.split('|').collect() });
             gap = 0;
         }
     }
@@ -109,27 +110,27 @@ fn steps(phrase: &'static str) -> Vec<Step> {
 }
 
 /// Whether a pattern of the category is among the words.
-fn spoken(category: &str, words: &[&str]) -> bool {
+fn has_phrase(category: &str, words: &[&str]) -> bool {
     words.iter().enumerate().any(|(at, word)| {
         let rest = words.get(at + 1..).unwrap_or_default();
         let mut patterns = PATTERNS.get(word).into_iter().flatten();
-        patterns.any(|p| p.category == category && follow(&p.steps, rest))
+        patterns.any(|p| p.category == category && has_steps_next(&p.steps, rest))
     })
 }
 
 /// Whether the steps are at the beginning of the words. Each takes the first place it can, or a
 /// later one if the rest fits only then.
-fn follow(steps: &[Step], words: &[&str]) -> bool {
+fn has_steps_next(steps: &[PhraseStep], words: &[&str]) -> bool {
     let Some((step, rest)) = steps.split_first() else { return true };
     words.iter().take_while(|word| **word != STOP).take(step.gap + 1).enumerate().any(
         |(n, word)| {
-            step.words.iter().any(|wanted| matches(wanted, word))
-                && follow(rest, words.get(n + 1..).unwrap_or_default())
+            step.words.iter().any(|wanted| is_word_match(wanted, word))
+                && has_steps_next(rest, words.get(n + 1..).unwrap_or_default())
         },
     )
 }
 
-fn matches(wanted: &str, word: &str) -> bool {
+fn is_word_match(wanted: &str, word: &str) -> bool {
     match wanted.strip_suffix('*') {
         Some(beginning) => word.starts_with(beginning),
         None => word == wanted,
@@ -137,7 +138,7 @@ fn matches(wanted: &str, word: &str) -> bool {
 }
 
 /// The text as it was meant to be read: lower case, one spelling of every letter.
-fn plain(text: &str) -> String {
+fn normalize_text(text: &str) -> String {
     text.nfkc()
         .filter(|c| !is_invisible(*c) && !matches!(c, '\'' | '\u{2019}'))
         .flat_map(char::to_lowercase)
@@ -146,9 +147,9 @@ fn plain(text: &str) -> String {
 }
 
 /// Words, with [`STOP`] where sentences and paragraphs end.
-fn words(text: &str) -> Vec<&str> {
+fn split_words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
-    for sentence in sentences(text) {
+    for sentence in split_sentences(text) {
         words
             .extend(sentence.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()));
         words.push(STOP);
@@ -157,7 +158,7 @@ fn words(text: &str) -> Vec<&str> {
 }
 
 /// Cuts behind `.`, `!` and `?` before white space, and at empty lines.
-fn sentences(text: &str) -> Vec<&str> {
+fn split_sentences(text: &str) -> Vec<&str> {
     let mut sentences = Vec::new();
     for paragraph in text.split("\n\n") {
         let mut rest = paragraph;

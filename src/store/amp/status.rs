@@ -4,9 +4,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::boxes::stem_of;
-use super::{Amp, pem};
-use crate::model::{Seed, one_line, shell_word};
+use super::boxes::message_file_stem;
+use super::{AmpStore, pem};
+use crate::model::{Seed, quote_shell_word, sanitize_line};
 use crate::store::engine::files;
 use crate::store::{Advice, StoreError};
 use crate::store::{below, fs};
@@ -17,20 +17,20 @@ const NAMED: usize = 20;
 const MAX_KEY: usize = 64 << 10;
 
 /// What is wrong with the signing key, and the command that mends it.
-type Trouble = (String, Option<String>);
+type AmpKeyFault = (String, Option<String>);
 
-fn load_key(dir: &Path) -> Result<Seed, Trouble> {
+fn load_key(dir: &Path) -> Result<Seed, AmpKeyFault> {
     let path = dir.join("keys/private.pem");
     let is_link = |p: &&Path| std::fs::symlink_metadata(p).is_ok_and(|m| m.is_symlink());
     if let Some(link) = [&dir.join("keys"), &path].map(PathBuf::as_path).into_iter().find(is_link) {
-        return Err(link_trouble(link, link == path));
+        return Err(symlink_fault(link, link == path));
     }
     let shown = path.to_string_lossy();
-    let (word, shown) = (shell_word(&shown), one_line(&shown));
+    let (word, shown) = (quote_shell_word(&shown), sanitize_line(&shown));
     let without = |problem: String| (format!("{shown}: {problem}"), None);
     let mended = |problem: String, by: String| (format!("{shown}: {problem}"), Some(by));
     let unreadable = |e| without(format!("the signing key cannot be read: {e}"));
-    let file = below::open_below(dir, &["keys", "private.pem"]).map_err(|e| match e.kind() {
+    let file = below::open_path(dir, &["keys", "private.pem"]).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => without(
             "there is no signing key; restore it from a backup or make one with amp-init".into(),
         ),
@@ -39,7 +39,7 @@ fn load_key(dir: &Path) -> Result<Seed, Trouble> {
     let meta = file.metadata().map_err(unreadable)?;
     if let Some(owner) = fs::foreign_owner(&meta) {
         let why = format!("the signing key belongs to another user ({owner}), so it is not used");
-        return Err(mended(why, fs::own_command(&path)));
+        return Err(mended(why, fs::chown_command(&path)));
     }
     let mode = meta.mode() & 0o7777;
     if mode & 0o077 != 0 {
@@ -53,11 +53,11 @@ fn load_key(dir: &Path) -> Result<Seed, Trouble> {
     let corrupt = |why: &dyn std::fmt::Display| {
         without(format!(
             "not a usable signing key: {}; msgfs never replaces it: restore it from a backup",
-            one_line(&why.to_string())
+            sanitize_line(&why.to_string())
         ))
     };
     let text = std::str::from_utf8(&bytes).map_err(|e| corrupt(&e))?;
-    let seed = pem::private(text).map_err(|e| match e {
+    let seed = pem::parse_private_key(text).map_err(|e| match e {
         pem::PemError::Encrypted => mended(
             "is encrypted; msgfs needs it unencrypted, because nobody is there to ask for the \
              passphrase when it signs"
@@ -69,9 +69,9 @@ fn load_key(dir: &Path) -> Result<Seed, Trouble> {
         other => corrupt(&other),
     })?;
     // Others verify with public.pem: what does not fit it would be refused by everybody.
-    if let Ok(file) = below::open_below(dir, &["keys", "public.pem"])
+    if let Ok(file) = below::open_path(dir, &["keys", "public.pem"])
         && let Ok((_, public)) = below::read_whole(&file, MAX_KEY)
-        && let Ok(key) = pem::public(&String::from_utf8_lossy(&public))
+        && let Ok(key) = pem::parse_public_key(&String::from_utf8_lossy(&public))
         && key != seed.public_key()
     {
         return Err(without(
@@ -84,13 +84,13 @@ fn load_key(dir: &Path) -> Result<Seed, Trouble> {
 }
 
 /// A symbolic link in the place of the key, or of its folder.
-fn link_trouble(link: &Path, is_key: bool) -> Trouble {
+fn symlink_fault(link: &Path, is_key: bool) -> AmpKeyFault {
     let shown = link.to_string_lossy();
-    let word = shell_word(&shown);
+    let word = quote_shell_word(&shown);
     let problem = format!(
         "{}: is a symbolic link, which msgfs does not follow to a signing key; put what it leads to \
          in its place",
-        one_line(&shown)
+        sanitize_line(&shown)
     );
     let copy = format!("(umask 077 && cp --remove-destination \"$(readlink -f {word})\" {word})");
     (problem, is_key.then_some(copy))
@@ -109,18 +109,18 @@ pub fn signing_key(dir: &Path) -> Result<Seed, StoreError> {
     })
 }
 
-impl Amp {
-    pub(super) fn health_lines(&self) -> Vec<String> {
-        let dir = &self.about.dir;
-        if let Some(gone) = fs::away_line(dir) {
+impl AmpStore {
+    pub(super) fn collect_health(&self) -> Vec<String> {
+        let dir = &self.properties.dir;
+        if let Some(gone) = fs::missing_folder_line(dir) {
             return vec![gone];
         }
         if let Err(e) = below::open_dir(dir, &[]) {
             return vec![format!("the agent's folder cannot be opened: {e}")];
         }
-        let mut lines = self.troubles();
-        if let Ok(roster) = self.format.home.recent() {
-            lines.extend(roster.troubles.iter().take(NAMED).cloned());
+        let mut lines = self.fault_lines();
+        if let Ok(roster) = self.format.home.recent_roster() {
+            lines.extend(roster.faults.iter().take(NAMED).cloned());
         }
         if let Err((problem, _)) = load_key(dir) {
             lines.push(format!("nothing can be sent: {problem}"));
@@ -129,22 +129,22 @@ impl Amp {
         lines
     }
 
-    pub(super) fn advice_lines(&self) -> Vec<Advice> {
-        let dir = &self.about.dir;
+    pub(super) fn collect_advice(&self) -> Vec<Advice> {
+        let dir = &self.properties.dir;
         let mut out = Vec::new();
         if let Err((problem, command)) = load_key(dir) {
             out.push(Advice { problem, command, serious: true });
         }
-        let Ok(roster) = self.format.home.roster() else { return out };
+        let Ok(roster) = self.format.home.refresh_roster() else { return out };
         let known = |problem: String, serious| Advice { problem, command: None, serious };
-        for (a, b, shared) in roster.clashes() {
+        for (a, b, shared) in roster.find_clashes() {
             let problem = format!(
                 "the agents in {} and {} are both {}: mail for one can reach the other; give one of \
                  them another address in its config.json, and say which one is yours with \
                  dir = \"…/agents/FOLDER\" in the [[store]] of kind \"amp\"",
-                one_line(&a.dir.to_string_lossy()),
-                one_line(&b.dir.to_string_lossy()),
-                one_line(shared)
+                sanitize_line(&a.dir.to_string_lossy()),
+                sanitize_line(&b.dir.to_string_lossy()),
+                sanitize_line(shared)
             );
             out.push(known(problem, a.dir == *dir || b.dir == *dir));
         }
@@ -152,21 +152,21 @@ impl Amp {
             let file = dir.join("keys/public.pem");
             let file = file.to_string_lossy();
             let why = "there is no usable public key, so others cannot verify my mail";
-            out.push(known(format!("{}: {why}", one_line(&file)), false));
+            out.push(known(format!("{}: {why}", sanitize_line(&file)), false));
         }
-        out.extend(self.exposed_messages());
-        out.extend(self.exposed_registrations());
-        out.extend(roster.troubles.iter().map(|problem| known(problem.clone(), false)));
+        out.extend(self.find_exposed_messages());
+        out.extend(self.find_exposed_registrations());
+        out.extend(roster.faults.iter().map(|problem| known(problem.clone(), false)));
         out
     }
 
     /// Registrations hold keys; some clients leave them readable, if only for a moment.
-    fn exposed_registrations(&self) -> Vec<Advice> {
-        let names = below::open_dir(&self.about.dir, &["registrations"]);
-        let names = names.and_then(|dir| files::names(&dir)).unwrap_or_default();
+    fn find_exposed_registrations(&self) -> Vec<Advice> {
+        let names = below::open_dir(&self.properties.dir, &["registrations"]);
+        let names = names.and_then(|dir| files::list_names(&dir)).unwrap_or_default();
         let paths = names.into_iter().filter_map(|(name, _)| {
-            let name = name.ok().filter(|name| stem_of(name).is_some())?;
-            Some(self.about.dir.join("registrations").join(name))
+            let name = name.ok().filter(|name| message_file_stem(name).is_some())?;
+            Some(self.properties.dir.join("registrations").join(name))
         });
         let open = |path: &PathBuf| {
             let meta = std::fs::symlink_metadata(path);
@@ -175,17 +175,17 @@ impl Amp {
         let advice = |path: PathBuf| Advice {
             problem: format!(
                 "{}: others can read the key in it, so no mail goes through this provider",
-                one_line(&path.to_string_lossy())
+                sanitize_line(&path.to_string_lossy())
             ),
-            command: Some(format!("chmod 600 {}", shell_word(&path.to_string_lossy()))),
+            command: Some(format!("chmod 600 {}", quote_shell_word(&path.to_string_lossy()))),
             serious: true,
         };
         paths.filter(open).map(advice).collect()
     }
 
     /// The clients leave messages readable for everybody who can reach the folder.
-    fn exposed_messages(&self) -> Option<Advice> {
-        let messages = self.about.dir.join("messages");
+    fn find_exposed_messages(&self) -> Option<Advice> {
+        let messages = self.properties.dir.join("messages");
         let open =
             |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|m| m.mode() & 0o077 != 0);
         let reachable = messages.ancestors().take(2).all(open);
@@ -193,9 +193,9 @@ impl Amp {
         reachable.then(|| Advice {
             problem: format!(
                 "{}: other users of this machine may read the messages",
-                one_line(&path)
+                sanitize_line(&path)
             ),
-            command: Some(format!("chmod 700 {}", shell_word(&path))),
+            command: Some(format!("chmod 700 {}", quote_shell_word(&path))),
             serious: false,
         })
     }

@@ -22,10 +22,10 @@ use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 
 use super::*;
 use crate::model::verify::verify_claim;
-use crate::model::{Claim, Draft, Timestamp};
+use crate::model::{Draft, SignatureClaim, Timestamp};
 use crate::store::testing::traits::*;
 use crate::store::testing::{Book, Kept, Key};
-use crate::store::{Fit, Kind, Part, Prepared, Preparing, Signer};
+use crate::store::{AddressFit, Kind, PartContent, PrepareContext, PreparedRecord, Signer};
 
 /// A host with agents of the tenant `acme`.
 struct Host {
@@ -73,22 +73,22 @@ impl Host {
         std::fs::write(dir.join("keys/public.pem"), public).unwrap();
     }
 
-    fn spec(&self, me: &str) -> Spec {
-        Spec {
-            makes: true,
+    fn spec(&self, me: &str) -> StoreSpec {
+        StoreSpec {
+            may_create: true,
             state: None,
             name: "amp".into(),
             kind: Kind::Amp,
             dir: self.dir.path().to_owned(),
             me: me.into(),
-            as_me: None,
+            own_address: None,
             roles: crate::model::Roles::default(),
             home: Some(self.dir.path().to_owned()),
         }
     }
 
-    fn open(&self, me: &str) -> Amp {
-        Amp::open(&self.spec(me)).unwrap()
+    fn open(&self, me: &str) -> AmpStore {
+        AmpStore::open(&self.spec(me)).unwrap()
     }
 
     /// Writes a file into an agent's box, as another client would.

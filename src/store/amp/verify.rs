@@ -12,13 +12,13 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
 use super::address::{is_name, is_wire_address};
-use super::agent::selected_by_name;
-use super::envelope::{Problem, Stored, shown};
+use super::agent::short_form_name;
+use super::envelope::{AmpMessage, AmpRejection, shown};
 use super::id::is_message_id;
 use super::limits::MESSAGE_BYTES;
 use super::wrap;
-use crate::model::{Claim, ClaimScope, Covered, PublicKey, verify};
-use crate::store::text::tape::{Piece, Profile, Tape};
+use crate::model::{PublicKey, SignatureClaim, SignatureScope, SignedBytes, verify};
+use crate::store::text::tape::{JsonProfile, JsonTape, TapePiece};
 
 /// The words for `envelope.priority`.
 pub const PRIORITIES: [&str; 4] = ["urgent", "high", "normal", "low"];
@@ -32,16 +32,16 @@ const DEFAULT_PRIORITY: &str = "normal";
 ///
 /// # Errors
 /// The rule that is broken.
-pub fn check(stored: &Stored<'_>) -> Result<(), Problem> {
+pub fn check_signed_fields(stored: &AmpMessage<'_>) -> Result<(), AmpRejection> {
     let signed = stored.signature.is_some();
     let wrong = |member, text: &str, what: &str| {
         let problem = format!("is {}, which is {what}", shown(text));
-        Err(Problem::Member { member, problem })
+        Err(AmpRejection::Member { member, problem })
     };
     for (member, text) in [("from", &stored.from), ("to", &stored.to)] {
         // A bare name has no `|` either; whom it selects is for the store to say.
         let selects =
-            member == "to" && selected_by_name(&text.to_ascii_lowercase()).is_some_and(is_name);
+            member == "to" && short_form_name(&text.to_ascii_lowercase()).is_some_and(is_name);
         if !(is_wire_address(text) || selects || (!signed && is_harmless(text))) {
             return wrong(member, text, "not an address");
         }
@@ -67,30 +67,31 @@ fn is_harmless(text: &str) -> bool {
 ///
 /// # Errors
 /// As [`check`].
-pub fn claim(
-    stored: &Stored<'_>,
+pub fn extract_claim(
+    stored: &AmpMessage<'_>,
     key: Option<PublicKey>,
     also_to: &[&str],
-) -> Result<Option<Claim>, Problem> {
-    check(stored)?;
+) -> Result<Option<SignatureClaim>, AmpRejection> {
+    check_signed_fields(stored)?;
     let Some(text) = stored.signature.as_deref() else { return Ok(None) };
-    let Some(signature) = decode(text) else {
+    let Some(signature) = decode_signature(text) else {
         let why = "envelope.signature is not the 64 bytes of a signature in base64 on one line";
-        return Ok(Some(Claim::Malformed(why.into())));
+        return Ok(Some(SignatureClaim::Malformed(why.into())));
     };
-    let signed = Arc::new(Signed::of(stored, also_to));
-    let covered = Covered::lazy(Arc::new(move |accept| signed.search(accept).is_some()));
-    Ok(Some(Claim::Signed { key, signature, covered, scope: ClaimScope::Whole }))
+    let signed = Arc::new(AmpSignedContent::from_message(stored, also_to));
+    let covered =
+        SignedBytes::from_visitor(Arc::new(move |accept| signed.find_accepted(accept).is_some()));
+    Ok(Some(SignatureClaim::Signed { key, signature, covered, scope: SignatureScope::Whole }))
 }
 
 /// Strict: the standard alphabet, padding, no line ends, no stray bits.
-fn decode(text: &str) -> Option<[u8; 64]> {
+fn decode_signature(text: &str) -> Option<[u8; 64]> {
     STANDARD.decode(text).ok()?.try_into().ok()
 }
 
 /// The texts to show for a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bodies {
+pub struct AmpBodies {
     /// The text as stored.
     pub body: String,
     /// The text to show if the signature is valid: there only where a receiver's program framed
@@ -100,29 +101,33 @@ pub struct Bodies {
 
 /// What to show of a message, given the key its signature is judged by. A text that the sender
 /// signed is never altered, even if it looks framed.
-pub fn bodies(stored: &Stored<'_>, key: Option<&PublicKey>, also_to: &[&str]) -> Bodies {
+pub fn choose_bodies(
+    stored: &AmpMessage<'_>,
+    key: Option<&PublicKey>,
+    also_to: &[&str],
+) -> AmpBodies {
     let body = stored.message.as_deref().unwrap_or_default().to_owned();
-    let framed = !wrap::unwrap(&body).is_empty();
-    let signature = stored.signature.as_deref().and_then(decode);
+    let framed = !wrap::strip_frame(&body).is_empty();
+    let signature = stored.signature.as_deref().and_then(decode_signature);
     let body_if_valid = match (framed, key, signature) {
-        (true, Some(key), Some(signature)) => Signed::of(stored, also_to)
-            .search(&mut |bytes| verify::verify(key, bytes, &signature))
+        (true, Some(key), Some(signature)) => AmpSignedContent::from_message(stored, also_to)
+            .find_accepted(&mut |bytes| verify::verify(key, bytes, &signature))
             .and_then(|hit| hit.unwrapped),
         _ => None,
     };
-    Bodies { body, body_if_valid }
+    AmpBodies { body, body_if_valid }
 }
 
 /// The bytes that are signed, for a payload printed in this way.
-pub fn signed_bytes(fields: &Fields<'_>, payload: &str) -> Vec<u8> {
+pub fn signed_bytes(fields: &AmpSignedFields<'_>, payload: &str) -> Vec<u8> {
     let hash = STANDARD.encode(Sha256::digest(payload.as_bytes()));
-    let Fields { from, to, subject, priority, in_reply_to } = fields;
+    let AmpSignedFields { from, to, subject, priority, in_reply_to } = fields;
     format!("{from}|{to}|{subject}|{priority}|{in_reply_to}|{hash}").into_bytes()
 }
 
 /// The signed members of an envelope.
 #[derive(Clone, Copy, Debug)]
-pub struct Fields<'a> {
+pub struct AmpSignedFields<'a> {
     /// Sender.
     pub from: &'a str,
     /// Recipient.
@@ -136,7 +141,7 @@ pub struct Fields<'a> {
 }
 
 /// All a signature can cover, kept until somebody judges it.
-struct Signed {
+struct AmpSignedContent {
     from: String,
     /// As stored, then what means the same.
     to: Vec<String>,
@@ -145,18 +150,18 @@ struct Signed {
     in_reply_to: String,
     payload: String,
     message: String,
-    empty_attachments: bool,
-    context: bool,
+    has_empty_attachments: bool,
+    has_context: bool,
 }
 
 /// The reading that was accepted.
-struct Hit {
+struct AmpSignatureMatch {
     /// The text inside the frame, if the frame is not part of what was signed.
     unwrapped: Option<String>,
 }
 
-impl Signed {
-    fn of(stored: &Stored<'_>, also_to: &[&str]) -> Self {
+impl AmpSignedContent {
+    fn from_message(stored: &AmpMessage<'_>, also_to: &[&str]) -> Self {
         let text = |text: &Option<std::borrow::Cow<'_, str>>, default: &str| {
             text.as_deref().unwrap_or(default).to_owned()
         };
@@ -171,21 +176,21 @@ impl Signed {
             in_reply_to: text(&stored.in_reply_to, ""),
             payload: stored.payload.to_owned(),
             message: text(&stored.message, ""),
-            empty_attachments: stored.has_empty_attachments,
-            context: stored.context.is_some(),
+            has_empty_attachments: stored.has_empty_attachments,
+            has_context: stored.context.is_some(),
         }
     }
 
     /// Tries the readings, the most likely first.
-    fn search(&self, accept: &mut dyn FnMut(&[u8]) -> bool) -> Option<Hit> {
-        let tape = Tape::of(&self.payload)?;
-        let raw_subject = tsv(&self.subject);
+    fn find_accepted(&self, accept: &mut dyn FnMut(&[u8]) -> bool) -> Option<AmpSignatureMatch> {
+        let tape = JsonTape::parse(&self.payload)?;
+        let raw_subject = escape_tsv(&self.subject);
         let subjects: Vec<&str> =
             std::iter::once(self.subject.as_str()).chain(raw_subject.as_deref()).collect();
         let mut tried: Vec<[u8; 32]> = Vec::new();
-        for view in self.views() {
-            for profile in tape.profiles() {
-                let Some(printed) = view.print(&tape, profile) else { continue };
+        for view in self.payload_variants() {
+            for profile in tape.differing_profiles() {
+                let Some(printed) = view.print_payload(&tape, profile) else { continue };
                 let hash = Sha256::digest(printed.as_bytes()).into();
                 if tried.contains(&hash) {
                     continue;
@@ -193,8 +198,10 @@ impl Signed {
                 tried.push(hash);
                 let fields = self.to.iter().flat_map(|to| subjects.iter().map(move |s| (to, s)));
                 for (to, subject) in fields {
-                    if accept(&signed_bytes(&self.fields(to, subject), &printed)) {
-                        return Some(Hit { unwrapped: view.message.map(str::to_owned) });
+                    if accept(&signed_bytes(&self.signed_fields(to, subject), &printed)) {
+                        return Some(AmpSignatureMatch {
+                            unwrapped: view.message.map(str::to_owned),
+                        });
                     }
                 }
             }
@@ -202,28 +209,34 @@ impl Signed {
         None
     }
 
-    fn fields<'a>(&'a self, to: &'a str, subject: &'a str) -> Fields<'a> {
+    fn signed_fields<'a>(&'a self, to: &'a str, subject: &'a str) -> AmpSignedFields<'a> {
         let Self { from, priority, in_reply_to, .. } = self;
-        Fields { from, to, subject, priority, in_reply_to }
+        AmpSignedFields { from, to, subject, priority, in_reply_to }
     }
 
     /// As stored, then without what programs add after signing, then each without a frame.
-    fn views(&self) -> Vec<View<'_>> {
-        let mut views = vec![View::default()];
+    fn payload_variants(&self) -> Vec<AmpPayloadVariant<'_>> {
+        let mut views = vec![AmpPayloadVariant::default()];
         // What is larger than a message may be gets no second look, for that costs time.
         if self.payload.len() > MESSAGE_BYTES {
             return views;
         }
-        if self.empty_attachments {
-            views.push(View { no_attachments: true, ..View::default() });
+        if self.has_empty_attachments {
+            views.push(AmpPayloadVariant {
+                drops_attachments: true,
+                ..AmpPayloadVariant::default()
+            });
         }
-        if !self.context {
-            let others: Vec<_> = views.iter().map(|v| View { other_context: true, ..*v }).collect();
+        if !self.has_context {
+            let others: Vec<_> =
+                views.iter().map(|v| AmpPayloadVariant { toggles_context: true, ..*v }).collect();
             views.extend(others);
         }
         let plain = views.clone();
-        for inside in wrap::unwrap(&self.message) {
-            views.extend(plain.iter().map(|view| View { message: Some(inside), ..*view }));
+        for inside in wrap::strip_frame(&self.message) {
+            views.extend(
+                plain.iter().map(|view| AmpPayloadVariant { message: Some(inside), ..*view }),
+            );
         }
         views
     }
@@ -232,28 +245,28 @@ impl Signed {
 /// Which of the members that change on the way are counted: those that programs are known to add or
 /// drop after signing are put back as they were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct View<'a> {
+struct AmpPayloadVariant<'a> {
     /// Without `attachments`. Only right where it is empty.
-    no_attachments: bool,
+    drops_attachments: bool,
     /// `context` taken away where it is `null`, or added as `null` where it is absent.
-    other_context: bool,
+    toggles_context: bool,
     /// This in place of `message`.
     message: Option<&'a str>,
 }
 
-impl<'a> View<'a> {
+impl<'a> AmpPayloadVariant<'a> {
     /// The payload, printed so; `None` if something in it has no form in this profile.
-    fn print(&self, tape: &'a Tape<'a>, profile: Profile) -> Option<String> {
+    fn print_payload(&self, tape: &'a JsonTape<'a>, profile: JsonProfile) -> Option<String> {
         let mut out = String::new();
-        tape.print(&mut out, profile, |members| {
+        tape.print_as(&mut out, profile, |members| {
             let before = members.len();
-            members.retain(|(key, _)| !(self.other_context && *key == "context"));
-            if self.other_context && members.len() == before {
-                members.push(("context", Piece::Null));
+            members.retain(|(key, _)| !(self.toggles_context && *key == "context"));
+            if self.toggles_context && members.len() == before {
+                members.push(("context", TapePiece::Null));
             }
-            members.retain(|(key, _)| !(self.no_attachments && *key == "attachments"));
+            members.retain(|(key, _)| !(self.drops_attachments && *key == "attachments"));
             // Of equal keys the last counts.
-            members.extend(self.message.map(|text| ("message", Piece::Text(text))));
+            members.extend(self.message.map(|text| ("message", TapePiece::Text(text))));
         })?;
         Some(out)
     }
@@ -261,7 +274,7 @@ impl<'a> View<'a> {
 
 /// The subject as the plugin signs it: through jq's `@tsv` and the shell's `read`. `None` if that is
 /// the subject itself.
-fn tsv(subject: &str) -> Option<String> {
+fn escape_tsv(subject: &str) -> Option<String> {
     let escaped = subject
         .replace('\\', "\\\\")
         .replace('\t', "\\t")
@@ -272,8 +285,8 @@ fn tsv(subject: &str) -> Option<String> {
 }
 
 /// Prints a payload as msgfs signs it; `None` if it is no JSON.
-pub fn own_print(payload: &str) -> Option<String> {
-    View::default().print(&Tape::of(payload)?, Profile::Jcs)
+pub fn canonical_payload(payload: &str) -> Option<String> {
+    AmpPayloadVariant::default().print_payload(&JsonTape::parse(payload)?, JsonProfile::Jcs)
 }
 
 #[cfg(test)]

@@ -11,19 +11,19 @@ const MAX_WARNINGS: usize = 2;
 /// The texts that may be inside a frame, the most likely first; empty if there is no frame. One
 /// program leaves an empty line before the text and the other does not, and a text may begin
 /// with what looks like a warning, so only the signature can tell.
-pub fn unwrap(text: &str) -> Vec<&str> {
-    inner(text).map(candidates).unwrap_or_default()
+pub fn strip_frame(text: &str) -> Vec<&str> {
+    framed_text(text).map(list_candidates).unwrap_or_default()
 }
 
 /// What stands between the marker and the closing tag.
-fn inner(text: &str) -> Option<&str> {
+fn framed_text(text: &str) -> Option<&str> {
     let (open, rest) = text.strip_prefix(OPEN)?.split_once('\n')?;
     let rest = rest.strip_prefix(MARKER)?.strip_prefix('\n')?;
     let rest = rest.trim_end_matches('\n').strip_suffix(CLOSE)?;
     open.ends_with('>').then_some(rest)
 }
 
-fn candidates(inner: &str) -> Vec<&str> {
+fn list_candidates(inner: &str) -> Vec<&str> {
     let mut starts = vec![inner];
     while starts.len() <= MAX_WARNINGS {
         let Some((line, rest)) = starts.last().and_then(|rest| rest.split_once('\n')) else {
@@ -55,21 +55,21 @@ mod tests {
 
     #[test]
     fn frames_of_both_programs() {
-        assert_eq!(unwrap(&plugin("", "two\nlines")).first(), Some(&"two\nlines"));
+        assert_eq!(strip_frame(&plugin("", "two\nlines")).first(), Some(&"two\nlines"));
         let warned = plugin("[SECURITY WARNING: 1 suspicious pattern(s) detected]\n", "evil");
-        assert_eq!(unwrap(&warned).first(), Some(&"evil"));
+        assert_eq!(strip_frame(&warned).first(), Some(&"evil"));
         let other = format!(
             "<external-content source=\"agent\" trust=\"none\" wrapped-by=\"ai-maestro-backstop\">\n{MARKER}\n[W]\nevil\n</external-content>\n"
         );
-        assert_eq!(unwrap(&other).first(), Some(&"evil"));
+        assert_eq!(strip_frame(&other).first(), Some(&"evil"));
     }
 
     #[test]
     fn other_text_is_no_frame() {
         for text in ["", "hello", "<external-content x>\nhello\n</external-content>", MARKER] {
-            assert!(unwrap(text).is_empty(), "{text}");
+            assert!(strip_frame(text).is_empty(), "{text}");
         }
-        assert!(unwrap(&plugin("", "x").replace("</external-content>", "")).is_empty());
+        assert!(strip_frame(&plugin("", "x").replace("</external-content>", "")).is_empty());
     }
 
     proptest! {
@@ -79,17 +79,17 @@ mod tests {
             warnings in "(\\[W[a-z]{0,3}\\]\n){0,2}",
         ) {
             let wrapped = plugin(&warnings, &text);
-            let got = unwrap(&wrapped);
+            let got = strip_frame(&wrapped);
             prop_assert!(got.contains(&text.as_str()));
             prop_assert!(got.len() <= 2 * (MAX_WARNINGS + 1));
             let aim = format!("<external-content t>\n{MARKER}\n{warnings}{text}\n</external-content>");
-            prop_assert!(unwrap(&aim).contains(&text.as_str()));
+            prop_assert!(strip_frame(&aim).contains(&text.as_str()));
         }
 
         #[test]
         fn nothing_panics(text in any::<String>()) {
-            let _ = unwrap(&format!("{OPEN}>\n{MARKER}\n{text}{CLOSE}"));
-            let _ = unwrap(&text);
+            let _ = strip_frame(&format!("{OPEN}>\n{MARKER}\n{text}{CLOSE}"));
+            let _ = strip_frame(&text);
         }
     }
 }

@@ -10,14 +10,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use super::address::is_wire_address;
-use super::filename::{clean, sha256_of};
+use super::filename::{clean_filename, parse_sha256};
 use super::id::{is_attachment_id, is_message_id};
 use super::limits::{
     ATTACHMENT_BYTES, ATTACHMENTS, ATTACHMENTS_BYTES, BODY_BYTES, MESSAGE_BYTES, SUBJECT_CHARS,
 };
-use super::verify::{Fields, PRIORITIES, own_print, signed_bytes};
-use crate::model::{Seed, Timestamp, one_line};
-use crate::store::text::edit::Edits;
+use super::verify::{AmpSignedFields, PRIORITIES, canonical_payload, signed_bytes};
+use crate::model::{Seed, Timestamp, sanitize_line};
+use crate::store::text::edit::JsonEdits;
 use crate::store::text::strict as json;
 use crate::store::text::time::format_time;
 use crate::store::{Signer, StoreError};
@@ -44,7 +44,7 @@ const KINDS: [&str; 10] = [
 
 /// A message to be written.
 #[derive(Clone, Debug)]
-pub struct Outgoing<'a> {
+pub struct AmpNewMessage<'a> {
     /// My address.
     pub from: &'a str,
     /// The recipient's address.
@@ -66,18 +66,18 @@ pub struct Outgoing<'a> {
     /// The text.
     pub body: &'a str,
     /// What comes with it.
-    pub files: &'a [File<'a>],
+    pub files: &'a [AmpNewAttachment<'a>],
     /// Everybody the text goes to, if they are several: each gets a message of his own.
     pub recipients: &'a [&'a str],
     /// A link carries it, so its id is said once more where the signature covers it.
-    pub carried: bool,
+    pub is_carried: bool,
     /// `idk_<uuid>` or whatever the sender gave.
     pub idempotency_key: Option<&'a str>,
 }
 
 /// An attachment of a message to be written.
 #[derive(Clone, Copy, Debug)]
-pub struct File<'a> {
+pub struct AmpNewAttachment<'a> {
     /// Its id.
     pub id: &'a str,
     /// Its [clean] name.
@@ -110,7 +110,7 @@ pub fn is_priority(text: &str) -> bool {
 ///
 /// # Errors
 /// The first rule that is broken.
-pub fn check_limits(out: &Outgoing<'_>) -> Result<(), StoreError> {
+pub fn check_limits(out: &AmpNewMessage<'_>) -> Result<(), StoreError> {
     check_words(out)?;
     check_subject(out.subject)?;
     if out.body.contains('\0') {
@@ -131,8 +131,8 @@ pub fn check_limits(out: &Outgoing<'_>) -> Result<(), StoreError> {
     for file in out.files {
         let digest = format!("sha256:{}", file.sha256);
         let good = is_attachment_id(file.id)
-            && clean(file.filename) == file.filename
-            && sha256_of(&digest).is_some();
+            && clean_filename(file.filename) == file.filename
+            && parse_sha256(&digest).is_some();
         if !good {
             return Err(StoreError::Invalid(format!(
                 "{} cannot be attached under this name",
@@ -162,7 +162,7 @@ pub fn check_subject(subject: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn check_words(out: &Outgoing<'_>) -> Result<(), StoreError> {
+fn check_words(out: &AmpNewMessage<'_>) -> Result<(), StoreError> {
     let invalid = |why: String| Err(StoreError::Invalid(why));
     if let Some(bad) = [out.from, out.to].into_iter().find(|address| !is_wire_address(address)) {
         return invalid(format!("{bad:?} is not an AMP address (name@tenant.provider)"));
@@ -205,7 +205,7 @@ pub fn check_sizes<'a>(
         return Err(StoreError::TooLarge(format!(
             "Attach: {} has {size} bytes; this store takes files of at most {ATTACHMENT_BYTES} bytes \
              (25 MiB)",
-            one_line(name)
+            sanitize_line(name)
         )));
     }
     if total > ATTACHMENTS_BYTES {
@@ -217,7 +217,7 @@ pub fn check_sizes<'a>(
 }
 
 #[derive(Serialize)]
-struct Envelope<'a> {
+struct AmpEnvelope<'a> {
     version: &'a str,
     id: &'a str,
     from: &'a str,
@@ -236,31 +236,31 @@ struct Envelope<'a> {
 }
 
 #[derive(Serialize)]
-struct Payload<'a> {
+struct AmpPayload<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     message: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    context: Option<Context<'a>>,
+    context: Option<AmpContext<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    attachments: Vec<Attachment<'a>>,
+    attachments: Vec<AmpAttachment<'a>>,
 }
 
 #[derive(Serialize)]
-struct Context<'a> {
+struct AmpContext<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     recipients: &'a [&'a str],
     #[serde(skip_serializing_if = "Option::is_none")]
-    msgfs: Option<Own<'a>>,
+    msgfs: Option<AmpOwnId<'a>>,
 }
 
 #[derive(Serialize)]
-struct Own<'a> {
+struct AmpOwnId<'a> {
     id: &'a str,
 }
 
 #[derive(Serialize)]
-struct Attachment<'a> {
+struct AmpAttachment<'a> {
     id: &'a str,
     filename: &'a str,
     content_type: &'a str,
@@ -273,9 +273,9 @@ struct Attachment<'a> {
 }
 
 #[derive(Serialize)]
-struct Sent<'a> {
-    envelope: Envelope<'a>,
-    payload: Payload<'a>,
+struct AmpMessageFile<'a> {
+    envelope: AmpEnvelope<'a>,
+    payload: AmpPayload<'a>,
     /// `sent_at`.
     local: BTreeMap<&'a str, &'a str>,
 }
@@ -285,24 +285,24 @@ struct Sent<'a> {
 ///
 /// # Errors
 /// As [`check_limits`].
-pub fn compose(out: &Outgoing<'_>, signer: &dyn Signer) -> Result<String, StoreError> {
+pub fn compose_message(out: &AmpNewMessage<'_>, signer: &dyn Signer) -> Result<String, StoreError> {
     check_limits(out)?;
     let now = format_time(out.now);
     let expires = format_time(out.now.plus_millis(LIFETIME_MS));
-    let payload = payload(out, &now, &expires);
-    let fields = Fields {
+    let payload = build_payload(out, &now, &expires);
+    let fields = AmpSignedFields {
         from: out.from,
         to: out.to,
         subject: out.subject,
         priority: out.priority,
         in_reply_to: out.in_reply_to.unwrap_or_default(),
     };
-    let printed = serde_json::to_string(&payload).ok().and_then(|text| own_print(&text));
+    let printed = serde_json::to_string(&payload).ok().and_then(|text| canonical_payload(&text));
     let printed =
         printed.ok_or_else(|| StoreError::Invalid("the message has no JSON form".into()))?;
     let signature = STANDARD.encode(signer.sign(&signed_bytes(&fields, &printed)));
-    let sent = Sent {
-        envelope: Envelope {
+    let sent = AmpMessageFile {
+        envelope: AmpEnvelope {
             version: VERSION,
             id: out.id,
             from: out.from,
@@ -331,8 +331,12 @@ pub fn compose(out: &Outgoing<'_>, signer: &dyn Signer) -> Result<String, StoreE
     Ok(text)
 }
 
-fn payload<'a>(out: &Outgoing<'a>, uploaded_at: &'a str, expires_at: &'a str) -> Payload<'a> {
-    let attachments = out.files.iter().map(|file| Attachment {
+fn build_payload<'a>(
+    out: &AmpNewMessage<'a>,
+    uploaded_at: &'a str,
+    expires_at: &'a str,
+) -> AmpPayload<'a> {
+    let attachments = out.files.iter().map(|file| AmpAttachment {
         id: file.id,
         filename: file.filename,
         content_type: file.content_type,
@@ -343,16 +347,16 @@ fn payload<'a>(out: &Outgoing<'a>, uploaded_at: &'a str, expires_at: &'a str) ->
         expires_at,
     });
     let recipients = if out.recipients.len() > 1 { out.recipients } else { &[] };
-    let msgfs = out.carried.then_some(Own { id: out.id });
-    let context = Context { recipients, msgfs };
+    let msgfs = out.is_carried.then_some(AmpOwnId { id: out.id });
+    let context = AmpContext { recipients, msgfs };
     let says_nothing = context.recipients.is_empty() && context.msgfs.is_none();
     let context = Some(context).filter(|_| !says_nothing);
-    Payload { kind: out.kind, message: out.body, context, attachments: attachments.collect() }
+    AmpPayload { kind: out.kind, message: out.body, context, attachments: attachments.collect() }
 }
 
 /// An attachment as a provider keeps it.
 #[derive(Clone, Debug)]
-pub struct Uploaded {
+pub struct AmpProviderAttachment {
     /// The id that the provider gave it.
     pub id: String,
     /// Where it is found.
@@ -361,7 +365,11 @@ pub struct Uploaded {
 
 /// A composed message with the ids under which a provider keeps its attachments, signed anew; what else it says stays.
 /// `None` if it has not as many of them.
-pub fn signed_anew(sent: &str, uploaded: &[Uploaded], seed: &Seed) -> Option<String> {
+pub fn sign_with_uploads(
+    sent: &str,
+    uploaded: &[AmpProviderAttachment],
+    seed: &Seed,
+) -> Option<String> {
     let mut message: serde_json::Value = serde_json::from_str(sent).ok()?;
     let files = message.get_mut("payload")?.get_mut("attachments")?.as_array_mut()?;
     if files.len() != uploaded.len() {
@@ -375,9 +383,9 @@ pub fn signed_anew(sent: &str, uploaded: &[Uploaded], seed: &Seed) -> Option<Str
             file.insert(name.to_owned(), text.into());
         }
     }
-    let printed = own_print(&message.get("payload")?.to_string())?;
+    let printed = canonical_payload(&message.get("payload")?.to_string())?;
     let said = |name: &str| message.get("envelope")?.get(name)?.as_str();
-    let fields = Fields {
+    let fields = AmpSignedFields {
         from: said("from")?,
         to: said("to")?,
         subject: said("subject")?,
@@ -393,15 +401,15 @@ pub fn signed_anew(sent: &str, uploaded: &[Uploaded], seed: &Seed) -> Option<Str
 /// The form in which a composed message lies in the recipient's `inbox/`: only `local` is another.
 /// `None` if it is not what [`compose`] gave. It says nothing about trust: that is for the reader to
 /// find out.
-pub fn delivered(sent: &str, received_at: Timestamp) -> Option<String> {
-    let members = json::members(sent).ok()?;
+pub fn make_delivered_copy(sent: &str, received_at: Timestamp) -> Option<String> {
+    let members = json::parse_members(sent).ok()?;
     let received = format_time(received_at);
-    let mut edits = Edits::of(sent);
+    let mut edits = JsonEdits::new(sent);
     let local = format!(
         "{{\n    \"received_at\": \"{received}\",\n    \"delivery_method\": \"local\",\n    \
          \"status\": \"unread\"\n  }}"
     );
-    edits.replace(&json::last(&members, "local")?.value_at, local);
+    edits.replace_range(&json::find_last(&members, "local")?.value_at, local);
     String::from_utf8(edits.apply()?).ok()
 }
 

@@ -2,42 +2,49 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::Amq;
+use super::AmqStore;
 use super::message;
-use super::queue::Place;
-use crate::model::one_line;
-use crate::store::digest::print;
-use crate::store::engine::files::{Visit, parts, violation};
-use crate::store::{Report, Store as _, StoreError, Verify};
+use super::queue::AmqFolderKind;
+use crate::model::sanitize_line;
+use crate::store::digest::secure_hash64;
+use crate::store::engine::files::{WalkEntry, file_violation, path_parts};
+use crate::store::{ClaimVerifier, Store as _, StoreError, ViolationReporter};
 
 /// Reports each violation, file by file.
-pub(super) fn check(store: &Amq, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
+pub(super) fn check_messages(
+    store: &AmqStore,
+    verify: ClaimVerifier<'_>,
+    report: ViolationReporter<'_>,
+) -> Result<(), StoreError> {
     let mine = format!("agents/{}/", store.me());
     let mut claimed = HashSet::new();
     let mut ids: BTreeMap<String, (u64, String)> = BTreeMap::new();
-    store.visit(&mut |visit| {
+    store.visit_entries(&mut |visit| {
         let (folder, name, bytes) = match visit {
-            Visit::Message { folder, name, bytes, .. } => (folder, name, bytes),
-            Visit::Wrong(wrong) if wrong.file.starts_with(&mine) => return report(wrong),
-            Visit::Wrong(_) | Visit::Other { .. } => return,
+            WalkEntry::Message { folder, name, bytes, .. } => (folder, name, bytes),
+            WalkEntry::Wrong(wrong) if wrong.file.starts_with(&mine) => return report(wrong),
+            WalkEntry::Wrong(_) | WalkEntry::Other { .. } => return,
         };
         // What others have is theirs to mend.
-        let place = store.format.place(&parts(folder));
-        let Some(place) = place.filter(|place| *place != Place::Theirs) else { return };
+        let place = store.format.classify_folder(&path_parts(folder));
+        let Some(place) = place.filter(|place| *place != AmqFolderKind::OtherAgent) else { return };
         let path = format!("{folder}/{name}");
-        let mut say = |rule, why: String| report(violation(&path, rule, one_line(&why).into()));
+        let mut say =
+            |rule, why: String| report(file_violation(&path, rule, sanitize_line(&why).into()));
         // In the order of names, cur comes before new.
-        if place == Place::Cur {
+        if place == AmqFolderKind::Cur {
             claimed.insert(name.to_owned());
-        } else if place == Place::New && claimed.contains(name) {
+        } else if place == AmqFolderKind::New && claimed.contains(name) {
             say("twice", "there is a file of this name in cur/, too".into());
         }
         match (name.strip_suffix(".md"), message::parse(bytes)) {
-            _ if place == Place::Dead => say("dead_letter", "is a dead letter".into()),
+            _ if place == AmqFolderKind::DeadLetter => {
+                say("dead_letter", "is a dead letter".into())
+            }
             (None, _) => say("name", "the name of a message ends in .md".into()),
             (_, Err(fault)) => say("schema", fault.to_string()),
             (Some(stem), Ok(read)) => {
-                let (id, content) = (read.shown.id, print(bytes));
+                let (id, content) = (read.message.id, secure_hash64(bytes));
                 if stem != id {
                     say("name", format!("the file is not named after its id {id}"));
                 }
@@ -51,8 +58,8 @@ pub(super) fn check(store: &Amq, verify: Verify<'_>, report: Report<'_>) -> Resu
             }
         }
     })?;
-    for folder in store.missing() {
-        report(violation(&folder, "mailbox", "is not there".into()));
+    for folder in store.missing_folders() {
+        report(file_violation(&folder, "mailbox", "is not there".into()));
     }
     Ok(())
 }

@@ -8,16 +8,16 @@ use crate::model::Timestamp;
 /// Reads a time; what is finer than a millisecond is dropped. `None` if the format's program takes it for none.
 pub(super) fn parse(text: &str) -> Option<Timestamp> {
     let mut rest = text.as_bytes();
-    let year = digits(&mut rest, 4)?;
-    let month = after(&mut rest, b'-', 2)?;
-    let day = after(&mut rest, b'-', 2)?;
+    let year = parse_digits(&mut rest, 4)?;
+    let month = parse_number_after(&mut rest, b'-', 2)?;
+    let day = parse_number_after(&mut rest, b'-', 2)?;
     // An hour may have one digit.
     let is_short = rest.get(2).is_some_and(|b| !b.is_ascii_digit());
-    let hour = after(&mut rest, b'T', if is_short { 1 } else { 2 })?;
-    let minute = after(&mut rest, b':', 2)?;
-    let second = after(&mut rest, b':', 2)?;
-    let millis = fraction(&mut rest);
-    let offset = offset(rest)?;
+    let hour = parse_number_after(&mut rest, b'T', if is_short { 1 } else { 2 })?;
+    let minute = parse_number_after(&mut rest, b':', 2)?;
+    let second = parse_number_after(&mut rest, b':', 2)?;
+    let millis = parse_fraction(&mut rest);
+    let offset = parse_offset(rest)?;
     if hour > 23 || minute > 59 || second > 59 {
         return None;
     }
@@ -29,7 +29,7 @@ pub(super) fn parse(text: &str) -> Option<Timestamp> {
 }
 
 /// Takes a number of this many digits.
-fn digits(rest: &mut &[u8], count: usize) -> Option<i64> {
+fn parse_digits(rest: &mut &[u8], count: usize) -> Option<i64> {
     let (number, after) = rest.split_at_checked(count)?;
     *rest = after;
     if !number.iter().all(u8::is_ascii_digit) {
@@ -39,14 +39,14 @@ fn digits(rest: &mut &[u8], count: usize) -> Option<i64> {
 }
 
 /// Takes this character and a number behind it.
-fn after(rest: &mut &[u8], mark: u8, count: usize) -> Option<i64> {
+fn parse_number_after(rest: &mut &[u8], mark: u8, count: usize) -> Option<i64> {
     let (first, number) = rest.split_first()?;
     *rest = number;
-    if *first == mark { digits(rest, count) } else { None }
+    if *first == mark { parse_digits(rest, count) } else { None }
 }
 
 /// Takes a fraction of a second, of any length, behind a point or a comma: its milliseconds.
-fn fraction(rest: &mut &[u8]) -> i64 {
+fn parse_fraction(rest: &mut &[u8]) -> i64 {
     let [b'.' | b',', number @ ..] = *rest else { return 0 };
     let count = number.iter().take_while(|b| b.is_ascii_digit()).count();
     let Some((number, after)) = number.split_at_checked(count).filter(|_| count > 0) else {
@@ -58,15 +58,15 @@ fn fraction(rest: &mut &[u8]) -> i64 {
 }
 
 /// The minutes before UTC that a zone, which ends the text, says.
-fn offset(zone: &[u8]) -> Option<i64> {
+fn parse_offset(zone: &[u8]) -> Option<i64> {
     let (sign, mut rest) = match zone {
         b"Z" => return Some(0),
         [b'+', rest @ ..] => (1, rest),
         [b'-', rest @ ..] => (-1, rest),
         _ => return None,
     };
-    let hours = digits(&mut rest, 2)?;
-    let minutes = after(&mut rest, b':', 2)?;
+    let hours = parse_digits(&mut rest, 2)?;
+    let minutes = parse_number_after(&mut rest, b':', 2)?;
     // Some people write 24 hours and 60 minutes, and Go lets them.
     (rest.is_empty() && hours <= 24 && minutes <= 60).then_some(sign * (hours * 60 + minutes))
 }

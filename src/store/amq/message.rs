@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::created;
-use crate::model::{self, Claim, Timestamp, one_line};
+use crate::model::{self, SignatureClaim, Timestamp, sanitize_line};
 use crate::store::Signer;
-use crate::store::text::canonical::object_without;
-use crate::store::text::json::{self, Event, Value};
+use crate::store::text::canonical::signed_object_bytes;
+use crate::store::text::json::{self, JsonEvent, JsonValue};
 use crate::store::text::signature;
 
 /// Bytes of the largest file that is a message.
@@ -28,24 +28,24 @@ const CLOSE: &str = "---";
 
 /// Why a file is no message, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum AmqParseError {
     /// It ends before its header does.
     #[error("the header does not end")]
-    Unfinished,
+    Incomplete,
     /// It is something else.
     #[error("{0}")]
-    Wrong(String),
+    Malformed(String),
 }
 
-fn wrong(why: impl Into<String>) -> Fault {
-    Fault::Wrong(why.into())
+fn parse_error(why: impl Into<String>) -> AmqParseError {
+    AmqParseError::Malformed(why.into())
 }
 
 /// A message as its file says it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Message {
+pub struct AmqMessage {
     /// What is shown of it.
-    pub shown: model::Message,
+    pub message: model::Message,
     /// Ids of the messages it answers, the nearest last.
     pub refs: Vec<String>,
     /// One of [`KINDS`].
@@ -56,49 +56,51 @@ pub struct Message {
     /// Answers go by another queue.
     pub is_routed: bool,
     /// The idempotency key, which only msgfs writes.
-    pub idem: Option<String>,
+    pub idempotency_key: Option<String>,
     /// The signature, if it carries one.
-    pub claim: Option<Claim>,
+    pub claim: Option<SignatureClaim>,
 }
 
 /// The members of a header, in their order, under the names that the format's program takes them for.
-struct Members<'a>(Vec<(String, Value<'a>)>);
+struct AmqHeaderMembers<'a>(Vec<(String, JsonValue<'a>)>);
 
-impl<'a> Members<'a> {
+impl<'a> AmqHeaderMembers<'a> {
     /// Reads a header as the format's program does, which is written in Go: a name counts whatever its case,
     /// and each member has to have its type, also one that a later member takes the place of.
-    fn of(header: &'a str) -> Result<Self, Fault> {
+    fn parse_header(header: &'a str) -> Result<Self, AmqParseError> {
         let (mut members, mut fault) = (Vec::new(), None);
-        json::members(header, |key, value| {
+        json::visit_members(header, |key, value| {
             // A member that is null leaves what an earlier one said.
-            if !matches!(value, Value::Null) {
-                let name = fold(&key.to_text());
-                fault = fault.take().or_else(|| mistyped(&name, &value));
+            if !matches!(value, JsonValue::Null) {
+                let name = fold_key(&key.to_text());
+                fault = fault.take().or_else(|| find_type_error(&name, &value));
                 members.push((name, value));
             }
         })
-        .map_err(|e| wrong(format!("the header is {e}")))?;
+        .map_err(|e| parse_error(format!("the header is {e}")))?;
         match fault {
             Some(fault) => Err(fault),
-            None if is_too_deep(header) => Err(wrong("the header is nested more than 10000 deep")),
+            None if is_too_deep(header) => {
+                Err(parse_error("the header is nested more than 10000 deep"))
+            }
             None => Ok(Self(members)),
         }
     }
 
     /// The values of the members of this name.
-    fn all(&self, name: &str) -> impl DoubleEndedIterator<Item = &Value<'a>> {
+    fn member_values(&self, name: &str) -> impl DoubleEndedIterator<Item = &JsonValue<'a>> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value)
     }
 
-    fn text(&self, name: &str) -> Option<String> {
-        let last = self.all(name).next_back().and_then(text_of)?;
+    fn member_text(&self, name: &str) -> Option<String> {
+        let last = self.member_values(name).next_back().and_then(value_text)?;
         Some(last.into_owned()).filter(|text| !text.is_empty())
     }
 
     /// The last list. Where it has null, what an earlier list has in this place stands.
-    fn texts(&self, name: &str) -> Vec<String> {
+    fn member_list(&self, name: &str) -> Vec<String> {
         let (mut texts, mut len): (Vec<String>, usize) = (Vec::new(), 0);
-        for list in self.all(name).filter_map(list_of) {
+        for list in self.member_values(name).filter_map(value_list) {
             len = list.len();
             texts.resize(texts.len().max(len), String::new());
             for (place, text) in texts.iter_mut().zip(list) {
@@ -111,16 +113,16 @@ impl<'a> Members<'a> {
         texts
     }
 
-    fn required(&self, name: &str) -> Result<String, Fault> {
-        self.text(name).ok_or_else(|| wrong(format!("there is no {name}")))
+    fn required_text(&self, name: &str) -> Result<String, AmqParseError> {
+        self.member_text(name).ok_or_else(|| parse_error(format!("there is no {name}")))
     }
 
-    fn parts(&self) -> Vec<(&'static str, String)> {
-        let labels = self.texts("labels");
+    fn collect_parts(&self) -> Vec<(&'static str, String)> {
+        let labels = self.member_list("labels");
         let labels = labels.iter().filter(|label| !label.is_empty());
-        let labels = labels.flat_map(|label| [one_line(label), "\n".into()]).collect();
-        let context = match self.all("context").next_back() {
-            Some(Value::Compound(text)) => format!("{text}\n"),
+        let labels = labels.flat_map(|label| [sanitize_line(label), "\n".into()]).collect();
+        let context = match self.member_values("context").next_back() {
+            Some(JsonValue::Compound(text)) => format!("{text}\n"),
             _ => String::new(),
         };
         let parts = [("labels.txt", labels), ("context.json", context)];
@@ -129,7 +131,7 @@ impl<'a> Members<'a> {
 }
 
 /// The name that a key is taken for. Go takes two more letters for the `s` and `k` that they stand for.
-fn fold(key: &str) -> String {
+fn fold_key(key: &str) -> String {
     let letter = |c: char| match c {
         '\u{17f}' => 's',
         '\u{212a}' => 'k',
@@ -139,51 +141,51 @@ fn fold(key: &str) -> String {
 }
 
 /// Makes the reason for a member of a wrong type.
-fn mistyped(name: &str, value: &Value<'_>) -> Option<Fault> {
+fn find_type_error(name: &str, value: &JsonValue<'_>) -> Option<AmqParseError> {
     let kind = match name {
         "schema" => match value {
-            Value::Int(digits) if digits.parse::<i64>().is_ok() => return None,
+            JsonValue::Int(digits) if digits.parse::<i64>().is_ok() => return None,
             _ => "whole number of 64 bits",
         },
         "id" | "from" | "thread" | "subject" | "created" | "priority" | "kind" | "reply_to"
-        | "reply_project" | "from_project" => match text_of(value) {
+        | "reply_project" | "from_project" => match value_text(value) {
             Some(_) => return None,
             None => "text",
         },
-        "to" | "refs" | "labels" => match list_of(value) {
+        "to" | "refs" | "labels" => match value_list(value) {
             Some(_) => return None,
             None => "list of texts",
         },
         "context" => match value {
-            Value::Compound(text) if text.starts_with('{') => {
+            JsonValue::Compound(text) if text.starts_with('{') => {
                 if !has_huge_number(text) {
                     return None;
                 }
-                return Some(wrong("context has a number that is too large"));
+                return Some(parse_error("context has a number that is too large"));
             }
-            _ => return Some(wrong("context is not an object")),
+            _ => return Some(parse_error("context is not an object")),
         },
         _ => return None,
     };
-    Some(wrong(format!("{name} is not a {kind}")))
+    Some(parse_error(format!("{name} is not a {kind}")))
 }
 
-fn text_of<'a>(value: &Value<'a>) -> Option<Cow<'a, str>> {
+fn value_text<'a>(value: &JsonValue<'a>) -> Option<Cow<'a, str>> {
     match value {
-        Value::String(text) => Some(text.to_text()),
+        JsonValue::String(text) => Some(text.to_text()),
         _ => None,
     }
 }
 
 /// The elements of a list of texts and nulls.
-fn list_of<'a>(value: &Value<'a>) -> Option<Vec<Option<Cow<'a, str>>>> {
-    let Value::Compound(list) = value else { return None };
+fn value_list<'a>(value: &JsonValue<'a>) -> Option<Vec<Option<Cow<'a, str>>>> {
+    let JsonValue::Compound(list) = value else { return None };
     let (mut depth, mut list_of_texts, mut out) = (0u32, true, Vec::new());
-    json::walk(list, |event| match event {
-        Event::ArrayStart if depth == 0 => depth = 1,
-        Event::ArrayEnd if depth == 1 => depth = 0,
-        Event::Scalar(Value::Null) => out.push(None),
-        Event::Scalar(Value::String(text)) => out.push(Some(text.to_text())),
+    json::walk_value(list, |event| match event {
+        JsonEvent::ArrayStart if depth == 0 => depth = 1,
+        JsonEvent::ArrayEnd if depth == 1 => depth = 0,
+        JsonEvent::Scalar(JsonValue::Null) => out.push(None),
+        JsonEvent::Scalar(JsonValue::String(text)) => out.push(Some(text.to_text())),
         _ => list_of_texts = false,
     })
     .ok()?;
@@ -193,8 +195,8 @@ fn list_of<'a>(value: &Value<'a>) -> Option<Vec<Option<Cow<'a, str>>>> {
 /// Returns true if a number is larger than what a float of 64 bits holds.
 fn has_huge_number(text: &str) -> bool {
     let mut huge = false;
-    let walked = json::walk(text, |event| {
-        if let Event::Scalar(Value::Int(digits) | Value::Float(digits)) = event {
+    let walked = json::walk_value(text, |event| {
+        if let JsonEvent::Scalar(JsonValue::Int(digits) | JsonValue::Float(digits)) = event {
             huge |= digits.parse::<f64>().is_ok_and(f64::is_infinite);
         }
     });
@@ -206,12 +208,12 @@ fn is_too_deep(header: &str) -> bool {
     let (mut depth, mut deepest) = (0usize, 0);
     // Each level takes two characters.
     if header.len() > 2 * DEPTH {
-        let _ = json::walk(header, |event| match event {
-            Event::ObjectStart | Event::ArrayStart => {
+        let _ = json::walk_value(header, |event| match event {
+            JsonEvent::ObjectStart | JsonEvent::ArrayStart => {
                 depth += 1;
                 deepest = deepest.max(depth);
             }
-            Event::ObjectEnd | Event::ArrayEnd => depth = depth.saturating_sub(1),
+            JsonEvent::ObjectEnd | JsonEvent::ArrayEnd => depth = depth.saturating_sub(1),
             _ => {}
         });
     }
@@ -219,7 +221,7 @@ fn is_too_deep(header: &str) -> bool {
 }
 
 /// Whether a word, if there is one, is one of these.
-pub(super) fn one_of(name: &str, word: Option<&str>, words: &str) -> Result<(), String> {
+pub(super) fn check_word(name: &str, word: Option<&str>, words: &str) -> Result<(), String> {
     match word {
         Some(word) if words.split(' ').all(|known| known != word) => {
             Err(format!("{name} is {word:?}, which is none of {}", words.replace(' ', ", ")))
@@ -229,8 +231,8 @@ pub(super) fn one_of(name: &str, word: Option<&str>, words: &str) -> Result<(), 
 }
 
 /// What a signature covers.
-fn covered(header: &str, body: &[u8]) -> Option<Vec<u8>> {
-    let header = object_without(SIGNATURE_CONTEXT, header, "sig")?;
+fn signed_bytes(header: &str, body: &[u8]) -> Option<Vec<u8>> {
+    let header = signed_object_bytes(SIGNATURE_CONTEXT, header, "sig")?;
     Some([header.as_slice(), b"\n", body].concat())
 }
 
@@ -249,16 +251,16 @@ pub fn is_id(text: &str) -> bool {
 }
 
 /// The first line, without the ends of a line behind it, and what comes after it.
-fn first_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_first_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (line, rest) = bytes.split_at_checked(memchr::memchr(b'\n', bytes)? + 1)?;
     let end = line.iter().rposition(|b| !matches!(b, b'\r' | b'\n')).map_or(0, |last| last + 1);
     Some((line.get(..end)?, rest))
 }
 
 /// Returns the text after the line that ends the header. Blanks around it and empty lines before it are nothing.
-fn after_close(mut bytes: &[u8]) -> Result<&[u8], Fault> {
+fn find_body(mut bytes: &[u8]) -> Result<&[u8], AmqParseError> {
     loop {
-        let (line, rest, is_whole) = match first_line(bytes) {
+        let (line, rest, is_whole) = match split_first_line(bytes) {
             Some((line, rest)) => (line, rest, true),
             None => (bytes, &[][..], false),
         };
@@ -266,68 +268,70 @@ fn after_close(mut bytes: &[u8]) -> Result<&[u8], Fault> {
         match line.trim() {
             CLOSE if is_whole => return Ok(rest),
             "" if is_whole => bytes = rest,
-            begun if !is_whole && CLOSE.starts_with(begun) => return Err(Fault::Unfinished),
-            _ => return Err(wrong("after the header there is no line ---")),
+            begun if !is_whole && CLOSE.starts_with(begun) => {
+                return Err(AmqParseError::Incomplete);
+            }
+            _ => return Err(parse_error("after the header there is no line ---")),
         }
     }
 }
 
 /// The header and the body of a file.
-fn split(bytes: &[u8]) -> Result<(Cow<'_, str>, &[u8]), Fault> {
-    let rest = match first_line(bytes) {
+fn split_message(bytes: &[u8]) -> Result<(Cow<'_, str>, &[u8]), AmqParseError> {
+    let rest = match split_first_line(bytes) {
         Some((line, rest)) if line == OPEN.as_bytes() => rest,
         None if [OPEN, "\r"].concat().as_bytes().starts_with(bytes) => {
-            return Err(Fault::Unfinished);
+            return Err(AmqParseError::Incomplete);
         }
-        _ => return Err(wrong("it does not begin with ---json")),
+        _ => return Err(parse_error("it does not begin with ---json")),
     };
     let mut values =
         serde_json::Deserializer::from_slice(rest).into_iter::<serde::de::IgnoredAny>();
     match values.next() {
-        None => return Err(Fault::Unfinished),
-        Some(Err(e)) if e.is_eof() => return Err(Fault::Unfinished),
-        Some(Err(e)) => return Err(wrong(format!("the header is not JSON: {e}"))),
+        None => return Err(AmqParseError::Incomplete),
+        Some(Err(e)) if e.is_eof() => return Err(AmqParseError::Incomplete),
+        Some(Err(e)) => return Err(parse_error(format!("the header is not JSON: {e}"))),
         Some(Ok(_)) => {}
     }
     let (header, after) = rest.split_at_checked(values.byte_offset()).unwrap_or_default();
-    Ok((String::from_utf8_lossy(header), after_close(after)?))
+    Ok((String::from_utf8_lossy(header), find_body(after)?))
 }
 
 /// Reads a message file.
 ///
 /// # Errors
 /// What the format's program makes a dead letter of, and files that are larger than it takes.
-pub fn parse(bytes: &[u8]) -> Result<Message, Fault> {
+pub fn parse(bytes: &[u8]) -> Result<AmqMessage, AmqParseError> {
     if bytes.len() > FILE_BYTES {
-        return Err(wrong("it is larger than 10 MiB"));
+        return Err(parse_error("it is larger than 10 MiB"));
     }
-    let (header, body) = split(bytes)?;
-    let members = Members::of(&header)?;
-    let (id, from) = (members.required("id")?, members.required("from")?);
-    let (to, thread) = (members.texts("to"), members.required("thread")?);
-    let created = members.required("created")?;
+    let (header, body) = split_message(bytes)?;
+    let members = AmqHeaderMembers::parse_header(&header)?;
+    let (id, from) = (members.required_text("id")?, members.required_text("from")?);
+    let (to, thread) = (members.member_list("to"), members.required_text("thread")?);
+    let created = members.required_text("created")?;
     if !is_id(&id) {
-        return Err(wrong(format!("the id {id:?} cannot be the name of a file")));
+        return Err(parse_error(format!("the id {id:?} cannot be the name of a file")));
     }
     if let Some(other) = to.iter().chain([&from]).find(|handle| !is_handle(handle)) {
-        return Err(wrong(format!("{other:?} is not a handle")));
+        return Err(parse_error(format!("{other:?} is not a handle")));
     }
     if to.is_empty() {
-        return Err(wrong("to names nobody"));
+        return Err(parse_error("to names nobody"));
     }
     if thread.trim() != thread {
-        return Err(wrong("thread begins or ends with white space"));
+        return Err(parse_error("thread begins or ends with white space"));
     }
-    let mut refs = members.texts("refs");
+    let mut refs = members.member_list("refs");
     refs.retain(|id| !id.is_empty());
-    let (kind, priority) = (members.text("kind"), members.text("priority"));
-    one_of("kind", kind.as_deref(), KINDS).map_err(Fault::Wrong)?;
-    one_of("priority", priority.as_deref(), PRIORITIES).map_err(Fault::Wrong)?;
+    let (kind, priority) = (members.member_text("kind"), members.member_text("priority"));
+    check_word("kind", kind.as_deref(), KINDS).map_err(AmqParseError::Malformed)?;
+    check_word("priority", priority.as_deref(), PRIORITIES).map_err(AmqParseError::Malformed)?;
     let extra = [("Type", kind.clone()), ("Priority", priority)];
     let shown = model::Message {
         time: created::parse(&created)
-            .ok_or_else(|| wrong(format!("created is {created:?}, which is no time")))?,
-        subject: members.text("subject"),
+            .ok_or_else(|| parse_error(format!("created is {created:?}, which is no time")))?,
+        subject: members.member_text("subject"),
         extra: extra.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
         in_reply_to: refs.last().cloned(),
         body: String::from_utf8_lossy(body).replace("\r\n", "\n"),
@@ -338,22 +342,22 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Fault> {
         ..model::Message::default()
     };
     let routes = ["reply_to", "reply_project", "from_project"];
-    Ok(Message {
-        parts: members.parts(),
-        is_routed: routes.iter().any(|name| members.text(name).is_some()),
-        idem: members.text("idem"),
-        claim: signature::claim(&header, || covered(&header, body)),
-        shown,
+    Ok(AmqMessage {
+        parts: members.collect_parts(),
+        is_routed: routes.iter().any(|name| members.member_text(name).is_some()),
+        idempotency_key: members.member_text("idem"),
+        claim: signature::parse_claim(&header, || signed_bytes(&header, body)),
+        message: shown,
         refs,
         kind,
     })
 }
 
 /// The members of an object to be printed, in this order; those without a value are left out.
-pub type Printed<'a> = Vec<(&'a str, serde_json::Value)>;
+pub type AmqJsonFields<'a> = Vec<(&'a str, serde_json::Value)>;
 
 /// JSON as the format's program prints it.
-pub fn print(members: &Printed<'_>) -> String {
+pub fn print_json(members: &AmqJsonFields<'_>) -> String {
     let lines = members.iter().filter(|(_, value)| {
         value != &serde_json::Value::Null && value != "" && value != &serde_json::json!([])
     });
@@ -366,13 +370,13 @@ pub fn print(members: &Printed<'_>) -> String {
 }
 
 /// The bytes of a message file, signed.
-pub fn compose(mut header: Printed<'_>, body: &str, signer: &dyn Signer) -> String {
+pub fn compose_message(mut header: AmqJsonFields<'_>, body: &str, signer: &dyn Signer) -> String {
     let end = if body.is_empty() || body.ends_with('\n') { "" } else { "\n" };
     let body = format!("{body}{end}");
     header.push(("pub", BASE64.encode(signer.public_key().0).into()));
-    let covered = covered(&print(&header), body.as_bytes()).unwrap_or_default();
+    let covered = signed_bytes(&print_json(&header), body.as_bytes()).unwrap_or_default();
     header.push(("sig", BASE64.encode(signer.sign(&covered)).into()));
-    format!("{OPEN}\n{}\n{CLOSE}\n{body}", print(&header))
+    format!("{OPEN}\n{}\n{CLOSE}\n{body}", print_json(&header))
 }
 
 /// An id: the moment, the process, and eight digits of chance.

@@ -18,94 +18,104 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::engine::files::{File as Known, Files, Folder, Row};
+use super::engine::files::{FileRow, FileStore, OpenFolder, StoreFile as Known};
 use super::{
-    About, Agents, Behind, Kind, Location, Part, Parts, Spec, Store, StoreError, Told, digest,
+    Kind, Location, PartContent, PartReader, PeerDirectory, PeerReadState, PeerUnread, Store,
+    StoreError, StoreProperties, StoreSpec, digest,
 };
-use crate::model::locks::{Level, Mutex};
-use crate::model::one_line;
-use message::{FILE_BYTES, Message};
-use queue::{Kept, Queue};
+use crate::model::locks::{LockLevel, Mutex};
+use crate::model::sanitize_line;
+use message::{AmqMessage, FILE_BYTES};
+use queue::{AmqFormat, AmqTableFacts};
 
 /// The folders that make a mailbox.
 const LEAVES: &str = "inbox/tmp inbox/new inbox/cur outbox/sent receipts dlq/tmp dlq/new dlq/cur";
 
 /// A queue, read and written as one agent.
-type Amq = Files<Queue>;
+type AmqStore = FileStore<AmqFormat>;
 
 /// Opens a queue root. Nothing is made.
 ///
 /// # Errors
 /// If my name cannot be a handle.
-pub fn open(spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(Arc::new(Amq::open(spec)?))
+pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(AmqStore::open(spec)?))
 }
 
-impl Amq {
-    fn open(spec: &Spec) -> Result<Self, StoreError> {
-        let me = spec.as_me.clone().unwrap_or_else(|| spec.me.to_ascii_lowercase());
+impl AmqStore {
+    fn open(spec: &StoreSpec) -> Result<Self, StoreError> {
+        let me = spec.own_address.clone().unwrap_or_else(|| spec.me.to_ascii_lowercase());
         if !message::is_handle(&me) {
-            let (me, grammar) = (one_line(&me), Kind::Amq.grammar());
+            let (me, grammar) = (sanitize_line(&me), Kind::Amq.address_grammar());
             let why = format!("{me:?} is not a handle: {grammar}; set me in its [[store]]");
             return Err(StoreError::Invalid(why));
         }
-        let about = About {
+        let about = StoreProperties {
             // The file has the header besides.
             max_body: (FILE_BYTES - (64 << 10)) as u64,
-            ..About::new(spec, &me, &spec.dir)
+            ..StoreProperties::new(spec, &me, &spec.dir)
         };
-        Self::new(about, Queue { me, claiming: Mutex::at(Level::Store, ()) })
+        Self::new(about, AmqFormat { me, claim_lock: Mutex::with_level(LockLevel::Store, ()) })
     }
 
     /// The message in a file, if it still is what it was.
-    fn message_in(&self, file: &Known<Kept>) -> Result<Message, StoreError> {
-        let (_, bytes) = self.bytes(file, FILE_BYTES)?;
-        let known = file.message().is_none_or(|kept| kept.content == digest::print(&bytes));
+    fn read_message_in(&self, file: &Known<AmqTableFacts>) -> Result<AmqMessage, StoreError> {
+        let (_, bytes) = self.read_file_bytes(file, FILE_BYTES)?;
+        let known =
+            file.message_facts().is_none_or(|kept| kept.content == digest::secure_hash64(&bytes));
         message::parse(&bytes).ok().filter(|_| known).ok_or(StoreError::Moved)
     }
 
     /// Opens a folder of a mailbox.
-    fn leaf(&self, agent: &str, leaf: &str) -> Result<Folder<'_, Queue>, StoreError> {
-        self.folder(&format!("agents/{agent}/{leaf}"))
+    fn open_mailbox_folder(
+        &self,
+        agent: &str,
+        leaf: &str,
+    ) -> Result<OpenFolder<'_, AmqFormat>, StoreError> {
+        self.open_folder(&format!("agents/{agent}/{leaf}"))
     }
 
     /// Folders of my mailbox that are missing.
-    fn missing(&self) -> impl Iterator<Item = String> {
-        let missing = LEAVES.split(' ').filter(|leaf| self.leaf(self.me(), leaf).is_err());
+    fn missing_folders(&self) -> impl Iterator<Item = String> {
+        let missing =
+            LEAVES.split(' ').filter(|leaf| self.open_mailbox_folder(self.me(), leaf).is_err());
         missing.map(|leaf| format!("agents/{}/{leaf}", self.me()))
     }
 }
 
-impl Agents for Amq {
-    fn agents(&self) -> Vec<String> {
+impl PeerDirectory for AmqStore {
+    fn list_peers(&self) -> Vec<String> {
         let table = self.table.read();
         let agent = |path: &str| {
             path.strip_prefix("agents/")?.strip_suffix("/inbox/new").map(str::to_owned)
         };
-        table.listed().filter_map(|(_, folder)| agent(&folder.path)).collect()
+        table.listed_folders().filter_map(|(_, folder)| agent(&folder.path)).collect()
     }
 
     /// What lies in `new/` was not read.
-    fn told(&self, addresses: &[&str]) -> Vec<Option<Told>> {
+    fn peer_read_states(&self, addresses: &[&str]) -> Vec<Option<PeerReadState>> {
         let table = self.table.read();
         let told = |address: &&str| {
             let path = format!("agents/{address}/inbox/new");
             let new = table.find_folder(&path)?;
             table.folders().get(new as usize).filter(|folder| folder.is_listed)?;
-            let is_message = |n: &u32| table.row(*n).is_some_and(Row::is_message);
-            let behind = Behind::Count(table.files_in(new).filter(is_message).count() as u64);
-            let since = std::fs::symlink_metadata(self.about.dir.join(path)).ok();
-            Some(Told { behind, since: since.and_then(|m| m.modified().ok()).map(Into::into) })
+            let is_message = |n: &u32| table.row(*n).is_some_and(FileRow::is_message);
+            let behind = PeerUnread::Count(table.files_in(new).filter(is_message).count() as u64);
+            let since = std::fs::symlink_metadata(self.properties.dir.join(path)).ok();
+            Some(PeerReadState {
+                unread: behind,
+                since: since.and_then(|m| m.modified().ok()).map(Into::into),
+            })
         };
         addresses.iter().map(told).collect()
     }
 }
 
-impl Parts for Amq {
-    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
-        let read = self.message_in(&self.file(at.source)?)?;
+impl PartReader for AmqStore {
+    fn open_part(&self, at: &Location, name: &str) -> Result<PartContent, StoreError> {
+        let read = self.read_message_in(&self.find_file(at.source)?)?;
         let part = read.parts.into_iter().find(|(part, _)| *part == name);
         let missing = || StoreError::io(Path::new(name), io::ErrorKind::NotFound.into());
-        part.map(|(_, text)| Part::Bytes(text.into_bytes().into())).ok_or_else(missing)
+        part.map(|(_, text)| PartContent::Bytes(text.into_bytes().into())).ok_or_else(missing)
     }
 }

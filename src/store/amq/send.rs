@@ -7,16 +7,18 @@ use std::io;
 
 use serde_json::json;
 
-use super::Amq;
-use super::message::{self, FILE_BYTES, KINDS, Message, PRIORITIES, one_of};
-use super::queue::Queue;
-use crate::model::{self, Draft, one_line, plain_id};
-use crate::store::digest::print;
-use crate::store::engine::files::{File, Folder, Put};
-use crate::store::{Fit, Outgoing, Prepared, Preparing, Store as _, StoreError, fs};
+use super::AmqStore;
+use super::message::{self, AmqMessage, FILE_BYTES, KINDS, PRIORITIES, check_word};
+use super::queue::AmqFormat;
+use crate::model::{self, Draft, plain_id, sanitize_line};
+use crate::store::digest::secure_hash64;
+use crate::store::engine::files::{OpenFolder, PlaceOutcome, StoreFile};
+use crate::store::{
+    AddressFit, MessageAppender, PrepareContext, PreparedRecord, Store as _, StoreError, fs,
+};
 
 /// The kind of an answer to a message of this kind.
-fn answering(kind: &str) -> &str {
+fn answer_kind(kind: &str) -> &str {
     match kind {
         "review_request" => "review_response",
         "question" => "answer",
@@ -34,7 +36,7 @@ fn reply_subject(subject: &str) -> String {
 }
 
 /// The thread of a first message between these.
-fn new_thread(me: &str, to: &[String]) -> String {
+fn new_thread_id(me: &str, to: &[String]) -> String {
     let mut all: Vec<&str> = to.iter().map(String::as_str).chain([me]).collect();
     all.sort_unstable();
     let kind = if to.len() == 1 { "p2p" } else { "msgfs" };
@@ -44,17 +46,17 @@ fn new_thread(me: &str, to: &[String]) -> String {
     format!("{kind}/{}", all.join("__"))
 }
 
-impl Outgoing for Amq {
-    fn fits(&self, address: &str) -> Fit {
-        match self.mailbox(address) {
-            Ok(_) => Fit::Plain,
-            Err(StoreError::Unreachable(_)) => Fit::Via,
-            Err(_) => Fit::No,
+impl MessageAppender for AmqStore {
+    fn address_fit(&self, address: &str) -> AddressFit {
+        match self.open_mailbox(address) {
+            Ok(_) => AddressFit::Plain,
+            Err(StoreError::Unreachable(_)) => AddressFit::Via,
+            Err(_) => AddressFit::No,
         }
     }
 
-    fn registered(&self, address: &str) -> bool {
-        self.mailbox(address).is_ok()
+    fn is_registered(&self, address: &str) -> bool {
+        self.open_mailbox(address).is_ok()
     }
 
     fn may_be_id(&self, id: &str) -> bool {
@@ -63,30 +65,35 @@ impl Outgoing for Amq {
     }
 
     /// One message for all recipients. Writes nothing.
-    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
+    fn prepare_records(
+        &self,
+        draft: &Draft,
+        with: &PrepareContext<'_>,
+    ) -> Result<Vec<PreparedRecord>, StoreError> {
         let mut to: Vec<String> = Vec::new();
         for handle in draft.to.iter().chain(&draft.cc) {
-            let [tmp, new, _] = self.mailbox(handle)?;
-            tmp.takes(draft.body.len() as u64).and_then(|()| new.takes(0))?;
+            let [tmp, new, _] = self.open_mailbox(handle)?;
+            tmp.check_can_create(draft.body.len() as u64).and_then(|()| new.check_can_create(0))?;
             if !to.contains(handle) {
                 to.push(handle.clone());
             }
         }
-        self.leaf(self.me(), "outbox/sent")?.takes(draft.body.len() as u64)?;
+        self.open_mailbox_folder(self.me(), "outbox/sent")?
+            .check_can_create(draft.body.len() as u64)?;
         let parent = with.parent.filter(|_| draft.is_reply);
-        let answered = parent.and_then(|parent| self.answered(parent));
+        let answered = parent.and_then(|parent| self.read_answered_message(parent));
         if answered.as_ref().is_some_and(|answered| answered.is_routed) {
             let why =
                 "the message came by another queue (reply_to), and msgfs answers in its own only";
             let error = io::Error::new(io::ErrorKind::CrossesDevices, why);
-            return Err(StoreError::io(&self.about.dir, error));
+            return Err(StoreError::io(&self.properties.dir, error));
         }
         let asked = answered.as_ref().and_then(|answered| answered.kind.as_deref());
         let word = |said: &Option<String>| said.as_ref().map(|word| word.to_ascii_lowercase());
         let (kind, priority) = (word(&draft.kind), word(&draft.priority));
-        one_of("Type", kind.as_deref(), KINDS).map_err(StoreError::Invalid)?;
-        one_of("Priority", priority.as_deref(), PRIORITIES).map_err(StoreError::Invalid)?;
-        let kind = kind.or_else(|| asked.map(|kind| answering(kind).to_owned()));
+        check_word("Type", kind.as_deref(), KINDS).map_err(StoreError::Invalid)?;
+        check_word("Priority", priority.as_deref(), PRIORITIES).map_err(StoreError::Invalid)?;
+        let kind = kind.or_else(|| asked.map(|kind| answer_kind(kind).to_owned()));
         let priority = priority.or_else(|| kind.as_ref().map(|_| "normal".to_owned()));
         let subject = draft.subject.clone().or_else(|| {
             parent.map(|parent| reply_subject(parent.subject.as_deref().unwrap_or_default()))
@@ -94,12 +101,13 @@ impl Outgoing for Amq {
         let thread = draft.thread.clone().or_else(|| parent?.thread.clone());
         let thread = thread.unwrap_or_else(|| {
             let people: Vec<&str> = to.iter().map(String::as_str).collect();
-            with.new_thread(new_thread(self.me(), &to), &people)
+            with.new_thread_id(new_thread_id(self.me(), &to), &people)
         });
         let mut refs = answered.map(|answered| answered.refs).unwrap_or_default();
         refs.extend(draft.in_reply_to.as_deref().map(|id| plain_id(id).to_owned()));
         let chance = getrandom::u32();
-        let chance = chance.map_err(|e| StoreError::io(&self.about.dir, io::Error::other(e)))?;
+        let chance =
+            chance.map_err(|e| StoreError::io(&self.properties.dir, io::Error::other(e)))?;
         let id = message::new_id(with.now, chance);
         let header = vec![
             ("schema", json!(1)),
@@ -114,74 +122,81 @@ impl Outgoing for Amq {
             ("kind", json!(kind)),
             ("idem", json!(draft.idempotency_key)),
         ];
-        let bytes = message::compose(header, &draft.body, with.signer);
+        let bytes = message::compose_message(header, &draft.body, with.signer);
         let is_large = bytes.len() > FILE_BYTES;
         let why = if is_large { StoreError::TooLarge } else { StoreError::Invalid };
         message::parse(bytes.as_bytes()).map_err(|fault| why(fault.to_string()))?;
-        Ok(vec![Prepared { to: to.join(", "), id, thread, bytes, files: Vec::new() }])
+        Ok(vec![PreparedRecord { to: to.join(", "), id, thread, bytes, files: Vec::new() }])
     }
 
-    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
-        let dir = &self.about.dir;
+    fn check_appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        let dir = &self.properties.dir;
         // The message goes to the recipient and to my own folder.
-        fs::room_for(dir, bytes.saturating_mul(2))
+        fs::check_free_space(dir, bytes.saturating_mul(2))
     }
 
     /// Puts a message into the mailboxes of all recipients, and my copy into `outbox/sent`.
-    fn append(&self, prepared: &Prepared) -> Result<(), StoreError> {
+    fn append_record(&self, prepared: &PreparedRecord) -> Result<(), StoreError> {
         let bytes = prepared.bytes.as_bytes();
         let name = format!("{}.md", prepared.id);
-        let holds = |folder: &Folder<'_, Queue>| match folder.read(&name, FILE_BYTES + 1)? {
-            Some(there) if there != bytes => {
-                let why = format!("{}: another message has this name", folder.at(&name).display());
-                Err(StoreError::Refused(why))
-            }
-            there => Ok(there.is_some()),
-        };
-        let sent = self.leaf(self.me(), "outbox/sent")?;
+        let holds =
+            |folder: &OpenFolder<'_, AmqFormat>| match folder.read_file(&name, FILE_BYTES + 1)? {
+                Some(there) if there != bytes => {
+                    let why = format!(
+                        "{}: another message has this name",
+                        folder.child_path(&name).display()
+                    );
+                    Err(StoreError::Refused(why))
+                }
+                there => Ok(there.is_some()),
+            };
+        let sent = self.open_mailbox_folder(self.me(), "outbox/sent")?;
         let mut staged = Vec::new();
         for to in prepared.to.split(", ") {
-            let [tmp, new, cur] = self.mailbox(to)?;
+            let [tmp, new, cur] = self.open_mailbox(to)?;
             // In this order: files go from new to cur, and one that was claimed must not come back.
             if !holds(&new)? && !holds(&cur)? {
                 staged.push((tmp, new));
             }
         }
-        let files = staged.iter().map(|(tmp, _)| tmp.stage(&name, bytes));
+        let files = staged.iter().map(|(tmp, _)| tmp.stage_file(&name, bytes));
         let files = files.collect::<Result<Vec<_>, _>>()?;
         for ((_, new), file) in staged.iter().zip(&files) {
-            if new.publish(&name, file)? != Put::Done {
+            if new.publish_file(&name, file)? != PlaceOutcome::Done {
                 holds(new)?;
             }
         }
-        if sent.put(&name, bytes)? != Put::Done {
+        if sent.create_file(&name, bytes)? != PlaceOutcome::Done {
             holds(&sent)?;
         }
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), StoreError> {
+    fn sync_appends(&self) -> Result<(), StoreError> {
         // An append is on disk when it returns.
         Ok(())
     }
 }
 
-impl Amq {
+impl AmqStore {
     /// What the file says of a message that is answered.
-    fn answered(&self, parent: &model::Message) -> Option<Message> {
+    fn read_answered_message(&self, parent: &model::Message) -> Option<AmqMessage> {
         let id = plain_id(&parent.id);
-        let files: Vec<File<_>> = {
+        let files: Vec<StoreFile<_>> = {
             let table = self.table.read();
-            let found = table.with_key(0, print(id.as_bytes())).into_iter();
-            let is_it = |n: &u32| model::twin_id(id, table.twins.get(n)) == parent.id;
-            found.filter(is_it).filter_map(|n| File::of(&table, n)).collect()
+            let found = table.files_with_key(0, secure_hash64(id.as_bytes())).into_iter();
+            let is_it = |n: &u32| model::qualify_id(id, table.twins.get(n)) == parent.id;
+            found.filter(is_it).filter_map(|n| StoreFile::from_table(&table, n)).collect()
         };
-        files.iter().find_map(|file| self.message_in(file).ok())
+        files.iter().find_map(|file| self.read_message_in(file).ok())
     }
 
     /// The folders in which mail for a handle arrives.
-    pub(super) fn mailbox(&self, handle: &str) -> Result<[Folder<'_, Queue>; 3], StoreError> {
-        let (shown, dir) = (one_line(handle), self.about.dir.display());
+    pub(super) fn open_mailbox(
+        &self,
+        handle: &str,
+    ) -> Result<[OpenFolder<'_, AmqFormat>; 3], StoreError> {
+        let (shown, dir) = (sanitize_line(handle), self.properties.dir.display());
         if !message::is_handle(handle) {
             return Err(StoreError::Invalid(format!(
                 "{shown:?} is not a handle: it takes lower-case letters, digits, '_' and '-'"
@@ -189,7 +204,8 @@ impl Amq {
         }
         let [tmp, new, cur] = ["tmp", "new", "cur"].map(|leaf| {
             let why = format!("{shown} has no mailbox in {dir}, and msgfs makes none for others");
-            self.leaf(handle, &format!("inbox/{leaf}")).map_err(|_| StoreError::Unreachable(why))
+            self.open_mailbox_folder(handle, &format!("inbox/{leaf}"))
+                .map_err(|_| StoreError::Unreachable(why))
         });
         Ok([tmp?, new?, cur?])
     }

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::verify::{fault, verify_claim};
-use crate::model::{self, Claim, Draft, Timestamp};
+use crate::model::verify::{find_claim_fault, verify_claim};
+use crate::model::{self, Draft, SignatureClaim, Timestamp};
 use crate::store::testing::{Book, Key, traits::*};
-use crate::store::{Prepared, Preparing};
+use crate::store::{PrepareContext, PreparedRecord};
 
 /// A queue root with mailboxes.
 struct Root {
@@ -43,22 +43,22 @@ impl Root {
         names
     }
 
-    fn spec(&self, me: &str) -> Spec {
-        Spec {
-            makes: true,
+    fn spec(&self, me: &str) -> StoreSpec {
+        StoreSpec {
+            may_create: true,
             name: "amq".into(),
             kind: Kind::Amq,
             dir: self.dir.path().to_owned(),
             me: me.into(),
-            as_me: None,
+            own_address: None,
             state: None,
             roles: crate::model::Roles::default(),
             home: None,
         }
     }
 
-    fn store(&self, me: &str) -> Amq {
-        Amq::open(&self.spec(me)).unwrap()
+    fn store(&self, me: &str) -> AmqStore {
+        AmqStore::open(&self.spec(me)).unwrap()
     }
 }
 
@@ -79,19 +79,19 @@ fn draft(to: &[&str], body: &str) -> Draft {
     Draft { to, body: body.into(), ..Draft::default() }
 }
 
-fn prepare(store: &Amq, draft: &Draft) -> Result<Prepared, StoreError> {
+fn prepare(store: &AmqStore, draft: &Draft) -> Result<PreparedRecord, StoreError> {
     answer(store, draft, None)
 }
 
 fn answer(
-    store: &Amq,
+    store: &AmqStore,
     draft: &Draft,
     parent: Option<&model::Message>,
-) -> Result<Prepared, StoreError> {
+) -> Result<PreparedRecord, StoreError> {
     let key = Key::new(7);
     let now = Timestamp::from_millis(1_795_336_330_840);
-    let with = Preparing { parent, ..Preparing::new(now, &key) };
-    Ok(store.prepare(draft, &with)?.remove(0))
+    let with = PrepareContext { parent, ..PrepareContext::new(now, &key) };
+    Ok(store.prepare_records(draft, &with)?.remove(0))
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn vectors() {
         );
         match message::parse(text.as_bytes()) {
             Ok(mut read) => {
-                let shown = read.shown;
+                let shown = read.message;
                 assert_eq!(vector["id"].as_str(), Some(&*shown.id), "{name}");
                 let said = [
                     ("thread", shown.thread.unwrap()),
@@ -146,7 +146,7 @@ fn vectors() {
                 let why = vector["why"].as_str().unwrap_or("no fault");
                 assert!(fault.to_string().contains(why), "{name}: {fault}");
                 let cut = vector["cut"].as_bool().unwrap_or(false);
-                assert_eq!(fault == message::Fault::Unfinished, cut, "{name}");
+                assert_eq!(fault == message::AmqParseError::Incomplete, cut, "{name}");
             }
         }
     }
@@ -155,8 +155,9 @@ fn vectors() {
     let (head, body) = text["---json\n".len()..].split_once("\n---\n").unwrap();
     let parsed: Value = serde_json::from_str(head).unwrap();
     let order = head.lines().filter_map(|line| line.strip_prefix("  \"")?.split('"').next());
-    let printed: message::Printed<'_> = order.map(|name| (name, parsed[name].clone())).collect();
-    assert_eq!((message::print(&printed).as_str(), body), (head, "need your review\n"));
+    let printed: message::AmqJsonFields<'_> =
+        order.map(|name| (name, parsed[name].clone())).collect();
+    assert_eq!((message::print_json(&printed).as_str(), body), (head, "need your review\n"));
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn every_beginning_of_a_message_is_unfinished() {
     let whole = file(&json!({"subject": "é"}), "");
     for end in 0..whole.len() {
         let fault = message::parse(&whole.as_bytes()[..end]).unwrap_err();
-        assert_eq!(fault, message::Fault::Unfinished, "{end}: {fault}");
+        assert_eq!(fault, message::AmqParseError::Incomplete, "{end}: {fault}");
     }
     message::parse(whole.as_bytes()).unwrap();
 }
@@ -193,8 +194,8 @@ fn what_is_written_is_what_the_program_writes() {
     );
     assert!(sig.ends_with("\n}\n---\nis\r\nit?\n"), "{sig}");
     let claim = message::parse(made.bytes.as_bytes()).unwrap().claim.unwrap();
-    let Claim::Signed { key: Some(key), .. } = &claim else { panic!("{claim:?}") };
-    assert!(verify_claim(key, &claim) && fault(&claim).is_none());
+    let SignatureClaim::Signed { key: Some(key), .. } = &claim else { panic!("{claim:?}") };
+    assert!(verify_claim(key, &claim) && find_claim_fault(&claim).is_none());
     for (old, new) in [("it?", "it."), ("question", "answer"), ("is\r\n", "is\n")] {
         let other = made.bytes.replace(old, new);
         let claim = message::parse(other.as_bytes()).unwrap().claim.unwrap();
@@ -202,7 +203,7 @@ fn what_is_written_is_what_the_program_writes() {
     }
     let malformed = made.bytes.replace("\"sig\": \"", "\"sig\": \"x");
     let claim = message::parse(malformed.as_bytes()).unwrap().claim;
-    assert!(matches!(claim, Some(Claim::Malformed(_))), "{claim:?}");
+    assert!(matches!(claim, Some(SignatureClaim::Malformed(_))), "{claim:?}");
     assert_eq!(Timestamp::from_secs(1_795_336_300).rfc3339_short(), "2026-11-22T08:31:40Z");
     for (header, value) in [("Type", "memo"), ("Priority", "high")] {
         let mut wrong = draft(&["bob"], "hi");
@@ -223,7 +224,7 @@ fn sent_once_to_everybody_however_often() {
     let made = prepare(&alice, &draft(&["carol", "bob", "carol"], "hi")).unwrap();
     assert_eq!((made.thread.as_str(), made.to.as_str()), ("msgfs/alice__bob__carol", "carol, bob"));
     let name = vec![format!("{}.md", made.id)];
-    alice.append(&made).unwrap();
+    alice.append_record(&made).unwrap();
     for place in ["agents/bob/inbox/new", "agents/carol/inbox/new", "agents/alice/outbox/sent"] {
         assert_eq!(root.names(place), name, "{place}");
         let path = root.path(place).join(&name[0]);
@@ -233,12 +234,12 @@ fn sent_once_to_everybody_however_often() {
     let claimed = root.path("agents/bob/inbox/cur").join(&name[0]);
     std::fs::rename(root.path("agents/bob/inbox/new").join(&name[0]), claimed).unwrap();
     std::fs::remove_file(root.path("agents/alice/outbox/sent").join(&name[0])).unwrap();
-    alice.append(&made).unwrap();
+    alice.append_record(&made).unwrap();
     assert!(root.names("agents/bob/inbox/new").is_empty());
     assert_eq!(root.names("agents/alice/outbox/sent"), name, "what was missing is done");
     // Other bytes under its name are not replaced, and nothing is left in tmp.
     root.put(&format!("agents/carol/inbox/new/{}", name[0]), "other");
-    assert!(matches!(alice.append(&made), Err(StoreError::Refused(_))));
+    assert!(matches!(alice.append_record(&made), Err(StoreError::Refused(_))));
     for agent in ["bob", "carol"] {
         assert!(root.names(&format!("agents/{agent}/inbox/tmp")).is_empty());
     }
@@ -262,14 +263,14 @@ fn reading_claims_and_tells_the_sender() {
     let root = Root::new(&["alice", "bob"]);
     let (alice, bob) = (root.store("alice"), root.store("bob"));
     let made = prepare(&alice, &draft(&["bob"], "hi")).unwrap();
-    alice.append(&made).unwrap();
+    alice.append_record(&made).unwrap();
     // The same under another name, which `drain` would deliver too.
     root.put("agents/bob/inbox/new/again.md", &made.bytes);
     let mut books = Book::scanned(&bob);
     let one = books.one(&made.id).clone();
     assert_eq!((one.to_me, one.read), (true, Some(false)));
-    assert!(!bob.tell(&one.at, false).unwrap());
-    assert!(bob.tell(&one.at, true).unwrap());
+    assert!(!bob.write_mark(&one.at, false).unwrap());
+    assert!(bob.write_mark(&one.at, true).unwrap());
     assert_eq!(root.names("agents/bob/inbox/cur"), [format!("{}.md", made.id), "again.md".into()]);
     let receipt = format!("{}__bob__drained.json", made.id);
     let path = root.path("agents/bob/receipts").join(&receipt);
@@ -284,7 +285,7 @@ fn reading_claims_and_tells_the_sender() {
     books.scan(&bob, false);
     let one = books.one(&made.id).clone();
     assert_eq!((books.messages.len(), one.read), (1, Some(true)));
-    assert!(bob.tell(&one.at, true).unwrap() && !bob.deliver().unwrap());
+    assert!(bob.write_mark(&one.at, true).unwrap() && !bob.deliver_waiting().unwrap());
     // Killed between the claim and the receipt: the next process does the rest.
     let begun = root.path("agents/bob/extensions/msgfs").join(&receipt);
     std::fs::rename(&path, &begun).unwrap();
@@ -297,7 +298,7 @@ fn reading_claims_and_tells_the_sender() {
     std::fs::File::open(never).unwrap().set_modified(long_ago).unwrap();
     let next = root.store("bob");
     Book::scanned(&next);
-    assert!(next.deliver().unwrap() && !next.deliver().unwrap());
+    assert!(next.deliver_waiting().unwrap() && !next.deliver_waiting().unwrap());
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     assert_eq!(
         root.names("agents/bob/receipts"),
@@ -321,10 +322,10 @@ fn who_is_slower_takes_no_receipt_away() {
     let (new, cur) =
         ["new", "cur"].map(|leaf| root.path(&format!("agents/bob/inbox/{leaf}/m.md"))).into();
     std::fs::rename(new, cur).unwrap();
-    assert!(matches!(slower.tell(&at, true), Err(StoreError::Moved)));
+    assert!(matches!(slower.write_mark(&at, true), Err(StoreError::Moved)));
     assert_eq!(std::fs::read_to_string(root.path(begun)).unwrap(), "of the other");
     Book::scanned(&bob);
-    assert!(bob.deliver().unwrap());
+    assert!(bob.deliver_waiting().unwrap());
     assert_eq!(root.names("agents/bob/receipts"), ["m__bob__drained.json"]);
 }
 
@@ -337,7 +338,7 @@ fn who_claims_first_wins() {
     let at = books.one("m").at;
     std::fs::rename(root.path("agents/bob/inbox/new/m.md"), root.path("agents/bob/inbox/cur/m.md"))
         .unwrap();
-    assert!(matches!(bob.tell(&at, true), Err(StoreError::Moved)));
+    assert!(matches!(bob.write_mark(&at, true), Err(StoreError::Moved)));
     books.scan(&bob, true);
     assert_eq!((books.one("m").read, books.messages.len()), (Some(true), 1));
     assert!(root.names("agents/bob/receipts").is_empty());
@@ -351,7 +352,7 @@ fn a_claim_of_which_half_is_known_takes_nothing_away() {
     let mut books = Book::scanned(&bob);
     let [new, cur] = ["new", "cur"].map(|leaf| root.path(&format!("agents/bob/inbox/{leaf}/m.md")));
     std::fs::rename(&new, cur).unwrap();
-    bob.note(&new);
+    bob.note_change(&new);
     books.scan(&bob, false);
     assert_eq!((books.one("m").read, books.messages.len()), (Some(true), 1));
 }
@@ -372,8 +373,8 @@ fn a_name_in_new_and_in_cur_is_told_and_left_alone() {
         let same = body == "hi\n";
         assert_eq!(books.messages.len(), if same { 1 } else { 2 });
         let new = bob.table.read().find_path("agents/bob/inbox/new/m.md").unwrap();
-        let at = Known::<Kept>::at(new, 1);
-        assert_eq!(bob.tell(&at, true).unwrap(), same);
+        let at = Known::<AmqTableFacts>::location(new, 1);
+        assert_eq!(bob.write_mark(&at, true).unwrap(), same);
         assert_eq!(root.names("agents/bob/inbox/new"), ["m.md"]);
         assert!(root.names("agents/bob/receipts").is_empty());
         let mut wrong = Vec::new();
@@ -408,13 +409,16 @@ fn copies_are_one_message_and_other_bytes_another() {
     assert!(kept.to_me && kept.read == Some(false) && kept.path.ends_with("bob/inbox/new/m.md"));
     assert!(!books.one("y").from_me, "only what lies in my own folder is mine");
     assert!(!books.one("x").to_me && books.one("x").read.is_none());
-    let read = Store::read(&bob, &kept.at).unwrap().message;
+    let read = Store::read_record(&bob, &kept.at).unwrap().message;
     assert_eq!((read.id, read.body.as_str()), (twin.clone(), "hi\n"));
     let again = root.store("bob");
-    assert!(again.restore(&bob.save()));
+    assert!(again.restore_cursors(&bob.save_cursors()));
     assert!(Book::scanned(&again).messages.is_empty(), "a remount reads nothing");
-    assert!(bob.raw_open("agents/bob/inbox/new/m.md").is_ok());
-    assert!(bob.raw_open("agents/alice/outbox/sent/m.md").is_err(), "what others have is theirs");
+    assert!(bob.open_raw_file("agents/bob/inbox/new/m.md").is_ok());
+    assert!(
+        bob.open_raw_file("agents/alice/outbox/sent/m.md").is_err(),
+        "what others have is theirs"
+    );
     // Without the copy that showed it, another shows it.
     std::fs::remove_file(root.path("agents/bob/inbox/new/m.md")).unwrap();
     books.scan(&bob, true);
@@ -450,9 +454,9 @@ fn dead_letters_and_broken_files_are_refused() {
     bob.check(&|_| None, &mut |v| wrong.push(v.rule)).unwrap();
     wrong.sort_unstable();
     assert_eq!(wrong, ["dead_letter", "file", "mailbox", "name", "schema"]);
-    let upper = Spec { me: "Bob.Smith".into(), ..root.spec("x") };
-    assert!(Amq::open(&upper).is_err());
-    assert_eq!(Amq::open(&Spec { me: "BOB".into(), ..upper }).unwrap().me(), "bob");
+    let upper = StoreSpec { me: "Bob.Smith".into(), ..root.spec("x") };
+    assert!(AmqStore::open(&upper).is_err());
+    assert_eq!(AmqStore::open(&StoreSpec { me: "BOB".into(), ..upper }).unwrap().me(), "bob");
 }
 
 #[test]
@@ -467,7 +471,7 @@ fn answers_take_kind_subject_and_refs() {
     root.put("agents/bob/inbox/new/far.md", &file(&far, "hi\n"));
     let bob = root.store("bob");
     let books = Book::scanned(&bob);
-    let record = |id: &str| Store::read(&bob, &books.one(id).at).unwrap();
+    let record = |id: &str| Store::read_record(&bob, &books.one(id).at).unwrap();
     let parent = record("m");
     assert_eq!(parent.message.in_reply_to.as_deref(), Some("a"));
     let extra = [("Type", "review_request".to_owned()), ("Priority", "urgent".to_owned())];
@@ -475,7 +479,9 @@ fn answers_take_kind_subject_and_refs() {
     let names: Vec<&str> = parent.parts.iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names, ["labels.txt", "context.json"]);
     for (part, name) in parent.parts.iter().zip(names) {
-        let Ok(Part::Bytes(bytes)) = bob.open_part(&books.one("m").at, name) else { panic!() };
+        let Ok(PartContent::Bytes(bytes)) = bob.open_part(&books.one("m").at, name) else {
+            panic!()
+        };
         assert_eq!(bytes.len() as u64, part.size);
         assert!(bytes.ends_with(b"\n") && !bytes.contains(&0x1b), "{bytes:?}");
     }
@@ -487,14 +493,14 @@ fn answers_take_kind_subject_and_refs() {
     let made = answer(&bob, &reply("m"), Some(&parent.message)).unwrap();
     let read = message::parse(made.bytes.as_bytes()).unwrap();
     assert_eq!(
-        (read.shown.thread.as_deref(), read.shown.subject.as_deref()),
+        (read.message.thread.as_deref(), read.message.subject.as_deref()),
         (Some("t"), Some("Re: s"))
     );
     let extra = [("Type", "review_response".to_owned()), ("Priority", "normal".to_owned())];
-    assert_eq!(read.shown.extra, extra);
+    assert_eq!(read.message.extra, extra);
     assert_eq!(read.refs, ["a", "m"]);
-    let again = answer(&bob, &reply("m"), Some(&read.shown)).unwrap();
-    assert_eq!(message::parse(again.bytes.as_bytes()).unwrap().shown.subject.unwrap(), "Re: s");
+    let again = answer(&bob, &reply("m"), Some(&read.message)).unwrap();
+    assert_eq!(message::parse(again.bytes.as_bytes()).unwrap().message.subject.unwrap(), "Re: s");
     let far = answer(&bob, &reply("far"), Some(&record("far").message)).unwrap_err();
     assert!(far.to_string().contains("another queue"), "{far}");
     // Of what is not here only the id is known.
@@ -516,11 +522,11 @@ proptest! {
             ("to", json!(["bob"])), ("thread", json!("t")), ("subject", json!(subject)),
             ("created", json!("2026-11-22T08:32:10Z")), ("refs", json!([])), ("kind", Value::Null),
         ];
-        let text = message::compose(header, &body, &Key::new(7));
+        let text = message::compose_message(header, &body, &Key::new(7));
         let read = message::parse(text.as_bytes()).unwrap();
-        prop_assert_eq!(read.shown.body.strip_suffix('\n').unwrap_or(""), body.as_str());
-        prop_assert_eq!(read.shown.subject.unwrap_or_default(), subject);
-        let valid = read.claim.is_some_and(|claim| fault(&claim).is_none());
+        prop_assert_eq!(read.message.body.strip_suffix('\n').unwrap_or(""), body.as_str());
+        prop_assert_eq!(read.message.subject.unwrap_or_default(), subject);
+        let valid = read.claim.is_some_and(|claim| find_claim_fault(&claim).is_none());
         prop_assert!(valid);
     }
 }

@@ -9,23 +9,23 @@ use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use super::ids::print;
-use super::line::{self, Counts, Line};
+use super::ids::hash_id;
+use super::line::{self, AtsfCounts, AtsfLine};
 use super::roots::{AGENT, THREADS};
-use super::{Atsf, LOG, META, Threads, assets, create, edit, head, send, thread};
-use crate::model::{Timestamp, one_line};
-use crate::store::engine::lines::append::{Spot, write_line};
-use crate::store::engine::lines::log::{Run, Tally, pieces, read_lines};
-use crate::store::engine::lines::{Facts as _, Format as _};
+use super::{AtsfFormat, AtsfStore, LOG, META, assets, create, edit, head, send, thread};
+use crate::model::{Timestamp, sanitize_line};
+use crate::store::engine::lines::append::{LogPath, append_line};
+use crate::store::engine::lines::log::{LineRun, LogCursor, read_lines, split_lines};
+use crate::store::engine::lines::{LineFormat as _, LogFacts as _};
 use crate::store::fs::{self, Stamp};
-use crate::store::place::Slot;
+use crate::store::place::FileSlot;
 use crate::store::text::json;
-use crate::store::{Deliveries, Prepared, StoreError, below};
+use crate::store::{DeliveryQueue, PreparedRecord, StoreError, below};
 
 const FILE_MODE: u32 = 0o644;
 
 /// A thread's folder, open.
-pub(super) struct Folder {
+pub(super) struct AtsfThreadFolder {
     pub root: PathBuf,
     pub name: String,
     /// The thread as the mount has it.
@@ -35,17 +35,17 @@ pub(super) struct Folder {
     pub dir: OwnedFd,
 }
 
-impl Folder {
-    pub fn path(&self, file: &str) -> PathBuf {
+impl AtsfThreadFolder {
+    pub fn file_path(&self, file: &str) -> PathBuf {
         self.root.join(AGENT).join(THREADS).join(&self.name).join(file)
     }
 
-    fn parts(&self) -> [&str; 3] {
+    fn path_parts(&self) -> [&str; 3] {
         [AGENT, THREADS, &self.name]
     }
 
-    fn failed(&self, file: &str) -> impl Fn(io::Error) -> StoreError + use<> {
-        let path = self.path(file);
+    fn file_error(&self, file: &str) -> impl Fn(io::Error) -> StoreError + use<> {
+        let path = self.file_path(file);
         move |e| StoreError::io(&path, e)
     }
 
@@ -53,79 +53,85 @@ impl Folder {
     ///
     /// # Errors
     /// [`StoreError::Busy`] if another program holds the lock.
-    pub fn lock(&self, create: bool) -> Result<File, StoreError> {
-        Spot { dir: &self.dir, name: LOG, path: &self.path(LOG) }.lock(create)
+    pub fn lock_log(&self, create: bool) -> Result<File, StoreError> {
+        LogPath { dir: &self.dir, name: LOG, path: &self.file_path(LOG) }.open_locked(create)
     }
 }
 
-impl Deliveries for Atsf {
+impl DeliveryQueue for AtsfStore {
     /// Does again what [`Atsf::settle_derived`] could not.
-    fn deliver(&self) -> Result<bool, StoreError> {
+    fn deliver_waiting(&self) -> Result<bool, StoreError> {
         let _one = self.appending.lock();
-        let stale: Vec<u32> = self.format.stale.lock().iter().copied().collect();
+        let stale: Vec<u32> = self.format.stale_threads.lock().iter().copied().collect();
         for n in &stale {
             match self.refresh_derived(*n) {
                 Err(e @ StoreError::Busy(_)) => return Err(e),
                 Err(e) => {
                     // It is gone, or nobody's to mend; `msgfs check` tells of it.
-                    tracing::warn!(store = %self.about.dir.display(), error = %e, "thread.json \
+                    tracing::warn!(store = %self.properties.dir.display(), error = %e, "thread.json \
                         could not be brought up to date");
                 }
                 Ok(()) => {}
             }
-            self.format.stale.lock().remove(n);
+            self.format.stale_threads.lock().remove(n);
         }
         Ok(!stale.is_empty())
     }
 
-    fn written(&self) -> Vec<PathBuf> {
+    fn folders_to_sweep(&self) -> Vec<PathBuf> {
         Vec::new()
     }
 }
 
-impl Atsf {
-    pub(super) fn append_prepared(&self, message: &Prepared) -> Result<(), StoreError> {
+impl AtsfStore {
+    pub(super) fn append_prepared(&self, message: &PreparedRecord) -> Result<(), StoreError> {
         let mut unsynced = self.appending.lock();
-        let (text, meta) = send::unpack(&message.bytes);
+        let (text, meta) = send::split_prepared(&message.bytes);
         let told = line::parse(text)
             .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
         // What another program removed is never put back.
-        if self.format.kept.has(print(&told.role, &told.id)) {
+        if self.format.sent_log.has_message(hash_id(&told.role, &told.id)) {
             return Ok(());
         }
         let folder = match meta {
-            Some(_) => self.make_folder(&message.thread)?,
-            None => self.known_folder(&message.thread)?,
+            Some(_) => self.make_thread_folder(&message.thread)?,
+            None => self.find_thread_folder(&message.thread)?,
         };
         if meta.is_none() {
-            Self::require_thread(&folder)?;
+            Self::require_appendable(&folder)?;
         }
-        for (file, name) in message.files.iter().zip(send::references(&told)) {
-            assets::put(&folder.root, &folder.parts(), &name, file)?;
+        for (file, name) in message.files.iter().zip(send::list_asset_references(&told)) {
+            assets::store_asset(&folder.root, &folder.path_parts(), &name, file)?;
         }
-        let file = folder.lock(meta.is_some())?;
-        let before = Stamp::of(&file).map_err(folder.failed(LOG))?;
-        let mut tally = self.count(&folder, &file, Some((text, &told)))?;
-        if !tally.seen {
-            tally.append(&file, text, &told).map_err(folder.failed(LOG))?;
+        let file = folder.lock_log(meta.is_some())?;
+        let before = Stamp::from_file(&file).map_err(folder.file_error(LOG))?;
+        let mut tally = self.count_log(&folder, &file, Some((text, &told)))?;
+        if !tally.has_message {
+            tally.append_line(&file, text, &told).map_err(folder.file_error(LOG))?;
         }
         // The lock is held until the disk has it.
-        let path = folder.path(LOG);
-        unsynced.add(&path, true, before.size, before);
-        unsynced.sync(&Spot { dir: &folder.dir, name: LOG, path: &path })?;
-        self.remember(&path);
-        self.remember(&folder.path(META));
-        match meta.filter(|_| below::look(&folder.dir, META).is_err()) {
-            Some(meta) => publish(&folder, meta, &tally.tally)?,
+        let path = folder.file_path(LOG);
+        unsynced.note_append(&path, true, before.size, before);
+        unsynced.sync_log(&LogPath { dir: &folder.dir, name: LOG, path: &path })?;
+        self.note_path(&path);
+        self.note_path(&folder.file_path(META));
+        match meta.filter(|_| below::stat(&folder.dir, META).is_err()) {
+            Some(meta) => publish_thread(&folder, meta, &tally.tally)?,
             None => self.settle_derived(&folder, &tally.tally),
         }
         // Last: what is kept is never looked at again.
-        self.format.kept.add(&folder.key, self.title_of(&folder, meta).as_deref(), text)
+        self.format.sent_log.append_record(
+            &folder.key,
+            self.find_title(&folder, meta).as_deref(),
+            text,
+        )
     }
 
-    fn title_of(&self, folder: &Folder, meta: Option<&str>) -> Option<String> {
+    fn find_title(&self, folder: &AtsfThreadFolder, meta: Option<&str>) -> Option<String> {
         if let Some(meta) = meta {
-            let thread::Reading::Thread(meta) = thread::read(meta.as_bytes()) else { return None };
+            let thread::AtsfThreadFile::Thread(meta) = thread::parse(meta.as_bytes()) else {
+                return None;
+            };
             return meta.title;
         }
         self.table.read().get(folder.number?)?.facts.title.clone()
@@ -133,64 +139,66 @@ impl Atsf {
 
     /// The folder of a new thread, made if it is not there; of one that an append was interrupted in,
     /// that one.
-    fn make_folder(&self, name: &str) -> Result<Folder, StoreError> {
-        let root = self.about.dir.clone();
-        create::project_files(&root)?;
+    fn make_thread_folder(&self, name: &str) -> Result<AtsfThreadFolder, StoreError> {
+        let root = self.properties.dir.clone();
+        create::create_project_files(&root)?;
         let dir = below::make_dir(&root, &[AGENT, THREADS, name], 0o755)
             .map_err(|e| StoreError::io(&root.join(AGENT).join(THREADS).join(name), e))?;
-        let number = self.table.read().find(0, name);
-        Ok(Folder { root, name: name.to_owned(), key: name.to_owned(), number, dir })
+        let number = self.table.read().find_log(0, name);
+        Ok(AtsfThreadFolder { root, name: name.to_owned(), key: name.to_owned(), number, dir })
     }
 
     /// The folder of a thread by its id as the mount has it.
-    pub(super) fn known_folder(&self, key: &str) -> Result<Folder, StoreError> {
-        let found = head::by_key(&self.table.read(), key);
+    pub(super) fn find_thread_folder(&self, key: &str) -> Result<AtsfThreadFolder, StoreError> {
+        let found = head::find_thread(&self.table.read(), key);
         let unknown = || {
             StoreError::Invalid(format!(
                 "Thread: there is no thread {:?} in this project; without a Thread line, a line \
                  `Subject: …` begins a new one",
-                one_line(key)
+                sanitize_line(key)
             ))
         };
-        self.folder(found.ok_or_else(unknown)?)
+        self.open_thread_folder(found.ok_or_else(unknown)?)
     }
 
-    pub(super) fn folder(&self, n: u32) -> Result<Folder, StoreError> {
+    pub(super) fn open_thread_folder(&self, n: u32) -> Result<AtsfThreadFolder, StoreError> {
         let (name, key) = {
             let table = self.table.read();
             let log = table.get(n).ok_or(StoreError::Moved)?;
-            (log.name.clone(), Threads::key(log))
+            (log.name.clone(), AtsfFormat::log_key(log))
         };
-        let (root, parts) = self.table.read().place(n)?;
+        let (root, parts) = self.table.read().log_folder_path(n)?;
         let names: Vec<&str> = parts.iter().map(String::as_str).collect();
         let dir = below::open_dir(&root, &names)
             .map_err(|e| StoreError::io(&parts.iter().fold(root.clone(), |p, s| p.join(s)), e))?;
-        Ok(Folder { root, name, key, number: Some(n), dir })
+        Ok(AtsfThreadFolder { root, name, key, number: Some(n), dir })
     }
 
     /// Whether messages may be appended to a thread.
     ///
     /// # Errors
     /// [`StoreError::NotPermitted`] with the reason.
-    pub(super) fn require_thread(folder: &Folder) -> Result<(), StoreError> {
-        let shown = one_line(&folder.name);
+    pub(super) fn require_appendable(folder: &AtsfThreadFolder) -> Result<(), StoreError> {
+        let shown = sanitize_line(&folder.name);
         let no = |why: String| Err(StoreError::NotPermitted(why));
-        let (_, bytes) = head::read(&folder.dir).map_err(folder.failed(META))?;
-        match thread::read(&bytes) {
-            thread::Reading::Thread(meta) if meta.id.as_deref() == Some(&folder.name) => {}
-            thread::Reading::Thread(meta) => {
+        let (_, bytes) = head::read_thread_file(&folder.dir).map_err(folder.file_error(META))?;
+        match thread::parse(&bytes) {
+            thread::AtsfThreadFile::Thread(meta) if meta.id.as_deref() == Some(&folder.name) => {}
+            thread::AtsfThreadFile::Thread(meta) => {
                 return no(format!(
                     "the folder {shown} holds a thread.json of the thread {:?}; nothing is written \
                      there",
-                    one_line(&meta.id.unwrap_or_default())
+                    sanitize_line(&meta.id.unwrap_or_default())
                 ));
             }
-            thread::Reading::Refused(why) => return no(format!("the thread {shown}: {why}")),
-            thread::Reading::Foreign | thread::Reading::Broken(_) => {
+            thread::AtsfThreadFile::Refused(why) => {
+                return no(format!("the thread {shown}: {why}"));
+            }
+            thread::AtsfThreadFile::Foreign | thread::AtsfThreadFile::Broken(_) => {
                 return no(format!("the thread.json of the thread {shown} cannot be read"));
             }
         }
-        match below::look(&folder.dir, LOG) {
+        match below::stat(&folder.dir, LOG) {
             Ok((rustix::fs::FileType::RegularFile, _)) => Ok(()),
             Ok((kind, _)) => no(format!(
                 "the log of the thread {shown} is {}, not a file",
@@ -204,123 +212,133 @@ impl Atsf {
     }
 
     /// Counts a locked log, mending nothing yet.
-    pub(super) fn count(
+    pub(super) fn count_log(
         &self,
-        folder: &Folder,
+        folder: &AtsfThreadFolder,
         file: &File,
-        looked_for: Option<(&str, &Line<'_>)>,
-    ) -> Result<Counted, StoreError> {
-        let io = folder.failed(LOG);
-        let stamp = Stamp::of(file).map_err(&io)?;
-        let mine = looked_for.map(|(_, line)| print(&line.role, &line.id));
-        let (mut tally, mut seen, created) = self.known_tally(folder, file, &stamp, mine);
-        let mut take = |text: &str, tally: &mut Tally<Counts>| {
+        looked_for: Option<(&str, &AtsfLine<'_>)>,
+    ) -> Result<AtsfLogCount, StoreError> {
+        let io = folder.file_error(LOG);
+        let stamp = Stamp::from_file(file).map_err(&io)?;
+        let mine = looked_for.map(|(_, line)| hash_id(&line.role, &line.id));
+        let (mut tally, mut seen, created) = self.find_known_tally(folder, file, &stamp, mine);
+        let mut take = |text: &str, tally: &mut LogCursor<AtsfCounts>| {
             if let Ok(line) = line::parse(text) {
-                seen |= Some(print(&line.role, &line.id)) == mine;
-                line::count(tally, &line, created);
+                seen |= Some(hash_id(&line.role, &line.id)) == mine;
+                line::count_message(tally, &line, created);
             }
         };
         let read = read_lines(file, tally.offset, stamp.size, |run| {
-            let Run::Lines(run, offset) = run else { return tally.lines += 1 };
-            for piece in pieces(run, offset) {
+            let LineRun::Lines(run, offset) = run else { return tally.lines += 1 };
+            for piece in split_lines(run, offset) {
                 tally.lines += 1;
-                take(piece.unmarked().0, &mut tally);
+                take(piece.strip_bom().0, &mut tally);
             }
         });
         let (offset, tail) = read.map_err(&io)?;
         tally.offset = offset;
         let text = String::from_utf8_lossy(&tail);
-        let whole = json::members(&text, |_, _| {}).is_ok();
+        let whole = json::visit_members(&text, |_, _| {}).is_ok();
         if whole {
             take(&text, &mut tally);
         }
-        Ok(Counted { tally, size: stamp.size, seen, torn: !tail.is_empty() && !whole, open: whole })
+        Ok(AtsfLogCount {
+            tally,
+            size: stamp.size,
+            has_message: seen,
+            is_torn: !tail.is_empty() && !whole,
+            lacks_newline: whole,
+        })
     }
 
     /// What was counted of a log when it was scanned, if it still begins so; whether a message is in
     /// that part; and when the thread was made.
-    fn known_tally(
+    fn find_known_tally(
         &self,
-        folder: &Folder,
+        folder: &AtsfThreadFolder,
         file: &File,
         stamp: &Stamp,
         looked_for: Option<u64>,
-    ) -> (Tally<Counts>, bool, Timestamp) {
+    ) -> (LogCursor<AtsfCounts>, bool, Timestamp) {
         let table = self.table.read();
         let Some((n, log)) = folder.number.and_then(|n| Some((n, table.get(n)?))) else {
-            return (Tally::default(), false, Timestamp::default());
+            return (LogCursor::default(), false, Timestamp::default());
         };
-        let created = log.facts.begun();
-        let same = log.stamp.is_some_and(|seen| seen.same_file(stamp));
-        if !same || !log.tally.fits(file, stamp.size) {
-            return (Tally::default(), false, created);
+        let created = log.facts.begin_time();
+        let same = log.stamp.is_some_and(|seen| seen.is_same_file(stamp));
+        if !same || !log.tally.matches_file(file, stamp.size) {
+            return (LogCursor::default(), false, created);
         }
-        let seen = !log.tail && looked_for.is_some_and(|print| table.shared.has_in(print, n));
+        let seen =
+            !log.tail && looked_for.is_some_and(|print| table.shared.has_id_in_thread(print, n));
         (log.tally, seen, created)
     }
 
     /// Brings the derived members of a thread up to date; what fails is tried again later, for the
     /// message itself is safe.
-    fn settle_derived(&self, folder: &Folder, tally: &Tally<Counts>) {
+    fn settle_derived(&self, folder: &AtsfThreadFolder, tally: &LogCursor<AtsfCounts>) {
         if let Err(e) = write_derived(folder, tally) {
-            tracing::warn!(store = %self.about.dir.display(), error = %e, "the numbers in thread.json are not up to date");
-            self.format.stale.lock().extend(folder.number);
+            tracing::warn!(store = %self.properties.dir.display(), error = %e, "the numbers in thread.json are not up to date");
+            self.format.stale_threads.lock().extend(folder.number);
         }
     }
 
     fn refresh_derived(&self, n: u32) -> Result<(), StoreError> {
-        let folder = self.folder(n)?;
-        let file = folder.lock(false)?;
-        let counted = self.count(&folder, &file, None)?;
+        let folder = self.open_thread_folder(n)?;
+        let file = folder.lock_log(false)?;
+        let counted = self.count_log(&folder, &file, None)?;
         write_derived(&folder, &counted.tally).map(drop)
     }
 }
 
 /// A log as it was counted under its lock.
-pub(super) struct Counted {
-    pub tally: Tally<Counts>,
+pub(super) struct AtsfLogCount {
+    pub tally: LogCursor<AtsfCounts>,
     size: u64,
     /// The message that was looked for is in it.
-    seen: bool,
+    has_message: bool,
     /// It ends in something that is no object and has no newline.
-    torn: bool,
+    is_torn: bool,
     /// It ends in an object without a newline.
-    open: bool,
+    lacks_newline: bool,
 }
 
-impl Counted {
+impl AtsfLogCount {
     /// Appends a line with one `write`, after the end was mended.
-    fn append(&mut self, file: &File, text: &str, line: &Line<'_>) -> io::Result<()> {
-        if self.torn {
+    fn append_line(&mut self, file: &File, text: &str, line: &AtsfLine<'_>) -> io::Result<()> {
+        if self.is_torn {
             let lost = self.size - self.tally.offset;
             tracing::warn!(bytes = lost, "a log ended in half a line, which msgfs removed");
             file.set_len(self.tally.offset)?;
             self.size = self.tally.offset;
         }
-        write_line(file, self.size, self.open, text)?;
-        line::count(&mut self.tally, line, Timestamp::default());
+        append_line(file, self.size, self.lacks_newline, text)?;
+        line::count_message(&mut self.tally, line, Timestamp::default());
         Ok(())
     }
 }
 
 /// The time that `updatedAt` repeats.
-pub(super) fn updated(tally: &Tally<Counts>) -> Option<Timestamp> {
+pub(super) fn last_message_time(tally: &LogCursor<AtsfCounts>) -> Option<Timestamp> {
     tally.last_time.map(Timestamp::from_millis)
 }
 
 /// Brings the derived members of `thread.json` up to date; whether they were not.
-pub(super) fn write_derived(folder: &Folder, tally: &Tally<Counts>) -> Result<bool, StoreError> {
-    let io = folder.failed(META);
+pub(super) fn write_derived(
+    folder: &AtsfThreadFolder,
+    tally: &LogCursor<AtsfCounts>,
+) -> Result<bool, StoreError> {
+    let io = folder.file_error(META);
     for _ in 0..3 {
         let file = below::open_file(&folder.dir, META).map_err(&io)?;
         let mode = rustix::fs::fstat(&file).map_err(|e| io(e.into()))?.st_mode & 0o777;
         let (stamp, bytes) = below::read_whole(&file, thread::MAX_BYTES + 1).map_err(&io)?;
-        let edited = edit::set_derived(&bytes, &tally.count.stats, updated(tally))
+        let edited = edit::set_derived(&bytes, &tally.count.stats, last_message_time(tally))
             .map_err(|why| StoreError::NotPermitted(format!("thread.json is left alone: {why}")))?;
         let Some(edited) = edited else { return Ok(false) };
-        if below::look(&folder.dir, META).map_err(&io)?.1 == stamp {
-            Slot::new(&folder.dir, META).overwrite(mode, &edited).map_err(&io)?;
-            fs::sync(&folder.dir).map_err(&io)?;
+        if below::stat(&folder.dir, META).map_err(&io)?.1 == stamp {
+            FileSlot::new(&folder.dir, META).overwrite(mode, &edited).map_err(&io)?;
+            fs::fsync(&folder.dir).map_err(&io)?;
             return Ok(true);
         }
     }
@@ -328,10 +346,15 @@ pub(super) fn write_derived(folder: &Folder, tally: &Tally<Counts>) -> Result<bo
 }
 
 /// Gives a new thread its `thread.json`, which makes it one.
-fn publish(folder: &Folder, meta: &str, tally: &Tally<Counts>) -> Result<(), StoreError> {
-    let edited = edit::set_derived(meta.as_bytes(), &tally.count.stats, updated(tally));
+fn publish_thread(
+    folder: &AtsfThreadFolder,
+    meta: &str,
+    tally: &LogCursor<AtsfCounts>,
+) -> Result<(), StoreError> {
+    let edited = edit::set_derived(meta.as_bytes(), &tally.count.stats, last_message_time(tally));
     let bytes = edited.ok().flatten().unwrap_or_else(|| meta.as_bytes().to_vec());
-    let placed = Slot::new(&folder.dir, META).fill(FILE_MODE, |file| file.write_all(&bytes));
-    placed.map_err(folder.failed(META))?;
-    fs::sync(&folder.dir).map_err(folder.failed(META))
+    let placed =
+        FileSlot::new(&folder.dir, META).create_with(FILE_MODE, |file| file.write_all(&bytes));
+    placed.map_err(folder.file_error(META))?;
+    fs::fsync(&folder.dir).map_err(folder.file_error(META))
 }

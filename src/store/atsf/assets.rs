@@ -5,9 +5,9 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use crate::model::{Attached, hex};
-use crate::store::digest::{self, Digests};
-use crate::store::place::Slot;
+use crate::model::{DraftAttachment, encode_hex};
+use crate::store::digest::{self, DigestCache};
+use crate::store::place::FileSlot;
 use crate::store::{StoreError, below, fs};
 
 /// The folder of a thread that holds them.
@@ -18,7 +18,7 @@ const HEAD: usize = 1024;
 
 /// The 16 hex digits that an `assetRef` names its content by; `None` if it is no `assetRef`, and so
 /// could lead anywhere.
-pub fn digest_in(reference: &str) -> Option<&str> {
+pub fn parse_asset_digest(reference: &str) -> Option<&str> {
     let (digest, extension) = reference.strip_prefix("sha256-")?.split_once('.')?;
     let digits = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     let sound = digest.len() == 16
@@ -32,19 +32,19 @@ pub fn digest_in(reference: &str) -> Option<&str> {
 ///
 /// # Errors
 /// Why it is withheld, in a few words.
-pub(super) fn open(
-    digests: &Digests,
+pub(super) fn open_asset(
+    digests: &DigestCache,
     base: &Path,
     thread: &[&str],
     reference: &str,
 ) -> Result<File, String> {
-    let meant = digest_in(reference).ok_or("not the name of an asset")?;
+    let meant = parse_asset_digest(reference).ok_or("not the name of an asset")?;
     let parts = [thread, &[FOLDER, reference]].concat();
-    let file = below::open_below(base, &parts).map_err(|e| match e.kind() {
+    let file = below::open_path(base, &parts).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => "the file is not here".to_owned(),
         _ => "the file cannot be opened".to_owned(),
     })?;
-    let digest = digests.of(&file).map_err(|_| "the file cannot be read".to_owned())?;
+    let digest = digests.file_digest(&file).map_err(|_| "the file cannot be read".to_owned())?;
     if digest.starts_with(meant) {
         return Ok(file);
     }
@@ -53,13 +53,13 @@ pub(super) fn open(
 
 /// A file that goes along with a message, as the message refers to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct AtsfAssetRef {
     /// The file's name in `assets/`.
     pub reference: String,
     /// Its media type.
     pub mime: &'static str,
     /// It is an image, for which the format has a block of its own.
-    pub image: bool,
+    pub is_image: bool,
 }
 
 /// Names a file that goes along by what is in it. Images keep their kind, whatever they are called; of
@@ -67,16 +67,16 @@ pub struct Named {
 ///
 /// # Errors
 /// As the system gave it.
-pub fn name(file: &Attached) -> io::Result<Named> {
+pub fn name_asset(file: &DraftAttachment) -> io::Result<AtsfAssetRef> {
     let mut head = Vec::new();
     File::open(&file.path)?.take(HEAD as u64).read_to_end(&mut head)?;
-    let (extension, mime, image) = kind_of(&file.name, &head);
+    let (extension, mime, image) = detect_media_type(&file.name, &head);
     let digest = file.sha256.get(..16).unwrap_or_default();
-    Ok(Named { reference: format!("sha256-{digest}.{extension}"), mime, image })
+    Ok(AtsfAssetRef { reference: format!("sha256-{digest}.{extension}"), mime, is_image: image })
 }
 
 /// Extension, media type, and whether it is an image, by name and first bytes.
-fn kind_of(name: &str, head: &[u8]) -> (String, &'static str, bool) {
+fn detect_media_type(name: &str, head: &[u8]) -> (String, &'static str, bool) {
     let images: [(&str, &str, bool); 5] = [
         ("png", "image/png", head.starts_with(b"\x89PNG\r\n\x1a\n")),
         ("jpg", "image/jpeg", head.starts_with(b"\xff\xd8\xff")),
@@ -107,22 +107,27 @@ fn kind_of(name: &str, head: &[u8]) -> (String, &'static str, bool) {
 ///
 /// # Errors
 /// `AlreadyExists`, with the path.
-pub(super) fn clash(
+pub(super) fn check_clash(
     base: &Path,
     thread: &[&str],
     reference: &str,
     sha256: &str,
 ) -> Result<(), StoreError> {
     let parts = [thread, &[FOLDER, reference]].concat();
-    match below::open_below(base, &parts).and_then(|file| digest::of_file(&file)).map(|d| hex(&d)) {
+    match below::open_path(base, &parts)
+        .and_then(|file| digest::hash_file(&file))
+        .map(|d| encode_hex(&d))
+    {
         Ok(digest) if digest == sha256 => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        Ok(_) => Err(StoreError::io(&path_of(base, &parts), io::ErrorKind::AlreadyExists.into())),
-        Err(e) => Err(StoreError::io(&path_of(base, &parts), e)),
+        Ok(_) => {
+            Err(StoreError::io(&join_parts(base, &parts), io::ErrorKind::AlreadyExists.into()))
+        }
+        Err(e) => Err(StoreError::io(&join_parts(base, &parts), e)),
     }
 }
 
-fn path_of(base: &Path, parts: &[&str]) -> PathBuf {
+fn join_parts(base: &Path, parts: &[&str]) -> PathBuf {
     parts.iter().fold(base.to_owned(), |path, part| path.join(part))
 }
 
@@ -130,33 +135,33 @@ fn path_of(base: &Path, parts: &[&str]) -> PathBuf {
 ///
 /// # Errors
 /// `AlreadyExists` if another file has the name, else as the system gave it.
-pub(super) fn put(
+pub(super) fn store_asset(
     base: &Path,
     thread: &[&str],
     reference: &str,
-    file: &Attached,
+    file: &DraftAttachment,
 ) -> Result<(), StoreError> {
-    clash(base, thread, reference, &file.sha256)?;
+    check_clash(base, thread, reference, &file.sha256)?;
     let folder = [thread, &[FOLDER]].concat();
-    let path = path_of(base, &folder).join(reference);
+    let path = join_parts(base, &folder).join(reference);
     let io = |e| StoreError::io(&path, e);
     let dir: OwnedFd = below::make_dir(base, &folder, 0o755).map_err(io)?;
-    if below::look(&dir, reference).is_ok() {
+    if below::stat(&dir, reference).is_ok() {
         return Ok(());
     }
-    let slot = Slot::new(&dir, reference);
-    let placed = slot.fill(FILE_MODE, |out| {
+    let slot = FileSlot::new(&dir, reference);
+    let placed = slot.create_with(FILE_MODE, |out| {
         let mut from = File::open(&file.path)?;
         io::copy(&mut from, out)?;
         out.flush()
     });
     match placed {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            clash(base, thread, reference, &file.sha256)
+            check_clash(base, thread, reference, &file.sha256)
         }
         other => {
             other.map_err(io)?;
-            fs::sync(&dir).map_err(io)
+            fs::fsync(&dir).map_err(io)
         }
     }
 }
@@ -182,7 +187,7 @@ mod tests {
             ("/etc/passwd", false),
             ("", false),
         ] {
-            assert_eq!(digest_in(name).is_some(), ok, "{name}");
+            assert_eq!(parse_asset_digest(name).is_some(), ok, "{name}");
         }
     }
 
@@ -199,7 +204,7 @@ mod tests {
             ("a.b/c", b"", ("bin", false)),
             ("a.webp", b"RIFF\0\0\0\0WEBPVP8 ", ("webp", true)),
         ] {
-            let (extension, _, image) = kind_of(name, head);
+            let (extension, _, image) = detect_media_type(name, head);
             assert_eq!((extension.as_str(), image), is, "{name}");
         }
     }
@@ -207,9 +212,9 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_named_can_be_referred_to(name in any::<String>(), head in any::<Vec<u8>>()) {
-            let (extension, _, _) = kind_of(&name, &head);
+            let (extension, _, _) = detect_media_type(&name, &head);
             let reference = format!("sha256-0123456789abcdef.{extension}");
-            prop_assert!(digest_in(&reference).is_some());
+            prop_assert!(parse_asset_digest(&reference).is_some());
         }
     }
 }

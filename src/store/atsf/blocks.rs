@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::line::Line;
-use super::values::{elements, pick, text};
-use crate::model::{Attachment, one_line, safe_text};
+use super::line::AtsfLine;
+use super::values::{as_text, pick_members, split_elements};
+use crate::model::{Attachment, sanitize_line, sanitize_text};
 
 /// A title in a marked line is cut to this many characters.
 const TITLE: usize = 120;
@@ -15,18 +15,18 @@ const WORD: usize = 40;
 
 /// A message as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct AtsfRenderedMessage {
     /// Its text.
     pub body: String,
     /// Files it refers to, each once.
     pub assets: Vec<Attachment>,
     /// What the marked lines stand for.
-    pub parts: Vec<Piece>,
+    pub parts: Vec<AtsfMessagePart>,
 }
 
 /// Something a marked line stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct AtsfMessagePart {
     /// File name, unique in its message.
     pub name: String,
     /// Its bytes.
@@ -34,53 +34,61 @@ pub struct Piece {
 }
 
 /// Looks for a file by its `assetRef`: its size, or why it is withheld, in a few words.
-pub type Assets<'a> = dyn Fn(&str) -> Result<u64, String> + 'a;
+pub type AtsfAssetLookup<'a> = dyn Fn(&str) -> Result<u64, String> + 'a;
 
 /// Renders a message.
-pub fn render(line: &Line<'_>, assets: &Assets<'_>) -> Shown {
-    let calls = line.calls.map(elements).unwrap_or_default();
+pub fn render(line: &AtsfLine<'_>, assets: &AtsfAssetLookup<'_>) -> AtsfRenderedMessage {
+    let calls = line.calls.map(split_elements).unwrap_or_default();
     let ids: Vec<Option<Cow<'_, str>>> = calls
         .iter()
-        .map(|call| pick(call, ["toolCallId"]).and_then(|[id]| text(id.as_ref())))
+        .map(|call| pick_members(call, ["toolCallId"]).and_then(|[id]| as_text(id.as_ref())))
         .collect();
-    let mut out = Renderer { assets, shown: Shown::default(), told: HashSet::new(), steps: 0 };
+    let mut out = AtsfRenderer {
+        assets,
+        rendered: AtsfRenderedMessage::default(),
+        listed_assets: HashSet::new(),
+        steps: 0,
+    };
     let mut used = vec![None; calls.len()];
-    for block in elements(line.content) {
-        let Some([kind, id]) = pick(block, ["type", "toolCallId"]) else {
-            out.unknown("block", block);
+    for block in split_elements(line.content) {
+        let Some([kind, id]) = pick_members(block, ["type", "toolCallId"]) else {
+            out.render_unknown("block", block);
             continue;
         };
-        let kind = text(kind.as_ref()).unwrap_or_default();
+        let kind = as_text(kind.as_ref()).unwrap_or_default();
         if kind != "tool_call_ref" {
-            out.block(&kind, block);
+            out.render_block(&kind, block);
             continue;
         }
-        let id = text(id.as_ref()).unwrap_or_default();
+        let id = as_text(id.as_ref()).unwrap_or_default();
         match ids.iter().position(|known| known.as_deref() == Some(&*id)) {
-            Some(n) => out.call_once(&calls, n, &mut used),
-            None => out.mark(&format!("tool call: {} is not in this message", short(&id))),
+            Some(n) => out.render_call(&calls, n, &mut used),
+            None => out.push_placeholder(&format!(
+                "tool call: {} is not in this message",
+                shorten_text(&id)
+            )),
         }
     }
     for n in 0..calls.len() {
         if used.get(n).is_some_and(Option::is_none) {
-            out.call_once(&calls, n, &mut used);
+            out.render_call(&calls, n, &mut used);
         }
     }
-    out.shown
+    out.rendered
 }
 
-struct Renderer<'a> {
-    assets: &'a Assets<'a>,
-    shown: Shown,
+struct AtsfRenderer<'a> {
+    assets: &'a AtsfAssetLookup<'a>,
+    rendered: AtsfRenderedMessage,
     /// Assets that are listed already.
-    told: HashSet<String>,
+    listed_assets: HashSet<String>,
     /// Blocks and tool calls so far: the numbers in the names of parts.
     steps: usize,
 }
 
-impl Renderer<'_> {
-    fn text(&mut self, text: &str) {
-        let body = &mut self.shown.body;
+impl AtsfRenderer<'_> {
+    fn push_line(&mut self, text: &str) {
+        let body = &mut self.rendered.body;
         if !body.is_empty() && !body.ends_with('\n') {
             body.push('\n');
         }
@@ -88,102 +96,118 @@ impl Renderer<'_> {
     }
 
     /// A line that stands for something.
-    fn mark(&mut self, what: &str) {
-        self.text(&format!("[{what}]"));
+    fn push_placeholder(&mut self, what: &str) {
+        self.push_line(&format!("[{what}]"));
     }
 
     /// Puts something aside under a numbered name.
-    fn part(&mut self, word: &str, extension: &str, bytes: &[u8]) -> String {
+    fn add_part(&mut self, word: &str, extension: &str, bytes: &[u8]) -> String {
         let name = format!("{:02}-{}.{extension}", self.steps, safe_word(word));
         // It is looked at with `cat`, as the body is; raw/ has the bytes.
         let text = String::from_utf8_lossy(bytes);
-        let safe = safe_text(&text);
-        self.shown.parts.push(Piece { name: name.clone(), bytes: safe.into_owned().into() });
+        let safe = sanitize_text(&text);
+        self.rendered
+            .parts
+            .push(AtsfMessagePart { name: name.clone(), bytes: safe.into_owned().into() });
         name
     }
 
-    fn block(&mut self, kind: &str, block: &str) {
+    fn render_block(&mut self, kind: &str, block: &str) {
         let names = ["text", "assetRef", "mimeType", "uri", "name", "title"];
-        let Some([value, asset, mime, uri, name, title]) = pick(block, names) else { return };
-        let get = |value| text(value).unwrap_or_default();
-        match (kind, text(value.as_ref())) {
+        let Some([value, asset, mime, uri, name, title]) = pick_members(block, names) else {
+            return;
+        };
+        let get = |value| as_text(value).unwrap_or_default();
+        match (kind, as_text(value.as_ref())) {
             ("text", Some(value)) => {
                 self.steps += 1;
-                self.text(&value);
+                self.push_line(&value);
             }
             ("thinking", Some(value)) => {
                 self.steps += 1;
-                let part = self.part("thinking", "txt", value.as_bytes());
+                let part = self.add_part("thinking", "txt", value.as_bytes());
                 let count = value.chars().count();
-                self.mark(&format!("thinking: {count} characters -> {part}"));
+                self.push_placeholder(&format!("thinking: {count} characters -> {part}"));
             }
             ("image" | "audio", _) if asset.is_some() => {
                 self.steps += 1;
-                let place = self.asset(&get(asset.as_ref()));
-                self.mark(&format!("{kind}: {} -> {place}", short(&get(mime.as_ref()))));
+                let place = self.add_asset(&get(asset.as_ref()));
+                self.push_placeholder(&format!(
+                    "{kind}: {} -> {place}",
+                    shorten_text(&get(mime.as_ref()))
+                ));
             }
             ("resource", value) if value.is_some() || asset.is_some() => {
                 self.steps += 1;
                 let place = match value {
-                    Some(value) => self.part("resource", "txt", value.as_bytes()),
-                    None => self.asset(&get(asset.as_ref())),
+                    Some(value) => self.add_part("resource", "txt", value.as_bytes()),
+                    None => self.add_asset(&get(asset.as_ref())),
                 };
-                let mime =
-                    text(mime.as_ref()).map_or_else(String::new, |m| format!(" {}", short(&m)));
-                self.mark(&format!("resource: {}{mime} -> {place}", short(&get(uri.as_ref()))));
+                let mime = as_text(mime.as_ref())
+                    .map_or_else(String::new, |m| format!(" {}", shorten_text(&m)));
+                self.push_placeholder(&format!(
+                    "resource: {}{mime} -> {place}",
+                    shorten_text(&get(uri.as_ref()))
+                ));
             }
             ("resource_link", _) if uri.is_some() => {
                 self.steps += 1;
-                let part = self.part("resource_link", "json", block.as_bytes());
-                let called = text(title.as_ref()).or_else(|| text(name.as_ref()));
-                let called = called.map_or_else(String::new, |name| format!("{:?} ", short(&name)));
+                let part = self.add_part("resource_link", "json", block.as_bytes());
+                let called = as_text(title.as_ref()).or_else(|| as_text(name.as_ref()));
+                let called =
+                    called.map_or_else(String::new, |name| format!("{:?} ", shorten_text(&name)));
                 let uri = get(uri.as_ref());
-                self.mark(&format!("resource link: {called}{} -> {part}", short(&uri)));
+                self.push_placeholder(&format!(
+                    "resource link: {called}{} -> {part}",
+                    shorten_text(&uri)
+                ));
             }
-            _ => self.unknown(kind, block),
+            _ => self.render_unknown(kind, block),
         }
     }
 
     /// What nobody here knows how to show.
-    fn unknown(&mut self, kind: &str, block: &str) {
+    fn render_unknown(&mut self, kind: &str, block: &str) {
         self.steps += 1;
         let kind = if kind.is_empty() { "block" } else { kind };
-        let part = self.part(kind, "json", block.as_bytes());
-        self.mark(&format!("{}: not shown here -> {part}", short(kind)));
+        let part = self.add_part(kind, "json", block.as_bytes());
+        self.push_placeholder(&format!("{}: not shown here -> {part}", shorten_text(kind)));
     }
 
     /// Lists a file that the message refers to; how a marked line calls it.
-    fn asset(&mut self, reference: &str) -> String {
-        let shown = short(reference).into_owned();
+    fn add_asset(&mut self, reference: &str) -> String {
+        let shown = shorten_text(reference).into_owned();
         let (size, withheld) = match (self.assets)(reference) {
             Ok(size) => (size, None),
             Err(why) => (0, Some(format!("withheld: {why}"))),
         };
         let place =
             withheld.as_ref().map_or_else(|| shown.clone(), |why| format!("{shown} ({why})"));
-        if self.told.insert(reference.to_owned()) {
-            self.shown.assets.push(Attachment { name: shown, size, withheld });
+        if self.listed_assets.insert(reference.to_owned()) {
+            self.rendered.assets.push(Attachment { name: shown, size, withheld });
         }
         place
     }
 
     /// A tool call; marked again, its part is the same.
-    fn call_once(&mut self, calls: &[&str], n: usize, used: &mut [Option<String>]) {
+    fn render_call(&mut self, calls: &[&str], n: usize, used: &mut [Option<String>]) {
         let Some(call) = calls.get(n) else { return };
         if let Some(Some(line)) = used.get(n) {
             let line = line.clone();
-            return self.mark(&line);
+            return self.push_placeholder(&line);
         }
         self.steps += 1;
         let names = ["name", "title", "status"];
-        let [name, title, status] = pick(call, names).unwrap_or_default();
-        let name = text(name.as_ref()).unwrap_or_default();
-        let part = self.part(&format!("tool-{name}"), "json", call.as_bytes());
-        let title = text(title.as_ref()).filter(|title| *title != name);
-        let title = title.map_or_else(String::new, |title| format!(" \"{}\"", short(&title)));
-        let status = text(status.as_ref()).map_or_else(String::new, |s| format!(" {}", short(&s)));
-        let line = format!("tool call: {}{title}{status} -> {part}", short(&name));
-        self.mark(&line);
+        let [name, title, status] = pick_members(call, names).unwrap_or_default();
+        let name = as_text(name.as_ref()).unwrap_or_default();
+        let part = self.add_part(&format!("tool-{name}"), "json", call.as_bytes());
+        let title = as_text(title.as_ref()).filter(|title| *title != name);
+        let title =
+            title.map_or_else(String::new, |title| format!(" \"{}\"", shorten_text(&title)));
+        let status =
+            as_text(status.as_ref()).map_or_else(String::new, |s| format!(" {}", shorten_text(&s)));
+        let line = format!("tool call: {}{title}{status} -> {part}", shorten_text(&name));
+        self.push_placeholder(&line);
         if let Some(slot) = used.get_mut(n) {
             *slot = Some(line);
         }
@@ -191,13 +215,13 @@ impl Renderer<'_> {
 }
 
 /// A foreign word on one line, not too long.
-fn short(text: &str) -> Cow<'_, str> {
+fn shorten_text(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(TITLE) {
         Some((at, _)) => {
             let cut = text.get(..at).unwrap_or_default();
-            Cow::Owned(format!("{}…", one_line(cut)))
+            Cow::Owned(format!("{}…", sanitize_line(cut)))
         }
-        None => one_line(text),
+        None => sanitize_line(text),
     }
 }
 
@@ -213,7 +237,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn shown(content: &str, calls: &str) -> Shown {
+    fn shown(content: &str, calls: &str) -> AtsfRenderedMessage {
         let text = format!(
             r#"{{"id":"m","role":"agent","timestamp":"","content":{content},"toolCalls":{calls}}}"#
         );
@@ -263,7 +287,7 @@ mod tests {
             shown(&format!("[{r},{r}]"), r#"[{"toolCallId":"a","name":"x","status":"running"}]"#);
         assert_eq!(s.parts.len(), 1);
         assert_eq!(s.body.lines().count(), 2);
-        assert_eq!(shown("[]", "[]"), Shown::default());
+        assert_eq!(shown("[]", "[]"), AtsfRenderedMessage::default());
     }
 
     proptest! {

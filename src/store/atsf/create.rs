@@ -5,9 +5,9 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use super::roots::{AGENT, THREADS};
-use super::thread::{VERSION, readable};
-use super::values::{object, pick, text};
-use crate::store::place::Slot;
+use super::thread::{VERSION, check_version};
+use super::values::{as_object, as_text, pick_members};
+use crate::store::place::FileSlot;
 use crate::store::{StoreError, below, fs};
 
 const CONFIG: &str = "config.json";
@@ -29,7 +29,7 @@ threads/*/assets/
 ///
 /// # Errors
 /// As the system gave it.
-pub(super) fn project_files(project: &Path) -> Result<(), StoreError> {
+pub(super) fn create_project_files(project: &Path) -> Result<(), StoreError> {
     let path = project.join(AGENT);
     let io = |e| StoreError::io(&path, e);
     below::make_dir(project, &[AGENT, THREADS], 0o755).map_err(io)?;
@@ -40,24 +40,26 @@ pub(super) fn project_files(project: &Path) -> Result<(), StoreError> {
         env!("CARGO_PKG_VERSION")
     );
     for (name, contents) in [(CONFIG, config.as_str()), (IGNORE, PATTERNS)] {
-        if below::look(&dir, name).is_ok() {
+        if below::stat(&dir, name).is_ok() {
             continue;
         }
-        match Slot::new(&dir, name).fill(0o644, |file| file.write_all(contents.as_bytes())) {
+        match FileSlot::new(&dir, name)
+            .create_with(0o644, |file| file.write_all(contents.as_bytes()))
+        {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             other => other.map_err(io)?,
         }
     }
-    fs::sync(&dir).map_err(io)
+    fs::fsync(&dir).map_err(io)
 }
 
 /// The agent that the project prefers; `None` if it says nothing, or in a version that is not read.
-pub(super) fn preferred_agent(project: &Path) -> Option<String> {
-    let file = below::open_below(project, &[AGENT, CONFIG]).ok()?;
+pub(super) fn read_preferred_agent(project: &Path) -> Option<String> {
+    let file = below::open_path(project, &[AGENT, CONFIG]).ok()?;
     let (_, bytes) = below::read_whole(&file, MAX_CONFIG).ok()?;
     let config = String::from_utf8(bytes).ok()?;
-    let [version, defaults] = pick(&config, ["specVersion", "defaults"])?;
-    readable(&text(version.as_ref())?).ok()?;
-    let [agent] = pick(object(defaults.as_ref())?, ["agentId"])?;
-    text(agent.as_ref()).map(std::borrow::Cow::into_owned).filter(|agent| !agent.is_empty())
+    let [version, defaults] = pick_members(&config, ["specVersion", "defaults"])?;
+    check_version(&as_text(version.as_ref())?).ok()?;
+    let [agent] = pick_members(as_object(defaults.as_ref())?, ["agentId"])?;
+    as_text(agent.as_ref()).map(std::borrow::Cow::into_owned).filter(|agent| !agent.is_empty())
 }

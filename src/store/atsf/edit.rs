@@ -5,15 +5,15 @@
 
 use std::borrow::Cow;
 
-use super::line::{Stats, parse_time};
+use super::line::{AtsfThreadStats, parse_time};
 use crate::model::Timestamp;
 use crate::store::engine::lines::log::BOM;
-use crate::store::text::edit::Edits;
-use crate::store::text::json::Value;
-use crate::store::text::strict::{last, members};
+use crate::store::text::edit::JsonEdits;
+use crate::store::text::json::JsonValue;
+use crate::store::text::strict::{find_last, parse_members};
 
 /// The names of the numbers, and what they are.
-pub(super) fn numbers(stats: &Stats) -> [(&'static str, u64); 4] {
+pub(super) fn derived_numbers(stats: &AtsfThreadStats) -> [(&'static str, u64); 4] {
     [
         ("messageCount", stats.messages),
         ("userMessageCount", stats.user),
@@ -28,24 +28,25 @@ pub(super) fn numbers(stats: &Stats) -> [(&'static str, u64); 4] {
 /// Why the file cannot be changed, in a sentence.
 pub fn set_derived(
     bytes: &[u8],
-    stats: &Stats,
+    stats: &AtsfThreadStats,
     updated: Option<Timestamp>,
 ) -> Result<Option<Vec<u8>>, String> {
     let whole = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
     let text = whole.strip_prefix(BOM).unwrap_or(whole);
-    let outer = members(text).map_err(|e| e.to_string())?;
-    let mut edits = Edits::of(text);
-    if let (Some(updated), Some(member)) = (updated, last(&outer, "updatedAt"))
-        && time_of(&member.value) != Some(updated)
+    let outer = parse_members(text).map_err(|e| e.to_string())?;
+    let mut edits = JsonEdits::new(text);
+    if let (Some(updated), Some(member)) = (updated, find_last(&outer, "updatedAt"))
+        && parse_value_time(&member.value) != Some(updated)
     {
-        edits.replace(&member.value_at, format!("\"{}\"", updated.rfc3339()));
+        edits.replace_range(&member.value_at, format!("\"{}\"", updated.rfc3339()));
     }
-    if let Some(inner) = last(&outer, "stats").and_then(|member| edits.inside(member)) {
-        for (name, number) in numbers(stats) {
-            if let Some(member) = last(&inner, name)
-                && !says(&member.value, number)
+    if let Some(inner) = find_last(&outer, "stats").and_then(|member| edits.nested_members(member))
+    {
+        for (name, number) in derived_numbers(stats) {
+            if let Some(member) = find_last(&inner, name)
+                && !is_number(&member.value, number)
             {
-                edits.replace(&member.value_at, number.to_string());
+                edits.replace_range(&member.value_at, number.to_string());
             }
         }
     }
@@ -53,15 +54,15 @@ pub fn set_derived(
     Ok(edits.apply().map(|changed| [mark.as_bytes(), &changed].concat()))
 }
 
-fn time_of(value: &Value<'_>) -> Option<Timestamp> {
-    let Value::String(text) = value else { return None };
+fn parse_value_time(value: &JsonValue<'_>) -> Option<Timestamp> {
+    let JsonValue::String(text) = value else { return None };
     parse_time(&text.to_text()).time()
 }
 
 /// Whether a value is this number, however it is spelled.
-pub(super) fn says(value: &Value<'_>, number: u64) -> bool {
+pub(super) fn is_number(value: &JsonValue<'_>, number: u64) -> bool {
     match value {
-        Value::Int(text) | Value::Float(text) => {
+        JsonValue::Int(text) | JsonValue::Float(text) => {
             text.parse() == Ok(number)
                 || text.parse::<f64>().is_ok_and(|f| f.total_cmp(&(number as f64)).is_eq())
         }
@@ -80,7 +81,7 @@ pub(super) struct NewThread<'a> {
 
 impl NewThread<'_> {
     /// In the order and with the spacing of the known application, without messages yet.
-    pub fn text(&self) -> String {
+    pub fn render(&self) -> String {
         let quoted = |text: &str| {
             let mut out = String::new();
             crate::store::text::canonical::push_text(&mut out, text);
@@ -107,7 +108,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const STATS: Stats = Stats { messages: 12, user: 5, agent: 7, system: 0, calls: 23 };
+    const STATS: AtsfThreadStats =
+        AtsfThreadStats { messages: 12, user: 5, agent: 7, system: 0, calls: 23 };
 
     fn at(text: &str) -> Option<Timestamp> {
         parse_time(text).time()
@@ -149,13 +151,13 @@ mod tests {
             agent: "claude-code",
             project: "/p".into(),
         };
-        let text = new.text();
+        let text = new.render();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["title"], "a \"b\"\n");
         assert_eq!(value["updatedAt"], "2025-02-14T10:30:00.000Z");
         assert!(matches!(
-            super::super::thread::read(text.as_bytes()),
-            super::super::thread::Reading::Thread(_)
+            super::super::thread::parse(text.as_bytes()),
+            super::super::thread::AtsfThreadFile::Thread(_)
         ));
         let out = set_derived(text.as_bytes(), &STATS, None).unwrap().unwrap();
         assert!(String::from_utf8(out).unwrap().contains("\"toolCallCount\": 23\n"));

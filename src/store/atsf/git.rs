@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const MAX_ANSWER: u64 = 4 << 20;
 
 /// The folder that the worktrees of a repository share, if `dir` lies in one.
-pub(super) fn common_dir(dir: &Path) -> Option<PathBuf> {
-    let answer = ask(dir, &["rev-parse", "--git-common-dir"])?;
+pub(super) fn find_common_dir(dir: &Path) -> Option<PathBuf> {
+    let answer = run_git(dir, &["rev-parse", "--git-common-dir"])?;
     let path = answer.strip_suffix(b"\n").unwrap_or(&answer);
     if path.is_empty() {
         return None;
@@ -27,17 +27,17 @@ pub(super) fn common_dir(dir: &Path) -> Option<PathBuf> {
 }
 
 /// The folders of the worktrees of the repository `dir` lies in, the main one first.
-pub(super) fn worktrees(dir: &Path) -> Vec<PathBuf> {
-    if let Some(answer) = ask(dir, &["worktree", "list", "--porcelain", "-z"]) {
-        return parse(&answer, 0);
+pub(super) fn list_worktrees(dir: &Path) -> Vec<PathBuf> {
+    if let Some(answer) = run_git(dir, &["worktree", "list", "--porcelain", "-z"]) {
+        return parse_worktrees(&answer, 0);
     }
     // Before 2.36 there was no `-z`.
-    ask(dir, &["worktree", "list", "--porcelain"])
-        .map_or_else(Vec::new, |answer| parse(&answer, b'\n'))
+    run_git(dir, &["worktree", "list", "--porcelain"])
+        .map_or_else(Vec::new, |answer| parse_worktrees(&answer, b'\n'))
 }
 
 /// The folders of a list whose lines end in this byte; bare and prunable ones are left out.
-fn parse(answer: &[u8], end: u8) -> Vec<PathBuf> {
+fn parse_worktrees(answer: &[u8], end: u8) -> Vec<PathBuf> {
     let mut out = Vec::new();
     let mut now: Option<PathBuf> = None;
     for line in answer.split(|b| *b == end).chain([&b""[..]]) {
@@ -53,7 +53,7 @@ fn parse(answer: &[u8], end: u8) -> Vec<PathBuf> {
 }
 
 /// What git prints; `None` if it fails or takes too long.
-fn ask(dir: &Path, words: &[&str]) -> Option<Vec<u8>> {
+fn run_git(dir: &Path, words: &[&str]) -> Option<Vec<u8>> {
     let mut git = Command::new("git");
     git.arg("-C").arg(dir).args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]);
     git.args(words)
@@ -90,17 +90,17 @@ mod tests {
         let list = "worktree /a b\0HEAD 1\0branch refs/heads/main\0\0worktree /bare\0bare\0\0\
                     worktree /gone\0HEAD 2\0detached\0prunable gitdir file points to nothing\0\0\
                     worktree /locked\0HEAD 3\0locked\0\0";
-        assert_eq!(parse(list.as_bytes(), 0), [Path::new("/a b"), Path::new("/locked")]);
+        assert_eq!(parse_worktrees(list.as_bytes(), 0), [Path::new("/a b"), Path::new("/locked")]);
         let lines = list.replace('\0', "\n");
-        assert_eq!(parse(lines.as_bytes(), b'\n'), parse(list.as_bytes(), 0));
-        assert_eq!(parse(b"worktree /cut", 0), [Path::new("/cut")]);
-        assert!(parse(b"", 0).is_empty());
+        assert_eq!(parse_worktrees(lines.as_bytes(), b'\n'), parse_worktrees(list.as_bytes(), 0));
+        assert_eq!(parse_worktrees(b"worktree /cut", 0), [Path::new("/cut")]);
+        assert!(parse_worktrees(b"", 0).is_empty());
     }
 
     #[test]
     fn outside_a_repository_there_are_none() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(common_dir(dir.path()), None);
-        assert!(worktrees(dir.path()).is_empty());
+        assert_eq!(find_common_dir(dir.path()), None);
+        assert!(list_worktrees(dir.path()).is_empty());
     }
 }

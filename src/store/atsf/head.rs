@@ -6,17 +6,17 @@ use std::os::fd::OwnedFd;
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
-use super::{Atsf, Log, META, Threads, thread};
-use crate::model::{Timestamp, one_line};
-use crate::store::engine::lines::scan::{Scan, stamp_of};
-use crate::store::engine::lines::table::{Source, Table};
-use crate::store::engine::lines::{Facts, Format as _};
+use super::{AtsfFormat, AtsfLog, AtsfStore, META, thread};
+use crate::model::{Timestamp, sanitize_line};
+use crate::store::engine::lines::scan::{LogScan, dir_stamp};
+use crate::store::engine::lines::table::{LogSource, LogTable};
+use crate::store::engine::lines::{LineFormat as _, LogFacts};
 use crate::store::fs::{self, Stamp};
-use crate::store::{Location, Rejected, below};
+use crate::store::{Location, Rejection, below};
 
 /// Whether a folder is a thread that can be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum State {
+pub enum AtsfThreadState {
     /// It has no `thread.json` of this format.
     #[default]
     Foreign,
@@ -30,11 +30,11 @@ pub enum State {
 
 /// What is known of a folder in `.agent/threads/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Thread {
+pub struct AtsfThreadFacts {
     /// Tells it from a thread of the same id in an earlier root; empty if there is none.
     pub label: String,
     /// Whether it is a thread.
-    pub state: State,
+    pub state: AtsfThreadState,
     /// What it is about.
     pub title: Option<String>,
     /// Milliseconds.
@@ -47,49 +47,49 @@ pub struct Thread {
     pub shared: bool,
 }
 
-impl Facts for Thread {
-    fn is_read(&self) -> bool {
-        matches!(self.state, State::Usable | State::Misnamed(_))
+impl LogFacts for AtsfThreadFacts {
+    fn is_shown(&self) -> bool {
+        matches!(self.state, AtsfThreadState::Usable | AtsfThreadState::Misnamed(_))
     }
 
     fn is_ours(&self) -> bool {
-        self.state != State::Foreign
+        self.state != AtsfThreadState::Foreign
     }
 
-    fn restart(&mut self) {
+    fn reset_for_reread(&mut self) {
         self.shared = false;
     }
 
-    fn begun(&self) -> Timestamp {
+    fn begin_time(&self) -> Timestamp {
         Timestamp::from_millis(self.created)
     }
 
-    fn changed(&self) -> Option<Timestamp> {
+    fn change_time(&self) -> Option<Timestamp> {
         Some(Timestamp::from_millis(self.updated))
     }
 }
 
 /// The thread of an id as the mount has it, or as its folder there is called.
-pub(super) fn by_key(table: &Table<Threads>, key: &str) -> Option<u32> {
-    let is = |spelled: &dyn Fn(&Log) -> bool| {
-        let mut all = table.numbered().filter(|(_, log)| log.is_listed());
+pub(super) fn find_thread(table: &LogTable<AtsfFormat>, key: &str) -> Option<u32> {
+    let is = |spelled: &dyn Fn(&AtsfLog) -> bool| {
+        let mut all = table.iter_numbered().filter(|(_, log)| log.is_listed());
         all.find(|(_, log)| spelled(log)).map(|(n, _)| n)
     };
-    let folder = |log: &Log| format!("{}~{}", log.name, log.facts.label);
-    is(&|log| Threads::key(log) == key)
+    let folder = |log: &AtsfLog| format!("{}~{}", log.name, log.facts.label);
+    is(&|log| AtsfFormat::log_key(log) == key)
         .or_else(|| is(&|log| !log.facts.label.is_empty() && folder(log) == key))
 }
 
 /// Gives labels to the threads of one id, but the one in the earliest root; those that have
 /// another now.
-pub(super) fn relabel(table: &mut Table<Threads>) -> Vec<u32> {
+pub(super) fn relabel_threads(table: &mut LogTable<AtsfFormat>) -> Vec<u32> {
     let mut first: HashMap<&str, u32> = HashMap::new();
-    for log in table.logs.iter().filter(|log| log.is_read()) {
+    for log in table.logs.iter().filter(|log| log.is_shown()) {
         let root = first.entry(&log.name).or_insert(log.root);
         *root = log.root.min(*root);
     }
     let mut changed = Vec::new();
-    for (n, log) in table.numbered().filter(|(_, log)| log.is_read()) {
+    for (n, log) in table.iter_numbered().filter(|(_, log)| log.is_shown()) {
         let plain = first.get(log.name.as_str()) == Some(&log.root);
         let label = table.roots.get(log.root as usize).map_or("", |root| &root.label);
         let label = if plain { "" } else { label };
@@ -107,105 +107,111 @@ pub(super) fn relabel(table: &mut Table<Threads>) -> Vec<u32> {
 
 /// Brings what is known of a thread's `thread.json` up to date; whether its messages are shown
 /// differently.
-pub(super) fn look(scan: &mut Scan<'_, Threads>, n: u32) -> bool {
+pub(super) fn refresh_thread(scan: &mut LogScan<'_, AtsfFormat>, n: u32) -> bool {
     let Some(old) = scan.store.table.read().get(n).cloned() else { return false };
     let mut new = old.clone();
-    look_at(scan, n, &mut new);
-    let refused = |log: &Log| match &log.facts.state {
-        State::Refused(why) if !log.gone => Some(why.clone()),
+    refresh_facts(scan, n, &mut new);
+    let refused = |log: &AtsfLog| match &log.facts.state {
+        AtsfThreadState::Refused(why) if !log.gone => Some(why.clone()),
         _ => None,
     };
     if refused(&old) != refused(&new) {
-        let source = Source::Beside(n).number();
+        let source = LogSource::Head(n).number();
         scan.sink.begin_rescan(&[source]);
-        scan.store.table.write().put(n, new.clone());
+        scan.store.table.write().set_log(n, new.clone());
         if let Some(reason) = refused(&new) {
-            let refused = &mut vec![refusal(source, &new.facts, reason)];
-            scan.report(&new, Some(META), &mut Vec::new(), refused);
+            let refused = &mut vec![build_rejection(source, &new.facts, reason)];
+            scan.report_found(&new, Some(META), &mut Vec::new(), refused);
         }
         scan.sink.end_rescan(&[source]);
     }
     let retitled = old.stamp.is_some() && old.facts.title != new.facts.title;
-    scan.store.table.write().put(n, new);
+    scan.store.table.write().set_log(n, new);
     retitled
 }
 
-fn look_at(scan: &mut Scan<'_, Threads>, n: u32, log: &mut Log) {
+fn refresh_facts(scan: &mut LogScan<'_, AtsfFormat>, n: u32, log: &mut AtsfLog) {
     let path = log.path(Some(META));
-    scan.store.health.set(&path, None);
-    let dir = match scan.folder(log) {
+    scan.store.health.set_fault(&path, None);
+    let dir = match scan.open_log_folder(log) {
         Ok(dir) => dir,
         // What was in a project that is gone as a whole stays.
-        Err(e) if fs::is_absent(&e) && !scan.is_away(log) => {
+        Err(e) if fs::is_absent(&e) && !scan.is_root_missing(log) => {
             log.gone = true;
             return;
         }
-        Err(e) => return scan.store.health.cannot(&path, "be read", &e),
+        Err(e) => return scan.store.health.note_error(&path, "be read", &e),
     };
     log.gone = false;
-    let stamp = match below::look(&dir, META) {
+    let stamp = match below::stat(&dir, META) {
         Ok((FileType::RegularFile, stamp)) => stamp,
         Ok((kind, _)) => {
             let what = format!("is skipped: it is {}", below::describe_type(kind));
-            scan.store.health.set(&path, Some(what));
-            log.facts.state = State::Foreign;
+            scan.store.health.set_fault(&path, Some(what));
+            log.facts.state = AtsfThreadState::Foreign;
             return;
         }
-        Err(e) if !fs::is_absent(&e) => return scan.store.health.cannot(&path, "be read", &e),
+        Err(e) if !fs::is_absent(&e) => return scan.store.health.note_error(&path, "be read", &e),
         Err(_) => {
             // Some programs remove a file before they write it anew.
-            if !log.is_read() || !scan.must_wait(Source::Beside(n), &stamp_of(&dir)) {
-                log.facts.state = State::Foreign;
+            if !log.is_shown() || !scan.should_wait(LogSource::Head(n), &dir_stamp(&dir)) {
+                log.facts.state = AtsfThreadState::Foreign;
                 log.facts.meta = Stamp::default();
             }
             return;
         }
     };
-    scan.believe(Source::Beside(n));
+    scan.stop_waiting(LogSource::Head(n));
     if stamp != log.facts.meta {
-        match read(&dir) {
-            Ok((stamp, bytes)) => take(scan.store, log, &path, stamp, &bytes),
-            Err(e) => scan.store.health.cannot(&path, "be read", &e),
+        match read_thread_file(&dir) {
+            Ok((stamp, bytes)) => accept_thread_file(scan.store, log, &path, stamp, &bytes),
+            Err(e) => scan.store.health.note_error(&path, "be read", &e),
         }
     }
 }
 
 /// The bytes of the `thread.json` in a thread's folder.
-pub(super) fn read(dir: &OwnedFd) -> std::io::Result<(Stamp, Vec<u8>)> {
+pub(super) fn read_thread_file(dir: &OwnedFd) -> std::io::Result<(Stamp, Vec<u8>)> {
     below::read_whole(&below::open_file(dir, META)?, thread::MAX_BYTES + 1)
 }
 
-fn take(store: &Atsf, log: &mut Log, path: &str, stamp: Stamp, bytes: &[u8]) {
+fn accept_thread_file(
+    store: &AtsfStore,
+    log: &mut AtsfLog,
+    path: &str,
+    stamp: Stamp,
+    bytes: &[u8],
+) {
     let facts = &mut log.facts;
-    match thread::read(bytes) {
-        thread::Reading::Thread(meta) => {
+    match thread::parse(bytes) {
+        thread::AtsfThreadFile::Thread(meta) => {
             facts.state = match meta.id {
-                Some(id) if id == log.name => State::Usable,
-                id => State::Misnamed(id.unwrap_or_default()),
+                Some(id) if id == log.name => AtsfThreadState::Usable,
+                id => AtsfThreadState::Misnamed(id.unwrap_or_default()),
             };
             let millis = |time: Option<Timestamp>| time.map(Timestamp::millis);
             facts.title = meta.title;
             facts.created = millis(meta.created).unwrap_or_default();
             facts.updated = millis(meta.updated).unwrap_or(facts.created);
         }
-        thread::Reading::Foreign => facts.state = State::Foreign,
-        thread::Reading::Refused(why) => facts.state = State::Refused(why),
-        thread::Reading::Broken(why) => {
+        thread::AtsfThreadFile::Foreign => facts.state = AtsfThreadState::Foreign,
+        thread::AtsfThreadFile::Refused(why) => facts.state = AtsfThreadState::Refused(why),
+        thread::AtsfThreadFile::Broken(why) => {
             // What it was before still holds; it is read again with the next look.
-            let what = format!("cannot be read as a thread now: {}", one_line(&why));
-            return store.health.set(path, Some(what));
+            let what = format!("cannot be read as a thread now: {}", sanitize_line(&why));
+            return store.health.set_fault(path, Some(what));
         }
     }
     facts.meta = stamp;
 }
 
-fn refusal(source: u32, thread: &Thread, reason: String) -> Rejected {
+fn build_rejection(source: u32, thread: &AtsfThreadFacts, reason: String) -> Rejection {
     let len = u32::try_from(thread.meta.size).unwrap_or(u32::MAX);
-    Rejected {
+    Rejection {
         at: Location { source, offset: 0, len },
         reason,
         time: thread.meta.modified(),
-        ..Rejected::default()
+        ..Rejection::default()
     }
 }
 
@@ -213,39 +219,39 @@ fn refusal(source: u32, thread: &Thread, reason: String) -> Rejected {
 mod tests {
     use super::*;
     use crate::store::atsf::LOG;
-    use crate::store::engine::lines::table::Root;
+    use crate::store::engine::lines::table::LogRoot;
 
-    fn root(label: &str) -> Root {
-        Root { path: format!("/{label}").into(), label: label.into(), here: true }
+    fn root(label: &str) -> LogRoot {
+        LogRoot { path: format!("/{label}").into(), label: label.into(), here: true }
     }
 
     #[test]
     fn the_same_id_in_two_roots_is_two_threads() {
-        let mut table = Table::<Threads>::default();
+        let mut table = LogTable::<AtsfFormat>::default();
         table.roots = vec![root(""), root("wt")];
         let [b, a, other] =
-            [(1, "t"), (0, "t"), (1, "u")].map(|(r, n)| table.number(r, n).unwrap());
+            [(1, "t"), (0, "t"), (1, "u")].map(|(r, n)| table.assign_number(r, n).unwrap());
         for log in &mut table.logs {
-            (log.gone, log.facts.state) = (false, State::Usable);
+            (log.gone, log.facts.state) = (false, AtsfThreadState::Usable);
         }
-        assert_eq!(relabel(&mut table), [b]);
-        let key = |table: &Table<Threads>, n| Threads::key(table.get(n).unwrap());
+        assert_eq!(relabel_threads(&mut table), [b]);
+        let key = |table: &LogTable<AtsfFormat>, n| AtsfFormat::log_key(table.get(n).unwrap());
         assert_eq!([a, b, other].map(|n| key(&table, n)), ["t", "t\0wt", "u"]);
         assert_eq!(
-            ["t", "t\0wt", "t~wt"].map(|spelled| by_key(&table, spelled)),
+            ["t", "t\0wt", "t~wt"].map(|spelled| find_thread(&table, spelled)),
             [Some(a), Some(b), Some(b)]
         );
         let path = table.raw_path(table.get(b).unwrap(), Some(LOG));
         assert_eq!(path, "wt/t/messages.jsonl");
         // Alone it is plain again.
         table.logs[a as usize].gone = true;
-        assert_eq!(relabel(&mut table), [b]);
+        assert_eq!(relabel_threads(&mut table), [b]);
         assert_eq!(key(&table, b), "t");
-        let again = Table::<Threads>::restore(&table.save()).unwrap();
+        let again = LogTable::<AtsfFormat>::from_bytes(&table.to_bytes()).unwrap();
         for (log, saved) in again.logs.iter().zip(&table.logs) {
             assert_eq!((&log.name, log.root, &log.facts), (&saved.name, saved.root, &saved.facts));
         }
-        assert_eq!(again.find(1, "u"), Some(other));
-        assert!(Table::<Threads>::restore(b"junk").is_none());
+        assert_eq!(again.find_log(1, "u"), Some(other));
+        assert!(LogTable::<AtsfFormat>::from_bytes(b"junk").is_none());
     }
 }

@@ -12,12 +12,12 @@ use hashbrown::HashTable;
 use sha2::{Digest as _, Sha256};
 use twox_hash::XxHash3_64;
 
-use crate::model::{TWIN, hex};
+use crate::model::{TWIN, encode_hex};
 
 /// Who has an id: 24 bytes a message.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct Holder {
+struct AtsfIdHolder {
     /// Print of role and id.
     hash: u64,
     /// Print of the content blocks.
@@ -29,11 +29,11 @@ struct Holder {
 
 /// All ids.
 #[derive(Debug, Default)]
-pub struct Ids(HashTable<Holder>);
+pub struct AtsfIdTable(HashTable<AtsfIdHolder>);
 
 /// A log that is being read.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading<'a> {
+pub struct AtsfLogScan<'a> {
     pub thread: u32,
     pub epoch: u32,
     /// The thread's id as the mount has it.
@@ -42,7 +42,7 @@ pub struct Reading<'a> {
 
 /// What became of a message's id.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Claimed<'a> {
+pub enum AtsfIdAssignment<'a> {
     /// It is this one, `new` to the thread. `shared`: another thread has the plain one.
     Id { id: Cow<'a, str>, new: bool, shared: bool },
     /// The same message stands in this log before.
@@ -51,22 +51,22 @@ pub enum Claimed<'a> {
 
 /// A message as far as its id goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct AtsfIdInput<'a> {
     pub role: &'a str,
     pub id: &'a str,
     pub content: &'a str,
 }
 
-impl<'a> Told<'a> {
+impl<'a> AtsfIdInput<'a> {
     /// The id it can have if earlier ones are taken: its own, one of this thread, one of this text.
-    fn candidate(&self, n: usize, key: &str) -> Cow<'a, str> {
+    fn candidate_id(&self, n: usize, key: &str) -> Cow<'a, str> {
         let digest = |texts: &[&str]| {
             let mut hash = Sha256::new();
             for text in texts {
                 hash.update((text.len() as u64).to_le_bytes());
                 hash.update(text);
             }
-            hex(&hash.finalize())
+            encode_hex(&hash.finalize())
         };
         match n {
             0 => Cow::Borrowed(self.id),
@@ -77,56 +77,65 @@ impl<'a> Told<'a> {
 }
 
 /// The print of a role and an id.
-pub(super) fn print(role: &str, id: &str) -> u64 {
+pub(super) fn hash_id(role: &str, id: &str) -> u64 {
     XxHash3_64::oneshot(format!("{role}\0{id}").as_bytes())
 }
 
-impl Ids {
-    fn find(&self, hash: u64) -> Option<&Holder> {
+impl AtsfIdTable {
+    fn find_holder(&self, hash: u64) -> Option<&AtsfIdHolder> {
         self.0.find(hash, |h| h.hash == hash)
     }
 
     /// Whether any thread has it.
-    pub fn has(&self, print: u64) -> bool {
-        self.find(print).is_some()
+    pub fn has_id(&self, print: u64) -> bool {
+        self.find_holder(print).is_some()
     }
 
     /// Whether this thread has it.
-    pub fn has_in(&self, print: u64, thread: u32) -> bool {
-        self.find(print).is_some_and(|h| h.thread == thread)
+    pub fn has_id_in_thread(&self, print: u64, thread: u32) -> bool {
+        self.find_holder(print).is_some_and(|h| h.thread == thread)
     }
 
     /// Gives an id to the next message of a log.
-    pub fn claim<'a>(&mut self, told: Told<'a>, by: Reading<'_>) -> Claimed<'a> {
+    pub fn assign_id<'a>(
+        &mut self,
+        told: AtsfIdInput<'a>,
+        by: AtsfLogScan<'_>,
+    ) -> AtsfIdAssignment<'a> {
         let content = XxHash3_64::oneshot(told.content.as_bytes());
         let mut shared = false;
         for n in 0..3 {
-            let id = told.candidate(n, by.key);
-            let hash = print(told.role, &id);
+            let id = told.candidate_id(n, by.key);
+            let hash = hash_id(told.role, &id);
             match self.0.find_mut(hash, |h| h.hash == hash) {
                 None => {
-                    let holder = Holder { hash, content, thread: by.thread, epoch: by.epoch };
+                    let holder = AtsfIdHolder { hash, content, thread: by.thread, epoch: by.epoch };
                     self.0.insert_unique(hash, holder, |h| h.hash);
-                    return Claimed::Id { id, new: true, shared };
+                    return AtsfIdAssignment::Id { id, new: true, shared };
                 }
                 Some(holder) if holder.thread != by.thread => shared = true,
                 Some(holder) if holder.epoch != by.epoch => {
                     (holder.epoch, holder.content) = (by.epoch, content);
-                    return Claimed::Id { id, new: false, shared };
+                    return AtsfIdAssignment::Id { id, new: false, shared };
                 }
-                Some(holder) if holder.content == content => return Claimed::Duplicate,
+                Some(holder) if holder.content == content => return AtsfIdAssignment::Duplicate,
                 Some(_) => {}
             }
         }
-        Claimed::Duplicate
+        AtsfIdAssignment::Duplicate
     }
 
     /// The id that a message of this thread was given.
-    pub fn of<'a>(&self, told: Told<'a>, thread: u32, key: &str) -> Cow<'a, str> {
+    pub fn find_assigned_id<'a>(
+        &self,
+        told: AtsfIdInput<'a>,
+        thread: u32,
+        key: &str,
+    ) -> Cow<'a, str> {
         let content = XxHash3_64::oneshot(told.content.as_bytes());
         let held = |n: usize, same: bool| {
-            let id = told.candidate(n, key);
-            let holder = self.find(print(told.role, &id))?;
+            let id = told.candidate_id(n, key);
+            let holder = self.find_holder(hash_id(told.role, &id))?;
             (holder.thread == thread && (!same || holder.content == content)).then_some(id)
         };
         let exact = (0..3).find_map(|n| held(n, true));
@@ -134,7 +143,7 @@ impl Ids {
     }
 
     /// Forgets what a reading of a whole log did not find again; the prints of it.
-    pub fn sweep(&mut self, thread: u32, epoch: u32) -> Vec<u64> {
+    pub fn forget_unseen(&mut self, thread: u32, epoch: u32) -> Vec<u64> {
         let mut gone = Vec::new();
         self.0.retain(|h| {
             let stays = h.thread != thread || h.epoch == epoch;
@@ -148,19 +157,19 @@ impl Ids {
 
     /// As bytes, for [`Ids::restore`].
     pub fn save(&self) -> Vec<u8> {
-        let all: Vec<Holder> = self.0.iter().copied().collect();
+        let all: Vec<AtsfIdHolder> = self.0.iter().copied().collect();
         bytemuck::cast_slice(&all).to_vec()
     }
 
     /// From bytes; `None` if they are not such.
     pub fn restore(bytes: &[u8]) -> Option<Self> {
-        let (holders, rest) = bytes.as_chunks::<{ size_of::<Holder>() }>();
+        let (holders, rest) = bytes.as_chunks::<{ size_of::<AtsfIdHolder>() }>();
         if !rest.is_empty() {
             return None;
         }
         let mut table = HashTable::with_capacity(holders.len());
         for bytes in holders {
-            let holder: Holder = bytemuck::pod_read_unaligned(bytes);
+            let holder: AtsfIdHolder = bytemuck::pod_read_unaligned(bytes);
             table.insert_unique(holder.hash, holder, |h| h.hash);
         }
         Some(Self(table))
@@ -172,18 +181,24 @@ mod tests {
     use super::*;
     use crate::model::plain_id;
 
-    fn claim(ids: &mut Ids, thread: u32, epoch: u32, id: &str, content: &str) -> Option<String> {
+    fn claim(
+        ids: &mut AtsfIdTable,
+        thread: u32,
+        epoch: u32,
+        id: &str,
+        content: &str,
+    ) -> Option<String> {
         let key = format!("t{thread}");
-        let by = Reading { thread, epoch, key: &key };
-        match ids.claim(Told { role: "user", id, content }, by) {
-            Claimed::Id { id, .. } => Some(id.into_owned()),
-            Claimed::Duplicate => None,
+        let by = AtsfLogScan { thread, epoch, key: &key };
+        match ids.assign_id(AtsfIdInput { role: "user", id, content }, by) {
+            AtsfIdAssignment::Id { id, .. } => Some(id.into_owned()),
+            AtsfIdAssignment::Duplicate => None,
         }
     }
 
     #[test]
     fn the_first_keeps_the_plain_id() {
-        let mut ids = Ids::default();
+        let mut ids = AtsfIdTable::default();
         assert_eq!(claim(&mut ids, 1, 1, "a", "x").unwrap(), "a");
         assert_eq!(claim(&mut ids, 1, 1, "a", "x"), None);
         let twin = claim(&mut ids, 1, 1, "a", "y").unwrap();
@@ -193,24 +208,24 @@ mod tests {
         // Read again, also with another text, they are the same.
         assert_eq!(claim(&mut ids, 1, 2, "a", "z").unwrap(), "a");
         assert_eq!(claim(&mut ids, 2, 2, "a", "x").unwrap(), fork);
-        let told = |content| Told { role: "user", id: "a", content };
-        assert_eq!(ids.of(told("x"), 2, "t2"), fork);
-        assert_eq!(ids.of(told("z"), 1, "t1"), "a");
+        let told = |content| AtsfIdInput { role: "user", id: "a", content };
+        assert_eq!(ids.find_assigned_id(told("x"), 2, "t2"), fork);
+        assert_eq!(ids.find_assigned_id(told("z"), 1, "t1"), "a");
         // What is not found again is free.
-        assert_eq!(ids.sweep(1, 3).len(), 2);
-        assert!(!ids.has(print("user", "a")));
+        assert_eq!(ids.forget_unseen(1, 3).len(), 2);
+        assert!(!ids.has_id(hash_id("user", "a")));
         assert_eq!(claim(&mut ids, 2, 3, "a", "x").unwrap(), "a");
     }
 
     #[test]
     fn ids_survive_being_saved() {
-        let mut ids = Ids::default();
+        let mut ids = AtsfIdTable::default();
         for n in 0..1000 {
             claim(&mut ids, n % 7, 1, &n.to_string(), "x").unwrap();
         }
-        let again = Ids::restore(&ids.save()).unwrap();
-        assert!((0..1000).all(|n| again.has_in(print("user", &n.to_string()), n % 7)));
-        assert!(Ids::restore(&[0; 25]).is_none());
-        assert!(!again.has(print("agent", "1")));
+        let again = AtsfIdTable::restore(&ids.save()).unwrap();
+        assert!((0..1000).all(|n| again.has_id_in_thread(hash_id("user", &n.to_string()), n % 7)));
+        assert!(AtsfIdTable::restore(&[0; 25]).is_none());
+        assert!(!again.has_id(hash_id("agent", "1")));
     }
 }

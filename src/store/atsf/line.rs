@@ -7,15 +7,15 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::values::{array, elements, pick, text};
+use super::values::{as_array, as_text, pick_members, split_elements};
 use crate::model::Timestamp;
-use crate::store::engine::lines::log::Tally;
-use crate::store::text::json::{JsonError, Value};
+use crate::store::engine::lines::log::LogCursor;
+use crate::store::text::json::{JsonError, JsonValue};
 use crate::store::text::time as rfc3339;
 
 /// Why a line is no message. One sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LineError {
+pub enum AtsfLineError {
     /// It is not a JSON object.
     #[error(transparent)]
     Json(#[from] JsonError),
@@ -29,7 +29,7 @@ pub enum LineError {
 
 /// A message as far as lists need it; texts are borrowed from the line.
 #[derive(Clone, Debug)]
-pub struct Line<'a> {
+pub struct AtsfLine<'a> {
     /// Unique in its log, if its writer kept the rule.
     pub id: Cow<'a, str>,
     /// Who wrote it: `user`, `agent`, `system`, or any other word.
@@ -41,27 +41,27 @@ pub struct Line<'a> {
     /// The array of tool calls, as spelled.
     pub calls: Option<&'a str>,
     /// It has a member `signature`, whatever that is.
-    pub signed: bool,
+    pub has_signature: bool,
     /// The idempotency key msgfs put into it.
-    pub idem: Option<Cow<'a, str>>,
+    pub idempotency_key: Option<Cow<'a, str>>,
 }
 
 /// A time and how well it was spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum AtsfTimestamp {
     /// With a zone.
-    At(Timestamp),
+    Zoned(Timestamp),
     /// Without one; read as UTC.
     Naive(Timestamp),
     /// Not a time.
     Unknown,
 }
 
-impl When {
+impl AtsfTimestamp {
     /// The time, if it is one.
     pub fn time(self) -> Option<Timestamp> {
         match self {
-            Self::At(time) | Self::Naive(time) => Some(time),
+            Self::Zoned(time) | Self::Naive(time) => Some(time),
             Self::Unknown => None,
         }
     }
@@ -71,58 +71,62 @@ impl When {
 ///
 /// # Errors
 /// [`LineError`]; other lines of the log are not affected.
-pub fn parse(line: &str) -> Result<Line<'_>, LineError> {
+pub fn parse(line: &str) -> Result<AtsfLine<'_>, AtsfLineError> {
     let names = ["id", "role", "timestamp", "content", "toolCalls", "signature", "idem"];
-    let Some([id, role, timestamp, content, calls, signature, idem]) = pick(line, names) else {
+    let Some([id, role, timestamp, content, calls, signature, idem]) = pick_members(line, names)
+    else {
         // Once more for the reason; this is the rare way.
-        crate::store::text::json::members(line, |_, _| {})?;
+        crate::store::text::json::visit_members(line, |_, _| {})?;
         return Err(JsonError::NotAnObject.into());
     };
-    let id = string(id, "id")?;
+    let id = required_string(id, "id")?;
     if id.is_empty() || id.contains('\0') {
-        return Err(LineError::BadId);
+        return Err(AtsfLineError::BadId);
     }
-    Ok(Line {
+    Ok(AtsfLine {
         id,
-        role: string(role, "role")?,
-        timestamp: string(timestamp, "timestamp")?,
-        content: array(content.as_ref()).ok_or(LineError::Missing("content", "array"))?,
-        calls: array(calls.as_ref()),
-        signed: signature.is_some(),
-        idem: text(idem.as_ref()),
+        role: required_string(role, "role")?,
+        timestamp: required_string(timestamp, "timestamp")?,
+        content: as_array(content.as_ref()).ok_or(AtsfLineError::Missing("content", "array"))?,
+        calls: as_array(calls.as_ref()),
+        has_signature: signature.is_some(),
+        idempotency_key: as_text(idem.as_ref()),
     })
 }
 
-fn string<'a>(value: Option<Value<'a>>, name: &'static str) -> Result<Cow<'a, str>, LineError> {
-    text(value.as_ref()).ok_or(LineError::Missing(name, "string"))
+fn required_string<'a>(
+    value: Option<JsonValue<'a>>,
+    name: &'static str,
+) -> Result<Cow<'a, str>, AtsfLineError> {
+    as_text(value.as_ref()).ok_or(AtsfLineError::Missing(name, "string"))
 }
 
-impl Line<'_> {
+impl AtsfLine<'_> {
     /// When it was written.
-    pub fn when(&self) -> When {
+    pub fn parse_timestamp(&self) -> AtsfTimestamp {
         parse_time(&self.timestamp)
     }
 
     /// The number of its tool calls.
     pub fn call_count(&self) -> u64 {
-        self.calls.map_or(0, |calls| elements(calls).len() as u64)
+        self.calls.map_or(0, |calls| split_elements(calls).len() as u64)
     }
 
     /// Whether anything comes with it besides text.
     pub fn has_parts(&self) -> bool {
         let plain = |block: &str| {
-            pick(block, ["type"])
-                .and_then(|[kind]| text(kind.as_ref()))
+            pick_members(block, ["type"])
+                .and_then(|[kind]| as_text(kind.as_ref()))
                 .is_some_and(|kind| matches!(&*kind, "text" | "tool_call_ref"))
         };
-        self.calls.is_some_and(|calls| !elements(calls).is_empty())
-            || !elements(self.content).iter().all(|block| plain(block))
+        self.calls.is_some_and(|calls| !split_elements(calls).is_empty())
+            || !split_elements(self.content).iter().all(|block| plain(block))
     }
 }
 
 /// The four derived numbers of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stats {
+pub struct AtsfThreadStats {
     /// Lines that are messages.
     pub messages: u64,
     /// Those of the role `user`.
@@ -137,21 +141,21 @@ pub struct Stats {
 
 /// What is counted in a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct AtsfCounts {
     /// What `thread.json` repeats.
-    pub stats: Stats,
+    pub stats: AtsfThreadStats,
     /// The time in the name of the last message.
     name_time: Option<i64>,
 }
 
 /// Counts a message; its time and the time in its name. A message whose time is none has that of
 /// the one before, or `else_time`.
-pub(super) fn count(
-    tally: &mut Tally<Counts>,
-    line: &Line<'_>,
+pub(super) fn count_message(
+    tally: &mut LogCursor<AtsfCounts>,
+    line: &AtsfLine<'_>,
     else_time: Timestamp,
 ) -> (Timestamp, Timestamp) {
-    let Counts { stats, name_time } = &mut tally.count;
+    let AtsfCounts { stats, name_time } = &mut tally.count;
     stats.messages += 1;
     match &*line.role {
         "user" => stats.user += 1,
@@ -160,7 +164,7 @@ pub(super) fn count(
         _ => {}
     }
     stats.calls += line.call_count();
-    let own = line.when().time();
+    let own = line.parse_timestamp().time();
     let before = tally.last_time.map_or(else_time, Timestamp::from_millis);
     let time = own.unwrap_or(before);
     tally.last_time = own.map(Timestamp::millis).or(tally.last_time);
@@ -171,11 +175,11 @@ pub(super) fn count(
 }
 
 /// Reads a time: RFC 3339, or the same without a zone.
-pub fn parse_time(text: &str) -> When {
+pub fn parse_time(text: &str) -> AtsfTimestamp {
     if let Some(time) = rfc3339::parse_time(text) {
-        return When::At(time);
+        return AtsfTimestamp::Zoned(time);
     }
-    rfc3339::parse_time(&format!("{text}Z")).map_or(When::Unknown, When::Naive)
+    rfc3339::parse_time(&format!("{text}Z")).map_or(AtsfTimestamp::Unknown, AtsfTimestamp::Naive)
 }
 
 #[cfg(test)]
@@ -189,8 +193,11 @@ mod tests {
     fn what_a_message_needs() {
         let line = parse(PLAIN).unwrap();
         assert_eq!((&*line.id, &*line.role, line.call_count()), ("m1", "user", 0));
-        assert_eq!(line.when(), When::At(Timestamp::from_secs(1_739_529_000)));
-        assert!(!line.signed && !line.has_parts());
+        assert_eq!(
+            line.parse_timestamp(),
+            AtsfTimestamp::Zoned(Timestamp::from_secs(1_739_529_000))
+        );
+        assert!(!line.has_signature && !line.has_parts());
         for (from, to, why) in [
             ("\"id\":\"m1\",", "", "the message has no string \"id\""),
             ("\"m1\"", "1", "the message has no string \"id\""),
@@ -208,7 +215,7 @@ mod tests {
             assert_eq!(parse(&bad).unwrap_err().to_string(), why, "{bad}");
         }
         for bad in ["", "[]", "null", "{", "{\"id\":}", "12"] {
-            assert!(matches!(parse(bad), Err(LineError::Json(_))), "{bad}");
+            assert!(matches!(parse(bad), Err(AtsfLineError::Json(_))), "{bad}");
         }
     }
 
@@ -225,9 +232,9 @@ mod tests {
     #[test]
     fn times_without_a_zone_are_utc() {
         let at = Timestamp::from_millis(1_739_529_000_500);
-        assert_eq!(parse_time("2025-02-14T11:30:00.5+01:00"), When::At(at));
-        assert_eq!(parse_time("2025-02-14T10:30:00.500"), When::Naive(at));
-        assert_eq!(parse_time("yesterday"), When::Unknown);
+        assert_eq!(parse_time("2025-02-14T11:30:00.5+01:00"), AtsfTimestamp::Zoned(at));
+        assert_eq!(parse_time("2025-02-14T10:30:00.500"), AtsfTimestamp::Naive(at));
+        assert_eq!(parse_time("yesterday"), AtsfTimestamp::Unknown);
         assert_eq!(at.rfc3339(), "2025-02-14T10:30:00.500Z");
     }
 
@@ -258,7 +265,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read(ms in -62_135_596_800_000i64..253_402_207_200_000) {
             let at = Timestamp::from_millis(ms);
-            prop_assert_eq!(parse_time(&at.rfc3339()), When::At(at));
+            prop_assert_eq!(parse_time(&at.rfc3339()), AtsfTimestamp::Zoned(at));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::git;
-use crate::store::engine::lines::table::Root;
+use crate::store::engine::lines::table::LogRoot;
 use crate::store::fs;
 
 /// Where `.agent` keeps its threads.
@@ -21,55 +21,55 @@ const AGAIN: Duration = Duration::from_secs(3);
 
 /// What is known of the repository.
 #[derive(Debug, Default)]
-pub(super) struct Repository {
+pub(super) struct GitRepository {
     /// When git was asked last.
-    asked: Option<Instant>,
-    common: Option<PathBuf>,
+    asked_at: Option<Instant>,
+    common_dir: Option<PathBuf>,
     /// What git has noted about worktrees, as it was then.
-    noted: Option<Vec<(PathBuf, Option<std::time::SystemTime>)>>,
+    worktree_notes: Option<Vec<(PathBuf, Option<std::time::SystemTime>)>>,
 }
 
-impl Repository {
+impl GitRepository {
     /// Brings the list of roots up to date; whether it changed. With `ask`, also if nothing says that
     /// it might have.
-    pub fn refresh(&mut self, project: &Path, roots: &mut Vec<Root>, ask: bool) -> bool {
+    pub fn refresh_roots(&mut self, project: &Path, roots: &mut Vec<LogRoot>, ask: bool) -> bool {
         let before = roots.clone();
         if roots.is_empty() {
-            roots.push(Root::main(project.to_owned()));
+            roots.push(LogRoot::main_root(project.to_owned()));
         }
         if let Some(main) = roots.first_mut() {
-            main.here = !fs::is_away(&main.path);
+            main.here = !fs::is_folder_missing(&main.path);
         }
-        let due = self.asked.is_none_or(|asked| ask && asked.elapsed() >= AGAIN);
-        if self.common.is_none() {
+        let due = self.asked_at.is_none_or(|asked| ask && asked.elapsed() >= AGAIN);
+        if self.common_dir.is_none() {
             // Where it is by far most often is seen without git, also as soon as it is made.
             let own = project.join(GIT);
             if own.is_dir() {
-                self.common = Some(own);
+                self.common_dir = Some(own);
             } else if due {
-                self.common = git::common_dir(project);
+                self.common_dir = git::find_common_dir(project);
             }
         }
-        let noted = self.common.as_deref().map(notes);
-        if due || noted != self.noted {
-            self.asked = Some(Instant::now());
-            self.noted = noted;
-            let some = self.noted.as_ref().is_some_and(|notes| notes.len() > 1);
+        let noted = self.common_dir.as_deref().map(read_worktree_notes);
+        if due || noted != self.worktree_notes {
+            self.asked_at = Some(Instant::now());
+            self.worktree_notes = noted;
+            let some = self.worktree_notes.as_ref().is_some_and(|notes| notes.len() > 1);
             // Git is only asked where it has noted any.
-            let listed = if some { git::worktrees(project) } else { Vec::new() };
-            take_over(project, roots, &listed);
+            let listed = if some { git::list_worktrees(project) } else { Vec::new() };
+            merge_roots(project, roots, &listed);
         }
         *roots != before
     }
 
     /// Folders of git's that tell of worktrees.
-    pub fn watched(&self, project: &Path) -> Vec<PathBuf> {
-        let Some(common) = &self.common else { return vec![project.to_owned()] };
+    pub fn watched_folders(&self, project: &Path) -> Vec<PathBuf> {
+        let Some(common) = &self.common_dir else { return vec![project.to_owned()] };
         let worktrees = common.join(WORKTREES);
         if !worktrees.is_dir() {
             return vec![common.clone()];
         }
-        let each = self.noted.iter().flatten().skip(1);
+        let each = self.worktree_notes.iter().flatten().skip(1);
         let folders = each.filter_map(|(file, _)| file.parent().map(Path::to_owned));
         let mut out: Vec<PathBuf> = folders.filter(|folder| folder.is_dir()).collect();
         out.sort_unstable();
@@ -80,8 +80,8 @@ impl Repository {
 
     /// Whether a change of this name in one of those folders tells of worktrees; `None` if the folder
     /// is none of them.
-    pub fn concerns(&self, folder: &Path, name: &str) -> Option<bool> {
-        let below = folder.strip_prefix(self.common.as_ref()?).ok()?;
+    pub fn is_worktree_change(&self, folder: &Path, name: &str) -> Option<bool> {
+        let below = folder.strip_prefix(self.common_dir.as_ref()?).ok()?;
         let mut parts = below.iter();
         Some(match (parts.next(), parts.next()) {
             (None, _) => name == WORKTREES,
@@ -93,7 +93,7 @@ impl Repository {
 
 /// What git has noted about worktrees: first the folder itself, then the file that says where each
 /// is, with their times.
-fn notes(common: &Path) -> Vec<(PathBuf, Option<std::time::SystemTime>)> {
+fn read_worktree_notes(common: &Path) -> Vec<(PathBuf, Option<std::time::SystemTime>)> {
     let folder = common.join(WORKTREES);
     let time = |path: &Path| std::fs::symlink_metadata(path).and_then(|m| m.modified()).ok();
     let mut out = Vec::new();
@@ -110,7 +110,7 @@ fn notes(common: &Path) -> Vec<(PathBuf, Option<std::time::SystemTime>)> {
 }
 
 /// Makes the roots those that are listed. One that was a root before keeps its place and label.
-fn take_over(project: &Path, roots: &mut Vec<Root>, listed: &[PathBuf]) {
+fn merge_roots(project: &Path, roots: &mut Vec<LogRoot>, listed: &[PathBuf]) {
     let real = |path: &Path| std::fs::canonicalize(path).ok();
     let main = real(project);
     let mut seen: HashSet<PathBuf> = main.iter().cloned().collect();
@@ -127,12 +127,12 @@ fn take_over(project: &Path, roots: &mut Vec<Root>, listed: &[PathBuf]) {
             continue;
         }
         let label = unused_label(roots, &path);
-        roots.push(Root { path, label, here: true });
+        roots.push(LogRoot { path, label, here: true });
     }
 }
 
 /// The name of the folder, with a number if another root has it.
-fn unused_label(roots: &[Root], path: &Path) -> String {
+fn unused_label(roots: &[LogRoot], path: &Path) -> String {
     let name = path.file_name().map_or_else(|| "worktree".into(), |n| n.to_string_lossy());
     let taken = |label: &str| roots.iter().any(|root| root.label == label);
     let mut label = name.clone().into_owned();
@@ -157,19 +157,19 @@ mod tests {
             std::fs::create_dir_all(path).unwrap();
         }
         let [project, x, y] = &paths;
-        let mut roots = vec![Root::main(project.clone())];
+        let mut roots = vec![LogRoot::main_root(project.clone())];
         let all = [base.join("p"), x.clone(), project.clone(), y.clone(), base.join("no")];
-        take_over(project, &mut roots, &all);
-        let labels = |roots: &[Root]| -> Vec<(String, bool)> {
+        merge_roots(project, &mut roots, &all);
+        let labels = |roots: &[LogRoot]| -> Vec<(String, bool)> {
             roots.iter().map(|r| (r.label.clone(), r.here)).collect()
         };
         let told = |list: &[(&str, bool)]| -> Vec<(String, bool)> {
             list.iter().map(|(l, here)| ((*l).to_owned(), *here)).collect()
         };
         assert_eq!(labels(&roots), told(&[("", true), ("wt", true), ("wt~2", true)]));
-        take_over(project, &mut roots, std::slice::from_ref(y));
+        merge_roots(project, &mut roots, std::slice::from_ref(y));
         assert_eq!(labels(&roots), told(&[("", true), ("wt", false), ("wt~2", true)]));
-        take_over(project, &mut roots, &[x.clone(), y.clone()]);
+        merge_roots(project, &mut roots, &[x.clone(), y.clone()]);
         assert_eq!(labels(&roots), told(&[("", true), ("wt", true), ("wt~2", true)]));
     }
 }

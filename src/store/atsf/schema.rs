@@ -1,162 +1,180 @@
 //! The shape of messages and of `thread.json`, for `msgfs check` (docs/formats/atsf.md, sections 3 and
 //! 4). Reading asks for less: what is only oddly shaped is shown all the same.
 
-use super::values::{array, elements, object, pick, text};
-use crate::model::one_line;
-use crate::store::text::json::{Value, members};
+use super::values::{as_array, as_object, as_text, pick_members, split_elements};
+use crate::model::sanitize_line;
+use crate::store::text::json::{JsonValue, visit_members};
 
 /// What a member must be.
 #[derive(Clone, Copy, Debug)]
-enum Is {
+enum AtsfSchemaType {
     Text,
     /// A string, or `null` for what is not there.
     TextOrNull,
     Number,
-    Whole,
+    WholeNumber,
     /// One of these words.
-    Word(&'static [&'static str]),
+    OneOf(&'static [&'static str]),
     /// An object of these members; further ones are allowed.
-    Object(&'static [Field]),
+    Object(&'static [AtsfSchemaField]),
     /// An array of such values.
-    List(&'static Is),
+    List(&'static AtsfSchemaType),
     /// A content block, whose members depend on its `type`.
     Block,
 }
 
 /// A member.
 #[derive(Clone, Copy, Debug)]
-struct Field {
+struct AtsfSchemaField {
     name: &'static str,
-    is: Is,
-    needed: bool,
+    value_type: AtsfSchemaType,
+    is_required: bool,
 }
 
-const fn req(name: &'static str, is: Is) -> Field {
-    Field { name, is, needed: true }
+const fn req(name: &'static str, is: AtsfSchemaType) -> AtsfSchemaField {
+    AtsfSchemaField { name, value_type: is, is_required: true }
 }
 
-const fn opt(name: &'static str, is: Is) -> Field {
-    Field { name, is, needed: false }
+const fn opt(name: &'static str, is: AtsfSchemaType) -> AtsfSchemaField {
+    AtsfSchemaField { name, value_type: is, is_required: false }
 }
 
 /// A message. What no reader can do without is asked for when the line is read.
-const MESSAGE: &[Field] = &[
-    req("content", Is::List(&Is::Block)),
-    opt("toolCalls", Is::List(&Is::Object(CALL))),
-    opt("stopReason", Is::Text),
-    opt("model", Is::Text),
-    opt("tokens", Is::Object(&[opt("input", Is::Number), opt("output", Is::Number)])),
-];
-
-const CALL: &[Field] = &[
-    req("toolCallId", Is::Text),
-    req("name", Is::Text),
-    req("status", Is::Word(&["pending", "running", "in_progress", "completed", "failed"])),
-    opt("title", Is::Text),
-    opt("input", Is::Text),
-    opt("output", Is::Text),
-    opt("duration", Is::Number),
+const MESSAGE: &[AtsfSchemaField] = &[
+    req("content", AtsfSchemaType::List(&AtsfSchemaType::Block)),
+    opt("toolCalls", AtsfSchemaType::List(&AtsfSchemaType::Object(CALL))),
+    opt("stopReason", AtsfSchemaType::Text),
+    opt("model", AtsfSchemaType::Text),
     opt(
-        "diff",
-        Is::Object(&[
-            req("path", Is::Text),
-            opt("oldText", Is::TextOrNull),
-            opt("newText", Is::TextOrNull),
+        "tokens",
+        AtsfSchemaType::Object(&[
+            opt("input", AtsfSchemaType::Number),
+            opt("output", AtsfSchemaType::Number),
         ]),
     ),
 ];
 
-const FILE: &[Field] = &[req("assetRef", Is::Text), req("mimeType", Is::Text)];
+const CALL: &[AtsfSchemaField] = &[
+    req("toolCallId", AtsfSchemaType::Text),
+    req("name", AtsfSchemaType::Text),
+    req(
+        "status",
+        AtsfSchemaType::OneOf(&["pending", "running", "in_progress", "completed", "failed"]),
+    ),
+    opt("title", AtsfSchemaType::Text),
+    opt("input", AtsfSchemaType::Text),
+    opt("output", AtsfSchemaType::Text),
+    opt("duration", AtsfSchemaType::Number),
+    opt(
+        "diff",
+        AtsfSchemaType::Object(&[
+            req("path", AtsfSchemaType::Text),
+            opt("oldText", AtsfSchemaType::TextOrNull),
+            opt("newText", AtsfSchemaType::TextOrNull),
+        ]),
+    ),
+];
+
+const FILE: &[AtsfSchemaField] =
+    &[req("assetRef", AtsfSchemaType::Text), req("mimeType", AtsfSchemaType::Text)];
 
 /// The members of each type of content block; others may have any.
-const BLOCKS: &[(&str, &[Field])] = &[
-    ("text", &[req("text", Is::Text)]),
-    ("thinking", &[req("text", Is::Text)]),
+const BLOCKS: &[(&str, &[AtsfSchemaField])] = &[
+    ("text", &[req("text", AtsfSchemaType::Text)]),
+    ("thinking", &[req("text", AtsfSchemaType::Text)]),
     ("image", FILE),
     ("audio", FILE),
-    ("resource", &[req("uri", Is::Text)]),
-    ("resource_link", &[req("uri", Is::Text), req("name", Is::Text)]),
-    ("tool_call_ref", &[req("toolCallId", Is::Text)]),
+    ("resource", &[req("uri", AtsfSchemaType::Text)]),
+    ("resource_link", &[req("uri", AtsfSchemaType::Text), req("name", AtsfSchemaType::Text)]),
+    ("tool_call_ref", &[req("toolCallId", AtsfSchemaType::Text)]),
 ];
 
 /// `thread.json`. Its version, id and times have rules of their own.
-const THREAD: &[Field] = &[
-    req("title", Is::Text),
-    req("createdAt", Is::Text),
-    req("updatedAt", Is::Text),
+const THREAD: &[AtsfSchemaField] = &[
+    req("title", AtsfSchemaType::Text),
+    req("createdAt", AtsfSchemaType::Text),
+    req("updatedAt", AtsfSchemaType::Text),
     req(
         "agent",
-        Is::Object(&[
-            req("id", Is::Text),
-            req("name", Is::Text),
-            opt("version", Is::Text),
-            opt("protocol", Is::Text),
-            opt("protocolVersion", Is::Number),
+        AtsfSchemaType::Object(&[
+            req("id", AtsfSchemaType::Text),
+            req("name", AtsfSchemaType::Text),
+            opt("version", AtsfSchemaType::Text),
+            opt("protocol", AtsfSchemaType::Text),
+            opt("protocolVersion", AtsfSchemaType::Number),
         ]),
     ),
     req(
         "context",
-        Is::Object(&[
-            req("workingDir", Is::Text),
-            opt("relativeDir", Is::Text),
-            opt("gitBranch", Is::Text),
-            opt("gitCommit", Is::Text),
-            opt("worktree", Is::Object(&[req("path", Is::Text), req("branch", Is::Text)])),
+        AtsfSchemaType::Object(&[
+            req("workingDir", AtsfSchemaType::Text),
+            opt("relativeDir", AtsfSchemaType::Text),
+            opt("gitBranch", AtsfSchemaType::Text),
+            opt("gitCommit", AtsfSchemaType::Text),
+            opt(
+                "worktree",
+                AtsfSchemaType::Object(&[
+                    req("path", AtsfSchemaType::Text),
+                    req("branch", AtsfSchemaType::Text),
+                ]),
+            ),
         ]),
     ),
     req(
         "stats",
-        Is::Object(&[
-            req("messageCount", Is::Whole),
-            req("userMessageCount", Is::Whole),
-            req("agentMessageCount", Is::Whole),
-            req("toolCallCount", Is::Whole),
+        AtsfSchemaType::Object(&[
+            req("messageCount", AtsfSchemaType::WholeNumber),
+            req("userMessageCount", AtsfSchemaType::WholeNumber),
+            req("agentMessageCount", AtsfSchemaType::WholeNumber),
+            req("toolCallCount", AtsfSchemaType::WholeNumber),
         ]),
     ),
-    opt("parentThreadId", Is::Text),
-    opt("metadata", Is::Object(&[])),
+    opt("parentThreadId", AtsfSchemaType::Text),
+    opt("metadata", AtsfSchemaType::Object(&[])),
 ];
 
 /// What is wrong with the shape of a message, a phrase each.
-pub(super) fn message(line: &str) -> Vec<String> {
+pub(super) fn check_message(line: &str) -> Vec<String> {
     let mut out = Vec::new();
-    fields(line, MESSAGE, "", &mut out);
+    check_fields(line, MESSAGE, "", &mut out);
     out
 }
 
 /// The same of a `thread.json`.
-pub(super) fn thread(content: &str) -> Vec<String> {
+pub(super) fn check_thread(content: &str) -> Vec<String> {
     let mut out = Vec::new();
-    fields(content, THREAD, "", &mut out);
+    check_fields(content, THREAD, "", &mut out);
     out
 }
 
-fn fields(content: &str, of: &'static [Field], path: &str, out: &mut Vec<String>) {
+fn check_fields(content: &str, of: &'static [AtsfSchemaField], path: &str, out: &mut Vec<String>) {
     for field in of {
-        let [value] = pick(content, [field.name]).unwrap_or_default();
+        let [value] = pick_members(content, [field.name]).unwrap_or_default();
         let path = format!("{path}{}", field.name);
         match value {
-            Some(value) => check(&value, field.is, &path, out),
-            None if field.needed => out.push(format!("it has no {} {path:?}", kind(field.is))),
+            Some(value) => check_value(&value, field.value_type, &path, out),
+            None if field.is_required => {
+                out.push(format!("it has no {} {path:?}", type_name(field.value_type)))
+            }
             None => {}
         }
     }
 }
 
-fn check(value: &Value<'_>, is: Is, path: &str, out: &mut Vec<String>) {
+fn check_value(value: &JsonValue<'_>, is: AtsfSchemaType, path: &str, out: &mut Vec<String>) {
     let some = Some(value);
     let fits = match is {
-        Is::Text => text(some).is_some(),
-        Is::TextOrNull => text(some).is_some() || matches!(value, Value::Null),
-        Is::Number => matches!(value, Value::Int(_) | Value::Float(_)),
-        Is::Whole => {
-            matches!(value, Value::Int(digits) | Value::Float(digits) if !digits.starts_with('-'))
+        AtsfSchemaType::Text => as_text(some).is_some(),
+        AtsfSchemaType::TextOrNull => as_text(some).is_some() || matches!(value, JsonValue::Null),
+        AtsfSchemaType::Number => matches!(value, JsonValue::Int(_) | JsonValue::Float(_)),
+        AtsfSchemaType::WholeNumber => {
+            matches!(value, JsonValue::Int(digits) | JsonValue::Float(digits) if !digits.starts_with('-'))
         }
-        Is::Word(words) => match text(some) {
+        AtsfSchemaType::OneOf(words) => match as_text(some) {
             None => false,
             Some(word) => {
                 if !words.contains(&&*word) {
-                    let word = one_line(&word).into_owned();
+                    let word = sanitize_line(&word).into_owned();
                     out.push(format!(
                         "{path:?} is {word:?}, which is none of {}",
                         words.join(", ")
@@ -165,54 +183,54 @@ fn check(value: &Value<'_>, is: Is, path: &str, out: &mut Vec<String>) {
                 true
             }
         },
-        Is::Object(of) => match object(some) {
+        AtsfSchemaType::Object(of) => match as_object(some) {
             None => false,
             Some(inner) => {
-                fields(inner, of, &format!("{path}."), out);
+                check_fields(inner, of, &format!("{path}."), out);
                 true
             }
         },
-        Is::List(of) => match array(some) {
+        AtsfSchemaType::List(of) => match as_array(some) {
             None => false,
             Some(list) => {
-                for (n, item) in elements(list).into_iter().enumerate() {
-                    item_of(item, *of, &format!("{path}[{n}]"), out);
+                for (n, item) in split_elements(list).into_iter().enumerate() {
+                    check_item(item, *of, &format!("{path}[{n}]"), out);
                 }
                 true
             }
         },
-        Is::Block => true,
+        AtsfSchemaType::Block => true,
     };
     if !fits {
-        out.push(format!("{path:?} is no {}", kind(is)));
+        out.push(format!("{path:?} is no {}", type_name(is)));
     }
 }
 
 /// An element of an array, which is an object in all of the format.
-fn item_of(item: &str, is: Is, path: &str, out: &mut Vec<String>) {
-    if members(item, |_, _| {}).is_err() {
+fn check_item(item: &str, is: AtsfSchemaType, path: &str, out: &mut Vec<String>) {
+    if visit_members(item, |_, _| {}).is_err() {
         return out.push(format!("{path:?} is no object"));
     }
-    let of = if let Is::Object(of) = is {
+    let of = if let AtsfSchemaType::Object(of) = is {
         of
     } else {
-        let [kind] = pick(item, ["type"]).unwrap_or_default();
-        let Some(kind) = text(kind.as_ref()) else {
+        let [kind] = pick_members(item, ["type"]).unwrap_or_default();
+        let Some(kind) = as_text(kind.as_ref()) else {
             return out.push(format!("it has no string \"{path}.type\""));
         };
         let known = BLOCKS.iter().find(|(name, _)| *name == kind);
         known.map_or(&[][..], |(_, of)| of)
     };
-    fields(item, of, &format!("{path}."), out);
+    check_fields(item, of, &format!("{path}."), out);
 }
 
-fn kind(is: Is) -> &'static str {
+fn type_name(is: AtsfSchemaType) -> &'static str {
     match is {
-        Is::Text | Is::TextOrNull | Is::Word(_) => "string",
-        Is::Number => "number",
-        Is::Whole => "number of 0 or more",
-        Is::Object(_) | Is::Block => "object",
-        Is::List(_) => "array",
+        AtsfSchemaType::Text | AtsfSchemaType::TextOrNull | AtsfSchemaType::OneOf(_) => "string",
+        AtsfSchemaType::Number => "number",
+        AtsfSchemaType::WholeNumber => "number of 0 or more",
+        AtsfSchemaType::Object(_) | AtsfSchemaType::Block => "object",
+        AtsfSchemaType::List(_) => "array",
     }
 }
 
@@ -229,7 +247,7 @@ mod tests {
 
     #[test]
     fn each_member_of_a_message_has_its_shape() {
-        assert_eq!(message(LINE), [""; 0]);
+        assert_eq!(check_message(LINE), [""; 0]);
         for (from, to, told) in [
             (r#"{"type":"text","text":"x"}"#, "null", r#""content[0]" is no object"#),
             (r#"{"type":"text","text":"x"}"#, "{}", r#"it has no string "content[0].type""#),
@@ -256,16 +274,16 @@ mod tests {
         ] {
             let broken = LINE.replacen(from, to, 1);
             assert_ne!(broken, LINE, "{from}");
-            assert_eq!(message(&broken), [told], "{broken}");
+            assert_eq!(check_message(&broken), [told], "{broken}");
         }
-        let bad = message(&LINE.replace("completed", "done"));
+        let bad = check_message(&LINE.replace("completed", "done"));
         assert!(bad.len() == 1 && bad[0].contains("\"done\""), "{bad:?}");
         for calls in ["{}", "null", "\"x\""] {
             let line = format!(r#"{{"content":[],"toolCalls":{calls}}}"#);
-            assert_eq!(message(&line), [r#""toolCalls" is no array"#]);
+            assert_eq!(check_message(&line), [r#""toolCalls" is no array"#]);
         }
         assert_eq!(
-            message(r#"{"content":[],"toolCalls":[null]}"#),
+            check_message(r#"{"content":[],"toolCalls":[null]}"#),
             [r#""toolCalls[0]" is no object"#]
         );
     }
@@ -276,9 +294,9 @@ mod tests {
             "protocolVersion":1},"context":{"workingDir":"/p","worktree":{"path":"p","branch":"b"}},
             "stats":{"messageCount":0,"userMessageCount":0,"agentMessageCount":0,"toolCallCount":0},
             "metadata":{}}"#;
-        assert_eq!(thread(text), [""; 0]);
+        assert_eq!(check_thread(text), [""; 0]);
         // Any spelling of a number is one.
-        assert_eq!(thread(&text.replace(":0", ":1.2e1")), [""; 0]);
+        assert_eq!(check_thread(&text.replace(":0", ":1.2e1")), [""; 0]);
         for (from, to, told) in [
             (r#""title":"t","#, "", r#"it has no string "title""#),
             (r#""title":"t""#, r#""title":7"#, r#""title" is no string"#),
@@ -304,7 +322,7 @@ mod tests {
         ] {
             let broken = text.replacen(from, to, 1);
             assert_ne!(broken, text, "{from}");
-            assert_eq!(thread(&broken), [told], "{broken}");
+            assert_eq!(check_thread(&broken), [told], "{broken}");
         }
     }
 }

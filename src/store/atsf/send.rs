@@ -6,47 +6,47 @@ use std::io;
 use std::path::Path;
 
 use super::edit::NewThread;
-use super::line::Line;
+use super::line::AtsfLine;
 use super::roots::{AGENT, THREADS};
-use super::values::{elements, pick, text};
-use super::{Atsf, assets, create, recipient, sign};
+use super::values::{as_text, pick_members, split_elements};
+use super::{AtsfStore, assets, create, default_recipient, sign};
 use crate::model::Draft;
 use crate::store::text::canonical::push_text;
-use crate::store::{Prepared, Preparing, StoreError, below, refuse_headers};
+use crate::store::{PrepareContext, PreparedRecord, StoreError, below, refuse_headers};
 
 /// Takes apart what a prepared message carries: its line, and for a new thread its `thread.json`.
-pub(super) fn unpack(bytes: &str) -> (&str, Option<&str>) {
+pub(super) fn split_prepared(bytes: &str) -> (&str, Option<&str>) {
     // A line of JSON holds no newline.
     bytes.split_once('\n').map_or((bytes, None), |(line, meta)| (line, Some(meta)))
 }
 
 /// The files a message refers to, in the order in which they go along.
-pub(super) fn references(line: &Line<'_>) -> Vec<String> {
+pub(super) fn list_asset_references(line: &AtsfLine<'_>) -> Vec<String> {
     let reference = |block: &str| {
-        let [reference] = pick(block, ["assetRef"])?;
-        text(reference.as_ref()).map(Cow::into_owned)
+        let [reference] = pick_members(block, ["assetRef"])?;
+        as_text(reference.as_ref()).map(Cow::into_owned)
     };
-    elements(line.content).into_iter().filter_map(reference).collect()
+    split_elements(line.content).into_iter().filter_map(reference).collect()
 }
 
-impl Atsf {
+impl AtsfStore {
     pub(super) fn prepare_draft(
         &self,
         draft: &Draft,
-        with: &Preparing<'_>,
-    ) -> Result<Vec<Prepared>, StoreError> {
-        if let Some(me) = draft.to.iter().chain(&draft.cc).find(|to| **to == self.about.me) {
+        with: &PrepareContext<'_>,
+    ) -> Result<Vec<PreparedRecord>, StoreError> {
+        if let Some(me) = draft.to.iter().chain(&draft.cc).find(|to| **to == self.properties.me) {
             return Err(StoreError::Invalid(format!(
                 "you are {me:?} in this store; write to {}",
-                recipient(&self.about.me)
+                default_recipient(&self.properties.me)
             )));
         }
         check_headers(draft)?;
         let subject = draft.subject.as_deref().map(str::trim).filter(|s| !s.is_empty());
         let (thread, meta) = match (&draft.thread, subject) {
-            (Some(thread), _) => (self.continued(thread, draft)?, None),
+            (Some(thread), _) => (self.continue_thread(thread, draft)?, None),
             (None, Some(subject)) => {
-                let (id, meta) = self.begun(subject, draft, with)?;
+                let (id, meta) = self.begin_thread(subject, draft, with)?;
                 (id, Some(meta))
             }
             (None, None) => {
@@ -58,46 +58,46 @@ impl Atsf {
             }
         };
         let id = loop {
-            let id = uuid()?;
-            if !(with.taken)(&id) {
+            let id = new_uuid()?;
+            if !(with.is_id_taken)(&id) {
                 break id;
             }
         };
-        let mut bytes = self.line(&id, draft, with)?;
+        let mut bytes = self.render_line(&id, draft, with)?;
         if let Some(meta) = meta {
             bytes.push('\n');
             bytes.push_str(&meta);
         }
-        let to = recipient(&self.about.me).to_owned();
-        Ok(vec![Prepared { to, id, thread, bytes, files: draft.attached.clone() }])
+        let to = default_recipient(&self.properties.me).to_owned();
+        Ok(vec![PreparedRecord { to, id, thread, bytes, files: draft.attachments.clone() }])
     }
 
     /// The thread to append to, if that is possible now: whoever writes hears of it at once.
-    fn continued(&self, thread: &str, draft: &Draft) -> Result<String, StoreError> {
-        let folder = self.known_folder(thread)?;
-        Self::require_thread(&folder)?;
-        for file in &draft.attached {
-            let named = assets::name(file).map_err(|e| StoreError::io(&file.path, e))?;
+    fn continue_thread(&self, thread: &str, draft: &Draft) -> Result<String, StoreError> {
+        let folder = self.find_thread_folder(thread)?;
+        Self::require_appendable(&folder)?;
+        for file in &draft.attachments {
+            let named = assets::name_asset(file).map_err(|e| StoreError::io(&file.path, e))?;
             let parts = [AGENT, THREADS, &folder.name];
-            assets::clash(&folder.root, &parts, &named.reference, &file.sha256)?;
+            assets::check_clash(&folder.root, &parts, &named.reference, &file.sha256)?;
         }
         Ok(folder.key)
     }
 
     /// A new thread: its id and its `thread.json`.
-    fn begun(
+    fn begin_thread(
         &self,
         title: &str,
         draft: &Draft,
-        with: &Preparing<'_>,
+        with: &PrepareContext<'_>,
     ) -> Result<(String, String), StoreError> {
         let io = |(path, e): (std::path::PathBuf, io::Error)| StoreError::io(&path, e);
-        below::can_make(&self.about.dir, &[AGENT, THREADS]).map_err(io)?;
-        let id = uuid()?;
-        let preferred = create::preferred_agent(&self.about.dir);
+        below::check_can_create(&self.properties.dir, &[AGENT, THREADS]).map_err(io)?;
+        let id = new_uuid()?;
+        let preferred = create::read_preferred_agent(&self.properties.dir);
         let named = draft.to.first().map_or("agent", String::as_str);
-        let project =
-            std::path::absolute(&self.about.dir).unwrap_or_else(|_| self.about.dir.clone());
+        let project = std::path::absolute(&self.properties.dir)
+            .unwrap_or_else(|_| self.properties.dir.clone());
         let meta = NewThread {
             id: &id,
             title,
@@ -105,34 +105,40 @@ impl Atsf {
             agent: preferred.as_deref().unwrap_or(named),
             project: project.to_string_lossy(),
         };
-        let meta = meta.text();
+        let meta = meta.render();
         Ok((id, meta))
     }
 
-    fn line(&self, id: &str, draft: &Draft, with: &Preparing<'_>) -> Result<String, StoreError> {
+    fn render_line(
+        &self,
+        id: &str,
+        draft: &Draft,
+        with: &PrepareContext<'_>,
+    ) -> Result<String, StoreError> {
         let mut out = String::with_capacity(draft.body.len() + 512);
         let time = with.now.rfc3339();
         let _ = write!(
             out,
             "{{\"id\":\"{id}\",\"role\":\"{}\",\"timestamp\":\"{time}\"",
-            self.about.me
+            self.properties.me
         );
         out.push_str(",\"content\":[");
-        if !draft.body.is_empty() || draft.attached.is_empty() {
+        if !draft.body.is_empty() || draft.attachments.is_empty() {
             out.push_str("{\"type\":\"text\",\"text\":");
             push_text(&mut out, &draft.body);
             out.push('}');
         }
-        for file in &draft.attached {
-            let named = assets::name(file).map_err(|e| StoreError::io(&file.path, e))?;
+        for file in &draft.attachments {
+            let named = assets::name_asset(file).map_err(|e| StoreError::io(&file.path, e))?;
             if !out.ends_with('[') {
                 out.push(',');
             }
-            if named.image {
+            if named.is_image {
                 out.push_str("{\"type\":\"image\"");
             } else {
                 // The format has no block for other files; the application knows this one.
-                let _ = write!(out, "{{\"type\":\"resource\",\"uri\":\"{}\"", uri(&file.name));
+                let _ =
+                    write!(out, "{{\"type\":\"resource\",\"uri\":\"{}\"", encode_uri(&file.name));
             }
             let (reference, mime) = (&named.reference, named.mime);
             let _ = write!(out, ",\"assetRef\":\"{reference}\",\"mimeType\":\"{mime}\"}}");
@@ -143,12 +149,12 @@ impl Atsf {
             push_text(&mut out, key);
         }
         out.push('}');
-        Ok(sign::signed(out, with.signer))
+        Ok(sign::sign_object(out, with.signer))
     }
 }
 
 /// A file name as a relative URI.
-fn uri(name: &str) -> String {
+fn encode_uri(name: &str) -> String {
     name.bytes().fold(String::new(), |mut out, b| {
         if b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
             out.push(char::from(b));
@@ -160,7 +166,7 @@ fn uri(name: &str) -> String {
 }
 
 /// A random UUID (RFC 9562, version 4).
-fn uuid() -> Result<String, StoreError> {
+fn new_uuid() -> Result<String, StoreError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
         .map_err(|e| StoreError::io(Path::new("random numbers"), io::Error::other(e)))?;
@@ -192,7 +198,7 @@ mod tests {
 
     #[test]
     fn uuids_are_random_and_of_version_4() {
-        let (a, b) = (uuid().unwrap(), uuid().unwrap());
+        let (a, b) = (new_uuid().unwrap(), new_uuid().unwrap());
         assert_ne!(a, b);
         for id in [a, b] {
             let bytes = id.as_bytes();
@@ -205,7 +211,7 @@ mod tests {
 
     #[test]
     fn names_as_uris() {
-        assert_eq!(uri("plan v2.pdf"), "plan%20v2.pdf");
-        assert_eq!(uri("\u{e9}\"/"), "%C3%A9%22%2F");
+        assert_eq!(encode_uri("plan v2.pdf"), "plan%20v2.pdf");
+        assert_eq!(encode_uri("\u{e9}\"/"), "%C3%A9%22%2F");
     }
 }

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::values::{object, pick, text};
-use crate::model::{Claim, ClaimScope, Covered, PublicKey};
+use super::values::{as_object, as_text, pick_members};
+use crate::model::{PublicKey, SignatureClaim, SignatureScope, SignedBytes};
 use crate::store::Signer;
-use crate::store::text::canonical::object_without;
-use crate::store::text::json::Value;
+use crate::store::text::canonical::signed_object_bytes;
+use crate::store::text::json::JsonValue;
 
 /// What a signature covers starts with this line, so that it can never be mistaken for another
 /// kind of signed text.
@@ -19,46 +19,46 @@ const MEMBER: &str = "signature";
 
 /// The signature that the message on this line carries; `None` if it has no member `signature`. Roles
 /// are not identities: it is verified with the key it carries, and no key is pinned.
-pub fn claim(line: &str) -> Option<Claim> {
-    let [signature] = pick(line, [MEMBER])?;
+pub fn extract_claim(line: &str) -> Option<SignatureClaim> {
+    let [signature] = pick_members(line, [MEMBER])?;
     let signature = signature?;
-    let malformed = |what: &str| Some(Claim::Malformed(what.to_owned()));
-    let inner = object(Some(&signature)).and_then(|inner| pick(inner, ["pub", "sig"]));
+    let malformed = |what: &str| Some(SignatureClaim::Malformed(what.to_owned()));
+    let inner = as_object(Some(&signature)).and_then(|inner| pick_members(inner, ["pub", "sig"]));
     let Some([key, sig]) = inner else {
         return malformed("the member \"signature\" is not an object");
     };
-    let Some(key) = bytes::<32>(key.as_ref()) else {
+    let Some(key) = decode_bytes::<32>(key.as_ref()) else {
         return malformed("\"pub\" of the signature is not the base64 of 32 bytes");
     };
-    let Some(sig) = bytes::<64>(sig.as_ref()) else {
+    let Some(sig) = decode_bytes::<64>(sig.as_ref()) else {
         return malformed("\"sig\" of the signature is not the base64 of 64 bytes");
     };
-    let Some(covered) = object_without(CONTEXT, line, MEMBER) else {
+    let Some(covered) = signed_object_bytes(CONTEXT, line, MEMBER) else {
         return malformed(
             "the message is signed but holds something that no signature can cover: half a \
              surrogate pair, or arrays nested too deeply",
         );
     };
-    Some(Claim::Signed {
+    Some(SignatureClaim::Signed {
         key: Some(PublicKey(key)),
         signature: sig,
-        covered: Covered::one(covered),
-        scope: ClaimScope::Unpinned,
+        covered: SignedBytes::from_bytes(covered),
+        scope: SignatureScope::Unpinned,
     })
 }
 
 /// Returns the text that a signature of the message on this line covers, whether it carries one or not.
-pub fn covered(line: &str) -> Option<Vec<u8>> {
-    object_without(CONTEXT, line, MEMBER)
+pub fn covered_bytes(line: &str) -> Option<Vec<u8>> {
+    signed_object_bytes(CONTEXT, line, MEMBER)
 }
 
-fn bytes<const N: usize>(value: Option<&Value<'_>>) -> Option<[u8; N]> {
-    BASE64.decode(text(value)?.as_bytes()).ok()?.try_into().ok()
+fn decode_bytes<const N: usize>(value: Option<&JsonValue<'_>>) -> Option<[u8; N]> {
+    BASE64.decode(as_text(value)?.as_bytes()).ok()?.try_into().ok()
 }
 
 /// The object with its signature as its last member; as it is if it is no object.
-pub fn signed(mut object: String, signer: &dyn Signer) -> String {
-    let Some(covered) = object_without(CONTEXT, &object, MEMBER) else { return object };
+pub fn sign_object(mut object: String, signer: &dyn Signer) -> String {
+    let Some(covered) = signed_object_bytes(CONTEXT, &object, MEMBER) else { return object };
     let key = BASE64.encode(signer.public_key().0);
     let sig = BASE64.encode(signer.sign(&covered));
     if object.ends_with('}') {
@@ -72,30 +72,32 @@ pub fn signed(mut object: String, signer: &dyn Signer) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::verify::fault;
+    use crate::model::verify::find_claim_fault;
     use crate::store::testing::Key;
 
     const PLAIN: &str = r#"{"id":"m1","role":"user","timestamp":"2025-02-14T10:30:00.000Z","content":[{"type":"text","text":"h\u0065i 1e2"}],"n":1e2}"#;
 
     #[test]
     fn what_is_signed_verifies_and_nothing_else() {
-        let line = signed(PLAIN.to_owned(), &Key::new(7));
+        let line = sign_object(PLAIN.to_owned(), &Key::new(7));
         assert!(line.starts_with(PLAIN.strip_suffix('}').unwrap()));
-        let claim_of = |line: &str| claim(line).unwrap();
-        let Claim::Signed { covered, scope, .. } = claim_of(&line) else { panic!("{line}") };
-        assert_eq!(scope, ClaimScope::Unpinned);
+        let claim_of = |line: &str| extract_claim(line).unwrap();
+        let SignatureClaim::Signed { covered, scope, .. } = claim_of(&line) else {
+            panic!("{line}")
+        };
+        assert_eq!(scope, SignatureScope::Unpinned);
         assert_eq!(
-            covered.all(),
+            covered.candidates(),
             [br#"atsf-sig-v1
 {"content":[{"text":"hei 1e2","type":"text"}],"id":"m1","n":100.0,"role":"user","timestamp":"2025-02-14T10:30:00.000Z"}"#]
         );
-        assert_eq!(fault(&claim_of(&line)), None);
+        assert_eq!(find_claim_fault(&claim_of(&line)), None);
         // Another spelling of the same values is the same message.
         let spaced = line.replace("\"role\":", " \"role\" : ").replace("1e2}", "100.0}");
-        assert_eq!(fault(&claim_of(&spaced)), None);
+        assert_eq!(find_claim_fault(&claim_of(&spaced)), None);
         let forged = line.replace("\"user\"", "\"agent\"");
-        assert!(fault(&claim_of(&forged)).is_some());
-        assert_eq!(claim(PLAIN), None);
+        assert!(find_claim_fault(&claim_of(&forged)).is_some());
+        assert_eq!(extract_claim(PLAIN), None);
     }
 
     #[test]
@@ -108,7 +110,7 @@ mod tests {
             "null",
         ] {
             let line = PLAIN.replacen('{', &format!("{{\"signature\":{bad},"), 1);
-            assert!(matches!(claim(&line), Some(Claim::Malformed(_))), "{bad}");
+            assert!(matches!(extract_claim(&line), Some(SignatureClaim::Malformed(_))), "{bad}");
         }
     }
 }

@@ -28,7 +28,10 @@ struct Project {
 /// What was reported, in the order of files and lines.
 fn in_order(books: &Book) -> Vec<&Kept> {
     let mut all: Vec<&Kept> = books.messages.values().collect();
-    assert!(all.iter().all(|kept| kept.again == Again::Rewritten && kept.from_me != kept.to_me));
+    assert!(
+        all.iter()
+            .all(|kept| kept.repeat_kind == RepeatKind::Rewritten && kept.from_me != kept.to_me)
+    );
     all.sort_by_key(|kept| (kept.at.source, kept.at.offset));
     all
 }
@@ -55,7 +58,7 @@ fn meta(id: &str, title: &str) -> String {
         agent: "claude-code",
         project: "/p".into(),
     }
-    .text()
+    .render()
 }
 
 /// A thread's folder in a root.
@@ -92,27 +95,27 @@ impl Project {
         thread_dir(&self.root(), id).join("thread.json")
     }
 
-    fn spec(&self) -> Spec {
-        Spec {
-            makes: true,
+    fn spec(&self) -> StoreSpec {
+        StoreSpec {
+            may_create: true,
             name: "atsf".into(),
             kind: Kind::Atsf,
             dir: self.root(),
             me: "foo".into(),
-            as_me: None,
+            own_address: None,
             state: Some(self.dir.path().join("state")),
             roles: crate::model::Roles::default(),
             home: None,
         }
     }
 
-    fn open(&self) -> Atsf {
+    fn open(&self) -> AtsfStore {
         std::fs::create_dir_all(self.root()).unwrap();
-        Atsf::open(&self.spec()).unwrap()
+        AtsfStore::open(&self.spec()).unwrap()
     }
 
     /// Opens the store and takes in everything.
-    fn opened(&self) -> (Atsf, Book) {
+    fn opened(&self) -> (AtsfStore, Book) {
         let store = self.open();
         let mut books = Book::default();
         store.scan(true, &mut books).unwrap();
@@ -121,8 +124,8 @@ impl Project {
 }
 
 /// Scans after something changed.
-fn follow(store: &Atsf, books: &mut Book, path: &Path) {
-    store.note(path);
+fn follow(store: &AtsfStore, books: &mut Book, path: &Path) {
+    store.note_change(path);
     store.scan(false, books).unwrap();
 }
 
@@ -134,9 +137,9 @@ fn age(path: &Path) {
 }
 
 /// Prepares a draft as the outbox does.
-fn prepare(store: &Atsf, draft: &Draft) -> Result<Prepared, StoreError> {
+fn prepare(store: &AtsfStore, draft: &Draft) -> Result<PreparedRecord, StoreError> {
     let (now, key) = (line::parse_time("2025-02-14T12:00:00.123Z").time().unwrap(), Key::new(7));
-    Ok(store.prepare(draft, &Preparing::new(now, &key))?.pop().unwrap())
+    Ok(store.prepare_records(draft, &PrepareContext::new(now, &key))?.pop().unwrap())
 }
 
 fn draft(thread: Option<&str>, subject: Option<&str>, body: &str) -> Draft {
@@ -158,16 +161,23 @@ fn only_roles_can_be_me() {
     let project = Project::new();
     std::fs::create_dir_all(project.root()).unwrap();
     for (role, ok) in [("user", true), ("agent", true), ("system", true), ("bob", false)] {
-        let spec = Spec { as_me: Some(role.into()), ..project.spec() };
-        assert_eq!(Atsf::open(&spec).is_ok(), ok, "{role}");
+        let spec = StoreSpec { own_address: Some(role.into()), ..project.spec() };
+        assert_eq!(AtsfStore::open(&spec).is_ok(), ok, "{role}");
     }
-    let spec = Spec { dir: project.root().join(".agent"), ..project.spec() };
-    let store = Atsf::open(&spec).unwrap();
+    let spec = StoreSpec { dir: project.root().join(".agent"), ..project.spec() };
+    let store = AtsfStore::open(&spec).unwrap();
     assert_eq!((store.dir(), store.me()), (project.root().as_path(), "user"));
-    for (address, fit) in
-        [("user", Fit::Via), ("claude-code", Fit::Via), ("", Fit::No), ("a\nb", Fit::No)]
-    {
-        assert_eq!(store.fits(address), fit, "{address}");
+    for (address, fit) in [
+        ("user", AddressFit::Via),
+        ("claude-code", AddressFit::Via),
+        ("", AddressFit::No),
+        ("a\nb", AddressFit::No),
+    ] {
+        assert_eq!(store.address_fit(address), fit, "{address}");
     }
-    assert!(store.about().roles && store.about().labels() && store.about().repeats);
+    assert!(
+        store.properties().uses_roles
+            && store.properties().has_thread_labels()
+            && store.properties().can_repeat_appends
+    );
 }

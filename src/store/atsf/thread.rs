@@ -1,7 +1,7 @@
 //! `thread.json`: what a thread is (docs/formats/atsf.md, section 3).
 
 use super::line::parse_time;
-use super::values::{pick, text};
+use super::values::{as_text, pick_members};
 use crate::model::Timestamp;
 use crate::store::engine::lines::log::BOM;
 use crate::store::text::json;
@@ -14,9 +14,9 @@ const MAJOR: &str = "1";
 
 /// What a `thread.json` turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum AtsfThreadFile {
     /// A thread.
-    Thread(Meta),
+    Thread(AtsfThreadMeta),
     /// Something of another program: not an object, or without `specVersion`.
     Foreign,
     /// It does not parse; it may be half written.
@@ -27,7 +27,7 @@ pub enum Reading {
 
 /// The members of a `thread.json` that mean something here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Meta {
+pub struct AtsfThreadMeta {
     /// The thread's own word for its id; the folder's name is what counts.
     pub id: Option<String>,
     /// What it is about.
@@ -39,26 +39,26 @@ pub struct Meta {
 }
 
 /// Reads the bytes of a `thread.json`.
-pub fn read(bytes: &[u8]) -> Reading {
+pub fn parse(bytes: &[u8]) -> AtsfThreadFile {
     let whole = String::from_utf8_lossy(bytes);
     let content = whole.strip_prefix(BOM).unwrap_or(&whole);
     let names = ["specVersion", "threadId", "title", "createdAt", "updatedAt"];
-    let Some([version, id, title, created, updated]) = pick(content, names) else {
-        return match json::members(content, |_, _| {}) {
-            Err(json::JsonError::NotAnObject) | Ok(()) => Reading::Foreign,
-            Err(e) => Reading::Broken(e.to_string()),
+    let Some([version, id, title, created, updated]) = pick_members(content, names) else {
+        return match json::visit_members(content, |_, _| {}) {
+            Err(json::JsonError::NotAnObject) | Ok(()) => AtsfThreadFile::Foreign,
+            Err(e) => AtsfThreadFile::Broken(e.to_string()),
         };
     };
-    let Some(version) = version else { return Reading::Foreign };
-    let Some(version) = text(Some(&version)) else {
-        return Reading::Refused("its specVersion is not a string".into());
+    let Some(version) = version else { return AtsfThreadFile::Foreign };
+    let Some(version) = as_text(Some(&version)) else {
+        return AtsfThreadFile::Refused("its specVersion is not a string".into());
     };
-    if let Err(why) = readable(&version) {
-        return Reading::Refused(why);
+    if let Err(why) = check_version(&version) {
+        return AtsfThreadFile::Refused(why);
     }
-    let owned = |value| text(value).map(std::borrow::Cow::into_owned);
-    let time = |value| text(value).and_then(|t| parse_time(&t).time());
-    Reading::Thread(Meta {
+    let owned = |value| as_text(value).map(std::borrow::Cow::into_owned);
+    let time = |value| as_text(value).and_then(|t| parse_time(&t).time());
+    AtsfThreadFile::Thread(AtsfThreadMeta {
         id: owned(id.as_ref()),
         title: owned(title.as_ref()).filter(|title| !title.is_empty()),
         created: time(created.as_ref()),
@@ -70,8 +70,8 @@ pub fn read(bytes: &[u8]) -> Reading {
 ///
 /// # Errors
 /// Why not, in a sentence.
-pub fn readable(version: &str) -> Result<(), String> {
-    let shown = crate::model::one_line(version);
+pub fn check_version(version: &str) -> Result<(), String> {
+    let shown = crate::model::sanitize_line(version);
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     match version.split_once('.') {
         Some((major, minor)) if digits(major) && digits(minor) => {
@@ -107,42 +107,42 @@ mod tests {
             ("1.1", false),
             ("null", false),
         ] {
-            let reading = read(format!("{{\"specVersion\":{version}}}").as_bytes());
-            assert_eq!(matches!(reading, Reading::Thread(_)), ok, "{version}: {reading:?}");
-            assert_eq!(matches!(reading, Reading::Refused(_)), !ok, "{version}");
+            let reading = parse(format!("{{\"specVersion\":{version}}}").as_bytes());
+            assert_eq!(matches!(reading, AtsfThreadFile::Thread(_)), ok, "{version}: {reading:?}");
+            assert_eq!(matches!(reading, AtsfThreadFile::Refused(_)), !ok, "{version}");
         }
     }
 
     #[test]
     fn threads_of_other_programs_are_not_ours() {
         for foreign in ["{}", "[]", "1", "{\"id\":\"x\",\"object\":\"thread\"}"] {
-            assert_eq!(read(foreign.as_bytes()), Reading::Foreign, "{foreign}");
+            assert_eq!(parse(foreign.as_bytes()), AtsfThreadFile::Foreign, "{foreign}");
         }
         for broken in ["", "{", "{\"specVersion\":\"1.1\",", "\u{0}"] {
-            assert!(matches!(read(broken.as_bytes()), Reading::Broken(_)), "{broken}");
+            assert!(matches!(parse(broken.as_bytes()), AtsfThreadFile::Broken(_)), "{broken}");
         }
     }
 
     #[test]
     fn what_is_taken_from_it() {
         let text = r#"{"specVersion":"1.0","threadId":"t","title":"a\nb","createdAt":"2025-02-14T10:30:00.000Z","updatedAt":"2025-02-14T10:30:01Z","context":{"worktree":{"path":"/w","branch":"b"}},"x":"\ud800"}"#;
-        let Reading::Thread(meta) = read(text.as_bytes()) else { panic!() };
+        let AtsfThreadFile::Thread(meta) = parse(text.as_bytes()) else { panic!() };
         assert_eq!(
             meta,
-            Meta {
+            AtsfThreadMeta {
                 id: Some("t".into()),
                 title: Some("a\nb".into()),
                 created: Some(Timestamp::from_secs(1_739_529_000)),
                 updated: Some(Timestamp::from_secs(1_739_529_001)),
             }
         );
-        assert_eq!(read(format!("\u{feff}{text}").as_bytes()), Reading::Thread(meta));
+        assert_eq!(parse(format!("\u{feff}{text}").as_bytes()), AtsfThreadFile::Thread(meta));
     }
 
     proptest! {
         #[test]
         fn nothing_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = read(&bytes);
+            let _ = parse(&bytes);
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use crate::store::text::json::{self, Value};
+use crate::store::text::json::{self, JsonValue};
 
 /// The elements of an array, as they are spelled; none if the text is no array.
 ///
 /// The text is one that the scanner has found to be well formed.
-pub(super) fn elements(array: &str) -> Vec<&str> {
+pub(super) fn split_elements(array: &str) -> Vec<&str> {
     let Some(inner) = array.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else {
         return Vec::new();
     };
@@ -37,13 +37,13 @@ pub(super) fn elements(array: &str) -> Vec<&str> {
 
 /// The members of an object that have these names, in the order of the names; of equal keys the last
 /// counts. `None` if the text is no object.
-pub(super) fn pick<'a, const N: usize>(
+pub(super) fn pick_members<'a, const N: usize>(
     object: &'a str,
     names: [&str; N],
-) -> Option<[Option<Value<'a>>; N]> {
+) -> Option<[Option<JsonValue<'a>>; N]> {
     let mut out = [None; N];
-    json::members(object, |key, value| {
-        let key = if key.has_escapes() { key.to_text() } else { Cow::Borrowed(key.raw()) };
+    json::visit_members(object, |key, value| {
+        let key = if key.has_escapes() { key.to_text() } else { Cow::Borrowed(key.raw_text()) };
         if let Some(n) = names.iter().position(|name| *name == key)
             && let Some(slot) = out.get_mut(n)
         {
@@ -55,26 +55,26 @@ pub(super) fn pick<'a, const N: usize>(
 }
 
 /// The value of a string, halves of surrogate pairs as U+FFFD.
-pub(super) fn text<'a>(value: Option<&Value<'a>>) -> Option<Cow<'a, str>> {
+pub(super) fn as_text<'a>(value: Option<&JsonValue<'a>>) -> Option<Cow<'a, str>> {
     match value {
-        Some(Value::String(text)) => Some(text.to_text()),
+        Some(JsonValue::String(text)) => Some(text.to_text()),
         _ => None,
     }
 }
 
 /// The text of an object.
-pub(super) fn object<'a>(value: Option<&Value<'a>>) -> Option<&'a str> {
-    compound(value, '{')
+pub(super) fn as_object<'a>(value: Option<&JsonValue<'a>>) -> Option<&'a str> {
+    as_compound(value, '{')
 }
 
 /// The text of an array.
-pub(super) fn array<'a>(value: Option<&Value<'a>>) -> Option<&'a str> {
-    compound(value, '[')
+pub(super) fn as_array<'a>(value: Option<&JsonValue<'a>>) -> Option<&'a str> {
+    as_compound(value, '[')
 }
 
-fn compound<'a>(value: Option<&Value<'a>>, opens: char) -> Option<&'a str> {
+fn as_compound<'a>(value: Option<&JsonValue<'a>>, opens: char) -> Option<&'a str> {
     match value {
-        Some(Value::Compound(text)) if text.starts_with(opens) => Some(text),
+        Some(JsonValue::Compound(text)) if text.starts_with(opens) => Some(text),
         _ => None,
     }
 }
@@ -93,28 +93,28 @@ mod tests {
             ("[ {\"a\":[1,2]} , \"x,]\\\",\" ,null]", &["{\"a\":[1,2]}", "\"x,]\\\",\"", "null"]),
             ("{}", &[]),
         ] {
-            assert_eq!(elements(array), parts, "{array}");
+            assert_eq!(split_elements(array), parts, "{array}");
         }
     }
 
     #[test]
     fn the_last_of_equal_keys_counts() {
-        let [a, b] = pick(r#"{"a":1,"\u0061":"2"}"#, ["a", "b"]).unwrap();
-        assert_eq!(text(a.as_ref()).unwrap(), "2");
+        let [a, b] = pick_members(r#"{"a":1,"\u0061":"2"}"#, ["a", "b"]).unwrap();
+        assert_eq!(as_text(a.as_ref()).unwrap(), "2");
         assert!(b.is_none());
-        assert!(pick("[]", ["a"]).is_none());
+        assert!(pick_members("[]", ["a"]).is_none());
     }
 
     proptest! {
         #[test]
         fn elements_join_to_the_array(values in proptest::collection::vec(any::<String>(), 0..6)) {
             let array = serde_json::to_string(&values).unwrap();
-            prop_assert_eq!(format!("[{}]", elements(&array).join(",")), array);
+            prop_assert_eq!(format!("[{}]", split_elements(&array).join(",")), array);
         }
 
         #[test]
         fn nothing_panics(text in "[\\[\\]{}\":,a0\\\\ \u{e9}]{0,30}") {
-            let _ = elements(&text);
+            let _ = split_elements(&text);
         }
     }
 }

@@ -6,30 +6,30 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::model::locks::RwLock;
-use crate::model::{one_line, spelling};
-use crate::store::fs::{self, Fault};
+use crate::model::{sanitize_line, spelling};
+use crate::store::fs::{self, FaultFlag};
 
 /// At most this many broken or strange files are remembered by name.
 const MAX_TROUBLE: usize = 1000;
 
 /// What is wrong with single files, and whether that may pass.
 #[derive(Debug, Default)]
-pub struct Health {
+pub struct StoreHealth {
     /// By path: what is wrong with it, in words.
-    trouble: RwLock<BTreeMap<String, String>>,
+    faults: RwLock<BTreeMap<String, String>>,
     /// Something could not be read since the last full scan began.
-    pub fault: Fault,
+    pub read_fault: FaultFlag,
     /// The store's folder was there since the store was opened.
-    there: AtomicBool,
+    was_seen: AtomicBool,
 }
 
-impl Health {
+impl StoreHealth {
     /// Notes what is wrong with something at a path, or that nothing is.
-    pub fn set(&self, path: &str, what: Option<String>) {
-        if what.is_none() && !self.trouble.read().contains_key(path) {
+    pub fn set_fault(&self, path: &str, what: Option<String>) {
+        if what.is_none() && !self.faults.read().contains_key(path) {
             return;
         }
-        let mut trouble = self.trouble.write();
+        let mut trouble = self.faults.write();
         match what {
             Some(what) if trouble.len() < MAX_TROUBLE || trouble.contains_key(path) => {
                 trouble.insert(path.to_owned(), what);
@@ -40,30 +40,30 @@ impl Health {
     }
 
     /// Notes that something cannot be read now.
-    pub fn cannot(&self, path: &str, what: &str, error: &io::Error) {
-        self.fault.note(error);
-        self.set(path, Some(format!("cannot {what}: {error}")));
+    pub fn note_error(&self, path: &str, what: &str, error: &io::Error) {
+        self.read_fault.note_error(error);
+        self.set_fault(path, Some(format!("cannot {what}: {error}")));
     }
 
     /// Says that the store's folder is not there any more, if so.
-    pub fn missed(&self, dir: &Path) -> Option<String> {
-        let gone = fs::away_line(dir);
+    pub fn describe_missing_folder(&self, dir: &Path) -> Option<String> {
+        let gone = fs::missing_folder_line(dir);
         if gone.is_none() {
-            self.there.store(true, Ordering::Relaxed);
+            self.was_seen.store(true, Ordering::Relaxed);
         }
-        gone.filter(|_| self.there.load(Ordering::Relaxed))
+        gone.filter(|_| self.was_seen.load(Ordering::Relaxed))
     }
 
     /// Forgets what is wrong with these paths.
-    pub fn forget(&self, is_one: impl Fn(&str) -> bool) {
-        self.trouble.write().retain(|path, _| !is_one(path));
+    pub fn clear_faults(&self, is_one: impl Fn(&str) -> bool) {
+        self.faults.write().retain(|path, _| !is_one(path));
     }
 
     /// What is wrong, a line each.
-    pub fn lines(&self) -> Vec<String> {
+    pub fn fault_lines(&self) -> Vec<String> {
         let line = |(path, what): (&String, &String)| {
-            format!("{} {what}", one_line(&spelling::shown(path)))
+            format!("{} {what}", sanitize_line(&spelling::display_name(path)))
         };
-        self.trouble.read().iter().map(line).collect()
+        self.faults.read().iter().map(line).collect()
     }
 }

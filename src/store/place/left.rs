@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use crate::model::locks::{Level, Mutex};
+use crate::model::locks::{LockLevel, Mutex};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use twox_hash::XxHash3_64;
 
@@ -32,25 +32,25 @@ const STRANGE: Duration = Duration::from_secs(3600);
 const REMEMBERED: usize = 4096;
 
 /// A temporary name for a file or folder, one that nobody else has.
-pub(super) fn name_for(name: &OsStr) -> OsString {
+pub(super) fn temp_name(name: &OsStr) -> OsString {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = name.as_bytes();
     let mut temp = vec![b'.'];
     temp.extend_from_slice(name.get(..LONGEST).unwrap_or(name));
     let (pid, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    temp.extend_from_slice(format!(".{:08x}.{pid}.{n}{TEMP_END}", here()).as_bytes());
+    temp.extend_from_slice(format!(".{:08x}.{pid}.{n}{TEMP_END}", pid_space_id()).as_bytes());
     OsString::from_vec(temp)
 }
 
 /// The temporary path beside `target`, for what is put in place by other means than a slot.
-pub fn beside(target: &Path) -> PathBuf {
-    let temp = target.with_file_name(name_for(target.file_name().unwrap_or_default()));
-    sweep_once(rustix::fs::CWD, &temp);
+pub fn temp_path(target: &Path) -> PathBuf {
+    let temp = target.with_file_name(temp_name(target.file_name().unwrap_or_default()));
+    sweep_folder_once(rustix::fs::CWD, &temp);
     temp
 }
 
 /// What all processes share that see each other by their ids.
-fn here() -> u32 {
+fn pid_space_id() -> u32 {
     static HERE: OnceLock<u32> = OnceLock::new();
     *HERE.get_or_init(|| {
         let mut text = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -61,7 +61,7 @@ fn here() -> u32 {
 }
 
 /// Where the writer of a temporary file runs, and its process id; `None` for all other names.
-fn writer(name: &[u8]) -> Option<(u32, i32)> {
+fn parse_temp_name(name: &[u8]) -> Option<(u32, i32)> {
     let name = std::str::from_utf8(name.strip_suffix(TEMP_END.as_bytes())?);
     // What is before the dots may be anything.
     let name = name.ok().filter(|name| name.starts_with('.'))?;
@@ -72,16 +72,17 @@ fn writer(name: &[u8]) -> Option<(u32, i32)> {
 }
 
 /// Whether nobody will finish what has this name and this age.
-fn is_left(name: &[u8], age: Duration) -> bool {
-    let Some((space, pid)) = writer(name) else { return false };
+fn is_leftover(name: &[u8], age: Duration) -> bool {
+    let Some((space, pid)) = parse_temp_name(name) else { return false };
     let Some(process) = rustix::process::Pid::from_raw(pid) else { return false };
     let mine = pid.cast_unsigned() == std::process::id();
     // After a while an id that is in use is somebody else's.
-    age >= STRANGE && !(mine && space == here()) || space == here() && !mine && is_dead(process)
+    age >= STRANGE && !(mine && space == pid_space_id())
+        || space == pid_space_id() && !mine && is_process_dead(process)
 }
 
 /// Whether a process has ended, also one whose end nobody has asked for yet.
-fn is_dead(process: rustix::process::Pid) -> bool {
+fn is_process_dead(process: rustix::process::Pid) -> bool {
     if rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH) {
         return true;
     }
@@ -89,17 +90,17 @@ fn is_dead(process: rustix::process::Pid) -> bool {
 }
 
 /// Removes what killed processes left in the folder `base/below`.
-pub fn sweep(base: &Path, below: &Path) {
+pub fn sweep_temp_files(base: &Path, below: &Path) {
     let parts: Option<Vec<&str>> = below.iter().map(OsStr::to_str).collect();
     if let Some(Ok(dir)) = parts.map(|parts| below::open_dir(base, &parts)) {
-        sweep_open(&dir);
+        sweep_open_folder(&dir);
     }
 }
 
 /// The same for the folder in which `temp` will be, unless this process has done that.
-pub(super) fn sweep_once(dir: BorrowedFd<'_>, temp: &Path) {
+pub(super) fn sweep_folder_once(dir: BorrowedFd<'_>, temp: &Path) {
     static SWEPT: LazyLock<Mutex<HashSet<(u64, u64)>>> =
-        LazyLock::new(|| Mutex::at(Level::Swept, HashSet::new()));
+        LazyLock::new(|| Mutex::with_level(LockLevel::Swept, HashSet::new()));
     let folder = temp.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(folder) = rustix::fs::openat(dir, folder, flags, Mode::empty()) else { return };
@@ -114,20 +115,20 @@ pub(super) fn sweep_once(dir: BorrowedFd<'_>, temp: &Path) {
             return;
         }
     }
-    sweep_open(&folder);
+    sweep_open_folder(&folder);
 }
 
-fn sweep_open(dir: &OwnedFd) {
+fn sweep_open_folder(dir: &OwnedFd) {
     let Ok(entries) = Dir::read_from(dir) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        if writer(name.to_bytes()).is_none() {
+        if parse_temp_name(name.to_bytes()).is_none() {
             continue;
         }
         let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
         let changed = u64::try_from(Stamp::from(&stat).mtime).unwrap_or_default();
         let changed = SystemTime::UNIX_EPOCH + Duration::from_nanos(changed);
-        if !is_left(name.to_bytes(), changed.elapsed().unwrap_or_default()) {
+        if !is_leftover(name.to_bytes(), changed.elapsed().unwrap_or_default()) {
             continue;
         }
         let removed = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
@@ -139,7 +140,7 @@ fn sweep_open(dir: &OwnedFd) {
         };
         let shown = name.to_string_lossy();
         match removed {
-            Ok(()) => tracing::info!(name = %crate::model::one_line(&shown), "a leftover \
+            Ok(()) => tracing::info!(name = %crate::model::sanitize_line(&shown), "a leftover \
                 temporary file was removed"),
             Err(error) => tracing::debug!(%error, "a leftover temporary file cannot be removed"),
         }
@@ -154,13 +155,13 @@ mod tests {
     fn only_what_the_dead_left_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         // The largest id there can be, so that no process has it.
-        let dead = format!(".a.{:08x}.4194305.1{TEMP_END}", here());
-        let folder = format!(".b.{:08x}.4194305.2{TEMP_END}", here());
+        let dead = format!(".a.{:08x}.4194305.1{TEMP_END}", pid_space_id());
+        let folder = format!(".b.{:08x}.4194305.2{TEMP_END}", pid_space_id());
         let keep = [
-            format!(".a.{:08x}.1.1{TEMP_END}", here()),
-            format!(".a.{:08x}.4194305.1{TEMP_END}", here() ^ 1),
-            name_for(OsStr::new("a")).into_string().unwrap(),
-            format!("a.{:08x}.4194305.1{TEMP_END}", here()),
+            format!(".a.{:08x}.1.1{TEMP_END}", pid_space_id()),
+            format!(".a.{:08x}.4194305.1{TEMP_END}", pid_space_id() ^ 1),
+            temp_name(OsStr::new("a")).into_string().unwrap(),
+            format!("a.{:08x}.4194305.1{TEMP_END}", pid_space_id()),
             ".a.4194305.tmp".into(),
             ".a.msgfs.tmp".into(),
         ];
@@ -169,15 +170,17 @@ mod tests {
         }
         std::fs::create_dir(dir.path().join(&folder)).unwrap();
         std::fs::write(dir.path().join(&folder).join("x"), "x").unwrap();
-        sweep(dir.path(), Path::new(""));
+        sweep_temp_files(dir.path(), Path::new(""));
         for name in &keep {
             assert!(dir.path().join(name).exists(), "{name}");
         }
         for name in [&dead, &folder] {
             assert!(!dir.path().join(name).exists(), "{name}");
         }
-        assert!(is_left(keep[1].as_bytes(), STRANGE) && is_left(keep[0].as_bytes(), STRANGE));
-        assert!(!is_left(keep[2].as_bytes(), STRANGE));
+        assert!(
+            is_leftover(keep[1].as_bytes(), STRANGE) && is_leftover(keep[0].as_bytes(), STRANGE)
+        );
+        assert!(!is_leftover(keep[2].as_bytes(), STRANGE));
     }
 
     #[test]
@@ -185,7 +188,7 @@ mod tests {
         let long = "x".repeat(255);
         let bytes = OsStr::from_bytes(b"a\xff.b");
         for name in [OsStr::new(&long), bytes] {
-            let temp = name_for(name);
+            let temp = temp_name(name);
             assert!(temp.len() <= 255, "{temp:?}");
         }
     }

@@ -9,7 +9,7 @@ const SUFFIX: &str = ".jsonl";
 /// Whether this is an alias: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`, the whole of it.
 ///
 /// Stricter than the pattern in Python, whose `$` also lets one trailing newline pass.
-pub fn is_valid(alias: &str) -> bool {
+pub fn is_valid_alias(alias: &str) -> bool {
     let mut bytes = alias.bytes();
     alias.len() <= MAX_LEN
         && bytes.next().is_some_and(|b| b.is_ascii_alphanumeric())
@@ -23,7 +23,7 @@ pub fn log_name(alias: &str) -> String {
 
 /// What a file in the store's folder is, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogName<'a> {
+pub enum SampLogName<'a> {
     /// The log of this writer.
     Main(&'a str),
     /// A copy of this writer's log that a sync program put aside. It is a further source of the
@@ -39,28 +39,30 @@ pub enum LogName<'a> {
 ///
 /// The patterns of sync programs win over the alias rule, because Syncthing's names are also
 /// valid aliases.
-pub fn classify(file_name: &str) -> LogName<'_> {
+pub fn classify_log_name(file_name: &str) -> SampLogName<'_> {
     let stem = file_name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX));
-    let Some(stem) = stem else { return LogName::NotALog };
+    let Some(stem) = stem else { return SampLogName::NotALog };
     let mut alias = stem;
     // A conflict copy can itself get into a conflict.
-    while let Some(shorter) = without_conflict_mark(alias) {
+    while let Some(shorter) = strip_conflict_mark(alias) {
         alias = shorter;
     }
-    match is_valid(alias) {
-        false => LogName::BadAlias,
-        true if alias.len() == stem.len() => LogName::Main(alias),
-        true => LogName::Conflict(alias),
+    match is_valid_alias(alias) {
+        false => SampLogName::BadAlias,
+        true if alias.len() == stem.len() => SampLogName::Main(alias),
+        true => SampLogName::Conflict(alias),
     }
 }
 
 /// The name without one mark of a sync program at its end, if it has one.
-fn without_conflict_mark(stem: &str) -> Option<&str> {
-    syncthing(stem).or_else(|| conflicted_copy(stem)).or_else(|| numbered_copy(stem))
+fn strip_conflict_mark(stem: &str) -> Option<&str> {
+    strip_syncthing_mark(stem)
+        .or_else(|| strip_dropbox_mark(stem))
+        .or_else(|| strip_icloud_mark(stem))
 }
 
 /// Syncthing: `A.sync-conflict-YYYYMMDD-HHMMSS-DEVICE`; releases before 0.14 left out the device.
-fn syncthing(stem: &str) -> Option<&str> {
+fn strip_syncthing_mark(stem: &str) -> Option<&str> {
     let (alias, mark) = stem.rsplit_once(".sync-conflict-")?;
     let mut parts = mark.split('-');
     let digits = |part: Option<&str>, len| {
@@ -77,14 +79,14 @@ fn syncthing(stem: &str) -> Option<&str> {
 }
 
 /// Dropbox and Nextcloud: `A (Ann's conflicted copy 2026-04-13)`, `A (conflicted copy …)`.
-fn conflicted_copy(stem: &str) -> Option<&str> {
+fn strip_dropbox_mark(stem: &str) -> Option<&str> {
     let (alias, mark) = stem.split_once(" (")?;
     let mark = mark.strip_suffix(')')?;
     mark.to_ascii_lowercase().contains("conflicted copy").then_some(alias)
 }
 
 /// iCloud: `A 2`.
-fn numbered_copy(stem: &str) -> Option<&str> {
+fn strip_icloud_mark(stem: &str) -> Option<&str> {
     let (alias, number) = stem.rsplit_once(' ')?;
     let is_number = (1..=4).contains(&number.len())
         && number.bytes().all(|b| b.is_ascii_digit())
@@ -101,7 +103,7 @@ mod tests {
     fn aliases() {
         let long = "a".repeat(64);
         for good in ["a", "0", "A.b_c-d", "x.jsonl", "a..", "foo-bar", long.as_str()] {
-            assert!(is_valid(good), "{good}");
+            assert!(is_valid_alias(good), "{good}");
         }
         let too_long = "a".repeat(65);
         let bad = [
@@ -109,7 +111,7 @@ mod tests {
             &too_long,
         ];
         for bad in bad {
-            assert!(!is_valid(bad), "{bad:?}");
+            assert!(!is_valid_alias(bad), "{bad:?}");
         }
     }
 
@@ -121,72 +123,72 @@ mod tests {
             format!("log-{}.sync-conflict-20260413-091523-K3X2R2T.jsonl", "a".repeat(64));
         let long_a = "a".repeat(64);
         let table = [
-            ("log-foo.jsonl", LogName::Main("foo")),
-            ("log-x.jsonl.jsonl", LogName::Main("x.jsonl")),
-            ("log-log-a.jsonl", LogName::Main("log-a")),
-            (long.as_str(), LogName::Main(&long_a)),
+            ("log-foo.jsonl", SampLogName::Main("foo")),
+            ("log-x.jsonl.jsonl", SampLogName::Main("x.jsonl")),
+            ("log-log-a.jsonl", SampLogName::Main("log-a")),
+            (long.as_str(), SampLogName::Main(&long_a)),
             // OneDrive's copies cannot be told from an alias.
-            ("log-foo-DESKTOP.jsonl", LogName::Main("foo-DESKTOP")),
-            ("log-.jsonl", LogName::BadAlias),
-            ("log-foo\n.jsonl", LogName::BadAlias),
-            ("log-a b.jsonl", LogName::BadAlias),
-            ("log-..jsonl", LogName::BadAlias),
-            ("log-\u{e9}.jsonl", LogName::BadAlias),
-            (too_long.as_str(), LogName::BadAlias),
-            ("log-foo.jsonl.bak", LogName::NotALog),
-            ("log-foo.jsonl.gz", LogName::NotALog),
-            ("LOG-foo.jsonl", LogName::NotALog),
-            (".log-foo.jsonl", LogName::NotALog),
-            (".syncthing.log-foo.jsonl.tmp", LogName::NotALog),
-            ("log-foo.JSONL", LogName::NotALog),
-            ("log.jsonl", LogName::NotALog),
-            ("log-jsonl", LogName::NotALog),
-            ("notes.txt", LogName::NotALog),
-            ("", LogName::NotALog),
-            ("log-foo.sync-conflict-20260413-091523-K3X2R2T.jsonl", LogName::Conflict("foo")),
-            ("log-foo.sync-conflict-20260413-091523.jsonl", LogName::Conflict("foo")),
-            (long_conflict.as_str(), LogName::Conflict(&long_a)),
+            ("log-foo-DESKTOP.jsonl", SampLogName::Main("foo-DESKTOP")),
+            ("log-.jsonl", SampLogName::BadAlias),
+            ("log-foo\n.jsonl", SampLogName::BadAlias),
+            ("log-a b.jsonl", SampLogName::BadAlias),
+            ("log-..jsonl", SampLogName::BadAlias),
+            ("log-\u{e9}.jsonl", SampLogName::BadAlias),
+            (too_long.as_str(), SampLogName::BadAlias),
+            ("log-foo.jsonl.bak", SampLogName::NotALog),
+            ("log-foo.jsonl.gz", SampLogName::NotALog),
+            ("LOG-foo.jsonl", SampLogName::NotALog),
+            (".log-foo.jsonl", SampLogName::NotALog),
+            (".syncthing.log-foo.jsonl.tmp", SampLogName::NotALog),
+            ("log-foo.JSONL", SampLogName::NotALog),
+            ("log.jsonl", SampLogName::NotALog),
+            ("log-jsonl", SampLogName::NotALog),
+            ("notes.txt", SampLogName::NotALog),
+            ("", SampLogName::NotALog),
+            ("log-foo.sync-conflict-20260413-091523-K3X2R2T.jsonl", SampLogName::Conflict("foo")),
+            ("log-foo.sync-conflict-20260413-091523.jsonl", SampLogName::Conflict("foo")),
+            (long_conflict.as_str(), SampLogName::Conflict(&long_a)),
             (
                 "log-f.o.sync-conflict-20260413-091523-K3X2R2T.sync-conflict-20260414-000000-AAAAAAA.jsonl",
-                LogName::Conflict("f.o"),
+                SampLogName::Conflict("f.o"),
             ),
             // Not quite Syncthing's pattern: ordinary aliases.
             (
                 "log-foo.sync-conflict-20260413-091523-short.jsonl",
-                LogName::Main("foo.sync-conflict-20260413-091523-short"),
+                SampLogName::Main("foo.sync-conflict-20260413-091523-short"),
             ),
-            ("log-foo.sync-conflict-.jsonl", LogName::Main("foo.sync-conflict-")),
-            ("log-.sync-conflict-20260413-091523-K3X2R2T.jsonl", LogName::BadAlias),
-            ("log-foo (Ann's conflicted copy 2026-04-13).jsonl", LogName::Conflict("foo")),
-            ("log-foo (conflicted copy 2026-04-13 091523).jsonl", LogName::Conflict("foo")),
-            ("log-foo (Ann's Conflicted Copy 2026-04-13 (1)).jsonl", LogName::Conflict("foo")),
-            ("log-foo (conflicted copy 2026-04-13) (1).jsonl", LogName::Conflict("foo")),
-            ("log-foo (copy).jsonl", LogName::BadAlias),
-            ("log- (conflicted copy x).jsonl", LogName::BadAlias),
-            ("log-foo 2.jsonl", LogName::Conflict("foo")),
-            ("log-foo 2 3.jsonl", LogName::Conflict("foo")),
-            ("log-foo 02.jsonl", LogName::BadAlias),
-            ("log-foo  2.jsonl", LogName::BadAlias),
-            ("log- 2.jsonl", LogName::BadAlias),
+            ("log-foo.sync-conflict-.jsonl", SampLogName::Main("foo.sync-conflict-")),
+            ("log-.sync-conflict-20260413-091523-K3X2R2T.jsonl", SampLogName::BadAlias),
+            ("log-foo (Ann's conflicted copy 2026-04-13).jsonl", SampLogName::Conflict("foo")),
+            ("log-foo (conflicted copy 2026-04-13 091523).jsonl", SampLogName::Conflict("foo")),
+            ("log-foo (Ann's Conflicted Copy 2026-04-13 (1)).jsonl", SampLogName::Conflict("foo")),
+            ("log-foo (conflicted copy 2026-04-13) (1).jsonl", SampLogName::Conflict("foo")),
+            ("log-foo (copy).jsonl", SampLogName::BadAlias),
+            ("log- (conflicted copy x).jsonl", SampLogName::BadAlias),
+            ("log-foo 2.jsonl", SampLogName::Conflict("foo")),
+            ("log-foo 2 3.jsonl", SampLogName::Conflict("foo")),
+            ("log-foo 02.jsonl", SampLogName::BadAlias),
+            ("log-foo  2.jsonl", SampLogName::BadAlias),
+            ("log- 2.jsonl", SampLogName::BadAlias),
         ];
         for (name, expected) in table {
-            assert_eq!(classify(name), expected, "{name:?}");
+            assert_eq!(classify_log_name(name), expected, "{name:?}");
         }
     }
 
     proptest! {
         #[test]
         fn every_alias_has_its_log(alias in "[A-Za-z0-9][A-Za-z0-9._-]{0,63}") {
-            prop_assert!(is_valid(&alias));
+            prop_assert!(is_valid_alias(&alias));
             prop_assume!(!alias.contains("sync-conflict"));
             let name = log_name(&alias);
-            prop_assert_eq!(classify(&name), LogName::Main(&alias));
+            prop_assert_eq!(classify_log_name(&name), SampLogName::Main(&alias));
         }
 
         #[test]
         fn only_valid_aliases_come_out(name in "(log-)?.{0,80}(\\.jsonl)?") {
-            if let LogName::Main(a) | LogName::Conflict(a) = classify(&name) {
-                prop_assert!(is_valid(a));
+            if let SampLogName::Main(a) | SampLogName::Conflict(a) = classify_log_name(&name) {
+                prop_assert!(is_valid_alias(a));
             }
         }
     }

@@ -4,29 +4,29 @@ use std::io::{self, Seek as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::record::{NewRecord, build_line};
+use super::record::{NewSampRecord, build_line};
 use super::thread;
-use super::{alias, bad_alias};
+use super::{alias, describe_bad_alias};
 use crate::model::{Draft, Message, Timestamp};
 use crate::store::engine::lines::append::{
-    Spot, Unsynced, ends_in_newline, write_line, write_once,
+    LogPath, UnsyncedLogs, append_line, append_once, has_final_newline,
 };
 use crate::store::fs::Stamp;
-use crate::store::{Prepared, Preparing, StoreError, below, fs};
+use crate::store::{PrepareContext, PreparedRecord, StoreError, below, fs};
 
 /// A log that did not change for this long is not being written.
 const STILL: Duration = Duration::from_millis(300);
 
 /// One record per recipient, signed, with ids that no earlier message of mine has.
-pub(super) fn prepare(
+pub(super) fn prepare_records(
     me: &str,
     draft: &Draft,
-    with: &Preparing<'_>,
-) -> Result<Vec<Prepared>, StoreError> {
+    with: &PrepareContext<'_>,
+) -> Result<Vec<PreparedRecord>, StoreError> {
     let mut recipients: Vec<&str> = Vec::new();
     for to in draft.to.iter().chain(&draft.cc) {
-        if !alias::is_valid(to) {
-            return Err(StoreError::Invalid(bad_alias(to)));
+        if !alias::is_valid_alias(to) {
+            return Err(StoreError::Invalid(describe_bad_alias(to)));
         }
         if !recipients.contains(&to.as_str()) {
             recipients.push(to);
@@ -35,34 +35,36 @@ pub(super) fn prepare(
     let (thread, body) = match &draft.thread {
         Some(thread) => (thread.clone(), draft.body.clone()),
         None if draft.is_reply => (String::new(), draft.body.clone()),
-        None => match thread::split(&draft.body) {
+        None => match thread::split_thread(&draft.body) {
             (Some(thread), body) if !draft.is_blind => (thread, body),
             (_, body) => {
                 let heading = draft.subject.as_deref().unwrap_or(&body);
-                let thread = thread::derived(heading, me, &with.now.day().to_string());
-                (with.unused_thread(thread), body)
+                let thread = thread::derive_thread(heading, me, &with.now.day().to_string());
+                (with.unused_thread_id(thread), body)
             }
         },
     };
-    let answered = records_of(draft, with.parent);
+    let answered = parent_records(draft, with.parent);
     let re = |to: &str| {
         let theirs = answered.iter().find(|(known, _)| *known == to).map(|(_, id)| id.as_str());
         theirs.or(draft.in_reply_to.as_deref())
     };
     let mut time = with.now;
     let all = loop {
-        let all = recipients
-            .iter()
-            .map(|to| one(me, (to, re(to)), &recipients, (&thread, &body), time, draft, with));
-        let all: Vec<Prepared> = all.collect();
+        let all = recipients.iter().map(|to| {
+            prepare_record(me, (to, re(to)), &recipients, (&thread, &body), time, draft, with)
+        });
+        let all: Vec<PreparedRecord> = all.collect();
         // The same text twice in one second would have one id, and readers would show it once. All
         // records of a message have one time.
-        if !all.iter().any(|record| (with.taken)(&record.id)) || time.secs() == i64::MAX / 1000 {
+        if !all.iter().any(|record| (with.is_id_taken)(&record.id))
+            || time.secs() == i64::MAX / 1000
+        {
             break all;
         }
         time = Timestamp::from_secs(time.secs() + 1);
     };
-    with.used.set(time);
+    with.used_time.set(time);
     if all.iter().any(|record| record.bytes.len() > fs::MAX_RECORD) {
         return Err(StoreError::TooLarge(format!(
             "the record would be longer than {} MiB, which no reader takes for a message",
@@ -73,27 +75,32 @@ pub(super) fn prepare(
 }
 
 /// The records of the message that is answered, if it went to several: whom each is for, and its id.
-fn records_of<'a>(draft: &Draft, parent: Option<&'a Message>) -> Vec<(&'a str, String)> {
+fn parent_records<'a>(draft: &Draft, parent: Option<&'a Message>) -> Vec<(&'a str, String)> {
     let Some(parent) = parent.filter(|parent| parent.to.len() > 1) else { return Vec::new() };
     let (Some(from), Some(thread)) = (&parent.from, &parent.thread) else { return Vec::new() };
-    let record =
-        NewRecord { time: parent.time, from, thread, body: &parent.body, ..NewRecord::default() };
-    let id_to = |to: &'a String| (to.as_str(), NewRecord { to, ..record }.id());
+    let record = NewSampRecord {
+        time: parent.time,
+        from,
+        thread,
+        body: &parent.body,
+        ..NewSampRecord::default()
+    };
+    let id_to = |to: &'a String| (to.as_str(), NewSampRecord { to, ..record }.id());
     let all: Vec<_> = parent.to.iter().map(id_to).collect();
     let is_one = all.iter().any(|(_, id)| Some(id) == draft.in_reply_to.as_ref());
     if is_one { all } else { Vec::new() }
 }
 
-fn one(
+fn prepare_record(
     me: &str,
     (to, re): (&str, Option<&str>),
     rcpt: &[&str],
     (thread, body): (&str, &str),
     time: Timestamp,
     draft: &Draft,
-    with: &Preparing<'_>,
-) -> Prepared {
-    let record = NewRecord {
+    with: &PrepareContext<'_>,
+) -> PreparedRecord {
+    let record = NewSampRecord {
         time,
         from: me,
         to,
@@ -106,24 +113,24 @@ fn one(
     };
     let (bytes, id) = build_line(&record, with.signer);
     let (to, thread) = (to.to_owned(), thread.to_owned());
-    Prepared { to, id, thread, bytes, files: Vec::new() }
+    PreparedRecord { to, id, thread, bytes, files: Vec::new() }
 }
 
 /// Hands my own log to `use_it`.
-pub(super) fn my_log<T>(
+pub(super) fn with_own_log<T>(
     dir: &Path,
     me: &str,
-    use_it: impl FnOnce(&Spot<'_>) -> Result<T, StoreError>,
+    use_it: impl FnOnce(&LogPath<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let folder = below::open_dir(dir, &[]).map_err(|e| StoreError::io(dir, e))?;
     let name = alias::log_name(me);
-    use_it(&Spot { dir: &folder, name: &name, path: &dir.join(&name) })
+    use_it(&LogPath { dir: &folder, name: &name, path: &dir.join(&name) })
 }
 
 /// Whether the log could be written now.
-pub(super) fn possible(dir: &Path, me: &str) -> Result<(), StoreError> {
-    my_log(dir, me, |log| match log.open(false) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(log.failed(e)),
+pub(super) fn check_log_writable(dir: &Path, me: &str) -> Result<(), StoreError> {
+    with_own_log(dir, me, |log| match log.open(false) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(log.io_error(e)),
         _ => Ok(()),
     })
 }
@@ -131,47 +138,47 @@ pub(super) fn possible(dir: &Path, me: &str) -> Result<(), StoreError> {
 /// Appends one line with a single `write`, after a newline if the log does not end in one. Other
 /// programs take no lock, so nothing is cut. Answers with where the line begins and what the log is then;
 /// `None`, with nothing written, if it does not continue the log that is `known`.
-pub(super) fn append(
-    log: &Spot<'_>,
+pub(super) fn append_to_log(
+    log: &LogPath<'_>,
     line: &str,
     known: Option<&Stamp>,
-    unsynced: &mut Unsynced,
+    unsynced: &mut UnsyncedLogs,
 ) -> Result<Option<(u64, Stamp)>, StoreError> {
-    let new = below::look(log.dir, log.name).is_err();
+    let new = below::stat(log.dir, log.name).is_err();
     let append = || {
         let mut file = log.open(true)?;
-        let before = Stamp::of(&file)?;
-        if known.is_some_and(|known| !continues(&before, known)) {
+        let before = Stamp::from_file(&file)?;
+        if known.is_some_and(|known| !is_continuation(&before, known)) {
             return Ok(None);
         }
-        write_line(&file, before.size, !ends_in_newline(&file, before.size)?, line)?;
+        append_line(&file, before.size, !has_final_newline(&file, before.size)?, line)?;
         // Others may have appended since its length was asked: the position tells where this went.
         let at = file.stream_position()?.saturating_sub(line.len() as u64 + 1);
-        Ok(Some((before, at, Stamp::of(&file)?)))
+        Ok(Some((before, at, Stamp::from_file(&file)?)))
     };
-    let Some((before, at, stamp)) = append().map_err(|e: io::Error| log.failed(e))? else {
+    let Some((before, at, stamp)) = append().map_err(|e: io::Error| log.io_error(e))? else {
         return Ok(None);
     };
-    unsynced.add(log.path, new, before.size, before);
+    unsynced.note_append(log.path, new, before.size, before);
     Ok(Some((at, stamp)))
 }
 
 /// Returns true if a log is the same file as before and has not become shorter.
-pub(super) fn continues(log: &Stamp, before: &Stamp) -> bool {
-    log.same_file(before) && log.size >= before.size
+pub(super) fn is_continuation(log: &Stamp, before: &Stamp) -> bool {
+    log.is_same_file(before) && log.size >= before.size
 }
 
 /// Ends the last line of my own log if it was torn, so that nobody's next line is glued to it.
-pub(super) fn end_torn(dir: &Path, me: &str) -> Result<(), StoreError> {
-    my_log(dir, me, |log| {
+pub(super) fn end_torn_line(dir: &Path, me: &str) -> Result<(), StoreError> {
+    with_own_log(dir, me, |log| {
         let deadline = Instant::now() + STILL * 2;
         let end = || {
             let file = log.open(false)?;
-            while !ends_in_newline(&file, file.metadata()?.len())? {
+            while !has_final_newline(&file, file.metadata()?.len())? {
                 // Another program of this alias may be in the middle of it.
                 let age = file.metadata()?.modified()?.elapsed().unwrap_or(STILL);
                 if age >= STILL || Instant::now() >= deadline {
-                    return write_once(&file, b"\n", file.metadata()?.len());
+                    return append_once(&file, b"\n", file.metadata()?.len());
                 }
                 std::thread::sleep(STILL.saturating_sub(age));
             }
@@ -179,7 +186,7 @@ pub(super) fn end_torn(dir: &Path, me: &str) -> Result<(), StoreError> {
         };
         match end() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            ended => ended.map_err(|e| log.failed(e)),
+            ended => ended.map_err(|e| log.io_error(e)),
         }
     })
 }
@@ -200,9 +207,9 @@ mod tests {
         }
     }
 
-    fn with(taken: &dyn Fn(&str) -> bool) -> Preparing<'_> {
+    fn with(taken: &dyn Fn(&str) -> bool) -> PrepareContext<'_> {
         let now = Timestamp::from_secs(1_700_000_000);
-        Preparing { taken, ..Preparing::new(now, &Unsigned) }
+        PrepareContext { is_id_taken: taken, ..PrepareContext::new(now, &Unsigned) }
     }
 
     fn draft(to: &[&str], body: &str) -> Draft {
@@ -215,7 +222,8 @@ mod tests {
 
     #[test]
     fn one_record_each_and_none_twice() {
-        let made = prepare("me", &draft(&["a", "b", "a"], "hi"), &with(&|_| false)).unwrap();
+        let made =
+            prepare_records("me", &draft(&["a", "b", "a"], "hi"), &with(&|_| false)).unwrap();
         assert_eq!(made.iter().map(|p| p.to.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert!(made.iter().all(|p| p.thread == "2023-11-14-me-hi"));
     }
@@ -223,10 +231,11 @@ mod tests {
     #[test]
     fn a_new_conversation_is_named_after_its_subject_and_joins_none() {
         let begun = ["2023-11-14-me-plan", "2023-11-14-me-hi", "2023-11-14-me-hi-2", "t"];
-        let with = Preparing { begun: &|id| begun.contains(&id), ..with(&|_| false) };
+        let with =
+            PrepareContext { is_thread_begun: &|id| begun.contains(&id), ..with(&|_| false) };
         let thread = |subject: Option<&str>, body: &str| {
             let draft = Draft { subject: subject.map(str::to_owned), ..draft(&["a"], body) };
-            prepare("me", &draft, &with).unwrap().remove(0).thread
+            prepare_records("me", &draft, &with).unwrap().remove(0).thread
         };
         for (subject, body, wanted) in [
             (None, "hi\nthere", "2023-11-14-me-hi-3"),
@@ -242,9 +251,9 @@ mod tests {
 
     #[test]
     fn a_taken_id_moves_to_the_next_second() {
-        let first = prepare("me", &draft(&["a"], "hi"), &with(&|_| false)).unwrap();
+        let first = prepare_records("me", &draft(&["a"], "hi"), &with(&|_| false)).unwrap();
         let id = first[0].id.clone();
-        let second = prepare("me", &draft(&["a"], "hi"), &with(&|i| i == id)).unwrap();
+        let second = prepare_records("me", &draft(&["a"], "hi"), &with(&|i| i == id)).unwrap();
         assert_ne!(second[0].id, id);
         assert!(second[0].bytes.contains("1700000001"));
     }
@@ -252,7 +261,7 @@ mod tests {
     #[test]
     fn bad_recipients_are_refused_with_reasons() {
         for bad in ["", "../x", "a b", "\u{e9}"] {
-            let e = prepare("me", &draft(&[bad], "hi"), &with(&|_| false)).unwrap_err();
+            let e = prepare_records("me", &draft(&[bad], "hi"), &with(&|_| false)).unwrap_err();
             assert!(e.to_string().contains("is not a SAMP alias"), "{e}");
         }
     }
@@ -262,8 +271,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log-me.jsonl");
         let append = |text| {
-            my_log(dir.path(), "me", |log| append(log, text, None, &mut Unsynced::default()))
-                .unwrap()
+            with_own_log(dir.path(), "me", |log| {
+                append_to_log(log, text, None, &mut UnsyncedLogs::default())
+            })
+            .unwrap()
         };
         assert_eq!(append("one").unwrap().0, 0);
         assert_eq!(append("two").unwrap().0, 4);
@@ -273,7 +284,7 @@ mod tests {
         assert_eq!(std::fs::read(&log).unwrap(), b"one\ntor\nthree\n");
         std::fs::write(&log, b"one\ntor").unwrap();
         for _ in 0..2 {
-            end_torn(dir.path(), "me").unwrap();
+            end_torn_line(dir.path(), "me").unwrap();
             assert_eq!(std::fs::read(&log).unwrap(), b"one\ntor\n");
         }
     }
@@ -283,7 +294,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log-me.jsonl");
         std::os::unix::fs::symlink("/dev/null", &log).unwrap();
-        let append = |log: &Spot<'_>| append(log, "x", None, &mut Unsynced::default());
-        assert!(my_log(dir.path(), "me", append).is_err());
+        let append =
+            |log: &LogPath<'_>| append_to_log(log, "x", None, &mut UnsyncedLogs::default());
+        assert!(with_own_log(dir.path(), "me", append).is_err());
     }
 }

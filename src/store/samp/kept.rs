@@ -15,8 +15,8 @@ use std::time::Duration;
 use twox_hash::XxHash3_64;
 
 use crate::model::Timestamp;
-use crate::store::engine::lines::append::ends_in_newline;
-use crate::store::engine::lines::log::{Run, pieces, read_lines};
+use crate::store::engine::lines::append::has_final_newline;
+use crate::store::engine::lines::log::{LineRun, read_lines, split_lines};
 use crate::store::fs::{self, Stamp};
 
 /// How long a line is kept.
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A kept line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct BackupLine {
     /// Where it was written in the log; not where it stands after the log was replaced.
     pub at: u64,
     /// The record, without its newline.
@@ -39,7 +39,7 @@ pub(super) struct Line {
 
 /// A file with kept lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Segment {
+struct BackupSegment {
     number: u64,
     path: PathBuf,
     size: u64,
@@ -48,7 +48,7 @@ struct Segment {
 
 /// The segment that is written to.
 #[derive(Debug)]
-struct Current {
+struct CurrentSegment {
     file: File,
     day: String,
     len: u64,
@@ -58,12 +58,12 @@ struct Current {
 
 /// The kept lines.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct LineBackup {
     folder: PathBuf,
-    current: Option<Current>,
+    current: Option<CurrentSegment>,
 }
 
-impl Kept {
+impl LineBackup {
     /// Looks after the kept lines in a folder of msgfs's own, which need not be there yet.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder, current: None }
@@ -73,10 +73,10 @@ impl Kept {
     ///
     /// # Errors
     /// `TimedOut` if another one has it for long, else as the system gave it.
-    pub fn lock(&self) -> io::Result<File> {
+    pub fn lock_log(&self) -> io::Result<File> {
         fs::make_dirs(&self.folder, 0o700)?;
-        let file = fs::open_own(&self.folder.join("lock"), 0o600)?;
-        if fs::lock_within(&file, PATIENCE)? {
+        let file = fs::open_read_write(&self.folder.join("lock"), 0o600)?;
+        if fs::lock_with_timeout(&file, PATIENCE)? {
             Ok(file)
         } else {
             Err(io::ErrorKind::TimedOut.into())
@@ -84,7 +84,7 @@ impl Kept {
     }
 
     /// Lists the segments, oldest first.
-    fn segments(&self) -> io::Result<Vec<Segment>> {
+    fn list_segments(&self) -> io::Result<Vec<BackupSegment>> {
         let entries = match std::fs::read_dir(&self.folder) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
@@ -97,7 +97,7 @@ impl Kept {
             let Some(number) = number else { continue };
             let stamp = Stamp::from(&entry.metadata()?);
             let (size, changed) = (stamp.size, stamp.modified());
-            all.push(Segment { number, path: entry.path(), size, changed });
+            all.push(BackupSegment { number, path: entry.path(), size, changed });
         }
         all.sort_unstable_by_key(|segment| segment.number);
         Ok(all)
@@ -107,14 +107,14 @@ impl Kept {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn add(&mut self, at: u64, text: &str) -> io::Result<()> {
+    pub fn append_line(&mut self, at: u64, text: &str) -> io::Result<()> {
         let day = Timestamp::now().day().to_string();
-        let folder = Stamp::at(&self.folder)?;
-        let fits = |c: &Current| {
+        let folder = Stamp::from_path(&self.folder)?;
+        let fits = |c: &CurrentSegment| {
             Some(c.folder.mtime) == folder.map(|f| f.mtime) && c.day == day && c.len < SEGMENT
         };
         if !self.current.as_ref().is_some_and(fits) {
-            self.next_segment(day)?;
+            self.open_next_segment(day)?;
         }
         let Some(current) = &mut self.current else { return Err(io::ErrorKind::NotFound.into()) };
         let line = format!("{at} {text}\n");
@@ -128,9 +128,9 @@ impl Kept {
     }
 
     /// Opens the last segment, or a new one if that is full or of another day, and removes old ones.
-    fn next_segment(&mut self, day: String) -> io::Result<()> {
-        self.sync()?;
-        let all = self.segments()?;
+    fn open_next_segment(&mut self, day: String) -> io::Result<()> {
+        self.sync_segment()?;
+        let all = self.list_segments()?;
         let name = |number: u64| format!("{number:010}-{day}");
         let last = all.last();
         let goes_on = last.filter(|last| {
@@ -141,7 +141,7 @@ impl Kept {
         let path = self.folder.join(name(number));
         let mut file = fs::open_append(&path, 0o600)?;
         let mut len = file.metadata()?.len();
-        if !ends_in_newline(&file, len)? {
+        if !has_final_newline(&file, len)? {
             file.write_all(b"\n")?;
             len += 1;
         }
@@ -153,8 +153,8 @@ impl Kept {
                 sum -= segment.size;
             }
         }
-        let folder = Stamp::at(&self.folder)?.unwrap_or_default();
-        self.current = Some(Current { file, day, len, folder });
+        let folder = Stamp::from_path(&self.folder)?.unwrap_or_default();
+        self.current = Some(CurrentSegment { file, day, len, folder });
         Ok(())
     }
 
@@ -162,7 +162,7 @@ impl Kept {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn sync(&mut self) -> io::Result<()> {
+    pub fn sync_segment(&mut self) -> io::Result<()> {
         let Some(current) = &self.current else { return Ok(()) };
         current.file.sync_data()?;
         fs::sync_dir(&self.folder)
@@ -172,10 +172,10 @@ impl Kept {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn all(&self) -> io::Result<Vec<Line>> {
+    pub fn read_all(&self) -> io::Result<Vec<BackupLine>> {
         let mut all = Vec::new();
-        for segment in self.segments()? {
-            all.extend(read(&segment)?);
+        for segment in self.list_segments()? {
+            all.extend(read_segment(&segment)?);
         }
         Ok(all)
     }
@@ -184,9 +184,9 @@ impl Kept {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn last(&self) -> io::Result<Option<Line>> {
-        for segment in self.segments()?.iter().rev() {
-            if let Some(last) = read(segment)?.pop() {
+    pub fn read_last(&self) -> io::Result<Option<BackupLine>> {
+        for segment in self.list_segments()?.iter().rev() {
+            if let Some(last) = read_segment(segment)?.pop() {
                 return Ok(Some(last));
             }
         }
@@ -197,13 +197,13 @@ impl Kept {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn lacks<'a>(&self, lines: &[&'a str]) -> io::Result<Vec<&'a str>> {
+    pub fn find_missing<'a>(&self, lines: &[&'a str]) -> io::Result<Vec<&'a str>> {
         let Some(newest) = lines.last() else { return Ok(Vec::new()) };
-        if self.last()?.is_some_and(|last| last.text == *newest) {
+        if self.read_last()?.is_some_and(|last| last.text == *newest) {
             return Ok(Vec::new());
         }
         let hash = |text: &str| XxHash3_64::oneshot(text.as_bytes());
-        let known: HashSet<u64> = self.all()?.iter().map(|line| hash(&line.text)).collect();
+        let known: HashSet<u64> = self.read_all()?.iter().map(|line| hash(&line.text)).collect();
         Ok(lines.iter().copied().filter(|line| !known.contains(&hash(line))).collect())
     }
 
@@ -213,31 +213,31 @@ impl Kept {
     /// As the system gave it.
     pub fn clear(&mut self) -> io::Result<()> {
         self.current = None;
-        for segment in self.segments()? {
+        for segment in self.list_segments()? {
             std::fs::remove_file(&segment.path)?;
         }
         Ok(())
     }
 
     /// Returns whether the last line that was kept is the one that was added here last.
-    pub fn is_mine(&self) -> bool {
+    pub fn is_unchanged(&self) -> bool {
         let Some(current) = &self.current else { return false };
         let same = |folder: &Stamp| folder.mtime == current.folder.mtime;
-        Stamp::at(&self.folder).ok().flatten().as_ref().is_some_and(same)
+        Stamp::from_path(&self.folder).ok().flatten().as_ref().is_some_and(same)
             && current.file.metadata().is_ok_and(|file| file.len() == current.len)
     }
 }
 
 /// Reads the lines of a segment; what is no line of it is passed over.
-fn read(segment: &Segment) -> io::Result<Vec<Line>> {
+fn read_segment(segment: &BackupSegment) -> io::Result<Vec<BackupLine>> {
     let file = fs::open_regular(&segment.path)?;
     let mut lines = Vec::new();
     read_lines(&file, 0, segment.size, |run| {
-        let Run::Lines(run, offset) = run else { return };
-        for piece in pieces(run, offset) {
+        let LineRun::Lines(run, offset) = run else { return };
+        for piece in split_lines(run, offset) {
             let Some((at, text)) = piece.text.split_once(' ') else { continue };
             if let Ok(at) = at.parse() {
-                lines.push(Line { at, text: text.to_owned() });
+                lines.push(BackupLine { at, text: text.to_owned() });
             }
         }
     })?;
@@ -247,7 +247,7 @@ fn read(segment: &Segment) -> io::Result<Vec<Line>> {
 /// The incidents of my log, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-pub(super) struct Incidents {
+pub(super) struct LogIncidents {
     /// It lacked its end: when that was found, how many lines were appended again, and how many were too old.
     pub lacked: Option<(Timestamp, u64, u64)>,
     /// It was empty or gone: when that was found, and how many lines are not kept any more.
@@ -258,10 +258,10 @@ pub(super) struct Incidents {
 
 const INCIDENTS: &str = "incidents.json";
 
-impl Incidents {
+impl LogIncidents {
     /// Reads what was noted in the state folder of the store.
     pub fn read(state: &Path) -> Self {
-        let bytes = fs::read_small(&state.join(INCIDENTS), 64 << 10).unwrap_or_default();
+        let bytes = fs::read_small_file(&state.join(INCIDENTS), 64 << 10).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 
@@ -275,7 +275,7 @@ impl Incidents {
     }
 
     /// Returns a line for each that is not long ago.
-    pub fn lines(&self, log: &str) -> Vec<String> {
+    pub fn recent_lines(&self, log: &str) -> Vec<String> {
         let since = Timestamp::now().millis() - WEEK_MS;
         let recent = |time: &Timestamp| time.millis() >= since;
         let mut out = Vec::new();
@@ -310,62 +310,62 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    fn texts(kept: &Kept) -> Vec<String> {
-        kept.all().unwrap().into_iter().map(|line| line.text).collect()
+    fn texts(kept: &LineBackup) -> Vec<String> {
+        kept.read_all().unwrap().into_iter().map(|line| line.text).collect()
     }
 
     #[test]
     fn lines_stay_in_order_and_torn_ones_cost_themselves_only() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("kept");
-        let mut kept = Kept::new(folder.clone());
-        assert_eq!((kept.last().unwrap(), kept.all().unwrap().len()), (None, 0));
-        let lock = kept.lock().unwrap();
-        kept.add(0, "one").unwrap();
-        kept.add(9, "two").unwrap();
-        kept.sync().unwrap();
+        let mut kept = LineBackup::new(folder.clone());
+        assert_eq!((kept.read_last().unwrap(), kept.read_all().unwrap().len()), (None, 0));
+        let lock = kept.lock_log().unwrap();
+        kept.append_line(0, "one").unwrap();
+        kept.append_line(9, "two").unwrap();
+        kept.sync_segment().unwrap();
         drop(lock);
-        let segment = kept.segments().unwrap().pop().unwrap();
+        let segment = kept.list_segments().unwrap().pop().unwrap();
         let mode = std::fs::metadata(&segment.path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
         let mut file = std::fs::File::options().append(true).open(&segment.path).unwrap();
         file.write_all(b"17 thr").unwrap();
-        let mut again = Kept::new(folder);
-        again.add(30, "four").unwrap();
+        let mut again = LineBackup::new(folder);
+        again.append_line(30, "four").unwrap();
         assert_eq!(texts(&again), ["one", "two", "thr", "four"]);
-        assert_eq!(again.last().unwrap(), Some(Line { at: 30, text: "four".into() }));
-        assert_eq!(again.lacks(&["two", "four"]).unwrap(), Vec::<&str>::new());
-        assert_eq!(again.lacks(&["two", "five"]).unwrap(), ["five"]);
+        assert_eq!(again.read_last().unwrap(), Some(BackupLine { at: 30, text: "four".into() }));
+        assert_eq!(again.find_missing(&["two", "four"]).unwrap(), Vec::<&str>::new());
+        assert_eq!(again.find_missing(&["two", "five"]).unwrap(), ["five"]);
         // The first one notices that the second one added.
-        kept.add(50, "six").unwrap();
+        kept.append_line(50, "six").unwrap();
         assert_eq!(texts(&again), ["one", "two", "thr", "four", "six"]);
         again.clear().unwrap();
         assert!(texts(&kept).is_empty());
-        again.add(0, "seven").unwrap();
+        again.append_line(0, "seven").unwrap();
         assert_eq!(texts(&kept), ["seven"]);
     }
 
     #[test]
     fn the_oldest_segments_go() {
         let dir = tempfile::tempdir().unwrap();
-        let mut kept = Kept::new(dir.path().join("kept"));
-        let _lock = kept.lock().unwrap();
+        let mut kept = LineBackup::new(dir.path().join("kept"));
+        let _lock = kept.lock_log().unwrap();
         let long = "x".repeat(SEGMENT as usize);
         for _ in 0..3 {
-            kept.add(0, &long).unwrap();
+            kept.append_line(0, &long).unwrap();
         }
-        let segments = kept.segments().unwrap();
+        let segments = kept.list_segments().unwrap();
         assert_eq!(segments.len(), 3);
         let file = File::options().write(true).open(&segments[0].path).unwrap();
         let long_ago = Timestamp::now().plus_millis(-WEEK_MS - 1000).to_system_time();
         file.set_modified(long_ago).unwrap();
-        kept.add(0, "y").unwrap();
+        kept.append_line(0, "y").unwrap();
         assert_eq!(texts(&kept).len(), 3, "two long ones and the new one");
         for _ in 0..80 {
-            kept.add(0, &long).unwrap();
+            kept.append_line(0, &long).unwrap();
         }
-        let sum: u64 = kept.segments().unwrap().iter().map(|segment| segment.size).sum();
+        let sum: u64 = kept.list_segments().unwrap().iter().map(|segment| segment.size).sum();
         assert!(sum <= MOST + 2 * SEGMENT + 100, "{sum}");
     }
 }

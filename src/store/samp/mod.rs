@@ -22,20 +22,21 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use super::engine::lines::check::{Checked, Say};
-use super::engine::lines::table::LogOf;
-use super::engine::lines::{Format, Lines, Named, Shape};
+use super::engine::lines::check::{LineCheck, LineReporter};
+use super::engine::lines::table::LogRowOf;
+use super::engine::lines::{LineFormat, LineStore, LogShape, NameClass};
 use super::{
-    About, Again, Agents, Arrived, Behind, CopyOf, Facets, Fit, Found, Location, Outgoing,
-    Position, Prepared, Preparing, Record, Remote, Spec, Store as _, StoreError, Told, Violation,
-    Watermark, Ways, fs, refuse_headers,
+    AddressFit, Facets, FoundMessage, InboundMail, LinkRouter, Location, MessageAppender,
+    PeerDirectory, PeerReadState, PeerUnread, PrepareContext, PreparedRecord, PrimaryRecord,
+    ReadPosition, Record, RemoteMail, RepeatKind, Store as _, StoreError, StoreProperties,
+    StoreSpec, Violation, Watermark, fs, refuse_headers,
 };
-use crate::model::{Draft, Message, Remedy, one_line, shown_path};
-use alias::LogName;
-use record::{Parsed, Scratch};
+use crate::model::{Draft, Message, Remedy, display_path, sanitize_line};
+use alias::SampLogName;
+use record::{SampRecord, SampScratch};
 
 /// A SAMP folder, read and written as one alias.
-pub type SampStore = Lines<Samp>;
+pub type SampStore = LineStore<Samp>;
 
 /// A record of so many bytes goes by every link: nobody is asked.
 const SHORT: u64 = 4 << 10;
@@ -44,57 +45,57 @@ const SHORT: u64 = 4 << 10;
 #[derive(Debug, Default)]
 pub struct Samp {
     /// Where the lines go besides.
-    ways: OnceLock<Arc<dyn Ways>>,
+    router: OnceLock<Arc<dyn LinkRouter>>,
     /// It is only looked at, and nothing is made.
-    looks: bool,
+    is_read_only: bool,
     /// Somebody named the folder, who makes it.
     is_named: bool,
     /// The recovery of lines that my log loses; `None` where nothing may be written.
-    guarded: Option<recovery::Guarded>,
+    own_log: Option<recovery::OwnLogTracker>,
 }
 
 /// Why a name cannot be an alias, for people.
-fn bad_alias(name: &str) -> String {
+fn describe_bad_alias(name: &str) -> String {
     format!(
         "{:?} is not a SAMP alias: it takes letters, digits, '.', '_' and '-', begins with a letter \
          or digit and has at most 64 characters",
-        one_line(name)
+        sanitize_line(name)
     )
 }
 
 /// Whose log has this name, and whether it is a copy.
-fn writer(name: &str) -> Option<(&str, bool)> {
-    match alias::classify(name) {
-        LogName::Main(alias) => Some((alias, false)),
-        LogName::Conflict(alias) => Some((alias, true)),
-        LogName::NotALog | LogName::BadAlias => None,
+fn parse_log_name(name: &str) -> Option<(&str, bool)> {
+    match alias::classify_log_name(name) {
+        SampLogName::Main(alias) => Some((alias, false)),
+        SampLogName::Conflict(alias) => Some((alias, true)),
+        SampLogName::NotALog | SampLogName::BadAlias => None,
     }
 }
 
-impl Format for Samp {
-    const SHAPE: Shape = Shape {
+impl LineFormat for Samp {
+    const SHAPE: LogShape = LogShape {
         folder: &[],
-        file: None,
-        beside: None,
-        parts: None,
+        log_file: None,
+        head_file: None,
+        parts_folder: None,
         rewritten: false,
-        copies: true,
+        has_copies: true,
     };
     type Facts = ();
     type Count = ();
     type Shared = ();
-    type Work = Scratch;
-    type Said<'a> = ();
+    type ParseBuffer = SampScratch;
+    type LineContent<'a> = ();
     type Head = ();
 
     /// Opens the folder, creating it as the reference does (`mkdir -p`) if it is missing, unless it is only
     /// looked at, or somebody named it.
-    fn open(spec: &Spec) -> Result<(Self, About), StoreError> {
-        let (dir, me) = (spec.dir.as_path(), spec.as_me.as_ref().unwrap_or(&spec.me));
-        if !alias::is_valid(me) {
-            return Err(StoreError::Invalid(bad_alias(me)));
+    fn open(spec: &StoreSpec) -> Result<(Self, StoreProperties), StoreError> {
+        let (dir, me) = (spec.dir.as_path(), spec.own_address.as_ref().unwrap_or(&spec.me));
+        if !alias::is_valid_alias(me) {
+            return Err(StoreError::Invalid(describe_bad_alias(me)));
         }
-        let (looks, is_named) = (spec.state.is_none(), !spec.makes);
+        let (looks, is_named) = (spec.state.is_none(), !spec.may_create);
         if !looks && !is_named {
             fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;
         }
@@ -103,27 +104,32 @@ impl Format for Samp {
             opened => drop(opened.map_err(|e| StoreError::io(dir, e))?),
         }
         if spec.state.is_some()
-            && let Err(error) = append::end_torn(dir, me)
+            && let Err(error) = append::end_torn_line(dir, me)
         {
             // The next append ends it.
             tracing::debug!(%error, "the end of my log cannot be looked at");
         }
-        let about = About { whole_seconds: true, repeats: false, ..About::new(spec, me, dir) };
-        let guarded = spec.state.as_deref().map(recovery::Guarded::new);
-        Ok((Self { looks, is_named, guarded, ..Self::default() }, about))
+        let about = StoreProperties {
+            whole_seconds: true,
+            can_repeat_appends: false,
+            ..StoreProperties::new(spec, me, dir)
+        };
+        let guarded = spec.state.as_deref().map(recovery::OwnLogTracker::new);
+        Ok((Self { is_read_only: looks, is_named, own_log: guarded, ..Self::default() }, about))
     }
 
     fn may_be_missing(&self) -> bool {
-        self.looks || self.is_named
+        self.is_read_only || self.is_named
     }
 
-    fn missing(store: &SampStore) -> Option<String> {
+    fn describe_missing(store: &SampStore) -> Option<String> {
         let dir = store.dir();
-        let is_missing = store.format.is_named && store.is_unborn() && fs::is_away(dir);
+        let is_missing =
+            store.format.is_named && store.is_expected_missing() && fs::is_folder_missing(dir);
         is_missing.then(|| {
             format!(
                 "the folder {} does not exist; if it is the right one, make it with: {}",
-                shown_path(dir),
+                display_path(dir),
                 Remedy::Make(dir.to_owned())
             )
         })
@@ -131,8 +137,8 @@ impl Format for Samp {
 
     fn facets(store: &SampStore) -> Facets<'_> {
         Facets {
-            outgoing: Some(store),
-            position: Some(store),
+            appender: Some(store),
+            read_position: Some(store),
             remote: Some(store),
             agents: Some(store),
             recovery: Some(store),
@@ -140,38 +146,38 @@ impl Format for Samp {
         }
     }
 
-    fn classify(name: &str) -> Named {
-        match alias::classify(name) {
-            LogName::Main(_) | LogName::Conflict(_) => Named::Log,
-            LogName::NotALog => Named::Other,
-            LogName::BadAlias => Named::Bad("alias", "its name holds no valid alias"),
+    fn classify_name(name: &str) -> NameClass {
+        match alias::classify_log_name(name) {
+            SampLogName::Main(_) | SampLogName::Conflict(_) => NameClass::Log,
+            SampLogName::NotALog => NameClass::Other,
+            SampLogName::BadAlias => NameClass::Bad("alias", "its name holds no valid alias"),
         }
     }
 
-    fn key(log: &LogOf<Self>) -> String {
-        writer(&log.name).map_or_else(String::new, |(alias, _)| alias.to_owned())
+    fn log_key(log: &LogRowOf<Self>) -> String {
+        parse_log_name(&log.name).map_or_else(String::new, |(alias, _)| alias.to_owned())
     }
 
-    fn rank(log: &LogOf<Self>) -> i64 {
-        writer(&log.name).is_some_and(|(_, copy)| copy).into()
+    fn log_rank(log: &LogRowOf<Self>) -> i64 {
+        parse_log_name(&log.name).is_some_and(|(_, copy)| copy).into()
     }
 
-    fn remark(log: &LogOf<Self>) -> Option<String> {
-        let copy = log.stamp.is_some() && writer(&log.name).is_some_and(|(_, copy)| copy);
+    fn log_remark(log: &LogRowOf<Self>) -> Option<String> {
+        let copy = log.stamp.is_some() && parse_log_name(&log.name).is_some_and(|(_, copy)| copy);
         copy.then(|| {
             "is a conflict copy left by a sync program; messages only it holds are shown".to_owned()
         })
     }
 
-    fn said<'a>(
-        store: &Lines<Self>,
-        work: &mut Scratch,
+    fn parse_line<'a>(
+        store: &LineStore<Self>,
+        work: &mut SampScratch,
         key: &'a str,
         text: &'a str,
         at: Location,
-        found: &mut Vec<Found<'a>>,
+        found: &mut Vec<FoundMessage<'a>>,
     ) -> Result<(), String> {
-        let accepted = accept(store, work, key, text, at, found);
+        let accepted = accept_record(store, work, key, text, at, found);
         if accepted.is_ok() || is_blank(text) {
             return Ok(());
         }
@@ -183,7 +189,7 @@ impl Format for Samp {
             let whole = text.split('\r').all(|piece| {
                 let at = Location { offset, len: piece.len() as u32, ..at };
                 offset += piece.len() as u64 + 1;
-                is_blank(piece) || accept(store, work, key, piece, at, found).is_ok()
+                is_blank(piece) || accept_record(store, work, key, piece, at, found).is_ok()
             });
             if whole {
                 return Ok(());
@@ -193,64 +199,64 @@ impl Format for Samp {
         accepted
     }
 
-    fn record(_: &Lines<Self>, _: &Location, text: &str) -> Result<Record, StoreError> {
-        let (message, signed) = message(text).ok_or(StoreError::Moved)?;
-        let claim = if signed { record::claim(text) } else { None };
+    fn parse_record(_: &LineStore<Self>, _: &Location, text: &str) -> Result<Record, StoreError> {
+        let (message, signed) = parse_message(text).ok_or(StoreError::Moved)?;
+        let claim = if signed { record::parse_claim(text) } else { None };
         Ok(Record { message, claim, ..Record::default() })
     }
 
-    fn noted(&self, about: &About, path: &Path) {
-        self.guarded.iter().for_each(|guarded| guarded.noted(&about.me, path));
+    fn note_change(&self, about: &StoreProperties, path: &Path) {
+        self.own_log.iter().for_each(|guarded| guarded.note_change(&about.me, path));
     }
 
-    fn remarks(store: &Lines<Self>) -> Vec<String> {
-        let guarded = store.format.guarded.as_ref();
-        guarded.map_or_else(Vec::new, |guarded| guarded.lines(&store.about.me))
+    fn remarks(store: &LineStore<Self>) -> Vec<String> {
+        let guarded = store.format.own_log.as_ref();
+        guarded.map_or_else(Vec::new, |guarded| guarded.incident_lines(&store.properties.me))
     }
 
-    fn tells(store: &Lines<Self>, _folder: &Path, name: &str) -> bool {
-        name.strip_prefix(".seen-") == Some(&store.about.me)
+    fn is_relevant_name(store: &LineStore<Self>, _folder: &Path, name: &str) -> bool {
+        name.strip_prefix(".seen-") == Some(&store.properties.me)
     }
 
-    fn check_head(name: &str, _: &OwnedFd, say: &mut Say<'_>) -> Option<()> {
-        if writer(name)?.1 {
+    fn check_head(name: &str, _: &OwnedFd, say: &mut LineReporter<'_>) -> Option<()> {
+        if parse_log_name(name)?.1 {
             say(0, "conflict-copy", "left by a sync program beside the log it copies".into());
         }
         Some(())
     }
 
-    fn check_line(_: &Lines<Self>, line: &mut Checked<'_, Self>) {
-        let mut scratch = Scratch::default();
+    fn check_line(_: &LineStore<Self>, line: &mut LineCheck<'_, Self>) {
+        let mut scratch = SampScratch::default();
         let parsed = record::parse(line.text, &mut scratch);
         if parsed.is_err()
-            && let Some(torn) = Violation::torn(line.piece.text.as_bytes())
+            && let Some(torn) = Violation::describe_torn(line.piece.text.as_bytes())
         {
-            return line.say(Violation::TORN, torn);
+            return line.report_violation(Violation::TORN, torn);
         }
         if !line.ended {
-            line.unended();
+            line.report_unended();
         }
         if line.text.as_bytes().trim_ascii().is_empty() {
             return;
         }
         if matches!(line.piece.text, Cow::Owned(_)) {
-            line.say("utf-8", "the line is not valid UTF-8".into());
+            line.report_violation("utf-8", "the line is not valid UTF-8".into());
         }
         match parsed {
             Ok(parsed) => check_record(line, &parsed),
-            Err(e) => line.say("schema", e.to_string()),
+            Err(e) => line.report_violation("schema", e.to_string()),
         }
     }
 }
 
 /// The message on a line, and whether it carries a signature.
-fn message(text: &str) -> Option<(Message, bool)> {
-    let mut scratch = Scratch::default();
+fn parse_message(text: &str) -> Option<(Message, bool)> {
+    let mut scratch = SampScratch::default();
     let parsed = record::parse(text, &mut scratch).ok()?;
     let owned = |v: &Option<Cow<'_, str>>| v.as_deref().map(str::to_owned);
     let message = Message {
         from: Some(parsed.from.to_string()),
-        to: parsed.everybody(),
+        to: parsed.all_recipients(),
         time: parsed.time(),
         subject: owned(&parsed.subject),
         thread: Some(parsed.thread.to_string()),
@@ -262,26 +268,30 @@ fn message(text: &str) -> Option<(Message, bool)> {
     Some((message, parsed.has_sig))
 }
 
-impl Outgoing for SampStore {
-    fn fits(&self, address: &str) -> Fit {
+impl MessageAppender for SampStore {
+    fn address_fit(&self, address: &str) -> AddressFit {
         // No other kind writes addresses without `@` by itself.
-        if alias::is_valid(address) { Fit::Exact } else { Fit::No }
+        if alias::is_valid_alias(address) { AddressFit::Exact } else { AddressFit::No }
     }
 
-    fn registered(&self, address: &str) -> bool {
-        self.table.read().logs.iter().any(|log| Samp::key(log) == address)
+    fn is_registered(&self, address: &str) -> bool {
+        self.table.read().logs.iter().any(|log| Samp::log_key(log) == address)
     }
 
     fn may_be_id(&self, id: &str) -> bool {
         id.len() == 16 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     }
 
-    fn shown(&self, prepared: &Prepared) -> Option<Message> {
-        message(&prepared.bytes).map(|(message, _)| message)
+    fn preview_message(&self, prepared: &PreparedRecord) -> Option<Message> {
+        parse_message(&prepared.bytes).map(|(message, _)| message)
     }
 
-    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
-        if let Some(why) = Samp::missing(self) {
+    fn prepare_records(
+        &self,
+        draft: &Draft,
+        with: &PrepareContext<'_>,
+    ) -> Result<Vec<PreparedRecord>, StoreError> {
+        if let Some(why) = Samp::describe_missing(self) {
             let error = io::Error::new(io::ErrorKind::NotFound, why);
             return Err(StoreError::io(self.dir(), error));
         }
@@ -289,77 +299,78 @@ impl Outgoing for SampStore {
             "a SAMP record",
             &[("Priority", draft.priority.is_some()), ("Type", draft.kind.is_some())],
         )?;
-        let all = append::prepare(self.me(), draft, with)?;
+        let all = append::prepare_records(self.me(), draft, with)?;
         let length = all.iter().map(|record| record.bytes.len() as u64 + 1).max().unwrap_or(0);
-        let ways = self.format.ways.get().filter(|_| length > SHORT);
-        match ways.and_then(|ways| ways.longest()) {
+        let ways = self.format.router.get().filter(|_| length > SHORT);
+        match ways.and_then(|ways| ways.length_limit()) {
             Some((most, link)) if length > most => Err(StoreError::TooLarge(format!(
                 "the record would have {length} bytes, and the link {} takes {most} at most: \
                  shorten the text, or raise the limit of its server",
-                one_line(&link)
+                sanitize_line(&link)
             ))),
             _ => Ok(all),
         }
     }
 
-    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
-        append::possible(self.dir(), self.me())?;
-        self.room_for(bytes)
+    fn check_appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        append::check_log_writable(self.dir(), self.me())?;
+        self.check_free_space(bytes)
     }
 
-    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        self.append_line(message)?;
+    fn append_record(&self, message: &PreparedRecord) -> Result<(), StoreError> {
+        self.append_own_line(message)?;
         // After it: a scan that takes the note sees the line.
-        self.note(&self.dir().join(alias::log_name(self.me())));
+        self.note_change(&self.dir().join(alias::log_name(self.me())));
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), StoreError> {
+    fn sync_appends(&self) -> Result<(), StoreError> {
         let mut unsynced = self.appending.lock();
-        append::my_log(self.dir(), self.me(), |log| unsynced.sync(log))
+        append::with_own_log(self.dir(), self.me(), |log| unsynced.sync_log(log))
     }
 }
 
-impl Remote for SampStore {
-    fn described_in(&self) -> Option<PathBuf> {
+impl RemoteMail for SampStore {
+    fn description_path(&self) -> Option<PathBuf> {
         None
     }
 
-    fn join(&self, ways: Arc<dyn Ways>) {
+    fn set_router(&self, ways: Arc<dyn LinkRouter>) {
         // The first ones stay: there is one set of links a mount.
-        let _ = self.format.ways.set(ways);
+        let _ = self.format.router.set(ways);
     }
 
     /// Lines come by other ways: who brings them writes them into the logs.
-    fn file(&self, _: &Arrived) -> Result<(), StoreError> {
+    fn file_mail(&self, _: &InboundMail) -> Result<(), StoreError> {
         Err(StoreError::NotPermitted("a SAMP folder takes no single messages".to_owned()))
     }
 }
 
-impl Position for SampStore {
+impl ReadPosition for SampStore {
     fn watermark(&self) -> Option<Watermark> {
-        seen::read(self.dir(), self.me())
+        seen::read_watermark(self.dir(), self.me())
     }
 
-    fn set_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
-        seen::advance(self.dir(), self.me(), mark)
+    fn advance_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
+        seen::advance_watermark(self.dir(), self.me(), mark)
     }
 }
 
-impl Agents for SampStore {
-    fn agents(&self) -> Vec<String> {
+impl PeerDirectory for SampStore {
+    fn list_peers(&self) -> Vec<String> {
         let table = self.table.read();
         // What stands in a log makes its writer known, unless it was refused.
         let there = table.logs.iter().filter(|log| log.stamp.is_some() && log.tally.lines == 0);
-        there.map(Samp::key).filter(|alias| !alias.is_empty()).collect()
+        there.map(Samp::log_key).filter(|alias| !alias.is_empty()).collect()
     }
 
-    fn told(&self, addresses: &[&str]) -> Vec<Option<Told>> {
+    fn peer_read_states(&self, addresses: &[&str]) -> Vec<Option<PeerReadState>> {
         let told = |address: &&str| {
             // What is no alias is no part of a path.
-            let mark = alias::is_valid(address).then(|| seen::read(self.dir(), address))??;
-            let since = seen::modified(self.dir(), address);
-            Some(Told { behind: Behind::Mark(mark), since })
+            let mark = alias::is_valid_alias(address)
+                .then(|| seen::read_watermark(self.dir(), address))??;
+            let since = seen::modified_time(self.dir(), address);
+            Some(PeerReadState { unread: PeerUnread::Position(mark), since })
         };
         addresses.iter().map(told).collect()
     }
@@ -369,70 +380,73 @@ fn is_blank(text: &str) -> bool {
     super::text::pytext::strip(text).is_empty()
 }
 
-fn accept<'a>(
-    store: &Lines<Samp>,
-    work: &mut Scratch,
+fn accept_record<'a>(
+    store: &LineStore<Samp>,
+    work: &mut SampScratch,
     alias: &str,
     text: &'a str,
     at: Location,
-    found: &mut Vec<Found<'a>>,
+    found: &mut Vec<FoundMessage<'a>>,
 ) -> Result<(), String> {
     let parsed = record::parse(text, work).map_err(|e| e.to_string())?;
     if parsed.from != alias {
         return Err(format!(
             "it says it is from {:?}, but it stands in the log of {alias:?}",
-            one_line(&parsed.from)
+            sanitize_line(&parsed.from)
         ));
     }
-    let (time, from_me) = (parsed.time(), alias == store.about.me);
-    let claim = if parsed.has_sig { record::claim(text).map(Box::new) } else { None };
-    let copy_of = copy_of(&parsed, &store.about.me);
-    let to_me = parsed.to == store.about.me.as_str();
+    let (time, from_me) = (parsed.time(), alias == store.properties.me);
+    let claim = if parsed.has_sig { record::parse_claim(text).map(Box::new) } else { None };
+    let copy_of = find_primary_record(&parsed, &store.properties.me);
+    let to_me = parsed.to == store.properties.me.as_str();
     let to = if parsed.rcpt.is_empty() { parsed.to.clone() } else { parsed.rcpt.join(", ").into() };
-    found.push(Found {
+    found.push(FoundMessage {
         at,
         to_me,
         from_me,
         time,
         // Told to the millisecond, the order of the log does not matter.
         name_time: parsed.ms.map(|_| time),
-        plain: parsed.plain_length(&to),
-        again: if parsed.id_verified { Again::Same } else { Again::Claimed },
+        plain_length: parsed.plain_length(&to),
+        repeat_kind: if parsed.id_verified { RepeatKind::Same } else { RepeatKind::Claimed },
         claim,
         idempotency_key: parsed.idem.filter(|_| from_me).map(Into::into),
-        answers: parsed.re.filter(|_| from_me),
+        in_reply_to: parsed.re.filter(|_| from_me),
         copy_of,
         to,
         from: parsed.from,
         thread: parsed.thread,
         id: parsed.id,
-        ..Found::default()
+        ..FoundMessage::default()
     });
     Ok(())
 }
 
 /// Which record of the same message stands for this one, which is to somebody else: mine, or that to
 /// the first recipient.
-fn copy_of(parsed: &Parsed<'_>, me: &str) -> Option<CopyOf> {
+fn find_primary_record(parsed: &SampRecord<'_>, me: &str) -> Option<PrimaryRecord> {
     let to_me = parsed.rcpt.iter().any(|to| to == me);
     let first = if to_me { me } else { parsed.rcpt.first()? };
     let is_copy = first != parsed.to && parsed.id_verified;
-    is_copy.then(|| CopyOf { id: parsed.id_to(first), to_me })
+    is_copy.then(|| PrimaryRecord { id: parsed.id_for_recipient(first), to_me })
 }
 
-fn check_record(line: &mut Checked<'_, Samp>, parsed: &Parsed<'_>) {
-    let alias = writer(line.name).map_or("", |(alias, _)| alias);
+fn check_record(line: &mut LineCheck<'_, Samp>, parsed: &SampRecord<'_>) {
+    let alias = parse_log_name(line.name).map_or("", |(alias, _)| alias);
     if parsed.from != alias {
-        line.say("from", format!("from is {:?}, the log is that of {alias:?}", parsed.from));
+        line.report_violation(
+            "from",
+            format!("from is {:?}, the log is that of {alias:?}", parsed.from),
+        );
     }
-    if !alias::is_valid(&parsed.to) {
-        line.say("to", format!("to is {:?}, which is not a valid alias", parsed.to));
+    if !alias::is_valid_alias(&parsed.to) {
+        line.report_violation("to", format!("to is {:?}, which is not a valid alias", parsed.to));
     }
     if !parsed.id_verified {
-        line.say("id", format!("the content does not hash to the id {:?}", parsed.id));
+        line.report_violation("id", format!("the content does not hash to the id {:?}", parsed.id));
     }
-    line.id(&parsed.id);
+    line.check_unique_id(&parsed.id);
     if parsed.has_sig {
-        line.claim(record::claim(line.text));
+        line.check_claim(record::parse_claim(line.text));
     }
 }

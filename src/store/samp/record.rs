@@ -6,17 +6,17 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::alias::is_valid;
-use crate::model::plain::{Plain, is_visible};
-use crate::model::{Claim, Timestamp};
-use crate::store::text::canonical::{self, Hashed, Id, SIGNATURE_CONTEXT};
-use crate::store::text::json::{self, JsonError, RawStr, Value};
+use super::alias::is_valid_alias;
+use crate::model::plain::{PlainMessage, is_visible};
+use crate::model::{SignatureClaim, Timestamp};
+use crate::store::text::canonical::{self, HashedMembers, RecordId, SIGNATURE_CONTEXT};
+use crate::store::text::json::{self, JsonError, JsonValue, RawStr};
 use crate::store::text::{pytext, signature};
 use crate::store::{Kind, Signer};
 
 /// Why a line is not delivered as a message. One sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
+pub enum SampRecordError {
     /// The line is not a JSON object.
     #[error(transparent)]
     Json(#[from] JsonError),
@@ -41,13 +41,13 @@ pub enum RecordError {
 
 /// Memory to parse with, so that parsing a log does not allocate for each record.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct SampScratch {
     canonical: String,
 }
 
 /// A record that is delivered. Half surrogate pairs, which no Rust text can hold, are U+FFFD.
 #[derive(Clone, Debug)]
-pub struct Parsed<'a> {
+pub struct SampRecord<'a> {
     /// The stored id, or the computed one if none is stored.
     pub id: Cow<'a, str>,
     /// The id is the one that the content hashes to.
@@ -78,28 +78,28 @@ pub struct Parsed<'a> {
     pub visible: bool,
 }
 
-impl<'a> Parsed<'a> {
+impl<'a> SampRecord<'a> {
     /// Its time; to the millisecond only if it tells that.
     pub fn time(&self) -> Timestamp {
         Timestamp::from_secs(self.secs).plus_millis(self.ms.unwrap_or_default().into())
     }
 
     /// Whom the message is for: everybody, also where this is the record of one of them.
-    pub fn everybody(&self) -> Vec<String> {
+    pub fn all_recipients(&self) -> Vec<String> {
         if self.rcpt.is_empty() { vec![self.to.to_string()] } else { self.rcpt.clone() }
     }
 
     /// The id of the record of the same message to somebody else.
-    pub fn id_to(&self, to: &str) -> String {
+    pub fn id_for_recipient(&self, to: &str) -> String {
         let (time, body) = (self.time(), self.body_text());
         let (from, thread) = (self.from.as_ref(), self.thread.as_ref());
-        NewRecord { time, from, to, thread, body: &body, ..NewRecord::default() }.id()
+        NewSampRecord { time, from, to, thread, body: &body, ..NewSampRecord::default() }.id()
     }
 
     /// As [`Found::plain`](crate::store::Found::plain); `to` is whom the message is for, as its header says it.
     pub fn plain_length(&self, to: &str) -> Option<u32> {
-        let (escapes, ends) = self.body.simple_escapes()?;
-        let plain = Plain {
+        let (escapes, ends) = self.body.count_simple_escapes()?;
+        let plain = PlainMessage {
             kind: Kind::Samp.as_str(),
             from: &self.from,
             to,
@@ -107,16 +107,16 @@ impl<'a> Parsed<'a> {
             thread: &self.thread,
             in_reply_to: self.re.as_deref(),
             id: &self.id,
-            body: self.body.raw(),
+            body: self.body.raw_text(),
             escapes,
-            ends,
+            ends_with_newline: ends,
         };
         // What is spelled without escapes stands in the line.
         let stands = |text: &Cow<'_, str>| matches!(text, Cow::Borrowed(_));
         let values = [&self.from, &self.to, &self.thread, &self.id].into_iter();
         let mut values = values.chain(&self.subject).chain(&self.re);
         let visible = self.visible && escapes == 0 && values.all(stands);
-        if visible { plain.visible_length() } else { plain.length() }
+        if visible { plain.visible_rendered_length() } else { plain.rendered_length() }
     }
 
     /// The text, as written: not normalised.
@@ -127,14 +127,14 @@ impl<'a> Parsed<'a> {
 
 /// The members that mean something here; the last of equal keys wins.
 #[derive(Default)]
-struct Members<'a> {
-    hashed: Hashed<'a>,
-    id: Option<Value<'a>>,
-    subject: Option<Value<'a>>,
-    re: Option<Value<'a>>,
-    idem: Option<Value<'a>>,
-    ms: Option<Value<'a>>,
-    rcpt: Option<Value<'a>>,
+struct SampMembers<'a> {
+    hashed: HashedMembers<'a>,
+    id: Option<JsonValue<'a>>,
+    subject: Option<JsonValue<'a>>,
+    re: Option<JsonValue<'a>>,
+    idem: Option<JsonValue<'a>>,
+    ms: Option<JsonValue<'a>>,
+    rcpt: Option<JsonValue<'a>>,
     has_sig: bool,
 }
 
@@ -145,10 +145,13 @@ struct Members<'a> {
 ///
 /// # Errors
 /// If the line is not delivered; other records of the log are not affected.
-pub fn parse<'a>(line: &'a str, scratch: &mut Scratch) -> Result<Parsed<'a>, RecordError> {
-    let mut m = Members::default();
-    json::members(line, |key, value| {
-        let key = if key.has_escapes() { key.to_text() } else { Cow::Borrowed(key.raw()) };
+pub fn parse<'a>(
+    line: &'a str,
+    scratch: &mut SampScratch,
+) -> Result<SampRecord<'a>, SampRecordError> {
+    let mut m = SampMembers::default();
+    json::visit_members(line, |key, value| {
+        let key = if key.has_escapes() { key.to_text() } else { Cow::Borrowed(key.raw_text()) };
         let place = match &*key {
             "id" => &mut m.id,
             "ts" => &mut m.hashed.ts,
@@ -169,89 +172,92 @@ pub fn parse<'a>(line: &'a str, scratch: &mut Scratch) -> Result<Parsed<'a>, Rec
         };
         *place = Some(value);
     })?;
-    let secs = seconds(m.hashed.ts)?;
-    let from = required(m.hashed.from, "from")?;
-    let to = required(m.hashed.to, "to")?;
-    let thread = required(m.hashed.thread, "thread")?;
-    let body = required(m.hashed.body, "body")?;
+    let secs = parse_seconds(m.hashed.ts)?;
+    let from = required_text(m.hashed.from, "from")?;
+    let to = required_text(m.hashed.to, "to")?;
+    let thread = required_text(m.hashed.thread, "thread")?;
+    let body = required_text(m.hashed.body, "body")?;
     let visible = is_visible(line);
     m.hashed.ascii = visible;
     let computed = canonical::compute_id(&m.hashed, &mut scratch.canonical);
-    let (id, id_verified) = match (text(m.id).filter(|id| !id.is_empty()), computed) {
+    let (id, id_verified) = match (optional_text(m.id).filter(|id| !id.is_empty()), computed) {
         (Some(stored), computed) => {
             let verified = computed.is_some_and(|computed| *stored == *computed.as_str());
             (stored, verified)
         }
         (None, Some(computed)) => (Cow::Owned(computed.as_str().to_owned()), true),
-        (None, None) => return Err(RecordError::NoId),
+        (None, None) => return Err(SampRecordError::NoId),
     };
     let to = to.to_text();
-    Ok(Parsed {
+    Ok(SampRecord {
         id,
         id_verified,
         secs,
-        ms: millis(m.ms),
+        ms: parse_millis(m.ms),
         from: from.to_text(),
-        rcpt: recipients(m.rcpt, &to),
+        rcpt: parse_recipients(m.rcpt, &to),
         to,
         thread: thread.to_text(),
         body,
-        subject: text(m.subject),
-        re: text(m.re),
-        idem: text(m.idem),
+        subject: optional_text(m.subject),
+        re: optional_text(m.re),
+        idem: optional_text(m.idem),
         has_sig: m.has_sig,
         visible,
     })
 }
 
-fn required<'a>(value: Option<Value<'a>>, name: &'static str) -> Result<RawStr<'a>, RecordError> {
+fn required_text<'a>(
+    value: Option<JsonValue<'a>>,
+    name: &'static str,
+) -> Result<RawStr<'a>, SampRecordError> {
     match value {
-        Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(RecordError::NotAString(name)),
-        None => Err(RecordError::Missing(name)),
+        Some(JsonValue::String(text)) => Ok(text),
+        Some(_) => Err(SampRecordError::NotAString(name)),
+        None => Err(SampRecordError::Missing(name)),
     }
 }
 
-fn text(value: Option<Value<'_>>) -> Option<Cow<'_, str>> {
+fn optional_text(value: Option<JsonValue<'_>>) -> Option<Cow<'_, str>> {
     match value {
-        Some(Value::String(text)) => Some(text.to_text()),
+        Some(JsonValue::String(text)) => Some(text.to_text()),
         _ => None,
     }
 }
 
 /// Whole seconds of a time: any integer, any finite float. Nobody writes booleans as times, so
 /// they are refused although Python counts them as integers.
-fn seconds(value: Option<Value<'_>>) -> Result<i64, RecordError> {
+fn parse_seconds(value: Option<JsonValue<'_>>) -> Result<i64, SampRecordError> {
     match value {
-        Some(Value::Int(digits)) => Ok(digits.parse().unwrap_or({
+        Some(JsonValue::Int(digits)) => Ok(digits.parse().unwrap_or({
             // The grammar allows nothing but digits, so it can only be out of range.
             if digits.starts_with('-') { i64::MIN } else { i64::MAX }
         })),
-        Some(Value::Float(number)) => match number.parse::<f64>() {
+        Some(JsonValue::Float(number)) => match number.parse::<f64>() {
             // The cast saturates.
             Ok(secs) if secs.is_finite() => Ok(secs.floor() as i64),
-            _ => Err(RecordError::TimeNotFinite),
+            _ => Err(SampRecordError::TimeNotFinite),
         },
-        Some(Value::Constant(_)) => Err(RecordError::TimeNotFinite),
-        Some(_) => Err(RecordError::TimeNotANumber),
-        None => Err(RecordError::Missing("ts")),
+        Some(JsonValue::Constant(_)) => Err(SampRecordError::TimeNotFinite),
+        Some(_) => Err(SampRecordError::TimeNotANumber),
+        None => Err(SampRecordError::Missing("ts")),
     }
 }
 
 /// The milliseconds of a second: an integer from 0 to 999. Anything else tells none.
-fn millis(value: Option<Value<'_>>) -> Option<u16> {
+fn parse_millis(value: Option<JsonValue<'_>>) -> Option<u16> {
     match value {
-        Some(Value::Int(digits)) => digits.parse().ok().filter(|ms| *ms < 1000),
+        Some(JsonValue::Int(digits)) => digits.parse().ok().filter(|ms| *ms < 1000),
         _ => None,
     }
 }
 
 /// The recipients that a record names in a list: aliases, the one it is for among them. Anything else
 /// is no list of recipients.
-fn recipients(value: Option<Value<'_>>, to: &str) -> Vec<String> {
-    let Some(Value::Compound(list)) = value else { return Vec::new() };
+fn parse_recipients(value: Option<JsonValue<'_>>, to: &str) -> Vec<String> {
+    let Some(JsonValue::Compound(list)) = value else { return Vec::new() };
     let list: Vec<String> = serde_json::from_str(list).unwrap_or_default();
-    let good = list.iter().any(|name| name == to) && list.iter().all(|name| is_valid(name));
+    let good = list.iter().any(|name| name == to) && list.iter().all(|name| is_valid_alias(name));
     if good { list } else { Vec::new() }
 }
 
@@ -260,13 +266,13 @@ fn recipients(value: Option<Value<'_>>, to: &str) -> Vec<String> {
 ///
 /// `sig` is the base64 of 64 bytes, `pub` that of the 32 bytes of the key; a record without `pub`
 /// names no key, and the one pinned for its sender decides.
-pub fn claim(line: &str) -> Option<Claim> {
-    signature::claim(line, || canonical::signed_bytes(line))
+pub fn parse_claim(line: &str) -> Option<SignatureClaim> {
+    signature::parse_claim(line, || canonical::signed_bytes(line))
 }
 
 /// A record to be written.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NewRecord<'a> {
+pub struct NewSampRecord<'a> {
     /// When it was written.
     pub time: Timestamp,
     /// My alias.
@@ -287,56 +293,56 @@ pub struct NewRecord<'a> {
     pub rcpt: &'a [&'a str],
 }
 
-impl NewRecord<'_> {
+impl NewSampRecord<'_> {
     /// The id it will have.
     pub fn id(&self) -> String {
-        let body = pytext::nfc(self.body);
-        self.id_with(&body).as_str().to_owned()
+        let body = pytext::to_nfc(self.body);
+        self.id_with_body(&body).as_str().to_owned()
     }
 
-    fn id_with(&self, body: &str) -> Id {
+    fn id_with_body(&self, body: &str) -> RecordId {
         let mut canonical = String::with_capacity(body.len() + 128);
-        let mut members = self.hashed(body);
+        let mut members = self.id_members(body);
         members.sort_unstable();
         push_object(&mut canonical, &members, COMPACT);
-        Id::of(&canonical)
+        RecordId::from_canonical(&canonical)
     }
 
     /// The members that the reference writes, but for the id, in its order.
-    fn hashed<'a>(&'a self, body: &'a str) -> Vec<(&'a str, Member<'a>)> {
+    fn id_members<'a>(&'a self, body: &'a str) -> Vec<(&'a str, SampValue<'a>)> {
         vec![
-            ("ts", Member::Number(self.time.secs())),
-            ("from", Member::Text(self.from)),
-            ("to", Member::Text(self.to)),
-            ("thread", Member::Text(self.thread)),
-            ("body", Member::Text(body)),
+            ("ts", SampValue::Number(self.time.secs())),
+            ("from", SampValue::Text(self.from)),
+            ("to", SampValue::Text(self.to)),
+            ("thread", SampValue::Text(self.thread)),
+            ("body", SampValue::Text(body)),
         ]
     }
 }
 
 /// A value of a record to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Member<'a> {
+enum SampValue<'a> {
     Text(&'a str),
     Number(i64),
     List(&'a [&'a str]),
 }
 
 /// The separators before a member and before its value.
-type Separators = (&'static str, &'static str);
-const COMPACT: Separators = (",", ":");
-const SPACED: Separators = (", ", ": ");
+type JsonSeparators = (&'static str, &'static str);
+const COMPACT: JsonSeparators = (",", ":");
+const SPACED: JsonSeparators = (", ", ": ");
 
 /// Appends an object.
-fn push_object(out: &mut String, members: &[(&str, Member<'_>)], by: Separators) {
+fn push_object(out: &mut String, members: &[(&str, SampValue<'_>)], by: JsonSeparators) {
     for (n, (key, value)) in members.iter().enumerate() {
         out.push_str(if n == 0 { "{" } else { by.0 });
         canonical::push_text(out, key);
         out.push_str(by.1);
         match value {
-            Member::Text(text) => canonical::push_text(out, text),
-            Member::Number(number) => out.push_str(&number.to_string()),
-            Member::List(texts) => {
+            SampValue::Text(text) => canonical::push_text(out, text),
+            SampValue::Number(number) => out.push_str(&number.to_string()),
+            SampValue::List(texts) => {
                 for (n, text) in texts.iter().enumerate() {
                     out.push_str(if n == 0 { "[" } else { by.0 });
                     canonical::push_text(out, text);
@@ -352,20 +358,21 @@ fn push_object(out: &mut String, members: &[(&str, Member<'_>)], by: Separators)
 ///
 /// The first six members are byte for byte what the reference writes; ours follow in the order
 /// `re`, `subject`, `idem`, `ms`, `rcpt`, `pub`, `sig`.
-pub fn build_line(record: &NewRecord<'_>, signer: &dyn Signer) -> (String, String) {
-    let body = pytext::nfc(record.body);
-    let id = record.id_with(&body);
+pub fn build_line(record: &NewSampRecord<'_>, signer: &dyn Signer) -> (String, String) {
+    let body = pytext::to_nfc(record.body);
+    let id = record.id_with_body(&body);
     let key = BASE64.encode(signer.public_key().0);
-    let mut members = vec![("id", Member::Text(id.as_str()))];
-    members.extend(record.hashed(&body));
+    let mut members = vec![("id", SampValue::Text(id.as_str()))];
+    members.extend(record.id_members(&body));
     let optional = [("re", record.re), ("subject", record.subject), ("idem", record.idem)];
-    members
-        .extend(optional.iter().filter_map(|(key, value)| Some((*key, Member::Text((*value)?)))));
-    members.push(("ms", Member::Number(record.time.millis().rem_euclid(1000))));
+    members.extend(
+        optional.iter().filter_map(|(key, value)| Some((*key, SampValue::Text((*value)?)))),
+    );
+    members.push(("ms", SampValue::Number(record.time.millis().rem_euclid(1000))));
     if record.rcpt.len() > 1 {
-        members.push(("rcpt", Member::List(record.rcpt)));
+        members.push(("rcpt", SampValue::List(record.rcpt)));
     }
-    members.push(("pub", Member::Text(&key)));
+    members.push(("pub", SampValue::Text(&key)));
 
     let mut sorted = members.clone();
     sorted.sort_unstable();
@@ -373,7 +380,7 @@ pub fn build_line(record: &NewRecord<'_>, signer: &dyn Signer) -> (String, Strin
     signed.push_str(SIGNATURE_CONTEXT);
     push_object(&mut signed, &sorted, COMPACT);
     let sig = BASE64.encode(signer.sign(signed.as_bytes()));
-    members.push(("sig", Member::Text(&sig)));
+    members.push(("sig", SampValue::Text(&sig)));
 
     let mut line = String::with_capacity(body.len() + 512);
     push_object(&mut line, &members, SPACED);

@@ -22,15 +22,15 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::kept::{Incidents, Kept, Line, WEEK_MS};
-use super::record::{self, Scratch};
-use super::{SampStore, alias, append, writer};
-use crate::model::locks::{Level, Mutex, MutexGuard};
-use crate::model::{Claim, PublicKey, Timestamp, verify};
-use crate::store::engine::lines::append::{Spot, Unsynced, ends_in_newline, write_once};
-use crate::store::engine::lines::log::{Run, Tally, pieces, read_lines};
+use super::kept::{BackupLine, LineBackup, LogIncidents, WEEK_MS};
+use super::record::{self, SampScratch};
+use super::{SampStore, alias, append, parse_log_name};
+use crate::model::locks::{LockLevel, Mutex, MutexGuard};
+use crate::model::{PublicKey, SignatureClaim, Timestamp, verify};
+use crate::store::engine::lines::append::{LogPath, UnsyncedLogs, append_once, has_final_newline};
+use crate::store::engine::lines::log::{LineRun, LogCursor, read_lines, split_lines};
 use crate::store::fs::{self, Stamp};
-use crate::store::{Prepared, Recovery, Store as _, StoreError, below};
+use crate::store::{LogRecovery, PreparedRecord, Store as _, StoreError, below};
 
 /// How long a log must be empty or gone until that is believed.
 const GRACE: Duration = Duration::from_secs(1);
@@ -43,40 +43,40 @@ const COPIES: &str = "copies.json";
 
 /// The knowledge of my log and its conflict copies; only where something may be written.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(super) struct OwnLogTracker {
     state: PathBuf,
-    known: Mutex<Known>,
+    known: Mutex<OwnLogState>,
     /// A conflict copy may have come or changed.
     copies_changed: AtomicBool,
     /// For people.
-    incidents: Mutex<Incidents>,
+    incidents: Mutex<LogIncidents>,
 }
 
 #[derive(Debug)]
-struct Known {
-    kept: Kept,
+struct OwnLogState {
+    backup: LineBackup,
     /// The log as it was when nothing of it was missing.
     log: Option<Stamp>,
     /// Where the line stands that was kept last.
-    last: Option<Place>,
-    compared: Compared,
+    last_line: Option<LinePosition>,
+    compared: ComparedCopies,
 }
 
 /// The place of a line in the log, to know it again.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct LinePosition {
     at: u64,
     len: usize,
     hash: u64,
 }
 
-impl Place {
-    fn of(at: u64, text: &str) -> Self {
+impl LinePosition {
+    fn from_line(at: u64, text: &str) -> Self {
         Self { at, len: text.len(), hash: XxHash3_64::oneshot(text.as_bytes()) }
     }
 
     fn is_in(self, file: &File) -> io::Result<bool> {
-        let bytes = fs::read_part(file, self.at, self.len)?;
+        let bytes = fs::read_range(file, self.at, self.len)?;
         Ok(bytes.len() == self.len && XxHash3_64::oneshot(&bytes) == self.hash)
     }
 }
@@ -84,59 +84,59 @@ impl Place {
 /// The conflict copies of which the log, as it was, has all.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Compared {
-    log: Tally<()>,
+struct ComparedCopies {
+    log: LogCursor<()>,
     copies: HashMap<String, Stamp>,
 }
 
-impl Guarded {
+impl OwnLogTracker {
     pub fn new(state: &Path) -> Self {
-        let known = Known {
-            kept: Kept::new(state.join("kept")),
+        let known = OwnLogState {
+            backup: LineBackup::new(state.join("kept")),
             log: None,
-            last: None,
-            compared: fs::read_small(&state.join(COPIES), 1 << 20)
+            last_line: None,
+            compared: fs::read_small_file(&state.join(COPIES), 1 << 20)
                 .ok()
                 .and_then(|bytes| serde_json::from_slice(&bytes).ok())
                 .unwrap_or_default(),
         };
         Self {
             state: state.to_owned(),
-            known: Mutex::at(Level::Around, known),
+            known: Mutex::with_level(LockLevel::Around, known),
             copies_changed: AtomicBool::new(true),
-            incidents: Mutex::new(Incidents::read(state)),
+            incidents: Mutex::new(LogIncidents::read(state)),
         }
     }
 
     /// Notes that a path has changed.
-    pub fn noted(&self, me: &str, path: &Path) {
+    pub fn note_change(&self, me: &str, path: &Path) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if writer(name) == Some((me, true)) {
+        if parse_log_name(name) == Some((me, true)) {
             self.copies_changed.store(true, Ordering::SeqCst);
         }
     }
 
     /// Returns the incidents of the last days, a line each.
-    pub fn lines(&self, me: &str) -> Vec<String> {
-        self.incidents.lock().lines(&alias::log_name(me))
+    pub fn incident_lines(&self, me: &str) -> Vec<String> {
+        self.incidents.lock().recent_lines(&alias::log_name(me))
     }
 
-    fn failed(&self, error: io::Error) -> StoreError {
+    fn state_error(&self, error: io::Error) -> StoreError {
         StoreError::io(&self.state, error)
     }
 
     /// Takes the lock in this process, and that between processes.
-    fn lock(&self) -> Result<(MutexGuard<'_, Known>, File), StoreError> {
+    fn lock_state(&self) -> Result<(MutexGuard<'_, OwnLogState>, File), StoreError> {
         let known = self.known.lock();
-        let alone = known.kept.lock().map_err(|e| self.failed(e))?;
+        let alone = known.backup.lock_log().map_err(|e| self.state_error(e))?;
         Ok((known, alone))
     }
 
     /// Notes what happened, for people.
-    fn report(&self, log: &Spot<'_>, note: impl FnOnce(&mut Incidents)) {
+    fn report_incident(&self, log: &LogPath<'_>, note: impl FnOnce(&mut LogIncidents)) {
         let mut incidents = self.incidents.lock();
         note(&mut incidents);
-        for line in incidents.lines(log.name) {
+        for line in incidents.recent_lines(log.name) {
             tracing::warn!("{line}");
         }
         if let Err(error) = incidents.write(&self.state) {
@@ -147,25 +147,26 @@ impl Guarded {
 
 impl SampStore {
     /// Appends a line to my log, after what it lost.
-    pub(super) fn append_line(&self, message: &Prepared) -> Result<(), StoreError> {
+    pub(super) fn append_own_line(&self, message: &PreparedRecord) -> Result<(), StoreError> {
         let mut unsynced = self.appending.lock();
-        append::my_log(self.dir(), self.me(), |log| {
-            let Some(guarded) = &self.format.guarded else {
-                return append::append(log, &message.bytes, None, &mut unsynced).map(drop);
+        append::with_own_log(self.dir(), self.me(), |log| {
+            let Some(guarded) = &self.format.own_log else {
+                return append::append_to_log(log, &message.bytes, None, &mut unsynced).map(drop);
             };
-            let (mut known, _alone) = guarded.lock()?;
+            let (mut known, _alone) = guarded.lock_state()?;
             loop {
-                let back = restore(guarded, &mut known, log, &mut unsynced)?;
+                let back = restore_lost_lines(guarded, &mut known, log, &mut unsynced)?;
                 if back.contains(&message.id) {
                     // It was among them.
                     return Ok(());
                 }
                 let whole = known.log;
-                let appended = append::append(log, &message.bytes, whole.as_ref(), &mut unsynced)?;
+                let appended =
+                    append::append_to_log(log, &message.bytes, whole.as_ref(), &mut unsynced)?;
                 // Else it was replaced a moment ago: behind what it lacks, this would be the later line.
                 if let Some((at, stamp)) = appended {
                     known.log = Some(stamp);
-                    keep(&mut known, at, &message.bytes);
+                    back_up_line(&mut known, at, &message.bytes);
                     return Ok(());
                 }
             }
@@ -173,29 +174,30 @@ impl SampStore {
     }
 
     /// The conflict copies of my log, as of the last scan.
-    fn my_copies(&self) -> Vec<String> {
+    fn own_conflict_copies(&self) -> Vec<String> {
         let table = self.table.read();
         let there = table.logs.iter().filter(|log| log.stamp.is_some());
-        let mine = there.filter(|log| writer(&log.name) == Some((self.me(), true)));
+        let mine = there.filter(|log| parse_log_name(&log.name) == Some((self.me(), true)));
         mine.map(|log| log.name.clone()).collect()
     }
 
     /// Appends what conflict copies have, the log lacks and my key has signed; how many lines.
-    fn take_from_copies(
+    fn append_from_copies(
         &self,
-        known: &mut Known,
-        log: &Spot<'_>,
+        known: &mut OwnLogState,
+        log: &LogPath<'_>,
         mine: &PublicKey,
-        unsynced: &mut Unsynced,
+        unsynced: &mut UnsyncedLogs,
     ) -> Result<usize, StoreError> {
-        let names = self.my_copies();
+        let names = self.own_conflict_copies();
         if names.is_empty() {
             return Ok(0);
         }
-        let there = wait_for_text(log).map_err(|e| log.failed(e))?;
-        let fits = |(file, stamp): &(File, Stamp)| known.compared.log.fits(file, stamp.size);
+        let there = wait_until_nonempty(log).map_err(|e| log.io_error(e))?;
+        let fits =
+            |(file, stamp): &(File, Stamp)| known.compared.log.matches_file(file, stamp.size);
         if !there.as_ref().is_some_and(fits) {
-            known.compared = Compared::default();
+            known.compared = ComparedCopies::default();
         }
         let file = there.as_ref().map(|(file, _)| file);
         let mut lacking = Vec::new();
@@ -204,16 +206,16 @@ impl SampStore {
         for name in names {
             let copy = match below::open_file(log.dir, &name) {
                 Err(e) if fs::is_absent(&e) => continue,
-                other => other.map_err(|e| log.failed(e))?,
+                other => other.map_err(|e| log.io_error(e))?,
             };
-            let stamp = Stamp::of(&copy).map_err(|e| log.failed(e))?;
+            let stamp = Stamp::from_file(&copy).map_err(|e| log.io_error(e))?;
             if known.compared.copies.get(&name) != Some(&stamp) {
                 let ids = match &mut ids {
                     Some(ids) => ids,
-                    None => ids.insert(ids_in(file, self.me()).map_err(|e| log.failed(e))?),
+                    None => ids.insert(read_own_ids(file, self.me()).map_err(|e| log.io_error(e))?),
                 };
-                let signed = signed_lines(&copy, stamp.size, self.me(), mine, ids);
-                lacking.extend(signed.map_err(|e| log.failed(e))?);
+                let signed = read_signed_lines(&copy, stamp.size, self.me(), mine, ids);
+                lacking.extend(signed.map_err(|e| log.io_error(e))?);
             }
             seen.insert(name, stamp);
         }
@@ -221,99 +223,99 @@ impl SampStore {
             // All of them were compared with this log.
             return Ok(0);
         }
-        write_lines(log, &lacking, None, unsynced)?;
-        if let (Some(file), stamp) = open(log).map_err(|e| log.failed(e))? {
-            let mut compared = Compared { log: Tally::default(), copies: seen };
+        append_lines(log, &lacking, None, unsynced)?;
+        if let (Some(file), stamp) = open_own_log(log).map_err(|e| log.io_error(e))? {
+            let mut compared = ComparedCopies { log: LogCursor::default(), copies: seen };
             compared.log.offset =
-                read_lines(&file, 0, stamp.size, |_| ()).map_err(|e| log.failed(e))?.0;
-            compared.log.seal(&file);
+                read_lines(&file, 0, stamp.size, |_| ()).map_err(|e| log.io_error(e))?.0;
+            compared.log.store_prefix_hash(&file);
             known.compared = compared;
         }
         Ok(lacking.len())
     }
 }
 
-impl Recovery for SampStore {
-    fn note_appended(&self, messages: &[&Prepared]) -> Result<(), StoreError> {
-        let Some(guarded) = self.format.guarded.as_ref().filter(|_| !messages.is_empty()) else {
+impl LogRecovery for SampStore {
+    fn note_appended(&self, messages: &[&PreparedRecord]) -> Result<(), StoreError> {
+        let Some(guarded) = self.format.own_log.as_ref().filter(|_| !messages.is_empty()) else {
             return Ok(());
         };
-        let (mut known, _alone) = guarded.lock()?;
+        let (mut known, _alone) = guarded.lock_state()?;
         let lines: Vec<&str> = messages.iter().map(|message| message.bytes.as_str()).collect();
-        let lacking = known.kept.lacks(&lines).map_err(|e| guarded.failed(e))?;
+        let lacking = known.backup.find_missing(&lines).map_err(|e| guarded.state_error(e))?;
         for line in lacking {
             // Where it stands is not known: it is looked for.
-            keep(&mut known, 0, line);
-            known.last = None;
+            back_up_line(&mut known, 0, line);
+            known.last_line = None;
         }
         Ok(())
     }
 
-    fn sync_kept(&self) -> Result<(), StoreError> {
-        let Some(guarded) = &self.format.guarded else { return Ok(()) };
-        guarded.known.lock().kept.sync().map_err(|e| guarded.failed(e))
+    fn sync_backup(&self) -> Result<(), StoreError> {
+        let Some(guarded) = &self.format.own_log else { return Ok(()) };
+        guarded.known.lock().backup.sync_segment().map_err(|e| guarded.state_error(e))
     }
 
-    fn suspect(&self) {
-        if let Some(guarded) = &self.format.guarded {
+    fn suspect_loss(&self) {
+        if let Some(guarded) = &self.format.own_log {
             guarded.copies_changed.store(true, Ordering::SeqCst);
         }
     }
 
-    fn is_due(&self) -> bool {
-        let Some(guarded) = &self.format.guarded else { return false };
+    fn is_recovery_due(&self) -> bool {
+        let Some(guarded) = &self.format.own_log else { return false };
         if guarded.copies_changed.load(Ordering::SeqCst) {
             return true;
         }
         let path = self.dir().join(alias::log_name(self.me()));
-        Stamp::at(&path).ok().flatten() != guarded.known.lock().log
+        Stamp::from_path(&path).ok().flatten() != guarded.known.lock().log
     }
 
-    fn recover(&self, mine: Option<&PublicKey>) -> Result<bool, StoreError> {
-        let Some(guarded) = &self.format.guarded else { return Ok(false) };
+    fn recover_lines(&self, mine: Option<&PublicKey>) -> Result<bool, StoreError> {
+        let Some(guarded) = &self.format.own_log else { return Ok(false) };
         let mut unsynced = self.appending.lock();
-        let appended = append::my_log(self.dir(), self.me(), |log| {
-            let (mut known, _alone) = guarded.lock()?;
+        let appended = append::with_own_log(self.dir(), self.me(), |log| {
+            let (mut known, _alone) = guarded.lock_state()?;
             let before = known.log;
-            let back = restore(guarded, &mut known, log, &mut unsynced)?.len();
+            let back = restore_lost_lines(guarded, &mut known, log, &mut unsynced)?.len();
             let replaced =
                 known.log.map(|log| (log.dev, log.ino)) != before.map(|log| (log.dev, log.ino));
             let asked = guarded.copies_changed.swap(false, Ordering::SeqCst);
             let (Some(mine), true) = (mine, asked || replaced || back > 0) else { return Ok(back) };
             let compared = known.compared.copies.clone();
-            let taken = self.take_from_copies(&mut known, log, mine, &mut unsynced);
-            let taken = taken.inspect_err(|_| self.suspect())?;
+            let taken = self.append_from_copies(&mut known, log, mine, &mut unsynced);
+            let taken = taken.inspect_err(|_| self.suspect_loss())?;
             if taken > 0 {
                 // It is not the log that was found whole.
                 known.log = None;
                 let now = Timestamp::now();
-                guarded.report(log, |noted| noted.taken = Some((now, taken as u64)));
+                guarded.report_incident(log, |noted| noted.taken = Some((now, taken as u64)));
             }
             if known.compared.copies != compared {
                 let text = serde_json::to_vec(&known.compared).unwrap_or_default();
                 let path = guarded.state.join(COPIES);
                 crate::store::place::write_atomic(&path, &text, 0o600)
-                    .map_err(|e| guarded.failed(e))?;
+                    .map_err(|e| guarded.state_error(e))?;
             }
             Ok(back + taken)
         })?;
         drop(unsynced);
         if appended > 0 {
-            self.note(&self.dir().join(alias::log_name(self.me())));
+            self.note_change(&self.dir().join(alias::log_name(self.me())));
         }
         Ok(appended > 0)
     }
 
     fn incidents(&self, state: &Path) -> Vec<String> {
-        Incidents::read(state).lines(&alias::log_name(self.me()))
+        LogIncidents::read(state).recent_lines(&alias::log_name(self.me()))
     }
 }
 
 /// Opens my log; nothing where there is none.
-fn open(log: &Spot<'_>) -> io::Result<(Option<File>, Stamp)> {
+fn open_own_log(log: &LogPath<'_>) -> io::Result<(Option<File>, Stamp)> {
     match log.open(false) {
         Ok(file) => {
-            let stamp = Stamp::of(&file)?;
+            let stamp = Stamp::from_file(&file)?;
             Ok((Some(file), stamp))
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok((None, Stamp::default())),
@@ -322,11 +324,11 @@ fn open(log: &Spot<'_>) -> io::Result<(Option<File>, Stamp)> {
 }
 
 /// Keeps a line that stands in the log. If that fails, it is only not appended again.
-fn keep(known: &mut Known, at: u64, text: &str) {
-    match known.kept.add(at, text) {
-        Ok(()) => known.last = Some(Place::of(at, text)),
+fn back_up_line(known: &mut OwnLogState, at: u64, text: &str) {
+    match known.backup.append_line(at, text) {
+        Ok(()) => known.last_line = Some(LinePosition::from_line(at, text)),
         Err(error) => {
-            known.last = None;
+            known.last_line = None;
             tracing::warn!(%error, "the copy of a sent message cannot be saved; it could not be \
                 restored if the log lost it");
         }
@@ -334,78 +336,83 @@ fn keep(known: &mut Known, at: u64, text: &str) {
 }
 
 /// Appends again what the log lost; the ids of that. Then `known` has the log in which nothing is missing.
-fn restore(
-    guarded: &Guarded,
-    known: &mut Known,
-    log: &Spot<'_>,
-    unsynced: &mut Unsynced,
+fn restore_lost_lines(
+    guarded: &OwnLogTracker,
+    known: &mut OwnLogState,
+    log: &LogPath<'_>,
+    unsynced: &mut UnsyncedLogs,
 ) -> Result<HashSet<String>, StoreError> {
-    let failed = |e| log.failed(e);
-    let of_state = |e| guarded.failed(e);
+    let failed = |e| log.io_error(e);
+    let of_state = |e| guarded.state_error(e);
     let mut back = HashSet::new();
     loop {
-        let (file, stamp) = open(log).map_err(failed)?;
+        let (file, stamp) = open_own_log(log).map_err(failed)?;
         if file.is_some() && known.log == Some(stamp) {
             return Ok(back);
         }
-        let mine = known.last.filter(|_| known.kept.is_mine());
+        let mine = known.last_line.filter(|_| known.backup.is_unchanged());
         if let (Some(last), Some(file)) = (mine, &file)
             && last.is_in(file).map_err(failed)?
         {
             known.log = Some(stamp);
             return Ok(back);
         }
-        let last = known.kept.last().map_err(of_state)?;
+        let last = known.backup.read_last().map_err(of_state)?;
         let Some(last) = last.filter(is_recent) else {
             known.log = file.map(|_| stamp);
             return Ok(back);
         };
-        let Some((file, stamp)) = wait_for_text(log).map_err(failed)? else {
-            end_keeping(guarded, known, log)?;
+        let Some((file, stamp)) = wait_until_nonempty(log).map_err(failed)? else {
+            clear_backup(guarded, known, log)?;
             return Ok(back);
         };
-        let place = Place::of(last.at, &last.text);
+        let place = LinePosition::from_line(last.at, &last.text);
         if place.is_in(&file).map_err(failed)? {
-            (known.log, known.last) = (Some(stamp), Some(place));
+            (known.log, known.last_line) = (Some(stamp), Some(place));
             return Ok(back);
         }
-        let kept = known.kept.all().map_err(of_state)?;
-        let ids = ids_in(Some(&file), writer(log.name).map_or("", |(me, _)| me)).map_err(failed)?;
-        let lost = lost(&kept, &ids);
-        let (again, old): (Vec<&Line>, Vec<&Line>) =
+        let kept = known.backup.read_all().map_err(of_state)?;
+        let ids = read_own_ids(Some(&file), parse_log_name(log.name).map_or("", |(me, _)| me))
+            .map_err(failed)?;
+        let lost = find_lost_lines(&kept, &ids);
+        let (again, old): (Vec<&BackupLine>, Vec<&BackupLine>) =
             lost.into_iter().partition(|line| is_recent(line));
         let texts: Vec<&str> = again.iter().map(|line| line.text.as_str()).collect();
-        if !write_lines(log, &texts, Some(stamp), unsynced)? {
+        if !append_lines(log, &texts, Some(stamp), unsynced)? {
             // It was replaced once more.
             continue;
         }
-        back.extend(texts.iter().filter_map(|text| id_and_time(text)).map(|(id, _)| id));
+        back.extend(texts.iter().filter_map(|text| parse_id_and_time(text)).map(|(id, _)| id));
         if !texts.is_empty() || !old.is_empty() {
             let (now, again, old) = (Timestamp::now(), texts.len() as u64, old.len() as u64);
-            guarded.report(log, |noted| noted.lacked = Some((now, again, old)));
+            guarded.report_incident(log, |noted| noted.lacked = Some((now, again, old)));
         }
         // Nothing of what may come back is missing in this file.
-        known.last = place_in(&file, &last).map_err(failed)?;
-        known.log = Some(Stamp::of(&file).map_err(failed)?);
+        known.last_line = find_line(&file, &last).map_err(failed)?;
+        known.log = Some(Stamp::from_file(&file).map_err(failed)?);
         return Ok(back);
     }
 }
 
 /// Keeps nothing any more, since the log is empty or gone.
-fn end_keeping(guarded: &Guarded, known: &mut Known, log: &Spot<'_>) -> Result<(), StoreError> {
-    let kept = known.kept.all().map_err(|e| guarded.failed(e))?;
-    known.kept.clear().map_err(|e| guarded.failed(e))?;
-    (known.log, known.last) = (None, None);
+fn clear_backup(
+    guarded: &OwnLogTracker,
+    known: &mut OwnLogState,
+    log: &LogPath<'_>,
+) -> Result<(), StoreError> {
+    let kept = known.backup.read_all().map_err(|e| guarded.state_error(e))?;
+    known.backup.clear().map_err(|e| guarded.state_error(e))?;
+    (known.log, known.last_line) = (None, None);
     let (now, count) = (Timestamp::now(), kept.iter().filter(|line| is_recent(line)).count());
-    guarded.report(log, |noted| noted.ended = Some((now, count as u64)));
+    guarded.report_incident(log, |noted| noted.ended = Some((now, count as u64)));
     Ok(())
 }
 
 /// Returns the log when it has text; `None` if it is empty or gone and stays so.
-fn wait_for_text(log: &Spot<'_>) -> io::Result<Option<(File, Stamp)>> {
+fn wait_until_nonempty(log: &LogPath<'_>) -> io::Result<Option<(File, Stamp)>> {
     let began = Instant::now();
     loop {
-        match open(log)? {
+        match open_own_log(log)? {
             (Some(file), stamp) if stamp.size > 0 => return Ok(Some((file, stamp))),
             _ if began.elapsed() >= GRACE => return Ok(None),
             _ => std::thread::sleep(LOOK_EVERY),
@@ -414,9 +421,9 @@ fn wait_for_text(log: &Spot<'_>) -> io::Result<Option<(File, Stamp)>> {
 }
 
 /// Returns the kept lines behind the last one that is among these ids.
-fn lost<'a>(kept: &'a [Line], there: &HashSet<String>) -> Vec<&'a Line> {
+fn find_lost_lines<'a>(kept: &'a [BackupLine], there: &HashSet<String>) -> Vec<&'a BackupLine> {
     let ids: Vec<Option<String>> =
-        kept.iter().map(|line| id_and_time(&line.text).map(|(id, _)| id)).collect();
+        kept.iter().map(|line| parse_id_and_time(&line.text).map(|(id, _)| id)).collect();
     let is_there = |id: &Option<String>| id.as_ref().is_some_and(|id| there.contains(id));
     let first = ids.iter().rposition(is_there).map_or(0, |n| n + 1);
     let mut seen = HashSet::new();
@@ -425,40 +432,43 @@ fn lost<'a>(kept: &'a [Line], there: &HashSet<String>) -> Vec<&'a Line> {
 }
 
 /// Finds a line in a log.
-fn place_in(file: &File, line: &Line) -> io::Result<Option<Place>> {
+fn find_line(file: &File, line: &BackupLine) -> io::Result<Option<LinePosition>> {
     let mut place = None;
     read_lines(file, 0, file.metadata()?.len(), |run| {
-        let Run::Lines(run, offset) = run else { return };
+        let LineRun::Lines(run, offset) = run else { return };
         let found = memchr::memmem::rfind(run, line.text.as_bytes());
-        place = found.map(|at| Place::of(offset + at as u64, &line.text)).or(place);
+        place = found.map(|at| LinePosition::from_line(offset + at as u64, &line.text)).or(place);
     })?;
     Ok(place)
 }
 
-fn id_and_time(text: &str) -> Option<(String, Timestamp)> {
-    let mut scratch = Scratch::default();
+fn parse_id_and_time(text: &str) -> Option<(String, Timestamp)> {
+    let mut scratch = SampScratch::default();
     let parsed = record::parse(text, &mut scratch).ok()?;
     Some((parsed.id.to_string(), parsed.time()))
 }
 
-fn is_recent(line: &Line) -> bool {
-    id_and_time(&line.text)
+fn is_recent(line: &BackupLine) -> bool {
+    parse_id_and_time(&line.text)
         .is_some_and(|(_, time)| time.millis() >= Timestamp::now().millis() - WEEK_MS)
 }
 
 /// Hands out each record of a log and its line.
-fn each_record(file: &File, mut each: impl FnMut(&record::Parsed<'_>, &str)) -> io::Result<()> {
-    let mut scratch = Scratch::default();
+fn for_each_record(
+    file: &File,
+    mut each: impl FnMut(&record::SampRecord<'_>, &str),
+) -> io::Result<()> {
+    let mut scratch = SampScratch::default();
     let mut take = |run: &[u8], offset| {
-        for piece in pieces(run, offset) {
-            let (text, _) = piece.unmarked();
+        for piece in split_lines(run, offset) {
+            let (text, _) = piece.strip_bom();
             if let Ok(parsed) = record::parse(text, &mut scratch) {
                 each(&parsed, text);
             }
         }
     };
     let (end, tail) = read_lines(file, 0, file.metadata()?.len(), |run| {
-        if let Run::Lines(run, offset) = run {
+        if let LineRun::Lines(run, offset) = run {
             take(run, offset);
         }
     })?;
@@ -467,10 +477,10 @@ fn each_record(file: &File, mut each: impl FnMut(&record::Parsed<'_>, &str)) -> 
 }
 
 /// Reads the ids of the records from me in a log.
-fn ids_in(file: Option<&File>, me: &str) -> io::Result<HashSet<String>> {
+fn read_own_ids(file: Option<&File>, me: &str) -> io::Result<HashSet<String>> {
     let mut ids = HashSet::new();
     if let Some(file) = file {
-        each_record(file, |parsed, _| {
+        for_each_record(file, |parsed, _| {
             if parsed.from == me && parsed.id_verified {
                 ids.insert(parsed.id.to_string());
             }
@@ -480,7 +490,7 @@ fn ids_in(file: Option<&File>, me: &str) -> io::Result<HashSet<String>> {
 }
 
 /// Reads the lines of a copy that are from me, signed by my key, and not among these ids, which they join.
-fn signed_lines(
+fn read_signed_lines(
     copy: &File,
     size: u64,
     me: &str,
@@ -491,14 +501,13 @@ fn signed_lines(
     if size == 0 {
         return Ok(lines);
     }
-    each_record(copy, |parsed, text| {
+    for_each_record(copy, |parsed, text| {
         if parsed.from != me || !parsed.id_verified || !parsed.has_sig || ids.contains(&*parsed.id)
         {
             return;
         }
-        let Some(claim) = record::claim(text) else { return };
-        let named =
-            matches!(&claim, Claim::Signed { key, .. } if key.is_none_or(|key| key == *mine));
+        let Some(claim) = record::parse_claim(text) else { return };
+        let named = matches!(&claim, SignatureClaim::Signed { key, .. } if key.is_none_or(|key| key == *mine));
         if named && verify::verify_claim(mine, &claim) {
             ids.insert(parsed.id.to_string());
             lines.push(text.trim().to_owned());
@@ -509,41 +518,41 @@ fn signed_lines(
 
 /// Appends lines and brings them to disk. Stops, and says so, if the log does not continue the one that is
 /// `known`.
-fn write_lines(
-    log: &Spot<'_>,
+fn append_lines(
+    log: &LogPath<'_>,
     lines: &[impl AsRef<str>],
     mut known: Option<Stamp>,
-    unsynced: &mut Unsynced,
+    unsynced: &mut UnsyncedLogs,
 ) -> Result<bool, StoreError> {
     let (mut lines, mut written) = (lines.iter().peekable(), false);
     while lines.peek().is_some() {
-        let new = below::look(log.dir, log.name).is_err();
+        let new = below::stat(log.dir, log.name).is_err();
         let mut write = || {
             let file = log.open(true)?;
-            let before = Stamp::of(&file)?;
-            if known.is_some_and(|known| !append::continues(&before, &known)) {
+            let before = Stamp::from_file(&file)?;
+            if known.is_some_and(|known| !append::is_continuation(&before, &known)) {
                 return Ok(None);
             }
             let mut text = String::new();
-            if !ends_in_newline(&file, before.size)? {
+            if !has_final_newline(&file, before.size)? {
                 text.push('\n');
             }
             while let Some(line) = lines.next_if(|_| text.len() < WRITE) {
                 text.push_str(line.as_ref());
                 text.push('\n');
             }
-            write_once(&file, text.as_bytes(), before.size)?;
-            Ok(Some((before, Stamp::of(&file)?)))
+            append_once(&file, text.as_bytes(), before.size)?;
+            Ok(Some((before, Stamp::from_file(&file)?)))
         };
-        let Some((before, stamp)) = write().map_err(|e: io::Error| log.failed(e))? else {
+        let Some((before, stamp)) = write().map_err(|e: io::Error| log.io_error(e))? else {
             return Ok(false);
         };
-        unsynced.add(log.path, new, before.size, before);
+        unsynced.note_append(log.path, new, before.size, before);
         known = known.map(|_| stamp);
         written = true;
     }
     if written {
-        unsynced.sync(log)?;
+        unsynced.sync_log(log)?;
     }
     Ok(true)
 }

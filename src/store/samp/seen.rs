@@ -11,27 +11,27 @@ use crate::store::{StoreError, Watermark, fs, place};
 /// More than any reader writes; a larger file is not a watermark.
 const LIMIT: u64 = 64 << 20;
 
-fn path(dir: &Path, me: &str) -> PathBuf {
+fn position_path(dir: &Path, me: &str) -> PathBuf {
     dir.join(format!(".seen-{me}"))
 }
 
 /// The position, if there is a file that holds one. Garbage counts as absent, as it does for the
 /// reference.
-pub(super) fn read(dir: &Path, me: &str) -> Option<Watermark> {
-    parse(&load(dir, me).ok()?)
+pub(super) fn read_watermark(dir: &Path, me: &str) -> Option<Watermark> {
+    parse_watermark(&load_bytes(dir, me).ok()?)
 }
 
 /// When the file was last written.
-pub(super) fn modified(dir: &Path, me: &str) -> Option<Timestamp> {
-    let meta = std::fs::symlink_metadata(path(dir, me)).ok()?;
+pub(super) fn modified_time(dir: &Path, me: &str) -> Option<Timestamp> {
+    let meta = std::fs::symlink_metadata(position_path(dir, me)).ok()?;
     Some(meta.modified().ok()?.into())
 }
 
-fn load(dir: &Path, me: &str) -> std::io::Result<Vec<u8>> {
-    fs::read_small(&path(dir, me), LIMIT)
+fn load_bytes(dir: &Path, me: &str) -> std::io::Result<Vec<u8>> {
+    fs::read_small_file(&position_path(dir, me), LIMIT)
 }
 
-fn parse(bytes: &[u8]) -> Option<Watermark> {
+fn parse_watermark(bytes: &[u8]) -> Option<Watermark> {
     let value: Value = serde_json::from_slice(bytes).ok()?;
     let object = value.as_object()?;
     let secs = match object.get("ts") {
@@ -52,16 +52,16 @@ fn parse(bytes: &[u8]) -> Option<Watermark> {
 ///
 /// # Errors
 /// As the system gave it.
-pub(super) fn advance(
+pub(super) fn advance_watermark(
     dir: &Path,
     me: &str,
     mark: &Watermark,
 ) -> Result<Option<Watermark>, StoreError> {
     let mut ids = mark.ids.clone();
-    let old = match load(dir, me) {
+    let old = match load_bytes(dir, me) {
         // A position that cannot be read now may be further.
-        Err(e) if fs::may_pass(&e) => return Err(StoreError::io(&path(dir, me), e)),
-        old => old.ok().and_then(|bytes| parse(&bytes)),
+        Err(e) if fs::is_transient(&e) => return Err(StoreError::io(&position_path(dir, me), e)),
+        old => old.ok().and_then(|bytes| parse_watermark(&bytes)),
     };
     if let Some(old) = old {
         if old.time > mark.time {
@@ -77,7 +77,7 @@ pub(super) fn advance(
     let mut list: Vec<String> = ids.iter().map(|id| Value::from(id.as_str()).to_string()).collect();
     list.sort_unstable();
     let text = format!("{{\"ts\": {}, \"ids\": [{}]}}", mark.time.secs(), list.join(", "));
-    let path = path(dir, me);
+    let path = position_path(dir, me);
     place::write_atomic(&path, text.as_bytes(), 0o644).map_err(|e| StoreError::io(&path, e))?;
     Ok(Some(Watermark { time: mark.time, ids }))
 }
@@ -96,14 +96,14 @@ mod tests {
     #[test]
     fn moves_forward_only_and_unites_ids_of_one_second() {
         let dir = tempfile::tempdir().unwrap();
-        advance(dir.path(), "bar", &mark(10, &["a", "foo:a"])).unwrap();
+        advance_watermark(dir.path(), "bar", &mark(10, &["a", "foo:a"])).unwrap();
         let text = std::fs::read_to_string(dir.path().join(".seen-bar")).unwrap();
         assert_eq!(text, r#"{"ts": 10, "ids": ["a", "foo:a"]}"#);
-        advance(dir.path(), "bar", &mark(9, &["z"])).unwrap();
-        advance(dir.path(), "bar", &mark(10, &["b"])).unwrap();
-        assert_eq!(read(dir.path(), "bar"), Some(mark(10, &["a", "b", "foo:a"])));
-        advance(dir.path(), "bar", &mark(11, &["c"])).unwrap();
-        assert_eq!(read(dir.path(), "bar"), Some(mark(11, &["c"])));
+        advance_watermark(dir.path(), "bar", &mark(9, &["z"])).unwrap();
+        advance_watermark(dir.path(), "bar", &mark(10, &["b"])).unwrap();
+        assert_eq!(read_watermark(dir.path(), "bar"), Some(mark(10, &["a", "b", "foo:a"])));
+        advance_watermark(dir.path(), "bar", &mark(11, &["c"])).unwrap();
+        assert_eq!(read_watermark(dir.path(), "bar"), Some(mark(11, &["c"])));
     }
 
     #[test]
@@ -111,13 +111,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for text in ["", "[]", "null", "{\"ts\": \"x\"}", "{"] {
             std::fs::write(dir.path().join(".seen-bar"), text).unwrap();
-            assert_eq!(read(dir.path(), "bar"), None, "{text}");
+            assert_eq!(read_watermark(dir.path(), "bar"), None, "{text}");
         }
         std::fs::remove_file(dir.path().join(".seen-bar")).unwrap();
         std::fs::write(dir.path().join("t"), "{\"ts\": 5}").unwrap();
         std::os::unix::fs::symlink("t", dir.path().join(".seen-bar")).unwrap();
-        assert_eq!(read(dir.path(), "bar"), None);
-        advance(dir.path(), "bar", &mark(6, &[])).unwrap();
+        assert_eq!(read_watermark(dir.path(), "bar"), None);
+        advance_watermark(dir.path(), "bar", &mark(6, &[])).unwrap();
         assert_eq!(std::fs::read_to_string(dir.path().join("t")).unwrap(), "{\"ts\": 5}");
     }
 
@@ -125,11 +125,11 @@ mod tests {
     fn both_spellings_cover() {
         let m = mark(10, &["a", "foo:b"]);
         let at = Timestamp::from_secs;
-        assert!(m.covers(at(9), "foo", "z"));
-        assert!(m.covers(at(10), "foo", "a"));
-        assert!(m.covers(at(10), "foo", "b"));
-        assert!(!m.covers(at(10), "bar", "b"));
-        assert!(m.covers(at(11), "foo", "b"));
-        assert!(!m.covers(at(11), "foo", "a"));
+        assert!(m.has_read(at(9), "foo", "z"));
+        assert!(m.has_read(at(10), "foo", "a"));
+        assert!(m.has_read(at(10), "foo", "b"));
+        assert!(!m.has_read(at(10), "bar", "b"));
+        assert!(m.has_read(at(11), "foo", "b"));
+        assert!(!m.has_read(at(11), "foo", "a"));
     }
 }

@@ -11,8 +11,8 @@ const MAX_SLUG: usize = 40;
 /// A text that starts with `[thread:<id>]` names its thread itself, and the mark is removed. Control
 /// characters in that id are dropped; if nothing but white space remains, no thread is named. Replies inherit
 /// their thread and do not come here.
-pub fn split(body: &str) -> (Option<String>, String) {
-    let text = pytext::nfc(body);
+pub fn split_thread(body: &str) -> (Option<String>, String) {
+    let text = pytext::to_nfc(body);
     let Some((id, rest)) = split_override(&text) else { return (None, text.into_owned()) };
     (Some(clean_id(id)).filter(|id| !id.is_empty()), rest.to_owned())
 }
@@ -20,8 +20,8 @@ pub fn split(body: &str) -> (Option<String>, String) {
 /// Derives the thread of a new message that names none from its subject or its text:
 /// `<date>-<from>-<slug>`, the slug being made of the first line. `date_utc` is the day of sending in UTC,
 /// `YYYY-MM-DD`.
-pub fn derived(text: &str, from: &str, date_utc: &str) -> String {
-    format!("{date_utc}-{from}-{}", slug(&pytext::nfc(text)))
+pub fn derive_thread(text: &str, from: &str, date_utc: &str) -> String {
+    format!("{date_utc}-{from}-{}", make_slug(&pytext::to_nfc(text)))
 }
 
 /// Splits `\s*\[thread:([^\]]+)\]\s*` off the start: the captured text and what follows.
@@ -38,7 +38,7 @@ fn clean_id(id: &str) -> String {
 
 /// The first line in lower case, every run of anything but ASCII letters and digits a `-`, none at
 /// the start or end, cut to 40 characters (so the cut may leave one at the end); `msg` if empty.
-fn slug(text: &str) -> String {
+fn make_slug(text: &str) -> String {
     let mut slug = String::with_capacity(MAX_SLUG);
     let mut gap = false;
     // Lower-casing comes first: the Kelvin sign becomes an ASCII letter.
@@ -70,8 +70,8 @@ mod tests {
     use serde_json::Value;
 
     fn derive(body: &str, from: &str, date_utc: &str) -> (String, String) {
-        let (named, body) = split(body);
-        (named.unwrap_or_else(|| derived(&body, from, date_utc)), body)
+        let (named, body) = split_thread(body);
+        (named.unwrap_or_else(|| derive_thread(&body, from, date_utc)), body)
     }
 
     #[test]
@@ -109,11 +109,11 @@ mod tests {
 
     #[test]
     fn slugs() {
-        assert_eq!(slug("\u{212a}elvin"), "kelvin");
-        assert_eq!(slug(&format!("{}!!b", "a".repeat(39))), format!("{}-", "a".repeat(39)));
-        assert_eq!(slug(&format!("{}!!b", "a".repeat(40))), "a".repeat(40));
-        assert_eq!(slug(&format!("{}!!", "a".repeat(39))), "a".repeat(39));
-        assert_eq!(slug("\nfirst line is empty"), "msg");
+        assert_eq!(make_slug("\u{212a}elvin"), "kelvin");
+        assert_eq!(make_slug(&format!("{}!!b", "a".repeat(39))), format!("{}-", "a".repeat(39)));
+        assert_eq!(make_slug(&format!("{}!!b", "a".repeat(40))), "a".repeat(40));
+        assert_eq!(make_slug(&format!("{}!!", "a".repeat(39))), "a".repeat(39));
+        assert_eq!(make_slug("\nfirst line is empty"), "msg");
         // Normalised first, so the accented letter is one separator.
         assert_eq!(derive("cafe\u{301}", "a", "D").0, "D-a-caf");
     }
@@ -136,7 +136,7 @@ mod tests {
     proptest! {
         #[test]
         fn slug_is_the_rule(s in "[ a-zA-Z0-9!\\-\u{130}\u{212a}\u{e9}\n\u{1d}]{0,90}") {
-            prop_assert_eq!(slug(&s), plain_slug(&s));
+            prop_assert_eq!(make_slug(&s), plain_slug(&s));
         }
 
         #[test]
@@ -145,7 +145,7 @@ mod tests {
             let slug = thread.strip_prefix("2026-04-25-me-").unwrap();
             prop_assert!(!slug.is_empty() && slug.len() <= 40);
             prop_assert!(slug.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase() || b == b'-'));
-            prop_assert_eq!(pytext::nfc(&body).into_owned(), body);
+            prop_assert_eq!(pytext::to_nfc(&body).into_owned(), body);
         }
 
         #[test]

@@ -2,9 +2,9 @@
 //! 5: an object, its version, the envelope, the route, the payload.
 
 use super::rules;
-use super::schema::{self, Breach, Field, Shape, opt, req};
-use super::tree::Node;
-use super::words::{Role, Type, is_task_id, split_id};
+use super::schema::{self, RuleBreach, SsotField, SsotShape, opt, req};
+use super::tree::JsonNode;
+use super::words::{Role, SsotMessageType, is_task_id, split_message_id};
 use crate::model::Timestamp;
 use crate::store::text::time::parse_time;
 
@@ -17,11 +17,11 @@ const MAX_ID: usize = 200;
 
 /// A message that breaks no hard rule.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Message<'a> {
+pub struct SsotMessage<'a> {
     /// `msg_id`.
     pub id: String,
     /// `type`.
-    pub kind: Type,
+    pub kind: SsotMessageType,
     /// `from`.
     pub from: Role,
     /// `to`.
@@ -37,25 +37,25 @@ pub struct Message<'a> {
     /// Within how many seconds it is to be acknowledged, if it has to be and says or its type does.
     pub ack_timeout: Option<u32>,
     /// Every member.
-    pub node: Node<'a>,
+    pub node: JsonNode<'a>,
     /// Recommendations that it does not follow.
-    pub soft: Vec<Breach>,
+    pub soft_breaches: Vec<RuleBreach>,
 }
 
 /// Why bytes are no message.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
+pub struct SsotRejection {
     /// The hard rules it breaks, at least one, all of the same step.
-    pub breaches: Vec<Breach>,
+    pub breaches: Vec<RuleBreach>,
     /// It may be the beginning of a message.
-    pub incomplete: bool,
+    pub is_incomplete: bool,
     /// `msg_id`, if there is one.
     pub id: Option<String>,
     /// `to`, if a role.
     pub to: Option<Role>,
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for SsotRejection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (mut others, mut shown) = (0, 0);
         for breach in &self.breaches {
@@ -74,33 +74,36 @@ impl std::fmt::Display for Fault {
     }
 }
 
-const ENVELOPE: &[Field] = &[
-    req("msg_id", Shape::Text),
-    req("protocol_version", Shape::Text),
-    req("type", Shape::Text),
-    req("from", Shape::Word(&["admin", "coordinator", "executor", "reviewer", "system"])),
-    req("to", Shape::Word(&["admin", "coordinator", "executor", "reviewer"])),
-    req("task_id", Shape::Text),
-    req("timestamp", Shape::Text),
-    req("requires_ack", Shape::Bool),
-    opt("ack_timeout_sec", Shape::Int),
-    opt("context_ref", Shape::Each(&Shape::Text)),
-    req("payload", Shape::Free),
+const ENVELOPE: &[SsotField] = &[
+    req("msg_id", SsotShape::Text),
+    req("protocol_version", SsotShape::Text),
+    req("type", SsotShape::Text),
+    req("from", SsotShape::Word(&["admin", "coordinator", "executor", "reviewer", "system"])),
+    req("to", SsotShape::Word(&["admin", "coordinator", "executor", "reviewer"])),
+    req("task_id", SsotShape::Text),
+    req("timestamp", SsotShape::Text),
+    req("requires_ack", SsotShape::Bool),
+    opt("ack_timeout_sec", SsotShape::Int),
+    opt("context_ref", SsotShape::Each(&SsotShape::Text)),
+    req("payload", SsotShape::Free),
 ];
 
-impl<'a> Message<'a> {
+impl<'a> SsotMessage<'a> {
     /// Reads a message.
     ///
     /// # Errors
     /// The rules it breaks.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Fault> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, SsotRejection> {
         if bytes.len() > FILE_BYTES {
             let why = "the file is larger than 16 MiB".to_owned();
-            return Err(Fault::alone(Breach::new("not_an_object", "", why), false));
+            return Err(SsotRejection::from_breach(
+                RuleBreach::new("not_an_object", "", why),
+                false,
+            ));
         }
-        let node = Node::parse(bytes).map_err(|e| {
+        let node = JsonNode::parse(bytes).map_err(|e| {
             let why = format!("the file is not a JSON object: {}", e.why);
-            Fault::alone(Breach::new("not_an_object", "", why), e.incomplete)
+            SsotRejection::from_breach(RuleBreach::new("not_an_object", "", why), e.is_incomplete)
         })?;
         Self::from_node(node)
     }
@@ -109,137 +112,138 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// The rules it breaks.
-    pub fn from_node(node: Node<'a>) -> Result<Self, Fault> {
-        let fault = |breaches| Fault {
+    pub fn from_node(node: JsonNode<'a>) -> Result<Self, SsotRejection> {
+        let fault = |breaches| SsotRejection {
             breaches,
-            incomplete: false,
+            is_incomplete: false,
             id: node.text("msg_id").map(str::to_owned),
-            to: node.text("to").and_then(Role::named).filter(|role| role.receives()),
+            to: node.text("to").and_then(Role::from_name).filter(|role| role.can_receive()),
         };
         if node.text("protocol_version").is_some_and(|version| version != VERSION) {
             let why = format!("is not {VERSION:?}");
-            return Err(fault(vec![Breach::new("protocol_version", "protocol_version", why)]));
+            return Err(fault(vec![RuleBreach::new("protocol_version", "protocol_version", why)]));
         }
         let mut breaches = Vec::new();
-        schema::check(ENVELOPE, &node, "", &mut breaches);
+        schema::check_fields(ENVELOPE, &node, "", &mut breaches);
         let read = read_envelope(&node, &mut breaches);
         let Some(mut message) = read.filter(|_| breaches.is_empty()) else {
             return Err(fault(breaches));
         };
-        if !message.kind.goes(message.from, message.to) {
-            let why = format!("a {} goes {}", message.kind.as_str(), message.kind.route());
-            return Err(fault(vec![Breach::new("route", "from, to:", why)]));
+        if !message.kind.may_go(message.from, message.to) {
+            let why = format!("a {} goes {}", message.kind.as_str(), message.kind.describe_route());
+            return Err(fault(vec![RuleBreach::new("route", "from, to:", why)]));
         }
-        let payload = node.get("payload").unwrap_or(&Node::Null);
-        let breaches = rules::payload(message.kind, payload);
+        let payload = node.get("payload").unwrap_or(&JsonNode::Null);
+        let breaches = rules::check_payload(message.kind, payload);
         if !breaches.is_empty() {
             return Err(fault(breaches));
         }
-        message.soft.extend(rules::soft(message.kind, payload));
+        message.soft_breaches.extend(rules::check_soft_rules(message.kind, payload));
         message.node = node;
         Ok(message)
     }
 
     /// Its payload.
-    pub fn payload(&self) -> &Node<'a> {
-        self.node.get("payload").unwrap_or(&Node::Null)
+    pub fn payload(&self) -> &JsonNode<'a> {
+        self.node.get("payload").unwrap_or(&JsonNode::Null)
     }
 
     /// When it should have been acknowledged, if it asks for that and a time is set.
-    pub fn deadline(&self) -> Option<Timestamp> {
+    pub fn ack_deadline(&self) -> Option<Timestamp> {
         let timeout = self.ack_timeout.filter(|_| self.requires_ack)?;
         Some(self.time.plus_millis(i64::from(timeout) * 1000))
     }
 
     /// What it says of recommendations that it does not follow, a line each.
-    pub fn note(&self) -> Option<String> {
-        let lines: Vec<String> = self.soft.iter().map(|breach| format!("{breach}\n")).collect();
+    pub fn render_note(&self) -> Option<String> {
+        let lines: Vec<String> =
+            self.soft_breaches.iter().map(|breach| format!("{breach}\n")).collect();
         (!lines.is_empty()).then(|| lines.concat())
     }
 }
 
-impl Fault {
-    fn alone(breach: Breach, incomplete: bool) -> Self {
-        Self { breaches: vec![breach], incomplete, id: None, to: None }
+impl SsotRejection {
+    fn from_breach(breach: RuleBreach, incomplete: bool) -> Self {
+        Self { breaches: vec![breach], is_incomplete: incomplete, id: None, to: None }
     }
 }
 
 /// The envelope of an object, as far as it can be told; what is wrong with it is added to `out`.
-fn read_envelope(node: &Node<'_>, out: &mut Vec<Breach>) -> Option<Message<'static>> {
-    let kind = node.text("type").map(Type::named);
+fn read_envelope(node: &JsonNode<'_>, out: &mut Vec<RuleBreach>) -> Option<SsotMessage<'static>> {
+    let kind = node.text("type").map(SsotMessageType::from_name);
     if kind == Some(None) {
-        let names = Type::ALL.map(Type::as_str).join(", ");
-        out.push(Breach::new("unknown_type", "type", format!("is none of {names}")));
+        let names = SsotMessageType::ALL.map(SsotMessageType::as_str).join(", ");
+        out.push(RuleBreach::new("unknown_type", "type", format!("is none of {names}")));
     }
     let kind = kind.flatten();
     let task = node.text("task_id");
     if task.is_some_and(|task| !is_task_id(task)) {
-        out.push(Breach::new("task_id_format", "task_id", "is not of the form T-YYYY-NNN"));
+        out.push(RuleBreach::new("task_id_format", "task_id", "is not of the form T-YYYY-NNN"));
     }
     let task = task.filter(|task| is_task_id(task));
-    let order = check_id(node.text("msg_id"), kind, task, out);
+    let order = check_message_id(node.text("msg_id"), kind, task, out);
     let time = node.text("timestamp").map(parse_time);
     if time == Some(None) {
         let why =
             "is not an ISO 8601 date and time with an offset, as in 2026-02-26T14:32:07+00:00";
-        out.push(Breach::new("timestamp_format", "timestamp", why));
+        out.push(RuleBreach::new("timestamp_format", "timestamp", why));
     }
     let requires_ack = node.flag("requires_ack");
-    if requires_ack == Some(false) && kind.is_some_and(|kind| kind != Type::Escalation) {
+    if requires_ack == Some(false) && kind.is_some_and(|kind| kind != SsotMessageType::Escalation) {
         let why = "must be true for every type but escalation";
-        out.push(Breach::new("ack_required_for_type", "requires_ack", why));
+        out.push(RuleBreach::new("ack_required_for_type", "requires_ack", why));
     }
     let timeout = node.int("ack_timeout_sec");
     if requires_ack == Some(true) && timeout.is_some_and(|secs| secs <= 0) {
-        out.push(Breach::new("ack_timeout_range", "ack_timeout_sec", "is not more than 0"));
+        out.push(RuleBreach::new("ack_timeout_range", "ack_timeout_sec", "is not more than 0"));
     }
     let timeout = timeout.map(|secs| u32::try_from(secs.max(0)).unwrap_or(u32::MAX));
-    Some(Message {
+    Some(SsotMessage {
         id: node.text("msg_id")?.to_owned(),
         kind: kind?,
-        from: Role::named(node.text("from")?)?,
-        to: Role::named(node.text("to")?)?,
+        from: Role::from_name(node.text("from")?)?,
+        to: Role::from_name(node.text("to")?)?,
         task: task?.to_owned(),
         order: order?,
         time: time??,
         requires_ack: requires_ack?,
         ack_timeout: timeout.or(kind?.ack_timeout()),
-        node: Node::Null,
-        soft: soft(node),
+        node: JsonNode::Null,
+        soft_breaches: check_soft_rules(node),
     })
 }
 
 /// The time in a message's id, if the id is made of its type and task. What those are is asked for
 /// only if they are known: one mistake is named once.
-fn check_id(
+fn check_message_id(
     id: Option<&str>,
-    kind: Option<Type>,
+    kind: Option<SsotMessageType>,
     task: Option<&str>,
-    out: &mut Vec<Breach>,
+    out: &mut Vec<RuleBreach>,
 ) -> Option<Timestamp> {
     let (id, kind, task) = (id?, kind?, task?);
-    let order = split_id(id)
+    let order = split_message_id(id)
         .filter(|(of, within, _)| (*of, *within) == (kind, task) && id.len() <= MAX_ID)
         .and_then(|(_, _, counter)| counter.parse().ok())
         .map(Timestamp::from_millis);
     if order.is_none() {
         let why = format!("is not {}-{task}-<milliseconds since 1970>", kind.as_str());
-        out.push(Breach::new("msg_id_format", "msg_id", why));
+        out.push(RuleBreach::new("msg_id_format", "msg_id", why));
     }
     order
 }
 
 /// Recommendations for the envelope.
-fn soft(node: &Node<'_>) -> Vec<Breach> {
+fn check_soft_rules(node: &JsonNode<'_>) -> Vec<RuleBreach> {
     let mut out = Vec::new();
     if node.flag("requires_ack") == Some(false) && node.get("ack_timeout_sec").is_some() {
         let why = "means nothing without requires_ack";
-        out.push(Breach::new("ack_timeout_without_ack", "ack_timeout_sec", why));
+        out.push(RuleBreach::new("ack_timeout_without_ack", "ack_timeout_sec", why));
     }
     for (n, item) in node.items("context_ref").iter().enumerate() {
-        if item.as_text().is_some_and(|id| split_id(id).is_none()) {
+        if item.as_text().is_some_and(|id| split_message_id(id).is_none()) {
             let member = format!("context_ref[{n}]");
-            out.push(Breach::new("context_ref_format", member, "is not the form of a msg_id"));
+            out.push(RuleBreach::new("context_ref_format", member, "is not the form of a msg_id"));
         }
     }
     out

@@ -8,13 +8,13 @@ use std::path::Path;
 use sha2::{Digest as _, Sha256};
 
 use super::Ssot;
-use super::envelope::{FILE_BYTES, Fault, Message};
+use super::envelope::{FILE_BYTES, SsotMessage, SsotRejection};
 use super::folder::{self, ERRORS};
-use super::format::{Kept, is_at};
-use super::schema::Breach;
-use super::tree::{Node, quoted};
-use crate::model::{Timestamp, hex, spelling};
-use crate::store::engine::files::{self, Row};
+use super::format::{SsotFileFacts, is_in_place};
+use super::schema::RuleBreach;
+use super::tree::{JsonNode, quote_json};
+use crate::model::{Timestamp, encode_hex, spelling};
+use crate::store::engine::files::{self, FileRow};
 use crate::store::fs::Stamp;
 use crate::store::{StoreError, below, digest, fs};
 
@@ -24,7 +24,7 @@ const LOOK_BACK: u64 = 64 << 20;
 const MAX_ID: usize = 256;
 
 /// A refused file.
-struct Entry {
+struct ErrorLogEntry {
     source: String,
     sha256: String,
     bytes: u64,
@@ -32,16 +32,16 @@ struct Entry {
     rules: Vec<&'static str>,
 }
 
-impl Entry {
-    fn line(&self, receiver: &str, now: Timestamp) -> String {
-        let rules: Vec<String> = self.rules.iter().map(|rule| quoted(rule)).collect();
+impl ErrorLogEntry {
+    fn render_line(&self, receiver: &str, now: Timestamp) -> String {
+        let rules: Vec<String> = self.rules.iter().map(|rule| quote_json(rule)).collect();
         let id = self.id.as_ref().map(|id| id.chars().take(MAX_ID).collect::<String>());
         format!(
             "{{\"ts\": \"{}\", \"receiver\": \"{receiver}\", \"source\": {}, \"msg_id\": {}, \
              \"rules\": [{}], \"sha256\": \"{}\", \"bytes\": {}}}\n",
             now.rfc3339(),
-            quoted(&self.source),
-            id.map_or_else(|| "null".to_owned(), |id| quoted(&id)),
+            quote_json(&self.source),
+            id.map_or_else(|| "null".to_owned(), |id| quote_json(&id)),
             rules.join(", "),
             self.sha256,
             self.bytes
@@ -51,42 +51,44 @@ impl Entry {
 
 impl Ssot {
     /// Logs what was refused since, and is mine to log. Whether anything was.
-    pub(super) fn log_errors(&self) -> Result<bool, StoreError> {
+    pub(super) fn log_rejections(&self) -> Result<bool, StoreError> {
         let pending: Vec<u32> = {
             let table = self.table.read();
-            let refused = |(_, row, kept): &(u32, &Row, &Kept)| {
-                row.is_refused() || row.is_message() && kept.is_refused() == Some(true)
+            let refused = |(_, row, kept): &(u32, &FileRow, &SsotFileFacts)| {
+                row.is_rejected() || row.is_message() && kept.is_refused() == Some(true)
             };
-            let due = table.all().filter(refused).filter(|(_, _, kept)| !kept.is_logged());
+            let due = table.iter_all().filter(refused).filter(|(_, _, kept)| !kept.is_logged());
             due.map(|(n, ..)| n).collect()
         };
         if pending.is_empty() {
             return Ok(false);
         }
-        let entries: Vec<Entry> = pending.iter().filter_map(|n| self.log_entry(*n)).collect();
-        let logged = if entries.is_empty() { false } else { self.append_errors(&entries)? };
+        let entries: Vec<ErrorLogEntry> =
+            pending.iter().filter_map(|n| self.build_log_entry(*n)).collect();
+        let logged = if entries.is_empty() { false } else { self.append_log_entries(&entries)? };
         let mut table = self.table.write();
         for n in pending {
-            table.change(n, |_, kept| kept.set_logged());
+            table.update_row(n, |_, kept| kept.set_logged());
         }
         Ok(logged)
     }
 
     /// What is to be said of a refused file, unless another role says it or it is no more.
-    fn log_entry(&self, number: u32) -> Option<Entry> {
-        let file = self.file(number).ok()?;
-        let (_, bytes) = self.bytes(&file, FILE_BYTES + 1).ok()?;
-        let fault = match Message::parse(&bytes) {
+    fn build_log_entry(&self, number: u32) -> Option<ErrorLogEntry> {
+        let file = self.find_file(number).ok()?;
+        let (_, bytes) = self.read_file_bytes(&file, FILE_BYTES + 1).ok()?;
+        let fault = match SsotMessage::parse(&bytes) {
             Err(fault) => fault,
-            Ok(message) => Fault {
-                breaches: vec![if file.message().and_then(Kept::is_refused) == Some(true)
-                    || file.row.is_refused() && is_at(&file, &message)
+            Ok(message) => SsotRejection {
+                breaches: vec![if file.message_facts().and_then(SsotFileFacts::is_refused)
+                    == Some(true)
+                    || file.row.is_rejected() && is_in_place(&file, &message)
                 {
-                    Breach::new("signature", "", "is refused")
+                    RuleBreach::new("signature", "", "is refused")
                 } else {
-                    self.format.misplaced(&message, &bytes)?
+                    self.format.find_misplacement(&message, &bytes)?
                 }],
-                incomplete: false,
+                is_incomplete: false,
                 to: Some(message.to),
                 id: Some(message.id),
             },
@@ -101,12 +103,12 @@ impl Ssot {
             }
         }
         let (sha256, bytes) = if bytes.len() > FILE_BYTES {
-            self.whole(&file.path())?
+            self.hash_whole_file(&file.path())?
         } else {
-            (hex(&Sha256::digest(&bytes)), bytes.len() as u64)
+            (encode_hex(&Sha256::digest(&bytes)), bytes.len() as u64)
         };
-        Some(Entry {
-            source: spelling::shown(&file.path()).into_owned(),
+        Some(ErrorLogEntry {
+            source: spelling::display_name(&file.path()).into_owned(),
             sha256,
             bytes,
             id: fault.id,
@@ -115,27 +117,27 @@ impl Ssot {
     }
 
     /// The hash and the length of a file of which only the beginning was read.
-    fn whole(&self, path: &str) -> Option<(String, u64)> {
-        let file = below::open_below(&self.about.dir, &files::parts(path)).ok()?;
-        let before = Stamp::of(&file).ok()?;
-        let digest = digest::of_file(&file).ok()?;
+    fn hash_whole_file(&self, path: &str) -> Option<(String, u64)> {
+        let file = below::open_path(&self.properties.dir, &files::path_parts(path)).ok()?;
+        let before = Stamp::from_file(&file).ok()?;
+        let digest = digest::hash_file(&file).ok()?;
         // One that is still being written is logged when it is not.
-        let is_still = Stamp::of(&file).is_ok_and(|now| now == before);
-        is_still.then(|| (hex(&digest), before.size))
+        let is_still = Stamp::from_file(&file).is_ok_and(|now| now == before);
+        is_still.then(|| (encode_hex(&digest), before.size))
     }
 
     /// Appends the entries that are not there yet, in one write.
-    fn append_errors(&self, entries: &[Entry]) -> Result<bool, StoreError> {
-        folder::ensure(&self.about.dir)?;
-        let path = self.about.dir.join(ERRORS);
+    fn append_log_entries(&self, entries: &[ErrorLogEntry]) -> Result<bool, StoreError> {
+        folder::ensure_base(&self.properties.dir)?;
+        let path = self.properties.dir.join(ERRORS);
         let io = |e| StoreError::io(&path, e);
         let file = fs::open_append(&path, 0o666).map_err(io)?;
-        let lock = folder::hold(file, &path)?;
-        let known = read_known(&path).map_err(io)?;
+        let lock = folder::acquire_lock(file, &path)?;
+        let known = read_logged(&path).map_err(io)?;
         let now = Timestamp::now();
         let new =
-            entries.iter().filter(|e| !known.seen.contains(&(e.source.clone(), e.sha256.clone())));
-        let lines: String = new.map(|e| e.line(self.format.role.as_str(), now)).collect();
+            entries.iter().filter(|e| !known.keys.contains(&(e.source.clone(), e.sha256.clone())));
+        let lines: String = new.map(|e| e.render_line(self.format.role.as_str(), now)).collect();
         if lines.is_empty() {
             return Ok(false);
         }
@@ -149,12 +151,12 @@ impl Ssot {
 }
 
 /// What `errors.log` says already.
-struct Known {
-    seen: HashSet<(String, String)>,
+struct LoggedRejections {
+    keys: HashSet<(String, String)>,
     ends_in_line: bool,
 }
 
-fn read_known(path: &Path) -> std::io::Result<Known> {
+fn read_logged(path: &Path) -> std::io::Result<LoggedRejections> {
     let file = fs::open_regular(path)?;
     let len = file.metadata()?.len();
     let mut bytes = Vec::new();
@@ -163,11 +165,11 @@ fn read_known(path: &Path) -> std::io::Result<Known> {
     (&file).take(LOOK_BACK).read_to_end(&mut bytes)?;
     let lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
     let key = |line: &[u8]| {
-        let node = Node::parse(line).ok()?;
+        let node = JsonNode::parse(line).ok()?;
         Some((node.text("source")?.to_owned(), node.text("sha256")?.to_owned()))
     };
-    Ok(Known {
-        seen: lines.filter_map(key).collect(),
+    Ok(LoggedRejections {
+        keys: lines.filter_map(key).collect(),
         ends_in_line: bytes.last().is_none_or(|b| *b == b'\n'),
     })
 }

@@ -10,14 +10,14 @@ use std::time::Duration;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::envelope::VERSION;
-use super::state::Resume;
-use super::tree::{Node, quoted};
+use super::state::TaskResume;
+use super::tree::{JsonNode, quote_json};
 use super::words::Role;
 use crate::model::Timestamp;
 use crate::store::below;
 use crate::store::engine::files;
 use crate::store::fs::Stamp;
-use crate::store::place::Slot;
+use crate::store::place::FileSlot;
 use crate::store::text::time::parse_time;
 use crate::store::{StoreError, fs};
 
@@ -41,39 +41,40 @@ pub(super) const SMALL: usize = 64 << 10;
 ///
 /// # Errors
 /// As the system gave it; then nothing is known of what is in it.
-pub(super) fn list(base: &Path, parts: &[&str]) -> io::Result<Vec<(String, FileType)>> {
+pub(super) fn list_names(base: &Path, parts: &[&str]) -> io::Result<Vec<(String, FileType)>> {
     let names = match below::open_dir(base, parts) {
-        Ok(dir) => files::names(&dir)?,
+        Ok(dir) => files::list_names(&dir)?,
         Err(e) if fs::is_absent(&e) => return Ok(Vec::new()),
         Err(e) => return Err(e),
     };
     let shown = |(name, kind): (Result<String, String>, FileType)| Some((name.ok()?, kind));
-    Ok(names.into_iter().filter_map(shown).filter(|(name, _)| !is_skipped(name)).collect())
+    Ok(names.into_iter().filter_map(shown).filter(|(name, _)| !is_skipped_name(name)).collect())
 }
 
 /// The names of the `.json` files in a folder, without the ending.
 ///
 /// # Errors
 /// As [`list`].
-pub(super) fn stems(base: &Path, parts: &[&str]) -> io::Result<Vec<String>> {
-    let files = list(base, parts)?.into_iter().filter(|(_, kind)| *kind == FileType::RegularFile);
-    Ok(files.filter_map(|(name, _)| stem(&name).map(str::to_owned)).collect())
+pub(super) fn list_stems(base: &Path, parts: &[&str]) -> io::Result<Vec<String>> {
+    let files =
+        list_names(base, parts)?.into_iter().filter(|(_, kind)| *kind == FileType::RegularFile);
+    Ok(files.filter_map(|(name, _)| json_stem(&name).map(str::to_owned)).collect())
 }
 
 /// Whether a name is hidden, or one that programs give to files they are still writing.
-pub(super) fn is_skipped(name: &str) -> bool {
+pub(super) fn is_skipped_name(name: &str) -> bool {
     let end = |end: &str| name.len() > end.len() && name.ends_with(end);
     let temporary = end(".tmp") || end(".part") || end("~") || name.starts_with("~syncthing~");
     temporary || name.starts_with('.')
 }
 
 /// The name of a `.json` file without the ending.
-pub(super) fn stem(name: &str) -> Option<&str> {
+pub(super) fn json_stem(name: &str) -> Option<&str> {
     name.strip_suffix(".json").filter(|stem| !stem.is_empty())
 }
 
 /// The name of the message that a signature file is about, without the ending.
-pub(super) fn signed_stem(name: &str) -> Option<&str> {
+pub(super) fn signature_stem(name: &str) -> Option<&str> {
     name.strip_suffix(".sig").filter(|stem| !stem.is_empty())
 }
 
@@ -81,15 +82,15 @@ pub(super) fn signed_stem(name: &str) -> Option<&str> {
 ///
 /// # Errors
 /// As the system gave it; `InvalidInput` for anything but a regular file.
-pub(super) fn read(base: &Path, parts: &[&str], limit: usize) -> io::Result<(Stamp, Vec<u8>)> {
-    below::read_whole(&below::open_below(base, parts)?, limit)
+pub(super) fn read_file(base: &Path, parts: &[&str], limit: usize) -> io::Result<(Stamp, Vec<u8>)> {
+    below::read_whole(&below::open_path(base, parts)?, limit)
 }
 
 /// Reads an acknowledgement or a signature.
 ///
 /// # Errors
 /// As [`read`].
-pub(super) fn read_in(dir: &OwnedFd, name: &str) -> io::Result<Vec<u8>> {
+pub(super) fn read_small_file(dir: &OwnedFd, name: &str) -> io::Result<Vec<u8>> {
     Ok(below::read_whole(&below::open_file(dir, name)?, SMALL)?.1)
 }
 
@@ -97,26 +98,26 @@ pub(super) fn read_in(dir: &OwnedFd, name: &str) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// As the system gave it.
-pub(super) fn ensure(base: &Path) -> Result<(), StoreError> {
+pub(super) fn ensure_base(base: &Path) -> Result<(), StoreError> {
     fs::make_dirs(base, 0o777).map_err(|e| StoreError::io(base, e))?;
-    for_git(base)
+    write_git_settings(base)
 }
 
 /// Puts beside the messages what git should know of them, unless something is there.
 ///
 /// # Errors
 /// As the system gave it, where no message is yet: what others began need not be mine to add to.
-pub(super) fn for_git(base: &Path) -> Result<(), StoreError> {
+pub(super) fn write_git_settings(base: &Path) -> Result<(), StoreError> {
     let dir = below::open_dir(base, &[]).map_err(|e| StoreError::io(base, e))?;
     let files =
         [(".gitignore", ".locks/\n.*.tmp\n"), (".gitattributes", "errors.log merge=union\n")];
     for (name, text) in files {
-        if below::look(&dir, name).is_ok() {
+        if below::stat(&dir, name).is_ok() {
             continue;
         }
-        match put_new(&dir, name, 0o666, text.as_bytes()) {
+        match create_file(&dir, name, 0o666, text.as_bytes()) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(e) if below::look(&dir, MESSAGES).is_ok() => {
+            Err(e) if below::stat(&dir, MESSAGES).is_ok() => {
                 tracing::debug!(%name, error = %e, "the settings for git cannot be saved");
             }
             done => done.map_err(|e| StoreError::io(&base.join(name), e))?,
@@ -129,8 +130,8 @@ pub(super) fn for_git(base: &Path) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// As the system gave it.
-pub(super) fn make(base: &Path, parts: &[&str]) -> Result<OwnedFd, StoreError> {
-    ensure(base)?;
+pub(super) fn make_folder(base: &Path, parts: &[&str]) -> Result<OwnedFd, StoreError> {
+    ensure_base(base)?;
     below::make_dir(base, parts, DIR_MODE)
         .map_err(|e| StoreError::io(&base.join(parts.join("/")), e))
 }
@@ -139,25 +140,25 @@ pub(super) fn make(base: &Path, parts: &[&str]) -> Result<OwnedFd, StoreError> {
 ///
 /// # Errors
 /// `AlreadyExists` if the name is taken, else as the system gave it.
-pub(super) fn put_new(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
-    Slot::below(dir, name)?.fill(mode, |file| file.write_all(bytes))?;
-    fs::sync(dir)
+pub(super) fn create_file(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
+    FileSlot::for_component(dir, name)?.create_with(mode, |file| file.write_all(bytes))?;
+    fs::fsync(dir)
 }
 
 /// Gives a name to a file with these bytes, whatever had it before.
 ///
 /// # Errors
 /// As the system gave it.
-pub(super) fn put(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
-    Slot::below(dir, name)?.overwrite(mode, bytes)?;
-    fs::sync(dir)
+pub(super) fn overwrite_file(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
+    FileSlot::for_component(dir, name)?.overwrite(mode, bytes)?;
+    fs::fsync(dir)
 }
 
 /// A lock that is held as long as this lives.
 #[derive(Debug)]
-pub(super) struct Lock(File);
+pub(super) struct SsotLock(File);
 
-impl Lock {
+impl SsotLock {
     /// The file that is locked.
     pub fn file(&self) -> &File {
         &self.0
@@ -168,9 +169,9 @@ impl Lock {
 ///
 /// # Errors
 /// [`StoreError::Busy`] if somebody holds it for long.
-pub(super) fn hold(file: File, path: &Path) -> Result<Lock, StoreError> {
-    if fs::lock_within(&file, LOCK_WAIT).map_err(|e| StoreError::io(path, e))? {
-        return Ok(Lock(file));
+pub(super) fn acquire_lock(file: File, path: &Path) -> Result<SsotLock, StoreError> {
+    if fs::lock_with_timeout(&file, LOCK_WAIT).map_err(|e| StoreError::io(path, e))? {
+        return Ok(SsotLock(file));
     }
     Err(StoreError::Busy(format!("{}: another program holds the lock", path.display())))
 }
@@ -179,19 +180,19 @@ pub(super) fn hold(file: File, path: &Path) -> Result<Lock, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Busy`], else as the system gave it.
-pub(super) fn lock_task(base: &Path, task: &str) -> Result<Lock, StoreError> {
-    let dir = make(base, &[LOCKS])?;
+pub(super) fn lock_task(base: &Path, task: &str) -> Result<SsotLock, StoreError> {
+    let dir = make_folder(base, &[LOCKS])?;
     let name = format!("{task}.lock");
     let path = base.join(LOCKS).join(&name);
     let open = || -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let name = below::component(&name)?;
+        let name = below::require_component(&name)?;
         let mode = Mode::from_raw_mode(0o666);
         let file = File::from(rustix::fs::openat(&dir, name, flags | OFlags::CLOEXEC, mode)?);
         fs::require_regular(&file)?;
         Ok(file)
     };
-    hold(open().map_err(|e| StoreError::io(&path, e))?, &path)
+    acquire_lock(open().map_err(|e| StoreError::io(&path, e))?, &path)
 }
 
 /// Reads the acknowledgement of a message: by whom and when.
@@ -199,7 +200,7 @@ pub(super) fn lock_task(base: &Path, task: &str) -> Result<Lock, StoreError> {
 /// # Errors
 /// A sentence that says why it is none.
 pub(super) fn parse_ack(bytes: &[u8], task: &str, id: &str) -> Result<(Role, Timestamp), String> {
-    let node = Node::parse(bytes).map_err(|e| format!("it is not a JSON object: {}", e.why))?;
+    let node = JsonNode::parse(bytes).map_err(|e| format!("it is not a JSON object: {}", e.why))?;
     if node.text("ack_for") != Some(id) {
         return Err("its ack_for is not the name of the file".into());
     }
@@ -209,19 +210,19 @@ pub(super) fn parse_ack(bytes: &[u8], task: &str, id: &str) -> Result<(Role, Tim
     if node.text("protocol_version").is_some_and(|version| version != VERSION) {
         return Err(format!("its protocol_version is not {VERSION:?}"));
     }
-    let by = node.text("from").and_then(Role::named).ok_or("its from is not a role")?;
+    let by = node.text("from").and_then(Role::from_name).ok_or("its from is not a role")?;
     let time = node.text("timestamp").and_then(parse_time).ok_or("its timestamp is not a time")?;
     Ok((by, time))
 }
 
 /// The text of an acknowledgement.
-pub(super) fn ack_text(id: &str, from: Role, task: &str, now: Timestamp) -> String {
+pub(super) fn render_ack(id: &str, from: Role, task: &str, now: Timestamp) -> String {
     format!(
         "{{\n  \"ack_for\": {},\n  \"from\": \"{}\",\n  \"task_id\": {},\n  \"timestamp\": \"{}\",\n  \
          \"protocol_version\": \"{VERSION}\"\n}}\n",
-        quoted(id),
+        quote_json(id),
         from.as_str(),
-        quoted(task),
+        quote_json(task),
         now.rfc3339()
     )
 }
@@ -230,8 +231,8 @@ pub(super) fn ack_text(id: &str, from: Role, task: &str, now: Timestamp) -> Stri
 ///
 /// # Errors
 /// A sentence that says why it is none.
-pub(super) fn parse_resume(bytes: &[u8], task: &str, stem: &str) -> Result<Resume, String> {
-    let node = Node::parse(bytes).map_err(|e| format!("it is not a JSON object: {}", e.why))?;
+pub(super) fn parse_resume(bytes: &[u8], task: &str, stem: &str) -> Result<TaskResume, String> {
+    let node = JsonNode::parse(bytes).map_err(|e| format!("it is not a JSON object: {}", e.why))?;
     let digits = stem.bytes().all(|b| b.is_ascii_digit());
     let ms = if digits { stem.parse().ok() } else { None };
     let time = Timestamp::from_millis(ms.ok_or("its name is not milliseconds since 1970")?);
@@ -241,29 +242,29 @@ pub(super) fn parse_resume(bytes: &[u8], task: &str, stem: &str) -> Result<Resum
     if node.text("from") != Some(Role::Admin.as_str()) {
         return Err("only the admin resumes a task".into());
     }
-    let escalations = node.items("escalations").iter().filter_map(Node::as_text);
+    let escalations = node.items("escalations").iter().filter_map(JsonNode::as_text);
     let escalations = escalations.map(str::to_owned).collect();
-    Ok(Resume { time, lock: node.text("lock").map(str::to_owned), escalations })
+    Ok(TaskResume { time, lock: node.text("lock").map(str::to_owned), escalations })
 }
 
 /// The text of a resume.
-pub(super) fn resume_text(task: &str, resume: &Resume) -> String {
+pub(super) fn render_resume(task: &str, resume: &TaskResume) -> String {
     let list: Vec<String> =
-        resume.escalations.iter().map(|id| format!("\n    {}", quoted(id))).collect();
+        resume.escalations.iter().map(|id| format!("\n    {}", quote_json(id))).collect();
     let end = if list.is_empty() { "" } else { "\n  " };
     format!(
         "{{\n  \"task_id\": {},\n  \"from\": \"admin\",\n  \"timestamp\": \"{}\",\n  \
          \"protocol_version\": \"{VERSION}\",\n  \"lock\": {},\n  \"escalations\": [{}{end}]\n}}\n",
-        quoted(task),
+        quote_json(task),
         resume.time.rfc3339(),
-        resume.lock.as_deref().map_or_else(|| "null".to_owned(), quoted),
+        resume.lock.as_deref().map_or_else(|| "null".to_owned(), quote_json),
         list.join(",")
     )
 }
 
 /// Whether there may be any resume at all.
-pub(super) fn may_be_resumed(base: &Path) -> bool {
-    let found = below::open_dir(base, &[]).and_then(|dir| below::look(&dir, RESUMES));
+pub(super) fn may_have_resumes(base: &Path) -> bool {
+    let found = below::open_dir(base, &[]).and_then(|dir| below::stat(&dir, RESUMES));
     !found.is_err_and(|e| fs::is_absent(&e))
 }
 
@@ -271,14 +272,14 @@ pub(super) fn may_be_resumed(base: &Path) -> bool {
 ///
 /// # Errors
 /// If the folder cannot be listed.
-pub(super) fn resumes(
+pub(super) fn read_resumes(
     base: &Path,
     task: &str,
     told: &mut dyn FnMut(&str, Option<String>),
-) -> io::Result<Vec<Resume>> {
+) -> io::Result<Vec<TaskResume>> {
     let mut out = Vec::new();
-    for stem in stems(base, &[RESUMES, task])? {
-        match resume(base, task, &stem) {
+    for stem in list_stems(base, &[RESUMES, task])? {
+        match read_resume(base, task, &stem) {
             Ok(resume) => {
                 told(&stem, None);
                 out.push(resume);
@@ -293,9 +294,9 @@ pub(super) fn resumes(
 ///
 /// # Errors
 /// As [`parse_resume`], or why the file cannot be read.
-pub(super) fn resume(base: &Path, task: &str, stem: &str) -> Result<Resume, String> {
+pub(super) fn read_resume(base: &Path, task: &str, stem: &str) -> Result<TaskResume, String> {
     let name = format!("{stem}.json");
-    let (_, bytes) = read(base, &[RESUMES, task, &name], SMALL).map_err(|e| e.to_string())?;
+    let (_, bytes) = read_file(base, &[RESUMES, task, &name], SMALL).map_err(|e| e.to_string())?;
     parse_resume(&bytes, task, stem)
 }
 
@@ -303,9 +304,9 @@ pub(super) fn resume(base: &Path, task: &str, stem: &str) -> Result<Resume, Stri
 ///
 /// # Errors
 /// As [`parse_ack`], or why the file cannot be read.
-pub(super) fn ack(base: &Path, task: &str, id: &str) -> Result<(Role, Timestamp), String> {
+pub(super) fn read_ack(base: &Path, task: &str, id: &str) -> Result<(Role, Timestamp), String> {
     let name = format!("{id}.json");
-    let (_, bytes) = read(base, &[ACKS, task, &name], SMALL).map_err(|e| e.to_string())?;
+    let (_, bytes) = read_file(base, &[ACKS, task, &name], SMALL).map_err(|e| e.to_string())?;
     parse_ack(&bytes, task, id)
 }
 
@@ -317,13 +318,13 @@ mod tests {
     fn acknowledgements_and_resumes_are_read_as_they_are_written() {
         let now = Timestamp::from_millis(1_772_116_327_001);
         assert_eq!(now.rfc3339(), "2026-02-26T14:32:07.001Z");
-        let text = ack_text("x-1", Role::Executor, "T-2026-007", now);
+        let text = render_ack("x-1", Role::Executor, "T-2026-007", now);
         let ack = |task, id| parse_ack(text.as_bytes(), task, id);
         assert_eq!(ack("T-2026-007", "x-1"), Ok((Role::Executor, now)));
         assert!(ack("T-2026-007", "x-2").is_err() && ack("T-2026-008", "x-1").is_err());
         for escalations in [vec![], vec!["e-1".to_owned(), "e-2".into()]] {
-            let resume = Resume { time: now, lock: Some("v-1".into()), escalations };
-            let text = resume_text("T-2026-007", &resume);
+            let resume = TaskResume { time: now, lock: Some("v-1".into()), escalations };
+            let text = render_resume("T-2026-007", &resume);
             let back = parse_resume(text.as_bytes(), "T-2026-007", "1772116327001");
             assert_eq!(back.as_ref(), Ok(&resume));
             assert!(parse_resume(text.as_bytes(), "T-2026-007", "+1").is_err());

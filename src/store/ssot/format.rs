@@ -20,31 +20,33 @@ use bytemuck::{Pod, Zeroable};
 use rustix::fs::FileType;
 use twox_hash::XxHash3_64;
 
-use super::envelope::{FILE_BYTES, Message};
-use super::folder::{self, ACKS, MESSAGES, RESUMES, TASKS, is_skipped, signed_stem, stem};
-use super::schema::Breach;
-use super::state::{Facts, Item, Resume, State, derive, print};
+use super::envelope::{FILE_BYTES, SsotMessage};
+use super::folder::{
+    self, ACKS, MESSAGES, RESUMES, TASKS, is_skipped_name, json_stem, signature_stem,
+};
+use super::schema::RuleBreach;
+use super::state::{TaskMessage, TaskMessageFacts, TaskResume, TaskState, derive_state, hash_id};
 use super::words::Role;
 use super::{Ssot, sign, task};
-use crate::model::locks::{Level, Mutex, RwLock};
-use crate::model::{Claim, Timestamp};
+use crate::model::locks::{LockLevel, Mutex, RwLock};
+use crate::model::{SignatureClaim, Timestamp};
 use crate::store::engine::files::{
-    self, Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Table, Taken, Verdict,
-    What, stamp_print,
+    self, DirCache, FileFormat, FileInput, FileReading, FileRejection, FileStore, FileTable,
+    FileVerdict, PassSummary, PathRole, PendingReport, ScanPass, StoreFile, stamp_hash,
 };
 use crate::store::{
-    Advice, Facets, Found, Hearing, Location, Record, Report, Store as _, StoreError, Verify,
-    below, digest, fs,
+    Advice, ClaimVerifier, Facets, FoundMessage, Location, Record, Store as _, StoreError,
+    TrustListener, ViolationReporter, below, digest, fs,
 };
 
 /// What the table keeps of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Kept {
+pub(super) struct SsotFileFacts {
     /// What the message says, if it is one.
-    pub facts: Facts,
+    pub message: TaskMessageFacts,
     /// Print of its id.
-    id: u64,
+    id_hash: u64,
     /// When its recipient acknowledged it, in milliseconds since 1970; 0 for not yet.
     pub acked: i64,
     /// Print of its bytes.
@@ -69,23 +71,23 @@ pub(super) const SIGNED: u64 = 1;
 /// An acknowledgement does.
 const ACKED: u64 = 2;
 
-impl files::Facts for Kept {
+impl files::FileFacts for SsotFileFacts {
     const SLOTS: u8 = 1;
 
-    fn key(&self, _slot: u8, is_message: bool) -> u64 {
-        if is_message { self.id } else { 0 }
+    fn slot_key(&self, _slot: u8, is_message: bool) -> u64 {
+        if is_message { self.id_hash } else { 0 }
     }
 
     fn time(&self) -> i64 {
-        self.facts.time
+        self.message.time
     }
 
-    fn prints(&self) -> (u64, u64) {
-        (self.id, self.digest)
+    fn hashes(&self) -> (u64, u64) {
+        (self.id_hash, self.digest)
     }
 }
 
-impl Kept {
+impl SsotFileFacts {
     /// Whether nobody has to log the refusal any more.
     pub fn is_logged(&self) -> bool {
         self.logged != 0
@@ -96,8 +98,8 @@ impl Kept {
     }
 
     /// Whether this is what is kept of a file with these bytes.
-    pub fn is_of(&self, bytes: &[u8]) -> bool {
-        self.digest == digest::print(bytes)
+    pub fn has_digest_of(&self, bytes: &[u8]) -> bool {
+        self.digest == digest::secure_hash64(bytes)
     }
 
     /// Whether trust refuses the message; `None` if it was not judged yet.
@@ -106,296 +108,331 @@ impl Kept {
     }
 
     /// Whether the message was judged, and is not refused.
-    pub fn counts(&self) -> bool {
+    pub fn is_counted(&self) -> bool {
         self.trust == COUNTS
     }
 }
 
 /// The tasks of an SSOT, as one role sees them.
 #[derive(Debug)]
-pub(super) struct Tasks {
+pub(super) struct SsotFormat {
     dir: PathBuf,
     pub role: Role,
     /// What the messages of tasks add up to of which people should know.
-    pub remarkable: RwLock<BTreeMap<String, State>>,
+    pub remarkable_tasks: RwLock<BTreeMap<String, TaskState>>,
     /// A print of what they add up to, by the number of the folder of each task. Held while a task is
     /// added up: who does so last says what it is.
-    prints: Mutex<HashMap<u32, u64>>,
+    state_hashes: Mutex<HashMap<u32, u64>>,
     /// Tasks whose file in `tasks/` may say something else than their messages.
-    pub stale: Mutex<BTreeSet<String>>,
+    pub stale_tasks: Mutex<BTreeSet<String>>,
     /// Writing `tasks/` stopped before all of them were written.
-    pub behind: AtomicBool,
+    pub is_behind: AtomicBool,
     /// What git should know was put beside the messages.
-    pub told_git: AtomicBool,
+    pub has_git_settings: AtomicBool,
 }
 
 /// A message that is about to be reported.
 #[derive(Debug)]
-pub(super) struct New {
-    kept: Kept,
-    found: Found<'static>,
+pub(super) struct PendingTaskReport {
+    facts: SsotFileFacts,
+    found: FoundMessage<'static>,
 }
 
 /// The task in whose folder a message lies; empty for `messages/` itself.
-pub(super) fn task_of(folder: &str) -> &str {
+pub(super) fn parse_task(folder: &str) -> &str {
     folder.strip_prefix(MESSAGES).and_then(|rest| rest.strip_prefix('/')).unwrap_or_default()
 }
 
 /// Returns true if a message lies where it belongs.
-pub(super) fn is_at(file: &File<Kept>, message: &Message<'_>) -> bool {
-    (task_of(&file.folder), stem(&file.name)) == (&message.task, Some(&message.id))
+pub(super) fn is_in_place(file: &StoreFile<SsotFileFacts>, message: &SsotMessage<'_>) -> bool {
+    (parse_task(&file.folder), json_stem(&file.name)) == (&message.task, Some(&message.id))
 }
 
-impl Format for Tasks {
-    type Facts = Kept;
-    type Message<'a> = New;
+impl FileFormat for SsotFormat {
+    type Facts = SsotFileFacts;
+    type Message<'a> = PendingTaskReport;
     type Context = ();
 
     const TAG: [u8; 8] = *b"ssotfi05";
     const LONGEST: usize = FILE_BYTES;
 
-    fn what(&self, path: &[&str], kind: FileType) -> What {
+    fn determine_role(&self, path: &[&str], kind: FileType) -> PathRole {
         let plain = matches!(kind, FileType::RegularFile | FileType::Unknown);
         match path {
-            _ if path.iter().any(|name| is_skipped(name)) => What::Nothing,
-            [MESSAGES | ACKS | RESUMES] => What::Folder,
-            [MESSAGES, name] | [MESSAGES, _, name] if stem(name).is_some() => What::Message,
-            [MESSAGES, above @ .., name] if above.len() < 2 && signed_stem(name).is_some() => {
+            _ if path.iter().any(|name| is_skipped_name(name)) => PathRole::Nothing,
+            [MESSAGES | ACKS | RESUMES] => PathRole::Folder,
+            [MESSAGES, name] | [MESSAGES, _, name] if json_stem(name).is_some() => {
+                PathRole::Message
+            }
+            [MESSAGES, above @ .., name] if above.len() < 2 && signature_stem(name).is_some() => {
                 if plain {
-                    signed(path)
+                    classify_signature(path)
                 } else {
-                    strange(kind)
+                    classify_strange(kind)
                 }
             }
-            [MESSAGES | ACKS | RESUMES, _] if kind != FileType::RegularFile => What::Folder,
-            [MESSAGES, _, _] if !plain => strange(kind),
+            [MESSAGES | ACKS | RESUMES, _] if kind != FileType::RegularFile => PathRole::Folder,
+            [MESSAGES, _, _] if !plain => classify_strange(kind),
             // Nothing is read there, but the files in it are mine to write.
-            [TASKS] if !matches!(kind, FileType::Directory | FileType::Unknown) => strange(kind),
-            [ACKS, task, name] if stem(name).is_some() => {
-                What::Beside(format!("{MESSAGES}/{task}/{name}"))
+            [TASKS] if !matches!(kind, FileType::Directory | FileType::Unknown) => {
+                classify_strange(kind)
             }
-            [RESUMES, task, name] if stem(name).is_some() => What::Group((*task).to_owned()),
-            _ => What::Nothing,
+            [ACKS, task, name] if json_stem(name).is_some() => {
+                PathRole::Companion(format!("{MESSAGES}/{task}/{name}"))
+            }
+            [RESUMES, task, name] if json_stem(name).is_some() => {
+                PathRole::Group((*task).to_owned())
+            }
+            _ => PathRole::Nothing,
         }
     }
 
-    fn also(&self, path: &[&str]) -> What {
+    fn determine_related_role(&self, path: &[&str]) -> PathRole {
         match path {
-            [MESSAGES, _, name] if signed_stem(name).is_some() => signed(path),
-            [ACKS] => What::Beside(MESSAGES.to_owned()),
-            [ACKS, task] => What::Beside(format!("{MESSAGES}/{task}")),
-            [RESUMES] => What::Group(String::new()),
-            [RESUMES, task] => What::Group((*task).to_owned()),
-            _ => What::Nothing,
+            [MESSAGES, _, name] if signature_stem(name).is_some() => classify_signature(path),
+            [ACKS] => PathRole::Companion(MESSAGES.to_owned()),
+            [ACKS, task] => PathRole::Companion(format!("{MESSAGES}/{task}")),
+            [RESUMES] => PathRole::Group(String::new()),
+            [RESUMES, task] => PathRole::Group((*task).to_owned()),
+            _ => PathRole::Nothing,
         }
     }
 
-    fn begin(&self, _files: &Ssot) -> Result<Option<(Self::Context, u64)>, StoreError> {
+    fn load_context(&self, _files: &Ssot) -> Result<Option<(Self::Context, u64)>, StoreError> {
         Ok(Some(((), 0)))
     }
 
-    fn beside(&self, dirs: &mut Dirs<'_>, folder: &str, name: &str) -> io::Result<u64> {
-        let Some(stem) = stem(name) else { return Ok(0) };
-        let signature = dirs.look(folder, &format!("{stem}.sig"))?;
-        let ack = dirs.look(&format!("{ACKS}/{}", task_of(folder)), name)?;
+    fn hash_companions(
+        &self,
+        dirs: &mut DirCache<'_>,
+        folder: &str,
+        name: &str,
+    ) -> io::Result<u64> {
+        let Some(stem) = json_stem(name) else { return Ok(0) };
+        let signature = dirs.stat(folder, &format!("{stem}.sig"))?;
+        let ack = dirs.stat(&format!("{ACKS}/{}", parse_task(folder)), name)?;
         // What is no file in the place of a signature makes the message a wrongly signed one.
         let ack = ack.filter(|(kind, _)| *kind == FileType::RegularFile);
-        let prints = [signature, ack].map(|it| it.map_or(0, |(_, stamp)| stamp_print(&stamp)));
+        let prints = [signature, ack].map(|it| it.map_or(0, |(_, stamp)| stamp_hash(&stamp)));
         let [signed, acked] = prints.map(|print| print != 0);
         let there = (u64::from(signed) * SIGNED) | (u64::from(acked) * ACKED);
         let print = XxHash3_64::oneshot(bytemuck::bytes_of(&prints)) & !(SIGNED | ACKED);
         Ok(if there == 0 { 0 } else { print | there })
     }
 
-    fn read<'a>(
+    fn parse_file<'a>(
         &self,
         (): &(),
-        dirs: &mut Dirs<'_>,
-        opened: &'a Opened<'a, Kept>,
-    ) -> io::Result<Reading<New, Kept>> {
-        let digest = digest::print(opened.bytes);
-        let message = match Message::parse(opened.bytes) {
+        dirs: &mut DirCache<'_>,
+        opened: &'a FileInput<'a, SsotFileFacts>,
+    ) -> io::Result<FileReading<PendingTaskReport, SsotFileFacts>> {
+        let digest = digest::secure_hash64(opened.bytes);
+        let message = match SsotMessage::parse(opened.bytes) {
             Ok(message) => message,
             Err(fault) => {
                 let unfinished = fault.breaches.iter().any(|b| b.rule == "not_an_object");
-                let verdict = refused(opened, digest, fault.to_string(), fault.incomplete);
-                return Ok(Reading { verdict, unfinished, depends: false });
+                let verdict = refuse_file(opened, digest, fault.to_string(), fault.is_incomplete);
+                return Ok(FileReading { verdict, unfinished, depends: false });
             }
         };
         let file = opened.file;
-        if !is_at(file, &message) {
-            let verdict = match self.misplaced(&message, opened.bytes) {
-                None => Verdict::Nothing,
-                Some(breach) => refused(opened, digest, breach.to_string(), false),
+        if !is_in_place(file, &message) {
+            let verdict = match self.find_misplacement(&message, opened.bytes) {
+                None => FileVerdict::Nothing,
+                Some(breach) => refuse_file(opened, digest, breach.to_string(), false),
             };
-            return Ok(Reading { verdict, unfinished: false, depends: true });
+            return Ok(FileReading { verdict, unfinished: false, depends: true });
         }
         let (mut acked, mut claim) = (None, None);
-        let mut read = |folder: &str, name: &str| folder::read_in(&*dirs.open(folder)?, name);
-        if opened.beside & ACKED != 0 {
+        let mut read =
+            |folder: &str, name: &str| folder::read_small_file(&*dirs.open(folder)?, name);
+        if opened.companion_hash & ACKED != 0 {
             let ack = read(&format!("{ACKS}/{}", message.task), &file.name);
-            acked = acknowledged(ack, &message)?;
+            acked = read_ack_time(ack, &message)?;
         }
-        if opened.beside & SIGNED != 0 {
+        if opened.companion_hash & SIGNED != 0 {
             let signature = read(&file.folder, &format!("{}.sig", message.id));
-            claim = sign::claim_in(signature, opened.bytes)?;
+            claim = sign::claim_from_result(signature, opened.bytes)?;
         }
-        let kept = Kept {
-            facts: Facts::of(&message),
-            id: print(&message.id),
+        let kept = SsotFileFacts {
+            message: TaskMessageFacts::from_message(&message),
+            id_hash: hash_id(&message.id),
             acked: acked.map_or(0, Timestamp::millis),
             digest,
             logged: 0,
             trust: UNHEARD,
         };
-        let found = self.found(&message, claim, acked.is_some());
-        let same = file.message().is_some_and(|old| old.digest == digest);
-        Ok(Reading::message(New { kept, found }, same))
+        let found = self.build_report(&message, claim, acked.is_some());
+        let same = file.message_facts().is_some_and(|old| old.digest == digest);
+        Ok(FileReading::message(PendingTaskReport { facts: kept, found }, same))
     }
 
     fn is_signed(beside: u64) -> bool {
         beside & SIGNED != 0
     }
 
-    fn facts(message: &New) -> &Kept {
-        &message.kept
+    fn message_facts(message: &PendingTaskReport) -> &SsotFileFacts {
+        &message.facts
     }
 
-    fn take<'a>(
+    fn accept_message<'a>(
         &self,
         _context: &Self::Context,
-        pass: &mut Pass<'_, Self>,
-        taken: Taken<'a, Self>,
-    ) -> Option<Found<'a>> {
-        let New { mut kept, mut found } = taken.message;
+        pass: &mut ScanPass<'_, Self>,
+        taken: PendingReport<'a, Self>,
+    ) -> Option<FoundMessage<'a>> {
+        let PendingTaskReport { facts: mut kept, mut found } = taken.message;
         // Until it was judged again.
-        if let Some(before) = taken.before.filter(|_| taken.same) {
+        if let Some(before) = taken.previous_facts.filter(|_| taken.is_same) {
             (kept.trust, kept.logged) = (before.trust, before.logged);
         }
-        pass.table.change(taken.n, |_, facts| *facts = kept);
-        found.at = File::<Kept>::at(taken.n, taken.opened.bytes.len());
+        pass.table.update_row(taken.n, |_, facts| *facts = kept);
+        found.at = StoreFile::<SsotFileFacts>::location(taken.n, taken.opened.bytes.len());
         Some(found)
     }
 
-    fn restored(&self, table: &Table<Kept>) {
+    fn note_restored_table(&self, table: &FileTable<SsotFileFacts>) {
         if table.is_empty() {
-            self.remarkable.write().clear();
-            self.prints.lock().clear();
+            self.remarkable_tasks.write().clear();
+            self.state_hashes.lock().clear();
         }
     }
 
     fn facets(files: &Ssot) -> Facets<'_> {
         Facets {
-            outgoing: Some(files),
+            appender: Some(files),
             deliveries: Some(files),
-            hearing: Some(files),
+            trust_listener: Some(files),
             acks: Some(files),
             agents: Some(files),
-            upkeep: Some(files),
+            derived_files: Some(files),
             commands: Some(files),
             ..Facets::default()
         }
     }
 
-    fn record(files: &Ssot, at: &Location) -> Result<Record, StoreError> {
+    fn read_record(files: &Ssot, at: &Location) -> Result<Record, StoreError> {
         files.read_message(at)
     }
 
-    fn check(files: &Ssot, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
+    fn check_files(
+        files: &Ssot,
+        verify: ClaimVerifier<'_>,
+        report: ViolationReporter<'_>,
+    ) -> Result<(), StoreError> {
         files.check_store(verify, report)
     }
 
     fn health(files: &Ssot) -> Vec<String> {
-        let mut lines = files.usual_health();
-        if files.missed().is_none() {
-            lines.extend(files.nothing_yet());
+        let mut lines = files.default_health();
+        if files.describe_missing_folder().is_none() {
+            lines.extend(files.describe_missing_store());
         }
         lines
     }
 
     fn advice(files: &Ssot) -> Vec<Advice> {
-        files.nothing_yet().map(Advice::warning).into_iter().collect()
+        files.describe_missing_store().map(Advice::warning).into_iter().collect()
     }
 
     fn remarks(files: &Ssot) -> Vec<String> {
-        files.remark_lines(Timestamp::now())
+        files.render_task_remarks(Timestamp::now())
     }
 
-    fn finish(&self, _context: &Self::Context, done: &mut Done<'_, Self>) -> Vec<u32> {
+    fn finish_pass(&self, _context: &Self::Context, done: &mut PassSummary<'_, Self>) -> Vec<u32> {
         let mut tasks = done.groups.clone();
         {
             let table = done.files.table.read();
             let all = done.is_full || tasks.remove("");
             if all {
-                tasks.extend(table.folders().iter().map(|f| task_of(&f.path).to_owned()));
+                tasks.extend(table.folders().iter().map(|f| parse_task(&f.path).to_owned()));
             } else {
-                tasks.extend(done.touched.iter().map(|n| task_of(table.folder(*n)).to_owned()));
+                tasks.extend(done.touched.iter().map(|n| parse_task(table.folder(*n)).to_owned()));
             }
         }
         tasks.remove("");
-        let resumed = tasks.len() < 2 || folder::may_be_resumed(&self.dir);
+        let resumed = tasks.len() < 2 || folder::may_have_resumes(&self.dir);
         for task in tasks {
-            self.settle(done.files, &task, resumed);
+            self.update_task(done.files, &task, resumed);
         }
         Vec::new()
     }
 
     /// The messages and their signatures only.
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
-        path.first() == Some(&MESSAGES) && self.what(path, kind).is_shown(kind)
+        path.first() == Some(&MESSAGES) && self.determine_role(path, kind).is_shown(kind)
     }
 }
 
 /// What a signature file is.
-fn signed(path: &[&str]) -> What {
+fn classify_signature(path: &[&str]) -> PathRole {
     let path = path.join("/");
-    signed_stem(&path).map_or(What::Nothing, |stem| What::Beside(format!("{stem}.json")))
+    signature_stem(&path)
+        .map_or(PathRole::Nothing, |stem| PathRole::Companion(format!("{stem}.json")))
 }
 
-fn strange(kind: FileType) -> What {
-    What::Strange(format!("is skipped: it is {}", below::describe_type(kind)))
+fn classify_strange(kind: FileType) -> PathRole {
+    PathRole::Unexpected(format!("is skipped: it is {}", below::describe_type(kind)))
 }
 
 /// A file that is refused. One whose bytes were refused before is not logged again.
-fn refused(
-    opened: &Opened<'_, Kept>,
+fn refuse_file(
+    opened: &FileInput<'_, SsotFileFacts>,
     digest: u64,
     reason: String,
     incomplete: bool,
-) -> Verdict<New, Kept> {
+) -> FileVerdict<PendingTaskReport, SsotFileFacts> {
     let old = &opened.file.facts;
-    let known = opened.file.row.is_refused() && old.digest == digest;
-    let facts = Kept { digest, logged: if known { old.logged } else { 0 }, ..Kept::default() };
-    Verdict::Refused(Refusal { reason, incomplete, time: None, facts })
+    let known = opened.file.row.is_rejected() && old.digest == digest;
+    let facts = SsotFileFacts {
+        digest,
+        logged: if known { old.logged } else { 0 },
+        ..SsotFileFacts::default()
+    };
+    FileVerdict::Rejected(FileRejection { reason, incomplete, time: None, facts })
 }
 
-impl Tasks {
+impl SsotFormat {
     pub fn new(dir: PathBuf, role: Role) -> Self {
-        let (prints, stale) = (Mutex::at(Level::Around, HashMap::new()), Mutex::default());
+        let (prints, stale) =
+            (Mutex::with_level(LockLevel::Around, HashMap::new()), Mutex::default());
         let (told_git, behind) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { dir, role, remarkable: RwLock::default(), prints, stale, told_git, behind }
+        Self {
+            dir,
+            role,
+            remarkable_tasks: RwLock::default(),
+            state_hashes: prints,
+            stale_tasks: stale,
+            has_git_settings: told_git,
+            is_behind: behind,
+        }
     }
 
     /// Why a message is refused that does not lie where it belongs; `None` if it lies there too.
-    pub fn misplaced(&self, message: &Message<'_>, bytes: &[u8]) -> Option<Breach> {
+    pub fn find_misplacement(&self, message: &SsotMessage<'_>, bytes: &[u8]) -> Option<RuleBreach> {
         let place = format!("{MESSAGES}/{}/{}.json", message.task, message.id);
-        match task::message_bytes(&self.dir, &message.task, &message.id) {
+        match task::read_message_bytes(&self.dir, &message.task, &message.id) {
             Ok(there) if there == bytes => None,
-            Ok(there) if Message::parse(&there).is_ok_and(|m| m.id == message.id) => {
+            Ok(there) if SsotMessage::parse(&there).is_ok_and(|m| m.id == message.id) => {
                 let why = format!("is that of another message, {place}");
-                Some(Breach::new("duplicate_msg_id", "msg_id", why))
+                Some(RuleBreach::new("duplicate_msg_id", "msg_id", why))
             }
             _ => {
                 let why = format!("says that the file belongs at {place}, but it is elsewhere");
-                Some(Breach::new("msg_id_format", "msg_id", why))
+                Some(RuleBreach::new("msg_id_format", "msg_id", why))
             }
         }
     }
 
-    fn found(&self, message: &Message<'_>, claim: Option<Claim>, acked: bool) -> Found<'static> {
+    fn build_report(
+        &self,
+        message: &SsotMessage<'_>,
+        claim: Option<SignatureClaim>,
+        acked: bool,
+    ) -> FoundMessage<'static> {
         let (to_me, from_me) = (message.to == self.role, message.from == self.role);
         let idem = message.node.text("idem").filter(|_| from_me);
-        Found {
+        FoundMessage {
             from: message.from.as_str().into(),
             to: message.to.as_str().into(),
             thread: message.task.clone().into(),
@@ -404,36 +441,36 @@ impl Tasks {
             to_me,
             from_me,
             read: (to_me && acked).then_some(true),
-            noted: from_me && !message.soft.is_empty(),
+            has_note: from_me && !message.soft_breaches.is_empty(),
             claim: claim.map(Box::new),
             idempotency_key: idem.map(Into::into),
-            ..Found::default()
+            ..FoundMessage::default()
         }
     }
 
     /// Adds up a task and notes what is new. `resumed`: something may have been resumed.
-    fn settle(&self, files: &Files<Self>, task: &str, resumed: bool) {
-        let mut prints = self.prints.lock();
+    fn update_task(&self, files: &FileStore<Self>, task: &str, resumed: bool) {
+        let mut prints = self.state_hashes.lock();
         let mut told = |stem: &str, fault: Option<String>| {
             let path = format!("{RESUMES}/{task}/{stem}.json");
-            files.health.set(&path, fault.map(|why| format!("does not count: {why}")));
+            files.health.set_fault(&path, fault.map(|why| format!("does not count: {why}")));
         };
         let resumes =
-            if resumed { folder::resumes(&self.dir, task, &mut told) } else { Ok(Vec::new()) };
-        let state = match resumes.map(|resumes| Self::state(files, task, &resumes)) {
+            if resumed { folder::read_resumes(&self.dir, task, &mut told) } else { Ok(Vec::new()) };
+        let state = match resumes.map(|resumes| Self::derive_task_state(files, task, &resumes)) {
             Ok(state) => state,
             // What the messages add up to stays what it was.
-            Err(e) => return files.health.cannot(&format!("{RESUMES}/{task}"), "be read", &e),
+            Err(e) => return files.health.note_error(&format!("{RESUMES}/{task}"), "be read", &e),
         };
         let folder = files.table.read().find_folder(&format!("{MESSAGES}/{task}"));
         let Some(folder) = folder else { return };
         let mut print = DefaultHasher::new();
         state.hash(&mut print);
         let old = prints.insert(folder, print.finish());
-        if old != Some(print.finish()) && (old.is_some() || state.messages > 0) {
-            self.stale.lock().insert(task.to_owned());
+        if old != Some(print.finish()) && (old.is_some() || state.message_count > 0) {
+            self.stale_tasks.lock().insert(task.to_owned());
         }
-        let mut remarkable = self.remarkable.write();
+        let mut remarkable = self.remarkable_tasks.write();
         if state.is_remarkable() {
             remarkable.insert(task.to_owned(), state);
         } else {
@@ -442,38 +479,45 @@ impl Tasks {
     }
 
     /// What the messages of a task add up to with what resumed it.
-    pub fn state(files: &Files<Self>, task: &str, resumes: &[Resume]) -> State {
+    pub fn derive_task_state(
+        files: &FileStore<Self>,
+        task: &str,
+        resumes: &[TaskResume],
+    ) -> TaskState {
         let table = files.table.read();
-        let counts = |n: &u32| table.facts(*n).is_some_and(Kept::counts);
-        let exists = |id: u64| table.with_key(BY_ID, id).iter().any(counts);
-        derive(items(&table, task), resumes, &exists)
+        let counts = |n: &u32| table.facts(*n).is_some_and(SsotFileFacts::is_counted);
+        let exists = |id: u64| table.files_with_key(BY_ID, id).iter().any(counts);
+        derive_state(list_task_messages(&table, task), resumes, &exists)
     }
 }
 
-impl Hearing for Ssot {
-    fn hear(&self, judged: &[(Location, bool)]) {
+impl TrustListener for Ssot {
+    fn note_judgements(&self, judged: &[(Location, bool)]) {
         let mut table = self.table.write();
-        let mut stale = self.format.stale.lock();
+        let mut stale = self.format.stale_tasks.lock();
         for (at, refused) in judged {
             let trust = if *refused { REFUSED } else { COUNTS };
             if table.facts(at.source).is_some_and(|kept| kept.trust != trust) {
-                table.change(at.source, |_, kept| (kept.trust, kept.logged) = (trust, 0));
-                stale.insert(task_of(table.folder(at.source)).to_owned());
+                table.update_row(at.source, |_, kept| (kept.trust, kept.logged) = (trust, 0));
+                stale.insert(parse_task(table.folder(at.source)).to_owned());
             }
         }
     }
 
-    fn heed(&self, at: &Location) {
-        let task = task_of(self.table.read().folder(at.source)).to_owned();
-        self.format.settle(self, &task, true);
+    fn apply_judgement(&self, at: &Location) {
+        let task = parse_task(self.table.read().folder(at.source)).to_owned();
+        self.format.update_task(self, &task, true);
     }
 }
 
 /// When a message was acknowledged by its recipient, by what was read from the file for that.
-fn acknowledged(read: io::Result<Vec<u8>>, message: &Message<'_>) -> io::Result<Option<Timestamp>> {
+fn read_ack_time(
+    read: io::Result<Vec<u8>>,
+    message: &SsotMessage<'_>,
+) -> io::Result<Option<Timestamp>> {
     let bytes = match read {
         Ok(bytes) => bytes,
-        Err(e) if fs::may_pass(&e) => return Err(e),
+        Err(e) if fs::is_transient(&e) => return Err(e),
         Err(_) => return Ok(None),
     };
     let ack = folder::parse_ack(&bytes, &message.task, &message.id).ok();
@@ -481,16 +525,21 @@ fn acknowledged(read: io::Result<Vec<u8>>, message: &Message<'_>) -> io::Result<
 }
 
 /// The messages of a task.
-fn items(table: &files::Table<Kept>, task: &str) -> Vec<Item> {
+fn list_task_messages(table: &files::FileTable<SsotFileFacts>, task: &str) -> Vec<TaskMessage> {
     let folder = table.find_folder(&format!("{MESSAGES}/{task}"));
     let files = folder.into_iter().flat_map(|folder| table.files_in(folder));
     let of = |n: u32| {
-        let kept = table.facts(n).filter(|_| table.row(n).is_some_and(files::Row::is_message))?;
-        if !kept.counts() {
+        let kept =
+            table.facts(n).filter(|_| table.row(n).is_some_and(files::FileRow::is_message))?;
+        if !kept.is_counted() {
             return None;
         }
         let acked = (kept.acked != 0).then(|| Timestamp::from_millis(kept.acked));
-        Some(Item { id: stem(table.name(n))?.to_owned(), facts: kept.facts, acked })
+        Some(TaskMessage {
+            id: json_stem(table.name(n))?.to_owned(),
+            facts: kept.message,
+            acked_at: acked,
+        })
     };
     files.filter_map(of).collect()
 }

@@ -37,42 +37,42 @@ mod tests;
 
 use std::sync::Arc;
 
-use super::engine::files::Files;
-use super::{About, Spec, Store, StoreError};
-use crate::model::{Roles, one_line};
-use format::Tasks;
+use super::engine::files::FileStore;
+use super::{Store, StoreError, StoreProperties, StoreSpec};
+use crate::model::{Roles, sanitize_line};
+use format::SsotFormat;
 use words::Role;
 
 /// The SSOT as one role sees it.
-type Ssot = Files<Tasks>;
+type Ssot = FileStore<SsotFormat>;
 
 /// Opens the SSOT for the role that `spec` names. Nothing is made, and the folder need not exist.
 ///
 /// # Errors
 /// If I am no role.
-pub fn open(spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
+pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(Ssot::open(spec)?))
 }
 
 impl Ssot {
-    fn open(spec: &Spec) -> Result<Self, StoreError> {
-        let me = spec.as_me.as_ref().unwrap_or(&spec.me);
-        let Some(role) = Role::named(me) else {
+    fn open(spec: &StoreSpec) -> Result<Self, StoreError> {
+        let me = spec.own_address.as_ref().unwrap_or(&spec.me);
+        let Some(role) = Role::from_name(me) else {
             let roles = Role::ALL.map(Role::as_str).join(", ");
             return Err(StoreError::Invalid(format!(
                 "{:?} is not a role of AMP/1.0 ({roles}); set me = \"executor\" or another of \
                  them in its [[store]]",
-                one_line(me)
+                sanitize_line(me)
             )));
         };
-        let about = About {
-            roles: spec.roles == Roles::Verify,
+        let about = StoreProperties {
+            uses_roles: spec.roles == Roles::Verify,
             // The file has the envelope besides, and is printed with blanks.
             max_body: (envelope::FILE_BYTES / 2) as u64,
             headers: &["Task"],
-            recipient_in: Some(send::recipient_in),
-            ..About::new(spec, role.as_str(), &spec.dir)
+            recipient_in: Some(send::parse_recipient),
+            ..StoreProperties::new(spec, role.as_str(), &spec.dir)
         };
-        Self::new(about, Tasks::new(spec.dir.clone(), role))
+        Self::new(about, SsotFormat::new(spec.dir.clone(), role))
     }
 }

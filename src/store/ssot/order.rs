@@ -5,26 +5,26 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::state::{Item, print};
-use super::words::{Role, Type};
+use super::state::{TaskMessage, hash_id};
+use super::words::{Role, SsotMessageType};
 
 /// Sorts the messages of a task.
-pub(super) fn in_order(mut items: Vec<Item>) -> Vec<Item> {
+pub(super) fn sort_messages(mut items: Vec<TaskMessage>) -> Vec<TaskMessage> {
     items.sort_by(|a, b| {
-        let key = |i: &Item| (i.facts.order, i.facts.time);
+        let key = |i: &TaskMessage| (i.facts.order_millis, i.facts.time);
         key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
     });
-    let order = Links::of(&items).order();
-    let mut items: Vec<Option<Item>> = items.into_iter().map(Some).collect();
+    let order = PrecedenceGraph::from_messages(&items).sort_topologically();
+    let mut items: Vec<Option<TaskMessage>> = items.into_iter().map(Some).collect();
     order.into_iter().filter_map(|n| items.get_mut(n)?.take()).collect()
 }
 
 /// The messages of each writer, by numbers in the order of times.
 #[derive(Debug)]
-struct Writers(BTreeMap<Role, Vec<usize>>);
+struct WriterSequences(BTreeMap<Role, Vec<usize>>);
 
-impl Writers {
-    fn of(items: &[Item]) -> Self {
+impl WriterSequences {
+    fn from_messages(items: &[TaskMessage]) -> Self {
         let mut writers: BTreeMap<Role, Vec<usize>> = BTreeMap::new();
         for (n, item) in items.iter().enumerate() {
             writers.entry(item.facts.from()).or_default().push(n);
@@ -32,132 +32,135 @@ impl Writers {
         Self(writers)
     }
 
-    fn by(&self, role: Role) -> &[usize] {
+    fn written_by(&self, role: Role) -> &[usize] {
         self.0.get(&role).map_or(&[], Vec::as_slice)
     }
 }
 
 /// What comes before what, by numbers in the order of times.
 #[derive(Debug)]
-struct Links {
+struct PrecedenceGraph {
     /// Those that count after each.
-    after: Vec<Vec<usize>>,
+    successors: Vec<Vec<usize>>,
     /// How many of those before each were not counted yet.
-    waits: Vec<usize>,
+    open_predecessors: Vec<usize>,
     /// The next one of the same writer.
-    next: Vec<Option<usize>>,
+    next_by_writer: Vec<Option<usize>>,
     /// It is the first of its writer, or the one before it was counted.
-    is_next: Vec<bool>,
+    is_next_of_writer: Vec<bool>,
 }
 
-impl Links {
-    fn of(items: &[Item]) -> Self {
+impl PrecedenceGraph {
+    fn from_messages(items: &[TaskMessage]) -> Self {
         let n = items.len();
         let mut links = Self {
-            after: vec![Vec::new(); n],
-            waits: vec![0; n],
-            next: vec![None; n],
-            is_next: vec![true; n],
+            successors: vec![Vec::new(); n],
+            open_predecessors: vec![0; n],
+            next_by_writer: vec![None; n],
+            is_next_of_writer: vec![true; n],
         };
-        let writers = Writers::of(items);
-        links.add_writers(items, &writers);
+        let writers = WriterSequences::from_messages(items);
+        links.add_writer_edges(items, &writers);
         let numbers: HashMap<u64, usize> =
-            items.iter().enumerate().map(|(n, item)| (print(&item.id), n)).collect();
+            items.iter().enumerate().map(|(n, item)| (hash_id(&item.id), n)).collect();
         let mut linked = vec![false; n];
         for (n, item) in items.iter().enumerate() {
-            let named = item.facts.refs.iter().chain(&item.facts.context);
+            let named = item.facts.refs.iter().chain(&item.facts.context_refs);
             for before in named.filter_map(|id| numbers.get(id)) {
-                links.add(*before, n);
-                set(&mut linked, n);
+                links.add_edge(*before, n);
+                set_flag(&mut linked, n);
             }
             // A review request names a result together with what that answers.
             if let [Some(dispatch), Some(result)] = item.facts.refs.map(|id| numbers.get(&id)) {
-                links.add(*dispatch, *result);
-                set(&mut linked, *result);
+                links.add_edge(*dispatch, *result);
+                set_flag(&mut linked, *result);
             }
         }
-        links.add_answers(items, &linked);
+        links.add_answer_edges(items, &linked);
         links
     }
 
     /// Adds what each writer wrote after another of his messages, and after an acknowledgement: both are
     /// by his own clock.
-    fn add_writers(&mut self, items: &[Item], writers: &Writers) {
+    fn add_writer_edges(&mut self, items: &[TaskMessage], writers: &WriterSequences) {
         for own in writers.0.values() {
             for (before, n) in own.iter().zip(own.iter().skip(1)) {
                 if let (Some(next), Some(is_next)) =
-                    (self.next.get_mut(*before), self.is_next.get_mut(*n))
+                    (self.next_by_writer.get_mut(*before), self.is_next_of_writer.get_mut(*n))
                 {
                     (*next, *is_next) = (Some(*n), false);
                 }
             }
         }
         for (n, item) in items.iter().enumerate() {
-            let Some(acked) = item.acked else { continue };
-            let own = writers.by(item.facts.to());
-            let order = |n: &usize| items.get(*n).map_or(i64::MAX, |i| i.facts.order);
+            let Some(acked) = item.acked_at else { continue };
+            let own = writers.written_by(item.facts.to());
+            let order = |n: &usize| items.get(*n).map_or(i64::MAX, |i| i.facts.order_millis);
             let later = own.partition_point(|n| order(n) < acked.millis());
-            own.get(later).into_iter().for_each(|after| self.add(n, *after));
+            own.get(later).into_iter().for_each(|after| self.add_edge(n, *after));
         }
     }
 
     /// Adds what results and verdicts answer that name nothing, if they are earlier than all that was
     /// asked of their writer: his first one answers the first of it.
-    fn add_answers(&mut self, items: &[Item], linked: &[bool]) {
-        for (answer, asks) in [(Type::Result, Type::Dispatch), (Type::Verdict, Type::Request)] {
+    fn add_answer_edges(&mut self, items: &[TaskMessage], linked: &[bool]) {
+        for (answer, asks) in [
+            (SsotMessageType::Result, SsotMessageType::Dispatch),
+            (SsotMessageType::ReviewVerdict, SsotMessageType::ReviewRequest),
+        ] {
             for role in Role::ALL {
                 let asked =
-                    |(_, i): &(usize, &Item)| i.facts.kind() == asks && i.facts.to() == role;
+                    |(_, i): &(usize, &TaskMessage)| i.facts.kind() == asks && i.facts.to() == role;
                 let all = || items.iter().enumerate();
-                let asked: Vec<(usize, &Item)> = all().filter(asked).collect();
+                let asked: Vec<(usize, &TaskMessage)> = all().filter(asked).collect();
                 let first = asked.first().map_or(0, |(n, _)| *n);
-                let seen = asked.iter().filter_map(|(_, i)| i.acked).min();
+                let seen = asked.iter().filter_map(|(_, i)| i.acked_at).min();
                 let astray = all()
                     .filter(|(_, i)| i.facts.kind() == answer && i.facts.from() == role)
                     .filter(|(n, _)| *n < first && linked.get(*n) == Some(&false))
-                    .filter(|(_, i)| seen.is_none_or(|seen| i.facts.order < seen.millis()));
+                    .filter(|(_, i)| seen.is_none_or(|seen| i.facts.order_millis < seen.millis()));
                 for (nth, (n, _)) in astray.enumerate() {
                     let before = asked.get(nth).or(asked.last());
                     // A review request that knows of more rejections came after this one.
                     let before = before.filter(|(_, i)| i.facts.rejects as usize <= nth);
                     if let Some((before, _)) = before {
-                        self.add(*before, n);
+                        self.add_edge(*before, n);
                     }
                 }
             }
         }
     }
 
-    fn add(&mut self, before: usize, after: usize) {
+    fn add_edge(&mut self, before: usize, after: usize) {
         if before != after
             && let (Some(list), Some(waits)) =
-                (self.after.get_mut(before), self.waits.get_mut(after))
+                (self.successors.get_mut(before), self.open_predecessors.get_mut(after))
         {
             list.push(after);
             *waits += 1;
         }
     }
 
-    fn order(mut self) -> Vec<usize> {
-        let mut left: BTreeSet<usize> = (0..self.after.len()).collect();
+    fn sort_topologically(mut self) -> Vec<usize> {
+        let mut left: BTreeSet<usize> = (0..self.successors.len()).collect();
         let mut ready: BTreeSet<usize> = left.clone();
         ready.retain(|n| self.is_ready(*n));
         let mut out = Vec::with_capacity(left.len());
         while !left.is_empty() {
-            let free = |n: &&usize| self.waits.get(**n) == Some(&0);
+            let free = |n: &&usize| self.open_predecessors.get(**n) == Some(&0);
             // In a circle a writer's clock was set back, or somebody lies.
             let one = ready.pop_first().or_else(|| left.iter().find(free).copied());
             let Some(one) = one.or_else(|| left.first().copied()) else { break };
             left.remove(&one);
             ready.remove(&one);
             out.push(one);
-            let next = self.next.get(one).copied().flatten();
-            if let Some(is_next) = next.and_then(|next| self.is_next.get_mut(next)) {
+            let next = self.next_by_writer.get(one).copied().flatten();
+            if let Some(is_next) = next.and_then(|next| self.is_next_of_writer.get_mut(next)) {
                 *is_next = true;
             }
-            let after = self.after.get_mut(one).map(std::mem::take).unwrap_or_default();
+            let after = self.successors.get_mut(one).map(std::mem::take).unwrap_or_default();
             for n in &after {
-                if let Some(waits) = self.waits.get_mut(*n) {
+                if let Some(waits) = self.open_predecessors.get_mut(*n) {
                     *waits -= 1;
                 }
             }
@@ -169,11 +172,11 @@ impl Links {
     }
 
     fn is_ready(&self, n: usize) -> bool {
-        self.waits.get(n) == Some(&0) && self.is_next.get(n) == Some(&true)
+        self.open_predecessors.get(n) == Some(&0) && self.is_next_of_writer.get(n) == Some(&true)
     }
 }
 
-fn set(flags: &mut [bool], n: usize) {
+fn set_flag(flags: &mut [bool], n: usize) {
     if let Some(flag) = flags.get_mut(n) {
         *flag = true;
     }

@@ -1,13 +1,13 @@
 //! One message in full.
 
 use super::Ssot;
-use super::envelope::{FILE_BYTES, Message as Task};
-use super::folder::{self, stem};
-use super::format::{SIGNED, task_of};
-use super::tree::Node;
+use super::envelope::{FILE_BYTES, SsotMessage as Task};
+use super::folder::{self, json_stem};
+use super::format::{SIGNED, parse_task};
+use super::tree::JsonNode;
 use super::{sign, text};
-use crate::model::{Claim, Message};
-use crate::store::engine::files::Dirs;
+use crate::model::{Message, SignatureClaim};
+use crate::store::engine::files::DirCache;
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
 use crate::store::{Location, Record, StoreError};
@@ -15,44 +15,49 @@ use crate::store::{Location, Record, StoreError};
 impl Ssot {
     /// See [`Store::read`](crate::store::Store::read).
     pub(super) fn read_message(&self, at: &Location) -> Result<Record, StoreError> {
-        let file = self.file(at.source)?;
-        let (stamp, bytes) = self.bytes(&file, FILE_BYTES + 1)?;
+        let file = self.find_file(at.source)?;
+        let (stamp, bytes) = self.read_file_bytes(&file, FILE_BYTES + 1)?;
         let is_message = file.row.is_message();
         let message = match Task::parse(&bytes) {
             Ok(message) => message,
             Err(_) if is_message => return Err(StoreError::Moved),
-            Err(_) => return refused(&bytes, &stamp),
+            Err(_) => return read_rejected(&bytes, &stamp),
         };
-        let stem = stem(&file.name).unwrap_or_default();
-        if is_message && (&*message.id, &*message.task) != (stem, task_of(&file.folder)) {
+        let stem = json_stem(&file.name).unwrap_or_default();
+        if is_message && (&*message.id, &*message.task) != (stem, parse_task(&file.folder)) {
             return Err(StoreError::Moved);
         }
-        let claim = match file.row.beside & SIGNED {
+        let claim = match file.row.companion_hash & SIGNED {
             0 => None,
-            _ => self.claim(&file.folder, stem, &bytes),
+            _ => self.read_claim(&file.folder, stem, &bytes),
         };
         let role = self.format.role;
         let asked = message.to == role && message.requires_ack;
         let mine = message.from == role;
         Ok(Record {
-            wants_ack: asked && is_message && file.facts.acked == 0 && file.facts.counts(),
-            note: message.note().filter(|_| mine),
-            message: shown(&message),
+            wants_ack: asked && is_message && file.facts.acked == 0 && file.facts.is_counted(),
+            note: message.render_note().filter(|_| mine),
+            message: to_model_message(&message),
             claim,
             ..Record::default()
         })
     }
 
     /// The signature beside a message, if there is one.
-    pub(super) fn claim(&self, folder: &str, stem: &str, message: &[u8]) -> Option<Claim> {
-        let dir = Dirs::new(&*self.about.dir).open(folder);
-        let read = dir.and_then(|dir| folder::read_in(&dir, &format!("{stem}.sig")));
-        sign::claim_in(read, message).unwrap_or_else(|e| Some(sign::unreadable(&e)))
+    pub(super) fn read_claim(
+        &self,
+        folder: &str,
+        stem: &str,
+        message: &[u8],
+    ) -> Option<SignatureClaim> {
+        let dir = DirCache::new(&*self.properties.dir).open(folder);
+        let read = dir.and_then(|dir| folder::read_small_file(&dir, &format!("{stem}.sig")));
+        sign::claim_from_result(read, message).unwrap_or_else(|e| Some(sign::unreadable_claim(&e)))
     }
 }
 
 /// A message in the terms of the mount.
-pub(super) fn shown(message: &Task<'_>) -> Message {
+pub(super) fn to_model_message(message: &Task<'_>) -> Message {
     Message {
         from: Some(message.from.as_str().to_owned()),
         to: vec![message.to.as_str().to_owned()],
@@ -60,14 +65,14 @@ pub(super) fn shown(message: &Task<'_>) -> Message {
         extra: vec![("Type", message.kind.as_str().to_owned())],
         thread: Some(message.task.clone()),
         id: message.id.clone(),
-        body: text::body(message),
+        body: text::render_body(message),
         ..Message::default()
     }
 }
 
 /// What can be read of a file that is refused.
-fn refused(bytes: &[u8], stamp: &Stamp) -> Result<Record, StoreError> {
-    let node = Node::parse(bytes).map_err(|_| StoreError::Moved)?;
+fn read_rejected(bytes: &[u8], stamp: &Stamp) -> Result<Record, StoreError> {
+    let node = JsonNode::parse(bytes).map_err(|_| StoreError::Moved)?;
     let said = |name: &str| node.text(name).map(str::to_owned);
     let time = node.text("timestamp").and_then(parse_time);
     let message = Message {
@@ -77,7 +82,7 @@ fn refused(bytes: &[u8], stamp: &Stamp) -> Result<Record, StoreError> {
         extra: said("type").map(|kind| ("Type", kind)).into_iter().collect(),
         thread: said("task_id"),
         id: said("msg_id").unwrap_or_default(),
-        body: node.pretty(),
+        body: node.render_pretty(),
         ..Message::default()
     };
     Ok(Record { message, ..Record::default() })

@@ -5,13 +5,13 @@ use std::io;
 
 use super::Ssot;
 use super::folder::{self, IMMUTABLE, RESUMES};
-use super::state::Resume;
+use super::state::TaskResume;
 use super::words::{Role, is_task_id};
-use crate::model::{Timestamp, one_line};
-use crate::store::{Commands, Store as _, StoreError};
+use crate::model::{Timestamp, sanitize_line};
+use crate::store::{Store as _, StoreCommands, StoreError};
 
-impl Commands for Ssot {
-    fn command(&self, words: &[String]) -> Result<String, StoreError> {
+impl StoreCommands for Ssot {
+    fn run_command(&self, words: &[String]) -> Result<String, StoreError> {
         match words {
             [word, task] if word == "resume" => self.resume_task(task),
             _ => Err(StoreError::Invalid("the command is: resume TASK".into())),
@@ -30,46 +30,46 @@ impl Ssot {
             )));
         }
         if !is_task_id(task) {
-            let task = one_line(task);
+            let task = sanitize_line(task);
             return Err(StoreError::Invalid(format!("{task:?} is not a task id, T-YYYY-NNN")));
         }
         let nothing = || StoreError::Refused(format!("{task} is neither locked nor suspended"));
         // Before anything is made: an SSOT is not begun with a command that does nothing.
-        let state = super::task::load(self, task)?;
+        let state = super::task::load_state(self, task)?;
         if state.lock.is_none() && state.suspended.is_empty() {
             return Err(nothing());
         }
-        let _lock = folder::lock_task(&self.about.dir, task)?;
-        let state = super::task::load(self, task)?;
+        let _lock = folder::lock_task(&self.properties.dir, task)?;
+        let state = super::task::load_state(self, task)?;
         if state.lock.is_none() && state.suspended.is_empty() {
             return Err(nothing());
         }
-        let mut resume = Resume {
+        let mut resume = TaskResume {
             time: Timestamp::now(),
             lock: state.lock.clone(),
             escalations: state.suspended.clone(),
         };
-        self.put_resume(task, &mut resume)?;
+        self.write_resume(task, &mut resume)?;
         let mut lines = vec![format!("{task} is resumed")];
         lines.extend(state.lock.map(|id| {
-            format!("lifted: the lock after {} rejected verdicts, by {id}", state.rejects)
+            format!("lifted: the lock after {} rejected verdicts, by {id}", state.reject_count)
         }));
         lines.extend(state.suspended.iter().map(|id| format!("lifted: the suspension by {id}")));
         Ok(lines.join("\n"))
     }
 
-    fn put_resume(&self, task: &str, resume: &mut Resume) -> Result<(), StoreError> {
-        let dir = folder::make(&self.about.dir, &[RESUMES, task])?;
+    fn write_resume(&self, task: &str, resume: &mut TaskResume) -> Result<(), StoreError> {
+        let dir = folder::make_folder(&self.properties.dir, &[RESUMES, task])?;
         loop {
             let name = format!("{}.json", resume.time.millis());
-            let path = self.about.dir.join(RESUMES).join(task).join(&name);
-            let text = folder::resume_text(task, resume);
-            match folder::put_new(&dir, &name, IMMUTABLE, text.as_bytes()) {
+            let path = self.properties.dir.join(RESUMES).join(task).join(&name);
+            let text = folder::render_resume(task, resume);
+            match folder::create_file(&dir, &name, IMMUTABLE, text.as_bytes()) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                     resume.time = resume.time.plus_millis(1);
                 }
                 done => {
-                    self.note(&path);
+                    self.note_change(&path);
                     return done.map_err(|e| StoreError::io(&path, e));
                 }
             }

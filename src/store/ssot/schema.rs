@@ -1,11 +1,11 @@
 //! The shapes of AMP/1.0: which members an object has and of which type (docs/formats/ssot.md,
 //! sections 1 and 3).
 
-use super::tree::Node;
+use super::tree::JsonNode;
 
 /// A rule that a message breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Breach {
+pub struct RuleBreach {
     /// Its name (docs/formats/ssot.md, section 6).
     pub rule: &'static str,
     /// Path of the member, as in `payload.issues[0].line`; empty for the message as a whole.
@@ -14,7 +14,7 @@ pub struct Breach {
     pub why: String,
 }
 
-impl Breach {
+impl RuleBreach {
     /// A breach of `rule` at a member.
     pub fn new(rule: &'static str, member: impl Into<String>, why: impl Into<String>) -> Self {
         Self { rule, member: member.into(), why: why.into() }
@@ -26,7 +26,7 @@ impl Breach {
     }
 }
 
-impl std::fmt::Display for Breach {
+impl std::fmt::Display for RuleBreach {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.rule, self.sentence())
     }
@@ -37,7 +37,7 @@ pub const MISSING: &str = "missing_field";
 
 /// What a value must be.
 #[derive(Clone, Copy, Debug)]
-pub enum Shape {
+pub enum SsotShape {
     /// A string.
     Text,
     /// A string or `null`.
@@ -55,69 +55,74 @@ pub enum Shape {
     /// Any object.
     Free,
     /// An object with these members, and any others.
-    Object(&'static [Field]),
+    Object(&'static [SsotField]),
     /// An array of values of this shape.
-    Each(&'static Shape),
+    Each(&'static SsotShape),
 }
 
 /// A member of an object.
 #[derive(Clone, Copy, Debug)]
-pub struct Field {
+pub struct SsotField {
     /// Its key.
     pub name: &'static str,
     /// It must be there.
     pub required: bool,
     /// Its value.
-    pub shape: Shape,
+    pub shape: SsotShape,
 }
 
 /// A member that must be there.
-pub const fn req(name: &'static str, shape: Shape) -> Field {
-    Field { name, required: true, shape }
+pub const fn req(name: &'static str, shape: SsotShape) -> SsotField {
+    SsotField { name, required: true, shape }
 }
 
 /// A member that may be there; `null` counts as absent.
-pub const fn opt(name: &'static str, shape: Shape) -> Field {
-    Field { name, required: false, shape }
+pub const fn opt(name: &'static str, shape: SsotShape) -> SsotField {
+    SsotField { name, required: false, shape }
 }
 
 /// Compares an object with its fields. `path` is that of the object with a final dot, or empty.
-pub fn check(fields: &[Field], object: &Node<'_>, path: &str, out: &mut Vec<Breach>) {
-    let Node::Object(members) = object else { return };
+pub fn check_fields(
+    fields: &[SsotField],
+    object: &JsonNode<'_>,
+    path: &str,
+    out: &mut Vec<RuleBreach>,
+) {
+    let JsonNode::Object(members) = object else { return };
     for field in fields {
         let member = format!("{path}{}", field.name);
         let found = members.iter().find(|(key, _)| key == field.name).map(|(_, value)| value);
         match found {
             None if field.required => {
-                out.push(Breach::new(MISSING, member, "is missing"));
+                out.push(RuleBreach::new(MISSING, member, "is missing"));
             }
             None => {}
-            Some(Node::Null) if !field.required => {}
+            Some(JsonNode::Null) if !field.required => {}
             Some(value) => check_value(field.shape, value, &member, out),
         }
     }
 }
 
-fn check_value(shape: Shape, value: &Node<'_>, member: &str, out: &mut Vec<Breach>) {
+fn check_value(shape: SsotShape, value: &JsonNode<'_>, member: &str, out: &mut Vec<RuleBreach>) {
     let fits = match (shape, value) {
-        (Shape::Text | Shape::TextOrNull, Node::Text(_))
-        | (Shape::TextOrNull | Shape::BoolOrNull, Node::Null)
-        | (Shape::Int | Shape::Number, Node::Int(_))
-        | (Shape::Number, Node::Float(_))
-        | (Shape::Bool | Shape::BoolOrNull, Node::Bool(_))
-        | (Shape::Free, Node::Object(_)) => true,
-        (Shape::Word(words), Node::Text(word)) => {
+        (SsotShape::Text | SsotShape::TextOrNull, JsonNode::Text(_))
+        | (SsotShape::TextOrNull | SsotShape::BoolOrNull, JsonNode::Null)
+        | (SsotShape::Int | SsotShape::Number, JsonNode::Int(_))
+        | (SsotShape::Number, JsonNode::Float(_))
+        | (SsotShape::Bool | SsotShape::BoolOrNull, JsonNode::Bool(_))
+        | (SsotShape::Free, JsonNode::Object(_)) => true,
+        (SsotShape::Word(words), JsonNode::Text(word)) => {
             if !words.contains(&&**word) {
                 let why = format!("is none of {}", words.join(", "));
-                out.push(Breach::new("bad_enum", member, why));
+                out.push(RuleBreach::new("bad_enum", member, why));
             }
             true
         }
-        (Shape::Object(fields), Node::Object(_)) => {
-            check(fields, value, &format!("{member}."), out);
+        (SsotShape::Object(fields), JsonNode::Object(_)) => {
+            check_fields(fields, value, &format!("{member}."), out);
             true
         }
-        (Shape::Each(shape), Node::Array(items)) => {
+        (SsotShape::Each(shape), JsonNode::Array(items)) => {
             for (n, item) in items.iter().enumerate() {
                 check_value(*shape, item, &format!("{member}[{n}]"), out);
             }
@@ -126,32 +131,32 @@ fn check_value(shape: Shape, value: &Node<'_>, member: &str, out: &mut Vec<Breac
         _ => false,
     };
     if !fits {
-        let why = format!("is {}, not {}", describe(value), expected(shape));
-        out.push(Breach::new("wrong_type", member, why));
+        let why = format!("is {}, not {}", describe_value(value), describe_shape(shape));
+        out.push(RuleBreach::new("wrong_type", member, why));
     }
 }
 
-fn describe(value: &Node<'_>) -> &'static str {
+fn describe_value(value: &JsonNode<'_>) -> &'static str {
     match value {
-        Node::Object(_) => "an object",
-        Node::Array(_) => "an array",
-        Node::Text(_) => "a string",
-        Node::Int(_) => "an integer",
-        Node::Float(_) => "a number with a fraction or exponent",
-        Node::Bool(_) => "true or false",
-        Node::Null => "null",
+        JsonNode::Object(_) => "an object",
+        JsonNode::Array(_) => "an array",
+        JsonNode::Text(_) => "a string",
+        JsonNode::Int(_) => "an integer",
+        JsonNode::Float(_) => "a number with a fraction or exponent",
+        JsonNode::Bool(_) => "true or false",
+        JsonNode::Null => "null",
     }
 }
 
-fn expected(shape: Shape) -> &'static str {
+fn describe_shape(shape: SsotShape) -> &'static str {
     match shape {
-        Shape::Text | Shape::Word(_) => "a string",
-        Shape::TextOrNull => "a string or null",
-        Shape::Int => "an integer",
-        Shape::Number => "a number",
-        Shape::Bool => "true or false",
-        Shape::BoolOrNull => "true, false or null",
-        Shape::Free | Shape::Object(_) => "an object",
-        Shape::Each(_) => "an array",
+        SsotShape::Text | SsotShape::Word(_) => "a string",
+        SsotShape::TextOrNull => "a string or null",
+        SsotShape::Int => "an integer",
+        SsotShape::Number => "a number",
+        SsotShape::Bool => "true or false",
+        SsotShape::BoolOrNull => "true, false or null",
+        SsotShape::Free | SsotShape::Object(_) => "an object",
+        SsotShape::Each(_) => "an array",
     }
 }

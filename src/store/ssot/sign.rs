@@ -6,32 +6,37 @@ use std::io;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::tree::Node;
-use crate::model::{Claim, ClaimScope, Covered, PublicKey};
+use super::tree::JsonNode;
+use crate::model::{PublicKey, SignatureClaim, SignatureScope, SignedBytes};
 use crate::store::{Signer, fs};
 
 /// What the signed bytes begin with, so that a signature fits no other format.
 const PREFIX: &[u8] = b"ssot-sig-v1\n";
 
-fn covered(message: &[u8]) -> Vec<u8> {
+fn build_signed_bytes(message: &[u8]) -> Vec<u8> {
     [PREFIX, message].concat()
 }
 
 /// The claim that a signature file makes about a message file.
-pub(super) fn claim(signature: &[u8], message: &[u8]) -> Claim {
-    let malformed = |what: &str| Claim::Malformed(format!("its signature file {what}"));
-    let Ok(node) = Node::parse(signature) else { return malformed("is not a JSON object") };
-    let Some(key) = decode::<32>(&node, "pub") else {
+pub(super) fn parse_claim(signature: &[u8], message: &[u8]) -> SignatureClaim {
+    let malformed = |what: &str| SignatureClaim::Malformed(format!("its signature file {what}"));
+    let Ok(node) = JsonNode::parse(signature) else { return malformed("is not a JSON object") };
+    let Some(key) = decode_member::<32>(&node, "pub") else {
         return malformed("has no member \"pub\" that is the base64 of 32 bytes");
     };
-    let Some(signature) = decode::<64>(&node, "sig") else {
+    let Some(signature) = decode_member::<64>(&node, "sig") else {
         return malformed("has no member \"sig\" that is the base64 of 64 bytes");
     };
-    let covered = Covered::one(covered(message));
-    Claim::Signed { key: Some(PublicKey(key)), signature, covered, scope: ClaimScope::Whole }
+    let covered = SignedBytes::from_bytes(build_signed_bytes(message));
+    SignatureClaim::Signed {
+        key: Some(PublicKey(key)),
+        signature,
+        covered,
+        scope: SignatureScope::Whole,
+    }
 }
 
-fn decode<const N: usize>(node: &Node<'_>, name: &str) -> Option<[u8; N]> {
+fn decode_member<const N: usize>(node: &JsonNode<'_>, name: &str) -> Option<[u8; N]> {
     BASE64.decode(node.text(name)?).ok()?.try_into().ok()
 }
 
@@ -39,24 +44,27 @@ fn decode<const N: usize>(node: &Node<'_>, name: &str) -> Option<[u8; N]> {
 ///
 /// # Errors
 /// That of reading, if it may pass.
-pub(super) fn claim_in(read: io::Result<Vec<u8>>, message: &[u8]) -> io::Result<Option<Claim>> {
+pub(super) fn claim_from_result(
+    read: io::Result<Vec<u8>>,
+    message: &[u8],
+) -> io::Result<Option<SignatureClaim>> {
     match read {
-        Ok(signature) => Ok(Some(claim(&signature, message))),
+        Ok(signature) => Ok(Some(parse_claim(&signature, message))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) if fs::may_pass(&e) => Err(e),
-        Err(e) => Ok(Some(unreadable(&e))),
+        Err(e) if fs::is_transient(&e) => Err(e),
+        Err(e) => Ok(Some(unreadable_claim(&e))),
     }
 }
 
 /// The claim of a signature file that cannot be read.
-pub(super) fn unreadable(error: &io::Error) -> Claim {
-    Claim::Malformed(format!("its signature file cannot be read: {error}"))
+pub(super) fn unreadable_claim(error: &io::Error) -> SignatureClaim {
+    SignatureClaim::Malformed(format!("its signature file cannot be read: {error}"))
 }
 
 /// The text of a signature file, one line.
-pub(super) fn signature_line(message: &[u8], signer: &dyn Signer) -> String {
+pub(super) fn render_signature(message: &[u8], signer: &dyn Signer) -> String {
     let key = BASE64.encode(signer.public_key().0);
-    let signature = BASE64.encode(signer.sign(&covered(message)));
+    let signature = BASE64.encode(signer.sign(&build_signed_bytes(message)));
     format!("{{\"pub\": \"{key}\", \"sig\": \"{signature}\"}}\n")
 }
 
@@ -68,11 +76,14 @@ mod tests {
 
     #[test]
     fn a_signature_fits_its_message_only() {
-        let line = signature_line(b"{}\n", &Key::new(7));
-        assert_eq!(verify::fault(&claim(line.as_bytes(), b"{}\n")), None);
-        assert!(verify::fault(&claim(line.as_bytes(), b"{} \n")).is_some());
+        let line = render_signature(b"{}\n", &Key::new(7));
+        assert_eq!(verify::find_claim_fault(&parse_claim(line.as_bytes(), b"{}\n")), None);
+        assert!(verify::find_claim_fault(&parse_claim(line.as_bytes(), b"{} \n")).is_some());
         for bad in ["", "{", "{}", "{\"pub\":\"AA==\",\"sig\":\"\"}", &line.replace("sig", "gis")] {
-            assert!(matches!(claim(bad.as_bytes(), b"{}\n"), Claim::Malformed(_)), "{bad}");
+            assert!(
+                matches!(parse_claim(bad.as_bytes(), b"{}\n"), SignatureClaim::Malformed(_)),
+                "{bad}"
+            );
         }
     }
 }

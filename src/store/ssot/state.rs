@@ -3,26 +3,26 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::envelope::Message;
-use super::order::in_order;
+use super::envelope::SsotMessage;
+use super::order::sort_messages;
 use super::rules::{LOCK_AT, REFS};
-use super::tree::Node;
-use super::words::{Role, Type};
+use super::tree::JsonNode;
+use super::words::{Role, SsotMessageType};
 use crate::model::Timestamp;
 use twox_hash::XxHash3_64;
 
 /// What is kept of a message to judge its task: few bytes, plain data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Facts {
+pub(super) struct TaskMessageFacts {
     /// The milliseconds in its id.
-    pub order: i64,
+    pub order_millis: i64,
     /// `timestamp` in milliseconds since 1970.
     pub time: i64,
     /// Prints of the ids that a review request names.
     pub refs: [u64; 2],
     /// Prints of the last ids of its `context_ref`.
-    pub context: [u64; 2],
+    pub context_refs: [u64; 2],
     /// Seconds to acknowledge within; 0 for no limit.
     pub timeout: u32,
     /// `reject_count` of a review request.
@@ -47,51 +47,54 @@ const BAD: u8 = 1 << 2;
 const CRITICAL: u8 = 1 << 3;
 
 /// A print of an id. Used to find ids, never to prove that two are the same.
-pub(super) fn print(id: &str) -> u64 {
+pub(super) fn hash_id(id: &str) -> u64 {
     XxHash3_64::oneshot(id.as_bytes()).max(1)
 }
 
-fn last_two(ids: &[Node<'_>]) -> [u64; 2] {
-    let mut last = ids.iter().rev().filter_map(Node::as_text).map(print);
+fn hash_last_two(ids: &[JsonNode<'_>]) -> [u64; 2] {
+    let mut last = ids.iter().rev().filter_map(JsonNode::as_text).map(hash_id);
     [last.next().unwrap_or_default(), last.next().unwrap_or_default()]
 }
 
-fn number<T: PartialEq>(all: &[T], one: &T) -> u8 {
+fn position_of<T: PartialEq>(all: &[T], one: &T) -> u8 {
     all.iter().position(|other| other == one).unwrap_or_default() as u8
 }
 
-impl Facts {
-    pub fn of(message: &Message<'_>) -> Self {
+impl TaskMessageFacts {
+    pub fn from_message(message: &SsotMessage<'_>) -> Self {
         let payload = message.payload();
         let bit = |on: bool, bit: u8| if on { bit } else { 0 };
         let status = payload.text("completion_status").or(payload.text("decision"));
         let good = matches!(status, Some("complete" | "approved" | "approved_with_fix"));
-        let critical =
-            message.kind == Type::Escalation && payload.text("severity") == Some("critical");
+        let critical = message.kind == SsotMessageType::Escalation
+            && payload.text("severity") == Some("critical");
         let bits = bit(message.requires_ack, ACK)
             | bit(good, GOOD)
             | bit(!good && status.is_some(), BAD)
             | bit(critical, CRITICAL);
-        let named = |name: &str| payload.text(name).map_or(0, print);
-        let is_request = message.kind == Type::Request;
+        let named = |name: &str| payload.text(name).map_or(0, hash_id);
+        let is_request = message.kind == SsotMessageType::ReviewRequest;
         let count = payload.int("reject_count").filter(|_| is_request).unwrap_or_default();
         Self {
-            order: message.order.millis(),
+            order_millis: message.order.millis(),
             time: message.time.millis(),
             refs: if is_request { REFS.map(|(name, _)| named(name)) } else { [0; 2] },
-            context: last_two(message.node.items("context_ref")),
+            context_refs: hash_last_two(message.node.items("context_ref")),
             timeout: message.ack_timeout.filter(|_| message.requires_ack).unwrap_or_default(),
             rejects: u32::try_from(count).unwrap_or(u32::MAX),
-            kind: number(&Type::ALL, &message.kind),
-            from: number(&Role::ALL, &message.from),
-            to: number(&Role::ALL, &message.to),
+            kind: position_of(&SsotMessageType::ALL, &message.kind),
+            from: position_of(&Role::ALL, &message.from),
+            to: position_of(&Role::ALL, &message.to),
             bits,
             _pad: [0; 4],
         }
     }
 
-    pub fn kind(&self) -> Type {
-        Type::ALL.get(usize::from(self.kind)).copied().unwrap_or(Type::Escalation)
+    pub fn kind(&self) -> SsotMessageType {
+        SsotMessageType::ALL
+            .get(usize::from(self.kind))
+            .copied()
+            .unwrap_or(SsotMessageType::Escalation)
     }
 
     pub fn from(&self) -> Role {
@@ -107,28 +110,28 @@ impl Facts {
     }
 
     /// Until when it is to be acknowledged, if that is said.
-    pub fn deadline(&self) -> Option<Timestamp> {
+    pub fn ack_deadline(&self) -> Option<Timestamp> {
         let limit = i64::from(self.timeout) * 1000;
         (limit > 0).then(|| Timestamp::from_millis(self.time).plus_millis(limit))
     }
 
     fn is_rejection(&self) -> bool {
-        self.kind() == Type::Verdict && self.bits & BAD != 0
+        self.kind() == SsotMessageType::ReviewVerdict && self.bits & BAD != 0
     }
 }
 
 /// A message of a task.
 #[derive(Clone, Debug)]
-pub(super) struct Item {
+pub(super) struct TaskMessage {
     pub id: String,
-    pub facts: Facts,
+    pub facts: TaskMessageFacts,
     /// When its recipient acknowledged it.
-    pub acked: Option<Timestamp>,
+    pub acked_at: Option<Timestamp>,
 }
 
 /// What the admin lifted, and when.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Resume {
+pub(super) struct TaskResume {
     pub time: Timestamp,
     /// The newest of the verdicts that locked the task.
     pub lock: Option<String>,
@@ -145,11 +148,11 @@ pub(super) struct StateBreach {
 
 /// The state of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct State {
+pub(super) struct TaskState {
     /// How many messages it has.
-    pub messages: usize,
+    pub message_count: usize,
     pub status: &'static str,
-    pub rejects: u32,
+    pub reject_count: u32,
     /// The verdict that locks it.
     pub lock: Option<String>,
     /// The escalations that suspend it.
@@ -161,7 +164,7 @@ pub(super) struct State {
     pub breaches: Vec<StateBreach>,
 }
 
-impl State {
+impl TaskState {
     /// Whether a person should know of it.
     pub fn is_remarkable(&self) -> bool {
         self.lock.is_some() || !self.suspended.is_empty() || !self.breaches.is_empty()
@@ -169,30 +172,34 @@ impl State {
 }
 
 /// Adds up a task. `exists` tells whether a message of this print is in the SSOT.
-pub(super) fn derive(items: Vec<Item>, resumes: &[Resume], exists: &dyn Fn(u64) -> bool) -> State {
-    let items = in_order(items);
-    let times = items.iter().map(|i| Timestamp::from_millis(i.facts.order));
-    let acks = items.iter().filter_map(|i| i.acked);
+pub(super) fn derive_state(
+    items: Vec<TaskMessage>,
+    resumes: &[TaskResume],
+    exists: &dyn Fn(u64) -> bool,
+) -> TaskState {
+    let items = sort_messages(items);
+    let times = items.iter().map(|i| Timestamp::from_millis(i.facts.order_millis));
+    let acks = items.iter().filter_map(|i| i.acked_at);
     let newest = times.chain(acks).chain(resumes.iter().map(|r| r.time)).max();
-    let mut state = State {
+    let mut state = TaskState {
         status: "escalated",
-        messages: items.len(),
+        message_count: items.len(),
         updated: newest.unwrap_or_default(),
-        ..State::default()
+        ..TaskState::default()
     };
-    let mut sum = Sum::default();
+    let mut sum = TaskTally::default();
     for item in &items {
-        let at = Timestamp::from_millis(item.facts.order);
-        state.breaches.extend(sum.holds.breach(item, at, resumes));
-        state.breaches.extend(breaches(item, sum.rejects, exists));
-        state.status = sum.add(item).unwrap_or(state.status);
+        let at = Timestamp::from_millis(item.facts.order_millis);
+        state.breaches.extend(sum.holds.check_message(item, at, resumes));
+        state.breaches.extend(check_references(item, sum.rejects, exists));
+        state.status = sum.add_message(item).unwrap_or(state.status);
     }
-    let Sum { holds, rejects, dispatch, successes } = sum;
-    state.rejects = rejects;
+    let TaskTally { holds, rejects, dispatch, successes } = sum;
+    state.reject_count = rejects;
     state.dispatch = dispatch.map(|i| i.id.clone());
     state.last_successful = successes.last().map(|i| i.id.clone());
-    state.lock = holds.lock(None, resumes).map(|i| i.id.clone());
-    state.suspended = holds.suspended(None, resumes).map(|i| i.id.clone()).collect();
+    state.lock = holds.find_lock(None, resumes).map(|i| i.id.clone());
+    state.suspended = holds.find_suspensions(None, resumes).map(|i| i.id.clone()).collect();
     if state.lock.is_some() {
         state.status = "locked";
     } else if !state.suspended.is_empty() {
@@ -203,40 +210,40 @@ pub(super) fn derive(items: Vec<Item>, resumes: &[Resume], exists: &dyn Fn(u64) 
 
 /// The messages so far.
 #[derive(Default)]
-struct Sum<'a> {
-    holds: Holds<'a>,
+struct TaskTally<'a> {
+    holds: TaskHolds<'a>,
     rejects: u32,
-    dispatch: Option<&'a Item>,
+    dispatch: Option<&'a TaskMessage>,
     /// What succeeded and was not rejected since.
-    successes: Vec<&'a Item>,
+    successes: Vec<&'a TaskMessage>,
 }
 
-impl<'a> Sum<'a> {
+impl<'a> TaskTally<'a> {
     /// Adds the next message; the status that it gives the task, if it gives one.
-    fn add(&mut self, item: &'a Item) -> Option<&'static str> {
+    fn add_message(&mut self, item: &'a TaskMessage) -> Option<&'static str> {
         let good = item.facts.bits & GOOD != 0;
         let kind = item.facts.kind();
-        if good || kind == Type::Dispatch {
+        if good || kind == SsotMessageType::Dispatch {
             self.successes.push(item);
         }
         Some(match kind {
-            Type::Dispatch => {
+            SsotMessageType::Dispatch => {
                 self.dispatch = Some(item);
-                if item.acked.is_some() { "in_progress" } else { "dispatched" }
+                if item.acked_at.is_some() { "in_progress" } else { "dispatched" }
             }
-            Type::Result if good => "submitted",
-            Type::Result => "blocked",
-            Type::Request => "in_review",
-            Type::Verdict if item.facts.is_rejection() => {
+            SsotMessageType::Result if good => "submitted",
+            SsotMessageType::Result => "blocked",
+            SsotMessageType::ReviewRequest => "in_review",
+            SsotMessageType::ReviewVerdict if item.facts.is_rejection() => {
                 self.rejects += 1;
-                self.successes.retain(|i| i.facts.kind() != Type::Result);
+                self.successes.retain(|i| i.facts.kind() != SsotMessageType::Result);
                 if self.rejects >= LOCK_AT {
                     self.holds.locks.push(item);
                 }
                 "rejected"
             }
-            Type::Verdict => "approved",
-            Type::Escalation => {
+            SsotMessageType::ReviewVerdict => "approved",
+            SsotMessageType::Escalation => {
                 if item.facts.bits & CRITICAL != 0 {
                     self.holds.escalations.push(item);
                 }
@@ -248,42 +255,47 @@ impl<'a> Sum<'a> {
 
 /// What held a task up so far.
 #[derive(Default)]
-struct Holds<'a> {
+struct TaskHolds<'a> {
     /// Rejections at or above the threshold, in order.
-    locks: Vec<&'a Item>,
+    locks: Vec<&'a TaskMessage>,
     /// Critical escalations, in order.
-    escalations: Vec<&'a Item>,
+    escalations: Vec<&'a TaskMessage>,
 }
 
-impl<'a> Holds<'a> {
+impl<'a> TaskHolds<'a> {
     /// The newest rejection that locks, as of a moment.
-    fn lock(&self, at: Option<Timestamp>, resumes: &[Resume]) -> Option<&'a Item> {
+    fn find_lock(&self, at: Option<Timestamp>, resumes: &[TaskResume]) -> Option<&'a TaskMessage> {
         let last = *self.locks.last()?;
-        let lifted = |r: &Resume| r.lock.as_deref() == Some(&*last.id);
+        let lifted = |r: &TaskResume| r.lock.as_deref() == Some(&*last.id);
         let open = !resumes.iter().any(|r| lifted(r) && at.is_none_or(|at| r.time <= at));
         open.then_some(last)
     }
 
-    fn suspended<'s>(
+    fn find_suspensions<'s>(
         &'s self,
         at: Option<Timestamp>,
-        resumes: &'s [Resume],
-    ) -> impl Iterator<Item = &'a Item> + 's {
-        let lifted = move |item: &Item, r: &Resume| {
+        resumes: &'s [TaskResume],
+    ) -> impl Iterator<Item = &'a TaskMessage> + 's {
+        let lifted = move |item: &TaskMessage, r: &TaskResume| {
             r.escalations.contains(&item.id) && at.is_none_or(|at| r.time <= at)
         };
-        let open = move |item: &&Item| !resumes.iter().any(|r| lifted(item, r));
+        let open = move |item: &&TaskMessage| !resumes.iter().any(|r| lifted(item, r));
         self.escalations.iter().copied().filter(open)
     }
 
     /// Whether a message was written while the task was held up.
-    fn breach(&self, item: &Item, at: Timestamp, resumes: &[Resume]) -> Option<StateBreach> {
-        if item.facts.kind() == Type::Escalation {
+    fn check_message(
+        &self,
+        item: &TaskMessage,
+        at: Timestamp,
+        resumes: &[TaskResume],
+    ) -> Option<StateBreach> {
+        if item.facts.kind() == SsotMessageType::Escalation {
             return None;
         }
-        let (rule, why) = if let Some(lock) = self.lock(Some(at), resumes) {
+        let (rule, why) = if let Some(lock) = self.find_lock(Some(at), resumes) {
             ("task_locked", format!("the task was locked by {}", lock.id))
-        } else if let Some(by) = self.suspended(Some(at), resumes).next() {
+        } else if let Some(by) = self.find_suspensions(Some(at), resumes).next() {
             ("task_suspended", format!("the task was suspended by {}", by.id))
         } else {
             return None;
@@ -293,8 +305,12 @@ impl<'a> Holds<'a> {
 }
 
 /// What a review request says of other messages and is not so.
-fn breaches(item: &Item, rejects: u32, exists: &dyn Fn(u64) -> bool) -> Vec<StateBreach> {
-    if item.facts.kind() != Type::Request {
+fn check_references(
+    item: &TaskMessage,
+    rejects: u32,
+    exists: &dyn Fn(u64) -> bool,
+) -> Vec<StateBreach> {
+    if item.facts.kind() != SsotMessageType::ReviewRequest {
         return Vec::new();
     }
     let named = REFS.iter().zip(item.facts.refs).filter(|(_, print)| !exists(*print));

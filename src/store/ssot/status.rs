@@ -1,9 +1,9 @@
 //! What a person should know of the store.
 
 use super::Ssot;
-use super::folder::{MESSAGES, stem};
-use super::format::task_of;
-use super::state::{Facts, State, StateBreach};
+use super::folder::{MESSAGES, json_stem};
+use super::format::parse_task;
+use super::state::{StateBreach, TaskMessageFacts, TaskState};
 use crate::model::Timestamp;
 
 /// At most this many lines of one kind are shown.
@@ -11,8 +11,8 @@ const NAMED: usize = 20;
 
 impl Ssot {
     /// That nobody has sent anything here, if so.
-    pub(super) fn nothing_yet(&self) -> Option<String> {
-        let messages = self.about.dir.join(MESSAGES);
+    pub(super) fn describe_missing_store(&self) -> Option<String> {
+        let messages = self.properties.dir.join(MESSAGES);
         std::fs::symlink_metadata(&messages).is_err().then(|| {
             format!(
                 "there is no {}; check the folder of the store, or send the first record, which makes it",
@@ -23,39 +23,44 @@ impl Ssot {
 
     /// See [`Store::remarks`](crate::store::Store::remarks): what waits, what is locked, what breaks a
     /// rule about other messages.
-    pub(super) fn remark_lines(&self, now: Timestamp) -> Vec<String> {
-        let waiting = self.waiting_lines(now);
-        let states = self.format.remarkable.read();
-        let held: Vec<String> = states.iter().filter_map(|(task, s)| held_line(task, s)).collect();
-        let breach = |(task, state): (&String, &State)| -> Vec<String> {
+    pub(super) fn render_task_remarks(&self, now: Timestamp) -> Vec<String> {
+        let waiting = self.render_waiting_acks(now);
+        let states = self.format.remarkable_tasks.read();
+        let held: Vec<String> =
+            states.iter().filter_map(|(task, s)| render_hold_line(task, s)).collect();
+        let breach = |(task, state): (&String, &TaskState)| -> Vec<String> {
             let line =
                 |b: &StateBreach| format!("task {task}: {} breaks {}: {}", b.id, b.rule, b.why);
             state.breaches.iter().map(line).collect()
         };
         let breaches = states.iter().flat_map(breach).collect();
-        let mut out = bounded(held, "tasks");
+        let mut out = limit_lines(held, "tasks");
         out.extend(waiting);
-        out.extend(bounded(breaches, "messages"));
+        out.extend(limit_lines(breaches, "messages"));
         out
     }
 
     /// The messages from me or to me that wait for their acknowledgement, the most urgent first.
-    fn waiting_lines(&self, now: Timestamp) -> Vec<String> {
+    fn render_waiting_acks(&self, now: Timestamp) -> Vec<String> {
         let role = self.format.role;
         let table = self.table.read();
-        let waits =
-            |facts: &Facts| facts.requires_ack() && [facts.from(), facts.to()].contains(&role);
+        let waits = |facts: &TaskMessageFacts| {
+            facts.requires_ack() && [facts.from(), facts.to()].contains(&role)
+        };
         let waiting = table
             .messages()
-            .filter(|(_, _, kept)| kept.acked == 0 && kept.counts() && waits(&kept.facts));
-        let deadline = |facts: &Facts| facts.deadline().unwrap_or(Timestamp::from_millis(i64::MAX));
+            .filter(|(_, _, kept)| kept.acked == 0 && kept.is_counted() && waits(&kept.message));
+        let deadline = |facts: &TaskMessageFacts| {
+            facts.ack_deadline().unwrap_or(Timestamp::from_millis(i64::MAX))
+        };
         let mut waiting: Vec<(Timestamp, &str, u32)> =
-            waiting.map(|(n, _, kept)| (deadline(&kept.facts), table.name(n), n)).collect();
+            waiting.map(|(n, _, kept)| (deadline(&kept.message), table.name(n), n)).collect();
         waiting.sort_unstable();
         let line = |(_, name, n): &(Timestamp, &str, u32)| {
-            let facts = table.facts(*n)?.facts;
-            let (task, id, to) = (task_of(table.folder(*n)), stem(name)?, facts.to().as_str());
-            let until = match facts.deadline() {
+            let facts = table.facts(*n)?.message;
+            let (task, id, to) =
+                (parse_task(table.folder(*n)), json_stem(name)?, facts.to().as_str());
+            let until = match facts.ack_deadline() {
                 None => "no deadline".to_owned(),
                 Some(at) if at < now => format!("deadline {}, overdue", at.rfc3339()),
                 Some(at) => format!("deadline {}", at.rfc3339()),
@@ -63,33 +68,32 @@ impl Ssot {
             Some(format!("task {task}: {id} waits for the acknowledgement of {to}, {until}"))
         };
         let named = waiting.iter().take(NAMED).filter_map(line).collect();
-        with_more(named, waiting.len(), "acknowledgements")
+        append_more_line(named, waiting.len(), "acknowledgements")
     }
 }
 
-fn held_line(task: &str, state: &State) -> Option<String> {
+fn render_hold_line(task: &str, state: &TaskState) -> Option<String> {
     let lifted = format!("the admin lifts that with `msgfs ssot resume {task}`");
     let suspended = match state.suspended.as_slice() {
         [] => None,
         [one] => Some(format!("suspended by {one}")),
         [one, rest @ ..] => Some(format!("suspended by {one} and {} more", rest.len())),
     };
-    let locked = state
-        .lock
-        .as_ref()
-        .map(|id| format!("locked after {} rejected verdicts, the last is {id}", state.rejects));
+    let locked = state.lock.as_ref().map(|id| {
+        format!("locked after {} rejected verdicts, the last is {id}", state.reject_count)
+    });
     let why: Vec<String> = locked.into_iter().chain(suspended).collect();
     (!why.is_empty()).then(|| format!("task {task}: {}; {lifted}", why.join(", ")))
 }
 
 /// The first lines, and how many more there are.
-fn bounded(mut lines: Vec<String>, what: &str) -> Vec<String> {
+fn limit_lines(mut lines: Vec<String>, what: &str) -> Vec<String> {
     let all = lines.len();
     lines.truncate(NAMED);
-    with_more(lines, all, what)
+    append_more_line(lines, all, what)
 }
 
-fn with_more(mut lines: Vec<String>, all: usize, what: &str) -> Vec<String> {
+fn append_more_line(mut lines: Vec<String>, all: usize, what: &str) -> Vec<String> {
     let more = all.saturating_sub(NAMED);
     if more > 0 {
         lines.push(format!("and {more} more {what}"));

@@ -11,9 +11,12 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::{Claim, Draft, Timestamp};
+use crate::model::{Draft, SignatureClaim, Timestamp};
 use crate::store::testing::{Book, Key, traits::*};
-use crate::store::{Found, Hearing as _, Kind, Location, Prepared, Preparing, Rejected, Sink};
+use crate::store::{
+    FoundMessage, Kind, Location, PrepareContext, PreparedRecord, Rejection, ScanSink,
+    TrustListener as _,
+};
 
 const TASK: &str = "T-2026-007";
 /// 2026-02-26T14:32:07.001Z.
@@ -37,14 +40,14 @@ impl Bed {
         Ssot::open(&self.spec(role)).unwrap()
     }
 
-    fn spec(&self, role: &str) -> Spec {
-        Spec {
-            makes: true,
+    fn spec(&self, role: &str) -> StoreSpec {
+        StoreSpec {
+            may_create: true,
             name: "ssot".into(),
             kind: Kind::Ssot,
             dir: self.dir(),
             me: role.into(),
-            as_me: None,
+            own_address: None,
             state: None,
             roles: crate::model::Roles::default(),
             home: None,
@@ -75,30 +78,30 @@ impl Bed {
 }
 
 /// A payload that breaks no rule and follows every recommendation.
-fn payload(kind: Type) -> Value {
+fn payload(kind: SsotMessageType) -> Value {
     match kind {
-        Type::Dispatch => json!({
+        SsotMessageType::Dispatch => json!({
             "description": "Add a retry budget", "repo": "/srv/git/uploader",
             "branch": "feature/retry-budget", "risk_level": "medium",
             "subtasks": [{"subtask_id": "S1", "description": "Count", "estimated_lines": 40}],
             "acceptance_criteria": ["tried at most 5 times"],
         }),
-        Type::Result => json!({
+        SsotMessageType::Result => json!({
             "subtask_id": "S1", "completion_status": "complete",
             "diff_summary": {"files_changed": ["a.rs"], "lines_added": 38, "lines_removed": 4},
             "self_assessment": {"criteria_met": [true], "notes": ["test added"]}, "work_log": [],
         }),
-        Type::Request => json!({
-            "original_dispatch_ref": id(Type::Dispatch, 0), "task_result_ref": id(Type::Result, 1),
+        SsotMessageType::ReviewRequest => json!({
+            "original_dispatch_ref": id(SsotMessageType::Dispatch, 0), "task_result_ref": id(SsotMessageType::Result, 1),
             "review_scope": "full", "diff_url": "/tmp/d.diff", "reject_count": 0,
         }),
-        Type::Verdict => json!({
+        SsotMessageType::ReviewVerdict => json!({
             "decision": "rejected", "confidence": 0.93,
             "criteria_results": [{"criterion": "5 times", "passed": false, "evidence": "6 seen"}],
             "issues": [{"severity": "major", "file": "a.rs", "line": 88, "description": "reset",
                         "suggested_fix": "persist"}],
         }),
-        Type::Escalation => json!({
+        SsotMessageType::Escalation => json!({
             "escalation_type": "hallucination_lock", "severity": "critical",
             "triggered_by": "coordinator", "description": "rejected three times",
             "affected_msgs": [], "auto_suspended": true,
@@ -108,30 +111,30 @@ fn payload(kind: Type) -> Value {
     }
 }
 
-fn id(kind: Type, later: i64) -> String {
+fn id(kind: SsotMessageType, later: i64) -> String {
     format!("{}-{TASK}-{}", kind.as_str(), START + later)
 }
 
 /// A message of a type, so many milliseconds after the first.
-fn message(kind: Type, later: i64) -> Value {
+fn message(kind: SsotMessageType, later: i64) -> Value {
     let (from, to) = match kind {
-        Type::Dispatch => ("coordinator", "executor"),
-        Type::Result => ("executor", "coordinator"),
-        Type::Request => ("coordinator", "reviewer"),
-        Type::Verdict => ("reviewer", "coordinator"),
-        Type::Escalation => ("coordinator", "admin"),
+        SsotMessageType::Dispatch => ("coordinator", "executor"),
+        SsotMessageType::Result => ("executor", "coordinator"),
+        SsotMessageType::ReviewRequest => ("coordinator", "reviewer"),
+        SsotMessageType::ReviewVerdict => ("reviewer", "coordinator"),
+        SsotMessageType::Escalation => ("coordinator", "admin"),
     };
     json!({
         "msg_id": id(kind, later), "protocol_version": "AMP/1.0", "type": kind.as_str(),
         "from": from, "to": to, "task_id": TASK, "timestamp": "2026-02-26T14:32:07+00:00",
-        "requires_ack": kind != Type::Escalation, "payload": payload(kind),
+        "requires_ack": kind != SsotMessageType::Escalation, "payload": payload(kind),
     })
 }
 
-use words::Type;
+use words::SsotMessageType;
 
 /// A draft with header lines.
-fn draft(to: &str, kind: Type, body: &Value) -> Draft {
+fn draft(to: &str, kind: SsotMessageType, body: &Value) -> Draft {
     Draft {
         to: vec![to.to_owned()],
         kind: Some(kind.as_str().to_owned()),
@@ -145,35 +148,37 @@ fn whole(message: &Value) -> Draft {
     Draft { to: vec!["x".into()], body: message.to_string(), ..Draft::default() }
 }
 
-fn prepare(store: &Ssot, draft: &Draft) -> Result<Prepared, StoreError> {
+fn prepare(store: &Ssot, draft: &Draft) -> Result<PreparedRecord, StoreError> {
     prepare_at(store, draft, Timestamp::now())
 }
 
-fn prepare_at(store: &Ssot, draft: &Draft, now: Timestamp) -> Result<Prepared, StoreError> {
-    Ok(store.prepare(draft, &Preparing::new(now, &Key::new(7)))?.remove(0))
+fn prepare_at(store: &Ssot, draft: &Draft, now: Timestamp) -> Result<PreparedRecord, StoreError> {
+    Ok(store.prepare_records(draft, &PrepareContext::new(now, &Key::new(7)))?.remove(0))
 }
 
 /// Sends a draft; its id.
 fn send(store: &Ssot, draft: &Draft) -> Result<String, StoreError> {
     let made = prepare(store, draft)?;
-    store.append(&made)?;
+    store.append_record(&made)?;
     Ok(made.id)
 }
 
 /// Looks at what changed at a path.
 fn noted(books: &mut Book, store: &Ssot, path: &Path) {
-    store.note(path);
+    store.note_change(path);
     books.scan(store, false);
 }
 
 /// What `msgfs check` finds: rule and file.
 fn violations(store: &Ssot) -> Vec<(&'static str, String)> {
     let mut out = Vec::new();
-    store.check(&crate::model::verify::fault, &mut |v| out.push((v.rule, v.file))).unwrap();
+    store
+        .check(&crate::model::verify::find_claim_fault, &mut |v| out.push((v.rule, v.file)))
+        .unwrap();
     out
 }
 
 #[test]
 fn what_is_kept_of_a_message_is_small() {
-    assert_eq!(size_of::<format::Kept>(), 96);
+    assert_eq!(size_of::<format::SsotFileFacts>(), 96);
 }

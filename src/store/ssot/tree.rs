@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-use crate::model::one_line;
-use crate::store::text::json::{self, Event, JsonError, Value};
+use crate::model::sanitize_line;
+use crate::store::text::json::{self, JsonError, JsonEvent, JsonValue};
 use crate::store::text::strict;
 
 /// Deeper nesting is refused; no message needs a tenth of it.
@@ -12,11 +12,11 @@ const MAX_DEPTH: usize = 128;
 
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Node<'a> {
+pub enum JsonNode<'a> {
     /// An object's members in order.
-    Object(Vec<(Cow<'a, str>, Node<'a>)>),
+    Object(Vec<(Cow<'a, str>, JsonNode<'a>)>),
     /// An array.
-    Array(Vec<Node<'a>>),
+    Array(Vec<JsonNode<'a>>),
     /// A string.
     Text(Cow<'a, str>),
     /// An integer, as written.
@@ -31,41 +31,41 @@ pub enum Node<'a> {
 
 /// Why a text is no JSON object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotJson {
+pub struct JsonNodeError {
     /// One sentence.
     pub why: String,
     /// It may be the beginning of one.
-    pub incomplete: bool,
+    pub is_incomplete: bool,
 }
 
-impl<'a> Node<'a> {
+impl<'a> JsonNode<'a> {
     /// Reads the object that these bytes are.
     ///
     /// # Errors
     /// If they are anything else.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, NotJson> {
-        let no = |why: String| NotJson { why, incomplete: false };
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, JsonNodeError> {
+        let no = |why: String| JsonNodeError { why, is_incomplete: false };
         let text = match std::str::from_utf8(bytes) {
             Ok(text) => text,
             Err(e) => {
                 let why = format!("it is not UTF-8 (byte {})", e.valid_up_to());
-                return Err(NotJson { why, incomplete: e.error_len().is_none() });
+                return Err(JsonNodeError { why, is_incomplete: e.error_len().is_none() });
             }
         };
         if text.starts_with('\u{feff}') {
             return Err(no("it begins with a byte order mark".into()));
         }
         if text.trim().is_empty() {
-            return Err(NotJson { why: "it is empty".into(), incomplete: true });
+            return Err(JsonNodeError { why: "it is empty".into(), is_incomplete: true });
         }
-        strict::members(text).map_err(|e| NotJson {
-            incomplete: strict::is_cut_short(text, &e),
+        strict::parse_members(text).map_err(|e| JsonNodeError {
+            is_incomplete: strict::is_cut_short(text, &e),
             why: e.to_string(),
         })?;
-        strict::check(text).map_err(|flaw| no(describe(&flaw)))?;
-        let mut build = Build::default();
-        let walked = json::walk(text, |event| build.take(event));
-        match (walked, build.done) {
+        strict::check_value(text).map_err(|flaw| no(describe_flaw(&flaw)))?;
+        let mut build = JsonNodeBuilder::default();
+        let walked = json::walk_value(text, |event| build.accept_event(event));
+        match (walked, build.finished_root) {
             _ if build.too_deep => Err(no("it is nested deeper than 128".into())),
             (Ok(()), Some(node)) => Ok(node),
             (walked, _) => Err(no(walked.err().unwrap_or(JsonError::NotAnObject).to_string())),
@@ -120,7 +120,7 @@ impl<'a> Node<'a> {
 
     /// The value as text, two blanks a level, without a final newline. Strings are UTF-8, numbers as
     /// they were written.
-    pub fn pretty(&self) -> String {
+    pub fn render_pretty(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, 0);
         out
@@ -128,15 +128,17 @@ impl<'a> Node<'a> {
 
     fn write(&self, out: &mut String, level: usize) {
         match self {
-            Self::Object(members) => block(out, level, ['{', '}'], members, |out, (key, value)| {
-                out.push_str(&quoted(key));
-                out.push_str(": ");
-                value.write(out, level + 1);
-            }),
-            Self::Array(items) => {
-                block(out, level, ['[', ']'], items, |out, item| item.write(out, level + 1));
+            Self::Object(members) => {
+                write_block(out, level, ['{', '}'], members, |out, (key, value)| {
+                    out.push_str(&quote_json(key));
+                    out.push_str(": ");
+                    value.write(out, level + 1);
+                })
             }
-            Self::Text(text) => out.push_str(&quoted(text)),
+            Self::Array(items) => {
+                write_block(out, level, ['[', ']'], items, |out, item| item.write(out, level + 1));
+            }
+            Self::Text(text) => out.push_str(&quote_json(text)),
             Self::Int(number) | Self::Float(number) => out.push_str(number),
             Self::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
             Self::Null => out.push_str("null"),
@@ -144,7 +146,7 @@ impl<'a> Node<'a> {
     }
 }
 
-fn block<T>(
+fn write_block<T>(
     out: &mut String,
     level: usize,
     [open, close]: [char; 2],
@@ -165,76 +167,76 @@ fn block<T>(
 }
 
 /// A string between quotes.
-pub fn quoted(text: &str) -> String {
+pub fn quote_json(text: &str) -> String {
     // A string always has a JSON form.
     serde_json::to_string(text).unwrap_or_default()
 }
 
-fn describe(flaw: &strict::Flaw) -> String {
+fn describe_flaw(flaw: &strict::JsonFlaw) -> String {
     match flaw {
-        strict::Flaw::Duplicate(key) => {
-            let key: String = one_line(key).chars().take(80).collect();
+        strict::JsonFlaw::Duplicate(key) => {
+            let key: String = sanitize_line(key).chars().take(80).collect();
             format!("it has the key {key:?} twice in one object")
         }
-        strict::Flaw::NotFinite => "it holds a number that has no value (NaN, 1e999)".into(),
-        strict::Flaw::LoneSurrogate => "it holds half a surrogate pair".into(),
-        strict::Flaw::TooDeep => "it is nested deeper than 128".into(),
+        strict::JsonFlaw::NotFinite => "it holds a number that has no value (NaN, 1e999)".into(),
+        strict::JsonFlaw::LoneSurrogate => "it holds half a surrogate pair".into(),
+        strict::JsonFlaw::TooDeep => "it is nested deeper than 128".into(),
     }
 }
 
 /// Makes a tree of events.
 #[derive(Default)]
-struct Build<'a> {
+struct JsonNodeBuilder<'a> {
     /// What is open, with the key it will get.
-    open: Vec<(Option<Cow<'a, str>>, Node<'a>)>,
+    open_nodes: Vec<(Option<Cow<'a, str>>, JsonNode<'a>)>,
     key: Option<Cow<'a, str>>,
-    done: Option<Node<'a>>,
+    finished_root: Option<JsonNode<'a>>,
     too_deep: bool,
 }
 
-impl<'a> Build<'a> {
-    fn take(&mut self, event: Event<'a>) {
+impl<'a> JsonNodeBuilder<'a> {
+    fn accept_event(&mut self, event: JsonEvent<'a>) {
         if self.too_deep {
             return;
         }
         match event {
-            Event::ObjectStart => self.start(Node::Object(Vec::new())),
-            Event::ArrayStart => self.start(Node::Array(Vec::new())),
-            Event::Key(key) => self.key = Some(key.to_text()),
-            Event::Scalar(value) => {
+            JsonEvent::ObjectStart => self.open_node(JsonNode::Object(Vec::new())),
+            JsonEvent::ArrayStart => self.open_node(JsonNode::Array(Vec::new())),
+            JsonEvent::Key(key) => self.key = Some(key.to_text()),
+            JsonEvent::Scalar(value) => {
                 let key = self.key.take();
-                self.put(key, scalar(value));
+                self.insert_node(key, scalar_node(value));
             }
-            Event::ObjectEnd | Event::ArrayEnd => {
-                if let Some((key, node)) = self.open.pop() {
-                    self.put(key, node);
+            JsonEvent::ObjectEnd | JsonEvent::ArrayEnd => {
+                if let Some((key, node)) = self.open_nodes.pop() {
+                    self.insert_node(key, node);
                 }
             }
         }
     }
 
-    fn start(&mut self, node: Node<'a>) {
-        self.too_deep = self.open.len() >= MAX_DEPTH;
-        self.open.push((self.key.take(), node));
+    fn open_node(&mut self, node: JsonNode<'a>) {
+        self.too_deep = self.open_nodes.len() >= MAX_DEPTH;
+        self.open_nodes.push((self.key.take(), node));
     }
 
-    fn put(&mut self, key: Option<Cow<'a, str>>, node: Node<'a>) {
-        match self.open.last_mut() {
-            Some((_, Node::Object(members))) => members.push((key.unwrap_or_default(), node)),
-            Some((_, Node::Array(items))) => items.push(node),
-            _ => self.done = Some(node),
+    fn insert_node(&mut self, key: Option<Cow<'a, str>>, node: JsonNode<'a>) {
+        match self.open_nodes.last_mut() {
+            Some((_, JsonNode::Object(members))) => members.push((key.unwrap_or_default(), node)),
+            Some((_, JsonNode::Array(items))) => items.push(node),
+            _ => self.finished_root = Some(node),
         }
     }
 }
 
-fn scalar(value: Value<'_>) -> Node<'_> {
+fn scalar_node(value: JsonValue<'_>) -> JsonNode<'_> {
     match value {
-        Value::String(text) => Node::Text(text.to_text()),
-        Value::Int(digits) => Node::Int(digits.into()),
-        Value::Float(digits) => Node::Float(digits.into()),
-        Value::Bool(flag) => Node::Bool(flag),
-        Value::Null => Node::Null,
-        Value::Constant(text) | Value::Compound(text) => Node::Text(text.into()),
+        JsonValue::String(text) => JsonNode::Text(text.to_text()),
+        JsonValue::Int(digits) => JsonNode::Int(digits.into()),
+        JsonValue::Float(digits) => JsonNode::Float(digits.into()),
+        JsonValue::Bool(flag) => JsonNode::Bool(flag),
+        JsonValue::Null => JsonNode::Null,
+        JsonValue::Constant(text) | JsonValue::Compound(text) => JsonNode::Text(text.into()),
     }
 }
 
@@ -247,7 +249,7 @@ mod tests {
     fn spelling_and_order_are_kept() {
         let text = r#"{"z":1e2,"a":[1.50,-0,{}],"s":"\u00e9\n","e":[],"n":null}"#;
         assert_eq!(
-            Node::parse(text.as_bytes()).unwrap().pretty(),
+            JsonNode::parse(text.as_bytes()).unwrap().render_pretty(),
             "{\n  \"z\": 1e2,\n  \"a\": [\n    1.50,\n    -0,\n    {}\n  ],\n  \"s\": \"é\\n\",\n  \
              \"e\": [],\n  \"n\": null\n}"
         );
@@ -267,20 +269,20 @@ mod tests {
             ("{} x", "", false),
             (&deep, "deeper", false),
         ] {
-            let e = Node::parse(text.as_bytes()).unwrap_err();
-            assert!(e.why.contains(words) && e.incomplete == incomplete, "{text}: {e:?}");
+            let e = JsonNode::parse(text.as_bytes()).unwrap_err();
+            assert!(e.why.contains(words) && e.is_incomplete == incomplete, "{text}: {e:?}");
         }
-        assert!(Node::parse(b"{\"a\":\"\xff\"}").unwrap_err().why.contains("UTF-8"));
+        assert!(JsonNode::parse(b"{\"a\":\"\xff\"}").unwrap_err().why.contains("UTF-8"));
     }
 
     proptest! {
         #[test]
         fn printing_changes_no_value(text in r#"\{"a":[\[\]{}:,"a0.e+ ntf-]{0,30}\}"#) {
-            if let Ok(node) = Node::parse(text.as_bytes()) {
-                let printed = node.pretty();
-                let again = Node::parse(printed.as_bytes()).unwrap();
+            if let Ok(node) = JsonNode::parse(text.as_bytes()) {
+                let printed = node.render_pretty();
+                let again = JsonNode::parse(printed.as_bytes()).unwrap();
                 prop_assert_eq!(&again, &node);
-                prop_assert_eq!(again.pretty(), printed);
+                prop_assert_eq!(again.render_pretty(), printed);
             }
         }
     }

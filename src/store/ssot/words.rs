@@ -33,76 +33,76 @@ impl Role {
     }
 
     /// The role of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == name)
     }
 
     /// Whether messages can be addressed to it.
-    pub const fn receives(self) -> bool {
+    pub const fn can_receive(self) -> bool {
         !matches!(self, Self::System)
     }
 }
 
 /// The five types of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Type {
+pub enum SsotMessageType {
     /// A task is issued.
     Dispatch,
     /// What became of it.
     Result,
     /// A result is handed to the reviewer.
-    Request,
+    ReviewRequest,
     /// The reviewer's decision.
-    Verdict,
+    ReviewVerdict,
     /// Something nobody can solve alone.
     Escalation,
 }
 
-impl Type {
+impl SsotMessageType {
     /// Every type.
     pub const ALL: [Self; 5] =
-        [Self::Dispatch, Self::Result, Self::Request, Self::Verdict, Self::Escalation];
+        [Self::Dispatch, Self::Result, Self::ReviewRequest, Self::ReviewVerdict, Self::Escalation];
 
     /// As messages spell it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Dispatch => "task_dispatch",
             Self::Result => "task_result",
-            Self::Request => "review_request",
-            Self::Verdict => "review_verdict",
+            Self::ReviewRequest => "review_request",
+            Self::ReviewVerdict => "review_verdict",
             Self::Escalation => "escalation",
         }
     }
 
     /// The type of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 
     /// Whether this role may send it to that one.
-    pub fn goes(self, from: Role, to: Role) -> bool {
+    pub fn may_go(self, from: Role, to: Role) -> bool {
         use Role::{Admin, Coordinator, Executor, Reviewer};
         match self {
             Self::Dispatch => (from, to) == (Coordinator, Executor),
             Self::Result => (from, to) == (Executor, Coordinator),
-            Self::Request => (from, to) == (Coordinator, Reviewer),
-            Self::Verdict => (from, to) == (Reviewer, Coordinator),
+            Self::ReviewRequest => (from, to) == (Coordinator, Reviewer),
+            Self::ReviewVerdict => (from, to) == (Reviewer, Coordinator),
             Self::Escalation => from != Admin && to == Admin,
         }
     }
 
     /// The only type that goes this way, if one does.
-    pub fn between(from: Role, to: Role) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.goes(from, to))
+    pub fn for_route(from: Role, to: Role) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.may_go(from, to))
     }
 
     /// Its route, for people.
-    pub const fn route(self) -> &'static str {
+    pub const fn describe_route(self) -> &'static str {
         match self {
             Self::Dispatch => "from coordinator to executor",
             Self::Result => "from executor to coordinator",
-            Self::Request => "from coordinator to reviewer",
-            Self::Verdict => "from reviewer to coordinator",
+            Self::ReviewRequest => "from coordinator to reviewer",
+            Self::ReviewVerdict => "from reviewer to coordinator",
             Self::Escalation => "from coordinator, executor, reviewer or system to admin",
         }
     }
@@ -112,8 +112,8 @@ impl Type {
         match self {
             Self::Dispatch => Some(300),
             Self::Result => Some(120),
-            Self::Request => Some(600),
-            Self::Verdict => Some(60),
+            Self::ReviewRequest => Some(600),
+            Self::ReviewVerdict => Some(60),
             Self::Escalation => None,
         }
     }
@@ -132,8 +132,8 @@ pub fn is_task_id(text: &str) -> bool {
 
 /// The type, the task and the counter that a message id is made of; the counter is not yet known to
 /// be a time.
-pub fn split_id(id: &str) -> Option<(Type, &str, &str)> {
-    Type::ALL.into_iter().find_map(|kind| {
+pub fn split_message_id(id: &str) -> Option<(SsotMessageType, &str, &str)> {
+    SsotMessageType::ALL.into_iter().find_map(|kind| {
         let rest = id.strip_prefix(kind.as_str())?.strip_prefix('-')?;
         let (task, rest) = rest.split_at_checked(10)?;
         let counter = rest.strip_prefix('-')?;
@@ -149,7 +149,10 @@ mod tests {
     #[test]
     fn ids_are_taken_apart() {
         let id = "task_dispatch-T-2026-007-1772116327001";
-        assert_eq!(split_id(id), Some((Type::Dispatch, "T-2026-007", "1772116327001")));
+        assert_eq!(
+            split_message_id(id),
+            Some((SsotMessageType::Dispatch, "T-2026-007", "1772116327001"))
+        );
         for bad in [
             "task_dispatch-T-2026-007-",
             "task_dispatch-T-2026-007-1\n",
@@ -160,17 +163,23 @@ mod tests {
             "",
             "escalation-T-2026-00\u{e9}-1",
         ] {
-            assert_eq!(split_id(bad), None, "{bad}");
+            assert_eq!(split_message_id(bad), None, "{bad}");
         }
     }
 
     #[test]
     fn one_type_goes_each_way() {
-        assert_eq!(Type::between(Role::Coordinator, Role::Executor), Some(Type::Dispatch));
-        assert_eq!(Type::between(Role::System, Role::Admin), Some(Type::Escalation));
-        assert_eq!(Type::between(Role::Admin, Role::Executor), None);
+        assert_eq!(
+            SsotMessageType::for_route(Role::Coordinator, Role::Executor),
+            Some(SsotMessageType::Dispatch)
+        );
+        assert_eq!(
+            SsotMessageType::for_route(Role::System, Role::Admin),
+            Some(SsotMessageType::Escalation)
+        );
+        assert_eq!(SsotMessageType::for_route(Role::Admin, Role::Executor), None);
         for (from, to) in Role::ALL.iter().flat_map(|f| Role::ALL.iter().map(move |t| (*f, *t))) {
-            assert!(Type::ALL.iter().filter(|kind| kind.goes(from, to)).count() <= 1);
+            assert!(SsotMessageType::ALL.iter().filter(|kind| kind.may_go(from, to)).count() <= 1);
         }
     }
 }

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Deref;
 
-use crate::model::Claim;
+use crate::model::SignatureClaim;
 use crate::model::verify::verify_claim;
-use crate::store::{Again, Found, Location, Rejected, Sink, Store};
+use crate::store::{FoundMessage, Location, Rejection, RepeatKind, ScanSink, Store};
 
 /// A message as it was reported last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
-    found: Found<'static>,
+    found: FoundMessage<'static>,
     /// It is about to be reported again.
     stale: bool,
 }
@@ -20,14 +20,14 @@ impl Kept {
     /// Whether its signature is by the key it offers; `None` if it has none.
     pub fn valid(&self) -> Option<bool> {
         self.claim.as_deref().map(|claim| match claim {
-            Claim::Signed { key: Some(key), .. } => verify_claim(key, claim),
+            SignatureClaim::Signed { key: Some(key), .. } => verify_claim(key, claim),
             _ => false,
         })
     }
 }
 
 impl Deref for Kept {
-    type Target = Found<'static>;
+    type Target = FoundMessage<'static>;
 
     fn deref(&self) -> &Self::Target {
         &self.found
@@ -40,7 +40,7 @@ pub struct Book {
     /// By writer and id.
     pub messages: BTreeMap<(String, String), Kept>,
     /// By source and offset.
-    pub rejected: BTreeMap<(u32, u64), Rejected>,
+    pub rejected: BTreeMap<(u32, u64), Rejection>,
     rescanning: HashSet<u32>,
     /// Ids of messages that were missing at the end of any rescan.
     pub vanished: HashSet<String>,
@@ -64,10 +64,10 @@ impl Book {
     pub fn scan(&mut self, store: &dyn Store, full: bool) {
         let known = self.order.len();
         store.scan(full, self).unwrap();
-        if let Some(hearing) = store.facets().hearing {
+        if let Some(hearing) = store.facets().trust_listener {
             for (at, _) in &self.order[known..] {
-                hearing.hear(&[(*at, false)]);
-                hearing.heed(at);
+                hearing.note_judgements(&[(*at, false)]);
+                hearing.apply_judgement(at);
             }
         }
         assert!(self.rescanning.is_empty(), "a rescan did not end");
@@ -101,21 +101,21 @@ fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
     Cow::Owned(text.into_owned())
 }
 
-impl Sink for Book {
-    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
+impl ScanSink for Book {
+    fn report_batch(&mut self, found: &mut Vec<FoundMessage<'_>>, rejected: &mut Vec<Rejection>) {
         for f in found.drain(..) {
             assert!(f.at.source < 1 << 24 && f.at.len > 0, "{f:?}");
             // What is compared as a whole is a file of its own.
             let whole = f.line == 0 && f.at.offset == 0;
-            assert!(whole || f.again != Again::Restated, "{f:?}");
+            assert!(whole || f.repeat_kind != RepeatKind::Restated, "{f:?}");
             self.reported += 1;
             self.order.push((f.at, f.line));
-            let found = Found {
+            let found = FoundMessage {
                 from: owned(f.from),
                 to: owned(f.to),
                 thread: owned(f.thread),
                 id: owned(f.id),
-                answers: f.answers.map(owned),
+                in_reply_to: f.in_reply_to.map(owned),
                 record: "",
                 ..f
             };
@@ -148,16 +148,16 @@ impl Sink for Book {
         });
     }
 
-    fn keep(&mut self, sources: &[u32]) {
+    fn abort_rescan(&mut self, sources: &[u32]) {
         self.end(sources);
         self.of(sources).for_each(|kept| kept.stale = false);
     }
 
-    fn resume(&mut self, source: u32) {
+    fn resume_source(&mut self, source: u32) {
         self.rejected.retain(|(of, _), rejected| *of != source || !rejected.incomplete);
     }
 
-    fn progress(&mut self, done: u64, total: u64) {
+    fn report_progress(&mut self, done: u64, total: u64) {
         assert!(done <= total, "{done} of {total}");
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::model::{Claim, Message, Seed};
-use crate::store::{Again, EmptyThread, Found, Location, StoreError};
+use crate::model::{Message, Seed, SignatureClaim};
+use crate::store::{EmptyThread, FoundMessage, Location, RepeatKind, StoreError};
 
 /// One message, as it would lie in a file.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +13,7 @@ pub struct Letter {
     /// Contents of its attachments, in their order.
     pub files: Vec<Vec<u8>>,
     pub body_if_valid: Option<String>,
-    pub claim: Option<Claim>,
+    pub claim: Option<SignatureClaim>,
     /// I wrote it, whatever its sender says.
     pub from_me: bool,
     /// The store's own mark.
@@ -29,7 +29,7 @@ pub struct Letter {
 }
 
 /// A file: what is reported of it, and what it holds; or why it is refused.
-pub type State = Result<(Found<'static>, Letter), String>;
+pub type State = Result<(FoundMessage<'static>, Letter), String>;
 
 /// What [`Marks::tell`](crate::store::Marks::tell) does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,12 +106,12 @@ impl Folder {
     }
 
     /// Writes or replaces a file of which this is reported.
-    pub fn put(&mut self, source: u32, mut found: Found<'static>) {
+    pub fn put(&mut self, source: u32, mut found: FoundMessage<'static>) {
         found.at.source = source;
-        (found.line, found.again) = match self.lines {
-            None => (0, Again::Restated),
-            Some(false) => (u64::from(source) + 1, Again::Same),
-            Some(true) => (u64::from(source) + 1, Again::Rewritten),
+        (found.line, found.repeat_kind) = match self.lines {
+            None => (0, RepeatKind::Restated),
+            Some(false) => (u64::from(source) + 1, RepeatKind::Same),
+            Some(true) => (u64::from(source) + 1, RepeatKind::Rewritten),
         };
         found.path = path_of(source).into();
         let message = Message { id: found.id.to_string(), ..Message::default() };
@@ -119,7 +119,7 @@ impl Folder {
         self.set(source, Ok((found, Letter { message, claim, ..Letter::default() })));
     }
 
-    pub fn edit(&mut self, source: u32, edit: impl FnOnce(&mut Found<'static>)) {
+    pub fn edit(&mut self, source: u32, edit: impl FnOnce(&mut FoundMessage<'static>)) {
         let mut found = self.file(source).clone();
         edit(&mut found);
         self.put(source, found);
@@ -129,7 +129,7 @@ impl Folder {
         self.files.remove(&source);
     }
 
-    pub fn file(&self, source: u32) -> &Found<'static> {
+    pub fn file(&self, source: u32) -> &FoundMessage<'static> {
         &self.files[&source].1.as_ref().unwrap().0
     }
 
@@ -171,10 +171,10 @@ pub(super) fn path_of(source: u32) -> String {
 }
 
 /// What is reported of a message.
-fn report(me: &str, source: u32, letter: &Letter) -> Found<'static> {
+fn report(me: &str, source: u32, letter: &Letter) -> FoundMessage<'static> {
     let m = letter.message.clone();
     let from = m.from.unwrap_or_default();
-    Found {
+    FoundMessage {
         at: Location { source, offset: 0, len: 1 },
         path: path_of(source).into(),
         to_me: !letter.from_me && m.to.iter().any(|to| to == me),
@@ -182,14 +182,14 @@ fn report(me: &str, source: u32, letter: &Letter) -> Found<'static> {
         from: from.into(),
         to: m.to.join(", ").into(),
         thread: m.thread.unwrap_or_else(|| m.id.clone()).into(),
-        answers: m.in_reply_to.map(Into::into),
+        in_reply_to: m.in_reply_to.map(Into::into),
         id: m.id.into(),
         time: m.time,
         read: letter.read,
-        noted: letter.note.is_some(),
-        parts: !m.attachments.is_empty(),
+        has_note: letter.note.is_some(),
+        has_parts: !m.attachments.is_empty(),
         claim: letter.claim.clone().map(Box::new),
         idempotency_key: letter.key.as_deref().map(Into::into),
-        ..Found::default()
+        ..FoundMessage::default()
     }
 }

@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use super::Texts;
 use super::folder::{Answer, Folder, Letter, path_of};
-use crate::model::locks::{Level, Mutex};
+use crate::model::locks::{LockLevel, Mutex};
 use crate::model::{Attachment, Draft, Message, PublicKey, Seed, Timestamp};
 use crate::store::{
-    About, Acks, Advice, Deliveries, EmptyThread, Facets, Fit, Keys, Kind, Location, Marks,
-    Outgoing, Part, Parts, Prepared, Preparing, RawEntry, Record, Rejected, Report, Rooms, Sink,
-    Store, StoreError, Threads, Verify,
+    AckWriter, AddressFit, Advice, ClaimVerifier, DeliveryQueue, EmptyThread, Facets, Kind,
+    Location, MessageAppender, PartContent, PartReader, PrepareContext, PreparedRecord, RawEntry,
+    ReadMarks, Record, Rejection, ScanSink, Store, StoreError, StoreKeys, StoreProperties,
+    ThreadDirectory, ThreadScheme, ViolationReporter,
 };
 
 /// What [`Marks::tell`] does first.
@@ -23,7 +24,7 @@ type Hook = Box<dyn Fn() + Send + Sync>;
 
 /// One process's view of the folder.
 pub struct Memory {
-    pub about: About,
+    pub about: StoreProperties,
     pub folder: Arc<Mutex<Folder>>,
     /// Versions of the files as they were reported.
     pub seen: Mutex<BTreeMap<u32, u64>>,
@@ -44,32 +45,32 @@ impl Memory {
         let mut of = folder.lock();
         me.clone_into(&mut of.me);
         let threads = match of.lines {
-            _ if of.origins => Threads::Labels,
-            None => Threads::Links,
-            Some(_) => Threads::Ids,
+            _ if of.origins => ThreadScheme::Labels,
+            None => ThreadScheme::Links,
+            Some(_) => ThreadScheme::Ids,
         };
-        let about = About {
+        let about = StoreProperties {
             kind: Kind::Amp,
             name: name.to_owned(),
             me: me.to_owned(),
             dir: "/memory".into(),
             threads,
-            roles: of.roles,
+            uses_roles: of.roles,
             whole_seconds: false,
             max_body: 1000,
             headers: of.headers,
             default_recipient: of.whom,
             recipient_in: of.whole.then_some(recipient_in),
-            repeats: true,
-            carries: (!of.text_only).then_some(carries),
-            covers: None,
+            can_repeat_appends: true,
+            attachment_rule: (!of.text_only).then_some(carries),
+            signed_text: None,
             state: None,
         };
         Self {
             about,
             folder: Arc::clone(folder),
-            seen: Mutex::at(Level::Store, BTreeMap::new()),
-            on_tell: Mutex::at(Level::File, None),
+            seen: Mutex::with_level(LockLevel::Store, BTreeMap::new()),
+            on_tell: Mutex::with_level(LockLevel::File, None),
             book: None,
         }
     }
@@ -115,31 +116,31 @@ fn carries(files: &[(String, u64)]) -> Result<(), StoreError> {
 }
 
 impl Store for Memory {
-    fn about(&self) -> &About {
+    fn properties(&self) -> &StoreProperties {
         &self.about
     }
 
     fn facets(&self) -> Facets<'_> {
         Facets {
-            outgoing: Some(self),
+            appender: Some(self),
             deliveries: Some(self),
             keys: Some(self),
             marks: Some(self),
             acks: Some(self),
             parts: Some(self),
-            rooms: Some(self),
+            thread_directory: Some(self),
             notebook: self.book.as_ref().map(|book| book as _),
             ..Facets::default()
         }
     }
 
-    fn note(&self, _path: &Path) {}
+    fn note_change(&self, _path: &Path) {}
 
     fn is_failing(&self) -> bool {
         false
     }
 
-    fn scan(&self, _full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
+    fn scan(&self, _full: bool, sink: &mut dyn ScanSink) -> Result<(), StoreError> {
         let files = self.folder.lock().files.clone();
         let mut seen = self.seen.lock();
         let changed: BTreeSet<u32> = files
@@ -158,45 +159,45 @@ impl Store for Memory {
             for source in some {
                 match files.get(source) {
                     Some((_, Ok((one, _)))) => found.push(one.clone()),
-                    Some((_, Err(reason))) => rejected.push(Rejected {
+                    Some((_, Err(reason))) => rejected.push(Rejection {
                         at: Location { source: *source, offset: 0, len: 1 },
                         path: path_of(*source),
                         reason: reason.clone(),
                         time: Timestamp::from_secs(5),
-                        ..Rejected::default()
+                        ..Rejection::default()
                     }),
                     None => {}
                 }
             }
-            sink.batch(&mut found, &mut rejected);
+            sink.report_batch(&mut found, &mut rejected);
         }
         sink.end_rescan(&changed);
         *seen = files.iter().map(|(source, (version, _))| (*source, *version)).collect();
         Ok(())
     }
 
-    fn save(&self) -> Vec<u8> {
+    fn save_cursors(&self) -> Vec<u8> {
         serde_json::to_vec(&*self.seen.lock()).unwrap()
     }
 
-    fn restore(&self, saved: &[u8]) -> bool {
+    fn restore_cursors(&self, saved: &[u8]) -> bool {
         *self.seen.lock() = serde_json::from_slice(saved).unwrap();
         true
     }
 
-    fn reset(&self) {
+    fn reset_cursors(&self) {
         self.seen.lock().clear();
     }
 
-    fn watched(&self) -> Vec<PathBuf> {
+    fn folders_to_watch(&self) -> Vec<PathBuf> {
         Vec::new()
     }
 
-    fn concerns(&self, _folder: &Path, _name: &OsStr) -> bool {
+    fn is_relevant(&self, _folder: &Path, _name: &OsStr) -> bool {
         true
     }
 
-    fn missed(&self) -> Option<String> {
+    fn describe_missing_folder(&self) -> Option<String> {
         None
     }
 
@@ -216,7 +217,7 @@ impl Store for Memory {
         Some(path_of(source))
     }
 
-    fn read(&self, at: &Location) -> Result<Record, StoreError> {
+    fn read_record(&self, at: &Location) -> Result<Record, StoreError> {
         let mut folder = self.folder.lock();
         folder.reads += 1;
         let Letter { message, body_if_valid, claim, wants_ack, note, .. } =
@@ -228,60 +229,68 @@ impl Store for Memory {
         Ok(b"half a letter".iter().copied().take(limit).collect())
     }
 
-    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
+    fn list_raw_folder(&self, folder: &str) -> Option<Vec<RawEntry>> {
         folder.is_empty().then(Vec::new)
     }
 
-    fn raw_look(&self, _path: &str) -> Option<RawEntry> {
+    fn stat_raw_entry(&self, _path: &str) -> Option<RawEntry> {
         None
     }
 
-    fn raw_newest(&self, _folder: &str) -> Option<Timestamp> {
+    fn newest_raw_time(&self, _folder: &str) -> Option<Timestamp> {
         None
     }
 
-    fn raw_open(&self, _path: &str) -> io::Result<File> {
+    fn open_raw_file(&self, _path: &str) -> io::Result<File> {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    fn check(&self, _verify: Verify<'_>, _report: Report<'_>) -> Result<(), StoreError> {
+    fn check(
+        &self,
+        _verify: ClaimVerifier<'_>,
+        _report: ViolationReporter<'_>,
+    ) -> Result<(), StoreError> {
         Ok(())
     }
 }
 
-impl Outgoing for Memory {
-    fn canonical(&self, address: &str) -> String {
+impl MessageAppender for Memory {
+    fn canonical_address(&self, address: &str) -> String {
         let lower = address.to_ascii_lowercase();
         let bare = self.folder.lock().providers && !lower.contains('@');
         if bare { format!("{lower}@acme.crabmail.ai") } else { lower }
     }
 
-    fn fits(&self, address: &str) -> Fit {
+    fn address_fit(&self, address: &str) -> AddressFit {
         let folder = self.folder.lock();
         match address.split_once('@') {
-            _ if !folder.providers => Fit::Plain,
-            Some((_, host)) if host.contains('.') => Fit::Exact,
-            None if folder.only_via => Fit::Via,
+            _ if !folder.providers => AddressFit::Plain,
+            Some((_, host)) if host.contains('.') => AddressFit::Exact,
+            None if folder.only_via => AddressFit::Via,
             None if address.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)) => {
-                Fit::Plain
+                AddressFit::Plain
             }
-            _ => Fit::No,
+            _ => AddressFit::No,
         }
     }
 
-    fn registered(&self, address: &str) -> bool {
+    fn is_registered(&self, address: &str) -> bool {
         let known = ["registered", "agent@acme.crabmail.ai"];
-        known.contains(&self.canonical(address).as_str()) || self.folder.lock().only_via
+        known.contains(&self.canonical_address(address).as_str()) || self.folder.lock().only_via
     }
 
-    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
+    fn prepare_records(
+        &self,
+        draft: &Draft,
+        with: &PrepareContext<'_>,
+    ) -> Result<Vec<PreparedRecord>, StoreError> {
         let mut folder = self.folder.lock();
         if folder.closed {
             return Err(StoreError::Refused("this store takes nothing".into()));
         }
         folder.versions += 1;
         let id = format!("id{}", folder.versions);
-        let attachments = draft.attached.iter().map(|a| Attachment {
+        let attachments = draft.attachments.iter().map(|a| Attachment {
             name: a.name.clone(),
             size: a.size,
             withheld: None,
@@ -310,15 +319,15 @@ impl Outgoing for Memory {
         let thread = draft.thread.clone().unwrap_or_default();
         let to = draft.to.join(", ");
         let bytes = draft.body.clone();
-        Ok(vec![Prepared { to, id, thread, bytes, files: draft.attached.clone() }])
+        Ok(vec![PreparedRecord { to, id, thread, bytes, files: draft.attachments.clone() }])
     }
 
-    fn appendable(&self, _bytes: u64) -> Result<(), StoreError> {
+    fn check_appendable(&self, _bytes: u64) -> Result<(), StoreError> {
         let full = || StoreError::io(self.dir(), io::Error::from_raw_os_error(libc::ENOSPC));
         if self.folder.lock().full { Err(full()) } else { Ok(()) }
     }
 
-    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
+    fn append_record(&self, message: &PreparedRecord) -> Result<(), StoreError> {
         let mut folder = self.folder.lock();
         folder.appends += 1;
         if let Some(why) = folder.refuses {
@@ -350,13 +359,13 @@ impl Outgoing for Memory {
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), StoreError> {
+    fn sync_appends(&self) -> Result<(), StoreError> {
         Ok(())
     }
 }
 
-impl Deliveries for Memory {
-    fn deliver(&self) -> Result<bool, StoreError> {
+impl DeliveryQueue for Memory {
+    fn deliver_waiting(&self) -> Result<bool, StoreError> {
         let mut folder = self.folder.lock();
         folder.deliveries += 1;
         if folder.stuck {
@@ -365,12 +374,12 @@ impl Deliveries for Memory {
         Ok(false)
     }
 
-    fn written(&self) -> Vec<PathBuf> {
+    fn folders_to_sweep(&self) -> Vec<PathBuf> {
         Vec::new()
     }
 }
 
-impl Keys for Memory {
+impl StoreKeys for Memory {
     fn signing_key(&self) -> Result<Option<Seed>, StoreError> {
         let folder = self.folder.lock();
         if folder.keyless {
@@ -379,7 +388,7 @@ impl Keys for Memory {
         Ok(folder.key.clone())
     }
 
-    fn adopt(&self, mine: &Seed) -> Result<Seed, StoreError> {
+    fn adopt_key(&self, mine: &Seed) -> Result<Seed, StoreError> {
         Ok(self.folder.lock().key.insert(mine.clone()).clone())
     }
 
@@ -388,8 +397,8 @@ impl Keys for Memory {
     }
 }
 
-impl Marks for Memory {
-    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
+impl ReadMarks for Memory {
+    fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         if let Some(hook) = &*self.on_tell.lock() {
             hook();
         }
@@ -417,8 +426,8 @@ impl Marks for Memory {
     }
 }
 
-impl Acks for Memory {
-    fn acknowledge(&self, at: &Location) -> Result<(), StoreError> {
+impl AckWriter for Memory {
+    fn acknowledge_message(&self, at: &Location) -> Result<(), StoreError> {
         let mut folder = self.folder.lock();
         folder.acks.push(at.source);
         if let Some(why) = folder.ack_fails.pop() {
@@ -429,22 +438,22 @@ impl Acks for Memory {
     }
 }
 
-impl Parts for Memory {
-    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
+impl PartReader for Memory {
+    fn open_part(&self, at: &Location, name: &str) -> Result<PartContent, StoreError> {
         let folder = self.folder.lock();
         let letter = folder.letter(at.source)?;
         let number = letter.message.attachments.iter().position(|a| a.name == name);
         let bytes = number.and_then(|n| letter.files.get(n)).cloned();
         let bytes =
             bytes.ok_or_else(|| StoreError::io(Path::new(name), io::ErrorKind::NotFound.into()))?;
-        let Some(dir) = &folder.on_disk else { return Ok(Part::Bytes(bytes.into())) };
+        let Some(dir) = &folder.on_disk else { return Ok(PartContent::Bytes(bytes.into())) };
         let path = dir.join(name);
         let written = std::fs::write(&path, &bytes).and_then(|()| File::open(&path));
-        Ok(Part::File(written.map_err(|e| StoreError::io(&path, e))?))
+        Ok(PartContent::File(written.map_err(|e| StoreError::io(&path, e))?))
     }
 }
 
-impl Rooms for Memory {
+impl ThreadDirectory for Memory {
     fn empty_threads(&self) -> Vec<EmptyThread> {
         self.folder.lock().empty.clone()
     }

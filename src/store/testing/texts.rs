@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
-use crate::store::{Note, Notebook, StoreError};
+use crate::store::{Notebook, NotebookEntry, StoreError};
 
 /// Texts and their times, by folder and name.
 type Kept = BTreeMap<(String, String), (Vec<u8>, Timestamp)>;
@@ -39,10 +39,10 @@ impl Notebook for Texts {
         &["notes", "plans"]
     }
 
-    fn list(&self, folder: &str) -> Vec<Note> {
+    fn list_entries(&self, folder: &str) -> Vec<NotebookEntry> {
         let texts = self.kept.lock();
         let of = texts.iter().filter(|((f, _), _)| f == folder);
-        of.map(|((_, name), (text, time))| Note {
+        of.map(|((_, name), (text, time))| NotebookEntry {
             name: name.clone(),
             size: text.len() as u64,
             modified: *time,
@@ -50,7 +50,7 @@ impl Notebook for Texts {
         .collect()
     }
 
-    fn read(&self, folder: &str, name: &str) -> io::Result<Vec<u8>> {
+    fn read_entry(&self, folder: &str, name: &str) -> io::Result<Vec<u8>> {
         let texts = self.kept.lock();
         let text = texts.get(&(folder.to_owned(), name.to_owned()));
         text.map(|(text, _)| text.clone()).ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -63,7 +63,7 @@ impl Notebook for Texts {
         Err(StoreError::Invalid(format!("{name}: names of texts end in .txt")))
     }
 
-    fn write(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError> {
+    fn write_entry(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError> {
         self.check_name(folder, name)?;
         if self.full.load(Ordering::Relaxed) {
             let full = io::Error::from_raw_os_error(libc::ENOSPC);

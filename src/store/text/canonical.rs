@@ -11,10 +11,10 @@ use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-use super::json::{self, RawStr, Value};
-use super::number::{self, Style};
+use super::json::{self, JsonValue, RawStr};
+use super::number::{self, NumberStyle};
 use super::pytext;
-use super::tape::{Profile, Tape};
+use super::tape::{JsonProfile, JsonTape};
 
 /// What a signature covers starts with this line, so that it can never be mistaken for another
 /// kind of signed text.
@@ -22,28 +22,28 @@ pub const SIGNATURE_CONTEXT: &str = "samp-sig-v1\n";
 
 /// The members an id is made of, as far as the record has them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Hashed<'a> {
+pub struct HashedMembers<'a> {
     /// The text.
-    pub body: Option<Value<'a>>,
+    pub body: Option<JsonValue<'a>>,
     /// The writer.
-    pub from: Option<Value<'a>>,
+    pub from: Option<JsonValue<'a>>,
     /// The thread.
-    pub thread: Option<Value<'a>>,
+    pub thread: Option<JsonValue<'a>>,
     /// The recipient.
-    pub to: Option<Value<'a>>,
+    pub to: Option<JsonValue<'a>>,
     /// The time.
-    pub ts: Option<Value<'a>>,
+    pub ts: Option<JsonValue<'a>>,
     /// They are known to be spelled in ASCII.
     pub ascii: bool,
 }
 
 /// The id of a record: the first 16 hex digits of a SHA-256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Id([u8; 16]);
+pub struct RecordId([u8; 16]);
 
-impl Id {
+impl RecordId {
     /// The id of this canonical JSON.
-    pub fn of(canonical: &str) -> Self {
+    pub fn from_canonical(canonical: &str) -> Self {
         const HEX: &[u8; 16] = b"0123456789abcdef";
         let digest = Sha256::digest(canonical.as_bytes());
         let mut id = [0; 16];
@@ -62,12 +62,12 @@ impl Id {
 
 /// The id of the record with these members; `None` if it has none, because the body is not a
 /// string or a string that counts holds a lone surrogate.
-pub fn id_of(members: &Hashed<'_>) -> Option<String> {
+pub fn record_id(members: &HashedMembers<'_>) -> Option<String> {
     compute_id(members, &mut String::new()).map(|id| id.as_str().to_owned())
 }
 
 /// [`id_of`], with a buffer to work in, which is left holding the canonical JSON.
-pub fn compute_id(members: &Hashed<'_>, buffer: &mut String) -> Option<Id> {
+pub fn compute_id(members: &HashedMembers<'_>, buffer: &mut String) -> Option<RecordId> {
     buffer.clear();
     buffer.push('{');
     if let Some(body) = members.body {
@@ -89,22 +89,22 @@ pub fn compute_id(members: &Hashed<'_>, buffer: &mut String) -> Option<Id> {
         push_value(buffer, value)?;
     }
     buffer.push('}');
-    Some(Id::of(buffer))
+    Some(RecordId::from_canonical(buffer))
 }
 
 /// What the signature of the record on this line covers: [`SIGNATURE_CONTEXT`] and the canonical
 /// JSON of all members except `sig`. `None` if the line is no object or has no canonical form.
 pub fn signed_bytes(line: &str) -> Option<Vec<u8>> {
-    object_without(SIGNATURE_CONTEXT, line, "sig")
+    signed_object_bytes(SIGNATURE_CONTEXT, line, "sig")
 }
 
 /// What a signature in the member `without` of the object on this line covers: the context it is made
 /// in and the canonical JSON of all other members. `None` if the line is no object or has no canonical
 /// form.
-pub fn object_without(context: &str, line: &str, without: &str) -> Option<Vec<u8>> {
-    let mut members: Vec<(Cow<'_, str>, Value<'_>)> = Vec::new();
+pub fn signed_object_bytes(context: &str, line: &str, without: &str) -> Option<Vec<u8>> {
+    let mut members: Vec<(Cow<'_, str>, JsonValue<'_>)> = Vec::new();
     let mut lone_key = false;
-    json::members(line, |key, value| {
+    json::visit_members(line, |key, value| {
         let (key, lone) = key.decode();
         lone_key |= lone;
         if key != without {
@@ -173,22 +173,22 @@ pub(super) fn push_escaped(out: &mut String, text: &str, too: impl Fn(char) -> b
     out.push('"');
 }
 
-fn push_body(out: &mut String, body: Value<'_>, ascii: bool) -> Option<()> {
-    let Value::String(body) = body else { return None };
+fn push_body(out: &mut String, body: JsonValue<'_>, ascii: bool) -> Option<()> {
+    let JsonValue::String(body) = body else { return None };
     // Escapes are ASCII, which no character outside it combines with without being noticed here.
-    if body.is_canonical() && (ascii || pytext::surely_nfc(body.raw())) {
-        push_quoted(out, body.raw());
+    if body.is_canonical() && (ascii || pytext::is_surely_nfc(body.raw_text())) {
+        push_quoted(out, body.raw_text());
     } else {
-        push_text(out, &pytext::nfc(&whole(body)?));
+        push_text(out, &pytext::to_nfc(&decode_whole(body)?));
     }
     Some(())
 }
 
 fn push_string(out: &mut String, text: RawStr<'_>) -> Option<()> {
     if text.is_canonical() {
-        push_quoted(out, text.raw());
+        push_quoted(out, text.raw_text());
     } else {
-        push_text(out, &whole(text)?);
+        push_text(out, &decode_whole(text)?);
     }
     Some(())
 }
@@ -201,21 +201,25 @@ fn push_quoted(out: &mut String, raw: &str) {
 }
 
 /// The value of a string that has no lone surrogate.
-fn whole(text: RawStr<'_>) -> Option<Cow<'_, str>> {
+fn decode_whole(text: RawStr<'_>) -> Option<Cow<'_, str>> {
     let (text, lone) = text.decode();
     (!lone).then_some(text)
 }
 
-fn push_value(out: &mut String, value: Value<'_>) -> Option<()> {
+fn push_value(out: &mut String, value: JsonValue<'_>) -> Option<()> {
     match value {
-        Value::String(text) => push_string(out, text)?,
-        Value::Int(text) | Value::Float(text) => number::push(out, text, Style::Python)?,
+        JsonValue::String(text) => push_string(out, text)?,
+        JsonValue::Int(text) | JsonValue::Float(text) => {
+            number::push_number(out, text, NumberStyle::Python)?
+        }
         // What is no JSON, Python prints as it read it.
-        Value::Constant(text) => out.push_str(text),
-        Value::Bool(true) => out.push_str("true"),
-        Value::Bool(false) => out.push_str("false"),
-        Value::Null => out.push_str("null"),
-        Value::Compound(text) => Tape::of(text)?.print(out, Profile::PythonRaw, |_| ())?,
+        JsonValue::Constant(text) => out.push_str(text),
+        JsonValue::Bool(true) => out.push_str("true"),
+        JsonValue::Bool(false) => out.push_str("false"),
+        JsonValue::Null => out.push_str("null"),
+        JsonValue::Compound(text) => {
+            JsonTape::parse(text)?.print_as(out, JsonProfile::PythonRaw, |_| ())?
+        }
     }
     Some(())
 }

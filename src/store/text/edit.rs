@@ -3,33 +3,33 @@
 
 use std::ops::Range;
 
-use super::strict::{Member, members};
+use super::strict::{JsonMember, parse_members};
 
 /// Replacements of ranges of a text.
 #[derive(Debug)]
-pub struct Edits<'a> {
+pub struct JsonEdits<'a> {
     /// The text.
     pub text: &'a str,
     /// What replaces which bytes.
     pub list: Vec<(Range<usize>, String)>,
 }
 
-impl<'a> Edits<'a> {
+impl<'a> JsonEdits<'a> {
     /// No changes yet.
-    pub fn of(text: &'a str) -> Self {
+    pub fn new(text: &'a str) -> Self {
         Self { text, list: Vec::new() }
     }
 
     /// Puts something in the place of these bytes.
-    pub fn replace(&mut self, at: &Range<usize>, with: impl Into<String>) {
+    pub fn replace_range(&mut self, at: &Range<usize>, with: impl Into<String>) {
         self.list.push((at.clone(), with.into()));
     }
 
     /// The members of an object that is a value, with their places in the whole text; `None` if the
     /// value is something else.
-    pub fn inside(&self, outer: &Member<'a>) -> Option<Vec<Member<'a>>> {
+    pub fn nested_members(&self, outer: &JsonMember<'a>) -> Option<Vec<JsonMember<'a>>> {
         let text = self.text.get(outer.value_at.clone()).filter(|text| text.starts_with('{'))?;
-        let mut members = members(text).ok()?;
+        let mut members = parse_members(text).ok()?;
         let by = outer.value_at.start;
         for m in &mut members {
             m.key_at = m.key_at.start + by..m.key_at.end + by;

@@ -51,7 +51,7 @@ pub enum JsonError {
 /// word is written, and whoever copies the whole of it waits until that part has reached the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
-enum Spelling {
+enum EscapeStyle {
     /// No backslash: the text is the value.
     Plain,
     /// Only escapes that Python would write in the same way.
@@ -64,23 +64,23 @@ enum Spelling {
 #[derive(Clone, Copy, Debug)]
 pub struct RawStr<'a> {
     text: &'a str,
-    spelling: Spelling,
+    spelling: EscapeStyle,
 }
 
 impl<'a> RawStr<'a> {
     /// The text between the quotes, escapes and all.
-    pub fn raw(&self) -> &'a str {
+    pub fn raw_text(&self) -> &'a str {
         self.text
     }
 
     /// Whether it holds a backslash; if not, [`RawStr::raw`] is the value.
     pub fn has_escapes(&self) -> bool {
-        self.spelling != Spelling::Plain
+        self.spelling != EscapeStyle::Plain
     }
 
     /// Whether Python would print the value again in exactly these bytes.
     pub fn is_canonical(&self) -> bool {
-        self.spelling != Spelling::Free
+        self.spelling != EscapeStyle::Free
     }
 
     /// The value, and whether it held a lone surrogate, shown as U+FFFD.
@@ -113,7 +113,7 @@ impl<'a> RawStr<'a> {
 impl RawStr<'_> {
     /// How many backslashes it is spelled with, and whether it ends with a newline; `None` if one of them stands
     /// before anything but what the value shows as it is: a newline, a tab, a quote, a backslash, a slash.
-    pub fn simple_escapes(&self) -> Option<(usize, bool)> {
+    pub fn count_simple_escapes(&self) -> Option<(usize, bool)> {
         let (mut count, mut last) = (0, None);
         let mut rest = self.text.as_bytes();
         while self.has_escapes()
@@ -132,11 +132,11 @@ impl RawStr<'_> {
 fn decode_escape(text: &str) -> (Option<char>, usize) {
     let simple = match text.as_bytes().get(1) {
         Some(b'u') => {
-            let high = hex4(text, 2);
+            let high = parse_hex4(text, 2);
             if !(0xd800..0xdc00).contains(&high) {
                 return (char::from_u32(high), 6);
             }
-            let low = if text.get(6..8) == Some("\\u") { hex4(text, 8) } else { 0 };
+            let low = if text.get(6..8) == Some("\\u") { parse_hex4(text, 8) } else { 0 };
             if !(0xdc00..0xe000).contains(&low) {
                 return (None, 6);
             }
@@ -154,13 +154,13 @@ fn decode_escape(text: &str) -> (Option<char>, usize) {
 }
 
 /// The number of four hexadecimal digits at this offset.
-fn hex4(text: &str, at: usize) -> u32 {
+fn parse_hex4(text: &str, at: usize) -> u32 {
     text.get(at..at + 4).and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or(0)
 }
 
 /// The value of a member.
 #[derive(Clone, Copy, Debug)]
-pub enum Value<'a> {
+pub enum JsonValue<'a> {
     /// A string.
     String(RawStr<'a>),
     /// An integer, as written.
@@ -180,7 +180,7 @@ pub enum Value<'a> {
 
 /// A step of [`walk`].
 #[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
+pub enum JsonEvent<'a> {
     /// `{`
     ObjectStart,
     /// `}`
@@ -192,7 +192,7 @@ pub enum Event<'a> {
     /// The key of the value that follows.
     Key(RawStr<'a>),
     /// A value that is neither array nor object.
-    Scalar(Value<'a>),
+    Scalar(JsonValue<'a>),
 }
 
 /// Reports the members of the object on this line, in order, duplicates included.
@@ -201,70 +201,73 @@ pub enum Event<'a> {
 ///
 /// # Errors
 /// If the line is anything but exactly one JSON object. Members before the error were reported.
-pub fn members<'a>(
+pub fn visit_members<'a>(
     line: &'a str,
-    mut visit: impl FnMut(RawStr<'a>, Value<'a>),
+    mut visit: impl FnMut(RawStr<'a>, JsonValue<'a>),
 ) -> Result<(), JsonError> {
-    let mut s = Scanner::new(line);
+    let mut s = JsonScanner::new(line);
     if s.peek() != Some(b'{') {
-        s.value(&mut |_| {})?;
-        s.end()?;
+        s.read_value(&mut |_| {})?;
+        s.expect_end()?;
         return Err(JsonError::NotAnObject);
     }
     s.at += 1;
     s.skip_space();
     if s.peek() == Some(b'}') {
         s.at += 1;
-        return s.end();
+        return s.expect_end();
     }
     loop {
-        let key = s.key()?;
+        let key = s.read_key()?;
         let value = match s.peek() {
             Some(b'{' | b'[') => {
                 let start = s.at;
-                s.value(&mut |_| {})?;
-                Value::Compound(s.since(start))
+                s.read_value(&mut |_| {})?;
+                JsonValue::Compound(s.text_since(start))
             }
-            _ => s.scalar()?,
+            _ => s.read_scalar()?,
         };
         visit(key, value);
         s.skip_space();
         match s.peek() {
             Some(b',') => s.at += 1,
             Some(b'}') => break,
-            _ => return Err(s.error("a comma or } is missing after a value")),
+            _ => return Err(s.syntax_error("a comma or } is missing after a value")),
         }
         s.skip_space();
     }
     s.at += 1;
-    s.end()
+    s.expect_end()
 }
 
 /// The text of the value that a text begins with, and what follows it; `None` if it begins with none.
-pub fn first_value(text: &str) -> Option<(&str, &str)> {
-    let mut s = Scanner { text, at: 0 };
-    s.value(&mut |_| {}).ok()?;
-    Some((s.since(0), text.get(s.at..)?))
+pub fn split_first_value(text: &str) -> Option<(&str, &str)> {
+    let mut s = JsonScanner { text, at: 0 };
+    s.read_value(&mut |_| {}).ok()?;
+    Some((s.text_since(0), text.get(s.at..)?))
 }
 
 /// Goes through one JSON value of any kind and depth.
 ///
 /// # Errors
 /// If the text is anything but exactly one JSON value.
-pub fn walk<'a>(text: &'a str, mut visit: impl FnMut(Event<'a>)) -> Result<(), JsonError> {
-    let mut s = Scanner::new(text);
-    s.value(&mut visit)?;
-    s.end()
+pub fn walk_value<'a>(
+    text: &'a str,
+    mut visit: impl FnMut(JsonEvent<'a>),
+) -> Result<(), JsonError> {
+    let mut s = JsonScanner::new(text);
+    s.read_value(&mut visit)?;
+    s.expect_end()
 }
 
 /// A position in a line.
-struct Scanner<'a> {
+struct JsonScanner<'a> {
     /// The line up to its last character that is not white space.
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Scanner<'a> {
+impl<'a> JsonScanner<'a> {
     fn new(line: &'a str) -> Self {
         let text = line.trim_end_matches(pytext::is_space);
         Self { text, at: text.len() - pytext::strip_start(text).len() }
@@ -274,15 +277,15 @@ impl<'a> Scanner<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn rest(&self) -> &'a [u8] {
+    fn remaining_bytes(&self) -> &'a [u8] {
         self.text.as_bytes().get(self.at..).unwrap_or_default()
     }
 
-    fn since(&self, start: usize) -> &'a str {
+    fn text_since(&self, start: usize) -> &'a str {
         self.text.get(start..self.at).unwrap_or_default()
     }
 
-    fn error(&self, problem: &'static str) -> JsonError {
+    fn syntax_error(&self, problem: &'static str) -> JsonError {
         JsonError::Syntax { at: self.at, problem }
     }
 
@@ -292,12 +295,12 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn end(&mut self) -> Result<(), JsonError> {
+    fn expect_end(&mut self) -> Result<(), JsonError> {
         self.skip_space();
         if self.at == self.text.len() {
             return Ok(());
         }
-        Err(self.error("something follows the end of the value"))
+        Err(self.syntax_error("something follows the end of the value"))
     }
 
     /// A key and its colon; stops at the value.
@@ -306,15 +309,15 @@ impl<'a> Scanner<'a> {
         reason = "what it gives stays in registers; through memory, a third of a parse was waiting for it"
     )]
     #[inline(always)]
-    fn key(&mut self) -> Result<RawStr<'a>, JsonError> {
+    fn read_key(&mut self) -> Result<RawStr<'a>, JsonError> {
         if self.peek() != Some(b'"') {
-            return Err(self.error("a key in double quotes is missing"));
+            return Err(self.syntax_error("a key in double quotes is missing"));
         }
         self.at += 1;
-        let key = self.string()?;
+        let key = self.read_string()?;
         self.skip_space();
         if self.peek() != Some(b':') {
-            return Err(self.error("a colon is missing after a key"));
+            return Err(self.syntax_error("a colon is missing after a key"));
         }
         self.at += 1;
         self.skip_space();
@@ -322,7 +325,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// One value of any kind, with an explicit stack instead of recursion.
-    fn value(&mut self, visit: &mut impl FnMut(Event<'a>)) -> Result<(), JsonError> {
+    fn read_value(&mut self, visit: &mut impl FnMut(JsonEvent<'a>)) -> Result<(), JsonError> {
         // What is open, outermost first; `true` is an object.
         let mut open: Vec<bool> = Vec::new();
         loop {
@@ -330,29 +333,29 @@ impl<'a> Scanner<'a> {
                 Some(b'{') => {
                     self.at += 1;
                     self.skip_space();
-                    visit(Event::ObjectStart);
+                    visit(JsonEvent::ObjectStart);
                     if self.peek() != Some(b'}') {
                         open.push(true);
-                        visit(Event::Key(self.key()?));
+                        visit(JsonEvent::Key(self.read_key()?));
                         continue;
                     }
                     self.at += 1;
-                    visit(Event::ObjectEnd);
+                    visit(JsonEvent::ObjectEnd);
                 }
                 Some(b'[') => {
                     self.at += 1;
                     self.skip_space();
-                    visit(Event::ArrayStart);
+                    visit(JsonEvent::ArrayStart);
                     if self.peek() != Some(b']') {
                         open.push(false);
                         continue;
                     }
                     self.at += 1;
-                    visit(Event::ArrayEnd);
+                    visit(JsonEvent::ArrayEnd);
                 }
-                _ => visit(Event::Scalar(self.scalar()?)),
+                _ => visit(JsonEvent::Scalar(self.read_scalar()?)),
             }
-            if !self.after_value(&mut open, visit)? {
+            if !self.finish_value(&mut open, visit)? {
                 return Ok(());
             }
         }
@@ -360,10 +363,10 @@ impl<'a> Scanner<'a> {
 
     /// Closes what ends behind a value and stops where the next one starts; `false` if the
     /// outermost value has ended.
-    fn after_value(
+    fn finish_value(
         &mut self,
         open: &mut Vec<bool>,
-        visit: &mut impl FnMut(Event<'a>),
+        visit: &mut impl FnMut(JsonEvent<'a>),
     ) -> Result<bool, JsonError> {
         while let Some(&in_object) = open.last() {
             self.skip_space();
@@ -372,14 +375,16 @@ impl<'a> Scanner<'a> {
                     self.at += 1;
                     self.skip_space();
                     if in_object {
-                        visit(Event::Key(self.key()?));
+                        visit(JsonEvent::Key(self.read_key()?));
                     }
                     return Ok(true);
                 }
-                (Some(b'}'), true) => visit(Event::ObjectEnd),
-                (Some(b']'), false) => visit(Event::ArrayEnd),
-                (_, true) => return Err(self.error("a comma or } is missing after a value")),
-                (_, false) => return Err(self.error("a comma or ] is missing after a value")),
+                (Some(b'}'), true) => visit(JsonEvent::ObjectEnd),
+                (Some(b']'), false) => visit(JsonEvent::ArrayEnd),
+                (_, true) => return Err(self.syntax_error("a comma or } is missing after a value")),
+                (_, false) => {
+                    return Err(self.syntax_error("a comma or ] is missing after a value"));
+                }
             }
             self.at += 1;
             open.pop();
@@ -389,71 +394,71 @@ impl<'a> Scanner<'a> {
 
     #[expect(clippy::inline_always, reason = "see key()")]
     #[inline(always)]
-    fn scalar(&mut self) -> Result<Value<'a>, JsonError> {
+    fn read_scalar(&mut self) -> Result<JsonValue<'a>, JsonError> {
         match self.peek() {
             Some(b'"') => {
                 self.at += 1;
-                Ok(Value::String(self.string()?))
+                Ok(JsonValue::String(self.read_string()?))
             }
-            Some(b'-' | b'0'..=b'9') => self.number(),
-            Some(b't') => self.word("true", Value::Bool(true)),
-            Some(b'f') => self.word("false", Value::Bool(false)),
-            Some(b'n') => self.word("null", Value::Null),
-            Some(b'N') => self.word("NaN", Value::Constant("NaN")),
-            Some(b'I') => self.word("Infinity", Value::Constant("Infinity")),
-            Some(_) => Err(self.error("a value is expected")),
-            None => Err(self.error("the text ends where a value is expected")),
+            Some(b'-' | b'0'..=b'9') => self.read_number(),
+            Some(b't') => self.read_word("true", JsonValue::Bool(true)),
+            Some(b'f') => self.read_word("false", JsonValue::Bool(false)),
+            Some(b'n') => self.read_word("null", JsonValue::Null),
+            Some(b'N') => self.read_word("NaN", JsonValue::Constant("NaN")),
+            Some(b'I') => self.read_word("Infinity", JsonValue::Constant("Infinity")),
+            Some(_) => Err(self.syntax_error("a value is expected")),
+            None => Err(self.syntax_error("the text ends where a value is expected")),
         }
     }
 
-    fn word(&mut self, word: &str, value: Value<'a>) -> Result<Value<'a>, JsonError> {
-        if !self.rest().starts_with(word.as_bytes()) {
-            return Err(self.error("a value is expected"));
+    fn read_word(&mut self, word: &str, value: JsonValue<'a>) -> Result<JsonValue<'a>, JsonError> {
+        if !self.remaining_bytes().starts_with(word.as_bytes()) {
+            return Err(self.syntax_error("a value is expected"));
         }
         self.at += word.len();
         Ok(value)
     }
 
-    fn number(&mut self) -> Result<Value<'a>, JsonError> {
+    fn read_number(&mut self) -> Result<JsonValue<'a>, JsonError> {
         let start = self.at;
         if self.peek() == Some(b'-') {
             self.at += 1;
             if self.peek() == Some(b'I') {
-                return self.word("Infinity", Value::Constant("-Infinity"));
+                return self.read_word("Infinity", JsonValue::Constant("-Infinity"));
             }
         }
         let first_digit = self.at;
         match self.peek() {
             Some(b'0') => self.at += 1,
-            Some(b'1'..=b'9') => self.digits(),
-            _ => return Err(self.error("a digit is missing after the minus sign")),
+            Some(b'1'..=b'9') => self.skip_digits(),
+            _ => return Err(self.syntax_error("a digit is missing after the minus sign")),
         }
         let int_end = self.at;
-        if let [b'.', b'0'..=b'9', ..] = self.rest() {
+        if let [b'.', b'0'..=b'9', ..] = self.remaining_bytes() {
             self.at += 1;
-            self.digits();
+            self.skip_digits();
         }
-        match self.rest() {
+        match self.remaining_bytes() {
             [b'e' | b'E', b'+' | b'-', b'0'..=b'9', ..] => {
                 self.at += 2;
-                self.digits();
+                self.skip_digits();
             }
             [b'e' | b'E', b'0'..=b'9', ..] => {
                 self.at += 1;
-                self.digits();
+                self.skip_digits();
             }
             _ => {}
         }
         if self.at > int_end {
-            return Ok(Value::Float(self.since(start)));
+            return Ok(JsonValue::Float(self.text_since(start)));
         }
         if int_end - first_digit > MAX_INT_DIGITS {
             return Err(JsonError::LongInteger { at: start });
         }
-        Ok(Value::Int(self.since(start)))
+        Ok(JsonValue::Int(self.text_since(start)))
     }
 
-    fn digits(&mut self) {
+    fn skip_digits(&mut self) {
         while let Some(b'0'..=b'9') = self.peek() {
             self.at += 1;
         }
@@ -462,42 +467,46 @@ impl<'a> Scanner<'a> {
     /// The string whose opening quote is just behind; stops after the closing one.
     #[expect(clippy::inline_always, reason = "see key()")]
     #[inline(always)]
-    fn string(&mut self) -> Result<RawStr<'a>, JsonError> {
+    fn read_string(&mut self) -> Result<RawStr<'a>, JsonError> {
         let start = self.at;
-        let mut spelling = Spelling::Plain;
+        let mut spelling = EscapeStyle::Plain;
         loop {
-            self.at += plain_run(self.rest());
+            self.at += plain_run_len(self.remaining_bytes());
             match self.peek() {
                 Some(b'"') => {
-                    let text = self.since(start);
+                    let text = self.text_since(start);
                     self.at += 1;
                     return Ok(RawStr { text, spelling });
                 }
                 Some(b'\\') => {
                     self.at += 1;
-                    spelling = spelling.max(self.escape()?);
+                    spelling = spelling.max(self.read_escape()?);
                 }
-                Some(_) => return Err(self.error("a control character in a string is not escaped")),
-                None => return Err(self.error("a string does not end")),
+                Some(_) => {
+                    return Err(self.syntax_error("a control character in a string is not escaped"));
+                }
+                None => return Err(self.syntax_error("a string does not end")),
             }
         }
     }
 
     /// The escape whose backslash is just behind.
-    fn escape(&mut self) -> Result<Spelling, JsonError> {
-        let (spelling, len) = match self.rest() {
-            [b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't', ..] => (Spelling::Canonical, 1),
-            [b'/', ..] => (Spelling::Free, 1),
+    fn read_escape(&mut self) -> Result<EscapeStyle, JsonError> {
+        let (spelling, len) = match self.remaining_bytes() {
+            [b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't', ..] => (EscapeStyle::Canonical, 1),
+            [b'/', ..] => (EscapeStyle::Free, 1),
             [b'u', hex @ ..] => match hex.first_chunk::<4>() {
                 // Control characters without a short form, the way Python writes them.
                 Some(
                     [b'0', b'0', b'0', b'0'..=b'7' | b'b' | b'e' | b'f']
                     | [b'0', b'0', b'1', b'0'..=b'9' | b'a'..=b'f'],
-                ) => (Spelling::Canonical, 5),
-                Some(hex) if hex.iter().all(u8::is_ascii_hexdigit) => (Spelling::Free, 5),
-                _ => return Err(self.error("\\u is not followed by four hexadecimal digits")),
+                ) => (EscapeStyle::Canonical, 5),
+                Some(hex) if hex.iter().all(u8::is_ascii_hexdigit) => (EscapeStyle::Free, 5),
+                _ => {
+                    return Err(self.syntax_error("\\u is not followed by four hexadecimal digits"));
+                }
             },
-            _ => return Err(self.error("a backslash is followed by no known escape")),
+            _ => return Err(self.syntax_error("a backslash is followed by no known escape")),
         };
         self.at += len;
         Ok(spelling)
@@ -505,12 +514,12 @@ impl<'a> Scanner<'a> {
 }
 
 /// The number of bytes before the first `"`, `\` or control character.
-fn plain_run(bytes: &[u8]) -> usize {
+fn plain_run_len(bytes: &[u8]) -> usize {
     /// Where long strings are handed over to the vector search, which has a price to start.
     const SHORT: usize = 4;
     let (words, _) = bytes.as_chunks::<8>();
     for (n, word) in words.iter().take(SHORT).enumerate() {
-        let found = special_bytes(u64::from_le_bytes(*word));
+        let found = mark_special_bytes(u64::from_le_bytes(*word));
         if found != 0 {
             return n * 8 + found.trailing_zeros() as usize / 8;
         }
@@ -527,7 +536,7 @@ fn plain_run(bytes: &[u8]) -> usize {
 
 /// Marks the first byte of the word that is `"`, `\` or a control character by its highest bit;
 /// bytes behind it may be marked wrongly. 0 if there is none.
-fn special_bytes(word: u64) -> u64 {
+fn mark_special_bytes(word: u64) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGH: u64 = ONES << 7;
     let below = |x: u64, n: u64| x.wrapping_sub(ONES * n) & !x;

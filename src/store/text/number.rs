@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 /// A way to print numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub enum NumberStyle {
     /// ECMAScript, which is also that of RFC 8785.
     Ecma,
     /// jq 1.6.
@@ -19,14 +19,14 @@ pub enum Style {
 }
 
 /// Appends a JSON number; `None` if it has no finite value, for which only Python has words.
-pub fn push(out: &mut String, text: &str, style: Style) -> Option<()> {
+pub fn push_number(out: &mut String, text: &str, style: NumberStyle) -> Option<()> {
     let integer = !text.contains(['.', 'e', 'E']);
     match style {
-        Style::Python if integer => out.push_str(if text == "-0" { "0" } else { text }),
-        Style::Jq17 => push_decimal(out, text)?,
-        Style::Python if text.parse() == Ok(f64::INFINITY) => out.push_str("Infinity"),
-        Style::Python if text.parse() == Ok(f64::NEG_INFINITY) => out.push_str("-Infinity"),
-        Style::Ecma | Style::Jq16 | Style::Python => {
+        NumberStyle::Python if integer => out.push_str(if text == "-0" { "0" } else { text }),
+        NumberStyle::Jq17 => push_decimal(out, text)?,
+        NumberStyle::Python if text.parse() == Ok(f64::INFINITY) => out.push_str("Infinity"),
+        NumberStyle::Python if text.parse() == Ok(f64::NEG_INFINITY) => out.push_str("-Infinity"),
+        NumberStyle::Ecma | NumberStyle::Jq16 | NumberStyle::Python => {
             let value: f64 = text.parse().ok().filter(|v: &f64| v.is_finite())?;
             push_double(out, value, style);
         }
@@ -35,39 +35,39 @@ pub fn push(out: &mut String, text: &str, style: Style) -> Option<()> {
 }
 
 /// Whether all styles print this number in the same way, as its own text.
-pub fn is_plain(text: &str) -> bool {
+pub fn is_plain_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     // 15 digits are always exact in a double.
     text != "-0" && digits.len() <= 15 && digits.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Appends a finite double.
-pub fn push_double(out: &mut String, value: f64, style: Style) {
-    if value.is_sign_negative() && (value != 0.0 || style != Style::Ecma) {
+pub fn push_double(out: &mut String, value: f64, style: NumberStyle) {
+    if value.is_sign_negative() && (value != 0.0 || style != NumberStyle::Ecma) {
         out.push('-');
     }
     let (digits, point) = shortest_digits(value.abs());
     let len = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     let plain = match style {
-        Style::Ecma => (-5..=21).contains(&point),
-        Style::Python => (-3..=16).contains(&point),
-        Style::Jq16 | Style::Jq17 => (-3..=len + 15).contains(&point),
+        NumberStyle::Ecma => (-5..=21).contains(&point),
+        NumberStyle::Python => (-3..=16).contains(&point),
+        NumberStyle::Jq16 | NumberStyle::Jq17 => (-3..=len + 15).contains(&point),
     };
     if value == 0.0 {
         out.push('0');
-        if style == Style::Python {
+        if style == NumberStyle::Python {
             out.push_str(".0");
         }
     } else if plain {
         push_fixed(out, &digits, point);
-        if style == Style::Python && point >= len {
+        if style == NumberStyle::Python && point >= len {
             out.push_str(".0");
         }
     } else {
         push_mantissa(out, &digits);
         // Writing to a string cannot fail.
         let _ = match style {
-            Style::Ecma => write!(out, "e{:+}", point - 1),
+            NumberStyle::Ecma => write!(out, "e{:+}", point - 1),
             _ => write!(out, "e{:+03}", point - 1),
         };
     }
@@ -151,9 +151,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn print(text: &str, style: Style) -> String {
+    fn print(text: &str, style: NumberStyle) -> String {
         let mut out = String::new();
-        push(&mut out, text, style).unwrap();
+        push_number(&mut out, text, style).unwrap();
         out
     }
 
@@ -218,22 +218,26 @@ mod tests {
         ];
         for (text, ecma, jq16, jq17, python) in table {
             let got =
-                [Style::Ecma, Style::Jq16, Style::Jq17, Style::Python].map(|s| print(text, s));
+                [NumberStyle::Ecma, NumberStyle::Jq16, NumberStyle::Jq17, NumberStyle::Python]
+                    .map(|s| print(text, s));
             assert_eq!(got, [ecma, jq16, jq17, python], "{text}");
         }
     }
 
     #[test]
     fn what_overflows_has_no_text() {
-        assert_eq!(push(&mut String::new(), "1e400", Style::Ecma), None);
-        assert_eq!(push(&mut String::new(), "1e99999999999999999999", Style::Jq17), None);
+        assert_eq!(push_number(&mut String::new(), "1e400", NumberStyle::Ecma), None);
+        assert_eq!(
+            push_number(&mut String::new(), "1e99999999999999999999", NumberStyle::Jq17),
+            None
+        );
     }
 
     proptest! {
         #[test]
         fn reads_back_as_the_same_number(value in any::<f64>().prop_filter("", |v| v.is_finite())) {
             let text = format!("{value:e}");
-            for style in [Style::Ecma, Style::Jq16, Style::Jq17, Style::Python] {
+            for style in [NumberStyle::Ecma, NumberStyle::Jq16, NumberStyle::Jq17, NumberStyle::Python] {
                 let back: f64 = print(&text, style).parse().unwrap();
                 // Zero may lose its sign.
                 prop_assert!(back.to_bits() == value.to_bits() || text.trim_start_matches('-') == "0e0");
@@ -243,8 +247,8 @@ mod tests {
         #[test]
         fn plain_numbers_are_the_same_for_all(n in -999_999_999_999_999i64..=999_999_999_999_999) {
             let text = n.to_string();
-            prop_assert!(is_plain(&text));
-            for style in [Style::Ecma, Style::Jq16, Style::Jq17, Style::Python] {
+            prop_assert!(is_plain_integer(&text));
+            for style in [NumberStyle::Ecma, NumberStyle::Jq16, NumberStyle::Jq17, NumberStyle::Python] {
                 prop_assert_eq!(&print(&text, style), &text);
             }
         }

@@ -43,7 +43,7 @@ pub fn strip_start(text: &str) -> &str {
 
 /// The lines of `str.splitlines()`: `\r\n` is one boundary, and a boundary at the end of the text
 /// starts no further line.
-pub fn lines(text: &str) -> impl Iterator<Item = &str> {
+pub fn split_lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -68,7 +68,7 @@ pub fn first_line(text: &str) -> &str {
 }
 
 /// Whether the text is certainly in NFC. `false` means that only [`nfc`] can tell.
-pub fn surely_nfc(text: &str) -> bool {
+pub fn is_surely_nfc(text: &str) -> bool {
     // Below U+0300, whose UTF-8 starts with 0xCC, every character is inert. This is most text;
     // the loop has no branches so that it runs on vectors.
     text.bytes().fold(0, |max, b| b.max(max)) < 0xcc
@@ -104,8 +104,8 @@ fn is_inert(c: char) -> bool {
 }
 
 /// Normalises to NFC.
-pub fn nfc(text: &str) -> Cow<'_, str> {
-    if surely_nfc(text) { Cow::Borrowed(text) } else { Cow::Owned(text.nfc().collect()) }
+pub fn to_nfc(text: &str) -> Cow<'_, str> {
+    if is_surely_nfc(text) { Cow::Borrowed(text) } else { Cow::Owned(text.nfc().collect()) }
 }
 
 #[cfg(test)]
@@ -125,13 +125,13 @@ mod tests {
     fn lines_end_where_python_ends_them() {
         let text =
             "a\nb\rc\r\nd\u{b}e\u{c}f\u{1c}g\u{1d}h\u{1e}i\u{85}j\u{2028}k\u{2029}l\u{1f}m\tn";
-        let got: Vec<_> = lines(text).collect();
+        let got: Vec<_> = split_lines(text).collect();
         let expected = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l\u{1f}m\tn"];
         assert_eq!(got, expected);
-        assert_eq!(lines("").count(), 0);
-        assert_eq!(lines("a\n").collect::<Vec<_>>(), ["a"]);
-        assert_eq!(lines("\n\na\r\n\r\n").collect::<Vec<_>>(), ["", "", "a", ""]);
-        assert_eq!(lines("\n\r").collect::<Vec<_>>(), ["", ""]);
+        assert_eq!(split_lines("").count(), 0);
+        assert_eq!(split_lines("a\n").collect::<Vec<_>>(), ["a"]);
+        assert_eq!(split_lines("\n\na\r\n\r\n").collect::<Vec<_>>(), ["", "", "a", ""]);
+        assert_eq!(split_lines("\n\r").collect::<Vec<_>>(), ["", ""]);
         assert_eq!(first_line("\nx"), "");
         assert_eq!(first_line("x\u{1e}y"), "x");
         assert_eq!(first_line(""), "");
@@ -155,21 +155,21 @@ mod tests {
 
     #[test]
     fn normalises_only_what_needs_it() {
-        assert!(matches!(nfc("caf\u{e9} \u{2014} \u{65e5}\u{1faa8}"), Cow::Borrowed(_)));
-        assert_eq!(nfc("cafe\u{301}"), "caf\u{e9}");
-        assert_eq!(nfc("\u{fb1d}"), "\u{5d9}\u{5b4}");
-        assert_eq!(nfc("a\u{301}\u{323}"), "\u{1ea1}\u{301}");
+        assert!(matches!(to_nfc("caf\u{e9} \u{2014} \u{65e5}\u{1faa8}"), Cow::Borrowed(_)));
+        assert_eq!(to_nfc("cafe\u{301}"), "caf\u{e9}");
+        assert_eq!(to_nfc("\u{fb1d}"), "\u{5d9}\u{5b4}");
+        assert_eq!(to_nfc("a\u{301}\u{323}"), "\u{1ea1}\u{301}");
     }
 
     proptest! {
         #[test]
         fn nfc_equals_the_full_algorithm(s in any::<String>()) {
-            prop_assert_eq!(nfc(&s).into_owned(), s.nfc().collect::<String>());
+            prop_assert_eq!(to_nfc(&s).into_owned(), s.nfc().collect::<String>());
         }
 
         #[test]
         fn first_line_is_the_first_of_lines(s in any::<String>()) {
-            prop_assert_eq!(first_line(&s), lines(&s).next().unwrap_or_default());
+            prop_assert_eq!(first_line(&s), split_lines(&s).next().unwrap_or_default());
         }
     }
 }

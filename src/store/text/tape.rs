@@ -8,13 +8,13 @@
 use std::borrow::Cow;
 
 use super::canonical::push_escaped;
-use super::json::{self, Event, RawStr, Value};
-use super::number::{self, Style};
+use super::json::{self, JsonEvent, JsonValue, RawStr};
+use super::number::{self, NumberStyle};
 use super::strict::MAX_DEPTH;
 
 /// How a program prints JSON before it signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Profile {
+pub enum JsonProfile {
     /// RFC 8785: raw UTF-8, keys by UTF-16 unit. This is what msgfs writes.
     Jcs,
     /// jq 1.6: raw UTF-8 but DEL, keys by code point.
@@ -31,14 +31,14 @@ pub enum Profile {
 
 /// A value, taken apart.
 #[derive(Debug)]
-pub struct Tape<'a> {
-    tokens: Vec<Token<'a>>,
-    traits: Traits,
+pub struct JsonTape<'a> {
+    tokens: Vec<TapeToken<'a>>,
+    traits: TapeTraits,
 }
 
 /// What makes the profiles differ.
 #[derive(Clone, Copy, Debug, Default)]
-struct Traits {
+struct TapeTraits {
     non_ascii: bool,
     del: bool,
     odd_number: bool,
@@ -48,7 +48,7 @@ struct Traits {
 }
 
 #[derive(Debug)]
-enum Token<'a> {
+enum TapeToken<'a> {
     Object {
         end: usize,
     },
@@ -67,7 +67,7 @@ enum Token<'a> {
 
 /// Something to print.
 #[derive(Clone, Copy, Debug)]
-pub enum Piece<'t> {
+pub enum TapePiece<'t> {
     /// The value at this token.
     At(usize),
     /// `null`.
@@ -77,63 +77,68 @@ pub enum Piece<'t> {
 }
 
 /// A container that is being printed.
-enum Frame<'t> {
+enum PrintFrame<'t> {
     /// The members that are left, in order.
-    Object(std::vec::IntoIter<(&'t str, Piece<'t>)>),
+    Object(std::vec::IntoIter<(&'t str, TapePiece<'t>)>),
     /// The next element and the end.
     Array { next: usize, end: usize },
 }
 
-impl<'a> Tape<'a> {
+impl<'a> JsonTape<'a> {
     /// Takes a value apart; `None` if it is not JSON, nested too deeply, or has half a surrogate pair in
     /// a key.
-    pub fn of(text: &'a str) -> Option<Self> {
-        let mut tape = Self { tokens: Vec::new(), traits: Traits::default() };
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let mut tape = Self { tokens: Vec::new(), traits: TapeTraits::default() };
         let mut open = Vec::new();
         let mut sound = true;
-        json::walk(text, |event| sound = sound && tape.add(&mut open, event).is_some()).ok()?;
+        json::walk_value(text, |event| {
+            sound = sound && tape.push_event(&mut open, event).is_some()
+        })
+        .ok()?;
         sound.then_some(tape)
     }
 
-    fn add(&mut self, open: &mut Vec<usize>, event: Event<'a>) -> Option<()> {
+    fn push_event(&mut self, open: &mut Vec<usize>, event: JsonEvent<'a>) -> Option<()> {
         let here = self.tokens.len();
         let token = match event {
-            Event::ObjectStart | Event::ArrayStart => {
+            JsonEvent::ObjectStart | JsonEvent::ArrayStart => {
                 open.push(here);
                 match event {
-                    Event::ObjectStart => Token::Object { end: 0 },
-                    _ => Token::Array { end: 0 },
+                    JsonEvent::ObjectStart => TapeToken::Object { end: 0 },
+                    _ => TapeToken::Array { end: 0 },
                 }
             }
-            Event::ObjectEnd | Event::ArrayEnd => {
+            JsonEvent::ObjectEnd | JsonEvent::ArrayEnd => {
                 let start = open.pop().and_then(|start| self.tokens.get_mut(start));
-                if let Some(Token::Object { end } | Token::Array { end }) = start {
+                if let Some(TapeToken::Object { end } | TapeToken::Array { end }) = start {
                     *end = here;
                 }
                 return Some(());
             }
-            Event::Key(key) => {
-                let key = self.text(key)?;
+            JsonEvent::Key(key) => {
+                let key = self.decode_text(key)?;
                 self.traits.index_key |= array_index(&key).is_some();
                 self.traits.proto_key |= key == "__proto__";
-                Token::Key(key)
+                TapeToken::Key(key)
             }
-            Event::Scalar(Value::String(text)) => self.text(text).map_or(Token::Lone, Token::Text),
-            Event::Scalar(Value::Int(number) | Value::Float(number)) => {
-                self.traits.odd_number |= !number::is_plain(number);
-                Token::Number(number)
+            JsonEvent::Scalar(JsonValue::String(text)) => {
+                self.decode_text(text).map_or(TapeToken::Lone, TapeToken::Text)
             }
-            Event::Scalar(Value::Bool(true)) => Token::Word("true"),
-            Event::Scalar(Value::Bool(false)) => Token::Word("false"),
-            Event::Scalar(Value::Null) => Token::Word("null"),
-            Event::Scalar(Value::Constant(text)) => Token::Constant(text),
-            Event::Scalar(Value::Compound(_)) => return None,
+            JsonEvent::Scalar(JsonValue::Int(number) | JsonValue::Float(number)) => {
+                self.traits.odd_number |= !number::is_plain_integer(number);
+                TapeToken::Number(number)
+            }
+            JsonEvent::Scalar(JsonValue::Bool(true)) => TapeToken::Word("true"),
+            JsonEvent::Scalar(JsonValue::Bool(false)) => TapeToken::Word("false"),
+            JsonEvent::Scalar(JsonValue::Null) => TapeToken::Word("null"),
+            JsonEvent::Scalar(JsonValue::Constant(text)) => TapeToken::Constant(text),
+            JsonEvent::Scalar(JsonValue::Compound(_)) => return None,
         };
         self.tokens.push(token);
         (open.len() <= MAX_DEPTH).then_some(())
     }
 
-    fn text(&mut self, text: RawStr<'a>) -> Option<Cow<'a, str>> {
+    fn decode_text(&mut self, text: RawStr<'a>) -> Option<Cow<'a, str>> {
         let (text, lone) = text.decode();
         self.traits.non_ascii |= !text.is_ascii();
         self.traits.del |= text.contains('\u{7f}');
@@ -141,16 +146,16 @@ impl<'a> Tape<'a> {
     }
 
     /// The profiles that can print this value differently, the most likely first.
-    pub fn profiles(&self) -> impl Iterator<Item = Profile> + use<> {
+    pub fn differing_profiles(&self) -> impl Iterator<Item = JsonProfile> + use<> {
         let t = self.traits;
         // Sorting differs only for keys outside the basic plane, which are not ASCII.
         let jq = t.del || t.odd_number || t.non_ascii || t.index_key;
         [
-            (Profile::Jcs, true),
-            (Profile::Jq16, jq),
-            (Profile::Jq17, t.odd_number),
-            (Profile::Js, t.index_key && !t.proto_key),
-            (Profile::Python, jq),
+            (JsonProfile::Jcs, true),
+            (JsonProfile::Jq16, jq),
+            (JsonProfile::Jq17, t.odd_number),
+            (JsonProfile::Js, t.index_key && !t.proto_key),
+            (JsonProfile::Python, jq),
         ]
         .into_iter()
         .filter_map(|(profile, differs)| differs.then_some(profile))
@@ -158,41 +163,44 @@ impl<'a> Tape<'a> {
 
     /// Appends the value in a profile, the members of its outermost object `change`d before they are
     /// sorted; `None` if something in it has no form there.
-    pub fn print<'t>(
+    pub fn print_as<'t>(
         &'t self,
         out: &mut String,
-        profile: Profile,
-        change: impl FnOnce(&mut Vec<(&'t str, Piece<'t>)>),
+        profile: JsonProfile,
+        change: impl FnOnce(&mut Vec<(&'t str, TapePiece<'t>)>),
     ) -> Option<()> {
         let mut change = Some(change);
-        let mut stack: Vec<Frame<'_>> = Vec::new();
-        let mut piece = Piece::At(0);
+        let mut stack: Vec<PrintFrame<'_>> = Vec::new();
+        let mut piece = TapePiece::At(0);
         loop {
-            let at = if let Piece::At(at) = piece { self.tokens.get(at)? } else { &Token::Lone };
+            let at =
+                if let TapePiece::At(at) = piece { self.tokens.get(at)? } else { &TapeToken::Lone };
             match (piece, at) {
-                (Piece::Null, _) => out.push_str("null"),
-                (Piece::Text(text), _) => push_text(out, text, profile),
-                (Piece::At(at), Token::Object { end }) => {
+                (TapePiece::Null, _) => out.push_str("null"),
+                (TapePiece::Text(text), _) => push_text(out, text, profile),
+                (TapePiece::At(at), TapeToken::Object { end }) => {
                     out.push('{');
-                    let mut members = self.members(at, *end)?;
+                    let mut members = self.object_members(at, *end)?;
                     change.take().into_iter().for_each(|change| change(&mut members));
-                    sort(&mut members, profile);
-                    stack.push(Frame::Object(members.into_iter()));
+                    sort_members(&mut members, profile);
+                    stack.push(PrintFrame::Object(members.into_iter()));
                 }
-                (Piece::At(at), Token::Array { end }) => {
+                (TapePiece::At(at), TapeToken::Array { end }) => {
                     out.push('[');
                     change = None;
-                    stack.push(Frame::Array { next: at + 1, end: *end });
+                    stack.push(PrintFrame::Array { next: at + 1, end: *end });
                 }
-                (_, Token::Text(text)) => push_text(out, text, profile),
-                (_, Token::Number(text)) => number::push(out, text, profile.numbers())?,
-                (_, Token::Word(word)) => out.push_str(word),
-                (_, Token::Constant(text)) if profile.numbers() == Style::Python => {
+                (_, TapeToken::Text(text)) => push_text(out, text, profile),
+                (_, TapeToken::Number(text)) => {
+                    number::push_number(out, text, profile.number_style())?
+                }
+                (_, TapeToken::Word(word)) => out.push_str(word),
+                (_, TapeToken::Constant(text)) if profile.number_style() == NumberStyle::Python => {
                     out.push_str(text);
                 }
-                (_, Token::Constant(_) | Token::Lone | Token::Key(_)) => return None,
+                (_, TapeToken::Constant(_) | TapeToken::Lone | TapeToken::Key(_)) => return None,
             }
-            let Some((key, next)) = self.next(out, &mut stack) else { return Some(()) };
+            let Some((key, next)) = self.next_piece(out, &mut stack) else { return Some(()) };
             // Only a container that was just opened ends in a bracket: strings end in a quote.
             if !out.ends_with(['{', '[']) {
                 out.push(',');
@@ -206,20 +214,20 @@ impl<'a> Tape<'a> {
     }
 
     /// What is printed next, and the key before it; closes what has ended. `None` at the end.
-    fn next<'t>(
+    fn next_piece<'t>(
         &self,
         out: &mut String,
-        stack: &mut Vec<Frame<'t>>,
-    ) -> Option<(Option<&'t str>, Piece<'t>)> {
+        stack: &mut Vec<PrintFrame<'t>>,
+    ) -> Option<(Option<&'t str>, TapePiece<'t>)> {
         loop {
             let (next, close) = match stack.last_mut()? {
-                Frame::Object(members) => {
+                PrintFrame::Object(members) => {
                     (members.next().map(|(key, piece)| (Some(key), piece)), '}')
                 }
-                Frame::Array { next, end } => {
+                PrintFrame::Array { next, end } => {
                     let at = *next;
-                    *next = self.after(at);
-                    ((at < *end).then_some((None, Piece::At(at))), ']')
+                    *next = self.skip_value(at);
+                    ((at < *end).then_some((None, TapePiece::At(at))), ']')
                 }
             };
             if next.is_some() {
@@ -231,46 +239,48 @@ impl<'a> Tape<'a> {
     }
 
     /// The members of the object at this token, as written.
-    fn members(&self, object: usize, end: usize) -> Option<Vec<(&str, Piece<'_>)>> {
+    fn object_members(&self, object: usize, end: usize) -> Option<Vec<(&str, TapePiece<'_>)>> {
         let mut members = Vec::new();
         let mut at = object + 1;
         while at < end {
-            let Some(Token::Key(key)) = self.tokens.get(at) else { return None };
-            members.push((&**key, Piece::At(at + 1)));
-            at = self.after(at + 1);
+            let Some(TapeToken::Key(key)) = self.tokens.get(at) else { return None };
+            members.push((&**key, TapePiece::At(at + 1)));
+            at = self.skip_value(at + 1);
         }
         Some(members)
     }
 
     /// The token behind the value at this one.
-    fn after(&self, at: usize) -> usize {
+    fn skip_value(&self, at: usize) -> usize {
         match self.tokens.get(at) {
-            Some(Token::Object { end } | Token::Array { end }) => *end,
+            Some(TapeToken::Object { end } | TapeToken::Array { end }) => *end,
             _ => at + 1,
         }
     }
 }
 
-impl Profile {
-    const fn numbers(self) -> Style {
+impl JsonProfile {
+    const fn number_style(self) -> NumberStyle {
         match self {
-            Self::Jcs | Self::Js => Style::Ecma,
-            Self::Jq16 => Style::Jq16,
-            Self::Jq17 => Style::Jq17,
-            Self::Python | Self::PythonRaw => Style::Python,
+            Self::Jcs | Self::Js => NumberStyle::Ecma,
+            Self::Jq16 => NumberStyle::Jq16,
+            Self::Jq17 => NumberStyle::Jq17,
+            Self::Python | Self::PythonRaw => NumberStyle::Python,
         }
     }
 }
 
 /// Sorts by key and keeps the last of equal keys.
-fn sort(members: &mut Vec<(&str, Piece<'_>)>, profile: Profile) {
+fn sort_members(members: &mut Vec<(&str, TapePiece<'_>)>, profile: JsonProfile) {
     let utf16 = |a: &str, b: &str| a.encode_utf16().cmp(b.encode_utf16());
     // The sort is stable; reversed, the last of equal keys comes first and `dedup` keeps it.
     members.reverse();
     members.sort_by(|(a, _), (b, _)| match profile {
-        Profile::Jq16 | Profile::Jq17 | Profile::Python | Profile::PythonRaw => a.cmp(b),
-        Profile::Jcs => utf16(a, b),
-        Profile::Js => match (array_index(a), array_index(b)) {
+        JsonProfile::Jq16 | JsonProfile::Jq17 | JsonProfile::Python | JsonProfile::PythonRaw => {
+            a.cmp(b)
+        }
+        JsonProfile::Jcs => utf16(a, b),
+        JsonProfile::Js => match (array_index(a), array_index(b)) {
             (Some(a), Some(b)) => a.cmp(&b),
             (Some(_), None) => std::cmp::Ordering::Less,
             (None, Some(_)) => std::cmp::Ordering::Greater,
@@ -288,11 +298,11 @@ fn array_index(key: &str) -> Option<u32> {
 }
 
 /// Appends a string in quotes.
-fn push_text(out: &mut String, text: &str, profile: Profile) {
+fn push_text(out: &mut String, text: &str, profile: JsonProfile) {
     push_escaped(out, text, |c| match profile {
-        Profile::Jcs | Profile::Js | Profile::PythonRaw => false,
-        Profile::Jq16 | Profile::Jq17 => c == '\u{7f}',
-        Profile::Python => c >= '\u{7f}',
+        JsonProfile::Jcs | JsonProfile::Js | JsonProfile::PythonRaw => false,
+        JsonProfile::Jq16 | JsonProfile::Jq17 => c == '\u{7f}',
+        JsonProfile::Python => c >= '\u{7f}',
     });
 }
 

@@ -20,18 +20,18 @@ fn writing_beside_a_message_that_asks_acknowledges_it() {
         let attr = b.attr(&format!("{place}/{name}"));
         assert_eq!((attr.mode, attr.size, attr.is_dir), (0o200, 0, false));
         assert_eq!(
-            b.tree.node(attr.ino),
-            Some(b.tree.resolve(&format!("{place}/{name}")).unwrap())
+            b.tree.node_by_inode(attr.ino),
+            Some(b.tree.resolve_path(&format!("{place}/{name}")).unwrap())
         );
         b.write(&place, &name, "ok", false).unwrap();
         assert_eq!(acks(&b), [0], "{place}");
-        assert_eq!((b.names("inbox").len(), b.tree.index().read().unread()), (0, 0));
+        assert_eq!((b.names("inbox").len(), b.tree.index().read().unread_count()), (0, 0));
         // Who knows the name may say it again.
         b.write(&place, &name, "ok", true).unwrap_or_else(|e| panic!("{place}: {e}"));
         b.write(&format!("archive/{DAY}"), &name, "ok", true).unwrap();
         // The next process has forgotten that there was anything to acknowledge.
         let again = tree(&b.dir, &b.stores, false);
-        assert!(again.resolve(&format!("archive/{DAY}/{name}")).is_err());
+        assert!(again.resolve_path(&format!("archive/{DAY}/{name}")).is_err());
     }
 }
 
@@ -42,11 +42,11 @@ fn only_bytes_acknowledge_and_once_is_enough() {
     b.tree.write_file(&file, 0, b"").unwrap();
     b.tree.flush(&file, 7).unwrap();
     assert!(acks(&b).is_empty());
-    let node = b.tree.resolve(&format!("inbox/{STEM}.ack")).unwrap();
+    let node = b.tree.resolve_path(&format!("inbox/{STEM}.ack")).unwrap();
     b.tree.set_len(&node, Some(&file), 0).unwrap();
     b.tree.set_len(&node, None, 0).unwrap();
-    assert!(b.tree.is_draft(&node) && b.tree.read(&file, 0, 9).is_err());
-    assert!(b.tree.open(&node, &Access::default()).is_err(), "it cannot be read");
+    assert!(b.tree.is_editable(&node) && b.tree.read(&file, 0, 9).is_err());
+    assert!(b.tree.open(&node, &OpenRequest::default()).is_err(), "it cannot be read");
     b.tree.write_file(&file, 0, b"ok").unwrap();
     b.tree.write_file(&file, 2, b"\n").unwrap();
     b.tree.flush(&file, 7).unwrap();
@@ -54,7 +54,7 @@ fn only_bytes_acknowledge_and_once_is_enough() {
     assert_eq!(acks(&b), [0]);
     // Without a mount it is the same.
     b.stores[0].folder.lock().change(0, |l| (l.wants_ack, l.read) = (true, Some(false)));
-    b.tree.write(&format!("archive/{DAY}/{STEM}.ack"), b"seen").unwrap();
+    b.tree.write_path(&format!("archive/{DAY}/{STEM}.ack"), b"seen").unwrap();
     assert_eq!(acks(&b), [0]);
 }
 
@@ -66,14 +66,14 @@ fn the_writer_hears_why_it_cannot_be_acknowledged() {
     fails(vec![StoreError::Refused("task_locked: it is locked".into())]);
     let e = write().unwrap_err();
     assert_eq!((e.errno(), e.to_string().as_str()), (libc::EBADMSG, "task_locked: it is locked"));
-    assert_eq!(b.tree.index().read().unread(), 1);
+    assert_eq!(b.tree.index().read().unread_count(), 1);
     // What only moved is looked for, once.
     fails(vec![StoreError::Moved, StoreError::Moved]);
     assert_eq!(write().unwrap_err().errno(), libc::ENOENT);
     fails(vec![StoreError::Moved]);
     let before = b.stores[0].folder.lock().deliveries;
     write().unwrap();
-    assert_eq!(b.tree.index().read().unread(), 0);
+    assert_eq!(b.tree.index().read().unread_count(), 0);
     let deadline = std::time::Instant::now() + Duration::from_secs(5);
     while b.stores[0].folder.lock().deliveries == before {
         assert!(std::time::Instant::now() < deadline, "what is derived is brought up to date");
@@ -142,7 +142,7 @@ fn what_i_should_know_of_my_message_lies_beside_it_in_sent() {
     let attr = b.attr(&path);
     assert_eq!((attr.mode, attr.size), (0o400, text.len() as u64));
     assert_eq!(attr.time, Timestamp::from_secs(T0));
-    assert_eq!(b.tree.node(attr.ino), Some(b.tree.resolve(&path).unwrap()));
+    assert_eq!(b.tree.node_by_inode(attr.ino), Some(b.tree.resolve_path(&path).unwrap()));
     assert_eq!(
         b.try_open(&sent, &format!("{one}.warning"), true).unwrap_err().errno(),
         libc::EPERM
@@ -153,7 +153,7 @@ fn what_i_should_know_of_my_message_lies_beside_it_in_sent() {
     let listed = b.names(&format!("archive/{DAY}"));
     assert_eq!(listed.len(), 2, "none beside a message to me: {listed:?}");
     // Whoever looked at it is told when the message goes.
-    let ix = b.tree.index().read().find(0, "bob@x", "00000001aaaa").unwrap();
-    let stale = b.tree.stale(&Changes { removed: vec![ix], ..Changes::default() });
-    assert!(stale.contains(&b.tree.ino(&Node::Warning(ix))));
+    let ix = b.tree.index().read().find_message(0, "bob@x", "00000001aaaa").unwrap();
+    let stale = b.tree.stale_inodes(&IndexChanges { removed: vec![ix], ..IndexChanges::default() });
+    assert!(stale.contains(&b.tree.inode_number(&Node::Warning(ix))));
 }

@@ -12,12 +12,13 @@ use std::sync::atomic::Ordering;
 use ed25519_dalek::{Signer, SigningKey};
 
 use super::*;
-use crate::identity::{KeyError, Keyring, Used};
-use crate::index::{self, Changes};
+use crate::identity::{KeyError, Keyring, SignerRegistry};
+use crate::index::{self, IndexChanges};
 use crate::model::{
-    Attachment, Claim, ClaimScope, Covered, PublicKey, TWIN, UnknownRecipient, Unsigned,
+    Attachment, PublicKey, SignatureClaim, SignatureScope, SignedBytes, TWIN, UnknownRecipient,
+    Unsigned,
 };
-use crate::outbox::{self, Keys};
+use crate::outbox::{self, SigningKeys};
 use crate::store::Durability;
 use crate::store::testing::{Folder, Letter, Memory, Texts};
 
@@ -78,7 +79,7 @@ fn bed_with(stores: Vec<Memory>, read_only: bool) -> Bed {
 
 fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tree {
     let keyring = Arc::new(Keyring::open(&dir.path().join("keyring.json")).unwrap());
-    let settings = index::Settings {
+    let settings = index::IndexSettings {
         marks: dir.path().join("marks"),
         snapshot: dir.path().join("snapshot"),
         map: true,
@@ -86,17 +87,17 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         read_only,
         my_keys: vec![None; stores.len()],
     };
-    let used = Used::open(&dir.path().join("signers.json"), false);
+    let used = SignerRegistry::open(&dir.path().join("signers.json"), false);
     let no_key = dir.path().join("none");
-    let no_key = move |_: &Used| Err(KeyError::Missing(no_key.clone()));
-    let keys = Arc::new(Keys::new(no_key, Arc::clone(&keyring), used));
+    let no_key = move |_: &SignerRegistry| Err(KeyError::Missing(no_key.clone()));
+    let keys = Arc::new(SigningKeys::new(no_key, Arc::clone(&keyring), used));
     for store in stores {
-        store.reset();
+        store.reset_cursors();
     }
     let as_stores = stores.iter().map(|s| Arc::clone(s) as Arc<dyn Store>).collect();
     let index = Index::open(as_stores, keyring, settings, &mut |_, _| {}).unwrap();
     let index = Arc::new(index);
-    let settings = outbox::Settings {
+    let settings = outbox::OutboxSettings {
         durability: Durability::None,
         max_message: 1000,
         unknown_recipient: UnknownRecipient::Accept,
@@ -104,7 +105,7 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
     };
     let outbox = (!read_only)
         .then(|| Arc::new(Outbox::open(dir.path(), Arc::clone(&index), keys, settings).unwrap()));
-    let settings = Settings {
+    let settings = TreeSettings {
         me: "me".into(),
         key: None,
         mark_read: MarkRead::OnRead,
@@ -113,30 +114,30 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         read_only,
         allow_other: false,
         warnings: Arc::default(),
-        firsts: dir.path().join("names"),
-        lately: dir.path().join("read-last"),
-        links: Arc::default(),
+        name_owners_file: dir.path().join("names"),
+        recent_reads_file: dir.path().join("read-last"),
+        link_boards: Arc::default(),
     };
     Tree::new(index, outbox, settings)
 }
 
 impl Bed {
     fn names(&self, path: &str) -> Vec<String> {
-        self.tree.ls(path).unwrap().into_iter().map(|l| l.name).collect()
+        self.tree.list_path(path).unwrap().into_iter().map(|l| l.name).collect()
     }
 
     fn cat(&self, path: &str) -> String {
         let mut out = Vec::new();
-        self.tree.cat(path, &mut out).unwrap_or_else(|e| panic!("{path}: {e}"));
+        self.tree.copy_path_to(path, &mut out).unwrap_or_else(|e| panic!("{path}: {e}"));
         String::from_utf8(out).unwrap()
     }
 
     fn errno(&self, path: &str) -> i32 {
-        self.tree.resolve(path).unwrap_err().errno()
+        self.tree.resolve_path(path).unwrap_err().errno()
     }
 
     fn attr(&self, path: &str) -> Attr {
-        self.tree.attr(&self.tree.resolve(path).unwrap()).unwrap()
+        self.tree.stat_node(&self.tree.resolve_path(path).unwrap()).unwrap()
     }
 
     /// Opens for writing as the kernel does: by name if it is there, else by creating it.
@@ -145,9 +146,14 @@ impl Bed {
     }
 
     fn try_open(&self, folder: &str, name: &str, append: bool) -> Result<OpenFile, Error> {
-        let access =
-            Access { write: true, append, truncate: !append, opener: 7, ..Access::default() };
-        let parent = self.tree.resolve(folder).unwrap();
+        let access = OpenRequest {
+            write: true,
+            append,
+            truncate: !append,
+            opener: 7,
+            ..OpenRequest::default()
+        };
+        let parent = self.tree.resolve_path(folder).unwrap();
         match self.tree.lookup(&parent, name) {
             Ok(node) => self.tree.open(&node, &access),
             Err(_) => Ok(self.tree.create(&parent, name, &access)?.1),
@@ -165,12 +171,12 @@ impl Bed {
     }
 
     fn rename(&self, folder: &str, from: &str, to: &str) -> Result<(), Error> {
-        let folder = self.tree.resolve(folder).unwrap();
+        let folder = self.tree.resolve_path(folder).unwrap();
         self.tree.rename(&folder, from, &folder, to, true)
     }
 
     fn unlink(&self, folder: &str, name: &str) -> Result<(), Error> {
-        self.tree.unlink(&self.tree.resolve(folder).unwrap(), name)
+        self.tree.unlink(&self.tree.resolve_path(folder).unwrap(), name)
     }
 
     fn book(&self) -> &Texts {

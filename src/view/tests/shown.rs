@@ -35,7 +35,7 @@ fn files_of_a_message_are_read_only_and_reading_them_marks_nothing() {
     let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[("a", "12"), ("b", "3")])])]);
     let dir = format!("inbox/{STEM}.d");
     b.cat(&format!("{dir}/a"));
-    assert_eq!(b.tree.index().read().unread(), 1);
+    assert_eq!(b.tree.index().read().unread_count(), 1);
     let eperm = |done: Result<(), Error>| {
         let e = done.unwrap_err();
         assert_eq!(e.errno(), libc::EPERM, "{e}");
@@ -45,9 +45,12 @@ fn files_of_a_message_are_read_only_and_reading_them_marks_nothing() {
     eperm(b.rename(&dir, "a", "c"));
     eperm(b.try_open(&dir, "a", true).map(drop));
     eperm(b.try_open(&dir, "new", false).map(drop));
-    let inbox = b.tree.resolve("inbox").unwrap();
+    let inbox = b.tree.resolve_path("inbox").unwrap();
     assert_eq!(b.tree.rmdir(&inbox, &format!("{STEM}.d")).unwrap_err().errno(), libc::EPERM);
-    assert_eq!(b.tree.mkdir(&b.tree.resolve(&dir).unwrap(), "x").unwrap_err().errno(), libc::EPERM);
+    assert_eq!(
+        b.tree.mkdir(&b.tree.resolve_path(&dir).unwrap(), "x").unwrap_err().errno(),
+        libc::EPERM
+    );
     // Read, the message leaves the inbox, and its folder with it; names known already still open.
     b.cat(&format!("inbox/{STEM}.txt"));
     assert!(b.names("inbox").is_empty());
@@ -60,7 +63,7 @@ fn looking_at_many_files_reads_the_message_once() {
     let files: Vec<(&str, &str)> = files.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
     let b = bed(vec![store(vec![letter("00000001aaaa", T0, &files)])]);
     let dir = format!("archive/{DAY}/{STEM}.d");
-    assert_eq!(b.tree.ls(&dir).unwrap().iter().map(|l| l.size).sum::<u64>(), 49 * 50 / 2);
+    assert_eq!(b.tree.list_path(&dir).unwrap().iter().map(|l| l.size).sum::<u64>(), 49 * 50 / 2);
     assert_eq!(b.stores[0].folder.lock().reads, 1);
     // A file that changed in the store is seen as it is now, at the latest after a moment.
     b.stores[0].folder.lock().change(0, |l| {
@@ -79,8 +82,8 @@ fn a_file_on_disk_is_read_as_it_is() {
     s.folder.lock().on_disk = Some(dir.path().to_owned());
     let b = bed(vec![s]);
     let path = format!("archive/{DAY}/{STEM}.d/big");
-    let node = b.tree.resolve(&path).unwrap();
-    let file = b.tree.open(&node, &Access::default()).unwrap();
+    let node = b.tree.resolve_path(&path).unwrap();
+    let file = b.tree.open(&node, &OpenRequest::default()).unwrap();
     assert!(matches!(file, OpenFile::Raw(_)), "a large file is not held in memory");
     assert_eq!(b.tree.read(&file, 999_995, 100).unwrap(), b"56789");
     assert_eq!(b.cat(&path).len(), 1_000_000);
@@ -115,11 +118,11 @@ fn inode_numbers_of_files_are_those_of_the_message_and_the_name() {
     distinct.dedup();
     assert_eq!(distinct.len(), paths.len());
     for (path, ino) in paths.iter().zip(&numbers) {
-        assert_eq!(b.tree.node(*ino), Some(b.tree.resolve(path).unwrap()));
+        assert_eq!(b.tree.node_by_inode(*ino), Some(b.tree.resolve_path(path).unwrap()));
     }
     let again = tree(&b.dir, &b.stores, true);
     for (path, ino) in paths.iter().zip(&numbers) {
-        assert_eq!(again.ino(&again.resolve(path).unwrap()), *ino, "{path}");
+        assert_eq!(again.inode_number(&again.resolve_path(path).unwrap()), *ino, "{path}");
     }
 }
 
@@ -132,11 +135,14 @@ fn folders_know_the_folder_above() {
         .map(|f| format!("{f}/{STEM}.d"))
     {
         let (above, _) = path.rsplit_once('/').unwrap();
-        let parent = b.tree.parent(&b.tree.resolve(&path).unwrap());
-        assert_eq!(parent, b.tree.resolve(above).unwrap());
+        let parent = b.tree.parent_folder(&b.tree.resolve_path(&path).unwrap());
+        assert_eq!(parent, b.tree.resolve_path(above).unwrap());
     }
-    let notes = b.tree.resolve("me/notes").unwrap();
-    assert_eq!((b.tree.parent(&notes), b.tree.parent(&Node::Me)), (Node::Me, Node::Root));
+    let notes = b.tree.resolve_path("me/notes").unwrap();
+    assert_eq!(
+        (b.tree.parent_folder(&notes), b.tree.parent_folder(&Node::Me)),
+        (Node::Me, Node::Root)
+    );
 }
 
 #[test]
@@ -161,11 +167,11 @@ fn two_messages_of_one_id_are_told_apart_by_the_hash_of_their_files() {
 
 fn signed(seed: u8, mut letter: Letter) -> Letter {
     let key = SigningKey::from_bytes(&[seed; 32]);
-    letter.claim = Some(Claim::Signed {
+    letter.claim = Some(SignatureClaim::Signed {
         key: Some(PublicKey(key.verifying_key().to_bytes())),
         signature: key.sign(letter.message.body.as_bytes()).to_bytes(),
-        covered: Covered::one(letter.message.body.clone().into_bytes()),
-        scope: ClaimScope::Whole,
+        covered: SignedBytes::from_bytes(letter.message.body.clone().into_bytes()),
+        scope: SignatureScope::Whole,
     });
     letter
 }
@@ -238,43 +244,48 @@ fn a_message_that_moves_to_another_thread_is_shown_there() {
         letter("00000003aaaa", T0 + 2, &[]),
     ];
     let b = bed(vec![store(letters)]);
-    let find = |id: &str| b.tree.index().read().find(0, "bob@x", id).unwrap();
+    let find = |id: &str| b.tree.index().read().find_message(0, "bob@x", id).unwrap();
     let thread = |id: &str| b.tree.index().read().find_thread(0, id).unwrap();
     let (ix, old) = (find("00000002aaaa"), thread("00000003aaaa"));
     let name = b.tree.message_name(ix).unwrap();
     assert!(b.cat(&format!("archive/{DAY}/{name}")).contains("Thread: 00000002aaaa\n"));
-    let changes = Changes { moved: vec![(ix, old)], ..Changes::default() };
-    let folder = b.tree.ino(&Node::Thread(old));
-    assert!(!b.tree.stale(&changes).contains(&folder), "nobody was told of it");
+    let changes = IndexChanges { moved: vec![(ix, old)], ..IndexChanges::default() };
+    let folder = b.tree.inode_number(&Node::Thread(old));
+    assert!(!b.tree.stale_inodes(&changes).contains(&folder), "nobody was told of it");
     assert_eq!(b.attr("threads/00000003aaaa").ino, folder);
     // As if it had left the thread `old`, which now holds nothing: its only message is gone.
     b.stores[0].folder.lock().refuse(Some(2), "gone");
-    b.tree.index().refresh(0, true).unwrap();
-    b.tree.forget(&changes);
-    let stale = b.tree.stale(&changes);
+    b.tree.index().refresh_store(0, true).unwrap();
+    b.tree.drop_stale_caches(&changes);
+    let stale = b.tree.stale_inodes(&changes);
     let new = thread("00000002aaaa");
     for expected in [
         Node::Thread(old),
         Node::Thread(new),
         Node::Transcript(new),
         Node::Threads,
-        Node::Message(Place::Archive, ix),
-        Node::Message(Place::Thread, ix),
+        Node::Message(MessageFolder::Archive, ix),
+        Node::Message(MessageFolder::Thread, ix),
     ] {
-        assert!(stale.contains(&b.tree.ino(&expected)), "{expected:?} missing");
+        assert!(stale.contains(&b.tree.inode_number(&expected)), "{expected:?} missing");
     }
     // A name that leads from one folder to the other is not trusted for long.
-    assert_eq!(b.attr(&format!("threads/00000002aaaa/{name}")).caching, Caching::Folder);
+    assert_eq!(b.attr(&format!("threads/00000002aaaa/{name}")).caching, CachePolicy::Folder);
     // The kernel's pages of it are dropped once, in each place.
-    let places = [Place::Archive, Place::Archive, Place::Thread, Place::Thread];
-    assert_eq!(places.map(|p| b.tree.keeps_pages(p, ix)), [false, true, false, true]);
-    assert!(b.tree.keeps_pages(Place::Archive, find("00000001aaaa")));
+    let places = [
+        MessageFolder::Archive,
+        MessageFolder::Archive,
+        MessageFolder::Thread,
+        MessageFolder::Thread,
+    ];
+    assert_eq!(places.map(|p| b.tree.may_keep_pages(p, ix)), [false, true, false, true]);
+    assert!(b.tree.may_keep_pages(MessageFolder::Archive, find("00000001aaaa")));
 }
 
 #[test]
 fn readme_tells_of_what_there_is_in_forty_lines() {
     let mut s = store(Vec::new());
-    s.about.carries = Some(|_| Ok(()));
+    s.about.attachment_rule = Some(|_| Ok(()));
     s.book = Some(Texts::default());
     for read_only in [false, true] {
         let mut plain = store(Vec::new());
@@ -320,7 +331,7 @@ fn messages_of_one_time_have_a_name_each_and_the_same_in_every_folder() {
     let mut b = bed(vec![store(letters)]);
     let before = b.names("inbox");
     b.stores[0].folder.lock().push(late);
-    b.tree.index().refresh(0, true).unwrap();
+    b.tree.index().refresh_store(0, true).unwrap();
     for round in ["while it runs", "without a snapshot"] {
         let names = b.names("inbox");
         let distinct: std::collections::HashSet<&String> = names.iter().collect();
@@ -347,58 +358,67 @@ fn messages_of_one_time_have_a_name_each_and_the_same_in_every_folder() {
 fn what_is_known_of_paths_is_bounded() {
     let b = bed(vec![store(Vec::new())]);
     let draft = |n: usize| Node::Draft(format!("draft{n}"));
-    let first = b.tree.ino(&draft(0));
+    let first = b.tree.inode_number(&draft(0));
     for n in 1..crate::view::PATHS {
-        b.tree.ino(&draft(n));
+        b.tree.inode_number(&draft(n));
     }
-    assert_eq!(b.tree.node(first), Some(draft(0)), "as many as that are known");
-    let second = b.tree.ino(&draft(1));
-    b.tree.ino(&draft(crate::view::PATHS));
-    b.tree.ino(&draft(crate::view::PATHS + 1));
+    assert_eq!(b.tree.node_by_inode(first), Some(draft(0)), "as many as that are known");
+    let second = b.tree.inode_number(&draft(1));
+    b.tree.inode_number(&draft(crate::view::PATHS));
+    b.tree.inode_number(&draft(crate::view::PATHS + 1));
     // What was used lately stays; what is looked up again has the number it had.
-    assert_eq!((b.tree.node(first), b.tree.node(second)), (Some(draft(0)), Some(draft(1))));
-    assert_eq!(b.tree.paths.lock().len(), crate::view::PATHS);
-    assert_eq!(b.tree.ino(&draft(2)), b.tree.ino(&draft(2)));
+    assert_eq!(
+        (b.tree.node_by_inode(first), b.tree.node_by_inode(second)),
+        (Some(draft(0)), Some(draft(1)))
+    );
+    assert_eq!(b.tree.path_nodes.lock().len(), crate::view::PATHS);
+    assert_eq!(b.tree.inode_number(&draft(2)), b.tree.inode_number(&draft(2)));
 }
 
 #[test]
 fn a_folder_and_a_file_of_one_path_never_have_one_number() {
     let b = bed(vec![store(Vec::new())]);
     let (folder, file) = (Node::RawDir(0, "x".into()), Node::RawFile(0, "x".into()));
-    let of_folder = b.tree.ino(&folder);
-    b.tree.paths.lock().clear();
-    let of_file = b.tree.ino(&file);
+    let of_folder = b.tree.inode_number(&folder);
+    b.tree.path_nodes.lock().clear();
+    let of_file = b.tree.inode_number(&file);
     assert_ne!(of_folder, of_file);
-    assert_eq!((b.tree.node(of_folder), b.tree.node(of_file)), (None, Some(file)));
-    assert_eq!((b.tree.ino(&folder), b.tree.node(of_folder)), (of_folder, Some(folder)));
+    assert_eq!(
+        (b.tree.node_by_inode(of_folder), b.tree.node_by_inode(of_file)),
+        (None, Some(file))
+    );
+    assert_eq!(
+        (b.tree.inode_number(&folder), b.tree.node_by_inode(of_folder)),
+        (of_folder, Some(folder))
+    );
 }
 
 #[test]
 fn a_listing_is_taken_once_a_change() {
     let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[])])]);
-    let day = b.tree.resolve(&format!("archive/{DAY}")).unwrap();
-    let taken = b.tree.listing(&day).unwrap();
-    assert!(Arc::ptr_eq(&taken, &b.tree.listing(&day).unwrap()));
+    let day = b.tree.resolve_path(&format!("archive/{DAY}")).unwrap();
+    let taken = b.tree.cached_listing(&day).unwrap();
+    assert!(Arc::ptr_eq(&taken, &b.tree.cached_listing(&day).unwrap()));
     b.stores[0].folder.lock().push(letter("00000002aaaa", T0 + 1, &[]));
-    b.tree.index().refresh(0, true).unwrap();
-    assert_eq!((taken.len(), b.tree.listing(&day).unwrap().len()), (1, 2));
+    b.tree.index().refresh_store(0, true).unwrap();
+    assert_eq!((taken.len(), b.tree.cached_listing(&day).unwrap().len()), (1, 2));
 }
 
 #[test]
 fn a_message_is_rendered_again_only_for_who_reads_it() {
     let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[])])]);
     let path = format!("archive/{DAY}/{STEM}.txt");
-    let (text, node) = (b.cat(&path), b.tree.resolve(&path).unwrap());
+    let (text, node) = (b.cat(&path), b.tree.resolve_path(&path).unwrap());
     let Node::Message(_, ix) = node else { panic!("{node:?}") };
-    b.tree.rendered.lock().forget(ix);
-    let open = || b.tree.open(&node, &Access::default()).unwrap();
+    b.tree.render_cache.lock().remove(ix);
+    let open = || b.tree.open(&node, &OpenRequest::default()).unwrap();
     let (unread, file) = (open(), open());
-    assert!(b.tree.rendered.lock().get(ix).is_none());
+    assert!(b.tree.render_cache.lock().get(ix).is_none());
     assert_eq!(b.tree.read(&file, 0, 4096).unwrap(), text.as_bytes());
-    assert!(b.tree.rendered.lock().get(ix).is_some());
+    assert!(b.tree.render_cache.lock().get(ix).is_some());
     // As long as it is open it stays what was read of it first.
     b.stores[0].folder.lock().change(0, |l| l.message.body = "changed".into());
-    b.tree.rendered.lock().forget(ix);
+    b.tree.render_cache.lock().remove(ix);
     assert_eq!(b.tree.read(&file, 5, 4096).unwrap(), &text.as_bytes()[5..]);
     assert_ne!(b.tree.read(&unread, 0, 4096).unwrap(), text.as_bytes());
 }
@@ -407,16 +427,18 @@ fn a_message_is_rendered_again_only_for_who_reads_it() {
 fn who_lists_sizes_finds_the_next_ones_made() {
     let letters = (1..=3).map(|n| letter(&format!("0000000{n}aaaa"), T0 + n, &[])).collect();
     let b = bed(vec![store(letters)]);
-    let day = b.tree.resolve(&format!("archive/{DAY}")).unwrap();
-    let listing = b.tree.listing(&day).unwrap();
+    let day = b.tree.resolve_path(&format!("archive/{DAY}")).unwrap();
+    let listing = b.tree.cached_listing(&day).unwrap();
     let known = |n| {
-        let Node::Message(_, ix) = b.tree.item(&listing, n).unwrap().1 else { return false };
+        let Node::Message(_, ix) = b.tree.resolve_entry(&listing, n).unwrap().1 else {
+            return false;
+        };
         b.tree.index().read().entry(ix).unwrap().size().is_some()
     };
     let known = || [0, 1, 2].map(known);
     assert_eq!(known(), [false; 3]);
-    b.tree.look_ahead(&listing, 1, 1);
+    b.tree.render_listing_ahead(&listing, 1, 1);
     assert_eq!(known(), [false, true, false]);
-    b.tree.look_ahead(&listing, 2, 99);
+    b.tree.render_listing_ahead(&listing, 2, 99);
     assert_eq!(known(), [false, true, true]);
 }

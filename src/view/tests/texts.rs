@@ -68,10 +68,10 @@ fn a_text_is_written_once_a_change() {
 #[test]
 fn lengths_and_times_can_be_set_as_programs_do() {
     let b = with_book(&[("x.txt", "abcdef")]);
-    let node = b.tree.resolve("me/notes/x.txt").unwrap();
+    let node = b.tree.resolve_path("me/notes/x.txt").unwrap();
     b.tree.set_len(&node, None, 3).unwrap();
     assert_eq!(written(&b), ["x.txt=abc"]);
-    assert!(b.tree.is_draft(&node), "chmod and touch are taken silently");
+    assert!(b.tree.is_editable(&node), "chmod and touch are taken silently");
     let file = b.open("me/notes", "x.txt", true);
     b.tree.set_len(&node, Some(&file), 1).unwrap();
     assert_eq!((b.tree.open_len(&file), b.attr("me/notes/x.txt").size), (Some(1), 1));
@@ -99,7 +99,7 @@ fn a_name_that_cannot_be_is_refused_when_it_is_made() {
     let e = b.try_open("me/notes", "no-ending", false).unwrap_err();
     assert_eq!(e.errno(), libc::EINVAL);
     for folder in ["me", "me/notes"] {
-        let node = b.tree.resolve(folder).unwrap();
+        let node = b.tree.resolve_path(folder).unwrap();
         assert_eq!(b.tree.mkdir(&node, "x").unwrap_err().errno(), libc::EPERM);
     }
     assert_eq!(b.try_open("me", "x.txt", false).unwrap_err().errno(), libc::EPERM);
@@ -125,7 +125,7 @@ fn private_names_live_here_until_they_get_a_plain_one() {
     b.write("me/notes", "z.tmp", "z", false).unwrap();
     assert_eq!(b.rename("me/notes", "z.tmp", "bad name").unwrap_err().errno(), libc::EINVAL);
     assert_eq!(b.cat("me/notes/z.tmp"), "z");
-    let notes = b.tree.resolve("me/notes").unwrap();
+    let notes = b.tree.resolve_path("me/notes").unwrap();
     let e = b.tree.rename(&notes, "z.tmp", &notes, "x.txt", false).unwrap_err();
     assert_eq!(e.errno(), libc::EEXIST);
     let cut = b.open("me/notes", "cut.tmp", false);
@@ -147,8 +147,8 @@ fn texts_are_not_removed_or_renamed() {
         let e = done.unwrap_err();
         assert_eq!(e.errno(), libc::EPERM, "{e}");
     }
-    let plans = b.tree.resolve("me/plans").unwrap();
-    let notes = b.tree.resolve("me/notes").unwrap();
+    let plans = b.tree.resolve_path("me/plans").unwrap();
+    let notes = b.tree.resolve_path("me/notes").unwrap();
     let e = b.tree.rename(&notes, "x.txt", &plans, "x.txt", true).unwrap_err();
     assert_eq!(e.errno(), libc::EXDEV, "mv then copies");
     assert_eq!(b.cat("me/notes/x.txt"), "old");
@@ -241,9 +241,9 @@ fn two_stores_with_texts_have_a_folder_each() {
         (b.cat("me/work/notes/x.txt"), b.cat("me/home/notes/x.txt")),
         ("new".into(), "home".into())
     );
-    let notes = b.tree.resolve("me/home/notes").unwrap();
-    assert_eq!(b.tree.parent(&notes), b.tree.resolve("me/home").unwrap());
-    assert_eq!(b.tree.parent(&b.tree.parent(&notes)), Node::Me);
+    let notes = b.tree.resolve_path("me/home/notes").unwrap();
+    assert_eq!(b.tree.parent_folder(&notes), b.tree.resolve_path("me/home").unwrap());
+    assert_eq!(b.tree.parent_folder(&b.tree.parent_folder(&notes)), Node::Me);
     assert!(b.cat("README.txt").contains("me/STORE/{notes,plans}/"));
 }
 

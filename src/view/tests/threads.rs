@@ -11,7 +11,7 @@ fn in_thread(id: &str, thread: &str, secs: i64) -> Letter {
 
 fn labelled(letters: Vec<Letter>) -> Memory {
     let mut memory = named("atsf", letters);
-    memory.about.threads = crate::store::Threads::Labels;
+    memory.about.threads = crate::store::ThreadScheme::Labels;
     memory
 }
 
@@ -37,8 +37,8 @@ fn a_label_tells_threads_of_one_id_apart() {
         assert!(b.cat(&format!("transcripts/{name}.txt")).contains(&text));
         let attr = b.attr(&format!("threads/{name}"));
         assert_eq!(
-            b.tree.node(attr.ino),
-            Some(b.tree.resolve(&format!("threads/{name}")).unwrap())
+            b.tree.node_by_inode(attr.ino),
+            Some(b.tree.resolve_path(&format!("threads/{name}")).unwrap())
         );
     }
     for other in ["u", "t~tree", "t~my tree", "t~my%20tree~atsf", "t~", "~tree", "t%00my%20tree"] {
@@ -100,8 +100,11 @@ fn a_thread_without_messages_is_a_folder_that_can_be_written() {
     assert_eq!(e.errno(), libc::ENOKEY, "{e}");
     // The same number in the next process.
     let again = tree(&b.dir, &b.stores, true);
-    assert_eq!(again.ino(&again.resolve("threads/bare").unwrap()), attr.ino);
-    assert_eq!(again.attr(&again.resolve("threads/bare").unwrap()).unwrap().time, attr.time);
+    assert_eq!(again.inode_number(&again.resolve_path("threads/bare").unwrap()), attr.ino);
+    assert_eq!(
+        again.stat_node(&again.resolve_path("threads/bare").unwrap()).unwrap().time,
+        attr.time
+    );
 }
 
 #[test]
@@ -112,20 +115,22 @@ fn a_thread_without_messages_goes_when_it_is_not_reported_and_gets_a_transcript_
     let threads = ["a", "b"].map(|id| b.tree.index().read().find_thread(0, id).unwrap());
     b.stores[0].folder.lock().push(in_thread("00000001aaaa", "b", T0));
     b.stores[0].folder.lock().empty.clear();
-    b.tree.index().refresh(0, true).unwrap();
+    b.tree.index().refresh_store(0, true).unwrap();
     assert_eq!(
         (b.names("threads"), b.names("transcripts")),
         (vec!["b".into()], vec!["b.txt".into()])
     );
     assert_eq!(b.errno("threads/a"), libc::ENOENT);
-    let stale = b.tree.stale(&Changes { emptied: threads.to_vec(), ..Changes::default() });
+    let stale = b
+        .tree
+        .stale_inodes(&IndexChanges { empty_threads: threads.to_vec(), ..IndexChanges::default() });
     for expected in [
         Node::Threads,
         Node::Thread(threads[0]),
         Node::Thread(threads[1]),
         Node::Transcript(threads[0]),
     ] {
-        assert!(stale.contains(&b.tree.ino(&expected)), "{expected:?} missing");
+        assert!(stale.contains(&b.tree.inode_number(&expected)), "{expected:?} missing");
     }
 }
 
@@ -142,7 +147,7 @@ fn the_thread_that_came_first_keeps_the_short_name() {
     assert_eq!(short.len(), 199);
     // The later one says that it is older.
     b.stores[0].folder.lock().push(in_thread("00000002aaaa", &second, T0 - 9));
-    b.tree.index().refresh(0, true).unwrap();
+    b.tree.index().refresh_store(0, true).unwrap();
     for round in ["while it runs", "with a snapshot", "without one"] {
         let names = b.names("threads");
         assert_eq!(names.len(), 2, "{round}");

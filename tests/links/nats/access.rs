@@ -61,11 +61,11 @@ fn no_permission_for_a_writer_is_told_at_once_and_granted_later() {
     let password = one.root.path().join("root");
     secret(&password, "root");
     by_admin.password_file = Some(password);
-    assert!(!nats::check(&by_admin).is_empty());
-    nats::create(&by_admin).unwrap();
-    nats::create(&by_admin).unwrap();
-    assert_eq!(nats::check(&by_admin), [""; 0]);
-    assert_eq!(nats::check(&one.spec), [""; 0]);
+    assert!(!nats::check_link(&by_admin).is_empty());
+    nats::create_streams(&by_admin).unwrap();
+    nats::create_streams(&by_admin).unwrap();
+    assert_eq!(nats::check_link(&by_admin), [""; 0]);
+    assert_eq!(nats::check_link(&one.spec), [""; 0]);
     two.start();
     one.connected();
     let start = Instant::now();
@@ -92,7 +92,7 @@ fn wrong_credentials_and_new_ones() {
     let other = host(&server, "host2", "two");
     one.start();
     one.tells("authorization violation");
-    assert!(nats::check(&one.spec)[0].contains("user and password_file"));
+    assert!(nats::check_link(&one.spec)[0].contains("user and password_file"));
     one.write("a", &record("a", 0));
     let file = one.root.path().join("password");
     // A file that others can read is not used.
@@ -113,11 +113,11 @@ fn wrong_credentials_and_new_ones() {
     lost.start();
     lost.tells("ermissions Violation for Subscription");
     let mut url = spec("nats://me:hunter2@127.0.0.1:4222");
-    assert!(!nats::check(&url)[0].contains("hunter2"));
+    assert!(!nats::check_link(&url)[0].contains("hunter2"));
     url.url = vec!["http://127.0.0.1".into()];
-    assert!(nats::check(&url)[0].contains("nats://"));
+    assert!(nats::check_link(&url)[0].contains("nats://"));
     url.space = Some("a.b".into());
-    assert!(nats::check(&url)[0].starts_with("space"));
+    assert!(nats::check_link(&url)[0].starts_with("space"));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_server_that_is_too_old() {
     let mut a = Machine::new(&format!("nats://127.0.0.1:{port}"));
     a.start();
     a.tells("2.10.26, and 2.11 or newer is needed");
-    assert!(nats::check(&a.spec)[0].contains("2.11"));
+    assert!(nats::check_link(&a.spec)[0].contains("2.11"));
 }
 
 #[test]
@@ -241,9 +241,9 @@ fn two_accounts_keep_writers_apart() {
     let file = a.root.path().join("admin");
     secret(&file, &root.seed);
     by_admin.creds = Some(file);
-    nats::create(&by_admin).unwrap();
+    nats::create_streams(&by_admin).unwrap();
     b.start();
-    assert_eq!(nats::check(&a.spec), [""; 0]);
+    assert_eq!(nats::check_link(&a.spec), [""; 0]);
     // Many at once: batches.
     a.write("a", &records("a", 0..1200));
     b.write("b", &records("b", 0..30));
@@ -301,7 +301,7 @@ fn credentials_of_an_operator_that_expire_and_are_renewed() {
     a.start();
     a.write("a", &record("a", 0));
     a.connected();
-    soon("they expire", || !matches!(a.standing().state, msgfs::link::State::Connected { .. }));
+    soon("they expire", || !matches!(a.standing().state, msgfs::link::LinkState::Connected { .. }));
     a.tells("expired");
     a.write("a", &record("a", 1));
     secret(&file, &creds(3600));
@@ -311,7 +311,7 @@ fn credentials_of_an_operator_that_expire_and_are_renewed() {
     b.start();
     b.has("a", &records("a", 0..2));
     secret(b.spec.creds.as_ref().unwrap(), "nonsense");
-    assert!(nats::check(&b.spec)[0].contains("neither a file of credentials"));
+    assert!(nats::check_link(&b.spec)[0].contains("neither a file of credentials"));
 }
 
 #[test]
@@ -319,13 +319,13 @@ fn nothing_goes_in_the_clear_to_a_public_address() {
     // Nobody is there; but nothing of the login can have been said before TLS.
     let mut public = spec("nats://192.0.2.1:4222");
     public.url.push(format!("nats://127.0.0.1:{}", crate::ports::free_port()));
-    assert_eq!(nats::check(&public).len(), 1);
+    assert_eq!(nats::check_link(&public).len(), 1);
     let server = Server::start();
     public.url = vec![server.url(), "nats://192.0.2.1:4222".into()];
-    let told = nats::check(&public);
+    let told = nats::check_link(&public);
     assert_eq!(told.len(), 1, "{told:?}");
     public.insecure = true;
     public.url.truncate(1);
-    nats::create(&public).unwrap();
-    assert_eq!(nats::check(&public), [""; 0]);
+    nats::create_streams(&public).unwrap();
+    assert_eq!(nats::check_link(&public), [""; 0]);
 }

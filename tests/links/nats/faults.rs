@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use msgfs::link::State;
+use msgfs::link::LinkState;
 use serde_json::json;
 
 use super::helper::Helper;
@@ -22,7 +22,7 @@ fn the_server_is_down_or_was_never_there() {
     a.write("a", &records("a", 0..7));
     soon("it waits", || {
         let standing = a.standing();
-        matches!(standing.state, State::Waiting { .. }) && standing.waiting == 7
+        matches!(standing.state, LinkState::Waiting { .. }) && standing.waiting == 7
     });
     a.tells("onnection refused");
     server.run();
@@ -299,10 +299,10 @@ fn the_disk_is_full_while_appending() {
     let b = Machine::new(&server.url());
     let link = Helper::without_room(b.root.path(), &server.url(), 64);
     a.write("a", &records("a", 0..2000));
-    let kept = || msgfs::link::board::kept(&b.kept());
+    let kept = || msgfs::link::board::read_saved_health(&b.kept());
     soon("it is told", || {
         let why = kept().map(|standing| standing.state);
-        matches!(why, Some(State::Waiting { why, .. }) if why.contains("log-a.jsonl"))
+        matches!(why, Some(LinkState::Waiting { why, .. }) if why.contains("log-a.jsonl"))
     });
     let full = b.read("a");
     assert!(records("a", 0..2000).starts_with(&full) && full.len() < 70_000, "{}", full.len());

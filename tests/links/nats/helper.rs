@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use msgfs::link::{Board, nats};
+use msgfs::link::{HealthBoard, nats};
 
 use super::machine::spec;
 
@@ -17,10 +17,11 @@ fn helper_process() {
     let (Some(root), Ok(url)) = (std::env::var_os(ROOT), std::env::var(URL)) else { return };
     let root = Path::new(&root);
     let state = root.join("state");
-    let board = Arc::new(Board::new("nats", &nats::state_folder(&state, "nats"), "nats".into()));
+    let board =
+        Arc::new(HealthBoard::new("nats", &nats::state_folder(&state, "nats"), "nats".into()));
     let link = nats::start(&spec(&url), &root.join("samp"), &state, board).unwrap();
     loop {
-        link.changed();
+        link.notify_all_changed();
         std::thread::sleep(std::time::Duration::from_millis(3));
         // Whoever started it has gone.
         if std::os::unix::process::parent_id() == 1 {

@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use msgfs::link::nats::{self, Nats};
-use msgfs::link::{Board, Kind, Spec, Standing, State};
+use msgfs::link::nats::{self, NatsLink};
+use msgfs::link::{HealthBoard, LinkConfig, LinkHealth, LinkKind, LinkState};
 
 use super::server::Server;
 use crate::soon;
 
 pub(crate) struct Machine {
     pub(crate) root: tempfile::TempDir,
-    pub(crate) spec: Spec,
+    pub(crate) spec: LinkConfig,
     link: Option<Link>,
 }
 
 struct Link {
-    nats: Arc<Nats>,
-    board: Arc<Board>,
+    nats: Arc<NatsLink>,
+    board: Arc<HealthBoard>,
     watch: Option<std::thread::JoinHandle<()>>,
     stop: Arc<AtomicBool>,
 }
@@ -35,13 +35,13 @@ impl Drop for Link {
 }
 
 /// A link of the space `team`.
-pub(crate) fn spec(url: &str) -> Spec {
-    Spec {
+pub(crate) fn spec(url: &str) -> LinkConfig {
+    LinkConfig {
         name: "nats".into(),
         store: "samp".into(),
         url: vec![url.into()],
         space: Some("team".into()),
-        ..Spec::new(Kind::Nats)
+        ..LinkConfig::new(LinkKind::Nats)
     }
 }
 
@@ -96,7 +96,7 @@ impl Machine {
     pub(crate) fn start(&mut self) {
         let kept = self.kept();
         fs::create_dir_all(&kept).unwrap();
-        let board = Arc::new(Board::new("nats", &kept, "nats".into()));
+        let board = Arc::new(HealthBoard::new("nats", &kept, "nats".into()));
         let nats = nats::start(&self.spec, &self.folder(), &self.state(), Arc::clone(&board));
         let nats = Arc::new(nats.unwrap());
         let stop = Arc::new(AtomicBool::new(false));
@@ -106,7 +106,7 @@ impl Machine {
             while !until.load(Ordering::Relaxed) {
                 let now = look(&folder);
                 if now != before {
-                    told.changed();
+                    told.notify_all_changed();
                 }
                 before = now;
                 std::thread::sleep(std::time::Duration::from_millis(2));
@@ -152,13 +152,15 @@ impl Machine {
         }
     }
 
-    pub(crate) fn standing(&self) -> Standing {
-        self.link.as_ref().unwrap().board.standing()
+    pub(crate) fn standing(&self) -> LinkHealth {
+        self.link.as_ref().unwrap().board.health()
     }
 
     #[track_caller]
     pub(crate) fn connected(&self) {
-        soon("the link is connected", || matches!(self.standing().state, State::Connected { .. }));
+        soon("the link is connected", || {
+            matches!(self.standing().state, LinkState::Connected { .. })
+        });
     }
 
     /// Waits until people are told this.
@@ -171,7 +173,7 @@ impl Machine {
     pub(crate) fn told(&self, what: &str) -> bool {
         let standing = self.standing();
         let why = match &standing.state {
-            State::Waiting { why, .. } | State::Stopped { why } => why.as_str(),
+            LinkState::Waiting { why, .. } | LinkState::Stopped { why } => why.as_str(),
             _ => "",
         };
         why.contains(what) || standing.notes.iter().any(|note| note.contains(what))

@@ -4,8 +4,8 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
-use crate::link::wire::{Host, Patience, Tls, Wire};
-use crate::model::one_line;
+use crate::link::wire::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
+use crate::model::sanitize_line;
 
 /// No line of an answer is longer.
 const MAX_LINE: usize = 8 << 10;
@@ -16,7 +16,7 @@ const MAX_LIST: u64 = 32 << 20;
 
 /// What the server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct FtpReply {
     /// `226`, `550`, …
     pub code: u16,
     /// Its last line.
@@ -25,26 +25,26 @@ pub struct Reply {
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum FtpError {
     /// The connection, or what is on this machine.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The server says no.
     #[error("{0}")]
-    No(Reply),
+    Refused(FtpReply),
 }
 
-impl fmt::Display for Reply {
+impl fmt::Display for FtpReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&one_line(&self.text))
+        f.write_str(&sanitize_line(&self.text))
     }
 }
 
-impl Fault {
+impl FtpError {
     /// The code of a no.
     pub fn code(&self) -> Option<u16> {
         match self {
-            Self::No(reply) => Some(reply.code),
+            Self::Refused(reply) => Some(reply.code),
             Self::Io(_) => None,
         }
     }
@@ -52,7 +52,7 @@ impl Fault {
 
 /// What a folder has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct FtpEntry {
     /// Its name: one part of a path.
     pub name: String,
     /// It is a folder, if the server says what it is.
@@ -64,94 +64,100 @@ pub struct Entry {
 }
 
 /// Who logs in.
-pub struct Login<'a> {
+pub struct FtpLogin<'a> {
     /// The name.
     pub user: &'a str,
     /// The password.
     pub password: &'a str,
     /// The control connection and the data are encrypted.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsClient>,
 }
 
 /// A session.
 #[derive(Debug)]
-pub struct Client {
-    wire: Wire,
-    host: Host,
-    tls: Option<Tls>,
-    patience: Patience,
+pub struct FtpClient {
+    wire: LineConnection,
+    host: HostPort,
+    tls: Option<TlsClient>,
+    patience: ConnectionTimeouts,
     has_mlsd: bool,
 }
 
-impl Client {
+impl FtpClient {
     /// Connects and logs in.
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn open(host: &Host, login: &Login<'_>, patience: Patience) -> Result<Self, Fault> {
-        let wire = Wire::connect(host, None, patience)?;
+    pub fn open(
+        host: &HostPort,
+        login: &FtpLogin<'_>,
+        patience: ConnectionTimeouts,
+    ) -> Result<Self, FtpError> {
+        let wire = LineConnection::connect(host, None, patience)?;
         let (host, tls) = (host.clone(), login.tls.clone());
         let mut client = Self { wire, host, tls: None, patience, has_mlsd: true };
-        client.expect(2)?;
+        client.expect_reply(2)?;
         if let Some(tls) = tls {
-            client.must("AUTH TLS", 2)?;
-            client.wire = client.wire.secured(&tls, &client.host.name)?;
-            client.must("PBSZ 0", 2)?;
-            client.must("PROT P", 2)?;
+            client.require_command("AUTH TLS", 2)?;
+            client.wire = client.wire.start_tls(&tls, &client.host.name)?;
+            client.require_command("PBSZ 0", 2)?;
+            client.require_command("PROT P", 2)?;
             client.tls = Some(tls);
         }
-        let reply = client.command(&format!("USER {}", login.user))?;
+        let reply = client.send_command(&format!("USER {}", login.user))?;
         if reply.code / 100 == 3 {
-            client.must(&format!("PASS {}", login.password), 2)?;
+            client.require_command(&format!("PASS {}", login.password), 2)?;
         } else if reply.code / 100 != 2 {
-            return Err(Fault::No(reply));
+            return Err(FtpError::Refused(reply));
         }
-        client.must("TYPE I", 2)?;
+        client.require_command("TYPE I", 2)?;
         Ok(client)
     }
 
     /// Says goodbye, without waiting for an answer.
     pub fn quit(mut self) {
         let _ = self.wire.send(b"QUIT\r\n");
-        self.wire.end();
+        self.wire.shut_down();
     }
 
     /// What a folder has; nothing if there is none.
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn list(&mut self, folder: &str) -> Result<Vec<Entry>, Fault> {
+    pub fn list_folder(&mut self, folder: &str) -> Result<Vec<FtpEntry>, FtpError> {
         // Not every server takes a path with blanks in it here, but all take it there.
-        let reply = self.command(&format!("CWD {folder}"))?;
+        let reply = self.send_command(&format!("CWD {folder}"))?;
         match reply.code {
             550 => return Ok(Vec::new()),
-            code if code / 100 != 2 => return Err(Fault::No(reply)),
+            code if code / 100 != 2 => return Err(FtpError::Refused(reply)),
             _ => {}
         }
         let mut text = Vec::new();
         if self.has_mlsd {
-            match self.download("MLSD", MAX_LIST, &mut text) {
-                Err(Fault::No(reply)) if matches!(reply.code, 500..=504) => self.has_mlsd = false,
+            match self.download_data("MLSD", MAX_LIST, &mut text) {
+                Err(FtpError::Refused(reply)) if matches!(reply.code, 500..=504) => {
+                    self.has_mlsd = false
+                }
                 other => {
                     other?;
                     let text = String::from_utf8_lossy(&text);
-                    return Ok(text.lines().filter_map(entry).collect());
+                    return Ok(text.lines().filter_map(parse_mlsd_entry).collect());
                 }
             }
         }
-        match self.download("NLST", MAX_LIST, &mut text) {
+        match self.download_data("NLST", MAX_LIST, &mut text) {
             // Some say so of an empty folder.
-            Err(Fault::No(reply)) if matches!(reply.code, 450 | 550) => {}
+            Err(FtpError::Refused(reply)) if matches!(reply.code, 450 | 550) => {}
             other => drop(other?),
         }
         let text = String::from_utf8_lossy(&text).into_owned();
         let mut out = Vec::new();
         for name in text.lines().filter_map(|line| base_name(line.trim_end_matches('\r'))) {
             let path = format!("{folder}/{name}");
-            let size = self.size(&path)?;
-            let modify = self.command(&format!("MDTM {path}"))?;
+            let size = self.query_size(&path)?;
+            let modify = self.send_command(&format!("MDTM {path}"))?;
             let modify = if modify.code == 213 { last_word(&modify.text) } else { String::new() };
-            out.push(Entry { name, is_dir: None, size, modify });
+            out.push(FtpEntry { name, is_dir: None, size, modify });
         }
         Ok(out)
     }
@@ -160,11 +166,11 @@ impl Client {
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn size(&mut self, path: &str) -> Result<Option<u64>, Fault> {
-        let reply = self.command(&format!("SIZE {path}"))?;
+    pub fn query_size(&mut self, path: &str) -> Result<Option<u64>, FtpError> {
+        let reply = self.send_command(&format!("SIZE {path}"))?;
         match reply.code {
             213 => Ok(last_word(&reply.text).parse().ok()),
-            421 => Err(Fault::No(reply)),
+            421 => Err(FtpError::Refused(reply)),
             _ => Ok(None),
         }
     }
@@ -173,34 +179,34 @@ impl Client {
     ///
     /// # Errors
     /// If the connection is gone; whoever uses the folder learns that it is not there.
-    pub fn make_dir(&mut self, path: &str) -> Result<(), Fault> {
-        self.command(&format!("MKD {path}")).map(drop)
+    pub fn make_dir(&mut self, path: &str) -> Result<(), FtpError> {
+        self.send_command(&format!("MKD {path}")).map(drop)
     }
 
     /// Removes what is no longer needed, if that can be done.
     ///
     /// # Errors
     /// If the connection is gone.
-    pub fn remove(&mut self, path: &str, is_dir: bool) -> Result<(), Fault> {
+    pub fn remove(&mut self, path: &str, is_dir: bool) -> Result<(), FtpError> {
         let verb = if is_dir { "RMD" } else { "DELE" };
-        self.command(&format!("{verb} {path}")).map(drop)
+        self.send_command(&format!("{verb} {path}")).map(drop)
     }
 
     /// Gives something another name.
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn rename(&mut self, from: &str, to: &str) -> Result<(), Fault> {
-        self.must(&format!("RNFR {from}"), 3)?;
-        self.must(&format!("RNTO {to}"), 2).map(drop)
+    pub fn rename(&mut self, from: &str, to: &str) -> Result<(), FtpError> {
+        self.require_command(&format!("RNFR {from}"), 3)?;
+        self.require_command(&format!("RNTO {to}"), 2).map(drop)
     }
 
     /// Writes a file, over one that is there.
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn store(&mut self, path: &str, from: &mut dyn Read) -> Result<(), Fault> {
-        let mut data = self.begin(&format!("STOR {path}"))?;
+    pub fn store_file(&mut self, path: &str, from: &mut dyn Read) -> Result<(), FtpError> {
+        let mut data = self.open_data_connection(&format!("STOR {path}"))?;
         let mut buffer = vec![0; 64 << 10];
         loop {
             let n = from.read(&mut buffer)?;
@@ -210,93 +216,104 @@ impl Client {
             if let Err(e) = data.send(buffer.get(..n).unwrap_or_default()) {
                 drop(data);
                 // It may have said why it takes no more.
-                return match self.reply() {
-                    Ok(reply) if reply.code >= 400 => Err(Fault::No(reply)),
-                    _ => Err(Fault::Io(e)),
+                return match self.read_reply() {
+                    Ok(reply) if reply.code >= 400 => Err(FtpError::Refused(reply)),
+                    _ => Err(FtpError::Io(e)),
                 };
             }
         }
-        data.end();
-        self.expect(2).map(drop)
+        data.shut_down();
+        self.expect_reply(2).map(drop)
     }
 
     /// Reads a file; gives its length.
     ///
     /// # Errors
     /// [`Fault`]; if it is larger than `limit`, the session is of no use any more.
-    pub fn retrieve(&mut self, path: &str, limit: u64, to: &mut dyn Write) -> Result<u64, Fault> {
-        self.download(&format!("RETR {path}"), limit, to)
+    pub fn retrieve_file(
+        &mut self,
+        path: &str,
+        limit: u64,
+        to: &mut dyn Write,
+    ) -> Result<u64, FtpError> {
+        self.download_data(&format!("RETR {path}"), limit, to)
     }
 
-    fn download(&mut self, command: &str, limit: u64, to: &mut dyn Write) -> Result<u64, Fault> {
-        let mut data = self.begin(command)?;
-        let length = data.rest(limit, to)?;
-        data.end();
-        self.expect(2)?;
+    fn download_data(
+        &mut self,
+        command: &str,
+        limit: u64,
+        to: &mut dyn Write,
+    ) -> Result<u64, FtpError> {
+        let mut data = self.open_data_connection(command)?;
+        let length = data.copy_rest(limit, to)?;
+        data.shut_down();
+        self.expect_reply(2)?;
         Ok(length)
     }
 
     /// Opens a connection for data and gives the command that uses it.
-    fn begin(&mut self, command: &str) -> Result<Wire, Fault> {
-        let port = self.passive()?;
+    fn open_data_connection(&mut self, command: &str) -> Result<LineConnection, FtpError> {
+        let port = self.enter_passive_mode()?;
         // Whatever address it names: data comes from where the answers come from.
-        let data = Wire::to(SocketAddr::new(self.wire.peer(), port), self.patience)?;
-        self.must(command, 1)?;
+        let data =
+            LineConnection::connect_plain(SocketAddr::new(self.wire.peer(), port), self.patience)?;
+        self.require_command(command, 1)?;
         match &self.tls {
-            Some(tls) => Ok(data.secured(tls, &self.host.name)?),
+            Some(tls) => Ok(data.start_tls(tls, &self.host.name)?),
             None => Ok(data),
         }
     }
 
-    fn passive(&mut self) -> Result<u16, Fault> {
-        let reply = self.command("EPSV")?;
-        let reply = if reply.code == 229 { reply } else { self.must("PASV", 2)? };
-        passive_port(&reply).ok_or_else(|| {
-            Fault::Io(io::Error::other(format!("the server names no port for data: {reply}")))
+    fn enter_passive_mode(&mut self) -> Result<u16, FtpError> {
+        let reply = self.send_command("EPSV")?;
+        let reply = if reply.code == 229 { reply } else { self.require_command("PASV", 2)? };
+        parse_passive_port(&reply).ok_or_else(|| {
+            FtpError::Io(io::Error::other(format!("the server names no port for data: {reply}")))
         })
     }
 
-    fn must(&mut self, command: &str, class: u16) -> Result<Reply, Fault> {
-        let reply = self.command(command)?;
-        if reply.code / 100 == class { Ok(reply) } else { Err(Fault::No(reply)) }
+    fn require_command(&mut self, command: &str, class: u16) -> Result<FtpReply, FtpError> {
+        let reply = self.send_command(command)?;
+        if reply.code / 100 == class { Ok(reply) } else { Err(FtpError::Refused(reply)) }
     }
 
-    fn command(&mut self, command: &str) -> Result<Reply, Fault> {
+    fn send_command(&mut self, command: &str) -> Result<FtpReply, FtpError> {
         if command.contains(['\r', '\n', '\0']) {
-            return Err(Fault::Io(io::Error::other(
+            return Err(FtpError::Io(io::Error::other(
                 "a name with a line end cannot be sent by FTP",
             )));
         }
         self.wire.send(format!("{command}\r\n").as_bytes())?;
-        self.reply()
+        self.read_reply()
     }
 
-    fn expect(&mut self, class: u16) -> Result<Reply, Fault> {
-        let reply = self.reply()?;
-        if reply.code / 100 == class { Ok(reply) } else { Err(Fault::No(reply)) }
+    fn expect_reply(&mut self, class: u16) -> Result<FtpReply, FtpError> {
+        let reply = self.read_reply()?;
+        if reply.code / 100 == class { Ok(reply) } else { Err(FtpError::Refused(reply)) }
     }
 
-    fn reply(&mut self) -> Result<Reply, Fault> {
+    fn read_reply(&mut self) -> Result<FtpReply, FtpError> {
         let mut first = None;
         for _ in 0..MAX_LINES {
-            let line = self.wire.line(MAX_LINE)?;
+            let line = self.wire.read_line(MAX_LINE)?;
             let text = String::from_utf8_lossy(&line).into_owned();
             let code = text.get(..3).and_then(|code| code.parse::<u16>().ok());
             let ends = text.as_bytes().get(3).is_none_or(|b| *b == b' ');
             match (first, code) {
                 (None, None) => {
-                    let why = format!("the server does not speak FTP: {}", one_line(&text));
-                    return Err(Fault::Io(io::Error::other(why)));
+                    let why = format!("the server does not speak FTP: {}", sanitize_line(&text));
+                    return Err(FtpError::Io(io::Error::other(why)));
                 }
-                (None, Some(code)) if ends => return Ok(Reply { code, text }),
+                (None, Some(code)) if ends => return Ok(FtpReply { code, text }),
                 (None, Some(code)) => first = Some(code),
                 (Some(first), Some(code)) if code == first && ends => {
-                    return Ok(Reply { code, text });
+                    return Ok(FtpReply { code, text });
                 }
                 (Some(_), _) => {}
             }
         }
-        Err(Fault::Io(io::Error::other("the server's answer is too long")))
+        Err(FtpError::Io(io::Error::other("the server's answer is too long")))
     }
 }
 
@@ -305,7 +322,7 @@ fn last_word(text: &str) -> String {
 }
 
 /// The port in an answer to `EPSV` or `PASV`.
-fn passive_port(reply: &Reply) -> Option<u16> {
+fn parse_passive_port(reply: &FtpReply) -> Option<u16> {
     let inner = reply.text.rsplit_once('(')?.1.split_once(')')?.0;
     if reply.code == 229 {
         let digits = inner.trim_matches(|c: char| !c.is_ascii_digit());
@@ -327,7 +344,7 @@ fn base_name(name: &str) -> Option<String> {
 }
 
 /// A line of `MLSD`.
-fn entry(line: &str) -> Option<Entry> {
+fn parse_mlsd_entry(line: &str) -> Option<FtpEntry> {
     let (facts, name) = line.trim_end_matches('\r').split_once(' ')?;
     let fact = |wanted: &str| {
         let mut all = facts.split(';').filter_map(|fact| fact.split_once('='));
@@ -340,7 +357,7 @@ fn entry(line: &str) -> Option<Entry> {
     let modify = fact("modify").unwrap_or_default().to_owned();
     let size = fact("size").and_then(|size| size.parse().ok());
     let is_dir = (!kind.is_empty()).then(|| kind == "dir");
-    Some(Entry { name: base_name(name)?, is_dir, size, modify })
+    Some(FtpEntry { name: base_name(name)?, is_dir, size, modify })
 }
 
 #[cfg(test)]
@@ -351,7 +368,7 @@ mod tests {
 
     #[test]
     fn ports_and_entries() {
-        let port = |code, text: &str| passive_port(&Reply { code, text: text.into() });
+        let port = |code, text: &str| parse_passive_port(&FtpReply { code, text: text.into() });
         assert_eq!(port(229, "229 Entering (|||50123|)"), Some(50123));
         assert_eq!(port(227, "227 ok (127,0,0,1,195,149)."), Some(50069));
         for bad in ["227 ok", "227 (1,2,3)", "227 (1,2,3,4,999,1)", "227 (1,2,3,4,5,6,7)", "227 ()"]
@@ -359,27 +376,27 @@ mod tests {
             assert_eq!(port(227, bad), None, "{bad}");
         }
         assert_eq!(port(229, "229 (|||99999|)"), None);
-        let e = entry("type=file;size=41;modify=20260311142355; a b.txt\r").unwrap();
+        let e = parse_mlsd_entry("type=file;size=41;modify=20260311142355; a b.txt\r").unwrap();
         assert_eq!((e.name.as_str(), e.is_dir, e.size), ("a b.txt", Some(false), Some(41)));
-        assert_eq!(entry("Type=dir;Modify=1; x").unwrap().is_dir, Some(true));
+        assert_eq!(parse_mlsd_entry("Type=dir;Modify=1; x").unwrap().is_dir, Some(true));
         for bad in
             ["type=cdir; .", "type=file; ../x", "type=file; /etc/passwd", "x", "type=file; a\u{1}"]
         {
-            assert_eq!(entry(bad), None, "{bad}");
+            assert_eq!(parse_mlsd_entry(bad), None, "{bad}");
         }
         assert_eq!(base_name("/a/b/c.txt").as_deref(), Some("c.txt"));
         assert_eq!(base_name("a/.."), None);
     }
 
     /// What an answer of these bytes is.
-    fn answered(bytes: &'static [u8]) -> Result<Client, Fault> {
+    fn answered(bytes: &'static [u8]) -> Result<FtpClient, FtpError> {
         let host = server(move |mut s| {
             let _ = s.write_all(bytes);
             std::thread::sleep(Duration::from_millis(300));
         });
         let short = Duration::from_millis(200);
-        let patience = Patience { silence: short, line: short, whole: short };
-        Client::open(&host, &Login { user: "u", password: "p", tls: None }, patience)
+        let patience = ConnectionTimeouts { silence: short, line: short, whole: short };
+        FtpClient::open(&host, &FtpLogin { user: "u", password: "p", tls: None }, patience)
     }
 
     #[test]
@@ -402,10 +419,10 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_line_can_be_read(line in "\\PC{0,60}|[a-z=;. /]{0,60}", code in 0u16..1000) {
-            if let Some(entry) = entry(&line) {
+            if let Some(entry) = parse_mlsd_entry(&line) {
                 proptest::prop_assert!(!entry.name.contains('/') && entry.name != "..");
             }
-            let _ = passive_port(&Reply { code, text: line });
+            let _ = parse_passive_port(&FtpReply { code, text: line });
         }
     }
 }

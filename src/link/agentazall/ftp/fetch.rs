@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::client::{Client, Entry, Fault};
+use super::client::{FtpClient, FtpEntry, FtpError};
 use crate::link::agentazall::brought;
 use crate::link::job;
-use crate::link::room::Roomy;
-use crate::model::{Timestamp, hex};
+use crate::link::room::SpaceCheckedFile;
+use crate::model::{Timestamp, encode_hex};
 use crate::store::agentazall::{block, date, names, text};
 use crate::store::{fs, place};
 
@@ -42,7 +42,7 @@ const SAW: &str = "saw.json";
 
 /// What a fetch writes beside a text and its attachments.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Brought {
+pub struct FtpMessageMeta {
     /// What tells it from all others.
     pub id: String,
     /// The names it gets, the better one first.
@@ -60,7 +60,7 @@ pub struct Brought {
 
 /// How a file was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Look {
+struct FtpFileStamp {
     size: u64,
     modify: String,
     /// Its attachments, as they were listed.
@@ -69,8 +69,8 @@ struct Look {
 
 /// What is remembered of a file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Saw {
-    look: Look,
+struct FtpFileHistory {
+    look: FtpFileStamp,
     /// Since when it looks so.
     since: i64,
     /// When it was first seen.
@@ -80,39 +80,39 @@ struct Saw {
     /// It was told that it is half of a signed text.
     #[serde(default)]
     told: bool,
-    taken: Option<Taken>,
+    taken: Option<FtpDelivery>,
 }
 
 /// What was brought of a file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Taken {
+struct FtpDelivery {
     at: i64,
-    look: Look,
+    look: FtpFileStamp,
     length: u64,
     sha: String,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Memory {
+struct FtpFetchCache {
     /// When all days were looked at.
     all: i64,
-    files: BTreeMap<String, Saw>,
+    files: BTreeMap<String, FtpFileHistory>,
 }
 
 /// One fetch.
-pub struct Fetch<'a> {
-    client: Client,
+pub struct FtpFetch<'a> {
+    client: FtpClient,
     raw: &'a Path,
     known: &'a HashSet<String>,
     me: &'a str,
-    memory: Memory,
-    listed: Vec<String>,
-    brought: usize,
+    cache: FtpFetchCache,
+    listed_ids: Vec<String>,
+    fetched_count: usize,
     now: i64,
 }
 
 /// A file in an inbox.
-struct Place<'a> {
+struct FtpInboxFile<'a> {
     day: &'a str,
     /// Its name without the ending.
     stem: &'a str,
@@ -121,24 +121,33 @@ struct Place<'a> {
     folder: String,
 }
 
-impl<'a> Fetch<'a> {
+impl<'a> FtpFetch<'a> {
     /// A fetch into a folder.
-    pub fn new(client: Client, raw: &'a Path, known: &'a HashSet<String>, me: &'a str) -> Self {
-        let memory = memory(raw).and_then(|path| fs::read_small(&path, MAX_TEXT).ok());
+    pub fn new(client: FtpClient, raw: &'a Path, known: &'a HashSet<String>, me: &'a str) -> Self {
+        let memory = cache_path(raw).and_then(|path| fs::read_small_file(&path, MAX_TEXT).ok());
         let memory = memory.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let (memory, now) = (memory.unwrap_or_default(), Timestamp::now().millis());
-        Self { client, raw, known, me, memory, listed: Vec::new(), brought: 0, now }
+        Self {
+            client,
+            raw,
+            known,
+            me,
+            cache: memory,
+            listed_ids: Vec::new(),
+            fetched_count: 0,
+            now,
+        }
     }
 
     /// Brings what is whole and not known.
     ///
     /// # Errors
     /// [`Fault`]; what was brought before is there.
-    pub fn run(mut self) -> Result<(), Fault> {
-        let result = self.days();
-        brought::list(self.raw, &self.listed)?;
-        if let (Some(path), Ok(bytes)) = (memory(self.raw), serde_json::to_vec(&self.memory)) {
-            brought::keep(&path, &bytes)?;
+    pub fn run(mut self) -> Result<(), FtpError> {
+        let result = self.fetch_days();
+        brought::write_known_ids(self.raw, &self.listed_ids)?;
+        if let (Some(path), Ok(bytes)) = (cache_path(self.raw), serde_json::to_vec(&self.cache)) {
+            brought::write_if_changed(&path, &bytes)?;
         }
         if result.is_ok() {
             self.client.quit();
@@ -146,40 +155,40 @@ impl<'a> Fetch<'a> {
         result
     }
 
-    fn days(&mut self) -> Result<(), Fault> {
-        let folders = self.client.list(&format!("/{}", self.me))?;
-        let is_day = |e: &Entry| e.is_dir != Some(false) && date::is_day(&e.name);
+    fn fetch_days(&mut self) -> Result<(), FtpError> {
+        let folders = self.client.list_folder(&format!("/{}", self.me))?;
+        let is_day = |e: &FtpEntry| e.is_dir != Some(false) && date::is_day(&e.name);
         let mut days: Vec<String> = folders.into_iter().filter(is_day).map(|e| e.name).collect();
         days.sort_unstable();
-        let is_all = !(0..ALL_DAYS).contains(&(self.now - self.memory.all));
+        let is_all = !(0..ALL_DAYS).contains(&(self.now - self.cache.all));
         let yesterday = Timestamp::from_millis(self.now - 24 * 3_600_000);
-        let yesterday = date::local_day(yesterday, &jiff::tz::TimeZone::system());
+        let yesterday = date::format_local_day(yesterday, &jiff::tz::TimeZone::system());
         let mut there = HashSet::new();
-        let is_open = |files: &BTreeMap<String, Saw>, day: &String| {
+        let is_open = |files: &BTreeMap<String, FtpFileHistory>, day: &String| {
             let prefix = format!("ftp:{day}/");
             files.range(prefix.clone()..).next().is_some_and(|(id, _)| id.starts_with(&prefix))
         };
         for day in days.iter().rev() {
-            if !is_all && *day < yesterday && !is_open(&self.memory.files, day) {
+            if !is_all && *day < yesterday && !is_open(&self.cache.files, day) {
                 continue;
             }
-            self.day(day, &mut there)?;
-            if self.brought >= AT_ONCE {
+            self.fetch_day(day, &mut there)?;
+            if self.fetched_count >= AT_ONCE {
                 return Ok(());
             }
         }
         if is_all {
-            self.memory.all = self.now;
+            self.cache.all = self.now;
             let is_watched =
-                |saw: &Saw| saw.taken.as_ref().is_none_or(|t| is_fresh(self.now - t.at));
-            self.memory.files.retain(|id, saw| there.contains(id) && is_watched(saw));
+                |saw: &FtpFileHistory| saw.taken.as_ref().is_none_or(|t| is_fresh(self.now - t.at));
+            self.cache.files.retain(|id, saw| there.contains(id) && is_watched(saw));
         }
         Ok(())
     }
 
-    fn day(&mut self, day: &str, there: &mut HashSet<String>) -> Result<(), Fault> {
+    fn fetch_day(&mut self, day: &str, there: &mut HashSet<String>) -> Result<(), FtpError> {
         let inbox = format!("/{}/{day}/inbox", self.me);
-        let entries = self.client.list(&inbox)?;
+        let entries = self.client.list_folder(&inbox)?;
         for entry in entries.iter().filter(|e| e.is_dir != Some(true)) {
             let Some(stem) = entry.name.strip_suffix(".txt").filter(|stem| !stem.is_empty()) else {
                 continue;
@@ -190,30 +199,36 @@ impl<'a> Fetch<'a> {
             }
             there.insert(id.clone());
             let has_folder = entries.iter().any(|e| e.name == stem && e.is_dir != Some(false));
-            let place = Place { day, stem, id, folder: format!("{inbox}/{stem}") };
-            self.file(&place, entry, has_folder)?;
-            if self.brought >= AT_ONCE {
+            let place = FtpInboxFile { day, stem, id, folder: format!("{inbox}/{stem}") };
+            self.examine_file(&place, entry, has_folder)?;
+            if self.fetched_count >= AT_ONCE {
                 break;
             }
         }
         Ok(())
     }
 
-    fn file(&mut self, place: &Place<'_>, entry: &Entry, has_folder: bool) -> Result<(), Fault> {
+    fn examine_file(
+        &mut self,
+        place: &FtpInboxFile<'_>,
+        entry: &FtpEntry,
+        has_folder: bool,
+    ) -> Result<(), FtpError> {
         let is_known = self.known.contains(&place.id);
         if is_known {
-            self.listed.push(place.id.clone());
+            self.listed_ids.push(place.id.clone());
         }
-        let mut saw = self.memory.files.remove(&place.id).unwrap_or_default();
+        let mut saw = self.cache.files.remove(&place.id).unwrap_or_default();
         let is_watched = saw.taken.as_ref().is_some_and(|t| is_fresh(self.now - t.at));
         if is_known && !is_watched {
             return Ok(());
         }
-        let mut look = Look { modify: entry.modify.clone(), ..Look::default() };
+        let mut look = FtpFileStamp { modify: entry.modify.clone(), ..FtpFileStamp::default() };
         look.size = entry.size.unwrap_or_default();
         if has_folder {
-            let parts = self.client.list(&place.folder)?;
-            let is_part = |e: &&Entry| e.is_dir != Some(true) && names::is_attachment_name(&e.name);
+            let parts = self.client.list_folder(&place.folder)?;
+            let is_part =
+                |e: &&FtpEntry| e.is_dir != Some(true) && names::is_attachment_name(&e.name);
             let parts = parts.iter().filter(is_part).take(MAX_FILES);
             look.parts = parts.map(|e| (e.name.clone(), e.size.unwrap_or(0))).collect();
         }
@@ -225,31 +240,31 @@ impl<'a> Fetch<'a> {
         let kept = saw.taken.clone().filter(|_| is_known);
         let is_same = kept.as_ref().is_some_and(|taken| taken.look == saw.look);
         if !is_same && saw.look.size > 0 {
-            self.bring(place, &mut saw, kept.as_ref())?;
+            self.fetch_whole_file(place, &mut saw, kept.as_ref())?;
         }
-        self.memory.files.insert(place.id.clone(), saw);
+        self.cache.files.insert(place.id.clone(), saw);
         Ok(())
     }
 
     /// Brings a file if it is whole.
-    fn bring(
+    fn fetch_whole_file(
         &mut self,
-        place: &Place<'_>,
-        saw: &mut Saw,
-        before: Option<&Taken>,
-    ) -> Result<(), Fault> {
+        place: &FtpInboxFile<'_>,
+        saw: &mut FtpFileHistory,
+        before: Option<&FtpDelivery>,
+    ) -> Result<(), FtpError> {
         // The clock may have been set.
         let is_stable = !(0..STABLE).contains(&(self.now - saw.since));
         if saw.told || saw.unproven && !is_stable {
             return Ok(());
         }
         if saw.look.size > MAX_TEXT {
-            return self.too_large(place, saw);
+            return self.report_large_file(place, saw);
         }
         let path = format!("{}.txt", place.folder);
         let mut bytes = Vec::new();
-        let length = match self.client.retrieve(&path, MAX_TEXT, &mut bytes) {
-            Err(Fault::No(reply)) if reply.code == 550 => return Ok(()),
+        let length = match self.client.retrieve_file(&path, MAX_TEXT, &mut bytes) {
+            Err(FtpError::Refused(reply)) if reply.code == 550 => return Ok(()),
             other => other?,
         };
         let letter = text::parse(&bytes);
@@ -259,23 +274,23 @@ impl<'a> Fetch<'a> {
         if !is_proven && !is_stable || length != saw.look.size {
             return Ok(());
         }
-        let sha = hex(&Sha256::digest(&bytes));
+        let sha = encode_hex(&Sha256::digest(&bytes));
         if text::is_half_signed(&letter) {
-            return self.half(place, saw, &bytes, &sha);
+            return self.report_half_file(place, saw, &bytes, &sha);
         }
-        let signed = reading.files.clone().unwrap_or_default();
+        let signed = reading.signed_attachments.clone().unwrap_or_default();
         let mut wanted: Vec<String> = signed.iter().map(|f| f.name.clone()).collect();
-        if reading.files.is_none() {
-            wanted = letter.list("Attachments");
+        if reading.signed_attachments.is_none() {
+            wanted = letter.list_values("Attachments");
         }
         let is_here = |name: &String| saw.look.parts.iter().any(|(there, _)| there == name);
         let is_missing = !wanted.iter().all(is_here);
         let is_late = !(0..LATE).contains(&(self.now - saw.first));
-        let must_rest = reading.files.is_none() && !saw.look.parts.is_empty();
+        let must_rest = reading.signed_attachments.is_none() && !saw.look.parts.is_empty();
         if !is_late && (is_missing || must_rest && !is_stable) {
             return Ok(());
         }
-        let folder = self.raw.join(self.brought.to_string());
+        let folder = self.raw.join(self.fetched_count.to_string());
         fs::make_dirs(&folder, 0o700)?;
         let mut kept = Vec::new();
         let mut total = 0;
@@ -285,7 +300,7 @@ impl<'a> Fetch<'a> {
                 continue;
             }
             let to = folder.join(kept.len().to_string());
-            let sum = self.part(&format!("{}/{name}", place.folder), &to)?;
+            let sum = self.fetch_attachment(&format!("{}/{name}", place.folder), &to)?;
             let expected = signed.iter().find(|file| file.name == *name);
             // It may still be written. What is signed otherwise is filed in the end, and withheld.
             if expected.is_some_and(|file| file.sha256 != sum) && !is_late {
@@ -293,8 +308,8 @@ impl<'a> Fetch<'a> {
             }
             kept.push(name.clone());
         }
-        let hashed = hashed(&[place.day, place.stem, &sha]);
-        let mut brought = Brought {
+        let hashed = hash_name(&[place.day, place.stem, &sha]);
+        let mut brought = FtpMessageMeta {
             id: place.id.clone(),
             names: [place.stem.to_owned(), hashed.clone()],
             day: place.day.to_owned(),
@@ -307,30 +322,30 @@ impl<'a> Fetch<'a> {
                 brought.id = format!("{}#{hashed}", place.id);
                 brought.names = [hashed.clone(), hashed];
                 if !is_proven {
-                    bytes = told(&bytes, old);
+                    bytes = add_change_notice(&bytes, old);
                 }
             }
             Some(_) => brought.id = format!("{}+{}", place.id, saw.since),
             None => {}
         }
-        saw.taken = Some(Taken { at: self.now, look: saw.look.clone(), length, sha });
-        self.keep(&brought, &bytes)
+        saw.taken = Some(FtpDelivery { at: self.now, look: saw.look.clone(), length, sha });
+        self.write_fetched(&brought, &bytes)
     }
 
     /// Waits for the end of a text of which the server has only the beginning. If it does not come for long, the
     /// half is told, once, and is no message; the whole one is, whenever it comes.
-    fn half(
+    fn report_half_file(
         &mut self,
-        place: &Place<'_>,
-        saw: &mut Saw,
+        place: &FtpInboxFile<'_>,
+        saw: &mut FtpFileHistory,
         bytes: &[u8],
         sha: &str,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), FtpError> {
         if (0..LATE).contains(&(self.now - saw.since)) {
             return Ok(());
         }
-        let name = hashed(&[place.day, place.stem, sha]);
-        let brought = Brought {
+        let name = hash_name(&[place.day, place.stem, sha]);
+        let brought = FtpMessageMeta {
             id: format!("{}#{name}", place.id),
             names: [name.clone(), name],
             day: place.day.to_owned(),
@@ -339,60 +354,69 @@ impl<'a> Fetch<'a> {
             fault: Some(format!(
                 "the server has only the beginning of the signed text {}.txt, and no more came \
                  for {} minutes; when the whole text comes, it becomes a message",
-                crate::model::one_line(&place.folder),
+                crate::model::sanitize_line(&place.folder),
                 LATE / 60_000
             )),
         };
         saw.told = true;
-        self.keep(&brought, bytes)
+        self.write_fetched(&brought, bytes)
     }
 
     /// A letter about a file that is too large to be one.
-    fn too_large(&mut self, place: &Place<'_>, saw: &mut Saw) -> Result<(), Fault> {
+    fn report_large_file(
+        &mut self,
+        place: &FtpInboxFile<'_>,
+        saw: &mut FtpFileHistory,
+    ) -> Result<(), FtpError> {
         let text = format!(
             "From: {me}\nTo: {me}\nSubject: a file on the server is too large\nDate: {}\nMessage-ID: {id}\n\
              Status: new\n---\nThe file {}.txt on the FTP server has {} bytes; no message is larger than \
              {MAX_TEXT}. It was left there.\n",
-            date::local_stamp(Timestamp::from_millis(self.now), &jiff::tz::TimeZone::system()),
-            crate::model::one_line(&place.folder),
+            date::format_local_stamp(
+                Timestamp::from_millis(self.now),
+                &jiff::tz::TimeZone::system()
+            ),
+            crate::model::sanitize_line(&place.folder),
             saw.look.size,
-            id = hashed(&[place.day, place.stem, "too large"]),
+            id = hash_name(&[place.day, place.stem, "too large"]),
             me = self.me,
         );
-        let name = hashed(&[place.day, place.stem, "too large"]);
+        let name = hash_name(&[place.day, place.stem, "too large"]);
         let (id, day) = (place.id.clone(), place.day.to_owned());
         let names = [name.clone(), name];
-        let brought = Brought { seen: id.clone(), id, names, day, ..Brought::default() };
-        saw.taken = Some(Taken { at: self.now, look: saw.look.clone(), ..Taken::default() });
-        self.keep(&brought, text.as_bytes())
+        let brought =
+            FtpMessageMeta { seen: id.clone(), id, names, day, ..FtpMessageMeta::default() };
+        saw.taken =
+            Some(FtpDelivery { at: self.now, look: saw.look.clone(), ..FtpDelivery::default() });
+        self.write_fetched(&brought, text.as_bytes())
     }
 
     /// Reads an attachment; gives its SHA-256.
-    fn part(&mut self, path: &str, to: &Path) -> Result<String, Fault> {
-        let mut out = Summed { file: Roomy::create(to)?, sum: Sha256::new() };
-        self.client.retrieve(path, MAX_PART, &mut out)?;
+    fn fetch_attachment(&mut self, path: &str, to: &Path) -> Result<String, FtpError> {
+        let mut out = DigestWriter { file: SpaceCheckedFile::create(to)?, sum: Sha256::new() };
+        self.client.retrieve_file(path, MAX_PART, &mut out)?;
         out.file.file().sync_all()?;
-        Ok(hex(&out.sum.finalize()))
+        Ok(encode_hex(&out.sum.finalize()))
     }
 
     /// Puts down what was brought; the last file says that all is there.
-    fn keep(&mut self, brought: &Brought, text: &[u8]) -> Result<(), Fault> {
-        let name = |ending: &str| self.raw.join(format!("{}.{ending}", self.brought));
+    fn write_fetched(&mut self, brought: &FtpMessageMeta, text: &[u8]) -> Result<(), FtpError> {
+        let name = |ending: &str| self.raw.join(format!("{}.{ending}", self.fetched_count));
         place::write_atomic(&name("txt"), text, 0o600)?;
         let json = serde_json::to_vec(brought).map_err(io::Error::other)?;
         place::write_atomic(&name("json"), &json, 0o600)?;
-        self.brought += 1;
+        self.fetched_count += 1;
         Ok(())
     }
 }
 
 /// Writes and sums up.
-struct Summed {
-    file: Roomy,
+struct DigestWriter {
+    file: SpaceCheckedFile,
     sum: Sha256,
 }
 
-impl io::Write for Summed {
+impl io::Write for DigestWriter {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let n = self.file.write(buf)?;
         self.sum.update(buf.get(..n).unwrap_or_default());
@@ -404,7 +428,7 @@ impl io::Write for Summed {
     }
 }
 
-fn memory(raw: &Path) -> Option<PathBuf> {
+fn cache_path(raw: &Path) -> Option<PathBuf> {
     Some(job::link_folder(raw)?.join(SAW))
 }
 
@@ -413,16 +437,16 @@ fn is_fresh(age: i64) -> bool {
 }
 
 /// A name that follows from what makes a message itself.
-fn hashed(of: &[&str]) -> String {
-    let digest = hex(&Sha256::digest(of.join("|")));
+fn hash_name(of: &[&str]) -> String {
+    let digest = encode_hex(&Sha256::digest(of.join("|")));
     digest.get(..12).unwrap_or_default().to_owned()
 }
 
 /// A text that was another when it was filed, and says so.
-fn told(bytes: &[u8], old: &Taken) -> Vec<u8> {
+fn add_change_notice(bytes: &[u8], old: &FtpDelivery) -> Vec<u8> {
     let begins_so = bytes
         .get(..old.length as usize)
-        .is_some_and(|begin| hex(&Sha256::digest(begin)) == old.sha);
+        .is_some_and(|begin| encode_hex(&Sha256::digest(begin)) == old.sha);
     let what = if begins_so {
         "the whole of a text of which the server had only the beginning"
     } else {
@@ -443,15 +467,18 @@ mod tests {
     fn a_text_that_changed_says_so() {
         let old = b"From: a\n---\nhal";
         let new = b"From: a\n---\nhalf and whole";
-        let taken =
-            |sha: &[u8]| Taken { sha: hex(&Sha256::digest(sha)), length: 15, ..Taken::default() };
-        let text = String::from_utf8(told(new, &taken(old))).unwrap();
+        let taken = |sha: &[u8]| FtpDelivery {
+            sha: encode_hex(&Sha256::digest(sha)),
+            length: 15,
+            ..FtpDelivery::default()
+        };
+        let text = String::from_utf8(add_change_notice(new, &taken(old))).unwrap();
         assert_eq!(
             text,
             "From: a\n---\n[This is the whole of a text of which the server had only the \
              beginning.]\n\nhalf and whole"
         );
-        let text = String::from_utf8(told(new, &taken(b"other"))).unwrap();
+        let text = String::from_utf8(add_change_notice(new, &taken(b"other"))).unwrap();
         assert!(text.contains("changed on the server"), "{text}");
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 
 use serde::{Deserialize, Serialize};
 
-use super::client::{Client, Fault};
+use super::client::{FtpClient, FtpError};
 
 /// Where nobody looks for mail.
 const TEMP: &str = ".msgfs-tmp";
@@ -15,7 +15,7 @@ const LEFT: i64 = 1;
 
 /// What is sent: this, a line end, the text, and the attachments one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Head {
+pub struct FtpUploadHeader {
     /// The recipient.
     pub to: String,
     /// The day under which it lies.
@@ -30,14 +30,14 @@ pub struct Head {
 
 /// A message as it waits.
 #[derive(Debug)]
-pub struct Waiting {
-    head: Head,
+pub struct FtpUpload {
+    head: FtpUploadHeader,
     file: File,
     /// Where the text begins.
-    begin: u64,
+    text_offset: u64,
 }
 
-impl Waiting {
+impl FtpUpload {
     /// Reads what a message says of itself.
     ///
     /// # Errors
@@ -49,16 +49,16 @@ impl Waiting {
             line.extend(byte);
         }
         let head = serde_json::from_slice(&line)?;
-        Ok(Self { head, file, begin: line.len() as u64 + 1 })
+        Ok(Self { head, file, text_offset: line.len() as u64 + 1 })
     }
 
-    fn text(&mut self) -> io::Result<Vec<u8>> {
+    fn read_text(&mut self) -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
-        self.piece(self.begin, self.head.text)?.read_to_end(&mut text)?;
+        self.read_range(self.text_offset, self.head.text)?.read_to_end(&mut text)?;
         Ok(text)
     }
 
-    fn piece(&mut self, at: u64, length: u64) -> io::Result<impl io::Read> {
+    fn read_range(&mut self, at: u64, length: u64) -> io::Result<impl io::Read> {
         self.file.seek(SeekFrom::Start(at))?;
         Ok(io::Read::by_ref(&mut self.file).take(length))
     }
@@ -66,22 +66,22 @@ impl Waiting {
 
 /// Why a message is not there.
 #[derive(Debug)]
-pub enum Stop {
+pub enum FtpSendError {
     /// It may be tried again, and then goes on where it ended.
-    Fault(Fault),
+    Fault(FtpError),
     /// The server does not want it.
     Refused(String),
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Self {
+impl From<FtpError> for FtpSendError {
+    fn from(fault: FtpError) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for FtpSendError {
     fn from(error: io::Error) -> Self {
-        Self::Fault(Fault::Io(error))
+        Self::Fault(FtpError::Io(error))
     }
 }
 
@@ -89,72 +89,85 @@ impl From<io::Error> for Stop {
 ///
 /// # Errors
 /// [`Stop`].
-pub fn hand_over(client: &mut Client, waiting: &mut Waiting, me: &str) -> Result<(), Stop> {
+pub fn deliver_upload(
+    client: &mut FtpClient,
+    waiting: &mut FtpUpload,
+    me: &str,
+) -> Result<(), FtpSendError> {
     let head = waiting.head.clone();
     let temp = format!("/{}/{TEMP}", head.to);
     let inbox = format!("/{}/{}/inbox", head.to, head.day);
     let (text_temp, text_final) =
         (format!("{temp}/{}.txt", head.stem), format!("{inbox}/{}.txt", head.stem));
-    let text = waiting.text()?;
-    if !is_there(client, &text_final, &text)? {
+    let text = waiting.read_text()?;
+    if !has_same_text(client, &text_final, &text)? {
         for folder in
             [&format!("/{}", head.to), &temp, &format!("/{}/{}", head.to, head.day), &inbox]
         {
             client.make_dir(folder)?;
         }
-        put_parts(client, waiting, &temp, &format!("{inbox}/{}", head.stem))?;
-        store(client, &text_temp, &mut text.as_slice(), head.text)?;
+        upload_attachments(client, waiting, &temp, &format!("{inbox}/{}", head.stem))?;
+        store_verified(client, &text_temp, &mut text.as_slice(), head.text)?;
         // Renaming would replace what somebody put there meanwhile.
-        if !is_there(client, &text_final, &text)? {
-            renamed(client.rename(&text_temp, &text_final))?;
+        if !has_same_text(client, &text_final, &text)? {
+            check_rename(client.rename(&text_temp, &text_final))?;
         }
     }
-    sent(client, &head, me, &text)?;
-    match clean(client, &temp, &head.stem) {
-        Err(Fault::No(_)) => Ok(()),
+    store_sent_copy(client, &head, me, &text)?;
+    match clean_temp_folder(client, &temp, &head.stem) {
+        Err(FtpError::Refused(_)) => Ok(()),
         other => Ok(other?),
     }
 }
 
 /// Whether this text has its place.
-fn is_there(client: &mut Client, path: &str, text: &[u8]) -> Result<bool, Stop> {
-    let Some(size) = client.size(path)? else { return Ok(false) };
-    let taken = || Stop::Refused(format!("the server has another file of the name {path}"));
+fn has_same_text(client: &mut FtpClient, path: &str, text: &[u8]) -> Result<bool, FtpSendError> {
+    let Some(size) = client.query_size(path)? else { return Ok(false) };
+    let taken = || FtpSendError::Refused(format!("the server has another file of the name {path}"));
     if size != text.len() as u64 {
         return Err(taken());
     }
     let mut there = Vec::new();
-    client.retrieve(path, size, &mut there)?;
+    client.retrieve_file(path, size, &mut there)?;
     if there == text { Ok(true) } else { Err(taken()) }
 }
 
 /// Puts the attachments in their folder, all or none.
-fn put_parts(
-    client: &mut Client,
-    waiting: &mut Waiting,
+fn upload_attachments(
+    client: &mut FtpClient,
+    waiting: &mut FtpUpload,
     temp: &str,
     folder: &str,
-) -> Result<(), Stop> {
+) -> Result<(), FtpSendError> {
     let head = waiting.head.clone();
-    if head.parts.is_empty() || are_there(client, folder, &head.parts)? {
+    if head.parts.is_empty() || has_all_files(client, folder, &head.parts)? {
         return Ok(());
     }
     let mine = format!("{temp}/{}", head.stem);
     client.make_dir(&mine)?;
-    let mut at = waiting.begin + head.text;
+    let mut at = waiting.text_offset + head.text;
     for (name, length) in &head.parts {
-        store(client, &format!("{mine}/{name}"), &mut waiting.piece(at, *length)?, *length)?;
+        store_verified(
+            client,
+            &format!("{mine}/{name}"),
+            &mut waiting.read_range(at, *length)?,
+            *length,
+        )?;
         at += length;
     }
     match client.rename(&mine, folder) {
-        Err(Fault::No(_)) if are_there(client, folder, &head.parts)? => Ok(()),
-        other => renamed(other),
+        Err(FtpError::Refused(_)) if has_all_files(client, folder, &head.parts)? => Ok(()),
+        other => check_rename(other),
     }
 }
 
-fn are_there(client: &mut Client, folder: &str, parts: &[(String, u64)]) -> Result<bool, Fault> {
+fn has_all_files(
+    client: &mut FtpClient,
+    folder: &str,
+    parts: &[(String, u64)],
+) -> Result<bool, FtpError> {
     for (name, length) in parts {
-        if client.size(&format!("{folder}/{name}"))? != Some(*length) {
+        if client.query_size(&format!("{folder}/{name}"))? != Some(*length) {
             return Ok(false);
         }
     }
@@ -162,49 +175,56 @@ fn are_there(client: &mut Client, folder: &str, parts: &[(String, u64)]) -> Resu
 }
 
 /// Writes a file and looks whether all of it is there.
-fn store(
-    client: &mut Client,
+fn store_verified(
+    client: &mut FtpClient,
     path: &str,
     from: &mut dyn io::Read,
     length: u64,
-) -> Result<(), Stop> {
-    match client.store(path, from) {
-        Err(Fault::No(reply)) if matches!(reply.code, 550 | 553) => {
-            return Err(Stop::Refused(reply.to_string()));
+) -> Result<(), FtpSendError> {
+    match client.store_file(path, from) {
+        Err(FtpError::Refused(reply)) if matches!(reply.code, 550 | 553) => {
+            return Err(FtpSendError::Refused(reply.to_string()));
         }
         other => other?,
     }
-    match client.size(path)? {
+    match client.query_size(path)? {
         Some(size) if size != length => {
             let why = format!("the server kept {size} of {length} bytes");
-            Err(Stop::Fault(Fault::Io(io::Error::other(why))))
+            Err(FtpSendError::Fault(FtpError::Io(io::Error::other(why))))
         }
         // Some servers do not say.
         _ => Ok(()),
     }
 }
 
-fn renamed(result: Result<(), Fault>) -> Result<(), Stop> {
+fn check_rename(result: Result<(), FtpError>) -> Result<(), FtpSendError> {
     match result {
-        Err(Fault::No(reply)) if reply.code == 553 => Err(Stop::Refused(reply.to_string())),
+        Err(FtpError::Refused(reply)) if reply.code == 553 => {
+            Err(FtpSendError::Refused(reply.to_string()))
+        }
         other => Ok(other?),
     }
 }
 
 /// The copy under my own name, as the reference leaves it. Who may not write there has sent all the same.
-fn sent(client: &mut Client, head: &Head, me: &str, text: &[u8]) -> Result<(), Fault> {
+fn store_sent_copy(
+    client: &mut FtpClient,
+    head: &FtpUploadHeader,
+    me: &str,
+    text: &[u8],
+) -> Result<(), FtpError> {
     let (mine, temp) = (format!("/{me}/{}", head.day), format!("/{me}/{TEMP}"));
     let path = format!("{mine}/sent/{}.txt", head.stem);
-    if client.size(&path)?.is_some() {
+    if client.query_size(&path)?.is_some() {
         return Ok(());
     }
     for folder in [&format!("/{me}"), &temp, &mine, &format!("{mine}/sent")] {
         client.make_dir(folder)?;
     }
     let half = format!("{temp}/sent-{}.txt", head.stem);
-    let done = client.store(&half, &mut &*text).and_then(|()| client.rename(&half, &path));
+    let done = client.store_file(&half, &mut &*text).and_then(|()| client.rename(&half, &path));
     match done {
-        Err(Fault::No(reply)) if reply.code != 421 => {
+        Err(FtpError::Refused(reply)) if reply.code != 421 => {
             tracing::debug!(%reply, "the server does not store a copy of the sent message");
             Ok(())
         }
@@ -214,8 +234,8 @@ fn sent(client: &mut Client, head: &Head, me: &str, text: &[u8]) -> Result<(), F
 
 /// Removes what I do not need any more, and what others left behind long ago. A server that does not
 /// want that may keep it.
-fn clean(client: &mut Client, temp: &str, stem: &str) -> Result<(), Fault> {
-    let all = client.list(temp)?;
+fn clean_temp_folder(client: &mut FtpClient, temp: &str, stem: &str) -> Result<(), FtpError> {
+    let all = client.list_folder(temp)?;
     let day = |modify: &str| modify.get(..8).and_then(|day| day.parse::<jiff::civil::Date>().ok());
     // The newest there is tells what day it is on the server.
     let today = all.iter().filter_map(|e| day(&e.modify)).max();
@@ -229,7 +249,7 @@ fn clean(client: &mut Client, temp: &str, stem: &str) -> Result<(), Fault> {
         }
         let path = format!("{temp}/{}", entry.name);
         if entry.is_dir == Some(true) {
-            for part in client.list(&path)? {
+            for part in client.list_folder(&path)? {
                 client.remove(&format!("{path}/{}", part.name), false)?;
             }
         }

@@ -3,8 +3,8 @@
 
 use std::io::{self, Write};
 
-use crate::link::wire::{Host, Patience, Tls, Wire};
-use crate::model::one_line;
+use crate::link::wire::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
+use crate::model::sanitize_line;
 
 /// No answer is longer, but for mails themselves: the list of a million mails fits.
 const MAX_LINE: usize = 32 << 20;
@@ -13,8 +13,8 @@ const MAX_LINES: usize = 100_000;
 
 /// A session with a folder open for reading.
 #[derive(Debug)]
-pub struct Imap {
-    wire: Wire,
+pub struct ImapClient {
+    wire: LineConnection,
     tag: u32,
     /// Says whether numbers are those of the last session.
     pub validity: u64,
@@ -22,47 +22,52 @@ pub struct Imap {
 
 /// What came of asking for a mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Got {
+pub enum ImapFetchResult {
     /// All of it.
     Whole,
     /// It is not there any more.
-    Nothing,
+    Missing,
     /// It has so many bytes that it is not read; the session is of no use any more.
     TooLarge(u64),
 }
 
-fn no(what: &str, line: &str) -> io::Error {
-    let line = one_line(line).into_owned();
+fn refusal_error(what: &str, line: &str) -> io::Error {
+    let line = sanitize_line(line).into_owned();
     io::Error::other(format!("the server refuses {what}: {line}"))
 }
 
-impl Imap {
+impl ImapClient {
     /// Connects, logs in and opens a folder.
     ///
     /// # Errors
     /// As the system or the server gave it.
     pub fn open(
-        host: &Host,
-        tls: Option<&Tls>,
+        host: &HostPort,
+        tls: Option<&TlsClient>,
         (user, password): (&str, &str),
         folder: &str,
-        patience: Patience,
+        patience: ConnectionTimeouts,
     ) -> io::Result<Self> {
-        let wire = Wire::connect(host, tls, patience)?;
+        let wire = LineConnection::connect(host, tls, patience)?;
         let mut imap = Self { wire, tag: 0, validity: 0 };
-        let greeting = imap.line()?;
+        let greeting = imap.read_line()?;
         if !greeting.starts_with("* OK") && !greeting.starts_with("* PREAUTH") {
-            return Err(no("to speak IMAP", &greeting));
+            return Err(refusal_error("to speak IMAP", &greeting));
         }
         if greeting.starts_with("* OK") {
-            let command = format!("LOGIN {} {}", quoted(user)?, quoted(password)?);
-            imap.command(&command, "the user or the password", &mut |_| {})?;
+            let command = format!("LOGIN {} {}", quote_string(user)?, quote_string(password)?);
+            imap.run_command(&command, "the user or the password", &mut |_| {})?;
         }
         let mut validity = 0;
-        imap.command(&format!("EXAMINE {}", quoted(folder)?), "the folder", &mut |line| {
-            let number = line.split("[UIDVALIDITY ").nth(1).and_then(|rest| rest.split(']').next());
-            validity = number.and_then(|n| n.trim().parse().ok()).unwrap_or(validity);
-        })?;
+        imap.run_command(
+            &format!("EXAMINE {}", quote_string(folder)?),
+            "the folder",
+            &mut |line| {
+                let number =
+                    line.split("[UIDVALIDITY ").nth(1).and_then(|rest| rest.split(']').next());
+                validity = number.and_then(|n| n.trim().parse().ok()).unwrap_or(validity);
+            },
+        )?;
         imap.validity = validity;
         Ok(imap)
     }
@@ -71,21 +76,21 @@ impl Imap {
     ///
     /// # Errors
     /// As the system or the server gave it.
-    pub fn all(&mut self) -> io::Result<Vec<u64>> {
-        self.search("ALL")
+    pub fn search_all(&mut self) -> io::Result<Vec<u64>> {
+        self.search_uids("ALL")
     }
 
     /// The numbers of the mails that may have this id: some servers name all there are.
     ///
     /// # Errors
     /// As the system or the server gave it.
-    pub fn with_id(&mut self, id: &str) -> io::Result<Vec<u64>> {
-        self.search(&format!("HEADER Message-ID {}", quoted(id)?))
+    pub fn search_message_id(&mut self, id: &str) -> io::Result<Vec<u64>> {
+        self.search_uids(&format!("HEADER Message-ID {}", quote_string(id)?))
     }
 
-    fn search(&mut self, what: &str) -> io::Result<Vec<u64>> {
+    fn search_uids(&mut self, what: &str) -> io::Result<Vec<u64>> {
         let mut out = Vec::new();
-        self.command(&format!("UID SEARCH {what}"), "to search", &mut |line| {
+        self.run_command(&format!("UID SEARCH {what}"), "to search", &mut |line| {
             let numbers = line.strip_prefix("* SEARCH").unwrap_or_default().split_whitespace();
             out.extend(numbers.filter_map(|n| n.parse::<u64>().ok()));
         })?;
@@ -98,24 +103,34 @@ impl Imap {
     ///
     /// # Errors
     /// As the system or the server gave it.
-    pub fn get(&mut self, uid: u64, limit: u64, to: &mut dyn Write) -> io::Result<Got> {
-        let tag = self.say(&format!("UID FETCH {uid} (RFC822)"))?;
-        let mut got = Got::Nothing;
+    pub fn fetch_mail(
+        &mut self,
+        uid: u64,
+        limit: u64,
+        to: &mut dyn Write,
+    ) -> io::Result<ImapFetchResult> {
+        let tag = self.send_command(&format!("UID FETCH {uid} (RFC822)"))?;
+        let mut got = ImapFetchResult::Missing;
         for _ in 0..MAX_LINES {
-            let line = self.line()?;
+            let line = self.read_line()?;
             if let Some(rest) = line.strip_prefix(&tag) {
-                return if rest.starts_with(" OK") { Ok(got) } else { Err(no("a mail", &line)) };
+                return if rest.starts_with(" OK") {
+                    Ok(got)
+                } else {
+                    Err(refusal_error("a mail", &line))
+                };
             }
-            let Some(length) = literal(&line) else { continue };
-            let is_mail =
-                got == Got::Nothing && line.contains(" FETCH ") && line.contains("RFC822");
+            let Some(length) = parse_literal_length(&line) else { continue };
+            let is_mail = got == ImapFetchResult::Missing
+                && line.contains(" FETCH ")
+                && line.contains("RFC822");
             match () {
-                () if length > limit => return Ok(Got::TooLarge(length)),
+                () if length > limit => return Ok(ImapFetchResult::TooLarge(length)),
                 () if is_mail => {
-                    self.wire.exactly(length, to)?;
-                    got = Got::Whole;
+                    self.wire.copy_exactly(length, to)?;
+                    got = ImapFetchResult::Whole;
                 }
-                () => self.wire.exactly(length, &mut io::sink())?,
+                () => self.wire.copy_exactly(length, &mut io::sink())?,
             }
         }
         Err(io::Error::other("the server's answer is too long"))
@@ -125,58 +140,67 @@ impl Imap {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn begin(&mut self, bytes: u64, to: &mut dyn Write) -> io::Result<()> {
-        self.wire.exactly(bytes, to)
+    pub fn read_beginning(&mut self, bytes: u64, to: &mut dyn Write) -> io::Result<()> {
+        self.wire.copy_exactly(bytes, to)
     }
 
     /// Says goodbye, without waiting for an answer.
     pub fn quit(mut self) {
-        let _ = self.say("LOGOUT");
-        self.wire.end();
+        let _ = self.send_command("LOGOUT");
+        self.wire.shut_down();
     }
 
-    fn say(&mut self, command: &str) -> io::Result<String> {
+    fn send_command(&mut self, command: &str) -> io::Result<String> {
         self.tag += 1;
         let tag = format!("a{}", self.tag);
         self.wire.send(format!("{tag} {command}\r\n").as_bytes())?;
         Ok(tag)
     }
 
-    fn command(&mut self, command: &str, what: &str, hear: &mut dyn FnMut(&str)) -> io::Result<()> {
-        let tag = self.say(command)?;
+    fn run_command(
+        &mut self,
+        command: &str,
+        what: &str,
+        hear: &mut dyn FnMut(&str),
+    ) -> io::Result<()> {
+        let tag = self.send_command(command)?;
         let mut length = 0;
         for _ in 0..MAX_LINES {
-            let line = self.line()?;
+            let line = self.read_line()?;
             length += line.len();
             if length > MAX_LINE {
                 break;
             }
             if let Some(rest) = line.strip_prefix(&tag).and_then(|rest| rest.strip_prefix(' ')) {
-                return if rest.starts_with("OK") { Ok(()) } else { Err(no(what, &line)) };
+                return if rest.starts_with("OK") {
+                    Ok(())
+                } else {
+                    Err(refusal_error(what, &line))
+                };
             }
             if line.starts_with("* BYE") {
-                return Err(no(what, &line));
+                return Err(refusal_error(what, &line));
             }
             hear(&line);
-            if let Some(length) = literal(&line) {
-                self.wire.exactly(length.min(MAX_LINE as u64), &mut io::sink())?;
+            if let Some(length) = parse_literal_length(&line) {
+                self.wire.copy_exactly(length.min(MAX_LINE as u64), &mut io::sink())?;
             }
         }
         Err(io::Error::other("the server's answer is too long"))
     }
 
-    fn line(&mut self) -> io::Result<String> {
-        Ok(String::from_utf8_lossy(&self.wire.line(MAX_LINE)?).into_owned())
+    fn read_line(&mut self) -> io::Result<String> {
+        Ok(String::from_utf8_lossy(&self.wire.read_line(MAX_LINE)?).into_owned())
     }
 }
 
 /// How many bytes follow a line that ends so: `{123}`.
-fn literal(line: &str) -> Option<u64> {
+fn parse_literal_length(line: &str) -> Option<u64> {
     let digits = line.strip_suffix('}')?.rsplit_once('{')?.1;
     digits.trim_end_matches('+').parse().ok()
 }
 
-fn quoted(text: &str) -> io::Result<String> {
+fn quote_string(text: &str) -> io::Result<String> {
     if text.contains(['\r', '\n', '\0']) {
         return Err(io::Error::other("a name with a line end cannot be sent by IMAP"));
     }
@@ -191,7 +215,7 @@ mod tests {
     use std::time::Duration;
 
     /// A session with a server that answers these things one after the other.
-    fn session(answers: Vec<Vec<u8>>) -> io::Result<Imap> {
+    fn session(answers: Vec<Vec<u8>>) -> io::Result<ImapClient> {
         let host = server(move |mut s| {
             let mut lines = BufReader::new(s.try_clone().unwrap());
             for answer in answers {
@@ -201,11 +225,11 @@ mod tests {
             }
         });
         let short = Duration::from_millis(500);
-        let patience = Patience { silence: short, line: short, whole: short * 4 };
-        Imap::open(&host, None, ("u\"x", "hunter2"), "INBOX", patience)
+        let patience = ConnectionTimeouts { silence: short, line: short, whole: short * 4 };
+        ImapClient::open(&host, None, ("u\"x", "hunter2"), "INBOX", patience)
     }
 
-    fn opened(answers: &[&[u8]]) -> io::Result<Imap> {
+    fn opened(answers: &[&[u8]]) -> io::Result<ImapClient> {
         let before: [&[u8]; 3] = [
             b"* OK hi\r\n",
             b"a1 OK in\r\n",
@@ -224,12 +248,15 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(imap.validity, 7);
-        assert_eq!(imap.all().unwrap(), [2, 3, 1_795_291_734_546]);
+        assert_eq!(imap.search_all().unwrap(), [2, 3, 1_795_291_734_546]);
         let mut out = Vec::new();
-        assert_eq!(imap.get(2, 100, &mut out).unwrap(), Got::Whole);
+        assert_eq!(imap.fetch_mail(2, 100, &mut out).unwrap(), ImapFetchResult::Whole);
         assert_eq!(out, b"a\n)\r\n");
-        assert_eq!(imap.get(3, 100, &mut out).unwrap(), Got::Nothing);
-        assert_eq!(imap.get(3, 100, &mut out).unwrap(), Got::TooLarge(4_294_967_296));
+        assert_eq!(imap.fetch_mail(3, 100, &mut out).unwrap(), ImapFetchResult::Missing);
+        assert_eq!(
+            imap.fetch_mail(3, 100, &mut out).unwrap(),
+            ImapFetchResult::TooLarge(4_294_967_296)
+        );
     }
 
     #[test]
@@ -246,8 +273,8 @@ mod tests {
             assert!(!why.contains("hunter2"), "{why}");
         }
         let mut cut = opened(&[b"* 1 FETCH (UID 2 RFC822 {50}\r\nshort"]).unwrap();
-        assert!(cut.get(2, 100, &mut io::sink()).is_err());
+        assert!(cut.fetch_mail(2, 100, &mut io::sink()).is_err());
         let mut no = opened(&[b"a3 NO gone\r\n"]).unwrap();
-        assert!(no.get(2, 100, &mut io::sink()).is_err());
+        assert!(no.fetch_mail(2, 100, &mut io::sink()).is_err());
     }
 }

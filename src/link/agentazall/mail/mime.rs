@@ -13,12 +13,12 @@ use jiff::tz::TimeZone;
 use mail_parser::{Address, Message, MimeHeaders as _};
 use sha2::{Digest, Sha256};
 
-use crate::link::agentazall::letter::{self, header_value, usable};
+use crate::link::agentazall::letter::{self, clean_header_value, make_usable_name};
 use crate::link::room;
 use crate::mime::{self, MailError};
-use crate::model::{Timestamp, hex};
+use crate::model::{Timestamp, encode_hex};
 use crate::store::agentazall::{block, date, names, text};
-use crate::store::{Arrived, Parcel, fs};
+use crate::store::{InboundMail, OutboundMail, fs};
 
 /// After the `@` of ids that have none of their own.
 const DOMAIN: &str = "agentazall";
@@ -40,13 +40,17 @@ const NO_DAY: &str = "1970-01-01";
 ///
 /// # Errors
 /// If an attachment cannot be read, or all of it is larger than `limit`.
-pub fn compose(parcel: &Parcel, with_recipient: bool, limit: u64) -> Result<Vec<u8>, String> {
+pub fn compose_mail(
+    parcel: &OutboundMail,
+    with_recipient: bool,
+    limit: u64,
+) -> Result<Vec<u8>, String> {
     let letter = text::parse(&parcel.bytes);
     let reading = block::read(&letter);
     let mut total = parcel.bytes.len() as u64;
     let mut parts = Vec::new();
     for (name, path) in &parcel.parts {
-        let why = |e: io::Error| letter::cannot_read(name, &e);
+        let why = |e: io::Error| letter::describe_read_error(name, &e);
         let file = fs::open_regular(path).map_err(why)?;
         let mut bytes = Vec::new();
         let left = limit.saturating_sub(total);
@@ -66,50 +70,50 @@ pub fn compose(parcel: &Parcel, with_recipient: bool, limit: u64) -> Result<Vec<
         out.push_str(value);
         out.push_str("\r\n");
     };
-    put("From", &worded(letter.get("From").unwrap_or_default()));
-    put("To", &listed(&letter.list("To")));
-    let cc = letter.list("Cc");
+    put("From", &encode_header_text(letter.get("From").unwrap_or_default()));
+    put("To", &format_address_list(&letter.list_values("To")));
+    let cc = letter.list_values("Cc");
     if !cc.is_empty() {
-        put("Cc", &listed(&cc));
+        put("Cc", &format_address_list(&cc));
     }
-    put("Subject", &worded(letter.get("Subject").unwrap_or_default()));
-    put("Date", &sent(letter.get("Date").unwrap_or_default()));
-    put("Message-ID", &mail_id(&parcel.message));
-    let answers = reading.answers.as_deref().or_else(|| letter.get("In-Reply-To"));
-    if let Some(id) = answers.map(mail_id) {
+    put("Subject", &encode_header_text(letter.get("Subject").unwrap_or_default()));
+    put("Date", &format_mail_date(letter.get("Date").unwrap_or_default()));
+    put("Message-ID", &format_mail_id(&parcel.message_id));
+    let answers = reading.in_reply_to.as_deref().or_else(|| letter.get("In-Reply-To"));
+    if let Some(id) = answers.map(format_mail_id) {
         put("In-Reply-To", &id);
         put("References", &id);
     }
     if with_recipient {
-        put(FOR, &worded(&parcel.to));
+        put(FOR, &encode_header_text(&parcel.to));
     }
     put("MIME-Version", "1.0");
     let plain =
         "Content-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: base64\r\n\r\n";
     if parts.is_empty() {
         out.push_str(plain);
-        base64_lines(&mut out, letter.body.as_bytes());
+        push_base64_lines(&mut out, letter.body.as_bytes());
         return Ok(out.into_bytes());
     }
-    let digest = hex(&Sha256::digest(&parcel.bytes));
+    let digest = encode_hex(&Sha256::digest(&parcel.bytes));
     let boundary = format!("=_msgfs_{}", digest.get(..24).unwrap_or_default());
     put("Content-Type", &format!("multipart/mixed; boundary=\"{boundary}\""));
     out.extend(["\r\n--", &boundary, "\r\n", plain]);
-    base64_lines(&mut out, letter.body.as_bytes());
+    push_base64_lines(&mut out, letter.body.as_bytes());
     for (name, bytes) in parts {
-        out.extend(["--", &boundary, ATTACHED, &file_name(name), "\r\n\r\n"]);
-        base64_lines(&mut out, &bytes);
+        out.extend(["--", &boundary, ATTACHED, &format_file_name(name), "\r\n\r\n"]);
+        push_base64_lines(&mut out, &bytes);
     }
     out.extend(["--", &boundary, "--\r\n"]);
     Ok(out.into_bytes())
 }
 
 /// An id as mails have it.
-fn mail_id(id: &str) -> String {
+fn format_mail_id(id: &str) -> String {
     let is_plain = |b: u8| b.is_ascii_graphic() && !b"<>()[]\\,;:\"".contains(&b);
     match id {
         id if id.is_empty() || id.len() > 200 || !id.bytes().all(is_plain) => {
-            let digest = hex(&Sha256::digest(id));
+            let digest = encode_hex(&Sha256::digest(id));
             format!("<{}@{DOMAIN}>", digest.get(..24).unwrap_or_default())
         }
         id if id.contains('@') => format!("<{id}>"),
@@ -118,7 +122,7 @@ fn mail_id(id: &str) -> String {
 }
 
 /// The date of a letter, as mails have it.
-fn sent(of: &str) -> String {
+fn format_mail_date(of: &str) -> String {
     let zone = TimeZone::system();
     let at = date::parse_date(of, &zone).map_or(0, |(at, _)| at.millis());
     let at = jiff::Timestamp::from_millisecond(at).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
@@ -128,8 +132,8 @@ fn sent(of: &str) -> String {
 }
 
 /// A text in a header: as it is, or in encoded words.
-fn worded(value: &str) -> String {
-    let value = header_value(value);
+fn encode_header_text(value: &str) -> String {
+    let value = clean_header_value(value);
     let is_plain = value.bytes().all(|b| b == b' ' || b.is_ascii_graphic());
     if is_plain && value.len() <= 900 && !value.contains("=?") {
         return value;
@@ -148,12 +152,12 @@ fn worded(value: &str) -> String {
 }
 
 /// Addresses, a line each.
-fn listed(addresses: &[String]) -> String {
-    addresses.iter().map(|a| worded(a)).collect::<Vec<_>>().join(",\r\n ")
+fn format_address_list(addresses: &[String]) -> String {
+    addresses.iter().map(|a| encode_header_text(a)).collect::<Vec<_>>().join(",\r\n ")
 }
 
 /// The name of an attachment.
-fn file_name(name: &str) -> String {
+fn format_file_name(name: &str) -> String {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._- ".contains(&b);
     if name.bytes().all(is_plain) && name.len() <= 60 {
         return format!("filename=\"{name}\"");
@@ -170,7 +174,7 @@ fn file_name(name: &str) -> String {
     pieces.collect::<Vec<_>>().join(";\r\n ")
 }
 
-fn base64_lines(out: &mut String, bytes: &[u8]) {
+fn push_base64_lines(out: &mut String, bytes: &[u8]) {
     for line in bytes.chunks(LINE) {
         STANDARD.encode_string(line, out);
         out.push_str("\r\n");
@@ -178,15 +182,15 @@ fn base64_lines(out: &mut String, bytes: &[u8]) {
 }
 
 /// The id of a mail, and whom it was sent to, if I got a copy of it.
-pub fn marks(raw: &[u8]) -> Option<(String, String)> {
+pub fn parse_copy_recipient(raw: &[u8]) -> Option<(String, String)> {
     let message = mime::parse_headers(raw).ok()?;
     let to = message.header_raw(FOR)?.trim().to_owned();
     Some((message.message_id()?.to_owned(), to))
 }
 
 /// Whether [`marks`] say that a mail was sent to this address.
-pub fn is_for(to: &str, address: &str) -> bool {
-    to.eq_ignore_ascii_case(&worded(address))
+pub fn is_copy_for(to: &str, address: &str) -> bool {
+    to.eq_ignore_ascii_case(&encode_header_text(address))
 }
 
 /// Makes the letter of a mail. Its attachments go to a folder. The same bytes are always the same letter. A mail that
@@ -194,47 +198,55 @@ pub fn is_for(to: &str, address: &str) -> bool {
 ///
 /// # Errors
 /// If an attachment cannot be written.
-pub fn letter(raw: &[u8], folder: &Path) -> io::Result<Arrived> {
-    let hashed = hashed(raw);
+pub fn mail_to_letter(raw: &[u8], folder: &Path) -> io::Result<InboundMail> {
+    let hashed = hash_mail_name(raw);
     let mut message = match mime::parse(raw) {
         Ok(message) if !message.headers().is_empty() => message,
         Ok(_) | Err(MailError::NoMail) => {
             let body = String::from_utf8_lossy(raw).into_owned();
             let lines = vec![("Subject", "(not a mail)".into()), ("Message-ID", hashed.clone())];
-            return Ok(letter::arrived(lines, &body, Vec::new(), hashed, NO_DAY.to_owned()));
+            return Ok(letter::build_arrived_letter(
+                lines,
+                &body,
+                Vec::new(),
+                hashed,
+                NO_DAY.to_owned(),
+            ));
         }
-        Err(why) => return Ok(unreadable(raw, &why.to_string())),
+        Err(why) => return Ok(build_unreadable_mail(raw, &why.to_string())),
     };
     mime::find_text(&mut message);
     let id = message.message_id().map(str::trim).unwrap_or_default();
     let id = id.strip_suffix(&format!("@{DOMAIN}")).unwrap_or(id);
     let is_id = !id.is_empty() && id.len() <= 200 && !id.contains(char::is_whitespace);
-    let mut body = body(&message);
-    let parts = parts(&message, folder, &mut body)?;
-    let mut lines =
-        vec![("From", people(message.from(), true)), ("To", people(message.to(), false))];
-    let cc = people(message.cc(), false);
+    let mut body = join_text_bodies(&message);
+    let parts = write_attachments(&message, folder, &mut body)?;
+    let mut lines = vec![
+        ("From", format_people(message.from(), true)),
+        ("To", format_people(message.to(), false)),
+    ];
+    let cc = format_people(message.cc(), false);
     if !cc.is_empty() {
         lines.push(("Cc", cc));
     }
     lines.push(("Subject", message.subject().unwrap_or_default().to_owned()));
-    let written = message.header_raw("Date").map(header_value);
+    let written = message.header_raw("Date").map(clean_header_value);
     if let Some(date) = written.filter(|date| !date.is_empty()) {
         lines.push(("Date", date));
     }
     lines.push(("Message-ID", if is_id { id.to_owned() } else { hashed.clone() }));
     lines.push(("Status", "new".to_owned()));
-    Ok(letter::arrived(lines, &body, parts, hashed, day(&message)))
+    Ok(letter::build_arrived_letter(lines, &body, parts, hashed, mail_day(&message)))
 }
 
 /// Makes the file for a mail of which no letter can be made.
-pub fn unreadable(raw: &[u8], why: &str) -> Arrived {
-    letter::unreadable(raw, why, hashed(raw), NO_DAY)
+pub fn build_unreadable_mail(raw: &[u8], why: &str) -> InboundMail {
+    letter::build_unreadable_letter(raw, why, hash_mail_name(raw), NO_DAY)
 }
 
 /// The name of what has none. Servers end mails with more or fewer empty lines.
-fn hashed(raw: &[u8]) -> String {
-    let digest = hex(&Sha256::digest(raw.trim_ascii_end()));
+fn hash_mail_name(raw: &[u8]) -> String {
+    let digest = encode_hex(&Sha256::digest(raw.trim_ascii_end()));
     digest.get(..12).unwrap_or_default().to_owned()
 }
 
@@ -242,8 +254,13 @@ fn hashed(raw: &[u8]) -> String {
 ///
 /// # Errors
 /// As [`letter`].
-pub fn too_large(begin: &[u8], size: u64, limit: u64, folder: &Path) -> io::Result<Arrived> {
-    let mut arrived = letter(begin, folder)?;
+pub fn describe_large_mail(
+    begin: &[u8],
+    size: u64,
+    limit: u64,
+    folder: &Path,
+) -> io::Result<InboundMail> {
+    let mut arrived = mail_to_letter(begin, folder)?;
     arrived.parts.clear();
     let told = format!(
         "[This mail has {size} bytes; msgfs takes at most {limit}. It is still on the server; this is how it \
@@ -253,13 +270,13 @@ pub fn too_large(begin: &[u8], size: u64, limit: u64, folder: &Path) -> io::Resu
     let body = letter.body.get(..64 << 10).unwrap_or(&letter.body);
     let lines = letter.headers.iter().filter(|(key, _)| key != "Attachments");
     let lines: Vec<(&str, String)> = lines.map(|(k, v)| (k.as_str(), v.clone())).collect();
-    arrived.bytes = letter::compose(&lines, &format!("{told}{body}"));
+    arrived.bytes = letter::render_letter(&lines, &format!("{told}{body}"));
     arrived.name.clone_from(&arrived.other_name);
     Ok(arrived)
 }
 
 /// The day of a mail where it was written.
-fn day(message: &Message<'_>) -> String {
+fn mail_day(message: &Message<'_>) -> String {
     let received = message.received().and_then(|received| received.date);
     let date = message.date().copied().filter(mail_parser::DateTime::is_valid).or(received);
     let day = date.map(|date| format!("{:04}-{:02}-{:02}", date.year, date.month, date.day));
@@ -268,7 +285,7 @@ fn day(message: &Message<'_>) -> String {
 }
 
 /// The addresses of a header; with names if it is one person.
-fn people(all: Option<&Address<'_>>, with_name: bool) -> String {
+fn format_people(all: Option<&Address<'_>>, with_name: bool) -> String {
     let clean = |text: &str| text.replace([',', '<', '>', '"'], " ").trim().to_owned();
     let one = |addr: &mail_parser::Addr<'_>| {
         let address = clean(addr.address.as_deref().unwrap_or_default());
@@ -284,14 +301,14 @@ fn people(all: Option<&Address<'_>>, with_name: bool) -> String {
     all.join(", ")
 }
 
-fn body(message: &Message<'_>) -> String {
+fn join_text_bodies(message: &Message<'_>) -> String {
     let texts = (0..message.text_body_count()).filter_map(|n| message.body_text(n));
     let texts: Vec<String> = texts.map(|text| text.replace("\r\n", "\n")).collect();
     texts.join("\n")
 }
 
 /// Writes attachments to a folder, under names that can be used.
-fn parts(
+fn write_attachments(
     message: &Message<'_>,
     folder: &Path,
     body: &mut String,
@@ -303,18 +320,18 @@ fn parts(
             body.push_str("\n[Left out: all attachments after the 100th.]\n");
             break;
         }
-        let name = usable(given, n, &out);
+        let name = make_usable_name(given, n, &out);
         debug_assert!(names::is_attachment_name(&name));
         let path = folder.join(n.to_string());
         fs::make_dirs(folder, 0o700)?;
-        room::write(&path, part.contents())?;
+        room::write_file(&path, part.contents())?;
         out.push((name, path));
     }
     Ok(out)
 }
 
 /// The milliseconds of a mail's date, for comparing.
-pub fn moment(text: &str) -> Option<Timestamp> {
+pub fn parse_mail_date(text: &str) -> Option<Timestamp> {
     date::parse_date(text, &TimeZone::UTC).map(|(at, _)| at)
 }
 

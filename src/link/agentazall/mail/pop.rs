@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use crate::link::wire::{Host, Patience, Tls, Wire};
-use crate::model::one_line;
+use crate::link::wire::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
+use crate::model::sanitize_line;
 
 /// No line of an answer is longer.
 const MAX_LINE: usize = 1 << 20;
@@ -14,23 +14,23 @@ const MAX_MAILS: usize = 1_000_000;
 
 /// A session.
 #[derive(Debug)]
-pub struct Pop(Wire);
+pub struct PopClient(LineConnection);
 
-impl Pop {
+impl PopClient {
     /// Connects and logs in.
     ///
     /// # Errors
     /// As the system or the server gave it.
     pub fn open(
-        host: &Host,
-        tls: Option<&Tls>,
+        host: &HostPort,
+        tls: Option<&TlsClient>,
         (user, password): (&str, &str),
-        patience: Patience,
+        patience: ConnectionTimeouts,
     ) -> io::Result<Self> {
-        let mut pop = Self(Wire::connect(host, tls, patience)?);
-        pop.answer("to speak POP3")?;
-        pop.command(&format!("USER {user}"), "the user")?;
-        pop.command(&format!("PASS {password}"), "the user or the password")?;
+        let mut pop = Self(LineConnection::connect(host, tls, patience)?);
+        pop.expect_ok("to speak POP3")?;
+        pop.run_command(&format!("USER {user}"), "the user")?;
+        pop.run_command(&format!("PASS {password}"), "the user or the password")?;
         Ok(pop)
     }
 
@@ -38,11 +38,11 @@ impl Pop {
     ///
     /// # Errors
     /// As the system or the server gave it.
-    pub fn all(&mut self) -> io::Result<Vec<(u64, String)>> {
-        self.command("UIDL", "to list")?;
+    pub fn list_mails(&mut self) -> io::Result<Vec<(u64, String)>> {
+        self.run_command("UIDL", "to list")?;
         let mut out = Vec::new();
         for _ in 0..MAX_MAILS {
-            let line = self.0.line(MAX_LINE)?;
+            let line = self.0.read_line(MAX_LINE)?;
             if line == b"." {
                 return Ok(out);
             }
@@ -59,13 +59,13 @@ impl Pop {
     ///
     /// # Errors
     /// As the system or the server gave it.
-    pub fn get(&mut self, number: u64, limit: u64, to: &mut dyn Write) -> io::Result<bool> {
-        self.command(&format!("RETR {number}"), "a mail")?;
+    pub fn fetch_mail(&mut self, number: u64, limit: u64, to: &mut dyn Write) -> io::Result<bool> {
+        self.run_command(&format!("RETR {number}"), "a mail")?;
         let mut bytes = 0;
         let mut is_begin = true;
         loop {
             // Lines may be longer than anybody keeps at once.
-            let (piece, is_end) = self.0.piece(PIECE)?;
+            let (piece, is_end) = self.0.read_line_piece(PIECE)?;
             let mut text = piece.as_slice();
             if is_begin && is_end && matches!(text, b".\n" | b".\r\n") {
                 return Ok(true);
@@ -85,24 +85,24 @@ impl Pop {
     /// Says goodbye, without waiting for an answer. Nothing was marked to be deleted.
     pub fn quit(mut self) {
         let _ = self.0.send(b"QUIT\r\n");
-        self.0.end();
+        self.0.shut_down();
     }
 
-    fn command(&mut self, command: &str, what: &str) -> io::Result<()> {
+    fn run_command(&mut self, command: &str, what: &str) -> io::Result<()> {
         if command.contains(['\r', '\n', '\0']) {
             return Err(io::Error::other("a name with a line end cannot be sent by POP3"));
         }
         self.0.send(format!("{command}\r\n").as_bytes())?;
-        self.answer(what)
+        self.expect_ok(what)
     }
 
-    fn answer(&mut self, what: &str) -> io::Result<()> {
-        let line = self.0.line(MAX_LINE)?;
+    fn expect_ok(&mut self, what: &str) -> io::Result<()> {
+        let line = self.0.read_line(MAX_LINE)?;
         let line = String::from_utf8_lossy(&line).into_owned();
         if line.starts_with("+OK") {
             return Ok(());
         }
-        let line = one_line(&line).into_owned();
+        let line = sanitize_line(&line).into_owned();
         Err(io::Error::other(format!("the server refuses {what}: {line}")))
     }
 }

@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-use crate::link::engine::Outcome;
-use crate::link::wire::{Host, Patience, Tls, Wire};
-use crate::model::one_line;
+use crate::link::engine::ExchangeOutcome;
+use crate::link::wire::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
+use crate::model::sanitize_line;
 
 /// No line of an answer is longer.
 const MAX_LINE: usize = 8 << 10;
@@ -18,13 +18,13 @@ const FRAGILE: &str = "AgentAZAll";
 
 /// How a server is spoken to.
 #[derive(Debug)]
-pub struct Server<'a> {
+pub struct SmtpServer<'a> {
     /// Where it is.
-    pub host: &'a Host,
+    pub host: &'a HostPort,
     /// TLS from the first byte.
-    pub tls: Option<&'a Tls>,
+    pub tls: Option<&'a TlsClient>,
     /// TLS after the greeting.
-    pub starttls: Option<&'a Tls>,
+    pub starttls: Option<&'a TlsClient>,
     /// Who logs in; nobody if the password is empty.
     pub user: &'a str,
     /// The password.
@@ -33,88 +33,95 @@ pub struct Server<'a> {
 
 /// A session.
 #[derive(Debug)]
-pub struct Smtp {
-    wire: Wire,
+pub struct SmtpClient {
+    wire: LineConnection,
     is_fragile: bool,
     /// What it offers, in upper case.
     offers: Vec<String>,
 }
 
 /// An answer: its code and its last line.
-type Reply = (u16, String);
+type SmtpReply = (u16, String);
 
 /// What a no means before anything was handed over.
-fn refusal((code, text): Reply) -> Outcome {
-    let why = one_line(&text).into_owned();
+fn classify_refusal((code, text): SmtpReply) -> ExchangeOutcome {
+    let why = sanitize_line(&text).into_owned();
     match code {
-        421 => Outcome::away(why),
+        421 => ExchangeOutcome::away(why),
         530 | 534 | 535 | 538 => {
-            Outcome::away(format!("the server refuses the user or the password ({why})"))
+            ExchangeOutcome::away(format!("the server refuses the user or the password ({why})"))
         }
-        500.. => Outcome::Refused { why },
-        _ => Outcome::Later { why, after: None },
+        500.. => ExchangeOutcome::Refused { why },
+        _ => ExchangeOutcome::Later { why, after: None },
     }
 }
 
-impl Smtp {
+impl SmtpClient {
     /// Connects and logs in.
     ///
     /// # Errors
     /// What it means for a message.
-    pub fn open(server: &Server<'_>, patience: Patience) -> Result<Self, Outcome> {
-        let wire = Wire::connect(server.host, server.tls, patience).map_err(Outcome::away)?;
+    pub fn open(
+        server: &SmtpServer<'_>,
+        patience: ConnectionTimeouts,
+    ) -> Result<Self, ExchangeOutcome> {
+        let wire = LineConnection::connect(server.host, server.tls, patience)
+            .map_err(ExchangeOutcome::away)?;
         let mut smtp = Self { wire, is_fragile: false, offers: Vec::new() };
-        let (code, text) = smtp.reply()?;
+        let (code, text) = smtp.read_reply()?;
         if code != 220 {
-            return Err(Outcome::away(text));
+            return Err(ExchangeOutcome::away(text));
         }
         smtp.is_fragile = text.contains(FRAGILE);
-        smtp.hello()?;
+        smtp.send_hello()?;
         if let Some(tls) = server.starttls {
-            let (code, text) = smtp.command("STARTTLS")?;
+            let (code, text) = smtp.send_command("STARTTLS")?;
             if code != 220 {
-                return Err(Outcome::away(format!("the server does not begin TLS: {text}")));
+                return Err(ExchangeOutcome::away(format!(
+                    "the server does not begin TLS: {text}"
+                )));
             }
-            smtp.wire = smtp.wire.secured(tls, &server.host.name).map_err(Outcome::away)?;
-            smtp.hello()?;
+            smtp.wire =
+                smtp.wire.start_tls(tls, &server.host.name).map_err(ExchangeOutcome::away)?;
+            smtp.send_hello()?;
         }
         if !server.password.is_empty() {
-            smtp.login(server.user, server.password)?;
+            smtp.log_in(server.user, server.password)?;
         }
         Ok(smtp)
     }
 
-    fn hello(&mut self) -> Result<(), Outcome> {
+    fn send_hello(&mut self) -> Result<(), ExchangeOutcome> {
         self.offers.clear();
         let mut lines = Vec::new();
-        self.wire.send(b"EHLO localhost\r\n").map_err(Outcome::away)?;
-        let (code, text) = self.reply_into(&mut lines)?;
+        self.wire.send(b"EHLO localhost\r\n").map_err(ExchangeOutcome::away)?;
+        let (code, text) = self.read_reply_lines(&mut lines)?;
         if code / 100 != 2 {
-            return Err(Outcome::away(format!("the server does not speak ESMTP: {text}")));
+            return Err(ExchangeOutcome::away(format!("the server does not speak ESMTP: {text}")));
         }
         self.offers =
             lines.iter().filter_map(|l| l.get(4..)).map(str::to_ascii_uppercase).collect();
         Ok(())
     }
 
-    fn login(&mut self, user: &str, password: &str) -> Result<(), Outcome> {
+    fn log_in(&mut self, user: &str, password: &str) -> Result<(), ExchangeOutcome> {
         let ways = self.offers.iter().find_map(|offer| offer.strip_prefix("AUTH"));
         let ways: Vec<&str> = ways.unwrap_or_default().split([' ', '=']).collect();
         let reply = if ways.contains(&"PLAIN") {
-            let token = STANDARD.encode(plain(user, password).as_bytes());
-            self.command(&format!("AUTH PLAIN {}", Zeroizing::new(token).as_str()))?
+            let token = STANDARD.encode(encode_auth_plain(user, password).as_bytes());
+            self.send_command(&format!("AUTH PLAIN {}", Zeroizing::new(token).as_str()))?
         } else if ways.contains(&"LOGIN") {
-            self.command("AUTH LOGIN")?;
-            self.command(&STANDARD.encode(user))?;
-            self.command(&STANDARD.encode(password))?
+            self.send_command("AUTH LOGIN")?;
+            self.send_command(&STANDARD.encode(user))?;
+            self.send_command(&STANDARD.encode(password))?
         } else {
             // It wants nobody to log in.
             return Ok(());
         };
         match reply {
             (200..300, _) => Ok(()),
-            (400..500, text) => Err(refusal((421, text))),
-            (_, text) => Err(refusal((535, text))),
+            (400..500, text) => Err(classify_refusal((421, text))),
+            (_, text) => Err(classify_refusal((535, text))),
         }
     }
 
@@ -123,57 +130,62 @@ impl Smtp {
     ///
     /// # Errors
     /// What it means for the message.
-    pub fn envelope(&mut self, from: &str, to: &str, copy: Option<&str>) -> Result<bool, Outcome> {
+    pub fn send_envelope(
+        &mut self,
+        from: &str,
+        to: &str,
+        copy: Option<&str>,
+    ) -> Result<bool, ExchangeOutcome> {
         let offers_utf8 = self.offers.iter().any(|offer| offer == "SMTPUTF8");
         let utf8 =
             if offers_utf8 && !(from.is_ascii() && to.is_ascii()) { " SMTPUTF8" } else { "" };
         for command in [format!("MAIL FROM:<{from}>{utf8}"), format!("RCPT TO:<{to}>")] {
-            let reply = self.command(&command)?;
+            let reply = self.send_command(&command)?;
             if reply.0 / 100 != 2 {
-                return Err(refusal(reply));
+                return Err(classify_refusal(reply));
             }
         }
         match copy {
             None => Ok(false),
             Some(me) if me.eq_ignore_ascii_case(to) => Ok(true),
-            Some(me) => match self.command(&format!("RCPT TO:<{me}>"))? {
-                (421, text) => Err(Outcome::away(text)),
+            Some(me) => match self.send_command(&format!("RCPT TO:<{me}>"))? {
+                (421, text) => Err(ExchangeOutcome::away(text)),
                 (code, _) => Ok(code / 100 == 2),
             },
         }
     }
 
     /// Hands over the text. It does not begin to say it before it can say all of it.
-    pub fn text(&mut self, message: &[u8]) -> Outcome {
-        let unknown = |why: Outcome| match why {
-            Outcome::Away { why, .. } => Outcome::Unknown { why },
+    pub fn send_text(&mut self, message: &[u8]) -> ExchangeOutcome {
+        let unknown = |why: ExchangeOutcome| match why {
+            ExchangeOutcome::Away { why, .. } => ExchangeOutcome::Unknown { why },
             other => other,
         };
-        let text = stuffed(message);
+        let text = stuff_dots(message);
         if self.is_fragile {
             let all = [b"DATA\r\n", text.as_slice()].concat();
             if let Err(e) = self.wire.send(&all) {
-                return unknown(Outcome::away(e));
+                return unknown(ExchangeOutcome::away(e));
             }
-            match self.reply() {
+            match self.read_reply() {
                 Ok((354, _)) => {}
-                Ok(reply) => return refusal(reply),
+                Ok(reply) => return classify_refusal(reply),
                 Err(outcome) => return unknown(outcome),
             }
         } else {
-            match self.command("DATA") {
+            match self.send_command("DATA") {
                 Ok((354, _)) => {}
-                Ok(reply) => return refusal(reply),
+                Ok(reply) => return classify_refusal(reply),
                 Err(outcome) => return outcome,
             }
             if let Err(e) = self.wire.send(&text) {
-                return unknown(Outcome::away(e));
+                return unknown(ExchangeOutcome::away(e));
             }
         }
-        match self.reply() {
-            Ok((200..300, _)) => Outcome::Done,
-            Ok((421, text)) => unknown(Outcome::away(text)),
-            Ok(reply) => refusal(reply),
+        match self.read_reply() {
+            Ok((200..300, _)) => ExchangeOutcome::Done,
+            Ok((421, text)) => unknown(ExchangeOutcome::away(text)),
+            Ok(reply) => classify_refusal(reply),
             Err(outcome) => unknown(outcome),
         }
     }
@@ -181,45 +193,47 @@ impl Smtp {
     /// Says goodbye, without waiting for an answer.
     pub fn quit(mut self) {
         let _ = self.wire.send(b"QUIT\r\n");
-        self.wire.end();
+        self.wire.shut_down();
     }
 
-    fn command(&mut self, command: &str) -> Result<Reply, Outcome> {
+    fn send_command(&mut self, command: &str) -> Result<SmtpReply, ExchangeOutcome> {
         if command.contains(['\r', '\n', '\0']) {
-            return Err(Outcome::Refused { why: "an address with a line end".to_owned() });
+            return Err(ExchangeOutcome::Refused { why: "an address with a line end".to_owned() });
         }
-        self.wire.send(format!("{command}\r\n").as_bytes()).map_err(Outcome::away)?;
-        self.reply()
+        self.wire.send(format!("{command}\r\n").as_bytes()).map_err(ExchangeOutcome::away)?;
+        self.read_reply()
     }
 
-    fn reply(&mut self) -> Result<Reply, Outcome> {
-        self.reply_into(&mut Vec::new())
+    fn read_reply(&mut self) -> Result<SmtpReply, ExchangeOutcome> {
+        self.read_reply_lines(&mut Vec::new())
     }
 
-    fn reply_into(&mut self, lines: &mut Vec<String>) -> Result<Reply, Outcome> {
+    fn read_reply_lines(&mut self, lines: &mut Vec<String>) -> Result<SmtpReply, ExchangeOutcome> {
         for _ in 0..MAX_LINES {
-            let line = self.wire.line(MAX_LINE).map_err(Outcome::away)?;
+            let line = self.wire.read_line(MAX_LINE).map_err(ExchangeOutcome::away)?;
             let line = String::from_utf8_lossy(&line).into_owned();
             let code = line.get(..3).and_then(|code| code.parse().ok());
             let Some(code) = code.filter(|code| (200..600).contains(code)) else {
-                return Err(Outcome::away(format!("the server does not speak SMTP: {line}")));
+                return Err(ExchangeOutcome::away(format!(
+                    "the server does not speak SMTP: {line}"
+                )));
             };
             lines.push(line.clone());
             if line.as_bytes().get(3) != Some(&b'-') {
                 return Ok((code, line));
             }
         }
-        Err(Outcome::away("the server's answer is too long"))
+        Err(ExchangeOutcome::away("the server's answer is too long"))
     }
 }
 
 /// What is said at once of who logs in (RFC 4616).
-pub fn plain(user: &str, password: &str) -> Zeroizing<String> {
+pub fn encode_auth_plain(user: &str, password: &str) -> Zeroizing<String> {
     Zeroizing::new(format!("\0{user}\0{password}"))
 }
 
 /// A text as it is sent: lines end in CR LF, no line is a dot, and the end is one.
-fn stuffed(message: &[u8]) -> Vec<u8> {
+fn stuff_dots(message: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len() + 16);
     let text = message.strip_suffix(b"\n").unwrap_or(message);
     for line in text.split(|b| *b == b'\n') {
@@ -247,17 +261,20 @@ mod tests {
             (b"a\n..x", b"a\r\n...x\r\n.\r\n"),
             (b"", b"\r\n.\r\n"),
         ] {
-            assert_eq!(stuffed(text), sent);
+            assert_eq!(stuff_dots(text), sent);
         }
     }
 
-    fn patience() -> Patience {
+    fn patience() -> ConnectionTimeouts {
         let short = Duration::from_millis(500);
-        Patience { silence: short, line: short, whole: short * 4 }
+        ConnectionTimeouts { silence: short, line: short, whole: short * 4 }
     }
 
     /// What a server that answers each command so makes of a message.
-    fn sent(greeting: &'static str, answer: impl Fn(&str) -> String + Send + 'static) -> Outcome {
+    fn sent(
+        greeting: &'static str,
+        answer: impl Fn(&str) -> String + Send + 'static,
+    ) -> ExchangeOutcome {
         let host = server(move |mut s| {
             let mut lines = BufReader::new(s.try_clone().unwrap());
             s.write_all(format!("{greeting}\r\n").as_bytes()).unwrap();
@@ -276,11 +293,11 @@ mod tests {
             }
         });
         let server =
-            Server { host: &host, tls: None, starttls: None, user: "u", password: "hunter2" };
-        match Smtp::open(&server, patience()) {
+            SmtpServer { host: &host, tls: None, starttls: None, user: "u", password: "hunter2" };
+        match SmtpClient::open(&server, patience()) {
             Ok(mut smtp) => smtp
-                .envelope("a@x", "b@y", None)
-                .map_or_else(|outcome| outcome, |_| smtp.text(b"Subject: x\r\n\r\n.\r\n")),
+                .send_envelope("a@x", "b@y", None)
+                .map_or_else(|outcome| outcome, |_| smtp.send_text(b"Subject: x\r\n\r\n.\r\n")),
             Err(outcome) => outcome,
         }
     }
@@ -302,12 +319,12 @@ mod tests {
                 if command.starts_with(which) { answer.to_owned() } else { usual(command) }
             }
         };
-        assert_eq!(sent("220 x", usual), Outcome::Done);
-        assert_eq!(sent("220 AgentAZAll SMTP ready", usual), Outcome::Done);
-        let is_refused = |o: Outcome| matches!(o, Outcome::Refused { .. });
-        let is_away = |o: Outcome| matches!(o, Outcome::Away { .. });
-        let is_later = |o: Outcome| matches!(o, Outcome::Later { .. });
-        let is_unknown = |o: Outcome| matches!(o, Outcome::Unknown { .. });
+        assert_eq!(sent("220 x", usual), ExchangeOutcome::Done);
+        assert_eq!(sent("220 AgentAZAll SMTP ready", usual), ExchangeOutcome::Done);
+        let is_refused = |o: ExchangeOutcome| matches!(o, ExchangeOutcome::Refused { .. });
+        let is_away = |o: ExchangeOutcome| matches!(o, ExchangeOutcome::Away { .. });
+        let is_later = |o: ExchangeOutcome| matches!(o, ExchangeOutcome::Later { .. });
+        let is_unknown = |o: ExchangeOutcome| matches!(o, ExchangeOutcome::Unknown { .. });
         assert!(is_refused(sent("220 x", but("RCPT", "550 nobody\r\n"))));
         assert!(is_refused(sent("220 x", but("DATA", "554 no\r\n"))));
         assert!(is_refused(sent("220 x", but(".", "552 too large\r\n"))));
@@ -322,6 +339,6 @@ mod tests {
         assert!(is_unknown(sent("220 x", but(".", "421 bye\r\n"))));
         assert!(is_unknown(sent("220 AgentAZAll", but("DATA", ""))));
         let why = sent("220 x", but("AUTH", "535 hunter\r\n"));
-        assert!(!why.why().unwrap().contains("hunter2"));
+        assert!(!why.reason().unwrap().contains("hunter2"));
     }
 }

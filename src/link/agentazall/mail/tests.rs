@@ -3,8 +3,8 @@ use std::path::PathBuf;
 
 mod copies;
 
-fn settings(part: &str) -> Settings {
-    Settings {
+fn settings(part: &str) -> EngineSettings {
+    EngineSettings {
         kind: "mail".into(),
         file: PathBuf::from("/nowhere/config.json"),
         part: part.into(),
@@ -15,30 +15,30 @@ fn settings(part: &str) -> Settings {
     }
 }
 
-fn mail(part: &str) -> Mail {
-    Mail::open(&settings(part)).unwrap()
+fn mail(part: &str) -> MailEngine {
+    MailEngine::open(&settings(part)).unwrap()
 }
 
 #[test]
 fn whom_it_reaches() {
-    let reached = |address| mail("/email").reaches(address);
+    let reached = |address| mail("/email").rank_address(address);
     let all = ["al@y", "bob.agenttalk", "bob", "a@b@c", "@x", ""].map(reached);
     assert_eq!(all, [Some(3), None, None, None, None, None]);
-    assert_eq!(mail("/email_accounts/1").reaches("al@y"), None);
+    assert_eq!(mail("/email_accounts/1").rank_address("al@y"), None);
 }
 
 #[test]
 fn an_address_cannot_speak_smtp() {
-    let parcel = |to: &str| Parcel {
-        message: "m".into(),
+    let parcel = |to: &str| OutboundMail {
+        message_id: "m".into(),
         to: to.into(),
         bytes: b"From: bob@x\n---\nhi".to_vec(),
         parts: Vec::new(),
     };
-    let wire = mail("/email").wire(&parcel("al@y")).unwrap();
+    let wire = mail("/email").encode_parcel(&parcel("al@y")).unwrap();
     assert!(wire.starts_with(b"{\"from\":\"bob@x\",\"to\":\"al@y\"}\nFrom: bob@x\r\n"));
     for bad in ["al@y>\r\nRCPT TO:<eve@z", "a b@y", "<al@y>", ""] {
-        assert!(mail("/email").wire(&parcel(bad)).is_err(), "{bad}");
+        assert!(mail("/email").encode_parcel(&parcel(bad)).is_err(), "{bad}");
     }
 }
 
@@ -55,7 +55,8 @@ fn what_was_brought_is_filed_unless_the_reference_has() {
     let raw = dir.path().join("raw");
     std::fs::create_dir_all(&raw).unwrap();
     let put = |n: usize, maybe, body: &str| {
-        let brought = Brought { id: format!("imap:{n}"), seen: n.to_string(), maybe, size: None };
+        let brought =
+            FetchedMailMeta { id: format!("imap:{n}"), seen: n.to_string(), maybe, size: None };
         std::fs::write(raw.join(format!("{n}.json")), serde_json::to_vec(&brought).unwrap())
             .unwrap();
         let mail = format!(
@@ -69,7 +70,7 @@ fn what_was_brought_is_filed_unless_the_reference_has() {
     std::fs::write(raw.join(brought::LISTED), r#"["imap:old"]"#).unwrap();
     let mut mail = mail("/email");
     mail.settings.file = root.join("config.json");
-    let items: Vec<Item> = mail.unpack(&raw).into_iter().map(Result::unwrap).collect();
+    let items: Vec<FetchedItem> = mail.unpack_items(&raw).into_iter().map(Result::unwrap).collect();
     let known: Vec<(&str, bool)> =
         items.iter().map(|i| (i.id.as_str(), i.is_only_known())).collect();
     assert_eq!(known, [("imap:old", true), ("imap:0", true), ("imap:1", false), ("imap:2", false)]);
@@ -81,14 +82,17 @@ fn s640_a_letter_that_ended_the_process_each_time_is_kept_as_it_came() {
     let dir = tempfile::tempdir().unwrap();
     let letter = b"From: al@y\r\nSubject: s\r\n\r\nx\r\n";
     for n in 0..2 {
-        let brought =
-            Brought { id: format!("imap:{n}"), seen: n.to_string(), ..Brought::default() };
+        let brought = FetchedMailMeta {
+            id: format!("imap:{n}"),
+            seen: n.to_string(),
+            ..FetchedMailMeta::default()
+        };
         let json = serde_json::to_vec(&brought).unwrap();
         std::fs::write(dir.path().join(format!("{n}.json")), json).unwrap();
         std::fs::write(dir.path().join(format!("{n}.eml")), letter).unwrap();
     }
     let texts = || -> Vec<text::Letter> {
-        let items = mail("/email").unpack(dir.path());
+        let items = mail("/email").unpack_items(dir.path());
         items.into_iter().map(|item| text::parse(&item.unwrap().arrived.bytes)).collect()
     };
     for (tries, is_kept) in [("..", false), ("...", true), ("...", true)] {

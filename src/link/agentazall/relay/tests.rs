@@ -1,8 +1,8 @@
 use super::*;
-use crate::link::agentazall::letter::is_stem;
+use crate::link::agentazall::letter::is_file_stem;
 
-fn relay() -> Relay {
-    let settings = Settings {
+fn relay() -> RelayEngine {
+    let settings = EngineSettings {
         kind: "agenttalk".into(),
         file: PathBuf::from("/nowhere/config.json"),
         part: "/agenttalk".into(),
@@ -11,18 +11,18 @@ fn relay() -> Relay {
         ca: None,
         self_copy: false,
     };
-    Relay { settings, server: "http://127.0.0.1:1".into() }
+    RelayEngine { settings, server: "http://127.0.0.1:1".into() }
 }
 
 /// What a fetch that brought these bytes gives.
-fn unpacked(answer: &[u8]) -> (tempfile::TempDir, Vec<Item>) {
+fn unpacked(answer: &[u8]) -> (tempfile::TempDir, Vec<FetchedItem>) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join(ANSWER), answer).unwrap();
-    let items = relay().unpack(dir.path()).into_iter().map(Result::unwrap).collect();
+    let items = relay().unpack_items(dir.path()).into_iter().map(Result::unwrap).collect();
     (dir, items)
 }
 
-fn text_of(item: &Item) -> String {
+fn text_of(item: &FetchedItem) -> String {
     String::from_utf8(item.arrived.bytes.clone()).unwrap()
 }
 
@@ -33,8 +33,8 @@ fn a_message_goes_out_and_comes_in_the_same() {
     std::fs::write(&file, "attached").unwrap();
     let bytes = b"From: alice.agenttalk\nTo: bob.agenttalk\nSubject: hi\n---\ntext\n".to_vec();
     let parts = vec![("a b.txt".to_owned(), file)];
-    let parcel = Parcel { message: "x".into(), to: "bob.agenttalk".into(), bytes, parts };
-    let wire: Value = serde_json::from_slice(&relay().wire(&parcel).unwrap()).unwrap();
+    let parcel = OutboundMail { message_id: "x".into(), to: "bob.agenttalk".into(), bytes, parts };
+    let wire: Value = serde_json::from_slice(&relay().encode_parcel(&parcel).unwrap()).unwrap();
     assert_eq!(wire["to"], "bob.agenttalk");
     let answer = json!({"messages": [{
         "id": "1_alice_ab", "from": "alice.agenttalk", "to": "bob.agenttalk",
@@ -95,7 +95,7 @@ fn what_is_foreign_cannot_forge_a_header_or_lead_elsewhere() {
     let names: Vec<&str> = items[0].arrived.parts.iter().map(|(n, _)| n.as_str()).collect();
     assert_eq!(names, ["passwd", "passwd~2", "attachment3.bin", "a_[2J_"]);
     for item in &items {
-        assert!(is_stem(&item.arrived.name) && is_stem(&item.arrived.other_name));
+        assert!(is_file_stem(&item.arrived.name) && is_file_stem(&item.arrived.other_name));
     }
     assert_ne!(items[0].arrived.name, items[1].arrived.name);
 }
@@ -112,8 +112,8 @@ fn of_an_answer_that_was_cut_off_the_whole_messages_are_kept() {
         let (_dir, items) = unpacked(&answer.as_bytes()[..cut]);
         // Members are sorted by name: the recipient comes after the payload.
         let whole = ends.iter().filter(|at| cut >= **at + "\"x]}\",\"to\":\"b\"}".len()).count();
-        let is_odd = |item: &&Item| text_of(item).contains(text::UNREADABLE);
-        let odd: Vec<&Item> = items.iter().filter(is_odd).collect();
+        let is_odd = |item: &&FetchedItem| text_of(item).contains(text::UNREADABLE);
+        let odd: Vec<&FetchedItem> = items.iter().filter(is_odd).collect();
         assert_eq!(items.len() - odd.len(), whole, "{cut}");
         // The part of the last one that came is kept, too.
         assert!(odd.len() <= 1, "{cut}: {odd:?}");
@@ -148,7 +148,7 @@ fn s641_an_odd_element_costs_no_other_one() {
             text.contains(text::UNREADABLE) && text.ends_with(&format!("\n---\n{odd}")),
             "{text}"
         );
-        assert!(is_stem(&items[1].arrived.name));
+        assert!(is_file_stem(&items[1].arrived.name));
     }
     let answer = "{\"messages\": [ , \n]}";
     assert!(unpacked(answer.as_bytes()).1.is_empty());
@@ -156,36 +156,50 @@ fn s641_an_odd_element_costs_no_other_one() {
 
 #[test]
 fn answers_mean_what_they_say() {
-    let answer =
-        |status| Answer { status, after: Some(7), body: br#"{"error": "no\nway"}"#.to_vec() };
-    assert_eq!(outcome(Ok(answer(200))), Outcome::Done);
+    let answer = |status| HttpAnswer {
+        status,
+        retry_after: Some(7),
+        body: br#"{"error": "no\nway"}"#.to_vec(),
+    };
+    assert_eq!(classify_answer(Ok(answer(200))), ExchangeOutcome::Done);
     for status in [400, 404, 413] {
-        let Outcome::Refused { why } = outcome(Ok(answer(status))) else { panic!("{status}") };
+        let ExchangeOutcome::Refused { why } = classify_answer(Ok(answer(status))) else {
+            panic!("{status}")
+        };
         assert_eq!(why, format!("{status} no\u{240a}way"));
     }
     for status in [301, 401, 403, 408, 429] {
-        assert!(matches!(outcome(Ok(answer(status))), Outcome::Away { after: Some(7), .. }));
+        assert!(matches!(
+            classify_answer(Ok(answer(status))),
+            ExchangeOutcome::Away { after: Some(7), .. }
+        ));
     }
-    assert!(matches!(outcome(Ok(answer(507))), Outcome::Later { after: Some(7), .. }));
+    assert!(matches!(
+        classify_answer(Ok(answer(507))),
+        ExchangeOutcome::Later { after: Some(7), .. }
+    ));
     for status in [500, 502, 503] {
-        assert!(matches!(outcome(Ok(answer(status))), Outcome::Unknown { .. }));
+        assert!(matches!(classify_answer(Ok(answer(status))), ExchangeOutcome::Unknown { .. }));
     }
 }
 
 #[test]
 fn whom_it_reaches_and_where_it_is() {
     let relay = relay();
-    let all = ["bob.agenttalk", "bob", "bob@localhost", ""].map(|address| relay.reaches(address));
+    let all =
+        ["bob.agenttalk", "bob", "bob@localhost", ""].map(|address| relay.rank_address(address));
     assert_eq!(all, [Some(5), Some(3), None, None]);
-    let second =
-        Relay { settings: Settings { part: "/relays/1".into(), ..relay.settings }, ..relay };
-    assert_eq!(second.reaches("bob.agenttalk"), Some(4));
+    let second = RelayEngine {
+        settings: EngineSettings { part: "/relays/1".into(), ..relay.settings },
+        ..relay
+    };
+    assert_eq!(second.rank_address("bob.agenttalk"), Some(4));
     for (given, meant) in [
         ("", LOCAL),
         ("http://127.0.0.1:9/", "http://127.0.0.1:9"),
         ("relay.example:8443", "https://relay.example:8443"),
     ] {
-        assert_eq!(address(given), meant);
+        assert_eq!(normalize_address(given), meant);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
-use crate::model::hex;
+use crate::model::encode_hex;
 use sha2::{Digest as _, Sha256};
 
 const TEXT: &[u8] = b"a plan\x00\xff\r\n";
@@ -21,7 +21,7 @@ impl Bench {
         let mut message: Value = serde_json::from_slice(&parcel.bytes).unwrap();
         let attachment = |(n, name): (usize, &&str)| {
             json!({"id": format!("att_1_{n}"), "filename": name, "content_type": "text/plain",
-                "size": TEXT.len(), "digest": format!("sha256:{}", hex(&Sha256::digest(TEXT))),
+                "size": TEXT.len(), "digest": format!("sha256:{}", encode_hex(&Sha256::digest(TEXT))),
                 "scan_status": "unscanned"})
         };
         let all: Vec<Value> = names.iter().enumerate().map(attachment).collect();
@@ -33,15 +33,17 @@ impl Bench {
             parcel.parts.push(((*name).to_owned(), path));
         }
         let path = self.dir.path().join(format!("out-{id}"));
-        std::fs::write(&path, self.engine().wire(&parcel).unwrap()).unwrap();
+        std::fs::write(&path, self.engine().encode_parcel(&parcel).unwrap()).unwrap();
         path
     }
 
     /// Tries until it is over; how it ended, and how many tries that took.
-    fn tried(&self, wire: &Path) -> (Outcome, usize) {
+    fn tried(&self, wire: &Path) -> (ExchangeOutcome, usize) {
         for tries in 1..40 {
             match self.engine().send(wire) {
-                Outcome::Away { .. } | Outcome::Later { .. } | Outcome::Unknown { .. } => {}
+                ExchangeOutcome::Away { .. }
+                | ExchangeOutcome::Later { .. }
+                | ExchangeOutcome::Unknown { .. } => {}
                 outcome => return (outcome, tries),
             }
         }
@@ -84,12 +86,12 @@ fn files_are_uploaded_and_then_the_message_is_signed() {
     let bench = Bench::with_files();
     let wire = bench.wire_with("msg_1_a", &["plan.txt", "b.bin"]);
     let (outcome, tries) = bench.tried(&wire);
-    assert!(matches!(outcome, Outcome::Named { .. }), "{outcome:?}");
+    assert!(matches!(outcome, ExchangeOutcome::Named { .. }), "{outcome:?}");
     assert_eq!((tries, bench.begun()), (1, 2));
     bench.got_once(&["plan.txt", "b.bin"]);
     assert_eq!(bench.got()[0]["payload"]["context"]["msgfs"]["id"], "msg_1_a");
     // Once more is the same request.
-    assert!(matches!(bench.engine().send(&wire), Outcome::Named { .. }));
+    assert!(matches!(bench.engine().send(&wire), ExchangeOutcome::Named { .. }));
     bench.got_once(&["plan.txt", "b.bin"]);
     assert_eq!(bench.begun(), 2);
 }
@@ -105,7 +107,7 @@ fn killed_at_each_step_it_goes_once_and_no_upload_is_done_twice() {
         let killed = catch_unwind(AssertUnwindSafe(|| bench.engine().send(&wire))).is_err();
         LIVES.set(None);
         let (outcome, _) = bench.tried(&wire);
-        assert!(matches!(outcome, Outcome::Named { .. }), "{steps}: {outcome:?}");
+        assert!(matches!(outcome, ExchangeOutcome::Named { .. }), "{steps}: {outcome:?}");
         bench.got_once(&["plan.txt", "b.bin"]);
         // One that was only begun has nothing that could be used again.
         let whole = bench.fake.state().kept.values().filter(|kept| kept.bytes.is_some()).count();
@@ -128,7 +130,10 @@ fn whatever_fails_at_whatever_request_it_goes_once() {
             let wire = bench.wire_with("msg_1_a", &["plan.txt"]);
             bench.fake.fail(path, fault.clone());
             let (outcome, tries) = bench.tried(&wire);
-            assert!(matches!(outcome, Outcome::Named { .. }), "{path} {fault:?}: {outcome:?}");
+            assert!(
+                matches!(outcome, ExchangeOutcome::Named { .. }),
+                "{path} {fault:?}: {outcome:?}"
+            );
             assert!(tries <= 3, "{path} {fault:?}");
             bench.got_once(&["plan.txt"]);
             assert!(bench.begun() <= 2, "{path} {fault:?}");
@@ -142,9 +147,11 @@ fn a_file_is_waited_for_while_it_is_examined() {
     bench.fake.state().examines = 8;
     let wire = bench.wire_with("msg_1_a", &["plan.txt"]);
     let outcome = bench.engine().send(&wire);
-    assert!(matches!(&outcome, Outcome::Later { why, .. } if why.contains("examining plan.txt")));
+    assert!(
+        matches!(&outcome, ExchangeOutcome::Later { why, .. } if why.contains("examining plan.txt"))
+    );
     let (outcome, tries) = bench.tried(&wire);
-    assert!(matches!(outcome, Outcome::Named { .. }), "{outcome:?}");
+    assert!(matches!(outcome, ExchangeOutcome::Named { .. }), "{outcome:?}");
     assert_eq!((tries, bench.begun()), (2, 1));
     bench.got_once(&["plan.txt"]);
 }
@@ -160,7 +167,7 @@ fn a_provider_that_forgets_files_gets_them_again_but_not_for_ever() {
         let bench = Bench::with_files();
         let wire = bench.wire_with("msg_1_a", &["plan.txt"]);
         bench.fake.fail("/route", Fault::Says(status, "", says));
-        assert!(matches!(bench.tried(&wire), (Outcome::Named { .. }, 2)), "{code}");
+        assert!(matches!(bench.tried(&wire), (ExchangeOutcome::Named { .. }, 2)), "{code}");
         assert_eq!(bench.begun(), 2);
         bench.got_once(&["plan.txt"]);
     }
@@ -181,7 +188,7 @@ fn what_cannot_go_says_why() {
         change(&bench, &wire);
         let (outcome, _) = bench.tried(&wire);
         assert!(bench.got().is_empty());
-        let Outcome::Refused { why } = outcome else { panic!("{outcome:?}") };
+        let ExchangeOutcome::Refused { why } = outcome else { panic!("{outcome:?}") };
         why
     };
     for word in ["suspicious", "rejected"] {
@@ -223,11 +230,11 @@ fn a_place_that_is_elsewhere_or_odd_gets_nothing() {
         let says: &'static str = Box::leak(says.to_string().into_boxed_str());
         bench.fake.fail("/attachments/upload", Fault::Says(201, "", says));
         let outcome = bench.engine().send(&wire);
-        assert!(matches!(outcome, Outcome::Later { .. }), "{says}: {outcome:?}");
+        assert!(matches!(outcome, ExchangeOutcome::Later { .. }), "{says}: {outcome:?}");
         let log = bench.fake.state().log.clone();
         assert!(log.iter().all(|(_, path, _)| path.ends_with("/attachments/upload")), "{log:?}");
         let (outcome, _) = bench.tried(&wire);
-        assert!(matches!(outcome, Outcome::Named { .. }), "{outcome:?}");
+        assert!(matches!(outcome, ExchangeOutcome::Named { .. }), "{outcome:?}");
     }
 }
 
@@ -241,7 +248,8 @@ fn what_a_provider_takes_is_learnt_with_its_mail() {
         let bench = Bench::new(manner);
         bench.fake.state().takes = takes;
         let post = bench.post();
-        let takes = || post.engine().takes(post.folder(), &[8]).err().unwrap_or_default();
+        let takes =
+            || post.engine().check_attachment_sizes(post.folder(), &[8]).err().unwrap_or_default();
         assert!(takes().contains("not known yet"), "{}", takes());
         Bench::carry_until(&post, || takes().contains(says));
     }

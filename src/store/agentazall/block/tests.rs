@@ -12,22 +12,24 @@ use crate::store::Signer;
 use crate::store::testing::Key;
 
 /// What the claim of a reading is worth by the key it names.
-fn verdict(reading: &Reading) -> &'static str {
+fn verdict(reading: &LetterContent) -> &'static str {
     match &reading.claim {
         None => "none",
-        Some(Claim::Malformed(_)) => "malformed",
-        Some(claim @ Claim::Signed { scope, .. }) => match (verify::fault(claim), scope) {
-            (Some(_), _) => "bad",
-            (None, ClaimScope::Whole | ClaimScope::Unpinned) => "whole",
-            (None, ClaimScope::Renamed) => "renamed",
-            (None, ClaimScope::Part) => "part",
-        },
+        Some(SignatureClaim::Malformed(_)) => "malformed",
+        Some(claim @ SignatureClaim::Signed { scope, .. }) => {
+            match (verify::find_claim_fault(claim), scope) {
+                (Some(_), _) => "bad",
+                (None, SignatureScope::Whole | SignatureScope::Unpinned) => "whole",
+                (None, SignatureScope::Renamed) => "renamed",
+                (None, SignatureScope::Part) => "part",
+            }
+        }
     }
 }
 
-fn covered(reading: &Reading) -> Vec<u8> {
+fn covered(reading: &LetterContent) -> Vec<u8> {
     match &reading.claim {
-        Some(Claim::Signed { covered, .. }) => covered.all().remove(0),
+        Some(SignatureClaim::Signed { covered, .. }) => covered.candidates().remove(0),
         _ => panic!("not signed: {reading:?}"),
     }
 }
@@ -61,7 +63,7 @@ fn letter(body: &str) -> Letter {
     )
 }
 
-fn read_body(body: &str) -> Reading {
+fn read_body(body: &str) -> LetterContent {
     read(&letter(body))
 }
 
@@ -113,7 +115,7 @@ fn every_vector_is_read_as_recommended() {
             assert_eq!(reading.body_if_valid, None, "{name}");
         }
         assert_eq!(reading.signature.is_some(), verdict == "whole", "{name}");
-        if let Some(Claim::Signed { key: Some(key), .. }) = &reading.claim
+        if let Some(SignatureClaim::Signed { key: Some(key), .. }) = &reading.claim
             && verdict != "bad"
         {
             assert_eq!(wanted["key_fingerprint"], key.fingerprint().to_string(), "{name}");
@@ -121,7 +123,7 @@ fn every_vector_is_read_as_recommended() {
             match wanted["coverage"].as_str().unwrap() {
                 "body" | "body-crlf" => assert_eq!(covered, text, "{name}"),
                 "meta+body" => assert!(covered.trim_start().starts_with("Fingerprint:"), "{name}"),
-                _ => assert!(covered.starts_with("From:") && reading.legacy, "{name}"),
+                _ => assert!(covered.starts_with("From:") && reading.is_legacy, "{name}"),
             }
         }
     }
@@ -134,8 +136,8 @@ fn the_proposed_envelope_is_read() {
     let file = STANDARD.decode(vector["message_file_b64"].as_str().unwrap()).unwrap();
     let reading = read(&parse(&file));
     assert_eq!(reading.signed_id.as_deref(), Some("a1b2c3d4e5f6"));
-    assert_eq!(reading.answers, None);
-    let files = reading.files.unwrap();
+    assert_eq!(reading.in_reply_to, None);
+    let files = reading.signed_attachments.unwrap();
     assert_eq!(files.len(), 1);
     assert_eq!(files[0].name, "x.bin");
     assert!(files[0].sha256.starts_with("2d711642b726b044"));
@@ -256,7 +258,7 @@ fn the_outermost_signature_counts_in_a_chain_of_replies() {
         let reading = read_body(&text);
         assert_eq!(verdict(&reading), "whole");
         assert_eq!(reading.body, body);
-        let Some(Claim::Signed { key: claimed, .. }) = reading.claim else { panic!() };
+        let Some(SignatureClaim::Signed { key: claimed, .. }) = reading.claim else { panic!() };
         assert_eq!(claimed, Some(key.public_key()));
     }
     // Quoted by somebody who does not sign: only the outermost block is credited, as a part.
@@ -288,8 +290,8 @@ fn text_outside_the_block_makes_it_a_part() {
         // A quotation must not become the sender, the id or the link of what quotes it.
         assert_eq!(reading.from.as_deref(), Some("alice@x"));
         assert_eq!(reading.id.as_deref(), Some("1"));
-        assert_eq!((reading.signed_id, reading.answers), (None, None));
-        assert_eq!((reading.files, reading.signature), (None, None));
+        assert_eq!((reading.signed_id, reading.in_reply_to), (None, None));
+        assert_eq!((reading.signed_attachments, reading.signature), (None, None));
     }
     // A quoted block that contradicts itself is text.
     let lying = good.replace("From: eve@x", "From: bob@x");
@@ -320,10 +322,10 @@ fn signed_metadata_replaces_the_header() {
     assert_eq!(reading.date.as_deref(), Some("2026-03-11 14:23:55"));
     assert_eq!(reading.id.as_deref(), Some("m2"));
     assert_eq!(reading.signed_id.as_deref(), Some("m2"));
-    assert_eq!(reading.answers.as_deref(), Some("m1"));
+    assert_eq!(reading.in_reply_to.as_deref(), Some("m1"));
     assert_eq!(reading.idempotency_key.as_deref(), Some("k"));
-    let file = SignedFile { sha256: hash.to_lowercase(), name: "a; b.txt".into() };
-    assert_eq!(reading.files, Some(vec![file]));
+    let file = SignedAttachment { sha256: hash.to_lowercase(), name: "a; b.txt".into() };
+    assert_eq!(reading.signed_attachments, Some(vec![file]));
 
     let renamed = read(&parse(format!("From: bob@x\n---\n{text}").as_bytes()));
     assert_eq!(verdict(&renamed), "renamed");
@@ -334,14 +336,17 @@ fn signed_metadata_replaces_the_header() {
         let reading = read(&parse(format!("{header}{text}").as_bytes()));
         assert_eq!(verdict(&reading), "malformed", "{changed}");
         assert_eq!(reading.to, ["eve@x"]);
-        assert_eq!((reading.signed_id, reading.answers), (None, None));
+        assert_eq!((reading.signed_id, reading.in_reply_to), (None, None));
     }
     // Without the second signature the metadata is only decoration.
     let plain = format!("{}{meta}", own(&key));
     let reading = read_body(&block(&plain, "Hello", &key.sign(b"Hello")));
     assert_eq!(verdict(&reading), "whole");
     assert_eq!(reading.id.as_deref(), Some("1"));
-    assert_eq!((reading.signed_id, reading.answers, reading.files), (None, None, None));
+    assert_eq!(
+        (reading.signed_id, reading.in_reply_to, reading.signed_attachments),
+        (None, None, None)
+    );
 }
 
 #[test]
@@ -353,7 +358,7 @@ fn a_legacy_signature_covers_the_header() {
     let file = format!("{header}\nSignature: {signature}\n\n---\nHello");
     let verdict_of = |file: &str| {
         let reading = read(&parse(file.as_bytes()));
-        (verdict(&reading), reading.legacy, reading.signature.is_some())
+        (verdict(&reading), reading.is_legacy, reading.signature.is_some())
     };
     assert_eq!(verdict_of(&file), ("whole", true, true));
     assert_eq!(verdict_of(&file.replace("new", "read")), ("whole", true, true));
@@ -426,11 +431,11 @@ proptest! {
         let text = format!("{before}{}{after}", signed(&Key::new(3), "precious"));
         let reading = read_body(&text);
         let own = Key::new(3).public_key();
-        if let Some(Claim::Signed { key: Some(key), scope, .. }) = &reading.claim
+        if let Some(SignatureClaim::Signed { key: Some(key), scope, .. }) = &reading.claim
             && *key == own
             && verdict(&reading) != "bad"
         {
-            prop_assert_eq!(*scope, ClaimScope::Part);
+            prop_assert_eq!(*scope, SignatureScope::Part);
         }
     }
 
@@ -459,7 +464,7 @@ proptest! {
             prop_assert_eq!(credited, original);
             prop_assert_eq!(covered(&reading), original.as_bytes());
         }
-        if reading.signed_id.is_some() || reading.files.is_some() {
+        if reading.signed_id.is_some() || reading.signed_attachments.is_some() {
             prop_assert_eq!(reading.to, ["bob@x"]);
         }
     }

@@ -48,14 +48,14 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// Decodes base64 that may be wrapped over lines; `None` if it does not give `N` bytes.
-pub(super) fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub(super) fn decode_base64<const N: usize>(text: &str) -> Option<[u8; N]> {
     let dense: String = text.chars().filter(|c| !is_space(*c)).collect();
     BASE64.decode(dense).ok()?.try_into().ok()
 }
 
 /// A text cut at one pair of markers.
 #[derive(Clone, Debug)]
-pub(super) struct Block<'a> {
+pub(super) struct SignedBlock<'a> {
     /// The lines before the first blank one: `Fingerprint`, `Public-Key` and others.
     pub meta: Vec<&'a str>,
     /// Everything between the markers.
@@ -68,14 +68,15 @@ pub(super) struct Block<'a> {
     pub outside: [&'a str; 3],
 }
 
-impl<'a> Block<'a> {
+impl<'a> SignedBlock<'a> {
     /// Cuts `text` at the markers at these offsets; `None` if no signature follows, or if another
     /// block begins before this one's text does: then what is between is not metadata.
-    fn cut(text: &'a str, begin: usize, end: usize) -> Option<Self> {
+    fn cut_at_markers(text: &'a str, begin: usize, end: usize) -> Option<Self> {
         let inside = text.get(begin + BEGIN.len()..end)?;
         let (between, tail) = text.get(end + END.len()..)?.split_once(SIGNATURE_BEGIN)?;
-        let (signature, after) = tail.split_once(SIGNATURE_END).unwrap_or_else(|| loose(tail));
-        let (meta, body) = split_meta(inside)?;
+        let (signature, after) =
+            tail.split_once(SIGNATURE_END).unwrap_or_else(|| split_unclosed_signature(tail));
+        let (meta, body) = split_metadata(inside)?;
         if meta.iter().any(|line| line.contains(BEGIN)) {
             return None;
         }
@@ -90,7 +91,7 @@ impl<'a> Block<'a> {
 
     /// The values of all metadata lines of this key.
     pub fn values(&self, key: &str) -> impl DoubleEndedIterator<Item = &'a str> {
-        self.meta.iter().filter_map(move |line| meta_value(line, key))
+        self.meta.iter().filter_map(move |line| parse_meta_line(line, key))
     }
 
     /// Whether it has both a key and a signature, whatever they are worth. Without either, the
@@ -101,30 +102,30 @@ impl<'a> Block<'a> {
     }
 
     /// Whether the text is nothing but this block.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_whole_text(&self) -> bool {
         self.outside.iter().all(|text| strip(text).is_empty())
     }
 
     /// The key it names; `None` if it cannot be one.
     pub fn key(&self) -> Option<PublicKey> {
-        decode(self.value("Public-Key")?).map(PublicKey)
+        decode_base64(self.value("Public-Key")?).map(PublicKey)
     }
 
     /// Whether the fingerprint it states, if any, is that of `key`.
-    pub fn states(&self, key: &PublicKey) -> bool {
+    pub fn has_right_fingerprint(&self, key: &PublicKey) -> bool {
         let own = key.fingerprint().to_string();
         self.value("Fingerprint").is_none_or(|stated| stated.eq_ignore_ascii_case(&own))
     }
 }
 
 /// The value of a metadata line, if it has this key.
-pub(super) fn meta_value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+pub(super) fn parse_meta_line<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.strip_prefix(key)?.strip_prefix(':').map(strip)
 }
 
 /// Splits a signature without its end marker from what follows: whoever lost the marker may have
 /// added a footer.
-fn loose(tail: &str) -> (&str, &str) {
+fn split_unclosed_signature(tail: &str) -> (&str, &str) {
     let end = tail
         .char_indices()
         .filter(|(_, c)| !is_space(*c))
@@ -135,7 +136,7 @@ fn loose(tail: &str) -> (&str, &str) {
 
 /// Splits what is between the markers at the first blank line; `None` if that is too far down. The
 /// body loses the newline that wrapping put before the END marker.
-fn split_meta(inside: &str) -> Option<(Vec<&str>, &str)> {
+fn split_metadata(inside: &str) -> Option<(Vec<&str>, &str)> {
     let mut rest = inside.trim_start_matches(is_space);
     let mut meta = Vec::new();
     while meta.len() <= MAX_META {
@@ -150,14 +151,14 @@ fn split_meta(inside: &str) -> Option<(Vec<&str>, &str)> {
 }
 
 /// One reading of what a signature covers.
-pub(super) struct Reading<'a> {
+pub(super) struct SignedTextCandidate<'a> {
     /// The signed bytes.
     pub bytes: Cow<'a, str>,
     /// The text to show for them, where it is not all of them.
     pub shown: Option<&'a str>,
 }
 
-impl Reading<'_> {
+impl SignedTextCandidate<'_> {
     /// The text the signature vouches for.
     pub fn text(&self) -> &str {
         self.shown.unwrap_or(&self.bytes)
@@ -167,12 +168,12 @@ impl Reading<'_> {
 /// Calls back with each reading of a block (its body, and all between its markers) until one is
 /// accepted. Most probable first: the body as it is, stripped as the reference does, with the line
 /// ends it may have had; then the paper's, which covers the metadata too.
-pub(super) fn readings<'a>(
+pub(super) fn try_candidates<'a>(
     body: &'a str,
     inside: &'a str,
-    accept: &mut dyn FnMut(&Reading<'a>) -> bool,
+    accept: &mut dyn FnMut(&SignedTextCandidate<'a>) -> bool,
 ) -> bool {
-    let mut plain = |bytes: Cow<'a, str>| accept(&Reading { bytes, shown: None });
+    let mut plain = |bytes: Cow<'a, str>| accept(&SignedTextCandidate { bytes, shown: None });
     let mut seen: Vec<&str> = Vec::with_capacity(3);
     for text in [body, body.trim_end_matches(is_space), strip(body)] {
         if seen.contains(&text) {
@@ -194,14 +195,15 @@ pub(super) fn readings<'a>(
     }
     let open = inside.strip_prefix('\n').unwrap_or(inside);
     let core = open.strip_suffix('\n').unwrap_or(open);
-    let mut paper = |bytes: &'a str| accept(&Reading { bytes: bytes.into(), shown: Some(body) });
+    let mut paper =
+        |bytes: &'a str| accept(&SignedTextCandidate { bytes: bytes.into(), shown: Some(body) });
     paper(core) || paper(open) || paper(inside) || (strip(core) != core && paper(strip(core)))
 }
 
 /// A block whose signature fits.
-pub(super) struct Verified<'a> {
+pub(super) struct VerifiedBlock<'a> {
     /// The block.
-    pub block: Block<'a>,
+    pub block: SignedBlock<'a>,
     /// The key that signed.
     pub key: PublicKey,
     /// The signature.
@@ -213,28 +215,28 @@ pub(super) struct Verified<'a> {
 }
 
 /// What was found in a text.
-pub(super) enum Found<'a> {
+pub(super) enum BlockMatch<'a> {
     /// A block that its own key vouches for.
-    Verified(Box<Verified<'a>>),
+    Verified(Box<VerifiedBlock<'a>>),
     /// The text is one block, but its signature fits nothing.
-    Broken(Block<'a>),
+    Broken(SignedBlock<'a>),
     /// Only text.
     Nothing,
 }
 
 /// How much may still be verified, in bytes. A legitimate text needs its own length about a dozen
 /// times at most; a hostile one gets not much more.
-struct Budget(usize);
+struct VerifyBudget(usize);
 
-impl Budget {
+impl VerifyBudget {
     /// What one verification costs beside hashing, in bytes hashed in the same time.
     const EACH: usize = 16 << 10;
 
-    fn of(text: &str) -> Self {
+    fn for_text(text: &str) -> Self {
         Self(text.len().saturating_mul(24) + 96 * Self::EACH)
     }
 
-    fn take(&mut self, bytes: usize) -> bool {
+    fn spend_bytes(&mut self, bytes: usize) -> bool {
         match self.0.checked_sub(bytes + Self::EACH) {
             Some(rest) => {
                 self.0 = rest;
@@ -246,35 +248,39 @@ impl Budget {
 }
 
 /// Finds the signed block of a text.
-pub(super) fn find(text: &str) -> Found<'_> {
+pub(super) fn find_signed_block(text: &str) -> BlockMatch<'_> {
     let ends: Vec<usize> = text.match_indices(END).map(|(at, _)| at).collect();
-    let Some(last) = ends.last().copied() else { return Found::Nothing };
-    let mut budget = Budget::of(text);
+    let Some(last) = ends.last().copied() else { return BlockMatch::Nothing };
+    let mut budget = VerifyBudget::for_text(text);
     for (begin, _) in text.match_indices(BEGIN).take(MAX_BEGINS) {
         let inner = begin + BEGIN.len();
         let nearer = ends.iter().copied().filter(|end| (inner..last).contains(end));
         for end in std::iter::once(last).chain(nearer).take(MAX_ENDS) {
-            let block = Block::cut(text, begin, end).filter(Block::is_signed);
-            if let Some(found) = block.and_then(|block| verified(block, &mut budget)) {
-                return Found::Verified(Box::new(found));
+            let block =
+                SignedBlock::cut_at_markers(text, begin, end).filter(SignedBlock::is_signed);
+            if let Some(found) = block.and_then(|block| verify_block(block, &mut budget)) {
+                return BlockMatch::Verified(Box::new(found));
             }
         }
-        let whole = |block: &Block<'_>| block.is_signed() && block.is_whole();
-        if let Some(broken) = Block::cut(text, begin, last).filter(whole) {
-            return Found::Broken(broken);
+        let whole = |block: &SignedBlock<'_>| block.is_signed() && block.is_whole_text();
+        if let Some(broken) = SignedBlock::cut_at_markers(text, begin, last).filter(whole) {
+            return BlockMatch::Broken(broken);
         }
     }
-    Found::Nothing
+    BlockMatch::Nothing
 }
 
 /// The block with what its signature covers, if its own key says that it covers any of it.
-fn verified<'a>(block: Block<'a>, budget: &mut Budget) -> Option<Verified<'a>> {
+fn verify_block<'a>(
+    block: SignedBlock<'a>,
+    budget: &mut VerifyBudget,
+) -> Option<VerifiedBlock<'a>> {
     let key = block.key().filter(|key| verify::check_key(key).is_ok())?;
-    let signature = decode::<64>(block.signature)?;
+    let signature = decode_base64::<64>(block.signature)?;
     let mut found = None;
-    readings(block.body, block.inside, &mut |reading| {
+    try_candidates(block.body, block.inside, &mut |reading| {
         let bytes = reading.bytes.as_bytes();
-        if !budget.take(bytes.len()) {
+        if !budget.spend_bytes(bytes.len()) {
             return true;
         }
         let fits = verify::verify(&key, bytes, &signature);
@@ -284,5 +290,5 @@ fn verified<'a>(block: Block<'a>, budget: &mut Budget) -> Option<Verified<'a>> {
         fits
     });
     let (covered, text) = found?;
-    Some(Verified { block, key, signature, covered, text })
+    Some(VerifiedBlock { block, key, signature, covered, text })
 }

@@ -1,16 +1,16 @@
 use super::super::group::tests::kept;
-use super::super::mail::id_of;
+use super::super::mail::compose_id;
 use super::*;
-use crate::store::engine::files::Flags;
+use crate::store::engine::files::FileFlags;
 use proptest::prelude::*;
 
 /// A mailbox without a disk.
 #[derive(Default)]
 struct Bed {
-    table: Table,
-    known: Known,
+    table: LetterTable,
+    known: GroupIndex,
     touched: BTreeSet<u32>,
-    step: Step,
+    step: LetterChanges,
 }
 
 impl Bed {
@@ -19,35 +19,35 @@ impl Bed {
         self.remove(path);
         let (folder, name) = path.rsplit_once('/').unwrap();
         let folder = self.table.folder_number(folder);
-        let n = self.table.enrol(folder, name).unwrap();
+        let n = self.table.add_file(folder, name).unwrap();
         self.touched.insert(n);
-        self.table.change(n, |row, facts| {
-            row.set(Flags::MESSAGE, true);
-            *facts = Kept { leader: Kept::UNSORTED, ..kept("a", id, text) };
+        self.table.update_row(n, |row, facts| {
+            row.set_flag(FileFlags::MESSAGE, true);
+            *facts = LetterFacts { leader: LetterFacts::UNSORTED, ..kept("a", id, text) };
         });
     }
 
     fn remove(&mut self, path: &str) {
         let Some(n) = self.table.find_path(path) else { return };
         let old = *self.table.facts(n).unwrap();
-        self.step.leave(&old);
+        self.step.note_change(&old);
         if old.leader == n {
-            self.step.lost.push((old, held(&self.table, n)));
+            self.step.lost.push((old, read_assignment(&self.table, n)));
         }
-        self.table.retire(n);
+        self.table.retire_number(n);
         self.table.twins.remove(&n);
         self.touched.insert(n);
     }
 
-    fn apply(&mut self) -> Delta {
+    fn apply(&mut self) -> GroupDelta {
         let (touched, step) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.step));
-        self.known.apply(&mut self.table, &touched, step)
+        self.known.apply_changes(&mut self.table, &touched, step)
     }
 
     /// Every message by the file that shows it.
-    fn all(&self) -> HashMap<u32, Message> {
-        let of = |n| self.known.message_of(&self.table, n).unwrap();
-        self.table.messages().map(|(n, ..)| of(n)).map(|m| (m.best, m)).collect()
+    fn all(&self) -> HashMap<u32, LetterGroup> {
+        let of = |n| self.known.find_group(&self.table, n).unwrap();
+        self.table.messages().map(|(n, ..)| of(n)).map(|m| (m.display_file, m)).collect()
     }
 }
 
@@ -63,8 +63,8 @@ fn a_new_file_alone_reports_itself_only() {
     bed.apply();
     bed.put(B, "y", 1);
     let delta = bed.apply();
-    assert_eq!(delta.again, [0u32; 0]);
-    assert_eq!(delta.messages.iter().map(|m| m.best).collect::<Vec<_>>(), [1]);
+    assert_eq!(delta.withdrawn_files, [0u32; 0]);
+    assert_eq!(delta.groups.iter().map(|m| m.display_file).collect::<Vec<_>>(), [1]);
 }
 
 #[test]
@@ -75,13 +75,13 @@ fn copies_and_moves_report_all_files_of_the_message() {
     bed.remove(OUT);
     bed.put(SENT, "x", 1);
     let delta = bed.apply();
-    assert_eq!((delta.messages.len(), delta.messages[0].members.clone()), (1, vec![1]));
+    assert_eq!((delta.groups.len(), delta.groups[0].members.clone()), (1, vec![1]));
     bed.put(A, "x", 1);
     let delta = bed.apply();
-    assert_eq!((delta.again, delta.messages[0].members.clone()), (vec![1], vec![1, 2]));
+    assert_eq!((delta.withdrawn_files, delta.groups[0].members.clone()), (vec![1], vec![1, 2]));
     bed.remove(A);
     let delta = bed.apply();
-    assert_eq!((delta.again, delta.messages[0].members.clone()), (vec![1, 2], vec![1]));
+    assert_eq!((delta.withdrawn_files, delta.groups[0].members.clone()), (vec![1, 2], vec![1]));
 }
 
 #[test]
@@ -91,17 +91,17 @@ fn a_twin_does_not_disturb_the_message_that_was_there() {
     bed.apply();
     bed.put(A, "x", 1);
     let delta = bed.apply();
-    assert_eq!(delta.again, [0u32; 0]);
-    assert_eq!(delta.messages.len(), 1);
-    assert!(matches!(delta.messages[0].held, Held::Twin(_)));
+    assert_eq!(delta.withdrawn_files, [0u32; 0]);
+    assert_eq!(delta.groups.len(), 1);
+    assert!(matches!(delta.groups[0].assignment, IdAssignment::Hashed(_)));
     let before = bed.all();
-    let saved = bed.table.save(*b"test0001", 0);
-    bed.table = Table::restore(&saved, *b"test0001").unwrap().0;
-    bed.known.restore(&bed.table);
+    let saved = bed.table.to_bytes(*b"test0001", 0);
+    bed.table = LetterTable::from_bytes(&saved, *b"test0001").unwrap().0;
+    bed.known.restore_groups(&bed.table);
     assert_eq!(bed.all(), before);
     bed.remove(B);
-    assert_eq!(bed.apply().messages, [], "the twin keeps its name");
-    assert!(matches!(bed.all()[&1].held, Held::Twin(_)));
+    assert_eq!(bed.apply().groups, [], "the twin keeps its name");
+    assert!(matches!(bed.all()[&1].assignment, IdAssignment::Hashed(_)));
 }
 
 proptest! {
@@ -119,19 +119,19 @@ proptest! {
             let touched = bed.touched.clone();
             ids.extend(bed.table.find_path(&path).map(|n| (n, id)));
             let delta = bed.apply();
-            let again = |n: &u32| delta.again.contains(n) || touched.contains(n);
-            let name = |m: &Message| id_of(&ids[&m.leader].to_string(), m.held);
+            let again = |n: &u32| delta.withdrawn_files.contains(n) || touched.contains(n);
+            let name = |m: &LetterGroup| compose_id(&ids[&m.leader].to_string(), m.assignment);
             let mut stale: HashSet<String> =
                 index.iter().filter(|(_, n)| again(n)).map(|(id, _)| id.clone()).collect();
-            for message in &delta.messages {
+            for message in &delta.groups {
                 stale.remove(&name(message));
-                index.insert(name(message), message.best);
+                index.insert(name(message), message.display_file);
             }
             for id in stale {
                 index.remove(&id);
             }
             let all = bed.all();
-            let truth: HashMap<String, u32> = all.values().map(|m| (name(m), m.best)).collect();
+            let truth: HashMap<String, u32> = all.values().map(|m| (name(m), m.display_file)).collect();
             prop_assert_eq!(&index, &truth);
             prop_assert_eq!(all.len(), truth.len(), "no id twice");
         }

@@ -30,12 +30,12 @@ fn half() -> (Bed, AgentAzall, std::fs::File) {
 fn one(store: &AgentAzall) -> crate::store::Location {
     let table = store.table.read();
     let n = table.find_path(PATH).unwrap();
-    File::<Kept>::at(n, table.row(n).unwrap().len as usize)
+    StoreFile::<LetterFacts>::location(n, table.row(n).unwrap().len as usize)
 }
 
 fn id(store: &AgentAzall) -> String {
     store.scan(false, &mut crate::store::testing::Book::default()).unwrap();
-    Store::read(store, &one(store)).unwrap().message.id
+    Store::read_record(store, &one(store)).unwrap().message.id
 }
 
 #[test]
@@ -44,18 +44,18 @@ fn a_file_that_was_just_written_is_left_for_later() {
     bed.put(PATH, &text("first"));
     let store = bed.scanned();
     let at = one(&store);
-    assert!(matches!(store.tell(&at, true), Err(StoreError::Busy(_))));
+    assert!(matches!(store.write_mark(&at, true), Err(StoreError::Busy(_))));
     assert_eq!(bed.get(PATH), text("first"));
     age(&bed.base().join(PATH), 3);
     store.scan(true, &mut crate::store::testing::Book::default()).unwrap();
-    assert!(store.tell(&at, true).unwrap());
+    assert!(store.write_mark(&at, true).unwrap());
     assert_eq!(bed.get(PATH), read("first"));
     // One that says so already need not be touched, and a clock in the future blocks nothing.
     bed.put(PATH, &read("first"));
-    assert!(store.tell(&at, true).unwrap());
+    assert!(store.write_mark(&at, true).unwrap());
     bed.put(PATH, &text("first"));
     age(&bed.base().join(PATH), -3600);
-    assert!(store.tell(&at, true).unwrap());
+    assert!(store.write_mark(&at, true).unwrap());
 }
 
 #[test]
@@ -64,25 +64,25 @@ fn another_text_under_the_name_is_not_marked() {
     let at = one(&store);
     bed.put(PATH, &text("other"));
     age(&bed.base().join(PATH), 3);
-    assert!(matches!(store.tell(&at, true), Err(StoreError::Moved)));
+    assert!(matches!(store.write_mark(&at, true), Err(StoreError::Moved)));
     assert_eq!(bed.get(PATH), text("other"));
     // Also after it was seen: the place of the first is not that of the second.
     store.scan(false, &mut crate::store::testing::Book::default()).unwrap();
-    assert!(matches!(store.tell(&at, true), Err(StoreError::Moved)));
-    assert!(matches!(Store::read(&store, &at), Err(StoreError::Moved)));
+    assert!(matches!(store.write_mark(&at, true), Err(StoreError::Moved)));
+    assert!(matches!(Store::read_record(&store, &at), Err(StoreError::Moved)));
     assert_eq!(bed.get(PATH), text("other"));
-    assert!(store.tell(&one(&store), true).unwrap());
+    assert!(store.write_mark(&one(&store), true).unwrap());
     assert_eq!(bed.get(PATH), read("other"));
 }
 
 #[test]
 fn what_is_added_to_a_file_while_it_is_marked_is_put_in_place() {
     let (bed, store, mut writer) = half();
-    assert!(store.tell(&one(&store), true).unwrap());
+    assert!(store.write_mark(&one(&store), true).unwrap());
     assert_eq!(bed.get(PATH), read("first"));
     assert_eq!(id(&store), "a1");
     writer.write_all(b"\nsecond").unwrap();
-    store.catch_up();
+    store.restore_late_writes();
     assert_eq!(bed.get(PATH), read("first\nsecond"));
     assert_eq!(id(&store), "a1", "it is the same message");
     writer.write_all(b"\nthird").unwrap();
@@ -94,7 +94,7 @@ fn what_is_added_to_a_file_while_it_is_marked_is_put_in_place() {
 #[test]
 fn another_text_in_the_replaced_file_is_a_message_of_its_own() {
     let (bed, store, mut writer) = half();
-    assert!(store.tell(&one(&store), true).unwrap());
+    assert!(store.write_mark(&one(&store), true).unwrap());
     assert_eq!(id(&store), "a1");
     writer.set_len(0).unwrap();
     writer.write_all(text("a new one").as_bytes()).unwrap();
@@ -106,15 +106,15 @@ fn another_text_in_the_replaced_file_is_a_message_of_its_own() {
 #[test]
 fn what_somebody_else_put_there_is_left_alone() {
     let (bed, store, mut writer) = half();
-    assert!(store.tell(&one(&store), true).unwrap());
+    assert!(store.write_mark(&one(&store), true).unwrap());
     let path = bed.base().join(PATH);
     std::fs::write(path.with_extension("tmp"), text("his")).unwrap();
     std::fs::rename(path.with_extension("tmp"), &path).unwrap();
     writer.write_all(b"late").unwrap();
-    store.catch_up();
+    store.restore_late_writes();
     assert_eq!(bed.get(PATH), text("his"));
     std::fs::remove_file(&path).unwrap();
     writer.write_all(b"later").unwrap();
-    store.catch_up();
+    store.restore_late_writes();
     assert!(!path.exists());
 }

@@ -10,9 +10,9 @@ fn who_i_am_and_what_is_not_made() {
     let store = bed.scanned();
     assert_eq!((store.me(), store.kind()), ("me@x", Kind::AgentAzall));
     assert!(!bed.root().join("data").exists(), "opening and reading make nothing");
-    let spec = Spec { as_me: Some("other@x".into()), ..bed.spec() };
+    let spec = StoreSpec { own_address: Some("other@x".into()), ..bed.spec() };
     assert_eq!(AgentAzall::open(&spec).unwrap().me(), "other@x");
-    let file = Spec { dir: bed.root().join("config.json"), ..bed.spec() };
+    let file = StoreSpec { dir: bed.root().join("config.json"), ..bed.spec() };
     assert_eq!(AgentAzall::open(&file).unwrap().me(), "me@x");
     for bad in [
         r#"{"agent_name": "../x"}"#,
@@ -44,15 +44,22 @@ fn every_day_and_folder_is_read() {
     assert_eq!(ids(&seen), [".hidden", "a1", "b1", "bare", "c1"]);
     let a = seen.one("a1");
     assert!(
-        a.to_me && !a.from_me && a.again == crate::store::Again::Restated && a.read == Some(false)
+        a.to_me
+            && !a.from_me
+            && a.repeat_kind == crate::store::RepeatKind::Restated
+            && a.read == Some(false)
     );
-    assert_eq!(a.time.stamp(), "20260311T132355.000Z");
+    assert_eq!(a.time.iso8601_basic(), "20260311T132355.000Z");
     let b = seen.one("b1");
     assert!(b.from_me && !b.to_me && b.read.is_none());
-    assert_eq!(seen.one("c1").time.stamp(), "20260311T230000.000Z", "local midnight of the folder");
-    let bare = Store::read(&store, &seen.one("bare").at).unwrap().message;
+    assert_eq!(
+        seen.one("c1").time.iso8601_basic(),
+        "20260311T230000.000Z",
+        "local midnight of the folder"
+    );
+    let bare = Store::read_record(&store, &seen.one("bare").at).unwrap().message;
     assert_eq!((bare.from, bare.body.as_str()), (None, "only text\nof two lines"));
-    let read = Store::read(&store, &a.at).unwrap().message;
+    let read = Store::read_record(&store, &a.at).unwrap().message;
     assert_eq!((read.id.as_str(), read.body.as_str()), ("a1", "hi"));
     assert_eq!(read.thread.as_deref(), Some(&*a.thread));
     assert_eq!(store.source_path(a.at.source).as_deref(), Some("2026-03-11/inbox/a1.txt"));
@@ -68,16 +75,16 @@ fn nothing_is_read_twice_and_a_remount_reads_nothing() {
     store.scan(true, &mut seen).unwrap();
     assert_eq!((seen.reported, seen.rescans), (1, 0));
     let again = bed.store();
-    assert!(again.restore(&store.save()));
+    assert!(again.restore_cursors(&store.save_cursors()));
     let mut none = Book::default();
     again.scan(true, &mut none).unwrap();
     assert_eq!(none.reported, 0);
-    assert_eq!(Store::read(&again, &seen.one("a1").at).unwrap().message.id, "a1");
+    assert_eq!(Store::read_record(&again, &seen.one("a1").at).unwrap().message.id, "a1");
     // What was marked meanwhile is reported under its old number.
     let read = letter("bob@x", "a1", "2026-03-11 14:23:55", "hi").replace("new", "read");
     bed.put("2026-03-11/inbox/a1.txt", &read);
     let third = bed.store();
-    assert!(third.restore(&store.save()) && !third.restore(b"junk"));
+    assert!(third.restore_cursors(&store.save_cursors()) && !third.restore_cursors(b"junk"));
     third.scan(true, &mut seen).unwrap();
     assert_eq!((ids(&seen), seen.one("a1").at.source), (vec!["a1".to_owned()], 0));
     assert_eq!(seen.one("a1").read, Some(true));
@@ -95,24 +102,24 @@ fn only_what_was_noted_is_looked_at() {
     }
     store.scan(false, &mut seen).unwrap();
     assert_eq!(ids(&seen), ["a1"]);
-    store.note(&bed.base().join("2026-03-11/inbox/b1.txt"));
+    store.note_change(&bed.base().join("2026-03-11/inbox/b1.txt"));
     store.scan(false, &mut seen).unwrap();
     assert_eq!(ids(&seen), ["a1", "b1"]);
-    store.note(&bed.base().join("2026-03-11/inbox"));
+    store.note_change(&bed.base().join("2026-03-11/inbox"));
     store.scan(false, &mut seen).unwrap();
     assert_eq!(ids(&seen), ["a1", "b1", "b2"]);
     std::fs::remove_file(bed.base().join("2026-03-11/inbox/b1.txt")).unwrap();
-    store.note(&bed.base().join("2026-03-11/inbox/b1.txt"));
+    store.note_change(&bed.base().join("2026-03-11/inbox/b1.txt"));
     bed.letter("2026-03-12/inbox/c1.txt", "bob@x", "c1", "2026-03-12 15:00:00", "c");
-    store.note(&bed.base().join("2026-03-12"));
+    store.note_change(&bed.base().join("2026-03-12"));
     store.scan(false, &mut seen).unwrap();
     assert_eq!(ids(&seen), ["a1", "b2", "c1"]);
     std::fs::remove_dir_all(bed.base().join(DAY)).unwrap();
-    store.note(&bed.base().join(DAY));
+    store.note_change(&bed.base().join(DAY));
     store.scan(false, &mut seen).unwrap();
     assert_eq!(ids(&seen), ["c1"]);
     std::fs::remove_dir_all(bed.base()).unwrap();
-    store.note(&bed.base());
+    store.note_change(&bed.base());
     store.scan(false, &mut seen).unwrap();
     assert_eq!(ids(&seen), ["c1"], "what was in a mailbox that is gone stays");
     assert!(store.health().iter().any(|line| line.contains("is gone")), "{:?}", store.health());
@@ -143,12 +150,12 @@ fn copies_are_one_message_and_twins_are_two() {
     let file = std::fs::read(bed.base().join("2026-03-11/inbox/b2.txt")).unwrap();
     let hash: [u8; 32] =
         sha2::Digest::finalize(<sha2::Sha256 as sha2::Digest>::new_with_prefix(file)).into();
-    assert_eq!(*twin, format!("same{TWIN}{}", crate::model::hex(&hash)));
+    assert_eq!(*twin, format!("same{TWIN}{}", crate::model::encode_hex(&hash)));
     let at = seen.one(twin).at;
-    assert_eq!(Store::read(&store, &at).unwrap().message.id, *twin);
+    assert_eq!(Store::read_record(&store, &at).unwrap().message.id, *twin);
     // A mark changes neither the key nor the number of messages.
     age(&bed.base().join("2026-03-11/inbox/b2.txt"), 3);
-    assert!(store.tell(&at, true).unwrap());
+    assert!(store.write_mark(&at, true).unwrap());
     store.scan(false, &mut seen).unwrap();
     assert_eq!(seen.one(twin).read, Some(true));
     assert_eq!(seen.messages.len(), 4);
@@ -168,8 +175,8 @@ fn a_mark_is_told_to_every_copy_in_the_inbox_and_only_there() {
     for copy in ["2026-03-11/inbox/a1.txt", "2026-03-12/inbox/a1.txt"] {
         age(&bed.base().join(copy), 3);
     }
-    assert!(!store.tell(&at, false).unwrap());
-    assert!(store.tell(&at, true).unwrap());
+    assert!(!store.write_mark(&at, false).unwrap());
+    assert!(store.write_mark(&at, true).unwrap());
     let read = text.replacen("Status: new", "Status: read", 1);
     assert_eq!(bed.get("2026-03-11/inbox/a1.txt"), read);
     assert_eq!(bed.get("2026-03-12/inbox/a1.txt"), read);
@@ -182,10 +189,10 @@ fn a_mark_is_told_to_every_copy_in_the_inbox_and_only_there() {
     bed.put("2026-03-12/inbox/n.txt", "From: bob@x\nMessage-ID: n\n---\nx");
     store.scan(true, &mut seen).unwrap();
     let bare = seen.one("n").at;
-    assert!(!store.tell(&bare, true).unwrap());
+    assert!(!store.write_mark(&bare, true).unwrap());
     std::fs::remove_file(bed.base().join("2026-03-12/inbox/n.txt")).unwrap();
-    assert!(matches!(store.tell(&bare, true), Err(StoreError::Moved)));
-    assert!(matches!(Store::read(&store, &bare), Err(StoreError::Moved)));
+    assert!(matches!(store.write_mark(&bare, true), Err(StoreError::Moved)));
+    assert!(matches!(Store::read_record(&store, &bare), Err(StoreError::Moved)));
 }
 
 #[test]
@@ -256,7 +263,7 @@ fn the_filter_acts_on_arrival_and_again_when_it_changes() {
     // A remount judges by the filter of now.
     bed.config(r#"{"agent_name": "me@x"}"#);
     let again = bed.store();
-    assert!(again.restore(&store.save()));
+    assert!(again.restore_cursors(&store.save_cursors()));
     again.scan(true, &mut seen).unwrap();
     assert_eq!((ids(&seen).len(), seen.rejected.len()), (3, 0));
 }
@@ -275,8 +282,8 @@ fn attachments_lie_beside_the_message() {
     let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     let found = seen.one("a1");
-    assert!(found.parts);
-    let read = Store::read(&store, &found.at).unwrap().message;
+    assert!(found.has_parts);
+    let read = Store::read_record(&store, &found.at).unwrap().message;
     let mut list: Vec<(String, u64, Option<String>)> =
         read.attachments.into_iter().map(|a| (a.name, a.size, a.withheld)).collect();
     list.sort();
@@ -292,18 +299,18 @@ fn attachments_lie_beside_the_message() {
             plain("plan.pdf", 5)
         ]
     );
-    assert!(matches!(store.open_part(&found.at, "plan.pdf"), Ok(Part::File(_))));
+    assert!(matches!(store.open_part(&found.at, "plan.pdf"), Ok(PartContent::File(_))));
     for closed in ["link", "gone.bin", "../a1.txt", ""] {
         assert!(store.open_part(&found.at, closed).is_err(), "{closed}");
     }
     // Files that come after the text are noticed.
     bed.letter("2026-03-12/inbox/b1.txt", "bob@x", "b1", "2026-03-12 14:23:55", "x");
     store.scan(true, &mut seen).unwrap();
-    assert!(!seen.one("b1").parts);
+    assert!(!seen.one("b1").has_parts);
     bed.put("2026-03-12/inbox/b1/late", "1");
-    store.note(&bed.base().join("2026-03-12/inbox/b1"));
+    store.note_change(&bed.base().join("2026-03-12/inbox/b1"));
     store.scan(false, &mut seen).unwrap();
-    assert!(seen.one("b1").parts);
+    assert!(seen.one("b1").has_parts);
 }
 
 #[test]
@@ -355,7 +362,7 @@ fn twenty_thousand_files_in_a_folder() {
     store.scan(true, &mut seen).unwrap();
     assert_eq!((seen.messages.len(), seen.reported), (20_000, 20_000));
     let again = bed.store();
-    assert!(again.restore(&store.save()));
+    assert!(again.restore_cursors(&store.save_cursors()));
     again.scan(true, &mut seen).unwrap();
     assert_eq!(seen.reported, 20_000);
 }

@@ -8,7 +8,7 @@ const DATE: &str = "2026-03-11 14:23:55";
 fn twin(bed: &Bed, path: &str, id: &str) -> String {
     let file = std::fs::read(bed.base().join(path)).unwrap();
     let hash: [u8; 32] = <sha2::Sha256 as sha2::Digest>::digest(file).into();
-    format!("{id}{TWIN}{}", crate::model::hex(&hash))
+    format!("{id}{TWIN}{}", crate::model::encode_hex(&hash))
 }
 
 #[test]
@@ -24,9 +24,9 @@ fn another_text_under_the_same_name_and_id_is_another_message() {
     store.scan(true, &mut seen).unwrap();
     assert_eq!(ids(&seen), vec![other.clone()]);
     assert_ne!(seen.one(&other).at.source, first.source);
-    let record = Store::read(&store, &seen.one(&other).at).unwrap();
+    let record = Store::read_record(&store, &seen.one(&other).at).unwrap();
     assert_eq!((record.message.body.as_str(), &record.message.id), ("other", &other));
-    assert!(matches!(Store::read(&store, &first), Err(StoreError::Moved)));
+    assert!(matches!(Store::read_record(&store, &first), Err(StoreError::Moved)));
     // It keeps its id without the cache, and with a cache that has not seen it.
     let (_, seen) = bed.lose_cache();
     assert_eq!(ids(&seen), vec![other.clone()]);
@@ -43,10 +43,10 @@ fn another_text_under_the_same_name_and_id_is_another_message() {
 fn a_snapshot_knows_the_text_that_was_overwritten_meanwhile() {
     let bed = Bed::new();
     bed.letter(PATH, "bob@x", "a1", DATE, "first");
-    let saved = bed.scanned().save();
+    let saved = bed.scanned().save_cursors();
     bed.letter(PATH, "bob@x", "a1", DATE, "other");
     let store = bed.store();
-    assert!(store.restore(&saved));
+    assert!(store.restore_cursors(&saved));
     let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     assert_eq!(ids(&seen), [twin(&bed, PATH, "a1")]);
@@ -62,7 +62,7 @@ fn who_was_marked_or_is_gone_keeps_the_id() {
     let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     // Marked, though nothing could be written to the file yet; and then killed.
-    assert!(matches!(store.tell(&seen.one("b1").at, true), Err(StoreError::Busy(_))));
+    assert!(matches!(store.write_mark(&seen.one("b1").at, true), Err(StoreError::Busy(_))));
     std::fs::remove_file(bed.base().join(PATH)).unwrap();
     store.scan(true, &mut seen).unwrap();
     for id in ["a1", "b1"] {
@@ -83,7 +83,7 @@ fn a_file_that_only_grows_while_it_is_young_is_completed() {
     bed.letter(PATH, "bob@x", "a1", DATE, "first\nsecond");
     store.scan(true, &mut seen).unwrap();
     assert_eq!(ids(&seen), ["a1"]);
-    let body = Store::read(&store, &seen.one("a1").at).unwrap().message.body;
+    let body = Store::read_record(&store, &seen.one("a1").at).unwrap().message.body;
     assert_eq!(body, "first\nsecond");
     // Long after it was written, it is another text that begins in the same way.
     age(&bed.base().join(PATH), 60);
@@ -98,10 +98,10 @@ fn a_file_that_only_grows_while_it_is_young_is_completed() {
     bed.put(path, half);
     age(&bed.base().join(path), 60);
     store.scan(true, &mut seen).unwrap();
-    assert_eq!(Store::read(&store, &seen.one("h1").at).unwrap().message.body, "");
+    assert_eq!(Store::read_record(&store, &seen.one("h1").at).unwrap().message.body, "");
     bed.put(path, &whole);
     store.scan(true, &mut seen).unwrap();
-    assert_eq!(Store::read(&store, &seen.one("h1").at).unwrap().message.body, "whole");
+    assert_eq!(Store::read_record(&store, &seen.one("h1").at).unwrap().message.body, "whole");
     assert_eq!(seen.messages.len(), 2);
 }
 
@@ -127,9 +127,9 @@ fn a_message_in_several_copies_keeps_id_and_time() {
     let bed = Bed::new();
     let store = bed.store();
     let key = Key::new(5);
-    let made = store.prepare(
+    let made = store.prepare_records(
         &draft(&["me@x"], "text"),
-        &Preparing::new(Timestamp::from_secs(1_773_000_000), &key),
+        &PrepareContext::new(Timestamp::from_secs(1_773_000_000), &key),
     );
     // Only the block of the text is signed, so that copies may have other ids.
     let text = made.unwrap().remove(0).bytes;
@@ -156,8 +156,8 @@ fn a_message_in_several_copies_keeps_id_and_time() {
     let (again, seen) = bed.lose_cache();
     assert_eq!((ids(&seen), seen.one("r1").time), (vec!["r1".to_owned()], time));
     let found = seen.one("r1");
-    assert!(found.parts);
-    let message = Store::read(&again, &found.at).unwrap().message;
+    assert!(found.has_parts);
+    let message = Store::read_record(&again, &found.at).unwrap().message;
     assert_eq!((message.id.as_str(), message.time), ("r1", time));
 }
 
@@ -171,8 +171,8 @@ fn another_zone_changes_times_and_nothing_else() {
     store.scan(true, &mut seen).unwrap();
     let before = ids(&seen);
     let time = seen.one(&before[0]).time;
-    let elsewhere = AgentAzall::open_in(&bed.spec(), TimeZone::UTC).unwrap();
-    assert!(elsewhere.restore(&store.save()));
+    let elsewhere = AgentAzall::open_in_zone(&bed.spec(), TimeZone::UTC).unwrap();
+    assert!(elsewhere.restore_cursors(&store.save_cursors()));
     elsewhere.scan(true, &mut seen).unwrap();
     assert_eq!(ids(&seen), before);
     assert_eq!(seen.one(&before[0]).time.secs(), time.secs() + 3600);

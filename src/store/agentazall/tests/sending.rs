@@ -1,22 +1,22 @@
 //! Messages that leave, and how they reach mailboxes of this machine.
 
 use super::*;
-use crate::model::{Attached, ClaimScope, verify};
+use crate::model::{DraftAttachment, SignatureScope, verify};
 use std::os::unix::fs::MetadataExt;
 
-fn with<'a>(signer: &'a Key, taken: &'a dyn Fn(&str) -> bool) -> Preparing<'a> {
-    Preparing { taken, ..Preparing::new(Timestamp::now(), signer) }
+fn with<'a>(signer: &'a Key, taken: &'a dyn Fn(&str) -> bool) -> PrepareContext<'a> {
+    PrepareContext { is_id_taken: taken, ..PrepareContext::new(Timestamp::now(), signer) }
 }
 
 /// A store with the key 7 and what it prepares.
 fn sender(bed: &Bed) -> AgentAzall {
     let store = bed.scanned();
-    assert_eq!(store.adopt(&seed(7)).unwrap(), seed(7));
+    assert_eq!(store.adopt_key(&seed(7)).unwrap(), seed(7));
     store
 }
 
-fn prepared(store: &AgentAzall, draft: &Draft) -> Prepared {
-    let mut made = store.prepare(draft, &with(&Key::new(7), &|_| false)).unwrap();
+fn prepared(store: &AgentAzall, draft: &Draft) -> PreparedRecord {
+    let mut made = store.prepare_records(draft, &with(&Key::new(7), &|_| false)).unwrap();
     assert_eq!(made.len(), 1);
     made.remove(0)
 }
@@ -49,22 +49,22 @@ fn the_key_is_taken_made_once_and_never_replaced() {
     let bed = Bed::new();
     let store = bed.store();
     assert_eq!(store.signing_key().unwrap(), None);
-    assert_eq!(store.adopt(&seed(7)).unwrap(), seed(7));
+    assert_eq!(store.adopt_key(&seed(7)).unwrap(), seed(7));
     let file = bed.base().join(".identity_key");
     assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
-    assert_eq!(store.adopt(&seed(8)).unwrap(), seed(7), "the store's own wins");
+    assert_eq!(store.adopt_key(&seed(8)).unwrap(), seed(7), "the store's own wins");
     assert_eq!(store.signing_key().unwrap(), Some(seed(7)));
     std::fs::write(&file, "damaged").unwrap();
     assert!(matches!(store.signing_key(), Err(StoreError::NoKey(_))));
-    assert!(matches!(store.adopt(&seed(8)), Err(StoreError::NoKey(_))));
+    assert!(matches!(store.adopt_key(&seed(8)), Err(StoreError::NoKey(_))));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "damaged");
     // Without a mailbox the key waits for the first message.
     let bed = Bed::without_mailbox();
     let store = bed.store();
-    assert_eq!(store.adopt(&seed(7)).unwrap(), seed(7));
+    assert_eq!(store.adopt_key(&seed(7)).unwrap(), seed(7));
     assert!(!bed.base().exists());
-    store.append(&prepared(&store, &draft(&["carol@far"], "hi"))).unwrap();
-    assert_eq!(key::read(&bed.base()).unwrap(), Some(seed(7)));
+    store.append_record(&prepared(&store, &draft(&["carol@far"], "hi"))).unwrap();
+    assert_eq!(key::read_key(&bed.base()).unwrap(), Some(seed(7)));
 }
 
 #[test]
@@ -75,15 +75,16 @@ fn a_local_recipient_has_it_at_once_and_it_moves_to_sent() {
     let file = bed.root().join("plan");
     std::fs::write(&file, "the plan").unwrap();
     let hash: [u8; 32] = <sha2::Sha256 as sha2::Digest>::digest("the plan").into();
-    let attached = vec![Attached {
+    let attached = vec![DraftAttachment {
         name: "plan.pdf".into(),
         path: file,
         size: 8,
-        sha256: crate::model::hex(&hash),
+        sha256: crate::model::encode_hex(&hash),
     }];
-    let message = prepared(&store, &Draft { attached, ..draft(&["bob@x"], "hi bob\n") });
-    store.append(&message).unwrap();
-    store.sync().unwrap();
+    let message =
+        prepared(&store, &Draft { attachments: attached, ..draft(&["bob@x"], "hi bob\n") });
+    store.append_record(&message).unwrap();
+    store.sync_appends().unwrap();
     let id = &message.id;
     let there = [format!("inbox/{id}.txt"), format!("inbox/{id}/plan.pdf")];
     assert_eq!(tree(&bed.mailbox("bob@x")), there);
@@ -92,23 +93,24 @@ fn a_local_recipient_has_it_at_once_and_it_moves_to_sent() {
     let mut seen = Book::default();
     store.scan(false, &mut seen).unwrap();
     let found = seen.one(id).clone();
-    assert!(found.from_me && found.parts && found.to == "bob@x");
+    assert!(found.from_me && found.has_parts && found.to == "bob@x");
     assert_eq!(found.thread, message.thread);
     let claim = found.claim.as_deref().unwrap();
     assert!(verify::verify_claim(&Key::new(7).public_key(), claim));
-    assert!(matches!(claim, Claim::Signed { scope: ClaimScope::Whole, .. }));
-    let read = Store::read(&store, &found.at).unwrap().message;
+    assert!(matches!(claim, SignatureClaim::Signed { scope: SignatureScope::Whole, .. }));
+    let read = Store::read_record(&store, &found.at).unwrap().message;
     assert_eq!((read.body.as_str(), read.attachments[0].withheld.clone()), ("hi bob", None));
     // Again, as after a crash: nothing more is written.
     let before = (tree(&bed.base()), tree(&bed.mailbox("bob@x")));
-    store.append(&message).unwrap();
-    assert!(!store.deliver().unwrap());
+    store.append_record(&message).unwrap();
+    assert!(!store.deliver_waiting().unwrap());
     assert_eq!((tree(&bed.base()), tree(&bed.mailbox("bob@x"))), before);
     // Another file in its place is not shown.
-    let part = store.base().join(store.source_path(found.at.source).unwrap()).with_extension("");
+    let part =
+        store.mailbox_dir().join(store.source_path(found.at.source).unwrap()).with_extension("");
     std::fs::write(part.join("plan.pdf"), "evil plan").unwrap();
     std::fs::write(part.join("more.pdf"), "evil").unwrap();
-    let read = Store::read(&store, &found.at).unwrap().message;
+    let read = Store::read_record(&store, &found.at).unwrap().message;
     let why: Vec<_> = read.attachments.iter().map(|a| a.withheld.as_deref().unwrap()).collect();
     assert_eq!(why, ["does not match its signed hash", "is not among the signed attachments"]);
     assert!(store.open_part(&found.at, "plan.pdf").is_err());
@@ -121,7 +123,7 @@ fn who_is_not_here_keeps_it_in_the_outbox_and_others_get_it_once() {
     let store = sender(&bed);
     let message = prepared(&store, &draft(&["bob@x", "carol@far", "me@x"], "to three"));
     let id = message.id.clone();
-    store.append(&message).unwrap();
+    store.append_record(&message).unwrap();
     store.scan(true, &mut Book::default()).unwrap();
     assert_eq!(tree(&bed.mailbox("bob@x")), [format!("inbox/{id}.txt")]);
     assert_eq!(tree(&bed.base()), [format!("inbox/{id}.txt"), format!("outbox/{id}.txt")]);
@@ -135,24 +137,24 @@ fn who_is_not_here_keeps_it_in_the_outbox_and_others_get_it_once() {
     std::fs::create_dir_all(bed.mailbox("bob@x")).unwrap();
     // And although nothing was saved when the process was killed.
     let again = bed.scanned();
-    assert!(!again.deliver().unwrap());
+    assert!(!again.deliver_waiting().unwrap());
     assert!(tree(&bed.mailbox("bob@x")).is_empty());
     assert!(again.remarks()[0].contains("delivered to bob@x, me@x"));
     // A mailbox that is away for a while makes nobody forget.
     let away = bed.root().join("away");
     std::fs::rename(bed.base(), &away).unwrap();
     again.scan(true, &mut Book::default()).unwrap();
-    assert!(!again.deliver().unwrap());
+    assert!(!again.deliver_waiting().unwrap());
     std::fs::rename(&away, bed.base()).unwrap();
     again.scan(true, &mut Book::default()).unwrap();
-    assert!(!again.deliver().unwrap());
-    assert!(again.concerns(bed.base().parent().unwrap(), OsStr::new("carol@far")));
+    assert!(!again.deliver_waiting().unwrap());
+    assert!(again.is_relevant(bed.base().parent().unwrap(), OsStr::new("carol@far")));
     // A mailbox that is a link does not exist.
     std::os::unix::fs::symlink("bob@x", bed.mailbox("carol@far")).unwrap();
-    assert!(!again.deliver().unwrap());
+    assert!(!again.deliver_waiting().unwrap());
     std::fs::remove_file(bed.mailbox("carol@far")).unwrap();
     std::fs::create_dir(bed.mailbox("carol@far")).unwrap();
-    assert!(again.deliver().unwrap());
+    assert!(again.deliver_waiting().unwrap());
     assert_eq!(tree(&bed.mailbox("carol@far")), [format!("inbox/{id}.txt")]);
     assert!(tree(&bed.mailbox("bob@x")).is_empty());
     assert_eq!(tree(&bed.base()), [format!("inbox/{id}.txt"), format!("sent/{id}.txt")]);
@@ -166,19 +168,19 @@ fn a_name_that_is_taken_is_never_overwritten() {
     let bed = Bed::new();
     let store = sender(&bed);
     let message = prepared(&store, &draft(&["bob@x"], "text"));
-    store.append(&message).unwrap();
+    store.append_record(&message).unwrap();
     store.scan(true, &mut Book::default()).unwrap();
-    let day = date::local_day(Timestamp::now(), store.zone());
+    let day = date::format_local_day(Timestamp::now(), store.zone());
     let inbox = bed.mailbox("bob@x").join(day).join("inbox");
     std::fs::create_dir_all(&inbox).unwrap();
     let target = inbox.join(format!("{}.txt", message.id));
     std::fs::write(&target, "something else").unwrap();
-    assert!(!store.deliver().unwrap());
+    assert!(!store.deliver_waiting().unwrap());
     assert_eq!(std::fs::read_to_string(&target).unwrap(), "something else");
     assert!(store.remarks()[0].contains("another file has its name"));
     // These bytes, read or not, count as delivered.
     std::fs::write(&target, message.bytes.replace("Status: new", "Status: read")).unwrap();
-    assert!(store.deliver().unwrap());
+    assert!(store.deliver_waiting().unwrap());
     assert!(std::fs::read_to_string(&target).unwrap().contains("Status: read"));
     assert_eq!(tree(&bed.base()), [format!("sent/{}.txt", message.id)]);
 }
@@ -189,13 +191,13 @@ fn another_file_in_sent_is_left_alone() {
     std::fs::create_dir_all(bed.mailbox("bob@x")).unwrap();
     let store = sender(&bed);
     let message = prepared(&store, &draft(&["bob@x"], "text"));
-    let day = date::local_day(Timestamp::now(), store.zone());
+    let day = date::format_local_day(Timestamp::now(), store.zone());
     let path = |folder: &str| format!("{day}/{folder}/{}.txt", message.id);
     bed.put(&path("outbox"), &message.bytes);
     bed.put(&path("sent"), "something else");
     store.scan(true, &mut Book::default()).unwrap();
-    assert!(store.deliver().unwrap(), "Bob gets it");
-    assert!(!store.deliver().unwrap(), "and then there is nothing to do");
+    assert!(store.deliver_waiting().unwrap(), "Bob gets it");
+    assert!(!store.deliver_waiting().unwrap(), "and then there is nothing to do");
     assert_eq!(bed.get(&path("sent")), "something else");
     assert_eq!(bed.get(&path("outbox")), message.bytes);
     assert!(store.remarks()[0].contains("sent/ has another file of its name"));
@@ -204,7 +206,7 @@ fn another_file_in_sent_is_left_alone() {
 #[test]
 fn what_cannot_be_delivered_says_why_and_is_tried_again() {
     let bed = Bed::new();
-    let day = date::local_day(Timestamp::now(), bed.store().zone());
+    let day = date::format_local_day(Timestamp::now(), bed.store().zone());
     for name in ["bob@x", "carol@x"] {
         std::fs::create_dir_all(bed.mailbox(name).join(&day)).unwrap();
     }
@@ -214,20 +216,20 @@ fn what_cannot_be_delivered_says_why_and_is_tried_again() {
     std::os::unix::fs::symlink(&elsewhere, &inbox).unwrap();
     let store = sender(&bed);
     let message = prepared(&store, &draft(&["bob@x", "carol@x"], "text"));
-    store.append(&message).unwrap();
+    store.append_record(&message).unwrap();
     store.scan(false, &mut Book::default()).unwrap();
     let why = format!("{}: is a symbolic link, not a folder", inbox.display());
-    let e = store.deliver().unwrap_err().to_string();
+    let e = store.deliver_waiting().unwrap_err().to_string();
     assert_eq!(e, why);
     let remarks = store.remarks();
     assert_eq!(remarks.len(), 1, "{remarks:?}");
     let line = format!("{} to bob@x ({why}; delivered to carol@x)", message.id);
     assert!(remarks[0].ends_with(&line), "{remarks:?}");
-    assert!(store.deliver().is_err(), "as often as it is tried");
+    assert!(store.deliver_waiting().is_err(), "as often as it is tried");
     assert!(tree(&elsewhere).is_empty());
     std::fs::remove_file(&inbox).unwrap();
     std::fs::create_dir(bed.base().join(&day).join("sent/").join(&message.id)).unwrap();
-    assert!(store.deliver().unwrap());
+    assert!(store.deliver_waiting().unwrap());
     assert_eq!(tree(&bed.mailbox("bob@x")), [format!("inbox/{}.txt", message.id)]);
     assert!(store.remarks().is_empty());
     // The same for what cannot be moved to sent/.
@@ -235,10 +237,10 @@ fn what_cannot_be_delivered_says_why_and_is_tried_again() {
     let sent = bed.base().join(&day).join("sent");
     std::fs::rename(&sent, bed.root().join("sent")).unwrap();
     std::fs::write(&sent, "").unwrap();
-    store.append(&message).unwrap_err();
+    store.append_record(&message).unwrap_err();
     bed.put(&format!("{day}/outbox/{}.txt", message.id), &message.bytes);
     store.scan(true, &mut Book::default()).unwrap();
-    assert!(store.deliver().is_err());
+    assert!(store.deliver_waiting().is_err());
     assert!(store.remarks()[0].ends_with("sent: is a file, not a folder"), "{:?}", store.remarks());
 }
 
@@ -252,15 +254,15 @@ fn a_mailbox_that_is_a_link_is_explained() {
     let store = bed.scanned();
     let status = store.health();
     assert!(status.iter().any(|line| line.contains("is a symbolic link, not a folder")));
-    let made = store.prepare(&draft(&["bob@x"], "x"), &with(&Key::new(7), &|_| false));
-    for e in [made.unwrap_err(), store.appendable(1).unwrap_err()] {
+    let made = store.prepare_records(&draft(&["bob@x"], "x"), &with(&Key::new(7), &|_| false));
+    for e in [made.unwrap_err(), store.check_appendable(1).unwrap_err()] {
         let said = matches!(e, StoreError::Unreachable(_)) && status.contains(&e.to_string());
         assert!(said, "{e}");
     }
-    assert!(store.facets().notebook.unwrap().write("notes", "a.txt", b"x").is_err());
+    assert!(store.facets().notebook.unwrap().write_entry("notes", "a.txt", b"x").is_err());
     assert!(tree(&real).is_empty());
     std::fs::remove_dir(&real).unwrap();
-    assert!(store.appendable(1).is_err(), "also one that leads nowhere");
+    assert!(store.check_appendable(1).is_err(), "also one that leads nowhere");
 }
 
 #[test]
@@ -270,10 +272,11 @@ fn what_others_wrote_is_left_to_them() {
     bed.letter("2026-03-11/outbox/f1.txt", "me@x", "f1", "2026-03-11 10:00:00", "not signed");
     let store = sender(&bed);
     let key = Key::new(9);
-    let made = store.prepare(&draft(&["me@y"], "other key"), &with(&key, &|_| false)).unwrap();
+    let made =
+        store.prepare_records(&draft(&["me@y"], "other key"), &with(&key, &|_| false)).unwrap();
     bed.put(&format!("2026-03-11/outbox/{}.txt", made[0].id), &made[0].bytes);
     store.scan(true, &mut Book::default()).unwrap();
-    assert!(!store.deliver().unwrap());
+    assert!(!store.deliver_waiting().unwrap());
     assert!(tree(&bed.mailbox("me@y")).is_empty());
     let remarks = store.remarks();
     assert_eq!(remarks.len(), 2);
@@ -284,10 +287,11 @@ fn what_others_wrote_is_left_to_them() {
 fn recipients_that_cannot_be_or_do_not_want_it() {
     let bed = Bed::new();
     let store = sender(&bed);
-    let refused = |to: &str| store.prepare(&draft(&[to], "x"), &with(&Key::new(7), &|_| false));
+    let refused =
+        |to: &str| store.prepare_records(&draft(&[to], "x"), &with(&Key::new(7), &|_| false));
     for bad in ["../x", "a/b", ".hidden", "a\nb", "a\0b"] {
         assert!(matches!(refused(bad), Err(StoreError::Invalid(_))), "{bad:?}");
-        assert_eq!(store.fits(bad), Fit::No, "{bad:?}");
+        assert_eq!(store.address_fit(bad), AddressFit::No, "{bad:?}");
     }
     assert!(refused("bob@x").is_ok());
     let block = |name: &str, mailboxes: &str| {
@@ -308,11 +312,11 @@ fn recipients_that_cannot_be_or_do_not_want_it() {
     assert!(refused("bob@x").is_ok());
     // One who begins to refuse while mail waits does not get it.
     let message = prepared(&store, &draft(&["dave@x"], "x"));
-    store.append(&message).unwrap();
+    store.append_record(&message).unwrap();
     store.scan(true, &mut Book::default()).unwrap();
     std::fs::create_dir_all(bed.mailbox("dave@x")).unwrap();
     std::fs::write(bed.mailbox("dave@x").join("config.json"), block("dave@x", "..")).unwrap();
-    assert!(!store.deliver().unwrap());
+    assert!(!store.deliver_waiting().unwrap());
     assert!(store.remarks()[0].contains("does not accept mail"));
 }
 
@@ -322,17 +326,17 @@ fn which_names_are_whose() {
     std::fs::create_dir_all(bed.mailbox("bob")).unwrap();
     let store = bed.store();
     for (name, fit) in [
-        ("a@localhost", Fit::Exact),
-        ("name.0123456789abcdef.agenttalk", Fit::Exact),
-        ("bob", Fit::Exact),
-        ("a@b.c", Fit::Plain),
-        ("alice", Fit::No),
-        ("", Fit::No),
+        ("a@localhost", AddressFit::Exact),
+        ("name.0123456789abcdef.agenttalk", AddressFit::Exact),
+        ("bob", AddressFit::Exact),
+        ("a@b.c", AddressFit::Plain),
+        ("alice", AddressFit::No),
+        ("", AddressFit::No),
     ] {
-        assert_eq!(store.fits(name), fit, "{name}");
+        assert_eq!(store.address_fit(name), fit, "{name}");
     }
-    assert!(store.registered("bob") && !store.registered("alice"));
-    assert_eq!(store.canonical("Bob <bob@x>"), "bob@x");
+    assert!(store.is_registered("bob") && !store.is_registered("alice"));
+    assert_eq!(store.canonical_address("Bob <bob@x>"), "bob@x");
 }
 
 #[test]
@@ -340,7 +344,9 @@ fn attachments_have_names_that_can_be() {
     let bed = Bed::new();
     let store = bed.store();
     let carries = |names: &[&str]| {
-        store.about().carries(&names.iter().map(|n| ((*n).to_owned(), 1)).collect::<Vec<_>>())
+        store
+            .properties()
+            .check_attachments(&names.iter().map(|n| ((*n).to_owned(), 1)).collect::<Vec<_>>())
     };
     carries(&["a", "b.txt"]).unwrap();
     for bad in [&["a/b"][..], &[".."], &[""], &["a", "a"], &["a\nb"], &[" a"]] {
@@ -356,24 +362,24 @@ fn an_answer_names_its_parent() {
     let store = sender(&bed);
     let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
-    store.reset();
+    store.reset_cursors();
     store.scan(true, &mut seen).unwrap();
-    let parent = Store::read(&store, &seen.one("a1").at).unwrap().message;
+    let parent = Store::read_record(&store, &seen.one("a1").at).unwrap().message;
     let key = Key::new(7);
-    let with = Preparing { parent: Some(&parent), ..with(&key, &|_| false) };
+    let with = PrepareContext { parent: Some(&parent), ..with(&key, &|_| false) };
     let answer = Draft {
         subject: None,
         in_reply_to: Some("a1".into()),
         is_reply: true,
         ..draft(&["bob@x"], "answer")
     };
-    let made = store.prepare(&answer, &with).unwrap().remove(0);
-    store.append(&made).unwrap();
+    let made = store.prepare_records(&answer, &with).unwrap().remove(0);
+    store.append_record(&made).unwrap();
     store.scan(false, &mut seen).unwrap();
     let found = seen.one(&made.id);
-    assert_eq!(found.answers.as_deref(), Some("a1"));
+    assert_eq!(found.in_reply_to.as_deref(), Some("a1"));
     assert_eq!(found.thread, parent.thread.clone().unwrap());
-    let read = Store::read(&store, &found.at).unwrap().message;
+    let read = Store::read_record(&store, &found.at).unwrap().message;
     assert_eq!(
         (read.subject.as_deref(), read.in_reply_to.as_deref()),
         (Some("Re: hello"), Some("a1"))
@@ -388,10 +394,10 @@ fn a_crash_at_any_step_is_mended_without_loss_or_double() {
     let file = bed.root().join("f");
     std::fs::write(&file, "data").unwrap();
     let hash: [u8; 32] = <sha2::Sha256 as sha2::Digest>::digest("data").into();
-    let sha256 = crate::model::hex(&hash);
-    let attached = vec![Attached { name: "f".into(), path: file.clone(), size: 4, sha256 }];
-    let message = prepared(&store, &Draft { attached, ..draft(&["bob@x"], "text") });
-    let day = date::local_day(Timestamp::now(), store.zone());
+    let sha256 = crate::model::encode_hex(&hash);
+    let attached = vec![DraftAttachment { name: "f".into(), path: file.clone(), size: 4, sha256 }];
+    let message = prepared(&store, &Draft { attachments: attached, ..draft(&["bob@x"], "text") });
+    let day = date::format_local_day(Timestamp::now(), store.zone());
     let (id, out) = (message.id.clone(), bed.base().join(&day).join("outbox"));
     let inbox = bed.mailbox("bob@x").join(&day).join("inbox");
     let parts = |dir: &Path| {
@@ -410,9 +416,9 @@ fn a_crash_at_any_step_is_mended_without_loss_or_double() {
         }
         steps.iter().take(done).for_each(|step| step());
         let store = bed.scanned();
-        store.append(&message).unwrap();
+        store.append_record(&message).unwrap();
         store.scan(true, &mut Book::default()).unwrap();
-        store.deliver().unwrap();
+        store.deliver_waiting().unwrap();
         assert_eq!(tree(&bed.base()), [format!("sent/{id}.txt"), format!("sent/{id}/f")], "{done}");
         assert_eq!(
             tree(&bed.mailbox("bob@x")),
@@ -429,24 +435,24 @@ fn two_processes_deliver_one_tree_once() {
         std::fs::create_dir_all(bed.mailbox(name)).unwrap();
     }
     let store = sender(&bed);
-    let messages: Vec<Prepared> = (0..20)
+    let messages: Vec<PreparedRecord> = (0..20)
         .map(|n| prepared(&store, &draft(&["bob@x", "carol@x"], &format!("text {n}"))))
         .collect();
-    let day = date::local_day(Timestamp::now(), store.zone());
+    let day = date::format_local_day(Timestamp::now(), store.zone());
     for m in &messages {
         bed.put(&format!("{day}/outbox/{}.txt", m.id), &m.bytes);
     }
     // Each has a state of its own, as two agents' mounts have.
     let other = |n: u32| {
-        let spec = Spec { state: Some(bed.root().join(format!("state{n}"))), ..bed.spec() };
-        let store = AgentAzall::open_in(&spec, TimeZone::fixed(jiff::tz::offset(1))).unwrap();
+        let spec = StoreSpec { state: Some(bed.root().join(format!("state{n}"))), ..bed.spec() };
+        let store = AgentAzall::open_in_zone(&spec, TimeZone::fixed(jiff::tz::offset(1))).unwrap();
         store.scan(true, &mut Book::default()).unwrap();
         store
     };
     let others: Vec<AgentAzall> = (0..4).map(other).collect();
     std::thread::scope(|scope| {
         for store in &others {
-            scope.spawn(|| store.deliver().unwrap());
+            scope.spawn(|| store.deliver_waiting().unwrap());
         }
     });
     for name in ["bob@x", "carol@x"] {

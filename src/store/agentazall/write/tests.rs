@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::super::block::{self, SignedFile};
+use super::super::block::{self, SignedAttachment};
 use super::super::text::parse;
 use super::*;
-use crate::model::{Claim, ClaimScope, verify};
+use crate::model::{SignatureClaim, SignatureScope, verify};
 use crate::store::testing::Key;
 
 fn names(list: &[&str]) -> Vec<String> {
@@ -15,20 +15,20 @@ fn names(list: &[&str]) -> Vec<String> {
 static UTC: TimeZone = TimeZone::UTC;
 
 /// A message at a fixed moment in UTC.
-fn outgoing<'a>(to: &'a [String], body: &'a str) -> Outgoing<'a> {
-    Outgoing {
+fn outgoing<'a>(to: &'a [String], body: &'a str) -> OutgoingLetter<'a> {
+    OutgoingLetter {
         from: "alice@x",
         to,
         cc: &[],
         subject: "Vector",
-        now: Timestamp::from_stamp("20260311T142355.700Z").unwrap(),
+        now: Timestamp::from_iso8601_basic("20260311T142355.700Z").unwrap(),
         zone: &UTC,
         id: "a1b2c3d4e5f6",
-        answers: None,
-        via: None,
+        in_reply_to: None,
+        via_link: None,
         idempotency_key: None,
         body,
-        files: &[],
+        attachments: &[],
     }
 }
 
@@ -47,15 +47,19 @@ fn unwrapped_by_the_reference(body: &str) -> String {
 fn a_letter_in_full() {
     // The reference (1.0.24) calls this verified.
     let cc = names(&["dave@x"]);
-    let files =
-        [Attached { name: "x.bin".into(), path: "/p".into(), size: 1, sha256: "ab".repeat(32) }];
+    let files = [DraftAttachment {
+        name: "x.bin".into(),
+        path: "/p".into(),
+        size: 1,
+        sha256: "ab".repeat(32),
+    }];
     let to = names(&["bob@x", "carol@x"]);
     let mut out = outgoing(&to, "Hello\r\nWorld \n\n");
     out.cc = &cc;
-    out.answers = Some("0123456789ab");
+    out.in_reply_to = Some("0123456789ab");
     out.idempotency_key = Some("k");
-    out.files = &files;
-    let text = compose(&out, &Key::new(1));
+    out.attachments = &files;
+    let text = compose_letter(&out, &Key::new(1));
     let expected = "\
 From: alice@x
 To: bob@x, carol@x
@@ -95,7 +99,7 @@ fn nothing_in_a_value_starts_a_line_or_ends_the_block() {
     let mut out = outgoing(&to, "");
     out.subject = &subject;
     out.idempotency_key = Some("k\n\nbody");
-    let text = compose(&out, &Key::new(1));
+    let text = compose_letter(&out, &Key::new(1));
     let letter = parse(text.as_bytes());
     assert_eq!(letter.get("From"), Some("alice@x"));
     assert!(!letter.is_read());
@@ -106,7 +110,7 @@ fn nothing_in_a_value_starts_a_line_or_ends_the_block() {
     assert_eq!(reading.idempotency_key.as_deref(), Some("k\u{240a}\u{240a}body"));
     assert_eq!(reading.body, "");
     out.subject = "";
-    assert!(compose(&out, &Key::new(1)).contains("\nSubject:\nDate:"));
+    assert!(compose_letter(&out, &Key::new(1)).contains("\nSubject:\nDate:"));
 }
 
 #[test]
@@ -119,19 +123,19 @@ fn markers_are_broken_visibly() {
         ("---END AGENTAZALL".into(), "---END AGENTAZALL".into()),
         (SIGNATURE_END.into(), "--- END AGENTAZALL SIGNATURE---".into()),
     ] {
-        assert_eq!(signable(&body), written);
+        assert_eq!(to_signable_text(&body), written);
     }
 }
 
 #[test]
 fn ids_are_twelve_hex_digits() {
     let now = Timestamp::from_secs(1);
-    let id = new_id("a", "b", "s", now, [0; 8]);
+    let id = generate_id("a", "b", "s", now, [0; 8]);
     assert_eq!(id.len(), 12);
     assert!(id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)));
-    assert_eq!(id, new_id("a", "b", "s", now, [0; 8]));
-    assert_ne!(id, new_id("a", "b", "s", now, [1; 8]));
-    assert_ne!(id, new_id("a", "b", "t", now, [0; 8]));
+    assert_eq!(id, generate_id("a", "b", "s", now, [0; 8]));
+    assert_ne!(id, generate_id("a", "b", "s", now, [1; 8]));
+    assert_ne!(id, generate_id("a", "b", "t", now, [0; 8]));
 }
 
 #[test]
@@ -145,7 +149,7 @@ fn an_answer_has_one_re() {
         ("R\u{e9}: x", "Re: R\u{e9}: x"),
         ("regarding", "Re: regarding"),
     ] {
-        assert_eq!(reply_subject(parent), subject, "{parent}");
+        assert_eq!(make_reply_subject(parent), subject, "{parent}");
     }
 }
 
@@ -172,40 +176,40 @@ proptest! {
     fn what_is_written_is_read_back(body in bodies(), subject in any::<String>(), name in "\\PC{1,20}") {
         let cc = names(&["dave@x"]);
         let files =
-            [Attached { name: name.clone(), path: "/p".into(), size: 1, sha256: "0a".repeat(32) }];
+            [DraftAttachment { name: name.clone(), path: "/p".into(), size: 1, sha256: "0a".repeat(32) }];
         let to = names(&["bob@x"]);
         let mut out = outgoing(&to, &body);
         out.cc = &cc;
         out.subject = &subject;
-        out.answers = Some("p1");
-        out.files = &files;
-        let file = compose(&out, &Key::new(1));
+        out.in_reply_to = Some("p1");
+        out.attachments = &files;
+        let file = compose_letter(&out, &Key::new(1));
         let letter = parse(file.as_bytes());
         let reading = block::read(&letter);
-        prop_assert_eq!(&reading.body, &signable(&body));
+        prop_assert_eq!(&reading.body, &to_signable_text(&body));
         let claim = reading.claim.as_ref().unwrap();
-        prop_assert_eq!(verify::fault(claim), None);
-        let whole = matches!(claim, Claim::Signed { scope: ClaimScope::Whole, .. });
+        prop_assert_eq!(verify::find_claim_fault(claim), None);
+        let whole = matches!(claim, SignatureClaim::Signed { scope: SignatureScope::Whole, .. });
         prop_assert!(whole, "{claim:?}");
         prop_assert_eq!(reading.signed_id.as_deref(), Some("a1b2c3d4e5f6"));
-        prop_assert_eq!(reading.answers.as_deref(), Some("p1"));
+        prop_assert_eq!(reading.in_reply_to.as_deref(), Some("p1"));
         prop_assert_eq!(&reading.cc, &cc);
         prop_assert_eq!(reading.from.as_deref(), letter.get("From"));
         prop_assert_eq!(reading.subject.as_deref().unwrap_or_default(), letter.get("Subject").unwrap());
-        let expected: Vec<SignedFile> = Some(value(&name))
+        let expected: Vec<SignedAttachment> = Some(sanitize_value(&name))
             .filter(|name| !name.is_empty())
-            .map(|name| SignedFile { sha256: "0a".repeat(32), name })
+            .map(|name| SignedAttachment { sha256: "0a".repeat(32), name })
             .into_iter()
             .collect();
-        prop_assert_eq!(reading.files, Some(expected));
+        prop_assert_eq!(reading.signed_attachments, Some(expected));
         // The reference sees one block, and in it exactly what was signed.
         prop_assert_eq!(letter.body.matches(BEGIN).count(), 1);
         prop_assert_eq!(letter.body.matches(END).count(), 1);
-        prop_assert_eq!(unwrapped_by_the_reference(&letter.body), signable(&body));
+        prop_assert_eq!(unwrapped_by_the_reference(&letter.body), to_signable_text(&body));
     }
 
     #[test]
     fn breaking_markers_changes_nothing_else(body in "\\PC{0,60}|[-END AGTZL]{0,40}") {
-        prop_assert_eq!(signable(&body), body.trim_end_matches(is_space));
+        prop_assert_eq!(to_signable_text(&body), body.trim_end_matches(is_space));
     }
 }

@@ -106,11 +106,11 @@ fn a_mark_can_be_thought_away() {
         "\n, \"local\": {\n  \"received_at\": \"x\",\n  \"status\": \"unread\"\n }\n",
     ] {
         let text = format!("{{{HEAD}{rest}}}");
-        assert!(matches!(unmarked(text.as_bytes()), Cow::Borrowed(_)), "{rest}");
+        assert!(matches!(strip_marks(text.as_bytes()), Cow::Borrowed(_)), "{rest}");
         let read = set_status(text.as_bytes(), true, now()).unwrap();
-        assert_eq!(String::from_utf8_lossy(&unmarked(&read)), text, "{rest}");
+        assert_eq!(String::from_utf8_lossy(&strip_marks(&read)), text, "{rest}");
         let unread = set_status(&read, false, now()).unwrap();
-        assert_eq!(String::from_utf8_lossy(&unmarked(&unread)), text, "{rest}");
+        assert_eq!(String::from_utf8_lossy(&strip_marks(&unread)), text, "{rest}");
     }
     // What cannot be taken back is at least always the same.
     for rest in [
@@ -120,12 +120,12 @@ fn a_mark_can_be_thought_away() {
         r#","local":{"status":"archived","read_at":"x","y":1}"#,
     ] {
         let text = format!("{{{HEAD}{rest}}}").into_bytes();
-        let plain = unmarked(&text).into_owned();
+        let plain = strip_marks(&text).into_owned();
         let read = set_status(&text, true, now()).unwrap_or(text);
         let unread = set_status(&read, false, now()).unwrap();
-        assert_eq!(unmarked(&read), plain, "{rest}");
-        assert_eq!(unmarked(&unread), plain, "{rest}");
-        assert_eq!(unmarked(&plain), plain, "{rest}");
+        assert_eq!(strip_marks(&read), plain, "{rest}");
+        assert_eq!(strip_marks(&unread), plain, "{rest}");
+        assert_eq!(strip_marks(&plain), plain, "{rest}");
     }
 }
 

@@ -21,7 +21,7 @@ fn message(envelope: &str, payload: &str, rest: &str) -> String {
     )
 }
 
-fn fault(text: &str) -> Fault {
+fn fault(text: &str) -> AmpParseError {
     parse(text.as_bytes()).unwrap_err()
 }
 
@@ -91,7 +91,7 @@ fn the_read_state_is_local_then_metadata() {
 
 #[test]
 fn what_is_no_message() {
-    use Problem as P;
+    use AmpRejection as P;
     let member = |member, problem: &str| P::Member { member, problem: problem.into() };
     let twice = |object, key: &str| P::DuplicateKey { object, key: key.into() };
     let cases = [
@@ -117,23 +117,33 @@ fn what_is_no_message() {
         (WHOLE.replace("\"bob@acme.x.y\"", "null"), member("to", "is missing")),
     ];
     for (text, problem) in cases {
-        assert_eq!(fault(&text), Fault::Bad(problem), "{text}");
+        assert_eq!(fault(&text), AmpParseError::Rejected(problem), "{text}");
     }
     for text in ["[]", "7", "null", "{}}", "\u{feff}{}", "{\"a\":1,}", "{'a':1}", "\0\0\0\0"] {
-        assert!(matches!(fault(text), Fault::Bad(Problem::Json(_))), "{text}: {}", fault(text));
+        assert!(
+            matches!(fault(text), AmpParseError::Rejected(AmpRejection::Json(_))),
+            "{text}: {}",
+            fault(text)
+        );
     }
-    assert!(matches!(parse(b"{\"a\":\"\xff\"}"), Err(Fault::Bad(Problem::Json(_)))));
-    assert!(matches!(parse(&vec![b' '; FILE_BYTES + 1]), Err(Fault::Bad(Problem::TooLarge))));
+    assert!(matches!(
+        parse(b"{\"a\":\"\xff\"}"),
+        Err(AmpParseError::Rejected(AmpRejection::Json(_)))
+    ));
+    assert!(matches!(
+        parse(&vec![b' '; FILE_BYTES + 1]),
+        Err(AmpParseError::Rejected(AmpRejection::TooLarge))
+    ));
 }
 
 #[test]
 fn every_beginning_is_incomplete() {
     for end in 0..WHOLE.len() {
         let got = parse(&WHOLE.as_bytes()[..end]);
-        assert!(matches!(got, Err(Fault::Incomplete(_))), "{end}: {got:?}");
+        assert!(matches!(got, Err(AmpParseError::Incomplete(_))), "{end}: {got:?}");
     }
     let split = "{\"a\":\"\u{e9}".as_bytes();
-    assert!(matches!(parse(&split[..split.len() - 1]), Err(Fault::Incomplete(_))));
+    assert!(matches!(parse(&split[..split.len() - 1]), Err(AmpParseError::Incomplete(_))));
 }
 
 #[test]
@@ -167,7 +177,7 @@ proptest! {
         };
         match parse(text.as_bytes()) {
             Ok(stored) => prop_assert_eq!(&*stored.id, "msg_1_a"),
-            Err(fault) => prop_assert!(matches!(fault, Fault::Bad(Problem::Member { .. })), "{fault}"),
+            Err(fault) => prop_assert!(matches!(fault, AmpParseError::Rejected(AmpRejection::Member { .. })), "{fault}"),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What each category looks for. The notation is that of the module above.
 
-use super::Category;
+use super::InjectionCategory;
 
-pub(super) const CATEGORIES: &[Category] = &[
-    Category {
+pub(super) const CATEGORIES: &[InjectionCategory] = &[
+    InjectionCategory {
         name: "instruction_override",
         phrases: &[
             "ignore|disregard|forget|override|overrides|bypass|supersede|supersedes .. previous|prior|above|earlier|preceding|all|any|your|these|those|other|existing|original .. instruction*|prompt*|rule*|directive*|guideline*|command|commands|orders|training",
@@ -19,7 +19,7 @@ pub(super) const CATEGORIES: &[Category] = &[
         ],
         literals: &["[system]", "<|im_start|>", "<system>", "</system>", "[inst]", "### system:"],
     },
-    Category {
+    InjectionCategory {
         name: "prompt_extraction",
         phrases: &[
             "print|reveal|show|display|output|repeat|tell|give|share|dump|leak|expose|translate|summarize|summarise|recite|copy|send|return|paraphrase|describe .. system|initial|original|hidden|secret|developer|your|internal .. prompt|prompts|instruction*|directives|guidelines",
@@ -31,7 +31,7 @@ pub(super) const CATEGORIES: &[Category] = &[
         ],
         literals: &[],
     },
-    Category {
+    InjectionCategory {
         name: "command_injection",
         phrases: &[
             "run|execute|exec .. following|this|these|attached|below .. command|commands|code|script|scripts|shell|program",
@@ -82,7 +82,7 @@ pub(super) const CATEGORIES: &[Category] = &[
             "process.env.",
         ],
     },
-    Category {
+    InjectionCategory {
         name: "data_exfiltration",
         phrases: &[
             "send|forward|share|give|tell|reveal|show|print|post|upload|email|leak|list|output|provide|paste|what|which|expose|extract .. password*|passwd|credential*|secret|secrets|token|tokens|apikey*|passphrase*",
@@ -96,7 +96,7 @@ pub(super) const CATEGORIES: &[Category] = &[
         ],
         literals: &["id_rsa", "id_ed25519", "/.ssh/", "/.aws/", "aws_secret_access_key"],
     },
-    Category {
+    InjectionCategory {
         name: "role_manipulation",
         phrases: &[
             "you are|re now",
@@ -120,7 +120,7 @@ pub(super) const CATEGORIES: &[Category] = &[
         ],
         literals: &[],
     },
-    Category {
+    InjectionCategory {
         name: "social_engineering",
         phrases: &[
             "act now|immediately|fast|quickly",
@@ -144,7 +144,7 @@ pub(super) const CATEGORIES: &[Category] = &[
         ],
         literals: &[],
     },
-    Category {
+    InjectionCategory {
         name: "tool_abuse",
         phrases: &[
             "forward|send|relay|broadcast|distribute|spread|copy|resend .. this|message|it|these|them .. to .. all|every|each .. agent*|address*|contact*|user*|peer*|channel*|list|network|people|mailbox*|one",

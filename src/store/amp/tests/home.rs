@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn refused(spec: &Spec) -> String {
-    Amp::open(spec).unwrap_err().to_string()
+fn refused(spec: &StoreSpec) -> String {
+    AmpStore::open(spec).unwrap_err().to_string()
 }
 
 #[test]
@@ -18,8 +18,8 @@ fn me_is_found_by_config_name_then_index_then_folder() {
     assert_eq!(host.open("alice").me(), "alice@acme.aimaestro.local");
     let mut spec = host.spec("carol");
     assert!(refused(&spec).contains("there is alice, bob"), "{}", refused(&spec));
-    spec.as_me = Some("Bob@acme.aimaestro.local".into());
-    assert!(Amp::open(&spec).unwrap().dir().ends_with("77aa"));
+    spec.own_address = Some("Bob@acme.aimaestro.local".into());
+    assert!(AmpStore::open(&spec).unwrap().dir().ends_with("77aa"));
 }
 
 #[test]
@@ -30,8 +30,8 @@ fn two_that_fit_are_refused_by_name() {
     let text = refused(&host.spec("bob"));
     assert!(text.contains("bob@acme") && text.contains("bob@globex"), "{text}");
     let mut spec = host.spec("x");
-    spec.as_me = Some("bob@globex.aimaestro.local".into());
-    assert!(Amp::open(&spec).unwrap().dir().ends_with("a2"));
+    spec.own_address = Some("bob@globex.aimaestro.local".into());
+    assert!(AmpStore::open(&spec).unwrap().dir().ends_with("a2"));
 }
 
 #[test]
@@ -49,11 +49,11 @@ fn an_agents_own_folder_is_me_whatever_the_name() {
     let host = Host::new(&["alice", "bob"]);
     let mut spec = host.spec("somebody");
     spec.dir = host.agents().join("alice");
-    let store = Amp::open(&spec).unwrap();
+    let store = AmpStore::open(&spec).unwrap();
     assert_eq!(store.me(), address("alice"));
-    assert!(store.registered("bob"));
+    assert!(store.is_registered("bob"));
     spec.dir = host.dir.path().join("missing");
-    assert!(Amp::open(&spec).is_err());
+    assert!(AmpStore::open(&spec).is_err());
     spec.dir = host.agents().join("alice/keys");
     assert!(refused(&spec).contains("neither a folder `agents` nor a `config.json`"));
 }
@@ -67,10 +67,10 @@ fn recipients_of_a_lone_folder_are_those_of_home() {
     let home = host.dir.path().join(".agent-messaging");
     std::fs::create_dir(&home).unwrap();
     std::fs::rename(host.agents(), home.join("agents")).unwrap();
-    let spec = Spec { dir: lone, ..host.spec("x") };
-    let store = Amp::open(&spec).unwrap();
-    assert!(store.registered("bob@acme.aimaestro.local") && store.registered("bob"));
-    assert!(!store.registered("carol"));
+    let spec = StoreSpec { dir: lone, ..host.spec("x") };
+    let store = AmpStore::open(&spec).unwrap();
+    assert!(store.is_registered("bob@acme.aimaestro.local") && store.is_registered("bob"));
+    assert!(!store.is_registered("carol"));
 }
 
 #[test]
@@ -78,15 +78,15 @@ fn addresses_are_compared_whole_and_names_only_where_they_select() {
     let host = Host::new(&["bob"]);
     let store = host.open("bob");
     for known in ["bob", "BOB", "bob@local", "bob@default.local", "Bob@ACME.aimaestro.local"] {
-        assert!(store.registered(known), "{known}");
-        assert_eq!(store.canonical(known), address("bob"), "{known}");
+        assert!(store.is_registered(known), "{known}");
+        assert_eq!(store.canonical_address(known), address("bob"), "{known}");
     }
     for unknown in ["bob@globex.aimaestro.local", "bob@acme.evil.com", "bob@x.acme.aimaestro.local"]
     {
-        assert!(!store.registered(unknown), "{unknown}");
-        assert_eq!(store.canonical(unknown), unknown);
+        assert!(!store.is_registered(unknown), "{unknown}");
+        assert_eq!(store.canonical_address(unknown), unknown);
     }
-    assert_eq!(store.canonical("carol"), "carol@acme.aimaestro.local");
+    assert_eq!(store.canonical_address("carol"), "carol@acme.aimaestro.local");
 }
 
 #[test]
@@ -98,23 +98,23 @@ fn fits() {
     std::fs::write(dir.join("crabmail.ai.json"), registered).unwrap();
     let store = host.open("bob");
     for (text, fit) in [
-        ("bob", Fit::Plain),
-        ("carol-2_x", Fit::Plain),
-        ("bob@acme.aimaestro.local", Fit::Exact),
-        ("bob@acme.crabmail.ai", Fit::Plain),
-        ("bob@repo.acme.crabmail.ai", Fit::Plain),
-        ("Bob@registered.crabmail.ai", Fit::Exact),
-        ("bob@local", Fit::Exact),
-        ("bob@default.local", Fit::Exact),
-        ("bob@team.aimaestro.local", Fit::Exact),
-        ("bob@host", Fit::Plain),
-        ("bob@gmail.com", Fit::Plain),
-        ("bob.x", Fit::No),
-        ("bob/../x@acme.aimaestro.local", Fit::No),
-        ("bob@a..b", Fit::No),
-        ("", Fit::No),
+        ("bob", AddressFit::Plain),
+        ("carol-2_x", AddressFit::Plain),
+        ("bob@acme.aimaestro.local", AddressFit::Exact),
+        ("bob@acme.crabmail.ai", AddressFit::Plain),
+        ("bob@repo.acme.crabmail.ai", AddressFit::Plain),
+        ("Bob@registered.crabmail.ai", AddressFit::Exact),
+        ("bob@local", AddressFit::Exact),
+        ("bob@default.local", AddressFit::Exact),
+        ("bob@team.aimaestro.local", AddressFit::Exact),
+        ("bob@host", AddressFit::Plain),
+        ("bob@gmail.com", AddressFit::Plain),
+        ("bob.x", AddressFit::No),
+        ("bob/../x@acme.aimaestro.local", AddressFit::No),
+        ("bob@a..b", AddressFit::No),
+        ("", AddressFit::No),
     ] {
-        assert_eq!(store.fits(text), fit, "{text}");
+        assert_eq!(store.address_fit(text), fit, "{text}");
     }
 }
 
@@ -127,7 +127,7 @@ fn a_config_rewritten_while_open_counts_at_once() {
         "bob",
         &Mail { to: "robert@new.aimaestro.local".into(), ..mail("msg_1_a", "eve", "bob") },
     );
-    store.note(&path.canonicalize().unwrap());
+    store.note_change(&path.canonicalize().unwrap());
     books.scan(&store, false);
     assert!(books.reasons()[0].contains("not addressed to me"), "{:?}", books.rejected);
     host.add("bob", "robert", "robert@new.aimaestro.local");
@@ -186,12 +186,12 @@ fn an_agent_whose_config_is_broken_is_no_stranger() {
         std::fs::write(&config, broken).unwrap();
         let store = host.open("alice");
         for name in ["bob", "77aa", "bob@local", "bob@acme.aimaestro.local"] {
-            assert!(store.registered(name), "{name}");
+            assert!(store.is_registered(name), "{name}");
             let error = sending::prepare(&store, &sending::draft(name, "x"), None).unwrap_err();
             assert!(matches!(error, StoreError::Unreachable(_)), "{error}");
             assert!(error.to_string().contains("77aa/config.json"), "{error}");
         }
-        assert!(!store.registered("carol"));
+        assert!(!store.is_registered("carol"));
         assert!(store.health().iter().any(|l| l.contains("77aa/config.json")));
         assert!(refused(&host.spec("bob")).contains("77aa/config.json"));
         std::fs::write(&config, &whole).unwrap();
@@ -209,7 +209,7 @@ fn texts_say_what_to_do() {
     assert!(text.contains("dir = \"") && text.contains("agents/a1\""), "{text}");
     let mut spec = host.spec("bob");
     spec.dir = host.agents().join("a1");
-    assert!(Amp::open(&spec).unwrap().advice()[0].problem.contains("dir = "));
+    assert!(AmpStore::open(&spec).unwrap().advice()[0].problem.contains("dir = "));
     spec.dir = host.dir.path().join("missing");
     let text = refused(&spec);
     assert!(text.contains("does not exist") && text.contains("amp-init"), "{text}");

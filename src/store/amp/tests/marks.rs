@@ -16,14 +16,14 @@ fn a_mark_is_told_and_taken_back() {
     let store = host.open("bob");
     let mut books = Book::scanned(&store);
     let at = books.one("msg_1_a").at;
-    assert!(store.tell(&at, true).unwrap());
+    assert!(store.write_mark(&at, true).unwrap());
     assert_eq!(status(&path), ("read".into(), "read".into()));
-    assert!(store.tell(&at, true).unwrap(), "it says so already");
+    assert!(store.write_mark(&at, true).unwrap(), "it says so already");
     books.scan(&store, false);
     let kept = books.one("msg_1_a");
     assert_eq!((kept.read, kept.valid()), (Some(true), Some(true)));
     assert_eq!(u64::from(kept.at.len), std::fs::metadata(&path).unwrap().len());
-    assert!(store.tell(&at, false).unwrap());
+    assert!(store.write_mark(&at, false).unwrap());
     assert_eq!(status(&path), ("unread".into(), "unread".into()));
     let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o644);
@@ -39,7 +39,7 @@ fn marks_of_other_clients_are_seen() {
     for (word, read) in [("archived", true), ("unread", false), ("read", true)] {
         std::fs::write(&path, Mail { status: word, ..mail("msg_1_a", "eve", "bob") }.json())
             .unwrap();
-        store.note(&path.canonicalize().unwrap());
+        store.note_change(&path.canonicalize().unwrap());
         books.scan(&store, false);
         assert_eq!(books.one("msg_1_a").read, Some(read), "{word}");
     }
@@ -54,8 +54,8 @@ fn what_is_gone_or_not_in_my_inbox_cannot_be_marked() {
     let store = host.open("bob");
     let books = Book::scanned(&store);
     let before = std::fs::read(&sent).unwrap();
-    assert!(!store.tell(&books.one("msg_2_a").at, true).unwrap());
+    assert!(!store.write_mark(&books.one("msg_2_a").at, true).unwrap());
     assert_eq!(std::fs::read(&sent).unwrap(), before);
     std::fs::remove_file(&path).unwrap();
-    assert!(matches!(store.tell(&books.one("msg_1_a").at, true), Err(StoreError::Moved)));
+    assert!(matches!(store.write_mark(&books.one("msg_1_a").at, true), Err(StoreError::Moved)));
 }

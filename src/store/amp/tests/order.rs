@@ -12,14 +12,14 @@ fn keys(books: &Book) -> Vec<(String, String)> {
     books.messages.keys().cloned().collect()
 }
 
-fn replays(store: &Amp, books: &Book) -> Vec<(String, Vec<String>)> {
+fn replays(store: &AmpStore, books: &Book) -> Vec<(String, Vec<String>)> {
     let warned = |((_, id), kept): (&(String, String), &Kept)| {
-        (id.clone(), store.read(&kept.at).unwrap().message.warnings)
+        (id.clone(), store.read_record(&kept.at).unwrap().message.warnings)
     };
     books.messages.iter().map(warned).collect()
 }
 
-fn checked(store: &Amp, rule: &str) -> Vec<String> {
+fn checked(store: &AmpStore, rule: &str) -> Vec<String> {
     let mut out = Vec::new();
     store.check(&|_| None, &mut |v| out.extend((v.rule == rule).then_some(v.file))).unwrap();
     out
@@ -39,18 +39,18 @@ fn a_cold_scan_gives_the_ids_a_warm_one_gave() {
     let warm = keys(&books);
     assert_eq!(warm.len(), 2);
     assert_eq!(books.one("msg_1_a").valid(), Some(true));
-    let hash = crate::model::hex(&sha2::Sha256::digest(std::fs::read(&path).unwrap()));
+    let hash = crate::model::encode_hex(&sha2::Sha256::digest(std::fs::read(&path).unwrap()));
     let twin = (address("alice"), format!("msg_1_a{TWIN}{hash}"));
     assert!(warm.contains(&twin), "{warm:?}");
     // Marks change files, and neither order nor ids.
     for kept in books.messages.values() {
-        assert!(store.tell(&kept.at, true).unwrap());
+        assert!(store.write_mark(&kept.at, true).unwrap());
     }
     let cold = Book::scanned(&host.open("bob"));
     assert_eq!(keys(&cold), warm);
     assert_eq!(cold.one("msg_1_a").valid(), Some(true));
     assert_eq!(checked(&store, "duplicate"), ["messages/inbox/a/msg_1_a.json"]);
-    store.reset();
+    store.reset_cursors();
     assert_eq!(keys(&Book::scanned(&store)), warm);
 }
 
@@ -69,7 +69,7 @@ fn the_copy_is_the_replay_whatever_its_name() {
     ];
     assert_eq!(replays(&store, &books), expected);
     for kept in books.messages.values() {
-        assert!(store.tell(&kept.at, true).unwrap());
+        assert!(store.write_mark(&kept.at, true).unwrap());
     }
     let again = host.open("bob");
     assert_eq!(replays(&again, &Book::scanned(&again)), expected);
@@ -100,11 +100,11 @@ fn files_noted_together_are_taken_in_the_order_in_which_they_came() {
         let text = format!("text {second}");
         let message = Mail { body: &text, ..mail("msg_1_a", "eve", "bob") };
         let path = host.put("bob", &path, came(second, &message).as_bytes());
-        store.note(&path.canonicalize().unwrap());
+        store.note_change(&path.canonicalize().unwrap());
     }
     books.scan(&store, false);
     assert_eq!(books.messages.len(), 20);
-    assert_eq!(store.read(&books.one("msg_1_a").at).unwrap().message.body, "text 0");
+    assert_eq!(store.read_record(&books.one("msg_1_a").at).unwrap().message.body, "text 0");
     assert_eq!(keys(&Book::scanned(&host.open("bob"))), keys(&books));
 }
 
@@ -119,7 +119,7 @@ fn a_kept_time_hides_no_mark_from_others() {
     let at = Book::scanned(&mine).one("msg_1_a").at;
     let mut theirs = Book::scanned(&other);
     for read in [true, false, true] {
-        assert!(mine.tell(&at, read).unwrap());
+        assert!(mine.write_mark(&at, read).unwrap());
         assert_eq!(time(), before);
         theirs.scan(&other, true);
         assert_eq!(theirs.one("msg_1_a").read, Some(read));
@@ -157,7 +157,7 @@ fn links_and_ids_meet_in_either_spelling_and_order() {
     host.deliver("bob", &Mail { re: Some("msg_7_a"), ..mail("msg_4_a", "eve", "bob") });
     let store = host.open("bob");
     let mut books = Book::scanned(&store);
-    let answers = |books: &Book, id: &str| books.one(id).answers.clone().unwrap();
+    let answers = |books: &Book, id: &str| books.one(id).in_reply_to.clone().unwrap();
     assert_eq!(answers(&books, "msg_2_a"), "msg_1_a");
     let reported = books.reported;
     host.deliver("bob", &dashed);
@@ -165,7 +165,7 @@ fn links_and_ids_meet_in_either_spelling_and_order() {
     for books in [&books, &Book::scanned(&host.open("bob"))] {
         for id in ["msg_2_a", "msg_3_a"] {
             assert_eq!(answers(books, id), "msg-1-a");
-            let message = store.read(&books.one(id).at).unwrap().message;
+            let message = store.read_record(&books.one(id).at).unwrap().message;
             assert_eq!(message.in_reply_to.as_deref(), Some("msg-1-a"));
         }
         assert_eq!(answers(books, "msg_4_a"), "msg_7_a");

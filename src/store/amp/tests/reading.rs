@@ -3,12 +3,12 @@
 use std::io::Read as _;
 
 use super::*;
-use crate::model::hex;
+use crate::model::encode_hex;
 
 fn attachment(id: &str, name: &str, bytes: &[u8]) -> serde_json::Value {
     serde_json::json!({
         "id": id, "filename": name, "content_type": "text/plain", "size": bytes.len(),
-        "digest": format!("sha256:{}", hex(&sha2::Sha256::digest(bytes))),
+        "digest": format!("sha256:{}", encode_hex(&sha2::Sha256::digest(bytes))),
         "url": null, "scan_status": "basic_clean",
         "uploaded_at": "2026-04-24T17:42:03Z", "expires_at": "2036-04-24T17:42:03Z",
     })
@@ -20,10 +20,10 @@ fn place(host: &Host, agent: &str, folder: &str, name: &str, bytes: &[u8]) {
     std::fs::write(dir.join(name), bytes).unwrap();
 }
 
-fn text_of(part: Part) -> Vec<u8> {
+fn text_of(part: PartContent) -> Vec<u8> {
     match part {
-        Part::Bytes(bytes) => bytes.to_vec(),
-        Part::File(mut file) => {
+        PartContent::Bytes(bytes) => bytes.to_vec(),
+        PartContent::File(mut file) => {
             let mut out = Vec::new();
             file.read_to_end(&mut out).unwrap();
             out
@@ -44,7 +44,7 @@ fn a_message_says_what_its_file_says() {
     host.put("bob", "inbox/x/msg_2_a.json", urgent.as_bytes());
     let store = host.open("bob");
     let books = Book::scanned(&store);
-    let record = store.read(&books.one("msg_1_a").at).unwrap();
+    let record = store.read_record(&books.one("msg_1_a").at).unwrap();
     let m = record.message;
     assert_eq!(m.from.as_deref(), Some("alice@acme.aimaestro.local"));
     assert_eq!((m.to, m.id.as_str()), (vec![address("bob")], "msg_1_a"));
@@ -53,7 +53,7 @@ fn a_message_says_what_its_file_says() {
     assert!(
         matches!(record.claim, Some(ref c) if verify_claim(&Key::from(key_of("alice")).public_key(), c))
     );
-    let urgent = store.read(&books.one("msg_2_a").at).unwrap().message;
+    let urgent = store.read_record(&books.one("msg_2_a").at).unwrap().message;
     assert_eq!(urgent.extra[1], ("Priority", "urgent".to_owned()));
 }
 
@@ -70,15 +70,15 @@ fn the_key_is_that_of_the_agent_with_exactly_this_address() {
         '{',
         &format!(
             "{{\"sender_public_key\": \"{}\",",
-            hex(&Key::from(key_of("alice")).public_key().0)
+            encode_hex(&Key::from(key_of("alice")).public_key().0)
         ),
         1,
     );
     host.put("bob", "inbox/x/msg_1_a.json", with_key.as_bytes());
     let store = host.open("bob");
     let at = Book::scanned(&store).one("msg_1_a").at;
-    let claim = store.read(&at).unwrap().claim.unwrap();
-    assert!(matches!(claim, Claim::Signed { key: None, .. }), "{claim:?}");
+    let claim = store.read_record(&at).unwrap().claim.unwrap();
+    assert!(matches!(claim, SignatureClaim::Signed { key: None, .. }), "{claim:?}");
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn attachments_are_found_checked_and_handed_out() {
     let store = host.open("bob");
     let books = Book::scanned(&store);
     let at = books.one("msg_1_a").at;
-    assert!(books.one("msg_1_a").parts);
-    let shown = store.read(&at).unwrap().message.attachments;
+    assert!(books.one("msg_1_a").has_parts);
+    let shown = store.read_record(&at).unwrap().message.attachments;
     let names: Vec<(&str, bool)> =
         shown.iter().map(|a| (a.name.as_str(), a.withheld.is_none())).collect();
     assert_eq!(
@@ -183,7 +183,7 @@ fn warnings_are_given() {
     );
     let store = host.open("bob");
     let books = Book::scanned(&store);
-    let warnings = |id: &str| store.read(&books.one(id).at).unwrap().message.warnings;
+    let warnings = |id: &str| store.read_record(&books.one(id).at).unwrap().message.warnings;
     assert!(warnings("msg_1_a").is_empty());
     assert_eq!(warnings("msg_2_a"), ["replay of msg_1_a"]);
     assert_eq!(warnings("msg_3_a"), ["future date"]);
@@ -199,7 +199,7 @@ fn raw_shows_messages_and_attachments_and_nothing_else() {
     let store = host.open("bob");
     let books = Book::scanned(&store);
     let names = |folder: &str| -> Vec<String> {
-        store.raw_list(folder).unwrap().into_iter().map(|e| e.name).collect()
+        store.list_raw_folder(folder).unwrap().into_iter().map(|e| e.name).collect()
     };
     assert_eq!(names(""), ["attachments", "messages"]);
     assert_eq!(names("messages"), ["inbox"]);
@@ -209,7 +209,7 @@ fn raw_shows_messages_and_attachments_and_nothing_else() {
     for hidden in
         ["keys", "registrations", "messages/..", "..", "messages/inbox/x/y", "attachments/a/b"]
     {
-        assert!(store.raw_list(hidden).is_none(), "{hidden}");
+        assert!(store.list_raw_folder(hidden).is_none(), "{hidden}");
     }
     for hidden in [
         "keys/private.pem",
@@ -217,15 +217,15 @@ fn raw_shows_messages_and_attachments_and_nothing_else() {
         "messages/inbox/x/.msg_2_a.tmp",
         "messages/../config.json",
     ] {
-        assert!(store.raw_open(hidden).is_err(), "{hidden}");
+        assert!(store.open_raw_file(hidden).is_err(), "{hidden}");
     }
-    let entry = store.raw_list("messages/inbox/x").unwrap().remove(0);
+    let entry = store.list_raw_folder("messages/inbox/x").unwrap().remove(0);
     let kept = books.one("msg_1_a");
     assert_eq!((entry.source, entry.modified), (Some(kept.at.source), kept.time));
-    assert_eq!(store.raw_newest(""), Some(kept.time));
-    assert_eq!(store.raw_newest("messages/inbox/x"), Some(kept.time));
+    assert_eq!(store.newest_raw_time(""), Some(kept.time));
+    assert_eq!(store.newest_raw_time("messages/inbox/x"), Some(kept.time));
     let mut bytes = Vec::new();
-    store.raw_open("messages/inbox/x/msg_1_a.json").unwrap().read_to_end(&mut bytes).unwrap();
+    store.open_raw_file("messages/inbox/x/msg_1_a.json").unwrap().read_to_end(&mut bytes).unwrap();
     assert_eq!(bytes, std::fs::read(path).unwrap());
     assert_eq!(store.read_bytes(&kept.at, 10).unwrap(), bytes[..10]);
 }
@@ -239,9 +239,9 @@ fn check_reports_each_violation() {
         Mail { signer: Some("alice"), ..mail("msg_1_a", "alice", "bob") }.json().as_bytes(),
     );
     let store = host.open("bob");
-    let rules = |store: &Amp| {
+    let rules = |store: &AmpStore| {
         let mut rules = Vec::new();
-        let verify = |claim: &Claim| crate::model::verify::fault(claim);
+        let verify = |claim: &SignatureClaim| crate::model::verify::find_claim_fault(claim);
         store.check(&verify, &mut |v| rules.push((v.rule, v.file))).unwrap();
         rules
     };

@@ -2,50 +2,50 @@
 
 use std::sync::Arc;
 
-use super::super::several::Several;
+use super::super::several::AmpMulticast;
 use super::sending::{draft, prepare};
 use super::*;
 use crate::model::locks::Mutex;
-use crate::store::{Arrived, Fate, Parcel, Remote as _, Ways};
+use crate::store::{DeliveryFate, InboundMail, LinkRouter, OutboundMail, RemoteMail as _};
 
 /// Ways that a test makes.
 #[derive(Debug, Default)]
 struct Road {
-    taken: Mutex<Vec<Parcel>>,
-    fate: Mutex<Option<Fate>>,
+    taken: Mutex<Vec<OutboundMail>>,
+    fate: Mutex<Option<DeliveryFate>>,
     given: Mutex<Option<String>>,
 }
 
-impl Ways for Road {
-    fn reach(&self, address: &str) -> Result<Option<String>, String> {
+impl LinkRouter for Road {
+    fn find_link(&self, address: &str) -> Result<Option<String>, String> {
         if address.starts_with("two@") {
             return Err("several links reach it: a, b".into());
         }
-        let reached = registration::rank("alice@acme.crabmail.ai", address).is_some();
+        let reached = registration::score_reach("alice@acme.crabmail.ai", address).is_some();
         Ok(reached.then(|| "crabmail.ai".into()))
     }
 
-    fn has(&self, link: &str) -> bool {
+    fn has_link(&self, link: &str) -> bool {
         link == "crabmail.ai"
     }
 
-    fn reaches(&self, link: &str, address: &str) -> bool {
-        self.has(link) && matches!(self.reach(address), Ok(Some(_)))
+    fn can_reach(&self, link: &str, address: &str) -> bool {
+        self.has_link(link) && matches!(self.find_link(address), Ok(Some(_)))
     }
 
-    fn reach_as(&self, mine: &str, address: &str) -> Option<String> {
-        self.reach(address).ok()?.filter(|_| mine == "alice@acme.crabmail.ai")
+    fn find_link_as(&self, mine: &str, address: &str) -> Option<String> {
+        self.find_link(address).ok()?.filter(|_| mine == "alice@acme.crabmail.ai")
     }
 
-    fn mine(&self, link: &str) -> Option<String> {
-        self.has(link).then(|| "alice@acme.crabmail.ai".into())
+    fn own_address(&self, link: &str) -> Option<String> {
+        self.has_link(link).then(|| "alice@acme.crabmail.ai".into())
     }
 
-    fn takes(&self, _: &str, files: &[u64]) -> Result<(), String> {
+    fn check_file_sizes(&self, _: &str, files: &[u64]) -> Result<(), String> {
         if files.is_empty() { Ok(()) } else { Err("x takes no attachments".into()) }
     }
 
-    fn take(&self, link: &str, parcel: &Parcel) -> io::Result<()> {
+    fn accept_mail(&self, link: &str, parcel: &OutboundMail) -> io::Result<()> {
         assert_eq!(link, "crabmail.ai");
         let mut taken = self.taken.lock();
         if !taken.contains(parcel) {
@@ -54,11 +54,11 @@ impl Ways for Road {
         Ok(())
     }
 
-    fn fate(&self, _: &str, _: &str) -> Option<Fate> {
+    fn delivery_fate(&self, _: &str, _: &str) -> Option<DeliveryFate> {
         self.fate.lock().clone()
     }
 
-    fn known_as(&self, _: &str, _: &str) -> Option<String> {
+    fn engine_id(&self, _: &str, _: &str) -> Option<String> {
         self.given.lock().clone()
     }
 }
@@ -77,15 +77,16 @@ fn register(host: &Host, agent: &str, provider: &str, address: &str) {
     std::fs::write(folder.join(format!("{provider}.json")), json.to_string()).unwrap();
 }
 
-fn joined(host: &Host, me: &str, road: &Arc<Road>) -> Amp {
-    let store = Amp::open(&Spec { state: Some(host.dir.path().join("state")), ..host.spec(me) });
+fn joined(host: &Host, me: &str, road: &Arc<Road>) -> AmpStore {
+    let store =
+        AmpStore::open(&StoreSpec { state: Some(host.dir.path().join("state")), ..host.spec(me) });
     let store = store.unwrap();
-    store.join(Arc::clone(road) as Arc<dyn Ways>);
+    store.set_router(Arc::clone(road) as Arc<dyn LinkRouter>);
     store
 }
 
 /// A message from elsewhere, in the form in which a link files it.
-fn arrived(id: &str, own: Option<&str>, re: Option<&str>) -> Arrived {
+fn arrived(id: &str, own: Option<&str>, re: Option<&str>) -> InboundMail {
     let mut message = mail(id, "carol", "alice");
     message.from = "carol@acme.crabmail.ai".into();
     message.to = "alice@acme.crabmail.ai".into();
@@ -106,11 +107,11 @@ fn arrived(id: &str, own: Option<&str>, re: Option<&str>) -> Arrived {
         "local": {"received_at": "2026-04-24T17:42:05Z", "status": "unread",
             "delivery_method": "relay", "fetched_from": "crabmail.ai"},
     });
-    Arrived {
+    InboundMail {
         name: id.into(),
         other_name: format!("{id}_other"),
         bytes: json.to_string().into_bytes(),
-        ..Arrived::default()
+        ..InboundMail::default()
     }
 }
 
@@ -118,8 +119,8 @@ fn carols_key() -> PublicKey {
     PublicKey(key_of("carol").verifying_key().to_bytes())
 }
 
-fn file(store: &Amp, arrived: &Arrived) {
-    crate::store::Remote::file(store, arrived).unwrap();
+fn file(store: &AmpStore, arrived: &InboundMail) {
+    crate::store::RemoteMail::file_mail(store, arrived).unwrap();
 }
 
 const CAROL: &str = "carol@acme.crabmail.ai";
@@ -129,17 +130,20 @@ fn who_has_no_mailbox_here_is_handed_to_a_link_and_it_is_in_sent() {
     let (host, road) = registered();
     let store = joined(&host, "alice", &road);
     let to = "Carol@acme.crabmail.ai";
-    assert_eq!((store.fits(to), store.fits("x@acme.other.ai")), (Fit::Exact, Fit::Plain));
-    assert!(store.registered(to) && !store.registered("x@acme.other.ai"));
-    *road.fate.lock() = Some(Fate::Waits("it is on its way".into()));
+    assert_eq!(
+        (store.address_fit(to), store.address_fit("x@acme.other.ai")),
+        (AddressFit::Exact, AddressFit::Plain)
+    );
+    assert!(store.is_registered(to) && !store.is_registered("x@acme.other.ai"));
+    *road.fate.lock() = Some(DeliveryFate::Waits("it is on its way".into()));
     let both = Draft { to: vec![to.into(), "bob".into()], ..draft("bob", "x") };
     let made = prepare(&store, &both, None).unwrap();
     for one in [&made[0], &made[1], &made[0]] {
-        store.append(one).unwrap();
+        store.append_record(one).unwrap();
     }
     let taken = road.taken.lock().clone();
     assert_eq!(taken.len(), 1);
-    assert_eq!((taken[0].to.as_str(), &taken[0].message), (CAROL, &made[0].id));
+    assert_eq!((taken[0].to.as_str(), &taken[0].message_id), (CAROL, &made[0].id));
     let json: serde_json::Value = serde_json::from_slice(&taken[0].bytes).unwrap();
     assert_eq!(
         json["payload"]["context"]["recipients"],
@@ -149,15 +153,15 @@ fn who_has_no_mailbox_here_is_handed_to_a_link_and_it_is_in_sent() {
     assert_eq!(json["payload"]["context"]["msgfs"]["id"], made[0].id.as_str());
     let books = Book::scanned(&store);
     let kept = books.one(&made[0].id);
-    assert!(kept.from_me && kept.noted && kept.valid() == Some(true));
-    assert!(!books.one(&made[1].id).noted, "bob is here");
-    let note = store.read(&kept.at).unwrap().note.unwrap();
+    assert!(kept.from_me && kept.has_note && kept.valid() == Some(true));
+    assert!(!books.one(&made[1].id).has_note, "bob is here");
+    let note = store.read_record(&kept.at).unwrap().note.unwrap();
     assert_eq!(note, format!("waits for {CAROL} and is tried again by itself: it is on its way\n"));
     for (to, why) in [("two@acme.crabmail.ai", "a, b"), ("x@acme.other.ai", "other.ai")] {
         let error = prepare(&store, &draft(to, "x"), None).unwrap_err();
         assert!(matches!(&error, StoreError::Unreachable(text) if text.contains(why)), "{error}");
     }
-    let without = Amp::open(&host.spec("alice")).unwrap();
+    let without = AmpStore::open(&host.spec("alice")).unwrap();
     assert!(matches!(prepare(&without, &draft(to, "x"), None), Err(StoreError::Unreachable(_))));
 }
 
@@ -165,19 +169,19 @@ fn who_has_no_mailbox_here_is_handed_to_a_link_and_it_is_in_sent() {
 fn a_note_goes_when_it_was_taken_and_the_id_given_there_is_kept_on_the_file() {
     let (host, road) = registered();
     let store = joined(&host, "alice", &road);
-    *road.fate.lock() = Some(Fate::Waits("down".into()));
+    *road.fate.lock() = Some(DeliveryFate::Waits("down".into()));
     let made = prepare(&store, &draft(CAROL, "x"), None).unwrap().remove(0);
-    store.append(&made).unwrap();
+    store.append_record(&made).unwrap();
     let mut books = Book::scanned(&store);
     let path = host.agents().join("alice/messages/sent/carol_acme_crabmail_ai");
     let path = path.join(format!("{}.json", made.id));
     let before = std::fs::read_to_string(&path).unwrap();
-    assert!(!store.deliver().unwrap());
-    *road.fate.lock() = Some(Fate::Taken);
+    assert!(!store.deliver_waiting().unwrap());
+    *road.fate.lock() = Some(DeliveryFate::Taken);
     *road.given.lock() = Some("msg_9_server".into());
     books.scan(&store, false);
-    assert!(!books.one(&made.id).noted);
-    assert!(store.deliver().unwrap() && !store.deliver().unwrap());
+    assert!(!books.one(&made.id).has_note);
+    assert!(store.deliver_waiting().unwrap() && !store.deliver_waiting().unwrap());
     books.scan(&store, false);
     let after = std::fs::read_to_string(&path).unwrap();
     let (head, tail) = before.split_at(before.rfind('"').unwrap() + 1);
@@ -187,32 +191,34 @@ fn a_note_goes_when_it_was_taken_and_the_id_given_there_is_kept_on_the_file() {
     let again = joined(&host, "alice", &Arc::default());
     file(&again, &arrived("msg_2_b", None, Some("msg_9_server")));
     let books = Book::scanned(&again);
-    assert_eq!(books.one("msg_2_b").answers.as_deref(), Some(made.id.as_str()));
+    assert_eq!(books.one("msg_2_b").in_reply_to.as_deref(), Some(made.id.as_str()));
 }
 
 #[test]
 fn a_refusal_is_told_after_a_restart_and_taken_mail_is_noted_down_then() {
     let (host, road) = registered();
     let store = joined(&host, "alice", &road);
-    *road.fate.lock() = Some(Fate::Waits("down".into()));
+    *road.fate.lock() = Some(DeliveryFate::Waits("down".into()));
     let made = prepare(&store, &draft(CAROL, "x"), None).unwrap().remove(0);
-    store.append(&made).unwrap();
+    store.append_record(&made).unwrap();
     let mut books = Book::scanned(&store);
-    let saved = store.save();
-    *road.fate.lock() = Some(Fate::Refused("404 not_found".into()));
+    let saved = store.save_cursors();
+    *road.fate.lock() = Some(DeliveryFate::Refused("404 not_found".into()));
     let store = joined(&host, "alice", &road);
-    assert!(store.restore(&saved));
+    assert!(store.restore_cursors(&saved));
     books.scan(&store, true);
     let at = books.one(&made.id).at;
-    assert!(books.one(&made.id).noted);
-    assert!(store.read(&at).unwrap().note.unwrap().contains("refused for good: 404 not_found"));
-    *road.fate.lock() = Some(Fate::Taken);
+    assert!(books.one(&made.id).has_note);
+    assert!(
+        store.read_record(&at).unwrap().note.unwrap().contains("refused for good: 404 not_found")
+    );
+    *road.fate.lock() = Some(DeliveryFate::Taken);
     *road.given.lock() = Some("msg_9_server".into());
     let store = joined(&host, "alice", &road);
-    assert!(store.restore(&saved));
+    assert!(store.restore_cursors(&saved));
     books.scan(&store, true);
-    assert!(!books.one(&made.id).noted);
-    assert!(store.deliver().unwrap());
+    assert!(!books.one(&made.id).has_note);
+    assert!(store.deliver_waiting().unwrap());
 }
 
 #[test]
@@ -226,7 +232,7 @@ fn what_is_brought_is_filed_once_under_its_name_and_judged_by_the_key_that_came(
     assert_eq!((kept.to_me, kept.valid(), kept.from.as_ref()), (true, Some(false), CAROL));
     // The key comes later: the message is judged again.
     let keys = vec![(CAROL.to_owned(), carols_key())];
-    file(&store, &Arrived { keys: keys.clone(), ..Arrived::default() });
+    file(&store, &InboundMail { keys: keys.clone(), ..InboundMail::default() });
     books.scan(&store, false);
     assert_eq!(books.one("msg_1_a").valid(), Some(true));
     let folder = host.agents().join("alice/messages/inbox/carol_acme_crabmail_ai");
@@ -241,7 +247,7 @@ fn what_is_brought_is_filed_once_under_its_name_and_judged_by_the_key_that_came(
     // Another key for the same writer changes nothing, now and after a restart.
     let other = PublicKey(key_of("mallory").verifying_key().to_bytes());
     let keys = vec![(CAROL.to_owned(), other)];
-    file(&store, &Arrived { keys, ..Arrived::default() });
+    file(&store, &InboundMail { keys, ..InboundMail::default() });
     let again = Book::scanned(&joined(&host, "alice", &road));
     assert!(again.messages.values().all(|kept| kept.valid() == Some(true)));
     assert_eq!(mode(&host.dir.path().join("state/keys.json")), 0o600);
@@ -257,7 +263,7 @@ fn a_second_copy_is_the_same_message_whoever_filed_it() {
     let (host, road) = registered();
     let store = joined(&host, "alice", &road);
     let keys = vec![(CAROL.to_owned(), carols_key())];
-    file(&store, &Arrived { keys, ..Arrived::default() });
+    file(&store, &InboundMail { keys, ..InboundMail::default() });
     file(&store, &arrived("msg_1_a", Some("msg_1_own"), None));
     let mut books = Book::scanned(&store);
     file(&store, &arrived("msg_1_b", Some("msg_1_own"), None));
@@ -268,7 +274,7 @@ fn a_second_copy_is_the_same_message_whoever_filed_it() {
     host.put("alice", "inbox/carol_acme_crabmail_ai/msg_1_b.json", &second.bytes);
     books.scan(&store, true);
     assert_eq!(ids(&books), ["msg_1_a"]);
-    assert!(store.read(&books.one("msg_1_a").at).unwrap().message.warnings.is_empty());
+    assert!(store.read_record(&books.one("msg_1_a").at).unwrap().message.warnings.is_empty());
     let fresh = joined(&host, "alice", &road);
     assert_eq!(Book::scanned(&fresh).messages.len(), 1);
     // Replies find it by each of its three ids.
@@ -276,7 +282,7 @@ fn a_second_copy_is_the_same_message_whoever_filed_it() {
         let id = format!("msg_2_{n}");
         file(&store, &arrived(&id, None, Some(re)));
         books.scan(&store, false);
-        assert_eq!(books.one(&id).answers.as_deref(), Some("msg_1_a"), "{re}");
+        assert_eq!(books.one(&id).in_reply_to.as_deref(), Some("msg_1_a"), "{re}");
     }
     // The one that is shown goes: the other takes its place.
     std::fs::remove_file(folder.join("msg_1_a.json")).unwrap();
@@ -295,10 +301,10 @@ fn a_reply_that_came_first_finds_its_parent_by_any_id() {
     let store = joined(&host, "alice", &road);
     file(&store, &arrived("msg_2_b", None, Some("msg_1_own")));
     let mut books = Book::scanned(&store);
-    assert_eq!(books.one("msg_2_b").answers.as_deref(), Some("msg_1_own"));
+    assert_eq!(books.one("msg_2_b").in_reply_to.as_deref(), Some("msg_1_own"));
     file(&store, &arrived("msg_1_a", Some("msg_1_own"), None));
     books.scan(&store, false);
-    assert_eq!(books.one("msg_2_b").answers.as_deref(), Some("msg_1_a"));
+    assert_eq!(books.one("msg_2_b").in_reply_to.as_deref(), Some("msg_1_a"));
 }
 
 #[test]
@@ -306,22 +312,22 @@ fn a_reply_names_its_parent_as_it_is_known_elsewhere() {
     let (host, road) = registered();
     let store = joined(&host, "alice", &road);
     let keys = vec![(CAROL.to_owned(), carols_key())];
-    file(&store, &Arrived { keys, ..Arrived::default() });
+    file(&store, &InboundMail { keys, ..InboundMail::default() });
     file(&store, &arrived("msg_1_a", Some("msg_1_own"), None));
     file(&store, &arrived("msg_1_b", None, None));
     let books = Book::scanned(&store);
     for (parent, named) in [("msg_1_a", "msg_1_own"), ("msg_1_b", "msg_1_b")] {
-        let message = store.read(&books.one(parent).at).unwrap().message;
+        let message = store.read_record(&books.one(parent).at).unwrap().message;
         let mut answer = draft(CAROL, "yes");
         answer.is_reply = true;
         answer.in_reply_to = Some(parent.into());
         let made = prepare(&store, &answer, Some(&message)).unwrap().remove(0);
         let json: serde_json::Value = serde_json::from_str(&made.bytes).unwrap();
         assert_eq!(json["envelope"]["in_reply_to"], named);
-        store.append(&made).unwrap();
+        store.append_record(&made).unwrap();
         let mut books = Book::scanned(&store);
         books.scan(&store, true);
-        assert_eq!(books.one(&made.id).answers.as_deref(), Some(parent), "in my own store");
+        assert_eq!(books.one(&made.id).in_reply_to.as_deref(), Some(parent), "in my own store");
     }
 }
 
@@ -337,7 +343,7 @@ fn what_a_provider_in_local_writes_to_my_name_is_mine_and_what_a_stranger_writes
             "local": {"delivery_method": "relay", "fetched_from": provider},
         });
         let bytes = json.to_string().into_bytes();
-        file(&store, &Arrived { name: id.into(), bytes, ..Arrived::default() });
+        file(&store, &InboundMail { name: id.into(), bytes, ..InboundMail::default() });
     };
     bring("msg_1_a", "alice@host-1.aimaestro.local", "acme.aimaestro.local");
     bring("msg_1_b", "alice", "acme.aimaestro.local");
@@ -353,30 +359,30 @@ fn what_a_provider_in_local_writes_to_my_name_is_mine_and_what_a_stranger_writes
 fn a_message_to_several_elsewhere_is_shown_once_and_says_who_has_it_not() {
     let (host, road) = registered();
     let store = joined(&host, "alice", &road);
-    *road.fate.lock() = Some(Fate::Waits("down".into()));
+    *road.fate.lock() = Some(DeliveryFate::Waits("down".into()));
     let dave = "dave@acme.crabmail.ai";
     let both = Draft { to: vec![CAROL.into(), dave.into()], ..draft(CAROL, "x") };
     let made = prepare(&store, &both, None).unwrap();
     for one in &made {
-        store.append(one).unwrap();
+        store.append_record(one).unwrap();
     }
     let books = Book::scanned(&store);
     let (first, other) = (books.one(&made[0].id), books.one(&made[1].id));
     assert_eq!(other.copy_of.as_ref().map(|of| of.id.as_str()), Some(made[0].id.as_str()));
-    assert!(first.copy_of.is_none() && first.noted);
-    let note = store.read(&first.at).unwrap().note.unwrap();
+    assert!(first.copy_of.is_none() && first.has_note);
+    let note = store.read_record(&first.at).unwrap().note.unwrap();
     assert!(note.contains(CAROL) && note.contains(dave), "{note}");
     // Where it comes it has another id, and a reply names each his own.
     let mine = "alice@acme.crabmail.ai";
-    let own = Several::new(Timestamp::now(), CAROL, &[mine, dave], ("s", "hi"));
-    let mut letter = arrived("msg_1_a", Some(&own.id_to(mine)), None);
+    let own = AmpMulticast::new(Timestamp::now(), CAROL, &[mine, dave], ("s", "hi"));
+    let mut letter = arrived("msg_1_a", Some(&own.message_id_for(mine)), None);
     let text = String::from_utf8(letter.bytes).unwrap();
     let list = format!("\"context\":{{\"recipients\":[\"{mine}\",\"{dave}\"],");
     letter.bytes = text.replace("\"context\":{", &list).into_bytes();
     file(&store, &letter);
     let books = Book::scanned(&store);
-    assert_eq!(books.one("msg_1_a").thread, own.thread());
-    let parent = store.read(&books.one("msg_1_a").at).unwrap().message;
+    assert_eq!(books.one("msg_1_a").thread, own.thread_id());
+    let parent = store.read_record(&books.one("msg_1_a").at).unwrap().message;
     let to = vec![CAROL.into(), dave.into()];
     let answer =
         Draft { to, is_reply: true, in_reply_to: Some("msg_1_a".into()), ..draft("x", "y") };
@@ -384,7 +390,7 @@ fn a_message_to_several_elsewhere_is_shown_once_and_says_who_has_it_not() {
     let named = |n: usize| {
         envelope::parse(made[n].bytes.as_bytes()).unwrap().in_reply_to.unwrap().into_owned()
     };
-    assert_eq!((named(0), named(1)), (own.id_to(mine), own.id_to(dave)));
+    assert_eq!((named(0), named(1)), (own.message_id_for(mine), own.message_id_for(dave)));
 }
 
 /// A mesh puts my bare name in the place of the address that was signed.
@@ -409,7 +415,7 @@ fn no_attachments_go_to_a_provider() {
     let (host, road) = registered();
     let store = joined(&host, "alice", &road);
     let mut with_file = draft(CAROL, "x");
-    with_file.attached = vec![crate::model::Attached {
+    with_file.attachments = vec![crate::model::DraftAttachment {
         name: "a.txt".into(),
         path: host.dir.path().join("a.txt"),
         size: 1,

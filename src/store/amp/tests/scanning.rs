@@ -26,7 +26,7 @@ fn inbox_and_sent_flat_and_in_folders() {
         (one.to_me, one.from_me, one.read, one.valid()),
         (true, false, Some(false), Some(true))
     );
-    assert_eq!(one.time.stamp(), "20260424T174203.000Z");
+    assert_eq!(one.time.iso8601_basic(), "20260424T174203.000Z");
     assert_eq!(books.one("msg_2_a").valid(), None);
     let sent = books.one("msg_3_a");
     assert_eq!(
@@ -124,13 +124,13 @@ fn only_what_is_noted_is_looked_at_and_nothing_unchanged_is_read_again() {
     let second = host.deliver("bob", &mail("msg_2_a", "eve", "bob"));
     books.scan(&store, false);
     assert_eq!(ids(&books), ["msg_1_a"]);
-    store.note(&second.canonicalize().unwrap());
+    store.note_change(&second.canonicalize().unwrap());
     books.scan(&store, false);
     assert_eq!((ids(&books).len(), books.reported), (2, 2));
     books.scan(&store, true);
     assert_eq!(books.reported, 2);
     std::fs::remove_file(&first).unwrap();
-    store.note(&first.parent().unwrap().canonicalize().unwrap().join("msg_1_a.json"));
+    store.note_change(&first.parent().unwrap().canonicalize().unwrap().join("msg_1_a.json"));
     books.scan(&store, false);
     assert_eq!(ids(&books), ["msg_2_a"]);
     std::fs::remove_dir_all(second.parent().unwrap()).unwrap();
@@ -145,15 +145,15 @@ fn a_new_folder_is_noted_and_watched() {
     let mut books = Book::scanned(&store);
     let path = host.deliver("bob", &mail("msg_1_a", "eve", "bob")).canonicalize().unwrap();
     let inbox = path.parent().unwrap().parent().unwrap();
-    assert!(store.concerns(inbox.parent().unwrap(), OsStr::new("inbox")));
-    store.note(inbox);
+    assert!(store.is_relevant(inbox.parent().unwrap(), OsStr::new("inbox")));
+    store.note_change(inbox);
     books.scan(&store, false);
     assert_eq!(ids(&books), ["msg_1_a"]);
-    let watched = store.watched();
+    let watched = store.folders_to_watch();
     assert!(watched.contains(&inbox.to_owned()) && watched.contains(&inbox.join("x")));
-    assert!(store.concerns(&inbox.join("x"), OsStr::new("msg_2_a.json")));
-    assert!(!store.concerns(&inbox.join("x"), OsStr::new(".msg_2_a.tmp")));
-    assert!(!store.concerns(store.dir(), OsStr::new("keys")));
+    assert!(store.is_relevant(&inbox.join("x"), OsStr::new("msg_2_a.json")));
+    assert!(!store.is_relevant(&inbox.join("x"), OsStr::new(".msg_2_a.tmp")));
+    assert!(!store.is_relevant(store.dir(), OsStr::new("keys")));
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn a_half_written_file_is_waited_for_and_delays_nobody() {
     let whole = mail("msg_1_a", "eve", "bob").json();
     let path = host.put("bob", "inbox/x/msg_1_a.json", &whole.as_bytes()[..50]);
     let other = host.deliver("bob", &mail("msg_2_a", "eve", "bob"));
-    store.note(&path.canonicalize().unwrap());
-    store.note(&other.canonicalize().unwrap());
+    store.note_change(&path.canonicalize().unwrap());
+    store.note_change(&other.canonicalize().unwrap());
     std::thread::scope(|s| {
         s.spawn(|| {
             std::thread::sleep(std::time::Duration::from_millis(200));
@@ -184,14 +184,14 @@ fn what_stays_broken_is_refused_after_a_second_and_leaves_when_complete() {
     let mut books = Book::scanned(&store);
     let whole = mail("msg_1_a", "eve", "bob").json();
     let path = host.put("bob", "inbox/x/msg_1_a.json", b"").canonicalize().unwrap();
-    store.note(&path);
+    store.note_change(&path);
     let started = std::time::Instant::now();
     books.scan(&store, false);
     let took = started.elapsed().as_millis();
     assert!((900..3000).contains(&took), "{took} ms");
     assert!(books.rejected.values().all(|r| r.incomplete) && books.rejected.len() == 1);
     std::fs::write(&path, &whole).unwrap();
-    store.note(&path);
+    store.note_change(&path);
     books.scan(&store, false);
     assert!(books.rejected.is_empty());
     assert_eq!(ids(&books), ["msg_1_a"]);
@@ -209,10 +209,10 @@ fn a_message_stays_while_its_file_is_broken() {
     let at = books.one("msg_1_a").at;
     assert!(books.rejected.is_empty());
     assert!(store.health()[0].contains("cannot be read as a message now"), "{:?}", store.health());
-    assert_eq!(store.read(&at).unwrap().message.body, "how are you");
+    assert_eq!(store.read_record(&at).unwrap().message.body, "how are you");
     // Also for a process that has only the table.
     let again = host.open("bob");
-    assert!(again.restore(&store.save()));
+    assert!(again.restore_cursors(&store.save_cursors()));
     books.scan(&again, true);
     assert!(books.rejected.is_empty() && ids(&books) == ["msg_1_a"]);
     std::fs::write(&path, &whole).unwrap();
@@ -233,12 +233,12 @@ fn a_remount_reads_nothing_that_has_not_changed() {
     let store = host.open("bob");
     let mut books = Book::scanned(&store);
     let again = host.open("bob");
-    assert!(again.restore(&store.save()));
+    assert!(again.restore_cursors(&store.save_cursors()));
     host.deliver("bob", &mail("msg_99_a", "eve", "bob"));
     books.scan(&again, true);
     assert_eq!((books.reported, books.rejected.len()), (21, 1));
-    assert_eq!(again.read(&books.one("msg_7_a").at).unwrap().message.id, "msg_7_a");
-    assert!(!again.restore(b"something else"));
+    assert_eq!(again.read_record(&books.one("msg_7_a").at).unwrap().message.id, "msg_7_a");
+    assert!(!again.restore_cursors(b"something else"));
 }
 
 #[test]
@@ -288,14 +288,14 @@ fn another_text_under_the_same_id_is_another_message() {
     books.scan(&store, true);
     let twins: Vec<_> =
         books.messages.keys().filter(|(_, id)| id.contains(TWIN)).cloned().collect();
-    let hash = crate::model::hex(&sha2::Sha256::digest(std::fs::read(&path).unwrap()));
+    let hash = crate::model::encode_hex(&sha2::Sha256::digest(std::fs::read(&path).unwrap()));
     assert_eq!(twins, [(address("alice"), format!("msg_1_a{TWIN}{hash}"))]);
     let twin = books.messages[&twins[0]].clone();
     assert_ne!(twin.thread, "msg_1_a");
-    let message = store.read(&twin.at).unwrap().message;
+    let message = store.read_record(&twin.at).unwrap().message;
     assert_eq!((message.id, message.body), (twins[0].1.clone(), "send money".to_owned()));
     // A mark changes the file, and not the id.
-    assert!(store.tell(&twin.at, true).unwrap());
+    assert!(store.write_mark(&twin.at, true).unwrap());
     books.scan(&store, true);
     assert_eq!(books.messages[&twins[0]].read, Some(true));
     assert_eq!(books.messages.len(), 2);
@@ -310,7 +310,7 @@ fn a_file_replaced_in_place_does_not_inherit_the_verdict() {
     let mut books = Book::scanned(&store);
     let at = books.one("msg_1_a").at;
     std::fs::write(&path, real.json().replace("how are you", "pay up now!")).unwrap();
-    assert!(matches!(store.read(&at), Err(StoreError::Moved)));
+    assert!(matches!(store.read_record(&at), Err(StoreError::Moved)));
     books.scan(&store, true);
     let (key, kept) = books.messages.first_key_value().unwrap();
     assert!(books.messages.len() == 1 && key.1.contains(TWIN) && kept.valid() == Some(false));
@@ -338,12 +338,12 @@ fn stale_mail_is_reported_as_read_and_left_alone() {
     assert_eq!(books.one("msg_1_a").read, Some(true));
     let at = books.one("msg_1_a").at;
     let before = std::fs::read(&path).unwrap();
-    assert!(!store.tell(&at, true).unwrap());
+    assert!(!store.write_mark(&at, true).unwrap());
     assert_eq!(std::fs::read(&path).unwrap(), before);
-    assert!(store.read(&at).unwrap().message.warnings.contains(&"expired".to_owned()));
+    assert!(store.read_record(&at).unwrap().message.warnings.contains(&"expired".to_owned()));
     let second = books.one("msg_2_a").clone();
     assert_eq!(second.read, Some(false));
-    assert!(store.read(&second.at).unwrap().message.warnings.is_empty());
+    assert!(store.read_record(&second.at).unwrap().message.warnings.is_empty());
     std::thread::sleep(std::time::Duration::from_millis(2600));
     books.scan(&store, false);
     assert_eq!(books.one("msg_2_a").read, Some(true));
@@ -356,7 +356,7 @@ fn replies_name_what_they_answer_in_either_spelling() {
     host.deliver("bob", &Mail { re: Some("msg-1-a"), ..mail("msg_3_a", "eve", "bob") });
     let books = Book::scanned(&host.open("bob"));
     for id in ["msg_2_a", "msg_3_a"] {
-        assert_eq!(books.one(id).answers.as_deref(), Some("msg_1_a"));
+        assert_eq!(books.one(id).in_reply_to.as_deref(), Some("msg_1_a"));
         assert_eq!(books.one(id).thread, id);
     }
 }
@@ -376,10 +376,10 @@ fn times_fall_back_to_what_the_store_noted_and_to_the_file() {
     age(&path);
     let store = host.open("bob");
     let mut books = Book::scanned(&store);
-    assert_eq!(books.one("msg_1_a").time.stamp(), "20260424T174205.000Z");
+    assert_eq!(books.one("msg_1_a").time.iso8601_basic(), "20260424T174205.000Z");
     let by_file = books.one("msg_2_a").clone();
     assert!(Timestamp::now().millis() - by_file.time.millis() > 9000);
-    assert!(store.tell(&by_file.at, true).unwrap());
+    assert!(store.write_mark(&by_file.at, true).unwrap());
     books.scan(&store, true);
     assert_eq!(books.one("msg_2_a").time, by_file.time);
 }

@@ -1,27 +1,27 @@
 //! Preparing, appending, delivering.
 
 use super::*;
-use crate::model::{Attached, Message, hex};
+use crate::model::{DraftAttachment, Message, encode_hex};
 
 fn signer() -> Key {
     Key::from(key_of("alice"))
 }
 
 pub(super) fn prepare(
-    store: &Amp,
+    store: &AmpStore,
     draft: &Draft,
     parent: Option<&Message>,
-) -> Result<Vec<Prepared>, StoreError> {
+) -> Result<Vec<PreparedRecord>, StoreError> {
     let signer = signer();
-    let with = Preparing { parent, ..Preparing::new(Timestamp::now(), &signer) };
-    store.prepare(draft, &with)
+    let with = PrepareContext { parent, ..PrepareContext::new(Timestamp::now(), &signer) };
+    store.prepare_records(draft, &with)
 }
 
 pub(super) fn draft(to: &str, body: &str) -> Draft {
     Draft { to: vec![to.to_owned()], body: body.to_owned(), ..Draft::default() }
 }
 
-fn envelope(p: &Prepared) -> serde_json::Value {
+fn envelope(p: &PreparedRecord) -> serde_json::Value {
     serde_json::from_str::<serde_json::Value>(&p.bytes).unwrap()["envelope"].clone()
 }
 
@@ -35,9 +35,9 @@ fn a_message_goes_to_both_sides_and_verifies_there() {
     let (alice, bob) = (host.open("alice"), host.open("bob"));
     let made = prepare(&alice, &draft("bob", "tests are green\nall of them"), None).unwrap();
     assert_eq!((made.len(), made[0].to.as_str()), (1, "bob@acme.aimaestro.local"));
-    alice.append(&made[0]).unwrap();
-    alice.append(&made[0]).unwrap();
-    alice.sync().unwrap();
+    alice.append_record(&made[0]).unwrap();
+    alice.append_record(&made[0]).unwrap();
+    alice.sync_appends().unwrap();
     let name = format!("{}.json", made[0].id);
     let sent = host.agents().join("alice/messages/sent/bob_acme_aimaestro_local").join(&name);
     let inbox = host.agents().join("bob/messages/inbox/alice_acme_aimaestro_local").join(&name);
@@ -50,7 +50,7 @@ fn a_message_goes_to_both_sides_and_verifies_there() {
     let theirs = Book::scanned(&bob);
     let kept = theirs.one(&made[0].id);
     assert!(kept.to_me && !kept.from_me && kept.valid() == Some(true) && kept.read == Some(false));
-    let message = bob.read(&kept.at).unwrap().message;
+    let message = bob.read_record(&kept.at).unwrap().message;
     assert_eq!(message.subject.as_deref(), Some("tests are green"));
     assert_eq!(message.extra, [("Type", "notification".to_owned())]);
     assert_eq!(message.body, "tests are green\nall of them");
@@ -62,7 +62,7 @@ fn an_append_of_mine_is_scanned_without_being_noted() {
     let alice = host.open("alice");
     let mut books = Book::scanned(&alice);
     let made = prepare(&alice, &draft("alice", "note to self"), None).unwrap();
-    alice.append(&made[0]).unwrap();
+    alice.append_record(&made[0]).unwrap();
     books.scan(&alice, false);
     let kept = books.one(&made[0].id);
     assert!(kept.from_me && kept.to_me);
@@ -73,10 +73,10 @@ fn an_interrupted_append_is_finished() {
     let host = Host::new(&["alice", "bob"]);
     let (alice, bob) = (host.open("alice"), host.open("bob"));
     let made = prepare(&alice, &draft("bob", "x"), None).unwrap();
-    alice.append(&made[0]).unwrap();
+    alice.append_record(&made[0]).unwrap();
     let path = host.agents().join("bob/messages/inbox/alice_acme_aimaestro_local");
     std::fs::remove_file(path.join(format!("{}.json", made[0].id))).unwrap();
-    alice.append(&made[0]).unwrap();
+    alice.append_record(&made[0]).unwrap();
     assert_eq!(ids(&Book::scanned(&bob)), [made[0].id.as_str()]);
     assert_eq!(std::fs::read_dir(path).unwrap().count(), 1);
 }
@@ -87,30 +87,30 @@ fn attachments_are_there_before_the_message_on_both_sides() {
     let (alice, bob) = (host.open("alice"), host.open("bob"));
     let copy = host.dir.path().join("copy");
     std::fs::write(&copy, "report").unwrap();
-    let file = Attached {
+    let file = DraftAttachment {
         name: "my report.txt".into(),
         path: copy.clone(),
         size: 6,
-        sha256: hex(&sha2::Sha256::digest(b"report")),
+        sha256: encode_hex(&sha2::Sha256::digest(b"report")),
     };
     let mut with_file = draft("bob", "see attached");
-    with_file.attached = vec![file];
+    with_file.attachments = vec![file];
     let made = prepare(&alice, &with_file, None).unwrap();
-    alice.append(&made[0]).unwrap();
+    alice.append_record(&made[0]).unwrap();
     std::fs::remove_file(&copy).unwrap();
-    alice.append(&made[0]).unwrap();
+    alice.append_record(&made[0]).unwrap();
     std::fs::remove_dir_all(host.agents().join("alice/attachments")).unwrap();
     let at = Book::scanned(&bob).one(&made[0].id).at;
-    let shown = bob.read(&at).unwrap().message.attachments;
+    let shown = bob.read_record(&at).unwrap().message.attachments;
     assert_eq!((shown[0].name.as_str(), &shown[0].withheld), ("my_report.txt", &None));
     assert!(
-        matches!(bob.open_part(&at, "my_report.txt").unwrap(), Part::Bytes(b) if &*b == b"report")
+        matches!(bob.open_part(&at, "my_report.txt").unwrap(), PartContent::Bytes(b) if &*b == b"report")
     );
     // Changed between draft and append: nothing is delivered.
     std::fs::write(&copy, "longer than it was").unwrap();
-    with_file.attached[0].path = copy;
+    with_file.attachments[0].path = copy;
     let made = prepare(&alice, &with_file, None).unwrap();
-    assert!(alice.append(&made[0]).is_err());
+    assert!(alice.append_record(&made[0]).is_err());
     assert_eq!(Book::scanned(&host.open("bob")).messages.len(), 1);
 }
 
@@ -153,7 +153,7 @@ fn a_recipient_who_leaves_before_delivery_is_unreachable_and_nothing_is_sent() {
     let store = host.open("alice");
     let made = prepare(&store, &draft("bob", "x"), None).unwrap();
     std::fs::remove_file(host.agents().join("bob/config.json")).unwrap();
-    assert!(matches!(store.append(&made[0]), Err(StoreError::Unreachable(_))));
+    assert!(matches!(store.append_record(&made[0]), Err(StoreError::Unreachable(_))));
     assert!(!host.agents().join("alice/messages/sent").exists());
 }
 
@@ -165,7 +165,7 @@ fn a_mailbox_behind_a_symlink_is_not_written() {
     let store = host.open("alice");
     let made = prepare(&store, &draft("bob", "x"), None).unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), host.agents().join("bob/messages/inbox")).unwrap();
-    assert!(store.append(&made[0]).is_err());
+    assert!(store.append_record(&made[0]).is_err());
     assert!(matches!(prepare(&store, &draft("bob", "x"), None), Err(StoreError::Io { .. })));
     assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }
@@ -261,8 +261,9 @@ fn a_taken_id_is_not_used() {
         asked.set(asked.get() + 1);
         asked.get() < 3
     };
-    let with = Preparing { taken: &taken, ..Preparing::new(Timestamp::now(), &signer) };
-    store.prepare(&draft("bob", "x"), &with).unwrap();
+    let with =
+        PrepareContext { is_id_taken: &taken, ..PrepareContext::new(Timestamp::now(), &signer) };
+    store.prepare_records(&draft("bob", "x"), &with).unwrap();
     assert_eq!(asked.get(), 3);
 }
 
@@ -302,18 +303,24 @@ fn what_a_message_can_carry() {
     let files = |n: usize, size: u64| -> Vec<(String, u64)> {
         (0..n).map(|i| (format!("f{i}.txt"), size)).collect()
     };
-    assert!(store.about().carries(&files(10, 10 << 20)).is_ok());
+    assert!(store.properties().check_attachments(&files(10, 10 << 20)).is_ok());
     for (n, size) in [(11, 1), (1, (25 << 20) + 1), (5, 21 << 20)] {
         assert!(
-            matches!(store.about().carries(&files(n, size)), Err(StoreError::TooLarge(_))),
+            matches!(
+                store.properties().check_attachments(&files(n, size)),
+                Err(StoreError::TooLarge(_))
+            ),
             "{n} {size}"
         );
     }
-    let error =
-        store.about().carries(&[("big.iso".to_owned(), (25 << 20) + 1)]).unwrap_err().to_string();
+    let error = store
+        .properties()
+        .check_attachments(&[("big.iso".to_owned(), (25 << 20) + 1)])
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("big.iso") && error.contains("26214400"), "{error}");
     let same = [("a b".to_owned(), 1), ("a_b".to_owned(), 1)];
-    assert!(matches!(store.about().carries(&same), Err(StoreError::Invalid(_))));
+    assert!(matches!(store.properties().check_attachments(&same), Err(StoreError::Invalid(_))));
 }
 
 #[test]
@@ -331,16 +338,16 @@ fn a_mailbox_that_takes_nothing_is_told_before_and_tried_again() {
             matches!(&error, StoreError::Io { path: at, .. } if at.ends_with(&path)),
             "{error}"
         );
-        assert!(matches!(store.append(&made[0]), Err(StoreError::Io { .. })));
+        assert!(matches!(store.append_record(&made[0]), Err(StoreError::Io { .. })));
         std::fs::remove_file(&path).unwrap();
     }
-    store.append(&made[0]).unwrap();
+    store.append_record(&made[0]).unwrap();
     assert_eq!(ids(&Book::scanned(&host.open("bob"))), [made[0].id.as_str()]);
     let sent = host.agents().join("alice/messages/sent");
-    assert!(store.appendable(1).is_ok());
+    assert!(store.check_appendable(1).is_ok());
     std::fs::remove_dir_all(&sent).unwrap();
     std::fs::write(&sent, "").unwrap();
-    assert!(matches!(store.appendable(1), Err(StoreError::Io { .. })));
+    assert!(matches!(store.check_appendable(1), Err(StoreError::Io { .. })));
 }
 
 #[test]
@@ -352,8 +359,8 @@ fn a_recipient_whose_config_breaks_is_tried_again_soon() {
     std::fs::write(&config, "{").unwrap();
     // After a restart nothing is known of him but the folder.
     let store = host.open("alice");
-    assert!(matches!(store.append(&made[0]), Err(StoreError::Busy(_))));
+    assert!(matches!(store.append_record(&made[0]), Err(StoreError::Busy(_))));
     std::fs::write(&config, whole).unwrap();
-    store.append(&made[0]).unwrap();
+    store.append_record(&made[0]).unwrap();
     assert_eq!(ids(&Book::scanned(&host.open("bob"))), [made[0].id.as_str()]);
 }

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::super::edit::set_status;
-use super::super::envelope::{self, ReadState, Stored};
-use super::super::limits::over_limit;
-use super::super::verify::claim;
+use super::super::envelope::{self, AmpMessage, ReadState};
+use super::super::limits::is_over_limit;
+use super::super::verify::extract_claim;
 use super::*;
 use crate::model::verify::verify_claim;
 use crate::store::testing::Key;
@@ -15,7 +15,7 @@ static KEY: LazyLock<Key> = LazyLock::new(|| Key::new(5));
 
 const DIGEST: &str = "8e722e34af271ba626bdbdf618ebf1386eaad27b073b6421d329bf5ffca22637";
 
-const FILE: File<'static> = File {
+const FILE: AmpNewAttachment<'static> = AmpNewAttachment {
     id: "att_1795291680_0eb86f9f",
     filename: "a_b.log",
     content_type: "text/plain",
@@ -23,8 +23,8 @@ const FILE: File<'static> = File {
     sha256: DIGEST,
 };
 
-fn plain() -> Outgoing<'static> {
-    Outgoing {
+fn plain() -> AmpNewMessage<'static> {
+    AmpNewMessage {
         from: "alice@acme.aimaestro.local",
         to: "bob@acme.aimaestro.local",
         subject: "Hello",
@@ -37,24 +37,24 @@ fn plain() -> Outgoing<'static> {
         body: "tests are green",
         files: &[],
         recipients: &[],
-        carried: false,
+        is_carried: false,
         idempotency_key: None,
     }
 }
 
 fn is_valid(text: &str) -> bool {
     let stored = envelope::parse(text.as_bytes()).unwrap();
-    let claim = claim(&stored, None, &[]).unwrap().unwrap();
+    let claim = extract_claim(&stored, None, &[]).unwrap().unwrap();
     verify_claim(&KEY.public_key(), &claim)
 }
 
-fn parse(text: &str) -> Stored<'_> {
+fn parse(text: &str) -> AmpMessage<'_> {
     envelope::parse(text.as_bytes()).unwrap()
 }
 
 #[test]
 fn the_form_in_sent() {
-    let text = compose(&plain(), &*KEY).unwrap();
+    let text = compose_message(&plain(), &*KEY).unwrap();
     let signature = parse(&text).signature.unwrap().into_owned();
     assert_eq!(signature.len(), 88);
     let expected = format!(
@@ -86,8 +86,8 @@ fn the_form_in_sent() {
 
 #[test]
 fn the_form_in_inbox() {
-    let sent = compose(
-        &Outgoing {
+    let sent = compose_message(
+        &AmpNewMessage {
             in_reply_to: Some("msg_1_a"),
             files: &[FILE],
             idempotency_key: Some("idk_1"),
@@ -96,7 +96,7 @@ fn the_form_in_inbox() {
         &*KEY,
     )
     .unwrap();
-    let inbox = delivered(&sent, Timestamp::from_millis(1_795_291_633_000)).unwrap();
+    let inbox = make_delivered_copy(&sent, Timestamp::from_millis(1_795_291_633_000)).unwrap();
     let (before, after): (Json, Json) =
         (serde_json::from_str(&sent).unwrap(), serde_json::from_str(&inbox).unwrap());
     assert_eq!(before["envelope"], after["envelope"]);
@@ -113,12 +113,12 @@ fn the_form_in_inbox() {
     assert_eq!(stored.in_reply_to.as_deref(), Some("msg_1_a"));
     assert_eq!(stored.idempotency_key.as_deref(), Some("idk_1"));
     assert_eq!(stored.attachments.len(), 1);
-    assert_eq!(super::super::filename::check_attachment(&stored.attachments[0]), None);
+    assert_eq!(super::super::filename::withheld_reason(&stored.attachments[0]), None);
     assert!(is_valid(&inbox));
     // No null anywhere: one verifier reads it as a word.
     assert!(!inbox.contains("null"));
-    assert_eq!(delivered("{}", plain().now), None);
-    assert_eq!(delivered("", plain().now), None);
+    assert_eq!(make_delivered_copy("{}", plain().now), None);
+    assert_eq!(make_delivered_copy("", plain().now), None);
 }
 
 #[test]
@@ -126,41 +126,45 @@ fn what_must_not_be_written() {
     let subject = "\u{e9}".repeat(257);
     let body = "x".repeat(BODY_BYTES + 1);
     let many = [FILE; 11];
-    let big = [File { size: ATTACHMENT_BYTES + 1, ..FILE }];
-    let all = [File { size: ATTACHMENT_BYTES, ..FILE }; 5];
-    let named = [File { filename: "../x", ..FILE }];
-    let ids = [File { id: "../x", ..FILE }];
-    let digest = [File { sha256: "00", ..FILE }];
+    let big = [AmpNewAttachment { size: ATTACHMENT_BYTES + 1, ..FILE }];
+    let all = [AmpNewAttachment { size: ATTACHMENT_BYTES, ..FILE }; 5];
+    let named = [AmpNewAttachment { filename: "../x", ..FILE }];
+    let ids = [AmpNewAttachment { id: "../x", ..FILE }];
+    let digest = [AmpNewAttachment { sha256: "00", ..FILE }];
     let invalid = [
-        Outgoing { subject: "", ..plain() },
-        Outgoing { subject: "  ", ..plain() },
-        Outgoing { subject: "a\tb", ..plain() },
-        Outgoing { subject: "a\u{7f}", ..plain() },
-        Outgoing { subject: &subject, ..plain() },
-        Outgoing { body: "a\0b", ..plain() },
-        Outgoing { to: "bob", ..plain() },
-        Outgoing { from: "a|b@c.d", ..plain() },
-        Outgoing { priority: "High", ..plain() },
-        Outgoing { kind: "greeting", ..plain() },
-        Outgoing { kind: "", ..plain() },
-        Outgoing { in_reply_to: Some("null"), ..plain() },
-        Outgoing { id: "../x", ..plain() },
-        Outgoing { thread_id: "", ..plain() },
-        Outgoing { files: &named, ..plain() },
-        Outgoing { files: &ids, ..plain() },
-        Outgoing { files: &digest, ..plain() },
+        AmpNewMessage { subject: "", ..plain() },
+        AmpNewMessage { subject: "  ", ..plain() },
+        AmpNewMessage { subject: "a\tb", ..plain() },
+        AmpNewMessage { subject: "a\u{7f}", ..plain() },
+        AmpNewMessage { subject: &subject, ..plain() },
+        AmpNewMessage { body: "a\0b", ..plain() },
+        AmpNewMessage { to: "bob", ..plain() },
+        AmpNewMessage { from: "a|b@c.d", ..plain() },
+        AmpNewMessage { priority: "High", ..plain() },
+        AmpNewMessage { kind: "greeting", ..plain() },
+        AmpNewMessage { kind: "", ..plain() },
+        AmpNewMessage { in_reply_to: Some("null"), ..plain() },
+        AmpNewMessage { id: "../x", ..plain() },
+        AmpNewMessage { thread_id: "", ..plain() },
+        AmpNewMessage { files: &named, ..plain() },
+        AmpNewMessage { files: &ids, ..plain() },
+        AmpNewMessage { files: &digest, ..plain() },
     ];
     for out in &invalid {
-        assert!(matches!(compose(out, &*KEY), Err(StoreError::Invalid(_))), "{out:?}");
+        assert!(matches!(compose_message(out, &*KEY), Err(StoreError::Invalid(_))), "{out:?}");
     }
     let too_large = [
-        Outgoing { body: &body, ..plain() },
-        Outgoing { files: &many, ..plain() },
-        Outgoing { files: &big, ..plain() },
-        Outgoing { files: &all, ..plain() },
+        AmpNewMessage { body: &body, ..plain() },
+        AmpNewMessage { files: &many, ..plain() },
+        AmpNewMessage { files: &big, ..plain() },
+        AmpNewMessage { files: &all, ..plain() },
     ];
     for out in &too_large {
-        assert!(matches!(compose(out, &*KEY), Err(StoreError::TooLarge(_))), "{:?}", out.files);
+        assert!(
+            matches!(compose_message(out, &*KEY), Err(StoreError::TooLarge(_))),
+            "{:?}",
+            out.files
+        );
     }
     assert!(is_kind("github:pull_request") && is_kind("ack"));
     assert!(!is_kind("github:") && !is_kind(":x") && !is_kind("a:b c"));
@@ -171,23 +175,23 @@ fn the_largest_message_fits() {
     let subject = "\u{e9}".repeat(256);
     let body = "\u{1}".repeat(BODY_BYTES);
     let files = [FILE; 10];
-    let out = Outgoing { subject: &subject, body: &body, files: &files, ..plain() };
-    let text = compose(&out, &*KEY).unwrap();
-    assert!(!over_limit(&parse(&text)));
+    let out = AmpNewMessage { subject: &subject, body: &body, files: &files, ..plain() };
+    let text = compose_message(&out, &*KEY).unwrap();
+    assert!(!is_over_limit(&parse(&text)));
     let stored = parse(&text);
-    assert!(over_limit(&Stored { file_len: MESSAGE_BYTES + 1, ..stored.clone() }));
-    assert!(over_limit(&Stored { subject: Some("x".repeat(257).into()), ..stored.clone() }));
-    assert!(over_limit(&Stored {
+    assert!(is_over_limit(&AmpMessage { file_len: MESSAGE_BYTES + 1, ..stored.clone() }));
+    assert!(is_over_limit(&AmpMessage { subject: Some("x".repeat(257).into()), ..stored.clone() }));
+    assert!(is_over_limit(&AmpMessage {
         message: Some("x".repeat(BODY_BYTES + 1).into()),
         ..stored.clone()
     }));
     let context = "x".repeat(262_145);
-    assert!(over_limit(&Stored { context: Some(&context), ..stored.clone() }));
+    assert!(is_over_limit(&AmpMessage { context: Some(&context), ..stored.clone() }));
     let mut more = stored.attachments.clone();
     more.push(more[0].clone());
-    assert!(over_limit(&Stored { attachments: more.clone(), ..stored.clone() }));
+    assert!(is_over_limit(&AmpMessage { attachments: more.clone(), ..stored.clone() }));
     more[0].storage = Some("afp".into());
-    assert!(!over_limit(&Stored { attachments: more, ..stored }));
+    assert!(!is_over_limit(&AmpMessage { attachments: more, ..stored }));
 }
 
 proptest! {
@@ -199,7 +203,7 @@ proptest! {
         with_file in any::<bool>(),
         is_reply in any::<bool>(),
     ) {
-        let out = Outgoing {
+        let out = AmpNewMessage {
             subject: &subject,
             body: &body,
             priority: PRIORITIES[priority],
@@ -207,14 +211,14 @@ proptest! {
             files: if with_file { std::slice::from_ref(&FILE) } else { &[] },
             ..plain()
         };
-        let sent = compose(&out, &*KEY).unwrap();
+        let sent = compose_message(&out, &*KEY).unwrap();
         prop_assert!(is_valid(&sent));
         {
             let stored = parse(&sent);
             prop_assert_eq!(stored.message.as_deref(), Some(body.as_str()));
             prop_assert_eq!(stored.subject.as_deref(), Some(subject.as_str()));
         }
-        let inbox = delivered(&sent, out.now).unwrap();
+        let inbox = make_delivered_copy(&sent, out.now).unwrap();
         prop_assert!(is_valid(&inbox));
         let read = set_status(inbox.as_bytes(), true, out.now).unwrap();
         let read = String::from_utf8(read).unwrap();

@@ -99,10 +99,10 @@ fn delivered() {
         let read = message::parse(file.as_bytes());
         let shown = file.get(..300).unwrap_or(&file);
         assert_eq!(read.as_ref().err(), None, "{shown}");
-        assert_eq!(read.unwrap().shown.body, "hi\n", "{shown}");
+        assert_eq!(read.unwrap().message.body, "hi\n", "{shown}");
     }
     let bytes = [b"---json\n{", NEEDED.as_bytes(), b",\"subject\":\"\xff\"}\n---\nhi\n"].concat();
-    assert_eq!(message::parse(&bytes).unwrap().shown.subject.unwrap(), "\u{fffd}");
+    assert_eq!(message::parse(&bytes).unwrap().message.subject.unwrap(), "\u{fffd}");
 }
 
 #[test]
@@ -236,8 +236,8 @@ fn what_is_read_of_odd_files() {
     assert_eq!(refs(r#"["a","b"],"REFS":["c"]"#), ["c"]);
     assert_eq!(refs(r#"["a","b"],"refs":[]"#), [""; 0]);
     assert_eq!(read(with(r#""labels":[null,"x"]"#)).parts, [("labels.txt", "x\n".to_owned())]);
-    assert_eq!(read(with(r#""ſubject":"s""#)).shown.subject.as_deref(), Some("s"));
-    assert_eq!(read(with(r#""subject":"s","subject":null"#)).shown.subject.as_deref(), Some("s"));
+    assert_eq!(read(with(r#""ſubject":"s""#)).message.subject.as_deref(), Some("s"));
+    assert_eq!(read(with(r#""subject":"s","subject":null"#)).message.subject.as_deref(), Some("s"));
     let evening = 1_795_291_200_000;
     for (created, millis) in [
         ("2026-11-21T20:00:00.1239567890123Z", evening + 123),
@@ -250,7 +250,7 @@ fn what_is_read_of_odd_files() {
         ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
         ("0000-02-29T00:00:00Z", -62_162_121_600_000),
     ] {
-        assert_eq!(read(at(created)).shown.time.millis(), millis, "{created}");
+        assert_eq!(read(at(created)).message.time.millis(), millis, "{created}");
     }
 }
 

@@ -4,9 +4,9 @@ use sha2::Digest as _;
 
 use super::*;
 
-fn violations(store: &Atsf) -> Vec<(String, u64, &'static str)> {
+fn violations(store: &AtsfStore) -> Vec<(String, u64, &'static str)> {
     let mut out = Vec::new();
-    store.check(&verify::fault, &mut |v| out.push((v.file, v.line, v.rule))).unwrap();
+    store.check(&verify::find_claim_fault, &mut |v| out.push((v.file, v.line, v.rule))).unwrap();
     out.sort();
     out
 }
@@ -17,10 +17,10 @@ fn sound_threads_have_no_violations() {
     let (store, _) = project.opened();
     assert!(violations(&store).is_empty());
     let prepared = prepare(&store, &draft(None, Some("s"), "x")).unwrap();
-    store.append(&prepared).unwrap();
+    store.append_record(&prepared).unwrap();
     store.scan(false, &mut Book::default()).unwrap();
     let next = prepare(&store, &draft(Some(&prepared.thread), None, "y")).unwrap();
-    store.append(&next).unwrap();
+    store.append_record(&next).unwrap();
     assert_eq!(violations(&store), []);
     assert_eq!(violations(&project.open()), []);
 }
@@ -83,9 +83,9 @@ fn a_repair_makes_derived_values_anew() {
     project.thread("t", &[message("a", "user", "x"), system]);
     let (store, mut books) = project.opened();
     assert_eq!(violations(&store).len(), 2);
-    assert_eq!(store.repair().unwrap().len(), 1);
+    assert_eq!(store.repair_files().unwrap().len(), 1);
     assert_eq!(violations(&store), []);
-    assert!(store.repair().unwrap().is_empty());
+    assert!(store.repair_files().unwrap().is_empty());
     let text = read(&project.meta("t"));
     assert!(text.contains("\"messageCount\": 2") && text.contains("\"agentMessageCount\": 0"));
     store.scan(false, &mut books).unwrap();
@@ -103,7 +103,8 @@ fn a_repair_makes_derived_values_anew() {
 #[test]
 fn what_the_application_writes_has_no_violations() {
     let project = Project::new();
-    let asset = crate::model::hex(&sha2::Sha256::digest(b"x")).chars().take(16).collect::<String>();
+    let asset =
+        crate::model::encode_hex(&sha2::Sha256::digest(b"x")).chars().take(16).collect::<String>();
     let blocks = format!(
         r#"{{"type":"thinking","text":"hm"}},{{"type":"tool_call_ref","toolCallId":"c"}},
         {{"type":"image","assetRef":"sha256-{asset}.png","mimeType":"image/png"}},
@@ -130,6 +131,6 @@ fn what_the_application_writes_has_no_violations() {
     let text = text.replacen('{', "{\n  \"parentThreadId\": \"p\",", 1);
     std::fs::write(project.meta("t"), text).unwrap();
     let store = project.open();
-    store.repair().unwrap();
+    store.repair_files().unwrap();
     assert_eq!(violations(&store), []);
 }

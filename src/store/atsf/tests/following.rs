@@ -37,10 +37,12 @@ fn half_a_line_is_told_of_when_its_writer_had_a_second() {
     let project = Project::new();
     project.thread("t", &[message("a", "user", "x")]);
     let (store, mut books) = project.opened();
-    store.repair().unwrap();
+    store.repair_files().unwrap();
     let wrong = || {
         let mut wrong = Vec::new();
-        store.check(&verify::fault, &mut |v| wrong.extend(v.is_wrong().then_some(v.rule))).unwrap();
+        store
+            .check(&verify::find_claim_fault, &mut |v| wrong.extend(v.is_wrong().then_some(v.rule)))
+            .unwrap();
         wrong
     };
     append(&project.log("t"), "{\"id\":\"ha");
@@ -49,13 +51,13 @@ fn half_a_line_is_told_of_when_its_writer_had_a_second() {
     // It is looked at again although nothing happens.
     assert!(store.is_failing());
     std::thread::sleep(Duration::from_millis(1100));
-    let saved = store.save();
+    let saved = store.save_cursors();
     store.scan(true, &mut books).unwrap();
     assert_eq!((books.rejected.len(), wrong()), (1, vec!["unterminated"]));
     assert!(!store.is_failing());
     // So it is by the next mount.
     let next = project.open();
-    assert!(next.restore(&saved));
+    assert!(next.restore_cursors(&saved));
     books.rejected.clear();
     next.scan(true, &mut books).unwrap();
     assert_eq!(books.rejected.len(), 1);
@@ -94,7 +96,7 @@ fn a_log_rewritten_in_place_loses_nothing_on_the_way() {
     writer.join().unwrap();
     follow(&store, &mut books, &path);
     assert_eq!((books.messages.len(), books.vanished.len()), (50, 0));
-    let record = store.read(&books.one("m49").at).unwrap();
+    let record = store.read_record(&books.one("m49").at).unwrap();
     assert_eq!(record.message.body, "longer");
 }
 
@@ -122,7 +124,7 @@ fn a_line_that_changed_is_the_same_message() {
     std::fs::write(project.log("t"), text).unwrap();
     follow(&store, &mut books, &project.log("t"));
     assert_eq!(ids(&books), ["a", "b"]);
-    assert_eq!(store.read(&books.one("b").at).unwrap().message.body, "partial, now whole");
+    assert_eq!(store.read_record(&books.one("b").at).unwrap().message.body, "partial, now whole");
 }
 
 #[test]
@@ -133,9 +135,9 @@ fn a_location_that_holds_another_line_has_moved() {
     let at = books.one("b").at;
     let text = read(&project.log("t")).replacen("\"x\"", "\"xyz\"", 1);
     std::fs::write(project.log("t"), text).unwrap();
-    assert!(matches!(store.read(&at), Err(StoreError::Moved)));
+    assert!(matches!(store.read_record(&at), Err(StoreError::Moved)));
     std::fs::remove_file(project.log("t")).unwrap();
-    assert!(matches!(store.read(&at), Err(StoreError::Moved)));
+    assert!(matches!(store.read_record(&at), Err(StoreError::Moved)));
 }
 
 #[test]
@@ -147,7 +149,7 @@ fn a_new_title_reports_the_messages_again() {
     books.reported = 0;
     follow(&store, &mut books, &project.meta("t"));
     assert_eq!(books.reported, 1);
-    let subject = store.read(&books.one("a").at).unwrap().message.subject;
+    let subject = store.read_record(&books.one("a").at).unwrap().message.subject;
     assert_eq!(subject.as_deref(), Some("another"));
     // A thread.json that is broken for a moment takes nothing away.
     std::fs::write(project.meta("t"), "{").unwrap();
@@ -187,15 +189,15 @@ fn positions_survive_a_restart() {
     let project = Project::new();
     project.thread("t", &[message("a", "user", "x"), message("a", "user", "y")]);
     let (store, mut books) = project.opened();
-    let saved = store.save();
+    let saved = store.save_cursors();
     let store = project.open();
-    assert!(store.restore(&saved) && !store.restore(b"x"));
+    assert!(store.restore_cursors(&saved) && !store.restore_cursors(b"x"));
     append(&project.log("t"), &format!("{}\n", message("b", "user", "z")));
     project.thread("u", &[message("c", "user", "x")]);
     books.reported = 0;
     store.scan(true, &mut books).unwrap();
     assert_eq!((books.reported, books.messages.len()), (2, 4));
-    store.reset();
+    store.reset_cursors();
     let mut again = Book::default();
     store.scan(false, &mut again).unwrap();
     assert_eq!(again.messages, books.messages);
@@ -206,23 +208,24 @@ fn folders_in_which_something_may_appear_are_watched() {
     let project = Project::new();
     let (store, mut books) = project.opened();
     let root = project.root();
-    assert_eq!(store.watched(), std::slice::from_ref(&root));
-    assert!(store.concerns(&root, OsStr::new(".agent")));
-    assert!(!store.concerns(&root, OsStr::new("src")));
+    assert_eq!(store.folders_to_watch(), std::slice::from_ref(&root));
+    assert!(store.is_relevant(&root, OsStr::new(".agent")));
+    assert!(!store.is_relevant(&root, OsStr::new("src")));
     std::fs::create_dir_all(root.join(".agent")).unwrap();
     follow(&store, &mut books, &root.join(".agent"));
     // It may become a repository.
-    assert_eq!(store.watched(), [root.clone(), root.join(".agent")]);
-    assert!(store.concerns(&root, OsStr::new(".git")));
+    assert_eq!(store.folders_to_watch(), [root.clone(), root.join(".agent")]);
+    assert!(store.is_relevant(&root, OsStr::new(".git")));
     let threads = root.join(".agent/threads");
     std::fs::create_dir_all(threads.join("t")).unwrap();
     follow(&store, &mut books, &threads);
-    assert_eq!(store.watched(), [root.clone(), threads.clone(), threads.join("t")]);
+    assert_eq!(store.folders_to_watch(), [root.clone(), threads.clone(), threads.join("t")]);
     assert!(
-        store.concerns(&threads, OsStr::new("u")) && !store.concerns(&threads, OsStr::new(".x"))
+        store.is_relevant(&threads, OsStr::new("u"))
+            && !store.is_relevant(&threads, OsStr::new(".x"))
     );
-    assert!(store.concerns(&threads.join("t"), OsStr::new("messages.jsonl")));
-    assert!(!store.concerns(&threads.join("t"), OsStr::new(".thread.json.1.tmp")));
+    assert!(store.is_relevant(&threads.join("t"), OsStr::new("messages.jsonl")));
+    assert!(!store.is_relevant(&threads.join("t"), OsStr::new(".thread.json.1.tmp")));
     project.thread("t", &[message("a", "user", "x")]);
     follow(&store, &mut books, &project.meta("t"));
     assert_eq!(ids(&books), ["a"]);
@@ -244,5 +247,5 @@ fn many_threads_are_read_in_little_memory() {
     let mut books = Book::default();
     store.scan(true, &mut books).unwrap();
     assert_eq!(books.messages.len(), threads * each);
-    assert!(store.save().len() < threads * each * 40);
+    assert!(store.save_cursors().len() < threads * each * 40);
 }

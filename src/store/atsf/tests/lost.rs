@@ -2,11 +2,11 @@
 
 use super::*;
 
-fn sent(project: &Project) -> (Atsf, Book, String) {
+fn sent(project: &Project) -> (AtsfStore, Book, String) {
     project.thread("t", &[message("a", "agent", "x")]);
     let (store, mut books) = project.opened();
     let prepared = prepare(&store, &draft(Some("t"), None, "mine")).unwrap();
-    store.append(&prepared).unwrap();
+    store.append_record(&prepared).unwrap();
     store.scan(false, &mut books).unwrap();
     assert!(store.remarks().is_empty());
     (store, books, prepared.id)
@@ -25,16 +25,16 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
     overwrite(&project);
     follow(&store, &mut books, &project.log("t"));
     assert!(!books.vanished.contains(&id));
-    let told = |store: &Atsf, books: &Book| {
+    let told = |store: &AtsfStore, books: &Book| {
         let kept = books.one(&id);
         assert_eq!((&*kept.thread, kept.from_me, kept.at.source), ("t", true, KEPT));
-        let record = store.read(&kept.at).unwrap();
+        let record = store.read_record(&kept.at).unwrap();
         assert_eq!(
             (record.message.body.as_str(), record.message.id.as_str()),
             ("mine", id.as_str())
         );
         assert_eq!(record.message.subject.as_deref(), Some("title of t"));
-        assert_eq!(verify::fault(&record.claim.unwrap()), None);
+        assert_eq!(verify::find_claim_fault(&record.claim.unwrap()), None);
         let remarks = store.remarks();
         assert!(remarks.len() == 1 && remarks[0].contains(&id), "{remarks:?}");
     };
@@ -44,28 +44,28 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
     told(&again, &fresh);
     assert_eq!(fresh.messages.len(), 3);
     let resumed = project.open();
-    assert!(resumed.restore(&store.save()));
+    assert!(resumed.restore_cursors(&store.save_cursors()));
     resumed.scan(true, &mut books).unwrap();
     told(&resumed, &books);
     // A mount that writes nothing knows it too.
-    let reading = Atsf::open(&project.spec()).unwrap();
+    let reading = AtsfStore::open(&project.spec()).unwrap();
     let mut seen = Book::default();
     reading.scan(true, &mut seen).unwrap();
     told(&reading, &seen);
     // It is never appended again, and is no loss once it is back.
     let before = read(&project.log("t"));
     let text =
-        String::from_utf8(again.format.kept.read(0, fresh.one(&id).at.len as usize).unwrap())
+        String::from_utf8(again.format.sent_log.read(0, fresh.one(&id).at.len as usize).unwrap())
             .unwrap();
-    let line = super::super::lost::record(&text).unwrap().message.to_owned();
-    let prepared = Prepared {
+    let line = super::super::lost::parse_record(&text).unwrap().message.to_owned();
+    let prepared = PreparedRecord {
         to: "agent".into(),
         id: id.clone(),
         thread: "t".into(),
         bytes: line.clone(),
         files: vec![],
     };
-    again.append(&prepared).unwrap();
+    again.append_record(&prepared).unwrap();
     assert_eq!(read(&project.log("t")), before);
     std::fs::write(project.log("t"), format!("{before}{line}\n")).unwrap();
     follow(&again, &mut fresh, &project.log("t"));
@@ -80,14 +80,14 @@ fn a_message_of_mine_that_no_scan_saw_stays() {
     let (store, mut books) = project.opened();
     let before = read(&project.log("t"));
     let prepared = prepare(&store, &draft(Some("t"), None, "mine")).unwrap();
-    store.append(&prepared).unwrap();
+    store.append_record(&prepared).unwrap();
     std::fs::write(project.log("t"), before).unwrap();
     store.scan(false, &mut books).unwrap();
     assert_eq!(books.one(&prepared.id).at.source, KEPT);
     assert_eq!(store.remarks().len(), 1);
     // One that is where it was written is told from there.
     let prepared = prepare(&store, &draft(Some("t"), None, "again")).unwrap();
-    store.append(&prepared).unwrap();
+    store.append_record(&prepared).unwrap();
     store.scan(false, &mut books).unwrap();
     assert_ne!(books.one(&prepared.id).at.source, KEPT);
 }
@@ -107,11 +107,11 @@ fn a_message_of_mine_stays_when_its_thread_is_removed() {
 fn a_store_without_a_folder_of_its_own_keeps_nothing() {
     let project = Project::new();
     project.thread("t", &[]);
-    let store = Atsf::open(&Spec { state: None, ..project.spec() }).unwrap();
+    let store = AtsfStore::open(&StoreSpec { state: None, ..project.spec() }).unwrap();
     let mut books = Book::default();
     store.scan(true, &mut books).unwrap();
     let prepared = prepare(&store, &draft(Some("t"), None, "x")).unwrap();
-    store.append(&prepared).unwrap();
-    store.append(&prepared).unwrap();
+    store.append_record(&prepared).unwrap();
+    store.append_record(&prepared).unwrap();
     assert_eq!(read(&project.log("t")).lines().count(), 1);
 }

@@ -19,7 +19,7 @@ fn messages_in_line_order() {
     assert_eq!(name(m3), name(m1) + 2);
     assert_eq!([m1, m2, m3].map(|m| &*m.to), ["agent", "user", "user"]);
     assert_eq!([m1, m2, m3].map(|m| m.from_me), [true, false, false]);
-    let record = store.read(&m2.at).unwrap();
+    let record = store.read_record(&m2.at).unwrap();
     assert_eq!(record.message.subject.as_deref(), Some("title of t1"));
     assert_eq!(record.message.thread.as_deref(), Some("t1"));
     assert_eq!((record.message.id.as_str(), record.message.body.as_str()), ("m2", "two"));
@@ -47,10 +47,10 @@ fn bad_lines_hide_nothing() {
     let told: Vec<(u64, bool)> = books.rejected.values().map(|r| (r.line, r.incomplete)).collect();
     assert_eq!(told, [(3, false), (5, false), (8, true)]);
     for id in ["a", "b", "c", "d"] {
-        assert_eq!(store.read(&books.one(id).at).unwrap().message.id, id);
+        assert_eq!(store.read_record(&books.one(id).at).unwrap().message.id, id);
     }
-    assert_eq!(store.read(&books.one("c").at).unwrap().message.to, ["user"]);
-    let d = store.read(&books.one("d").at).unwrap().message;
+    assert_eq!(store.read_record(&books.one("c").at).unwrap().message.to, ["user"]);
+    let d = store.read_record(&books.one("d").at).unwrap().message;
     assert_eq!(d.warnings, ["time cannot be read"]);
     let &(source, offset) = books.rejected.keys().next().unwrap();
     let at = Location { source, offset, len: 6 };
@@ -161,7 +161,7 @@ fn threads_without_messages() {
     let refused = prepare(&store, &draft(Some("elsewhere"), None, "x")).unwrap_err();
     assert!(refused.to_string().contains("the log is not here"), "{refused}");
     assert!(matches!(refused, StoreError::NotPermitted(_)));
-    assert!(store.repair().unwrap().is_empty());
+    assert!(store.repair_files().unwrap().is_empty());
     assert_eq!(read(&project.meta("elsewhere")), before);
 }
 
@@ -182,7 +182,7 @@ fn ids_used_twice() {
     assert_eq!(plain, ["a", "a", "a", "a", "b"]);
     assert_eq!(in_thread(&books, "u").len(), 2);
     for ((from, id), kept) in &books.messages {
-        let record = store.read(&kept.at).unwrap();
+        let record = store.read_record(&kept.at).unwrap();
         assert_eq!((&record.message.id, record.message.from.as_ref()), (id, Some(from)));
     }
     // The same on every machine.
@@ -194,7 +194,7 @@ fn ids_used_twice() {
 fn parts_and_assets() {
     use sha2::Digest as _;
     let project = Project::new();
-    let digest = crate::model::hex(&sha2::Sha256::digest(b"png"));
+    let digest = crate::model::encode_hex(&sha2::Sha256::digest(b"png"));
     let good = format!("sha256-{}.png", &digest[..16]);
     let bad = "sha256-0123456789abcdef.png";
     let line = message("a", "agent", "look").replace(
@@ -208,8 +208,8 @@ fn parts_and_assets() {
     std::fs::write(assets.join(bad), "other").unwrap();
     let (store, books) = project.opened();
     let at = books.one("a").at;
-    assert!(books.one("a").parts);
-    let record = store.read(&at).unwrap();
+    assert!(books.one("a").has_parts);
+    let record = store.read_record(&at).unwrap();
     let shown: Vec<(&str, u64, Option<&str>)> = record
         .message
         .attachments
@@ -228,19 +228,24 @@ fn parts_and_assets() {
         record.parts.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(),
         ["05-tool-Bash.json"]
     );
-    assert!(matches!(store.open_part(&at, &good).unwrap(), Part::File(_)));
-    let Part::Bytes(call) = store.open_part(&at, "05-tool-Bash.json").unwrap() else { panic!() };
+    assert!(matches!(store.open_part(&at, &good).unwrap(), PartContent::File(_)));
+    let PartContent::Bytes(call) = store.open_part(&at, "05-tool-Bash.json").unwrap() else {
+        panic!()
+    };
     assert_eq!(&*call, br#"{"toolCallId":"t","name":"Bash","status":"completed"}"#);
     for name in [bad, "../../../x.png", "messages.jsonl", ""] {
         assert!(store.open_part(&at, name).is_err(), "{name}");
     }
     let names = |folder: &str| -> Vec<String> {
-        store.raw_list(folder).unwrap().into_iter().map(|e| e.name).collect()
+        store.list_raw_folder(folder).unwrap().into_iter().map(|e| e.name).collect()
     };
     assert_eq!(names(""), ["t"]);
     assert_eq!(names("t"), ["assets", "messages.jsonl", "thread.json"]);
     assert_eq!(names("t/assets"), [bad, good.as_str()]);
-    assert!(store.raw_list("u").is_none() && store.raw_list("t/..").is_none());
-    assert!(store.raw_open("t/messages.jsonl").is_ok() && store.raw_open("t/assets/x").is_err());
-    assert!(store.raw_newest("").is_some());
+    assert!(store.list_raw_folder("u").is_none() && store.list_raw_folder("t/..").is_none());
+    assert!(
+        store.open_raw_file("t/messages.jsonl").is_ok()
+            && store.open_raw_file("t/assets/x").is_err()
+    );
+    assert!(store.newest_raw_time("").is_some());
 }

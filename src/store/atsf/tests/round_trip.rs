@@ -94,13 +94,13 @@ fn a_thousand_threads_keep_every_byte() {
         let (log, total) = (odd.log(), odd.messages);
         std::fs::write(project.log("t"), &log).unwrap();
         std::fs::write(project.meta("t"), odd.meta("77", "1e3", "x")).unwrap();
-        let spec = Spec { state: None, ..project.spec() };
-        let store = Atsf::open(&spec).unwrap();
+        let spec = StoreSpec { state: None, ..project.spec() };
+        let store = AtsfStore::open(&spec).unwrap();
         let mut books = Book::default();
         store.scan(true, &mut books).unwrap();
         prop_assert_eq!(books.messages.len(), total);
         let prepared = prepare(&store, &draft(Some("t"), None, "new")).unwrap();
-        store.append(&prepared).unwrap();
+        store.append_record(&prepared).unwrap();
         let newline = if log.is_empty() || log.ends_with('\n') { "" } else { "\n" };
         prop_assert_eq!(read(&project.log("t")), format!("{log}{newline}{}\n", prepared.bytes));
         let count = (total + 1).to_string();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use sha2::Digest as _;
 
 use super::*;
-use crate::model::{Attached, hex};
+use crate::model::{DraftAttachment, encode_hex};
 
 fn values(path: &Path) -> Vec<serde_json::Value> {
     read(path).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -23,9 +23,9 @@ fn a_message_is_appended_once() {
     let before = read(&project.log("t"));
     let prepared = prepare(&store, &draft(Some("t"), None, "hi \u{e9}\n\"there\"\u{1}")).unwrap();
     assert_eq!((prepared.thread.as_str(), prepared.to.as_str()), ("t", "agent"));
-    store.append(&prepared).unwrap();
-    store.append(&prepared).unwrap();
-    store.sync().unwrap();
+    store.append_record(&prepared).unwrap();
+    store.append_record(&prepared).unwrap();
+    store.sync_appends().unwrap();
     let after = read(&project.log("t"));
     assert_eq!(after, format!("{before}{}\n", prepared.bytes));
     let line = prepared.bytes.as_str();
@@ -42,8 +42,8 @@ fn a_message_is_appended_once() {
     store.scan(false, &mut books).unwrap();
     let kept = books.one(&prepared.id);
     assert!(kept.from_me && kept.to == "agent");
-    let record = store.read(&kept.at).unwrap();
-    assert_eq!(verify::fault(&record.claim.unwrap()), None);
+    let record = store.read_record(&kept.at).unwrap();
+    assert_eq!(verify::find_claim_fault(&record.claim.unwrap()), None);
     let meta = json(&project.meta("t"));
     assert_eq!(meta["updatedAt"], "2025-02-14T12:00:00.123Z");
     assert_eq!(
@@ -64,7 +64,7 @@ fn an_append_made_again_after_a_crash_does_what_is_missing() {
     let log = format!("{}{}\n", read(&project.log("t")), prepared.bytes);
     std::fs::write(project.log("t"), &log).unwrap();
     for store in [store, project.opened().0] {
-        store.append(&prepared).unwrap();
+        store.append_record(&prepared).unwrap();
         assert_eq!(read(&project.log("t")), log);
         assert_eq!(json(&project.meta("t"))["stats"]["messageCount"], 2);
     }
@@ -79,8 +79,8 @@ fn a_subject_begins_a_thread_each_time() {
     for round in 0..2 {
         let draft = Draft { to: vec!["gemini".into()], ..draft(None, Some("A \"title\""), "hi") };
         let prepared = prepare(&store, &draft).unwrap();
-        store.append(&prepared).unwrap();
-        store.append(&prepared).unwrap();
+        store.append_record(&prepared).unwrap();
+        store.append_record(&prepared).unwrap();
         assert!(ids.insert(prepared.thread.clone()));
         let meta = json(&project.meta(&prepared.thread));
         assert_eq!(meta["title"], "A \"title\"");
@@ -98,7 +98,7 @@ fn a_subject_begins_a_thread_each_time() {
         std::fs::write(project.root().join(".agent/.gitignore"), "mine").unwrap();
     }
     let third = prepare(&store, &draft(None, Some("x"), "hi")).unwrap();
-    store.append(&third).unwrap();
+    store.append_record(&third).unwrap();
     assert_eq!(read(&project.root().join(".agent/.gitignore")), "mine");
     // The settings of a later version mean nothing here.
     std::fs::write(&config, r#"{"specVersion":"2.0","defaults":{"agentId":"x"}}"#).unwrap();
@@ -136,7 +136,7 @@ fn a_torn_end_is_mended() {
         std::fs::write(project.log("t"), format!("{before}{tail}")).unwrap();
         let (store, _) = project.opened();
         let prepared = prepare(&store, &draft(Some("t"), None, "hi")).unwrap();
-        store.append(&prepared).unwrap();
+        store.append_record(&prepared).unwrap();
         let kept = if tail == whole { format!("{whole}\n") } else { String::new() };
         assert_eq!(
             read(&project.log("t")),
@@ -157,20 +157,20 @@ fn a_locked_thread_is_busy_and_delays_nobody() {
     rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let [locked, free] = ["t", "u"].map(|t| prepare(&store, &draft(Some(t), None, "x")).unwrap());
     let start = Instant::now();
-    assert!(matches!(store.append(&locked), Err(StoreError::Busy(_))));
-    store.append(&free).unwrap();
+    assert!(matches!(store.append_record(&locked), Err(StoreError::Busy(_))));
+    store.append_record(&free).unwrap();
     assert!(start.elapsed() < Duration::from_secs(1));
     assert_eq!(read(&project.log("t")), "");
     drop(other);
-    store.append(&locked).unwrap();
+    store.append_record(&locked).unwrap();
     assert_eq!(values(&project.log("t")).len(), 1);
 }
 
-fn attached(project: &Project, name: &str, bytes: &[u8]) -> Attached {
+fn attached(project: &Project, name: &str, bytes: &[u8]) -> DraftAttachment {
     let path = project.dir.path().join(format!("copy-of-{name}"));
     std::fs::write(&path, bytes).unwrap();
-    let sha256 = hex(&sha2::Sha256::digest(bytes));
-    Attached { name: name.into(), path, size: bytes.len() as u64, sha256 }
+    let sha256 = encode_hex(&sha2::Sha256::digest(bytes));
+    DraftAttachment { name: name.into(), path, size: bytes.len() as u64, sha256 }
 }
 
 #[test]
@@ -180,14 +180,14 @@ fn files_that_go_along_are_assets() {
     let (store, mut books) = project.opened();
     let png = attached(&project, "shot.jpg", b"\x89PNG\r\n\x1a\nrest");
     let pdf = attached(&project, "plan 1.pdf", b"%PDF");
-    store.about().carries(&[("shot.jpg".into(), 8)]).unwrap();
+    store.properties().check_attachments(&[("shot.jpg".into(), 8)]).unwrap();
     let draft =
-        Draft { attached: vec![png.clone(), pdf.clone()], ..draft(Some("t"), None, "look") };
+        Draft { attachments: vec![png.clone(), pdf.clone()], ..draft(Some("t"), None, "look") };
     for _ in 0..2 {
         let prepared = prepare(&store, &draft).unwrap();
-        store.append(&prepared).unwrap();
+        store.append_record(&prepared).unwrap();
         store.scan(false, &mut books).unwrap();
-        let record = store.read(&books.one(&prepared.id).at).unwrap();
+        let record = store.read_record(&books.one(&prepared.id).at).unwrap();
         let names: Vec<(&str, u64)> =
             record.message.attachments.iter().map(|a| (a.name.as_str(), a.size)).collect();
         let [a, b] = [(&png, "png"), (&pdf, "pdf")]
@@ -219,5 +219,5 @@ fn a_key_makes_retries_known() {
     let draft = Draft { idempotency_key: Some("k\"1".into()), ..draft(Some("t"), None, "x") };
     let prepared = prepare(&store, &draft).unwrap();
     assert!(prepared.bytes.contains(r#"],"idem":"k\"1","signature""#), "{}", prepared.bytes);
-    assert_eq!(line::parse(&prepared.bytes).unwrap().idem.unwrap(), "k\"1");
+    assert_eq!(line::parse(&prepared.bytes).unwrap().idempotency_key.unwrap(), "k\"1");
 }

@@ -34,14 +34,14 @@ fn a_worktree_that_is_added_and_removed() {
     project.thread("t", &[message("a", "agent", "x")]);
     let (store, mut books) = project.opened();
     let common = project.root().join(".git").canonicalize().unwrap();
-    assert!(store.watched().contains(&common));
-    assert!(store.concerns(&common, OsStr::new("worktrees")));
-    assert!(!store.concerns(&common, OsStr::new("index")));
+    assert!(store.folders_to_watch().contains(&common));
+    assert!(store.is_relevant(&common, OsStr::new("worktrees")));
+    assert!(!store.is_relevant(&common, OsStr::new("index")));
     let wt = add(&project, "wt");
     follow(&store, &mut books, &common.join("worktrees"));
-    assert!(store.watched().contains(&wt), "{:?}", store.watched());
-    assert!(store.watched().contains(&common.join("worktrees/wt")));
-    assert!(store.concerns(&common.join("worktrees/wt"), OsStr::new("gitdir")));
+    assert!(store.folders_to_watch().contains(&wt), "{:?}", store.folders_to_watch());
+    assert!(store.folders_to_watch().contains(&common.join("worktrees/wt")));
+    assert!(store.is_relevant(&common.join("worktrees/wt"), OsStr::new("gitdir")));
     // The same id in both is two threads; a message copied from one to the other is in both.
     put_thread(&wt, "t", &[message("a", "agent", "x"), message("b", "agent", "y")]);
     put_thread(&wt, "u", &[message("c", "agent", "z")]);
@@ -51,13 +51,13 @@ fn a_worktree_that_is_added_and_removed() {
     let both: Vec<&str> =
         in_thread(&books, "t\0wt").into_iter().map(crate::model::plain_id).collect();
     assert_eq!(both, ["a", "b"]);
-    let raw: Vec<String> = store.raw_list("").unwrap().into_iter().map(|e| e.name).collect();
+    let raw: Vec<String> = store.list_raw_folder("").unwrap().into_iter().map(|e| e.name).collect();
     assert_eq!(raw, ["t", "wt"]);
-    assert!(store.raw_open("wt/u/messages.jsonl").is_ok());
+    assert!(store.open_raw_file("wt/u/messages.jsonl").is_ok());
     assert_eq!(store.source_path(books.one("c").at.source).unwrap(), "wt/u/messages.jsonl");
     // Mine in the worktree.
     let mine = prepare(&store, &draft(Some("t\0wt"), None, "mine")).unwrap();
-    store.append(&mine).unwrap();
+    store.append_record(&mine).unwrap();
     assert_eq!(read(&thread_dir(&wt, "t").join("messages.jsonl")).lines().count(), 3);
     store.scan(false, &mut books).unwrap();
     assert_eq!(books.one(&mine.id).thread, "t\0wt");
@@ -84,7 +84,7 @@ fn worktrees_that_cannot_be_used_are_skipped() {
     let (_, books) = project.opened();
     assert_eq!(ids(&books), ["a"]);
     // Seen from the worktree, the project is the other one.
-    let store = Atsf::open(&Spec { dir: here, ..project.spec() }).unwrap();
+    let store = AtsfStore::open(&StoreSpec { dir: here, ..project.spec() }).unwrap();
     project.thread("v", &[message("c", "agent", "x")]);
     let mut books = Book::default();
     store.scan(true, &mut books).unwrap();

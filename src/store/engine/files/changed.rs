@@ -9,13 +9,13 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::format::{Format, Refusal, Verdict};
-use super::open::File;
-use super::table::{Facts as _, Flags, Row};
-use super::{Files, Ready};
+use super::format::{FileFormat, FileRejection, FileVerdict};
+use super::open::StoreFile;
+use super::table::{FileFacts as _, FileFlags, FileRow};
+use super::{FileStore, JudgedFile};
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
-use crate::store::{Sink, StoreError, fs};
+use crate::store::{ScanSink, StoreError, fs};
 
 /// The name of the file in the folder of a store's state.
 const NAME: &str = "changed";
@@ -27,13 +27,13 @@ const REASON: &str = "it was changed after it was verified: the file held a sign
 
 /// The messages of paths that took something else under the same id.
 #[derive(Debug, Default)]
-pub(super) struct Changed {
+pub(super) struct TamperLog {
     /// `None` where nothing may be written.
     file: Option<PathBuf>,
     notes: Mutex<HashMap<String, HashSet<(u64, u64)>>>,
 }
 
-impl Changed {
+impl TamperLog {
     /// Reads what is kept. The folder is made when there is something to keep.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Changed {
     pub fn open(state: Option<PathBuf>) -> Result<Self, StoreError> {
         let Some(dir) = state else { return Ok(Self::default()) };
         let changed = Self { file: Some(dir.join(NAME)), ..Self::default() };
-        changed.read(&dir)?;
+        changed.load_notes(&dir)?;
         Ok(changed)
     }
 
@@ -49,9 +49,9 @@ impl Changed {
     ///
     /// # Errors
     /// As [`Changed::open`].
-    pub fn read(&self, dir: &Path) -> Result<(), StoreError> {
+    pub fn load_notes(&self, dir: &Path) -> Result<(), StoreError> {
         let file = dir.join(NAME);
-        let text = fs::or_nothing(fs::read_small(&file, LIMIT));
+        let text = fs::empty_if_absent(fs::read_small_file(&file, LIMIT));
         let text = text.map_err(|e| StoreError::io(&file, e))?;
         let mut notes = self.notes.lock();
         for line in text.split(|b| *b == b'\n') {
@@ -66,14 +66,14 @@ impl Changed {
     }
 
     /// The prints of what a path held.
-    fn held(&self, path: impl FnOnce() -> String) -> Vec<(u64, u64)> {
+    fn noted_hashes(&self, path: impl FnOnce() -> String) -> Vec<(u64, u64)> {
         let notes = self.notes.lock();
         let held = if notes.is_empty() { None } else { notes.get(&path()) };
         held.into_iter().flatten().copied().collect()
     }
 
     /// Keeps what a path held. On disk when it returns, unless that fails, which is told.
-    fn note(&self, path: String, prints: (u64, u64)) {
+    fn note_hashes(&self, path: String, prints: (u64, u64)) {
         let mut notes = self.notes.lock();
         let line = serde_json::to_string(&("c", &path, prints.0, prints.1));
         if !notes.entry(path).or_default().insert(prints) {
@@ -95,82 +95,96 @@ impl Changed {
     }
 }
 
-impl<F: Format> Files<F> {
+impl<F: FileFormat> FileStore<F> {
     /// Which of these files hold a message with a valid signature.
-    fn verified(&self, sink: &mut dyn Sink, files: impl Iterator<Item = u32>) -> Vec<u32> {
+    fn filter_verified(
+        &self,
+        sink: &mut dyn ScanSink,
+        files: impl Iterator<Item = u32>,
+    ) -> Vec<u32> {
         let mut messages: Vec<u32> = {
             let table = self.table.read();
-            files.filter(|n| table.row(*n).is_some_and(Row::is_message)).collect()
+            files.filter(|n| table.row(*n).is_some_and(FileRow::is_message)).collect()
         };
         if messages.is_empty() {
             return messages;
         }
-        let from: Vec<u32> = messages.iter().map(|n| F::reported_from(self, *n)).collect();
-        let verified = sink.verified(&from);
+        let from: Vec<u32> = messages.iter().map(|n| F::report_source(self, *n)).collect();
+        let verified = sink.verified_sources(&from);
         let mut from = from.iter();
         messages.retain(|_| from.next().is_some_and(|from| verified.contains(from)));
         messages
     }
 
     /// Notes which of these files, whose messages leave them, held one with a valid signature.
-    pub(super) fn note_verified(&self, sink: &mut dyn Sink, leaving: impl Iterator<Item = u32>) {
-        for n in self.verified(sink, leaving) {
-            self.table.write().change(n, |row, _| row.set(Flags::VERIFIED, true));
+    pub(super) fn note_verified(
+        &self,
+        sink: &mut dyn ScanSink,
+        leaving: impl Iterator<Item = u32>,
+    ) {
+        for n in self.filter_verified(sink, leaving) {
+            self.table.write().update_row(n, |row, _| row.set_flag(FileFlags::VERIFIED, true));
         }
     }
 
     /// Refuses what is put in the place of verified messages under their ids, and keeps what those say that
     /// lost what signed them.
-    pub(super) fn judge_leaving(&self, sink: &mut dyn Sink, ready: &mut [Ready<'_, F>]) {
-        let leaving = ready.iter().filter(|(_, reading)| !reading.verdict.stays());
+    pub(super) fn reject_tampered_files(
+        &self,
+        sink: &mut dyn ScanSink,
+        ready: &mut [JudgedFile<'_, F>],
+    ) {
+        let leaving = ready.iter().filter(|(_, reading)| !reading.verdict.has_previous_message());
         self.note_verified(sink, leaving.map(|(opened, _)| opened.file.n));
         let stripped = ready.iter().filter(|(opened, reading)| {
-            let lost = F::is_signed(opened.file.row.beside) && !F::is_signed(opened.beside);
-            lost && reading.verdict.stays()
+            let lost = F::is_signed(opened.file.row.companion_hash)
+                && !F::is_signed(opened.companion_hash);
+            lost && reading.verdict.has_previous_message()
         });
-        for n in self.verified(sink, stripped.map(|(opened, _)| opened.file.n)) {
-            self.note_stripped(n);
+        for n in self.filter_verified(sink, stripped.map(|(opened, _)| opened.file.n)) {
+            self.note_stripped_signature(n);
         }
         for (opened, reading) in ready {
-            let Verdict::Message { message, same: false } = &reading.verdict else { continue };
-            let facts = F::facts(message);
-            if self.is_changed(opened.file, facts.prints()) {
-                reading.verdict = Verdict::Refused(Refusal {
+            let FileVerdict::Message { message, same: false } = &reading.verdict else { continue };
+            let facts = F::message_facts(message);
+            if self.is_tampered(opened.file, facts.hashes()) {
+                reading.verdict = FileVerdict::Rejected(FileRejection {
                     reason: REASON.to_owned(),
                     time: Some(Timestamp::from_millis(facts.time())),
-                    ..Refusal::default()
+                    ..FileRejection::default()
                 });
             }
         }
     }
 
     /// Keeps what a verified message said whose signature is gone: no other text takes its place.
-    fn note_stripped(&self, n: u32) {
+    fn note_stripped_signature(&self, n: u32) {
         let table = self.table.read();
         if let Some((path, facts)) = table.path(n).zip(table.facts(n).copied()) {
             drop(table);
-            self.changed.note(path, facts.prints());
+            self.tamper_log.note_hashes(path, facts.hashes());
         }
     }
 
     /// Returns true if a file held a verified message under this id, and none with this content. If so, that is
     /// kept.
-    fn is_changed(&self, file: &File<F::Facts>, (id, content): (u64, u64)) -> bool {
+    fn is_tampered(&self, file: &StoreFile<F::Facts>, (id, content): (u64, u64)) -> bool {
         let mut left: Vec<(u64, u64)> = {
             let table = self.table.read();
-            let current =
-                Some(file.n).filter(|n| table.row(*n).is_some_and(|r| r.has(Flags::VERIFIED)));
-            let left = table.left(file.row.folder, &file.name).into_iter().chain(current);
-            left.filter_map(|n| Some(table.facts(n)?.prints())).collect()
+            let current = Some(file.n)
+                .filter(|n| table.row(*n).is_some_and(|r| r.has_flag(FileFlags::VERIFIED)));
+            let left =
+                table.retired_numbers(file.row.folder, &file.name).into_iter().chain(current);
+            left.filter_map(|n| Some(table.facts(n)?.hashes())).collect()
         };
         left.retain(|held| held.0 == id);
-        let noted = self.changed.held(|| file.path());
+        let noted = self.tamper_log.noted_hashes(|| file.path());
         let held: Vec<_> = left.iter().chain(&noted).filter(|held| held.0 == id).collect();
         if held.is_empty() || held.iter().any(|held| held.1 == content) {
             return false;
         }
         for prints in left {
-            self.changed.note(file.path(), prints);
+            self.tamper_log.note_hashes(file.path(), prints);
         }
         true
     }

@@ -6,72 +6,75 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::look::Dirs;
-use super::scan::Pass;
-use super::table::{Facts, Table};
-use super::{File, Files};
+use super::look::DirCache;
+use super::scan::ScanPass;
+use super::table::{FileFacts, FileTable};
+use super::{FileStore, StoreFile};
 use crate::model::Timestamp;
 use crate::store::fs::Stamp;
-use crate::store::{Advice, Facets, Found, Location, Record, Report, StoreError, Verify, below};
+use crate::store::{
+    Advice, ClaimVerifier, Facets, FoundMessage, Location, Record, StoreError, ViolationReporter,
+    below,
+};
 
 /// What a path below the store's folder is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum PathRole {
     /// A folder in which messages, or folders with them, lie.
     Folder,
     /// A file that is a message or should be one.
     Message,
     /// Something that belongs to the message at this path: a change of it is a change of the message.
-    Beside(String),
+    Companion(String),
     /// Something that no file is read again for, but [`Format::finish`] wants to know this name.
     Group(String),
     /// Something on which all judgements rest: see [`Format::begin`].
-    Around,
+    Context,
     /// What should not be there; what it is said to be.
-    Strange(String),
+    Unexpected(String),
     /// Nothing that matters.
     Nothing,
 }
 
-impl What {
+impl PathRole {
     /// Whether something of this kind is shown in `raw/`, as far as its format has no rule of its own.
     pub fn is_shown(&self, kind: FileType) -> bool {
         match self {
             Self::Folder => kind == FileType::Directory,
-            Self::Message | Self::Beside(_) => kind == FileType::RegularFile,
-            Self::Group(_) | Self::Around | Self::Strange(_) | Self::Nothing => false,
+            Self::Message | Self::Companion(_) => kind == FileType::RegularFile,
+            Self::Group(_) | Self::Context | Self::Unexpected(_) | Self::Nothing => false,
         }
     }
 }
 
 /// What is said of something that is not the message file it is called like.
-pub fn no_message(kind: FileType) -> String {
+pub fn describe_non_message(kind: FileType) -> String {
     format!("is skipped: it is {}, not a message file", below::describe_type(kind))
 }
 
 /// The same where it is a refused message ([`Format::REFUSES_ODD`]).
-pub(super) fn odd(kind: FileType) -> String {
+pub(super) fn describe_odd_type(kind: FileType) -> String {
     format!("it is {}, not a file", below::describe_type(kind))
 }
 
 /// A file that was opened and read.
 #[derive(Debug)]
-pub struct Opened<'a, F> {
+pub struct FileInput<'a, F> {
     /// Where it is, and what the table says of it so far.
-    pub file: &'a File<F>,
+    pub file: &'a StoreFile<F>,
     /// Its state when it was read.
     pub stamp: Stamp,
     /// What lies beside it: [`Format::beside`].
-    pub beside: u64,
+    pub companion_hash: u64,
     /// At most [`Format::LONGEST`] bytes and one.
     pub bytes: &'a [u8],
 }
 
 /// What a file says.
 #[derive(Debug)]
-pub struct Reading<M, F> {
+pub struct FileReading<M, F> {
     /// What it is.
-    pub verdict: Verdict<M, F>,
+    pub verdict: FileVerdict<M, F>,
     /// Its writer may still be at it: a file that was touched a moment ago is looked at again before it
     /// counts.
     pub unfinished: bool,
@@ -81,7 +84,7 @@ pub struct Reading<M, F> {
 
 /// What a file is.
 #[derive(Debug)]
-pub enum Verdict<M, F> {
+pub enum FileVerdict<M, F> {
     /// A message.
     Message {
         /// What [`Format::take`] needs to know of it.
@@ -90,16 +93,16 @@ pub enum Verdict<M, F> {
         same: bool,
     },
     /// Not a message, but one that was there before is shown on.
-    Broken(Refusal<F>),
+    Broken(FileRejection<F>),
     /// Not a message.
-    Refused(Refusal<F>),
+    Rejected(FileRejection<F>),
     /// Nothing to be reported.
     Nothing,
 }
 
 /// Why a file is no message.
 #[derive(Debug, Default)]
-pub struct Refusal<F> {
+pub struct FileRejection<F> {
     /// A sentence for a person.
     pub reason: String,
     /// It may still become one.
@@ -110,62 +113,62 @@ pub struct Refusal<F> {
     pub facts: F,
 }
 
-impl<M, F> Verdict<M, F> {
+impl<M, F> FileVerdict<M, F> {
     /// Returns true if a message that was in the file before is still in it.
-    pub(super) fn stays(&self) -> bool {
+    pub(super) fn has_previous_message(&self) -> bool {
         match self {
             Self::Message { same, .. } => *same,
             Self::Broken(_) => true,
-            Self::Refused(_) | Self::Nothing => false,
+            Self::Rejected(_) | Self::Nothing => false,
         }
     }
 }
 
-impl<M, F: Default> Reading<M, F> {
+impl<M, F: Default> FileReading<M, F> {
     /// A message.
     pub fn message(message: M, same: bool) -> Self {
-        let verdict = Verdict::Message { message, same };
+        let verdict = FileVerdict::Message { message, same };
         Self { verdict, unfinished: false, depends: false }
     }
 
     /// Not a message, for this reason.
-    pub fn refused(reason: String) -> Self {
-        let verdict = Verdict::Refused(Refusal { reason, ..Refusal::default() });
+    pub fn rejected(reason: String) -> Self {
+        let verdict = FileVerdict::Rejected(FileRejection { reason, ..FileRejection::default() });
         Self { verdict, unfinished: false, depends: false }
     }
 
     /// Not a message yet, for this reason.
     pub fn incomplete(reason: String) -> Self {
-        let refusal = Refusal { reason, incomplete: true, ..Refusal::default() };
-        Self { verdict: Verdict::Refused(refusal), unfinished: true, depends: false }
+        let refusal = FileRejection { reason, incomplete: true, ..FileRejection::default() };
+        Self { verdict: FileVerdict::Rejected(refusal), unfinished: true, depends: false }
     }
 
     /// Nothing to be reported.
     pub fn nothing() -> Self {
-        Self { verdict: Verdict::Nothing, unfinished: false, depends: false }
+        Self { verdict: FileVerdict::Nothing, unfinished: false, depends: false }
     }
 }
 
 /// A message that is about to be reported.
 #[derive(Debug)]
-pub struct Taken<'a, F: Format> {
+pub struct PendingReport<'a, F: FileFormat> {
     /// Its number, which is new if the file held another message before.
     pub n: u32,
     /// The file as it was read; its number there is the one it had before.
-    pub opened: &'a Opened<'a, F::Facts>,
+    pub opened: &'a FileInput<'a, F::Facts>,
     /// What it says.
     pub message: F::Message<'a>,
     /// What the file was before, if it was a message.
-    pub before: Option<F::Facts>,
+    pub previous_facts: Option<F::Facts>,
     /// It is the same message.
-    pub same: bool,
+    pub is_same: bool,
 }
 
 /// A format in which a message is a file. The engine asks it what a path is and what a file says; it
 /// never touches a file itself.
-pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
+pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
     /// What the table keeps of a file.
-    type Facts: Facts;
+    type Facts: FileFacts;
     /// What a file says, until it is reported.
     type Message<'a>: Send;
     /// What judgements rest on, for one scan.
@@ -177,13 +180,13 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     const LONGEST: usize;
 
     /// What a path is. The kind is `Unknown` for something that may not be there (any more).
-    fn what(&self, path: &[&str], kind: FileType) -> What;
+    fn determine_role(&self, path: &[&str], kind: FileType) -> PathRole;
 
     /// What else a change at a path means: [`What::Beside`] for something strange that lies beside a
     /// message, and for a folder whose files lie beside the messages of another; [`What::Group`] for a
     /// folder whose files belong to a group. Which files came or went is not told if their folder did.
-    fn also(&self, _path: &[&str]) -> What {
-        What::Nothing
+    fn determine_related_role(&self, _path: &[&str]) -> PathRole {
+        PathRole::Nothing
     }
 
     /// What judgements rest on as it is now, and a print of that: when the print changes, every file is
@@ -191,19 +194,27 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// If nothing can be judged now.
-    fn begin(&self, files: &Files<Self>) -> Result<Option<(Self::Context, u64)>, StoreError>;
+    fn load_context(
+        &self,
+        files: &FileStore<Self>,
+    ) -> Result<Option<(Self::Context, u64)>, StoreError>;
 
     /// A print of what lies beside a message and belongs to it; 0 if nothing does.
     ///
     /// # Errors
     /// As the system gave it; then nothing is known of the message.
-    fn beside(&self, _dirs: &mut Dirs<'_>, _folder: &str, _name: &str) -> io::Result<u64> {
+    fn hash_companions(
+        &self,
+        _dirs: &mut DirCache<'_>,
+        _folder: &str,
+        _name: &str,
+    ) -> io::Result<u64> {
         Ok(0)
     }
 
     /// When a file came, for those that are found together; equal ones go by their paths.
-    fn arrival(&self, _folder: &str, stamp: &Stamp, _bytes: &[u8]) -> Arrival {
-        Arrival { when: stamp.modified().millis(), is_got: false, mtime: stamp.mtime }
+    fn arrival_order(&self, _folder: &str, stamp: &Stamp, _bytes: &[u8]) -> ArrivalOrder {
+        ArrivalOrder { when: stamp.modified().millis(), is_got: false, mtime: stamp.mtime }
     }
 
     /// Whether [`Format::arrival`] is asked; else files come in the order of their paths.
@@ -213,15 +224,15 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// If what belongs to it cannot be read: then nothing is known of the message.
-    fn read<'a>(
+    fn parse_file<'a>(
         &self,
         context: &Self::Context,
-        dirs: &mut Dirs<'_>,
-        opened: &'a Opened<'a, Self::Facts>,
-    ) -> io::Result<Reading<Self::Message<'a>, Self::Facts>>;
+        dirs: &mut DirCache<'_>,
+        opened: &'a FileInput<'a, Self::Facts>,
+    ) -> io::Result<FileReading<Self::Message<'a>, Self::Facts>>;
 
     /// Returns the facts that the table keeps of a message, as far as the file alone says it.
-    fn facts<'m>(message: &'m Self::Message<'_>) -> &'m Self::Facts;
+    fn message_facts<'m>(message: &'m Self::Message<'_>) -> &'m Self::Facts;
 
     /// Returns true if a print of what lies beside a message says that a signature does.
     fn is_signed(_beside: u64) -> bool {
@@ -229,60 +240,67 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     }
 
     /// The file from which the message in a file was reported: where several hold it, that may be another.
-    fn reported_from(_files: &Files<Self>, n: u32) -> u32 {
+    fn report_source(_files: &FileStore<Self>, n: u32) -> u32 {
         n
     }
 
     /// Notes what is kept of a message ([`Table::change`]) and says how it is reported, if it is.
-    fn take<'a>(
+    fn accept_message<'a>(
         &self,
         context: &Self::Context,
-        pass: &mut Pass<'_, Self>,
-        taken: Taken<'a, Self>,
-    ) -> Option<Found<'a>>;
+        pass: &mut ScanPass<'_, Self>,
+        taken: PendingReport<'a, Self>,
+    ) -> Option<FoundMessage<'a>>;
 
     /// A message is no longer there, or another is in its place.
-    fn lost(&self, _pass: &mut Pass<'_, Self>, _n: u32) {}
+    fn forget_message(&self, _pass: &mut ScanPass<'_, Self>, _n: u32) {}
 
     /// What a store of the format can.
-    fn facets(files: &Files<Self>) -> Facets<'_>;
+    fn facets(files: &FileStore<Self>) -> Facets<'_>;
 
     /// The message at a location; see [`Store::read`](crate::store::Store::read).
     ///
     /// # Errors
     /// As there.
-    fn record(files: &Files<Self>, at: &Location) -> Result<Record, StoreError>;
+    fn read_record(files: &FileStore<Self>, at: &Location) -> Result<Record, StoreError>;
 
     /// See [`Store::check`](crate::store::Store::check).
     ///
     /// # Errors
     /// As there.
-    fn check(files: &Files<Self>, verify: Verify<'_>, report: Report<'_>)
-    -> Result<(), StoreError>;
+    fn check_files(
+        files: &FileStore<Self>,
+        verify: ClaimVerifier<'_>,
+        report: ViolationReporter<'_>,
+    ) -> Result<(), StoreError>;
 
     /// See [`Store::health`](crate::store::Store::health).
-    fn health(files: &Files<Self>) -> Vec<String> {
-        files.usual_health()
+    fn health(files: &FileStore<Self>) -> Vec<String> {
+        files.default_health()
     }
 
     /// See [`Store::remarks`](crate::store::Store::remarks).
-    fn remarks(_files: &Files<Self>) -> Vec<String> {
+    fn remarks(_files: &FileStore<Self>) -> Vec<String> {
         Vec::new()
     }
 
     /// See [`Store::advice`](crate::store::Store::advice).
-    fn advice(_files: &Files<Self>) -> Vec<Advice> {
+    fn advice(_files: &FileStore<Self>) -> Vec<Advice> {
         Vec::new()
     }
 
     /// Messages that must be read again although nothing happened to their files.
-    fn due(&self, _context: &Self::Context, _table: &Table<Self::Facts>) -> Vec<u32> {
+    fn messages_to_reread(
+        &self,
+        _context: &Self::Context,
+        _table: &FileTable<Self::Facts>,
+    ) -> Vec<u32> {
         Vec::new()
     }
 
     /// All files were taken: what belongs together can be reported. What must be read now, because of
     /// them.
-    fn finish(&self, _context: &Self::Context, _done: &mut Done<'_, Self>) -> Vec<u32> {
+    fn finish_pass(&self, _context: &Self::Context, _done: &mut PassSummary<'_, Self>) -> Vec<u32> {
         Vec::new()
     }
 
@@ -291,37 +309,37 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     const REFUSES_ODD: bool = false;
 
     /// Whether what is no message is refused in a folder. Else it is for others to mend.
-    fn refuses_in(&self, _folder: &str) -> bool {
+    fn may_reject_in(&self, _folder: &str) -> bool {
         true
     }
 
     /// The table was replaced by another.
-    fn restored(&self, _table: &Table<Self::Facts>) {}
+    fn note_restored_table(&self, _table: &FileTable<Self::Facts>) {}
 
     /// Whether something is shown in `raw/`.
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
-        self.what(path, kind).is_shown(kind)
+        self.determine_role(path, kind).is_shown(kind)
     }
 
     /// Whether the root of `raw/` leaves out folders in which nothing is shown.
     const HIDES_EMPTY: bool = false;
 
     /// Folders besides those of the messages in which a change can mean something.
-    fn watched_besides(_files: &Files<Self>) -> Vec<PathBuf> {
+    fn extra_watched_folders(_files: &FileStore<Self>) -> Vec<PathBuf> {
         Vec::new()
     }
 
     /// Whether a change of a path outside the store's folder can mean something.
-    fn concerns_besides(&self, _path: &Path) -> bool {
+    fn is_relevant_outside(&self, _path: &Path) -> bool {
         false
     }
 }
 
 /// What a pass did, for [`Format::finish`].
 #[derive(Debug)]
-pub struct Done<'a, F: Format> {
+pub struct PassSummary<'a, F: FileFormat> {
     /// The files.
-    pub files: &'a Files<F>,
+    pub files: &'a FileStore<F>,
     /// Everything was looked at.
     pub is_full: bool,
     /// Files that were read or went away.
@@ -329,25 +347,25 @@ pub struct Done<'a, F: Format> {
     /// Names given by [`What::Group`].
     pub groups: &'a BTreeSet<String>,
     /// Whom to report to.
-    pub reports: &'a mut dyn Reports,
+    pub reports: &'a mut dyn MessageReporter,
 }
 
 /// Takes reports of messages that are made of several files.
-pub trait Reports: std::fmt::Debug {
+pub trait MessageReporter: std::fmt::Debug {
     /// What was reported from these files is about to be reported anew, or is gone.
-    fn again(&mut self, files: Vec<u32>);
+    fn begin_rescan(&mut self, files: Vec<u32>);
 
     /// Reports messages.
-    fn report(&mut self, found: &mut Vec<Found<'_>>);
+    fn report_messages(&mut self, found: &mut Vec<FoundMessage<'_>>);
 
     /// Something could not be reported now: what was reported before stays.
-    fn keep(&mut self);
+    fn keep_reported(&mut self);
 }
 
 /// When a file came: what the store noted, else what its writer says, else the time of its file; in
 /// one moment what I sent before what I got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Arrival {
+pub struct ArrivalOrder {
     /// In milliseconds since 1970.
     pub when: i64,
     /// Somebody sent it to me.
@@ -356,7 +374,7 @@ pub struct Arrival {
     pub mtime: i128,
 }
 
-impl Arrival {
+impl ArrivalOrder {
     /// Of what cannot be read: it is no message and comes last.
     pub(super) const LAST: Self = Self { when: i64::MAX, is_got: true, mtime: i128::MAX };
 }

@@ -39,21 +39,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use self::changed::Changed;
-pub use self::copies::{Copies, Ids, others, unmarked};
+use self::changed::TamperLog;
+pub use self::copies::{FileCopies, IdLookup, hash_unmarked_files, other_copies};
 pub use self::format::{
-    Arrival, Done, Format, Opened, Reading, Refusal, Reports, Taken, Verdict, What, no_message,
+    ArrivalOrder, FileFormat, FileInput, FileReading, FileRejection, FileVerdict, MessageReporter,
+    PassSummary, PathRole, PendingReport, describe_non_message,
 };
-pub use self::look::Dirs;
-pub use self::open::File;
-pub use self::put::{Folder, Put};
-pub use self::scan::Pass;
-use self::scan::Ready;
-pub use self::table::{Facts, Flags, Row, Table, stamp_print};
-pub use self::visit::{Visit, names, violation};
-use super::health::Health;
-use crate::model::locks::{Level, Mutex, RwLock};
-use crate::store::{About, Listener, Store as _, StoreError};
+pub use self::look::DirCache;
+pub use self::open::StoreFile;
+pub use self::put::{OpenFolder, PlaceOutcome};
+use self::scan::JudgedFile;
+pub use self::scan::ScanPass;
+pub use self::table::{FileFacts, FileFlags, FileRow, FileTable, stamp_hash};
+pub use self::visit::{WalkEntry, file_violation, list_names};
+use super::health::StoreHealth;
+use crate::model::locks::{LockLevel, Mutex, RwLock};
+use crate::store::{FolderListener, Store as _, StoreError, StoreProperties};
 
 /// How long an unfinished file is waited for.
 pub const GRACE: Duration = Duration::from_secs(1);
@@ -62,28 +63,28 @@ const NAMED: usize = 20;
 
 /// The files of one store, shared by scans and readers.
 #[derive(Debug)]
-pub struct Files<F: Format> {
+pub struct FileStore<F: FileFormat> {
     /// What does not change as long as it is open.
-    pub about: About,
+    pub properties: StoreProperties,
     /// Its format.
     pub format: F,
     /// Held for short moments only, and never while a sink is called.
-    pub table: RwLock<Table<F::Facts>>,
+    pub table: RwLock<FileTable<F::Facts>>,
     /// One scan at a time.
-    memory: Mutex<Memory>,
+    memory: Mutex<ScanMemory>,
     /// Paths at which something changed since the last scan.
     noted: Mutex<HashSet<PathBuf>>,
     /// What is wrong with single files.
-    pub health: Health,
+    pub health: StoreHealth,
     /// Who hears of folders before they are listed.
-    listener: OnceLock<Arc<dyn Listener>>,
+    listener: OnceLock<Arc<dyn FolderListener>>,
     /// The messages that were changed after they were verified.
-    changed: Changed,
+    tamper_log: TamperLog,
 }
 
 /// What scans remember between them, besides the table.
 #[derive(Debug, Default)]
-struct Memory {
+struct ScanMemory {
     /// Everything was looked at.
     is_listed: bool,
     /// Print of what every judgement in the table rests on.
@@ -91,55 +92,55 @@ struct Memory {
 }
 
 /// A path in a store.
-pub(super) fn join(folder: &str, name: &str) -> String {
+pub(super) fn join_path(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
 /// The components of a path in a store.
-pub fn parts(path: &str) -> Vec<&str> {
+pub fn path_parts(path: &str) -> Vec<&str> {
     path.split('/').filter(|part| !part.is_empty()).collect()
 }
 
-impl<F: Format> Files<F> {
+impl<F: FileFormat> FileStore<F> {
     /// The files of a store. Nothing is looked at yet.
     ///
     /// # Errors
     /// If what is kept of them in the state folder cannot be read.
-    pub fn new(about: About, format: F) -> Result<Self, StoreError> {
+    pub fn new(about: StoreProperties, format: F) -> Result<Self, StoreError> {
         Ok(Self {
-            changed: Changed::open(about.state.clone())?,
-            about,
+            tamper_log: TamperLog::open(about.state.clone())?,
+            properties: about,
             format,
-            table: RwLock::at(Level::Table, Table::default()),
-            memory: Mutex::at(Level::Store, Memory::default()),
+            table: RwLock::with_level(LockLevel::Table, FileTable::default()),
+            memory: Mutex::with_level(LockLevel::Store, ScanMemory::default()),
             noted: Mutex::default(),
-            health: Health::default(),
+            health: StoreHealth::default(),
             listener: OnceLock::new(),
         })
     }
 
-    fn take_noted(&self) -> HashSet<PathBuf> {
+    fn take_noted_paths(&self) -> HashSet<PathBuf> {
         std::mem::take(&mut *self.noted.lock())
     }
 
-    fn replace(&self, table: Table<F::Facts>, with: Memory) {
+    fn replace_table(&self, table: FileTable<F::Facts>, with: ScanMemory) {
         let mut memory = self.memory.lock();
         *memory = with;
-        self.format.restored(&table);
+        self.format.note_restored_table(&table);
         *self.table.write() = table;
     }
 
     /// What is wrong with the folder and what lies in it, in words.
-    pub fn usual_health(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.missed().into_iter().collect();
-        lines.extend(self.troubles());
+    pub fn default_health(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.describe_missing_folder().into_iter().collect();
+        lines.extend(self.fault_lines());
         lines.extend(self.unwatched_line());
         lines
     }
 
     /// What is wrong with single files, in words.
-    pub fn troubles(&self) -> Vec<String> {
-        let mut lines = self.health.lines();
+    pub fn fault_lines(&self) -> Vec<String> {
+        let mut lines = self.health.fault_lines();
         let more = lines.len().saturating_sub(NAMED);
         lines.truncate(NAMED);
         if more > 0 {

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::format::Format;
-use super::{Files, parts};
+use super::format::FileFormat;
+use super::{FileStore, path_parts};
 use crate::model::Timestamp;
-use crate::store::place::{Slot, Staged, move_between};
+use crate::store::place::{FileSlot, StagedFile, rename_new_between};
 use crate::store::{Store as _, StoreError, below, fs};
 
 /// Mode of new files.
@@ -21,65 +21,73 @@ const DIR_MODE: u32 = 0o700;
 
 /// An open folder of a store.
 #[derive(Debug)]
-pub struct Folder<'a, F: Format> {
-    files: &'a Files<F>,
+pub struct OpenFolder<'a, F: FileFormat> {
+    files: &'a FileStore<F>,
     dir: OwnedFd,
     path: PathBuf,
 }
 
 /// What became of putting a file in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum PlaceOutcome {
     /// It is there.
     Done,
     /// Something else has the name.
-    Taken,
+    NameTaken,
     /// The file that was to be put there is gone.
     Gone,
 }
 
-impl<F: Format> Files<F> {
+impl<F: FileFormat> FileStore<F> {
     /// A folder by its path in the store.
     ///
     /// # Errors
     /// As [`below::open_dir`].
-    pub fn folder(&self, path: &str) -> Result<Folder<'_, F>, StoreError> {
-        self.opened(path, below::open_dir(&self.about.dir, &parts(path)))
+    pub fn open_folder(&self, path: &str) -> Result<OpenFolder<'_, F>, StoreError> {
+        self.wrap_folder(path, below::open_dir(&self.properties.dir, &path_parts(path)))
     }
 
     /// The same, made if it is not there.
     ///
     /// # Errors
     /// As [`below::make_dir`].
-    pub fn make_folder(&self, path: &str) -> Result<Folder<'_, F>, StoreError> {
-        self.opened(path, below::make_dir(&self.about.dir, &parts(path), DIR_MODE))
+    pub fn make_folder(&self, path: &str) -> Result<OpenFolder<'_, F>, StoreError> {
+        self.wrap_folder(path, below::make_dir(&self.properties.dir, &path_parts(path), DIR_MODE))
     }
 
-    fn opened(&self, path: &str, dir: io::Result<OwnedFd>) -> Result<Folder<'_, F>, StoreError> {
-        let path = self.about.dir.join(path);
+    fn wrap_folder(
+        &self,
+        path: &str,
+        dir: io::Result<OwnedFd>,
+    ) -> Result<OpenFolder<'_, F>, StoreError> {
+        let path = self.properties.dir.join(path);
         let dir = dir.map_err(|e| StoreError::io(&path, e))?;
-        Ok(Folder { files: self, dir, path })
+        Ok(OpenFolder { files: self, dir, path })
     }
 }
 
-impl<F: Format> Folder<'_, F> {
+impl<F: FileFormat> OpenFolder<'_, F> {
     /// Where a name in it is.
-    pub fn at(&self, name: &str) -> PathBuf {
+    pub fn child_path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    fn check<T>(&self, name: &str, done: io::Result<T>) -> Result<T, StoreError> {
-        done.map_err(|e| StoreError::io(&self.at(name), e))
+    fn map_error<T>(&self, name: &str, done: io::Result<T>) -> Result<T, StoreError> {
+        done.map_err(|e| StoreError::io(&self.child_path(name), e))
     }
 
-    fn placed(&self, name: &str, done: io::Result<()>) -> Result<Put, StoreError> {
+    fn finish_placement(
+        &self,
+        name: &str,
+        done: io::Result<()>,
+    ) -> Result<PlaceOutcome, StoreError> {
         match done {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(Put::Taken),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Put::Gone),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(PlaceOutcome::NameTaken),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(PlaceOutcome::Gone),
             done => {
-                self.check(name, done.and_then(|()| fs::sync_folder(&self.dir)))?;
-                self.files.note(&self.at(name));
-                Ok(Put::Done)
+                self.map_error(name, done.and_then(|()| fs::sync_open_dir(&self.dir)))?;
+                self.files.note_change(&self.child_path(name));
+                Ok(PlaceOutcome::Done)
             }
         }
     }
@@ -88,8 +96,8 @@ impl<F: Format> Folder<'_, F> {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn names(&self) -> Result<Vec<String>, StoreError> {
-        let names = self.check("", super::names(&self.dir))?;
+    pub fn list_names(&self) -> Result<Vec<String>, StoreError> {
+        let names = self.map_error("", super::list_names(&self.dir))?;
         Ok(names.into_iter().filter_map(|(name, _)| name.ok()).collect())
     }
 
@@ -97,11 +105,11 @@ impl<F: Format> Folder<'_, F> {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn read(&self, name: &str, limit: usize) -> Result<Option<Vec<u8>>, StoreError> {
+    pub fn read_file(&self, name: &str, limit: usize) -> Result<Option<Vec<u8>>, StoreError> {
         let read = below::open_file(&self.dir, name).and_then(|f| below::read_whole(&f, limit));
         match read {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            read => Ok(Some(self.check(name, read)?.1)),
+            read => Ok(Some(self.map_error(name, read)?.1)),
         }
     }
 
@@ -109,39 +117,44 @@ impl<F: Format> Folder<'_, F> {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<Put, StoreError> {
-        let slot = self.check(name, Slot::below(&self.dir, name))?;
-        self.placed(name, slot.fill(FILE_MODE, |file| file.write_all(bytes)))
+    pub fn create_file(&self, name: &str, bytes: &[u8]) -> Result<PlaceOutcome, StoreError> {
+        let slot = self.map_error(name, FileSlot::for_component(&self.dir, name))?;
+        self.finish_placement(name, slot.create_with(FILE_MODE, |file| file.write_all(bytes)))
     }
 
     /// A new file with these bytes that gets its name in another folder.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn stage(&self, name: &str, bytes: &[u8]) -> Result<Staged<&OwnedFd>, StoreError> {
-        let staged = Slot::below(&self.dir, name).and_then(|slot| slot.stage(FILE_MODE, bytes));
-        self.check(name, staged.and_then(|file| fs::sync_folder(&self.dir).map(|()| file)))
+    pub fn stage_file(&self, name: &str, bytes: &[u8]) -> Result<StagedFile<&OwnedFd>, StoreError> {
+        let staged =
+            FileSlot::for_component(&self.dir, name).and_then(|slot| slot.stage(FILE_MODE, bytes));
+        self.map_error(name, staged.and_then(|file| fs::sync_open_dir(&self.dir).map(|()| file)))
     }
 
     /// Gives such a file its name here.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn publish(&self, name: &str, file: &Staged<&OwnedFd>) -> Result<Put, StoreError> {
-        self.placed(name, file.publish(&self.dir))
+    pub fn publish_file(
+        &self,
+        name: &str,
+        file: &StagedFile<&OwnedFd>,
+    ) -> Result<PlaceOutcome, StoreError> {
+        self.finish_placement(name, file.publish(&self.dir))
     }
 
     /// Moves a file here from another folder.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn take(&self, from: &Self, name: &str) -> Result<Put, StoreError> {
+    pub fn move_from(&self, from: &Self, name: &str) -> Result<PlaceOutcome, StoreError> {
         let path = Path::new(name);
-        let moved = move_between((&from.dir, path), (&self.dir, path));
-        let put = self.placed(name, moved.and_then(|()| fs::sync_folder(&from.dir)))?;
+        let moved = rename_new_between((&from.dir, path), (&self.dir, path));
+        let put = self.finish_placement(name, moved.and_then(|()| fs::sync_open_dir(&from.dir)))?;
         // Whoever was faster: what was there is to be looked at.
-        from.files.note(&from.at(name));
-        self.files.note(&self.at(name));
+        from.files.note_change(&from.child_path(name));
+        self.files.note_change(&self.child_path(name));
         Ok(put)
     }
 
@@ -149,24 +162,24 @@ impl<F: Format> Folder<'_, F> {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn remove(&self, name: &str) -> Result<(), StoreError> {
+    pub fn remove_file(&self, name: &str) -> Result<(), StoreError> {
         match rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
-            removed => self.check(name, removed.map_err(Into::into)),
+            removed => self.map_error(name, removed.map_err(Into::into)),
         }
     }
 
     /// When a file was changed, if it is there.
-    pub fn modified(&self, name: &str) -> Option<Timestamp> {
-        Some(below::look(&self.dir, name).ok()?.1.modified())
+    pub fn modified_time(&self, name: &str) -> Option<Timestamp> {
+        Some(below::stat(&self.dir, name).ok()?.1.modified())
     }
 
     /// Whether a file of so many bytes could be put here now.
     ///
     /// # Errors
     /// What putting it would give.
-    pub fn takes(&self, bytes: u64) -> Result<(), StoreError> {
-        self.check("", below::can_write(&self.dir))?;
-        fs::room_for(&self.path, bytes)
+    pub fn check_can_create(&self, bytes: u64) -> Result<(), StoreError> {
+        self.map_error("", below::check_writable(&self.dir))?;
+        fs::check_free_space(&self.path, bytes)
     }
 }

@@ -6,91 +6,95 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::format::{Format, What};
-use super::table::Table;
-use super::{Files, Memory};
+use super::format::{FileFormat, PathRole};
+use super::table::FileTable;
+use super::{FileStore, ScanMemory};
 use crate::model::Timestamp;
 use crate::store::{
-    About, Advice, Facets, Listener, Location, RawEntry, Record, Report, Sink, Store, StoreError,
-    Verify,
+    Advice, ClaimVerifier, Facets, FolderListener, Location, RawEntry, Record, ScanSink, Store,
+    StoreError, StoreProperties, ViolationReporter,
 };
 use crate::store::{fs, parallel};
 
-impl<F: Format> Store for Files<F> {
-    fn about(&self) -> &About {
-        &self.about
+impl<F: FileFormat> Store for FileStore<F> {
+    fn properties(&self) -> &StoreProperties {
+        &self.properties
     }
 
     fn facets(&self) -> Facets<'_> {
         F::facets(self)
     }
 
-    fn look_at_state(&self, dir: &Path) -> Result<(), StoreError> {
-        self.changed.read(dir)
+    fn read_state(&self, dir: &Path) -> Result<(), StoreError> {
+        self.tamper_log.load_notes(dir)
     }
 
-    fn note(&self, path: &Path) {
+    fn note_change(&self, path: &Path) {
         self.noted.lock().insert(path.to_owned());
     }
 
     fn is_failing(&self) -> bool {
-        self.health.fault.is_set()
+        self.health.read_fault.is_set()
     }
 
-    fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
+    fn scan(&self, full: bool, sink: &mut dyn ScanSink) -> Result<(), StoreError> {
         self.scan_files(full, sink)
     }
 
-    fn save(&self) -> Vec<u8> {
+    fn save_cursors(&self) -> Vec<u8> {
         let basis = self.memory.lock().basis;
         // What is mine is not the same for somebody else.
-        [self.me().as_bytes(), &self.table.read().save(F::TAG, basis)].concat()
+        [self.me().as_bytes(), &self.table.read().to_bytes(F::TAG, basis)].concat()
     }
 
-    fn restore(&self, saved: &[u8]) -> bool {
+    fn restore_cursors(&self, saved: &[u8]) -> bool {
         let saved = saved.strip_prefix(self.me().as_bytes());
-        let restored = saved.and_then(|saved| Table::restore(saved, F::TAG));
+        let restored = saved.and_then(|saved| FileTable::from_bytes(saved, F::TAG));
         let Some((table, basis)) = restored else { return false };
         // The folders are listed again: only what has changed since is read.
-        self.replace(table, Memory { basis, is_listed: false });
+        self.replace_table(table, ScanMemory { basis, is_listed: false });
         true
     }
 
-    fn reset(&self) {
-        self.replace(Table::default(), Memory::default());
+    fn reset_cursors(&self) {
+        self.replace_table(FileTable::default(), ScanMemory::default());
         self.noted.lock().clear();
     }
 
-    fn watched(&self) -> Vec<PathBuf> {
+    fn folders_to_watch(&self) -> Vec<PathBuf> {
         self.watched_folders()
     }
 
-    fn tell_listed(&self, listener: Arc<dyn Listener>) {
+    fn set_folder_listener(&self, listener: Arc<dyn FolderListener>) {
         let _ = self.listener.set(listener);
     }
 
-    fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
+    fn is_relevant(&self, folder: &Path, name: &OsStr) -> bool {
         let path = folder.join(name);
-        if self.about.dir.starts_with(&path) {
+        if self.properties.dir.starts_with(&path) {
             return true;
         }
-        let Ok(inside) = path.strip_prefix(&self.about.dir) else {
-            return self.format.concerns_besides(&path);
+        let Ok(inside) = path.strip_prefix(&self.properties.dir) else {
+            return self.format.is_relevant_outside(&path);
         };
         let parts: Option<Vec<&str>> = inside.iter().map(OsStr::to_str).collect();
         // A name that is not UTF-8 is told of, where others would be messages.
-        let Some(parts) = parts else { return self.is_listed(inside.parent()) };
-        match self.format.what(&parts, rustix::fs::FileType::Unknown) {
-            What::Folder | What::Message | What::Beside(_) | What::Group(_) | What::Around => true,
-            What::Strange(_) | What::Nothing => false,
+        let Some(parts) = parts else { return self.is_folder_listed(inside.parent()) };
+        match self.format.determine_role(&parts, rustix::fs::FileType::Unknown) {
+            PathRole::Folder
+            | PathRole::Message
+            | PathRole::Companion(_)
+            | PathRole::Group(_)
+            | PathRole::Context => true,
+            PathRole::Unexpected(_) | PathRole::Nothing => false,
         }
     }
 
-    fn missed(&self) -> Option<String> {
-        let missed = self.health.missed(&self.about.dir);
+    fn describe_missing_folder(&self) -> Option<String> {
+        let missed = self.health.describe_missing_folder(&self.properties.dir);
         // Or an earlier process has read something of it.
         let read = || !self.table.read().is_empty();
-        missed.or_else(|| fs::away_line(&self.about.dir).filter(|_| read()))
+        missed.or_else(|| fs::missing_folder_line(&self.properties.dir).filter(|_| read()))
     }
 
     fn health(&self) -> Vec<String> {
@@ -109,12 +113,12 @@ impl<F: Format> Store for Files<F> {
         self.table.read().path(source)
     }
 
-    fn read(&self, at: &Location) -> Result<Record, StoreError> {
-        F::record(self, at)
+    fn read_record(&self, at: &Location) -> Result<Record, StoreError> {
+        F::read_record(self, at)
     }
 
-    fn read_many(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {
-        let records = parallel::map(at, |at| self.read(at).ok());
+    fn read_records(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {
+        let records = parallel::map(at, |at| self.read_record(at).ok());
         for (number, record) in records.into_iter().enumerate() {
             if let Some(record) = record {
                 each(number, record);
@@ -123,26 +127,30 @@ impl<F: Format> Store for Files<F> {
     }
 
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
-        Ok(self.bytes(&self.file(at.source)?, limit)?.1)
+        Ok(self.read_file_bytes(&self.find_file(at.source)?, limit)?.1)
     }
 
-    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
+    fn list_raw_folder(&self, folder: &str) -> Option<Vec<RawEntry>> {
         self.list_raw(folder)
     }
 
-    fn raw_look(&self, path: &str) -> Option<RawEntry> {
-        self.look_raw(path)
+    fn stat_raw_entry(&self, path: &str) -> Option<RawEntry> {
+        self.stat_raw(path)
     }
 
-    fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
+    fn newest_raw_time(&self, folder: &str) -> Option<Timestamp> {
         self.newest_raw(folder)
     }
 
-    fn raw_open(&self, path: &str) -> io::Result<File> {
+    fn open_raw_file(&self, path: &str) -> io::Result<File> {
         self.open_raw(path)
     }
 
-    fn check(&self, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
-        F::check(self, verify, report)
+    fn check(
+        &self,
+        verify: ClaimVerifier<'_>,
+        report: ViolationReporter<'_>,
+    ) -> Result<(), StoreError> {
+        F::check_files(self, verify, report)
     }
 }

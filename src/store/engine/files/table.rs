@@ -19,12 +19,12 @@ use crate::store::fs::Stamp;
 pub const MAX_FILES: usize = (1 << 24) - 1;
 
 /// What a format keeps of a file, in a fixed size.
-pub trait Facts: Pod + Default + PartialEq + Debug + Send + Sync {
+pub trait FileFacts: Pod + Default + PartialEq + Debug + Send + Sync {
     /// Under how many keys a file can be found.
     const SLOTS: u8 = 0;
 
     /// The key of a slot; 0 for none. Files that are gone may still be found.
-    fn key(&self, _slot: u8, _is_message: bool) -> u64 {
+    fn slot_key(&self, _slot: u8, _is_message: bool) -> u64 {
         0
     }
 
@@ -32,17 +32,17 @@ pub trait Facts: Pod + Default + PartialEq + Debug + Send + Sync {
     fn time(&self) -> i64;
 
     /// Prints of its id, and of all of it that is shown or signed: nobody can make two texts for one.
-    fn prints(&self) -> (u64, u64);
+    fn hashes(&self) -> (u64, u64);
 }
 
 /// What is known of a file, whatever its format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub struct Row {
+pub struct FileRow {
     /// Print of the [`Stamp`] it had when it was last read; 0 if it must be read.
     pub stamp: u64,
     /// Print of what lies beside it ([`Format::beside`](super::Format::beside)).
-    pub beside: u64,
+    pub companion_hash: u64,
     /// Where its name starts in the names of the table.
     name: u32,
     /// Its folder, by number.
@@ -50,15 +50,15 @@ pub struct Row {
     /// Its size in bytes.
     pub len: u32,
     name_len: u16,
-    flags: Flags,
+    flags: FileFlags,
 }
 
 /// Bits of a [`Row`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
-pub struct Flags(u16);
+pub struct FileFlags(u16);
 
-impl Flags {
+impl FileFlags {
     /// No longer there, or there as something else.
     pub const GONE: Self = Self(1);
     /// It is a message, or was when it last could be read.
@@ -73,14 +73,14 @@ impl Flags {
     pub const VERIFIED: Self = Self(1 << 5);
 }
 
-impl Row {
+impl FileRow {
     /// Whether a bit is set.
-    pub fn has(&self, bit: Flags) -> bool {
+    pub fn has_flag(&self, bit: FileFlags) -> bool {
         self.flags.0 & bit.0 != 0
     }
 
     /// Sets a bit, or takes it away.
-    pub fn set(&mut self, bit: Flags, on: bool) {
+    pub fn set_flag(&mut self, bit: FileFlags, on: bool) {
         if on {
             self.flags.0 |= bit.0;
         } else {
@@ -90,18 +90,18 @@ impl Row {
 
     /// Whether it is a message that is there.
     pub fn is_message(&self) -> bool {
-        self.has(Flags::MESSAGE) && !self.has(Flags::GONE)
+        self.has_flag(FileFlags::MESSAGE) && !self.has_flag(FileFlags::GONE)
     }
 
     /// Whether it is there and refused.
-    pub fn is_refused(&self) -> bool {
-        self.has(Flags::REFUSED) && !self.has(Flags::GONE)
+    pub fn is_rejected(&self) -> bool {
+        self.has_flag(FileFlags::REFUSED) && !self.has_flag(FileFlags::GONE)
     }
 }
 
 /// A folder that was listed, or holds or held message files.
 #[derive(Debug)]
-pub struct Folder {
+pub struct FolderRow {
     /// Its path in the store.
     pub path: Box<str>,
     /// It was there when it was listed last. Not saved.
@@ -112,16 +112,16 @@ pub struct Folder {
 
 /// All files.
 #[derive(Debug)]
-pub struct Table<F> {
-    rows: Vec<Row>,
+pub struct FileTable<F> {
+    rows: Vec<FileRow>,
     facts: Vec<F>,
-    folders: Vec<Folder>,
+    folders: Vec<FolderRow>,
     by_folder: HashTable<u32>,
     /// The names of all files, one behind the other.
     names: String,
     by_path: HashTable<u32>,
     /// The numbers of verified messages that went out of use, by path.
-    left: HashTable<u32>,
+    retired: HashTable<u32>,
     /// File numbers by key, with the slot in the upper 8 bits.
     keys: HashTable<u32>,
     /// The SHA-256 that the ids of twins carry: of the files as they were when they came, because marks
@@ -131,7 +131,7 @@ pub struct Table<F> {
     newest: OnceLock<HashMap<Box<str>, i64>>,
 }
 
-impl<F> Default for Table<F> {
+impl<F> Default for FileTable<F> {
     fn default() -> Self {
         Self {
             rows: Vec::new(),
@@ -140,7 +140,7 @@ impl<F> Default for Table<F> {
             by_folder: HashTable::new(),
             names: String::new(),
             by_path: HashTable::new(),
-            left: HashTable::new(),
+            retired: HashTable::new(),
             keys: HashTable::new(),
             twins: HashMap::new(),
             newest: OnceLock::new(),
@@ -149,7 +149,7 @@ impl<F> Default for Table<F> {
 }
 
 /// A print of a stamp, never 0.
-pub fn stamp_print(stamp: &Stamp) -> u64 {
+pub fn stamp_hash(stamp: &Stamp) -> u64 {
     let mut bytes = [0; 56];
     let numbers = [stamp.dev, stamp.ino, stamp.size].map(u64::to_le_bytes);
     let times = [stamp.mtime, stamp.ctime].map(i128::to_le_bytes);
@@ -163,31 +163,31 @@ fn path_hash(folder: u32, name: &str) -> u64 {
     XxHash3_64::oneshot_with_seed(u64::from(folder), name.as_bytes())
 }
 
-fn split(entry: u32) -> (u32, u8) {
+fn split_key_entry(entry: u32) -> (u32, u8) {
     (entry & MAX_FILES as u32, (entry >> 24) as u8)
 }
 
-fn name_of<'n>(names: &'n str, row: &Row) -> &'n str {
+fn row_name<'n>(names: &'n str, row: &FileRow) -> &'n str {
     let start = row.name as usize;
     names.get(start..start + usize::from(row.name_len)).unwrap_or_default()
 }
 
 /// The print of a file's path, by its number.
-fn hash_by_path<'t>(rows: &'t [Row], names: &'t str) -> impl Fn(&u32) -> u64 + 't {
+fn path_hasher<'t>(rows: &'t [FileRow], names: &'t str) -> impl Fn(&u32) -> u64 + 't {
     |n| {
         let row = rows.get(*n as usize).copied().unwrap_or_default();
-        path_hash(row.folder, name_of(names, &row))
+        path_hash(row.folder, row_name(names, &row))
     }
 }
 
-fn key_at<F: Facts>(rows: &[Row], facts: &[F], entry: u32) -> u64 {
-    let (n, slot) = split(entry);
+fn entry_key<F: FileFacts>(rows: &[FileRow], facts: &[F], entry: u32) -> u64 {
+    let (n, slot) = split_key_entry(entry);
     let row = rows.get(n as usize);
     let facts = facts.get(n as usize);
-    row.zip(facts).map_or(0, |(row, facts)| facts.key(slot, row.is_message()))
+    row.zip(facts).map_or(0, |(row, facts)| facts.slot_key(slot, row.is_message()))
 }
 
-impl<F: Facts> Table<F> {
+impl<F: FileFacts> FileTable<F> {
     /// How many files were ever seen.
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -199,7 +199,7 @@ impl<F: Facts> Table<F> {
     }
 
     /// What is known of a file.
-    pub fn row(&self, n: u32) -> Option<&Row> {
+    pub fn row(&self, n: u32) -> Option<&FileRow> {
         self.rows.get(n as usize)
     }
 
@@ -209,12 +209,12 @@ impl<F: Facts> Table<F> {
     }
 
     /// Every file that is a message and there, with what its format keeps of it.
-    pub fn messages(&self) -> impl Iterator<Item = (u32, &Row, &F)> {
-        self.all().filter(|(_, row, _)| row.is_message())
+    pub fn messages(&self) -> impl Iterator<Item = (u32, &FileRow, &F)> {
+        self.iter_all().filter(|(_, row, _)| row.is_message())
     }
 
     /// The time of the newest message of every folder that has one, by number.
-    pub fn newest(&self) -> HashMap<u32, i64> {
+    pub fn newest_by_folder(&self) -> HashMap<u32, i64> {
         let mut out: HashMap<u32, i64> = HashMap::new();
         for (_, row, facts) in self.messages() {
             let newest = out.entry(row.folder).or_insert(i64::MIN);
@@ -227,7 +227,7 @@ impl<F: Facts> Table<F> {
     pub fn newest_in(&self, path: &str) -> Option<i64> {
         let newest = self.newest.get_or_init(|| {
             let mut out: HashMap<Box<str>, i64> = HashMap::new();
-            for (n, time) in self.newest() {
+            for (n, time) in self.newest_by_folder() {
                 let mut path = self.folders.get(n as usize).map(|folder| &*folder.path);
                 while let Some(here) = path {
                     match out.get_mut(here) {
@@ -244,12 +244,12 @@ impl<F: Facts> Table<F> {
     }
 
     /// Every file ever seen.
-    pub fn all(&self) -> impl Iterator<Item = (u32, &Row, &F)> {
+    pub fn iter_all(&self) -> impl Iterator<Item = (u32, &FileRow, &F)> {
         (0u32..).zip(&self.rows).zip(&self.facts).map(|((n, row), facts)| (n, row, facts))
     }
 
     /// The folders, by number.
-    pub fn folders(&self) -> &[Folder] {
+    pub fn folders(&self) -> &[FolderRow] {
         &self.folders
     }
 
@@ -261,13 +261,13 @@ impl<F: Facts> Table<F> {
 
     /// A file's name.
     pub fn name(&self, n: u32) -> &str {
-        self.row(n).map_or("", |row| name_of(&self.names, row))
+        self.row(n).map_or("", |row| row_name(&self.names, row))
     }
 
     /// A file's path in the store.
     pub fn path(&self, n: u32) -> Option<String> {
         self.row(n)?;
-        Some(super::join(self.folder(n), self.name(n)))
+        Some(super::join_path(self.folder(n), self.name(n)))
     }
 
     /// The number of a folder that was ever seen.
@@ -277,12 +277,12 @@ impl<F: Facts> Table<F> {
     }
 
     /// The folders that were listed and are there, with their numbers.
-    pub fn listed(&self) -> impl Iterator<Item = (u32, &Folder)> {
+    pub fn listed_folders(&self) -> impl Iterator<Item = (u32, &FolderRow)> {
         (0u32..).zip(&self.folders).filter(|(_, folder)| folder.is_listed)
     }
 
     /// Notes that a folder was listed.
-    pub fn list(&mut self, path: &str) {
+    pub fn mark_listed(&mut self, path: &str) {
         let n = self.folder_number(path);
         if let Some(folder) = self.folders.get_mut(n as usize) {
             folder.is_listed = true;
@@ -290,7 +290,7 @@ impl<F: Facts> Table<F> {
     }
 
     /// Takes back that these folders were listed.
-    pub fn unlist(&mut self, is_gone: impl Fn(&str) -> bool) {
+    pub fn unmark_listed(&mut self, is_gone: impl Fn(&str) -> bool) {
         let gone = self.folders.iter_mut().filter(|folder| is_gone(&folder.path));
         gone.for_each(|folder| folder.is_listed = false);
     }
@@ -298,28 +298,28 @@ impl<F: Facts> Table<F> {
     /// The files that are in a folder.
     pub fn files_in(&self, folder: u32) -> impl Iterator<Item = u32> {
         let files = self.folders.get(folder as usize).map(|f| f.files.as_slice());
-        let there = |n: &u32| self.row(*n).is_some_and(|row| !row.has(Flags::GONE));
+        let there = |n: &u32| self.row(*n).is_some_and(|row| !row.has_flag(FileFlags::GONE));
         files.unwrap_or_default().iter().copied().filter(there)
     }
 
     /// The number of the file that is at a path.
-    pub fn find(&self, folder: u32, name: &str) -> Option<u32> {
+    pub fn find_file(&self, folder: u32, name: &str) -> Option<u32> {
         let is_it =
             |n: &u32| self.row(*n).is_some_and(|row| row.folder == folder && self.name(*n) == name);
         self.by_path.find(path_hash(folder, name), is_it).copied()
     }
 
     /// The numbers under which verified messages were at a path that are not there any more.
-    pub fn left(&self, folder: u32, name: &str) -> Vec<u32> {
+    pub fn retired_numbers(&self, folder: u32, name: &str) -> Vec<u32> {
         let is_it =
             |n: &&u32| self.row(**n).is_some_and(|r| r.folder == folder) && self.name(**n) == name;
-        self.left.iter_hash(path_hash(folder, name)).filter(is_it).copied().collect()
+        self.retired.iter_hash(path_hash(folder, name)).filter(is_it).copied().collect()
     }
 
     /// The same for a path in one piece.
     pub fn find_path(&self, path: &str) -> Option<u32> {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-        self.find(self.find_folder(folder)?, name)
+        self.find_file(self.find_folder(folder)?, name)
     }
 
     /// The number of a folder, new if it was never seen.
@@ -328,7 +328,7 @@ impl<F: Facts> Table<F> {
             return n;
         }
         let n = self.folders.len() as u32;
-        self.folders.push(Folder { path: path.into(), is_listed: false, files: Vec::new() });
+        self.folders.push(FolderRow { path: path.into(), is_listed: false, files: Vec::new() });
         let Self { folders, by_folder, .. } = self;
         let hash = |n: &u32| folders.get(*n as usize).map_or(0, |f| path_hash(0, &f.path));
         by_folder.insert_unique(path_hash(0, path), n, hash);
@@ -336,18 +336,18 @@ impl<F: Facts> Table<F> {
     }
 
     /// A number for a file that has none; `None` if the table is full.
-    pub fn enrol(&mut self, folder: u32, name: &str) -> Option<u32> {
+    pub fn add_file(&mut self, folder: u32, name: &str) -> Option<u32> {
         let start = u32::try_from(self.names.len()).ok()?;
         self.names.push_str(name);
-        self.add(Row {
+        self.push_row(FileRow {
             name: start,
             name_len: u16::try_from(name.len()).ok()?,
             folder,
-            ..Row::default()
+            ..FileRow::default()
         })
     }
 
-    fn add(&mut self, row: Row) -> Option<u32> {
+    fn push_row(&mut self, row: FileRow) -> Option<u32> {
         if self.rows.len() >= MAX_FILES {
             return None;
         }
@@ -356,13 +356,13 @@ impl<F: Facts> Table<F> {
         self.rows.push(row);
         self.facts.push(F::default());
         let Self { rows, names, by_path, .. } = self;
-        let hash = hash_by_path(rows, names);
+        let hash = path_hasher(rows, names);
         by_path.insert_unique(hash(&n), n, hash);
         Some(n)
     }
 
     /// Takes a number out of use. What its format keeps stays, so that its keys may still find it.
-    pub fn retire(&mut self, n: u32) {
+    pub fn retire_number(&mut self, n: u32) {
         let Some(row) = self.row(n) else { return };
         let hash = path_hash(row.folder, self.name(n));
         let folder = row.folder as usize;
@@ -374,27 +374,27 @@ impl<F: Facts> Table<F> {
         {
             files.pop();
         }
-        self.change(n, |row, _| {
-            row.set(Flags::GONE, true);
+        self.update_row(n, |row, _| {
+            row.set_flag(FileFlags::GONE, true);
             row.stamp = 0;
         });
-        let Self { rows, names, left, .. } = self;
-        if rows.get(n as usize).is_some_and(|row| row.has(Flags::VERIFIED)) {
-            left.insert_unique(hash, n, hash_by_path(rows, names));
+        let Self { rows, names, retired: left, .. } = self;
+        if rows.get(n as usize).is_some_and(|row| row.has_flag(FileFlags::VERIFIED)) {
+            left.insert_unique(hash, n, path_hasher(rows, names));
         }
     }
 
     /// Gives the file at the path of a number another one, because it holds another message; `None` if
     /// the table is full.
-    pub fn renew(&mut self, n: u32) -> Option<u32> {
-        let Row { name, name_len, folder, .. } = *self.row(n)?;
-        self.retire(n);
-        self.add(Row { name, folder, name_len, ..Row::default() })
+    pub fn renew_number(&mut self, n: u32) -> Option<u32> {
+        let FileRow { name, name_len, folder, .. } = *self.row(n)?;
+        self.retire_number(n);
+        self.push_row(FileRow { name, folder, name_len, ..FileRow::default() })
     }
 
     /// Changes what is known of a file.
-    pub fn change(&mut self, n: u32, change: impl FnOnce(&mut Row, &mut F)) {
-        self.each_key(n, |keys, _, _, entry, key| {
+    pub fn update_row(&mut self, n: u32, change: impl FnOnce(&mut FileRow, &mut F)) {
+        self.for_each_key(n, |keys, _, _, entry, key| {
             if let Ok(entry) = keys.find_entry(key, |e| *e == entry) {
                 entry.remove();
             }
@@ -402,23 +402,27 @@ impl<F: Facts> Table<F> {
         if let (Some(row), Some(facts)) =
             (self.rows.get_mut(n as usize), self.facts.get_mut(n as usize))
         {
-            let time = |row: &Row, facts: &F| row.is_message().then(|| facts.time());
+            let time = |row: &FileRow, facts: &F| row.is_message().then(|| facts.time());
             let before = time(row, facts);
             change(row, facts);
             if time(row, facts) != before {
                 self.newest.take();
             }
         }
-        self.each_key(n, |keys, rows, facts, entry, key| {
-            keys.insert_unique(key, entry, |e| key_at(rows, facts, *e));
+        self.for_each_key(n, |keys, rows, facts, entry, key| {
+            keys.insert_unique(key, entry, |e| entry_key(rows, facts, *e));
         });
     }
 
-    fn each_key(&mut self, n: u32, each: impl Fn(&mut HashTable<u32>, &[Row], &[F], u32, u64)) {
+    fn for_each_key(
+        &mut self,
+        n: u32,
+        each: impl Fn(&mut HashTable<u32>, &[FileRow], &[F], u32, u64),
+    ) {
         let Self { rows, facts, keys, .. } = self;
         for slot in 0..F::SLOTS {
             let entry = n | u32::from(slot) << 24;
-            match key_at(rows, facts, entry) {
+            match entry_key(rows, facts, entry) {
                 0 => {}
                 key => each(keys, rows, facts, entry, key),
             }
@@ -426,10 +430,12 @@ impl<F: Facts> Table<F> {
     }
 
     /// The files with this key, in the order of their numbers.
-    pub fn with_key(&self, slot: u8, key: u64) -> Vec<u32> {
-        let is_it = |e: &&u32| split(**e).1 == slot && key_at(&self.rows, &self.facts, **e) == key;
+    pub fn files_with_key(&self, slot: u8, key: u64) -> Vec<u32> {
+        let is_it = |e: &&u32| {
+            split_key_entry(**e).1 == slot && entry_key(&self.rows, &self.facts, **e) == key
+        };
         let found = self.keys.iter_hash(key).filter(is_it);
-        let mut out: Vec<u32> = found.map(|e| split(*e).0).collect();
+        let mut out: Vec<u32> = found.map(|e| split_key_entry(*e).0).collect();
         out.sort_unstable();
         out
     }
@@ -440,20 +446,20 @@ impl<F: Facts> Table<F> {
     }
 
     /// Gives back what growing took too much.
-    pub fn shrink(&mut self) {
+    pub fn shrink_to_fit(&mut self) {
         self.rows.shrink_to_fit();
         self.facts.shrink_to_fit();
         self.names.shrink_to_fit();
         self.folders.shrink_to_fit();
         self.folders.iter_mut().for_each(|f| f.files.shrink_to_fit());
         let Self { rows, facts, names, by_path, keys, .. } = self;
-        by_path.shrink_to_fit(hash_by_path(rows, names));
-        keys.shrink_to_fit(|e| key_at(rows, facts, *e));
+        by_path.shrink_to_fit(path_hasher(rows, names));
+        keys.shrink_to_fit(|e| entry_key(rows, facts, *e));
     }
 
     /// The table as bytes for [`Table::restore`], with a print of what its judgements rest on. The tag
     /// tells formats and versions apart.
-    pub fn save(&self, tag: [u8; 8], basis: u64) -> Vec<u8> {
+    pub fn to_bytes(&self, tag: [u8; 8], basis: u64) -> Vec<u8> {
         let folders: String = self.folders.iter().flat_map(|f| [&*f.path, "\0"]).collect();
         let mut twins: Vec<_> = self.twins.iter().collect();
         twins.sort_unstable();
@@ -475,7 +481,7 @@ impl<F: Facts> Table<F> {
     }
 
     /// A saved table and the print it was saved with; `None` if the bytes are anything else.
-    pub fn restore(saved: &[u8], tag: [u8; 8]) -> Option<(Self, u64)> {
+    pub fn from_bytes(saved: &[u8], tag: [u8; 8]) -> Option<(Self, u64)> {
         let mut rest = saved.strip_prefix(&tag)?;
         let number = |rest: &mut &[u8]| {
             let (first, tail) = rest.split_first_chunk::<8>()?;
@@ -491,45 +497,45 @@ impl<F: Facts> Table<F> {
         };
         let (rows, facts, twins, folders, names) = (part()?, part()?, part()?, part()?, part()?);
         let mut table = Self {
-            facts: values(facts)?,
+            facts: cast_values(facts)?,
             names: std::str::from_utf8(names).ok()?.to_owned(),
-            twins: twins.chunks(36).map(twin).collect::<Option<_>>()?,
+            twins: twins.chunks(36).map(parse_twin).collect::<Option<_>>()?,
             ..Self::default()
         };
         for path in std::str::from_utf8(folders).ok()?.split_terminator('\0') {
             table.folder_number(path);
         }
-        let rows: Vec<Row> = values(rows)?;
-        let sound = |row: &Row| {
+        let rows: Vec<FileRow> = cast_values(rows)?;
+        let sound = |row: &FileRow| {
             let start = row.name as usize;
             let name = table.names.get(start..start + usize::from(row.name_len));
             name.is_some() && (row.folder as usize) < table.folders.len()
         };
         let whole = rows.len() <= MAX_FILES && rows.len() == table.facts.len();
         (rest.is_empty() && whole && rows.iter().all(sound)).then(|| {
-            table.build(rows);
+            table.build_lookups(rows);
             (table, basis)
         })
     }
 
-    fn build(&mut self, rows: Vec<Row>) {
+    fn build_lookups(&mut self, rows: Vec<FileRow>) {
         self.rows = rows;
-        let Self { rows, facts, folders, names, by_path, left, keys, .. } = self;
-        let hash = hash_by_path(rows, names);
+        let Self { rows, facts, folders, names, by_path, retired: left, keys, .. } = self;
+        let hash = path_hasher(rows, names);
         for (n, row) in (0u32..).zip(rows.iter()) {
-            if !row.has(Flags::GONE) {
+            if !row.has_flag(FileFlags::GONE) {
                 by_path.insert_unique(hash(&n), n, &hash);
                 if let Some(folder) = folders.get_mut(row.folder as usize) {
                     folder.files.push(n);
                 }
-            } else if row.has(Flags::VERIFIED) {
+            } else if row.has_flag(FileFlags::VERIFIED) {
                 left.insert_unique(hash(&n), n, &hash);
             }
             for slot in 0..F::SLOTS {
                 let entry = n | u32::from(slot) << 24;
-                let key = key_at(rows, facts, entry);
+                let key = entry_key(rows, facts, entry);
                 if key != 0 {
-                    keys.insert_unique(key, entry, |e| key_at(rows, facts, *e));
+                    keys.insert_unique(key, entry, |e| entry_key(rows, facts, *e));
                 }
             }
         }
@@ -537,12 +543,12 @@ impl<F: Facts> Table<F> {
 }
 
 /// The values that some bytes are; `None` if they are not a whole number of them.
-fn values<T: Pod>(bytes: &[u8]) -> Option<Vec<T>> {
+fn cast_values<T: Pod>(bytes: &[u8]) -> Option<Vec<T>> {
     let chunks = bytes.chunks_exact(size_of::<T>());
     chunks.remainder().is_empty().then(|| chunks.map(bytemuck::pod_read_unaligned).collect())
 }
 
-fn twin(saved: &[u8]) -> Option<(u32, [u8; 32])> {
+fn parse_twin(saved: &[u8]) -> Option<(u32, [u8; 32])> {
     let (n, hash) = saved.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*n), hash.try_into().ok()?))
 }

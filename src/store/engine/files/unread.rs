@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::table::stamp_print;
+use super::table::stamp_hash;
 use crate::model::locks::Mutex;
-use crate::store::{Behind, Told, below};
+use crate::store::{PeerReadState, PeerUnread, below};
 
 /// In a mailbox with more files nothing is counted: whoever asks would wait for it.
 const FILES: usize = 500;
@@ -16,15 +16,15 @@ const FILES: usize = 500;
 pub const MAILBOXES: usize = 64;
 
 /// What the files of one mailbox said: by path, the print of each one's stamp and whether it is unread.
-type Said = HashMap<String, (u64, bool)>;
+type UnreadCache = HashMap<String, (u64, bool)>;
 
 /// What was counted. A file is read again when it changed.
 #[derive(Debug, Default)]
-pub struct Unread(Mutex<HashMap<PathBuf, Said>>);
+pub struct UnreadCounter(Mutex<HashMap<PathBuf, UnreadCache>>);
 
 /// What is a message in a mailbox, and whether it is unread.
 #[derive(Clone, Copy, Debug)]
-pub struct Mail {
+pub struct UnreadRules {
     /// Whether a file of this name is one.
     pub is_message: fn(&str) -> bool,
     /// Whether one with these bytes, at most so many of them, is unread.
@@ -32,56 +32,62 @@ pub struct Mail {
 }
 
 /// One count.
-struct Count<'a> {
+struct MailboxCount<'a> {
     base: &'a Path,
-    mail: Mail,
-    before: Said,
-    said: Said,
+    mail: UnreadRules,
+    before: UnreadCache,
+    counted: UnreadCache,
     newest: i128,
 }
 
-impl Unread {
+impl UnreadCounter {
     /// Counts in these folders of a mailbox, and with `deeper` in the folders in them. `None` if not all of it
     /// can be read, or there is too much of it.
-    pub fn count(&self, base: &Path, folders: &[String], deeper: bool, mail: Mail) -> Option<Told> {
+    pub fn count_unread(
+        &self,
+        base: &Path,
+        folders: &[String],
+        deeper: bool,
+        mail: UnreadRules,
+    ) -> Option<PeerReadState> {
         let before = self.0.lock().remove(base).unwrap_or_default();
-        let mut count = Count { base, mail, before, said: Said::new(), newest: 0 };
-        folders.iter().try_for_each(|folder| count.folder(folder, deeper)).ok()?;
-        let behind = count.said.values().filter(|(_, unread)| *unread).count() as u64;
+        let mut count = MailboxCount { base, mail, before, counted: UnreadCache::new(), newest: 0 };
+        folders.iter().try_for_each(|folder| count.count_folder(folder, deeper)).ok()?;
+        let behind = count.counted.values().filter(|(_, unread)| *unread).count() as u64;
         let newest = std::time::Duration::from_nanos(u64::try_from(count.newest).unwrap_or(0));
         let since = (count.newest > 0).then(|| (std::time::UNIX_EPOCH + newest).into());
-        self.0.lock().insert(base.to_owned(), count.said);
-        Some(Told { behind: Behind::Count(behind), since })
+        self.0.lock().insert(base.to_owned(), count.counted);
+        Some(PeerReadState { unread: PeerUnread::Count(behind), since })
     }
 }
 
-impl Count<'_> {
-    fn folder(&mut self, folder: &str, deeper: bool) -> io::Result<()> {
-        let dir = match below::open_dir(self.base, &super::parts(folder)) {
+impl MailboxCount<'_> {
+    fn count_folder(&mut self, folder: &str, deeper: bool) -> io::Result<()> {
+        let dir = match below::open_dir(self.base, &super::path_parts(folder)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             dir => dir?,
         };
-        for (name, kind) in super::names(&dir)? {
+        for (name, kind) in super::list_names(&dir)? {
             let Ok(name) = name else { continue };
-            let path = super::join(folder, &name);
+            let path = super::join_path(folder, &name);
             if kind == FileType::Directory && deeper {
-                self.folder(&path, false)?;
+                self.count_folder(&path, false)?;
             }
             if kind != FileType::RegularFile || !(self.mail.is_message)(&name) {
                 continue;
             }
-            if self.said.len() >= FILES {
+            if self.counted.len() >= FILES {
                 return Err(io::ErrorKind::FileTooLarge.into());
             }
-            let (_, stamp) = below::look(&dir, &name)?;
-            let print = stamp_print(&stamp);
+            let (_, stamp) = below::stat(&dir, &name)?;
+            let print = stamp_hash(&stamp);
             self.newest = self.newest.max(stamp.mtime);
             let (limit, is_unread) = self.mail.is_unread;
             let unread = match self.before.get(&path) {
                 Some((old, unread)) if *old == print => *unread,
                 _ => is_unread(&below::read_whole(&below::open_file(&dir, &name)?, limit)?.1),
             };
-            self.said.insert(path, (print, unread));
+            self.counted.insert(path, (print, unread));
         }
         Ok(())
     }
@@ -92,7 +98,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    const MAIL: Mail = Mail {
+    const MAIL: UnreadRules = UnreadRules {
         is_message: |name| name.strip_suffix(".txt").is_some(),
         is_unread: (64, |bytes| bytes.starts_with(b"new")),
     };
@@ -100,10 +106,10 @@ mod tests {
     #[test]
     fn what_is_new_is_counted_and_what_cannot_be_read_is_not_guessed() {
         let dir = tempfile::tempdir().unwrap();
-        let (base, unread) = (dir.path(), Unread::default());
+        let (base, unread) = (dir.path(), UnreadCounter::default());
         let count = |folders: &[&str], deeper| {
             let folders: Vec<String> = folders.iter().map(|f| (*f).to_owned()).collect();
-            Some(unread.count(base, &folders, deeper, MAIL)?.behind)
+            Some(unread.count_unread(base, &folders, deeper, MAIL)?.unread)
         };
         fs::create_dir_all(base.join("in/x")).unwrap();
         fs::write(base.join("in/a.txt"), "new").unwrap();
@@ -111,10 +117,10 @@ mod tests {
         fs::write(base.join("in/c.tmp"), "new").unwrap();
         fs::write(base.join("in/x/d.txt"), "new").unwrap();
         std::os::unix::fs::symlink("a.txt", base.join("in/link.txt")).unwrap();
-        assert_eq!(count(&["in", "gone"], false), Some(Behind::Count(1)));
-        assert_eq!(count(&["in"], true), Some(Behind::Count(2)));
+        assert_eq!(count(&["in", "gone"], false), Some(PeerUnread::Count(1)));
+        assert_eq!(count(&["in"], true), Some(PeerUnread::Count(2)));
         fs::write(base.join("in/a.txt"), "read").unwrap();
-        assert_eq!(count(&["in"], true), Some(Behind::Count(1)));
+        assert_eq!(count(&["in"], true), Some(PeerUnread::Count(1)));
         for n in 0..FILES {
             fs::write(base.join(format!("in/x/{n}.txt")), "read").unwrap();
         }

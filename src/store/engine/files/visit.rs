@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use rustix::fs::{Dir, FileType};
 
-use super::format::{Format, What, no_message, odd};
-use super::look::Dirs;
-use super::{Files, join, parts};
+use super::format::{FileFormat, PathRole, describe_non_message, describe_odd_type};
+use super::look::DirCache;
+use super::{FileStore, join_path, path_parts};
 use crate::store::fs::Stamp;
 use crate::store::{StoreError, Violation, below};
 
 /// Something that the walk came to.
 #[derive(Debug)]
-pub enum Visit<'a> {
+pub enum WalkEntry<'a> {
     /// A message file.
     Message {
         /// Its folder.
@@ -31,70 +31,80 @@ pub enum Visit<'a> {
         /// Its path in the store.
         path: &'a str,
         /// What it is.
-        what: What,
+        what: PathRole,
     },
     /// Something that should not be so.
     Wrong(Violation),
 }
 
 /// A broken rule of a file.
-pub fn violation(file: &str, rule: &'static str, detail: String) -> Violation {
+pub fn file_violation(file: &str, rule: &'static str, detail: String) -> Violation {
     Violation { file: file.to_owned(), line: 0, rule, detail }
 }
 
-impl<F: Format> Files<F> {
+impl<F: FileFormat> FileStore<F> {
     /// Calls back with everything, folder by folder in the order of the names.
     ///
     /// # Errors
     /// If the store's folder cannot be listed.
-    pub fn visit(&self, each: &mut dyn FnMut(Visit<'_>)) -> Result<(), StoreError> {
-        below::open_dir(&self.about.dir, &[]).map_err(|e| StoreError::io(&self.about.dir, e))?;
-        self.visit_folder("", &mut Dirs::new(&self.about.dir), each);
+    pub fn visit_entries(&self, each: &mut dyn FnMut(WalkEntry<'_>)) -> Result<(), StoreError> {
+        below::open_dir(&self.properties.dir, &[])
+            .map_err(|e| StoreError::io(&self.properties.dir, e))?;
+        self.visit_folder("", &mut DirCache::new(&self.properties.dir), each);
         Ok(())
     }
 
-    fn visit_folder(&self, path: &str, dirs: &mut Dirs<'_>, each: &mut dyn FnMut(Visit<'_>)) {
-        let opened = dirs.open(path).and_then(|dir| Ok((Arc::clone(&dir), names(&dir)?)));
+    fn visit_folder(
+        &self,
+        path: &str,
+        dirs: &mut DirCache<'_>,
+        each: &mut dyn FnMut(WalkEntry<'_>),
+    ) {
+        let opened = dirs.open(path).and_then(|dir| Ok((Arc::clone(&dir), list_names(&dir)?)));
         let (dir, names) = match opened {
             Ok(opened) => opened,
-            Err(e) => return each(wrong(path, format!("cannot be listed: {e}"))),
+            Err(e) => return each(wrong_file(path, format!("cannot be listed: {e}"))),
         };
         let mut folders = Vec::new();
         for (name, kind) in names {
-            let here = join(path, name.as_ref().unwrap_or_else(|shown| shown));
+            let here = join_path(path, name.as_ref().unwrap_or_else(|shown| shown));
             let Ok(name) = name else {
                 let why = "the name is not UTF-8".to_owned();
-                each(Visit::Wrong(violation(&here, "name", why)));
+                each(WalkEntry::Wrong(file_violation(&here, "name", why)));
                 continue;
             };
-            match (self.format.what(&parts(&here), kind), kind) {
-                (what @ What::Folder, FileType::Directory) => {
-                    each(Visit::Other { path: &here, what });
+            match (self.format.determine_role(&path_parts(&here), kind), kind) {
+                (what @ PathRole::Folder, FileType::Directory) => {
+                    each(WalkEntry::Other { path: &here, what });
                     folders.push(here);
                 }
-                (What::Folder, kind) => {
+                (PathRole::Folder, kind) => {
                     let what = below::describe_type(kind);
-                    each(wrong(&here, format!("is {what}, not a folder")));
+                    each(wrong_file(&here, format!("is {what}, not a folder")));
                 }
-                (What::Message, FileType::RegularFile) => {
+                (PathRole::Message, FileType::RegularFile) => {
                     let read = below::open_file(&dir, &name)
                         .and_then(|file| below::read_whole(&file, F::LONGEST.saturating_add(1)));
                     match read {
                         Ok((stamp, bytes)) => {
-                            each(Visit::Message {
+                            each(WalkEntry::Message {
                                 folder: path,
                                 name: &name,
                                 stamp,
                                 bytes: &bytes,
                             });
                         }
-                        Err(e) => each(wrong(&here, format!("cannot be read: {e}"))),
+                        Err(e) => each(wrong_file(&here, format!("cannot be read: {e}"))),
                     }
                 }
-                (What::Message, kind) if F::REFUSES_ODD => each(wrong(&here, odd(kind))),
-                (What::Message, kind) => each(wrong(&here, plain(&no_message(kind)))),
-                (What::Strange(why), _) => each(wrong(&here, plain(&why))),
-                (what, _) => each(Visit::Other { path: &here, what }),
+                (PathRole::Message, kind) if F::REFUSES_ODD => {
+                    each(wrong_file(&here, describe_odd_type(kind)))
+                }
+                (PathRole::Message, kind) => {
+                    each(wrong_file(&here, strip_skip_phrase(&describe_non_message(kind))))
+                }
+                (PathRole::Unexpected(why), _) => each(wrong_file(&here, strip_skip_phrase(&why))),
+                (what, _) => each(WalkEntry::Other { path: &here, what }),
             }
         }
         for folder in folders {
@@ -103,12 +113,12 @@ impl<F: Format> Files<F> {
     }
 }
 
-fn wrong(file: &str, detail: String) -> Visit<'static> {
-    Visit::Wrong(violation(file, "file", detail))
+fn wrong_file(file: &str, detail: String) -> WalkEntry<'static> {
+    WalkEntry::Wrong(file_violation(file, "file", detail))
 }
 
 /// What the mount skips is simply wrong here.
-fn plain(why: &str) -> String {
+fn strip_skip_phrase(why: &str) -> String {
     why.replacen("is skipped: it is", "is", 1)
 }
 
@@ -116,14 +126,14 @@ fn plain(why: &str) -> String {
 ///
 /// # Errors
 /// As the system gave it.
-pub fn names(dir: &OwnedFd) -> io::Result<Vec<(Result<String, String>, FileType)>> {
+pub fn list_names(dir: &OwnedFd) -> io::Result<Vec<(Result<String, String>, FileType)>> {
     let mut out = Vec::new();
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
         match entry.file_name().to_str() {
             Ok("." | "..") => {}
             Ok(name) => {
-                let kind = below::look(dir, name).map_or(FileType::Unknown, |(kind, _)| kind);
+                let kind = below::stat(dir, name).map_or(FileType::Unknown, |(kind, _)| kind);
                 out.push((Ok(name.to_owned()), kind));
             }
             Err(_) => {

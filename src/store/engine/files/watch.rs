@@ -2,22 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Files;
-use super::format::Format;
+use super::FileStore;
+use super::format::FileFormat;
 
 /// At most this many folders with messages are watched, those with the newest first, and as many others,
 /// those whose names come last; what changes in the rest is seen by a full scan.
 const MAX_WATCHED: usize = 4096;
 
-impl<F: Format> Files<F> {
+impl<F: FileFormat> FileStore<F> {
     /// See [`Store::watched`](crate::store::Store::watched).
     pub(super) fn watched_folders(&self) -> Vec<PathBuf> {
         // Of a store that is not there yet, the nearest folder that is.
-        let above = self.about.dir.ancestors().find(|folder| folder.is_dir());
+        let above = self.properties.dir.ancestors().find(|folder| folder.is_dir());
         let mut out: Vec<PathBuf> = above.map(Path::to_owned).into_iter().collect();
-        out.extend(F::watched_besides(self).into_iter().filter(|path| path.is_dir()));
-        if above == Some(&self.about.dir) {
-            out.extend(self.folders_by_age().into_iter().map(|path| self.about.dir.join(path)));
+        out.extend(F::extra_watched_folders(self).into_iter().filter(|path| path.is_dir()));
+        if above == Some(&self.properties.dir) {
+            out.extend(
+                self.folders_by_age().into_iter().map(|path| self.properties.dir.join(path)),
+            );
         }
         out.sort_unstable();
         out.dedup();
@@ -27,8 +29,8 @@ impl<F: Format> Files<F> {
     /// The folders that were listed and tell of news.
     fn folders_by_age(&self) -> Vec<String> {
         let table = self.table.read();
-        let newest = table.newest();
-        let listed = table.listed().map(|(n, folder)| (newest.get(&n), &*folder.path));
+        let newest = table.newest_by_folder();
+        let listed = table.listed_folders().map(|(n, folder)| (newest.get(&n), &*folder.path));
         let (mut dated, mut others): (Vec<_>, Vec<_>) =
             listed.partition(|(time, _)| time.is_some());
         for folders in [&mut dated, &mut others] {
@@ -40,7 +42,7 @@ impl<F: Format> Files<F> {
 
     /// Says that not every folder is watched, if so.
     pub fn unwatched_line(&self) -> Option<String> {
-        let count = self.table.read().listed().count();
+        let count = self.table.read().listed_folders().count();
         (count > MAX_WATCHED).then(|| {
             format!(
                 "there are more than {MAX_WATCHED} folders; changes in the oldest folders are \

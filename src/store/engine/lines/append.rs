@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::retry_on_intr;
 
-use crate::model::one_line;
+use crate::model::sanitize_line;
 use crate::store::fs::{self, Stamp, require_regular};
 use crate::store::{StoreError, below};
 
@@ -21,7 +21,7 @@ const FILE_MODE: u32 = 0o644;
 
 /// A log in an open folder.
 #[derive(Clone, Copy, Debug)]
-pub struct Spot<'a> {
+pub struct LogPath<'a> {
     /// The folder.
     pub dir: &'a OwnedFd,
     /// The name of the log in it.
@@ -30,13 +30,13 @@ pub struct Spot<'a> {
     pub path: &'a Path,
 }
 
-impl Spot<'_> {
+impl LogPath<'_> {
     /// An error at this place.
-    pub fn failed(&self, error: impl Into<io::Error>) -> StoreError {
+    pub fn io_error(&self, error: impl Into<io::Error>) -> StoreError {
         StoreError::io(self.path, error.into())
     }
 
-    fn open_to_write(&self, more: OFlags) -> io::Result<File> {
+    fn open_read_write(&self, more: OFlags) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
         let mode = Mode::from_raw_mode(FILE_MODE);
         let opened = retry_on_intr(|| rustix::fs::openat(self.dir, self.name, flags, mode))?;
@@ -51,28 +51,29 @@ impl Spot<'_> {
     /// As the system gave it; `InvalidInput` for what is no file.
     pub fn open(&self, create: bool) -> io::Result<File> {
         let create = if create { OFlags::CREATE } else { OFlags::empty() };
-        self.open_to_write(OFlags::APPEND | create)
+        self.open_read_write(OFlags::APPEND | create)
     }
 
     /// The same, with the lock that the programs of some formats take while they append.
     ///
     /// # Errors
     /// [`StoreError::Busy`] if another program holds the lock.
-    pub fn lock(&self, create: bool) -> Result<File, StoreError> {
+    pub fn open_locked(&self, create: bool) -> Result<File, StoreError> {
         let give_up = Instant::now() + PATIENCE;
         loop {
-            let file = self.open(create).map_err(|e| self.failed(e))?;
+            let file = self.open(create).map_err(|e| self.io_error(e))?;
             let patience = give_up.saturating_duration_since(Instant::now());
-            let locked = fs::lock_within(&file, patience).map_err(|e| self.failed(e))?;
-            let same = below::look(self.dir, self.name).map_err(|e| self.failed(e))?.1;
-            if locked && same.same_file(&Stamp::of(&file).map_err(|e| self.failed(e))?) {
+            let locked = fs::lock_with_timeout(&file, patience).map_err(|e| self.io_error(e))?;
+            let same = below::stat(self.dir, self.name).map_err(|e| self.io_error(e))?.1;
+            if locked && same.is_same_file(&Stamp::from_file(&file).map_err(|e| self.io_error(e))?)
+            {
                 return Ok(file);
             }
             // Replaced while it was waited for, or still locked.
             if Instant::now() >= give_up {
                 return Err(StoreError::Busy(format!(
                     "another program holds the lock of {}; it is tried again",
-                    one_line(&self.path.to_string_lossy())
+                    sanitize_line(&self.path.to_string_lossy())
                 )));
             }
         }
@@ -80,7 +81,7 @@ impl Spot<'_> {
 }
 
 /// Whether a file of this length is empty or ends in a newline.
-pub fn ends_in_newline(file: &File, len: u64) -> io::Result<bool> {
+pub fn has_final_newline(file: &File, len: u64) -> io::Result<bool> {
     let mut last = [b'\n'];
     if len > 0 {
         fs::read_at_most(file, &mut last, len - 1)?;
@@ -92,14 +93,14 @@ pub fn ends_in_newline(file: &File, len: u64) -> io::Result<bool> {
 ///
 /// # Errors
 /// As the system gave it; then no reader sees half a line.
-pub fn write_line(file: &File, before: u64, open: bool, line: &str) -> io::Result<()> {
+pub fn append_line(file: &File, before: u64, open: bool, line: &str) -> io::Result<()> {
     let start = if open { "\n" } else { "" };
-    write_once(file, format!("{start}{line}\n").as_bytes(), before)
+    append_once(file, format!("{start}{line}\n").as_bytes(), before)
 }
 
 /// One `write`; if the disk takes only a part of it, the part is taken back, so that no reader
 /// sees half a line.
-pub fn write_once(mut file: &File, text: &[u8], before: u64) -> io::Result<()> {
+pub fn append_once(mut file: &File, text: &[u8], before: u64) -> io::Result<()> {
     let written = loop {
         match file.write(text) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -119,9 +120,9 @@ pub fn write_once(mut file: &File, text: &[u8], before: u64) -> io::Result<()> {
 
 /// What was appended to a log and may not be on disk.
 #[derive(Debug)]
-struct Behind {
+struct UnsyncedAppend {
     /// The name of the log is new.
-    new: bool,
+    is_new_file: bool,
     /// Where it begins, and in which file.
     from: u64,
     file: Stamp,
@@ -131,16 +132,19 @@ struct Behind {
 
 /// What was appended and may not be on disk, by log.
 #[derive(Debug, Default)]
-pub struct Unsynced(HashMap<PathBuf, Behind>);
+pub struct UnsyncedLogs(HashMap<PathBuf, UnsyncedAppend>);
 
-impl Unsynced {
+impl UnsyncedLogs {
     /// Notes that something was appended behind `from`.
-    pub fn add(&mut self, log: &Path, new: bool, from: u64, file: Stamp) {
+    pub fn note_append(&mut self, log: &Path, new: bool, from: u64, file: Stamp) {
         match self.0.get_mut(log) {
-            Some(behind) if behind.file.same_file(&file) => behind.new |= new,
+            Some(behind) if behind.file.is_same_file(&file) => behind.is_new_file |= new,
             other => {
-                let new = new || other.is_some_and(|behind| behind.new);
-                self.0.insert(log.to_owned(), Behind { new, from, file, failed: false });
+                let new = new || other.is_some_and(|behind| behind.is_new_file);
+                self.0.insert(
+                    log.to_owned(),
+                    UnsyncedAppend { is_new_file: new, from, file, failed: false },
+                );
             }
         }
     }
@@ -150,22 +154,22 @@ impl Unsynced {
     ///
     /// # Errors
     /// As the system gave it; then nobody knows what of it is.
-    pub fn sync(&mut self, log: &Spot<'_>) -> Result<(), StoreError> {
+    pub fn sync_log(&mut self, log: &LogPath<'_>) -> Result<(), StoreError> {
         let mut behind = self.0.get_mut(log.path);
-        let mut file = below::open_file(log.dir, log.name).map_err(|e| log.failed(e))?;
-        let stamp = Stamp::of(&file).map_err(|e| log.failed(e))?;
-        if let Some(behind) = behind.as_ref().filter(|b| b.failed && b.file.same_file(&stamp)) {
-            file = log.open_to_write(OFlags::empty()).map_err(|e| log.failed(e))?;
-            fs::write_again(&file, behind.from).map_err(|e| log.failed(e))?;
+        let mut file = below::open_file(log.dir, log.name).map_err(|e| log.io_error(e))?;
+        let stamp = Stamp::from_file(&file).map_err(|e| log.io_error(e))?;
+        if let Some(behind) = behind.as_ref().filter(|b| b.failed && b.file.is_same_file(&stamp)) {
+            file = log.open_read_write(OFlags::empty()).map_err(|e| log.io_error(e))?;
+            fs::rewrite_tail(&file, behind.from).map_err(|e| log.io_error(e))?;
         }
         if let Err(e) = file.sync_data() {
             if let Some(behind) = &mut behind {
                 behind.failed = true;
             }
-            return Err(log.failed(e));
+            return Err(log.io_error(e));
         }
-        if behind.is_none_or(|behind| behind.new) {
-            fs::sync_folder(log.dir).map_err(|e| log.failed(e))?;
+        if behind.is_none_or(|behind| behind.is_new_file) {
+            fs::sync_open_dir(log.dir).map_err(|e| log.io_error(e))?;
         }
         self.0.remove(log.path);
         Ok(())
@@ -181,24 +185,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let folder = below::open_dir(dir.path(), &[]).unwrap();
-        let spot = Spot { dir: &folder, name: "log", path: &path };
-        let mut unsynced = Unsynced::default();
-        let append = |line: &str, unsynced: &mut Unsynced| {
+        let spot = LogPath { dir: &folder, name: "log", path: &path };
+        let mut unsynced = UnsyncedLogs::default();
+        let append = |line: &str, unsynced: &mut UnsyncedLogs| {
             let file = spot.open(true).unwrap();
-            let stamp = Stamp::of(&file).unwrap();
-            write_line(&file, stamp.size, false, line).unwrap();
-            unsynced.add(&path, stamp.size == 0, stamp.size, stamp);
+            let stamp = Stamp::from_file(&file).unwrap();
+            append_line(&file, stamp.size, false, line).unwrap();
+            unsynced.note_append(&path, stamp.size == 0, stamp.size, stamp);
         };
-        let fail = |unsynced: &mut Unsynced| unsynced.0.get_mut(&path).unwrap().failed = true;
+        let fail = |unsynced: &mut UnsyncedLogs| unsynced.0.get_mut(&path).unwrap().failed = true;
         for line in ["one", "two"] {
             append(line, &mut unsynced);
         }
         fail(&mut unsynced);
-        let before = Stamp::of(&File::open(&path).unwrap()).unwrap();
+        let before = Stamp::from_file(&File::open(&path).unwrap()).unwrap();
         std::thread::sleep(Duration::from_millis(20));
-        unsynced.sync(&spot).unwrap();
-        let after = Stamp::of(&File::open(&path).unwrap()).unwrap();
-        assert!(after.same_file(&before) && after.mtime > before.mtime, "written");
+        unsynced.sync_log(&spot).unwrap();
+        let after = Stamp::from_file(&File::open(&path).unwrap()).unwrap();
+        assert!(after.is_same_file(&before) && after.mtime > before.mtime, "written");
         assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
         assert!(unsynced.0.is_empty());
         // A file that was put in its place is left alone.
@@ -206,7 +210,7 @@ mod tests {
         fail(&mut unsynced);
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, b"other\n").unwrap();
-        unsynced.sync(&spot).unwrap();
+        unsynced.sync_log(&spot).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"other\n");
     }
 }

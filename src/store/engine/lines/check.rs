@@ -9,20 +9,20 @@ use std::path::Path;
 
 use rustix::fs::Dir;
 
-use super::log::{MAX_LINE, Piece, Run, Tally, pieces, read_lines};
-use super::scan::is_young;
-use super::{Format, Lines, Named};
-use crate::model::{Claim, one_line};
+use super::log::{LineRun, LogCursor, LogLine, MAX_LINE, read_lines, split_lines};
+use super::scan::is_recently_changed;
+use super::{LineFormat, LineStore, NameClass};
+use crate::model::{SignatureClaim, sanitize_line};
 use crate::store::fs::Stamp;
-use crate::store::{Report, StoreError, Verify, Violation, below};
+use crate::store::{ClaimVerifier, StoreError, Violation, ViolationReporter, below};
 
 /// Reports a violation: line (0: the file), rule, sentence.
-pub type Say<'a> = dyn FnMut(u64, &'static str, String) + 'a;
+pub type LineReporter<'a> = dyn FnMut(u64, &'static str, String) + 'a;
 
 /// A line that is checked.
-pub struct Checked<'c, F: Format> {
+pub struct LineCheck<'c, F: LineFormat> {
     /// The line as it is.
-    pub piece: &'c Piece<'c>,
+    pub piece: &'c LogLine<'c>,
     /// The same without the mark that may begin a file.
     pub text: &'c str,
     /// It ends in a newline.
@@ -32,46 +32,46 @@ pub struct Checked<'c, F: Format> {
     /// As [`Format::classify`] knows it.
     pub name: &'c str,
     /// What was counted so far, this line included.
-    pub tally: &'c mut Tally<F::Count>,
+    pub tally: &'c mut LogCursor<F::Count>,
     /// Answers with what is wrong with a signature.
-    verify: Verify<'c>,
+    verify: ClaimVerifier<'c>,
     ids: &'c mut HashSet<String>,
-    say: &'c mut Say<'c>,
+    reporter: &'c mut LineReporter<'c>,
 }
 
-impl<F: Format> Checked<'_, F> {
+impl<F: LineFormat> LineCheck<'_, F> {
     /// Reports that the last line does not end in a newline.
-    pub fn unended(&mut self) {
-        self.say("unterminated", "the last line does not end in a newline".into());
+    pub fn report_unended(&mut self) {
+        self.report_violation("unterminated", "the last line does not end in a newline".into());
     }
 
     /// Reports a violation.
-    pub fn say(&mut self, rule: &'static str, detail: String) {
-        (self.say)(self.tally.lines, rule, detail);
+    pub fn report_violation(&mut self, rule: &'static str, detail: String) {
+        (self.reporter)(self.tally.lines, rule, detail);
     }
 
     /// Takes the id of a message, which no other of the log may have.
-    pub fn id(&mut self, id: &str) {
+    pub fn check_unique_id(&mut self, id: &str) {
         if !self.ids.insert(id.to_owned()) {
-            let id = one_line(id).into_owned();
-            self.say("duplicate", format!("the id {id:?} is in this log before"));
+            let id = sanitize_line(id).into_owned();
+            self.report_violation("duplicate", format!("the id {id:?} is in this log before"));
         }
     }
 
     /// Takes the signature of a message.
-    pub fn claim(&mut self, claim: Option<Claim>) {
+    pub fn check_claim(&mut self, claim: Option<SignatureClaim>) {
         if let Some(wrong) = claim.as_ref().and_then(self.verify) {
-            self.say("signature", wrong);
+            self.report_violation("signature", wrong);
         }
     }
 }
 
-impl<F: Format> Lines<F> {
+impl<F: LineFormat> LineStore<F> {
     /// Where logs lie, whether or not they were looked at.
-    fn roots_now(&self) -> Vec<super::table::Root> {
+    fn current_roots(&self) -> Vec<super::table::LogRoot> {
         let mut roots = self.table.read().roots.clone();
         if roots.is_empty() {
-            self.format.find_roots(&self.about.dir, &mut roots, true, &HashSet::new());
+            self.format.find_roots(&self.properties.dir, &mut roots, true, &HashSet::new());
         }
         roots
     }
@@ -81,17 +81,19 @@ impl<F: Format> Lines<F> {
     ///
     /// # Errors
     /// Only if there is no store without the folder.
-    pub(crate) fn each_log(
+    pub(crate) fn for_each_log(
         &self,
         mut each: impl FnMut(u32, &Path, &str, io::Result<&OwnedFd>),
         mut bad: impl FnMut(&Path, OsString, &'static str, &str),
     ) -> Result<(), StoreError> {
-        for (n, root) in (0u32..).zip(self.roots_now()).filter(|(_, root)| root.here) {
+        for (n, root) in (0u32..).zip(self.current_roots()).filter(|(_, root)| root.here) {
             let listed = below::open_dir(&root.path, F::SHAPE.folder)
                 .and_then(|dir| Ok((Dir::read_from(&dir)?, dir)));
             let (entries, dir) = match listed {
                 Ok(listed) => listed,
-                Err(e) if e.kind() == io::ErrorKind::NotFound && self.is_unborn() => continue,
+                Err(e) if e.kind() == io::ErrorKind::NotFound && self.is_expected_missing() => {
+                    continue;
+                }
                 Err(e) if F::SHAPE.is_flat() => return Err(StoreError::io(&root.path, e)),
                 Err(_) => continue,
             };
@@ -103,12 +105,14 @@ impl<F: Format> Lines<F> {
                     bad(&root.path, name, "name", "the name is not UTF-8");
                     continue;
                 };
-                match F::classify(text) {
-                    Named::Other => {}
-                    Named::Bad(rule, why) => bad(&root.path, name, rule, why),
-                    Named::Log if F::SHAPE.file.is_none() => each(n, &root.path, text, Ok(&dir)),
-                    Named::Log => {
-                        let opened = below::step(&dir, text);
+                match F::classify_name(text) {
+                    NameClass::Other => {}
+                    NameClass::Bad(rule, why) => bad(&root.path, name, rule, why),
+                    NameClass::Log if F::SHAPE.log_file.is_none() => {
+                        each(n, &root.path, text, Ok(&dir))
+                    }
+                    NameClass::Log => {
+                        let opened = below::open_subdir(&dir, text);
                         each(n, &root.path, text, opened.as_ref().map_err(|e| e.kind().into()));
                     }
                 }
@@ -119,29 +123,29 @@ impl<F: Format> Lines<F> {
 
     pub(super) fn check_logs(
         &self,
-        verify: Verify<'_>,
-        report: Report<'_>,
+        verify: ClaimVerifier<'_>,
+        report: ViolationReporter<'_>,
     ) -> Result<(), StoreError> {
         let report = std::cell::RefCell::new(report);
         let file = |root: &Path, name: &Path, file: Option<&str>| {
             let path = F::SHAPE.folder.iter().fold(root.to_owned(), |p, part| p.join(part));
             let path = file.map_or_else(|| path.join(name), |file| path.join(name).join(file));
-            path.strip_prefix(&self.about.dir).unwrap_or(&path).to_string_lossy().into_owned()
+            path.strip_prefix(&self.properties.dir).unwrap_or(&path).to_string_lossy().into_owned()
         };
         let say = |file: &str, line: u64, rule: &'static str, detail: String| {
             report.borrow_mut()(Violation { file: file.to_owned(), line, rule, detail });
         };
-        self.each_log(
+        self.for_each_log(
             |_, root, name, dir| {
                 // Other programs put other things beside the folders of logs.
                 let Ok(dir) = dir else { return };
-                let beside = file(root, name.as_ref(), F::SHAPE.beside);
+                let beside = file(root, name.as_ref(), F::SHAPE.head_file);
                 let say_beside = &mut |line: u64, rule, detail| say(&beside, line, rule, detail);
                 let Some(head) = F::check_head(name, dir, say_beside) else { return };
-                let log = file(root, name.as_ref(), F::SHAPE.file);
+                let log = file(root, name.as_ref(), F::SHAPE.log_file);
                 let mut say_log = |line, rule, detail| say(&log, line, rule, detail);
                 if let Some(tally) = self.check_log(root, name, dir, verify, &mut say_log) {
-                    F::check_counted(&head, &tally, say_beside);
+                    F::check_counts(&head, &tally, say_beside);
                 }
             },
             |root, name, rule, why| say(&file(root, name.as_ref(), None), 0, rule, why.into()),
@@ -154,10 +158,10 @@ impl<F: Format> Lines<F> {
         root: &Path,
         name: &str,
         dir: &OwnedFd,
-        verify: Verify<'_>,
-        say: &mut Say<'_>,
-    ) -> Option<Tally<F::Count>> {
-        let file = match below::open_file(dir, F::SHAPE.file.unwrap_or(name)) {
+        verify: ClaimVerifier<'_>,
+        say: &mut LineReporter<'_>,
+    ) -> Option<LogCursor<F::Count>> {
+        let file = match below::open_file(dir, F::SHAPE.log_file.unwrap_or(name)) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
             Err(e) => {
@@ -165,28 +169,31 @@ impl<F: Format> Lines<F> {
                 return None;
             }
         };
-        let end = Stamp::of(&file).ok()?.size;
-        let mut tally = Tally::default();
+        let end = Stamp::from_file(&file).ok()?.size;
+        let mut tally = LogCursor::default();
         let mut ids: HashSet<String> = HashSet::new();
-        let mut check =
-            |piece: &Piece<'_>, ended, tally: &mut Tally<F::Count>, say: &mut Say<'_>| {
-                tally.lines += 1;
-                let (text, marked) = piece.unmarked();
-                if marked > 0 {
-                    let text = "a byte order mark, which other programs cannot read";
-                    say(tally.lines, "bom", text.into());
-                }
-                let ids = &mut ids;
-                let mut line = Checked { piece, text, ended, root, name, tally, verify, ids, say };
-                F::check_line(self, &mut line);
-            };
+        let mut check = |piece: &LogLine<'_>,
+                         ended,
+                         tally: &mut LogCursor<F::Count>,
+                         say: &mut LineReporter<'_>| {
+            tally.lines += 1;
+            let (text, marked) = piece.strip_bom();
+            if marked > 0 {
+                let text = "a byte order mark, which other programs cannot read";
+                say(tally.lines, "bom", text.into());
+            }
+            let ids = &mut ids;
+            let mut line =
+                LineCheck { piece, text, ended, root, name, tally, verify, ids, reporter: say };
+            F::check_line(self, &mut line);
+        };
         let read = read_lines(&file, 0, end, |run| match run {
-            Run::Lines(run, offset) => {
-                for piece in pieces(run, offset) {
+            LineRun::Lines(run, offset) => {
+                for piece in split_lines(run, offset) {
                     check(&piece, true, &mut tally, say);
                 }
             }
-            Run::TooLong(..) => {
+            LineRun::TooLong(..) => {
                 tally.lines += 1;
                 let text = format!("the line is longer than {} MiB", MAX_LINE >> 20);
                 say(tally.lines, "schema", text);
@@ -194,14 +201,14 @@ impl<F: Format> Lines<F> {
         });
         match read {
             Ok((offset, tail)) => {
-                if Stamp::of(&file).is_ok_and(|stamp| is_young(&stamp)) {
+                if Stamp::from_file(&file).is_ok_and(|stamp| is_recently_changed(&stamp)) {
                     // Its writer may not be done.
-                    if let Some(torn) = Violation::torn(&tail) {
+                    if let Some(torn) = Violation::describe_torn(&tail) {
                         say(tally.lines + 1, Violation::TORN, torn);
                     }
                     return Some(tally);
                 }
-                for piece in pieces(&tail, offset) {
+                for piece in split_lines(&tail, offset) {
                     check(&piece, false, &mut tally, say);
                 }
                 Some(tally)

@@ -26,7 +26,7 @@ pub const BOM: char = '\u{feff}';
 
 /// How far a log was read, and what its format counted on the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally<C> {
+pub struct LogCursor<C> {
     /// Next byte to read; always at the start of a line.
     pub offset: u64,
     /// Lines before it.
@@ -39,24 +39,24 @@ pub struct Tally<C> {
     print: u64,
 }
 
-impl<C> Tally<C> {
+impl<C> LogCursor<C> {
     /// Whether the bytes before the position are those that were counted.
-    pub fn fits(&self, file: &File, size: u64) -> bool {
-        size >= self.offset && print(file, self.offset).is_ok_and(|print| print == self.print)
+    pub fn matches_file(&self, file: &File, size: u64) -> bool {
+        size >= self.offset && hash_prefix(file, self.offset).is_ok_and(|print| print == self.print)
     }
 
     /// Notes the bytes before the position.
-    pub fn seal(&mut self, file: &File) {
-        self.print = print(file, self.offset).unwrap_or(NONE);
+    pub fn store_prefix_hash(&mut self, file: &File) {
+        self.print = hash_prefix(file, self.offset).unwrap_or(NONE);
     }
 
     /// Makes the position one that no file fits.
-    pub fn spoil(&mut self) {
+    pub fn invalidate(&mut self) {
         self.print = NONE;
     }
 }
 
-fn print(file: &File, offset: u64) -> io::Result<u64> {
+fn hash_prefix(file: &File, offset: u64) -> io::Result<u64> {
     let len = offset.min(PRINT);
     let mut bytes = vec![0; len as usize * 2];
     let (head, tail) = bytes.split_at_mut(len as usize);
@@ -70,7 +70,7 @@ fn print(file: &File, offset: u64) -> io::Result<u64> {
 }
 
 /// What [`read_lines`] hands out, with where it begins.
-pub enum Run<'a> {
+pub enum LineRun<'a> {
     /// Complete lines.
     Lines(&'a [u8], u64),
     /// A line of that many bytes, which are too many.
@@ -83,36 +83,36 @@ pub fn read_lines(
     file: &File,
     from: u64,
     end: u64,
-    mut each: impl FnMut(Run<'_>),
+    mut each: impl FnMut(LineRun<'_>),
 ) -> io::Result<(u64, Vec<u8>)> {
-    let (mut reader, mut buffer) = (Reader::new(file, from, end), Vec::new());
+    let (mut reader, mut buffer) = (LogReader::new(file, from, end), Vec::new());
     while let Some(next) = reader.next(&mut buffer)? {
-        each(next.run(&buffer));
+        each(next.to_run(&buffer));
     }
     Ok((reader.offset, reader.carry))
 }
 
 /// What [`Reader::next`] has read: where it begins and how long it is.
 #[derive(Clone, Copy, Debug)]
-pub enum Next {
+pub enum NextRun {
     /// Complete lines, which are in the buffer.
     Lines(u64),
     /// As [`Run::TooLong`].
     TooLong(u64, u64),
 }
 
-impl Next {
+impl NextRun {
     /// The same with the lines.
-    pub fn run(self, buffer: &[u8]) -> Run<'_> {
+    pub fn to_run(self, buffer: &[u8]) -> LineRun<'_> {
         match self {
-            Self::Lines(offset) => Run::Lines(buffer, offset),
-            Self::TooLong(offset, len) => Run::TooLong(offset, len),
+            Self::Lines(offset) => LineRun::Lines(buffer, offset),
+            Self::TooLong(offset, len) => LineRun::TooLong(offset, len),
         }
     }
 }
 
 /// Reads a log piece by piece.
-pub struct Reader<'f> {
+pub struct LogReader<'f> {
     file: &'f File,
     /// Where the next line begins.
     pub offset: u64,
@@ -121,7 +121,7 @@ pub struct Reader<'f> {
     pub carry: Vec<u8>,
 }
 
-impl<'f> Reader<'f> {
+impl<'f> LogReader<'f> {
     /// Reads from a position, which is at the start of a line, to `end`.
     pub fn new(file: &'f File, offset: u64, end: u64) -> Self {
         Self { file, offset, end, carry: Vec::new() }
@@ -136,15 +136,15 @@ impl<'f> Reader<'f> {
     ///
     /// # Errors
     /// As the system gave it; then the end is here.
-    pub fn next(&mut self, buf: &mut Vec<u8>) -> io::Result<Option<Next>> {
-        let next = self.read(buf);
+    pub fn next(&mut self, buf: &mut Vec<u8>) -> io::Result<Option<NextRun>> {
+        let next = self.read_run(buf);
         if next.is_err() {
             self.end = self.offset;
         }
         next
     }
 
-    fn read(&mut self, buf: &mut Vec<u8>) -> io::Result<Option<Next>> {
+    fn read_run(&mut self, buf: &mut Vec<u8>) -> io::Result<Option<NextRun>> {
         buf.clear();
         // A long line stays where it is: else each piece of it would move what came before.
         if self.carry.len() > CHUNK {
@@ -171,19 +171,19 @@ impl<'f> Reader<'f> {
                 self.carry.extend_from_slice(buf.get(complete..).unwrap_or_default());
                 buf.truncate(complete);
                 self.offset += complete as u64;
-                return Ok(Some(Next::Lines(offset)));
+                return Ok(Some(NextRun::Lines(offset)));
             }
             if buf.len() > MAX_LINE {
-                self.offset = next_line(self.file, offset + buf.len() as u64, self.end)?;
+                self.offset = find_next_line(self.file, offset + buf.len() as u64, self.end)?;
                 *buf = Vec::new();
-                return Ok(Some(Next::TooLong(offset, self.offset - offset)));
+                return Ok(Some(NextRun::TooLong(offset, self.offset - offset)));
             }
         }
     }
 }
 
 /// Where the line after this place begins.
-fn next_line(file: &File, mut at: u64, end: u64) -> io::Result<u64> {
+fn find_next_line(file: &File, mut at: u64, end: u64) -> io::Result<u64> {
     let mut buf = vec![0; CHUNK];
     loop {
         let got = read_at_most(file, &mut buf, at)?;
@@ -196,7 +196,7 @@ fn next_line(file: &File, mut at: u64, end: u64) -> io::Result<u64> {
 }
 
 /// A line and where it stands.
-pub struct Piece<'a> {
+pub struct LogLine<'a> {
     /// Its first byte.
     pub offset: u64,
     /// Its length in bytes, without the newline.
@@ -205,9 +205,9 @@ pub struct Piece<'a> {
     pub text: Cow<'a, str>,
 }
 
-impl Piece<'_> {
+impl LogLine<'_> {
     /// The text without the mark that may begin a file, and how many bytes that mark has.
-    pub fn unmarked(&self) -> (&str, u32) {
+    pub fn strip_bom(&self) -> (&str, u32) {
         match self.text.strip_prefix(BOM) {
             Some(rest) if self.offset == 0 => (rest, BOM.len_utf8() as u32),
             _ => (&self.text, 0),
@@ -216,7 +216,7 @@ impl Piece<'_> {
 }
 
 /// The lines of a run.
-pub fn pieces(run: &[u8], offset: u64) -> Vec<Piece<'_>> {
+pub fn split_lines(run: &[u8], offset: u64) -> Vec<LogLine<'_>> {
     // Checked once for the whole run; only a run with a flaw is looked at line by line.
     let whole = std::str::from_utf8(run).ok();
     let mut out = Vec::with_capacity(run.len() / 256 + 1);
@@ -229,7 +229,7 @@ pub fn pieces(run: &[u8], offset: u64) -> Vec<Piece<'_>> {
                 None => String::from_utf8_lossy(run.get(start..end).unwrap_or_default()),
             };
             let len = u32::try_from(end - start).unwrap_or(u32::MAX);
-            out.push(Piece { offset: offset + start as u64, len, text });
+            out.push(LogLine { offset: offset + start as u64, len, text });
         }
         start = end + 1;
     }
@@ -247,10 +247,12 @@ mod tests {
         let mut out = Vec::new();
         let file = File::open(&path).unwrap();
         let (offset, tail) = read_lines(&file, from, bytes.len() as u64, |run| match run {
-            Run::Lines(run, at) => {
-                out.extend(pieces(run, at).into_iter().map(|p| (p.offset, p.text.into_owned())));
+            LineRun::Lines(run, at) => {
+                out.extend(
+                    split_lines(run, at).into_iter().map(|p| (p.offset, p.text.into_owned())),
+                );
             }
-            Run::TooLong(at, len) => out.push((at, format!("{len} bytes"))),
+            LineRun::TooLong(at, len) => out.push((at, format!("{len} bytes"))),
         })
         .unwrap();
         (out, offset, tail)
@@ -290,13 +292,13 @@ mod tests {
     fn a_position_fits_only_the_bytes_it_was_counted_in() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let fits = |tally: &Tally<()>, bytes: &str| {
+        let fits = |tally: &LogCursor<()>, bytes: &str| {
             std::fs::write(&path, bytes).unwrap();
-            tally.fits(&File::open(&path).unwrap(), bytes.len() as u64)
+            tally.matches_file(&File::open(&path).unwrap(), bytes.len() as u64)
         };
         std::fs::write(&path, "one\ntwo\n").unwrap();
-        let mut tally = Tally::<()> { offset: 8, ..Tally::default() };
-        tally.seal(&File::open(&path).unwrap());
+        let mut tally = LogCursor::<()> { offset: 8, ..LogCursor::default() };
+        tally.store_prefix_hash(&File::open(&path).unwrap());
         assert!(fits(&tally, "one\ntwo\n"));
         assert!(fits(&tally, "one\ntwo\nthree\n"));
         assert!(!fits(&tally, "one\ntwo"));

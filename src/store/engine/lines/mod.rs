@@ -25,60 +25,60 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::health::Health;
-use crate::model::locks::{Level, Mutex, RwLock};
-use crate::model::{Timestamp, one_line};
+use super::health::StoreHealth;
+use crate::model::locks::{LockLevel, Mutex, RwLock};
+use crate::model::{Timestamp, sanitize_line};
 use crate::store::fs::{self, Stamp};
 use crate::store::{
-    About, Advice, Facets, Location, RawEntry, Record, Report, Sink, Spec, Store, StoreError,
-    Verify,
+    Advice, ClaimVerifier, Facets, Location, RawEntry, Record, ScanSink, Store, StoreError,
+    StoreProperties, StoreSpec, ViolationReporter,
 };
-use append::Unsynced;
-pub use format::{Facts, Format, Named, Reading, Shape};
-use read::Stretches;
-use table::{Root, Source, Table};
+use append::UnsyncedLogs;
+pub use format::{LineFormat, LogFacts, LogReading, LogShape, NameClass};
+use read::ReadAheadCache;
+use table::{LogRoot, LogSource, LogTable};
 
 /// Lines of one kind that are shown to people.
 const SHOWN: usize = 50;
 
 /// A store of logs.
-pub struct Lines<F: Format> {
+pub struct LineStore<F: LineFormat> {
     /// What does not change as long as it is open.
-    pub(crate) about: About,
+    pub(crate) properties: StoreProperties,
     /// What the format keeps of it.
     pub(crate) format: F,
-    pub(crate) table: RwLock<Table<F>>,
+    pub(crate) table: RwLock<LogTable<F>>,
     /// One scan at a time; set once everything was listed.
     scanning: Mutex<bool>,
     /// Paths that changed since the last scan.
     noted: Mutex<HashSet<PathBuf>>,
     /// What was read of logs a moment ago.
-    stretches: Mutex<Stretches>,
+    read_ahead: Mutex<ReadAheadCache>,
     /// What is wrong with single files.
-    pub(crate) health: Health,
+    pub(crate) health: StoreHealth,
     /// One append at a time; what of it may not be on disk.
-    pub(crate) appending: Mutex<Unsynced>,
+    pub(crate) appending: Mutex<UnsyncedLogs>,
 }
 
-impl<F: Format> Debug for Lines<F> {
+impl<F: LineFormat> Debug for LineStore<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.about.fmt(f)
+        self.properties.fmt(f)
     }
 }
 
-impl<F: Format> Lines<F> {
+impl<F: LineFormat> LineStore<F> {
     /// Opens a store.
-    pub fn open(spec: &Spec) -> Result<Self, StoreError> {
+    pub fn open(spec: &StoreSpec) -> Result<Self, StoreError> {
         let (format, about) = F::open(spec)?;
         Ok(Self {
-            about,
+            properties: about,
             format,
-            table: RwLock::at(Level::Table, Table::default()),
-            scanning: Mutex::at(Level::Store, false),
+            table: RwLock::with_level(LockLevel::Table, LogTable::default()),
+            scanning: Mutex::with_level(LockLevel::Store, false),
             noted: Mutex::default(),
-            stretches: Mutex::default(),
-            health: Health::default(),
-            appending: Mutex::at(Level::Store, Unsynced::default()),
+            read_ahead: Mutex::default(),
+            health: StoreHealth::default(),
+            appending: Mutex::with_level(LockLevel::Store, UnsyncedLogs::default()),
         })
     }
 
@@ -86,47 +86,47 @@ impl<F: Format> Lines<F> {
     ///
     /// # Errors
     /// As the system gave it.
-    pub(crate) fn room_for(&self, bytes: u64) -> Result<(), StoreError> {
-        fs::room_for(&self.about.dir, bytes)
+    pub(crate) fn check_free_space(&self, bytes: u64) -> Result<(), StoreError> {
+        fs::check_free_space(&self.properties.dir, bytes)
     }
 
     /// Whether the folder may be missing, and nothing was ever seen in it.
-    pub(crate) fn is_unborn(&self) -> bool {
+    pub(crate) fn is_expected_missing(&self) -> bool {
         self.format.may_be_missing() && self.table.read().logs.is_empty()
     }
 
     /// Has the next scan look at a path.
-    pub(crate) fn remember(&self, path: &Path) {
+    pub(crate) fn note_path(&self, path: &Path) {
         self.noted.lock().insert(path.to_owned());
     }
 
     /// Whether a log that lies in the store's folder is as it was when it was read.
-    fn has_taken_in(&self, path: &Path) -> bool {
-        let name = path.strip_prefix(&self.about.dir).ok().and_then(Path::to_str);
+    fn is_up_to_date(&self, path: &Path) -> bool {
+        let name = path.strip_prefix(&self.properties.dir).ok().and_then(Path::to_str);
         let Some(name) = name else { return false };
         let table = self.table.read();
-        let log = table.find(0, name).and_then(|n| table.get(n));
-        let read = log.filter(|log| log.is_read() && !log.half).and_then(|log| log.stamp);
+        let log = table.find_log(0, name).and_then(|n| table.get(n));
+        let read = log.filter(|log| log.is_shown() && !log.half).and_then(|log| log.stamp);
         drop(table);
-        read.is_some() && Stamp::at(path).ok().flatten() == read
+        read.is_some() && Stamp::from_path(path).ok().flatten() == read
     }
 
-    fn has_noted(&self) -> bool {
+    fn has_noted_paths(&self) -> bool {
         !self.noted.lock().is_empty()
     }
 
-    fn take_noted(&self) -> HashSet<PathBuf> {
+    fn take_noted_paths(&self) -> HashSet<PathBuf> {
         std::mem::take(&mut *self.noted.lock())
     }
 
     /// The roots as of the last look, or before the first one.
-    pub(crate) fn roots(&self) -> Vec<Root> {
+    pub(crate) fn roots(&self) -> Vec<LogRoot> {
         let roots = self.table.read().roots.clone();
-        if roots.is_empty() { vec![Root::main(self.about.dir.clone())] } else { roots }
+        if roots.is_empty() { vec![LogRoot::main_root(self.properties.dir.clone())] } else { roots }
     }
 
     /// A path below a root down to which folders lead to the logs, as far as they exist.
-    fn deepest(root: &Root) -> PathBuf {
+    fn deepest_folder(root: &LogRoot) -> PathBuf {
         let down = (0..=F::SHAPE.folder.len()).rev();
         let mut paths = down.map(|depth| {
             F::SHAPE.folder.iter().take(depth).fold(root.path.clone(), |path, part| path.join(part))
@@ -136,7 +136,7 @@ impl<F: Format> Lines<F> {
 }
 
 /// The first lines, and how many more there are.
-fn cut(mut lines: Vec<String>) -> Vec<String> {
+fn truncate_lines(mut lines: Vec<String>) -> Vec<String> {
     let more = lines.len().saturating_sub(SHOWN);
     lines.truncate(SHOWN);
     if more > 0 {
@@ -145,76 +145,76 @@ fn cut(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-impl<F: Format> Store for Lines<F> {
-    fn about(&self) -> &About {
-        &self.about
+impl<F: LineFormat> Store for LineStore<F> {
+    fn properties(&self) -> &StoreProperties {
+        &self.properties
     }
 
     fn facets(&self) -> Facets<'_> {
         F::facets(self)
     }
 
-    fn note(&self, path: &Path) {
-        self.format.noted(&self.about, path);
-        self.remember(path);
+    fn note_change(&self, path: &Path) {
+        self.format.note_change(&self.properties, path);
+        self.note_path(path);
     }
 
     /// A change is noted by who made it, and by who watches the folder. The second to come needs no scan.
-    fn is_behind(&self) -> bool {
+    fn has_unscanned_changes(&self) -> bool {
         if !F::SHAPE.is_flat() {
             return true;
         }
         // Taken before they are looked at: what changes after that look is noted anew.
-        let mut new = self.take_noted();
-        new.retain(|path| !self.has_taken_in(path));
+        let mut new = self.take_noted_paths();
+        new.retain(|path| !self.is_up_to_date(path));
         let mut noted = self.noted.lock();
         noted.extend(new);
         !noted.is_empty()
     }
 
-    fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
+    fn scan(&self, full: bool, sink: &mut dyn ScanSink) -> Result<(), StoreError> {
         // What is found is read anew, and so is what is read while the scan runs.
-        self.stretches.lock().scanned();
-        let done = scan::scan(self, &mut self.scanning.lock(), full, sink);
-        self.stretches.lock().scanned();
+        self.read_ahead.lock().discard_all();
+        let done = scan::scan_logs(self, &mut self.scanning.lock(), full, sink);
+        self.read_ahead.lock().discard_all();
         done
     }
 
     fn is_failing(&self) -> bool {
-        self.health.fault.is_set()
+        self.health.read_fault.is_set()
     }
 
-    fn save(&self) -> Vec<u8> {
-        self.table.read().save()
+    fn save_cursors(&self) -> Vec<u8> {
+        self.table.read().to_bytes()
     }
 
-    fn restore(&self, saved: &[u8]) -> bool {
-        let Some(table) = Table::restore(saved) else { return false };
+    fn restore_cursors(&self, saved: &[u8]) -> bool {
+        let Some(table) = LogTable::from_bytes(saved) else { return false };
         // The folders are walked again: only what has changed since is read.
         *self.scanning.lock() = false;
         *self.table.write() = table;
-        self.stretches.lock().scanned();
+        self.read_ahead.lock().discard_all();
         true
     }
 
-    fn reset(&self) {
+    fn reset_cursors(&self) {
         let mut listed = self.scanning.lock();
         *listed = false;
-        *self.table.write() = Table::default();
-        self.stretches.lock().scanned();
-        self.take_noted();
+        *self.table.write() = LogTable::default();
+        self.read_ahead.lock().discard_all();
+        self.take_noted_paths();
     }
 
     /// The folders of logs; of a root that has none yet, the folder in which they will appear.
-    fn watched(&self) -> Vec<PathBuf> {
-        let mut out = self.format.watched(&self.about.dir);
+    fn folders_to_watch(&self) -> Vec<PathBuf> {
+        let mut out = self.format.extra_watched_folders(&self.properties.dir);
         let roots = self.roots();
-        let shown = |root: &&Root| root.here || root.is_main();
-        out.extend(roots.iter().filter(shown).map(Self::deepest));
-        if F::SHAPE.file.is_some() {
+        let shown = |root: &&LogRoot| root.here || root.is_main();
+        out.extend(roots.iter().filter(shown).map(Self::deepest_folder));
+        if F::SHAPE.log_file.is_some() {
             let table = self.table.read();
-            for (n, _) in table.numbered().filter(|(_, log)| !log.gone) {
-                let place = table.place(n);
+            for (n, _) in table.iter_numbered().filter(|(_, log)| !log.gone) {
+                let place = table.log_folder_path(n);
                 out.extend(place.map(|(root, parts)| parts.iter().fold(root, |p, s| p.join(s))));
             }
         }
@@ -223,7 +223,7 @@ impl<F: Format> Store for Lines<F> {
         out
     }
 
-    fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
+    fn is_relevant(&self, folder: &Path, name: &OsStr) -> bool {
         // What is not UTF-8 is told of.
         let Some(name) = name.to_str() else { return true };
         let of_root = self.roots().iter().find_map(|root| {
@@ -237,32 +237,39 @@ impl<F: Format> Store for Lines<F> {
                 }
             }
             match (parts.next(), parts.next()) {
-                (None, _) => Some(F::classify(name) != Named::Other),
-                (Some(_), None) => Some([F::SHAPE.file, F::SHAPE.beside].contains(&Some(name))),
+                (None, _) => Some(F::classify_name(name) != NameClass::Other),
+                (Some(_), None) => {
+                    Some([F::SHAPE.log_file, F::SHAPE.head_file].contains(&Some(name)))
+                }
                 _ => None,
             }
         });
-        of_root.unwrap_or(false) || F::tells(self, folder, name)
+        of_root.unwrap_or(false) || F::is_relevant_name(self, folder, name)
     }
 
-    fn missed(&self) -> Option<String> {
-        self.health.missed(&self.about.dir)
+    fn describe_missing_folder(&self) -> Option<String> {
+        self.health.describe_missing_folder(&self.properties.dir)
     }
 
     fn health(&self) -> Vec<String> {
-        if let Some(gone) = fs::away_line(&self.about.dir).filter(|_| !self.is_unborn()) {
+        if let Some(gone) =
+            fs::missing_folder_line(&self.properties.dir).filter(|_| !self.is_expected_missing())
+        {
             return vec![gone];
         }
-        let mut out: Vec<String> = F::missing(self).into_iter().collect();
+        let mut out: Vec<String> = F::describe_missing(self).into_iter().collect();
         {
             let table = self.table.read();
             for log in table.logs.iter().filter(|log| !log.gone) {
-                let Some(what) = F::remark(log) else { continue };
-                out.push(format!("{} {what}", one_line(&table.raw_path(log, F::SHAPE.beside))));
+                let Some(what) = F::log_remark(log) else { continue };
+                out.push(format!(
+                    "{} {what}",
+                    sanitize_line(&table.raw_path(log, F::SHAPE.head_file))
+                ));
             }
         }
-        out.extend(self.health.lines());
-        cut(out)
+        out.extend(self.health.fault_lines());
+        truncate_lines(out)
     }
 
     fn remarks(&self) -> Vec<String> {
@@ -270,55 +277,59 @@ impl<F: Format> Store for Lines<F> {
         if self.scanning.try_lock().is_some_and(|listed| !*listed) {
             return Vec::new();
         }
-        cut(F::remarks(self))
+        truncate_lines(F::remarks(self))
     }
 
     fn advice(&self) -> Vec<Advice> {
-        F::missing(self).map(Advice::warning).into_iter().collect()
+        F::describe_missing(self).map(Advice::warning).into_iter().collect()
     }
 
     fn source_path(&self, source: u32) -> Option<String> {
         let table = self.table.read();
-        match Source::of(source) {
-            Source::Kept => None,
-            Source::Log(n) => Some(table.raw_path(table.get(n)?, F::SHAPE.file)),
-            Source::Beside(n) => Some(table.raw_path(table.get(n)?, F::SHAPE.beside)),
+        match LogSource::from_number(source) {
+            LogSource::Kept => None,
+            LogSource::Log(n) => Some(table.raw_path(table.get(n)?, F::SHAPE.log_file)),
+            LogSource::Head(n) => Some(table.raw_path(table.get(n)?, F::SHAPE.head_file)),
         }
     }
 
-    fn read(&self, at: &Location) -> Result<Record, StoreError> {
-        self.with_line(at, |text| F::record(self, at, text))
+    fn read_record(&self, at: &Location) -> Result<Record, StoreError> {
+        self.with_line(at, |text| F::parse_record(self, at, text))
     }
 
-    fn read_many(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {
+    fn read_records(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {
         self.with_lines(at, |number, at, text| {
-            if let Ok(record) = F::record(self, at, text) {
+            if let Ok(record) = F::parse_record(self, at, text) {
                 each(number, record);
             }
         });
     }
 
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
-        self.bytes_at(at, limit)
+        self.read_bytes_at(at, limit)
     }
 
-    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
+    fn list_raw_folder(&self, folder: &str) -> Option<Vec<RawEntry>> {
         self.list_raw(folder)
     }
 
-    fn raw_look(&self, path: &str) -> Option<RawEntry> {
-        self.look_raw(path)
+    fn stat_raw_entry(&self, path: &str) -> Option<RawEntry> {
+        self.stat_raw(path)
     }
 
-    fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
+    fn newest_raw_time(&self, folder: &str) -> Option<Timestamp> {
         self.newest_raw(folder)
     }
 
-    fn raw_open(&self, path: &str) -> io::Result<File> {
+    fn open_raw_file(&self, path: &str) -> io::Result<File> {
         self.open_raw(path)
     }
 
-    fn check(&self, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
+    fn check(
+        &self,
+        verify: ClaimVerifier<'_>,
+        report: ViolationReporter<'_>,
+    ) -> Result<(), StoreError> {
         self.check_logs(verify, report)
     }
 }

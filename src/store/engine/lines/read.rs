@@ -6,9 +6,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::log::BOM;
-use super::table::{KEPT, Source};
-use super::{Format, Lines};
-use crate::store::fs::{MAX_RECORD, Stamp, read_part};
+use super::table::{KEPT, LogSource};
+use super::{LineFormat, LineStore};
+use crate::store::fs::{MAX_RECORD, Stamp, read_range};
 use crate::store::{Location, StoreError, below};
 
 /// How long after a change a log may be half rewritten.
@@ -25,15 +25,15 @@ const FRESH: Duration = Duration::from_millis(50);
 
 /// Stretches of logs.
 #[derive(Debug, Default)]
-pub(super) struct Stretches {
+pub(super) struct ReadAheadCache {
     /// Grows with each scan: what was read before one is not used after it.
     scans: u64,
     /// The one used last is the last one.
-    of: Vec<Stretch>,
+    chunks: Vec<ReadAheadChunk>,
 }
 
 #[derive(Debug)]
-struct Stretch {
+struct ReadAheadChunk {
     source: u32,
     /// Where the last line ended that was asked for.
     end: u64,
@@ -43,74 +43,74 @@ struct Stretch {
     read: Instant,
 }
 
-impl Stretches {
+impl ReadAheadCache {
     /// A store is being scanned, or was.
-    pub fn scanned(&mut self) {
+    pub fn discard_all(&mut self) {
         self.scans += 1;
-        self.of.clear();
+        self.chunks.clear();
     }
 
     /// A line, if it is there as a whole, and what follows it.
-    fn line(&mut self, at: &Location) -> Option<Vec<u8>> {
-        let stretch = self.of.iter_mut().find(|stretch| stretch.source == at.source)?;
+    fn find_line(&mut self, at: &Location) -> Option<Vec<u8>> {
+        let stretch = self.chunks.iter_mut().find(|stretch| stretch.source == at.source)?;
         let begin = usize::try_from(at.offset.checked_sub(stretch.from)?).ok()?;
         if begin + at.len as usize >= stretch.bytes.len() || stretch.read.elapsed() > FRESH {
             return None;
         }
-        stretch.end = end_of(at);
-        whole_line(&stretch.bytes, stretch.from, at).map(<[u8]>::to_vec)
+        stretch.end = end_offset(at);
+        extract_line(&stretch.bytes, stretch.from, at).map(<[u8]>::to_vec)
     }
 
     /// Whether somebody reads on from the line before, and the scans so far.
-    fn goes_on(&mut self, at: &Location) -> (bool, u64) {
-        let known = self.of.iter().position(|stretch| stretch.source == at.source);
-        let ends = known.map(|n| self.of.remove(n).end);
+    fn check_sequential(&mut self, at: &Location) -> (bool, u64) {
+        let known = self.chunks.iter().position(|stretch| stretch.source == at.source);
+        let ends = known.map(|n| self.chunks.remove(n).end);
         let near = |end: u64| at.offset.checked_sub(end).is_some_and(|gap| gap < NEAR);
         (ends.is_some_and(near), self.scans)
     }
 
-    fn keep(&mut self, stretch: Stretch, scans: u64) {
+    fn insert(&mut self, stretch: ReadAheadChunk, scans: u64) {
         if scans != self.scans {
             return;
         }
-        self.of.retain(|other| other.source != stretch.source);
-        if self.of.len() >= STRETCHES {
-            self.of.remove(0);
+        self.chunks.retain(|other| other.source != stretch.source);
+        if self.chunks.len() >= STRETCHES {
+            self.chunks.remove(0);
         }
-        self.of.push(stretch);
+        self.chunks.push(stretch);
     }
 }
 
-impl<F: Format> Lines<F> {
+impl<F: LineFormat> LineStore<F> {
     /// Opens the file a source stands for. It is never kept open: that would keep its disk from being
     /// unmounted.
     fn open_source(&self, source: u32) -> Result<File, StoreError> {
-        let (n, name) = match Source::of(source) {
-            Source::Kept => return Err(StoreError::Moved),
-            Source::Log(n) => (n, F::SHAPE.file),
-            Source::Beside(n) => (n, F::SHAPE.beside),
+        let (n, name) = match LogSource::from_number(source) {
+            LogSource::Kept => return Err(StoreError::Moved),
+            LogSource::Log(n) => (n, F::SHAPE.log_file),
+            LogSource::Head(n) => (n, F::SHAPE.head_file),
         };
         let (root, mut parts) = {
             let table = self.table.read();
-            let (root, mut parts) = table.place(n)?;
+            let (root, mut parts) = table.log_folder_path(n)?;
             let log = table.get(n).map(|log| log.name.as_str());
             parts.extend(name.or(log).map(str::to_owned));
             (root, parts)
         };
         let names: Vec<&str> = parts.iter().map(String::as_str).collect();
-        below::open_below(&root, &names).map_err(|e| match e.kind() {
+        below::open_path(&root, &names).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound if F::SHAPE.rewritten => StoreError::Moved,
             _ => StoreError::io(&parts.drain(..).fold(root.clone(), |p, part| p.join(part)), e),
         })
     }
 
-    pub(super) fn bytes_at(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
+    pub(super) fn read_bytes_at(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
         let limit = limit.min(at.len as usize);
         if at.source == KEPT {
             return self.format.read_kept(at.offset, limit);
         }
         let file = self.open_source(at.source)?;
-        read_part(&file, at.offset, limit).map_err(|e| StoreError::io(&self.about.dir, e))
+        read_range(&file, at.offset, limit).map_err(|e| StoreError::io(&self.properties.dir, e))
     }
 
     /// Hands the line at a location to `use_it`, which answers [`StoreError::Moved`] if it is no
@@ -120,7 +120,7 @@ impl<F: Format> Lines<F> {
         at: &Location,
         use_it: impl Fn(&str) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let io = |e| StoreError::io(&self.about.dir, e);
+        let io = |e| StoreError::io(&self.properties.dir, e);
         if at.source == KEPT {
             let bytes = self.format.read_kept(at.offset, at.len as usize)?;
             return use_it(&String::from_utf8_lossy(&bytes));
@@ -128,7 +128,7 @@ impl<F: Format> Lines<F> {
         if at.len as usize > MAX_RECORD {
             return Err(StoreError::Moved);
         }
-        let known = self.stretches.lock().line(at);
+        let known = self.read_ahead.lock().find_line(at);
         if let Some(line) = known {
             match use_it(&String::from_utf8_lossy(&line)) {
                 Err(StoreError::Moved) => {}
@@ -138,25 +138,26 @@ impl<F: Format> Lines<F> {
         let until = Instant::now() + GRACE;
         loop {
             let file = self.open_source(at.source)?;
-            let (goes_on, scans) = self.stretches.lock().goes_on(at);
+            let (goes_on, scans) = self.read_ahead.lock().check_sequential(at);
             let from = at.offset.saturating_sub(1);
             let len = (at.offset - from) as usize + at.len as usize + 1;
             let most = if goes_on { len.max(STRETCH) } else { len };
             let read = Instant::now();
-            let bytes = read_part(&file, from, most).map_err(io)?;
-            if let Some(line) = whole_line(&bytes, from, at) {
+            let bytes = read_range(&file, from, most).map_err(io)?;
+            if let Some(line) = extract_line(&bytes, from, at) {
                 match use_it(&String::from_utf8_lossy(line)) {
                     Err(StoreError::Moved) => {}
                     done => {
-                        let end = end_of(at);
+                        let end = end_offset(at);
                         let bytes = if goes_on { bytes } else { Vec::new() };
-                        let stretch = Stretch { source: at.source, end, from, bytes, read };
-                        self.stretches.lock().keep(stretch, scans);
+                        let stretch = ReadAheadChunk { source: at.source, end, from, bytes, read };
+                        self.read_ahead.lock().insert(stretch, scans);
                         return done;
                     }
                 }
             }
-            let changed = Stamp::of(&file).and_then(|_| file.metadata()?.modified()).map_err(io)?;
+            let changed =
+                Stamp::from_file(&file).and_then(|_| file.metadata()?.modified()).map_err(io)?;
             let young = changed.elapsed().map_or(true, |age| age < GRACE);
             if !F::SHAPE.rewritten || !young || Instant::now() >= until {
                 return Err(StoreError::Moved);
@@ -177,9 +178,9 @@ impl<F: Format> Lines<F> {
                 continue;
             };
             for near in log.chunk_by(|(_, a), (_, b)| are_near(a, b)) {
-                let Some((bytes, from)) = read_together(&file, near) else { continue };
+                let Some((bytes, from)) = read_span(&file, near) else { continue };
                 for (number, at) in near {
-                    if let Some(line) = whole_line(&bytes, from, at) {
+                    if let Some(line) = extract_line(&bytes, from, at) {
                         each(*number, at, &String::from_utf8_lossy(line));
                     }
                 }
@@ -188,26 +189,26 @@ impl<F: Format> Lines<F> {
     }
 }
 
-fn end_of(at: &Location) -> u64 {
+fn end_offset(at: &Location) -> u64 {
     at.offset.saturating_add(at.len.into())
 }
 
 /// Whether the second line of a log is to be read together with the first.
 fn are_near(a: &Location, b: &Location) -> bool {
-    u64::from(b.len) < NEAR && b.offset.checked_sub(end_of(a)).is_some_and(|gap| gap < NEAR)
+    u64::from(b.len) < NEAR && b.offset.checked_sub(end_offset(a)).is_some_and(|gap| gap < NEAR)
 }
 
 /// The bytes of lines that follow each other, with those before and behind, and where they begin.
-fn read_together(file: &File, lines: &[(usize, &Location)]) -> Option<(Vec<u8>, u64)> {
+fn read_span(file: &File, lines: &[(usize, &Location)]) -> Option<(Vec<u8>, u64)> {
     let ((_, first), (_, last)) = (lines.first()?, lines.last()?);
     let from = first.offset.saturating_sub(1);
-    let most = usize::try_from(end_of(last).checked_sub(from)?).ok()? + 1;
-    Some((read_part(file, from, most).ok()?, from))
+    let most = usize::try_from(end_offset(last).checked_sub(from)?).ok()? + 1;
+    Some((read_range(file, from, most).ok()?, from))
 }
 
 /// The bytes at a location, if a line begins and ends there: in a stretch of its log that holds the bytes before
 /// and behind it, if the log has them.
-fn whole_line<'a>(bytes: &'a [u8], from: u64, at: &Location) -> Option<&'a [u8]> {
+fn extract_line<'a>(bytes: &'a [u8], from: u64, at: &Location) -> Option<&'a [u8]> {
     const MARK: u64 = BOM.len_utf8() as u64;
     // Some writers end lines with a bare CR.
     let end = |b: &u8| matches!(b, b'\n' | b'\r');
@@ -226,8 +227,8 @@ mod tests {
         Location { source, offset, len }
     }
 
-    fn stretch(source: u32, bytes: &[u8], end: u64) -> Stretch {
-        Stretch { source, end, from: 0, bytes: bytes.to_vec(), read: Instant::now() }
+    fn stretch(source: u32, bytes: &[u8], end: u64) -> ReadAheadChunk {
+        ReadAheadChunk { source, end, from: 0, bytes: bytes.to_vec(), read: Instant::now() }
     }
 
     #[test]
@@ -235,7 +236,7 @@ mod tests {
         let log = b"one\ntwo\r\nthree";
         let line = |from, upto: usize, offset, len| {
             let bytes = &log[from as usize..upto];
-            whole_line(bytes, from, &at(0, offset, len))
+            extract_line(bytes, from, &at(0, offset, len))
                 .map(|l| String::from_utf8_lossy(l).into_owned())
         };
         assert_eq!(line(0, 4, 0, 3).as_deref(), Some("one"));
@@ -251,23 +252,23 @@ mod tests {
 
     #[test]
     fn only_who_reads_on_is_given_what_was_read_before_and_no_scan_since() {
-        let mut kept = Stretches::default();
-        assert_eq!(kept.goes_on(&at(1, 0, 3)), (false, 0));
-        kept.keep(stretch(1, b"", 3), 0);
-        assert!(kept.line(&at(1, 4, 3)).is_none());
-        assert_eq!(kept.goes_on(&at(1, 4, 3)), (true, 0));
-        kept.keep(stretch(1, b"one\ntwo\nthr", 7), 0);
-        assert_eq!(kept.line(&at(1, 4, 3)).as_deref(), Some(&b"two"[..]));
+        let mut kept = ReadAheadCache::default();
+        assert_eq!(kept.check_sequential(&at(1, 0, 3)), (false, 0));
+        kept.insert(stretch(1, b"", 3), 0);
+        assert!(kept.find_line(&at(1, 4, 3)).is_none());
+        assert_eq!(kept.check_sequential(&at(1, 4, 3)), (true, 0));
+        kept.insert(stretch(1, b"one\ntwo\nthr", 7), 0);
+        assert_eq!(kept.find_line(&at(1, 4, 3)).as_deref(), Some(&b"two"[..]));
         // Another log, and a line that is not there to its end.
-        assert!(kept.line(&at(2, 4, 3)).is_none() && kept.line(&at(1, 8, 3)).is_none());
-        let (_, scans) = kept.goes_on(&at(1, 8, 3));
-        kept.scanned();
-        kept.keep(stretch(1, b"old\nold\n", 7), scans);
-        assert!(kept.line(&at(1, 4, 3)).is_none());
+        assert!(kept.find_line(&at(2, 4, 3)).is_none() && kept.find_line(&at(1, 8, 3)).is_none());
+        let (_, scans) = kept.check_sequential(&at(1, 8, 3));
+        kept.discard_all();
+        kept.insert(stretch(1, b"old\nold\n", 7), scans);
+        assert!(kept.find_line(&at(1, 4, 3)).is_none());
         for source in 0..40 {
-            kept.keep(stretch(source, b"one\n", 3), 1);
+            kept.insert(stretch(source, b"one\n", 3), 1);
         }
-        assert_eq!(kept.of.len(), STRETCHES);
-        assert!(kept.line(&at(39, 0, 3)).is_some() && kept.line(&at(23, 0, 3)).is_none());
+        assert_eq!(kept.chunks.len(), STRETCHES);
+        assert!(kept.find_line(&at(39, 0, 3)).is_some() && kept.find_line(&at(23, 0, 3)).is_none());
     }
 }

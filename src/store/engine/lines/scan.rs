@@ -27,13 +27,15 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 
-use super::fold::{Buffer, Fold, emptied, said};
-use super::log::{Reader, Run, Tally, pieces, read_lines};
-use super::table::{LogOf, Source};
-use super::{Format, Lines};
+use super::fold::{LineBuffer, LineFold, parse_lines, recycle_list};
+use super::log::{LineRun, LogCursor, LogReader, read_lines, split_lines};
+use super::table::{LogRowOf, LogSource};
+use super::{LineFormat, LineStore};
 use crate::model::{Timestamp, verify};
 use crate::store::fs::{self, Stamp};
-use crate::store::{Found, Rejected, Sink, StoreError, all_from, below, parallel};
+use crate::store::{
+    FoundMessage, Rejection, ScanSink, StoreError, below, parallel, set_source_path,
+};
 
 /// How long a log that lost lines, or ends in half a line, is not believed.
 const GRACE: Duration = Duration::from_secs(1);
@@ -42,7 +44,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What happened to a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
+enum LogChange {
     Same,
     /// It is like this now: what is behind the position is new.
     Grown(Stamp),
@@ -57,126 +59,127 @@ enum Change {
 }
 
 /// Reports everything new. See the module for the rules.
-pub(super) fn scan<F: Format>(
-    store: &Lines<F>,
+pub(super) fn scan_logs<F: LineFormat>(
+    store: &LineStore<F>,
     listed: &mut bool,
     full: bool,
-    sink: &mut dyn Sink,
+    sink: &mut dyn ScanSink,
 ) -> Result<(), StoreError> {
     let first = !*listed;
     // If it is there, it is missed from now on.
-    store.health.missed(&store.about.dir);
-    let mut scan = Scan {
+    store.health.describe_missing_folder(&store.properties.dir);
+    let mut scan = LogScan {
         store,
         sink,
-        again: BTreeSet::new(),
+        reread_queue: BTreeSet::new(),
         waiting: HashMap::new(),
         folders: HashMap::new(),
-        buffer: Buffer::default(),
+        buffer: LineBuffer::default(),
         done: 0,
         total: 0,
     };
     // Who does not say what changed wants to know of everything, as far as one folder holds it.
-    let unasked = F::SHAPE.is_flat() && !store.has_noted();
-    let work = scan.survey(full || first || unasked)?;
+    let unasked = F::SHAPE.is_flat() && !store.has_noted_paths();
+    let work = scan.find_changed_logs(full || first || unasked)?;
     *listed = true;
-    scan.run(&work);
+    scan.process_logs(&work);
     while !scan.waiting.is_empty() {
         std::thread::sleep(LOOK_EVERY);
-        let mut work = scan.survey(false)?;
-        work.extend(scan.waiting.keys().filter_map(|source| source.log()));
-        scan.run(&work);
+        let mut work = scan.find_changed_logs(false)?;
+        work.extend(scan.waiting.keys().filter_map(|source| source.log_number()));
+        scan.process_logs(&work);
         // What nobody asks for any more, since its whole folder went, is not waited for.
         scan.waiting.retain(|_, since| since.elapsed() < GRACE * 2);
     }
-    F::looked_at_all(&mut scan, first);
+    F::finish_scan(&mut scan, first);
     Ok(())
 }
 
 /// A scan under way.
-pub struct Scan<'a, F: Format> {
+pub struct LogScan<'a, F: LineFormat> {
     /// What is scanned.
-    pub store: &'a Lines<F>,
+    pub store: &'a LineStore<F>,
     /// Who is told.
-    pub sink: &'a mut dyn Sink,
+    pub sink: &'a mut dyn ScanSink,
     /// Logs that must be read again because of what was found in others.
-    pub again: BTreeSet<u32>,
+    pub reread_queue: BTreeSet<u32>,
     /// Files that vanished or lost lines, and since when.
-    waiting: HashMap<Source, Instant>,
+    waiting: HashMap<LogSource, Instant>,
     /// The folders with logs that are open, by root.
     pub(super) folders: HashMap<u32, Rc<OwnedFd>>,
-    buffer: Buffer<F>,
+    buffer: LineBuffer<F>,
     done: u64,
     total: u64,
 }
 
-impl<F: Format> Scan<'_, F> {
-    fn run(&mut self, work: &BTreeSet<u32>) {
-        let retold = F::look_beside(self, work);
+impl<F: LineFormat> LogScan<'_, F> {
+    fn process_logs(&mut self, work: &BTreeSet<u32>) {
+        let retold = F::read_heads(self, work);
         let mut order: Vec<u32> = work.union(&retold).copied().collect();
         {
             // The same on every machine, for who is read first may matter.
             let table = self.store.table.read();
-            let place = |l: &LogOf<F>| (l.root, F::rank(l), l.name.clone());
+            let place = |l: &LogRowOf<F>| (l.root, F::log_rank(l), l.name.clone());
             order.sort_by_cached_key(|n| table.get(*n).map(place));
         }
-        self.take(&order, &retold);
-        while let Some(n) = self.again.pop_first() {
-            self.take(&[n], &BTreeSet::from([n]));
+        self.update_logs(&order, &retold);
+        while let Some(n) = self.reread_queue.pop_first() {
+            self.update_logs(&[n], &BTreeSet::from([n]));
         }
         self.folders.clear();
         self.total = self.done;
     }
 
     /// Brings the messages of these logs up to date; those of `retold` are all reported again.
-    fn take(&mut self, order: &[u32], retold: &BTreeSet<u32>) {
-        let changes: HashMap<u32, Change> =
-            order.iter().map(|n| (*n, self.examine(*n, retold.contains(n)))).collect();
-        let lost = |n: &&u32| matches!(changes.get(n), Some(Change::Other { .. } | Change::Gone));
+    fn update_logs(&mut self, order: &[u32], retold: &BTreeSet<u32>) {
+        let changes: HashMap<u32, LogChange> =
+            order.iter().map(|n| (*n, self.detect_change(*n, retold.contains(n)))).collect();
+        let lost =
+            |n: &&u32| matches!(changes.get(n), Some(LogChange::Other { .. } | LogChange::Gone));
         let mut redo: BTreeSet<u32> =
-            order.iter().filter(lost).flat_map(|n| self.group(*n)).collect();
-        self.total += self.bytes(&changes, &redo);
+            order.iter().filter(lost).flat_map(|n| self.log_group(*n)).collect();
+        self.total += self.count_bytes(&changes, &redo);
         for n in order {
             if redo.contains(n) {
-                let group = self.group(*n);
+                let group = self.log_group(*n);
                 redo.retain(|n| !group.contains(n));
-                self.redo(&group, &changes);
-            } else if let Some(Change::Grown(stamp)) = changes.get(n)
-                && let Some(mut log) = self.log(*n)
+                self.rescan_group(&group, &changes);
+            } else if let Some(LogChange::Grown(stamp)) = changes.get(n)
+                && let Some(mut log) = self.clone_log(*n)
             {
-                self.sink.resume(Source::Log(*n).number());
+                self.sink.resume_source(LogSource::Log(*n).number());
                 // What could not be read is told, and read with the next scan.
-                let _ = self.read(*n, &mut log, stamp, false);
+                let _ = self.read_log(*n, &mut log, stamp, false);
             }
         }
     }
 
-    fn log(&self, n: u32) -> Option<LogOf<F>> {
+    fn clone_log(&self, n: u32) -> Option<LogRowOf<F>> {
         self.store.table.read().get(n).cloned()
     }
 
     /// The logs that are read again together, the first one first.
-    fn group(&self, n: u32) -> Vec<u32> {
-        if !F::SHAPE.copies {
+    fn log_group(&self, n: u32) -> Vec<u32> {
+        if !F::SHAPE.has_copies {
             return vec![n];
         }
         let table = self.store.table.read();
-        let key = table.get(n).map(F::key);
-        let mut group: Vec<(u32, &LogOf<F>)> =
-            table.numbered().filter(|(_, log)| Some(F::key(log)) == key).collect();
-        group.sort_by(|(_, a), (_, b)| (F::rank(a), &a.name).cmp(&(F::rank(b), &b.name)));
+        let key = table.get(n).map(F::log_key);
+        let mut group: Vec<(u32, &LogRowOf<F>)> =
+            table.iter_numbered().filter(|(_, log)| Some(F::log_key(log)) == key).collect();
+        group.sort_by(|(_, a), (_, b)| (F::log_rank(a), &a.name).cmp(&(F::log_rank(b), &b.name)));
         group.into_iter().map(|(n, _)| n).collect()
     }
 
     /// How much is to be read.
-    fn bytes(&self, changes: &HashMap<u32, Change>, redo: &BTreeSet<u32>) -> u64 {
+    fn count_bytes(&self, changes: &HashMap<u32, LogChange>, redo: &BTreeSet<u32>) -> u64 {
         let table = self.store.table.read();
-        let bytes = |(n, change): (&u32, &Change)| match change {
-            Change::Grown(stamp) if !redo.contains(n) => {
+        let bytes = |(n, change): (&u32, &LogChange)| match change {
+            LogChange::Grown(stamp) if !redo.contains(n) => {
                 stamp.size.saturating_sub(table.get(*n).map_or(0, |log| log.tally.offset))
             }
-            Change::Grown(stamp) | Change::Other { stamp, .. } => stamp.size,
-            Change::Same if redo.contains(n) => {
+            LogChange::Grown(stamp) | LogChange::Other { stamp, .. } => stamp.size,
+            LogChange::Same if redo.contains(n) => {
                 table.get(*n).and_then(|log| log.stamp).map_or(0, |stamp| stamp.size)
             }
             _ => 0,
@@ -185,7 +188,7 @@ impl<F: Format> Scan<'_, F> {
     }
 
     /// The folder of a root in which its logs lie.
-    pub(super) fn root_folder(&mut self, n: u32) -> io::Result<Rc<OwnedFd>> {
+    pub(super) fn open_root_folder(&mut self, n: u32) -> io::Result<Rc<OwnedFd>> {
         if let Some(dir) = self.folders.get(&n) {
             return Ok(Rc::clone(dir));
         }
@@ -197,170 +200,170 @@ impl<F: Format> Scan<'_, F> {
     }
 
     /// The folder in which a log lies.
-    pub fn folder(&mut self, log: &LogOf<F>) -> io::Result<Rc<OwnedFd>> {
-        let dir = self.root_folder(log.root)?;
-        match F::SHAPE.file {
+    pub fn open_log_folder(&mut self, log: &LogRowOf<F>) -> io::Result<Rc<OwnedFd>> {
+        let dir = self.open_root_folder(log.root)?;
+        match F::SHAPE.log_file {
             None => Ok(dir),
-            Some(_) => Ok(Rc::new(below::step(&dir, &log.name)?)),
+            Some(_) => Ok(Rc::new(below::open_subdir(&dir, &log.name)?)),
         }
     }
 
     /// Whether the root a log lies in is the store's own and not there: then nothing in it is gone.
-    pub fn is_away(&self, log: &LogOf<F>) -> bool {
-        log.root == 0 && fs::is_away(&self.store.about.dir)
+    pub fn is_root_missing(&self, log: &LogRowOf<F>) -> bool {
+        log.root == 0 && fs::is_folder_missing(&self.store.properties.dir)
     }
 
     /// Tells what happened to a log since it was last read.
-    fn examine(&mut self, n: u32, retold: bool) -> Change {
-        let Some(log) = self.log(n) else { return Change::Same };
-        let source = Source::Log(n);
-        let gone = if log.stamp.is_some() { Change::Gone } else { Change::Same };
-        if !log.is_read() {
-            self.believe(source);
+    fn detect_change(&mut self, n: u32, retold: bool) -> LogChange {
+        let Some(log) = self.clone_log(n) else { return LogChange::Same };
+        let source = LogSource::Log(n);
+        let gone = if log.stamp.is_some() { LogChange::Gone } else { LogChange::Same };
+        if !log.is_shown() {
+            self.stop_waiting(source);
             return gone;
         }
-        let path = log.path(F::SHAPE.file);
-        self.store.health.set(&path, None);
-        let dir = match self.folder(&log) {
+        let path = log.path(F::SHAPE.log_file);
+        self.store.health.set_fault(&path, None);
+        let dir = match self.open_log_folder(&log) {
             Ok(dir) => dir,
             Err(e) => {
                 if !fs::is_absent(&e) {
-                    self.store.health.cannot(&path, "be read", &e);
+                    self.store.health.note_error(&path, "be read", &e);
                 }
-                return Change::Unknown;
+                return LogChange::Unknown;
             }
         };
-        match below::look(&dir, F::SHAPE.file.unwrap_or(&log.name)) {
-            Ok((FileType::RegularFile, stamp)) => self.compare(n, &log, &dir, stamp, retold),
+        match below::stat(&dir, F::SHAPE.log_file.unwrap_or(&log.name)) {
+            Ok((FileType::RegularFile, stamp)) => self.compare_stamp(n, &log, &dir, stamp, retold),
             Ok((kind, _)) => {
                 let what = format!("is skipped: it is {}, not a file", below::describe_type(kind));
-                self.store.health.set(&path, Some(what));
-                self.believe(source);
+                self.store.health.set_fault(&path, Some(what));
+                self.stop_waiting(source);
                 gone
             }
             Err(e) if !fs::is_absent(&e) => {
-                self.store.health.cannot(&path, "be read", &e);
-                Change::Unknown
+                self.store.health.note_error(&path, "be read", &e);
+                LogChange::Unknown
             }
-            Err(_) if gone == Change::Same => gone,
-            Err(_) if self.is_away(&log) => Change::Unknown,
-            Err(_) if F::SHAPE.rewritten && self.must_wait(source, &stamp_of(&dir)) => {
-                Change::Unknown
+            Err(_) if gone == LogChange::Same => gone,
+            Err(_) if self.is_root_missing(&log) => LogChange::Unknown,
+            Err(_) if F::SHAPE.rewritten && self.should_wait(source, &dir_stamp(&dir)) => {
+                LogChange::Unknown
             }
             Err(_) => gone,
         }
     }
 
-    fn compare(
+    fn compare_stamp(
         &mut self,
         n: u32,
-        log: &LogOf<F>,
+        log: &LogRowOf<F>,
         dir: &OwnedFd,
         stamp: Stamp,
         retold: bool,
-    ) -> Change {
-        let source = Source::Log(n);
+    ) -> LogChange {
+        let source = LogSource::Log(n);
         let Some(old) = log.stamp.filter(|old| *old != stamp || retold) else {
-            self.believe(source);
+            self.stop_waiting(source);
             let told = log.stamp.is_some() && !log.half;
-            return if told { Change::Same } else { Change::Grown(stamp) };
+            return if told { LogChange::Same } else { LogChange::Grown(stamp) };
         };
-        let file = match below::open_file(dir, F::SHAPE.file.unwrap_or(&log.name)) {
+        let file = match below::open_file(dir, F::SHAPE.log_file.unwrap_or(&log.name)) {
             Ok(file) => file,
             Err(e) => {
-                self.store.health.cannot(&log.path(F::SHAPE.file), "be read", &e);
-                return if fs::is_absent(&e) { Change::Gone } else { Change::Unknown };
+                self.store.health.note_error(&log.path(F::SHAPE.log_file), "be read", &e);
+                return if fs::is_absent(&e) { LogChange::Gone } else { LogChange::Unknown };
             }
         };
         // A last line that was delivered without its newline may have become another.
-        let longer = old.same_file(&stamp) && stamp.size > old.size && !log.tail;
-        if longer && !retold && log.tally.fits(&file, stamp.size) {
-            self.believe(source);
-            return Change::Grown(stamp);
+        let longer = old.is_same_file(&stamp) && stamp.size > old.size && !log.tail;
+        if longer && !retold && log.tally.matches_file(&file, stamp.size) {
+            self.stop_waiting(source);
+            return LogChange::Grown(stamp);
         }
         let fewer = F::SHAPE.rewritten && has_fewer_lines(&file, &stamp, &log.tally);
-        if fewer && self.must_wait(source, &stamp) {
-            return Change::Unknown;
+        if fewer && self.should_wait(source, &stamp) {
+            return LogChange::Unknown;
         }
-        self.believe(source);
-        Change::Other { stamp, fewer }
+        self.stop_waiting(source);
+        LogChange::Other { stamp, fewer }
     }
 
     /// Whether something that vanished a moment ago is not believed yet.
-    pub fn must_wait(&mut self, file: Source, changed: &Stamp) -> bool {
+    pub fn should_wait(&mut self, file: LogSource, changed: &Stamp) -> bool {
         let since = *self.waiting.entry(file).or_insert_with(Instant::now);
         let age = Timestamp::now().millis() - changed.modified().millis();
         let young = age < GRACE.as_millis() as i64;
         if young && since.elapsed() < GRACE {
             return true;
         }
-        self.believe(file);
+        self.stop_waiting(file);
         false
     }
 
     /// A file is what it looks like.
-    pub fn believe(&mut self, file: Source) {
+    pub fn stop_waiting(&mut self, file: LogSource) {
         self.waiting.remove(&file);
     }
 
     /// Reads logs again from the start, but for those of which nothing is known.
-    fn redo(&mut self, group: &[u32], changes: &HashMap<u32, Change>) {
-        let known = |n: &&u32| changes.get(n) != Some(&Change::Unknown);
+    fn rescan_group(&mut self, group: &[u32], changes: &HashMap<u32, LogChange>) {
+        let known = |n: &&u32| changes.get(n) != Some(&LogChange::Unknown);
         let group: Vec<u32> = group.iter().filter(known).copied().collect();
-        let sources: Vec<u32> = group.iter().map(|n| Source::Log(*n).number()).collect();
+        let sources: Vec<u32> = group.iter().map(|n| LogSource::Log(*n).number()).collect();
         self.sink.begin_rescan(&sources);
         let mut whole = true;
         for n in &group {
-            let Some(log) = self.log(*n) else { continue };
+            let Some(log) = self.clone_log(*n) else { continue };
             let read = match (changes.get(n), log.stamp) {
-                (Some(Change::Other { stamp, fewer }), _) => {
+                (Some(LogChange::Other { stamp, fewer }), _) => {
                     let lines = if *fewer { 0 } else { log.tally.lines };
-                    self.read_again(*n, log, *stamp, lines)
+                    self.reread_log(*n, log, *stamp, lines)
                 }
-                (Some(Change::Grown(stamp)), _) => self.read_again(*n, log, *stamp, 0),
+                (Some(LogChange::Grown(stamp)), _) => self.reread_log(*n, log, *stamp, 0),
                 // Not changed itself, but another one of this group was.
-                (Some(Change::Same) | None, Some(stamp)) => self.read_again(*n, log, stamp, 0),
+                (Some(LogChange::Same) | None, Some(stamp)) => self.reread_log(*n, log, stamp, 0),
                 _ => Err(io::ErrorKind::NotFound.into()),
             };
             match read {
-                Err(e) if fs::is_absent(&e) => self.close(*n),
+                Err(e) if fs::is_absent(&e) => self.forget_log(*n),
                 read => whole &= read.is_ok(),
             }
         }
         if whole {
             for n in &group {
-                F::reread(self, *n);
+                F::note_reread(self, *n);
             }
             self.sink.end_rescan(&sources);
         } else {
-            self.sink.keep(&sources);
+            self.sink.abort_rescan(&sources);
         }
     }
 
     /// The messages of a log are not to be seen any more.
-    fn close(&self, n: u32) {
-        let Some(mut log) = self.log(n) else { return };
-        log.restart();
+    fn forget_log(&self, n: u32) {
+        let Some(mut log) = self.clone_log(n) else { return };
+        log.reset_for_reread();
         log.stamp = None;
-        self.store.table.write().put(n, log);
+        self.store.table.write().set_log(n, log);
     }
 
     /// Reads a whole log. One that is rewritten meanwhile may end early, with fewer `lines` than it
     /// had, or be two logs in one.
-    fn read_again(
+    fn reread_log(
         &mut self,
         n: u32,
-        mut log: LogOf<F>,
+        mut log: LogRowOf<F>,
         stamp: Stamp,
         lines: u64,
     ) -> io::Result<()> {
         let until = Instant::now() + GRACE;
         loop {
-            log.restart();
-            self.read(n, &mut log, &stamp, true)?;
-            let fits = |file: File| log.tally.fits(&file, u64::MAX);
-            let torn =
-                F::SHAPE.rewritten && (log.tally.lines < lines || !self.open(&log).is_ok_and(fits));
+            log.reset_for_reread();
+            self.read_log(n, &mut log, &stamp, true)?;
+            let fits = |file: File| log.tally.matches_file(&file, u64::MAX);
+            let torn = F::SHAPE.rewritten
+                && (log.tally.lines < lines || !self.open_log(&log).is_ok_and(fits));
             if !torn || Instant::now() >= until {
                 return Ok(());
             }
@@ -368,43 +371,55 @@ impl<F: Format> Scan<'_, F> {
         }
     }
 
-    fn open(&mut self, log: &LogOf<F>) -> io::Result<File> {
-        below::open_file(&*self.folder(log)?, F::SHAPE.file.unwrap_or(&log.name))
+    fn open_log(&mut self, log: &LogRowOf<F>) -> io::Result<File> {
+        below::open_file(&*self.open_log_folder(log)?, F::SHAPE.log_file.unwrap_or(&log.name))
     }
 
     /// Reads a log that was as `seen` says from where it was read before. What cannot be read to its end
     /// goes on there with the next scan, or `again` from its start.
-    fn read(&mut self, n: u32, log: &mut LogOf<F>, seen: &Stamp, again: bool) -> io::Result<()> {
-        let read = self.open(log).and_then(|file| {
-            let stamp = Stamp::of(&file)?;
-            if !stamp.same_file(seen) {
+    fn read_log(
+        &mut self,
+        n: u32,
+        log: &mut LogRowOf<F>,
+        seen: &Stamp,
+        again: bool,
+    ) -> io::Result<()> {
+        let read = self.open_log(log).and_then(|file| {
+            let stamp = Stamp::from_file(&file)?;
+            if !stamp.is_same_file(seen) {
                 return Err(io::Error::other("it was replaced a moment ago"));
             }
-            let read = self.read_open(n, log, &file, stamp.size);
+            let read = self.read_log_lines(n, log, &file, stamp.size);
             log.stamp = Some(stamp);
-            log.tally.seal(&file);
+            log.tally.store_prefix_hash(&file);
             if read.is_err() {
                 // Not the stamp of a file that was read.
                 log.stamp = Some(Stamp { ctime: 0, size: log.tally.offset, ..stamp });
                 if again {
-                    log.tally.spoil();
+                    log.tally.invalidate();
                 }
             }
-            self.store.table.write().put(n, log.clone());
+            self.store.table.write().set_log(n, log.clone());
             read
         });
         if let Err(e) = &read {
-            self.store.health.cannot(&log.path(F::SHAPE.file), "be read to its end", e);
+            self.store.health.note_error(&log.path(F::SHAPE.log_file), "be read to its end", e);
         }
         read
     }
 
-    fn read_open(&mut self, n: u32, log: &mut LogOf<F>, file: &File, end: u64) -> io::Result<()> {
-        let key = F::key(log);
-        let mut reader = Reader::new(file, log.tally.offset, end);
+    fn read_log_lines(
+        &mut self,
+        n: u32,
+        log: &mut LogRowOf<F>,
+        file: &File,
+        end: u64,
+    ) -> io::Result<()> {
+        let key = F::log_key(log);
+        let mut reader = LogReader::new(file, log.tally.offset, end);
         let (store, many) = (self.store, reader.is_long());
         let mut failed = None;
-        let next = |buffer: &mut Buffer<F>| {
+        let next = |buffer: &mut LineBuffer<F>| {
             let next = reader.next(&mut buffer.bytes);
             next.unwrap_or_else(|e| {
                 failed = Some(e);
@@ -412,33 +427,42 @@ impl<F: Format> Scan<'_, F> {
             })
         };
         let (sink, progress) = (&mut *self.sink, (&mut self.done, self.total));
-        let path = store.table.read().raw_path(log, F::SHAPE.file);
-        let fold = Fold { store, sink, n, log: &mut *log, key: &key, path: &path };
-        parallel::in_order(many, &mut self.buffer, (fold, progress), next, |buffer, next, turn| {
-            let Buffer { bytes, found: room, work } = buffer;
-            match next.run(bytes) {
-                Run::Lines(run, offset) => {
-                    let lines = pieces(run, offset);
-                    let mut found = std::mem::take(room);
-                    let said = said(store, work, n, &key, &lines, &mut found);
-                    // Not one for all threads, which would fight for its counter.
-                    all_from(&path, &mut found, &mut []);
-                    if many {
-                        found.iter().filter_map(|f| f.claim.as_deref()).for_each(verify::check);
+        let path = store.table.read().raw_path(log, F::SHAPE.log_file);
+        let fold = LineFold { store, sink, n, log: &mut *log, key: &key, path: &path };
+        parallel::process_in_order(
+            many,
+            &mut self.buffer,
+            (fold, progress),
+            next,
+            |buffer, next, turn| {
+                let LineBuffer { bytes, found: room, work } = buffer;
+                match next.to_run(bytes) {
+                    LineRun::Lines(run, offset) => {
+                        let lines = split_lines(run, offset);
+                        let mut found = std::mem::take(room);
+                        let said = parse_lines(store, work, n, &key, &lines, &mut found);
+                        // Not one for all threads, which would fight for its counter.
+                        set_source_path(&path, &mut found, &mut []);
+                        if many {
+                            found
+                                .iter()
+                                .filter_map(|f| f.claim.as_deref())
+                                .for_each(verify::check_claim);
+                        }
+                        turn.run_in_turn(|(fold, progress)| {
+                            fold.accept_lines(said, &mut found, false);
+                            fold.advance_cursor(run.len() as u64, progress);
+                        });
+                        *room = recycle_list(found);
                     }
-                    turn.take(|(fold, progress)| {
-                        fold.take_in(said, &mut found, false);
-                        fold.advance(run.len() as u64, progress);
-                    });
-                    *room = emptied(found);
+                    LineRun::TooLong(offset, len) => turn.run_in_turn(|(fold, progress)| {
+                        fold.reject_too_long(offset, len);
+                        fold.advance_cursor(len, progress);
+                    }),
                 }
-                Run::TooLong(offset, len) => turn.take(|(fold, progress)| {
-                    fold.too_long(offset, len);
-                    fold.advance(len, progress);
-                }),
-            }
-        });
-        let Reader { carry: tail, .. } = reader;
+            },
+        );
+        let LogReader { carry: tail, .. } = reader;
         if let Some(e) = failed {
             return Err(e);
         }
@@ -446,17 +470,17 @@ impl<F: Format> Scan<'_, F> {
         if !tail.trim_ascii().is_empty() {
             // It is counted when its newline comes.
             let mut as_if = log.clone();
-            as_if.half = is_young(&Stamp::of(file)?);
-            let pieces = pieces(&tail, log.tally.offset);
+            as_if.half = is_recently_changed(&Stamp::from_file(file)?);
+            let pieces = split_lines(&tail, log.tally.offset);
             let mut found = Vec::new();
-            let said = said(store, &mut self.buffer.work, n, &key, &pieces, &mut found);
+            let said = parse_lines(store, &mut self.buffer.work, n, &key, &pieces, &mut found);
             let sink = &mut *self.sink;
-            let mut fold = Fold { store, sink, n, log: &mut as_if, key: &key, path: &path };
-            log.tail = fold.take_in(said, &mut found, true);
+            let mut fold = LineFold { store, sink, n, log: &mut as_if, key: &key, path: &path };
+            log.tail = fold.accept_lines(said, &mut found, true);
             log.half = as_if.half && !log.tail;
             if log.half {
                 // Nothing may happen that would have it looked at again.
-                self.store.health.fault.set();
+                self.store.health.read_fault.set();
             }
             log.facts = as_if.facts;
             log.tally.last_time = as_if.tally.last_time;
@@ -465,39 +489,39 @@ impl<F: Format> Scan<'_, F> {
     }
 
     /// Reports what was found in a log, or in another file of its folder.
-    pub fn report(
+    pub fn report_found(
         &mut self,
-        log: &LogOf<F>,
+        log: &LogRowOf<F>,
         file: Option<&str>,
-        found: &mut Vec<Found<'_>>,
-        bad: &mut Vec<Rejected>,
+        found: &mut Vec<FoundMessage<'_>>,
+        bad: &mut Vec<Rejection>,
     ) {
         if !found.is_empty() || !bad.is_empty() {
             let path = self.store.table.read().raw_path(log, file);
-            all_from(&path, found, bad);
-            self.sink.batch(found, bad);
+            set_source_path(&path, found, bad);
+            self.sink.report_batch(found, bad);
         }
     }
 }
 
 /// Whether a log was changed a moment ago, so that its writer may not be done.
-pub(super) fn is_young(stamp: &Stamp) -> bool {
+pub(super) fn is_recently_changed(stamp: &Stamp) -> bool {
     let age = Timestamp::now().millis() - stamp.modified().millis();
     (0..GRACE.as_millis() as i64).contains(&age)
 }
 
 /// The stamp of an open folder.
-pub fn stamp_of(dir: &OwnedFd) -> Stamp {
+pub fn dir_stamp(dir: &OwnedFd) -> Stamp {
     rustix::fs::fstat(dir).map(|stat| Stamp::from(&stat)).unwrap_or_default()
 }
 
 /// Whether a log has fewer complete lines than were read of it.
-fn has_fewer_lines<C>(file: &File, stamp: &Stamp, tally: &Tally<C>) -> bool {
+fn has_fewer_lines<C>(file: &File, stamp: &Stamp, tally: &LogCursor<C>) -> bool {
     let mut lines = 0;
     let counted = read_lines(file, 0, stamp.size, |run| {
         lines += match run {
-            Run::Lines(run, _) => memchr::memchr_iter(b'\n', run).count() as u64,
-            Run::TooLong(..) => 1,
+            LineRun::Lines(run, _) => memchr::memchr_iter(b'\n', run).count() as u64,
+            LineRun::TooLong(..) => 1,
         };
     });
     counted.is_ok() && lines < tally.lines

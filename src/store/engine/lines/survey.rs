@@ -7,26 +7,27 @@ use std::rc::Rc;
 
 use rustix::fs::{Dir, FileType};
 
-use super::scan::Scan;
-use super::table::{MAX_LOGS, Root};
-use super::{Format, Named};
-use crate::model::one_line;
+use super::scan::LogScan;
+use super::table::{LogRoot, MAX_LOGS};
+use super::{LineFormat, NameClass};
+use crate::model::sanitize_line;
 use crate::store::{StoreError, below};
 
-impl<F: Format> Scan<'_, F> {
+impl<F: LineFormat> LogScan<'_, F> {
     /// The logs that may have changed: all of them, or those that the noted paths belong to.
     ///
     /// # Errors
     /// Only if there is no store without what cannot be read.
-    pub(super) fn survey(&mut self, full: bool) -> Result<BTreeSet<u32>, StoreError> {
-        let noted = self.store.take_noted();
+    pub(super) fn find_changed_logs(&mut self, full: bool) -> Result<BTreeSet<u32>, StoreError> {
+        let noted = self.store.take_noted_paths();
         self.folders.clear();
         if full {
-            self.store.health.forget(|_| true);
-            self.store.health.fault.clear();
+            self.store.health.clear_faults(|_| true);
+            self.store.health.read_fault.clear();
         }
         let mut roots = self.store.table.read().roots.clone();
-        let changed = self.store.format.find_roots(&self.store.about.dir, &mut roots, full, &noted);
+        let changed =
+            self.store.format.find_roots(&self.store.properties.dir, &mut roots, full, &noted);
         if changed {
             self.store.table.write().roots.clone_from(&roots);
         }
@@ -43,11 +44,11 @@ impl<F: Format> Scan<'_, F> {
                 let parts: Option<Vec<&str>> = below.iter().map(OsStr::to_str).collect();
                 let parts = parts.unwrap_or_default();
                 match parts.strip_prefix(down) {
-                    Some([name, ..]) => match F::classify(name) {
-                        Named::Log => work.extend(self.number(n, name)),
+                    Some([name, ..]) => match F::classify_name(name) {
+                        NameClass::Log => work.extend(self.assign_number(n, name)),
                         // It is told why it is none.
-                        Named::Bad(..) => drop(lists.insert(n)),
-                        Named::Other => {}
+                        NameClass::Bad(..) => drop(lists.insert(n)),
+                        NameClass::Other => {}
                     },
                     _ if down.starts_with(&parts) => drop(lists.insert(n)),
                     _ => {}
@@ -56,34 +57,39 @@ impl<F: Format> Scan<'_, F> {
         }
         for n in lists {
             if let Some(root) = roots.get(n as usize) {
-                self.list(n, root, &mut work)?;
+                self.list_root(n, root, &mut work)?;
             }
         }
         Ok(work)
     }
 
-    fn number(&self, root: u32, name: &str) -> Option<u32> {
+    fn assign_number(&self, root: u32, name: &str) -> Option<u32> {
         let mut table = self.store.table.write();
-        let n = table.number(root, name);
+        let n = table.assign_number(root, name);
         let full = table.logs.len() >= MAX_LOGS;
         drop(table);
         if n.is_none() && full {
             let what = "no more logs are taken in: there are 8,388,607";
-            self.store.health.set("logs", Some(what.into()));
+            self.store.health.set_fault("logs", Some(what.into()));
         }
         n
     }
 
     /// Adds the logs of a root: those that lie in it, and those that did.
-    fn list(&mut self, n: u32, root: &Root, work: &mut BTreeSet<u32>) -> Result<(), StoreError> {
+    fn list_root(
+        &mut self,
+        n: u32,
+        root: &LogRoot,
+        work: &mut BTreeSet<u32>,
+    ) -> Result<(), StoreError> {
         let flat = F::SHAPE.is_flat();
         if root.is_main() && !root.here && !flat {
             // What was in the store stays: it was moved away, or is made anew.
             return Ok(());
         }
-        let listed = match self.root_folder(n).and_then(|dir| self.names(n, &dir)) {
+        let listed = match self.open_root_folder(n).and_then(|dir| self.list_log_numbers(n, &dir)) {
             Ok(listed) => listed,
-            Err(e) if e.kind() == io::ErrorKind::NotFound && self.store.is_unborn() => {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.store.is_expected_missing() => {
                 return Ok(());
             }
             Err(e) if flat => return Err(StoreError::io(&root.path, e)),
@@ -91,48 +97,54 @@ impl<F: Format> Scan<'_, F> {
             Err(e) => {
                 // Of what cannot be listed nothing is known, so nothing has changed.
                 let path = F::SHAPE.folder.iter().fold(root.path.clone(), |p, part| p.join(part));
-                self.store.health.cannot(&path.to_string_lossy(), "be listed", &e);
+                self.store.health.note_error(&path.to_string_lossy(), "be listed", &e);
                 return Ok(());
             }
         };
         work.extend(&listed);
         let table = self.store.table.read();
-        work.extend(table.numbered().filter(|(_, l)| l.root == n && !l.gone).map(|(log, _)| log));
+        work.extend(
+            table.iter_numbered().filter(|(_, l)| l.root == n && !l.gone).map(|(log, _)| log),
+        );
         Ok(())
     }
 
     /// The numbers of the logs in a folder.
-    fn names(&self, root: u32, dir: &Rc<std::os::fd::OwnedFd>) -> io::Result<BTreeSet<u32>> {
+    fn list_log_numbers(
+        &self,
+        root: u32,
+        dir: &Rc<std::os::fd::OwnedFd>,
+    ) -> io::Result<BTreeSet<u32>> {
         let mut out = BTreeSet::new();
-        let (meant, word) = match F::SHAPE.file {
+        let (meant, word) = match F::SHAPE.log_file {
             Some(_) => (FileType::Directory, "folder"),
             None => (FileType::RegularFile, "file"),
         };
         let skipped = |name: &str, why: String| {
-            self.store.health.set(name, Some(format!("is skipped: {why}")));
+            self.store.health.set_fault(name, Some(format!("is skipped: {why}")));
         };
         for entry in Dir::read_from(dir.as_ref())? {
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else {
-                let shown = one_line(&entry.file_name().to_string_lossy()).into_owned();
+                let shown = sanitize_line(&entry.file_name().to_string_lossy()).into_owned();
                 skipped(&shown, "its name is not UTF-8".into());
                 continue;
             };
-            match F::classify(name) {
-                Named::Log => {}
-                Named::Other => continue,
-                Named::Bad(_, why) => {
+            match F::classify_name(name) {
+                NameClass::Log => {}
+                NameClass::Other => continue,
+                NameClass::Bad(_, why) => {
                     skipped(name, why.into());
                     continue;
                 }
             }
             let kind = match entry.file_type() {
                 // One that cannot be looked at is read, and then told of.
-                FileType::Unknown => below::look(dir, name).map_or(meant, |(kind, _)| kind),
+                FileType::Unknown => below::stat(dir, name).map_or(meant, |(kind, _)| kind),
                 known => known,
             };
             if kind == meant {
-                out.extend(self.number(root, name));
+                out.extend(self.assign_number(root, name));
             } else if meant == FileType::RegularFile || kind == FileType::Symlink {
                 skipped(name, format!("it is {}, not a {word}", below::describe_type(kind)));
             }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::log::Tally;
-use super::{Facts, Format, Named};
+use super::log::LogCursor;
+use super::{LineFormat, LogFacts, NameClass};
 use crate::model::Timestamp;
 use crate::store::StoreError;
 use crate::store::fs::Stamp;
@@ -18,22 +18,22 @@ pub const MAX_LOGS: usize = (1 << 23) - 1;
 
 /// What a source number stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum LogSource {
     /// What the format keeps besides the logs.
     Kept,
     /// This log.
     Log(u32),
     /// The file beside this log.
-    Beside(u32),
+    Head(u32),
 }
 
-impl Source {
+impl LogSource {
     /// What this number stands for.
-    pub fn of(number: u32) -> Self {
+    pub fn from_number(number: u32) -> Self {
         match (number.checked_sub(1), number % 2) {
             (None, _) => Self::Kept,
             (Some(n), 1) => Self::Log(n / 2),
-            (Some(n), _) => Self::Beside(n / 2),
+            (Some(n), _) => Self::Head(n / 2),
         }
     }
 
@@ -42,22 +42,22 @@ impl Source {
         match self {
             Self::Kept => KEPT,
             Self::Log(log) => 1 + 2 * log,
-            Self::Beside(log) => 2 + 2 * log,
+            Self::Head(log) => 2 + 2 * log,
         }
     }
 
     /// The log it belongs to.
-    pub fn log(self) -> Option<u32> {
+    pub fn log_number(self) -> Option<u32> {
         match self {
             Self::Kept => None,
-            Self::Log(log) | Self::Beside(log) => Some(log),
+            Self::Log(log) | Self::Head(log) => Some(log),
         }
     }
 }
 
 /// A folder below which logs lie.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Root {
+pub struct LogRoot {
     /// Where it is.
     pub path: PathBuf,
     /// Empty for the store's own folder; else unique.
@@ -66,9 +66,9 @@ pub struct Root {
     pub here: bool,
 }
 
-impl Root {
+impl LogRoot {
     /// The store's own folder.
-    pub fn main(path: PathBuf) -> Self {
+    pub fn main_root(path: PathBuf) -> Self {
         Self { path, label: String::new(), here: true }
     }
 
@@ -80,7 +80,7 @@ impl Root {
 
 /// A log and how far it was read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Log<X, C> {
+pub struct LogRow<X, C> {
     /// The root it lies in.
     pub root: u32,
     /// Its file's name; where each log has a folder of its own, the name of that.
@@ -90,7 +90,7 @@ pub struct Log<X, C> {
     /// The file as it was when it was read; `None` if nothing of it is shown.
     pub stamp: Option<Stamp>,
     /// How far it was read.
-    pub tally: Tally<C>,
+    pub tally: LogCursor<C>,
     /// The unterminated last line was a message and was delivered.
     pub tail: bool,
     /// It ends in half a line that its writer may still finish; nobody was told of it yet.
@@ -102,12 +102,12 @@ pub struct Log<X, C> {
 }
 
 /// A log of a format.
-pub type LogOf<F> = Log<<F as Format>::Facts, <F as Format>::Count>;
+pub type LogRowOf<F> = LogRow<<F as LineFormat>::Facts, <F as LineFormat>::Count>;
 
-impl<X: Facts, C: Default> Log<X, C> {
+impl<X: LogFacts, C: Default> LogRow<X, C> {
     /// Its messages are shown.
-    pub fn is_read(&self) -> bool {
-        !self.gone && self.facts.is_read()
+    pub fn is_shown(&self) -> bool {
+        !self.gone && self.facts.is_shown()
     }
 
     /// Its files are shown.
@@ -121,10 +121,10 @@ impl<X: Facts, C: Default> Log<X, C> {
     }
 
     /// Forgets what was read, for it is read again or gone.
-    pub fn restart(&mut self) {
+    pub fn reset_for_reread(&mut self) {
         self.epoch += 1;
-        (self.tail, self.half, self.tally) = (false, false, Tally::default());
-        self.facts.restart();
+        (self.tail, self.half, self.tally) = (false, false, LogCursor::default());
+        self.facts.reset_for_reread();
     }
 
     /// A path below the root's folder of logs: the log itself, or a file beside it.
@@ -134,58 +134,58 @@ impl<X: Facts, C: Default> Log<X, C> {
 }
 
 /// The tables.
-pub struct Table<F: Format> {
+pub struct LogTable<F: LineFormat> {
     /// The folders with logs, the store's own first.
-    pub roots: Vec<Root>,
+    pub roots: Vec<LogRoot>,
     /// The logs by number.
-    pub logs: Vec<LogOf<F>>,
+    pub logs: Vec<LogRowOf<F>>,
     by_name: HashMap<(u32, String), u32>,
     /// What the format knows of all logs together.
     pub shared: F::Shared,
 }
 
-impl<F: Format> Default for Table<F> {
+impl<F: LineFormat> Default for LogTable<F> {
     fn default() -> Self {
         let (roots, logs, by_name) = Default::default();
         Self { roots, logs, by_name, shared: F::Shared::default() }
     }
 }
 
-impl<F: Format> Table<F> {
+impl<F: LineFormat> LogTable<F> {
     /// A log by its number.
-    pub fn get(&self, log: u32) -> Option<&LogOf<F>> {
+    pub fn get(&self, log: u32) -> Option<&LogRowOf<F>> {
         self.logs.get(log as usize)
     }
 
     /// All logs with their numbers.
-    pub fn numbered(&self) -> impl Iterator<Item = (u32, &LogOf<F>)> {
+    pub fn iter_numbered(&self) -> impl Iterator<Item = (u32, &LogRowOf<F>)> {
         (0u32..).zip(&self.logs)
     }
 
     /// Changes what is known of a log.
-    pub fn put(&mut self, n: u32, log: LogOf<F>) {
+    pub fn set_log(&mut self, n: u32, log: LogRowOf<F>) {
         if let Some(slot) = self.logs.get_mut(n as usize) {
             *slot = log;
         }
     }
 
     /// The log of a name.
-    pub fn find(&self, root: u32, name: &str) -> Option<u32> {
+    pub fn find_log(&self, root: u32, name: &str) -> Option<u32> {
         // Borrowing half of a pair is not possible; names are short.
         self.by_name.get(&(root, name.to_owned())).copied()
     }
 
     /// The number of a log, for names that can be one; `None` also if there are too many.
-    pub fn number(&mut self, root: u32, name: &str) -> Option<u32> {
-        if let Some(n) = self.find(root, name) {
+    pub fn assign_number(&mut self, root: u32, name: &str) -> Option<u32> {
+        if let Some(n) = self.find_log(root, name) {
             return Some(n);
         }
-        if self.logs.len() >= MAX_LOGS || F::classify(name) != Named::Log {
+        if self.logs.len() >= MAX_LOGS || F::classify_name(name) != NameClass::Log {
             return None;
         }
         let n = self.logs.len() as u32;
-        let gone = F::SHAPE.file.is_some();
-        self.logs.push(Log { root, name: name.to_owned(), gone, ..Log::default() });
+        let gone = F::SHAPE.log_file.is_some();
+        self.logs.push(LogRow { root, name: name.to_owned(), gone, ..LogRow::default() });
         self.by_name.insert((root, name.to_owned()), n);
         Some(n)
     }
@@ -194,40 +194,40 @@ impl<F: Format> Table<F> {
     ///
     /// # Errors
     /// [`StoreError::Moved`] if there is no such log.
-    pub fn place(&self, log: u32) -> Result<(PathBuf, Vec<String>), StoreError> {
+    pub fn log_folder_path(&self, log: u32) -> Result<(PathBuf, Vec<String>), StoreError> {
         let log = self.get(log).ok_or(StoreError::Moved)?;
         let root = self.roots.get(log.root as usize).ok_or(StoreError::Moved)?;
         let mut parts: Vec<String> = F::SHAPE.folder.iter().map(|s| (*s).to_owned()).collect();
-        parts.extend(F::SHAPE.file.map(|_| log.name.clone()));
+        parts.extend(F::SHAPE.log_file.map(|_| log.name.clone()));
         Ok((root.path.clone(), parts))
     }
 
     /// A path in `raw/`: what lies in another root is under its label.
-    pub fn raw_path(&self, log: &LogOf<F>, file: Option<&str>) -> String {
+    pub fn raw_path(&self, log: &LogRowOf<F>, file: Option<&str>) -> String {
         let label = self.roots.get(log.root as usize).map_or("", |root| &root.label);
         let slash = if label.is_empty() { "" } else { "/" };
         format!("{label}{slash}{}", log.path(file))
     }
 
     /// As bytes, for [`Table::restore`].
-    pub fn save(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let Ok(text) = serde_json::to_vec(&(&self.roots, &self.logs)) else {
             return Vec::new();
         };
         let mut out = (text.len() as u64).to_le_bytes().to_vec();
         out.extend_from_slice(&text);
-        out.extend_from_slice(&F::save(&self.shared));
+        out.extend_from_slice(&F::save_shared(&self.shared));
         out
     }
 
     /// From bytes; `None` if they cannot be used.
-    pub fn restore(saved: &[u8]) -> Option<Self> {
+    pub fn from_bytes(saved: &[u8]) -> Option<Self> {
         let (len, rest) = saved.split_first_chunk::<8>()?;
         let (text, shared) =
             rest.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
-        let (roots, logs): (Vec<Root>, Vec<LogOf<F>>) = serde_json::from_slice(text).ok()?;
+        let (roots, logs): (Vec<LogRoot>, Vec<LogRowOf<F>>) = serde_json::from_slice(text).ok()?;
         let by_name = (0u32..).zip(&logs).map(|(n, l)| ((l.root, l.name.clone()), n)).collect();
-        Some(Self { roots, logs, by_name, shared: F::restore(shared)? })
+        Some(Self { roots, logs, by_name, shared: F::restore_shared(shared)? })
     }
 }
 
@@ -238,10 +238,10 @@ mod tests {
     #[test]
     fn source_numbers_go_both_ways() {
         for n in 0..20 {
-            assert_eq!(Source::of(n).number(), n);
+            assert_eq!(LogSource::from_number(n).number(), n);
         }
-        assert_eq!(Source::of(1), Source::Log(0));
-        assert_eq!(Source::of(2), Source::Beside(0));
-        assert_eq!(Source::of(3), Source::Log(1));
+        assert_eq!(LogSource::from_number(1), LogSource::Log(0));
+        assert_eq!(LogSource::from_number(2), LogSource::Head(0));
+        assert_eq!(LogSource::from_number(3), LogSource::Log(1));
     }
 }

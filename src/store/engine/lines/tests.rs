@@ -6,19 +6,19 @@ use std::io::Write as _;
 
 use crate::model::Roles;
 use crate::store::testing::Book;
-use crate::store::{self, Kind, Spec, Store};
+use crate::store::{self, Kind, Store, StoreSpec};
 
 /// Bytes that one thread reads alone.
 const SHORT: usize = 500 << 10;
 
 fn open(dir: &std::path::Path) -> std::sync::Arc<dyn Store> {
-    let spec = Spec {
-        makes: true,
+    let spec = StoreSpec {
+        may_create: true,
         name: "samp".into(),
         kind: Kind::Samp,
         dir: dir.to_owned(),
         me: "bar".into(),
-        as_me: None,
+        own_address: None,
         state: None,
         roles: Roles::default(),
         home: None,
@@ -89,7 +89,7 @@ fn who_says_what_changed_has_that_looked_at() {
     let mut book = Book::scanned(&*store);
     let mut looked = |noted: &[std::path::PathBuf]| {
         for path in noted {
-            store.note(path);
+            store.note_change(path);
         }
         book.scan(&*store, false);
         book.order.len()

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::*;
-use crate::model::{ClaimScope, Covered, PublicKey};
-use crate::store::samp::alias::{LogName, classify};
+use crate::model::{PublicKey, SignatureScope, SignedBytes};
+use crate::store::samp::alias::{SampLogName, classify_log_name};
 
 /// The id vectors: the line, the expected id and the expected canonical form.
 fn id_vectors() -> Vec<Json> {
@@ -21,9 +21,9 @@ fn store_vectors() -> Vec<Json> {
     all.as_array().unwrap().clone()
 }
 
-fn hashed_members(line: &str) -> Hashed<'_> {
-    let mut m = Hashed::default();
-    json::members(line, |key, value| match &*key.to_text() {
+fn hashed_members(line: &str) -> HashedMembers<'_> {
+    let mut m = HashedMembers::default();
+    json::visit_members(line, |key, value| match &*key.to_text() {
         "ts" => m.ts = Some(value),
         "from" => m.from = Some(value),
         "to" => m.to = Some(value),
@@ -72,26 +72,26 @@ fn id_vectors_hold() {
         );
         let members = hashed_members(&line);
         let expected = v["expected_id"].as_str();
-        assert_eq!(canonical::id_of(&members).as_deref(), expected, "{name}");
+        assert_eq!(canonical::record_id(&members).as_deref(), expected, "{name}");
         if let Some(canonical) = v["canonical"].as_str() {
             let mut buffer = String::new();
             canonical::compute_id(&members, &mut buffer);
             assert_eq!(buffer, canonical, "{name}");
         }
         // Where the record is delivered, it is delivered under this id.
-        match parse(&line, &mut Scratch::default()) {
+        match parse(&line, &mut SampScratch::default()) {
             Ok(parsed) => {
                 assert_eq!(Some(&*parsed.id), expected, "{name}");
                 assert!(parsed.id_verified, "{name}");
             }
-            Err(RecordError::NoId) => assert_eq!(expected, None, "{name}"),
+            Err(SampRecordError::NoId) => assert_eq!(expected, None, "{name}"),
             Err(e) => {
                 let not_delivered = matches!(
                     e,
-                    RecordError::TimeNotANumber
-                        | RecordError::TimeNotFinite
-                        | RecordError::Missing("ts")
-                        | RecordError::NotAString("body")
+                    SampRecordError::TimeNotANumber
+                        | SampRecordError::TimeNotFinite
+                        | SampRecordError::Missing("ts")
+                        | SampRecordError::NotAString("body")
                 );
                 assert!(not_delivered, "{name}: {e}");
             }
@@ -141,9 +141,11 @@ fn store_vectors_hold() {
     for v in store_vectors() {
         let name = v["name"].as_str().unwrap();
         let mut got = Vec::new();
-        let mut scratch = Scratch::default();
+        let mut scratch = SampScratch::default();
         for (file, bytes) in files(&v) {
-            let (LogName::Main(alias) | LogName::Conflict(alias)) = classify(&file) else {
+            let (SampLogName::Main(alias) | SampLogName::Conflict(alias)) =
+                classify_log_name(&file)
+            else {
                 continue;
             };
             if v["special"].get(&file).is_some() {
@@ -182,8 +184,8 @@ fn store_vectors_hold() {
 
 const GOOD: &str = r#"{"id":"262b3c8fbec35a2d","ts":1700000000,"from":"alice","to":"bob","thread":"t1","body":"hello"}"#;
 
-fn parsed(line: &str) -> Result<(String, bool), RecordError> {
-    parse(line, &mut Scratch::default()).map(|p| (p.id.into_owned(), p.id_verified))
+fn parsed(line: &str) -> Result<(String, bool), SampRecordError> {
+    parse(line, &mut SampScratch::default()).map(|p| (p.id.into_owned(), p.id_verified))
 }
 
 #[test]
@@ -209,7 +211,7 @@ fn ids_stored_and_computed() {
     // A body nobody can hash: the stored id serves, else there is none.
     let lone = GOOD.replace("hello", "x\\ud800y");
     assert_eq!(parsed(&lone), Ok((computed.to_owned(), false)));
-    assert_eq!(parsed(&lone.replacen("id", "x", 1)), Err(RecordError::NoId));
+    assert_eq!(parsed(&lone.replacen("id", "x", 1)), Err(SampRecordError::NoId));
     // Half a pair where it does not count.
     let unknown = GOOD.replace("\"ts\"", "\"x\":\"\\ud800\",\"\\udc00\":[[]],\"ts\"");
     assert_eq!(parsed(&unknown), Ok((computed.to_owned(), true)));
@@ -221,17 +223,17 @@ fn members_are_required() {
         [("ts", "ts"), ("from", "from"), ("to", "to"), ("thread", "thread"), ("body", "body")]
     {
         let without = GOOD.replace(&format!("\"{key}\":"), "\"x\":");
-        assert_eq!(parsed(&without), Err(RecordError::Missing(name)));
+        assert_eq!(parsed(&without), Err(SampRecordError::Missing(name)));
         if key == "ts" {
             continue;
         }
         for value in ["null", "1", "1.5", "true", "[]", "{}", "NaN"] {
             let line = GOOD.replace('}', &format!(",\"{key}\":{value}}}"));
-            assert_eq!(parsed(&line), Err(RecordError::NotAString(name)), "{value}");
+            assert_eq!(parsed(&line), Err(SampRecordError::NotAString(name)), "{value}");
         }
     }
-    assert!(matches!(parsed("[]"), Err(RecordError::Json(JsonError::NotAnObject))));
-    assert!(matches!(parsed(""), Err(RecordError::Json(JsonError::Syntax { .. }))));
+    assert!(matches!(parsed("[]"), Err(SampRecordError::Json(JsonError::NotAnObject))));
+    assert!(matches!(parsed(""), Err(SampRecordError::Json(JsonError::Syntax { .. }))));
 }
 
 #[test]
@@ -250,18 +252,18 @@ fn times() {
         ("1.7e9", Ok(1_700_000_000)),
         ("1e300", Ok(i64::MAX)),
         ("-1e300", Ok(i64::MIN)),
-        ("1e400", Err(RecordError::TimeNotFinite)),
-        ("NaN", Err(RecordError::TimeNotFinite)),
-        ("Infinity", Err(RecordError::TimeNotFinite)),
-        ("-Infinity", Err(RecordError::TimeNotFinite)),
-        ("true", Err(RecordError::TimeNotANumber)),
-        ("null", Err(RecordError::TimeNotANumber)),
-        ("\"1700000000\"", Err(RecordError::TimeNotANumber)),
-        ("[1]", Err(RecordError::TimeNotANumber)),
+        ("1e400", Err(SampRecordError::TimeNotFinite)),
+        ("NaN", Err(SampRecordError::TimeNotFinite)),
+        ("Infinity", Err(SampRecordError::TimeNotFinite)),
+        ("-Infinity", Err(SampRecordError::TimeNotFinite)),
+        ("true", Err(SampRecordError::TimeNotANumber)),
+        ("null", Err(SampRecordError::TimeNotANumber)),
+        ("\"1700000000\"", Err(SampRecordError::TimeNotANumber)),
+        ("[1]", Err(SampRecordError::TimeNotANumber)),
     ];
     for (ts, expected) in table {
         let line = GOOD.replace("1700000000", ts);
-        assert_eq!(parse(&line, &mut Scratch::default()).map(|p| p.secs), expected, "{ts}");
+        assert_eq!(parse(&line, &mut SampScratch::default()).map(|p| p.secs), expected, "{ts}");
     }
 }
 
@@ -269,7 +271,7 @@ fn times() {
 fn extra_members_count_only_as_text() {
     let line =
         GOOD.replace('}', ",\"re\":\"a\\u0062\",\"subject\":\"s\",\"idem\":\"i\",\"sig\":null}");
-    let mut scratch = Scratch::default();
+    let mut scratch = SampScratch::default();
     let p = parse(&line, &mut scratch).unwrap();
     assert_eq!(
         (p.re.as_deref(), p.subject.as_deref(), p.idem.as_deref()),
@@ -283,7 +285,7 @@ fn extra_members_count_only_as_text() {
 
 #[test]
 fn plain_records_are_borrowed() {
-    let p = parse(GOOD, &mut Scratch::default()).unwrap();
+    let p = parse(GOOD, &mut SampScratch::default()).unwrap();
     for field in [&p.id, &p.from, &p.to, &p.thread, &p.body_text()] {
         assert!(matches!(field, Cow::Borrowed(_)), "{field}");
     }
@@ -306,13 +308,13 @@ impl Signer for FakeKey {
 
 #[test]
 fn lines_are_written_as_the_reference_writes_them() {
-    let mut record = NewRecord {
+    let mut record = NewSampRecord {
         time: Timestamp::from_millis(1_700_000_000_007),
         from: "alice",
         to: "bob",
         thread: "t1",
         body: "hello",
-        ..NewRecord::default()
+        ..NewSampRecord::default()
     };
     let (line, id) = build_line(&record, &FakeKey);
     assert_eq!(id, "262b3c8fbec35a2d");
@@ -340,20 +342,21 @@ fn claims() {
     let sig = BASE64_STANDARD.encode([1; 64]);
     let key = BASE64_STANDARD.encode([2; 32]);
     let with = |more: &str| GOOD.replace('}', &format!(",{more}}}"));
-    assert_eq!(claim(GOOD), None);
-    assert_eq!(claim("not json \"sig\""), None);
-    assert_eq!(claim(&with(&format!("\"pub\":\"{key}\""))), None);
+    assert_eq!(parse_claim(GOOD), None);
+    assert_eq!(parse_claim("not json \"sig\""), None);
+    assert_eq!(parse_claim(&with(&format!("\"pub\":\"{key}\""))), None);
     let line = with(&format!("\"pub\":\"{key}\",\"sig\":\"{sig}\""));
-    let covered = Covered::one(canonical::signed_bytes(&line).unwrap());
-    let scope = ClaimScope::Whole;
-    let signed =
-        |key| Some(Claim::Signed { key, signature: [1; 64], covered: covered.clone(), scope });
-    assert_eq!(claim(&line), signed(Some(PublicKey([2; 32]))));
+    let covered = SignedBytes::from_bytes(canonical::signed_bytes(&line).unwrap());
+    let scope = SignatureScope::Whole;
+    let signed = |key| {
+        Some(SignatureClaim::Signed { key, signature: [1; 64], covered: covered.clone(), scope })
+    };
+    assert_eq!(parse_claim(&line), signed(Some(PublicKey([2; 32]))));
     // The last of equal members wins, in both readings.
     let twice = with(&format!("\"pub\":1,\"sig\":2,\"\\u0070ub\":\"{key}\",\"sig\":\"{sig}\""));
-    assert_eq!(claim(&twice), signed(Some(PublicKey([2; 32]))));
+    assert_eq!(parse_claim(&twice), signed(Some(PublicKey([2; 32]))));
     let no_key = with(&format!("\"sig\":\"{sig}\""));
-    assert!(matches!(claim(&no_key), Some(Claim::Signed { key: None, .. })));
+    assert!(matches!(parse_claim(&no_key), Some(SignatureClaim::Signed { key: None, .. })));
 
     let short = BASE64_STANDARD.encode([1; 63]);
     let unpadded = sig.trim_end_matches('=');
@@ -361,16 +364,16 @@ fn claims() {
     let trailing = sig.replace("Q==", "R==");
     for bad in ["", "x", &short, unpadded, &url, &trailing, &format!("{sig}\\n"), "\\ud800"] {
         let line = with(&format!("\"pub\":\"{key}\",\"sig\":\"{bad}\""));
-        assert!(matches!(claim(&line), Some(Claim::Malformed(_))), "{bad}");
+        assert!(matches!(parse_claim(&line), Some(SignatureClaim::Malformed(_))), "{bad}");
     }
     for bad in ["null", "1", "[]", "\"\"", "\"AAAA\""] {
         let line = with(&format!("\"pub\":\"{key}\",\"sig\":{bad}"));
-        assert!(matches!(claim(&line), Some(Claim::Malformed(_))), "{bad}");
+        assert!(matches!(parse_claim(&line), Some(SignatureClaim::Malformed(_))), "{bad}");
         let line = with(&format!("\"pub\":{bad},\"sig\":\"{sig}\""));
-        assert!(matches!(claim(&line), Some(Claim::Malformed(_))), "{bad}");
+        assert!(matches!(parse_claim(&line), Some(SignatureClaim::Malformed(_))), "{bad}");
     }
     let lone = with(&format!("\"x\":\"\\ud800\",\"sig\":\"{sig}\""));
-    assert!(matches!(claim(&lone), Some(Claim::Malformed(_))));
+    assert!(matches!(parse_claim(&lone), Some(SignatureClaim::Malformed(_))));
 }
 
 proptest! {
@@ -384,25 +387,25 @@ proptest! {
         let [re, subject, idem] = &more;
         let rcpt = [to.as_str(), "bob"];
         let time = Timestamp::from_millis(time);
-        let record = NewRecord {
+        let record = NewSampRecord {
             time, from, to, thread, body, re: re.as_deref(), subject: subject.as_deref(), idem: idem.as_deref(),
             rcpt: &rcpt,
         };
         let (line, id) = build_line(&record, &FakeKey);
         prop_assert!(!line.contains(['\n', '\r']));
-        let mut scratch = Scratch::default();
+        let mut scratch = SampScratch::default();
         let p = parse(&line, &mut scratch).unwrap();
         prop_assert!(p.id_verified && p.has_sig);
         prop_assert_eq!(&*p.id, id.as_str());
         prop_assert_eq!((p.time(), p.ms.is_some()), (time, true));
         prop_assert_eq!((&*p.from, &*p.to, &*p.thread), (from.as_str(), to.as_str(), thread.as_str()));
-        prop_assert_eq!(p.body_text(), pytext::nfc(body));
+        prop_assert_eq!(p.body_text(), pytext::to_nfc(body));
         prop_assert_eq!((p.re.as_deref(), p.subject.as_deref(), p.idem.as_deref()), (re.as_deref(), subject.as_deref(), idem.as_deref()));
         let covered = canonical::signed_bytes(&line).unwrap();
         let signature = FakeKey.sign(&covered);
-        let (key, covered) = (Some(PublicKey([7; 32])), Covered::one(covered));
-        let expected = Claim::Signed { key, signature, covered, scope: ClaimScope::Whole };
-        prop_assert_eq!(claim(&line), Some(expected));
+        let (key, covered) = (Some(PublicKey([7; 32])), SignedBytes::from_bytes(covered));
+        let expected = SignatureClaim::Signed { key, signature, covered, scope: SignatureScope::Whole };
+        prop_assert_eq!(parse_claim(&line), Some(expected));
     }
 
     #[test]
@@ -421,6 +424,6 @@ proptest! {
     #[test]
     fn never_panics(line in any::<String>()) {
         let _ = parsed(&line);
-        let _ = claim(&line);
+        let _ = parse_claim(&line);
     }
 }

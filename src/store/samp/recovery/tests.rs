@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::model::{Draft, Roles, Timestamp};
 use crate::store::testing::{Book, Key};
-use crate::store::{Kind, Outgoing as _, Preparing, Signer as _, Spec};
+use crate::store::{Kind, MessageAppender as _, PrepareContext, Signer as _, StoreSpec};
 
 /// A folder with my log, and one for my state.
 struct Machine {
@@ -21,16 +21,16 @@ impl Machine {
     }
 
     fn open(&self) -> SampStore {
-        SampStore::open(&Spec {
+        SampStore::open(&StoreSpec {
             name: "samp".into(),
             kind: Kind::Samp,
             dir: self.dir.path().join("samp"),
             me: "me".into(),
-            as_me: None,
+            own_address: None,
             state: Some(self.state()),
             roles: Roles::default(),
             home: None,
-            makes: true,
+            may_create: true,
         })
         .unwrap()
     }
@@ -48,7 +48,7 @@ impl Machine {
     }
 
     fn send(&self, store: &SampStore, body: &str) {
-        store.append(&message(body, &self.key)).unwrap();
+        store.append_record(&message(body, &self.key)).unwrap();
     }
 
     fn send_all(&self, store: &SampStore, bodies: &[&str]) {
@@ -76,23 +76,25 @@ impl Machine {
 
     fn recover(&self, store: &SampStore) -> bool {
         Book::scanned(store);
-        store.recover(Some(&self.key.public_key())).unwrap()
+        store.recover_lines(Some(&self.key.public_key())).unwrap()
     }
 }
 
-fn message(body: &str, key: &Key) -> Prepared {
+fn message(body: &str, key: &Key) -> PreparedRecord {
     message_at(body, key, Timestamp::now())
 }
 
-fn message_at(body: &str, key: &Key, time: Timestamp) -> Prepared {
+fn message_at(body: &str, key: &Key, time: Timestamp) -> PreparedRecord {
     let draft = Draft { to: vec!["you".into()], body: body.into(), ..Draft::default() };
-    append::prepare("me", &draft, &Preparing::new(time, key)).unwrap().remove(0)
+    append::prepare_records("me", &draft, &PrepareContext::new(time, key)).unwrap().remove(0)
 }
 
 fn bodies(log: &Path) -> Vec<String> {
     let mut all = Vec::new();
-    each_record(&File::open(log).unwrap(), |parsed, _| all.push(parsed.body_text().into_owned()))
-        .unwrap();
+    for_each_record(&File::open(log).unwrap(), |parsed, _| {
+        all.push(parsed.body_text().into_owned())
+    })
+    .unwrap();
     all
 }
 
@@ -129,13 +131,13 @@ fn a_version_with_nothing_of_mine_gets_all_of_it() {
     let machine = Machine::new();
     let store = machine.open();
     machine.send_all(&store, &["a", "b"]);
-    assert!(!store.is_due() || !machine.recover(&store));
-    assert!(!store.is_due());
+    assert!(!store.is_recovery_due() || !machine.recover(&store));
+    assert!(!store.is_recovery_due());
     machine.replace("{\"ts\":1,\"from\":\"me\",\"to\":\"x\",\"thread\":\"t\",\"body\":\"other\"}");
-    assert!(store.is_due());
+    assert!(store.is_recovery_due());
     assert!(machine.recover(&store));
     assert_eq!(machine.bodies(), ["other", "a", "b"]);
-    assert!(!store.is_due() || !machine.recover(&store));
+    assert!(!store.is_recovery_due() || !machine.recover(&store));
     assert_eq!(machine.bodies(), ["other", "a", "b"]);
 }
 
@@ -195,7 +197,7 @@ fn what_is_older_than_a_week_is_told_and_stays_away() {
     let machine = Machine::new();
     let store = machine.open();
     let long_ago = Timestamp::now().plus_millis(-WEEK_MS - 60_000);
-    store.append(&message_at("a", &machine.key, long_ago)).unwrap();
+    store.append_record(&message_at("a", &machine.key, long_ago)).unwrap();
     machine.send(&store, "b");
     machine.replace(&message("other", &machine.key).bytes);
     assert!(machine.recover(&store));
@@ -225,8 +227,8 @@ fn of_a_conflict_copy_only_what_i_signed_is_appended_and_once() {
     std::fs::write(machine.path(name), copy.concat()).unwrap();
     let others = machine.path("log-you.sync-conflict-20260413-091523-K3X2R2T.jsonl");
     std::fs::write(&others, message("of another log", &machine.key).bytes).unwrap();
-    store.note(&machine.path(name));
-    assert!(store.is_due());
+    store.note_change(&machine.path(name));
+    assert!(store.is_recovery_due());
     assert!(machine.recover(&store));
     assert_eq!(machine.bodies(), ["a", "mine", "last"]);
     assert_eq!(std::fs::read(machine.path(name)).unwrap(), copy.concat().into_bytes());
@@ -252,7 +254,7 @@ fn what_an_earlier_process_appended_is_kept_too() {
     // As if it had been killed, or had lost its power, before it was kept.
     std::fs::remove_dir_all(machine.state()).unwrap();
     let (a, b) = (machine.lines(0..1), message("b", &machine.key));
-    let appended = Prepared { bytes: a.trim_end().to_owned(), ..b.clone() };
+    let appended = PreparedRecord { bytes: a.trim_end().to_owned(), ..b.clone() };
     let store = machine.open();
     for _ in 0..2 {
         store.note_appended(&[&appended, &b]).unwrap();
@@ -268,10 +270,10 @@ fn a_message_that_is_restored_is_not_appended_again() {
     let store = machine.open();
     machine.send(&store, "a");
     let b = message("b", &machine.key);
-    store.append(&b).unwrap();
+    store.append_record(&b).unwrap();
     machine.replace(&machine.lines(0..1));
     // Its sender did not hear that it was appended.
-    store.append(&b).unwrap();
+    store.append_record(&b).unwrap();
     assert_eq!(machine.bodies(), ["a", "b"]);
 }
 

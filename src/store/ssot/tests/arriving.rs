@@ -14,22 +14,25 @@ fn log(bed: &Bed) -> Vec<Value> {
 #[test]
 fn a_message_is_shown_with_its_payload() {
     let bed = Bed::new();
-    let mut m = message(Type::Dispatch, 0);
+    let mut m = message(SsotMessageType::Dispatch, 0);
     m["timestamp"] = json!("2025-02-26T14:32:07+01:00");
     m["x_trace"] = json!({"span": 7});
     m["payload"]["subtasks"][0]["description"] = json!("Count\nattempts");
     bed.deliver(&m);
     let store = bed.open("executor");
     let books = Book::scanned(&store);
-    let kept = books.one(&id(Type::Dispatch, 0));
-    assert!(kept.to_me && !kept.from_me && !kept.noted && kept.claim.is_none());
+    let kept = books.one(&id(SsotMessageType::Dispatch, 0));
+    assert!(kept.to_me && !kept.from_me && !kept.has_note && kept.claim.is_none());
     assert_eq!(kept.time, Timestamp::from_millis(START));
-    let record = store.read(&kept.at).unwrap();
+    let record = store.read_record(&kept.at).unwrap();
     let shown = &record.message;
     assert_eq!(shown.time.rfc2822(), "Wed, 26 Feb 2025 13:32:07 +0000");
     assert_eq!(shown.thread.as_deref(), Some(TASK));
     assert_eq!(shown.extra, [("Type", "task_dispatch".to_owned())]);
-    assert_eq!((shown.subject.as_deref(), shown.id.as_str()), (None, &*id(Type::Dispatch, 0)));
+    assert_eq!(
+        (shown.subject.as_deref(), shown.id.as_str()),
+        (None, &*id(SsotMessageType::Dispatch, 0))
+    );
     assert!(
         shown.body.starts_with(
             "Add a retry budget\n\nRepo: /srv/git/uploader\nBranch: feature/retry-budget\nRisk: \
@@ -46,8 +49,8 @@ fn a_message_is_shown_with_its_payload() {
 #[test]
 fn names_and_copies() {
     let bed = Bed::new();
-    let m = message(Type::Dispatch, 0);
-    let id = id(Type::Dispatch, 0);
+    let m = message(SsotMessageType::Dispatch, 0);
+    let id = id(SsotMessageType::Dispatch, 0);
     let original = bed.deliver(&m);
     let bytes = std::fs::read(&original).unwrap();
     let copy = bed.put(&format!("messages/{TASK}/{id}.sync-conflict-20260301-1-A.json"), &bytes);
@@ -86,13 +89,14 @@ fn names_and_copies() {
 #[test]
 fn nothing_but_files_is_opened() {
     let bed = Bed::new();
-    let secret = bed.put("../secret.json", message(Type::Dispatch, 0).to_string());
+    let secret = bed.put("../secret.json", message(SsotMessageType::Dispatch, 0).to_string());
     std::fs::create_dir_all(bed.dir().join("messages").join(TASK)).unwrap();
-    std::os::unix::fs::symlink(&secret, bed.dir().join(path(&id(Type::Dispatch, 0)))).unwrap();
-    let fifo = bed.dir().join(path(&id(Type::Dispatch, 1)));
+    std::os::unix::fs::symlink(&secret, bed.dir().join(path(&id(SsotMessageType::Dispatch, 0))))
+        .unwrap();
+    let fifo = bed.dir().join(path(&id(SsotMessageType::Dispatch, 1)));
     assert!(std::process::Command::new("mkfifo").arg(fifo).status().unwrap().success());
     std::os::unix::fs::symlink(bed.top.path(), bed.dir().join("messages/T-2026-009")).unwrap();
-    std::fs::create_dir(bed.dir().join(path(&id(Type::Dispatch, 2)))).unwrap();
+    std::fs::create_dir(bed.dir().join(path(&id(SsotMessageType::Dispatch, 2)))).unwrap();
     let store = bed.open("executor");
     let books = Book::scanned(&store);
     assert!(books.messages.is_empty());
@@ -102,14 +106,15 @@ fn nothing_but_files_is_opened() {
 
 /// A dispatch that is acknowledged, and an escalation that is lifted.
 fn one_of_each(bed: &Bed) -> String {
-    let (dispatch, escalation) = (id(Type::Dispatch, 0), id(Type::Escalation, 5));
-    bed.deliver(&message(Type::Dispatch, 0));
-    bed.deliver(&message(Type::Escalation, 5));
+    let (dispatch, escalation) =
+        (id(SsotMessageType::Dispatch, 0), id(SsotMessageType::Escalation, 5));
+    bed.deliver(&message(SsotMessageType::Dispatch, 0));
+    bed.deliver(&message(SsotMessageType::Escalation, 5));
     let now = Timestamp::from_millis(START + 9);
-    let ack = folder::ack_text(&dispatch, Role::Executor, TASK, now);
+    let ack = folder::render_ack(&dispatch, Role::Executor, TASK, now);
     bed.put(&format!("acks/{TASK}/{dispatch}.json"), ack);
-    let resume = state::Resume { time: now, lock: None, escalations: vec![escalation] };
-    let text = folder::resume_text(TASK, &resume);
+    let resume = state::TaskResume { time: now, lock: None, escalations: vec![escalation] };
+    let text = folder::render_resume(TASK, &resume);
     bed.put(&format!("resumes/{TASK}/{}.json", now.millis()), text);
     dispatch
 }
@@ -151,7 +156,7 @@ fn a_link_in_the_place_of_a_folder_is_told_and_not_followed() {
         sees(&mut books, false);
         if path.starts_with("acks") {
             let before = std::fs::read_dir(bed.top.path().join("elsewhere")).unwrap().count();
-            assert!(store.acknowledge(&books.one(&dispatch).at).is_err());
+            assert!(store.acknowledge_message(&books.one(&dispatch).at).is_err());
             let after = std::fs::read_dir(bed.top.path().join("elsewhere")).unwrap().count();
             assert_eq!(before, after);
         }
@@ -171,22 +176,22 @@ fn a_link_in_the_place_of_a_folder_is_told_and_not_followed() {
 #[test]
 fn what_breaks_a_hard_rule_is_logged_once_by_its_reader() {
     let bed = Bed::new();
-    let mut bad = message(Type::Dispatch, 0);
+    let mut bad = message(SsotMessageType::Dispatch, 0);
     bad["payload"]["branch"] = json!("main");
     bed.deliver(&bad);
     bed.put(&path("rubbish"), "[1]");
     let reviewer = bed.open("reviewer");
     Book::scanned(&reviewer);
-    assert!(reviewer.deliver().unwrap());
+    assert!(reviewer.deliver_waiting().unwrap());
     let executor = bed.open("executor");
     let books = Book::scanned(&executor);
     assert!(books.reasons().iter().any(|r| r.starts_with("branch_protected: payload.branch")));
     assert!(books.messages.is_empty());
-    assert!(executor.deliver().unwrap());
-    assert!(!executor.deliver().unwrap());
+    assert!(executor.deliver_waiting().unwrap());
+    assert!(!executor.deliver_waiting().unwrap());
     let again = bed.open("executor");
     Book::scanned(&again);
-    assert!(!again.deliver().unwrap());
+    assert!(!again.deliver_waiting().unwrap());
     let lines = log(&bed);
     assert_eq!(lines.len(), 2);
     assert_eq!(lines[0]["msg_id"], Value::Null);
@@ -194,8 +199,8 @@ fn what_breaks_a_hard_rule_is_logged_once_by_its_reader() {
         (&lines[0]["receiver"], &lines[0]["rules"]),
         (&json!("reviewer"), &json!(["not_an_object"]))
     );
-    assert_eq!(lines[1]["source"], json!(path(&id(Type::Dispatch, 0))));
-    assert_eq!(lines[1]["msg_id"], json!(id(Type::Dispatch, 0)));
+    assert_eq!(lines[1]["source"], json!(path(&id(SsotMessageType::Dispatch, 0))));
+    assert_eq!(lines[1]["msg_id"], json!(id(SsotMessageType::Dispatch, 0)));
     assert_eq!(lines[1]["receiver"], json!("executor"));
     assert_eq!(lines[1]["rules"], json!(["branch_protected"]));
     assert_eq!(lines[1]["bytes"], json!(format!("{bad:#}\n").len()));
@@ -206,8 +211,8 @@ fn what_breaks_a_hard_rule_is_logged_once_by_its_reader() {
 fn a_half_written_file_is_waited_for() {
     let bed = Bed::new();
     let store = bed.open("executor");
-    let text = message(Type::Dispatch, 0).to_string();
-    let target = bed.put(&path(&id(Type::Dispatch, 0)), "");
+    let text = message(SsotMessageType::Dispatch, 0).to_string();
+    let target = bed.put(&path(&id(SsotMessageType::Dispatch, 0)), "");
     std::fs::write(&target, &text[..100]).unwrap();
     let writer = std::thread::spawn({
         let (target, text) = (target.clone(), text.clone());
@@ -220,10 +225,10 @@ fn a_half_written_file_is_waited_for() {
     writer.join().unwrap();
     assert_eq!((books.messages.len(), books.reasons().len()), (1, 0));
     // One that nobody completes is refused, and leaves when somebody does.
-    let late = bed.put(&path(&id(Type::Dispatch, 1)), &text[..100]);
+    let late = bed.put(&path(&id(SsotMessageType::Dispatch, 1)), &text[..100]);
     noted(&mut books, &store, &late);
     assert!(books.rejected.values().all(|r| r.incomplete) && books.rejected.len() == 1);
-    bed.deliver(&message(Type::Dispatch, 1));
+    bed.deliver(&message(SsotMessageType::Dispatch, 1));
     noted(&mut books, &store, &late);
     assert_eq!((books.messages.len(), books.reasons().len()), (2, 0));
 }
@@ -231,32 +236,35 @@ fn a_half_written_file_is_waited_for() {
 #[test]
 fn signatures_and_acknowledgements_come_later() {
     let bed = Bed::new();
-    let file = bed.deliver(&message(Type::Dispatch, 0));
-    let id = id(Type::Dispatch, 0);
+    let file = bed.deliver(&message(SsotMessageType::Dispatch, 0));
+    let id = id(SsotMessageType::Dispatch, 0);
     let store = bed.open("executor");
     let mut books = Book::scanned(&store);
     assert!(books.one(&id).claim.is_none());
-    let line = sign::signature_line(&std::fs::read(file).unwrap(), &Key::new(3));
+    let line = sign::render_signature(&std::fs::read(file).unwrap(), &Key::new(3));
     let sig = bed.put(&format!("messages/{TASK}/{id}.sig"), &line);
     noted(&mut books, &store, &sig);
     let claim = books.one(&id).claim.clone().unwrap();
-    assert_eq!(crate::model::verify::fault(&claim), None);
-    assert_eq!(store.read(&books.one(&id).at).unwrap().claim, Some(*claim));
+    assert_eq!(crate::model::verify::find_claim_fault(&claim), None);
+    assert_eq!(store.read_record(&books.one(&id).at).unwrap().claim, Some(*claim));
     bed.put(&format!("messages/{TASK}/{id}.sig"), "{}");
     noted(&mut books, &store, &sig);
-    assert!(matches!(books.one(&id).claim.as_deref(), Some(Claim::Malformed(_))));
+    assert!(matches!(books.one(&id).claim.as_deref(), Some(SignatureClaim::Malformed(_))));
     assert_eq!(violations(&store)[0].0, "signature");
-    let ack = |by: Role| folder::ack_text(&id, by, TASK, Timestamp::from_millis(START + 5));
+    let ack = |by: Role| folder::render_ack(&id, by, TASK, Timestamp::from_millis(START + 5));
     let path = bed.put(&format!("acks/{TASK}/{id}.json"), ack(Role::Reviewer));
     noted(&mut books, &store, &path);
     assert_eq!(books.one(&id).read, None);
-    assert!(matches!(store.acknowledge(&books.one(&id).at), Err(StoreError::NotPermitted(_))));
+    assert!(matches!(
+        store.acknowledge_message(&books.one(&id).at),
+        Err(StoreError::NotPermitted(_))
+    ));
     assert!(violations(&store).iter().any(|v| v.0 == "ack"));
     bed.put(&format!("acks/{TASK}/{id}.json"), ack(Role::Executor));
     noted(&mut books, &store, &path);
     assert_eq!(books.one(&id).read, Some(true));
     assert_eq!(
-        bed.open("coordinator").acknowledge(&books.one(&id).at).unwrap_err().to_string(),
+        bed.open("coordinator").acknowledge_message(&books.one(&id).at).unwrap_err().to_string(),
         StoreError::Moved.to_string()
     );
 }
@@ -264,15 +272,16 @@ fn signatures_and_acknowledgements_come_later() {
 #[test]
 fn what_waits_is_told_to_both_sides() {
     let bed = Bed::new();
-    bed.deliver(&message(Type::Dispatch, 0));
+    bed.deliver(&message(SsotMessageType::Dispatch, 0));
     for (role, lines) in [("coordinator", 1), ("executor", 1), ("reviewer", 0), ("admin", 0)] {
         let store = bed.open(role);
         Book::scanned(&store);
-        let at = |secs: i64| store.remark_lines(Timestamp::from_secs(1_772_116_327 + secs));
+        let at = |secs: i64| store.render_task_remarks(Timestamp::from_secs(1_772_116_327 + secs));
         assert_eq!(at(10).len(), lines, "{role}");
         for line in at(10) {
             assert!(
-                line.contains(&id(Type::Dispatch, 0)) && line.contains("2026-02-26T14:37:07.000Z")
+                line.contains(&id(SsotMessageType::Dispatch, 0))
+                    && line.contains("2026-02-26T14:37:07.000Z")
             );
             assert!(!line.contains("overdue"));
         }
@@ -283,11 +292,11 @@ fn what_waits_is_told_to_both_sides() {
 #[test]
 fn rules_about_other_messages_hold_nothing_back() {
     let bed = Bed::new();
-    let mut request = message(Type::Request, 3);
+    let mut request = message(SsotMessageType::ReviewRequest, 3);
     request["payload"]["reject_count"] = json!(1);
     bed.deliver(&request);
-    bed.deliver(&message(Type::Escalation, 5));
-    bed.deliver(&message(Type::Dispatch, 7));
+    bed.deliver(&message(SsotMessageType::Escalation, 5));
+    bed.deliver(&message(SsotMessageType::Dispatch, 7));
     let store = bed.open("reviewer");
     let mut books = Book::scanned(&store);
     assert_eq!((books.messages.len(), books.reasons().len()), (3, 0));
@@ -296,9 +305,9 @@ fn rules_about_other_messages_hold_nothing_back() {
         assert!(said.contains(rule), "{said}");
     }
     // What was missing comes by sync.
-    store.note(&bed.deliver(&message(Type::Dispatch, 0)));
-    store.note(&bed.deliver(&message(Type::Result, 1)));
-    let last = bed.deliver(&message(Type::Verdict, 2));
+    store.note_change(&bed.deliver(&message(SsotMessageType::Dispatch, 0)));
+    store.note_change(&bed.deliver(&message(SsotMessageType::Result, 1)));
+    let last = bed.deliver(&message(SsotMessageType::ReviewVerdict, 2));
     noted(&mut books, &store, &last);
     let said = store.remarks().join("\n");
     assert!(!said.contains("ref_unreadable") && !said.contains("reject_count_wrong"), "{said}");
@@ -308,27 +317,27 @@ fn rules_about_other_messages_hold_nothing_back() {
 fn a_remount_reads_nothing_twice() {
     let bed = Bed::new();
     for n in 0..20 {
-        bed.deliver(&message(Type::Dispatch, n));
+        bed.deliver(&message(SsotMessageType::Dispatch, n));
     }
     bed.put(&path("bad"), "[]");
     let store = bed.open("coordinator");
     let mut books = Book::scanned(&store);
-    store.deliver().unwrap();
+    store.deliver_waiting().unwrap();
     let tasks = bed.text(&format!("tasks/{TASK}.json"));
     assert_eq!(books.reported, 20);
-    let saved = store.save();
+    let saved = store.save_cursors();
     let next = bed.open("coordinator");
-    assert!(next.restore(&saved) && !bed.open("admin").restore(&saved));
+    assert!(next.restore_cursors(&saved) && !bed.open("admin").restore_cursors(&saved));
     books.scan(&next, true);
     assert_eq!((books.reported, books.messages.len(), books.rejected.len()), (20, 20, 1));
-    assert!(!next.deliver().unwrap());
+    assert!(!next.deliver_waiting().unwrap());
     assert_eq!(bed.text(&format!("tasks/{TASK}.json")), tasks);
     assert_eq!(log(&bed).len(), 1);
-    let new = bed.deliver(&message(Type::Dispatch, 50));
+    let new = bed.deliver(&message(SsotMessageType::Dispatch, 50));
     noted(&mut books, &next, &new);
     assert_eq!((books.reported, books.messages.len()), (21, 21));
-    assert!(next.deliver().unwrap());
-    next.reset();
+    assert!(next.deliver_waiting().unwrap());
+    next.reset_cursors();
     books.scan(&next, true);
     assert_eq!(books.messages.len(), 21);
 }
@@ -337,40 +346,48 @@ fn a_remount_reads_nothing_twice() {
 fn folders_and_raw_files() {
     let bed = Bed::new();
     let store = bed.open("executor");
-    assert_eq!(store.watched(), [bed.top.path()]);
-    assert!(store.concerns(bed.top.path(), "ssot".as_ref()));
-    assert!(store.raw_list("").is_none());
+    assert_eq!(store.folders_to_watch(), [bed.top.path()]);
+    assert!(store.is_relevant(bed.top.path(), "ssot".as_ref()));
+    assert!(store.list_raw_folder("").is_none());
     let books = Book::scanned(&store);
     assert!(books.messages.is_empty());
     let missing = [format!("there is no {}", bed.dir().join("messages").display())];
     assert!(store.health().iter().zip(&missing).all(|(line, missing)| line.starts_with(missing)));
     assert_eq!((store.health().len(), store.advice().len()), (1, 1));
-    bed.deliver(&message(Type::Dispatch, 0));
+    bed.deliver(&message(SsotMessageType::Dispatch, 0));
     assert!(store.health().is_empty() && store.advice().is_empty());
     bed.put(&format!("acks/{TASK}/x.json"), "{}");
     Book::scanned(&store);
-    let names: Vec<_> =
-        store.watched().iter().map(|p| p.strip_prefix(bed.dir()).unwrap().to_owned()).collect();
+    let names: Vec<_> = store
+        .folders_to_watch()
+        .iter()
+        .map(|p| p.strip_prefix(bed.dir()).unwrap().to_owned())
+        .collect();
     for name in ["", "messages", "acks", "messages/T-2026-007", "acks/T-2026-007"] {
         assert!(names.contains(&PathBuf::from(name)), "{names:?}");
     }
     let concerns =
-        |folder: &str, name: &str| store.concerns(&bed.dir().join(folder), name.as_ref());
+        |folder: &str, name: &str| store.is_relevant(&bed.dir().join(folder), name.as_ref());
     assert!(concerns("messages", "T-2026-008") && concerns("messages/T-2026-007", "a.sig"));
     assert!(!concerns("", "errors.log") && !concerns("messages/T-2026-007", ".a.1.tmp"));
     assert!(!concerns("tasks", "T-2026-007.json"));
     let list = |folder: &str| -> Vec<String> {
-        store.raw_list(folder).unwrap().into_iter().map(|e| e.name).collect()
+        store.list_raw_folder(folder).unwrap().into_iter().map(|e| e.name).collect()
     };
     assert_eq!((list(""), list("messages")), (vec!["messages".into()], vec![TASK.into()]));
-    assert_eq!(list("messages/T-2026-007"), [format!("{}.json", id(Type::Dispatch, 0))]);
-    assert!(store.raw_list("acks").is_none() && store.raw_list("messages/..").is_none());
-    assert!(store.raw_open(&path(&id(Type::Dispatch, 0))).is_ok());
+    assert_eq!(list("messages/T-2026-007"), [format!("{}.json", id(SsotMessageType::Dispatch, 0))]);
     assert!(
-        store.raw_open("acks/T-2026-007/x.json").is_err() && store.raw_open("messages").is_err()
+        store.list_raw_folder("acks").is_none() && store.list_raw_folder("messages/..").is_none()
+    );
+    assert!(store.open_raw_file(&path(&id(SsotMessageType::Dispatch, 0))).is_ok());
+    assert!(
+        store.open_raw_file("acks/T-2026-007/x.json").is_err()
+            && store.open_raw_file("messages").is_err()
     );
     assert!(
-        store.registered("reviewer") && !store.registered("system") && !store.registered("bob")
+        store.is_registered("reviewer")
+            && !store.is_registered("system")
+            && !store.is_registered("bob")
     );
 }
 
@@ -384,19 +401,19 @@ struct Slow<'a> {
 
 /// What `tasks/` says now, and the remarks.
 fn said(store: &Ssot) -> String {
-    store.deliver().unwrap();
-    let task = store.about.dir.join(format!("tasks/{TASK}.json"));
+    store.deliver_waiting().unwrap();
+    let task = store.properties.dir.join(format!("tasks/{TASK}.json"));
     let task: Value = serde_json::from_slice(&std::fs::read(task).unwrap()).unwrap();
     format!("{} {} {:?}", task["status"], task["updated_at"], store.remarks())
 }
 
-impl Sink for Slow<'_> {
-    fn batch(&mut self, found: &mut Vec<Found<'_>>, _: &mut Vec<Rejected>) {
+impl ScanSink for Slow<'_> {
+    fn report_batch(&mut self, found: &mut Vec<FoundMessage<'_>>, _: &mut Vec<Rejection>) {
         let judged: Vec<(Location, bool)> = found.iter().map(|f| (f.at, self.refuses)).collect();
         // As if the scan before had just left something to write.
-        self.store.format.stale.lock().insert(TASK.to_owned());
+        self.store.format.stale_tasks.lock().insert(TASK.to_owned());
         let before = said(self.store);
-        self.store.hear(&judged);
+        self.store.note_judgements(&judged);
         self.seen.push([before, said(self.store)]);
     }
 
@@ -404,9 +421,9 @@ impl Sink for Slow<'_> {
 
     fn end_rescan(&mut self, _: &[u32]) {}
 
-    fn resume(&mut self, _: u32) {}
+    fn resume_source(&mut self, _: u32) {}
 
-    fn progress(&mut self, _: u64, _: u64) {}
+    fn report_progress(&mut self, _: u64, _: u64) {}
 }
 
 /// A record does not count before it was judged, and counts at once when it was accepted, for whoever asks
@@ -414,7 +431,9 @@ impl Sink for Slow<'_> {
 #[test]
 fn nothing_counts_before_it_is_judged() {
     let bed = Bed::new();
-    for kind in [Type::Dispatch, Type::Request, Type::Verdict] {
+    for kind in
+        [SsotMessageType::Dispatch, SsotMessageType::ReviewRequest, SsotMessageType::ReviewVerdict]
+    {
         bed.deliver(&message(kind, kind as i64));
     }
     let store = bed.open("coordinator");
@@ -422,11 +441,11 @@ fn nothing_counts_before_it_is_judged() {
     let judged = said(&store);
     assert!(judged.contains("rejected"), "{judged}");
     for refuses in [true, false] {
-        let mut result = message(Type::Result, 50 + i64::from(refuses));
+        let mut result = message(SsotMessageType::Result, 50 + i64::from(refuses));
         result["payload"]["task_result_ref"] = json!(null);
         let path = bed.deliver(&result);
         let mut slow = Slow { store: &store, refuses, seen: Vec::new() };
-        store.note(&path);
+        store.note_change(&path);
         store.scan(false, &mut slow).unwrap();
         let [[before, after]] = slow.seen.as_slice() else { panic!("{:?}", slow.seen) };
         assert_eq!(*before, judged);

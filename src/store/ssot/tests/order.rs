@@ -2,18 +2,22 @@
 
 use super::*;
 use crate::store::ssot::envelope;
-use crate::store::ssot::order::in_order;
-use crate::store::ssot::state::{Facts, Item};
+use crate::store::ssot::order::sort_messages;
+use crate::store::ssot::state::{TaskMessage, TaskMessageFacts};
 use crate::store::ssot::words::Role;
 
 const MINUTE: i64 = 60_000;
 
 /// A message as it counts, written by a clock that is so much ahead, and acknowledged by one.
-fn item(value: &Value, acked: Option<i64>) -> Item {
+fn item(value: &Value, acked: Option<i64>) -> TaskMessage {
     let text = value.to_string();
-    let message = envelope::Message::parse(text.as_bytes()).unwrap();
+    let message = envelope::SsotMessage::parse(text.as_bytes()).unwrap();
     let acked = acked.map(Timestamp::from_millis);
-    Item { id: message.id.clone(), facts: Facts::of(&message), acked }
+    TaskMessage {
+        id: message.id.clone(),
+        facts: TaskMessageFacts::from_message(&message),
+        acked_at: acked,
+    }
 }
 
 /// How far a role's clock is ahead.
@@ -26,20 +30,25 @@ fn ahead(clocks: &[i64; 3], role: Role) -> i64 {
 }
 
 /// Two rounds of a task as they happened, one message each ten minutes, by these clocks.
-fn rounds(clocks: &[i64; 3], with_acks: bool) -> Vec<Item> {
-    let mut out: Vec<Item> = Vec::new();
+fn rounds(clocks: &[i64; 3], with_acks: bool) -> Vec<TaskMessage> {
+    let mut out: Vec<TaskMessage> = Vec::new();
     let mut last: Vec<String> = Vec::new();
     for n in 0..8 {
-        let kind = [Type::Dispatch, Type::Result, Type::Request, Type::Verdict][n % 4];
+        let kind = [
+            SsotMessageType::Dispatch,
+            SsotMessageType::Result,
+            SsotMessageType::ReviewRequest,
+            SsotMessageType::ReviewVerdict,
+        ][n % 4];
         let real = n as i64 * 10 * MINUTE;
         let (from, to) = match kind {
-            Type::Dispatch => (Role::Coordinator, Role::Executor),
-            Type::Result => (Role::Executor, Role::Coordinator),
-            Type::Request => (Role::Coordinator, Role::Reviewer),
+            SsotMessageType::Dispatch => (Role::Coordinator, Role::Executor),
+            SsotMessageType::Result => (Role::Executor, Role::Coordinator),
+            SsotMessageType::ReviewRequest => (Role::Coordinator, Role::Reviewer),
             _ => (Role::Reviewer, Role::Coordinator),
         };
         let mut value = message(kind, real + ahead(clocks, from));
-        if kind == Type::Request {
+        if kind == SsotMessageType::ReviewRequest {
             value["payload"]["original_dispatch_ref"] = json!(last[n - 2]);
             value["payload"]["task_result_ref"] = json!(last[n - 1]);
         }
@@ -50,7 +59,7 @@ fn rounds(clocks: &[i64; 3], with_acks: bool) -> Vec<Item> {
     out
 }
 
-fn ids(items: &[Item]) -> Vec<&str> {
+fn ids(items: &[TaskMessage]) -> Vec<&str> {
     items.iter().map(|item| item.id.as_str()).collect()
 }
 
@@ -65,7 +74,7 @@ fn whatever_the_clocks_say_acknowledged_messages_count_as_they_were_written() {
                 for seen in 1..=all.len() {
                     let mut given = all[..seen].to_vec();
                     given.reverse();
-                    assert_eq!(ids(&in_order(given)), ids(&all[..seen]), "{clocks:?}");
+                    assert_eq!(ids(&sort_messages(given)), ids(&all[..seen]), "{clocks:?}");
                 }
             }
         }
@@ -75,10 +84,10 @@ fn whatever_the_clocks_say_acknowledged_messages_count_as_they_were_written() {
 #[test]
 fn what_carries_no_ref_counts_after_what_it_answers() {
     let hour = 60 * MINUTE;
-    let d = |at| item(&message(Type::Dispatch, at), None);
-    let r = |at| item(&message(Type::Result, at), None);
-    let named = |at, id: &Item| {
-        let mut value = message(Type::Result, at);
+    let d = |at| item(&message(SsotMessageType::Dispatch, at), None);
+    let r = |at| item(&message(SsotMessageType::Result, at), None);
+    let named = |at, id: &TaskMessage| {
+        let mut value = message(SsotMessageType::Result, at);
         value["context_ref"] = json!([id.id]);
         item(&value, None)
     };
@@ -92,19 +101,20 @@ fn what_carries_no_ref_counts_after_what_it_answers() {
         (vec![&d(1), &named(7, &d1), &d1], vec![&d(1), &d1, &named(7, &d1)]),
     ] {
         let given = given.into_iter().cloned().collect();
-        let wanted: Vec<Item> = wanted.into_iter().cloned().collect();
-        assert_eq!(ids(&in_order(given)), ids(&wanted));
+        let wanted: Vec<TaskMessage> = wanted.into_iter().cloned().collect();
+        assert_eq!(ids(&sort_messages(given)), ids(&wanted));
     }
 }
 
 #[test]
 fn nothing_is_lost_in_a_circle() {
-    let (one, two) = (id(Type::Result, 5), id(Type::Verdict, 9));
+    let (one, two) = (id(SsotMessageType::Result, 5), id(SsotMessageType::ReviewVerdict, 9));
     let of = |kind, at, names: &str| {
         let mut value = message(kind, at);
         value["context_ref"] = json!([names]);
         item(&value, None)
     };
-    let circle = vec![of(Type::Verdict, 9, &one), of(Type::Result, 5, &two)];
-    assert_eq!(ids(&in_order(circle)), [one, two]);
+    let circle =
+        vec![of(SsotMessageType::ReviewVerdict, 9, &one), of(SsotMessageType::Result, 5, &two)];
+    assert_eq!(ids(&sort_messages(circle)), [one, two]);
 }

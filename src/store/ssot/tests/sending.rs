@@ -20,7 +20,7 @@ fn invalid(result: Result<impl std::fmt::Debug, StoreError>) -> String {
 }
 
 fn rejecting() -> Draft {
-    draft("coordinator", Type::Verdict, &payload(Type::Verdict))
+    draft("coordinator", SsotMessageType::ReviewVerdict, &payload(SsotMessageType::ReviewVerdict))
 }
 
 #[test]
@@ -31,7 +31,8 @@ fn a_payload_becomes_a_message() {
     let body = "{\"description\": \"Gr\\u00f6\u{df}e\", \"repo\": \"/r\", \"branch\": \"b\", \"subtasks\": \
                 [{\"subtask_id\": \"S1\", \"description\": \"d\", \"estimated_lines\": 1e0, \
                 \"x\": 1e2}], \"acceptance_criteria\": [\"a\"], \"risk_level\": \"low\"}";
-    let bad = Draft { body: body.into(), ..draft("executor", Type::Dispatch, &json!({})) };
+    let bad =
+        Draft { body: body.into(), ..draft("executor", SsotMessageType::Dispatch, &json!({})) };
     let now = Timestamp::from_millis(START);
     assert!(refusal(prepare_at(&store, &bad, now)).contains("wrong_type: payload.subtasks[0]"));
     assert!(!bed.dir().exists());
@@ -41,8 +42,8 @@ fn a_payload_becomes_a_message() {
         (made.id.as_str(), made.to.as_str(), made.thread.as_str()),
         ("task_dispatch-T-2026-007-1772116327001", "executor", TASK)
     );
-    store.append(&made).unwrap();
-    store.append(&made).unwrap();
+    store.append_record(&made).unwrap();
+    store.append_record(&made).unwrap();
     let path = format!("messages/{TASK}/{}", made.id);
     assert_eq!(
         bed.text(&format!("{path}.json")),
@@ -71,7 +72,7 @@ fn a_payload_becomes_a_message() {
     let books = Book::scanned(&store);
     let kept = books.one(&made.id);
     assert!(kept.from_me && !kept.to_me && kept.read.is_none() && kept.thread == TASK);
-    assert_eq!(crate::model::verify::fault(kept.claim.as_ref().unwrap()), None);
+    assert_eq!(crate::model::verify::find_claim_fault(kept.claim.as_ref().unwrap()), None);
     assert_eq!(violations(&store), []);
 }
 
@@ -80,7 +81,7 @@ fn an_ssot_that_is_there_gets_what_git_should_know_and_keeps_what_it_has() {
     let bed = Bed::new();
     std::fs::create_dir_all(bed.dir().join("messages")).unwrap();
     bed.put(".gitignore", "mine\n");
-    bed.open("coordinator").deliver().unwrap();
+    bed.open("coordinator").deliver_waiting().unwrap();
     assert_eq!(bed.text(".gitignore"), "mine\n");
     assert_eq!(bed.text(".gitattributes"), "errors.log merge=union\n");
 }
@@ -89,28 +90,29 @@ fn an_ssot_that_is_there_gets_what_git_should_know_and_keeps_what_it_has() {
 fn a_whole_message_is_taken_as_it_is() {
     let bed = Bed::new();
     let store = bed.open("coordinator");
-    let made = prepare(&store, &whole(&message(Type::Dispatch, 0))).unwrap();
+    let made = prepare(&store, &whole(&message(SsotMessageType::Dispatch, 0))).unwrap();
     let (_, text) = made.bytes.split_once('\n').unwrap();
-    let mut expected = message(Type::Dispatch, 0);
+    let mut expected = message(SsotMessageType::Dispatch, 0);
     expected["ack_timeout_sec"] = json!(300);
     assert_eq!(serde_json::from_str::<Value>(text).unwrap(), expected);
     assert_eq!(
-        store.about().recipient_in.unwrap()(&expected.to_string()).as_deref(),
+        store.properties().recipient_in.unwrap()(&expected.to_string()).as_deref(),
         Some("executor")
     );
-    assert_eq!(store.about().recipient_in.unwrap()("{\"to\": \"executor\"}"), None);
-    store.append(&made).unwrap();
+    assert_eq!(store.properties().recipient_in.unwrap()("{\"to\": \"executor\"}"), None);
+    store.append_record(&made).unwrap();
     // Again it is the same; with other words it is a duplicate.
-    assert_eq!(send(&store, &whole(&message(Type::Dispatch, 0))).unwrap(), made.id);
-    let mut other = message(Type::Dispatch, 0);
+    assert_eq!(send(&store, &whole(&message(SsotMessageType::Dispatch, 0))).unwrap(), made.id);
+    let mut other = message(SsotMessageType::Dispatch, 0);
     other["payload"]["description"] = json!("something else");
     assert!(refusal(prepare(&store, &whole(&other))).starts_with("duplicate_msg_id: msg_id"));
-    let said = refusal(prepare(&bed.open("executor"), &whole(&message(Type::Dispatch, 5))));
+    let said =
+        refusal(prepare(&bed.open("executor"), &whole(&message(SsotMessageType::Dispatch, 5))));
     assert!(said.starts_with("writer_role: from is not executor"), "{said}");
     other["payload"]["branch"] = json!("main");
     let said = refusal(prepare(&store, &whole(&other)));
     assert!(said.starts_with("branch_protected: payload.branch"), "{said}");
-    let escalation = message(Type::Escalation, 0);
+    let escalation = message(SsotMessageType::Escalation, 0);
     let made = prepare(&store, &whole(&escalation)).unwrap();
     assert!(!made.bytes.contains("ack_timeout_sec"));
 }
@@ -122,7 +124,7 @@ fn drafts_that_are_no_task_records() {
     let plain = Draft { to: vec!["executor".into()], body: "please".into(), ..Draft::default() };
     let said = refusal(prepare(&store, &plain));
     assert!(said.contains("not_an_object") && said.contains("acceptance_criteria"), "{said}");
-    let good = draft("executor", Type::Dispatch, &payload(Type::Dispatch));
+    let good = draft("executor", SsotMessageType::Dispatch, &payload(SsotMessageType::Dispatch));
     let cases = [
         (Draft { subject: Some("s".into()), ..good.clone() }, "Subject:"),
         (Draft { priority: Some("high".into()), ..good.clone() }, "Priority:"),
@@ -137,16 +139,17 @@ fn drafts_that_are_no_task_records() {
         let said = invalid(prepare(&store, &draft));
         assert!(said.contains(words), "{said}");
     }
-    assert!(store.about().carries(&[("a.txt".into(), 1)]).is_err());
+    assert!(store.properties().check_attachments(&[("a.txt".into(), 1)]).is_err());
     // The type follows from who writes to whom, the task from the thread.
     let untyped = Draft { kind: None, ..good.clone() };
     let thread = Draft { task: None, thread: Some(TASK.into()), is_reply: true, ..good };
     for draft in [untyped, thread] {
         assert!(prepare(&store, &draft).unwrap().id.starts_with("task_dispatch-T-2026-007-"));
     }
-    let wrong = draft("executor", Type::Verdict, &payload(Type::Verdict));
+    let wrong =
+        draft("executor", SsotMessageType::ReviewVerdict, &payload(SsotMessageType::ReviewVerdict));
     assert!(refusal(prepare(&store, &wrong)).starts_with("route: from, to:"));
-    let nobody = Draft { kind: None, ..draft("executor", Type::Dispatch, &json!({})) };
+    let nobody = Draft { kind: None, ..draft("executor", SsotMessageType::Dispatch, &json!({})) };
     assert!(refusal(prepare(&bed.open("admin"), &nobody)).starts_with("route:"));
     let error = Ssot::open(&bed.spec("foo")).unwrap_err().to_string();
     assert!(error.contains("admin, coordinator, executor, reviewer"), "{error}");
@@ -157,15 +160,16 @@ fn drafts_that_are_no_task_records() {
 fn references_and_counts_are_checked() {
     let bed = Bed::new();
     let coordinator = bed.open("coordinator");
-    let request = draft("reviewer", Type::Request, &payload(Type::Request));
+    let request =
+        draft("reviewer", SsotMessageType::ReviewRequest, &payload(SsotMessageType::ReviewRequest));
     let said = refusal(prepare(&coordinator, &request));
     assert!(said.starts_with("ref_unreadable: payload.original_dispatch_ref"), "{said}");
-    bed.deliver(&message(Type::Dispatch, 0));
+    bed.deliver(&message(SsotMessageType::Dispatch, 0));
     let said = refusal(prepare(&coordinator, &request));
     assert!(said.starts_with("ref_unreadable: payload.task_result_ref"), "{said}");
-    bed.deliver(&message(Type::Result, 1));
+    bed.deliver(&message(SsotMessageType::Result, 1));
     prepare(&coordinator, &request).unwrap();
-    bed.deliver(&message(Type::Verdict, 2));
+    bed.deliver(&message(SsotMessageType::ReviewVerdict, 2));
     let said = refusal(prepare(&coordinator, &request));
     assert!(said.starts_with("reject_count_wrong: payload.reject_count is 0"), "{said}");
 }
@@ -173,7 +177,7 @@ fn references_and_counts_are_checked() {
 /// What `tasks/` says of the task, brought up to date by the coordinator.
 fn task(bed: &Bed, coordinator: &Ssot) -> Value {
     Book::scanned(coordinator);
-    coordinator.deliver().unwrap();
+    coordinator.deliver_waiting().unwrap();
     serde_json::from_str(&bed.text(&format!("tasks/{TASK}.json"))).unwrap()
 }
 
@@ -186,30 +190,31 @@ fn a_task_from_dispatch_to_approval() {
     let bed = Bed::new();
     let [admin, coordinator, executor, reviewer] =
         ["admin", "coordinator", "executor", "reviewer"].map(|role| bed.open(role));
-    let body = payload(Type::Dispatch);
-    let dispatch = send(&coordinator, &draft("executor", Type::Dispatch, &body)).unwrap();
+    let body = payload(SsotMessageType::Dispatch);
+    let dispatch =
+        send(&coordinator, &draft("executor", SsotMessageType::Dispatch, &body)).unwrap();
     assert_eq!(status(&bed, &coordinator), "dispatched");
     let mut books = Book::scanned(&executor);
     let at = books.one(&dispatch).at;
-    assert!(executor.read(&at).unwrap().wants_ack);
-    executor.acknowledge(&at).unwrap();
-    executor.acknowledge(&at).unwrap();
+    assert!(executor.read_record(&at).unwrap().wants_ack);
+    executor.acknowledge_message(&at).unwrap();
+    executor.acknowledge_message(&at).unwrap();
     let ack: Value =
         serde_json::from_str(&bed.text(&format!("acks/{TASK}/{dispatch}.json"))).unwrap();
     assert_eq!((&ack["ack_for"], &ack["from"]), (&json!(dispatch), &json!("executor")));
     books.scan(&executor, false);
     assert_eq!(books.one(&dispatch).read, Some(true));
-    assert!(!executor.read(&at).unwrap().wants_ack);
+    assert!(!executor.read_record(&at).unwrap().wants_ack);
     assert_eq!(status(&bed, &coordinator), "in_progress");
-    let body = payload(Type::Result);
-    let result = send(&executor, &draft("coordinator", Type::Result, &body)).unwrap();
+    let body = payload(SsotMessageType::Result);
+    let result = send(&executor, &draft("coordinator", SsotMessageType::Result, &body)).unwrap();
     assert_eq!(task(&bed, &coordinator)["last_successful_msg_id"], json!(result));
     for round in 0..3 {
-        let mut body = payload(Type::Request);
+        let mut body = payload(SsotMessageType::ReviewRequest);
         body["original_dispatch_ref"] = json!(dispatch);
         body["task_result_ref"] = json!(result);
         body["reject_count"] = json!(round);
-        send(&coordinator, &draft("reviewer", Type::Request, &body)).unwrap();
+        send(&coordinator, &draft("reviewer", SsotMessageType::ReviewRequest, &body)).unwrap();
         assert_eq!(status(&bed, &coordinator), "in_review");
         send(&reviewer, &rejecting()).unwrap();
     }
@@ -224,9 +229,9 @@ fn a_task_from_dispatch_to_approval() {
     let before = bed.text(&format!("tasks/{TASK}.json"));
     std::fs::write(bed.dir().join(format!("tasks/{TASK}.json")), "{}").unwrap();
     assert_eq!(violations(&admin), [("task_state", format!("tasks/{TASK}.json"))]);
-    assert!(matches!(admin.repair(), Err(StoreError::NotPermitted(_))));
-    assert_eq!(coordinator.repair().unwrap().len(), 1);
-    assert_eq!(coordinator.repair().unwrap().len(), 0);
+    assert!(matches!(admin.repair_files(), Err(StoreError::NotPermitted(_))));
+    assert_eq!(coordinator.repair_files().unwrap().len(), 1);
+    assert_eq!(coordinator.repair_files().unwrap().len(), 0);
     assert_eq!(bed.text(&format!("tasks/{TASK}.json")), before);
     assert_eq!(violations(&admin), []);
 }
@@ -234,33 +239,34 @@ fn a_task_from_dispatch_to_approval() {
 /// Only escalations get through.
 fn locked(bed: &Bed, coordinator: &Ssot, reviewer: &Ssot) {
     assert!(refusal(send(reviewer, &rejecting())).starts_with("task_locked: task_id"));
-    let dispatch = draft("executor", Type::Dispatch, &payload(Type::Dispatch));
+    let dispatch =
+        draft("executor", SsotMessageType::Dispatch, &payload(SsotMessageType::Dispatch));
     assert!(refusal(send(coordinator, &dispatch)).starts_with("task_locked"));
     assert!(coordinator.remarks()[0].contains("T-2026-007: locked after 3 rejected"));
-    let body = payload(Type::Escalation);
-    send(coordinator, &draft("admin", Type::Escalation, &body)).unwrap();
+    let body = payload(SsotMessageType::Escalation);
+    send(coordinator, &draft("admin", SsotMessageType::Escalation, &body)).unwrap();
     assert_eq!(status(bed, coordinator), "locked");
     assert!(coordinator.remarks()[0].contains("suspended by escalation-"));
 }
 
 /// The admin lifts the lock and the suspension, and the next rejection locks again.
 fn resumed(bed: &Bed, admin: &Ssot, coordinator: &Ssot, reviewer: &Ssot) {
-    let resume = |store: &Ssot| store.command(&["resume".into(), TASK.into()]);
+    let resume = |store: &Ssot| store.run_command(&["resume".into(), TASK.into()]);
     assert!(matches!(resume(coordinator), Err(StoreError::NotPermitted(_))));
     let said = resume(admin).unwrap();
     assert_eq!(said.matches("lifted: ").count(), 2, "{said}");
     assert!(refusal(resume(admin)).contains("neither locked nor suspended"));
-    assert!(invalid(admin.command(&["resume".into(), "x".into()])).contains("T-YYYY-NNN"));
+    assert!(invalid(admin.run_command(&["resume".into(), "x".into()])).contains("T-YYYY-NNN"));
     let now = task(bed, coordinator);
     assert_eq!([&now["status"], &now["reject_count"]], [&json!("rejected"), &json!(3)]);
     assert!(!coordinator.remarks().iter().any(|line| line.contains("locked")));
     send(reviewer, &rejecting()).unwrap();
     assert_eq!(task(bed, coordinator)["locked"], json!(true));
     resume(admin).unwrap();
-    let mut body = payload(Type::Verdict);
+    let mut body = payload(SsotMessageType::ReviewVerdict);
     body["decision"] = json!("approved");
     body["criteria_results"][0]["passed"] = json!(true);
-    send(reviewer, &draft("coordinator", Type::Verdict, &body)).unwrap();
+    send(reviewer, &draft("coordinator", SsotMessageType::ReviewVerdict, &body)).unwrap();
     let now = task(bed, coordinator);
     assert_eq!([&now["status"], &now["reject_count"]], [&json!("approved"), &json!(4)]);
     let breaches = coordinator.remarks();
@@ -270,17 +276,17 @@ fn resumed(bed: &Bed, admin: &Ssot, coordinator: &Ssot, reviewer: &Ssot) {
 #[test]
 fn two_senders_of_one_id() {
     let bed = Bed::new();
-    let made: Vec<(Ssot, Prepared)> = (0..8)
+    let made: Vec<(Ssot, PreparedRecord)> = (0..8)
         .map(|n| {
             let store = bed.open("coordinator");
-            let mut m = message(Type::Dispatch, 0);
+            let mut m = message(SsotMessageType::Dispatch, 0);
             m["payload"]["description"] = json!(format!("number {n}"));
             let made = prepare(&store, &whole(&m)).unwrap();
             (store, made)
         })
         .collect();
     let sent: Vec<bool> = std::thread::scope(|scope| {
-        let append = |(store, made): &'_ (Ssot, Prepared)| store.append(made).is_ok();
+        let append = |(store, made): &'_ (Ssot, PreparedRecord)| store.append_record(made).is_ok();
         let threads: Vec<_> = made.iter().map(|m| scope.spawn(move || append(m))).collect();
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     });
@@ -288,7 +294,7 @@ fn two_senders_of_one_id() {
     assert_eq!(violations(&made[0].0), []);
     let winner = sent.iter().position(|ok| *ok).unwrap();
     assert!(
-        bed.text(&format!("messages/{TASK}/{}.json", id(Type::Dispatch, 0)))
+        bed.text(&format!("messages/{TASK}/{}.json", id(SsotMessageType::Dispatch, 0)))
             .contains(&format!("number {winner}"))
     );
 }
@@ -298,8 +304,8 @@ fn two_senders_of_one_id() {
 fn tasks_are_written_in_portions() {
     let bed = Bed::new();
     for n in 1..4 {
-        let (mut dispatch, task) = (message(Type::Dispatch, n), format!("T-2026-10{n}"));
-        dispatch["msg_id"] = json!(id(Type::Dispatch, n).replace(TASK, &task));
+        let (mut dispatch, task) = (message(SsotMessageType::Dispatch, n), format!("T-2026-10{n}"));
+        dispatch["msg_id"] = json!(id(SsotMessageType::Dispatch, n).replace(TASK, &task));
         dispatch["task_id"] = json!(task);
         bed.deliver(&dispatch);
     }
@@ -308,8 +314,8 @@ fn tasks_are_written_in_portions() {
     let written = || std::fs::read_dir(bed.dir().join("tasks")).map_or(0, Iterator::count);
     let none = std::time::Duration::ZERO;
     for n in 1..4 {
-        assert!(coordinator.write_tasks(none).unwrap() && written() == n);
+        assert!(coordinator.write_task_files(none).unwrap() && written() == n);
         assert_eq!(coordinator.has_more(), n < 3);
     }
-    assert!(!coordinator.write_tasks(none).unwrap() && !coordinator.has_more());
+    assert!(!coordinator.write_task_files(none).unwrap() && !coordinator.has_more());
 }

@@ -1,7 +1,7 @@
 //! The vectors, and messages that one change makes invalid.
 
 use super::*;
-use crate::store::ssot::envelope::{FILE_BYTES, Message as Task};
+use crate::store::ssot::envelope::{FILE_BYTES, SsotMessage as Task};
 use proptest::prelude::*;
 
 const VECTORS: &str = include_str!("../../../../tests/vectors/amp1.json");
@@ -40,7 +40,7 @@ fn with(mut value: Value, path: &str, new: Option<Value>) -> Value {
 
 #[test]
 fn what_the_vectors_leave_out() {
-    use Type::{Dispatch, Escalation, Request, Result, Verdict};
+    use SsotMessageType::{Dispatch, Escalation, Result, ReviewRequest, ReviewVerdict};
     let cases = [
         (Dispatch, "/protocol_version", json!(1), "wrong_type"),
         (Dispatch, "/from", json!("boss"), "bad_enum"),
@@ -65,11 +65,11 @@ fn what_the_vectors_leave_out() {
         (Dispatch, "/payload/tech_constraints", json!("rust"), "wrong_type"),
         (Result, "/payload/completion_status", json!("partial"), "blockers_required"),
         (Result, "/payload/self_assessment/criteria_met", json!(["yes"]), "wrong_type"),
-        (Request, "/payload/original_dispatch_ref", json!(id(Result, 1)), "ref_type"),
-        (Request, "/payload/ci_status", json!({"xcode_cloud": "failed"}), "ci_failed"),
-        (Verdict, "/payload/confidence", json!(1.01), "confidence_range"),
-        (Verdict, "/payload/confidence", json!(true), "wrong_type"),
-        (Verdict, "/payload/decision", json!("approved_with_fix"), "direct_fixes_required"),
+        (ReviewRequest, "/payload/original_dispatch_ref", json!(id(Result, 1)), "ref_type"),
+        (ReviewRequest, "/payload/ci_status", json!({"xcode_cloud": "failed"}), "ci_failed"),
+        (ReviewVerdict, "/payload/confidence", json!(1.01), "confidence_range"),
+        (ReviewVerdict, "/payload/confidence", json!(true), "wrong_type"),
+        (ReviewVerdict, "/payload/decision", json!("approved_with_fix"), "direct_fixes_required"),
         (Escalation, "/payload/auto_suspended", json!(false), "critical_not_suspended"),
     ];
     for (kind, path, new, rule) in cases {
@@ -86,35 +86,39 @@ fn what_the_vectors_leave_out() {
 
 #[test]
 fn recommendations_are_named_and_hold_nothing_back() {
-    use Type::{Dispatch, Escalation, Request, Result, Verdict};
+    use SsotMessageType::{Dispatch, Escalation, Result, ReviewRequest, ReviewVerdict};
     let cases = [
         (Dispatch, "/payload/branch", json!("origin/Main"), "branch_looks_protected"),
         (Dispatch, "/payload/branch", json!(" main"), "branch_looks_protected"),
         (Dispatch, "/payload/branch", json!("refs/heads/master"), "branch_looks_protected"),
         (Dispatch, "/payload/subtasks", json!([]), "subtasks_empty"),
         (Dispatch, "/context_ref", json!(["task_dispatch-T-2026-043-..."]), "context_ref_format"),
-        (Request, "/payload/reject_count", json!(2), "lock_warning_missing"),
-        (Request, "/payload/task_result_ref", json!("task_result-x"), "ref_format"),
-        (Verdict, "/payload/confidence", json!(0.5), "low_confidence"),
+        (ReviewRequest, "/payload/reject_count", json!(2), "lock_warning_missing"),
+        (ReviewRequest, "/payload/task_result_ref", json!("task_result-x"), "ref_format"),
+        (ReviewVerdict, "/payload/confidence", json!(0.5), "low_confidence"),
         (Result, "/payload/commit_hash", json!("HEAD"), "commit_hash_format"),
         (Escalation, "/ack_timeout_sec", json!(-5), "ack_timeout_without_ack"),
     ];
     for (kind, path, new, rule) in cases {
         let text = with(message(kind, 3), path, Some(new)).to_string();
-        let rules: Vec<_> =
-            Task::parse(text.as_bytes()).unwrap().soft.into_iter().map(|b| b.rule).collect();
+        let rules: Vec<_> = Task::parse(text.as_bytes())
+            .unwrap()
+            .soft_breaches
+            .into_iter()
+            .map(|b| b.rule)
+            .collect();
         assert_eq!(rules, [rule], "{path}");
     }
-    for kind in Type::ALL {
+    for kind in SsotMessageType::ALL {
         let text = message(kind, 3).to_string();
-        assert_eq!(Task::parse(text.as_bytes()).unwrap().soft, [], "{kind:?}");
+        assert_eq!(Task::parse(text.as_bytes()).unwrap().soft_breaches, [], "{kind:?}");
     }
     let branch = with(message(Dispatch, 0), "/payload/branch", Some(json!("feature/main")));
-    assert_eq!(Task::parse(branch.to_string().as_bytes()).unwrap().soft, []);
+    assert_eq!(Task::parse(branch.to_string().as_bytes()).unwrap().soft_breaches, []);
 }
 
 /// Paths of all members of objects, and whether each is required.
-fn members(kind: Type) -> Vec<String> {
+fn members(kind: SsotMessageType) -> Vec<String> {
     fn walk(value: &Value, path: &str, out: &mut Vec<String>) {
         if let Value::Object(members) = value {
             for (key, value) in members {
@@ -137,7 +141,7 @@ proptest! {
 
     #[test]
     fn valid_messages_pass_and_one_mutation_is_named(
-        kind in prop::sample::select(&Type::ALL[..]),
+        kind in prop::sample::select(&SsotMessageType::ALL[..]),
         pick: prop::sample::Index,
         remove: bool,
         text in "\\PC{0,40}",
@@ -146,7 +150,7 @@ proptest! {
         prop_assert_eq!(broken(&free), Vec::<&str>::new());
         let read = free.to_string();
         let read = Task::parse(read.as_bytes()).unwrap();
-        let shown = super::super::text::body(&read);
+        let shown = super::super::text::render_body(&read);
         prop_assert!(shown.contains("Payload:\n"));
         let all = members(kind);
         let path = pick.get(&all);
@@ -164,15 +168,15 @@ proptest! {
     }
 
     #[test]
-    fn broken_text_never_panics(kind in prop::sample::select(&Type::ALL[..]), at: prop::sample::Index, byte: u8) {
+    fn broken_text_never_panics(kind in prop::sample::select(&SsotMessageType::ALL[..]), at: prop::sample::Index, byte: u8) {
         let mut bytes = message(kind, 3).to_string().into_bytes();
         let at = at.index(bytes.len());
         bytes[at] = byte;
         if let Ok(read) = Task::parse(&bytes) {
-            let _ = super::super::text::body(&read);
+            let _ = super::super::text::render_body(&read);
         }
         bytes.truncate(at);
         let fault = Task::parse(&bytes).unwrap_err();
-        prop_assert!(fault.incomplete || at == 0, "{}", fault);
+        prop_assert!(fault.is_incomplete || at == 0, "{}", fault);
     }
 }

@@ -178,7 +178,7 @@ proptest! {
         let free = format!("{{\"thread\":\"{}\",\"body\":\"{}\"}}", escaped(&thread), escaped(&body));
         let signed = signed_bytes(&plain).unwrap();
         prop_assert_eq!(signed_bytes(&free).unwrap(), signed.clone());
-        let body = pytext::nfc(&body).into_owned();
+        let body = pytext::to_nfc(&body).into_owned();
         let expected = naive(&serde_json::json!({ "body": body, "thread": thread }));
         prop_assert_eq!(signed, format!("{SIGNATURE_CONTEXT}{expected}").into_bytes());
     }
@@ -188,11 +188,11 @@ proptest! {
         let value = f64::from_bits(bits);
         prop_assume!(value.is_finite());
         let mut text = String::new();
-        number::push_double(&mut text, value, Style::Python);
+        number::push_double(&mut text, value, NumberStyle::Python);
         prop_assert_eq!(text.parse::<f64>().unwrap().to_bits(), bits);
         prop_assert!(text.contains('.') || text.contains('e'));
         let mut again = String::new();
-        number::push_double(&mut again, text.parse().unwrap(), Style::Python);
+        number::push_double(&mut again, text.parse().unwrap(), NumberStyle::Python);
         prop_assert_eq!(text, again);
     }
 

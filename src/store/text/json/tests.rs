@@ -5,19 +5,19 @@ use super::*;
 /// What the scanner reports, in a form that can be compared.
 fn report(line: &str) -> Result<Vec<(String, String)>, JsonError> {
     let mut got = Vec::new();
-    members(line, |key, value| got.push((key.to_text().into_owned(), show(value))))?;
+    visit_members(line, |key, value| got.push((key.to_text().into_owned(), show(value))))?;
     Ok(got)
 }
 
-fn show(value: Value<'_>) -> String {
+fn show(value: JsonValue<'_>) -> String {
     match value {
-        Value::String(s) => format!("s:{}", s.to_text()),
-        Value::Int(t) => format!("i:{t}"),
-        Value::Float(t) => format!("f:{t}"),
-        Value::Bool(b) => format!("b:{b}"),
-        Value::Null => "null".to_owned(),
-        Value::Constant(t) => format!("c:{t}"),
-        Value::Compound(t) => t.to_owned(),
+        JsonValue::String(s) => format!("s:{}", s.to_text()),
+        JsonValue::Int(t) => format!("i:{t}"),
+        JsonValue::Float(t) => format!("f:{t}"),
+        JsonValue::Bool(b) => format!("b:{b}"),
+        JsonValue::Null => "null".to_owned(),
+        JsonValue::Constant(t) => format!("c:{t}"),
+        JsonValue::Compound(t) => t.to_owned(),
     }
 }
 
@@ -172,8 +172,8 @@ fn duplicate_and_escaped_keys_are_reported_in_order() {
 fn string(text: &str) -> (String, bool, bool, bool) {
     let line = format!("{{\"k\":\"{text}\"}}");
     let mut got = None;
-    members(&line, |_, value| {
-        if let Value::String(s) = value {
+    visit_members(&line, |_, value| {
+        if let JsonValue::String(s) = value {
             let (text, lone) = s.decode();
             got = Some((text.into_owned(), lone, s.has_escapes(), s.is_canonical()));
         }
@@ -234,11 +234,11 @@ fn runs_end_at_the_first_special_byte() {
                 let mut text = vec![b'a' + (len % 7) as u8; len];
                 text.insert(at, special);
                 text.extend([special, b'"', 0x80, 0xff, 0x20, 0x7f]);
-                assert_eq!(plain_run(&text), at, "{len} {special} {at}");
+                assert_eq!(plain_run_len(&text), at, "{len} {special} {at}");
             }
         }
         for plain in [0x20u8, 0x21, 0x23, 0x5b, 0x5d, 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
-            assert_eq!(plain_run(&vec![plain; len]), len, "{plain}");
+            assert_eq!(plain_run_len(&vec![plain; len]), len, "{plain}");
         }
     }
 }
@@ -246,19 +246,19 @@ fn runs_end_at_the_first_special_byte() {
 #[test]
 fn walk_reports_every_step() {
     let mut got = String::new();
-    walk(" {\"a\":[1,[],{}],\"b\":null} ", |event| {
+    walk_value(" {\"a\":[1,[],{}],\"b\":null} ", |event| {
         got += match event {
-            Event::ObjectStart => "{",
-            Event::ObjectEnd => "}",
-            Event::ArrayStart => "[",
-            Event::ArrayEnd => "]",
-            Event::Key(_) => "k",
-            Event::Scalar(_) => "v",
+            JsonEvent::ObjectStart => "{",
+            JsonEvent::ObjectEnd => "}",
+            JsonEvent::ArrayStart => "[",
+            JsonEvent::ArrayEnd => "]",
+            JsonEvent::Key(_) => "k",
+            JsonEvent::Scalar(_) => "v",
         };
     })
     .unwrap();
     assert_eq!(got, "{k[v[]{}]kv}");
-    assert!(walk("1 2", |_| {}).is_err());
+    assert!(walk_value("1 2", |_| {}).is_err());
 }
 
 /// Any JSON value without floats, whose text `serde_json` may print differently.
@@ -282,7 +282,7 @@ proptest! {
     #[test]
     fn never_panics(line in any::<String>()) {
         let _ = report(&line);
-        let _ = walk(&line, |_| {});
+        let _ = walk_value(&line, |_| {});
     }
 
     #[test]
@@ -293,7 +293,7 @@ proptest! {
         let _ = report(&format!("{{\"k\":{line}}}"));
         // Whatever serde_json takes, Python takes.
         if serde_json::from_str::<serde_json::Value>(&line).is_ok() {
-            let taken = walk(&line, |_| {});
+            let taken = walk_value(&line, |_| {});
             prop_assert_eq!(taken, Ok(()));
         }
     }
@@ -311,11 +311,11 @@ proptest! {
     #[test]
     fn simple_escapes_are_counted(text in "[ab\\\\/\"\n\t\r\u{1}\u{e9}]{0,12}") {
         let line = serde_json::json!({ "k": text }).to_string();
-        members(&line, |_, value| {
-            let Value::String(raw) = value else { panic!("{value:?}") };
+        visit_members(&line, |_, value| {
+            let JsonValue::String(raw) = value else { panic!("{value:?}") };
             let simple = !text.contains(['\r', '\u{1}']);
-            let escapes = raw.raw().len() - text.len();
-            assert_eq!(raw.simple_escapes(), simple.then(|| (escapes, text.ends_with('\n'))));
+            let escapes = raw.raw_text().len() - text.len();
+            assert_eq!(raw.count_simple_escapes(), simple.then(|| (escapes, text.ends_with('\n'))));
         })
         .unwrap();
     }
@@ -328,12 +328,12 @@ proptest! {
             serde_json::to_string(&object).unwrap()
         };
         let mut got = std::collections::BTreeMap::new();
-        members(&line, |key, value| {
+        visit_members(&line, |key, value| {
             let value = match value {
-                Value::String(s) => s.to_text().into_owned().into(),
-                Value::Int(t) | Value::Compound(t) => serde_json::from_str(t).unwrap(),
-                Value::Bool(b) => b.into(),
-                Value::Null => serde_json::Value::Null,
+                JsonValue::String(s) => s.to_text().into_owned().into(),
+                JsonValue::Int(t) | JsonValue::Compound(t) => serde_json::from_str(t).unwrap(),
+                JsonValue::Bool(b) => b.into(),
+                JsonValue::Null => serde_json::Value::Null,
                 other => panic!("{other:?}"),
             };
             got.insert(key.to_text().into_owned(), value);

@@ -3,13 +3,13 @@ use serde_json::Value as Json;
 
 use super::*;
 
-fn print(text: &str, profile: Profile) -> String {
-    printed(&Tape::of(text).unwrap(), profile).unwrap()
+fn print(text: &str, profile: JsonProfile) -> String {
+    printed(&JsonTape::parse(text).unwrap(), profile).unwrap()
 }
 
-fn printed(tape: &Tape<'_>, profile: Profile) -> Option<String> {
+fn printed(tape: &JsonTape<'_>, profile: JsonProfile) -> Option<String> {
     let mut out = String::new();
-    tape.print(&mut out, profile, |_| ()).map(|()| out)
+    tape.print_as(&mut out, profile, |_| ()).map(|()| out)
 }
 
 /// Values that every profile prints alike: ASCII without DEL, small integers, no keys of digits.
@@ -39,24 +39,24 @@ fn each_program_has_its_own_text() {
     let raw = "\"b\":\"\u{7f}\u{e9}\u{1f600}/\\u0001\"";
     let jq = "\"b\":\"\\u007f\u{e9}\u{1f600}/\\u0001\"";
     let tail = "\"\u{10000}\":4,\"\u{ff5e}\":3}";
-    assert_eq!(print(text, Profile::Jcs), format!("{{\"10\":1,\"9\":2,\"a\":1,{raw},{tail}"));
-    assert_eq!(print(text, Profile::Js), format!("{{\"9\":2,\"10\":1,\"a\":1,{raw},{tail}"));
+    assert_eq!(print(text, JsonProfile::Jcs), format!("{{\"10\":1,\"9\":2,\"a\":1,{raw},{tail}"));
+    assert_eq!(print(text, JsonProfile::Js), format!("{{\"9\":2,\"10\":1,\"a\":1,{raw},{tail}"));
     let tail = "\"\u{ff5e}\":3,\"\u{10000}\":4}";
-    assert_eq!(print(text, Profile::Jq16), format!("{{\"10\":1,\"9\":2,\"a\":1,{jq},{tail}"));
-    assert_eq!(print(text, Profile::Jq17), format!("{{\"10\":1,\"9\":2,\"a\":1.0,{jq},{tail}"));
+    assert_eq!(print(text, JsonProfile::Jq16), format!("{{\"10\":1,\"9\":2,\"a\":1,{jq},{tail}"));
+    assert_eq!(print(text, JsonProfile::Jq17), format!("{{\"10\":1,\"9\":2,\"a\":1.0,{jq},{tail}"));
     assert_eq!(
-        print(text, Profile::Python),
+        print(text, JsonProfile::Python),
         "{\"10\":1,\"9\":2,\"a\":1.0,\"b\":\"\\u007f\\u00e9\\ud83d\\ude00/\\u0001\",\
          \"\\uff5e\":3,\"\\ud800\\udc00\":4}"
     );
-    let profiles: Vec<Profile> = Tape::of(text).unwrap().profiles().collect();
+    let profiles: Vec<JsonProfile> = JsonTape::parse(text).unwrap().differing_profiles().collect();
     assert_eq!(profiles.len(), 5);
 }
 
 #[test]
 fn javascript_loses_proto_and_we_do_not() {
-    let tape = Tape::of(r#"{"__proto__":{"x":1},"1":2}"#).unwrap();
-    assert!(tape.profiles().all(|p| p != Profile::Js));
+    let tape = JsonTape::parse(r#"{"__proto__":{"x":1},"1":2}"#).unwrap();
+    assert!(tape.differing_profiles().all(|p| p != JsonProfile::Js));
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn keys_that_are_array_indices() {
 #[test]
 fn deep_nesting_is_bounded_and_cheap() {
     let deep = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
-    assert_eq!(print(&deep(MAX_DEPTH), Profile::Jcs), deep(MAX_DEPTH));
-    assert!(Tape::of(&deep(MAX_DEPTH + 1)).is_none());
+    assert_eq!(print(&deep(MAX_DEPTH), JsonProfile::Jcs), deep(MAX_DEPTH));
+    assert!(JsonTape::parse(&deep(MAX_DEPTH + 1)).is_none());
 }
 
 proptest! {
@@ -88,10 +88,10 @@ proptest! {
         // serde_json keeps objects sorted by key.
         let expected = value.to_string();
         let pretty = serde_json::to_string_pretty(&value).unwrap();
-        let tape = Tape::of(&pretty).unwrap();
-        prop_assert_eq!(tape.profiles().collect::<Vec<_>>(), [Profile::Jcs]);
+        let tape = JsonTape::parse(&pretty).unwrap();
+        prop_assert_eq!(tape.differing_profiles().collect::<Vec<_>>(), [JsonProfile::Jcs]);
         for profile in
-            [Profile::Jcs, Profile::Jq16, Profile::Jq17, Profile::Js, Profile::Python]
+            [JsonProfile::Jcs, JsonProfile::Jq16, JsonProfile::Jq17, JsonProfile::Js, JsonProfile::Python]
         {
             prop_assert_eq!(printed(&tape, profile).unwrap(), expected.clone());
         }
@@ -101,9 +101,9 @@ proptest! {
     fn every_profile_means_the_same(value in plain_json(), text in any::<String>()) {
         let value = serde_json::json!({ "message": text, "context": value, "\u{e9}\u{7f}": 1.5 });
         let source = value.to_string();
-        let tape = Tape::of(&source).unwrap();
+        let tape = JsonTape::parse(&source).unwrap();
         for profile in
-            [Profile::Jcs, Profile::Jq16, Profile::Jq17, Profile::Js, Profile::Python]
+            [JsonProfile::Jcs, JsonProfile::Jq16, JsonProfile::Jq17, JsonProfile::Js, JsonProfile::Python]
         {
             let printed = printed(&tape, profile).unwrap();
             prop_assert_eq!(&serde_json::from_str::<Json>(&printed).unwrap(), &value);
@@ -112,8 +112,8 @@ proptest! {
 
     #[test]
     fn nothing_panics(text in "[\\[\\]{}\":,a0.e+ \\\\u\u{a0}ntf-]{0,40}") {
-        if let Some(tape) = Tape::of(&text) {
-            for profile in tape.profiles() {
+        if let Some(tape) = JsonTape::parse(&text) {
+            for profile in tape.differing_profiles() {
                 let _ = printed(&tape, profile);
             }
         }

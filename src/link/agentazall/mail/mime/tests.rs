@@ -1,15 +1,15 @@
 use super::*;
-use crate::link::agentazall::letter::is_stem;
+use crate::link::agentazall::letter::is_file_stem;
 use proptest::prelude::*;
 
-fn parcel(text: &str, parts: Vec<(String, PathBuf)>) -> Parcel {
-    Parcel { message: "0123456789ab".into(), to: "al@y".into(), bytes: text.into(), parts }
+fn parcel(text: &str, parts: Vec<(String, PathBuf)>) -> OutboundMail {
+    OutboundMail { message_id: "0123456789ab".into(), to: "al@y".into(), bytes: text.into(), parts }
 }
 
 /// A letter of a mail.
-fn got(raw: &[u8]) -> (tempfile::TempDir, Arrived, text::Letter) {
+fn got(raw: &[u8]) -> (tempfile::TempDir, InboundMail, text::Letter) {
     let dir = tempfile::tempdir().unwrap();
-    let arrived = letter(raw, &dir.path().join("parts")).unwrap();
+    let arrived = mail_to_letter(raw, &dir.path().join("parts")).unwrap();
     let letter = text::parse(&arrived.bytes);
     (dir, arrived, letter)
 }
@@ -31,8 +31,12 @@ fn a_letter_goes_out_and_comes_in_the_same() {
         "gr\u{fc}\u{df}e ".repeat(30).trim()
     );
     for parts in [Vec::new(), parts] {
-        let wire = compose(&parcel(&text, parts.clone()), false, 1 << 20).unwrap();
-        assert_eq!(wire, compose(&parcel(&text, parts.clone()), false, 1 << 20).unwrap(), "stable");
+        let wire = compose_mail(&parcel(&text, parts.clone()), false, 1 << 20).unwrap();
+        assert_eq!(
+            wire,
+            compose_mail(&parcel(&text, parts.clone()), false, 1 << 20).unwrap(),
+            "stable"
+        );
         let shown = String::from_utf8(wire.clone()).unwrap();
         assert!(shown.is_ascii() && shown.lines().all(|l| l.len() <= 998), "{shown}");
         assert!(shown.contains("\r\nMessage-ID: <0123456789ab@agentazall>\r\n"), "{shown}");
@@ -43,7 +47,10 @@ fn a_letter_goes_out_and_comes_in_the_same() {
             assert_eq!(letter.get(key), sent.get(key), "{key}");
         }
         assert_eq!(letter.body, sent.body);
-        assert_eq!(moment(letter.get("Date").unwrap()).map(|at| at.millis() % 1000), Some(0));
+        assert_eq!(
+            parse_mail_date(letter.get("Date").unwrap()).map(|at| at.millis() % 1000),
+            Some(0)
+        );
         assert_eq!(arrived.day.as_deref(), Some("2026-03-11"));
         let names: Vec<&str> = arrived.parts.iter().map(|(n, _)| n.as_str()).collect();
         match parts.len() {
@@ -61,18 +68,18 @@ fn what_is_too_large_does_not_go() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");
     std::fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
-    let why =
-        compose(&parcel("From: a@x\n---\n", vec![("x".into(), path)]), false, 1000).unwrap_err();
+    let why = compose_mail(&parcel("From: a@x\n---\n", vec![("x".into(), path)]), false, 1000)
+        .unwrap_err();
     assert!(why.contains("larger than 1000 bytes"), "{why}");
 }
 
 #[test]
 fn ids_as_mails_have_them() {
     for (id, mail) in [("0123456789ab", "<0123456789ab@agentazall>"), ("x.y@z", "<x.y@z>")] {
-        assert_eq!(mail_id(id), mail);
+        assert_eq!(format_mail_id(id), mail);
     }
     for odd in ["", "a b", "a>\r\nBcc: x", "a<b", "\u{e9}", &"x".repeat(300)] {
-        let mail = mail_id(odd);
+        let mail = format_mail_id(odd);
         assert!(mail.ends_with("@agentazall>") && mail.len() == 37, "{odd}: {mail}");
     }
 }
@@ -109,7 +116,7 @@ fn what_is_foreign_cannot_forge_a_header_or_lead_elsewhere() {
     assert!(letter.get("From").unwrap().ends_with("<e@x>"), "{letter:?}");
     let names: Vec<&str> = arrived.parts.iter().map(|(n, _)| n.as_str()).collect();
     assert_eq!(names, ["passwd", "passwd~2", "attachment3.bin"]);
-    assert!(is_stem(&arrived.name) && is_stem(&arrived.other_name));
+    assert!(is_file_stem(&arrived.name) && is_file_stem(&arrived.other_name));
     assert_eq!(arrived.day.as_deref(), Some(NO_DAY));
 }
 
@@ -126,7 +133,7 @@ fn days_of_any_clock() {
         assert_eq!(got(raw.as_bytes()).1.day.as_deref(), Some(day), "{date}");
     }
     for text in ["1970-01-01 00:00:00", "2106-02-07 06:28:16", "never", ""] {
-        assert!(sent(text).contains(':'), "{text}");
+        assert!(format_mail_date(text).contains(':'), "{text}");
     }
 }
 
@@ -142,7 +149,7 @@ fn the_same_mail_is_the_same_letter_however_it_ends() {
 fn of_a_mail_that_is_too_large_the_beginning_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let begin = b"From: a@x\r\nSubject: big\r\n\r\nit begins";
-    let arrived = too_large(begin, 1 << 32, 100, dir.path()).unwrap();
+    let arrived = describe_large_mail(begin, 1 << 32, 100, dir.path()).unwrap();
     let letter = text::parse(&arrived.bytes);
     assert_eq!(letter.get("Subject"), Some("big"));
     assert!(letter.body.contains("4294967296 bytes") && letter.body.ends_with("it begins"));
@@ -152,7 +159,7 @@ proptest! {
     #[test]
     fn any_bytes_are_a_letter(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let (_dir, arrived, _) = got(&bytes);
-        prop_assert!(is_stem(&arrived.name));
+        prop_assert!(is_file_stem(&arrived.name));
     }
 
     #[test]
@@ -163,7 +170,7 @@ proptest! {
         Just("Date: Wed, 11 Mar 2026 23:30:00 -0500\r\n"), Just("=?utf-8?B?!!?="),
     ], 0..30)) {
         let (_dir, arrived, letter) = got(pieces.concat().as_bytes());
-        prop_assert!(is_stem(&arrived.name));
+        prop_assert!(is_file_stem(&arrived.name));
         prop_assert!(letter.get("Status").is_none_or(|status| status == "new"));
     }
 }
@@ -174,7 +181,7 @@ fn s640_what_is_made_to_stop_its_reader_is_kept_as_it_came() {
     let raw = "From: a@x\r\n".to_owned() + &"Content-Type: message/rfc822\r\n\r\n".repeat(20_000);
     let (_dir, arrived, letter) = got(raw.as_bytes());
     assert!(letter.get(text::UNREADABLE).unwrap().contains("more than 1000 mails"), "{letter:?}");
-    assert!(arrived.bytes.ends_with(raw.as_bytes()) && is_stem(&arrived.name));
+    assert!(arrived.bytes.ends_with(raw.as_bytes()) && is_file_stem(&arrived.name));
     let parts = "--b\r\nContent-Type: application/x-y\r\n\r\nx\r\n".repeat(10_000);
     let raw =
         format!("From: a@x\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n{parts}--b--\r\n");

@@ -108,7 +108,7 @@ fn listen(server: &Arc<Server>, serve: fn(&Server, TcpStream)) -> u16 {
 struct Bed {
     dir: tempfile::TempDir,
     server: Arc<Server>,
-    settings: Settings,
+    settings: EngineSettings,
 }
 
 impl Bed {
@@ -134,16 +134,17 @@ impl Bed {
         self
     }
 
-    fn mail(&self) -> Mail {
-        Mail::open(&self.settings).unwrap()
+    fn mail(&self) -> MailEngine {
+        MailEngine::open(&self.settings).unwrap()
     }
 
     /// The bytes for a recipient, as they lie in the link's folder.
     fn wire(&self, to: &str) -> PathBuf {
         let bytes = b"From: bob@x\nTo: zed@y, amy@y\nMessage-ID: m\n---\nhi".to_vec();
-        let parcel = Parcel { message: "m".into(), to: to.into(), bytes, parts: Vec::new() };
+        let parcel =
+            OutboundMail { message_id: "m".into(), to: to.into(), bytes, parts: Vec::new() };
         let path = self.dir.path().join(to);
-        std::fs::write(&path, self.mail().wire(&parcel).unwrap()).unwrap();
+        std::fs::write(&path, self.mail().encode_parcel(&parcel).unwrap()).unwrap();
         path
     }
 
@@ -152,8 +153,8 @@ impl Bed {
     }
 }
 
-fn is_unknown(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Unknown { .. })
+fn is_unknown(outcome: &ExchangeOutcome) -> bool {
+    matches!(outcome, ExchangeOutcome::Unknown { .. })
 }
 
 /// S454: I am the last recipient, and what was cut off before its answer is looked for in my inbox before it is sent
@@ -170,14 +171,14 @@ fn s454_what_was_cut_off_is_looked_for() {
         assert_eq!((from, to, me), ("MAIL FROM:<bob@x>", "RCPT TO:<zed@y>", "RCPT TO:<bob@x>"));
         assert_eq!(data, "DATA");
         bed.does(Does::All);
-        assert_eq!(bed.mail().send(&zed), Outcome::Done);
+        assert_eq!(bed.mail().send(&zed), ExchangeOutcome::Done);
         let served = usize::from(does == Does::Serve);
         assert_eq!(bed.server.heard("DATA"), 2 - served, "{does:?}");
         // The mail to the other one has the same Message-ID.
         bed.does(Does::Nothing);
         assert!(is_unknown(&bed.mail().send(&amy)));
         bed.does(Does::All);
-        assert_eq!(bed.mail().send(&amy), Outcome::Done);
+        assert_eq!(bed.mail().send(&amy), ExchangeOutcome::Done);
         assert_eq!(bed.server.heard("RCPT TO:<amy@y>"), 2, "{does:?}");
         assert_eq!(bed.server.inbox.lock().unwrap().len(), 2);
     }
@@ -195,11 +196,11 @@ fn s454_an_inbox_that_cannot_be_asked() {
     let bed = bed.described(smtp, 1);
     let outcome = bed.mail().send(&zed);
     assert!(
-        matches!(&outcome, Outcome::Away { why, .. } if why.contains("may have it")),
+        matches!(&outcome, ExchangeOutcome::Away { why, .. } if why.contains("may have it")),
         "{outcome:?}"
     );
     let bed = bed.described(smtp, imap);
-    assert_eq!(bed.mail().send(&zed), Outcome::Done);
+    assert_eq!(bed.mail().send(&zed), ExchangeOutcome::Done);
     assert_eq!(bed.server.heard("DATA"), 1);
 }
 
@@ -216,9 +217,9 @@ fn s454_without_a_copy_the_same_goes_again() {
     {
         bed.does(Does::Nothing);
         assert!(is_unknown(&bed.mail().send(&wire)));
-        assert!(!note_beside(&wire).exists());
+        assert!(!progress_note_path(&wire).exists());
         bed.does(Does::All);
-        assert_eq!(bed.mail().send(&wire), Outcome::Done);
+        assert_eq!(bed.mail().send(&wire), ExchangeOutcome::Done);
     }
     assert_eq!((off.server.heard("DATA"), off.server.heard("RCPT TO:<bob@x>")), (4, 0));
     assert_eq!(refused.server.heard("DATA"), 2);
@@ -238,14 +239,14 @@ fn s566_a_copy_needs_imap() {
     ] {
         std::fs::write(&settings.file, format!(r#"{{"email": {part}}}"#)).unwrap();
         settings.self_copy = false;
-        assert!(Mail::open(&settings).is_ok());
+        assert!(MailEngine::open(&settings).is_ok());
         settings.self_copy = true;
-        match Mail::open(&settings) {
+        match MailEngine::open(&settings) {
             Ok(_) => assert!(works, "{part}"),
             Err(why) => assert!(!works && why.contains("needs IMAP"), "{part}: {why}"),
         }
         // Another account sends nothing.
-        let second = Settings { part: "/email_accounts/1".into(), ..settings.clone() };
-        assert!(Mail::open(&second).is_ok_and(|mail| !mail.self_copy));
+        let second = EngineSettings { part: "/email_accounts/1".into(), ..settings.clone() };
+        assert!(MailEngine::open(&second).is_ok_and(|mail| !mail.self_copy));
     }
 }
