@@ -1,7 +1,6 @@
-//! A provider of AMP for `benches/run post`: the one of the tests, listening until standard input ends.
-//! Prints its port.
+//! The AMP provider of the tests for `benches/run post`, which listens until standard input ends and prints its port.
 
-// A tool of the tests: it ends by panicking.
+// This tool of the tests ends by panicking.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::io::Read as _;

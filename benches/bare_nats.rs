@@ -1,4 +1,4 @@
-//! The NATS client by itself: what `benches/run links` measures the link beside, and the rest of a fleet.
+//! The NATS client alone: `benches/run links` measures the link beside it. It also acts as the rest of a fleet.
 //!
 //! ```text
 //! bare_nats fill URL WRITERS LINES      stores LINES lines of each writer; prints the seconds
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Lines of one batch, and messages of one question.
+/// The lines of one batch, and the messages of one request.
 const BATCH: u64 = 500;
 
 const USAGE: &str = "usage: bare_nats fill|replay|arrive|crowd URL NUMBER...";
@@ -41,7 +41,7 @@ fn main() -> Outcome<()> {
     })
 }
 
-/// A line of the length that messages have.
+/// Returns a line of the length that messages have.
 fn line(writer: &str, n: u64) -> String {
     let body =
         "the schema migration is done, please review the branch before it is merged. ".repeat(2);
@@ -62,7 +62,7 @@ fn headers(at: usize) -> HeaderMap {
     headers
 }
 
-/// An answer of the server which must be no refusal.
+/// Asks the server, and returns its answer unless it is an error.
 async fn ask(client: &Client, subject: &str, question: Value) -> Outcome<Value> {
     let answer = client.request(subject.to_owned(), question.to_string().into()).await?;
     stored(&answer)
@@ -98,7 +98,7 @@ async fn fill(url: &str, writers: u64, lines: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// Stores lines of a writer at once; where the next one begins.
+/// Stores lines of a writer in one batch, and returns the offset of the next line.
 async fn batch(
     client: &Client,
     writer: &str,
@@ -165,7 +165,7 @@ impl Consumer {
             }
             let message = self.answers.next().await.ok_or("the connection has ended")?;
             if *message.subject == *self.inbox {
-                // The question has expired.
+                // The request has expired.
                 self.open = 0;
             } else {
                 self.open -= 1;

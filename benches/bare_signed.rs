@@ -1,5 +1,5 @@
-//! What a first index of signed messages cannot do without: reading every file below a folder, and as many
-//! strict Ed25519 verifications, on all cores. Nothing is parsed, and nothing is kept.
+//! The least work of a first index of signed messages: reading every file below a folder, and as many strict Ed25519
+//! verifications, on all cores. It parses nothing and keeps nothing.
 //!
 //! ```text
 //! bare_signed FOLDER ENDING     the files whose names end so; prints their number, and the seconds
@@ -18,7 +18,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// Writers, each with a key that is decoded once.
 const WRITERS: u8 = 10;
 
-/// What is signed, of the length that messages have.
+/// The signed text, of the length that messages have.
 const TEXT: [u8; 300] = [b'x'; 300];
 
 fn main() -> Outcome<()> {

@@ -1,12 +1,12 @@
-//! The floor: the smallest file system that shows the same files as a mount of msgfs, all of it in memory, with
-//! the same open flags, time-outs, capabilities and number of threads. What is written there is forgotten. What
-//! it takes is what the kernel and fuser take; `benches/run` measures the mount beside it.
+//! The floor: the smallest file system that shows the same files as a mount of msgfs, all of it in memory, with the
+//! same open flags, time-outs, capabilities and number of threads. It discards written bytes. Its time is the time of
+//! the kernel and of fuser; `benches/run` measures the mount beside it.
 //!
 //! ```text
 //! floor FOLDER MOUNTPOINT     shows a copy of FOLDER until standard input ends; says "ready" when it is there
 //! ```
 
-#![allow(clippy::indexing_slicing)] // Positions are those of a table that never changes.
+#![allow(clippy::indexing_slicing)] // The table of positions never changes.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -23,11 +23,11 @@ use fuser::{
     Request, WriteFlags,
 };
 
-/// As `src/fuse` has them.
+/// These are the values of `src/fuse`.
 const THREADS: usize = 4;
 const FILES: Duration = Duration::from_secs(3600);
 const FOLDERS: Duration = Duration::from_secs(1);
-/// The number of every file that is made; no position has it.
+/// The inode number of every new file; no position has it.
 const MADE: INodeNo = INodeNo(2);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -58,22 +58,22 @@ fn main() -> Result<(), Box<dyn Error>> {
 struct Node {
     attr: FileAttr,
     bytes: Vec<u8>,
-    /// Of a folder, with `.` and `..`: names and positions in the table.
+    /// Names and positions in the table of a folder's entries, with `.` and `..`.
     entries: Vec<(OsString, usize)>,
     by_name: HashMap<OsString, usize>,
-    /// Its name was removed.
+    /// True after its name was removed.
     gone: AtomicBool,
 }
 
 struct Floor {
     nodes: Vec<Node>,
     by_number: HashMap<INodeNo, usize>,
-    /// Of a file that is made.
+    /// The attributes of a new file.
     made: FileAttr,
 }
 
 impl Floor {
-    /// Copies a file or folder with all below it; its position.
+    /// Copies a file or folder with all below it, and returns its position.
     fn copy(&mut self, path: &Path, parent: usize) -> std::io::Result<usize> {
         let (meta, at) = (fs::metadata(path)?, self.nodes.len());
         let bytes = if meta.is_file() { fs::read(path)? } else { Vec::new() };
@@ -102,13 +102,13 @@ impl Floor {
         self.nodes.get(*self.by_number.get(&ino)?)
     }
 
-    /// What a name in a folder leads to.
+    /// Returns the node of a name in a folder.
     fn named(&self, parent: INodeNo, name: &OsStr) -> Option<&Node> {
         let node = &self.nodes[*self.node(parent)?.by_name.get(name)?];
         (!node.gone.load(Ordering::Relaxed)).then_some(node)
     }
 
-    /// The entries of a folder from an offset on, each with the offset of the next.
+    /// Returns the entries of a folder from an offset on, each with the offset of the next.
     fn list(&self, ino: INodeNo, offset: u64) -> impl Iterator<Item = (u64, &OsStr, &Node)> {
         let entries = self.node(ino).map_or(&[][..], |node| &node.entries);
         let rest = (offset + 1..).zip(entries.iter().skip(offset as usize));
@@ -117,20 +117,20 @@ impl Floor {
     }
 }
 
-/// The inode number of a position: in no order, as those of msgfs, for `find`, `grep` and `tar` sort a large
-/// folder by them.
+/// Returns the inode number of a position. The numbers have no order, as those of msgfs, because `find`, `grep` and
+/// `tar` sort a large folder by them.
 fn number(at: usize) -> INodeNo {
     if at == 0 {
         return INodeNo::ROOT;
     }
-    // SplitMix64 gives each position another one.
+    // SplitMix64 gives each position a different number.
     let mut x = (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     INodeNo(x ^ x >> 31)
 }
 
-/// What a file that is made looks like.
+/// Returns the attributes of a new file.
 fn made(folder: &fs::Metadata) -> std::io::Result<FileAttr> {
     let attr = attr(0, folder, 0)?;
     Ok(FileAttr { ino: MADE, kind: FileType::RegularFile, perm: 0o600, nlink: 1, ..attr })
@@ -271,7 +271,7 @@ impl Filesystem for Floor {
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // As of a folder in which nothing changes.
+        // The flags are those of a folder in which nothing changes.
         let how = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
         reply.opened(FileHandle(ino.0), how);
     }
@@ -312,7 +312,7 @@ impl Filesystem for Floor {
         reply.ok();
     }
 
-    // The kernel does not ask again.
+    // After this error the kernel does not ask again.
     fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
         reply.error(Errno::ENOSYS);
     }

@@ -1,13 +1,12 @@
 //! msgfs presents agent messages as files.
 //!
-//! The layers, from the bottom up; each knows only those below it:
-//! [`model`] (plain data), [`store`] (formats on disk), [`identity`] (keys and trust),
-//! [`index`] (one index over all stores), [`outbox`] (from draft to appended message),
-//! [`view`] (the tree), [`watch`] (what changed), [`link`] (mail between machines), [`fuse`] (the adapter to
-//! the kernel).
+//! The layers, from the bottom up; each knows only those below it: [`model`] (plain data), [`store`] (formats
+//! on disk), [`identity`] (keys and trust), [`index`] (one index over all stores), [`outbox`] (from draft to
+//! appended message), [`view`] (the tree), [`watch`] (changes of folders), [`link`] (mail between machines),
+//! [`fuse`] (the adapter to the kernel).
 //! [`mime`] reads mails (RFC 5322) that anybody can have written.
-//! [`config`] finds out who and where, [`mailbox`] puts it all together, [`hook`] tells agents that there
-//! is mail; the command line lives in the binary.
+//! [`config`] finds me and the paths, [`mailbox`] opens and connects everything, [`hook`] tells agents that
+//! there is mail. The command line lives in the binary.
 
 #![warn(missing_docs)]
 

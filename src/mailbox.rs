@@ -1,7 +1,7 @@
-//! Puts it all together: configuration, key, stores, index, outbox, tree, watch.
+//! The mailbox: opens and connects configuration, key, stores, index, outbox, tree and watch.
 
 mod base;
-mod late;
+mod pending_stores;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,54 +19,54 @@ use crate::link::{self, LinkSet};
 use crate::model::locks::RwLock;
 use crate::model::{Fingerprint, Mark, PublicKey};
 use crate::outbox::{self, Outbox, OutboxError, SigningKeys};
-use crate::store::{DeliveryQueue, Store, StoreError, place};
+use crate::store::{DeliveryQueue, Store, StoreError, atomic_file};
 use crate::view::{self, Tree};
 use crate::watch::{FolderChanges, WatchTarget, Watcher};
 pub use base::MailboxGlance;
 use base::{MailboxBase, build_view_settings};
-use late::{PendingStore, PendingStoreOpener};
+use pending_stores::{PendingStore, PendingStoreOpener};
 
-/// Marks of one burst are told to the stores together.
+/// The delay after a mark, so that the marks of one burst reach the stores together.
 const TELL_AFTER: Duration = Duration::from_millis(30);
-/// The same while they take much of the time.
+/// The longest such delay, while syncing marks takes much of the time.
 const TELL_AT_LEAST: Duration = Duration::from_millis(300);
-/// How often the snapshot is written while things change.
+/// The interval at which the snapshot is written while things change.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
-/// What to open.
+/// Options for opening a mailbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MailboxOptions {
     /// The configuration file, if not the default one.
     pub config: Option<PathBuf>,
-    /// Who to act for, if named.
+    /// The me to act for, if named.
     pub me: Option<String>,
-    /// The mount that the current folder is in, if that counts: whom it acts for, and where it is.
+    /// The mount that contains the current folder, if that counts: its me and its mount point.
     pub current_mount: Option<(String, PathBuf)>,
     /// Nothing is written, and the state is not locked.
     pub read_only: bool,
-    /// Where the tree will be mounted, for those who look for it.
+    /// The future mount point, for those who look for it.
     pub mountpoint: Option<PathBuf>,
-    /// The tree will be shown to every user.
+    /// Every user will see the tree.
     pub allow_other: bool,
     /// Links carry as long as the mailbox is open.
     pub carry: bool,
-    /// It is for what can be done at once: what happens in the stores afterwards is not followed.
+    /// The mailbox serves one command: later changes of the stores are not followed.
     pub once: bool,
 }
 
-/// Why a mailbox cannot be opened.
+/// A reason why a mailbox cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum MailboxOpenError {
-    /// The state: another process acts for this me, or the lock file.
+    /// Another process acts for this me, or the lock file has a fault.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The configuration.
+    /// A fault of the configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Who I am cannot be told.
+    /// The me cannot be determined.
     #[error(transparent)]
     Me(#[from] MeError),
-    /// There is no place for state.
+    /// There is no folder for state.
     #[error(transparent)]
     Paths(#[from] PathError),
     /// The keyring cannot be used.
@@ -75,10 +75,10 @@ pub enum MailboxOpenError {
     /// A store, named here, cannot be opened.
     #[error("store {0}: {1}")]
     Store(String, StoreError),
-    /// The index.
+    /// A fault of the index.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// The outbox.
+    /// A fault of the outbox.
     #[error(transparent)]
     Outbox(#[from] OutboxError),
     /// A thread or watch cannot be started.
@@ -102,11 +102,11 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Finds out who and where, locks the state, opens the stores and brings the index up to date.
+    /// Determines me and the paths, locks the state, opens the stores and brings the index up to date.
     /// `progress` gets bytes done and bytes in all.
     ///
     /// # Errors
-    /// Whatever stands in the way, in words that say what to do.
+    /// Returns the first obstacle, in words that say what to do.
     pub fn open(
         options: &MailboxOptions,
         progress: &mut (dyn FnMut(u64, u64) + Send),
@@ -118,10 +118,10 @@ impl Mailbox {
         )
     }
 
-    /// The same in another environment.
+    /// Does the same in another environment.
     ///
     /// # Errors
-    /// As [`Mailbox::open`].
+    /// Returns the errors of [`Mailbox::open`].
     pub fn open_with_env(
         options: &MailboxOptions,
         env: &Env,
@@ -131,7 +131,7 @@ impl Mailbox {
         let MailboxBase { ahead, config, me, paths, lock, key, links, index, .. } = base;
         let (keys, problem, mut warnings) = (Arc::new(base.keys), base.key_fault, base.warnings);
         let outbox = open_outbox(&paths, &config, &index, Arc::clone(&keys), options)?;
-        // Where there is an outbox, it knows what is wrong with the key now.
+        // If there is an outbox, it reports the fault of the key itself.
         let now = problem.iter().filter(|_| outbox.is_none()).chain(&warnings);
         let now: Arc<RwLock<Vec<String>>> = Arc::new(RwLock::new(now.cloned().collect()));
         warnings.splice(0..0, problem);
@@ -164,13 +164,14 @@ impl Mailbox {
         } else {
             let mut targets =
                 build_watch_targets(&index, outbox.as_ref(), &links, &doorway.paths, late.len());
-            targets.extend(late.iter().map(|late| late::build_watch_target(late, &doorway)));
+            targets
+                .extend(late.iter().map(|late| pending_stores::build_watch_target(late, &doorway)));
             let (watcher, others) = ahead.start(targets).map_err(MailboxOpenError::Watch)?;
             (Some(watcher), others)
         };
         for number in 0..index.stores().len() {
             if others.contains(&number) {
-                // What came after they were listed and before they were watched.
+                // This finds messages that came after the listing and before the watch.
                 scan_and_deliver(&index, outbox.as_ref(), number, true);
             } else if let Some(outbox) = &outbox {
                 outbox.handle_store_change(number);
@@ -182,13 +183,13 @@ impl Mailbox {
         if options.carry {
             let marked = Arc::downgrade(&links);
             index.subscribe(move |_| {
-                marked.upgrade().iter().for_each(|links| links.notify_mark_change())
+                marked.upgrade().iter().for_each(|links| links.notify_mark_change());
             });
             let carried = make_change_callback(&index, outbox.as_ref());
             links.start(&carried, &make_marks_provider(&index)).map_err(MailboxOpenError::Watch)?;
         }
         if let Some(watcher) = &watcher {
-            // From now on stores that come are taken in.
+            // From now on pending stores are added when they appear.
             doorway.waker.get_or_init(|| watcher.waker().clone()).refresh_folders();
         }
         Ok(Self {
@@ -206,56 +207,56 @@ impl Mailbox {
         })
     }
 
-    /// Who I am, and how it was found out.
+    /// Returns me, and how it was determined.
     pub fn me(&self) -> &Me {
         &self.me
     }
 
-    /// The tree.
+    /// Returns the tree.
     pub fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }
 
-    /// Fingerprint of my key; `None` if it cannot be used.
+    /// Returns the fingerprint of my key, or `None` if the key cannot be used.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.key.map(|key| key.fingerprint())
     }
 
-    /// What is wrong and did not stand in the way, one line each.
+    /// Returns the faults that did not stop the mailbox from opening, one line each.
     pub fn warnings(&self) -> Vec<String> {
         let mut all = self.warnings.clone();
         all.extend(self.index.describe_others_as_me());
         all
     }
 
-    /// Number of unread messages.
+    /// Returns the number of unread messages.
     pub fn unread_count(&self) -> usize {
         self.index.read().unread_count()
     }
 
-    /// The messages of an address that the stores hold, for
-    /// [`Keyring::forget`](crate::identity::Keyring::forget).
+    /// Returns the messages of an address that the stores hold, for
+    /// [`Keyring::forget_address`](crate::identity::Keyring::forget_address).
     pub fn messages_of_address(&self, address: &str) -> BTreeSet<MessageDigest> {
         self.index.keyring_digests(address)
     }
 
-    /// The links.
+    /// Returns the links.
     pub fn links(&self) -> &LinkSet {
         &self.links
     }
 
-    /// The stores.
+    /// Returns the stores.
     pub fn stores(&self) -> &[Arc<dyn Store>] {
         self.index.stores()
     }
 
-    /// Returns whether a store that somebody asked for is left out as yet.
+    /// Returns true if a store with a warning is not open yet.
     pub fn has_missing_store(&self) -> bool {
         self.pending_stores.iter().any(|late| late.warning().is_some())
     }
 
-    /// Ends: what was promised is sent, marks and index are on disk, the stores are told. Another process may act
-    /// for me once the lock that this gives back is dropped.
+    /// Closes the mailbox: sends what was accepted, writes marks and index, and syncs marks to the stores.
+    /// Another process may act for me once the returned lock is dropped.
     pub fn close(mut self) -> Option<StateLock> {
         if let Some(outbox) = &self.outbox {
             outbox.close();
@@ -277,7 +278,7 @@ fn open_outbox(
 ) -> Result<Option<Arc<Outbox>>, MailboxOpenError> {
     let look = options.read_only;
     if look && options.mountpoint.is_some() {
-        // What a mount shows as long as it lasts would not follow the drafts of whoever writes them.
+        // A mount that writes nothing would not follow the drafts that another process writes.
         return Ok(None);
     }
     let settings = outbox::OutboxSettings {
@@ -295,7 +296,7 @@ fn open_outbox(
     Ok(Some(outbox))
 }
 
-/// What happens when a link has carried something: the store is looked at, and delivers.
+/// Returns the callback for a link that carried something: it scans the store and delivers what waits there.
 fn make_change_callback(index: &Arc<Index>, outbox: Option<&Arc<Outbox>>) -> link::RescanCallback {
     let (index, outbox) = (Arc::clone(index), outbox.cloned());
     Arc::new(move |number| scan_and_deliver(&index, outbox.as_ref(), number, false))
@@ -320,13 +321,13 @@ impl link::SharedMarkLog for MarksOfStore {
     }
 }
 
-/// What links tell my other machines of.
+/// Returns the source of the marks that links share with my other machines.
 fn make_marks_provider(index: &Arc<Index>) -> link::MarkLogProvider {
     let index = Arc::clone(index);
     Arc::new(move |number| Arc::new(MarksOfStore(Arc::clone(&index), number)))
 }
 
-/// Has a store looked at, and what waits in it delivered. What cannot be read now is told in status.txt and
+/// Scans a store and delivers what waits in it. A store that cannot be read now is reported in status.txt and
 /// tried again.
 fn scan_and_deliver(index: &Index, outbox: Option<&Arc<Outbox>>, number: usize, full: bool) {
     let recovery = index.stores().get(number).and_then(|store| store.facets().recovery);
@@ -343,8 +344,8 @@ fn scan_and_deliver(index: &Index, outbox: Option<&Arc<Outbox>>, number: usize, 
     }
 }
 
-/// What is watched: the stores, by their numbers, also `more` that may come later, and then the keyring, for
-/// `msgfs key trust` while mounted, and what is asked of links.
+/// Returns the targets to watch: the stores by number, `more` numbers for stores that may come later, the
+/// keyring (for `msgfs key trust` while mounted), and the requests to links.
 fn build_watch_targets(
     index: &Arc<Index>,
     outbox: Option<&Arc<Outbox>>,
@@ -388,7 +389,7 @@ fn build_watch_targets(
         on_change: Box::new(move |_| {
             if index.keyring().reload_if_changed() {
                 index.rejudge_changed();
-                // What is derived from messages that count may be another now.
+                // Files that are derived from the messages that count may change.
                 let stores = 0..index.stores().len();
                 stores.for_each(|n| outbox.iter().for_each(|outbox| outbox.handle_store_change(n)));
             }
@@ -406,7 +407,7 @@ fn build_watch_targets(
     targets
 }
 
-/// The thread that tells stores what was read and writes the snapshot. Sleeps while nothing changes.
+/// The thread that syncs marks to the stores and writes the snapshot. It sleeps while nothing changes.
 struct SyncThread {
     index: Arc<Index>,
     stop: Arc<AtomicBool>,
@@ -414,7 +415,7 @@ struct SyncThread {
 }
 
 impl SyncThread {
-    /// `own`: msgfs's folders, if anything may be written.
+    /// Starts the thread. `own`: the folders of msgfs, if anything may be written.
     fn start(index: Arc<Index>, own: Vec<PathBuf>) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (of_thread, stopped) = (Arc::clone(&index), Arc::clone(&stop));
@@ -436,11 +437,11 @@ impl Drop for SyncThread {
     }
 }
 
-/// Removes what a killed msgfs left in its own folders and in those of the stores. In folders of
-/// others that is done before something is delivered there.
+/// Removes the temporary files that a killed msgfs left in its own folders and in those of the stores. Folders
+/// of others are swept before something is delivered there.
 fn sweep_folders(index: &Index, own: &[PathBuf]) {
     for folder in own {
-        place::sweep_temp_files(folder, Path::new(""));
+        atomic_file::sweep_temp_files(folder, Path::new(""));
     }
     index.stores().iter().filter(|_| !own.is_empty()).for_each(|store| sweep_store(store.as_ref()));
 }
@@ -450,7 +451,7 @@ fn sweep_store(store: &dyn Store) {
     let folders = store.folders_to_watch().into_iter().chain(written.into_iter().flatten());
     for folder in folders.chain([store.dir().to_owned()]) {
         if let Ok(below) = folder.strip_prefix(store.dir()) {
-            place::sweep_temp_files(store.dir(), below);
+            atomic_file::sweep_temp_files(store.dir(), below);
         }
     }
 }
@@ -458,9 +459,9 @@ fn sweep_store(store: &dyn Store) {
 fn run_sync_loop(index: &Index, stop: &AtomicBool) {
     let mut saved = Instant::now();
     let mut unsaved = true;
-    // What a killed one, or one that found the store read-only, could not tell.
+    // These are marks that an earlier process could not sync, because it was killed or the store was read-only.
     let mut again = index.sync_marks_to_stores();
-    // After a first index, which is not in memory any more then.
+    // The save moves a first index out of memory.
     index.save_snapshot();
     let (mut seen, mut pause) = (0, TELL_AFTER);
     loop {
@@ -473,8 +474,8 @@ fn run_sync_loop(index: &Index, stop: &AtomicBool) {
         unsaved |= now != seen;
         seen = now;
         std::thread::sleep(pause);
-        // Of many messages the read position takes long to find. While they are read it is told with a tenth
-        // of the time.
+        // The read position of many messages takes long to find. The pause grows with that time, to leave most
+        // of it to the reader.
         let start = Instant::now();
         again = index.sync_marks_to_stores();
         pause = (start.elapsed() * 9).clamp(TELL_AFTER, TELL_AT_LEAST);

@@ -1,4 +1,4 @@
-//! What a person sees of the command line without a mailbox: help texts, usage errors, exit codes.
+//! The command line without a mailbox, as a person sees it: help texts, usage errors, exit codes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -35,7 +35,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Standard error of a run that has to end with this code and print no data.
+/// Returns standard error of a run that has to end with this code and print no data.
 fn error(code: i32, args: &[&str]) -> String {
     let output = run(args);
     assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
@@ -250,7 +250,7 @@ fn the_manual_page_is_complete() {
     }
 }
 
-/// What packages bring is what the program prints.
+/// Packages contain the pages that the program prints.
 #[test]
 fn generated_pages_are_current() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mount-scripts/generated");
@@ -269,7 +269,7 @@ fn generated_pages_are_current() {
     }
 }
 
-/// The plugin that packages bring is what the program writes.
+/// Packages contain the plugin that the program writes.
 #[test]
 fn the_plugin_is_current() {
     let home = tempfile::tempdir().unwrap();
@@ -280,7 +280,7 @@ fn the_plugin_is_current() {
     assert_eq!(files_below(&kept, &kept), files_below(&written, &written));
 }
 
-/// Every file below a folder, by its path in it.
+/// Returns every file below a folder, by its path in it.
 fn files_below(folder: &Path, root: &Path) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -311,7 +311,7 @@ fn the_version_says_which_links_are_built_in() {
     assert_eq!(text(&run(&["--version"]).stdout), format!("msgfs {version}\nlinks: {names}\n"));
 }
 
-/// A link that is not built in is refused with the command that adds it; one that is switched off is not.
+/// A configured link that is not built in is refused with the command that adds it; a link that is off is not refused.
 #[test]
 fn a_link_that_is_not_built_in_is_refused() {
     let home = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! Lines of foreign logs: nothing panics, whatever comes with a message has a safe name, and what msgfs
-//! signs verifies.
+//! Lines of foreign logs: nothing panics, and the attachments of a message have safe, different names.
 #![no_main]
 
 use std::collections::HashSet;
@@ -9,9 +8,9 @@ use msgfs::store::atsf::{blocks, line, sign};
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);
-    let _ = sign::claim(&text);
+    let _ = sign::extract_claim(&text);
     let Ok(message) = line::parse(&text) else { return };
-    let _ = (message.when(), message.call_count());
+    let _ = (message.parse_timestamp(), message.call_count());
     let shown = blocks::render(&message, &|_| Ok(1));
     let names: HashSet<&str> = shown.parts.iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names.len(), shown.parts.len());

@@ -1,4 +1,4 @@
-//! A configuration file: settings, or problems with lines that exist.
+//! A configuration file gives settings, or problems whose lines exist.
 #![no_main]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Mails of anybody: nothing panics, no part is read as a mail, and what is shown of a part is what stands there.
+//! Foreign mails: nothing panics, no part is read as a mail, and an unencoded part is shown with its own bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,11 +1,10 @@
-//! A whole log that somebody else wrote: every record that is reported can be read again, and
-//! nothing is reported twice.
+//! A whole foreign log: every reported record can be read again, and nothing is reported twice.
 #![no_main]
 
 use std::collections::HashSet;
 
 use libfuzzer_sys::fuzz_target;
-use msgfs::store::{self, Found, Kind, Location, Rejected, Sink, Spec};
+use msgfs::store::{self, FoundMessage, Kind, Location, Rejection, ScanSink, StoreSpec};
 
 #[derive(Default)]
 struct Seen {
@@ -13,28 +12,29 @@ struct Seen {
     rejected: usize,
 }
 
-impl Sink for Seen {
-    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
+impl ScanSink for Seen {
+    fn report_batch(&mut self, found: &mut Vec<FoundMessage<'_>>, rejected: &mut Vec<Rejection>) {
         self.found.extend(found.drain(..).map(|f| (f.at, f.id.into_owned())));
         self.rejected += rejected.len();
         rejected.clear();
     }
     fn begin_rescan(&mut self, _: &[u32]) {}
     fn end_rescan(&mut self, _: &[u32]) {}
-    fn resume(&mut self, _: u32) {}
-    fn progress(&mut self, _: u64, _: u64) {}
+    fn resume_source(&mut self, _: u32) {}
+    fn report_progress(&mut self, _: u64, _: u64) {}
 }
 
 fuzz_target!(|data: &[u8]| {
     let dir = std::env::temp_dir().join(format!("msgfs-fuzz-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::write(dir.join("log-foo.jsonl"), data).unwrap();
-    let spec = Spec {
+    let spec = StoreSpec {
         name: "samp".into(),
         kind: Kind::Samp,
         dir: dir.clone(),
+        may_create: false,
         me: "bar".into(),
-        as_me: None,
+        own_address: None,
         state: None,
         roles: msgfs::model::Roles::default(),
         home: None,
@@ -45,11 +45,11 @@ fuzz_target!(|data: &[u8]| {
     let places: HashSet<_> = seen.found.iter().map(|(at, _)| at.offset).collect();
     assert_eq!(places.len(), seen.found.len());
     for (at, id) in &seen.found {
-        assert_eq!(store.read(at).unwrap().message.id, *id);
+        assert_eq!(store.read_record(at).unwrap().message.id, *id);
     }
     let lines = data.split(|b| *b == b'\n' || *b == b'\r').count();
     assert!(seen.found.len() + seen.rejected <= lines);
-    // A second look at an unchanged folder finds nothing.
+    // A second scan of an unchanged folder finds nothing.
     let mut again = Seen::default();
     store.scan(true, &mut again).unwrap();
     assert!(again.found.is_empty() && again.rejected == 0);

@@ -1,13 +1,13 @@
-//! Names of files in a store: only valid aliases come out.
+//! Names of files in a store give only valid aliases.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use msgfs::store::samp::alias::{LogName, classify, is_valid, log_name};
+use msgfs::store::samp::alias::{SampLogName, classify_log_name, is_valid_alias, log_name};
 
 fuzz_target!(|name: &str| {
     for name in [name.to_owned(), log_name(name)] {
-        if let LogName::Main(alias) | LogName::Conflict(alias) = classify(&name) {
-            assert!(is_valid(alias));
+        if let SampLogName::Main(alias) | SampLogName::Conflict(alias) = classify_log_name(&name) {
+            assert!(is_valid_alias(alias));
             assert!(name.contains(alias));
         }
     }

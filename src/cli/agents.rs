@@ -1,4 +1,4 @@
-//! `msgfs agents`: `agents.txt` on standard output.
+//! `msgfs agents`: prints `agents.txt`.
 
 use super::access::{self, AccessPurpose};
 use super::failure::Failure;

@@ -1,4 +1,4 @@
-//! `msgfs amp`: what only stores of kind `amp` need.
+//! `msgfs amp`: commands that only stores of kind `amp` need.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::context::CommandContext;
 use super::failure::Failure;
 use super::{GlobalOptions, complete, output, stores};
 
-/// No user key is larger.
+/// The largest user key, in bytes.
 const MAX_KEY: u64 = 64 << 10;
 
 /// Register with AMP providers, which carry mail between machines
@@ -100,7 +100,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     ))
 }
 
-/// The user key, which is never on the command line.
+/// Returns the user key, which is never on the command line.
 fn read_user_key(from: &str) -> Result<Zeroizing<String>, Failure> {
     if from != "-" {
         return secret::read_secret(Path::new(from)).map_err(Failure::refused);

@@ -1,4 +1,4 @@
-//! `msgfs carry`: links at work, without a mount.
+//! `msgfs carry`: runs links without a mount.
 
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -46,7 +46,8 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Tells it from the hidden half that makes one exchange.
+    /// Returns true for the command that carries for all links, and false for the hidden one that makes one
+    /// exchange.
     pub(crate) fn should_carry_all(&self) -> bool {
         self.all
     }
@@ -65,9 +66,9 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
 
 /// An event that ends the carrying.
 enum CarryEvent {
-    /// A signal asks it to end.
+    /// A signal asks the command to end.
     End,
-    /// A mount asks for its place.
+    /// A mount asks to take over.
     Takeover(UnixStream),
 }
 
@@ -87,7 +88,7 @@ fn carry_all_links(global: &GlobalOptions, before: Option<RawFd>) -> Result<(), 
         output::print_notice(&format!("warning: {}", sanitize_text(&warning)));
     }
     let boards = mailbox.links().boards().read().clone();
-    // Those of a store that is left out may come with it.
+    // The links of a missing store may come with it.
     if boards.is_empty() && !mailbox.has_missing_store() {
         mailbox.close();
         return Err(Failure::refused(
@@ -117,7 +118,7 @@ fn carry_all_links(global: &GlobalOptions, before: Option<RawFd>) -> Result<(), 
     }
 }
 
-/// Signals that ask for the end.
+/// Watches for signals that ask for the end.
 fn watch_end_signals() -> Result<Receiver<()>, Failure> {
     let failed = |e| Failure::from_io("cannot watch for signals", &e);
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
@@ -131,7 +132,8 @@ fn watch_end_signals() -> Result<Receiver<()>, Failure> {
     Ok(events)
 }
 
-/// Opens the mailbox once nobody else acts for me. A signal ends that, as there is nothing to end in order.
+/// Opens the mailbox once nobody else acts for me. A signal kills the process meanwhile, because there is
+/// nothing to close.
 fn open_when_free(options: &MailboxOptions, state: &Path) -> Result<Mailbox, Failure> {
     loop {
         match Mailbox::open(options, &mut |_, _| {}) {
@@ -147,8 +149,8 @@ fn open_when_free(options: &MailboxOptions, state: &Path) -> Result<Mailbox, Fai
     }
 }
 
-/// Gives the place of this process to a mount, and waits behind it. The process begins anew for that: the lock is
-/// free when nothing of it is left that could still write, and not before.
+/// Lets a mount take over from this process, and waits until it ends. The process restarts for that, so that
+/// the lock is free only when no part of it can still write.
 fn yield_to_mount(
     mailbox: Mailbox,
     mount: UnixStream,
@@ -161,26 +163,26 @@ fn yield_to_mount(
     if events.try_recv().is_ok() {
         return Ok(());
     }
-    // One that has ended meanwhile is not waited for.
+    // A mount that has ended meanwhile is not waited for.
     let told = access::grant_takeover(&mount).is_ok()
         && rustix::io::fcntl_setfd(&mount, FdFlags::empty()).is_ok();
     process::set_restart_arguments(Some(restart_arguments(told.then(|| mount.into_raw_fd()))));
     process::restart_process()
 }
 
-/// The command line of this process, without the mount that it made room for, or with another.
+/// Returns the command line of this process, without the mount that took over before, or with another.
 fn restart_arguments(mount: Option<RawFd>) -> Vec<OsString> {
     let is_mount = |argument: &OsString| argument.as_encoded_bytes().starts_with(b"--before=");
     let own = std::env::args_os().skip(1).filter(|argument| !is_mount(argument));
     own.chain(mount.map(|mount| format!("--before={mount}").into())).collect()
 }
 
-/// Waits until a mount that this process made room for has the state folder, or has ended.
+/// Waits until the mount that took over from this process has the state folder, or has ended.
 fn await_mount(mount: RawFd) -> Result<(), Failure> {
     let unknown = || Failure::refused("--before is for msgfs itself");
-    // SAFETY: nothing in this process has this number but what it inherited under it, for it has opened a lock
-    // file only, whose number is another one as long as the inherited one is open. One that is not open, or no
-    // socket, is refused by the call.
+    // SAFETY: only the inherited descriptor can have this number in this process. The process has opened a lock
+    // file only, whose number is another one as long as the inherited one is open. A number that is not open,
+    // or is no socket, is refused by the call.
     let stream = unsafe { UnixStream::from_raw_fd(mount) };
     rustix::io::fcntl_setfd(&stream, FdFlags::CLOEXEC).map_err(|_| unknown())?;
     let _ = (&stream).read_to_end(&mut Vec::new());

@@ -32,12 +32,12 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     })
 }
 
-/// Whether reading this file changes a mark (docs/SEMANTICS.md, "Reading and marks").
+/// Returns true if reading this file changes a mark (docs/SEMANTICS.md, "Reading and marks").
 fn is_marking_path(path: &str) -> bool {
     path.starts_with("inbox/") || path == ".next"
 }
 
-/// Whether reading this file waits for what comes.
+/// Returns true if reading this file waits for new mail.
 fn is_waiting_path(path: &str) -> bool {
     matches!(path, ".next" | ".wait" | ".watch")
 }

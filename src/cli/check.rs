@@ -41,8 +41,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     repaired.and(checked)
 }
 
-/// Has the stores make anew what is derived and wrong. What one cannot do is said, and keeps no other
-/// from it.
+/// Asks the stores to correct their derived files. A failure of one is printed, and the others go on.
 fn repair_stores(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let context = CommandContext::find(global)?;
     let opener = StoreOpener::new(&context)?;
@@ -71,7 +70,7 @@ fn repair_stores(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     outcome
 }
 
-/// Says one thing that was made.
+/// Prints one correction.
 fn print_repair(store: &str, made: &str, args: &Args) -> Result<(), Failure> {
     if args.json {
         return output::print_json_line(&serde_json::json!({ "store": store, "repaired": made }));
@@ -138,8 +137,8 @@ struct ViolationLine<'a> {
     violation: &'a Violation,
 }
 
-/// Says one violation in a line. A path is given in full for people, so that editors can open it, and
-/// relative to the store in JSON.
+/// Prints one violation as a line. For people the path is absolute, so that editors can open it; in JSON it is
+/// relative to the store.
 fn print_violation(store: &dyn Store, violation: &Violation, json: bool) -> Result<(), Failure> {
     if json {
         return output::print_json_line(&ViolationLine { store: store.name(), violation });

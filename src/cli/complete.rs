@@ -1,7 +1,6 @@
-//! What the words of a command line can become: paths of the tree, recipients, stores, mount points.
+//! Completions for the words of a command line: paths of the tree, recipients, stores, mount points.
 //!
-//! A shell asks for them at each press of the key, so nothing here says anything, waits for a mount or
-//! changes one.
+//! A shell asks for them at each press of the key, so nothing here prints, waits for a mount or changes one.
 
 use std::ffi::OsStr;
 
@@ -13,7 +12,7 @@ use super::GlobalOptions;
 use super::access::{self, AccessPurpose, split_path};
 use super::context::CommandContext;
 
-/// Paths from the root of the tree.
+/// Returns paths from the root of the tree.
 pub(crate) fn paths(typed: &OsStr) -> Vec<CompletionCandidate> {
     let found = || {
         let typed = typed.to_str()?;
@@ -24,7 +23,7 @@ pub(crate) fn paths(typed: &OsStr) -> Vec<CompletionCandidate> {
             tree.ls(&folder)
         })
         .ok()?;
-        // A name that cannot be typed as it is shown is no help.
+        // A name that cannot be typed as shown does not help.
         let plain = listed.into_iter().filter(|entry| sanitize_line(&entry.name) == entry.name);
         let line = |entry: msgfs::view::FolderEntry| {
             format!("{shown}{}{}", entry.name, if entry.is_dir { "/" } else { "" })
@@ -34,7 +33,7 @@ pub(crate) fn paths(typed: &OsStr) -> Vec<CompletionCandidate> {
     matching_candidates(typed, found())
 }
 
-/// Whom the stores have seen; the last of several that commas separate.
+/// Returns recipients that the stores have seen, for the last of several words between commas.
 pub(crate) fn recipients(typed: &OsStr) -> Vec<CompletionCandidate> {
     let found = || {
         let typed = typed.to_str()?;
@@ -47,7 +46,7 @@ pub(crate) fn recipients(typed: &OsStr) -> Vec<CompletionCandidate> {
     matching_candidates(typed, found())
 }
 
-/// Names of stores.
+/// Returns the names of stores.
 pub(crate) fn stores(typed: &OsStr) -> Vec<CompletionCandidate> {
     let stores = CommandContext::find(&parse_global_options())
         .and_then(|context| context.store_folders())
@@ -58,7 +57,7 @@ pub(crate) fn stores(typed: &OsStr) -> Vec<CompletionCandidate> {
     )
 }
 
-/// Where a msgfs is mounted.
+/// Returns the mount points of msgfs.
 pub(crate) fn mounts(typed: &OsStr) -> Vec<CompletionCandidate> {
     let all = mountpoint::read_mounts().unwrap_or_default();
     let ours = mountpoint::list_our_mounts(&all).into_iter();
@@ -66,7 +65,7 @@ pub(crate) fn mounts(typed: &OsStr) -> Vec<CompletionCandidate> {
     matching_candidates(typed, Some(names))
 }
 
-/// Those that begin with what was typed, each once.
+/// Returns the words that begin with the typed text, each once.
 fn matching_candidates(typed: &OsStr, all: Option<Vec<String>>) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
     let mut fit = all.unwrap_or_default();
@@ -76,7 +75,7 @@ fn matching_candidates(typed: &OsStr, all: Option<Vec<String>>) -> Vec<Completio
     fit.into_iter().map(CompletionCandidate::new).collect()
 }
 
-/// `--me` and `--config` of the line that is being typed, which comes as our own arguments.
+/// Returns `--me` and `--config` of the line that is being typed. The shell passes it as our own arguments.
 fn parse_global_options() -> GlobalOptions {
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();

@@ -1,4 +1,4 @@
-//! `msgfs completions`: what a shell needs to complete our commands.
+//! `msgfs completions`: prints the script by which a shell completes our commands.
 
 use std::io::{self, Write};
 
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let shell = args.shell.to_string();
     let shells = Shells::builtins();
     let Some(shell) = shells.completer(&shell) else { refuse!("there is no script for {shell}") };
-    // Into memory first: what is half printed helps nobody.
+    // The script is made in memory first, because half a script helps nobody.
     let mut script = Vec::new();
     shell
         .write_registration(ASKED, "msgfs", "msgfs", "msgfs", &mut script)
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     io::stdout().write_all(&script).map_err(|e| Failure::from_output_error(&e))
 }
 
-/// Answers the script of a shell, if that is who asks; the process then ends.
+/// Answers the script of a shell and ends the process, if the script asks.
 pub(crate) fn answer_shell() {
     CompleteEnv::with_factory(Cli::command).var(ASKED).complete();
 }

@@ -1,16 +1,16 @@
-//! Who and where, for commands that need it without opening a mailbox.
+//! The me and the paths, for commands that need them without opening a mailbox.
 
 use std::path::{Path, PathBuf};
 
 use msgfs::config::{self, Config, Env, Me, Paths};
 use msgfs::fuse::mountpoint;
 use msgfs::mailbox::MailboxOptions;
-use msgfs::store::{StoreSpec, asked};
+use msgfs::store::{StoreSpec, probe};
 
 use super::failure::Failure;
 use super::{GlobalOptions, output};
 
-/// What the command line, the environment and the configuration say together.
+/// The result of the command line, the environment and the configuration together.
 pub(crate) struct CommandContext {
     pub(crate) env: Env,
     pub(crate) config: Config,
@@ -19,12 +19,12 @@ pub(crate) struct CommandContext {
 }
 
 impl CommandContext {
-    /// Finds out who and where. Nothing is created.
+    /// Determines me and the paths. Creates nothing.
     pub(crate) fn find(global: &GlobalOptions) -> Result<Self, Failure> {
         Self::from_options(&global.mailbox_options())
     }
 
-    /// The same of a mailbox to be opened.
+    /// Does the same for a mailbox to be opened.
     pub(crate) fn from_options(options: &MailboxOptions) -> Result<Self, Failure> {
         let env = Env::from_process().with_mount(options.current_mount.clone());
         let config = Config::load(options.config.as_deref(), &env).map_err(Failure::refused)?;
@@ -38,31 +38,32 @@ impl CommandContext {
         self.paths.create_state().map_err(Failure::refused)
     }
 
-    /// The stores that would be opened: those that are configured, then those that are found.
+    /// Returns the stores that would be opened: the configured ones, then those that are found.
     pub(crate) fn store_specs(&self) -> Result<Vec<StoreSpec>, Failure> {
         let mut specs = self.config.stores(&self.env, &self.me.name).map_err(Failure::refused)?;
         specs.extend(self.config.find_default_stores(&self.env, &self.me.name));
         Ok(specs)
     }
 
-    /// Name and folder of each store that would be opened.
+    /// Returns the name and folder of each store that would be opened.
     pub(crate) fn store_folders(&self) -> Result<Vec<(String, PathBuf)>, Failure> {
         let named = |spec: StoreSpec| (spec.name.clone(), store_folder(&spec));
         Ok(self.store_specs()?.into_iter().map(named).collect())
     }
 
-    /// A path as it is shown to people.
+    /// Returns a path in the form for people.
     pub(crate) fn display_path(&self, path: &Path) -> String {
         self.env.display_home(path)
     }
 
-    /// Where the configuration is, or would be.
+    /// Returns the path of the configuration, which may be missing.
     pub(crate) fn config_file(&self) -> PathBuf {
         self.config.path.clone().unwrap_or_else(|| self.paths.config.join("config.toml"))
     }
 }
 
-/// Says which name a command acts for and why, where nobody chose it. What is wrong the command says itself.
+/// Prints the name that a command acts for and its source, if nobody chose it. The command itself reports
+/// errors.
 pub(crate) fn announce_identity(global: &GlobalOptions) {
     if let Some(remark) =
         CommandContext::find(global).ok().and_then(|context| context.me.explain_default())
@@ -71,7 +72,7 @@ pub(crate) fn announce_identity(global: &GlobalOptions) {
     }
 }
 
-/// Finds the mount of ours that the current folder is in: whom it acts for, and where it is.
+/// Returns the me and the mount point of our mount that contains the current folder.
 pub(crate) fn find_current_mount() -> Option<(String, PathBuf)> {
     let here = std::env::current_dir().ok()?;
     let mounts = mountpoint::read_mounts().ok()?;
@@ -89,23 +90,23 @@ pub(crate) fn find_current_mount() -> Option<(String, PathBuf)> {
     Some((name, dir))
 }
 
-/// The folder of a store, also where it is named by its configuration file.
+/// Returns the folder of a store, also if its configuration file names it.
 pub(crate) fn store_folder(spec: &StoreSpec) -> PathBuf {
-    let is_file = asked::require_response(&spec.dir).is_ok() && spec.dir.is_file();
+    let is_file = probe::require_response(&spec.dir).is_ok() && spec.dir.is_file();
     let parent = spec.dir.parent().filter(|_| is_file);
     parent.unwrap_or(&spec.dir).to_owned()
 }
 
-/// The home folder.
+/// Returns the home folder.
 pub(crate) fn home_folder() -> Result<PathBuf, Failure> {
     let env = Env::from_process();
     let home = env.home().map(Path::to_owned);
     home.ok_or_else(|| Failure::refused("HOME is not set; name the folder: msgfs mount DIR"))
 }
 
-/// The state folders of everybody I act for or have acted for; whatever the configuration says.
+/// Returns the state folders of everybody I act for or have acted for, whatever the configuration says.
 pub(crate) fn list_state_folders() -> Vec<PathBuf> {
-    // Any valid name serves to find the folder that all names share.
+    // Any valid name leads to the folder that all names share.
     let paths = Paths::new(&Env::from_process(), "x");
     let Some(all) = paths.ok().and_then(|paths| paths.state.parent().map(Path::to_owned)) else {
         return Vec::new();

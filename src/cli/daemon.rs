@@ -1,9 +1,9 @@
 //! The background half of `msgfs mount`.
 //!
-//! The front half starts this program again, with a pipe as standard output, and waits for what
-//! comes through it. So nothing is forked while threads exist, and the folder a person is in can
-//! still say who they are. The back half leaves the session, closes what it inherited, and keeps
-//! only standard error until the mount answers, so that even a crash has somewhere to be seen.
+//! The front half starts this program again, with a pipe as standard output, and waits for its events. So
+//! nothing is forked while threads exist, and the current folder can still determine me. The back half leaves
+//! the session and closes the descriptors that it inherited. It keeps only standard error until the mount
+//! answers, so that even a crash can be seen.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -19,10 +19,10 @@ use super::logging;
 use super::mount::MountRequest;
 use super::serve::{self, MountEvent};
 
-/// A progress bar need not move more often.
+/// The shortest time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
-/// Starts the back half and waits until the mount answers or it is known why not.
+/// Starts the back half and waits until the mount answers or fails.
 pub(crate) fn start(order: &MountRequest) -> Result<(), Failure> {
     let started = Command::new("/proc/self/exe")
         .arg0("msgfs")
@@ -52,7 +52,7 @@ pub(crate) fn start(order: &MountRequest) -> Result<(), Failure> {
     refuse!("msgfs ended before the mount answered ({status}){}", log.unwrap_or_default())
 }
 
-/// The command line of the half that serves.
+/// Returns the command line of the half that serves.
 pub(crate) fn mount_arguments(order: &MountRequest) -> Vec<std::ffi::OsString> {
     let how = if order.foreground { "--foreground" } else { "--as-daemon" };
     let mut arguments = vec!["mount".into(), how.into()];
@@ -72,26 +72,26 @@ pub(crate) fn mount_arguments(order: &MountRequest) -> Vec<std::ffi::OsString> {
     arguments
 }
 
-/// The way back to the front half.
+/// The pipe to the front half.
 pub(crate) struct ParentPipe {
-    /// Until the mount answers.
+    /// The pipe, until the mount answers.
     front: Option<File>,
     log: Option<File>,
-    /// When progress was last told.
+    /// The time of the last report of progress.
     last_progress: Option<Instant>,
 }
 
-/// Leaves the session and everything inherited but standard error. To be called before this
+/// Leaves the session and closes all inherited descriptors but standard error. It must be called before this
 /// process opens anything or starts a thread.
 pub(crate) fn detach_session() -> io::Result<ParentPipe> {
-    // SAFETY: this process has opened nothing yet, so no descriptor from 3 up is owned by
-    // anything in it; they are leftovers of whoever started us, whose pipes must not be held open.
-    // As a system call, because musl has no function for it.
+    // SAFETY: this process has opened nothing yet, so nothing in it owns a descriptor from 3 up. They are
+    // leftovers of the process that started us, whose pipes must not be held open. A system call is used,
+    // because musl has no function for it.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
-    // A process that was started, not forked, leads no group; an error means that we lead a
-    // session already, which is what is wanted.
+    // A process that was started, not forked, leads no group. An error means that we lead a session already,
+    // which is what we want.
     let _ = rustix::process::setsid();
-    // Started as /proc/self/exe, we would show up as `exe` in ps(1).
+    // A program started as /proc/self/exe would show up as `exe` in ps(1).
     let _ = rustix::thread::set_name(c"msgfs");
     let to = rustix::io::fcntl_dupfd_cloexec(io::stdout(), 3)?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
@@ -118,7 +118,7 @@ pub(crate) fn serve_detached(order: MountRequest, mut pipe: ParentPipe) -> Resul
 }
 
 impl ParentPipe {
-    /// From now on, what is logged goes to a file in the state folder.
+    /// Logs to a file in the state folder from now on.
     fn open_log(&mut self, context: &CommandContext) -> Result<(), Failure> {
         context.create_state_folder()?;
         let path = context.paths.state.join("log");
@@ -143,9 +143,9 @@ impl ParentPipe {
             }
             MountEvent::Notice(text) => tracing::info!("{text}"),
             MountEvent::Ready(_) => {
-                // Relative names are done with; the folder we were started in must stay removable.
+                // No relative names are used from here on. The folder we were started in must stay removable.
                 let _ = rustix::process::chdir("/");
-                // Whoever reads the terminal to the end must not wait for us.
+                // A program that reads the terminal to the end must not wait for us.
                 if let Some(log) = self.log.take() {
                     rustix::stdio::dup2_stderr(log).map_err(|e| {
                         Failure::from_io("cannot let go of the terminal", &e.into())

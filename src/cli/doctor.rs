@@ -1,4 +1,4 @@
-//! `msgfs doctor`: what is missing on this machine.
+//! `msgfs doctor`: a report of what is missing on this machine.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use msgfs::identity::{self, KeyError, KeyPair, Keyring, SignerRegistry};
 use msgfs::link;
 use msgfs::model::{sanitize_line, sanitize_text};
 use msgfs::outbox;
-use msgfs::store::{self, Advice, Kind, Store, StoreSpec, asked};
+use msgfs::store::{self, Advice, Kind, Store, StoreSpec, probe};
 
 use super::context::{CommandContext, store_folder};
 use super::failure::{Failure, format_io_error};
@@ -42,7 +42,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     problems.extend(find_stale_mounts());
     match CommandContext::find(global) {
         Ok(context) => problems.extend(find_mailbox_problems(&context)),
-        // Wrong lines of the configuration, or nobody to act for: the text says what to do.
+        // The configuration has wrong lines, or there is no me. The text says what to do.
         Err(failure) => problems.push(DoctorProblem::error(failure)),
     }
     problems.extend(hook::find_problems());
@@ -58,7 +58,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     if errors { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
-/// Mounts whose msgfs has died or does not answer.
+/// Returns the mounts whose msgfs has died or does not answer.
 fn find_stale_mounts() -> Vec<DoctorProblem> {
     let mounts = match mountpoint::read_mounts() {
         Ok(mounts) => mounts,
@@ -94,7 +94,7 @@ fn find_stale_mounts() -> Vec<DoctorProblem> {
 
 fn find_mailbox_problems(context: &CommandContext) -> Vec<DoctorProblem> {
     for dir in [&context.paths.state, &context.paths.cache] {
-        if let Err(e) = asked::require_response(dir) {
+        if let Err(e) = probe::require_response(dir) {
             return vec![DoctorProblem::error(format!(
                 "{}: {}",
                 context.display_path(dir),
@@ -117,12 +117,12 @@ fn find_store_problems(context: &CommandContext, specs: &[StoreSpec]) -> Vec<Doc
     let used = SignerRegistry::open(&context.paths.signers_file(), true);
     for spec in specs {
         let (name, dir) = (sanitize_line(&spec.name), store_folder(spec));
-        if let Err(e) = asked::require_response(&dir) {
+        if let Err(e) = probe::require_response(&dir) {
             let shown = context.display_path(&dir);
             problems.push(store_error(&name, &format!("{shown}: {}", format_io_error(&e))));
             continue;
         }
-        // SAMP's folder is made at first use, unless somebody named it; opening makes nothing.
+        // SAMP's folder is made at first use, unless somebody named it. Opening the store makes nothing.
         let is_there = dir.exists();
         let is_to_be_made = !is_there && spec.kind == Kind::Samp && spec.may_create;
         if is_there || is_to_be_made {
@@ -155,7 +155,7 @@ fn find_store_problems(context: &CommandContext, specs: &[StoreSpec]) -> Vec<Doc
     problems
 }
 
-/// What keeps links from working, as far as that can be tried without sending.
+/// Returns the problems of links, as far as they can be tried without sending.
 fn find_link_problems(context: &CommandContext, stores: &[Arc<dyn Store>]) -> Vec<DoctorProblem> {
     let linked = context.config.linked_stores();
     let mut problems = Vec::new();
@@ -197,12 +197,12 @@ fn find_link_problems(context: &CommandContext, stores: &[Arc<dyn Store>]) -> Ve
     problems
 }
 
-/// What is wrong with a store as a whole.
+/// Returns a problem of a store as a whole.
 fn store_error(name: &str, why: &str) -> DoctorProblem {
     DoctorProblem::error(format!("the store {name}: {}", sanitize_text(why)))
 }
 
-/// Other keys that sign under my name, as far as a mount has seen them.
+/// Returns a warning for other keys that sign under my name, as far as a mount has seen them.
 fn find_foreign_keys(context: &CommandContext, stores: &[Arc<dyn Store>]) -> Vec<DoctorProblem> {
     let Ok(keyring) = Keyring::open_read_only(&context.paths.keyring_file()) else {
         return Vec::new();
@@ -217,7 +217,7 @@ fn find_foreign_keys(context: &CommandContext, stores: &[Arc<dyn Store>]) -> Vec
     out
 }
 
-/// What a store would have a person mend.
+/// Returns a problem that a store wants a person to mend.
 fn problem_from_advice(store: &str, advice: Advice) -> DoctorProblem {
     let what = format!("the store {store}: {}", sanitize_line(&advice.problem));
     let what =
@@ -228,7 +228,7 @@ fn problem_from_advice(store: &str, advice: Advice) -> DoctorProblem {
     }
 }
 
-/// Two stores that are the same mailbox: each message would be there twice.
+/// Returns the pairs of stores that are the same mailbox: each message would be there twice.
 fn find_duplicate_stores(
     context: &CommandContext,
     stores: &[Arc<dyn Store>],

@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well.
+//! The failures of commands, and their exit codes.
 
 use std::fmt::Display;
 use std::io;
@@ -7,47 +7,47 @@ use std::process::ExitCode;
 use msgfs::mailbox::MailboxOpenError;
 use msgfs::model::sanitize_text;
 
-/// Why a command did not do what was asked. The text is for people.
+/// A reason why a command failed. The text is for people.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Refused or failed; exit code 1.
+    /// The request was refused or failed; exit code 1.
     #[error("{0}")]
     Refused(String),
     /// The file system refused or failed, or would have; exit code 1.
     #[error("{1}")]
     Errno(i32, String),
-    /// Ends with this exit code.
+    /// The command ends with this exit code.
     #[error("{1}")]
     Code(u8, String),
-    /// The command line is wrong in a way that only its command can tell; exit code 2.
+    /// The command line is wrong in a way that only its command can find; exit code 2.
     #[error("{0}")]
     Usage(String),
     /// The mailbox cannot be opened.
     #[error(transparent)]
     Open(#[from] MailboxOpenError),
-    /// Whoever served the tree ended before it began what was asked; exit code 1.
+    /// The process that served the tree ended before it began the request; exit code 1.
     #[error("the msgfs that acts for this name has just ended; nothing was done; try again")]
     ServerGone,
-    /// Everything was said already; exit code 1.
+    /// Everything was reported already; exit code 1.
     #[error("failed")]
     AlreadyReported,
-    /// Whoever reads our standard output has seen enough, as in `msgfs ls | head`; exit code 0.
+    /// The reader of our standard output has closed it, like in `msgfs ls | head`; exit code 0.
     #[error("standard output is closed")]
     OutputClosed,
 }
 
 impl Failure {
-    /// A refusal in this sentence.
+    /// Returns a refusal with this sentence.
     pub(crate) fn refused(sentence: impl Display) -> Self {
         Self::Refused(sentence.to_string())
     }
 
-    /// What failed, and what the system said.
+    /// Returns a failure with its subject and the system's error.
     pub(crate) fn from_io(what: impl Display, error: &io::Error) -> Self {
         Self::Refused(format!("{what}: {}", format_io_error(error)))
     }
 
-    /// An error of writing standard output.
+    /// Returns the failure for an error of standard output.
     pub(crate) fn from_output_error(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::OutputClosed
@@ -56,7 +56,7 @@ impl Failure {
         }
     }
 
-    /// Says it on standard error and gives the exit code.
+    /// Prints the failure on standard error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::OutputClosed => return ExitCode::SUCCESS,
@@ -79,7 +79,7 @@ macro_rules! refuse {
 }
 pub(crate) use refuse;
 
-/// The system's sentence without Rust's `(os error 2)`.
+/// Returns the system's sentence without Rust's `(os error 2)`.
 pub(crate) fn format_io_error(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.rsplit_once(" (os error ").map_or(text.as_str(), |(sentence, _)| sentence);

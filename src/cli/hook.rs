@@ -16,15 +16,15 @@ use msgfs::hook::install::{
 use msgfs::hook::{self, Harness, HookCall, HookEvent, Session, SessionDir};
 use msgfs::mailbox::MailboxOptions;
 use msgfs::model::{display_path, sanitize_line};
+use msgfs::store::atomic_file::write_atomic;
 use msgfs::store::fs::make_dirs;
-use msgfs::store::place::write_atomic;
 
 use super::failure::Failure;
 use super::machine::DoctorProblem;
 use super::{GlobalOptions, output};
 
 const NO_PROGRAM: &str = "  The plugin calls msgfs, which is not on the PATH here.\n";
-/// What stands for every harness that is found.
+/// The word for every harness that is found.
 const AUTO: &str = "auto";
 
 /// Tell coding agents when mail arrives
@@ -123,8 +123,8 @@ impl HarnessChoice {
     }
 }
 
-/// Runs a hook and ends the process, if the command line says so. Before everything else: whatever is
-/// wrong with the rest of it, a hook says nothing and ends with 0.
+/// Runs a hook and ends the process, if the command line asks for it. It comes before everything else: a hook
+/// reports no error and ends with 0, whatever is wrong with the rest.
 pub(crate) fn intercept_hook_run(args: impl Iterator<Item = OsString>) {
     let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
     let Some(rest) = find_run_arguments(&args) else { return };
@@ -137,7 +137,7 @@ pub(crate) fn intercept_hook_run(args: impl Iterator<Item = OsString>) {
     }
 }
 
-/// What is behind `hook run`, if that is the command. Before it there may be options.
+/// Returns the words behind `hook run`, if that is the command. Options may stand before it.
 fn find_run_arguments(args: &[String]) -> Option<&[String]> {
     let (at, command) = command_words(args).next()?;
     let after = args.get(at + 1..)?;
@@ -145,7 +145,7 @@ fn find_run_arguments(args: &[String]) -> Option<&[String]> {
     (command == "hook" && action == "run").then(|| after.get(next + 1..))?
 }
 
-/// The words that are no options and no values of the two that go with every command.
+/// Returns the words that are neither options nor values of the two options of every command.
 fn command_words(args: &[String]) -> impl Iterator<Item = (usize, &str)> {
     let is_value = |at: usize| {
         let before = at.checked_sub(1).and_then(|before| args.get(before));
@@ -156,12 +156,12 @@ fn command_words(args: &[String]) -> impl Iterator<Item = (usize, &str)> {
     words.map(|(at, arg)| (at, arg.as_str()))
 }
 
-/// So many characters of a word that is not known are noted.
+/// The most characters of an unknown word that are logged.
 const SHOWN: usize = 64;
-/// Options of every command that have a value.
+/// The options of every command that have a value.
 const VALUED: [&str; 2] = ["--me", "--config"];
 
-/// What is asked for; why not, if anything of it is not known.
+/// Returns the call that is asked for, or the reason why a word of it is not known.
 fn parse_call(args: &[String], rest: &[String]) -> Result<HookCall, String> {
     let shown = |arg: &str| arg.chars().take(SHOWN).collect::<String>();
     let unknown = |what: &str, arg: &str| format!("the {what} {:?} is not known", shown(arg));
@@ -178,7 +178,7 @@ fn parse_call(args: &[String], rest: &[String]) -> Result<HookCall, String> {
         match name {
             "--me" => options.me = Some(config::parse_alias(&value()?)?),
             "--config" => options.config = Some(value()?.into()),
-            // The command itself.
+            // This is the command itself.
             _ if at < before && !arg.starts_with('-') => {}
             "--for" if at >= before => {
                 let name = value()?;
@@ -205,12 +205,12 @@ pub(crate) fn run(_: &GlobalOptions, args: &Args) -> Result<(), Failure> {
         HookAction::Uninstall(choice) => install_or_remove(choice, InstallPart::Hooks, false, true),
         HookAction::Status => print_status(),
         HookAction::Plugin { folder } => write_plugin(folder),
-        // It was run before the command line was looked at.
+        // It was run before the command line was parsed.
         HookAction::Run(_) => Ok(()),
     }
 }
 
-/// Writes or removes something, for each harness that is meant, and says what became of it.
+/// Installs or removes a part for each chosen harness, and prints the results.
 pub(crate) fn install_or_remove(
     choice: &HarnessChoice,
     what: InstallPart,
@@ -228,7 +228,7 @@ pub(crate) fn install_or_remove(
     let program = match install::locate_program(&env, Path::new(&called)) {
         Ok(program) => program,
         Err(why) if installs => return Err(Failure::refused(why)),
-        // It is written into hooks only.
+        // The program is written into hooks only.
         Err(_) => String::new(),
     };
     let wish = InstallOptions { program, mid_turn, dry_run: choice.dry_run };
@@ -262,7 +262,7 @@ pub(crate) fn install_or_remove(
     if refused { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
-/// Tells that a harness is left to its plugin.
+/// Returns the text for a harness that is left to its plugin.
 fn describe_plugin_use(
     env: &Env,
     harness: &'static Harness,
@@ -278,7 +278,7 @@ fn describe_plugin_use(
     text
 }
 
-/// Tells what is installed for a harness beside its plugin.
+/// Returns the text about parts that are installed beside a harness's plugin.
 fn describe_duplicates(env: &Env, harness: &'static Harness, what: InstallPart) -> String {
     let (file, standing) = install::read_install_status(env, harness, what);
     if !matches!(
@@ -314,14 +314,15 @@ fn write_plugin(folder: &Path) -> Result<(), Failure> {
     ))
 }
 
-/// The report of what was taken out of the files of all harnesses.
+/// A report of the parts that were removed from the files of all harnesses.
 pub(crate) struct HookRemovalReport {
     pub(crate) text: String,
-    /// A file was left alone although something of ours may be in it.
+    /// A file was left alone although a part of ours may be in it.
     pub(crate) is_refused: bool,
 }
 
-/// Takes hooks and standing instructions out of the files of all harnesses, and ends the processes that wait for mail.
+/// Removes hooks and standing instructions from the files of all harnesses, and ends the processes that wait
+/// for mail.
 pub(crate) fn remove_from_harnesses(env: &Env, dry_run: bool) -> HookRemovalReport {
     let wish = InstallOptions { program: String::new(), mid_turn: false, dry_run };
     let mut out = HookRemovalReport { text: String::new(), is_refused: false };
@@ -350,7 +351,7 @@ pub(crate) fn remove_from_harnesses(env: &Env, dry_run: bool) -> HookRemovalRepo
     out
 }
 
-/// Tells how many waiters of a harness were ended.
+/// Returns a line with the number of ended waiters.
 fn describe_ended_waiters(count: usize, is: &str) -> String {
     let are = if is == "is" { "are" } else { is };
     match count {
@@ -360,7 +361,7 @@ fn describe_ended_waiters(count: usize, is: &str) -> String {
     }
 }
 
-/// One line for a file, with what would change, or what a person can add.
+/// Returns one line for a file, with the diff or the text that a person can add.
 fn format_report(env: &Env, harness: &Harness, report: &InstallReport, dry: bool) -> String {
     let (file, name) = (env.display_home(&report.file), harness.name);
     let mut text = report.diff.clone().unwrap_or_default();
@@ -388,7 +389,7 @@ fn format_report(env: &Env, harness: &Harness, report: &InstallReport, dry: bool
     text
 }
 
-/// Why nothing will ring in a harness, if that is so.
+/// Returns the settings that keep a harness from running our hooks, one line each.
 fn explain_silence(env: &Env, harness: &Harness) -> String {
     let off = install::find_off_switches(env, harness);
     let line = |(file, setting): &(PathBuf, String)| {
@@ -397,7 +398,7 @@ fn explain_silence(env: &Env, harness: &Harness) -> String {
     off.iter().map(line).collect()
 }
 
-/// What to know when the hooks of a harness are installed.
+/// Returns the advice for a harness with new hooks.
 fn format_advice(harness: &Harness) -> String {
     let Harness { title, abilities: can, trust_steps: trust, .. } = harness;
     format!(
@@ -470,7 +471,7 @@ fn print_status() -> Result<(), Failure> {
     output::print_data(&text)
 }
 
-/// Lists the sessions that are known, and why they heard nothing.
+/// Returns the lines about known sessions, and the reasons why they heard nothing.
 fn format_sessions(env: &Env, sessions: &SessionDir) -> String {
     let all = sessions.list_sessions();
     let waiting = all.iter().filter(|session| session.has_running_waiter()).count();
@@ -497,7 +498,7 @@ fn describe_standing(standing: &InstallStatus) -> String {
     }
 }
 
-/// Returns the fault of what is installed for a harness.
+/// Returns the problem of a part that is installed for a harness.
 fn find_problem(env: &Env, harness: &'static Harness, what: InstallPart) -> Option<DoctorProblem> {
     let (file, standing) = install::read_install_status(env, harness, what);
     let (file, Harness { name, title, .. }) = (env.display_home(&file), harness);
@@ -527,7 +528,7 @@ fn find_problem(env: &Env, harness: &'static Harness, what: InstallPart) -> Opti
     Some(problem.with_remedy(command))
 }
 
-/// Returns the faults of what is installed for the harnesses.
+/// Returns the problems of the parts that are installed for all harnesses.
 pub(crate) fn find_problems() -> Vec<DoctorProblem> {
     let env = Env::from_process();
     let both = [InstallPart::Hooks, InstallPart::Instructions];
@@ -544,7 +545,7 @@ mod tests {
         line.split(' ').map(str::to_owned).collect()
     }
 
-    /// What a command line that is a hook asks for.
+    /// Returns the call of a command line that is a hook.
     #[track_caller]
     fn parsed(line: &str) -> Result<HookCall, String> {
         let args = args(line);

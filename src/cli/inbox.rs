@@ -1,4 +1,4 @@
-//! `msgfs inbox`: read what is new.
+//! `msgfs inbox`: prints the unread messages.
 
 use std::io::{self, Write};
 
@@ -48,17 +48,17 @@ fn print_message_json(tree: &dyn TreeAccess, name: &str) -> Result<(), Failure> 
     let read = tree.cat(&path, &mut out);
     match out.printed {
         Some(said) => said.and(read),
-        // It has become shorter since it was asked how long it is.
+        // The message has become shorter since its length was read.
         None => read.and_then(|()| output::print_json_line(&message_to_json(name, &out.text))),
     }
 }
 
-/// Prints a message when it is whole, which is before it is closed and so marked.
+/// A writer that prints a message once it is complete, which is before it is closed and so marked.
 struct MessageJsonWriter<'a> {
     name: &'a str,
     size: u64,
     text: Vec<u8>,
-    /// What became of printing it.
+    /// The result of the print.
     printed: Option<Result<(), Failure>>,
 }
 
@@ -81,7 +81,7 @@ impl Write for MessageJsonWriter<'_> {
     }
 }
 
-/// A message file as an object.
+/// Returns a message file as an object.
 fn message_to_json(name: &str, text: &[u8]) -> Value {
     let text = String::from_utf8_lossy(text);
     let (head, body) = text.split_once("\n\n").unwrap_or((&text, ""));

@@ -13,15 +13,15 @@ use msgfs::link;
 use msgfs::mailbox::MailboxOpenError;
 use msgfs::model::sanitize_line;
 use msgfs::store::StoreSpec;
+use msgfs::store::atomic_file::write_atomic;
 use msgfs::store::fs::make_dirs;
-use msgfs::store::place::write_atomic;
 use toml::de::DeTable;
 
 use super::context::CommandContext;
 use super::failure::Failure;
 use super::{GlobalOptions, hook, output, serve};
 
-/// The configuration as it is without one, every line commented out.
+/// The default configuration, with every line commented out.
 const CONFIG: &str = r#"# The configuration of msgfs. Every key is optional. A key behind a # shows its default.
 
 # My name. --me, $MSGFS_ME and the mount that the current folder is in come before it. Without this line, msgfs
@@ -106,18 +106,18 @@ const CONFIG: &str = r#"# The configuration of msgfs. Every key is optional. A k
 # roles = "verify"
 "#;
 
-/// The line of [`CONFIG`] that would say who I am.
+/// The line of [`CONFIG`] that would name me.
 const EXAMPLE: &str = "# me = \"foo\"";
 
-/// The configuration to write: with who I am, if that was said, and with what is found on this machine, commented out, because it is used
-/// as it is.
+/// Returns the configuration to write. It has the name of me, if given, and comments with the stores on this
+/// machine, which are used without them.
 fn render_config(me: Option<&str>, found: &[StoreSpec]) -> String {
     let mut text = CONFIG.to_owned();
     if let Some(me) = me {
         text = text.replacen(EXAMPLE, &format!("me = {}", toml::Value::from(me)), 1);
     }
     for spec in found {
-        // TOML cannot hold what is not UTF-8, and a comment only what stays on its line.
+        // TOML cannot hold a path that is not UTF-8, and a comment cannot hold a line break.
         let plain = |dir: &&str| !dir.chars().any(char::is_control);
         let Some(dir) = spec.dir.to_str().filter(plain) else { continue };
         let dir = toml::Value::from(dir);
@@ -164,12 +164,12 @@ struct IntegrateArgs {
     uninstall: bool,
 }
 
-/// The names of the kinds of links.
+/// Returns the names of the kinds of links.
 fn kinds() -> PossibleValuesParser {
     PossibleValuesParser::new(link::LinkKind::ALL.iter().map(|(name, _)| *name))
 }
 
-/// An example of a link, commented out.
+/// Returns an example of a link, commented out.
 fn render_link_example(kind: &str) -> String {
     let lines: &[&str] = match kind {
         "nats" => &[
@@ -197,7 +197,7 @@ fn render_link_example(kind: &str) -> String {
     )
 }
 
-/// Adds an example to the configuration. What stands there stays.
+/// Appends an example to the configuration and keeps the rest.
 fn append_link_example(file: &Path, kind: &str) -> Result<(), Failure> {
     let failed = |e: &io::Error| Failure::from_io(format!("cannot write {}", file.display()), e);
     let mut out = OpenOptions::new().append(true).open(file).map_err(|e| failed(&e))?;
@@ -225,7 +225,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
 fn create_mailbox(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let me = global.me.as_deref();
     let written = match &global.config {
-        // A file that is named must be written before it can be asked who I am.
+        // A named file must be written before it is read to determine me.
         Some(file) if !file.exists() => Some(create_config(file, me)?),
         _ => None,
     };
@@ -251,7 +251,7 @@ fn create_mailbox(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     output::print_data(&(lines.join("\n") + "\n"))
 }
 
-/// Writes the configuration, unless there is one. Whether it was written.
+/// Writes the configuration, unless there is one. Returns true if it was written.
 fn create_config(file: &Path, me: Option<&str>) -> Result<bool, Failure> {
     let failed = |e: &io::Error| Failure::from_io(format!("cannot write {}", file.display()), e);
     if let Some(folder) = file.parent() {
@@ -259,7 +259,7 @@ fn create_config(file: &Path, me: Option<&str>) -> Result<bool, Failure> {
     }
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
         Ok(mut out) => {
-            // Where stores are by default does not depend on who asks.
+            // The default places of stores do not depend on me.
             let found = Config::default().find_default_stores(&Env::from_process(), "");
             let written =
                 out.write_all(render_config(me, &found).as_bytes()).and_then(|()| out.sync_all());
@@ -270,13 +270,13 @@ fn create_config(file: &Path, me: Option<&str>) -> Result<bool, Failure> {
     }
 }
 
-/// The name that a configuration gave before it was changed, if it gave one.
+/// The name that a configuration had before it was changed, if it had one.
 struct FormerName(Option<String>);
 
-/// Has a configuration that is there say who I am. Returns what it said before, if that was something else.
+/// Sets the name of me in an existing configuration. Returns the former name if it was another.
 fn set_config_me(file: &Path, me: &str) -> Result<Option<FormerName>, Failure> {
     let failed = |e: &io::Error| Failure::from_io(format!("cannot write {}", file.display()), e);
-    // Behind a symlink, and as readable as it was.
+    // The file behind a symlink is written, with the mode that it had.
     let place = fs::canonicalize(file).map_err(|e| failed(&e))?;
     let mode = fs::metadata(&place).map_err(|e| failed(&e))?.permissions().mode();
     let text = fs::read_to_string(&place).map_err(|e| failed(&e))?;
@@ -285,7 +285,7 @@ fn set_config_me(file: &Path, me: &str) -> Result<Option<FormerName>, Failure> {
     Ok(Some(FormerName(before)))
 }
 
-/// The text of a configuration in which me is this, and who it was before. `None` if it is that already.
+/// Returns the configuration with this me, and the former name. `None` if it has this name already.
 fn replace_me(text: &str, me: &str) -> Option<(String, Option<String>)> {
     let value = toml::Value::from(me).to_string();
     let table = DeTable::parse(text).ok()?;
@@ -314,7 +314,7 @@ fn open_and_describe(
     let had_key = fs::symlink_metadata(context.paths.key_file()).is_ok();
     let mailbox = match global.open_mailbox(false) {
         Ok(mailbox) => mailbox,
-        // It is in use, so everything it needs was made.
+        // The mailbox is in use, so everything it needs was made.
         Err(MailboxOpenError::Lock(LockError::Held(holder))) => {
             return Ok(vec![format!("in use: {holder}")]);
         }
@@ -354,7 +354,7 @@ mod tests {
     fn the_configuration_says_the_defaults() {
         let mut defaults = parsed("");
         assert_eq!(parsed(CONFIG), defaults);
-        // With the comment signs removed it is valid, too, and still the defaults.
+        // With the comment signs removed the text is valid, too, and still has the defaults.
         let key = |line: &&str| line.contains(" = ") || line.starts_with("# [");
         let said: Vec<&str> =
             CONFIG.lines().filter(key).map(|line| line.trim_start_matches("# ")).collect();

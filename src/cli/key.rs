@@ -1,4 +1,4 @@
-//! `msgfs key`: my key and whom I trust.
+//! `msgfs key`: my key, and the keys that I trust.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
@@ -90,7 +90,7 @@ fn public_key(text: &str) -> Result<PublicKey, String> {
     PublicKey::from_base64(text).ok_or_else(|| wrong.to_owned())
 }
 
-/// My key, made if I never had one.
+/// Returns my key, and makes it if I never had one.
 fn load_own_key(context: &CommandContext) -> Result<KeyPair, Failure> {
     context.create_state_folder()?;
     let used = SignerRegistry::open(&context.paths.signers_file(), false);
@@ -115,7 +115,7 @@ fn import_key(context: &CommandContext) -> Result<(), Failure> {
     })?;
     context.create_state_folder()?;
     let (me, key) = (sanitize_line(&context.me.name), identity.public_key());
-    // Trusted first: whatever happens then, what either key signs counts.
+    // The key is trusted first: whatever happens then, a signature of either key counts.
     let keyring = Keyring::open(&context.paths.keyring_file()).map_err(Failure::refused)?;
     keyring.trust_key(&context.me.name, Some(key)).map_err(Failure::refused)?;
     let kept = identity.install_key_file(&context.paths.key_file()).map_err(Failure::refused)?;
@@ -226,7 +226,7 @@ fn forget_keys(
     refuse!("no key is known for {}; `msgfs key list` shows the addresses", sanitize_line(address))
 }
 
-/// The messages of an address that are there now: none of them may pin a key again.
+/// Returns the messages of an address that the stores hold now: none of them may pin a key again.
 fn list_held_messages(
     global: &GlobalOptions,
     address: &str,

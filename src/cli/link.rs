@@ -1,4 +1,4 @@
-//! `msgfs link`: where links stand, and what to do about mail that waits for one.
+//! `msgfs link`: shows the health of links, and retries or drops the mail that waits for one.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::context::CommandContext;
 use super::failure::{Failure, refuse};
 use super::{GlobalOptions, output};
 
-/// How long a running msgfs may take to do what it is asked.
+/// The time within which a running msgfs must do what it is asked.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Show the links to other machines; retry or drop the mail that waits for a link
@@ -58,7 +58,7 @@ enum LinkAction {
     },
 }
 
-/// A link as its folder tells.
+/// A link and its health, as read from its folder.
 #[derive(Serialize)]
 struct LinkStatusRow {
     name: String,
@@ -67,7 +67,7 @@ struct LinkStatusRow {
     standing: LinkHealth,
     #[serde(skip)]
     folder: PathBuf,
-    /// Somebody carries for it now.
+    /// A process carries for it now.
     #[serde(skip)]
     is_carried: bool,
 }
@@ -89,7 +89,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// The links that have a folder, by store and name.
+/// Returns the links that have a folder, by store and name.
 fn list_opened_links(folder: &Path, is_carried: bool) -> Vec<LinkStatusRow> {
     let folders = |at: &Path| {
         let entries = std::fs::read_dir(at).into_iter().flatten().flatten();
@@ -109,7 +109,7 @@ fn list_opened_links(folder: &Path, is_carried: bool) -> Vec<LinkStatusRow> {
     out
 }
 
-/// The links that are configured here and whose state all of a user's names share.
+/// Returns the configured links whose state all names of the user share.
 fn list_shared_links(context: &CommandContext) -> Vec<LinkStatusRow> {
     let states = context.paths.state.parent().unwrap_or(&context.paths.state);
     let nats = context.config.links.iter().filter(|link| link.kind == link::LinkKind::Nats);
@@ -124,7 +124,7 @@ fn list_shared_links(context: &CommandContext) -> Vec<LinkStatusRow> {
     nats.filter_map(shown).collect()
 }
 
-/// Makes the stream of a link.
+/// Makes the streams of a link.
 fn create_streams(context: &CommandContext, name: Option<&str>) -> Result<(), Failure> {
     let links = context.config.links.iter().filter(|link| link.kind == link::LinkKind::Nats);
     let links: Vec<&link::LinkConfig> = links.collect();

@@ -1,8 +1,8 @@
-//! Where the log goes: standard error, or a file for a daemon. `$MSGFS_LOG` sets what is logged
-//! (`debug`, `msgfs=trace`, ...).
+//! The log: on standard error, or in a file for a daemon. `$MSGFS_LOG` sets the filter (`debug`, `msgfs=trace`,
+//! ...).
 //!
-//! A log that cannot be written is nobody's failure: a full disk, a closed standard error, a reader that
-//! is gone or does not read. Lines are dropped then, and nothing waits.
+//! A log that cannot be written causes no failure. The disk may be full, standard error closed, or the reader
+//! gone or slow. Then lines are dropped, and nothing waits.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// A log larger than this is set aside as `log.old` when the next mount starts.
+/// The size above which a log is renamed to `log.old` when the next mount starts.
 const KEEP: u64 = 4 << 20;
 
 /// Logs to standard error.
@@ -42,14 +42,15 @@ fn init_logging<W: Write + 'static>(
     let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
 }
 
-/// Parses the filter that holds where `$MSGFS_LOG` is not set or not understood.
+/// Parses the filter for an unset or invalid `$MSGFS_LOG`.
 fn default_filter(directives: &str) -> Targets {
     format!("{directives},fuser=error,async_nats=off")
         .parse()
         .unwrap_or_else(|e| panic!("the built-in log filter `{directives}` cannot be parsed: {e}"))
 }
 
-/// Turns off the messages of the NATS library about its logins: they have passwords and the answers of servers.
+/// Turns off the messages of the NATS library about its logins, because they contain passwords and the answers
+/// of servers.
 fn silence_logins(filter: Targets) -> Targets {
     ["async_nats", "async_nats::connection", "async_nats::connector"]
         .into_iter()
@@ -59,10 +60,10 @@ fn silence_logins(filter: Targets) -> Targets {
 /// Logs to a file, which is returned so that stray output can go there too.
 ///
 /// # Errors
-/// If the file cannot be opened for appending, or is a symbolic link.
+/// Returns an error if the file cannot be opened for appending, or is a symbolic link.
 pub(crate) fn log_to_file(path: &Path, default: &str) -> io::Result<File> {
     if fs::symlink_metadata(path).is_ok_and(|m| m.len() > KEEP) {
-        // If it cannot be set aside, it grows.
+        // If the rename fails, the log grows.
         let _ = fs::rename(path, path.with_extension("old"));
     }
     let file = open_append(path, 0o600)?;
@@ -71,11 +72,11 @@ pub(crate) fn log_to_file(path: &Path, default: &str) -> io::Result<File> {
     Ok(file)
 }
 
-/// What a pipe that has room takes at once.
+/// The bytes that a pipe with room takes at once.
 const ATOMIC: usize = 4096;
 
-/// Takes everything, one event a call, and hands on what can be written without waiting. Nothing in it
-/// drives a terminal or hides.
+/// A writer that accepts everything, one event a call, and passes on the text that can be written without
+/// waiting. The text cannot drive a terminal or hide.
 struct LossyWriter<W>(W);
 
 impl<W: Write + AsFd> Write for LossyWriter<W> {
@@ -114,7 +115,7 @@ mod tests {
     fn what_cannot_be_written_is_dropped_and_nothing_waits() {
         let (mut reader, writer) = io::pipe().unwrap();
         let mut log = LossyWriter(writer);
-        // Far more than the pipe holds, and nobody reads.
+        // This is far more than the pipe holds, and nobody reads.
         assert_eq!(log.write(&vec![b'x'; 1 << 20]).unwrap(), 1 << 20);
         let mut some = [0; 10];
         io::Read::read_exact(&mut reader, &mut some).unwrap();

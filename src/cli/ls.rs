@@ -1,4 +1,4 @@
-//! `msgfs ls`: what is in a folder of the tree.
+//! `msgfs ls`: lists a folder of the tree.
 
 use std::fmt::Write;
 
@@ -54,7 +54,7 @@ fn format_long(listed: &[FolderEntry]) -> String {
     })
 }
 
-/// `-r--------`, as ls(1) writes it.
+/// Returns the mode in the form of ls(1), like `-r--------`.
 fn format_mode(is_dir: bool, mode: u16) -> String {
     let bit = |i: u16, c| if mode & (0o400 >> i) == 0 { '-' } else { c };
     let kind = if is_dir { 'd' } else { '-' };

@@ -1,4 +1,4 @@
-//! What this machine lacks for a mount, and the command that mends it.
+//! The requirements of a mount that this machine lacks, and the commands that mend them.
 
 use std::fmt::{self, Display};
 use std::fs::{self, OpenOptions};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use msgfs::fuse;
 use msgfs::fuse::mountpoint::shell_word;
-use msgfs::store::asked;
+use msgfs::store::probe;
 use rustix::fs::Access;
 use rustix::thread::{CapabilitySet, capabilities};
 use serde::Serialize;
@@ -18,39 +18,39 @@ use super::failure::format_io_error;
 const DEVICE: &str = "/dev/fuse";
 const FUSE_CONF: &str = "/etc/fuse.conf";
 
-/// Something that is missing or wrong.
+/// A problem of this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct DoctorProblem {
     pub(crate) severity: ProblemSeverity,
-    /// What it is, in a sentence.
+    /// The problem, in a sentence.
     #[serde(rename = "problem")]
     what: String,
-    /// The command that mends it, if one does.
+    /// The command that mends it, if there is one.
     pub(crate) command: Option<String>,
 }
 
-/// How bad a problem is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ProblemSeverity {
-    /// Something does not work until it is mended.
+    /// A function does not work until the problem is mended.
     Error,
-    /// Nothing is kept from working.
+    /// Everything still works.
     Warning,
 }
 
 impl DoctorProblem {
-    /// An error that no single command mends.
+    /// Returns an error that no single command mends.
     pub(crate) fn error(what: impl Display) -> Self {
         Self { severity: ProblemSeverity::Error, what: what.to_string(), command: None }
     }
 
-    /// The same, when nothing is kept from working.
+    /// Returns a warning that no single command mends.
     pub(crate) fn warning(what: impl Display) -> Self {
         Self { severity: ProblemSeverity::Warning, ..Self::error(what) }
     }
 
-    /// With the command that mends it.
+    /// Adds the command that mends the problem.
     pub(crate) fn with_remedy(self, command: impl Display) -> Self {
         Self { command: Some(command.to_string()), ..self }
     }
@@ -69,16 +69,16 @@ impl Display for DoctorProblem {
     }
 }
 
-/// An error and the command that mends it.
+/// Returns an error with the command that mends it.
 fn error_with_remedy(what: impl Display, mend: impl Display) -> DoctorProblem {
     DoctorProblem::error(what).with_remedy(mend)
 }
 
-/// How a container is started that may mount.
+/// The command that starts a container which may mount.
 const PRIVILEGED: &str = "docker run --device /dev/fuse --cap-add SYS_ADMIN \
                           --security-opt apparmor=unconfined ...";
 
-/// Whether a mount can really be made, if nothing that it needs is missing.
+/// Tries to mount, if nothing that a mount needs is missing. Returns the problem if it fails.
 pub(crate) fn probe_mount(allow_other: bool) -> Option<DoctorProblem> {
     let error = fuse::probe_mount(fuse::MountOptions { allow_other, read_only: false }).err()?;
     Some(error_with_remedy(
@@ -91,7 +91,7 @@ pub(crate) fn probe_mount(allow_other: bool) -> Option<DoctorProblem> {
     ))
 }
 
-/// What keeps this process from mounting; `allow_other`: for other users too.
+/// Returns the problems that keep this process from mounting; `allow_other`: for other users too.
 pub(crate) fn find_fuse_problems(allow_other: bool) -> Vec<DoctorProblem> {
     let root = rustix::process::geteuid().is_root();
     let mut problems: Vec<DoctorProblem> =
@@ -115,7 +115,7 @@ pub(crate) fn find_fuse_problems(allow_other: bool) -> Vec<DoctorProblem> {
     problems
 }
 
-/// Whether the device can be opened, which the mount itself will have to do.
+/// Returns the problem if the device cannot be opened, which the mount itself must do.
 fn find_device_problem(device: &Path, root: bool) -> Option<DoctorProblem> {
     let error = OpenOptions::new().read(true).write(true).open(device).err()?;
     let sudo = if root { "" } else { "sudo " };
@@ -137,7 +137,7 @@ fn find_device_problem(device: &Path, root: bool) -> Option<DoctorProblem> {
     })
 }
 
-/// Whether the program that mounts for ordinary users is there and may do so.
+/// Returns the problem if the program that mounts for ordinary users is missing or may not mount.
 fn find_helper_problem() -> Option<DoctorProblem> {
     let Some(helper) = find_in_path("fusermount3") else {
         return Some(error_with_remedy(
@@ -161,14 +161,14 @@ fn find_helper_problem() -> Option<DoctorProblem> {
 fn find_in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let files = std::env::split_paths(&path).map(|dir| dir.join(program));
-    files.into_iter().find(|file| asked::require_response(file).is_ok() && file.is_file())
+    files.into_iter().find(|file| probe::require_response(file).is_ok() && file.is_file())
 }
 
 fn has_user_allow_other(conf: &str) -> bool {
     conf.lines().any(|line| line.trim() == "user_allow_other")
 }
 
-/// Whether changes in these folders can be watched.
+/// Returns the problem if changes in these folders cannot be watched.
 pub(crate) fn find_watch_problem(folders: &[PathBuf]) -> Option<DoctorProblem> {
     let limit = |name: &str, value: u32| {
         format!("sudo sysctl -w fs.inotify.{name}={value} (to keep it: /etc/sysctl.d/msgfs.conf)")
@@ -183,7 +183,7 @@ pub(crate) fn find_watch_problem(folders: &[PathBuf]) -> Option<DoctorProblem> {
         }
         Err(e) => return Some(DoctorProblem::error(format!("folders cannot be watched: {e}"))),
     };
-    let is_there = |folder: &&PathBuf| asked::require_response(folder).is_ok() && folder.is_dir();
+    let is_there = |folder: &&PathBuf| probe::require_response(folder).is_ok() && folder.is_dir();
     for folder in folders.iter().filter(is_there) {
         match inotify.watches().add(folder, inotify::WatchMask::CREATE) {
             Err(e) if e.raw_os_error() == Some(libc::ENOSPC) => {
@@ -199,7 +199,7 @@ pub(crate) fn find_watch_problem(folders: &[PathBuf]) -> Option<DoctorProblem> {
     None
 }
 
-/// Whether files can be made in a folder, or in the nearest parent that exists.
+/// Checks that files can be made in a folder, or in the nearest parent that exists.
 pub(crate) fn check_writable(folder: &Path) -> io::Result<()> {
     let existing = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     if !existing.is_dir() {

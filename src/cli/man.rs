@@ -39,12 +39,12 @@ fn render_page() -> io::Result<String> {
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
-/// One command as a section, its own parts as subsections; its own commands follow it.
+/// Renders one command as a section with subsections for its parts. Its own commands follow it.
 fn render_subcommand(command: &clap::Command, name: &str, page: &mut Vec<u8>) -> io::Result<()> {
     let mut heading = Roff::new();
     heading.control("SH", [name.to_uppercase().as_str()]);
     heading.to_writer(page)?;
-    // Options that go with every command are described once, at the top of the page.
+    // Options of every command are described once, at the top of the page.
     let own = command.clone().mut_args(|arg| {
         let general = arg.is_global_set() || matches!(arg.get_id().as_str(), "help" | "version");
         let hidden = general || arg.is_hide_set();
@@ -68,7 +68,7 @@ fn render_subcommand(command: &clap::Command, name: &str, page: &mut Vec<u8>) ->
     Ok(())
 }
 
-/// How a command is called: its options and what they take, then what else it takes.
+/// Renders the call of a command: its options with their values, then its other arguments.
 fn render_synopsis(command: &clap::Command, level: &str, page: &mut Vec<u8>) -> io::Result<()> {
     let mut words = vec![bold(command.get_bin_name().unwrap_or(command.get_name()))];
     for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
@@ -99,7 +99,7 @@ fn render_synopsis(command: &clap::Command, level: &str, page: &mut Vec<u8>) -> 
     roff.to_writer(page)
 }
 
-/// The examples of a command, as typed: without filling.
+/// Renders the examples of a command as typed, without filling.
 fn render_examples(command: &clap::Command, level: &str, page: &mut Vec<u8>) -> io::Result<()> {
     let Some(help) = command.get_after_help() else { return Ok(()) };
     let help = help.to_string();
@@ -112,7 +112,7 @@ fn render_examples(command: &clap::Command, level: &str, page: &mut Vec<u8>) -> 
     roff.to_writer(page)
 }
 
-/// What no option says: headings, and below each its terms with what is said of them.
+/// The sections that no option describes: headings, and below each its terms with their texts.
 const FIXED: &str = "\
 EXIT STATUS
   0: Done.

@@ -1,4 +1,4 @@
-//! `msgfs mark`: messages marked as read without being read.
+//! `msgfs mark`: marks messages as read without reading them.
 
 use super::access::{self, AccessPurpose};
 use super::failure::Failure;

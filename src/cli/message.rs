@@ -5,10 +5,10 @@ use std::io::{self, IsTerminal, Read};
 use super::failure::Failure;
 use super::output;
 
-/// More than any store takes; protects against `msgfs write x < /dev/zero`.
+/// The most bytes of a text: more than any store takes. It protects against `msgfs write x < /dev/zero`.
 const LIMIT: u64 = 64 << 20;
 
-/// The words of the command line as one text, or standard input if there are none (or only `-`).
+/// Returns the words of the command line as one text, or standard input if there are none (or only `-`).
 pub(crate) fn read_text(words: &[String]) -> Result<Vec<u8>, Failure> {
     match words {
         [] => read_stdin(),
@@ -17,7 +17,7 @@ pub(crate) fn read_text(words: &[String]) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// All of standard input.
+/// Returns all of standard input.
 pub(crate) fn read_stdin() -> Result<Vec<u8>, Failure> {
     let stdin = io::stdin();
     if stdin.is_terminal() {
@@ -42,7 +42,7 @@ pub(crate) fn require_text(text: Vec<u8>) -> Result<Vec<u8>, Failure> {
     Ok(text)
 }
 
-/// A value that goes into a header line.
+/// Returns a value for a header line.
 pub(crate) fn header_value(value: &str) -> Result<String, String> {
     if value.trim().is_empty() {
         Err("must not be empty".to_owned())

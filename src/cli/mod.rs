@@ -1,8 +1,8 @@
-//! The command line: what can be typed, and which file does it.
+//! The command line: its options and commands.
 //!
-//! Each command is one file with its arguments (`Args`) and a function `run`. Data goes to
-//! standard output, everything said to people to standard error. A command reaches the tree
-//! through [`access`], so that it works the same with and without a mount.
+//! Each command is one file with its arguments (`Args`) and a function `run`. Data goes to standard output, and
+//! all texts for people go to standard error. A command reaches the tree through [`access`], so that it works
+//! the same with and without a mount.
 
 mod access;
 mod agents;
@@ -21,7 +21,7 @@ mod hook;
 mod inbox;
 mod init;
 mod key;
-mod kinds;
+mod kind_commands;
 mod link;
 mod logging;
 mod ls;
@@ -31,6 +31,7 @@ mod mark;
 mod message;
 mod mount;
 mod mount_options;
+mod mount_users;
 mod mv;
 mod output;
 mod progress;
@@ -41,10 +42,9 @@ mod sendmail;
 mod serve;
 mod status;
 mod stores;
+mod systemd_units;
 mod umount;
 mod uninstall;
-mod units;
-mod users;
 mod wait;
 mod write;
 
@@ -104,7 +104,7 @@ pub(crate) struct GlobalOptions {
 }
 
 impl GlobalOptions {
-    /// Whose mailbox to open.
+    /// Returns the options for the mailbox to open.
     fn mailbox_options(&self) -> MailboxOptions {
         let is_named =
             self.me.is_some() || std::env::var_os("MSGFS_ME").is_some_and(|me| !me.is_empty());
@@ -166,13 +166,13 @@ enum CliCommand {
     #[cfg(feature = "http")]
     Amp(amp::Args),
     #[command(flatten)]
-    Kind(kinds::Args),
+    Kind(kind_commands::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
 
 impl CliCommand {
-    /// Tells of a command that acts for a name, or shows what is somebody's, and does not say whose by itself.
+    /// Returns true for a command that acts for a name or shows its mail, and does not print the name itself.
     fn should_announce(&self) -> bool {
         match self {
             Self::Mount(_)
@@ -190,9 +190,9 @@ impl CliCommand {
     }
 }
 
-/// What commands log. What they were refused they say themselves, and what was refused on the way in is
-/// in `rejected/`, whoever looks.
-const COMMANDS_LOG: &str = "warn,msgfs::index::apply=error,msgfs::outbox::life=error";
+/// The log filter of commands. They report their own refusals, and `rejected/` has the messages that were
+/// refused.
+const COMMANDS_LOG: &str = "warn,msgfs::index::apply=error,msgfs::outbox::lifecycle=error";
 
 /// Runs the command line. Exit codes: 0 done, 1 refused or failed, 2 usage.
 pub(crate) fn main() -> ExitCode {
@@ -247,7 +247,7 @@ fn run_command(global: &GlobalOptions, command: &CliCommand) -> Result<(), Failu
         CliCommand::Carry(args) => carry::run(global, args),
         #[cfg(feature = "http")]
         CliCommand::Amp(args) => amp::run(global, args),
-        CliCommand::Kind(args) => kinds::run(global, args),
+        CliCommand::Kind(args) => kind_commands::run(global, args),
         CliCommand::Completions(args) => completions::run(args),
         CliCommand::Man(args) => man::run(args),
     }

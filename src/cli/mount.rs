@@ -1,4 +1,4 @@
-//! `msgfs mount`: what is asked for, and where it will be.
+//! `msgfs mount`: the request for a mount, and its folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use msgfs::config::Paths;
 use msgfs::fuse::mountpoint::{self, MountState, UnmountMode, shell_word};
 use msgfs::mailbox::MailboxOptions;
-use msgfs::store::asked;
 use msgfs::store::fs::make_dirs;
+use msgfs::store::probe;
 
 use super::context;
 use super::failure::{Failure, refuse};
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     as_daemon: bool,
 }
 
-/// A mount that is asked for, from options and `-o` together.
+/// A request for a mount, from options and `-o` together.
 #[derive(Clone, Debug)]
 pub(crate) struct MountRequest {
     pub(crate) options: MailboxOptions,
@@ -87,23 +87,23 @@ fn build_request(global: &GlobalOptions, args: &Args) -> Result<MountRequest, Fa
 
 /// A folder that can be mounted on.
 pub(crate) struct MountTarget {
-    /// Without symbolic links.
+    /// The path without symbolic links.
     pub(crate) dir: PathBuf,
     was_created: bool,
 }
 
 impl MountTarget {
-    /// Takes back what [`prepare`] did, after a mount that failed.
+    /// Undoes [`prepare_target`] after a mount that failed.
     pub(crate) fn undo_preparation(&self) {
         if self.was_created {
-            // Only ever an empty folder; anything else was put there by somebody else.
+            // Only an empty folder is removed; anything in it was put there by somebody else.
             let _ = fs::remove_dir(&self.dir);
         }
     }
 }
 
-/// Makes sure that a folder exists, is empty and has nothing mounted on it. A stale mount of ours
-/// is cleared first, for nothing else can be asked of the folder before.
+/// Makes sure that a folder exists, is empty and has nothing mounted on it. A stale mount of ours is removed
+/// first, because nothing else can be asked of the folder before.
 pub(crate) fn prepare_target(
     dir: &Path,
     report: MountReporter<'_>,
@@ -146,9 +146,9 @@ pub(crate) fn prepare_target(
     Ok(MountTarget { dir, was_created: made })
 }
 
-/// Refuses a mount that would contain its own store or state: reading them would ask the mount,
-/// which would ask itself, for ever. Nor may a mount point lie in a store, where other programs
-/// would take it for part of the store.
+/// Refuses a mount that would contain its own store or state: a read would ask the mount, which would ask
+/// itself, for ever. A mount point inside a store is refused too, because other programs would take it for part
+/// of the store.
 pub(crate) fn refuse_recursion(
     dir: &Path,
     paths: &Paths,
@@ -182,9 +182,9 @@ pub(crate) fn refuse_recursion(
     Ok(())
 }
 
-/// The path without symbolic links, as far as it exists.
+/// Returns the path without symbolic links, as far as it exists.
 fn canonicalize_existing(path: &Path) -> PathBuf {
-    if asked::require_response(path).is_err() {
+    if probe::require_response(path).is_err() {
         return path.to_owned();
     }
     for known in path.ancestors() {

@@ -1,13 +1,13 @@
-//! `-o` of `msgfs mount`, as mount(8) and fstab give it.
+//! `-o` of `msgfs mount`, in the form of mount(8) and fstab.
 
 use msgfs::mailbox::MailboxOptions;
 use msgfs::model::find_nearest;
 
-/// Options with a meaning for us.
+/// Options that msgfs uses.
 const KNOWN: &[&str] = &["me=NAME", "config=FILE", "ro", "rw", "allow_other"];
 
-/// Options that mount(8), fstab and systemd handle themselves and pass on all the same. Ours are
-/// always nosuid and nodev, and times of access are never kept, so nothing is lost.
+/// Options that mount(8), fstab and systemd handle themselves and still pass on. Our mounts are always nosuid
+/// and nodev, and times of access are never kept, so nothing is lost.
 const GENERIC: &str = "async atime auto default_permissions defaults dev diratime dirsync exec group iversion \
     lazytime loud mand noatime noauto nodev nodiratime noexec nofail noiversion nolazytime \
     nomand norelatime nostrictatime nosuid nouser nousers owner relatime silent strictatime suid \
@@ -16,7 +16,7 @@ const GENERIC: &str = "async atime auto default_permissions defaults dev diratim
 /// Parses one comma-separated list.
 ///
 /// # Errors
-/// A sentence that names the unknown option and the nearest known one.
+/// Returns a sentence that names the unknown option and the nearest known one.
 pub(crate) fn parse(list: &str) -> Result<MailboxOptions, String> {
     let mut options = MailboxOptions::default();
     for option in list.split(',').map(str::trim).filter(|o| !o.is_empty()) {

@@ -1,4 +1,4 @@
-//! `msgfs mv`: drafts renamed, which sends them, and messages unread again.
+//! `msgfs mv`: renames drafts, which sends them, and makes messages unread again.
 
 use clap_complete::engine::ArgValueCompleter;
 
@@ -26,7 +26,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let (from, to) = (access::parse_tree_path(&args.from)?, access::parse_tree_path(&args.to)?);
     access::with_tree(global, AccessPurpose::ACT, |tree| {
         let Some(to) = tree.mv(&from, &to)? else { return Ok(()) };
-        // As mv(1) does where a file cannot be renamed.
+        // The text is copied, like in mv(1) for a file that cannot be renamed.
         let mut text = Vec::new();
         tree.cat(&from, &mut text)?;
         tree.write(&to, &text)?;

@@ -1,33 +1,31 @@
-//! Standard output for data, standard error for people.
+//! The output of commands: data on standard output, notices for people on standard error.
 
 use std::io::{self, Write};
 
-use msgfs::model::plain::RULE;
+use msgfs::model::plain_message::RULE;
 use msgfs::model::{escape_json, sanitize_line, sanitize_lines};
 use serde::Serialize;
 
 use super::failure::Failure;
 
-/// Says something to a person. What messages and errors contain cannot drive the terminal, and a
-/// closed standard error is nobody's failure.
+/// Prints a notice for people. Its text cannot drive the terminal. A closed standard error is ignored.
 pub(crate) fn print_notice(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", sanitize_lines(text).trim_end());
 }
 
-/// Writes lines to standard output, all of them. Nothing in them drives a terminal or hides.
+/// Writes whole lines to standard output. Their text cannot drive a terminal or hide.
 pub(crate) fn print_data(text: &str) -> Result<(), Failure> {
     write_stdout(&sanitize_lines(text))
 }
 
-/// Writes JSON to standard output, all of it; what could drive a terminal or hide stands as an
-/// escape.
+/// Writes JSON to standard output. Characters that could drive a terminal or hide are escaped.
 pub(crate) fn print_json(text: &str) -> Result<(), Failure> {
     write_stdout(&escape_json(text))
 }
 
 /// Writes a value as one line of JSON.
 pub(crate) fn print_json_line(value: &impl Serialize) -> Result<(), Failure> {
-    // What commands tell are strings, numbers and lists, which always serialise.
+    // Commands print strings, numbers and lists, which always serialise.
     print_json(&(serde_json::to_string(value).unwrap_or_default() + "\n"))
 }
 
@@ -38,15 +36,15 @@ fn write_stdout(text: &str) -> Result<(), Failure> {
         .map_err(|e| Failure::from_output_error(&e))
 }
 
-/// Standard output as a sink that remembers how writing failed, for routines that report the
-/// error of their sink as their own.
+/// A writer to standard output that remembers its failure. Routines that write to it report the error as their
+/// own.
 #[derive(Default)]
 pub(crate) struct StdoutWriter {
     failed: Option<Failure>,
 }
 
 impl StdoutWriter {
-    /// The outcome of a routine that wrote here: our own error comes first.
+    /// Returns our own error first, and otherwise the outcome of the routine that wrote here.
     pub(crate) fn finish<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         self.failed.map_or(outcome, Err)
     }
@@ -65,32 +63,33 @@ impl Write for StdoutWriter {
     }
 }
 
-/// Standard output for one of several files: under a separator line, as in transcripts, and with one
-/// blank before each line that begins like one.
+/// A writer for one of several files. It begins with a separator line, like in transcripts, and puts one blank
+/// before each line that begins like a separator.
 pub(crate) struct SectionWriter {
     out: StdoutWriter,
     /// The separator, until something is written.
     title: Option<String>,
-    /// How many bytes of a separator the line at hand has so far; `None` where it has others.
+    /// The length of the separator prefix that the current line has so far; `None` once it differs.
     run: Option<usize>,
 }
 
 impl SectionWriter {
-    /// The file's part of the output.
+    /// Returns a writer for this file.
     pub(crate) fn new(name: &str) -> Self {
         let title = format!("{RULE} {}\n", sanitize_line(name));
         Self { out: StdoutWriter::default(), title: Some(title), run: Some(0) }
     }
 
-    /// What is not written yet, because it may become a separator.
+    /// Returns the bytes that are not written yet, because they may become a separator.
     fn pending_separator(&self) -> &'static [u8] {
         RULE.as_bytes().get(..self.run.unwrap_or(0)).unwrap_or_default()
     }
 
-    /// Ends the last line. The outcome of a routine that wrote here: our own error comes first.
+    /// Ends the last line. Returns our own error first, and otherwise the outcome of the routine that wrote
+    /// here.
     pub(crate) fn finish<T>(mut self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         if self.run != Some(0) {
-            // What it cannot write it remembers.
+            // The writer remembers its failure.
             let _ = self.out.write_all(&[self.pending_separator(), b"\n"].concat());
         }
         self.out.finish(outcome)

@@ -1,13 +1,13 @@
-//! A progress bar for work that takes longer than a person waits without one.
+//! A progress bar for work that takes long.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Work shorter than this shows nothing.
+/// The time before the bar is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Shows how far the index is, on standard error, if that is a terminal.
+/// A progress bar of the index on standard error, if that is a terminal.
 pub(crate) struct IndexProgress {
     started: Instant,
     bar: Option<ProgressBar>,
@@ -18,7 +18,7 @@ impl IndexProgress {
         Self { started: Instant::now(), bar: None }
     }
 
-    /// `done` of `total` bytes are read.
+    /// Shows that `done` of `total` bytes are read.
     pub(crate) fn update(&mut self, done: u64, total: u64) {
         if self.started.elapsed() < PATIENCE {
             return;
@@ -28,9 +28,9 @@ impl IndexProgress {
         bar.set_position(done);
     }
 
-    /// Removes the bar, so that what is said next stands on a clean line.
+    /// Removes the bar, so that the next text stands on a clean line.
     pub(crate) fn finish(&mut self) {
-        // It clears itself when it is dropped.
+        // The bar clears itself when it is dropped.
         self.bar = None;
     }
 }

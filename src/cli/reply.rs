@@ -1,4 +1,4 @@
-//! `msgfs reply`: answer the message that was read last, or one that is named.
+//! `msgfs reply`: answers the message that was read last, or a named one.
 
 use msgfs::view::{RecentRead, load_recent_reads};
 
@@ -8,11 +8,11 @@ use super::failure::{Failure, refuse};
 use super::message;
 use super::{GlobalOptions, output};
 
-/// `20260424T174203.000Z-` of a message's name.
+/// The length of `20260424T174203.000Z-` in a message's name.
 const STAMP: usize = 21;
-/// Two messages that were read within so many milliseconds may both be meant.
+/// The milliseconds within which two read messages may both be meant.
 const TOGETHER: i64 = 10 * 60 * 1000;
-/// So many messages are shown to choose from.
+/// The most messages that are listed to choose from.
 const CHOICES: usize = 5;
 
 /// Answer a message: the one with this name, or the one that I read last
@@ -43,7 +43,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
         };
         let text = message::require_text(message::read_text(words)?)?;
         let (from, headline) = read_summary(tree, &stem);
-        // An empty first line: what follows is no header, whatever it looks like (docs/SEMANTICS.md, S45).
+        // The first line is empty, so the text has no header, whatever it looks like (docs/SEMANTICS.md, S45).
         tree.write(&format!("inbox/{stem}.reply"), &[b"\n", text.as_slice()].concat())?;
         Ok(format!("replied to {from} ({stem}: {headline})"))
     });
@@ -54,7 +54,8 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The message that the first word names, without its ending, and the other words; `None` if it names none.
+/// Returns the message that the first word names, without its ending, and the other words; `None` if it names
+/// none.
 fn resolve_named_message<'w>(
     tree: &dyn TreeAccess,
     words: &'w [String],
@@ -76,7 +77,7 @@ fn resolve_named_message<'w>(
     Ok(None)
 }
 
-/// A name as it stands in a folder, without folder, ending and the brackets of a Message-ID.
+/// Returns a name without its folder, its ending and the brackets of a Message-ID.
 fn message_stem(word: &str) -> &str {
     let bare = word.strip_prefix('<').and_then(|word| word.strip_suffix('>'));
     if let Some((id, _)) = bare.and_then(|id| id.rsplit_once('@')) {
@@ -86,20 +87,20 @@ fn message_stem(word: &str) -> &str {
     [".txt", ".reply"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
 }
 
-/// Tells whether a word begins as names of message files do.
+/// Returns true if a word begins like the names of message files.
 fn has_time_prefix(word: &str) -> bool {
     let digit = |at: usize| word.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
     (0..8).all(digit) && word.get(8..9) == Some("T") && word.get(STAMP - 2..STAMP) == Some("Z-")
 }
 
-/// Tells whether a word may be an id; words of a text that could be one are not looked up.
+/// Returns true if a word may be an id. Ordinary words of a text are not looked up.
 fn may_be_id(word: &str) -> bool {
     word.len() >= 8
         && word.bytes().any(|b| b.is_ascii_digit() || word.len() == 8 && b.is_ascii_hexdigit())
         && !word.contains(|c: char| c.is_whitespace() || c == '/')
 }
 
-/// The message that was read last, without its ending, unless others may be meant.
+/// Returns the message that was read last, without its ending, unless others may be meant.
 fn find_last_read(tree: &dyn TreeAccess, read: &[RecentRead]) -> Result<String, Failure> {
     let why = match read {
         [] => "you have read no message yet".to_owned(),
@@ -134,7 +135,7 @@ fn find_last_read(tree: &dyn TreeAccess, read: &[RecentRead]) -> Result<String, 
     refuse!("nothing was sent: {why}{choices}")
 }
 
-/// The newest messages to me, without their endings, the newest first.
+/// Returns the newest messages to me, without their endings, the newest first.
 fn list_newest(tree: &dyn TreeAccess) -> Result<Vec<String>, Failure> {
     let mut found = Vec::new();
     for day in tree.ls("archive")?.iter().rev().filter(|entry| entry.is_dir) {
@@ -149,7 +150,7 @@ fn list_newest(tree: &dyn TreeAccess) -> Result<Vec<String>, Failure> {
     Ok(found)
 }
 
-/// Returns the writer of a message to me, and its subject or first line. Reading them marks nothing.
+/// Returns the sender of a message to me, and its subject or first line. Marks nothing.
 fn read_summary(tree: &dyn TreeAccess, stem: &str) -> (String, String) {
     let path = |day: &str| format!("archive/{day}/{stem}.txt");
     let day =

@@ -1,4 +1,4 @@
-//! `msgfs rm`: drafts and notes away, messages marked as read.
+//! `msgfs rm`: removes drafts and notes, and marks messages as read.
 
 use clap_complete::engine::ArgValueCompleter;
 

@@ -1,4 +1,4 @@
-//! `msgfs send`: a message without knowing the tree.
+//! `msgfs send`: sends a message without knowledge of the tree.
 
 use std::fmt::Write;
 
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     via: Option<String>,
 }
 
-/// One argument's recipients.
+/// The recipients of one argument.
 #[derive(Clone, Debug)]
 struct Recipients(Vec<String>);
 
@@ -74,7 +74,7 @@ fn recipients(list: &str) -> Result<Recipients, String> {
     list.split(',').map(message::header_value).collect::<Result<_, _>>().map(Recipients)
 }
 
-/// A file as a header line names it: by its absolute path, whatever folder a mount runs in.
+/// Returns the absolute path of a file for a header line, because a mount may run in another folder.
 fn file(name: &str) -> Result<String, String> {
     let path = std::path::absolute(name).map_err(|e| e.to_string())?;
     let path = path.to_str().ok_or("the path must be UTF-8")?;
@@ -88,8 +88,8 @@ fn file(name: &str) -> Result<String, String> {
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let text = message::require_text(message::read_text(&args.text)?)?;
     let draft = [render_headers(args).as_bytes(), &text].concat();
-    // Recipients in the headers beat the name; it only must not be shared with another draft then,
-    // for the reason of a refusal is found by it. An earlier try to the same recipient is replaced.
+    // Recipients in the headers beat the name. Then the name must be unique, because the reason of a refusal is
+    // found by it. Otherwise the draft replaces an earlier one to the same recipient.
     let headed = || names::command_draft_name(if args.new { "new" } else { "send" });
     let name = sole_recipient(args).map_or_else(headed, str::to_owned);
     let name = format!("outbox/{name}");
@@ -114,7 +114,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The only recipient, if the draft has his name.
+/// Returns the only recipient, if the draft is named after it.
 fn sole_recipient(args: &Args) -> Option<&str> {
     let [only] = &args.to.0[..] else { return None };
     let stands =
@@ -122,10 +122,10 @@ fn sole_recipient(args: &Args) -> Option<&str> {
     stands.then_some(only)
 }
 
-/// The header block, with the empty line that ends it.
+/// Returns the header block, with the empty line that ends it.
 fn render_headers(args: &Args) -> String {
     let mut head = String::new();
-    // A name that is a known one gone wrong is found out where only the draft's name has it.
+    // A name that resembles a known one is noticed only if it stands in the draft's name alone.
     if args.new || sole_recipient(args).is_none() {
         let _ = writeln!(head, "To: {}", args.to.0.join(", "));
     }

@@ -1,10 +1,10 @@
-//! The life of a mount, from the first look at the folder to the last byte written.
+//! The life of a mount, from the first check of the folder to the last byte written.
 //!
 //! 1. Everything that can be refused is refused before the kernel is asked.
 //! 2. From the moment the mount exists, signals no longer kill: they end it in order.
-//! 3. A mount ends by a signal or because somebody unmounted it. Either way the mount goes first,
-//!    so that nothing new arrives, then the mailbox is closed, which makes all of it durable.
-//! 4. Ending is bounded in time. What uses the mount then finds it gone.
+//! 3. A mount ends by a signal or because somebody unmounted it. In both cases the mount goes first, so
+//!    that nothing new arrives. Then the mailbox is closed, which makes all of it durable.
+//! 4. Ending is bounded in time. Programs that use the mount then find it gone.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -30,19 +30,19 @@ use super::mount::{self, MountRequest, MountTarget};
 use super::progress::IndexProgress;
 use super::{daemon, logging, machine, output};
 
-/// How long a new mount may take to answer.
+/// The time within which a new mount must answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How long a mount that was taken away may take to end, and one that is in use: that ends when
-/// its users let go, and is not waited for.
+/// The times within which an unmounted and a detached mount must end. A detached mount is in use and ends when
+/// its users let go, so it is hardly waited for.
 const END_WITHIN: Duration = Duration::from_secs(3);
 const DETACHED_WITHIN: Duration = Duration::from_millis(300);
-/// How long everything together may take before the process ends without ceremony.
+/// The time for the whole shutdown, before the process simply exits.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
 
-/// What a mount says while it comes along, to whoever waits for it.
+/// A report of a starting mount, for the process that waits for it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum MountEvent {
-    /// Bytes indexed, of how many.
+    /// The bytes indexed, and the bytes in all.
     Progress(u64, u64),
     /// Something a person should know.
     Notice(String),
@@ -52,10 +52,10 @@ pub(crate) enum MountEvent {
     Failed(String),
 }
 
-/// Hears what a mount says. An error of [`Event::Ready`]: nobody wants to know any more.
+/// A receiver of a mount's reports. An error for [`MountEvent::Ready`] means that nobody listens any more.
 pub(crate) type MountReporter<'a> = &'a mut (dyn FnMut(MountEvent) -> Result<(), Failure> + Send);
 
-/// Why a mount ends.
+/// The reason why a mount ends.
 #[derive(Debug, PartialEq, Eq)]
 enum MountEndReason {
     Signal(i32),
@@ -71,7 +71,7 @@ pub(crate) fn serve_in_foreground(order: &MountRequest) -> Result<(), Failure> {
     run(order, &context, &mut terminal_reporter())
 }
 
-/// Shows a person what a mount says.
+/// Returns a reporter that shows a person the reports of a mount.
 pub(crate) fn terminal_reporter() -> impl FnMut(MountEvent) -> Result<(), Failure> + Send {
     let mut progress = IndexProgress::new();
     move |event| {
@@ -119,7 +119,8 @@ fn serve_mailbox(
     target: &MountTarget,
     report: MountReporter<'_>,
 ) -> Result<(), Failure> {
-    // Before the mailbox is opened, which creates folders; and again with what it really opened.
+    // This check comes before the mailbox is opened, which creates folders. It is repeated with the stores that
+    // were really opened.
     mount::refuse_recursion(&target.dir, &context.paths, &context.store_folders()?)?;
     let mountpoint = Some(target.dir.clone());
     let options = MailboxOptions { mountpoint, carry: true, ..order.options.clone() };
@@ -141,7 +142,7 @@ fn serve_mailbox(
         report(MountEvent::Notice(format!("warning: {}", sanitize_text(&warning))))?;
     }
     let server = (!options.read_only).then(|| {
-        // The mount itself works without.
+        // The mount itself works without it.
         TreeServer::start(&context.paths.state, mailbox.tree(), None).inspect_err(
             |error| tracing::warn!(%error, "commands that do not see the mount cannot be served"),
         )
@@ -177,7 +178,7 @@ fn mount_and_wait(
         tracing::info!(mountpoint = %target.dir.display(), me = %mailbox.me().name, "mounted");
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
-    // The channel is open as long as the threads that watch hold its other end.
+    // The channel is open as long as the watching threads hold its other end.
     let why = if answers.is_ok() { stopped.recv().ok() } else { None };
     tracing::info!(?why, "stopping");
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
@@ -186,7 +187,7 @@ fn mount_and_wait(
     answers
 }
 
-/// Signals that ask for the end are passed on; others that would kill are ignored.
+/// Passes on signals that ask for the end, and ignores others that would kill.
 fn watch_signals(stop: Sender<MountEndReason>) -> Result<(), Failure> {
     let failed = |e| Failure::from_io("cannot watch for signals", &e);
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGIO])
@@ -203,10 +204,10 @@ fn watch_signals(stop: Sender<MountEndReason>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reports the end of the connection, whoever ended it.
+/// Reports the end of the connection, whatever ended it.
 fn watch_mount_end(mounted: Arc<FuseMount>, stop: Sender<MountEndReason>) -> Result<(), Failure> {
     let watch = move || {
-        // One wake-up an hour: while nothing happens, nothing is done.
+        // The thread wakes once an hour and does nothing otherwise.
         while !mounted.wait_for_end(Duration::from_secs(3600)) {}
         drop(mounted);
         let _ = stop.send(MountEndReason::Unmounted);
@@ -234,7 +235,7 @@ fn wait_until_alive(dir: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Takes the mount away, unless that is what happened, and waits for the last requests.
+/// Unmounts, unless the mount is already gone, and waits for the last requests.
 fn end_mount(
     dir: &Path,
     mounted: Arc<FuseMount>,
@@ -258,8 +259,8 @@ fn end_mount(
         // Further signals change nothing.
         while let Ok(MountEndReason::Signal(_)) = stopped.recv_deadline(deadline) {}
     }
-    // If somebody still uses a detached mount, the other half of this handle is still being
-    // waited on; the end of the process then ends the connection.
+    // If somebody still uses a detached mount, a thread still waits on the other half of this handle. The end
+    // of the process then ends the connection.
     if let Some(mounted) = Arc::into_inner(mounted)
         && let Err(e) = mounted.unmount(true)
     {
@@ -278,7 +279,8 @@ fn limit_shutdown_time() {
     let _ = thread::Builder::new().name("stop-limit".to_owned()).spawn(watch);
 }
 
-/// What `msgfs mount` prints: where, as whom and how it knew, the key, what is unread, the stores.
+/// Returns the output of `msgfs mount`: the mount point, me and its source, the key, the unread count and the
+/// stores.
 fn describe_mount(dir: &Path, mailbox: &Mailbox, read_only: bool) -> String {
     let note = if read_only { " (read-only)" } else { "" };
     let key = mailbox.fingerprint().map_or_else(|| "none".to_owned(), |key| key.to_string());
@@ -304,7 +306,7 @@ fn describe_mount(dir: &Path, mailbox: &Mailbox, read_only: bool) -> String {
     text
 }
 
-/// As whom I act in a store, if it is not the name I go by.
+/// Returns a note with my address in a store, if it is not the name of me.
 pub(crate) fn describe_other_me(store: &dyn Store, mailbox: &Mailbox) -> Option<String> {
     (store.me() != mailbox.me().name).then(|| format!("as {}", sanitize_line(store.me())))
 }

@@ -1,4 +1,4 @@
-//! `msgfs status`: `status.txt` on standard output.
+//! `msgfs status`: prints `status.txt`.
 
 use super::access::{self, AccessPurpose};
 use super::failure::Failure;

@@ -1,7 +1,7 @@
-//! Stores opened for one command that writes to them directly, as other programs do.
+//! Stores opened for one command that writes to them directly, like other programs do.
 //!
-//! A mount may act for me at the same time: it learns of what is written as of everything that other
-//! programs write. msgfs's own state is its alone then, so the stores get none.
+//! A mount may act for me at the same time. It notices these writes like those of any other program. Then
+//! msgfs's own state belongs to the mount alone, so the stores get none.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use super::GlobalOptions;
 use super::context::CommandContext;
 use super::failure::{Failure, refuse};
 
-/// What the stores are opened with.
+/// The settings for opening the stores.
 pub(crate) struct StoreOpener {
-    /// Where they may keep what is their own, if nobody else has it.
+    /// The folder for the stores' own state, if nobody else holds it.
     state: Option<PathBuf>,
     _lock: Option<StateLock>,
 }
 
 impl StoreOpener {
-    /// Takes the state of me, unless a mount or another command has it.
+    /// Locks the state of me, unless a mount or another command holds it.
     pub(crate) fn new(context: &CommandContext) -> Result<Self, Failure> {
         context.create_state_folder()?;
         match StateLock::acquire(&context.paths.state, None) {
@@ -38,7 +38,7 @@ impl StoreOpener {
         store::open(&StoreSpec { state, ..spec.clone() })
             .map_err(|e| Failure::refused(format!("store {}: {e}", sanitize_line(&spec.name))))
     }
-    /// Opens a store that has heard, where it wants to, which of its messages are refused.
+    /// Opens a store. If it has a trust listener, it has learned first which of its messages are refused.
     pub(crate) fn open_with_refusals(
         &self,
         global: &GlobalOptions,
@@ -55,10 +55,11 @@ impl StoreOpener {
     }
 }
 
-/// The store of this name among those that fit, or the only one.
+/// Returns the store of this name among those that fit, or the only one.
 ///
 /// # Errors
-/// If there is none, or several and no name; the sentence says which there are. `what` names them.
+/// Returns an error if there is none, or if there are several and no name. The sentence lists them; `what`
+/// describes them.
 pub(crate) fn select_spec<'a>(
     specs: &'a [StoreSpec],
     name: Option<&str>,

@@ -1,4 +1,4 @@
-//! `msgfs umount`: ends a mount, whole.
+//! `msgfs umount`: ends a mount and its msgfs.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -11,12 +11,12 @@ use clap_complete::engine::ArgValueCompleter;
 
 use super::context;
 use super::failure::{Failure, refuse};
-use super::users::{self, MountUser};
+use super::mount_users::{self, MountUser};
 use super::{GlobalOptions, complete, output};
 
-/// How long the msgfs behind a mount may take to write everything down and end.
+/// The time within which the msgfs behind a mount must save everything and end.
 pub(super) const GONE_WITHIN: Duration = Duration::from_secs(10);
-/// How long a mount may be in use by nobody we can see: a program that is just ending.
+/// The time for which a mount may be in use by nobody we can see: a program may just be ending.
 const SETTLE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -41,7 +41,7 @@ pub(crate) fn run(_global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let shown = shell_word(args.dir.as_os_str());
     let dir =
         mountpoint::resolve_mountpoint(&args.dir).map_err(|e| Failure::from_io(&shown, &e))?;
-    // Whoever stands in the mount and asks for its end uses it; this command need not.
+    // A process whose folder is in the mount uses it; this command does not need to.
     std::env::set_current_dir("/").map_err(|e| Failure::from_io("/", &e))?;
     match mountpoint::mount_state(&dir).map_err(|e| Failure::from_io(&shown, &e))? {
         MountState::NotMounted => match find_daemon(&dir) {
@@ -61,8 +61,7 @@ pub(crate) fn run(_global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// A msgfs that does not answer cannot be waited for either, and having asked it keeps the mount
-/// busy.
+/// Ends a mount whose msgfs does not answer. Its end cannot be awaited, and asking it keeps the mount busy.
 fn end_hung_mount(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
     if !lazy {
         refuse!(
@@ -83,7 +82,7 @@ fn end_mount(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
     let daemon = find_daemon(dir);
     let device = find_device(dir);
     let users = if lazy {
-        let users = users::find_mount_users(dir);
+        let users = mount_users::find_mount_users(dir);
         mountpoint::unmount_path(dir, UnmountMode::Lazy).map_err(Failure::refused)?;
         users
     } else {
@@ -102,13 +101,12 @@ fn end_mount(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
     wait_for_daemon_end(&state, &holder, shown, device.as_deref())
 }
 
-/// Returns the device of the mount at a folder, by which it is known in every mount table.
+/// Returns the device of the mount at a folder, which identifies it in every mount table.
 fn find_device(dir: &Path) -> Option<String> {
     Some(mountpoint::find_mount(&mountpoint::read_mounts().ok()?, dir)?.device.clone())
 }
 
-/// Ends the msgfs of a mount that was taken away lazily and is still used: who uses it gets errors from
-/// now on.
+/// Ends the msgfs of a mount that was detached and is still in use. Its users get errors from now on.
 fn end_detached_daemon(state: &Path, holder: &LockHolder, shown: &str) -> Result<(), Failure> {
     let Some(Ok(process)) = LockProcess::find_acting(state) else {
         refuse!("{shown} is not mounted here, but another msgfs uses this folder: {holder}");
@@ -119,8 +117,9 @@ fn end_detached_daemon(state: &Path, holder: &LockHolder, shown: &str) -> Result
     Ok(())
 }
 
-/// Waits until the msgfs that held a state folder has ended. The kernel ends the connection only when the last mount
-/// namespace has let go of the device: if a container or a sandbox has it, the refusal names its programs.
+/// Waits until the msgfs that held a state folder has ended. The kernel ends the connection only when the last
+/// mount namespace has let go of the device. If a container or a sandbox still has it, the refusal names its
+/// programs.
 fn wait_for_daemon_end(
     state: &Path,
     holder: &LockHolder,
@@ -133,7 +132,7 @@ fn wait_for_daemon_end(
             thread::sleep(PAUSE);
             continue;
         }
-        let users = device.map(|device| users::find_device_users(device, holder.pid));
+        let users = device.map(|device| mount_users::find_device_users(device, holder.pid));
         if let Some(users) = users.filter(|users| !users.is_empty()) {
             refuse!(
                 "{shown} is unmounted here, but other mount namespaces (of a container or a sandbox) still have it: {}; \
@@ -149,14 +148,14 @@ fn wait_for_daemon_end(
     Ok(())
 }
 
-/// Unmounts what nobody uses.
+/// Unmounts a mount that nobody uses.
 fn unmount_idle(dir: &Path, shown: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + SETTLE;
     loop {
         match mountpoint::unmount_path(dir, UnmountMode::IfIdle) {
             Ok(()) => return Ok(()),
             Err(UnmountError::Busy(_)) => {
-                let users = users::find_mount_users(dir);
+                let users = mount_users::find_mount_users(dir);
                 if users.is_empty() && Instant::now() < deadline {
                     thread::sleep(PAUSE);
                     continue;
@@ -173,14 +172,14 @@ fn unmount_idle(dir: &Path, shown: &str) -> Result<(), Failure> {
 
 pub(super) fn format_users(users: &[MountUser]) -> String {
     if users.is_empty() {
-        // Only root sees what other people's processes have open.
+        // Only root sees the open files of other people's processes.
         return "a process that you cannot see".to_owned();
     }
     users.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The state folder of the msgfs that serves a mount, and who holds it. A read-only mount holds
-/// none, and nothing has to wait for its end.
+/// Returns the state folder of the msgfs that serves a mount, and its holder. A read-only mount holds none, and
+/// nothing has to wait for its end.
 fn find_daemon(dir: &Path) -> Option<(PathBuf, LockHolder)> {
     context::list_state_folders().into_iter().find_map(|state| {
         let holder = config::find_lock_holder(&state)?;

@@ -1,9 +1,10 @@
-//! `msgfs uninstall`: ends what msgfs started, takes out what it wrote into the files of others, and says what stays.
+//! `msgfs uninstall`: ends what msgfs started, removes its parts from the files of others, and lists what
+//! stays.
 //!
-//! 1. Hooks go first, so that no session starts another waiter; then units, so that nothing is started again; then
-//!    what carries, so that it does not take the place of a mount; then the mounts.
-//! 2. A process is ended only if it is proved to be a msgfs of this user ([`LockProcess`]). What is not proved is named.
-//! 3. An exchange of a link is never cut off: whoever is asked twice may send twice. It ends by itself.
+//! 1. Hooks go first, so that no session starts another waiter. Units follow, so that nothing is started again.
+//!    Then the carrying processes end, so that none takes over from a mount. The mounts come last.
+//! 2. A process is ended only if it is proved to be a msgfs of this user ([`LockProcess`]). Other processes are named.
+//! 3. An exchange of a link is never cut off, because a repeated one may send twice. It ends by itself.
 //! 4. No mail, key or configuration is touched.
 
 use std::fs;
@@ -17,12 +18,12 @@ use msgfs::hook::harness::ALL;
 use msgfs::hook::install;
 use msgfs::link::job;
 use msgfs::model::{display_path, sanitize_line};
-use msgfs::store::asked;
+use msgfs::store::probe;
 
 use super::context::{self, CommandContext};
 use super::failure::Failure;
 use super::umount::{self, GONE_WITHIN};
-use super::{GlobalOptions, hook, output, units, users};
+use super::{GlobalOptions, hook, mount_users, output, systemd_units};
 
 const PAUSE: Duration = Duration::from_millis(50);
 const FSTAB: &str = "/etc/fstab";
@@ -51,7 +52,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     };
     let taken = hook::remove_from_harnesses(&env, args.dry_run);
     work.is_failed |= taken.is_refused;
-    // Whoever stands in a mount and asks for its end uses it; this command need not.
+    // A process whose folder is in a mount uses it; this command does not need to.
     std::env::set_current_dir("/").map_err(|e| Failure::from_io("/", &e))?;
     work.end_units(&env);
     let states = context::list_state_folders();
@@ -74,10 +75,10 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     if work.is_failed { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
-/// The progress of an uninstall: a line for each thing that goes or stays.
+/// The progress of an uninstall.
 struct Uninstaller {
     dry_run: bool,
-    /// A line for each thing that is dealt with.
+    /// A line for each thing that was ended or removed.
     done: Vec<String>,
     /// A line for each thing that stays.
     remaining: Vec<String>,
@@ -85,13 +86,13 @@ struct Uninstaller {
 }
 
 impl Uninstaller {
-    /// Notes what was done to a thing, or would be.
+    /// Records the action that was done to a thing, or would be.
     fn record_done(&mut self, thing: &str, done: &str) {
         let would = if self.dry_run { "would be " } else { "" };
         self.done.push(format!("{thing}: {would}{done}"));
     }
 
-    /// Notes that a thing stays although it should not.
+    /// Records a thing that stays although it should not.
     fn record_failure(&mut self, thing: &str, why: &dyn std::fmt::Display) {
         self.is_failed = true;
         output::print_notice(&format!("msgfs: {thing}: {why}"));
@@ -99,14 +100,14 @@ impl Uninstaller {
 
     fn end_units(&mut self, env: &Env) {
         let before = self.done.len();
-        for unit in &units::list_units(env) {
+        for unit in &systemd_units::list_units(env) {
             let thing = format!("unit {}", sanitize_line(&unit.name));
             match if self.dry_run { Ok(()) } else { unit.stop_and_disable() } {
                 Ok(()) => self.record_done(&thing, "stopped and disabled"),
                 Err(e) => self.record_failure(&thing, &e),
             }
         }
-        for file in &units::list_unit_files(env) {
+        for file in &systemd_units::list_unit_files(env) {
             let thing = format!("unit file {}", env.display_home(&file.path));
             if !file.is_shipped {
                 self.remaining.push(format!("{thing}, which was changed or is of another msgfs"));
@@ -118,7 +119,7 @@ impl Uninstaller {
             }
         }
         if !self.dry_run && self.done.len() > before {
-            units::reload_systemd();
+            systemd_units::reload_systemd();
         }
     }
 
@@ -158,7 +159,7 @@ impl Uninstaller {
         let mine: Vec<&MountEntry> =
             all.iter().filter(|mount| mount.is_ours() && mount.owner == Some(me)).collect();
         let conditions = mountpoint::mount_states(&mine);
-        // Of several at one place the last one is on top.
+        // Of several mounts at one place the last one is on top.
         for (mount, condition) in mine.into_iter().zip(conditions).rev() {
             self.end_mount(&mount.mountpoint, &condition, states);
         }
@@ -175,7 +176,7 @@ impl Uninstaller {
         if self.dry_run {
             return self.record_done(&thing, "unmounted");
         }
-        let users = users::find_mount_users(dir);
+        let users = mount_users::find_mount_users(dir);
         let taken = match condition {
             // Neither can be asked to let go.
             MountState::Stale | MountState::Hung => {
@@ -195,13 +196,13 @@ impl Uninstaller {
         };
         self.record_done(&thing, &format!("unmounted{by}"));
         match daemon {
-            // Without users it ends by itself, and writes down what it has.
+            // Without users it ends by itself and saves everything.
             Some(Ok(process)) if !is_detached && process.wait_for_end(GONE_WITHIN) => {}
             Some(Err(_)) if !is_detached => {}
             Some(process) => {
                 self.end_process(&format!("the msgfs of {}", display_path(dir)), process);
             }
-            // A read-only one holds no lock.
+            // A read-only mount holds no lock.
             None if used => self.remaining.push(format!(
                 "the msgfs of {}, which ends when {} let go",
                 display_path(dir),
@@ -211,14 +212,14 @@ impl Uninstaller {
         }
     }
 
-    /// Ends those whose mount is not seen here, and names commands that are at work.
+    /// Ends the processes whose mount is not seen here, and names running commands.
     fn end_unseen_mounts(&mut self, states: &[PathBuf]) {
         for state in states {
             let Some(process) = LockProcess::find_acting(state) else { continue };
             let holder = process.as_ref().map_or_else(|holder| holder, |process| &process.holder);
             if let Some(dir) = holder.mountpoint.clone() {
                 let mounts = mountpoint::read_mounts().unwrap_or_default();
-                // It was noted with its mount.
+                // A mount that is seen here was handled before.
                 if mountpoint::find_mount(&mounts, &dir).is_none_or(|mount| !mount.is_ours()) {
                     let thing =
                         format!("the msgfs of {}, which is not mounted here", display_path(&dir));
@@ -250,11 +251,11 @@ impl Uninstaller {
         }
     }
 
-    /// Names what is the user's own.
+    /// Lists the user's own files, which stay.
     fn list_remaining(&mut self, env: &Env, context: Option<&CommandContext>) {
         let mut name = |what: &str, path: &Path| {
-            // One that does not answer stays, too.
-            if asked::require_response(path).is_err() || path.exists() {
+            // A path that does not answer stays, too.
+            if probe::require_response(path).is_err() || path.exists() {
                 self.remaining.push(format!("{what}: {}", env.display_home(path)));
             }
         };
@@ -263,7 +264,7 @@ impl Uninstaller {
         {
             name(&format!("mail of the store {}", sanitize_line(&store)), &dir);
         }
-        // Any valid name serves to find the folders that all names share.
+        // Any valid name leads to the folders that all names share.
         let paths =
             context.map(|context| context.paths.clone()).or_else(|| Paths::new(env, "x").ok());
         let above = |path: &Path| path.parent().map(Path::to_owned).unwrap_or_default();
@@ -296,7 +297,7 @@ fn state_owner(state: &Path) -> String {
     sanitize_line(&state.file_name().unwrap_or_default().to_string_lossy()).into_owned()
 }
 
-/// Names the lines of the table of mounts, which is root's.
+/// Returns the lines of fstab that mount msgfs; the file belongs to root.
 fn list_fstab_entries() -> Vec<String> {
     let text = fs::read_to_string(FSTAB).unwrap_or_default();
     let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));

@@ -1,4 +1,4 @@
-//! `msgfs wait`: block until there is mail.
+//! `msgfs wait`: blocks until there is mail.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     timeout: Duration,
 }
 
-/// As in the configuration; a bare number is in seconds.
+/// Parses a duration like in the configuration; a bare number is in seconds.
 fn timeout(text: &str) -> Result<Duration, String> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         return msgfs::config::parse_duration(&format!("{text}s"));

@@ -1,4 +1,4 @@
-//! `msgfs write`: standard input becomes a draft.
+//! `msgfs write`: writes standard input to a draft.
 
 use clap_complete::engine::ArgValueCompleter;
 
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     path: String,
 }
 
-/// Whether a file of the tree may have no text: notes, and files that go along with a text.
+/// Returns true if a file of the tree may have no text: a note, or an attachment.
 fn may_be_empty(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     matches!(parts[..], ["me", ..] | ["outbox", _, _, ..])

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::model::sanitize_line;
 
-/// Environment variables and the current folder, taken once, so that everything that depends on
-/// them can be tested without touching the process.
+/// Environment variables and the current folder. They are taken once, so that everything that depends on them
+/// can be tested without changing the process.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
     vars: HashMap<OsString, OsString>,
@@ -16,7 +16,7 @@ pub struct Env {
 }
 
 impl Env {
-    /// What this process runs in. Without `$HOME` the account's home folder counts.
+    /// Returns the environment of this process. Without `$HOME` the account's home folder counts.
     pub fn from_process() -> Self {
         let (vars, cwd) = (std::env::vars_os().collect(), std::env::current_dir().ok());
         let mut env = Self { vars, cwd, mount: None };
@@ -28,31 +28,31 @@ impl Env {
         env
     }
 
-    /// The same in another folder.
+    /// Returns the same environment in another folder.
     #[must_use]
     pub fn with_cwd(self, folder: PathBuf) -> Self {
         Self { cwd: Some(folder), mount: None, ..self }
     }
 
-    /// Adds the mount that the current folder is in: whom it acts for, and where it is.
+    /// Adds the mount that contains the current folder: its me and its mount point.
     #[must_use]
     pub fn with_mount(self, mount: Option<(String, PathBuf)>) -> Self {
         Self { mount, ..self }
     }
 
-    /// Returns the mount that the current folder is in, if that is known: whom it acts for, and where it is.
+    /// Returns the mount that contains the current folder, if known: its me and its mount point.
     pub fn mount(&self) -> Option<&(String, PathBuf)> {
         self.mount.as_ref()
     }
 
-    /// The same without a variable.
+    /// Returns the same environment without a variable.
     #[must_use]
     pub fn without_var(mut self, name: &str) -> Self {
         self.vars.remove(OsStr::new(name));
         self
     }
 
-    /// An environment of these variables, in this folder.
+    /// Returns an environment of these variables, in this folder.
     pub fn new<K, V>(cwd: impl Into<PathBuf>, vars: impl IntoIterator<Item = (K, V)>) -> Self
     where
         K: Into<OsString>,
@@ -62,33 +62,33 @@ impl Env {
         Self { vars, cwd: Some(cwd.into()), mount: None }
     }
 
-    /// A variable; an empty one counts as unset.
+    /// Returns a variable; an empty one counts as unset.
     pub fn var(&self, name: &str) -> Option<&OsStr> {
         self.vars.get(OsStr::new(name)).map(OsString::as_os_str).filter(|v| !v.is_empty())
     }
 
-    /// A variable that holds a folder; a relative one counts as unset (XDG Base Directory
+    /// Returns a variable that holds a folder; a relative one counts as unset (XDG Base Directory
     /// Specification).
     pub fn folder_var(&self, name: &str) -> Option<&Path> {
         self.var(name).map(Path::new).filter(|p| p.is_absolute())
     }
 
-    /// The home folder.
+    /// Returns the home folder.
     pub fn home(&self) -> Option<&Path> {
         self.folder_var("HOME")
     }
 
-    /// The physical path of the current folder; `None` if it is gone.
+    /// Returns the physical path of the current folder; `None` if it is gone.
     pub fn cwd(&self) -> Option<&Path> {
         self.cwd.as_deref()
     }
 
-    /// A path made absolute by the current folder.
+    /// Returns a path made absolute by the current folder.
     pub fn make_absolute(&self, path: &Path) -> PathBuf {
         self.cwd().map_or_else(|| path.to_owned(), |cwd| cwd.join(path))
     }
 
-    /// A path as people write it: `~/mail` where it lies in the home folder; always on one line.
+    /// Returns a path in the way that people write it: `~/mail` inside the home folder. It is always one line.
     pub fn display_home(&self, path: &Path) -> String {
         let shown = match self.home().and_then(|home| path.strip_prefix(home).ok()) {
             Some(rest) if rest.as_os_str().is_empty() => "~".into(),
@@ -98,8 +98,8 @@ impl Env {
         sanitize_line(&shown).into_owned()
     }
 
-    /// Expands a leading `~/` and every `$NAME` or `${NAME}`; the error is a phrase that says what
-    /// cannot be expanded.
+    /// Expands a leading `~/` and every `$NAME` or `${NAME}`; the error is a phrase that says what cannot be
+    /// expanded.
     pub(super) fn expand(&self, text: &str) -> Result<PathBuf, String> {
         let mut out = OsString::new();
         let mut rest = text;

@@ -1,8 +1,7 @@
 //! The configuration file (docs/USING.md, "Configuration").
 //!
-//! Every key is optional. What is wrong is reported with file and line and, where a word is
-//! unknown, with the nearest word that is not: all of it at once, so that mending a file takes one
-//! round.
+//! Every key is optional. All problems are reported at once, so that mending a file takes one round. Each has
+//! its file and line, and for an unknown word the nearest known one.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -24,50 +23,50 @@ use crate::model::{
     Choice, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch, display_path, find_nearest,
     sanitize_line,
 };
-use crate::store::{Durability, Kind, asked};
+use crate::store::{Durability, Kind, probe};
 
-/// Keys at the top of the file.
+/// The keys at the top of the file.
 pub(super) const KEYS: &str = "me mark_read scope unsigned durability wait_timeout unknown_recipient \
                     max_message watch groups trust store link";
 
-/// Keys of `[trust]`.
+/// The keys of `[trust]`.
 const TRUST_KEYS: &str = "roles";
 
-/// Keys of a `[[store]]`.
+/// The keys of a `[[store]]`.
 const STORE_KEYS: &str = "name kind dir me links";
 
-/// No configuration is larger.
+/// The largest configuration file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Longest name of a store, in bytes; it becomes part of names in the mount.
+/// The longest name of a store, in bytes; it becomes part of names in the mount.
 const MAX_STORE_NAME: usize = 64;
 
-/// What the configuration file says, with defaults for what it does not say.
+/// The content of the configuration file, with defaults for missing keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The file this was read from; `None` if there was none.
+    /// The file that this was read from; `None` if there was none.
     pub path: Option<PathBuf>,
-    /// Who to act for; a valid alias.
+    /// The me to act for; a valid alias.
     pub me: Option<String>,
-    /// What marks a message as read.
+    /// The action that marks a message as read.
     pub mark_read: MarkRead,
-    /// Whose conversations are shown.
+    /// The threads that are shown: mine, or also those between others.
     pub scope: Scope,
-    /// What happens to unsigned messages.
+    /// The treatment of unsigned messages.
     pub unsigned: Unsigned,
-    /// Whether sending waits for the disk.
+    /// The sync to disk that sending waits for, if any.
     pub durability: Durability,
-    /// How long a read of `.wait` or `.next` blocks.
+    /// The longest time that a read of `.wait` or `.next` blocks.
     pub wait_timeout: Duration,
-    /// What happens to drafts for somebody who has never been seen.
+    /// The treatment of drafts for a recipient who has never been seen.
     pub unknown_recipient: UnknownRecipient,
     /// The largest draft in bytes.
     pub max_message: u64,
-    /// How changes of the stores are noticed.
+    /// The means to notice changes of the stores.
     pub watch: Watch,
     /// The `[groups]`: names that stand for several recipients.
     pub groups: BTreeMap<String, Vec<String>>,
-    /// What signatures say of roles.
+    /// The trust rule for signatures of roles.
     pub roles: Roles,
     /// The `[[store]]` entries, in order; [`Config::stores`] gives the effective ones.
     pub entries: Vec<StoreConfig>,
@@ -99,28 +98,28 @@ impl Default for Config {
 /// A `[[store]]` as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// Its name in the mount; the kind if none is given.
+    /// The store's name in the mount; the kind if none is given.
     pub name: String,
-    /// Its format.
+    /// The store's kind.
     pub kind: Kind,
-    /// Its folder, absolute and expanded; `None` for the default place of the kind.
+    /// The store's folder, absolute and expanded; `None` for the default place of the kind.
     pub dir: Option<PathBuf>,
-    /// The address it knows me by; `None` for the mount's me.
+    /// My address in the store; `None` for the mount's me.
     pub me: Option<String>,
     /// The links that its own configuration describes carry its mail.
     pub links: bool,
 }
 
-/// One thing that is wrong in the file.
+/// One problem in the file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConfigProblem {
-    /// Line, counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong and what would be right.
+    /// The problem, and the right form.
     pub text: String,
 }
 
-/// Why there is no configuration.
+/// A reason why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file was named explicitly and is not there.
@@ -129,12 +128,13 @@ pub enum ConfigError {
     /// The operating system refused the file.
     #[error("{}: the configuration cannot be read: {}", display_path(.0), .1)]
     Io(PathBuf, #[source] io::Error),
-    /// The file says things that cannot be. One line each, `file:line: …`, in the file's order.
+    /// The file has invalid content. The text has one line for each problem, `file:line: …`, in the file's
+    /// order.
     #[error("{}", in_lines(path, problems))]
     Invalid {
         /// The file.
         path: PathBuf,
-        /// At least one.
+        /// At least one problem.
         problems: Vec<ConfigProblem>,
     },
 }
@@ -145,26 +145,26 @@ fn in_lines(path: &Path, problems: &[ConfigProblem]) -> String {
 }
 
 impl Config {
-    /// The keys at the top of the file.
+    /// Returns the keys at the top of the file.
     pub fn keys() -> impl Iterator<Item = &'static str> {
         KEYS.split(' ')
     }
 
-    /// Reads the file named, or `$XDG_CONFIG_HOME/msgfs/config.toml`, which may be missing.
+    /// Reads the given file, or `$XDG_CONFIG_HOME/msgfs/config.toml`, which may be missing.
     ///
     /// # Errors
-    /// [`ConfigError`]; every text names the file, and the lines where lines are wrong.
+    /// Returns a [`ConfigError`]; every text names the file, and the lines where lines are wrong.
     pub fn load(explicit: Option<&Path>, env: &Env) -> Result<Self, ConfigError> {
         let path = match explicit {
             Some(path) => env.make_absolute(path),
-            // Without a home there is no configuration; who needs a home will say so.
+            // Without a home there is no configuration. Code that needs a home reports that.
             None => match default_config_file(env) {
                 Ok(path) => path,
                 Err(_) => return Ok(Self::default()),
             },
         };
         let mut bytes = Vec::new();
-        let opened = asked::require_response(&path).and_then(|()| File::open(&path));
+        let opened = probe::require_response(&path).and_then(|()| File::open(&path));
         let read = opened.and_then(|f| f.take(MAX_FILE + 1).read_to_end(&mut bytes));
         match read {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -191,11 +191,10 @@ impl Config {
         }
     }
 
-    /// Reads the text of a configuration that lies at `path`; relative folders in it start from
-    /// there.
+    /// Parses the text of a configuration that lies at `path`; relative folders in it start from there.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`].
+    /// Returns [`ConfigError::Invalid`].
     pub fn parse(text: &str, path: &Path, env: &Env) -> Result<Self, ConfigError> {
         let mut reader = ConfigReader { text, path, env, problems: Vec::new() };
         let mut config = Self { path: Some(path.to_owned()), ..Self::default() };
@@ -222,7 +221,7 @@ impl Config {
 /// A key and its value.
 pub(super) type KeyValue<'a> = (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>);
 
-/// Reads values and collects what is wrong with them.
+/// A reader of values that collects their problems.
 pub(super) struct ConfigReader<'a> {
     text: &'a str,
     pub(super) path: &'a Path,
@@ -356,7 +355,7 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// One store, and where its name (or what stands for it) is written.
+    /// Reads one store. Also returns the span of its name, or of the whole entry if it has none.
     fn read_store(
         &mut self,
         item: &Spanned<DeValue<'_>>,
@@ -402,7 +401,7 @@ impl ConfigReader<'_> {
             && let Some((_, value)) = table.iter().find(|(key, _)| key.get_ref() == "dir")
             && value.get_ref().as_str().is_some_and(|dir| !dir.starts_with(['/', '~', '$']))
         {
-            // Its own programs look for such a root in the current folder and in all above it.
+            // AMQ's own programs look for such a root in the current folder and in all folders above it.
             let text =
                 "dir of an amq store must be an absolute path, or begin with ~/ or a variable";
             self.report_problem(&value.span(), text.to_owned());
@@ -417,7 +416,7 @@ impl ConfigReader<'_> {
         self.read_typed(member, DeValue::as_str, "a text in quotes")
     }
 
-    /// A value of one type.
+    /// Returns a value of one type, or reports that it has another.
     fn read_typed<'v, T>(
         &mut self,
         (key, value): KeyValue<'v>,
@@ -433,17 +432,17 @@ impl ConfigReader<'_> {
         got
     }
 
-    /// `true` or `false`.
+    /// Returns `true` or `false`.
     pub(super) fn read_flag(&mut self, member: KeyValue<'_>) -> Option<bool> {
         self.read_typed(member, DeValue::as_bool, "true or false")
     }
 
-    /// One of a few words; the default, if it is none.
+    /// Returns the value of one of a few words, or the default for any other word.
     fn read_choice<T: Choice + Default>(&mut self, member: KeyValue<'_>) -> T {
         self.read_word(member, T::ALL).unwrap_or_default()
     }
 
-    /// What a word means.
+    /// Returns the value of a word.
     pub(super) fn read_word<T: Copy>(
         &mut self,
         member: KeyValue<'_>,
@@ -452,7 +451,7 @@ impl ConfigReader<'_> {
         self.read_word_or_synonym(member, known, &[])
     }
 
-    /// The same where some other words (first) are known to mean one of them (second).
+    /// Does the same; `others` maps some other words to known ones for the hint.
     pub(super) fn read_word_or_synonym<T: Copy>(
         &mut self,
         member: KeyValue<'_>,
@@ -480,7 +479,7 @@ impl ConfigReader<'_> {
         found.map(|(_, meaning)| *meaning)
     }
 
-    /// A text that must be of a form.
+    /// Returns the parsed value of a text in quotes.
     pub(super) fn read_parsed<T>(
         &mut self,
         member: KeyValue<'_>,
@@ -490,7 +489,7 @@ impl ConfigReader<'_> {
         self.accept_or_report(member, parse(text))
     }
 
-    /// The value, or a note why it is none.
+    /// Returns the value, or reports why it is none.
     fn accept_or_report<T>(
         &mut self,
         (key, value): KeyValue<'_>,
@@ -518,7 +517,7 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Tells of what is wrong that it is a value written as a word without quotes.
+/// Returns true if the wrong span is in a line whose value is a word without quotes.
 fn is_bare_text(text: &str, wrong: &Range<usize>) -> bool {
     let start =
         text.get(..wrong.start).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
@@ -528,7 +527,7 @@ fn is_bare_text(text: &str, wrong: &Range<usize>) -> bool {
         && !matches!(value, "true" | "false")
 }
 
-/// The number of the line, counted from 1, that begins or goes on after these bytes.
+/// Returns the number of the line after these bytes, counted from 1.
 fn line_number_at(before: &[u8]) -> usize {
     1 + memchr::memchr_iter(b'\n', before).count()
 }
@@ -541,7 +540,7 @@ pub(super) fn is_word(word: &str, known: &str) -> bool {
     known.split(' ').any(|other| other == word)
 }
 
-/// `"a", "b"`
+/// Returns the words as `"a", "b"`.
 pub(super) fn quote_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
 }
@@ -557,15 +556,15 @@ fn describe_type(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// A name that can be mine.
+/// Returns a name that can be mine.
 ///
 /// # Errors
-/// What names look like.
+/// Returns the rule for names.
 pub fn parse_alias(name: &str) -> Result<String, String> {
     if is_alias(name) { Ok(name.to_owned()) } else { Err(ALIAS_RULE.to_owned()) }
 }
 
-/// An address whose form only its store knows.
+/// Returns an address; only its store knows the form.
 fn parse_address(name: &str) -> Result<String, String> {
     check_rules(&[
         (name.trim().is_empty(), "an address cannot be empty"),
@@ -574,7 +573,7 @@ fn parse_address(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// The name of a store: names become folders below `raw/`.
+/// Returns the name of a store. Names become folders below `raw/`.
 pub(super) fn parse_store_name(name: &str) -> Result<String, String> {
     check_rules(&[
         (name.is_empty(), "a name cannot be empty"),
@@ -586,8 +585,8 @@ pub(super) fn parse_store_name(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// A folder, absolute. Not from the current folder: the same file must mean the same wherever it is
-/// read.
+/// Returns an absolute folder. Relative ones start at `base` and not at the current folder, because a file must
+/// mean the same wherever it is read.
 pub(super) fn parse_folder(text: &str, env: &Env, base: &Path) -> Result<PathBuf, String> {
     check_rules(&[
         (text.is_empty(), "a folder cannot be empty"),
@@ -596,7 +595,7 @@ pub(super) fn parse_folder(text: &str, env: &Env, base: &Path) -> Result<PathBuf
     Ok(env.make_absolute(&base.join(env.expand(text)?)))
 }
 
-/// The first of the reasons that is there.
+/// Returns the first error whose condition is true.
 fn check_rules(reasons: &[(bool, &str)]) -> Result<(), String> {
     reasons.iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, why)| Err((*why).to_owned()))
 }

@@ -11,7 +11,7 @@ fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text, Path::new("/etc/msgfs/c.toml"), &env()).map_err(|e| e.to_string())
 }
 
-/// The single line of trouble with this text, without the file.
+/// Returns the only problem of this text, without the file.
 fn trouble(text: &str) -> String {
     let error = parse(text).expect_err(text);
     assert!(!error.contains('\n'), "{error}");
@@ -330,7 +330,7 @@ fn the_default_file_may_be_missing_and_a_named_one_may_not() {
     assert!(endless.to_string().contains("1 MiB"), "{endless}");
 }
 
-/// Lines that are nearly a configuration.
+/// Generates lines that are nearly a configuration.
 fn nearly() -> impl Strategy<Value = String> {
     let key = prop::sample::select(vec![
         "me",

@@ -11,17 +11,17 @@ use super::file::{
 use crate::link::spec::is_space_name;
 use crate::link::{LinkConfig, LinkKind};
 
-/// Keys of a `[[link]]`.
+/// The keys of a `[[link]]`.
 const LINK_KEYS: &str =
     "kind store name url space creds user password_file ca api inbox marks self_copy insecure off";
 
-/// Keys that only links of one kind have.
+/// The keys that only links of one kind have.
 const KEYS_OF_ONE: &[(&str, LinkKind)] = &[
     ("url space creds user password_file api inbox marks", LinkKind::Nats),
     ("self_copy", LinkKind::Mail),
 ];
 
-/// The names that people use for the engines, and the kind of link that speaks to each.
+/// Other names that people use for the engines, and the kind of link that each means.
 const OTHER_WORDS: &[(&str, &str)] = &[
     ("smtp", "mail"),
     ("smtps", "mail"),
@@ -81,7 +81,7 @@ impl ConfigReader<'_> {
                 "kind" => kind = self.read_word_or_synonym(member, LinkKind::ALL, OTHER_WORDS),
                 "name" => link.name = self.read_parsed(member, parse_link_name).unwrap_or_default(),
                 "store" => {
-                    link.store = self.read_parsed(member, parse_store_name).unwrap_or_default()
+                    link.store = self.read_parsed(member, parse_store_name).unwrap_or_default();
                 }
                 "url" => link.url = self.read_urls(member),
                 "space" => link.space = self.read_parsed(member, parse_space),
@@ -143,7 +143,7 @@ impl ConfigReader<'_> {
         (self.problems.len() == before).then_some(link)
     }
 
-    /// One text or a list of them.
+    /// Returns the URLs of one text or of a list of texts.
     fn read_urls(&mut self, (key, value): KeyValue<'_>) -> Vec<String> {
         let check = |text: &str| match text.split_once("://") {
             Some(("nats" | "tls", host)) if !host.is_empty() => Ok(text.to_owned()),
@@ -163,12 +163,12 @@ impl ConfigReader<'_> {
     }
 }
 
-/// The name of a link: it becomes the name of a folder.
+/// Returns the name of a link, which becomes the name of a folder.
 fn parse_link_name(text: &str) -> Result<String, String> {
     parse_store_name(text)
 }
 
-/// The name of a space.
+/// Returns the name of a space.
 fn parse_space(text: &str) -> Result<String, String> {
     if is_space_name(text) {
         return Ok(text.to_owned());
@@ -176,7 +176,7 @@ fn parse_space(text: &str) -> Result<String, String> {
     Err("a space has 1 to 32 letters, digits, '_' and '-'".to_owned())
 }
 
-/// A word without blanks.
+/// Returns a word without blanks.
 fn parse_word(text: &str) -> Result<String, String> {
     let is_bad = |c: char| c.is_whitespace() || c.is_control();
     if text.is_empty() || text.contains(is_bad) {

@@ -1,4 +1,4 @@
-//! One mount at a time acts for one me.
+//! The lock by which one process at a time acts for one me.
 
 use std::fmt;
 use std::fs::File;
@@ -14,24 +14,24 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Remedy, display_path};
 use crate::store::{fs, process};
 
-/// How long a lock that is held is tried again: a process that is ending may still hold it.
+/// The time for which a held lock is tried again, because an ending process may still hold it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long a mount waits for a command, which ends by itself.
+/// The time for which a mount waits for a command, which ends by itself.
 const COMMANDS: Duration = Duration::from_secs(30);
 
-/// How long, if that process has ended but for threads that wait for a slow disk.
+/// The time for which a process that has ended is waited for, because its threads may wait for a slow disk.
 const LAST_THREADS: Duration = Duration::from_secs(20);
 
-/// The file's content is a few dozen bytes and a path.
+/// The most bytes read from a lock file, which has a few dozen bytes and a path.
 const MAX_CONTENT: u64 = 64 << 10;
 
-/// Who holds a state folder.
+/// The holder of a state folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockHolder {
-    /// The process; `None` if it did not say, as in the moment between locking and writing.
+    /// The process; `None` if it is not written, as in the moment between locking and writing.
     pub pid: Option<u32>,
-    /// Where it has mounted, if it has.
+    /// The mount point, if it has mounted.
     pub mountpoint: Option<PathBuf>,
 }
 
@@ -48,10 +48,10 @@ impl fmt::Display for LockHolder {
     }
 }
 
-/// Why the state folder could not be taken.
+/// A reason why the state folder could not be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody else has it.
+    /// Another process holds it.
     #[error("msgfs is already running for this name: {0}; look with --read-only, or end it first{remedy}", remedy = remedy(.0))]
     Held(LockHolder),
     /// The operating system refused the lock file.
@@ -65,11 +65,11 @@ fn remedy(holder: &LockHolder) -> String {
     remedy.map(|remedy| format!(" with: {remedy}")).unwrap_or_default()
 }
 
-/// The right to act for a me, held until it is dropped or the process ends, however it ends.
+/// The right to act for a me. It lasts until it is dropped or the process ends, however it ends.
 ///
-/// It belongs to the open file, so a child made by `fork` shares it and keeps it when its parent
-/// ends; programs started by `exec` never get it. The file itself stays, because removing it would
-/// let two processes lock two files of the same name.
+/// The right belongs to the open file, so a child made by `fork` shares it and keeps it when its parent ends.
+/// Programs started by `exec` never get it. The file itself stays, because removing it would let two processes
+/// lock two files of the same name.
 #[derive(Debug)]
 pub struct StateLock {
     file: File,
@@ -77,20 +77,20 @@ pub struct StateLock {
 }
 
 impl StateLock {
-    /// Takes the lock of a state folder, waiting up to half a second for a holder that is ending, for a
-    /// mount also for a command, and writes down who holds it.
+    /// Takes the lock of a state folder and writes the holder into it. Waits up to half a second for a holder
+    /// that is ending; a mount also waits for a command.
     ///
     /// # Errors
-    /// [`LockError::Held`] with the holder, or [`LockError::Io`].
+    /// Returns [`LockError::Held`] with the holder, or [`LockError::Io`].
     pub fn acquire(state: &Path, mountpoint: Option<&Path>) -> Result<Self, LockError> {
         Self::acquire_at(lock_file(state), mountpoint)
     }
 
-    /// Takes the right to be the one process that carries for a state folder, also while a mount does so in
-    /// its place.
+    /// Takes the lock of the one process that carries for a state folder, even while a mount carries in its
+    /// place.
     ///
     /// # Errors
-    /// As [`StateLock::acquire`].
+    /// Returns the errors of [`StateLock::acquire`].
     pub fn acquire_to_carry(state: &Path) -> Result<Self, LockError> {
         Self::acquire_at(carry_lock_file(state), None)
     }
@@ -117,10 +117,10 @@ impl StateLock {
         Ok(lock)
     }
 
-    /// Writes down again who holds the lock: after `fork`, and when the mount point is known.
+    /// Writes the holder again: after `fork`, and when the mount point is known.
     ///
     /// # Errors
-    /// [`LockError::Io`].
+    /// Returns [`LockError::Io`].
     pub fn write_holder(&self, mountpoint: Option<&Path>) -> Result<(), LockError> {
         let text = serde_json::json!({
             "pid": std::process::id(),
@@ -135,8 +135,8 @@ impl StateLock {
     }
 }
 
-/// Who holds a state folder right now; `None` if nobody does. Takes nothing away from anybody: an
-/// attempt to lock at the same moment waits longer than this look takes.
+/// Returns the current holder of a state folder, or `None` if there is none. It disturbs nobody: an attempt to
+/// lock at the same moment waits longer than this check takes.
 pub fn find_lock_holder(state: &Path) -> Option<LockHolder> {
     find_file_holder(&lock_file(state))
 }
@@ -153,7 +153,7 @@ pub(super) fn find_file_holder(path: &Path) -> Option<LockHolder> {
 /// Waits until nobody holds a state folder, however long that takes.
 ///
 /// # Errors
-/// [`LockError::Io`].
+/// Returns [`LockError::Io`].
 pub fn wait_until_free(state: &Path) -> Result<(), LockError> {
     let path = lock_file(state);
     let wait = || {
@@ -173,7 +173,7 @@ pub(super) fn carry_lock_file(state: &Path) -> PathBuf {
     state.join("carry.lock")
 }
 
-/// What the holder wrote; empty if it is not written yet.
+/// Returns the holder in the file; empty if it is not written yet.
 fn read_holder(file: &File) -> LockHolder {
     let mut text = Vec::new();
     // Nothing was read from this descriptor yet, so it is at its start.
@@ -188,7 +188,7 @@ pub(super) mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::process::{Child, Command, Stdio};
 
-    /// Ends a child also when the test panics.
+    /// A child that is killed even when the test panics.
     pub(in crate::config) struct Reaped(pub(in crate::config) Child);
 
     impl Drop for Reaped {
@@ -198,8 +198,8 @@ pub(super) mod tests {
         }
     }
 
-    /// Nobody holds it, at the latest in a moment: a child that another test is just starting shares
-    /// every descriptor between its `fork` and its `exec`.
+    /// Returns true if nobody holds the lock, at the latest in a moment. A child that another test is just
+    /// starting shares every descriptor between its `fork` and its `exec`.
     fn is_free(state: &Path) -> bool {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
@@ -282,7 +282,7 @@ pub(super) mod tests {
         assert!(is_free(dir.path()));
     }
 
-    /// Not a test of its own: the process that the next test kills.
+    /// Holds the lock in the process that the next test kills; it is no test of its own.
     #[test]
     #[ignore = "run by killed_holders_let_go in a process of its own"]
     fn hold_until_killed() {

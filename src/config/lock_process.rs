@@ -1,8 +1,8 @@
 //! The process that holds a lock of ours, proved before it is ended.
 //!
-//! A lock file says which process holds it. That number may mean another process: of another container, or a later one.
-//! So it counts only if that process is this user's and has the lock file open, and from before the look until after
-//! the signal the number is kept by a descriptor.
+//! A lock file has the pid of its holder. That pid may belong to another process: one of another container, or
+//! a later one. So it counts only if the process is this user's and has the lock file open. A descriptor keeps
+//! the pid from before the check until after the signal.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -19,20 +19,20 @@ use super::lock::{LockHolder, carry_lock_file, find_file_holder, lock_file};
 /// A process that is proved to be a msgfs of this user.
 #[derive(Debug)]
 pub struct LockProcess {
-    /// What it wrote into its lock.
+    /// The holder as written in the lock.
     pub holder: LockHolder,
     process: OwnedFd,
 }
 
 impl LockProcess {
-    /// Returns the process that acts for a state folder; as an error, what is told of one that cannot be proved. `None` if
-    /// nobody acts for it.
+    /// Returns the process that acts for a state folder, or `None` if there is none. A holder that cannot be
+    /// proved is the error.
     pub fn find_acting(state: &Path) -> Option<Result<Self, LockHolder>> {
         Self::find_holding(&lock_file(state))
     }
 
-    /// Returns the process that carries for a state folder without a mount, or waits to do so, as
-    /// [`LockProcess::acting`] does.
+    /// Returns the process that carries for a state folder without a mount, or waits to do so, like
+    /// [`LockProcess::find_acting`].
     pub fn find_carrying(state: &Path) -> Option<Result<Self, LockHolder>> {
         Self::find_holding(&carry_lock_file(state))
     }
@@ -46,10 +46,10 @@ impl LockProcess {
         })
     }
 
-    /// Asks it to end. One that is stopped goes on for that.
+    /// Asks the process to end. A stopped process continues, so that it can end.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the error of the system.
     pub fn terminate(&self) -> io::Result<()> {
         for signal in [Signal::TERM, Signal::CONT] {
             pidfd_send_signal(&self.process, signal)?;
@@ -57,13 +57,13 @@ impl LockProcess {
         Ok(())
     }
 
-    /// Waits until it has ended, and returns whether it has.
+    /// Waits until the process has ended. Returns true if it has.
     pub fn wait_for_end(&self, time: Duration) -> bool {
         has_ended(&self.process, time)
     }
 }
 
-/// Keeps a process that is this user's and has a file open.
+/// Returns a descriptor of a process that is this user's and has a file open.
 fn prove_holder(pid: u32, file: &Metadata) -> Option<OwnedFd> {
     let process = Pid::from_raw(i32::try_from(pid).ok()?)?;
     let process = pidfd_open(process, PidfdFlags::empty()).ok()?;
@@ -74,7 +74,7 @@ fn prove_holder(pid: u32, file: &Metadata) -> Option<OwnedFd> {
     let is_it = |open: Metadata| (open.dev(), open.ino()) == (file.dev(), file.ino());
     let mut open = fs::read_dir(folder.join("fd")).ok()?.flatten();
     let has_it = open.any(|entry| fs::metadata(entry.path()).is_ok_and(is_it));
-    // What was read was said of this process only if it still is there.
+    // The data was of this process only if it still exists.
     (has_it && !has_ended(&process, Duration::ZERO)).then_some(process)
 }
 
@@ -101,7 +101,7 @@ mod tests {
         assert!(!proved.wait_for_end(Duration::ZERO));
         assert!(LockProcess::find_carrying(dir.path()).is_none());
 
-        // A number that means another process here, as one of another container may.
+        // This pid belongs to another process here, like one of another container may.
         let mut other = Reaped(Command::new("sleep").arg("60").spawn().unwrap());
         let text = format!("{{\"pid\": {}}}", other.0.id());
         fs::write(dir.path().join("lock"), text).unwrap();

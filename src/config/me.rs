@@ -1,4 +1,4 @@
-//! Who this process acts for.
+//! The me that this process acts for.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -10,28 +10,28 @@ use super::env::Env;
 use super::file::Config;
 use crate::model::{display_path, sanitize_line};
 // Names are SAMP's aliases.
-use crate::store::asked;
+use crate::store::probe;
 pub(super) use crate::store::samp::alias::is_valid_alias as is_alias;
 use crate::store::text::pytext;
 
 /// The file in a folder that names the agent working there (docs/formats/samp.md, section 3).
 const FILE: &str = ".agent-message";
 
-/// No such file is larger; the rest of a larger one is not looked at.
+/// The most bytes read from such a file.
 const MAX_FILE: u64 = 64 << 10;
 
-/// What a valid name is, for error texts.
+/// The rule for valid names, for error texts.
 pub(super) const ALIAS_RULE: &str = "a name has 1 to 64 letters, digits, dots, underscores and hyphens, and begins with a letter \
      or digit";
 
-/// What decided who me is.
+/// The source of the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MeOrigin {
     /// The command line.
     Flag,
     /// `$MSGFS_ME`.
     Variable,
-    /// The mount at this folder, in which the current folder is.
+    /// The mount at this folder, which contains the current folder.
     Mount(PathBuf),
     /// This configuration file.
     Config(PathBuf),
@@ -54,25 +54,26 @@ impl fmt::Display for MeOrigin {
     }
 }
 
-/// Why nobody is me.
+/// A reason why there is no me.
 #[derive(Debug, thiserror::Error)]
 pub enum MeError {
-    /// Somebody said who, but that is no name.
+    /// A name was given, but it is not valid.
     #[error("{:?} ({origin}) is not a valid name: {ALIAS_RULE}", sanitize_line(name))]
     Invalid {
-        /// What was said.
+        /// The given name.
         name: String,
-        /// Where.
+        /// The source of the name.
         origin: MeOrigin,
     },
-    /// Nobody said who, and the last component of the current folder, empty if it has none, is no name.
+    /// No name was given, and the last component of the current folder, empty if it has none, is not a valid
+    /// name.
     #[error(
         "who are you? No name is set, and the name of this folder, {:?}, is not a valid name \
          ({ALIAS_RULE}); choose one with `--me NAME` or `echo NAME > {FILE}`",
         sanitize_line(.0)
     )]
     Folder(String),
-    /// The file that may say who cannot be read.
+    /// The file that may name me cannot be read.
     #[error(
         "./{FILE} may hold your name, but it cannot be read: {0}; mend it, or choose a name with \
          `--me NAME`"
@@ -80,22 +81,22 @@ pub enum MeError {
     Unreadable(#[source] io::Error),
 }
 
-/// The name this process acts under, and why.
+/// The name that this process acts under, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Me {
     /// A valid alias.
     pub name: String,
-    /// What decided.
+    /// The source of the name.
     pub origin: MeOrigin,
 }
 
 impl Me {
-    /// Finds out who me is: `--me`, `$MSGFS_ME`, the mount that the current folder is in, the configuration, the
-    /// first valid line of `.agent-message` in the current folder, the folder's name. The first that is there decides,
-    /// also if it is wrong: acting for somebody else would be worse than an error.
+    /// Determines me from `--me`, `$MSGFS_ME`, the mount that contains the current folder, the configuration,
+    /// the first valid line of `.agent-message` in the current folder, or the folder's name. The first source
+    /// that exists decides, even if its name is wrong: acting for somebody else would be worse than an error.
     ///
     /// # Errors
-    /// [`MeError`]; every text says how to choose a name.
+    /// Returns a [`MeError`]; every text says how to choose a name.
     pub fn resolve(flag: Option<&str>, env: &Env, config: &Config) -> Result<Self, MeError> {
         let checked = |name: &str, origin| {
             if is_alias(name) {
@@ -130,17 +131,17 @@ impl Me {
         }
     }
 
-    /// Says which name it is and why, where nobody chose it: `as shop (the name of this folder)`.
+    /// Returns the name and its source, if nobody chose it: `as shop (the name of this folder)`.
     pub fn explain_default(&self) -> Option<String> {
         let is_chosen = !matches!(self.origin, MeOrigin::AgentFile | MeOrigin::Folder);
         (!is_chosen).then(|| format!("as {} ({})", self.name, self.origin))
     }
 }
 
-/// The first valid line of the file; `None` if there is none, or no regular file.
+/// Returns the first valid line of the file; `None` if it has none, is missing or is no regular file.
 fn read_agent_file(path: &Path) -> Result<Option<String>, MeError> {
-    asked::require_response(path).map_err(MeError::Unreadable)?;
-    // A symlink to a file is allowed here; a FIFO must not hold us up.
+    probe::require_response(path).map_err(MeError::Unreadable)?;
+    // A symlink to a file is allowed here; a FIFO must not block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(fd) => std::fs::File::from(fd),
@@ -155,8 +156,8 @@ fn read_agent_file(path: &Path) -> Result<Option<String>, MeError> {
     Ok(first_valid_line(&String::from_utf8_lossy(&bytes)))
 }
 
-/// Lines end and are stripped as in Python, which is what the format's own programs use: U+001C to
-/// U+001E end a line, and these and U+001F count as space.
+/// Returns the first valid line. Lines end and are stripped like in Python, which the format's own programs
+/// use: U+001C to U+001E end a line, and these and U+001F count as space.
 fn first_valid_line(text: &str) -> Option<String> {
     pytext::split_lines(text).map(pytext::strip).find(|line| is_alias(line)).map(str::to_owned)
 }

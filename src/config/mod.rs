@@ -1,8 +1,8 @@
-//! Who I am, where things are, and what the configuration says.
+//! The configuration, the me of this process, and the folders of its files.
 //!
-//! [`Config`] is the file, [`Me`] the name this process acts under, [`Paths`] where its state lies,
-//! and [`StateLock`] makes sure that one mount at a time acts for one me. All of it sees the
-//! process through [`Env`], never directly.
+//! [`Config`] is the file, [`Me`] the name that this process acts under, and [`Paths`] the folders of its
+//! state. [`StateLock`] makes sure that one process at a time acts for one me. All of it sees the process
+//! through [`Env`], never directly.
 
 mod env;
 mod file;

@@ -1,4 +1,4 @@
-//! Where msgfs keeps its own files, and where stores are by default.
+//! The folders of msgfs's own files, and the default places of stores.
 
 use std::fs::Metadata;
 use std::io;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use super::env::Env;
 use super::me::is_alias;
 use crate::model::{Remedy, display_path, sanitize_line};
-use crate::store::{Kind, asked, fs};
+use crate::store::{Kind, fs, probe};
 
-/// Why there is no place for msgfs's files.
+/// A reason why there is no folder for msgfs's files.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
-    /// Neither the variable nor `$HOME` says where.
+    /// Neither the variable nor `$HOME` has an absolute path.
     #[error(
         "neither ${0} nor $HOME is set to an absolute path; set one, for example: export HOME=/home/NAME"
     )]
@@ -21,14 +21,14 @@ pub enum PathError {
     /// The name would not be a folder of its own.
     #[error("{:?} cannot be used as the name of a folder", sanitize_line(.0))]
     BadName(String),
-    /// A store of this name and kind has no place of its own.
+    /// A store of this name and kind has no default place.
     #[error(
         "the store {:?} needs a place: give its [[store]] a line dir = \"…\"{}",
         sanitize_line(.0),
         in_words(*.1).map(|names| format!(", or set {names}")).unwrap_or_default()
     )]
     NoPlace(String, Kind),
-    /// Others could change what is kept there: which file or folder, what is wrong, and the command.
+    /// Others could change the files there. The fields are the path, the problem and the command.
     #[error("{}: {}, so it is not used; mend it with: {}", display_path(.0), .1, .2)]
     Exposed(PathBuf, String, Remedy),
     /// The folder cannot be made.
@@ -36,7 +36,7 @@ pub enum PathError {
     Io(PathBuf, #[source] io::Error),
 }
 
-/// The folders of one me. Nothing is created by asking.
+/// The folders of one me. Making this value creates no folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
     /// `$XDG_STATE_HOME/msgfs/<me>`: marks, keyring, key, spool. Losing it loses something.
@@ -48,11 +48,10 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// The folders for this name.
+    /// Returns the folders for this name.
     ///
     /// # Errors
-    /// [`PathError::BadName`] unless the name is an alias;
-    /// [`PathError::NoHome`].
+    /// Returns [`PathError::BadName`] unless the name is an alias, and [`PathError::NoHome`].
     pub fn new(env: &Env, me: &str) -> Result<Self, PathError> {
         if !is_alias(me) {
             return Err(PathError::BadName(me.to_owned()));
@@ -66,20 +65,20 @@ impl Paths {
         })
     }
 
-    /// Makes the state folder, mode 0700, if it is missing.
+    /// Makes the state folder with mode 0700, if it is missing.
     ///
     /// # Errors
-    /// [`PathError::Io`] as the system gave it, else as [`Paths::check_state`].
+    /// Returns [`PathError::Io`] from the system, or an error of [`Paths::check_state`].
     pub fn create_state(&self) -> Result<(), PathError> {
         create_folder(&self.state)?;
         self.check_state()
     }
 
-    /// Looks whether nobody else can change the state folder, the folder of all states above it, and
-    /// what lies in it.
+    /// Checks that nobody else can change the state folder, the folder of all states above it, or the files in
+    /// it.
     ///
     /// # Errors
-    /// [`PathError::Exposed`] with the command that mends it; [`PathError::Io`].
+    /// Returns [`PathError::Exposed`] with the command that mends it, or [`PathError::Io`].
     pub fn check_state(&self) -> Result<(), PathError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -92,7 +91,7 @@ impl Paths {
             is_closed = meta.mode() & 0o011 == 0;
         }
         for entry in std::fs::read_dir(&self.state).map_err(io(&self.state))?.flatten() {
-            // What goes away meanwhile was a temporary file.
+            // A file that disappears meanwhile was a temporary file.
             let Ok(meta) = entry.metadata() else { continue };
             if is_closed || meta.is_symlink() {
                 refuse_foreign(&entry.path(), &meta)?;
@@ -104,30 +103,30 @@ impl Paths {
         Ok(())
     }
 
-    /// Makes the cache folder, mode 0700, if it is missing.
+    /// Makes the cache folder with mode 0700, if it is missing.
     ///
     /// # Errors
-    /// [`PathError::Io`] as the system gave it.
+    /// Returns [`PathError::Io`] from the system.
     pub fn create_cache(&self) -> Result<(), PathError> {
         create_folder(&self.cache)
     }
 
-    /// The signing key.
+    /// Returns the file of the signing key.
     pub fn key_file(&self) -> PathBuf {
         self.state.join("identity_key")
     }
 
-    /// Notes on which keys have signed.
+    /// Returns the file that lists which keys have signed.
     pub fn signers_file(&self) -> PathBuf {
         self.state.join("signers.json")
     }
 
-    /// Notes on what was read last.
+    /// Returns the file that lists the messages read last.
     pub fn read_last_file(&self) -> PathBuf {
         self.state.join("read-last")
     }
 
-    /// The keyring.
+    /// Returns the file of the keyring.
     pub fn keyring_file(&self) -> PathBuf {
         self.state.join("keyring.json")
     }
@@ -137,14 +136,14 @@ fn create_folder(path: &Path) -> Result<(), PathError> {
     fs::make_dirs(path, 0o700).map_err(|source| PathError::Io(path.to_owned(), source))
 }
 
-/// Refuses what belongs to somebody else.
+/// Refuses a file that belongs to another user.
 fn refuse_foreign(path: &Path, meta: &Metadata) -> Result<(), PathError> {
     let Some(owner) = fs::foreign_owner(meta) else { return Ok(()) };
     let problem = format!("it belongs to the user {owner}, who could have changed it");
     Err(PathError::Exposed(path.to_owned(), problem, Remedy::Own(path.to_owned())))
 }
 
-/// Refuses what others can write to as well.
+/// Refuses a file that others can write to as well.
 fn refuse_exposed(path: &Path, meta: &Metadata, mode: u32) -> Result<(), PathError> {
     refuse_foreign(path, meta)?;
     if meta.mode() & 0o022 == 0 {
@@ -154,7 +153,7 @@ fn refuse_exposed(path: &Path, meta: &Metadata, mode: u32) -> Result<(), PathErr
     Err(PathError::Exposed(path.to_owned(), problem, Remedy::Permit(path.to_owned(), mode)))
 }
 
-/// A base folder of the XDG specification.
+/// Returns a base folder of the XDG specification.
 fn xdg_folder(env: &Env, variable: &'static str, default: &str) -> Result<PathBuf, PathError> {
     env.folder_var(variable)
         .map(Path::to_owned)
@@ -162,10 +161,10 @@ fn xdg_folder(env: &Env, variable: &'static str, default: &str) -> Result<PathBu
         .ok_or(PathError::NoHome(variable))
 }
 
-/// The folder for what one login needs and no longer: `$XDG_RUNTIME_DIR` if it is a folder, mine, and
-/// nobody else can write to it; else where state is kept. `None` if neither is known.
+/// Returns the folder for files that are needed during one login only: `$XDG_RUNTIME_DIR` if it is a folder,
+/// mine, and writable to nobody else, or else the base folder of state. `None` if neither is known.
 pub fn private_base(env: &Env) -> Option<PathBuf> {
-    // A symlink may lead anywhere, and with a slash behind it, it would be followed.
+    // A symlink may lead anywhere. With a slash behind it, it would be followed.
     let named = env.folder_var("XDG_RUNTIME_DIR").map(|dir| dir.components().collect::<PathBuf>());
     let mine = |dir: &PathBuf| {
         std::fs::symlink_metadata(dir)
@@ -175,21 +174,21 @@ pub fn private_base(env: &Env) -> Option<PathBuf> {
     runtime.or_else(|| xdg_folder(env, "XDG_STATE_HOME", ".local/state").ok())
 }
 
-/// Where the configuration is, if nobody says otherwise.
+/// Returns the default path of the configuration file.
 pub(super) fn default_config_file(env: &Env) -> Result<PathBuf, PathError> {
     xdg_folder(env, "XDG_CONFIG_HOME", ".config").map(|base| base.join("msgfs/config.toml"))
 }
 
-/// The default place of a store of this kind; for AgentAZAll it may be the configuration file
-/// itself. `None` if the kind has no place unless a variable names one.
+/// Returns the default place of a store of this kind; for AgentAZAll it may be the configuration file itself.
+/// `None` if the kind has no place unless a variable names one.
 pub(super) fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, PathError> {
     let named = |variable| env.var(variable).map(|place| env.make_absolute(Path::new(place)));
     if let Some(place) = dir_variables(kind).iter().find_map(|variable| named(variable)) {
         return Ok(Some(place));
     }
     match kind {
-        // The format takes any non-empty value, also a relative one (docs/formats/samp.md, section
-        // 1); msgfs must look where the format's other programs look.
+        // The format takes any non-empty value, also a relative one (docs/formats/samp.md, section 1). msgfs
+        // must use the folder that the format's other programs use.
         Kind::Samp => {
             let state = match named("XDG_STATE_HOME") {
                 Some(state) => state,
@@ -205,7 +204,7 @@ pub(super) fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, Path
     }
 }
 
-/// The variables that name a kind's default place, the one that counts first at the front.
+/// Returns the variables that name a kind's default place. The first that is set counts.
 pub(super) fn dir_variables(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Samp => &["AGENT_MESSAGE_DIR"],
@@ -216,22 +215,22 @@ pub(super) fn dir_variables(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// The same for people.
+/// Returns the same variables for people.
 fn in_words(kind: Kind) -> Option<String> {
     let names: Vec<String> = dir_variables(kind).iter().map(|name| format!("${name}")).collect();
     (!names.is_empty()).then(|| names.join(" or "))
 }
 
-/// Where a store of this kind is that nobody configured: at its default place, if there is one.
-/// SAMP needs nothing to be there and is not looked for.
+/// Returns the default place of this kind, if a store is there that nobody configured. SAMP needs no files, so
+/// it is not looked for.
 pub(super) fn find_default_store(kind: Kind, env: &Env) -> Option<PathBuf> {
     let dir = default_dir(kind, env).ok().flatten()?;
     let there = match kind {
         Kind::Samp | Kind::Atsf | Kind::Ssot => false,
-        // Opening it says so.
-        _ if asked::require_response(&dir).is_err() => true,
+        // Opening the store reports the fault.
+        _ if probe::require_response(&dir).is_err() => true,
         Kind::AgentAzall => dir.is_file() || dir.join("config.json").is_file(),
-        // Who set the variable may mean one agent's own folder.
+        // A user who set the variable may mean one agent's own folder.
         Kind::Amp if env.var("AMP_DIR").is_some() => dir.is_dir(),
         Kind::Amp | Kind::Amq => dir.join("agents").is_dir(),
     };

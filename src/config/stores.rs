@@ -1,4 +1,4 @@
-//! Which stores a mount opens: those the configuration names, or those that are found.
+//! The stores that a mount opens: configured ones, or those found at default places.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use crate::model::Roles;
 use crate::store::{Kind, StoreSpec};
 
 impl Config {
-    /// The stores to open for this me: the `[[store]]` entries, or SAMP at its default place if
-    /// there are none.
+    /// Returns the stores to open for this me: the `[[store]]` entries, or SAMP at its default place if there
+    /// are none.
     ///
     /// # Errors
-    /// [`PathError`] if a store is at its default place and that cannot be told.
+    /// Returns a [`PathError`] if a store uses its default place and that is unknown.
     pub fn stores(&self, env: &Env, me: &str) -> Result<Vec<StoreSpec>, PathError> {
         let default = [StoreConfig::with_defaults(Kind::Samp)];
         let entries = if self.entries.is_empty() { &default[..] } else { &self.entries };
@@ -28,14 +28,13 @@ impl Config {
         entries.iter().map(spec).collect()
     }
 
-    /// The stores whose mail is carried by the links that their own configuration describes, by name.
+    /// Returns the names of the stores whose own configuration describes the links that carry their mail.
     pub fn linked_stores(&self) -> Vec<String> {
         self.entries.iter().filter(|e| e.links).map(|e| e.name.clone()).collect()
     }
 
-    /// Further stores, which are at their default places on this machine and which nobody asked
-    /// for: none if there is any `[[store]]`. That one of them cannot be opened is no error: it may
-    /// be somebody else's.
+    /// Returns further stores at their default places on this machine, which nobody asked for. None if there is
+    /// any `[[store]]`. A failure to open one of them is no error: it may be somebody else's.
     pub fn find_default_stores(&self, env: &Env, me: &str) -> Vec<StoreSpec> {
         let kinds = if self.entries.is_empty() { Kind::ALL } else { &[] };
         let spec = |kind: &Kind| {
@@ -49,7 +48,7 @@ impl Config {
         kinds.iter().filter_map(spec).collect()
     }
 
-    /// The default places at which there is no store now. None if there is any `[[store]]`.
+    /// Returns the default places without a store now. None if there is any `[[store]]`.
     pub fn absent_stores(&self, env: &Env, me: &str) -> Vec<AbsentStore> {
         let kinds = if self.entries.is_empty() { Kind::ALL } else { &[] };
         let vacant = |kind: &Kind| {
@@ -62,7 +61,7 @@ impl Config {
     }
 }
 
-/// A default place at which there was no store.
+/// A default place that had no store.
 #[derive(Clone, Debug)]
 pub struct AbsentStore {
     /// The store that may come there.
@@ -71,12 +70,12 @@ pub struct AbsentStore {
 }
 
 impl AbsentStore {
-    /// Returns whether there is still no store.
+    /// Returns true if there is still no store.
     pub fn is_absent(&self) -> bool {
         find_default_store(self.spec.kind, &self.env).is_none()
     }
 
-    /// Returns a sentence about the variable that leads to nothing, if there is one: whoever set it expects a store.
+    /// Returns a sentence about the variable that leads to nothing, if one is set: its user expects a store.
     pub fn explain_variable(&self) -> Option<String> {
         let mut names = dir_variables(self.spec.kind).iter();
         let name = names.find(|name| self.env.var(name).is_some())?;
@@ -88,13 +87,13 @@ impl AbsentStore {
 }
 
 impl StoreConfig {
-    /// A store that is called as its kind and lies at its default place.
+    /// Returns a store that is named after its kind and lies at its default place.
     fn with_defaults(kind: Kind) -> Self {
         Self { name: kind.to_string(), kind, dir: None, me: None, links: false }
     }
 
     fn to_spec(&self, dir: PathBuf, env: &Env, me: &str, roles: Roles) -> StoreSpec {
-        // The variable by which this format's programs are told who they are.
+        // This variable gives the agent's name to the format's programs.
         let variable = match self.kind {
             Kind::AgentAzall => env.var("AGENTAZALL_AGENT"),
             Kind::Samp | Kind::Amp | Kind::Atsf | Kind::Ssot | Kind::Amq => None,

@@ -1,4 +1,4 @@
-//! The values configuration keys can have.
+//! The values of configuration keys.
 
 use std::time::Duration;
 
@@ -12,12 +12,11 @@ impl Choice for Durability {
 /// The longest `wait_timeout`.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The largest `max_message` in bytes: what fits a record of 32-bit length even if every byte needs
-/// six to be written down.
+/// The largest `max_message` in bytes. It fits a record of 32-bit length even if every byte needs six to be
+/// written.
 const MAX_SIZE: u64 = 512 << 20;
 
-/// Reads a number with a unit; the error is a phrase without the value. `units` are names with
-/// their factors.
+/// Parses a number with a unit; the error is a phrase without the value. `units` are names with their factors.
 fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -38,17 +37,17 @@ fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Result<u64, String> {
         .ok_or_else(|| "the number is too large".into())
 }
 
-/// Reads a duration such as `500ms`, `60s`, `5m` or `1h`, at most 24 hours.
+/// Parses a duration such as `500ms`, `60s`, `5m` or `1h`, at most 24 hours.
 ///
 /// # Errors
-/// A phrase that says what is wrong.
+/// Returns a phrase that says what is wrong.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
     let duration = Duration::from_millis(parse_with_unit(text, &units)?);
     if duration > MAX_WAIT { Err("it must be at most 24h".into()) } else { Ok(duration) }
 }
 
-/// Reads a size in bytes such as `16MiB`, `500kB` or `1000B`, from 1 byte to 512 MiB.
+/// Parses a size in bytes such as `16MiB`, `500kB` or `1000B`, from 1 byte to 512 MiB.
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let units = [("B", 1), ("kB", 1000), ("MB", 1_000_000), ("KiB", 1 << 10), ("MiB", 1 << 20)];
     check_size(parse_with_unit(text, &units)?)

@@ -1,5 +1,5 @@
-//! What the requests share: open files and folders, attributes, and how long the kernel may trust
-//! what it was told. The requests themselves are in `requests`.
+//! State and helpers that all requests use: open files and folders, attributes, and the times for which the
+//! kernel may cache a reply. The requests themselves are in `requests`.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use lru::LruCache;
 use super::EndSignal;
 use super::guard::run_guarded;
 use super::handles::HandleTable;
-use super::inplace::RecentDrafts;
-use super::moving::{self, InboxMoves};
-use super::waiting::ParkedReadQueue;
+use super::inbox_moves::{self, InboxMoves};
+use super::parked_reads::ParkedReadQueue;
+use super::recent_drafts::RecentDrafts;
 use super::walkers::FolderWalkers;
 use crate::view::reader::{ProcessIdentity, program_name, thread_group};
 use crate::view::{
@@ -22,13 +22,14 @@ use crate::view::{
     Tree,
 };
 
-/// Nothing of ours is reused under another identity.
+/// Generation of all inodes; no inode number is reused for another file.
 pub(super) const GENERATION: Generation = Generation(0);
-/// A name that does not go away, and attributes that do not change.
+/// Cache time of a name that does not go away, and of attributes that do not change.
 const LONG: Duration = Duration::from_secs(3600);
-/// Attributes of folders: told when they change; this bounds the damage if that was lost.
+/// Cache time of folder attributes. They are invalidated when they change; this time bounds the damage of a
+/// lost invalidation.
 const SHORT: Duration = Duration::from_secs(1);
-/// The longest name, in bytes, as `statfs` tells it.
+/// The longest name, in bytes, as `statfs` reports it.
 pub(super) const NAME_MAX: usize = 255;
 /// Entries of a listing before those of the tree: `.` and `..`.
 pub(super) const FIRST: u64 = 2;
@@ -41,7 +42,7 @@ pub(super) struct OpenDir {
     pub listing: Arc<Listing>,
 }
 
-/// Serves one mount.
+/// The server of one mount.
 pub(super) struct FuseAdapter {
     pub tree: Arc<Tree>,
     pub files: HandleTable<OpenFile>,
@@ -57,6 +58,8 @@ pub(super) struct FuseAdapter {
 }
 
 impl FuseAdapter {
+    /// Makes the adapter and starts the thread of parked reads.
+    ///
     /// # Errors
     /// If a thread cannot be started.
     pub fn new(tree: Arc<Tree>, ended: EndSignal) -> std::io::Result<Self> {
@@ -103,13 +106,13 @@ impl FuseAdapter {
         }
     }
 
-    /// How a file is opened, and by whom, as far as the tree wants to know.
+    /// Returns the facts about an open that the tree needs: the flags and the reader profile.
     pub fn make_open_request(&self, req: &Request, node: &Node, flags: i32) -> OpenRequest {
         let has = |flag: i32| flags & flag != 0;
         let (nofollow, noatime) = (has(libc::O_NOFOLLOW), has(libc::O_NOATIME));
         let unread = matches!(node, Node::Message(MessageFolder::Inbox, _));
         let matters = unread && !nofollow && !noatime;
-        // Without --allow-other the kernel lets nobody else in.
+        // Without --allow-other the kernel admits no other user.
         let stranger = self.tree.settings().allow_other && req.uid() != self.owner.0;
         let write = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let who_matters = write || unread || *node == Node::Next;
@@ -128,14 +131,14 @@ impl FuseAdapter {
         }
     }
 
-    /// Attributes of a node, with the length of the open file if there is one.
+    /// Returns the attributes of a node, with the length of the open file if there is one.
     pub fn stat_open_node(&self, node: &Node, handle: Option<FileHandle>) -> Result<Attr, Error> {
         let open = handle.and_then(|h| self.files.get(h)).and_then(|f| self.tree.open_len(&f));
         match (self.tree.stat_node(node), open) {
             (Ok(attr), Some(size)) => Ok(Attr { size, ..attr }),
-            // A draft that was sent or removed since its name was looked up: open it, and it is a
-            // new one. An error here would fail whoever writes the same name at the same time. A folder
-            // stays one for whoever is in it.
+            // The draft was sent or removed since its name was looked up. Opening it makes a new one. An error
+            // here would fail another program that writes the same name at the same time. A folder stays one
+            // for the processes in it.
             (Err(Error::NotFound), size) if self.tree.is_editable(node) => Ok(Attr {
                 ino: self.tree.inode_number(node),
                 is_dir: node.is_dir(),
@@ -148,14 +151,14 @@ impl FuseAdapter {
         }
     }
 
-    /// What a name in a folder leads to.
+    /// Returns the attributes of a name in a folder.
     pub fn lookup_attr(&self, who: u32, parent: INodeNo, name: &OsStr) -> Result<Attr, Error> {
         let (parent, name) = (self.resolve_inode(parent)?, parse_entry_name(name)?);
         if parent == Node::Inbox
             && let Some(from) =
-                self.inbox_moves.resolve_move(who, name, || moving::is_renaming(who))
+                self.inbox_moves.resolve_move(who, name, || inbox_moves::is_renaming(who))
         {
-            // Again: somebody may have read it meanwhile.
+            // A program may have read it meanwhile, so it is marked unread again.
             self.tree.mark_unread(&from);
             return Ok(Attr { caching: CachePolicy::Volatile, ..self.tree.stat_node(&from)? });
         }
@@ -172,7 +175,7 @@ impl FuseAdapter {
         found
     }
 
-    /// `rename`: what only makes a message unread again moves no name.
+    /// Serves `rename`. A rename that only makes a message unread moves no name.
     pub fn rename_entry(
         &self,
         who: u32,
@@ -184,8 +187,8 @@ impl FuseAdapter {
         let (name, new_name) = (parse_entry_name(name)?, parse_entry_name(new_name)?);
         let moving = to == Node::Inbox && from != Node::Inbox;
         if moving && !replace {
-            // The name may be there by the time the kernel asks again, and that would be EEXIST.
-            // Programs then look for themselves and rename plainly.
+            // The name may exist when the kernel asks again, and the result would be EEXIST. After EINVAL,
+            // programs check the name themselves and rename without the flag.
             return Err(Error::from_errno(libc::EINVAL));
         }
         let known = moving && self.tree.lookup(&to, new_name).is_ok();
@@ -197,7 +200,8 @@ impl FuseAdapter {
         Ok(())
     }
 
-    /// Whether the kernel's copy of a folder's listing is still true, and notes that it gets one.
+    /// Returns the flags that tell the kernel if its copy of a folder's listing is still valid, and notes that
+    /// it gets one.
     pub fn listing_cache_flags(&self, node: &Node) -> FopenFlags {
         if !self.tree.is_cacheable(node) {
             return FopenFlags::empty();
@@ -212,7 +216,7 @@ impl FuseAdapter {
         }
     }
 
-    /// A file was opened: its handle, and how the kernel shall treat it.
+    /// Registers an opened file. Returns its handle, and the flags for the kernel.
     pub fn register_open(
         &self,
         node: &Node,
@@ -224,9 +228,9 @@ impl FuseAdapter {
         (self.files.insert(file), how)
     }
 
-    /// Hands the entries of a folder from `offset` on to `add`, each with the offset of the next, until
-    /// that says the reply is full; the offset of the first that was not added. Who lists `inbox/` is
-    /// noted at the beginning of a listing.
+    /// Passes the entries of a folder from `offset` on to `add`, each with the offset of the next, until `add`
+    /// returns true because the reply is full. Returns the offset of the first entry that was not added. At the
+    /// beginning of `inbox/` the lister is noted.
     pub fn emit_entries(
         &self,
         req: &Request,
@@ -259,7 +263,7 @@ impl FuseAdapter {
         end
     }
 
-    /// Has messages of a folder rendered, as far as their sizes are not known.
+    /// Renders the messages of a part of a folder whose sizes are unknown.
     pub fn render_ahead(&self, dir: &OpenDir, from: u64, count: usize) {
         let from = from.saturating_sub(FIRST) as usize;
         let _ = run_guarded("look ahead", || {
@@ -268,7 +272,7 @@ impl FuseAdapter {
         });
     }
 
-    /// A file was read: has the messages rendered that are read next, while whoever reads is busy with it.
+    /// Renders the messages that follow a file that was just read, while the reader is busy with it.
     pub fn render_following(&self, file: &OpenFile) {
         let _ = run_guarded("read on", || {
             self.tree.render_following(file);
@@ -276,8 +280,7 @@ impl FuseAdapter {
         });
     }
 
-    /// A part of a folder was listed with sizes: has as many messages rendered that are asked for next, while
-    /// whoever asks is busy with these.
+    /// Renders as many further messages as were just listed with sizes, while the lister is busy with these.
     pub fn render_beyond(&self, dir: &OpenDir, from: u64, end: u64) {
         let count = end.saturating_sub(from) as usize;
         if end < dir.listing.len() as u64 + FIRST {
@@ -292,7 +295,7 @@ impl FuseAdapter {
     }
 }
 
-/// The process behind a request, which names a thread; 0 if it cannot be seen from here.
+/// Returns the process behind a request, which names a thread; 0 if it is invisible from here.
 pub(super) fn requesting_process(req: &Request) -> u32 {
     thread_group(req.pid()).unwrap_or(0)
 }
@@ -301,7 +304,7 @@ pub(super) fn file_type(is_dir: bool) -> FileType {
     if is_dir { FileType::Directory } else { FileType::RegularFile }
 }
 
-/// How long the name, and the attributes, may be trusted.
+/// Returns the times for which the kernel may trust the name and the attributes.
 pub(super) fn cache_ttls(attr: &Attr) -> (Duration, Duration) {
     match attr.caching {
         CachePolicy::Immutable => (LONG, LONG),
@@ -314,7 +317,7 @@ pub(super) fn cache_ttls(attr: &Attr) -> (Duration, Duration) {
     }
 }
 
-/// A name as the tree has it.
+/// Returns a name as text, or an error if the tree can have no such name.
 pub(super) fn parse_entry_name(name: &OsStr) -> Result<&str, Error> {
     if name.len() > NAME_MAX {
         return Err(Error::from_errno(libc::ENAMETOOLONG));
@@ -322,15 +325,15 @@ pub(super) fn parse_entry_name(name: &OsStr) -> Result<&str, Error> {
     name.to_str().ok_or(Error::NotFound)
 }
 
-/// What was looked up before and is gone now: its name is to be looked up again.
+/// Turns `NotFound` into `Stale`, so that the kernel looks the name up again.
 pub(super) fn stale_if_gone<T>(result: Result<T, Error>) -> Result<T, Error> {
     result.map_err(|e| if matches!(e, Error::NotFound) { Error::Stale } else { e })
 }
 
-/// How the kernel shall treat an open file.
+/// Returns the flags that tell the kernel what to do with an open file.
 pub(super) fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlags {
     match (node, file) {
-        // Every read has to reach us: it decides whether the message was read to its end.
+        // Every read has to reach msgfs, which decides from the reads if the message was read to its end.
         (Node::Message(MessageFolder::Inbox, _), _) => FopenFlags::FOPEN_DIRECT_IO,
         (Node::Message(place, ix), _) if !tree.may_keep_pages(*place, *ix) => {
             FopenFlags::FOPEN_NOFLUSH
@@ -344,7 +347,7 @@ pub(super) fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlag
             | OpenFile::Ack { .. }
             | OpenFile::Waiting { .. },
         ) => FopenFlags::FOPEN_DIRECT_IO,
-        // Not to be sought in: a shell that could would read lines twice, or never.
+        // The file has no seek. A shell that could seek would read lines twice, or never.
         (_, OpenFile::Watch(_)) => {
             FopenFlags::FOPEN_DIRECT_IO
                 | FopenFlags::FOPEN_STREAM

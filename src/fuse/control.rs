@@ -1,14 +1,13 @@
-//! What is asked of a mount as a whole, by an ioctl on its root: what would take a request for each of many
-//! names.
+//! Requests to a mount as a whole, by an ioctl on its root. They replace one request for each of many names.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Mark everything read that `inbox/` lists; answers with how many messages that were.
+/// The request that marks all messages of `inbox/` as read. The answer is their number.
 pub(super) const MARK_ALL: u16 = 0x4d01;
 
-/// Has the mount whose root this is mark everything read that `inbox/` lists; how many messages that were.
+/// Asks the mount with this root to mark all messages of `inbox/` as read. Returns their number.
 ///
 /// # Errors
 /// `ENOTTY` if it is no such mount, or the refusal.

@@ -1,5 +1,5 @@
-//! What surrounds every handler: a panic answers EIO instead of leaving the caller hanging, because
-//! fuser's loop does not survive one.
+//! A guard around every handler. A panic is answered with EIO instead of a hanging caller, because fuser's loop
+//! does not survive a panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,15 +7,15 @@ use fuser::Errno;
 
 use crate::view::Error;
 
-/// Runs a handler; its error becomes an errno, its panic EIO.
+/// Runs a handler. Its error becomes an errno, its panic EIO.
 pub(super) fn run_guarded<T>(
     operation: &'static str,
     handler: impl FnOnce() -> Result<T, Error>,
 ) -> Result<T, Errno> {
-    // State that a panic leaves behind is protected by locks that do not poison: what was
-    // being changed may be incomplete, but it is readable, and the next scan corrects it.
+    // Locks that do not poison protect the state that a panic leaves behind. Such state may be incomplete, but
+    // it is readable, and the next scan corrects it.
     let outcome = catch_unwind(AssertUnwindSafe(handler));
-    // What is logged is formatted and written by others; the answer does not depend on it.
+    // Other code formats and writes the log line; the answer does not depend on it.
     let _ = catch_unwind(AssertUnwindSafe(|| match &outcome {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => tracing::debug!(operation, error = %error, "refused"),

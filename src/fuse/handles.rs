@@ -1,4 +1,4 @@
-//! Numbers for what is open.
+//! Numbers of open files and folders.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::model::locks::RwLock;
 use fuser::FileHandle;
 
-/// A table from file handles to what they stand for.
+/// A table of open files or folders by their handles.
 #[derive(Debug)]
 pub(super) struct HandleTable<T> {
     next: AtomicU64,

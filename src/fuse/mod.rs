@@ -1,33 +1,33 @@
-//! The adapter to the kernel: requests in, replies out, caches told. No policy, and no idea of what a
-//! message is.
+//! The adapter to the kernel: it takes requests, sends replies and invalidates caches. It has no policy, and
+//! does not know messages.
 //!
-//! What bites here, and where it is met:
+//! The pitfalls, and the modules that deal with them:
 //!
-//! 1. A handler that blocks stalls a dispatch thread: reads of `.wait`, `.next` and `.watch` are parked
-//!    (`waiting`); appends to stores happen elsewhere.
-//! 2. fuser does not know `FUSE_INTERRUPT`: a waiting read asks `/proc` whether its process was
-//!    signalled ([`crate::view::reader::interrupted`]).
+//! 1. A handler that blocks stalls a dispatch thread. So reads of `.wait`, `.next` and `.watch` are parked
+//!    (`parked_reads`), and another thread appends to stores.
+//! 2. fuser does not know `FUSE_INTERRUPT`. A waiting read asks `/proc` for signals to its process
+//!    ([`crate::view::reader::has_pending_signal`]).
 //! 3. A panic in a handler would leave the mount hanging for ever (`guard`).
-//! 4. Notifications deadlock when sent by a thread that serves requests, and those of names for ever when
-//!    we are killed (`notify`, `moving`).
-//! 5. Sizes must be exact: `rsync` and `tar` store nothing where `st_size` is 0. Only `.wait`, `.next`,
-//!    `.watch` and `.reply` have size 0, and no listing shows them.
-//! 6. `getxattr` answers ENOSYS once and is never asked again; `open` never does, for the kernel would
-//!    then drop `O_TRUNC`.
-//! 7. `AutoUnmount` hangs in fuser 0.18 and forces `allow_other`: it is not used; stale mounts are
-//!    cleared at the next start ([`mountpoint`]).
+//! 4. Notifications deadlock if a thread that serves requests sends them. Those of names hang for ever if msgfs
+//!    is killed meanwhile (`notify`, `inbox_moves`).
+//! 5. Sizes must be exact: `rsync` and `tar` store nothing if `st_size` is 0. Only `.wait`, `.next`, `.watch`
+//!    and `.reply` have size 0, and no listing shows them.
+//! 6. `getxattr` answers ENOSYS once and is never asked again. `open` never answers so, because the kernel
+//!    would then drop `O_TRUNC`.
+//! 7. `AutoUnmount` hangs in fuser 0.18 and forces `allow_other`, so it is not used. The next start clears
+//!    stale mounts ([`mountpoint`]).
 
 mod adapter;
 mod control;
-mod direct;
 mod guard;
 mod handles;
-mod inplace;
+mod inbox_moves;
 pub mod mountpoint;
-mod moving;
 mod notify;
+mod parked_reads;
+mod recent_drafts;
 mod requests;
-mod waiting;
+mod root_mount;
 mod walkers;
 
 use std::io;
@@ -39,27 +39,26 @@ use std::time::{Duration, Instant};
 use crate::model::locks::{Condvar, Mutex};
 use fuser::{BackgroundSession, MountOption, Session, SessionACL};
 
-use crate::store::asked;
+use crate::store::probe;
 use crate::view::Tree;
 use adapter::FuseAdapter;
 pub use control::mark_all_read;
 use mountpoint::UnmountMode;
 use notify::InvalidationQueue;
 
-/// Threads that serve requests: more than one, so that a flush waiting for the disk does not keep
-/// `ls` waiting.
+/// Threads that serve requests. With several, a flush that waits for the disk does not delay `ls`.
 const THREADS: usize = 4;
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MountOptions {
-    /// Other users may look in.
+    /// True if other users may read.
     pub allow_other: bool,
-    /// The kernel refuses every write.
+    /// True if the kernel refuses every write.
     pub read_only: bool,
 }
 
-/// Why a mount failed.
+/// Reason why a mount failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The kernel or `fusermount3` refused.
@@ -70,7 +69,7 @@ pub enum MountError {
     Thread(io::Error),
 }
 
-/// Set when the kernel's connection has ended.
+/// A signal that is set when the kernel's connection has ended.
 type EndSignal = Arc<(Mutex<bool>, Condvar)>;
 
 /// A mount. Dropping it unmounts.
@@ -82,10 +81,10 @@ pub struct FuseMount {
     device: Option<String>,
 }
 
-/// Mounts a tree; the mount answers when this returns.
+/// Mounts a tree. The mount answers when this returns.
 ///
 /// # Errors
-/// As the kernel or `fusermount3` gave it.
+/// The error of the kernel or of `fusermount3`.
 pub fn mount_tree(
     tree: Arc<Tree>,
     mountpoint: &Path,
@@ -106,7 +105,7 @@ pub fn mount_tree(
     }
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(THREADS);
-    // A file descriptor a thread needs /dev/fuse to be openable by this user; fusermount3 does not.
+    // A file descriptor for each thread needs a /dev/fuse that this user can open; fusermount3 does not.
     config.clone_fd = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
     let ended: EndSignal = Arc::new((Mutex::new(false), Condvar::default()));
     let adapter =
@@ -122,20 +121,20 @@ pub fn mount_tree(
     Ok(FuseMount { session: Mutex::new(Some(session)), ended, mountpoint, device })
 }
 
-/// A file system of nothing.
+/// A file system without files.
 struct EmptyFilesystem;
 
 impl fuser::Filesystem for EmptyFilesystem {}
 
-/// Whether this process can mount at all: something empty is mounted on a folder made for it, and taken
-/// away again. Where it cannot, everything that a mount needs may still seem to be there.
+/// Checks that this process can mount, by mounting an empty file system on a new folder and unmounting it.
+/// Everything that a mount needs may seem to be there even where mounting fails.
 ///
 /// # Errors
-/// As the kernel or `fusermount3` gave it.
+/// The error of the kernel or of `fusermount3`.
 pub fn probe_mount(options: MountOptions) -> io::Result<()> {
     let folder = std::env::temp_dir().join(format!("msgfs-probe-{}", std::process::id()));
-    asked::require_response(&folder)?;
-    // Made, not found: nobody else's folder is mounted on or removed.
+    probe::require_response(&folder)?;
+    // The folder must be new, so that no other folder is mounted on or removed.
     std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
     let mut config = fuser::Config::default();
     config.mount_options = vec![MountOption::FSName("msgfs".into())];
@@ -149,7 +148,7 @@ pub fn probe_mount(options: MountOptions) -> io::Result<()> {
     outcome
 }
 
-/// Mounts directly where that is allowed, else through `fusermount3`.
+/// Mounts directly if that is allowed, else through `fusermount3`.
 fn open_session<F: fuser::Filesystem>(
     adapter: F,
     mountpoint: &Path,
@@ -157,7 +156,7 @@ fn open_session<F: fuser::Filesystem>(
     options: MountOptions,
 ) -> io::Result<Session<F>> {
     if rustix::process::geteuid().is_root() {
-        match direct::mount_as_root(mountpoint, options) {
+        match root_mount::mount_as_root(mountpoint, options) {
             Ok(device) => {
                 let session = Session::from_fd(adapter, device, config.acl, config);
                 if session.is_err() {
@@ -182,11 +181,11 @@ impl Drop for FuseMount {
 }
 
 impl FuseMount {
-    /// Unmounts and waits for the last request. A mount that is in use is detached if `lazily`, and
-    /// then not waited for: it ends when its users let go.
+    /// Unmounts and waits for the last request. A mount that is in use is detached if `lazily` is set. It then
+    /// ends when its users close it, and this does not wait for them.
     ///
     /// # Errors
-    /// As the system gave it, `EBUSY` among others.
+    /// The system's error, `EBUSY` among others.
     pub fn unmount(self, lazily: bool) -> io::Result<()> {
         let Some(session) = self.session.lock().take() else { return Ok(()) };
         if self.is_alive() && self.is_in_place() {
@@ -202,17 +201,17 @@ impl FuseMount {
         session.join()
     }
 
-    /// Whether the mount is where it was made: it may be detached, and another one in its place.
+    /// Returns true if the mount is still where it was made. It may be detached, and another one in its place.
     pub fn is_in_place(&self) -> bool {
         self.device.is_some() && mountpoint::mounted_device(&self.mountpoint) == self.device
     }
 
-    /// Whether the kernel still talks to us.
+    /// Returns true while the kernel's connection lives.
     pub fn is_alive(&self) -> bool {
         !*self.ended.0.lock()
     }
 
-    /// Waits until the kernel's connection has ended, at most `limit`; whether it has.
+    /// Waits until the kernel's connection has ended, at most `limit`. Returns true if it has.
     pub fn wait_for_end(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let mut ended = self.ended.0.lock();

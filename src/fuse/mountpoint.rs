@@ -1,12 +1,12 @@
-//! Mount points as the kernel sees them: what is mounted where, whether it still answers, and how
-//! to take it away.
+//! Mount points as the kernel sees them: which file system is mounted at a path, if it still answers, and its
+//! unmounting.
 //!
-//! 1. The mount table (`/proc/self/mountinfo`) is the only source that can be read while a FUSE
-//!    mount is dead or hangs; nothing here touches a mount before the table said what it is.
-//! 2. A dead daemon leaves a mount on which everything fails with `ENOTCONN`. Only `statfs` shows
-//!    this reliably: attributes may still come from the kernel's cache.
-//! 3. A daemon that lives and does not answer would hang whoever asks, uninterruptibly. So a child
-//!    process asks ([`asked`]), and is waited for a bounded time.
+//! 1. The mount table (`/proc/self/mountinfo`) is the only source that can be read while a FUSE mount is dead
+//!    or hangs. Nothing here touches a mount before the table identified it.
+//! 2. A dead daemon leaves a mount on which everything fails with `ENOTCONN`. Only `statfs` shows this
+//!    reliably: attributes may still come from the kernel's cache.
+//! 3. A daemon that lives and does not answer would hang every process that asks, uninterruptibly. So a child
+//!    process asks ([`probe`]), and the wait for it is bounded.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,11 +19,11 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use crate::store::asked::{self, PathProbe};
 use crate::store::mounts::MAX_LINKS;
 pub use crate::store::mounts::{FSTYPE, MountEntry, SOURCE, find_mount, parse_mounts, read_mounts};
+use crate::store::probe::{self, PathProbe};
 
-/// What is at a path.
+/// The state of a path as a mount point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountState {
     /// No mount has this path as its root.
@@ -32,22 +32,22 @@ pub enum MountState {
     Alive,
     /// A msgfs whose daemon is gone ("Transport endpoint is not connected").
     Stale,
-    /// A msgfs whose daemon exists and has not answered in time: starting, stopped or stuck.
+    /// A msgfs whose daemon exists and has not answered in time. It is starting, stopped or stuck.
     Hung,
     /// Another file system, of this type.
     Foreign(String),
 }
 
-/// Whether an unmount waits for processes that use the mount.
+/// The treatment of processes that use the mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmountMode {
-    /// Refuse if a process has a file open or its working folder there.
+    /// The unmount is refused if a process has a file open or its working folder there.
     IfIdle,
-    /// Take it out of the tree now; it ends when the last process lets go.
+    /// The mount leaves the tree now and ends when the last process closes it.
     Lazy,
 }
 
-/// Why a mount is still there.
+/// Reason why a mount is still there.
 #[derive(Debug, thiserror::Error)]
 pub enum UnmountError {
     /// A process has a file open or its working folder there.
@@ -56,7 +56,7 @@ pub enum UnmountError {
     /// Nothing is mounted there.
     #[error("nothing is mounted at {0}")]
     NotMounted(PathBuf),
-    /// Neither root nor the helper that unmounts for users.
+    /// The process is not root, and the helper that unmounts for users is missing.
     #[error(
         "unmounting {0} as an ordinary user needs fusermount3; install it with \
          `apt-get install fuse3`, or run `umount {0}` as root"
@@ -67,7 +67,7 @@ pub enum UnmountError {
     Refused {
         /// The mount point.
         path: PathBuf,
-        /// What `fusermount3` printed.
+        /// The output of `fusermount3`.
         said: String,
     },
     /// The system refused.
@@ -75,13 +75,13 @@ pub enum UnmountError {
     Io {
         /// The mount point.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// The absolute path without symbolic links, found without asking a mount that is at the path
-/// itself: `canonicalize` would ask it, and fail or hang if it is dead.
+/// Returns the absolute path without symbolic links. It does not ask a mount at the path itself: `canonicalize`
+/// would ask it, and fail or hang if it is dead.
 ///
 /// The path need not exist as long as its parent does.
 ///
@@ -113,31 +113,33 @@ fn resolve_among(path: &Path, mounts: &[MountEntry]) -> io::Result<PathBuf> {
     Err(Errno::LOOP.into())
 }
 
-/// Parents are real folders or healthy mounts; a dead mount among them is the caller's error.
+/// Resolves a parent folder. Parents are real folders or healthy mounts; a dead mount among them is the
+/// caller's error.
 fn resolve_parent(parent: &Path, mounts: &[MountEntry]) -> io::Result<PathBuf> {
-    asked::require_response(parent)?;
+    probe::require_response(parent)?;
     if find_mount(mounts, parent).is_some_and(MountEntry::is_ours) {
         return Ok(parent.to_owned());
     }
     fs::canonicalize(parent)
 }
 
-/// Returns what a folder is on: of the mounts above it the deepest.
+/// Returns the mount that contains a folder: the deepest of those above it.
 pub fn enclosing_mount<'a>(mounts: &'a [MountEntry], folder: &Path) -> Option<&'a MountEntry> {
     let above = mounts.iter().filter(|mount| contains(&mount.mountpoint, folder));
     above.max_by_key(|mount| mount.mountpoint.components().count())
 }
 
-/// Asks one of our mounts whom it acts for. `None` if it belongs to somebody else, or does not answer in time.
+/// Asks one of our mounts for the name of its agent. Returns `None` if it belongs to another user, or does not
+/// answer in time.
 pub fn read_identity(path: &Path) -> Option<String> {
-    asked::require_response(path).ok()?;
+    probe::require_response(path).ok()?;
     let is_mine = fs::metadata(path).is_ok_and(|m| m.uid() == rustix::process::geteuid().as_raw());
     let text = if is_mine { fs::read_to_string(path.join("status.txt")).ok() } else { None };
     Some(text?.lines().next()?.strip_prefix("me: ")?.to_owned())
 }
 
-/// What is mounted at a path; never hangs. Symbolic links are resolved first; a path that does
-/// not exist is [`MountState::NotMounted`].
+/// Returns the state of a path; never hangs. Symbolic links are resolved first. A path that does not exist is
+/// [`MountState::NotMounted`].
 ///
 /// # Errors
 /// If the mount table cannot be read, or a file system above the path does not answer.
@@ -155,17 +157,17 @@ pub fn mount_state(path: &Path) -> io::Result<MountState> {
     })
 }
 
-/// The states of mounts of ours. All are asked at the same time.
+/// Returns the states of our mounts. All are asked at the same time.
 pub fn mount_states(mounts: &[&MountEntry]) -> Vec<MountState> {
     let put = |mount: &&MountEntry| PathProbe::start(&mount.mountpoint);
     let questions: Vec<io::Result<PathProbe>> = mounts.iter().map(put).collect();
-    let deadline = Instant::now() + asked::WITHIN;
+    let deadline = Instant::now() + probe::WITHIN;
     questions.into_iter().map(|question| state_from_answer(question, deadline)).collect()
 }
 
 /// Asks the daemon behind a mount for a sign of life.
 fn probe_daemon(path: &Path) -> MountState {
-    state_from_answer(PathProbe::start(path), Instant::now() + asked::WITHIN)
+    state_from_answer(PathProbe::start(path), Instant::now() + probe::WITHIN)
 }
 
 fn state_from_answer(question: io::Result<PathProbe>, deadline: Instant) -> MountState {
@@ -180,7 +182,7 @@ fn state_from_answer(question: io::Result<PathProbe>, deadline: Instant) -> Moun
 /// Unmounts a path: directly if this process may, through `fusermount3` otherwise.
 ///
 /// # Errors
-/// [`UnmountError`], whose text says what to do.
+/// [`UnmountError`], whose text names the remedy.
 pub fn unmount_path(path: &Path, how: UnmountMode) -> Result<(), UnmountError> {
     let flags = match how {
         UnmountMode::IfIdle => UnmountFlags::NOFOLLOW,
@@ -195,10 +197,10 @@ pub fn unmount_path(path: &Path, how: UnmountMode) -> Result<(), UnmountError> {
     }
 }
 
-/// Unmounts, lazily if it is in use. Returns whether it was taken away lazily.
+/// Unmounts, lazily if the mount is in use. Returns true if it was detached lazily.
 ///
 /// # Errors
-/// As [`unmount`], but never [`UnmountError::Busy`].
+/// Those of [`unmount_path`], but never [`UnmountError::Busy`].
 pub fn unmount_or_detach(path: &Path) -> Result<bool, UnmountError> {
     match unmount_path(path, UnmountMode::IfIdle) {
         Ok(()) => Ok(false),
@@ -213,7 +215,7 @@ fn unmount_as_user(path: &Path, how: UnmountMode) -> Result<(), UnmountError> {
     if how == UnmountMode::Lazy {
         command.arg("-z");
     }
-    // Its words are compared below, so they must not be translated.
+    // The helper's words are compared below, so they must not be translated.
     command.arg("--").arg(path).env("LC_ALL", "C").stdin(Stdio::null());
     let done = command.output().map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => UnmountError::NoHelper(path.to_owned()),
@@ -230,23 +232,23 @@ fn unmount_as_user(path: &Path, how: UnmountMode) -> Result<(), UnmountError> {
     }
 }
 
-/// Whether `inner` is `outer` or lies below it. Both must be resolved.
+/// Returns true if `inner` is `outer` or lies below it. Both must be resolved.
 pub fn contains(outer: &Path, inner: &Path) -> bool {
     inner.starts_with(outer)
 }
 
-/// The number of what is mounted on a path, as in [`MountEntry::device`].
+/// Returns the device number of the mount at a path, as in [`MountEntry::device`].
 pub fn mounted_device(path: &Path) -> Option<String> {
     find_mount(&read_mounts().ok()?, path).map(|m| m.device.clone())
 }
 
-/// Every msgfs in a mount table, topmost per path.
+/// Returns every msgfs in a mount table, topmost per path.
 pub fn list_our_mounts(mounts: &[MountEntry]) -> Vec<&MountEntry> {
     let on_top = |m: &MountEntry| find_mount(mounts, &m.mountpoint).is_some_and(|top| top == m);
     mounts.iter().filter(|m| m.is_ours() && on_top(m)).collect()
 }
 
-/// The path as a person would type it in a shell: quoted where the shell would split it.
+/// Returns the path as a person would type it in a shell: quoted where the shell would split it.
 pub fn shell_word(path: &OsStr) -> String {
     crate::model::quote_shell_word(&path.to_string_lossy())
 }

@@ -1,9 +1,9 @@
-//! Telling the kernel what its caches must forget.
+//! Invalidation of the kernel's caches.
 //!
-//! Some notifications wait for locks that requests hold while we answer them: the folder's for a name,
-//! a page's for the pages of a file. Those are never sent: if we are killed while one waits, this
-//! process cannot end, and the kernel waits for an answer for ever. Pages are dropped at open; for names
-//! see [`Tree::stale`]. What remains, attributes, is sent by one thread that answers no requests.
+//! Some notifications wait for locks that requests hold while msgfs answers them: that of a folder for a name,
+//! that of a page for the pages of a file. Those are never sent. If msgfs were killed while one waits, its
+//! process could not end, and the kernel would wait for an answer for ever. Pages are dropped at open; for
+//! names see [`Tree::stale_inodes`]. Only attributes remain. A thread that answers no requests sends them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use fuser::{INodeNo, Notifier};
 use crate::index::IndexChanges;
 use crate::view::Tree;
 
-/// Where many are marked one after the other, that is told in one go this often.
+/// Shortest time between two invalidations for marks, so that many marks in a row are sent together.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Queue to the thread. Dropping it ends the thread.
+/// The queue to the thread. Dropping it ends the thread.
 #[derive(Clone)]
 pub(super) struct InvalidationQueue(Sender<IndexChanges>);
 
@@ -31,7 +31,7 @@ impl InvalidationQueue {
         Ok(Self(queue))
     }
 
-    /// Queues what a change of the index makes stale. Never blocks.
+    /// Queues the invalidations for a change of the index. Never blocks.
     pub fn push(&self, changes: &IndexChanges) {
         let _ = self.0.send(changes.clone());
     }
@@ -40,14 +40,14 @@ impl InvalidationQueue {
 fn run(tree: &Tree, notifier: &Notifier, queue: &Receiver<IndexChanges>) {
     let mut told: Option<Instant> = None;
     while let Ok(mut changes) = queue.recv() {
-        // Each time the kernel asks for the attributes anew, of each folder on the path to the next name that
-        // is removed.
+        // After each invalidation the kernel asks anew for the attributes of every folder on the path to the
+        // next name that is removed.
         if changes.is_marks_only()
             && let Some(told) = told.filter(|told| told.elapsed() < PAUSE)
         {
             std::thread::sleep(PAUSE.saturating_sub(told.elapsed()));
         }
-        // What came meanwhile is told in one go.
+        // Changes that came meanwhile are sent together.
         while let Ok(more) = queue.try_recv() {
             changes.added.extend(more.added);
             changes.redrawn.extend(more.redrawn);
@@ -60,7 +60,7 @@ fn run(tree: &Tree, notifier: &Notifier, queue: &Receiver<IndexChanges>) {
         }
         tree.drop_stale_caches(&changes);
         for ino in tree.stale_inodes(&changes) {
-            // ENOENT: the kernel knows nothing of it. Any other error: the connection is ending.
+            // ENOENT: the kernel does not know the inode. Any other error: the connection is ending.
             let _ = notifier.inval_inode(INodeNo(ino), -1, 0);
         }
         told = Some(Instant::now());

@@ -16,8 +16,8 @@ use super::adapter::{
 };
 use super::control::MARK_ALL;
 use super::guard::run_guarded;
-use super::waiting::ParkedRead;
-use crate::store::asked;
+use super::parked_reads::ParkedRead;
+use crate::store::probe;
 use crate::view::{Attr, Error, Node, TOGETHER};
 
 impl Filesystem for FuseAdapter {
@@ -30,7 +30,7 @@ impl Filesystem for FuseAdapter {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ] {
-            // An older kernel has not all of them; the mount works without.
+            // An older kernel lacks some of them; the mount works without.
             let _ = config.add_capabilities(wanted);
         }
         Ok(())
@@ -87,7 +87,7 @@ impl Filesystem for FuseAdapter {
                 uid.is_some_and(|u| u != self.owner.0) || gid.is_some_and(|g| g != self.owner.1);
             let touches = [mode, uid, gid].iter().any(Option::is_some)
                 || [atime, mtime].iter().any(Option::is_some);
-            // `cp -p` and `rsync -a` set modes and times of what they write, and of the folder.
+            // `cp -p` and `rsync -a` set modes and times of the files that they write, and of the folder.
             let silent = node == Node::Outbox || self.tree.is_editable(&node);
             if foreign || (touches && !silent) {
                 return Err(Error::NotPermitted(
@@ -309,14 +309,14 @@ impl Filesystem for FuseAdapter {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        // What close promises is on disk when close returns; before that there is no message.
+        // An accepted message is on disk when close returns; before that there is no message.
         reply.ok();
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let opened = run_guarded("opendir", || {
             let node = self.resolve_inode(ino)?;
-            // In this order: what comes while the listing is taken makes the next one fresh.
+            // The wait and the generation come first, so a change during the listing makes the next one fresh.
             self.tree.wait_for_sent(&node);
             let keep = self.listing_cache_flags(&node);
             let listing = stale_if_gone(self.tree.cached_listing(&node))?;
@@ -364,14 +364,14 @@ impl Filesystem for FuseAdapter {
             let end = self.emit_entries(req, &dir, offset, |next, name, node| {
                 let number = next - 1;
                 if names && number >= FIRST {
-                    // The kernel comes back for the names alone.
+                    // The kernel then asks for the names alone.
                     return true;
                 }
                 if number >= ready && !names {
                     ready = number + TOGETHER as u64;
                     self.render_ahead(&dir, number, TOGETHER);
                 }
-                // What went since the folder was opened is not listed any more.
+                // An entry that went after the folder was opened is not listed any more.
                 let attr = match number.checked_sub(FIRST) {
                     Some(number) => self.tree.stat_entry(&dir.listing, number as usize, node),
                     None => self.tree.stat_node(node),
@@ -412,7 +412,7 @@ impl Filesystem for FuseAdapter {
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
         let store = self.tree.index().stores().first();
-        let reached = store.filter(|s| asked::require_response(s.dir()).is_ok());
+        let reached = store.filter(|s| probe::require_response(s.dir()).is_ok());
         match reached.and_then(|s| rustix::fs::statvfs(s.dir()).ok()) {
             Some(fs) => {
                 let (block, fragment) = (fs.f_bsize as u32, fs.f_frsize as u32);
@@ -445,7 +445,7 @@ impl Filesystem for FuseAdapter {
         }
     }
 
-    // ENOSYS is for the kernel: it does not ask again, and `ls -l` costs nothing.
+    // After ENOSYS the kernel does not ask again, and `ls -l` costs nothing.
     fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
         reply.error(Errno::ENOSYS);
     }

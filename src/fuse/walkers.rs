@@ -1,9 +1,9 @@
-//! Who walks through folders for their names only.
+//! Programs that walk through folders for their names only.
 //!
-//! The kernel asks for attributes with the first piece of each folder, whoever lists it, and a message nobody has
-//! asked for yet must be rendered for its size. So the second folder that a thread of a program lists is a test: it
-//! is given the names. If it then looks one of them up, it is given attributes from there on, and
-//! otherwise names.
+//! The kernel asks for attributes with the first piece of each folder, for every program, and a message must be
+//! rendered for its size if no program has asked for it yet. So the second folder that a thread of a program
+//! lists is a test: the reply has only names. If the thread then looks one of them up, it gets attributes from
+//! there on, and otherwise names.
 
 use std::num::NonZeroUsize;
 
@@ -13,10 +13,10 @@ use lru::LruCache;
 /// Walkers that are remembered.
 const MANY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
-/// What a walker asks of a folder.
+/// The part of a listing that a walker needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListingNeed {
-    /// It has listed one folder, with attributes: whether it looked at them cannot be seen.
+    /// It has listed one folder, with attributes, and may or may not have used them.
     Unknown,
     /// Names, as far as is known.
     Names,
@@ -42,7 +42,8 @@ impl Default for FolderWalkers {
 }
 
 impl FolderWalkers {
-    /// A thread lists a folder whose attributes are dear: whether it asks for names only.
+    /// Notes that a thread lists a folder whose attributes are expensive. Returns true if the thread needs only
+    /// names.
     pub fn should_list_names(&self, who: u32, folder: u64) -> bool {
         let mut walkers = self.0.lock();
         let walker =
@@ -54,7 +55,7 @@ impl FolderWalkers {
         walker.need == ListingNeed::Names
     }
 
-    /// A thread looks up a name in a folder.
+    /// Notes that a thread looks up a name in a folder.
     pub fn note_lookup(&self, who: u32, folder: u64) {
         let mut walkers = self.0.lock();
         if let Some(walker) = walkers.peek_mut(&who)

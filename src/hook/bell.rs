@@ -1,5 +1,5 @@
-//! The one line that a bell says: how much is unread, from whom, and where. Never a word that somebody
-//! else has chosen freely: no subject, no text.
+//! The one line that a bell prints: the number of unread messages, their senders, and the place. It never has a word
+//! that somebody else has chosen freely: no subject, no text.
 
 use std::path::Path;
 
@@ -7,28 +7,28 @@ use crate::view::UnreadMail;
 
 /// The longest text, in bytes.
 const LONGEST: usize = 240;
-/// Writers that are named.
+/// The largest number of senders that are named.
 const NAMED: usize = 2;
-/// The longest name of a writer that is told.
+/// The longest name of a sender that is printed.
 const NAME: usize = 64;
 
-/// Where the mail lies.
+/// The place of the mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailLocation<'a> {
-    /// Who it is for.
+    /// The name of its recipient.
     pub me: &'a str,
-    /// Where the mount of this identity is, if there is one.
+    /// The mount of this identity, if there is one.
     pub mount: Option<&'a Path>,
     /// The short name of the message, if there is only one.
     pub single_message: Option<&'a str>,
 }
 
 impl MailLocation<'_> {
-    /// What to open, in the mount or by a command.
+    /// Returns the paths and commands that open the mail.
     fn list_open_hints(&self) -> Vec<String> {
         let me = self.me;
         let below = self.single_message.map_or("inbox".to_owned(), |name| format!("inbox/{name}"));
-        // A path that is not plain text on one line cannot be told.
+        // A path that is not plain text on one line cannot be printed.
         let mount = self.mount.and_then(Path::to_str);
         let mount = mount.filter(|path| !path.chars().any(char::is_control));
         let mount = mount.map(|mount| format!("{mount}/{below}"));
@@ -37,7 +37,7 @@ impl MailLocation<'_> {
     }
 }
 
-/// The text, of all that is unread and the part of it that is new.
+/// Returns the text about all unread mail and its new part.
 pub fn render_bell(unread: usize, new: &[&UnreadMail], place: &MailLocation<'_>) -> String {
     let messages = if unread == 1 { "message" } else { "messages" };
     let counted = match new.len() {
@@ -48,7 +48,7 @@ pub fn render_bell(unread: usize, new: &[&UnreadMail], place: &MailLocation<'_>)
     let head = format!("msgfs: {unread} unread {messages} for {}{counted}", place.me);
     let mut shortest = String::new();
     for end in place.list_open_hints() {
-        // What is too long loses names, and then what is longest at its end.
+        // A text that is too long loses names first, and then its longest ending.
         for named in (0..=NAMED).rev() {
             let text = format!("{head}{}: {end}", render_senders(new, named));
             if text.len() <= LONGEST {
@@ -60,7 +60,7 @@ pub fn render_bell(unread: usize, new: &[&UnreadMail], place: &MailLocation<'_>)
     shortest
 }
 
-/// `, from bob, carol and 1 other`, with at most this many names.
+/// Returns `, from bob, carol and 1 other`, with at most this many names.
 fn render_senders(new: &[&UnreadMail], named: usize) -> String {
     let mut all: Vec<&str> = Vec::new();
     for mail in new {

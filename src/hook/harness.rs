@@ -1,25 +1,25 @@
-//! The harnesses, as data: what each is told by its hooks, what it is answered, and what is written
-//! into its files. What is known of each, and where it was read, is in docs/HARNESSES.md.
+//! The harnesses, as data: the input of their hooks, the answers to it, and the text written into their files.
+//! docs/HARNESSES.md has the known facts about each, with their sources.
 
 use super::switches::{self, HookSwitch, SettingsPlace};
 
-/// What happens in a session, by the same name for every harness.
+/// An event in a session, by the same name for every harness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookEvent {
-    /// A session begins, or is taken up again.
+    /// The beginning or resumption of a session.
     SessionStart,
-    /// A person has typed something.
+    /// A person's prompt.
     Prompt,
-    /// Tools have run in the middle of a turn.
+    /// The use of tools in the middle of a turn.
     Tool,
-    /// A turn ends.
+    /// The end of a turn.
     Stop,
-    /// A session ends.
+    /// The end of a session.
     SessionEnd,
 }
 
 impl HookEvent {
-    /// All of them, with the names on the command line.
+    /// All events, with their names on the command line.
     pub const ALL: [(&'static str, Self); 5] = [
         ("session-start", Self::SessionStart),
         ("prompt", Self::Prompt),
@@ -28,48 +28,48 @@ impl HookEvent {
         ("session-end", Self::SessionEnd),
     ];
 
-    /// The event of this name.
+    /// Returns the event of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, event)| *event)
     }
 
-    /// Returns true if a waiter may begin to wait at it.
+    /// Returns true if a waiter may begin to wait at the event.
     pub fn may_arm_waiter(self) -> bool {
         matches!(self, Self::SessionStart | Self::Prompt | Self::Stop)
     }
 
-    /// Its name on the command line.
+    /// Returns the event's name on the command line.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, event)| *event == self).map_or("", |(name, _)| name)
     }
 }
 
-/// Where a waiter says that there is mail.
+/// The stream on which a waiter reports mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BellStream {
-    /// On standard output.
+    /// Standard output.
     Out,
-    /// On standard error, which the harness shows to the model.
+    /// Standard error, which the harness shows to the model.
     Err,
 }
 
-/// Where the variables of a harness keep its folder of files.
+/// The folder in which a harness keeps its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HarnessFolder {
-    /// The variable that moves it.
+    /// The variable that moves the folder.
     pub variable: Option<&'static str>,
-    /// What is below the folder that the variable names.
+    /// The path below the folder that the variable names.
     pub below: &'static str,
-    /// Where it is otherwise, below the home folder.
+    /// The path below the home folder, without the variable.
     pub home: &'static str,
 }
 
-/// How the hooks of a harness are written down.
+/// The way in which a harness keeps its hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookLayout {
-    /// Among the hooks of others, in a JSON file.
+    /// Hooks among the hooks of others, in a JSON file.
     Shared(HookEntries),
-    /// In a JSON file that is all ours.
+    /// Hooks in a JSON file that is all ours.
     Own(HookEntries),
     /// A plugin that is all ours, from its first line on.
     Plugin(&'static str),
@@ -78,35 +78,34 @@ pub enum HookLayout {
 /// Hooks in a JSON file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookEntries {
-    /// Members before `hooks`, as in a new file; the file must agree with them.
+    /// True if a new file has `"version":1` before `hooks`. An existing file must agree with it.
     pub has_version: bool,
-    /// A handler stands in a group of its own, `{"hooks":[…]}`.
+    /// True if a handler stands in a group of its own, `{"hooks":[…]}`.
     pub is_grouped: bool,
     /// The member of a handler that holds the command.
     pub command: &'static str,
-    /// The event's key, and the handler, in which `EVENT` stands for the event's name. Those of
-    /// [`Event::Tool`] only if they are asked for.
+    /// The event, its key, and the handler, in which `EVENT` stands for the event's name. Handlers of
+    /// [`HookEvent::Tool`] are written only on request.
     pub handlers: &'static [(HookEvent, &'static str, &'static str)],
-    /// If one other key makes the harness drop the file: all that it knows.
+    /// All events that the harness knows, if one other key makes it drop the file; else empty.
     pub known_events: &'static [&'static str],
     /// Another file beside it that may hold hooks instead.
     pub toml_file: Option<&'static str>,
 }
 
-/// Where the standing instructions go.
+/// The place of the standing instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstructionsPlace {
     /// A file that is all ours, below the folder of the harness, with these lines before the text.
     Own(&'static str, &'static str),
     /// The same, below the project's folder.
     Project(&'static str, &'static str),
-    /// A block in a file that others write too; the first of these that is there and not empty, else the
-    /// last.
+    /// A block in a file that others write too: the first of these that is there and not empty, else the last.
     Block(&'static [&'static str]),
 }
 
 impl InstructionsPlace {
-    /// The file, as it is named if there is no other.
+    /// Returns the name of the file, or the last name if there are several.
     pub fn default_file(&self) -> &'static str {
         match self {
             Self::Own(name, _) | Self::Project(name, _) => name,
@@ -115,30 +114,30 @@ impl InstructionsPlace {
     }
 }
 
-/// The variables by which a hook knows that it runs in its own harness, where others read the same file
-/// and run what they find there in the foreground.
+/// The variables by which a hook knows that it runs in its own harness. Other harnesses read the same file and run its
+/// hooks in the foreground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HarnessVariables {
-    /// One that is set, and to what.
+    /// A variable that is set, and its value.
     pub flag: (&'static str, &'static str),
-    /// The one that names the session.
+    /// The variable that names the session.
     pub session: &'static str,
-    /// The one that begins like this where nobody can be woken: in a script from end to end.
+    /// A variable, and the beginning of its value in a scripted run, in which nobody can be woken.
     pub scripted: (&'static str, &'static str),
-    /// The one that names the process of the harness.
+    /// The variable that names the process of the harness.
     pub process: &'static str,
-    /// The version from which on the first two are set.
+    /// The first version that sets `flag` and `session`.
     pub since: &'static str,
-    /// How a prompt begins that no person has typed.
+    /// The beginning of a prompt that no person has typed.
     pub untyped: &'static str,
 }
 
-/// Where a harness says which plugins it uses.
+/// The place where a harness lists the plugins it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PluginSettings {
     /// The files, of which a later one counts more.
     pub files: &'static [(SettingsPlace, &'static str)],
-    /// The member that has their ids.
+    /// The member that has the plugins' ids.
     pub member: &'static str,
 }
 
@@ -149,22 +148,22 @@ pub struct Harness {
     pub name: &'static str,
     /// Its name for people.
     pub title: &'static str,
-    /// Members of what it is told that hold the id of the session.
+    /// Members of the input that hold the id of the session.
     pub session: &'static [&'static str],
-    /// How a hook knows that it runs in this harness; where nobody else reads its file, it need not.
+    /// The variables by which a hook knows that it runs in this harness; `None` where no other harness reads its file.
     pub variables: Option<HarnessVariables>,
-    /// One process runs the hooks of all sessions, in the environment of the first. So `$MSGFS_ME` may be
+    /// True if one process runs the hooks of all sessions, in the environment of the first. `$MSGFS_ME` may then be
     /// another session's name, and does not count.
     pub shares_environment: bool,
     /// The variable that names the project's folder.
     pub project_variable: Option<&'static str>,
     /// The member that lists the project's folders.
     pub roots_member: Option<&'static str>,
-    /// Only a turn that ended like this may be continued: a member, and what it has to say.
+    /// A member and its value at the end of a turn that may be continued; `None` if any turn may.
     pub continues_only_if: Option<(&'static str, &'static str)>,
-    /// What it is answered: JSON in which `TEXT` stands for the text as a JSON string.
+    /// The answers to its hooks: JSON in which `TEXT` stands for the text as a JSON string.
     pub answers: &'static [(HookEvent, &'static str)],
-    /// Whether an idle session can be woken, and where it hears of it.
+    /// The stream on which an idle session hears the bell; `None` if it cannot be woken.
     pub wake_stream: Option<BellStream>,
     /// Programs by which it is recognised.
     pub programs: &'static [&'static str],
@@ -172,31 +171,31 @@ pub struct Harness {
     pub folder: HarnessFolder,
     /// The file of its hooks, below that folder.
     pub file: &'static str,
-    /// What is written there.
+    /// The hooks in that file.
     pub hooks: HookLayout,
-    /// What keeps it from running them.
+    /// Settings that keep it from running them.
     pub switches: &'static [HookSwitch],
-    /// Where it says that it uses our plugin, which stands for hooks and instructions.
+    /// The settings that name our plugin, which replaces hooks and instructions.
     pub plugins: Option<PluginSettings>,
-    /// Where its standing instructions go.
+    /// The place of its standing instructions.
     pub instructions: InstructionsPlace,
-    /// Below the home folder: what it reads as long as the file of its instructions is missing.
+    /// A file below the home folder that it reads as long as the file of its instructions is missing.
     pub replaced_instructions: Option<&'static str>,
-    /// What it does with mail, in a sentence.
+    /// Its use of mail, in a sentence.
     pub abilities: &'static str,
-    /// Hooks that were changed have to be trusted again.
+    /// True if a person must trust changed hooks again.
     pub must_trust_again: bool,
-    /// What a person has to do before its hooks run.
+    /// The steps that a person must take before its hooks run.
     pub trust_steps: &'static str,
 }
 
 impl Harness {
-    /// The harness of this name.
+    /// Returns the harness of this name.
     pub fn from_name(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|harness| harness.name == name)
     }
 
-    /// What is printed at an event; `None` if nothing is.
+    /// Returns the answer printed at an event; `None` if nothing is printed.
     pub fn find_answer(&self, event: HookEvent) -> Option<&'static str> {
         self.answers.iter().find(|(of, _)| *of == event).map(|(_, answer)| *answer)
     }
@@ -220,12 +219,12 @@ const FLAT: &str = r#"{"additionalContext":TEXT}"#;
 const SNAKE: &str = r#"{"additional_context":TEXT}"#;
 const BLOCK: &str = r#"{"decision":"block","reason":TEXT}"#;
 
-/// What stands before the text in a rule that Cursor always reads.
+/// The lines before the text in a rule that Cursor always reads.
 const CURSOR_RULE: &str = "---\ndescription: Mail from other agents\nalwaysApply: true\n---\n";
-/// What stands before the text in a file that Copilot reads for every file.
+/// The lines before the text in a file that Copilot reads for every file.
 const COPILOT_RULE: &str = "---\napplyTo: \"**\"\n---\n";
 
-// A handler of each harness that writes them down as JSON.
+// A handler for each harness that keeps its handlers in JSON.
 const CLAUDE_HOOK: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code 2>/dev/null || true","timeout":5}"#;
 const CLAUDE_WAITER: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}"#;
 const CODEX_HOOK: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for codex 2>/dev/null || true","timeout":5}"#;
@@ -234,7 +233,7 @@ const COPILOT_HOOK: &str = r#"{"type":"command","bash":"msgfs hook run EVENT --f
 const CURSOR_HOOK: &str =
     r#"{"command":"msgfs hook run EVENT --for cursor 2>/dev/null || true","timeout":5}"#;
 
-/// All of them.
+/// All harnesses.
 pub static ALL: [Harness; 6] = [
     Harness {
         name: "claude-code",

@@ -1,19 +1,19 @@
-//! The bell: a coding agent's harness runs `msgfs hook run` at the boundaries of its turns, and is told,
-//! once for each arrival, that there is mail.
+//! The bell. A coding agent's harness runs `msgfs hook run` at the boundaries of its turns, and learns once for each
+//! arrival that there is mail.
 //!
-//! It looks and never touches: nothing is marked, made, sent or mounted. It fails open: whatever is
-//! missing or wrong, the harness hears nothing and goes on. How the harnesses differ is a table
-//! ([`harness`]); there is one way of doing everything.
+//! The bell looks and never touches: it marks, makes, sends and mounts nothing. It fails open: if anything is missing
+//! or wrong, the harness hears nothing and goes on. A table ([`harness`]) holds the differences between the harnesses;
+//! there is one way of doing everything.
 
 mod bell;
 pub mod harness;
 pub mod install;
-mod pace;
 mod payload;
-mod state;
+mod rate_limit;
+mod sessions;
 mod switches;
-mod wait;
-mod waiters;
+mod waiter;
+mod waiter_process;
 
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
@@ -34,88 +34,87 @@ use bell::MailLocation;
 use harness::HarnessVariables;
 pub use harness::{BellStream, Harness, HookEvent};
 use payload::HookPayload;
-pub use state::{Session, SessionDir};
-use state::{SessionKey, SessionLock, unix_seconds};
-pub use waiters::end_waiters;
+pub use sessions::{Session, SessionDir};
+use sessions::{SessionKey, SessionLock, unix_seconds};
+pub use waiter_process::end_waiters;
 
 /// Exit code of a waiter that rings. Every other hook ends with 0.
 pub const RINGS: u8 = 10;
-/// After so long whoever waits for a hook waits no longer. Half a second in all, with the start of the
-/// process.
+/// The time after which a hook ends itself. With the start of the process it is half a second in all.
 const GIVE_UP: Duration = Duration::from_millis(430);
-/// How long noting that may take.
+/// The time that the note of such an end may take.
 const NOTED_WITHIN: Duration = Duration::from_millis(20);
-/// Nothing is claimed later than this, because there may be no time to say it.
+/// The time after which a hook claims no mail, because there may be no time left to print it.
 const CLAIM_WITHIN: Duration = Duration::from_millis(400);
 
-/// What a hook was started as.
+/// The command line of a hook.
 #[derive(Debug)]
 pub struct HookCall {
-    /// What happened.
+    /// The event.
     pub event: HookEvent,
-    /// In which harness.
+    /// The harness in which it happened.
     pub harness: &'static Harness,
-    /// Stay until there is mail.
+    /// True if the process stays until there is mail.
     pub wait: bool,
-    /// Whose mailbox, as far as the command line says.
+    /// The mailbox, as far as the command line names it.
     pub options: MailboxOptions,
 }
 
-/// Why nothing is said, for the log.
+/// The reason why a hook prints nothing, for the log.
 #[derive(Debug, thiserror::Error)]
 enum SilenceReason {
-    /// There is nothing to say, and nothing is wrong.
+    /// Nothing to say, and nothing wrong.
     #[error("nothing to say")]
     Nothing,
-    /// What the harness told is not understood.
+    /// Input from the harness that is not understood.
     #[error("the harness's message on standard input {0}")]
     BadInput(&'static str),
-    /// Whoever would be woken is not there.
+    /// The absence of the harness that would be woken.
     #[error("the harness says that it is process {0}, but there is no such process")]
     NoHarness(i32),
-    /// The mailbox cannot be opened.
+    /// A mailbox that cannot be opened.
     #[error("{0}")]
     Open(#[from] MailboxOpenError),
-    /// What was rung before is not known.
+    /// A record of earlier rings that cannot be read or saved.
     #[error("the state of the session cannot be read or saved: {0}")]
     State(#[from] io::Error),
-    /// It took too long.
+    /// A look for mail that took too long.
     #[error(
         "it took longer than {CLAIM_WITHIN:?} to look for mail; this is faster while msgfs is \
          mounted"
     )]
     TimedOut,
-    /// The harness names no folder, and that of this process is not the agent's.
+    /// No folder from the harness, while the folder of this process is not the agent's.
     #[error("the harness does not say in which folder the agent works")]
     NoFolder,
-    /// Nothing but a variable that may be another session's says who the agent is.
+    /// No name for the agent but in a variable that may belong to another session.
     #[error(
         "no name is set for the agent in {}; write a name into the file .agent-message there, or \
          me = \"NAME\" into the configuration ($MSGFS_ME does not count here)",
         crate::model::display_path(.0)
     )]
     NoName(PathBuf),
-    /// The variables are not set by which it is seen who runs the hook.
+    /// Missing variables by which a hook knows its harness.
     #[error("${} and ${} are not set; {} sets them from {} on", .0.flag.0, .0.session, .1, .0.since)]
     MissingVariables(Box<HarnessVariables>, &'static str),
-    /// It was rung too often.
+    /// Too many rings.
     #[error(
         "mail was announced too often since a person last typed something; it is announced later"
     )]
     RateLimited,
 }
 
-/// Where the reason for silence is noted, as soon as that is known.
+/// The place for the reason for silence, filled as soon as it is known.
 type LogSlot = Arc<OnceLock<SessionDir>>;
 
 /// Runs a hook to its end, and ends the process: with 0, or with [`RINGS`] when a waiter rings.
 pub fn run(call: &HookCall) -> ! {
-    // Whoever reads our standard error may take what it says for an order, or for a failure.
+    // A harness may take text on our standard error for an order, or for a failure.
     std::panic::set_hook(Box::new(|_| {}));
     process::set_silent_exit();
     let began = Instant::now();
     let noted = LogSlot::default();
-    // First of all: already the folder of the state may hang.
+    // The watchdog starts first: even the state folder may hang.
     if !call.wait {
         start_watchdog(&noted);
     }
@@ -134,7 +133,7 @@ pub fn run(call: &HookCall) -> ! {
     exit(0)
 }
 
-/// Ends a hook that nobody understands: with 0, and with a reason in the log.
+/// Ends a hook that is not understood, with 0 and a reason in the log.
 pub fn refuse_call(why: &str) -> ! {
     start_watchdog(&LogSlot::default());
     let env = Env::from_process();
@@ -144,12 +143,12 @@ pub fn refuse_call(why: &str) -> ! {
     exit(0)
 }
 
-/// Ends the process when nobody waits for it any longer, and notes that.
+/// Starts a thread that ends the process after [`GIVE_UP`] and logs that.
 fn start_watchdog(noted: &LogSlot) {
     let noted = noted.clone();
     let watchdog = thread::Builder::new().spawn(move || {
         thread::sleep(GIVE_UP);
-        // Where it is noted may hang just like what it was kept by.
+        // The log's folder may hang too, just like the thing that held the hook up.
         thread::spawn(move || {
             noted.get().map(|place| place.log_reason(&SilenceReason::TimedOut.to_string()))
         });
@@ -161,12 +160,12 @@ fn start_watchdog(noted: &LogSlot) {
     }
 }
 
-/// Whether the bell is switched off here.
+/// Returns true if the bell is switched off here.
 pub fn is_bell_off(env: &Env) -> bool {
     env.var("MSGFS_HOOK").is_some_and(|value| value == "off")
 }
 
-/// Returns why a harness hears nothing in the current folder, if nothing says who works there.
+/// Returns why a harness hears nothing in the current folder, if nothing names the agent there.
 pub fn explain_missing_name(env: &Env, harness: &Harness) -> Option<String> {
     let env = env.clone().without_var("MSGFS_ME");
     let config = Config::load(None, &env).ok().filter(|_| harness.shares_environment)?;
@@ -179,11 +178,11 @@ pub fn explain_missing_name(env: &Env, harness: &Harness) -> Option<String> {
     }
 }
 
-/// What the harness told, as far as every event needs it.
+/// The input from the harness, as far as every event needs it.
 struct HookInput {
     payload: HookPayload,
     session_key: SessionKey,
-    /// Returns the process that has started this one.
+    /// The process that started this one.
     parent: Option<Pid>,
 }
 
@@ -213,12 +212,12 @@ fn handle_call(
     let told = HookInput { payload, session_key: which, parent };
     let env = if call.harness.shares_environment { env.without_var("MSGFS_ME") } else { env };
     if call.wait {
-        return wait::run(call, env, sessions, &told);
+        return waiter::run(call, env, sessions, &told);
     }
     ring_bell(call, env, sessions, &told, began)
 }
 
-/// Refuses a hook that does not run where it was installed for, or that nobody would hear.
+/// Refuses a hook that does not run in the harness it was installed for, or that nobody would hear.
 fn check_call_applies(
     call: &HookCall,
     payload: &HookPayload,
@@ -234,7 +233,7 @@ fn check_call_applies(
             return Err(SilenceReason::MissingVariables(Box::new(marks), call.harness.title));
         }
         let same = payload.session_id(call.harness).is_some_and(|id| says(session) == id);
-        // One that runs to its end in a script would be held up.
+        // A waiter would hold up a run that a script waits for.
         let held_up = call.wait && says(entry).starts_with(script);
         if says(flag) != set || !same || held_up {
             return Err(SilenceReason::Nothing);
@@ -246,7 +245,7 @@ fn check_call_applies(
     Ok(())
 }
 
-/// Returns whether a person has typed the prompt. The harness makes one of what we have said, too.
+/// Returns true if a person typed the prompt. The harness also makes a prompt of our own text.
 fn is_typed_prompt(call: &HookCall, payload: &HookPayload, session: &Session) -> bool {
     let prompt = payload.prompt().unwrap_or_default();
     let untyped = call.harness.variables.map(|marks| marks.untyped);
@@ -254,7 +253,7 @@ fn is_typed_prompt(call: &HookCall, payload: &HookPayload, session: &Session) ->
         && !session.said.as_deref().is_some_and(|said| prompt.contains(said))
 }
 
-/// The hooks that the harness waits for.
+/// Runs a hook that the harness waits for, and prints its answer.
 fn ring_bell(
     call: &HookCall,
     env: Env,
@@ -288,8 +287,8 @@ fn ring_bell(
     Ok(0)
 }
 
-/// Notes a prompt or an end in the state of a session, whatever mail there is: the count of its rings begins
-/// anew, or there is no waiter any more.
+/// Notes a prompt or an end in the state of a session, whatever mail there is. A prompt clears the record of its rings;
+/// an end clears its waiter.
 fn note_prompt_or_end(
     call: &HookCall,
     sessions: &SessionDir,
@@ -310,8 +309,8 @@ fn note_prompt_or_end(
     Ok(())
 }
 
-/// The project's folder, whose agent the session is: as the harness says, else where the session was
-/// first heard of. Never where this process is.
+/// Returns the folder of the project whose agent the session is. The harness names it; otherwise it is the folder in
+/// which the session was first heard of. It is never the current folder of this process.
 fn resolve_project_folder(
     call: &HookCall,
     env: &Env,
@@ -334,19 +333,20 @@ fn resolve_project_folder(
     Ok(folder)
 }
 
-/// Looks at the mailbox of the agent in the project's folder, which is that of the environment.
+/// Opens the mailbox of the agent in the project's folder, which is the current folder of `env`, to look at only.
 fn open_glance(call: &HookCall, env: &Env) -> Result<MailboxGlance, SilenceReason> {
     let nameless = || SilenceReason::NoName(env.cwd().unwrap_or(Path::new("")).to_owned());
     let shared = call.harness.shares_environment;
     match MailboxGlance::open(&call.options, env) {
-        // Nobody has said that the agent is called as the folder.
+        // Nobody has said that the agent has the name of the folder.
         Ok(glance) if shared && glance.me().origin == MeOrigin::Folder => Err(nameless()),
         Err(MailboxOpenError::Me(MeError::Folder(_))) if shared => Err(nameless()),
         opened => Ok(opened?),
     }
 }
 
-/// The text for what was not rung yet; at the start of a session for what is unread at all.
+/// Claims the mail that was not rung yet and returns its text. At the start of a session the text covers all unread
+/// mail.
 fn claim_bell_text(
     held: &SessionLock<'_>,
     call: &HookCall,
@@ -365,7 +365,7 @@ fn claim_bell_text(
     // A turn that goes on costs as much as one that is woken.
     if call.event == HookEvent::Stop && call.harness.has_prompt_hook() {
         let now = unix_seconds();
-        if pace::compute_next_ring(&session.rings, now) > now {
+        if rate_limit::compute_next_ring(&session.rings, now) > now {
             return Err(SilenceReason::RateLimited);
         }
         session.note_ring(&text);
@@ -387,7 +387,8 @@ fn render_bell_text(glance: &MailboxGlance, mail: &[UnreadMail], new: &[&UnreadM
     bell::render_bell(mail.len(), new, &place)
 }
 
-/// Where this identity is mounted. Only the kernel's table is asked, never the mount, which may hang.
+/// Returns the folder in which this identity is mounted. It asks the kernel's table only, never the mount, which may
+/// hang.
 fn find_mountpoint(glance: &MailboxGlance) -> Option<PathBuf> {
     let dir = find_lock_holder(&glance.paths().state)?.mountpoint?;
     let mounts = mountpoint::read_mounts().ok()?;
@@ -396,7 +397,7 @@ fn find_mountpoint(glance: &MailboxGlance) -> Option<PathBuf> {
         .then_some(dir)
 }
 
-/// Writes at once, or not at all as far as anybody can help it.
+/// Writes a line at once, or not at all as far as that can be helped.
 fn write_line(to: BellStream, line: &str) {
     let _ = match to {
         BellStream::Out => {

@@ -1,5 +1,5 @@
-//! What a harness tells a hook: one JSON object on standard input, in words of its own. It is foreign
-//! text: bounded in length and time, and nothing in it is more than a name or a folder.
+//! The input of a hook: one JSON object on standard input, in the harness's own words. It is foreign text: bounded in
+//! length and time, and used only for names and folders.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,15 +11,15 @@ use serde_json::{Map, Value};
 
 use super::harness::Harness;
 
-/// The longest that is read.
+/// The longest input that is read.
 const BYTES: usize = 1 << 20;
-/// How long whoever waits for the hook may take to write it.
+/// The time that a harness that waits for the hook may take to write it.
 const WITHIN: Duration = Duration::from_millis(200);
-/// How long whoever leaves a waiter alone may take: a busy harness closes the input late.
+/// The time that a harness may take to write to a waiter: a busy harness closes the input late.
 const PATIENTLY: Duration = Duration::from_secs(10);
 
-/// Reads all of standard input; `None` if it is too long, not closed in time, or cannot be read. A waiter
-/// keeps nobody, and has more time.
+/// Reads all of standard input; `None` if it is too long, not closed in time, or cannot be read. A waiter has more
+/// time, because nobody waits for it.
 pub fn read_stdin(waits: bool) -> Option<Vec<u8>> {
     read_until_closed(&io::stdin(), if waits { PATIENTLY } else { WITHIN })
 }
@@ -48,12 +48,12 @@ fn read_until_closed(input: &impl AsFd, within: Duration) -> Option<Vec<u8>> {
     }
 }
 
-/// What a harness told.
+/// The object that a harness wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HookPayload(Map<String, Value>);
 
 impl HookPayload {
-    /// The object in these bytes, if it is one.
+    /// Returns the object in these bytes, if it is one.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         match serde_json::from_slice(bytes).ok()? {
             Value::Object(members) => Some(Self(members)),
@@ -69,49 +69,49 @@ impl HookPayload {
         self.0.get(name).is_some_and(|value| !value.is_null())
     }
 
-    /// The id of the session.
+    /// Returns the id of the session.
     pub fn session_id(&self, harness: &Harness) -> Option<&str> {
         harness.session.iter().find_map(|name| self.text_member(name))
     }
 
-    /// The text that was submitted as a prompt.
+    /// Returns the text that was submitted as a prompt.
     pub fn prompt(&self) -> Option<&str> {
         self.text_member("prompt")
     }
 
-    /// An absolute path.
+    /// Returns the path, if it is absolute.
     fn parse_absolute_path(text: &str) -> Option<PathBuf> {
         Some(PathBuf::from(text)).filter(|path| path.is_absolute())
     }
 
-    /// The folder that the session is in now.
+    /// Returns the current folder of the session.
     pub fn cwd(&self) -> Option<PathBuf> {
         self.text_member("cwd").and_then(Self::parse_absolute_path)
     }
 
-    /// The first of the project's folders, where the harness lists them.
+    /// Returns the first of the project's folders, if the harness lists them.
     pub fn project_root(&self, harness: &Harness) -> Option<PathBuf> {
         self.0.get(harness.roots_member?)?.get(0)?.as_str().and_then(Self::parse_absolute_path)
     }
 
-    /// The turn is that of a subagent, which has no mail of its own.
+    /// Returns true if the turn is that of a subagent, which has no mail of its own.
     pub fn is_of_subagent(&self) -> bool {
         self.has_member("agent_id") || self.has_member("agentId")
     }
 
-    /// It comes from Cursor, which runs the hooks of others too.
+    /// Returns true if the input comes from Cursor, which runs the hooks of others too.
     pub fn is_of_cursor(&self) -> bool {
         self.has_member("cursor_version")
     }
 
-    /// The turn that ends was itself the work of a hook.
+    /// Returns true if the turn that ends was itself the work of a hook.
     pub fn is_hook_continuation(&self) -> bool {
         let yes = |name| self.0.get(name).and_then(Value::as_bool) == Some(true);
         let loops = self.0.get("loop_count").and_then(Value::as_u64);
         yes("stop_hook_active") || yes("stopHookActive") || loops.is_some_and(|n| n > 0)
     }
 
-    /// Whether a turn that ended like this may be continued.
+    /// Returns true if a turn that ended like this may be continued.
     pub fn may_continue(&self, harness: &Harness) -> bool {
         let Some((name, wanted)) = harness.continues_only_if else { return true };
         self.text_member(name) == Some(wanted)

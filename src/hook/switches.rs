@@ -1,50 +1,50 @@
-//! By which of its settings a harness runs none of our hooks.
+//! The settings by which a harness runs none of our hooks.
 
-/// Where a harness reads a setting.
+/// The place where a harness reads a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingsPlace {
-    /// In its folder.
+    /// The harness's own folder.
     Own,
-    /// In the project's folder.
+    /// The project's folder.
     Project,
-    /// On this machine, for everybody.
+    /// A path on this machine, for everybody.
     Machine,
 }
 
-/// When a setting keeps a harness from running our hooks.
+/// The value of a setting that keeps a harness from running our hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OffCondition {
-    /// If it says this.
+    /// This value.
     Equals(bool),
-    /// If it lists the name of our hooks.
+    /// A list that holds the name of our hooks.
     Lists(&'static str),
 }
 
-/// Settings by which a harness runs none of our hooks.
+/// A setting by which a harness runs none of our hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookSwitch {
-    /// The files in which it looks, as JSON or TOML.
+    /// The files that may hold it, as JSON or TOML.
     pub files: &'static [(SettingsPlace, &'static str)],
-    /// Where the setting is in them.
+    /// The path of the setting in them.
     pub path: &'static [&'static str],
-    /// What it says then.
+    /// The value that switches the hooks off.
     pub off_condition: OffCondition,
 }
 
-/// Where Codex reads its settings, and an admin's requirements.
+/// The files of Codex's settings, and of an admin's requirements.
 const CODEX_FILES: &[(SettingsPlace, &str)] = &[
     (SettingsPlace::Own, "config.toml"),
     (SettingsPlace::Project, ".codex/config.toml"),
     (SettingsPlace::Machine, "/etc/codex/requirements.toml"),
 ];
-/// Where Gemini CLI reads its settings.
+/// The files of Gemini CLI's settings.
 const GEMINI_FILES: &[(SettingsPlace, &str)] = &[
     (SettingsPlace::Own, "settings.json"),
     (SettingsPlace::Project, ".gemini/settings.json"),
     (SettingsPlace::Machine, "/etc/gemini-cli/settings.json"),
 ];
 
-/// Where Claude Code reads its settings; a later one counts more.
+/// The files of Claude Code's settings, of which a later one counts more.
 pub(super) const CLAUDE_FILES: &[(SettingsPlace, &str)] = &[
     (SettingsPlace::Own, "settings.json"),
     (SettingsPlace::Project, ".claude/settings.json"),
@@ -52,7 +52,7 @@ pub(super) const CLAUDE_FILES: &[(SettingsPlace, &str)] = &[
     (SettingsPlace::Machine, "/etc/claude-code/managed-settings.json"),
 ];
 
-/// Those of Claude Code.
+/// The settings of Claude Code.
 pub(super) const CLAUDE: &[HookSwitch] = &[
     HookSwitch {
         files: CLAUDE_FILES,
@@ -66,7 +66,7 @@ pub(super) const CLAUDE: &[HookSwitch] = &[
     },
 ];
 
-/// Those of Codex CLI.
+/// The settings of Codex CLI.
 pub(super) const CODEX: &[HookSwitch] = &[
     HookSwitch {
         files: CODEX_FILES,
@@ -80,7 +80,7 @@ pub(super) const CODEX: &[HookSwitch] = &[
     },
 ];
 
-/// Those of Gemini CLI.
+/// The settings of Gemini CLI.
 pub(super) const GEMINI: &[HookSwitch] = &[
     HookSwitch {
         files: GEMINI_FILES,
@@ -94,7 +94,7 @@ pub(super) const GEMINI: &[HookSwitch] = &[
     },
 ];
 
-/// Those of Copilot CLI.
+/// The settings of Copilot CLI.
 pub(super) const COPILOT: &[HookSwitch] = &[HookSwitch {
     files: &[
         (SettingsPlace::Own, "settings.json"),

@@ -8,27 +8,27 @@ use std::time::Duration;
 use rustix::fs::CWD;
 use rustix::io::Errno;
 
+use crate::store::atomic_file::{self, FileSlot};
 use crate::store::fs;
-use crate::store::place::{self, FileSlot};
 
-/// No key and no keyring is larger; what is, is not read.
+/// The largest size of a key or a keyring. Larger files are not read.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
 
-/// Owner reads and writes, nobody else does anything.
+/// The mode of private files: the owner reads and writes, nobody else does anything.
 const PRIVATE: u32 = 0o600;
 
-/// Replacing a keyring takes milliseconds; who holds the lock longer than this hangs.
+/// The longest wait for the lock. Replacing a keyring takes milliseconds; a process that holds the lock longer hangs.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is wrong with what is there, if that is why [`fs::open_regular`] refused it.
+/// Returns the fault of a file, if it is the reason why [`fs::open_regular`] refused it.
 pub(super) fn describe_file_fault(e: &io::Error) -> Option<String> {
     let is_link = e.raw_os_error() == Some(Errno::LOOP.raw_os_error());
     let what = if is_link { "a symbolic link" } else { "not a regular file" };
     (is_link || e.kind() == io::ErrorKind::InvalidInput).then(|| format!("it is {what}"))
 }
 
-/// Creates a file with this content, durably, or fails with `AlreadyExists` if there is anything
-/// of that name. Nobody ever sees a part of the content under that name.
+/// Creates a file with this content, durably, or fails with `AlreadyExists` if there is anything of that name. No
+/// reader ever sees a part of the content under that name.
 pub(super) fn create_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = make_parent_dir(path)?;
     FileSlot::new(CWD, path).create_with(PRIVATE, |file| file.write_all(bytes))?;
@@ -38,11 +38,11 @@ pub(super) fn create_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Replaces a file, or creates it, durably. Readers see the old content or the new one.
 pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     make_parent_dir(path)?;
-    place::write_atomic(path, bytes, PRIVATE)
+    atomic_file::write_atomic(path, bytes, PRIVATE)
 }
 
-/// Excludes other processes from replacing the same file, until the result is dropped. The lock lies
-/// beside the file because the file itself is replaced under its readers.
+/// Excludes other processes from replacing the same file, until the result is dropped. The lock lies beside the file
+/// because the file itself is replaced under its readers.
 pub(super) fn lock_beside(path: &Path) -> io::Result<File> {
     make_parent_dir(path)?;
     let mut name = path.as_os_str().to_owned();

@@ -1,17 +1,15 @@
 //! The keyring's file: `AgentAZAll`'s `.keyring.json` with pins.
 //!
-//! A JSON object whose members are named by fingerprint. Of each key the form has
-//! `public_key_b64`, `fingerprint`, `first_seen`, `last_seen` and `addresses`; msgfs adds three
-//! members that other readers ignore:
+//! It is a JSON object whose members are named by fingerprint. Each key has the form's members `public_key_b64`,
+//! `fingerprint`, `first_seen`, `last_seen` and `addresses`. msgfs adds three members that other readers ignore:
 //!
-//! - `pinned`: the addresses this key vouches for, each with `since`, `by` (`first-use` or `hand`)
-//!   and the `stores` it was seen in. Only this member decides; an address in `addresses` alone
-//!   pins nothing.
+//! - `pinned`: the addresses this key vouches for, each with `since`, `by` (`first-use` or `hand`) and the `stores` it
+//!   was seen in. Only this member decides; an address in `addresses` alone pins nothing.
 //! - `refused`: the addresses for which this key was offered and refused last, each with the time.
-//! - `forgotten`: the addresses it vouched for until that was forgotten, each with the time.
+//! - `forgotten`: the addresses it vouched for until they were forgotten, each with the time.
 //!
-//! One member of the object is no key: `forgotten` has for each address whose keys were forgotten
-//! the [prints](Print) of the messages that were there then (base64 of 8 bytes each).
+//! One member of the object is no key: `forgotten` has for each forgotten address the [digests](MessageDigest) of the
+//! messages that were there then (base64 of 8 bytes each).
 //!
 //! Members of any other name, here and inside an entry, are kept as they are.
 
@@ -28,13 +26,13 @@ use crate::model::{Fingerprint, PublicKey, Timestamp, decode_hex_u64};
 /// The member that is no key.
 const FORGOTTEN: &str = "forgotten";
 
-/// How a pin came about.
+/// The origin of a pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum PinOrigin {
     /// The first validly signed message from this address.
     #[serde(rename = "first-use")]
     FirstUse,
-    /// A person said so.
+    /// The word of a person.
     #[serde(rename = "hand")]
     Manual,
 }
@@ -94,13 +92,13 @@ pub(super) struct KeyringEntry {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct KeyringDocument {
     entries: BTreeMap<Fingerprint, KeyringEntry>,
-    /// By address: the messages that were there when its keys were forgotten.
+    /// The messages of each address that were there when its keys were forgotten.
     pub(super) forgotten_messages: BTreeMap<String, BTreeSet<MessageDigest>>,
     other: Map<String, Value>,
 }
 
 impl KeyringDocument {
-    /// Reads the text of a keyring; the error is a phrase that says what is wrong and where.
+    /// Parses the text of a keyring. The error is a phrase with the fault and its place.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let members: Map<String, Value> = serde_json::from_slice(bytes)
             .map_err(|e| format!("it is not a JSON object (line {}: {e})", e.line()))?;
@@ -129,7 +127,7 @@ impl KeyringDocument {
         Ok(document)
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub(super) fn to_text(&self) -> serde_json::Result<String> {
         let mut members = self.other.clone();
         for (fingerprint, entry) in &self.entries {
@@ -151,7 +149,7 @@ impl KeyringDocument {
         self.entries.values()
     }
 
-    /// The keys trusted for each address, the one trusted last at the end.
+    /// Returns the keys trusted for each address, the one trusted last at the end.
     pub(super) fn trusted_keys(&self) -> HashMap<String, Vec<PublicKey>> {
         let mut pins: Vec<_> = self
             .entries()
@@ -165,15 +163,15 @@ impl KeyringDocument {
         trusted
     }
 
-    /// Pins a key, or turns an existing pin into one made by hand. The key is no longer refused.
-    /// `None` if another key has its fingerprint.
+    /// Pins a key, or turns an existing pin into a manual one. The key is no longer refused. Returns `None` if another
+    /// key has its fingerprint.
     pub(super) fn pin_key(
         &mut self,
         address: &str,
         key: PublicKey,
         mut pin: PinRecord,
     ) -> Option<()> {
-        // The one pinned last is last, also if the clock did not move on or was set back.
+        // The newest pin comes last, even if the clock did not move on or was set back.
         let since = |e: &KeyringEntry| parse_time(&e.form.pinned.get(address)?.since);
         let last = self.entries().filter_map(since).max();
         if let Some(last) = last.filter(|last| parse_time(&pin.since) <= Some(*last)) {
@@ -195,8 +193,8 @@ impl KeyringDocument {
         Some(())
     }
 
-    /// Remembers the key refused last for an address, in place of any earlier one. `None` if another
-    /// key has its fingerprint.
+    /// Remembers the key refused last for an address, in place of any earlier one. Returns `None` if another key has
+    /// its fingerprint.
     pub(super) fn record_refused_key(
         &mut self,
         address: &str,
@@ -211,13 +209,12 @@ impl KeyringDocument {
         Some(())
     }
 
-    /// The key refused last for an address.
+    /// Returns the key refused last for an address.
     pub(super) fn refused_key(&self, address: &str) -> Option<PublicKey> {
         self.entries().find(|e| e.form.refused.contains_key(address)).map(|e| e.key)
     }
 
-    /// Removes every key of an address; `held` are its messages, which pin none. Whether there was
-    /// a pin.
+    /// Removes every key of an address. `held` are its messages, which pin none. Returns true if there was a pin.
     pub(super) fn forget_address(&mut self, address: &str, held: BTreeSet<MessageDigest>) -> bool {
         let mut pinned = false;
         let now = Timestamp::now().rfc3339();
@@ -236,12 +233,12 @@ impl KeyringDocument {
         pinned
     }
 
-    /// The keys that vouched for an address until that was forgotten.
+    /// Returns the keys that vouched for an address until it was forgotten.
     pub(super) fn forgotten_keys(&self, address: &str) -> Vec<PublicKey> {
         self.entries().filter(|e| e.form.forgotten.contains_key(address)).map(|e| e.key).collect()
     }
 
-    /// The entry of a key, made if there is none; `None` if another key has its fingerprint.
+    /// Returns the entry of a key, made if there is none; `None` if another key has its fingerprint.
     fn entry_or_insert(&mut self, key: PublicKey, now: &str) -> Option<&mut KeyringEntry> {
         let fingerprint = key.fingerprint();
         let entry = self.entries.entry(fingerprint).or_insert_with(|| KeyringEntry {
@@ -258,8 +255,8 @@ impl KeyringDocument {
         (entry.key == key).then_some(entry)
     }
 
-    /// Notes that a pinned key was used, in this store; whether that is worth writing down. Days
-    /// are: the form has times of last use, but each of them would cost a write of the whole file.
+    /// Notes that a pinned key was used in this store. Returns true if the change is worth a write: a new day or a new
+    /// store. The form has times of last use, but each of them would cost a write of the whole file.
     pub(super) fn record_use(
         &mut self,
         address: &str,
@@ -284,7 +281,7 @@ impl KeyringDocument {
         changed
     }
 
-    /// Drops entries that say nothing any more.
+    /// Removes entries without any content.
     fn remove_empty_entries(&mut self) {
         self.entries.retain(|_, e| {
             let f = &e.form;
@@ -314,8 +311,7 @@ fn parse_forgotten(value: Value) -> Result<BTreeMap<String, BTreeSet<MessageDige
     texts.iter().map(|(address, text)| Ok((address.clone(), prints(text)?))).collect()
 }
 
-/// Reads both spellings in use: UTC with a zone, and the local time without one that
-/// `AgentAZAll` writes.
+/// Parses both spellings in use: UTC with a zone, and the local time without one that `AgentAZAll` writes.
 pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let instant = text.parse::<jiff::Timestamp>().or_else(|_| {

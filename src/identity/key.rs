@@ -15,17 +15,17 @@ use crate::model::{Fingerprint, PublicKey, Remedy, Seed, Timestamp, display_path
 use crate::store::Signer;
 use crate::store::fs::{self, foreign_owner};
 
-/// Why my key cannot be used. A key is never repaired, replaced or overwritten.
+/// The reason why my key cannot be used. A key is never repaired, replaced or overwritten.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// There is no key file of this name.
+    /// No key file of this name.
     #[error(
         "{}: there is no signing key here; msgfs makes one at the first mount or send that is not \
          read-only, or restore it from a backup",
         display_path(.0)
     )]
     Missing(PathBuf),
-    /// Others than the owner can read or change the key file: its permission bits.
+    /// A key file that others can read or change: its permission bits.
     #[error(
         "{}: others on this machine can read the signing key (mode {:04o}), so it is not used; \
          close it with: {}",
@@ -34,7 +34,7 @@ pub enum KeyError {
         Remedy::Permit(.0.clone(), 0o600)
     )]
     Exposed(PathBuf, u32),
-    /// The key file belongs to another user.
+    /// A key file that belongs to another user.
     #[error(
         "{}: the signing key belongs to another user ({}), so it is not used; take it over \
          with: {}",
@@ -43,7 +43,7 @@ pub enum KeyError {
         Remedy::Own(.0.clone())
     )]
     Foreign(PathBuf, u32),
-    /// What is there is not a key: what is wrong with it.
+    /// A file that is not a key, for this reason.
     #[error(
         "{}: not a usable signing key: {}; msgfs never replaces it: restore it from a \
          backup or, to start with a new key, move it away first: {}",
@@ -52,8 +52,8 @@ pub enum KeyError {
         Remedy::MoveAway(.0.clone())
     )]
     Corrupt(PathBuf, String),
-    /// There is no key file of this name, and this key has signed: nothing takes its place. The file that
-    /// notes it comes last.
+    /// A missing key file whose key has signed: no other key takes its place. The last field is the file that records
+    /// the key.
     #[error(
         "{}: the signing key {} is gone; msgfs makes no new one, because others would refuse its \
          signatures; restore it from a backup or, on another machine that has it, with: {}; to \
@@ -64,7 +64,7 @@ pub enum KeyError {
         Remedy::Remove(.2.clone())
     )]
     Gone(PathBuf, Fingerprint, PathBuf),
-    /// Which keys have signed cannot be told, so that a missing one is not made: the file, and why.
+    /// An unreadable list of keys that have signed, so that no missing key is made: the file, and the reason.
     #[error(
         "{}: the list of keys that have signed cannot be read: {}; to start without this list: {}",
         display_path(.0),
@@ -72,7 +72,7 @@ pub enum KeyError {
         Remedy::MoveAway(.0.clone())
     )]
     SignersUnreadable(PathBuf, String),
-    /// The operating system refused the key file.
+    /// An I/O error on the key file.
     #[error(
         "{}: the signing key cannot be read or made: {}; check the folder and its owner",
         display_path(.0),
@@ -98,10 +98,11 @@ pub struct KeyPair {
 }
 
 impl KeyPair {
-    /// The mount's own key at `path`. One that is missing is made with `make`, unless one has signed.
+    /// Loads the mount's own key at `path`. With `make`, a missing key is made, unless one has signed.
     ///
     /// # Errors
-    /// As [`Identity::load_or_create`]; [`KeyError::Gone`] and [`KeyError::Untold`] as they say.
+    /// The errors of [`KeyPair::load_or_create`]; [`KeyError::Gone`] if the key has signed and is missing;
+    /// [`KeyError::SignersUnreadable`].
     pub fn load_own(path: &Path, used: &SignerRegistry, make: bool) -> Result<Self, KeyError> {
         let identity = match Self::load(path) {
             Err(e @ KeyError::Missing(_)) => match used.last_key(SignerRegistry::OWN)? {
@@ -120,12 +121,11 @@ impl KeyPair {
 
     /// Reads the key at `path`, or makes one if there is nothing of that name.
     ///
-    /// A new key is on disk, complete, with mode 0600, before it appears under its name; of two
-    /// processes that make one at the same time, both get the one that came first. Missing folders
-    /// are made with mode 0700.
+    /// A new key is on disk, complete, with mode 0600, before it appears under its name. If two processes make one at
+    /// the same time, both get the one that came first. Missing folders are made with mode 0700.
     ///
     /// # Errors
-    /// As [`Identity::load`], except that a missing key is made.
+    /// The errors of [`KeyPair::load`], except that a missing key is made.
     pub fn load_or_create(path: &Path) -> Result<Self, KeyError> {
         match Self::load(path) {
             Err(KeyError::Missing { .. }) => {}
@@ -148,9 +148,9 @@ impl KeyPair {
     /// Reads the key at `path`.
     ///
     /// # Errors
-    /// [`KeyError::Exposed`] if anybody but the owner has any access, [`KeyError::Corrupt`] if it is
-    /// a symlink, no regular file or not a key, and if its public half does not belong to the
-    /// private one; [`KeyError::Missing`] and [`KeyError::Io`] as they say.
+    /// [`KeyError::Exposed`] if anybody but the owner has any access, [`KeyError::Foreign`] if another user owns the
+    /// file, [`KeyError::Corrupt`] if it is a symlink, no regular file or not a key, and if its public half does not
+    /// belong to the private one; [`KeyError::Missing`] and [`KeyError::Io`].
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let corrupt = |problem: String| KeyError::Corrupt(path.to_owned(), problem);
         let io = |source| KeyError::Io(path.to_owned(), source);
@@ -172,8 +172,8 @@ impl KeyPair {
         Self::parse(&fs::read_limited(file, disk::MAX_BYTES).map_err(io)?).map_err(corrupt)
     }
 
-    /// Puts this key in the place of the one at `path`, which is kept beside it; answers with where, if
-    /// there was another. Whoever looks finds the one or the other.
+    /// Replaces the key at `path` with this one and keeps the old one beside it. Returns the path of the old one, if
+    /// there was another. Readers find the one or the other.
     ///
     /// # Errors
     /// [`KeyError::Io`] if it cannot be written; then nothing is changed.
@@ -198,7 +198,7 @@ impl KeyPair {
         Ok(Some(kept))
     }
 
-    /// Reads the text of a key file; the error says what is wrong with it, never what is in it.
+    /// Parses the text of a key file. The error names the fault, never the content.
     ///
     /// # Errors
     /// A phrase.
@@ -225,25 +225,25 @@ impl KeyPair {
         Ok(identity)
     }
 
-    /// The key pair of a seed that somebody else keeps, such as a store.
+    /// Returns the key pair of a seed that another component keeps, such as a store.
     pub fn new(seed: &Seed) -> Self {
         Self::from_seed(seed.bytes())
     }
 
-    /// The secret half, for stores that sign with this key too (see
-    /// [`Store::signing_key`](crate::store::Keys::signing_key)).
+    /// Returns the secret half, for stores that sign with this key too (see
+    /// [`StoreKeys::signing_key`](crate::store::StoreKeys::signing_key)).
     pub fn seed(&self) -> Seed {
         Seed::new(*self.key.as_bytes())
     }
 
-    /// The key pair of a 32-byte seed (RFC 8032, section 5.1.5).
+    /// Returns the key pair of a 32-byte seed (RFC 8032, section 5.1.5).
     fn from_seed(seed: &[u8; 32]) -> Self {
         let key = SigningKey::from_bytes(seed);
         let public = PublicKey(key.verifying_key().to_bytes());
         Self { key, public }
     }
 
-    /// The text of a key file.
+    /// Returns the text of a key file.
     pub fn to_file_text(&self) -> Zeroizing<String> {
         let file = KeyFile {
             private_key_hex: encode_hex(self.key.as_bytes()),
@@ -253,13 +253,13 @@ impl KeyPair {
             // The form calls for local time without a zone, to the microsecond.
             created: Some(jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.6f").to_string()),
         };
-        // Five strings always serialize; an empty text would be refused as corrupt by the reader.
+        // Five strings always serialize; the reader would refuse an empty text as corrupt.
         Zeroizing::new(serde_json::to_string_pretty(&file).unwrap_or_default())
     }
 }
 
-/// The mount's own key as its file has it now: a person may take it away, put it back, or close it to
-/// others while mounted.
+/// The mount's own key as its file has it now: a person may take it away, put it back, or close it to others while
+/// mounted.
 #[derive(Debug)]
 pub struct OwnKey {
     path: PathBuf,
@@ -268,15 +268,15 @@ pub struct OwnKey {
 }
 
 impl OwnKey {
-    /// The key at `path`, see [`Identity::own`].
+    /// Returns the key at `path`, see [`KeyPair::load_own`].
     pub fn new(path: PathBuf, make: bool) -> Self {
         Self { path, may_create: make, last: Mutex::default() }
     }
 
-    /// The key, read again if its file is another or was changed.
+    /// Returns the key, and reads it again if its file was replaced or changed.
     ///
     /// # Errors
-    /// As [`Identity::own`].
+    /// The errors of [`KeyPair::load_own`].
     pub fn load_current(&self, used: &SignerRegistry) -> Result<Seed, KeyError> {
         let stamp = fs::Stamp::from_path(&self.path).ok().flatten();
         let known = self.last.lock().clone().filter(|(known, _)| Some(*known) == stamp);
@@ -291,7 +291,7 @@ impl OwnKey {
 
 impl fmt::Debug for KeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Identity({})", self.public.fingerprint())
+        write!(f, "KeyPair({})", self.public.fingerprint())
     }
 }
 
@@ -305,7 +305,7 @@ impl Signer for KeyPair {
     }
 }
 
-/// 64 hexadecimal digits of either case.
+/// Decodes 64 hexadecimal digits of either case.
 fn decode_hex_32(text: &str) -> Option<[u8; 32]> {
     let text = text.trim().as_bytes();
     if text.len() != 64 {

@@ -1,34 +1,32 @@
-//! Which key belongs to which address.
+//! The keyring: the keys that belong to each address.
 //!
 //! # Rules
 //!
-//! 1. The keys pinned for an address decide, whatever key a message offers and in whatever store it
-//!    lies. An address without a pin gets one from the first message whose signature verifies with
-//!    the key it offers (trust on first use).
-//!    A signature over a part of a message, or by nobody, makes no pin.
-//! 2. Another key is refused until a person trusts it. Trusting adds a key: messages signed with the
-//!    older ones stay valid.
+//! 1. The keys pinned for an address decide, whatever key a message offers and in whatever store it lies. An address
+//!    without a pin gets one from the first message whose signature verifies with the key it offers (trust on first
+//!    use). A signature over a part of a message, or by nobody, makes no pin.
+//! 2. Another key is refused until a person trusts it. Trusting adds a key: messages signed with the older ones stay
+//!    valid.
 //! 3. Keys are compared as 32 bytes, never by fingerprint: fingerprints are 64 bits of a hash.
-//! 4. Forgetting an address takes all its keys away. What it has written until then pins no key: such a
-//!    message counts by a pinned key or not at all. The next new message pins again. What a forgotten key
-//!    signed and the key on offer did not is by nobody known, and not wrong.
-//! 5. The file wins. Another process may change it (`msgfs key trust`); what it says replaces what
-//!    is in memory, except for first-use pins that were not written yet and that it says nothing
-//!    about.
+//! 4. Forgetting an address takes all its keys away. The messages that it wrote until then pin no key: each counts by a
+//!    pinned key or not at all. The next new message pins again. If a forgotten key verifies a signature and the key on
+//!    offer does not, the verdict is unknown, not wrong.
+//! 5. The file wins. Another process may change it (`msgfs key trust`). Its text replaces the state in memory, except
+//!    for first-use pins that are not written yet and that the file does not contradict.
 //! 6. A file that cannot be understood is an error and is never replaced.
 //!
-//! What a signature is worth follows from the message and the file alone, whatever was judged before.
+//! The verdict on a signature follows from the message and the file alone, whatever was judged before.
 //!
 //! # Locks
 //!
-//! One mutex over the state, held while the file is written so that nothing is lost in between, and
-//! never while a signature is verified. The lock on disk is taken after the mutex.
+//! One mutex guards the state. It is held while the file is written, so that nothing is lost in between, and never
+//! while a signature is verified. The lock on disk is taken after the mutex.
 
 mod error;
-mod words;
+mod rejection_text;
 
 pub use error::KeyringError;
-pub use words::describe_other_own_key;
+pub use rejection_text::describe_other_own_key;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -37,7 +35,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use self::words::{describe_changed_key, describe_foreign_key, describe_wrong_signature};
+use self::rejection_text::{describe_changed_key, describe_foreign_key, describe_wrong_signature};
 use super::disk;
 use super::document::{KeyringDocument, PinOrigin, PinRecord, parse_time};
 use crate::model::locks::Mutex;
@@ -47,8 +45,7 @@ use crate::model::{
 };
 use crate::store::fs::{self, Stamp};
 
-/// Stands for one message in the keyring: 8 bytes of a hash of where it is kept, whose it is and its
-/// id.
+/// A stand-in for one message in the keyring: 8 bytes of a hash of its store, its sender and its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MessageDigest(pub(super) u64);
 
@@ -57,21 +54,21 @@ pub struct MessageDigest(pub(super) u64);
 pub struct SignedMessage<'a> {
     /// Name of the store it lies in.
     pub store: &'a str,
-    /// Who it says it is from.
+    /// The sender that it names.
     pub from: &'a str,
     /// Its id.
     pub id: &'a str,
 }
 
 impl MessageDigest {
-    /// It as a number.
+    /// Returns the digest as a number.
     pub const fn number(self) -> u64 {
         self.0
     }
 }
 
 impl SignedMessage<'_> {
-    /// What the keyring remembers of it.
+    /// Returns the digest by which the keyring remembers the message.
     pub fn digest(&self) -> MessageDigest {
         let mut hash = Sha256::new();
         for text in [self.store, self.from, self.id] {
@@ -87,41 +84,41 @@ fn truncate_hash(hash: Sha256) -> u64 {
     hash.first_chunk().map_or(0, |eight| u64::from_be_bytes(*eight))
 }
 
-/// The names for which two tables say different things.
+/// Returns the names whose values differ between two tables.
 fn diff_names(one: &BTreeMap<String, u64>, other: &BTreeMap<String, u64>) -> Vec<String> {
     let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
     names.into_iter().filter(|name| one.get(*name) != other.get(*name)).cloned().collect()
 }
 
-/// What the keyring says about a signature.
+/// The keyring's verdict on a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignatureVerdict {
-    /// By a key trusted for the sender.
+    /// A signature by a key trusted for the sender.
     Valid(PublicKey),
-    /// No key is known to judge it with.
+    /// A signature that no known key can judge.
     Unknown,
-    /// Wrong, malformed, or by a key that is not the sender's; a sentence for a person.
+    /// A signature that is wrong, malformed, or by a key that is not the sender's, with a sentence for a person.
     Rejected(String),
 }
 
 /// One address and a key trusted for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
-    /// Whom the key vouches for.
+    /// The address that the key vouches for.
     pub address: String,
-    /// The key's name.
+    /// The fingerprint of the key.
     pub fingerprint: Fingerprint,
     /// The key.
     pub key: PublicKey,
-    /// When the key was first seen, under any address.
+    /// The time at which the key was first seen, under any address.
     pub first_seen: Timestamp,
-    /// When it was last seen, to the day.
+    /// The time at which the key was last seen, to the day.
     pub last_seen: Timestamp,
-    /// When it was pinned to this address.
+    /// The time at which the key was pinned to this address.
     pub since: Timestamp,
-    /// A person said so, rather than the first message.
+    /// True if a person trusted the key, and not the first message.
     pub by_hand: bool,
-    /// Names of the stores it was seen in for this address.
+    /// Names of the stores in which the key was seen for this address.
     pub stores: Vec<String>,
 }
 
@@ -136,27 +133,26 @@ pub struct Keyring {
 #[derive(Debug, Default)]
 struct KeyringState {
     document: KeyringDocument,
-    /// What `document` says, by address; kept because every signed message asks for it.
+    /// The trusted keys of `document`, by address, kept because every signed message needs them.
     trusted: HashMap<String, Vec<PublicKey>>,
     /// First-use pins that are not in the file.
     new_pins: BTreeMap<String, (PublicKey, PinRecord)>,
     /// Refused keys that are not in the file, with the time.
     new_refusals: BTreeMap<String, (PublicKey, String)>,
-    /// Days and stores of use that are not in the file.
+    /// True if days or stores of use are not in the file.
     has_unsaved_uses: bool,
-    /// The file as it was read or written last; `None` if there was none.
+    /// The stamp of the file when it was last read or written; `None` if there was no file.
     stamp: Option<Stamp>,
-    /// Addresses that got their first key and nobody was told yet.
+    /// Addresses that got their first key and were not reported yet.
     first_uses: Vec<String>,
-    /// Whose keys were trusted or forgotten since anybody asked.
+    /// Addresses whose keys were trusted or forgotten since the last question.
     changed_addresses: BTreeSet<String>,
-    /// Why the file could not be read again.
+    /// The reason why the file could not be read again.
     fault: Option<String>,
 }
 
 impl Keyring {
-    /// Opens the keyring; a missing file is an empty keyring, which is not written until there is
-    /// something to write.
+    /// Opens the keyring. A missing file is an empty keyring, which is not written until there is something to write.
     ///
     /// # Errors
     /// [`KeyringError::Corrupt`] if the file is no keyring or no regular file, and I/O errors.
@@ -167,20 +163,19 @@ impl Keyring {
         Ok(Self { path: path.to_owned(), read_only: false, state: Mutex::new(state) })
     }
 
-    /// As [`Keyring::open`], but nothing is ever written: pins made on first use live in memory.
+    /// Opens the keyring like [`Keyring::open`], but never writes: pins made on first use live in memory.
     ///
     /// # Errors
-    /// As [`Keyring::open`].
+    /// The errors of [`Keyring::open`].
     pub fn open_read_only(path: &Path) -> Result<Self, KeyringError> {
         Ok(Self { read_only: true, ..Self::open(path)? })
     }
 
-    /// Judges the signature of a message, and pins the key it offers if its sender has none. Call it
-    /// in the order of the messages: the first one decides. Messages without any signature are not
-    /// for the keyring to judge.
+    /// Judges the signature of a message, and pins the key it offers if its sender has none. Call it in the order of
+    /// the messages: the first one decides. The keyring does not judge messages without any signature.
     ///
-    /// A claim over a [part](ClaimScope::Part) is valid by a key pinned for the sender, and otherwise
-    /// [`Verdict::Unknown`]: it says nothing.
+    /// A claim over a [part](SignatureScope::Part) is valid by a key pinned for the sender. Otherwise it proves nothing
+    /// and gives [`SignatureVerdict::Unknown`].
     pub fn judge_signature(
         &self,
         message: SignedMessage<'_>,
@@ -197,14 +192,14 @@ impl Keyring {
         };
         let fits = |key: &PublicKey| verify_claim(key, claim);
         let pinned = self.pinned_keys(message.from);
-        // What a store offers may be another key than the message was signed with: a sender's key
-        // file may have been replaced since. Only the signed part of a text names its key for sure.
+        // The key that a store offers may differ from the one that signed the message: the sender's key file may have
+        // been replaced since. Only the signed part of a text names its key for sure.
         let asked = |key: &PublicKey| match scope {
             SignatureScope::Unpinned => false,
             SignatureScope::Part => offered.is_none_or(|offered| offered == *key),
             SignatureScope::Whole | SignatureScope::Renamed => true,
         };
-        // The one on offer first: mostly that is the one, and it was checked already.
+        // The offered key comes first: it is usually the right one, and its check is remembered.
         let is_offered = |key: &&PublicKey| offered == Some(**key);
         let others = pinned.iter().rev().filter(|key| !is_offered(key));
         let mut keys = pinned.iter().filter(is_offered).chain(others);
@@ -224,7 +219,7 @@ impl Keyring {
             };
         };
         if !fits(&offered) {
-            // What the sender's key file offers now need not be what he signed with then.
+            // The sender's key file may now offer another key than the one that signed the message.
             let forgotten = self.state.lock().document.forgotten_keys(message.from);
             if forgotten.iter().any(fits) {
                 return SignatureVerdict::Unknown;
@@ -244,8 +239,7 @@ impl Keyring {
         }
     }
 
-    /// Decides about a key that is not pinned for the sender and whose signature verified, and
-    /// remembers what follows.
+    /// Decides about a key that is not pinned for the sender and whose signature verified, and remembers the result.
     fn settle_new_key(
         &self,
         message: SignedMessage<'_>,
@@ -271,24 +265,24 @@ impl Keyring {
         })
     }
 
-    /// Whether the message was there when the keys of its sender were forgotten.
+    /// Returns true if the message was there when the keys of its sender were forgotten.
     fn is_forgotten(&self, message: SignedMessage<'_>) -> bool {
         let state = self.state.lock();
         let held = state.document.forgotten_messages.get(message.from);
         held.is_some_and(|held| held.contains(&message.digest()))
     }
 
-    /// The addresses that got their first key since this was last asked.
+    /// Returns the addresses that got their first key since the last call.
     pub fn take_first_uses(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().first_uses)
     }
 
-    /// The keys trusted for an address, the one trusted last at the end.
+    /// Returns the keys trusted for an address, the one trusted last at the end.
     pub fn pinned_keys(&self, address: &str) -> Vec<PublicKey> {
         self.state.lock().trusted.get(address).cloned().unwrap_or_default()
     }
 
-    /// The key that was pinned first for an address, of those that are trusted, and when.
+    /// Returns the trusted key that was pinned first for an address, and the time of the pin.
     pub fn first_pin(&self, address: &str) -> Option<(PublicKey, Timestamp)> {
         let state = self.state.lock();
         state.trusted.get(address)?;
@@ -299,42 +293,42 @@ impl Keyring {
         pins.min_by_key(|(since, _)| *since).map(|(since, key)| (key, since))
     }
 
-    /// Whether any key is pinned for the address.
+    /// Returns true if any key is pinned for the address.
     pub fn is_pinned(&self, address: &str) -> bool {
         self.state.lock().trusted.contains_key(address)
     }
 
-    /// The addresses whose keys were trusted or forgotten, by whichever process, since this was last
-    /// asked: what they signed has to be judged again.
+    /// Returns the addresses whose keys any process trusted or forgot since the last call. The caller judges their
+    /// signatures again.
     pub fn take_changed_addresses(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.state.lock().changed_addresses)
     }
 
-    /// Has [`Keyring::take_changed`] name every address for which `before`, an earlier
-    /// [`Keyring::trust_by_address`], says something else.
+    /// Has [`Keyring::take_changed_addresses`] name every address whose hash differs from `before`, an earlier
+    /// [`Keyring::trust_hashes`].
     pub fn note_changes_since(&self, before: &BTreeMap<String, u64>) {
         let state = &mut *self.state.lock();
         let now = state.trust_hashes();
         state.changed_addresses.extend(diff_names(before, &now));
     }
 
-    /// A hash, by address, of all that decides about signatures: its keys and what it had written
-    /// when they were forgotten.
+    /// Returns, by address, a hash of all that decides about its signatures: its keys, and its messages that were there
+    /// when keys were forgotten.
     pub fn trust_hashes(&self) -> BTreeMap<String, u64> {
         self.state.lock().trust_hashes()
     }
 
-    /// The key that was refused last for an address, since its keys were trusted or forgotten.
+    /// Returns the key that was refused last for an address since its keys were trusted or forgotten.
     pub fn refused_key(&self, address: &str) -> Option<PublicKey> {
         self.state.lock().document.refused_key(address)
     }
 
-    /// Another address than this one to which the key is pinned.
+    /// Returns another address to which the key is pinned.
     pub fn find_other_owner(&self, key: &PublicKey, address: &str) -> Option<String> {
         self.state.lock().find_other_owner(key, address)
     }
 
-    /// Every pin, by address, then by the time it was made.
+    /// Returns every pin, by address, then by the time it was made.
     pub fn list_pins(&self) -> Vec<Pin> {
         let state = self.state.lock();
         let time = |text: &str| parse_time(text).unwrap_or_default();
@@ -359,14 +353,13 @@ impl Keyring {
         pins
     }
 
-    /// Trusts a key for an address, beside those already trusted, and writes that down before it
-    /// returns. Without a key it is the one that was offered and refused last. Returns the key;
-    /// trusting it again changes nothing.
+    /// Trusts a key for an address, beside those already trusted, and writes the file before it returns. Without a key,
+    /// it trusts the one that was offered and refused last. Returns the key. Trusting it again changes nothing.
     ///
     /// # Errors
-    /// [`KeyringError::NothingRefused`] if no key is given and none was refused,
-    /// [`KeyringError::BadKey`] and [`KeyringError::Collision`] if the key can vouch for nobody,
-    /// [`KeyringError::ReadOnly`], and what writing the file fails with; then nothing is changed.
+    /// [`KeyringError::NothingRefused`] if no key is given and none was refused, [`KeyringError::BadKey`] and
+    /// [`KeyringError::Collision`] if the key can vouch for nobody, [`KeyringError::NoAddress`] if the address is
+    /// empty, [`KeyringError::ReadOnly`], and errors of writing the file. After an error nothing is changed.
     pub fn trust_key(
         &self,
         address: &str,
@@ -388,12 +381,11 @@ impl Keyring {
         })
     }
 
-    /// Forgets every key of an address. Its messages that are there (`held`) pin none; the first
-    /// signature of any other is trusted again. Writes that down before it returns. Whether there was
-    /// a pin.
+    /// Forgets every key of an address, and writes the file before it returns. The address's messages that are there
+    /// (`held`) pin no key; the first signature of any other is trusted again. Returns true if there was a pin.
     ///
     /// # Errors
-    /// [`KeyringError::ReadOnly`], and what writing the file fails with; then nothing is changed.
+    /// [`KeyringError::ReadOnly`], and errors of writing the file. After an error nothing is changed.
     pub fn forget_address(
         &self,
         address: &str,
@@ -402,11 +394,11 @@ impl Keyring {
         self.edit_document(|document| Ok(document.forget_address(address, held)))
     }
 
-    /// Writes what is new since the last flush: one durable write, or none if there is nothing.
-    /// Call it at the end of a batch. What another process wrote in the meantime is merged.
+    /// Writes what is new since the last flush: one durable write, or none if there is nothing. Call it at the end of a
+    /// batch. Changes that another process wrote in the meantime are merged.
     ///
     /// # Errors
-    /// What reading or writing the file fails with; what is new stays and can be flushed later.
+    /// Errors of reading or writing the file. After an error what is new stays and can be flushed later.
     pub fn flush(&self) -> Result<(), KeyringError> {
         let state = &mut *self.state.lock();
         if self.read_only || !state.is_dirty() {
@@ -418,10 +410,9 @@ impl Keyring {
         state.write_file(&self.path, document)
     }
 
-    /// Looks whether another process changed the file (one `stat` if not), and reads it if so.
-    /// Returns whether trust is different from when it was last asked about ([`Keyring::take_changed`]
-    /// names whose), also if a flush found out: messages then have to be judged again. A file that cannot be read changes nothing, see
-    /// [`Keyring::trouble`].
+    /// Reads the file again if another process changed it (one `stat` if not). Returns true if trust has changed since
+    /// the last [`Keyring::take_changed_addresses`], also if a flush noticed the change: the caller then judges
+    /// messages again. A file that cannot be read changes nothing, see [`Keyring::fault`].
     pub fn reload_if_changed(&self) -> bool {
         let state = &mut *self.state.lock();
         if let Err(error) = state.reload_if_stale(&self.path) {
@@ -434,7 +425,7 @@ impl Keyring {
         !state.changed_addresses.is_empty()
     }
 
-    /// Why the file could not be read again; `None` if all is well.
+    /// Returns why the file could not be read again; `None` if all is well.
     pub fn fault(&self) -> Option<String> {
         self.state.lock().fault.clone()
     }
@@ -464,13 +455,13 @@ impl Keyring {
 }
 
 impl KeyringState {
-    /// Another address than this one to which the key is pinned.
+    /// Returns another address to which the key is pinned.
     fn find_other_owner(&self, key: &PublicKey, address: &str) -> Option<String> {
         let entry = self.document.entries().find(|e| e.key == *key)?;
         entry.form.pinned.keys().find(|a| *a != address).cloned()
     }
 
-    /// Trust on first use.
+    /// Pins the first key of an address: trust on first use.
     fn pin_first_key(
         &mut self,
         from: &str,
@@ -512,7 +503,7 @@ impl KeyringState {
         if now == self.stamp && self.fault.is_none() { Ok(()) } else { self.read_file(path) }
     }
 
-    /// Reads the file and lays what is not written yet over it, where the file does not object.
+    /// Reads the file, and adds what is not written yet where the file does not object.
     fn read_file(&mut self, path: &Path) -> Result<(), KeyringError> {
         let (mut document, stamp) = read_document(path)?;
         let in_file = document.trusted_keys();
@@ -525,7 +516,7 @@ impl KeyringState {
         });
         let trusted = document.trusted_keys();
         self.new_refusals.retain(|address, (key, when)| {
-            // Refused because the address has another key, or the key another address.
+            // The key was refused because the address has another key, or because another address has this key.
             let still = match trusted.get(address) {
                 Some(keys) => !keys.contains(key),
                 None => trusted.values().flatten().any(|other| other == key),
@@ -539,7 +530,7 @@ impl KeyringState {
         Ok(())
     }
 
-    /// Makes a document the state and notes whose trust it changes.
+    /// Makes a document the state and notes the addresses whose trust it changes.
     fn adopt_document(
         &mut self,
         document: KeyringDocument,
@@ -588,7 +579,7 @@ fn io_error_at(path: &Path) -> impl Fn(io::Error) -> KeyringError + Copy + '_ {
     |source| KeyringError::Io { path: path.to_owned(), source }
 }
 
-/// The file and its stamp, taken before the content so that a later change is noticed.
+/// Returns the document and its stamp. The stamp is taken before the content, so that a later change is noticed.
 fn read_document(path: &Path) -> Result<(KeyringDocument, Option<Stamp>), KeyringError> {
     let corrupt = |problem: String| KeyringError::Corrupt(path.to_owned(), problem);
     let io = io_error_at(path);

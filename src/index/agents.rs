@@ -1,24 +1,24 @@
-//! Who has written and been written to, and what lies behind a read position.
+//! Senders and recipients, and the number of messages behind a read position.
 
 use std::collections::BTreeMap;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::core::IndexTables;
 use super::entry::{IndexEntry, MsgIx};
 use super::intern::StrId;
+use super::tables::IndexTables;
 use crate::model::{PublicKey, Timestamp};
 use crate::store::Watermark;
 
 /// A store, by its number, and an address in it.
 pub type StoreAddress = (usize, String);
 
-/// What the messages of one store say of an address.
+/// The data that the messages of one store have about an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Correspondent {
     /// The time of the newest message from there.
     pub wrote: Option<Timestamp>,
-    /// The key that validly signed such a message and was new last.
+    /// The newest of the keys that validly signed such a message.
     pub key: Option<PublicKey>,
 }
 
@@ -30,8 +30,7 @@ struct BacklogCounter<'a> {
 }
 
 impl IndexTables {
-    /// Everybody who wrote a message that is there and was not refused, or whom one is to. Looks at each
-    /// message once.
+    /// Returns all senders and recipients of live messages. It visits each message once.
     pub fn list_correspondents(&self) -> BTreeMap<StoreAddress, Correspondent> {
         let mut wrote: Vec<Option<i64>> = vec![None; self.writers.len()];
         let mut to: HashSet<(usize, StrId)> = HashSet::new();
@@ -40,7 +39,7 @@ impl IndexTables {
             if let Some(newest) = wrote.get_mut(entry.writer as usize) {
                 *newest = (*newest).max(Some(entry.time_ms));
             }
-            // Neighbours in a log share theirs.
+            // Neighbours in a log have the same recipients.
             let this = Some((entry.store(), entry.to));
             if this != last {
                 to.extend(this);
@@ -64,14 +63,13 @@ impl IndexTables {
         people
     }
 
-    /// How many messages there are in each store. One to several that has a record for each of them counts
-    /// once.
+    /// Returns the number of messages in each store. A message with a record for each recipient counts once.
     pub fn count_messages_by_store(&self) -> Vec<usize> {
         let copies: HashSet<MsgIx> = self.copies().filter(|ix| self.is_copy(*ix)).collect();
         self.count_by_store(self.live_messages().filter(|ix| !copies.contains(ix)))
     }
 
-    /// My unread messages in each store.
+    /// Returns the number of my unread messages in each store.
     pub fn count_unread_by_store(&self) -> Vec<usize> {
         self.count_by_store(self.inbox())
     }
@@ -86,7 +84,8 @@ impl IndexTables {
         counts
     }
 
-    /// How many messages to each of these lie behind the read position there. Looks at each message once.
+    /// Returns, for each address, the number of messages to it behind its read position. It visits each message
+    /// once.
     pub fn count_behind(
         &self,
         marks: &BTreeMap<StoreAddress, Watermark>,
@@ -98,9 +97,9 @@ impl IndexTables {
         };
         let mut all: Vec<BacklogCounter<'_>> = marks.iter().map(mark).collect();
         let number: HashMap<&StoreAddress, usize> = marks.keys().zip(0..).collect();
-        // Whose positions count for a list of recipients.
+        // For each list of recipients, the positions that count.
         let mut lists: HashMap<(usize, StrId), Vec<usize>> = HashMap::new();
-        // Records of one message to several: it is read if one of them is.
+        // Records of one message to several recipients. It is read if one of its records is.
         let mut several: HashMap<(usize, MsgIx), bool> = HashMap::new();
         for (ix, entry) in (0u32..).zip(&self.entries).filter(|(_, e)| e.is_live()) {
             let store = entry.store();
@@ -129,7 +128,7 @@ impl IndexTables {
         marks.keys().cloned().zip(all.iter().map(|mark| mark.behind)).collect()
     }
 
-    /// The messages that a read position names, with their writers.
+    /// Returns the messages that a read position names together with their writers.
     fn find_read_ahead(&self, whom: &StoreAddress, mark: &Watermark) -> HashSet<MsgIx> {
         let named = mark.ids.iter().filter_map(|id| id.split_once(':'));
         named.filter_map(|(from, id)| self.find_message(whom.0, from, id)).collect()
@@ -137,13 +136,13 @@ impl IndexTables {
 }
 
 impl BacklogCounter<'_> {
-    /// Whether a message is not so old that it counts as read in any case.
+    /// Returns true unless a message is so old that it counts as read in any case.
     fn may_miss(&self, entry: &IndexEntry) -> bool {
         entry.time().secs() >= self.position.time.secs()
     }
 
     fn has_read(&self, core: &IndexTables, ix: MsgIx, entry: &IndexEntry) -> bool {
-        // Without their writer, ids count within the second of the position only.
+        // Ids without their writer count only within the second of the position.
         let same =
             entry.time().secs() == self.position.time.secs() && !self.position.ids.is_empty();
         self.ahead.contains(&ix)

@@ -1,47 +1,47 @@
-//! From what a scan reports to the tables: who signed, what is refused, what is gone.
+//! Scan reports applied to the tables: signatures, rejections, and messages that are gone.
 
 use std::collections::HashSet;
 
 use super::Index;
-use super::core::{IndexTables, InsertOutcome, ThreadIx};
 use super::entry::{EntryFlags, IndexEntry, MANY_KEYS, MsgIx, SignatureKind};
 use super::judge::{TrustDecision, TrustJudge, TrustQuery};
 use super::source::{BitSet, SourceId};
+use super::tables::{IndexTables, InsertOutcome, ThreadIx};
 use crate::model::{PublicKey, SignatureClaim, Timestamp, Unsigned, verify};
 use crate::store::{FoundMessage, Rejection, RepeatKind, ScanSink, Store, digest, parallel};
 
-/// So many messages' places in the tables are fetched together: few enough to be there still when the last
-/// of them is taken in.
+/// Number of messages whose table entries are prefetched together. It is small enough that they are still in the
+/// processor's cache when the last message is added.
 const TOGETHER: usize = 64;
 
-/// What changed in the tables, for those who cache what a view showed.
+/// The changes in the tables, for views that cache.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IndexChanges {
     /// Messages that are new or came back.
     pub added: Vec<MsgIx>,
     /// Messages that are shown differently: with another time, recipient, attachment or signature.
     pub redrawn: Vec<MsgIx>,
-    /// Messages that are gone or refused.
+    /// Messages that are gone or rejected.
     pub removed: Vec<MsgIx>,
     /// Messages whose mark changed.
     pub marked: Vec<MsgIx>,
-    /// Messages that are in another thread now, and the thread each of them left.
+    /// Messages that are in another thread now, and the thread that each of them left.
     pub moved: Vec<(MsgIx, ThreadIx)>,
     /// Threads without messages that came, changed or went.
     pub empty_threads: Vec<ThreadIx>,
-    /// There are more stores.
+    /// True if stores were added.
     pub stores: bool,
-    /// Something else that a view shows changed (rejects, raw files).
+    /// True if something else changed that a view shows (rejections, raw files).
     pub other: bool,
 }
 
 impl IndexChanges {
-    /// Nothing changed.
+    /// Returns true if nothing changed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Nothing changed but marks.
+    /// Returns true if nothing changed but marks.
     pub fn is_marks_only(&self) -> bool {
         let Self {
             added,
@@ -58,20 +58,20 @@ impl IndexChanges {
     }
 }
 
-/// The reason for refusing a message in a log that lost its signature and says something else.
+/// The reason for rejecting a message in a log that lost its signature and has another text now.
 const CHANGED: &str = "it was changed after it was verified: it had a valid signature, and now it \
     has no signature and another text";
 
-/// Receives one scan of one store.
+/// The receiver of one scan of one store.
 pub(super) struct ScanApplier<'a> {
     pub index: &'a Index,
     pub number: usize,
     pub store: &'a dyn Store,
-    /// First load: nobody looks yet, so lists are sorted once at the end.
+    /// True during the first load. No reader exists yet, so lists are sorted once at the end.
     pub bulk: bool,
-    /// Room was made for a bulk load.
+    /// True if room was made for a bulk load.
     pub reserved: bool,
-    /// Messages that are about to be reported again.
+    /// Messages that the scan will report again.
     pub stale: Vec<MsgIx>,
     pub changes: IndexChanges,
     pub progress: &'a mut (dyn FnMut(u64, u64) + Send),
@@ -84,8 +84,8 @@ impl ScanSink for ScanApplier<'_> {
         let mut judged = Vec::new();
         let mut core = self.index.core.write();
         let known = self.changes.added.len();
-        // They are dropped later, by whoever reports them: a counter that is counted down here waits for
-        // all that was just written into the tables.
+        // The caller drops the found messages later. Decrementing a reference count here would wait for all
+        // writes to the tables.
         for some in found.chunks(TOGETHER) {
             core.prefetch_messages(self.number, some);
             for f in some {
@@ -101,7 +101,7 @@ impl ScanSink for ScanApplier<'_> {
         if !self.bulk {
             let mut moved = core.relink_threads();
             if !moved.is_empty() {
-                // What is new was never seen where it was.
+                // A new message was never seen in the thread that it left.
                 let new: HashSet<&MsgIx> = self.changes.added.iter().skip(known).collect();
                 moved.retain(|(ix, _)| !new.contains(ix));
                 self.changes.moved.extend(moved);
@@ -152,7 +152,7 @@ impl ScanSink for ScanApplier<'_> {
             }
             entry.is_some() && !lost
         });
-        // A message may have been made stale twice.
+        // A message may have been marked stale twice.
         gone.sort_unstable();
         gone.dedup();
         core.dismiss_gone(&gone);
@@ -178,7 +178,7 @@ impl ScanSink for ScanApplier<'_> {
         if self.bulk && !self.reserved {
             self.reserved = true;
             let mut core = self.index.core.write();
-            // What the first piece of the store held says what the rest will hold.
+            // The first piece of the store predicts the size of the rest.
             let per_byte = core.entries.len() as f64 / done.max(1) as f64;
             core.reserve((per_byte * total.saturating_sub(done) as f64) as usize);
         }
@@ -186,8 +186,8 @@ impl ScanSink for ScanApplier<'_> {
     }
 }
 
-/// Checks the signatures by the keys they name, on all cores and while nobody waits for the tables, unless
-/// the store has done so. The claims remember the outcomes, which the judge then asks for.
+/// Checks the signatures by the keys they name, unless the store has done so. It uses all cores, while no thread
+/// waits for the tables. The claims cache the results for the judge.
 fn check_signatures(found: &[FoundMessage<'_>]) {
     let is_open = |claim: &&SignatureClaim| matches!(claim, SignatureClaim::Signed { covered, .. } if !covered.is_checked());
     let claims = found.iter().filter_map(|f| f.claim.as_deref());
@@ -195,14 +195,15 @@ fn check_signatures(found: &[FoundMessage<'_>]) {
     parallel::map(&open, |claim| verify::check_claim(claim));
 }
 
-/// Whether a source is one of these files of a store: a rescan asks for every message there is.
+/// Returns a predicate for sources that are among these files of a store. It is fast, because a rescan calls it
+/// for every message.
 fn source_filter(store: usize, files: &[u32]) -> impl Fn(SourceId) -> bool + use<> {
     let numbers: BitSet = files.iter().collect();
     move |source| source.store() == store && numbers.contains(source.file())
 }
 
 impl ScanApplier<'_> {
-    /// What was about to be reported again and cannot be read now stays.
+    /// Keeps messages that the scan should report again but could not read.
     pub fn unmark_stale(&mut self, which: impl Fn(SourceId) -> bool) {
         let mut core = self.index.core.write();
         self.stale.retain(|ix| {
@@ -211,7 +212,7 @@ impl ScanApplier<'_> {
         });
     }
 
-    /// Takes in what was found; whether it is refused.
+    /// Applies a found message to the tables. Returns true if it is rejected.
     fn apply_found(
         &mut self,
         core: &mut IndexTables,
@@ -262,7 +263,7 @@ impl ScanApplier<'_> {
         }
     }
 
-    /// Judges the signature of a new message and notes the result in its entry.
+    /// Judges the signature of a new message and stores the result in its entry.
     fn judge_new(
         &mut self,
         core: &mut IndexTables,
@@ -293,13 +294,13 @@ impl ScanApplier<'_> {
         }
     }
 
-    /// A print of what a signature of a message covers, where a log may be rewritten.
+    /// Returns a hash of the text that a message's signature covers, in stores whose logs may be rewritten.
     fn signed_text_hash(&self, found: &FoundMessage<'_>) -> Option<u64> {
         let covers = self.store.properties().signed_text?;
         covers(found.record).map(|bytes| digest::secure_hash64(&bytes))
     }
 
-    /// Notes what a message says that is verified.
+    /// Stores the hash of the text of a verified message.
     fn note_verified_text(&self, core: &mut IndexTables, ix: MsgIx, found: &FoundMessage<'_>) {
         if core.signature_kind_at(ix).0 == SignatureKind::Valid
             && found.claim.is_some()
@@ -309,7 +310,7 @@ impl ScanApplier<'_> {
         }
     }
 
-    /// Returns true if a message that was verified, and is not signed any more, says something else than it said.
+    /// Returns true if a message was verified, is not signed any more, and has another text now.
     fn is_text_changed(&self, core: &IndexTables, ix: MsgIx, found: &FoundMessage<'_>) -> bool {
         let was_valid =
             core.signature_kind_at(ix).0 == SignatureKind::Valid || core.stripped.contains_key(&ix);
@@ -317,14 +318,14 @@ impl ScanApplier<'_> {
             return false;
         }
         match found.repeat_kind {
-            // By its id, or as its store vouches.
+            // The id proves it, or the store vouches for it.
             RepeatKind::Same | RepeatKind::Restated => false,
             RepeatKind::Claimed => true,
             RepeatKind::Rewritten => core.texts.get(&ix).copied() != self.signed_text_hash(found),
         }
     }
 
-    /// Judges a message again whose file is not what it was. Whether it is shown differently now.
+    /// Judges a message again after its file changed. Returns true if it is shown differently now.
     fn rejudge_found(
         &mut self,
         core: &mut IndexTables,
@@ -372,7 +373,7 @@ impl ScanApplier<'_> {
     }
 }
 
-/// Judges a message. One whose text was `changed` after it was verified is refused whatever signs it now.
+/// Judges a message. If its text `changed` after it was verified, it is rejected whatever signs it now.
 fn judge_found(judge: &TrustJudge<'_>, found: &FoundMessage<'_>, changed: bool) -> TrustDecision {
     if changed {
         TrustDecision::Refused(CHANGED.to_owned())
@@ -381,7 +382,7 @@ fn judge_found(judge: &TrustJudge<'_>, found: &FoundMessage<'_>, changed: bool) 
     }
 }
 
-/// What trust needs to know of a message.
+/// Returns the values of a message that the judge needs.
 fn trust_query<'a>(found: &'a FoundMessage<'_>) -> TrustQuery<'a> {
     TrustQuery {
         from: &found.from,
@@ -391,11 +392,11 @@ fn trust_query<'a>(found: &'a FoundMessage<'_>) -> TrustQuery<'a> {
     }
 }
 
-/// Every refusal is one line in the log (docs/SEMANTICS.md, S68).
+/// Logs one line for a rejection (docs/SEMANTICS.md, S68).
 pub(super) fn log_reject(store: &dyn Store, rejected: &Rejection) {
     tracing::warn!(
         store = store.name(),
-        file = %crate::model::sanitize_line(&crate::model::spelling::display_name(&rejected.path)),
+        file = %crate::model::sanitize_line(&crate::model::name_encoding::display_name(&rejected.path)),
         line = rejected.line,
         reason = %crate::model::sanitize_line(&rejected.reason),
         "message rejected"
@@ -403,14 +404,14 @@ pub(super) fn log_reject(store: &dyn Store, rejected: &Rejection) {
 }
 
 impl IndexTables {
-    /// Says whether a message that is not admitted yet is kept out of every view but `rejected/`.
+    /// Sets whether only `rejected/` shows a message that is not admitted yet.
     pub(super) fn set_refused(&mut self, ix: MsgIx, refused: bool) {
         if let Some(entry) = self.entries.get_mut(ix as usize) {
             entry.flags.set(EntryFlags::REJECTED, refused);
         }
     }
 
-    /// Notes whether a signature would count if somebody vouched for its key.
+    /// Sets whether a signature would count if somebody vouched for its key.
     pub(super) fn note_unvouched(&mut self, ix: MsgIx, unvouched: bool) {
         if unvouched {
             self.unvouched.insert(ix);
@@ -419,8 +420,8 @@ impl IndexTables {
         }
     }
 
-    /// Takes over what the signature of a message that was judged before is worth now, and draws the
-    /// consequences. Whether it is shown differently.
+    /// Stores a new verdict on a message that was judged before, and updates all that depends on it. Returns
+    /// true if the message is shown differently.
     pub(super) fn accept_signature(
         &mut self,
         ix: MsgIx,
@@ -447,7 +448,7 @@ impl IndexTables {
         true
     }
 
-    /// Notes that the rendered text of a message is another than it was.
+    /// Marks the rendered text of a message as changed.
     pub(super) fn invalidate_rendering(&mut self, ix: MsgIx) {
         if let Some(entry) = self.entries.get_mut(ix as usize) {
             entry.size = 0;
@@ -465,16 +466,16 @@ impl IndexTables {
         self.queue_signer_review(ix);
     }
 
-    /// The number of a key among those of the message's writer.
+    /// Returns the number of a key among the keys of the message's writer.
     fn message_key_number(&mut self, ix: MsgIx, key: PublicKey) -> Option<usize> {
         let writer = self.entry(ix)?.writer;
         self.key_number(writer, key)
     }
 
-    /// The number of a key among those of a writer.
+    /// Returns the number of a key among the keys of a writer.
     pub(super) fn key_number(&mut self, writer: u32, key: PublicKey) -> Option<usize> {
         let keys = &mut self.writers.get_mut(writer as usize)?.keys;
-        // From the end: a key that signed a moment ago signs again.
+        // Search from the end: a key that signed a moment ago probably signs again.
         keys.iter().rposition(|k| *k == key.0).or_else(|| {
             keys.push(key.0);
             Some(keys.len() - 1)
@@ -484,7 +485,7 @@ impl IndexTables {
     pub(super) fn set_signature(&mut self, ix: MsgIx, sig: SignatureKind, number: usize) {
         let Some(entry) = self.entries.get_mut(ix as usize) else { return };
         if entry.flags.signature().0 != sig {
-            // The file says so, perhaps in fewer bytes.
+            // The rendered text says so, perhaps in fewer bytes.
             entry.size = 0;
         }
         entry.flags.set_signature(sig, number);
@@ -495,12 +496,12 @@ impl IndexTables {
         }
     }
 
-    /// The time in the name of my newest message, of those that are not after `end`.
+    /// Returns the time in the name of my newest message that is not after `end`.
     pub fn newest_from_me(&self, end: Timestamp) -> Option<Timestamp> {
         self.find_newest_time(self.from_me.get(..self.count_from_me_until(end))?, |_| true)
     }
 
-    /// The same of my messages in a thread that are after `start`.
+    /// Returns the same for my messages in a thread that are after `start`.
     pub fn newest_from_me_in(&self, thread: ThreadIx, start: Timestamp) -> Option<Timestamp> {
         self.find_newest_time(self.from_me.get(self.count_from_me_until(start)..)?, |e| {
             e.thread == thread
@@ -521,7 +522,7 @@ impl IndexTables {
         entries.find(|e| e.is_from_me() && fits(e)).map(|e| self.name_time(e))
     }
 
-    /// The time of the newest message or reject, for folders.
+    /// Returns the time of the newest message, for folders.
     pub fn newest_time(&self) -> Option<Timestamp> {
         let last = |list: &[MsgIx]| {
             list.iter()

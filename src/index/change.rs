@@ -1,14 +1,14 @@
-//! What changes the tables: messages that come, come back or go, marks, rejects.
+//! Changes of the tables: messages that arrive, return or go, marks, and rejections.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-use super::core::{
-    IndexTables, InsertOutcome, Reject, RejectKey, TextId, Thread, ThreadIx, Writer,
-};
 use super::entry::{EntryFlags, FAR, IndexEntry, MsgIx, NIL, hash_message_id, identity_lookup};
 use super::intern::{IDENTITY_MASK, StrId, force_loads, stable_hash, text_identity};
 use super::source::{BitSet, SourceId};
+use super::tables::{
+    IndexTables, InsertOutcome, Reject, RejectKey, TextId, Thread, ThreadIx, Writer,
+};
 use crate::model::{decode_hex_u64, plain_id};
 use crate::store::{FoundMessage, Rejection};
 
@@ -37,7 +37,7 @@ impl IndexTables {
         }
     }
 
-    /// The recipients as one text, each of them noted as an address.
+    /// Returns the recipients as one text, and adds each of them to the known addresses.
     pub(super) fn intern_recipients(&mut self, store: usize, to: &str) -> StrId {
         let id = self.strings.intern(to);
         if !to.contains(", ") {
@@ -63,11 +63,11 @@ impl IndexTables {
         self.thread_of.grow_to(id as usize + 1, NIL);
         let first = self.thread_of.get_mut(id as usize);
         let twin = first.map_or(NIL, |first| std::mem::replace(first, ix));
-        self.threads.push(Thread { id, head: NIL, same_id_thread: twin, info: store as u32 });
+        self.threads.push(Thread { id, head: NIL, next_same_id: twin, info: store as u32 });
         ix
     }
 
-    /// Gives back the room that growing took too much.
+    /// Releases unused room.
     pub(super) fn shrink_tables(&mut self) {
         self.entries.shrink_to_fit();
         self.strings.shrink_to_fit();
@@ -87,8 +87,8 @@ impl IndexTables {
         self.identity_slots.reserve(messages, identity_lookup(&self.entries));
     }
 
-    /// Has the processor fetch the places in the tables that these messages will ask for, all at once: one
-    /// after the other they would take half the time of a first index.
+    /// Has the processor fetch the table entries that these messages need, all at once. Fetching them one after
+    /// the other would take half the time of a first index.
     pub(super) fn prefetch_messages(&self, store: usize, found: &[FoundMessage<'_>]) {
         let hashes = |f: &FoundMessage<'_>| {
             let salt = self.find_writer(store, &f.from).map_or(0, |writer| self.salt(writer));
@@ -105,7 +105,7 @@ impl IndexTables {
         force_loads(threads.iter().filter_map(|ix| Some(self.threads.get(*ix as usize)?.head)));
     }
 
-    /// Takes in one message. It is not in any list yet: see [`Core::admit`].
+    /// Adds one message. It is not in any list yet: see [`IndexTables::admit_message`].
     pub(super) fn insert_message(
         &mut self,
         store: usize,
@@ -123,7 +123,7 @@ impl IndexTables {
         flags.set(EntryFlags::TO_ME, found.to_me);
         flags.set(EntryFlags::FROM_ME, found.from_me);
         flags.set(EntryFlags::PARTS, found.has_parts);
-        // An empty table is not asked: that would hash for each message.
+        // An empty table is skipped, because a lookup would hash each message.
         let orphans = Some(&mut self.orphan_marks).filter(|marks| !marks.is_empty());
         let own = orphans.and_then(|marks| marks.remove(&(hash & IDENTITY_MASK)));
         flags.set(EntryFlags::OWN, own.is_some());
@@ -176,7 +176,7 @@ impl IndexTables {
         InsertOutcome::New(ix)
     }
 
-    /// Notes whether another record stands for this one.
+    /// Records whether another record replaces this one.
     pub(super) fn note_copy(&mut self, ix: MsgIx, found: &FoundMessage<'_>) {
         if let Some(copy) = &found.copy_of {
             self.copies.insert(ix, copy.clone());
@@ -185,7 +185,7 @@ impl IndexTables {
         }
     }
 
-    /// How far the time in the name of a new message is from its own.
+    /// Returns the offset of the time in a new message's name from the message's time, or [`FAR`].
     pub(super) fn compute_name_offset(
         &mut self,
         store: usize,
@@ -207,7 +207,7 @@ impl IndexTables {
         counted
     }
 
-    /// How many messages this writer already has in this second, at most 999.
+    /// Counts a message of this writer in this second, and returns how many were there before, at most 999.
     pub(super) fn count_in_second(&mut self, writer: u32, secs: i64) -> u16 {
         let Some(w) = self.writers.get_mut(writer as usize) else { return 0 };
         let (newest, count) = w.newest;
@@ -227,8 +227,8 @@ impl IndexTables {
         (*slot - 1).min(999) as u16
     }
 
-    /// Puts a new or returned message into the lists. `sorted` keeps them in order at once; a bulk
-    /// load sorts at its end with [`Core::sort`].
+    /// Adds a new or returned message to the lists. `sorted` keeps them in order at once; a bulk load sorts at
+    /// its end with [`IndexTables::sort_lists`].
     pub(super) fn admit_message(&mut self, ix: MsgIx, sorted: bool) {
         self.generation += 1;
         let Some(entry) = self.entry(ix).copied() else { return };
@@ -239,8 +239,7 @@ impl IndexTables {
         self.add_to_lists(ix, sorted);
     }
 
-    /// Puts a live message into the lists it belongs to, where it may be already, and tells its
-    /// thread of it.
+    /// Adds a live message to its lists, if it is not there already, and updates the bits of its thread.
     pub(super) fn add_to_lists(&mut self, ix: MsgIx, sorted: bool) {
         let Some(entry) = self.entry(ix).copied() else { return };
         if let Some(t) = self.threads.get_mut(entry.thread as usize) {
@@ -268,8 +267,8 @@ impl IndexTables {
         list
     }
 
-    /// Takes messages that are gone out of the views. Lists keep their places: every reader of a
-    /// list asks the entry.
+    /// Removes messages that are gone from the views. They stay in the lists, because every reader of a list
+    /// checks the entry.
     pub(super) fn dismiss_gone(&mut self, gone: &[MsgIx]) {
         for ix in gone {
             self.hide_message(*ix, EntryFlags::GONE);
@@ -281,7 +280,7 @@ impl IndexTables {
         }
     }
 
-    /// Takes a message that is refused after all out of every view but `rejected/`.
+    /// Removes a message that is rejected later from every view but `rejected/`.
     pub(super) fn withhold_message(&mut self, ix: MsgIx) {
         self.hide_message(ix, EntryFlags::REJECTED);
         self.note_unvouched(ix, false);
@@ -291,7 +290,7 @@ impl IndexTables {
         }
     }
 
-    /// Sets a flag that makes a message not live.
+    /// Sets a flag after which a message is not live.
     fn hide_message(&mut self, ix: MsgIx, why: EntryFlags) {
         self.generation += 1;
         let Some(entry) = self.entries.get_mut(ix as usize) else { return };
@@ -310,7 +309,7 @@ impl IndexTables {
         let rank =
             |w: &Writer| names.partition_point(|name| *name < self.strings.get(w.name)) as u32;
         let ranks: Vec<u32> = self.writers.iter().map(rank).collect();
-        // What decides nearly every comparison, beside the message, in few bytes.
+        // A short key that decides nearly every comparison, and the message.
         let keyed = |ix: &MsgIx| {
             let entry = self.entry(*ix)?;
             let by_id = self.stores.get(entry.store()).is_some_and(|s| s.links);
@@ -323,7 +322,7 @@ impl IndexTables {
             list.sort_by(|x, y| {
                 (x.0, x.1).cmp(&(y.0, y.1)).then_with(|| self.compare_order(x.2, y.2))
             });
-            // What came back during the load was put in again.
+            // A message that returned during the load was added twice.
             list.dedup();
             list.into_iter().map(|(.., ix)| ix).collect()
         };
@@ -331,7 +330,7 @@ impl IndexTables {
         self.unsorted = false;
     }
 
-    /// The message with this key, or the identity it will have when it comes.
+    /// Returns the message with this key, or the identity that it will have when it arrives.
     pub(super) fn resolve_identity(
         &self,
         store: usize,
@@ -341,7 +340,7 @@ impl IndexTables {
         let hash = match self.find_writer(store, from).map(|w| self.locate_message(w, id)) {
             Some(Ok(ix)) => return Ok(ix),
             Some(Err((hash, _))) => hash,
-            // That of the first message of a writer nobody knows yet.
+            // The hash of the first message of a writer that is not known yet.
             None => hash_message_id(self.compute_writer_salt(store, from), id, decode_hex_u64(id)),
         };
         Err(hash & IDENTITY_MASK)
@@ -351,9 +350,9 @@ impl IndexTables {
         stable_hash(5, &[self.stores.get(store).map_or("", |s| s.name.as_str()), name])
     }
 
-    /// Remembers the rendered length of a message, so that `stat` need not render it again, unless
-    /// anything changed since `generation`, when it was as in `seen`: a message that is reported again
-    /// may say something else in the same place.
+    /// Stores the rendered length of a message, so that `stat` need not render it again. It does nothing if
+    /// anything changed since `generation`, when the entry was `seen`: a message that was reported again may
+    /// have another text at the same location.
     pub fn set_size(&mut self, ix: MsgIx, seen: &IndexEntry, generation: u64, size: (u64, u32)) {
         if generation != self.generation {
             return;
@@ -374,10 +373,10 @@ impl IndexTables {
         }
     }
 
-    /// Remembers the length of the file of a new message, if its store told it.
+    /// Stores the length of the file of a new message, if its store reported it.
     pub(super) fn set_reported_size(&mut self, ix: MsgIx, found: &FoundMessage<'_>) {
         let Some((sig, _)) = self.entry(ix).map(|e| e.flags.signature()) else { return };
-        // A plain file has no line that a transcript must indent.
+        // Such a file has no line that a transcript must indent.
         self.store_size(ix, found.plain_length.map_or(0, |len| len + sig.rendered_len()), 0);
     }
 
@@ -391,7 +390,7 @@ impl IndexTables {
         let name = self.stores.get(store).map_or("", |s| s.name.as_str());
         let line = rejected.line.to_string();
         let mut identity = stable_hash(2, &[name, &path, &line]) & IDENTITY_MASK;
-        // Paths can be made so that two are equal.
+        // Somebody may construct two paths with equal hashes.
         while self.reject_of.get(&identity).is_some_and(|other| *other != key) {
             identity = stable_hash(identity, &[&path, &line]) & IDENTITY_MASK;
         }
@@ -420,7 +419,7 @@ impl IndexTables {
         }
     }
 
-    /// Rebuilds what is not in a snapshot.
+    /// Rebuilds the tables that are not in a snapshot.
     pub(super) fn rebuild_lookups(&mut self) {
         self.writer_of = (0u32..).zip(&self.writers).map(|(n, w)| ((w.store, w.name), n)).collect();
         self.reject_of = self.rejects.iter().map(|(key, r)| (r.identity, *key)).collect();

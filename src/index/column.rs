@@ -1,10 +1,9 @@
-//! A table of plain values: those of the snapshot, mapped as they lie, and behind them those that came
+//! A table of plain values: those of the snapshot, mapped as they lie there, and after them those that came
 //! since.
 //!
-//! Nothing is read when a snapshot is opened. Each piece of it is compared with its checksum before
-//! the first value of it is used; where that does not fit, the process does not go on with it
-//! ([`Region::damaged`]). The mapping is private: a value that changes is changed in a page of this
-//! process, and never in the file.
+//! Opening a snapshot reads nothing. Each piece is compared with its checksum before its first value is used. If
+//! it differs, the process does not continue ([`MappedRegion::restart_after_damage`]). The mapping is private: a
+//! change is made in a page of this process, never in the file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,24 +19,24 @@ use twox_hash::XxHash3_64;
 
 use crate::store::process;
 
-/// Bytes of a piece, or a little less: as many values as fit, by a power of two.
+/// Bytes of a piece, or a little less: the largest power of two of values that fits.
 const PIECE: usize = 16 << 10;
 
-/// How many values of this size make a piece, as a power of two.
+/// Returns the number of values of this size in a piece, as a power of two.
 const fn piece_shift(size: usize) -> u32 {
     (PIECE / size).ilog2()
 }
 
-/// The snapshot that a region is a part of.
+/// The snapshot that contains a region.
 #[derive(Debug)]
 pub(super) struct SnapshotFile {
     pub path: Box<Path>,
     pub file: File,
-    /// No other machine can change it under us: it may be mapped.
+    /// True if no other machine can change the file. Only then it may be mapped.
     pub map: bool,
 }
 
-/// The values of a table that lie in a snapshot.
+/// The values of a table that are in a snapshot.
 #[derive(Debug)]
 struct MappedRegion {
     bytes: MmapMut,
@@ -50,11 +49,11 @@ struct MappedRegion {
 impl MappedRegion {
     fn open(origin: &Arc<SnapshotFile>, at: u64, len: usize, sums: Box<[u64]>) -> io::Result<Self> {
         let bytes = if origin.map {
-            // SAFETY: nobody else may change the file while it is mapped. It is ours alone (in our
-            // own folder, and not to be written by anybody), is only ever replaced as a whole, by
-            // a new file under its name, and lies on a file system of this machine. Whoever cuts it
-            // all the same takes the pages from under us, and the system ends this process: nothing
-            // wrong is answered, and what is on the disk survives that as it does any kill.
+            // SAFETY: nobody else may change the file while it is mapped. It is ours alone (in our own folder,
+            // without write permission for anybody), is only ever replaced as a whole, by a new file under its
+            // name, and lies on a file system of this machine. If somebody truncates it all the same, the system
+            // ends this process at the next access: no wrong answer is given, and the data on disk survives that
+            // as it survives any kill.
             let mapped = unsafe {
                 MmapOptions::new().offset(at).len(len).no_reserve_swap().map_copy(&origin.file)
             };
@@ -76,7 +75,7 @@ impl MappedRegion {
         bytemuck::try_cast_slice_mut(&mut self.bytes).unwrap_or_default()
     }
 
-    /// Makes sure that a piece is as it was written.
+    /// Checks that a piece is as it was written.
     #[inline]
     fn check_piece<T>(&self, piece: usize) {
         let bit = 1 << (piece % 64);
@@ -92,7 +91,7 @@ impl MappedRegion {
         if !self.is_piece_sound::<T>(piece) {
             self.restart_after_damage();
         }
-        // Nobody changes a value before its piece was checked, so that two may do it at once.
+        // No value changes before its piece was checked, so two threads may check it at once.
         if let Some(word) = self.sound.get(piece / 64) {
             word.fetch_or(1 << (piece % 64), Ordering::Relaxed);
         }
@@ -104,15 +103,15 @@ impl MappedRegion {
         bytes.zip(self.sums.get(piece)).is_some_and(|(b, sum)| XxHash3_64::oneshot(b) == *sum)
     }
 
-    /// Ends what this process does: what it has answered so far is right, and what it would answer
-    /// next is not known. Without the snapshot the next one reads the stores again.
+    /// Restarts the process. All its answers so far were right, but the next one might be wrong. Without the
+    /// snapshot the next process reads the stores again.
     #[cold]
     fn restart_after_damage(&self) -> ! {
         let path = &self.origin.path;
         let removed = std::fs::remove_file(path);
         tracing::error!(path = %path.display(), ?removed, "the index on disk is damaged; the stores are read again");
         if removed.is_err_and(|e| e.kind() != io::ErrorKind::NotFound) {
-            // Else the next one would find the same.
+            // Otherwise the next process would find the same damage.
             process::set_restart_arguments(None);
         }
         process::restart_process()
@@ -125,7 +124,7 @@ pub(super) struct Column<T> {
     base: Option<MappedRegion>,
     base_len: usize,
     tail: Vec<T>,
-    /// How often it may have changed.
+    /// Number of calls that may have changed it.
     changes: u64,
 }
 
@@ -136,7 +135,7 @@ impl<T> Default for Column<T> {
 }
 
 impl<T: Pod> Column<T> {
-    /// The values that lie in a snapshot at a place of this many bytes. Nothing of it is read.
+    /// Opens the values at an offset of a snapshot, with this length in bytes. It reads no value.
     pub fn open(origin: &Arc<SnapshotFile>, at: u64, len: u64, sums: &[u64]) -> io::Result<Self> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
         if !len.is_multiple_of(size_of::<T>()) || sums.len() != Self::count_pieces(len) {
@@ -149,24 +148,24 @@ impl<T: Pod> Column<T> {
         Ok(Self { base: Some(base), base_len: len / size_of::<T>(), ..Self::default() })
     }
 
-    /// How many pieces this many bytes of values have.
+    /// Returns the number of pieces of this many bytes of values.
     pub fn count_pieces(len: usize) -> usize {
         (len / size_of::<T>()).div_ceil(1 << piece_shift(size_of::<T>()))
     }
 
-    /// Whether all of it is as it was written.
+    /// Returns true if all pieces are as they were written.
     pub fn is_sound(&self) -> bool {
         self.base
             .as_ref()
             .is_none_or(|b| (0..b.sums.len()).all(|piece| b.is_piece_sound::<T>(piece)))
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.base_len + self.tail.len()
     }
 
-    /// Grows with every change.
+    /// Returns a number that grows with each change.
     pub fn change_count(&self) -> u64 {
         self.changes
     }
@@ -178,7 +177,7 @@ impl<T: Pod> Column<T> {
         Some(base)
     }
 
-    /// The value at a position.
+    /// Returns the value at a position.
     #[inline]
     pub fn get(&self, at: usize) -> Option<&T> {
         match at.checked_sub(self.base_len) {
@@ -187,7 +186,7 @@ impl<T: Pod> Column<T> {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the value at a position, for a change.
     pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
         self.changes += 1;
         if let Some(at) = at.checked_sub(self.base_len) {
@@ -197,7 +196,7 @@ impl<T: Pod> Column<T> {
         self.base.as_mut()?.values_mut().get_mut(at)
     }
 
-    /// Values that were added together.
+    /// Returns values that were added together.
     #[inline]
     pub fn slice(&self, range: Range<usize>) -> &[T] {
         let slice = match range.start.checked_sub(self.base_len) {
@@ -228,28 +227,28 @@ impl<T: Pod> Column<T> {
         self.tail.extend_from_slice(values);
     }
 
-    /// Adds a value until there are so many.
+    /// Adds a value until the table has this length.
     pub fn grow_to(&mut self, len: usize, value: T) {
         self.changes += 1;
         self.tail.resize(len.saturating_sub(self.base_len).max(self.tail.len()), value);
     }
 
-    /// Makes room for so many more.
+    /// Makes room for this many more values.
     pub fn reserve(&mut self, more: usize) {
         self.tail.reserve(more);
     }
 
-    /// Gives back the room that growing took too much.
+    /// Releases unused room.
     pub fn shrink_to_fit(&mut self) {
         self.tail.shrink_to_fit();
     }
 
-    /// All values, in their order.
+    /// Returns all values, in order.
     pub fn iter(&self) -> ColumnIter<'_, T> {
         ColumnIter { column: self, at: 0 }
     }
 
-    /// As [`slice::partition_point`].
+    /// Returns the partition point, as [`slice::partition_point`] does.
     pub fn partition_point(&self, is_before: impl Fn(&T) -> bool) -> usize {
         let (mut from, mut to) = (0, self.len());
         while from < to {
@@ -260,18 +259,18 @@ impl<T: Pod> Column<T> {
     }
 }
 
-/// A table as a snapshot has it.
+/// A table in the form for a snapshot.
 pub(super) trait SnapshotTable {
-    /// How long it is.
+    /// Returns its length in bytes.
     fn byte_len(&self) -> u64;
 
-    /// How many pieces it has.
+    /// Returns its number of pieces.
     fn piece_count(&self) -> usize;
 
-    /// Writes all values, and tells the checksums of their pieces.
+    /// Writes all values, and appends the checksums of their pieces to `sums`.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// The error of the system.
     fn write_to(&self, out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()>;
 }
 
@@ -325,7 +324,7 @@ fn write_values<T: Pod>(values: &[T], out: &mut dyn Write, sums: &mut Vec<u64>) 
     Ok(())
 }
 
-/// The values of a column.
+/// An iterator over the values of a column.
 #[derive(Debug)]
 pub(super) struct ColumnIter<'a, T> {
     column: &'a Column<T>,

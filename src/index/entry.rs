@@ -1,4 +1,4 @@
-//! One message in the index: 56 bytes, plain data, written to the snapshot as it stands.
+//! One message in the index: 56 bytes of plain data, written to the snapshot as it is.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -8,26 +8,26 @@ use super::source::SourceId;
 use crate::model::Timestamp;
 use crate::store::Location;
 
-/// Position of a message in the index. Stays the same for the life of the process; means nothing
-/// outside it.
+/// Position of a message in the index. It stays the same for the life of the process, and means nothing outside
+/// it.
 pub type MsgIx = u32;
 
-/// In [`Entry::seq`]: the time in the name is in a table of its own.
+/// Value of [`IndexEntry::name_offset`] if the time in the name is in a table of its own.
 pub(super) const FAR: u16 = u16::MAX;
 
-/// In the [flags](Flags::signature): the number of the writer's key is in a table of its own.
+/// Key number in the [flags](EntryFlags::signature) if the number is in a table of its own.
 pub(super) const MANY_KEYS: usize = 15;
 
-/// No message: the end of a chain.
+/// The end of a chain: no message.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// What is kept of a message. Texts are interned, the body stays in its store.
+/// The entry of a message. Texts are interned, and the body stays in its store.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct IndexEntry {
-    /// Identifies the message. If [`Flags::ID_HEX`], it is the 64-bit value of the id, mixed with the
-    /// writer's salt in a way that can be undone; else a hash. Its lower 56 bits are the identity
-    /// behind inode numbers.
+    /// The hash that identifies the message. With [`EntryFlags::ID_HEX`] it is the 64-bit value of the id, mixed
+    /// reversibly with the writer's salt; otherwise a hash of the id. Its lower 56 bits are the identity that
+    /// inode numbers are made from.
     pub(super) hash: u64,
     pub(super) time_ms: i64,
     pub(super) offset: u64,
@@ -36,16 +36,16 @@ pub struct IndexEntry {
     pub(super) writer: u32,
     pub(super) to: StrId,
     pub(super) thread: u32,
-    /// The next message of the thread, in order of arrival.
+    /// The next message in the chain of the thread.
     pub(super) next: u32,
-    /// Length of the rendered file in bytes, 0 while it is not known.
+    /// Length of the rendered file in bytes, or 0 while it is not known.
     pub(super) size: u32,
-    /// Milliseconds added to the time in the name, to keep the store's order; or [`FAR`].
+    /// Milliseconds from the message's time to the time in its name, which keeps the store's order; or [`FAR`].
     pub(super) name_offset: u16,
     pub(super) flags: EntryFlags,
 }
 
-/// Bits of an [`Entry`].
+/// Bits of an [`IndexEntry`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct EntryFlags(u16);
@@ -54,19 +54,19 @@ impl EntryFlags {
     pub(super) const READ: Self = Self(1);
     pub(super) const TO_ME: Self = Self(1 << 1);
     pub(super) const FROM_ME: Self = Self(1 << 2);
-    /// No longer in the store.
+    /// The message is no longer in the store.
     pub(super) const GONE: Self = Self(1 << 3);
-    /// A rescan has not found it again yet.
+    /// A rescan has not found the message again yet.
     pub(super) const STALE: Self = Self(1 << 4);
     pub(super) const ID_HEX: Self = Self(1 << 5);
-    /// Marked by reading while this process runs: its name still opens (docs/SEMANTICS.md, S27).
+    /// The message was marked by reading while this process runs. Its name still opens (docs/SEMANTICS.md, S27).
     pub(super) const READ_HERE: Self = Self(1 << 6);
-    /// Refused on the way in; shown in `rejected/` only.
+    /// The message was rejected, and only `rejected/` shows it.
     pub(super) const REJECTED: Self = Self(1 << 7);
     const SIG_SHIFT: u32 = 8;
-    /// Files come with it.
+    /// The message has attachments.
     pub(super) const PARTS: Self = Self(1 << 10);
-    /// The mark, or its absence, is msgfs's own word; the store's does not count any more.
+    /// The mark was made or cleared by msgfs. The store's mark does not count any more.
     pub(super) const OWN: Self = Self(1 << 11);
     const KEY_SHIFT: u32 = 12;
 
@@ -92,7 +92,8 @@ impl EntryFlags {
         (sig, usize::from(self.0 >> Self::KEY_SHIFT))
     }
 
-    /// `key` is the number of the writer's key; what does not fit is [`MANY_KEYS`].
+    /// Sets the signature kind and the number of the writer's key. A number that does not fit becomes
+    /// [`MANY_KEYS`].
     pub(super) fn set_signature(&mut self, sig: SignatureKind, key: usize) {
         let key = key.min(MANY_KEYS) as u16;
         self.0 &= !(3 << Self::SIG_SHIFT | 15 << Self::KEY_SHIFT);
@@ -100,7 +101,7 @@ impl EntryFlags {
     }
 }
 
-/// The kind of a signature state; the fingerprint comes from the writer's keys.
+/// The kind of a signature state. The fingerprint comes from the writer's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignatureKind {
     None = 0,
@@ -110,7 +111,7 @@ pub(super) enum SignatureKind {
 }
 
 impl SignatureKind {
-    /// Bytes of what is said of it in the message's file ([`SignatureState`](crate::model::SignatureState)).
+    /// Returns the length of the rendered state ([`SignatureState`](crate::model::SignatureState)) in bytes.
     pub(super) const fn rendered_len(self) -> u32 {
         match self {
             Self::None => 4,
@@ -121,69 +122,69 @@ impl SignatureKind {
     }
 }
 
-/// The hashes of messages, by position, in the table of their identities.
+/// Returns a function from positions to the hashes in the table of identities.
 pub(super) fn identity_lookup(entries: &Column<IndexEntry>) -> impl Fn(MsgIx) -> u64 + '_ {
     |ix| entries.get(ix as usize).map_or(0, IndexEntry::identity)
 }
 
 impl IndexEntry {
-    /// The time in the message.
+    /// Returns the time of the message.
     pub fn time(&self) -> Timestamp {
         Timestamp::from_millis(self.time_ms)
     }
 
-    /// The time in the file name, unless it is too far from that of the message.
+    /// Returns the time in the file name, unless it is too far from that of the message.
     pub(super) fn near_name_time(&self) -> Option<Timestamp> {
         (self.name_offset != FAR).then(|| self.time().plus_millis(i64::from(self.name_offset)))
     }
 
-    /// The 56-bit identity behind the message's inode numbers.
+    /// Returns the 56-bit identity that the message's inode numbers are made from.
     pub fn identity(&self) -> u64 {
         self.hash & IDENTITY_MASK
     }
 
-    /// The store it lies in.
+    /// Returns the number of its store.
     pub fn store(&self) -> usize {
         self.source.store()
     }
 
-    /// Where in that store.
+    /// Returns its location in that store.
     pub fn location(&self) -> Location {
         Location { source: self.source.file(), offset: self.offset, len: self.len }
     }
 
-    /// Addressed to me and delivered.
+    /// Returns true if it is live and addressed to me.
     pub fn is_to_me(&self) -> bool {
         self.flags.has(EntryFlags::TO_ME) && self.is_live()
     }
 
-    /// Written by me.
+    /// Returns true if it is live and written by me.
     pub fn is_from_me(&self) -> bool {
         self.flags.has(EntryFlags::FROM_ME) && self.is_live()
     }
 
-    /// In the store and not refused.
+    /// Returns true if it is in the store and not rejected.
     pub fn is_live(&self) -> bool {
         !self.flags.has(EntryFlags::GONE) && !self.flags.has(EntryFlags::REJECTED)
     }
 
-    /// Marked read.
+    /// Returns true if it is marked read.
     pub fn is_read(&self) -> bool {
         self.flags.has(EntryFlags::READ)
     }
 
-    /// Files come with it ([`Parts`](crate::store::Parts)).
+    /// Returns true if it has attachments ([`PartReader`](crate::store::PartReader)).
     pub fn has_parts(&self) -> bool {
         self.flags.has(EntryFlags::PARTS)
     }
 
-    /// Marked by reading while this process runs.
+    /// Returns true if it was marked by reading while this process runs.
     pub fn is_read_here(&self) -> bool {
         self.flags.has(EntryFlags::READ_HERE)
     }
 
-    /// Whether the message looks in a view as it did when `seen` was taken: same place in the
-    /// store, same thread, same signature.
+    /// Returns true if the message looks in a view as it did when `seen` was copied: same location and store,
+    /// same thread, same signature.
     pub fn has_same_appearance(&self, seen: &Self) -> bool {
         self.location() == seen.location()
             && self.store() == seen.store()
@@ -191,28 +192,28 @@ impl IndexEntry {
             && self.flags.signature() == seen.flags.signature()
     }
 
-    /// Length of the rendered file, if its store told it or it was rendered before.
+    /// Returns the length of the rendered file, if its store reported it or it was rendered before.
     pub fn size(&self) -> Option<u64> {
         (self.size != 0).then_some(u64::from(self.size))
     }
 }
 
-/// Odd, so that multiplying by it can be undone.
+/// An odd factor, so that multiplication by it is reversible.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Its inverse modulo 2^64.
 const UNMIX: u64 = 0xf1de_83e1_9937_733d;
 
-/// The hash of a message with a hex id: different for each writer, and the id can be had back.
+/// Returns the hash of a message with a hex id. It differs for each writer, and [`unmix_id`] reverses it.
 pub(super) fn mix_id(id: u64, salt: u64) -> u64 {
     (id ^ salt).wrapping_mul(MIX).rotate_left(29)
 }
 
-/// The hash of a message, unless another has it. `hex`: the value of an id of 16 hex digits.
+/// Returns the hash of a message, unless another message has it. `hex` is the value of an id of 16 hex digits.
 pub(super) fn hash_message_id(salt: u64, id: &str, hex: Option<u64>) -> u64 {
     hex.map_or_else(|| stable_hash(salt, &[id]), |value| mix_id(value, salt))
 }
 
-/// The id that [`mix`] was given.
+/// Returns the id that [`mix_id`] got.
 pub(super) fn unmix_id(hash: u64, salt: u64) -> u64 {
     hash.rotate_right(29).wrapping_mul(UNMIX) ^ salt
 }

@@ -1,4 +1,4 @@
-//! Each text once.
+//! An interner: each text is stored once.
 
 use twox_hash::XxHash3_64;
 
@@ -15,14 +15,14 @@ pub(super) struct Interner {
     /// End of each text in `bytes`.
     ends: Column<u32>,
     slots: SlotTable,
-    /// The text asked for last: neighbours in a log mostly share theirs.
+    /// The text of the last lookup. Neighbours in a log mostly share theirs.
     last: StrId,
 }
 
-/// Identities keep 56 bits; the rest of an inode number names the view.
+/// Mask of the 56 bits of an identity. The rest of an inode number names the view.
 pub const IDENTITY_MASK: u64 = (1 << 56) - 1;
 
-/// The identity of a text.
+/// Returns the identity of a text.
 pub(super) fn text_identity(text: &str) -> u64 {
     hash_identity(text.as_bytes())
 }
@@ -35,7 +35,7 @@ fn identity_lookup<'a>(bytes: &'a Column<u8>, ends: &'a Column<u32>) -> impl Fn(
     |id| hash_identity(text_bytes(bytes, ends, id))
 }
 
-/// A hash that is the same in every process and on every machine.
+/// Returns a hash that is the same in every process and on every machine.
 pub fn stable_hash(seed: u64, parts: &[&str]) -> u64 {
     let mut hash = seed;
     for part in parts {
@@ -49,7 +49,7 @@ impl Interner {
         std::str::from_utf8(text_bytes(&self.bytes, &self.ends, id)).unwrap_or_default()
     }
 
-    /// Whether a text is this one.
+    /// Returns true if the text with this number is `text`.
     pub fn is_text(&self, id: StrId, text: &str) -> bool {
         text_bytes(&self.bytes, &self.ends, id) == text.as_bytes()
     }
@@ -58,7 +58,7 @@ impl Interner {
         self.intern_checked(text).0
     }
 
-    /// As [`Interner::intern`], and whether it is known that no other text has its identity.
+    /// Interns a text. Also returns true if certainly no other text has its identity.
     pub fn intern_checked(&mut self, text: &str) -> (StrId, bool) {
         if self.len() > 0 && self.is_text(self.last, text) {
             return (self.last, false);
@@ -83,8 +83,8 @@ impl Interner {
         (id, alone)
     }
 
-    /// [Fetches](Slots::fetch) what is looked at to find texts with these identities: the texts that may have
-    /// them.
+    /// [Prefetches](SlotTable::prefetch) the data for lookups of these identities. Returns the texts that may
+    /// have them.
     pub fn prefetch(&self, identities: impl Iterator<Item = u64>) -> Vec<StrId> {
         let ids = self.slots.prefetch(identities);
         let start = |id: &StrId| self.ends.get((*id as usize).saturating_sub(1)).copied();
@@ -94,7 +94,7 @@ impl Interner {
         ids
     }
 
-    /// Number of texts.
+    /// Returns the number of texts.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -106,24 +106,24 @@ impl Interner {
         slots.reserve(texts, identity_lookup(bytes, ends));
     }
 
-    /// Gives back the room that growing took too much.
+    /// Releases unused room.
     pub fn shrink_to_fit(&mut self) {
         self.bytes.shrink_to_fit();
         self.ends.shrink_to_fit();
     }
 
-    /// The text's number, if it is there.
+    /// Returns the text's number, if it is there.
     pub fn find(&self, text: &str) -> Option<StrId> {
         self.slots.candidates(text_identity(text)).find(|id| self.is_text(*id, text))
     }
 
-    /// The texts with this identity: one, but for the rarest of chances.
+    /// Returns the texts with this identity: almost always one.
     pub fn find_by_identity(&self, identity: u64) -> impl Iterator<Item = StrId> + '_ {
         let hash = identity_lookup(&self.bytes, &self.ends);
         self.slots.candidates(identity).filter(move |id| hash(*id) == identity)
     }
 
-    /// Bytes, ends, and the table of their hashes, for the snapshot.
+    /// Returns the bytes, the ends, and the table of their hashes, for the snapshot.
     pub fn snapshot_parts(
         &self,
     ) -> (&Column<u8>, &Column<u32>, SlotTableSnapshot<'_, impl Fn(StrId) -> u64 + '_>) {
@@ -131,18 +131,18 @@ impl Interner {
         (&self.bytes, &self.ends, SlotTableSnapshot { slots: &self.slots, hash_of })
     }
 
-    /// What [`Interner::parts`] gave.
+    /// Creates an interner from the parts that [`Interner::snapshot_parts`] returned.
     pub fn from_parts(bytes: Column<u8>, ends: Column<u32>, slots: SlotTable) -> Self {
         Self { bytes, ends, slots, last: 0 }
     }
 
-    /// Grows with every change.
+    /// Returns a number that grows with each change.
     pub fn change_count(&self) -> u64 {
         self.ends.change_count()
     }
 }
 
-/// Has the processor fetch these values: it does so only if somebody wants to know what comes of them.
+/// Has the processor fetch these values. It does so only if the result is used.
 pub(super) fn force_loads(values: impl Iterator<Item = u32>) {
     std::hint::black_box(values.fold(0, std::ops::BitXor::bitxor));
 }

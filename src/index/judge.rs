@@ -1,10 +1,10 @@
-//! Trust: what the signature of a message is worth.
+//! Trust in messages, as their signatures and the keyring decide it.
 
 use std::collections::{BTreeSet, HashSet};
 
 use super::apply::log_reject;
-use super::core::IndexTables;
 use super::entry::{EntryFlags, IndexEntry, MsgIx, SignatureKind};
+use super::tables::IndexTables;
 use super::{Index, IndexChanges};
 use crate::identity::{
     Keyring, MessageDigest, SignatureVerdict, SignedMessage, describe_other_own_key,
@@ -12,38 +12,39 @@ use crate::identity::{
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, Unsigned, verify};
 use crate::store::Rejection;
 
-/// Trust decisions for one store.
+/// The trust decisions for one store.
 pub(super) struct TrustJudge<'a> {
     pub keyring: &'a Keyring,
     pub unsigned: Unsigned,
     pub store: &'a str,
-    /// Who I am in the store.
+    /// My address in the store.
     pub me: &'a str,
     /// The key that signs what I send there.
     pub my_key: Option<PublicKey>,
-    /// Its addresses are roles ([`About::roles`](crate::store::About::roles)).
+    /// True if its addresses are roles
+    /// ([`StoreProperties::uses_roles`](crate::store::StoreProperties::uses_roles)).
     pub roles: bool,
 }
 
-/// A message as far as trust asks for it.
+/// The values of a message that the judge needs.
 #[derive(Clone, Copy)]
 pub(super) struct TrustQuery<'a> {
     pub from: &'a str,
     pub id: &'a str,
-    /// The store knows that I wrote it.
+    /// True if the store knows that I wrote it.
     pub from_me: bool,
     pub claim: Option<&'a SignatureClaim>,
 }
 
-/// What became of a message's signature.
+/// The decision on a message.
 pub(super) enum TrustDecision {
     Accepted(SignatureKind, Option<PublicKey>),
     Refused(String),
 }
 
 impl TrustJudge<'_> {
-    /// Decides about a message. What is decided follows from the message, the keyring and the policy
-    /// alone, so that it is the same with and without a snapshot.
+    /// Judges a message. The decision depends only on the message, the keyring and the policy, so it is the same
+    /// with and without a snapshot.
     pub fn judge_message(&self, message: TrustQuery<'_>) -> TrustDecision {
         if self.roles {
             return self.judge_role_message(message);
@@ -70,8 +71,8 @@ impl TrustJudge<'_> {
         }
     }
 
-    /// The same where several may fill a role: whoever holds the key that a signature carries wrote
-    /// the message, that one key says nothing of the next message, and none is pinned.
+    /// Judges a message where several agents may fill a role. The holder of the key that a signature carries
+    /// wrote the message. That key proves nothing about the next message, and none is pinned.
     fn judge_role_message(&self, message: TrustQuery<'_>) -> TrustDecision {
         let Some(claim) = message.claim.filter(|claim| !is_partial(claim)) else {
             return self.judge_unsigned(message, SignatureKind::None);
@@ -90,8 +91,8 @@ impl TrustJudge<'_> {
         says_so && self.my_key.is_some_and(|key| verify::verify_claim(&key, claim))
     }
 
-    /// Where addresses are roles nobody has a pinned key, so that only a policy against all unsigned
-    /// mail refuses any.
+    /// Judges a message that counts as unsigned. Roles have no pinned key, so only a policy against all unsigned
+    /// messages rejects any of theirs.
     fn judge_unsigned(&self, message: TrustQuery<'_>, sig: SignatureKind) -> TrustDecision {
         let pinned = || !self.roles && self.keyring.is_pinned(message.from);
         let refused = match self.unsigned {
@@ -115,14 +116,14 @@ impl TrustJudge<'_> {
     }
 }
 
-/// The signature speaks for a part of the text only.
+/// Returns true if the signature covers only a part of the text.
 fn is_partial(claim: &SignatureClaim) -> bool {
     matches!(claim, SignatureClaim::Signed { scope: SignatureScope::Part, .. })
 }
 
 impl Index {
-    /// Judges again, after the keyring changed, everything of those whose keys did, and what was
-    /// refused from anybody: it may have been for a key that was somebody else's.
+    /// Judges messages again after the keyring changed: all messages of senders whose keys changed, and all
+    /// rejected messages. A message may have been rejected for a key that belonged to another sender.
     pub fn rejudge_changed(&self) {
         let changed = self.keyring.take_changed_addresses();
         if changed.is_empty() {
@@ -139,8 +140,8 @@ impl Index {
         self.rejudge_messages(candidates);
     }
 
-    /// Judges again what waited for a first key of those who got one a moment ago: what is said of a
-    /// message must not depend on the order in which they came.
+    /// Judges messages again whose senders just got their first key and that waited for it. The verdict on a
+    /// message must not depend on the order of arrival.
     pub(super) fn judge_first_uses(&self) {
         let pinned: BTreeSet<String> = self.keyring.take_first_uses().into_iter().collect();
         if pinned.is_empty() {
@@ -168,7 +169,7 @@ impl Index {
         self.rejudge_messages(waited);
     }
 
-    /// That another key than mine signs messages under my name, by store: what it is, and what to do.
+    /// Describes each store in which another key than mine signs messages under my name, with the remedy.
     pub fn describe_others_as_me(&self) -> Vec<String> {
         let mut out: Vec<String> = Vec::new();
         for (number, store) in self.stores().iter().enumerate() {
@@ -191,8 +192,8 @@ impl Index {
         out
     }
 
-    /// Every message of an address that any store holds, also refused ones, as the keyring remembers
-    /// it when the keys of the address are forgotten.
+    /// Returns the digests of all messages of an address in all stores, including rejected ones. The keyring
+    /// stores these digests when it forgets the keys of the address.
     pub fn keyring_digests(&self, address: &str) -> BTreeSet<MessageDigest> {
         let core = self.core.read();
         let theirs = BTreeSet::from([address.to_owned()]);
@@ -231,7 +232,7 @@ impl Index {
         let path = store.source_path(entry.location().source).unwrap_or_default();
         let mut core = self.core.write();
         let refused = entry.flags.has(EntryFlags::REJECTED);
-        // It was read without a lock: meanwhile it may have been judged, or be another file.
+        // The record was read without a lock. Meanwhile the message may have been judged, or its file replaced.
         let same = core.entry(ix).is_some_and(|now| {
             let state = |e: &IndexEntry| {
                 (e.location(), e.flags.has(EntryFlags::REJECTED), e.flags.signature())
@@ -275,7 +276,7 @@ impl Index {
 }
 
 impl IndexTables {
-    /// The messages of these writers that are not gone, in the order in which they came.
+    /// Returns the messages of these writers that are not gone, in order of arrival.
     fn messages_by_addresses(&self, addresses: &BTreeSet<String>) -> impl Iterator<Item = MsgIx> {
         let writers = (0u32..).zip(&self.writers);
         let theirs: HashSet<u32> = writers

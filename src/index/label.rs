@@ -1,47 +1,47 @@
-//! What mail programs keep with a message, and whether I answered it (docs/SEMANTICS.md, S551 to S558).
+//! Labels that mail programs keep with a message, and whether I answered it (docs/SEMANTICS.md, S551 to S558).
 //!
-//! It is kept in the file of marks, so that a mark and what was said with it are one write.
+//! Labels are in the file of marks, so that a mark and its label are one write.
 
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::core::IndexTables;
 use super::entry::{IndexEntry, MsgIx};
 use super::intern::stable_hash;
 use super::marks::MarkValue;
+use super::tables::IndexTables;
 use super::{Index, IndexChanges, write_pending_marks};
 use crate::model::plain_id;
 use crate::store::{FoundMessage, StoreError};
 
-/// The flag of what was thrown away and can still be taken back.
+/// The flag of a message in the trash, which can still be restored.
 pub const TRASHED: char = 'T';
 
-/// What mail programs keep with a message.
+/// The label that mail programs keep with a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MailLabel {
-    /// Its flags as a program spelled them, those it does not share with others too; `None` if it
+    /// Its flags as a program spelled them, including flags that other programs do not know; `None` if it
     /// spelled none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flags: Option<String>,
-    /// A program has seen it, and nobody has read it.
+    /// True if a program has seen it and nobody has read it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub old: bool,
-    /// It was removed.
+    /// True if it was removed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
-    /// A program took away the flag that says that it was answered.
+    /// True if a program cleared the flag for answered messages.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unanswered: bool,
 }
 
 impl MailLabel {
-    /// Whether mail programs list the message no more.
+    /// Returns true if mail programs do not list the message any more.
     pub fn is_hidden(&self) -> bool {
         self.removed || self.flags.as_ref().is_some_and(|flags| flags.contains(TRASHED))
     }
 
-    /// The message is unread again: it is new for mail programs, too.
+    /// Resets the label of a message that is unread again. Mail programs then see it as new.
     fn reset_for_unread(&mut self) {
         (self.old, self.removed) = (false, false);
         if let Some(flags) = &mut self.flags {
@@ -52,12 +52,12 @@ impl MailLabel {
 }
 
 impl IndexTables {
-    /// What mail programs keep with a message.
+    /// Returns the label of a message.
     pub fn label(&self, entry: &IndexEntry) -> Option<&MailLabel> {
         self.labels.get(&entry.identity())
     }
 
-    /// Whether a message of mine answers this one, as far as the format says what answers what.
+    /// Returns true if a message of mine answers this one, as far as the format has reply links.
     pub fn is_answered(&self, entry: &IndexEntry) -> bool {
         !self.answered.is_empty()
             && self.answered.contains(&self.answer_hash(entry.store(), &self.id(entry)))
@@ -68,14 +68,14 @@ impl IndexTables {
         stable_hash(6, &[store, plain_id(id)])
     }
 
-    /// Notes what a message answers, if it is mine.
+    /// Records the id that a message of mine answers.
     pub(super) fn note_answer(&mut self, store: usize, found: &FoundMessage<'_>) {
         if let Some(id) = found.in_reply_to.as_deref().filter(|_| found.from_me) {
             self.answered.insert(self.answer_hash(store, id));
         }
     }
 
-    /// Sets what is kept with a message, by its identity. Whether that changed anything.
+    /// Sets a label by its message's identity. Returns true if that changed anything.
     pub(super) fn set_label(&mut self, identity: u64, label: MailLabel) -> bool {
         let before = if label == MailLabel::default() {
             self.labels.remove(&identity)
@@ -90,7 +90,8 @@ impl IndexTables {
         changed
     }
 
-    /// A message is unread again: what hid it from mail programs is over. Whether anything did.
+    /// Resets the label of a message that is unread again, so that mail programs list it. Returns true if that
+    /// changed anything.
     pub(super) fn reset_label(&mut self, identity: u64) -> bool {
         let Some(mut label) = self.labels.get(&identity).cloned() else { return false };
         label.reset_for_unread();
@@ -99,11 +100,11 @@ impl IndexTables {
 }
 
 impl Index {
-    /// Keeps what a mail program says of a message, and marks it read or unread if it says so: both in
-    /// one step, durable as [`Index::mark`] is.
+    /// Sets the label of a message, and its mark if `read` is given, in one step. It is as durable as
+    /// [`Index::mark_message`].
     ///
     /// # Errors
-    /// As there.
+    /// The same as [`Index::mark_message`].
     pub fn set_label(
         &self,
         ix: MsgIx,
@@ -124,7 +125,7 @@ impl Index {
             }
             core.set_label(identity, label.clone())
         };
-        // In this order: to mark it unread takes away some of what was kept.
+        // In this order, because marking it unread clears a part of the label.
         if let Some(read) = read {
             marks.push(&(key.clone(), MarkValue::Read(read)));
         }
@@ -133,7 +134,7 @@ impl Index {
         }
         write_pending_marks(&mut marks);
         drop(marks);
-        // Also brings the file to the disk.
+        // This also syncs the file.
         self.has_untold_marks.store(true, Ordering::Relaxed);
         self.publish_changes(&IndexChanges { marked: vec![ix], ..IndexChanges::default() });
         if claimed {

@@ -1,12 +1,12 @@
-//! Marks: which messages me has read, durable and by message key (docs/SEMANTICS.md, S35).
+//! Marks: which messages I have read, on disk and by message key (docs/SEMANTICS.md, S35).
 //!
-//! One append-only file of JSON lines in the state folder:
-//! `["r", store, from, id]` marks, `["u", store, from, id]` clears; with `host` and `count` behind them
-//! that is what another machine was heard to say, and what the message counts as since then; with `null`
-//! it follows from a position that was there before msgfs kept any. `["f", store, from, id, label]` keeps
-//! what a mail program says of a message ([`Label`]). And `["w", store, ts, [ids…]]` notes the position of the store's own watermark that was last taken
-//! over, so that a message which arrives late, with a time below it, stays unread.
-//! A line is one `write`; a torn last line loses that mark and no other.
+//! They are in one append-only file of JSON lines in the state folder. `["r", store, from, id]` sets a mark, and
+//! `["u", store, from, id]` clears it. With `host` and `count` after them, the line repeats a mark of another
+//! machine, and the message has that mark from then on. With `null` after them, the mark follows from a position
+//! from before msgfs kept any. `["f", store, from, id, label]` keeps a mail program's label of a message
+//! ([`MailLabel`]). `["w", store, ts, [ids…]]` records the store's own watermark at its last import, so that a
+//! message which arrives late, with a time below it, stays unread. A line is one `write`. A torn last line loses
+//! that mark and no other.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -20,28 +20,28 @@ use super::label::MailLabel;
 use crate::model::{MachineId, Mark, MarkOrigin, MessageKey, Timestamp};
 use crate::store::{Watermark, fs};
 
-/// What the file says of a message.
+/// The value that the file has for a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MarkValue {
-    /// Whether it is marked.
+    /// True if the message is read.
     Read(bool),
-    /// What mail programs keep with it.
+    /// The label of mail programs.
     Label(MailLabel),
 }
 
 /// One line about a message.
 pub(super) type MarkChange = (MessageKey, MarkValue);
 
-/// A part of the file, from its start, and what it says besides the marks.
+/// A part of the file, from its start, and the watermarks in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MarkCheckpoint {
-    /// How long it is.
+    /// The length of the part.
     pub len: u64,
-    /// See [`Marks`].
+    /// The same as in [`MarkFile`].
     pub imported: HashMap<String, Watermark>,
 }
 
-/// The file, from the last byte before `from` on, or from its start.
+/// Returns the file from the last byte before `from` on, or from its start.
 fn read_file_from(path: &Path, from: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     file.seek(io::SeekFrom::Start(from.saturating_sub(1)))?;
@@ -53,20 +53,20 @@ fn read_file_from(path: &Path, from: u64) -> io::Result<Vec<u8>> {
 /// The file of marks.
 #[derive(Debug)]
 pub(super) struct MarkFile {
-    /// `None` when nothing may be written (read-only mounts).
+    /// The file; `None` if nothing may be written (read-only mounts).
     file: Option<File>,
     len: u64,
-    /// Per store, the watermark that was last taken over.
+    /// For each store, the watermark that was last imported.
     pub imported: HashMap<String, Watermark>,
     pending: Vec<u8>,
 }
 
 impl MarkFile {
-    /// Opens the file and replays what is behind a part that was replayed before. Answers with the
-    /// changes in order, and whether it still begins with that part; if not, all of it is replayed.
+    /// Opens the file and replays the lines after a part that was replayed before. Returns the changes in order,
+    /// and true if the file still begins with that part. Otherwise all of it is replayed.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// The error of the system.
     pub fn open(
         path: &Path,
         before: MarkCheckpoint,
@@ -100,17 +100,17 @@ impl MarkFile {
         Ok((marks, changes, usable))
     }
 
-    /// What need not be replayed again by whoever keeps it.
+    /// Returns the part of the file that need not be replayed again.
     pub fn checkpoint(&self) -> MarkCheckpoint {
         MarkCheckpoint { len: self.len, imported: self.imported.clone() }
     }
 
-    /// Bytes in the file, as far as this process knows.
+    /// Returns the length of the file, as far as this process knows.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Notes a change that is made here; [`Marks::write`] makes it durable.
+    /// Adds a change that is made here. [`MarkFile::write`] makes it durable.
     pub fn push(&mut self, (key, said): &MarkChange) {
         let MessageKey { store, from, id } = key;
         match said {
@@ -120,12 +120,12 @@ impl MarkFile {
         }
     }
 
-    /// A message is read here.
+    /// Adds the mark of a message that was read here.
     pub fn push_read(&mut self, store: &str, from: &str, id: &str) {
         self.push_line(&("r", store, from, id));
     }
 
-    /// A mark, whoever made it.
+    /// Adds a mark of any origin.
     pub fn push_mark(&mut self, store: &str, mark: &Mark) {
         let kind = if mark.read { "r" } else { "u" };
         let (from, id) = (&mark.from, &mark.id);
@@ -138,7 +138,7 @@ impl MarkFile {
         }
     }
 
-    /// Notes the store's watermark as taken over.
+    /// Adds a store's watermark as imported.
     pub fn push_watermark(&mut self, store: &str, mark: &Watermark) {
         let ids: Vec<&String> = mark.ids.iter().collect();
         self.push_line(&("w", store, mark.time.secs(), ids));
@@ -146,21 +146,21 @@ impl MarkFile {
     }
 
     fn push_line(&mut self, value: &impl Serialize) {
-        // Texts and numbers: writing them into memory does not fail.
+        // The values are texts and numbers, so serializing them into memory does not fail.
         if self.file.is_some() && serde_json::to_writer(&mut self.pending, value).is_ok() {
             self.pending.push(b'\n');
         }
     }
 
-    /// Writes what was noted: after this it survives the end of the process.
+    /// Writes the added lines. After this they survive the end of the process.
     ///
     /// # Errors
-    /// As the system gave it; what was noted is then still pending.
+    /// The error of the system. The lines are then still pending.
     pub fn write(&mut self) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         if !self.pending.is_empty() {
             if let Err(e) = file.write_all(&self.pending) {
-                // Half a line would take the next one with it.
+                // A torn line would damage the next one.
                 if file.set_len(self.len).is_err() && self.pending.first() != Some(&b'\n') {
                     self.pending.insert(0, b'\n');
                 }
@@ -172,17 +172,17 @@ impl MarkFile {
         Ok(())
     }
 
-    /// What makes all that was written durable, to be done when nobody waits for the marks.
+    /// Returns a function that syncs all that was written. The caller runs it without the lock.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// The error of the system.
     pub fn prepare_sync(&self) -> io::Result<impl FnOnce() -> io::Result<()> + use<>> {
         let file = self.file.as_ref().map(File::try_clone).transpose()?;
         Ok(move || file.map_or(Ok(()), |file| file.sync_data()))
     }
 }
 
-/// The marks of a store in a part of the file, in order.
+/// Returns the marks of a store in a part of the file, in order.
 pub(super) fn read_marks_in(
     path: &Path,
     store: &str,

@@ -1,51 +1,50 @@
-//! One index over all stores: which messages there are, in which order, whose, in which thread,
-//! read or not.
+//! One index over all stores: messages, their order, senders, threads and marks.
 //!
-//! - [`entry`](Entry): what is kept of a message (56 bytes); [`Core`]: the tables.
-//! - `apply`: from scans to the tables. `judge`: which of it is trusted. `missing`: unsigned messages
-//!   of those who sign. `links`: threads made of
-//!   reply links. `again`: what is reported once more. `empty`: threads without messages.
-//!   `snapshot`: the tables on disk.
-//! - `agents`: who has written and been written to.
-//! - `marks`: the file of what me has read. `tell`: marks, and what the stores are told of them. `share`: what
-//!   my other machines are told of them, and say. `label`: what mail programs keep with a message.
-//! - `stores`: the stores, also those that come later.
+//! - [`entry`](IndexEntry): one message (56 bytes); [`IndexTables`]: the tables; `change`: their changes.
+//! - `apply`: scan reports applied to the tables. `judge`: the trust in a message. `missing`: unsigned messages
+//!   of senders who sign. `links`: threads made from reply links. `again`: messages that are reported again.
+//!   `empty`: threads without messages. `snapshot`: the tables on disk.
+//! - `agents`: senders and recipients.
+//! - `marks`: the file of marks. `tell`: marks, and their way to the stores. `share`: marks to and from my other
+//!   machines. `label`: the labels of mail programs.
+//! - `stores`: the stores, also those that are added later.
 //!
 //! # Locks
 //!
-//! In this order (which [`crate::model::locks`] checks), and none is held while a store is read for a
-//! view or told of marks: `scanning` (one per store: one scan at a time) → `marks` → `core`. Scans
-//! take `core` once per batch, so that views are never kept waiting for a whole log.
+//! Locks are taken in this order, which [`crate::model::locks`] checks: `scanning` (one per store: one scan at a
+//! time) → `marks` → `core`. None is held while a store is read for a view or writes marks on messages. Only
+//! `marks` is held while the read position of a store is read or written. Scans take `core` once per batch, so
+//! that views never wait for a whole log.
 
-mod again;
 mod agents;
 mod apply;
 mod change;
 mod column;
-mod core;
-mod empty;
+mod empty_threads;
 mod entry;
 mod intern;
 mod judge;
 mod label;
-mod links;
+mod mark_sharing;
+mod mark_sync;
 mod marks;
-mod missing;
-mod share;
+mod missing_signatures;
+mod repeats;
+mod reply_links;
 mod slots;
 mod snapshot;
 mod source;
 mod stores;
-mod tell;
+mod tables;
 mod threads;
 
 pub use agents::{Correspondent, StoreAddress};
 pub use apply::IndexChanges;
-pub use core::{IndexTables, Reject, RejectKey, ThreadIx};
 pub use entry::{IndexEntry, MsgIx};
 pub use intern::{IDENTITY_MASK, stable_hash};
 pub use label::{MailLabel, TRASHED};
 pub use source::SourceId;
+pub use tables::{IndexTables, Reject, RejectKey, ThreadIx};
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -64,65 +63,65 @@ use judge::TrustJudge;
 use marks::{MarkCheckpoint, MarkFile};
 use stores::StoreList;
 
-/// Where the index keeps its files, and its policy.
+/// The files and the policy of an index.
 #[derive(Clone, Debug)]
 pub struct IndexSettings {
     /// The file of marks.
     pub marks: PathBuf,
     /// The snapshot.
     pub snapshot: PathBuf,
-    /// It lies where no other machine changes it: it may be mapped.
+    /// True if the snapshot is where no other machine changes it. Only then it may be mapped.
     pub map: bool,
-    /// Policy for unsigned mail.
+    /// The policy for unsigned messages.
     pub unsigned: Unsigned,
-    /// Nothing is written: no marks, no watermark, no snapshot.
+    /// True if nothing is written: no marks, no watermark, no snapshot.
     pub read_only: bool,
-    /// By store: the key that signs what I send there, if it is known.
+    /// For each store, the key that signs what I send there, if it is known.
     pub my_keys: Vec<Option<PublicKey>>,
 }
 
 impl IndexSettings {
-    /// The file of what was there before keys were pinned: it lies beside the marks.
+    /// Returns the file of messages from before keys were pinned, beside the file of marks.
     fn prior_path(&self) -> PathBuf {
         self.marks.with_file_name("prior")
     }
 }
 
-/// Who wants to know what changed. Called without locks.
+/// A subscriber to changes. It is called without locks.
 type ChangeListener = Arc<dyn Fn(&IndexChanges) + Send + Sync>;
 
-/// The index. Shared by everything above it.
+/// The index. Everything above it shares it.
 pub struct Index {
     core: RwLock<IndexTables>,
     stores: StoreList,
     keyring: Arc<Keyring>,
     marks: Mutex<MarkFile>,
     scanning: Vec<Mutex<()>>,
-    /// By store: why the last scan could not read it as a whole.
+    /// For each store, the error of the last scan that could not read it as a whole.
     failures: Vec<Mutex<Option<StoreError>>>,
-    /// By store: the key that signs there, see [`Settings::my_keys`].
+    /// For each store, the key that signs there, see [`IndexSettings::my_keys`].
     my_keys: RwLock<Vec<Option<PublicKey>>>,
     settings: IndexSettings,
     listeners: RwLock<Vec<ChangeListener>>,
-    /// The generation that waiters have been woken for.
+    /// The number of wake-ups so far.
     wakeups: (Mutex<u64>, Condvar),
-    /// Marks changed since the stores were told.
+    /// True if marks changed since they were last written to the stores.
     has_untold_marks: AtomicBool,
-    /// By store: why it could not note marks, as long as that is so.
+    /// For each store, the reason why it cannot write marks, as long as it lasts.
     mark_faults: Vec<Mutex<Option<String>>>,
     unsaved: AtomicBool,
 }
 
-/// Larger than the file of what was there before keys were pinned becomes.
+/// A size that the file of messages from before keys were pinned never reaches.
 const PRIOR_LIMIT: u64 = 1 << 30;
 
-/// Why an index could not be opened.
+/// The reason why an index could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// A store, named here, cannot be read at all.
+    /// The store named here cannot be read at all.
     #[error("store {0}: {1}")]
     Store(String, String),
-    /// More stores than can be told apart.
+    /// There are more stores than [`SourceId`] can number.
     #[error("there are {0} stores, and at most {max} can be mounted at once", max = SourceId::STORES)]
     TooMany(usize),
     /// The file of marks cannot be used.
@@ -131,8 +130,8 @@ pub enum IndexError {
 }
 
 impl Index {
-    /// Opens the index from its snapshot and brings it up to date. `progress` gets bytes done and
-    /// bytes in all, per store.
+    /// Opens the index from its snapshot and brings it up to date. `progress` gets the bytes done and the bytes
+    /// in all, for each store.
     ///
     /// # Errors
     /// If the file of marks cannot be read, or there are too many stores.
@@ -149,7 +148,7 @@ impl Index {
         let bulk = core.unsorted;
         let index = Self {
             core: RwLock::with_level(LockLevel::Core, core),
-            // Also for stores that come later.
+            // This includes stores that are added later.
             scanning: (0..SourceId::STORES)
                 .map(|_| Mutex::with_level(LockLevel::Scanning, ()))
                 .collect(),
@@ -166,7 +165,7 @@ impl Index {
             unsaved: bulk.into(),
         };
         for number in 0..index.stores.len() {
-            // A store that cannot be read now keeps no other from being shown.
+            // A store that cannot be read now does not hide the others.
             index.scan_store(number, true, bulk, progress);
             index.update_empty_threads(number);
         }
@@ -198,16 +197,17 @@ impl Index {
         Ok(index)
     }
 
-    /// The stores, in the order of their numbers.
+    /// Returns the stores, in the order of their numbers.
     pub fn stores(&self) -> &[Arc<dyn Store>] {
         &self.stores
     }
 
-    /// Adds a store that could not be opened before, and the key that signs in it, if that is known; its number.
-    /// What it holds is taken in by the next [`Index::refresh`]. Only one thread at a time may add stores.
+    /// Adds a store that could not be opened before, with the key that signs in it, if that is known. Returns
+    /// its number. The next [`Index::refresh_store`] reads its messages. Only one thread at a time may add
+    /// stores.
     ///
     /// # Errors
-    /// If there are too many stores, or the file of marks cannot be read; then it was not added.
+    /// If there are too many stores, or the file of marks cannot be read. The store is then not added.
     pub fn add_store(
         &self,
         store: Arc<dyn Store>,
@@ -215,7 +215,7 @@ impl Index {
     ) -> Result<usize, IndexError> {
         let number = self.stores.len();
         let turn = self.scanning.get(number).ok_or(IndexError::TooMany(number + 1))?;
-        // With the turn, so that no snapshot has half of it.
+        // The scan lock is held, so that no snapshot has half of it.
         let turn = turn.lock();
         let mut marks = self.marks.lock();
         write_pending_marks(&mut marks);
@@ -238,17 +238,17 @@ impl Index {
         Ok(number)
     }
 
-    /// The store a message lies in.
+    /// Returns the store of a message.
     pub fn store_of(&self, entry: &IndexEntry) -> Option<&Arc<dyn Store>> {
         self.stores.get(entry.store())
     }
 
-    /// The key that signs what I send in a store, if it is known.
+    /// Returns the key that signs what I send in a store, if it is known.
     pub fn my_key(&self, number: usize) -> Option<PublicKey> {
         self.my_keys.read().get(number).copied().flatten()
     }
 
-    /// Notes the key that signs what I send in a store from now on.
+    /// Sets the key that signs what I send in a store from now on.
     pub fn set_my_key(&self, number: usize, key: PublicKey) {
         if self.my_key(number) != Some(key)
             && let Some(known) = self.my_keys.write().get_mut(number)
@@ -257,12 +257,12 @@ impl Index {
         }
     }
 
-    /// The pinned keys.
+    /// Returns the keyring.
     pub fn keyring(&self) -> &Arc<Keyring> {
         &self.keyring
     }
 
-    /// The tables, for reading. Hold it briefly and read no store while holding it.
+    /// Returns the tables, for reading. The caller holds the guard briefly, and reads no store meanwhile.
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, IndexTables> {
         self.core.read()
@@ -273,14 +273,14 @@ impl Index {
         self.listeners.write().push(Arc::new(listener));
     }
 
-    /// Remembers the rendered length of a message, and how many of its lines begin like a separator
-    /// of transcripts, as it was in `seen` at that generation.
+    /// Stores the rendered length of a message, and the number of its lines that begin like a transcript's
+    /// separator, if the entry still is as in `seen` at that generation.
     pub fn remember_size(&self, ix: MsgIx, seen: &IndexEntry, generation: u64, size: (u64, u32)) {
         self.core.write().set_size(ix, seen, generation, size);
     }
 
-    /// Takes in what changed in a store: with `full` all of it, else what the store was told of
-    /// ([`Store::note`]) or did itself.
+    /// Scans a store for changes: all of it with `full`, otherwise only the changes that the store was notified
+    /// of ([`Store::note_change`]) or made itself.
     ///
     /// # Errors
     /// If the store as a whole cannot be read.
@@ -290,7 +290,7 @@ impl Index {
         changes.marked.extend(self.import_watermark(number));
         if self.core.read().telling.has_due_marks() {
             self.has_untold_marks.store(true, Ordering::Relaxed);
-            // Whoever tells it waits for changes, and there may be none to see.
+            // The thread that writes marks waits for changes, and there may be no visible one.
             if self.core.write().telling.take_request() {
                 self.wake_all();
             }
@@ -300,7 +300,8 @@ impl Index {
         self.store_failure(number).map_or(Ok(()), Err)
     }
 
-    /// The same for what was noted, or written by this process, if no scan has taken it in meanwhile.
+    /// Scans a store as [`Index::refresh_store`] does, if it has changes that no scan has read, or if its last
+    /// scan failed.
     ///
     /// # Errors
     /// If the store as a whole cannot be read.
@@ -314,14 +315,14 @@ impl Index {
         Ok(())
     }
 
-    /// Why the last scan could not read a store as a whole.
+    /// Returns the error of the last scan, if it could not read the store as a whole.
     pub fn store_failure(&self, number: usize) -> Option<IndexError> {
         let error = self.failures.get(number)?.lock().as_ref()?.to_string();
         let store = self.stores.get(number)?.name().to_owned();
         Some(IndexError::Store(store, error))
     }
 
-    /// Whether something in a store could not be read for a reason that may pass by itself.
+    /// Returns true if a part of a store could not be read for a reason that may pass by itself.
     pub fn is_failing(&self, number: usize) -> bool {
         let failure = self.failures.get(number).map(Mutex::lock);
         let passes = failure.is_some_and(|e| e.as_ref().is_some_and(StoreError::is_transient));
@@ -369,7 +370,7 @@ impl Index {
         if !lines.is_empty() && !self.settings.read_only {
             let path = self.settings.prior_path();
             let added = fs::open_append(&path, 0o600).and_then(|mut file| {
-                // A line that was torn off takes no other with it.
+                // The newline first: a torn line then damages no other.
                 file.write_all(&[b"\n", lines.as_slice()].concat())?;
                 file.sync_data()
             });
@@ -395,7 +396,7 @@ impl Index {
         }
     }
 
-    /// Wakes those who wait and tells those who cache.
+    /// Notifies listeners and wakes waiting threads.
     fn publish_changes(&self, changes: &IndexChanges) {
         if changes.is_empty() {
             return;
@@ -408,7 +409,7 @@ impl Index {
         self.wake_all();
     }
 
-    /// Waits until something changed since `seen` or until `deadline`; the number to pass next time.
+    /// Waits until something changed since `seen`, or until `deadline`. Returns the number to pass next time.
     pub fn wait_for_change(&self, seen: u64, deadline: Instant) -> u64 {
         let (woken, condvar) = &self.wakeups;
         let mut now = woken.lock();
@@ -420,12 +421,12 @@ impl Index {
         *now
     }
 
-    /// The number of changes so far, for [`Index::wait`].
+    /// Returns the number of wake-ups so far, for [`Index::wait_for_change`].
     pub fn change_count(&self) -> u64 {
         *self.wakeups.0.lock()
     }
 
-    /// The message's key.
+    /// Returns the message's key.
     pub fn message_key(&self, ix: MsgIx) -> Option<MessageKey> {
         let core = self.core.read();
         let entry = core.entry(ix)?;
@@ -433,8 +434,8 @@ impl Index {
         Some(MessageKey { store, from: core.sender(entry).to_owned(), id: core.id(entry) })
     }
 
-    /// Writes the snapshot if anything changed since the last one, and goes on with what it holds: what
-    /// came since the one before needs no memory any more.
+    /// Writes the snapshot if anything changed since the last one, and then uses its tables. Values that came
+    /// since the last snapshot then need no memory any more.
     pub fn save_snapshot(&self) {
         let Some(changes) = self.write_snapshot().filter(|_| self.settings.map) else { return };
         let Some(saved) = load_snapshot(&self.stores, &self.settings) else { return };
@@ -445,7 +446,7 @@ impl Index {
         process::trim_heap();
     }
 
-    /// Writes the snapshot if anything changed since the last one; the state of the tables in it.
+    /// Writes the snapshot if anything changed since the last one. Returns the change count of its tables.
     fn write_snapshot(&self) -> Option<u64> {
         let unsaved = self.unsaved.swap(false, Ordering::Relaxed);
         if !unsaved || self.settings.read_only {
@@ -471,19 +472,20 @@ impl Index {
         result.ok().map(|()| core.change_count())
     }
 
-    /// When a mark last changed: the time of the file, so that it is the same after a remount.
+    /// Returns the time of the last change of a mark. It is the time of the file, and so the same after a
+    /// remount.
     pub fn marks_time(&self) -> Option<Timestamp> {
         Some(std::fs::metadata(&self.settings.marks).ok()?.modified().ok()?.into())
     }
 
-    /// Ends: marks on disk, stores told, snapshot written.
+    /// Closes the index: syncs marks, writes them to the stores, and writes the snapshot.
     pub fn close(&self) {
         self.sync_marks_to_stores();
         self.sync_marks();
         self.write_snapshot();
     }
 
-    /// Brings the marks to the disk. Nobody who marks waits for it.
+    /// Syncs the file of marks. No thread that marks messages waits for it.
     fn sync_marks(&self) {
         let sync = {
             let mut marks = self.marks.lock();
@@ -494,24 +496,24 @@ impl Index {
         }
     }
 
-    /// Wakes everybody who waits, though nothing changed.
+    /// Wakes all waiting threads, even if nothing changed.
     pub fn wake_all(&self) {
         *self.wakeups.0.lock() += 1;
         self.wakeups.1.notify_all();
     }
 }
 
-/// The tables of the snapshot, or empty ones if it cannot be used, and the marks made since.
+/// Returns the tables of the snapshot, or empty ones if it cannot be used, and the marks made since.
 fn restore_tables(
     stores: &[Arc<dyn Store>],
     keyring: &Keyring,
     settings: &IndexSettings,
 ) -> Result<(IndexTables, MarkFile, Vec<marks::MarkChange>), IndexError> {
-    let infos: Vec<core::StoreInfo> = stores.iter().map(|s| store_info(s.as_ref())).collect();
+    let infos: Vec<tables::StoreInfo> = stores.iter().map(|s| store_info(s.as_ref())).collect();
     let prior = settings.prior_path();
     let prior = fs::empty_if_absent(fs::read_small_file(&prior, PRIOR_LIMIT))
         .map_err(|error| IndexError::Marks(prior, error))?;
-    let prior = missing::PriorMessages::load(&prior);
+    let prior = missing_signatures::PriorMessages::load(&prior);
     let saved = load_snapshot(stores, settings);
     let before = saved.as_ref().map(|saved| saved.marks.clone()).unwrap_or_default();
     let replayed = before.len > 0;
@@ -520,7 +522,7 @@ fn restore_tables(
             .map_err(|error| IndexError::Marks(settings.marks.clone(), error))
     };
     let (marks, changes, usable) = open(before)?;
-    // Marks that the file does not have any more cannot be told from the stores' own words.
+    // Marks that the file lost cannot be distinguished from the marks of the stores.
     let saved = saved.filter(|_| usable);
     let had = saved.is_some();
     if let Some(saved) = saved {
@@ -532,7 +534,7 @@ fn restore_tables(
             (0..stores.len()).for_each(|number| core.note_scanned(number, true));
             return Ok((core, marks, changes));
         }
-        // Positions without the tables they belong to would hide messages.
+        // Cursors without their tables would hide messages.
         for store in stores {
             store.reset_cursors();
         }
@@ -559,13 +561,13 @@ fn load_snapshot(
     snapshot::load(&settings.snapshot, &print, settings.map, snapshot::CHECKED_AT_ONCE)
 }
 
-fn store_info(store: &dyn Store) -> core::StoreInfo {
-    core::StoreInfo {
+fn store_info(store: &dyn Store) -> tables::StoreInfo {
+    tables::StoreInfo {
         whole_seconds: store.properties().whole_seconds,
         links: store.properties().has_reply_links(),
         roles: store.properties().uses_roles,
         log: store.kind().has_logs(),
-        ..core::StoreInfo::with_name(store.name())
+        ..tables::StoreInfo::with_name(store.name())
     }
 }
 
@@ -575,7 +577,7 @@ fn write_pending_marks(marks: &mut MarkFile) {
     }
 }
 
-/// Names everything besides the stores' contents that the tables depend on.
+/// Returns a text of everything besides the stores' contents that the tables depend on.
 fn snapshot_fingerprint(stores: &[Arc<dyn Store>], settings: &IndexSettings) -> String {
     let mut text = settings.unsigned.to_string();
     for s in stores {

@@ -1,8 +1,8 @@
-//! A table from hashes to positions: that of the snapshot, as it lies there, and one for what came
-//! since.
+//! A hash table of positions: the part of the snapshot, used as it lies there, and a part for positions that
+//! came since.
 //!
-//! What a lookup costs is the wait for memory. So it asks one place, for a slot holds some bits of the hash
-//! beside the position; and who is about to look up many has their places [fetched](Slots::fetch) together.
+//! A lookup costs the wait for memory. So it reads one slot, because a slot holds some bits of the hash beside
+//! the position. Before many lookups, their slots are [prefetched](SlotTable::prefetch) together.
 
 use std::io::{self, Write};
 
@@ -11,66 +11,66 @@ use super::column::{Column, SnapshotTable};
 /// A free slot.
 const FREE: u32 = u32::MAX;
 
-/// Positions by 56 bits of a hash: all from 0 on, each once. None is ever taken away.
+/// Positions by 56 bits of a hash. It holds all positions from 0 on, each once, and none is ever removed.
 #[derive(Debug, Default)]
 pub(super) struct SlotTable {
     /// The positions of the snapshot.
     base: Column<u32>,
-    /// Those that came since.
+    /// The positions that came since.
     since: Vec<u32>,
-    /// How many there are in the snapshot, and how many together.
+    /// The number of positions in the snapshot.
     first: usize,
     len: usize,
 }
 
-/// How a table is laid out. At most two thirds of its slots are taken; one stands in the first that was
-/// free from its own place on.
+/// The layout of a table. At most two thirds of its slots are taken. A position is in the first slot that was
+/// free from its home slot on.
 #[derive(Clone, Copy)]
 struct SlotLayout {
     slots: usize,
-    /// How many bits of a slot are the position. The others are of the hash.
+    /// Number of bits of a slot that hold the position. The others hold a part of the hash.
     bits: u32,
 }
 
-/// How many slots so many positions get.
+/// Returns the number of slots for this many positions.
 fn slot_count_for(positions: usize) -> usize {
     if positions == 0 { 0 } else { positions + positions / 2 + 1 }
 }
 
-/// A hash, each bit of it dependent on many.
+/// Returns a hash of which each bit depends on many bits of the given one.
 fn mix_hash(hash: u64) -> u64 {
     (hash << 8).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl SlotLayout {
-    /// Of a table for positions from `first` on. The largest that it has room for is no position with
-    /// all bits set, so that no slot looks free.
+    /// Creates the layout of a table for positions from `first` on. No position that fits has all bits set, so
+    /// no taken slot looks free.
     fn new(first: usize, slots: usize) -> Self {
         Self { slots, bits: usize::BITS - (first + slots).leading_zeros() }
     }
 
-    /// The own place of a hash.
+    /// Returns the home slot of a hash.
     fn home_slot(self, hash: u64) -> usize {
         (((mix_hash(hash) >> 32) * self.slots as u64) >> 32) as usize
     }
 
-    /// The places from there on, each once.
+    /// Returns all slots from the home slot on, each once.
     fn probe_sequence(self, hash: u64) -> impl Iterator<Item = usize> {
         let home = self.home_slot(hash);
         (home..self.slots).chain(0..home)
     }
 
-    /// What a slot has of a hash.
+    /// Returns the part of a hash that a slot holds.
     fn hash_tag(self, hash: u64) -> u32 {
         ((mix_hash(hash) >> 8) << self.bits) as u32
     }
 
-    /// The bits of a slot that are the position.
+    /// Returns the bits of a slot that hold the position.
     fn position_mask(self) -> u32 {
         ((1u64 << self.bits) - 1) as u32
     }
 
-    /// The positions that may have a hash.
+    /// Returns the positions that may have a hash.
     fn candidates(
         self,
         hash: u64,
@@ -89,7 +89,7 @@ impl SlotLayout {
         }
     }
 
-    /// The table of the positions from `first` to `end`.
+    /// Returns the table of the positions from `first` to `end`.
     fn build_table(self, first: usize, end: usize, hash_of: impl Fn(u32) -> u64) -> Vec<u32> {
         let mut table = vec![FREE; self.slots];
         (first as u32..end as u32).for_each(|at| self.insert_position(&mut table, hash_of(at), at));
@@ -98,7 +98,7 @@ impl SlotLayout {
 }
 
 impl SlotTable {
-    /// The table of a snapshot, with its number of positions.
+    /// Opens the table of a snapshot with `len` positions.
     pub fn open(base: Column<u32>, len: usize) -> Option<Self> {
         let fits = base.len() >= slot_count_for(len);
         fits.then(|| Self { base, first: len, len, ..Self::default() })
@@ -112,15 +112,15 @@ impl SlotTable {
         SlotLayout::new(self.first, self.since.len())
     }
 
-    /// The positions that may have this hash.
+    /// Returns the positions that may have this hash.
     pub fn candidates(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
         let base = self.base_layout().candidates(hash, |at| self.base.get(at).copied());
         base.chain(self.tail_layout().candidates(hash, |at| self.since.get(at).copied()))
     }
 
-    /// Has the processor fetch the places of hashes that are about to be looked up: the positions that stand
-    /// there, which need not have these hashes, or be positions at all. No step depends on the one before, and
-    /// there is next to nothing between two, so it waits for many at once.
+    /// Has the processor fetch the home slots of hashes that will be looked up. Returns the positions in these
+    /// slots, which need not have these hashes or be positions at all. No step depends on the one before, and
+    /// steps are short, so the processor waits for many at once.
     pub fn prefetch(&self, hashes: impl Iterator<Item = u64>) -> Vec<u32> {
         let (base, since) = (self.base_layout(), self.tail_layout());
         let slot = |hash| {
@@ -143,7 +143,7 @@ impl SlotTable {
         self.len += 1;
     }
 
-    /// Makes room for so many more.
+    /// Makes room for this many more positions.
     pub fn reserve(&mut self, more: usize, hash_of: impl Fn(u32) -> u64) {
         let slots = slot_count_for(self.len - self.first + more);
         if slots > self.since.len() {
@@ -154,14 +154,14 @@ impl SlotTable {
     }
 }
 
-/// The table for a snapshot, by the hash of each position.
+/// The table in the form for a snapshot, with the hash of each position.
 pub(super) struct SlotTableSnapshot<'a, F> {
     pub slots: &'a SlotTable,
     pub hash_of: F,
 }
 
 impl<F: Fn(u32) -> u64> SlotTableSnapshot<'_, F> {
-    /// What there is may lie in the snapshot as it is.
+    /// Returns the current table if the snapshot can use it as it is.
     fn reusable_table(&self) -> Option<&dyn SnapshotTable> {
         let SlotTable { base, since, first, len } = self.slots;
         match (*first, len - first) {
@@ -203,7 +203,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Also where many have the same hash.
+        /// The hashes include many equal ones.
         #[test]
         fn all_are_found_again(
             hashes in prop::collection::vec(prop_oneof![0u64..8, any::<u64>()], 0..300),

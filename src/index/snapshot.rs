@@ -1,11 +1,11 @@
-//! The index on disk, so that a mount costs what is new and not what is there.
+//! The index on disk. With it, the cost of a mount depends on new messages, not on all.
 //!
-//! A cache and nothing else, thrown away on any doubt. Layout: a head, and the tables as they stand in
-//! memory, each at a multiple of [`ALIGN`]; the last ones are what each store keeps. The head: magic,
-//! its checksum, how long its parts are, a JSON header, and the checksums of the pieces of all tables.
+//! A snapshot is only a cache, and is discarded at any doubt. It has a head and then the tables as they are in
+//! memory, each at a multiple of [`ALIGN`]. The last tables are the cursors of the stores. The head has the
+//! magic, its checksum, the lengths of its parts, a JSON header, and the checksums of the pieces of all tables.
 //!
-//! The head is read and checked when a snapshot is opened, and so is what is small or needed as a whole. The
-//! large tables are mapped, and a piece is checked when it is used first: see [`Column`].
+//! Opening a snapshot reads and checks the head and the tables that are small or needed as a whole. The large
+//! tables are mapped, and a piece is checked at its first use: see [`Column`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
@@ -19,48 +19,49 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use super::column::{Column, SnapshotFile, SnapshotTable};
-use super::core::{IndexTables, Reject, RejectKey, ThreadIx, Writer};
 use super::entry::{IndexEntry, MsgIx, identity_lookup};
 use super::intern::Interner;
 use super::label::MailLabel;
-use super::links::ReplyLinks;
+use super::mark_sync::MarkQueue;
 use super::marks::MarkCheckpoint;
+use super::reply_links::ReplyLinks;
 use super::slots::{SlotTable, SlotTableSnapshot};
 use super::source::BitSet;
-use super::tell::MarkQueue;
-use crate::store::{PrimaryRecord, fs, place};
+use super::tables::{IndexTables, Reject, RejectKey, ThreadIx, Writer};
+use crate::store::{PrimaryRecord, atomic_file, fs};
 
-/// Changes with every change of the layout, of a table or of how messages are rendered.
+/// Magic bytes. They change with every change of the layout, of a table or of rendering.
 #[cfg(target_endian = "little")]
 const MAGIC: &[u8; 16] = b"msgfs-index-0014";
 #[cfg(target_endian = "big")]
 const MAGIC: &[u8; 16] = b"msgfs-xedni-0014";
-/// Magic, checksum of the rest of the head, and the lengths of its two parts.
+/// Length of magic, checksum of the rest of the head, and the lengths of its two parts.
 const START: usize = 40;
-/// Where a table may begin.
+/// Alignment of tables.
 const ALIGN: u64 = 64;
-/// A snapshot of at most this many bytes is checked as a whole when it is opened.
+/// Size up to which a snapshot is checked as a whole when it is opened.
 pub(super) const CHECKED_AT_ONCE: u64 = 4 << 20;
-/// Nobody writes into it, not even me by mistake: a new one takes its place.
+/// Mode of the file. Nobody writes into it, not even I by mistake: a new file replaces it.
 const MODE: u32 = 0o400;
-/// The tables before what the stores keep.
+/// Number of tables before the cursors of the stores.
 const TABLES: usize = 11;
 
-/// Declares what is no plain table: what the tables depend on, and those of [`IndexTables`] that are maps.
+/// Declares the header: the values that the tables depend on, and the maps of [`IndexTables`].
 macro_rules! header {
     ($($map:ident: $type:ty,)+) => {
         #[derive(Serialize, Deserialize)]
         struct Header {
-            /// Names everything the tables depend on besides the stores' contents.
+            /// A text of everything that the tables depend on besides the stores' contents.
             fingerprint: String,
             /// The lengths of the tables in bytes.
             tables: Vec<u64>,
             unread: usize,
-            /// What of the file of marks is reflected in the entries.
+            /// The part of the file of marks that is applied to the entries.
             marks: MarkCheckpoint,
-            /// The trust that the signatures were judged by ([`Keyring::trust_by_address`](crate::identity::Keyring::trust_by_address)).
+            /// The trust at the time of the judgement
+            /// ([`Keyring::trust_hashes`](crate::identity::Keyring::trust_hashes)).
             trust: BTreeMap<String, u64>,
-            /// JSON has texts only as the keys of a map.
+            /// A list, because JSON allows only texts as keys of a map.
             rejects: Vec<(RejectKey, Reject)>,
             $($map: $type,)+
         }
@@ -106,7 +107,7 @@ header! {
     ruled: BTreeMap<MsgIx, u32>,
 }
 
-/// What a snapshot gives besides the tables.
+/// The tables of a snapshot and its other values.
 pub(super) struct LoadedSnapshot {
     pub core: IndexTables,
     pub stores: Vec<Vec<u8>>,
@@ -114,13 +115,13 @@ pub(super) struct LoadedSnapshot {
     pub trust: BTreeMap<String, u64>,
 }
 
-/// The first place for a table from here on.
+/// Returns the first offset for a table from here on.
 fn align_offset(at: u64) -> u64 {
     at.next_multiple_of(ALIGN)
 }
 
 impl IndexTables {
-    /// Grows with every change of the large tables.
+    /// Returns a number that grows with each change of the large tables.
     pub(super) fn change_count(&self) -> u64 {
         let columns = [
             self.entries.change_count(),
@@ -130,7 +131,7 @@ impl IndexTables {
         columns.iter().sum::<u64>() + self.text_ids.change_count() + self.strings.change_count()
     }
 
-    /// Goes on with the large tables of a snapshot that was made of these. The ones it had.
+    /// Uses the large tables of a snapshot that was written from these. Returns the tables that it replaced.
     pub(super) fn adopt_tables(&mut self, mut saved: Self) -> Self {
         std::mem::swap(&mut self.entries, &mut saved.entries);
         std::mem::swap(&mut self.identity_slots, &mut saved.identity_slots);
@@ -142,10 +143,10 @@ impl IndexTables {
     }
 }
 
-/// Writes a snapshot; `fingerprint` must be the same when it is read.
+/// Writes a snapshot. `fingerprint` must be the same when it is read.
 ///
 /// # Errors
-/// As the system gave it.
+/// The error of the system.
 pub(super) fn save(
     path: &Path,
     fingerprint: &str,
@@ -176,7 +177,7 @@ pub(super) fn save(
     let lengths = tables.iter().map(|table| table.byte_len()).collect();
     let header = serde_json::to_vec(&Header::of(core, (fingerprint, marks), trust, lengths))?;
     let count: usize = tables.iter().map(|table| table.piece_count()).sum();
-    place::write_atomic_with(path, MODE, |file| {
+    atomic_file::write_atomic_with(path, MODE, |file| {
         let mut at = (START + header.len() + count * 8) as u64;
         file.seek(SeekFrom::Start(at))?;
         let mut out = BufWriter::with_capacity(1 << 20, &mut *file);
@@ -197,11 +198,11 @@ pub(super) fn save(
     })
 }
 
-/// What is at the start of a snapshot.
+/// The head of a snapshot.
 struct SnapshotHead {
     header: Header,
     sums: Vec<u64>,
-    /// Where it ends.
+    /// The offset of its end.
     end: u64,
 }
 
@@ -230,13 +231,13 @@ impl SnapshotHead {
     }
 }
 
-/// The tables of a snapshot, one after the other.
+/// A reader of the tables of a snapshot, one after the other.
 struct SnapshotReader<'a> {
     origin: Arc<SnapshotFile>,
     lengths: std::slice::Iter<'a, u64>,
     sums: &'a [u64],
     at: u64,
-    /// All of it is checked now.
+    /// True if everything is checked now.
     at_once: bool,
 }
 
@@ -250,15 +251,15 @@ impl SnapshotReader<'_> {
         (!self.at_once || column.is_sound()).then_some(column)
     }
 
-    /// The next table as a whole.
+    /// Returns the next table as a whole.
     fn next_vec<T: Pod>(&mut self) -> Option<Vec<T>> {
         let column: Column<T> = self.next_column()?;
         column.is_sound().then(|| column.slice(0..column.len()).to_vec())
     }
 }
 
-/// Opens a snapshot; `None` if there is none that can be trusted. `map`: it lies where nobody else
-/// changes it. Where it is larger than `at_once`, damage in the large tables is found later.
+/// Opens a snapshot; returns `None` if there is none that can be trusted. `map` is true if no other machine
+/// changes it. If it is larger than `at_once`, damage in the large tables is found later.
 pub(super) fn load(
     path: &Path,
     fingerprint: &str,

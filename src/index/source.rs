@@ -1,9 +1,9 @@
-//! Which file of which store; sets of small numbers.
+//! The number of a file of a store, and sets of small numbers.
 
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
 
-/// The rest says which store.
+/// Bits of the file's number. The other bits are the store's number.
 const FILE_BITS: u32 = 24;
 
 /// A file of a store, by the numbers that the index and the store gave them, in 32 bits.
@@ -14,27 +14,27 @@ const FILE_BITS: u32 = 24;
 pub struct SourceId(u32);
 
 impl SourceId {
-    /// So many stores can be told apart.
+    /// Largest number of stores.
     pub const STORES: usize = 1 << (u32::BITS - FILE_BITS);
 
-    /// The file that a store gave this number.
+    /// Creates the id of the file that a store gave this number.
     pub(super) fn new(store: usize, file: u32) -> Self {
         debug_assert!(store < Self::STORES && file < 1 << FILE_BITS, "{store} {file}");
         Self((store as u32) << FILE_BITS | file)
     }
 
-    /// The number of the store.
+    /// Returns the number of the store.
     pub fn store(self) -> usize {
         (self.0 >> FILE_BITS) as usize
     }
 
-    /// The number that the store gave the file.
+    /// Returns the number that the store gave the file.
     pub fn file(self) -> u32 {
         self.0 & ((1 << FILE_BITS) - 1)
     }
 }
 
-/// A set of small numbers, one bit each; on disk one number each, for they are few among many.
+/// A set of small numbers with one bit each. On disk it is a list, because the numbers are few among many.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<u32>", into = "Vec<u32>")]
 pub(super) struct BitSet(Vec<u64>);

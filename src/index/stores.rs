@@ -1,15 +1,15 @@
-//! The stores of an index, which may become more while others look at them.
+//! The stores of an index. Stores may be added while other threads read the list.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use crate::store::Store;
 
-/// The stores by number. One that was added never goes and keeps its number, so a look at them stays right.
+/// The stores by number. An added store is never removed and keeps its number, so an earlier slice stays right.
 #[derive(Debug)]
 pub(super) struct StoreList {
     all: Vec<Arc<dyn Store>>,
-    /// The same and one more.
+    /// The list with one more store.
     grown: OnceLock<Box<Self>>,
 }
 
@@ -26,7 +26,7 @@ impl StoreList {
         newest
     }
 
-    /// Adds a store; its number. Only one thread at a time may do so.
+    /// Adds a store and returns its number. Only one thread at a time may do so.
     pub fn append(&self, store: Arc<dyn Store>) -> usize {
         let newest = self.newest_list();
         let number = newest.all.len();

@@ -1,4 +1,4 @@
-//! What the tests of the index share: a mailbox over one store in memory.
+//! Helpers for the tests of the index: a mailbox over one store in memory.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::model::{
 pub(super) use crate::store::testing::{Answer, Folder, Memory};
 use crate::store::{FoundMessage, Location, Store};
 
-/// A message to me.
+/// Returns a message to me.
 pub(super) fn message(from: &str, id: &str, secs: i64) -> FoundMessage<'static> {
     FoundMessage {
         at: Location { source: 0, offset: 0, len: 100 },
@@ -30,7 +30,7 @@ pub(super) fn message(from: &str, id: &str, secs: i64) -> FoundMessage<'static> 
     }
 }
 
-/// The same, in answer to another and signed.
+/// Returns a signed message to me that answers another.
 pub(super) fn reply(from: &str, id: &str, secs: i64, to: &str, seed: u8) -> FoundMessage<'static> {
     let answers = Some(Cow::Owned(to.to_owned()));
     let claim = Some(Box::new(signed(seed, SignatureScope::Whole)));
@@ -75,7 +75,7 @@ impl Bed {
         self.open_with(&self.memory())
     }
 
-    /// One process's view of the store.
+    /// Returns one process's view of the store.
     pub fn memory(&self) -> Arc<Memory> {
         Arc::new(Memory::new("memory", "me", &self.folder))
     }
@@ -101,15 +101,14 @@ impl Bed {
         self.folder.lock().put(source, found);
     }
 
-    /// What was told since this was asked last.
+    /// Returns the marks that were written to the store since the last call.
     pub fn told(&self) -> Vec<(u32, bool)> {
         std::mem::take(&mut self.folder.lock().told)
     }
 }
 
 impl IndexTables {
-    /// The message that an id means in a store, whoever wrote it: the earliest, if several have
-    /// it.
+    /// Returns the message that an id means in a store, from any writer: the earliest, if several have it.
     pub fn find_id(&self, store: usize, id: &str) -> Option<MsgIx> {
         if self.has_reply_links(store) {
             return self.resolve_id(store, self.strings.find(plain_id(id))?);
@@ -122,20 +121,20 @@ impl IndexTables {
     }
 }
 
-/// The message with this id.
+/// Returns the message with this id.
 #[track_caller]
 pub(super) fn at(index: &Index, id: &str) -> MsgIx {
     index.read().find_id(0, id).unwrap()
 }
 
-/// Its entry.
+/// Returns the entry of the message with this id.
 #[track_caller]
 pub(super) fn entry(index: &Index, id: &str) -> IndexEntry {
     let ix = at(index, id);
     *index.read().entry(ix).unwrap()
 }
 
-/// The id of its thread.
+/// Returns the thread id of the message with this id.
 #[track_caller]
 pub(super) fn thread(index: &Index, id: &str) -> String {
     let entry = entry(index, id);
@@ -143,7 +142,7 @@ pub(super) fn thread(index: &Index, id: &str) -> String {
     core.thread_id(entry.thread).unwrap().0.to_owned()
 }
 
-/// Everything that is published from now on.
+/// Returns a list that receives all changes published from now on.
 pub(super) fn listen(index: &Index) -> Arc<Mutex<Vec<IndexChanges>>> {
     let heard = Arc::new(Mutex::with_level(LockLevel::File, Vec::new()));
     let into = Arc::clone(&heard);

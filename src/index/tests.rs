@@ -1,4 +1,4 @@
-//! The index as a whole: keys, digits, rescans, watermark, snapshot.
+//! Tests of the whole index: keys, digits, rescans, watermark, snapshot.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,9 +6,9 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::core::{InsertOutcome, StoreInfo};
 use super::entry::{mix_id, unmix_id};
 use super::marks::MarkValue;
+use super::tables::{InsertOutcome, StoreInfo};
 use super::*;
 use crate::identity::Keyring;
 use crate::model::PublicKey;
@@ -139,7 +139,7 @@ fn lists_stay_in_order_whatever_arrives_when() {
     assert_eq!(times(core.thread_messages(0)), [1, 3, 3, 5, 7, 9]);
 }
 
-/// Tables with something in every one of them.
+/// Returns tables of which none is empty.
 fn full_core() -> IndexTables {
     let mut core = core();
     let a = add(&mut core, 0, &found("foo", ID_A, 5, 0));
@@ -171,7 +171,7 @@ fn full_core() -> IndexTables {
     core
 }
 
-/// What can be asked of tables.
+/// Returns all answers that tables can give.
 fn answers(core: &mut IndexTables) -> Vec<String> {
     let mut out = Vec::new();
     for ix in 0..core.entries.len() as MsgIx {
@@ -200,7 +200,7 @@ fn answers(core: &mut IndexTables) -> Vec<String> {
     assert!(identities.iter().all(|i| core.find_reject(*i).is_some()));
     out.push(format!("{:?} {:?}", core.find_by_idempotency_key("k"), core.orphan_marks));
     out.push(format!("{:?}", core.known_addresses().collect::<Vec<_>>()));
-    // The state behind the digits, and marks that wait, work on.
+    // The counters behind the digits, and the kept marks, still work.
     for from in ["foo", "zed", "gone"] {
         let ix = add(core, 0, &found(from, ID_B, 5, 1000));
         let e = core.entries[ix as usize];
@@ -219,7 +219,7 @@ fn save(path: &Path, core: &IndexTables, stores: &[Vec<u8>]) {
     snapshot::save(path, "print", core, stores, marks(), BTreeMap::new()).unwrap();
 }
 
-/// The tables of a snapshot of which nothing is checked before it is used.
+/// Returns the tables of a snapshot. No piece is checked before its first use.
 fn load(path: &Path, like: &IndexTables) -> Option<IndexTables> {
     let core = snapshot::load(path, "print", true, 0)?.core;
     Some(IndexTables { stores: like.stores.clone(), ..core })
@@ -241,13 +241,13 @@ fn a_snapshot_gives_back_the_same_tables() {
     assert!(snapshot::load(&dir.path().join("none"), "print", true, 0).is_none());
 }
 
-/// What a snapshot answers, or `None` if it is as if there were none, at once or when it is used.
+/// Returns the answers from a snapshot. Returns `None` if it is discarded, at once or at its first use.
 fn answered(path: &Path, bytes: &[u8], at_once: u64) -> Option<Vec<String>> {
     std::fs::write(path, bytes).unwrap();
     let restored = snapshot::load(path, "print", true, at_once)?;
     let mut core = IndexTables { stores: core().stores, ..restored.core };
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| answers(&mut core)));
-    // Whoever comes next reads the stores.
+    // The next process reads the stores.
     assert_eq!(told.is_ok(), path.exists());
     told.ok()
 }
@@ -268,7 +268,7 @@ fn a_damaged_snapshot_answers_nothing_wrong() {
             bad[at] ^= 1 << (at % 8);
             match answered(&path, &bad, at_once) {
                 None => refused += 1,
-                // Between two tables there is nothing.
+                // A flipped bit in the gap between two tables.
                 Some(answers) => assert_eq!(answers, right, "a flipped bit in byte {at}"),
             }
         }
@@ -282,7 +282,8 @@ fn a_damaged_snapshot_answers_nothing_wrong() {
 }
 
 proptest! {
-    /// From a snapshot and what came since, from one that was written of both, and from all at once.
+    /// Compares three ways to the same tables: a snapshot and new messages, a snapshot written from both, and
+    /// all messages at once.
     #[test]
     fn a_snapshot_and_what_is_new_are_the_same_as_all_at_once(
         messages in prop::collection::vec((0usize..3, 0u64..40, 0i64..9, 0usize..4, any::<bool>()), 1..60),
@@ -365,7 +366,7 @@ fn open(dir: &Path) -> Index {
     open_with(dir, Unsigned::Accept)
 }
 
-/// Appends records of `from` to me with these ids and times; the ids are not those of the texts.
+/// Appends records of `from` to me with these ids and times. The ids are not hashes of the texts.
 fn append(dir: &Path, from: &str, records: &[(&str, i64)]) {
     use std::io::Write as _;
     let path = dir.join("store").join(format!("log-{from}.jsonl"));
@@ -408,7 +409,7 @@ fn what_a_rescan_does_not_find_is_gone_and_may_come_back() {
     assert!(index.read().is_thread_visible(0, false), "zed still writes there");
     assert_eq!(index.read().thread_messages(0), [z]);
 
-    // Marks and names wait for it, in this process and in the next.
+    // The marks and names of its messages are kept, for this process and the next.
     std::fs::rename(&away, &log).unwrap();
     index.refresh_store(0, true).unwrap();
     assert_eq!(changes.lock().pop(), Some((vec![a, b], vec![])));
@@ -445,7 +446,7 @@ fn the_watermark_covers_only_what_is_read() {
     assert_eq!(mark("foo", "a", true), at(7, "c foo:c"));
     assert_eq!(mark("zed", "d", false), at(5, "a b foo:a foo:b"));
     assert_eq!(mark("zed", "d", true), at(7, "c foo:c"));
-    // A clock in the future neither moves the mark there nor is shown again.
+    // A message from the future neither moves the watermark to its time nor is shown again.
     append(dir.path(), "foo", &[("f", i64::from(u32::MAX))]);
     index.refresh_store(0, true).unwrap();
     assert_eq!(mark("foo", "f", true), at(7, "c f foo:c foo:f"));

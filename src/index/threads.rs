@@ -1,10 +1,11 @@
-//! The identities of threads, behind their inode numbers: the same in every process, and each thread another.
+//! The identities of threads, which their inode numbers are made from. They are the same in every process, and
+//! each thread has another.
 
-use super::core::{IndexTables, ThreadIx};
 use super::intern::{IDENTITY_MASK, stable_hash, text_identity};
+use super::tables::{IndexTables, ThreadIx};
 
 impl IndexTables {
-    /// The identity behind a thread's inode numbers.
+    /// Returns the identity that a thread's inode numbers are made from.
     pub fn thread_identity(&self, thread: ThreadIx) -> Option<u64> {
         if let Some(odd) = self.odd_threads.get(&thread) {
             return Some(*odd);
@@ -13,13 +14,14 @@ impl IndexTables {
         Some(self.default_thread_identity(t.store(), self.strings.get(t.id)))
     }
 
-    /// The identity that a thread has unless another one has it.
+    /// Returns the identity that a thread gets unless another thread has it.
     fn default_thread_identity(&self, store: usize, id: &str) -> u64 {
         text_identity(id) ^ self.thread_salt(store)
     }
 
-    /// Another identity for a thread that is new in its store, if its own is taken: ids can be made so that they
-    /// are equal. `alone`: no other text has the identity of its id.
+    /// Returns another identity for a thread that is new in its store, if its default identity is taken.
+    /// Somebody may construct ids with equal hashes. `alone` is true if no other text has the identity of its
+    /// id.
     pub(super) fn find_free_identity(&self, store: usize, id: &str, alone: bool) -> Option<u64> {
         let own = self.default_thread_identity(store, id);
         let mut identity = own;
@@ -35,12 +37,12 @@ impl IndexTables {
         self.stores.get(store).map_or(0, |s| s.salt)
     }
 
-    /// Finds a thread by the identity behind its inode numbers.
+    /// Returns the thread with the identity that its inode numbers are made from.
     pub fn find_thread_by_identity(&self, identity: u64) -> Option<ThreadIx> {
         self.find_thread_except(identity, None)
     }
 
-    /// The same, without a look at one of the stores.
+    /// Returns the same without a search in one of the stores.
     fn find_thread_except(&self, identity: u64, except: Option<usize>) -> Option<ThreadIx> {
         let odd = self.odd_threads.iter().find(|(_, odd)| **odd == identity);
         if let Some((thread, _)) = odd {

@@ -1,8 +1,8 @@
-//! When something that failed is tried again.
+//! The backoff after failures.
 
 use std::time::Duration;
 
-/// The waits after the first, second, … failure; the last one repeats.
+/// The pauses after the first, second, … failure; the last one repeats.
 const STEPS: [Duration; 7] = [
     Duration::from_secs(1),
     Duration::from_secs(5),
@@ -13,10 +13,10 @@ const STEPS: [Duration; 7] = [
     Duration::from_secs(15 * 60),
 ];
 
-/// How long a message is tried before it counts as refused.
+/// The time for which a message is tried before it counts as refused.
 pub const GIVE_UP: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How long to wait after this many failures in a row.
+/// Returns the pause after this many failures in a row.
 pub fn retry_delay(failures: u32) -> Duration {
     let step = failures.saturating_sub(1) as usize;
     let [.., last] = STEPS;

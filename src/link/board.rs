@@ -1,7 +1,7 @@
-//! Where a link stands, as people are told.
+//! The health of a link, for people.
 //!
-//! The thread that carries writes it, whoever renders `status.txt` reads it. A copy lies in the link's
-//! folder, so that `msgfs link status` and `doctor` can tell where no mount of theirs is open.
+//! The thread that carries writes it; `status.txt` is rendered from it. A copy lies in the link's folder, so that
+//! `msgfs link status` and `doctor` can report it without an open mount.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -11,85 +11,85 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::locks::Mutex;
 use crate::model::{Timestamp, sanitize_line};
-use crate::store::{fs, place};
+use crate::store::{atomic_file, fs};
 
-/// The file in the link's folder.
+/// The name of the copy in the link's folder.
 const FILE: &str = "standing.json";
 
-/// No standing is larger.
+/// The limit on the size of the copy.
 const MAX_FILE: u64 = 1 << 20;
 
-/// No more notes are kept.
+/// The limit on the number of notes.
 const MAX_NOTES: usize = 32;
 
-/// How exact the time of the last contact is, in milliseconds.
+/// The precision of the time of the last contact, in milliseconds.
 const CONTACT_MS: i64 = 60_000;
 
-/// What a link does right now.
+/// The current activity of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum LinkState {
-    /// Nothing was tried yet.
+    /// A link that has tried nothing yet.
     #[default]
     Starting,
-    /// The engine answers.
+    /// A link whose engine answers.
     Connected {
-        /// Since when, in milliseconds since the epoch.
+        /// The start of this state, in milliseconds since the epoch.
         since: i64,
     },
-    /// The engine does not answer, or refuses; it is tried again by itself.
+    /// A link whose engine does not answer, or refuses. It tries again by itself.
     Waiting {
-        /// Since when, in milliseconds since the epoch.
+        /// The start of this state, in milliseconds since the epoch.
         since: i64,
-        /// What the engine or the system says.
+        /// The words of the engine or the system.
         why: String,
     },
-    /// It carries nothing until a person does something.
+    /// A link that carries nothing until a person does something.
     Stopped {
-        /// What is wrong, and what to do.
+        /// The problem and the remedy.
         why: String,
     },
 }
 
-/// Where a link stands.
+/// The health of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkHealth {
-    /// What it does right now.
+    /// The current activity.
     #[serde(flatten)]
     pub state: LinkState,
-    /// The engine, in few words, without secrets: `nats://10.0.0.5:4222, space team`.
+    /// A short description of the engine, without secrets: `nats://10.0.0.5:4222, space team`.
     pub engine: String,
-    /// When the engine last answered, in milliseconds since the epoch.
+    /// The time of the engine's last answer, in milliseconds since the epoch.
     pub last_contact: Option<i64>,
-    /// How much waits to be carried away: messages and recipients, or lines.
+    /// The number of waiting messages, counted per recipient, or of waiting lines.
     pub waiting: u64,
-    /// How much was refused for good, here or by the engine.
+    /// The number of messages or lines that were refused for good, here or by the engine.
     pub refused: u64,
-    /// What else people should know, a line each.
+    /// Further notes for people, one a line.
     pub notes: Vec<String>,
-    /// The writers of lines that wait, and since which byte of their logs.
+    /// The writers whose lines wait, and the first waiting byte of each log.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub behind: BTreeMap<String, LogBacklog>,
-    /// Another process of this machine carries, and tells this.
+    /// True if another process of this machine carries, and this health is its report.
     #[serde(skip)]
     pub by_another: bool,
-    /// Why my other machines and this one do not tell each other what was read, or not all of it.
+    /// The reason why my machines do not exchange marks, or not all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marks: Option<String>,
 }
 
-/// Lines of a log that wait.
+/// The waiting lines of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogBacklog {
-    /// Where the first of them begins.
+    /// The offset of the first waiting line.
     pub from: u64,
-    /// Why, if it is not that the engine cannot be reached.
+    /// The reason, unless the engine cannot be reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
 impl LinkHealth {
-    /// The same in lines for people, the first one with the link's name.
+    /// Renders the health as lines for people. The first line begins with the link's name.
     pub fn render_lines(&self, name: &str) -> Vec<String> {
         let time = |ms: i64| Timestamp::from_millis(ms - ms.rem_euclid(1000)).rfc3339_short();
         let state = match &self.state {
@@ -118,7 +118,7 @@ impl LinkHealth {
     }
 }
 
-/// A link's standing, shared.
+/// A link's health, shared between threads.
 #[derive(Debug)]
 pub struct HealthBoard {
     name: String,
@@ -129,7 +129,7 @@ pub struct HealthBoard {
 }
 
 impl HealthBoard {
-    /// The board of a link, whose folder keeps a copy.
+    /// Returns the board of a link whose folder keeps a copy.
     pub fn new(name: &str, folder: &Path, engine: String) -> Self {
         let standing = LinkHealth { engine, ..LinkHealth::default() };
         Self {
@@ -140,7 +140,7 @@ impl HealthBoard {
         }
     }
 
-    /// The same for a link that carries the logs of a store.
+    /// Returns the board of a link that carries the logs of a store.
     #[must_use]
     pub fn with_store(self, store: &str) -> Self {
         Self { store: Some(store.to_owned()), ..self }
@@ -151,7 +151,7 @@ impl HealthBoard {
         !self.health.lock().0.behind.is_empty()
     }
 
-    /// Why the line at this byte of a writer's log in this store waits, if it does.
+    /// Returns why the line at this byte of a writer's log in this store waits, if it does.
     pub fn explain_wait(&self, store: &str, writer: &str, at: u64) -> Option<String> {
         let kept = self.health.lock();
         let standing = &kept.0;
@@ -174,7 +174,7 @@ impl HealthBoard {
         ))
     }
 
-    /// Tells what another process of this machine tells, which carries for the link.
+    /// Takes over the health that another process of this machine saved, which carries for the link.
     pub fn follow_other_process(&self) {
         let Some(told) = read_saved_health(&self.folder) else { return };
         let mut kept = self.health.lock();
@@ -186,7 +186,7 @@ impl HealthBoard {
         }
     }
 
-    /// Tells what this process knows from now on.
+    /// Reports this process's own state from now on.
     pub fn report_own_state(&self) {
         let mut kept = self.health.lock();
         if kept.0.by_another {
@@ -195,30 +195,30 @@ impl HealthBoard {
         }
     }
 
-    /// The link's name.
+    /// Returns the link's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How things stand.
+    /// Returns the current health.
     pub fn health(&self) -> LinkHealth {
         self.health.lock().0.clone()
     }
 
-    /// When that last changed.
+    /// Returns the time of the last change.
     pub fn changed_at(&self) -> Timestamp {
         self.health.lock().1
     }
 
-    /// Changes what is told, and the copy if anything did change.
+    /// Changes the health, and saves the copy if anything changed.
     pub fn update_health(&self, change: impl FnOnce(&mut LinkHealth)) {
         let mut kept = self.health.lock();
         let mut standing = kept.0.clone();
         change(&mut standing);
         standing.notes.truncate(MAX_NOTES);
         if standing != kept.0 {
-            // With the lock held, so that the copy is never older than one before it. While another process
-            // carries, it is its copy.
+            // The lock is held, so that an older copy never replaces a newer one. While another process carries, the
+            // copy belongs to that process.
             if !standing.by_another {
                 self.save_copy(&standing);
             }
@@ -226,11 +226,11 @@ impl HealthBoard {
         }
     }
 
-    /// The engine answered.
+    /// Records that the engine answered.
     pub fn report_contact(&self) {
         let now = Timestamp::now().millis();
         self.update_health(|standing| {
-            // What is told does not change with every answer.
+            // The time is coarse, so that not every answer changes the health.
             let is_known = standing.last_contact.is_some_and(|at| now - at < CONTACT_MS);
             if !is_known {
                 standing.last_contact = Some(now);
@@ -241,7 +241,7 @@ impl HealthBoard {
         });
     }
 
-    /// The engine did not answer, or refused.
+    /// Records that the engine did not answer, or refused.
     pub fn report_failure(&self, why: &str) {
         let why = sanitize_line(why).into_owned();
         let now = Timestamp::now().millis();
@@ -254,7 +254,7 @@ impl HealthBoard {
         });
     }
 
-    /// Nothing goes on until a person does something.
+    /// Records that the link stopped until a person does something.
     pub fn report_stopped(&self, why: &str) {
         let why = sanitize_line(why).into_owned();
         self.update_health(|standing| standing.state = LinkState::Stopped { why });
@@ -263,8 +263,8 @@ impl HealthBoard {
     fn save_copy(&self, standing: &LinkHealth) {
         let Ok(text) = serde_json::to_vec(standing) else { return };
         let path = self.folder.join(FILE);
-        let temp = place::temp_path(&path);
-        // Who reads it only shows it: nobody who sends waits for the disk because of it.
+        let temp = atomic_file::temp_path(&path);
+        // The copy is only for display, so no sender waits for the disk because of it.
         let written = fs::open_read_write(&temp, 0o600).and_then(|mut file| {
             file.set_len(0)?;
             file.write_all(&text)?;
@@ -276,7 +276,7 @@ impl HealthBoard {
     }
 }
 
-/// The copy in a link's folder; `None` if there is none.
+/// Reads the copy in a link's folder; `None` if there is none.
 pub fn read_saved_health(folder: &Path) -> Option<LinkHealth> {
     let bytes = fs::read_small_file(&folder.join(FILE), MAX_FILE).ok()?;
     serde_json::from_slice(&bytes).ok()

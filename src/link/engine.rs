@@ -1,8 +1,8 @@
-//! What takes and gives whole messages.
+//! The trait of engines, which hand over and fetch whole messages.
 //!
-//! One half of an engine runs in the daemon and touches no network: it says whom it reaches, makes the
-//! bytes that go out and takes apart those that came in. The other half runs in a carrier
-//! ([`super::job`]) and touches nothing but the network and its job's folder.
+//! One half of an engine runs in the daemon and touches no network: it says which addresses it reaches, encodes the
+//! bytes that go out and unpacks those that came in. The other half runs in a carrier ([`super::job`]) and touches
+//! nothing but the network and its job's folder.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -17,57 +17,57 @@ use super::{secret, tls};
 use crate::model::sanitize_line;
 use crate::store::{InboundMail, OutboundMail};
 
-/// An engine.
+/// A way to hand over and fetch messages, such as e-mail or a relay.
 pub trait LinkEngine: Send + Sync + fmt::Debug {
-    /// The engine in few words, for people, without secrets.
+    /// Returns a short description of the engine for people, without secrets.
     fn describe_engine(&self) -> String;
 
-    /// How well it reaches an address that has no mailbox on this machine; `None` if not at all.
+    /// Returns how well the engine reaches an address that has no mailbox on this machine; `None` if not at all.
     fn rank_address(&self, address: &str) -> Option<u8>;
 
-    /// My address there, if it is another than in the store.
+    /// Returns my address at the engine, if it differs from the one in the store.
     fn own_address(&self) -> Option<&str> {
         None
     }
 
-    /// Whether a message may have files of these sizes, by what is known in the link's folder.
+    /// Checks that a message may have files of these sizes, by what the link's folder records.
     ///
     /// # Errors
-    /// Why not, and what to do.
+    /// Returns the reason and the remedy, if it may not.
     fn check_attachment_sizes(&self, _folder: &Path, _files: &[u64]) -> Result<(), String> {
         Ok(())
     }
 
-    /// The bytes that go to one recipient. They are kept, so that every try sends the same. An engine that must
-    /// hand over something else first notes beside them ([`note_beside`](super::journal::note_beside)) how far it
-    /// has come.
+    /// Encodes the bytes that go to one recipient. They are kept, so that every try sends the same. An engine that must
+    /// hand over something else first records its progress beside them
+    /// ([`progress_note_path`](super::journal::progress_note_path)).
     ///
     /// # Errors
-    /// Why it can never go.
+    /// Returns the reason why the message can never go.
     fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String>;
 
-    /// What a fetch brought, from the folder it wrote to: each item, or why it cannot be had now. What could
-    /// not stays in the folder and is asked for again, so that no attachment is lost to a full disk.
+    /// Unpacks what a fetch wrote to a folder: each item, or the error that prevents reading it now. An item with an
+    /// error stays in the folder and is tried again, so that a full disk loses no attachment.
     fn unpack_items(&self, raw: &Path) -> Vec<io::Result<FetchedItem>>;
 
-    /// Whether a fetch must know that this was brought before: they may be many.
+    /// Returns true if a fetch must know that this id was fetched before. There may be many such ids.
     fn is_needed_by_fetch(&self, _id: &str) -> bool {
         true
     }
 
-    /// Who else carries this mail now, so that the link must not: why, and what to do.
+    /// Returns why the link must not carry because another program carries this mail now, with the remedy.
     fn find_other_carrier(&self) -> Option<String>;
 
-    /// How often it is asked for mail.
+    /// Returns the time between two fetches.
     fn poll_interval(&self) -> Duration;
 
-    /// Whether what it hands over is gone there, so that a fetch that was cut off may have lost mail.
+    /// Returns true if the engine deletes what it hands over, so that an interrupted fetch may have lost mail.
     fn is_fetch_destructive(&self) -> bool;
 
     /// Hands over the bytes of one message. Runs in a carrier.
     fn send(&self, wire: &Path) -> ExchangeOutcome;
 
-    /// Brings what there is and is not known to the folder, each file synced. Runs in a carrier.
+    /// Fetches what is available and not known into the folder, and syncs each file. Runs in a carrier.
     fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome;
 
     /// Returns true if a carrier stays, and asks again as long as nothing comes.
@@ -75,23 +75,23 @@ pub trait LinkEngine: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Returns true if the last fetch brought something to the folder that is to be filed or acknowledged. Runs in a carrier
-    /// that stays.
+    /// Returns true if the last fetch wrote something to the folder that must be filed or acknowledged. Runs in a
+    /// carrier that stays.
     fn has_fetched(&self, _raw: &Path) -> bool {
         true
     }
 
-    /// Says that these are on disk here. Runs in a carrier.
+    /// Tells the engine that these messages are on disk here. Runs in a carrier.
     fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome;
 
-    /// What `msgfs doctor` finds when it tries the engine without sending, a line each.
+    /// Tries the engine without sending and returns the problems for `msgfs doctor`, one a line.
     fn check_connection(&self) -> Vec<String>;
 
-    /// What the engine is told and nobody else may be, as the files have it now.
+    /// Returns the secrets that only the engine may see, as the files have them now.
     fn load_secrets(&self) -> Vec<Zeroizing<String>>;
 }
 
-/// What `msgfs doctor` finds, as people may be told it.
+/// Returns the problems for `msgfs doctor`, without secrets and with advice.
 pub fn check_engine(engine: &dyn LinkEngine) -> Vec<String> {
     let mut secrets = engine.load_secrets();
     let found = engine.check_connection();
@@ -99,73 +99,73 @@ pub fn check_engine(engine: &dyn LinkEngine) -> Vec<String> {
     found.iter().map(|line| tls::add_advice(secret::redact_text(line, &secrets))).collect()
 }
 
-/// One message that a link brought.
+/// One message that a link fetched.
 #[derive(Debug)]
 pub struct FetchedItem {
-    /// What tells it from all others of this link.
+    /// The id that distinguishes it from all others of this link.
     pub id: String,
-    /// What is to be filed.
+    /// The message to file.
     pub arrived: InboundMail,
-    /// The id under which the engine wants to hear that it is here.
+    /// The id by which it is acknowledged to the engine.
     pub ack_id: Option<String>,
 }
 
 impl FetchedItem {
-    /// Something that is still there and needs not be filed.
+    /// Returns an item that the engine still lists and that needs no filing.
     pub fn from_known_id(id: String) -> Self {
         Self { id, arrived: InboundMail::default(), ack_id: None }
     }
 
-    /// Whether it brings nothing.
+    /// Returns true if the item has no message to file.
     pub fn is_only_known(&self) -> bool {
         self.arrived == InboundMail::default()
     }
 }
 
-/// How an exchange ended.
+/// The result of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub enum ExchangeOutcome {
-    /// The engine has it, or has given all there was.
+    /// Success: the engine has the message, or has handed over all that it had.
     Done,
-    /// The engine has it, and calls it so.
+    /// Success, with an id that the engine gave the message.
     Named {
-        /// The id it gave.
+        /// The engine's id.
         id: String,
     },
-    /// It refuses this message for good.
+    /// A refusal of this message for good.
     Refused {
-        /// In its words.
+        /// The engine's words.
         why: String,
     },
-    /// It does not take this message now, but may later.
+    /// A refusal for now: the engine may take this message later.
     Later {
-        /// In its words.
+        /// The engine's words.
         why: String,
-        /// How long it asks to wait, in seconds.
+        /// The delay that the engine asks for, in seconds.
         after: Option<u64>,
     },
-    /// It cannot be spoken to now; nothing was handed over.
+    /// A failure before anything was handed over, since the engine cannot be reached now.
     Away {
-        /// What it or the system says.
+        /// The words of the engine or the system.
         why: String,
-        /// How long it asks to wait, in seconds.
+        /// The delay that the engine asks for, in seconds.
         after: Option<u64>,
     },
-    /// The answer was lost: it may have it, and gets the same once more.
+    /// A lost answer. The engine may have the message, and gets the same bytes once more.
     Unknown {
-        /// What the system says.
+        /// The words of the system.
         why: String,
     },
 }
 
 impl ExchangeOutcome {
-    /// It cannot be spoken to now, for this reason.
+    /// Returns an outcome that says the engine cannot be reached now, for this reason.
     pub fn away(why: impl fmt::Display) -> Self {
         Self::Away { why: sanitize_line(&why.to_string()).into_owned(), after: None }
     }
 
-    /// The reason, if it did not go well.
+    /// Returns the reason of a failure; `None` after a success.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Done | Self::Named { .. } => None,
@@ -176,7 +176,7 @@ impl ExchangeOutcome {
         }
     }
 
-    /// The same as people may be told it.
+    /// Removes secrets from the reason and adds advice.
     #[must_use]
     pub fn redact_secrets(mut self, secrets: &[Zeroizing<String>]) -> Self {
         match &mut self {
@@ -190,23 +190,23 @@ impl ExchangeOutcome {
     }
 }
 
-/// Where an engine finds what it needs, without secrets: this is written into jobs.
+/// The location of an engine's data, without secrets: it is written into jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineSettings {
-    /// Which engine.
+    /// The name of the engine.
     pub kind: String,
-    /// The file that describes it: the store's own configuration or a registration.
+    /// The file that describes the engine: the store's own configuration or a registration.
     pub file: PathBuf,
-    /// Which of several in that file.
+    /// The part of that file, if it describes several.
     pub part: String,
-    /// Who I am there.
+    /// My name at the engine.
     pub me: String,
-    /// Plain text may go anywhere.
+    /// True if plain text may go to any host.
     pub insecure: bool,
     /// A file with certificates of further authorities, in PEM.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// `mail`: I get a copy of what I send.
+    /// `mail`: true if I get a copy of each message that I send.
     #[serde(default)]
     pub self_copy: bool,
 }

@@ -1,5 +1,5 @@
-//! HTTP for the engines that speak it: JSON out, bounded answers in, no redirects, and certificates that
-//! are always checked.
+//! An HTTP client for the engines. It sends JSON, limits the size of answers, follows no redirects, and always checks
+//! certificates.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -11,19 +11,19 @@ use ureq::http::HeaderMap;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Error, SendBody};
 
-use super::room::SpaceCheckedFile;
-use super::{reach, tls};
+use super::disk_space::SpaceCheckedFile;
+use super::{private_hosts, tls};
 use crate::model::locks::Mutex;
 use crate::store::fs;
 
-/// An answer that is read into memory is not larger.
+/// The limit on the size of an answer in memory.
 const MAX_ANSWER: u64 = 64 << 20;
-/// How long a connection may take, and how long the other side may say nothing.
+/// The time limit for connecting, and for silence of the server.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 30 });
-/// How long the whole of an exchange may take.
+/// The time limit for a whole exchange.
 const LONGEST: Duration = Duration::from_secs(if cfg!(test) { 6 } else { 10 * 60 });
 
-/// A server, by the part of its addresses that all calls share.
+/// A server, identified by the part of its URL that all calls share.
 #[derive(Clone, Debug)]
 pub struct HttpClient {
     agent: Agent,
@@ -33,21 +33,21 @@ pub struct HttpClient {
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct HttpAnswer {
-    /// `200`, `404`, …
+    /// The status: `200`, `404`, …
     pub status: u16,
-    /// How long it asks to wait before the next try, in seconds.
+    /// The delay that the server asks for, in seconds.
     pub retry_after: Option<u64>,
-    /// The body; empty where it went to a file.
+    /// The body; empty if it went to a file.
     pub body: Vec<u8>,
 }
 
 impl HttpAnswer {
-    /// Whether it is one of success.
+    /// Returns true for a successful answer.
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
-    /// What it says, for people: its status, and what its JSON has under one of these members.
+    /// Returns the status and the texts of these JSON members, for people.
     pub fn describe_error(&self, members: &[&str]) -> String {
         let json: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
         let texts = members.iter().filter_map(|m| json.as_ref()?.get(m)?.as_str());
@@ -58,22 +58,22 @@ impl HttpAnswer {
     }
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// Nothing left this machine.
+    /// A failure before anything left this machine.
     #[error("{0}")]
     NotSent(String),
-    /// The server may have got it.
+    /// A failure after which the server may have the request.
     #[error("{0}")]
     Lost(String),
 }
 
 impl HttpClient {
-    /// A server at `http://…` or `https://…`.
+    /// Returns a client for a server at `http://…` or `https://…`.
     ///
     /// # Errors
-    /// If that is no address, or plain text must not go there, or `ca` cannot be used.
+    /// Returns a sentence if that is no URL, or plain text must not go there, or `ca` cannot be used.
     pub fn new(base: &str, insecure: bool, ca: Option<&Path>) -> Result<Self, String> {
         let shown = crate::model::sanitize_line(base).into_owned();
         let host = |rest: &str| {
@@ -86,7 +86,9 @@ impl HttpClient {
             bare.filter(|_| !authority.contains('@')).unwrap_or_default().to_owned()
         };
         let is_plain = match base.split_once("://") {
-            Some(("http", rest)) if !host(rest).is_empty() => !reach::is_private_host(&host(rest)),
+            Some(("http", rest)) if !host(rest).is_empty() => {
+                !private_hosts::is_private_host(&host(rest))
+            }
             Some(("https", rest)) if !host(rest).is_empty() => false,
             _ => return Err(format!("{shown:?} is not an address of the form https://HOST")),
         };
@@ -99,7 +101,7 @@ impl HttpClient {
         Ok(Self { agent: shared_agent(ca)?, base: base.trim_end_matches('/').to_owned() })
     }
 
-    /// The same server by another of its addresses.
+    /// Returns a client for the same server by another of its URLs.
     pub fn with_base(&self, base: &str) -> Self {
         Self { agent: self.agent.clone(), base: base.to_owned() }
     }
@@ -107,7 +109,7 @@ impl HttpClient {
     /// Posts JSON.
     ///
     /// # Errors
-    /// [`Trouble`], which says whether the server may have got it.
+    /// Returns [`HttpError`], which says if the server may have got it.
     pub fn post_json(
         &self,
         path: &str,
@@ -118,15 +120,15 @@ impl HttpClient {
         if let Some(token) = token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
-        // With a length: not every server reads chunks.
+        // The body has a length, since not every server reads chunks.
         let request = request.header("Content-Type", "application/json");
         read_answer(request.send(json).map_err(classify_error)?)
     }
 
-    /// Puts a file, of so many bytes, with these headers and no others.
+    /// Puts `size` bytes of a file, with these headers and no others.
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// Returns [`HttpError`].
     pub fn put_file(
         &self,
         headers: &[(String, String)],
@@ -142,27 +144,27 @@ impl HttpClient {
         read_answer(request.send(SendBody::from_reader(&mut bytes)).map_err(classify_error)?)
     }
 
-    /// Gets an answer.
+    /// Gets an answer into memory.
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// Returns [`HttpError`].
     pub fn get(&self, path: &str, token: Option<&str>) -> Result<HttpAnswer, HttpError> {
         read_answer(self.send_request(path, token, "GET")?)
     }
 
-    /// Deletes something.
+    /// Deletes a resource.
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// Returns [`HttpError`].
     pub fn delete(&self, path: &str, token: Option<&str>) -> Result<HttpAnswer, HttpError> {
         read_answer(self.send_request(path, token, "DELETE")?)
     }
 
-    /// Gets an answer into a file, synced; of an answer that was cut off, as much as came. An answer that
-    /// is not one of success is not written.
+    /// Gets an answer into a file and syncs it. The file also gets the beginning of an answer that was cut off. An
+    /// unsuccessful answer is not written.
     ///
     /// # Errors
-    /// [`Trouble`]; [`Trouble::Lost`] also if it was cut off or is larger than `limit`.
+    /// Returns [`HttpError`]; [`HttpError::Lost`] also if the answer was cut off or is larger than `limit`.
     pub fn get_to_file(
         &self,
         path: &str,
@@ -180,7 +182,7 @@ impl HttpClient {
         let lost = |what: &str, e: &dyn std::fmt::Display| HttpError::Lost(format!("{what}: {e}"));
         let mut out =
             SpaceCheckedFile::create(file).map_err(|e| lost("the answer cannot be saved", &e))?;
-        // What came before an error is kept.
+        // The bytes before an error are kept.
         let copied = io::copy(&mut body, &mut out);
         let kept = out.flush().and_then(|()| out.file().sync_all());
         kept.map_err(|e| lost("the answer cannot be saved", &e))?;
@@ -212,9 +214,9 @@ impl HttpClient {
     }
 }
 
-/// Returns the agent that speaks to servers. It is made once for the certificates that it believes: that takes longer than to ask.
+/// Returns the HTTP agent, which is cached for its root certificates: building it takes longer than a request.
 fn shared_agent(ca: Option<&Path>) -> Result<Agent, String> {
-    /// An agent, and the certificates that it believes.
+    /// An agent, and the root certificates that it trusts.
     type CachedHttpAgent = Option<(Vec<CertificateDer<'static>>, Agent)>;
     static LAST: LazyLock<Mutex<CachedHttpAgent>> = LazyLock::new(Mutex::default);
     let believed = tls::load_root_certificates(ca)?;
@@ -229,7 +231,7 @@ fn shared_agent(ca: Option<&Path>) -> Result<Agent, String> {
         .max_redirects(0)
         .max_redirects_will_error(false)
         .proxy(None)
-        // A connection that the server closed meanwhile would look like a lost answer.
+        // A reused connection that the server has closed would look like a lost answer.
         .max_idle_connections(0)
         .user_agent(concat!("msgfs/", env!("CARGO_PKG_VERSION")))
         .timeout_connect(Some(PATIENCE))
@@ -250,13 +252,13 @@ fn read_answer(response: ureq::http::Response<Body>) -> Result<HttpAnswer, HttpE
     let read = response.into_body().into_with_config().limit(MAX_ANSWER).read_to_vec();
     match read {
         Ok(body) => Ok(HttpAnswer { status, retry_after: after, body }),
-        // A refusal is one, also if its words were cut off.
+        // A refusal counts even if its words were cut off.
         Err(_) if status >= 400 => Ok(HttpAnswer { status, retry_after: after, body: Vec::new() }),
         Err(e) => Err(HttpError::Lost(format!("the answer was cut off: {e}"))),
     }
 }
 
-/// How long the server asks to wait, in seconds.
+/// Returns the delay that the server asks for, in seconds.
 fn parse_retry_after(headers: &HeaderMap) -> Option<u64> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
     let reset = || {
@@ -264,11 +266,11 @@ fn parse_retry_after(headers: &HeaderMap) -> Option<u64> {
         at.checked_sub((crate::model::Timestamp::now().millis() / 1000) as u64)
     };
     let exhausted = number("x-ratelimit-remaining") == Some(0);
-    // A server with a clock of its own must not stop a link for ever.
+    // A server with a wrong clock must not stop a link for ever.
     number("retry-after").or_else(|| exhausted.then(reset)?).map(|secs| secs.min(24 * 3600))
 }
 
-/// Whether anything left this machine.
+/// Returns the error, which says if anything may have left this machine.
 fn classify_error(error: Error) -> HttpError {
     use io::ErrorKind::{
         AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound,

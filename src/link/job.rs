@@ -1,13 +1,13 @@
 //! One exchange with an engine, in a process of its own.
 //!
-//! A killed daemon must not cut an exchange in half, so each runs in a short-lived process (`msgfs carry
-//! JOB`) of its own session, which ends by itself. Daemon and carrier share a folder: what to do, what
-//! came of it, and a lock that the carrier inherits when it is started, so that there is no moment in
-//! which neither holds it. Who finds the lock free and no outcome knows that the carrier died.
+//! A killed daemon must not interrupt an exchange, so each exchange runs in a short-lived process (`msgfs carry JOB`)
+//! of its own session, which ends by itself. Daemon and carrier share a folder with the order, the outcome and a lock.
+//! The carrier inherits the lock when it starts, so one of the two always holds it. A free lock without an outcome
+//! means that the carrier died.
 //!
-//! A carrier that brings mail may stay: it asks again and again as long as nothing comes, for a process that starts
-//! costs more than what it asks. It holds one end of a pipe. When the other end is closed, by a daemon that wants
-//! something else or by its death, it ends, after the exchange that it is at.
+//! A carrier that fetches mail may stay: it asks again and again as long as nothing comes, because starting a process
+//! costs more than a request. It holds one end of a pipe. The daemon closes the other end when it wants something else,
+//! or by dying. Then the carrier ends after its current exchange.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -21,63 +21,63 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::disk_space;
 use super::engine::{EngineSettings, ExchangeOutcome, LinkEngine};
-use super::room;
-use crate::store::{fs, place};
+use crate::store::{atomic_file, fs};
 
-/// What is to be done.
+/// The file with the order.
 const ORDER: &str = "order.json";
-/// What came of it.
+/// The file with the outcome.
 const OUTCOME: &str = "outcome.json";
-/// Held while a carrier lives.
+/// The file whose lock is held while a carrier lives.
 const LOCK: &str = "lock";
-/// What a fetch brought.
+/// The folder into which a fetch writes.
 const RAW: &str = "raw";
-/// Made in there before an engine is asked.
+/// A file in that folder, made before the engine is asked.
 const ASKED: &str = ".asked";
-/// Larger than either file.
+/// The limit on the size of either file.
 const MAX_FILE: u64 = 64 << 20;
-/// No exchange takes longer: one that does is cut off, and its outcome is not known.
+/// The limit on the time of an exchange. A longer one is cut off, and its outcome is unknown.
 const LONGEST: Duration = Duration::from_secs(15 * 60);
-/// So long a carrier asks again and again; much less than any exchange may take.
+/// The time for which a carrier keeps asking; much less than any exchange may take.
 const STAY: Duration = Duration::from_secs(4 * 60);
-/// How such a carrier ends: `EX_TEMPFAIL`.
+/// The exit code of a carrier that was cut off: `EX_TEMPFAIL`.
 const LATE: i32 = 75;
 
-/// What a carrier is to do.
+/// The task of a carrier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub enum CarrierTask {
-    /// Hand over the bytes of a file.
+    /// The delivery of a file's bytes.
     Send {
-        /// The entry of the journal.
+        /// The number of the entry in the journal.
         no: u64,
         /// The file.
         wire: PathBuf,
     },
-    /// Bring what is not known.
+    /// A fetch of messages that are not known.
     Fetch {
-        /// What is.
+        /// The known ids.
         known: Vec<String>,
-        /// It asks again, so many milliseconds after the last time, as long as nothing comes.
+        /// The pause between two requests in milliseconds, if the carrier asks again as long as nothing comes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
-    /// Say that these are on disk.
+    /// The acknowledgement of messages that are on disk.
     Acknowledge {
-        /// By the engine's ids.
+        /// The engine's ids.
         ids: Vec<String>,
     },
 }
 
-/// An order as it lies in the job's folder.
+/// An order in the form in which it lies in the job's folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct JobOrder {
     settings: EngineSettings,
     task: CarrierTask,
 }
 
-/// Who carries.
+/// The process that carries.
 #[derive(Clone)]
 pub enum Carrier {
     /// This program, called with `carry JOB`.
@@ -93,26 +93,26 @@ impl std::fmt::Debug for Carrier {
     }
 }
 
-/// A job, by its folder.
+/// A job, identified by its folder.
 #[derive(Debug)]
 pub struct CarrierJob {
     folder: PathBuf,
     task: CarrierTask,
     lock: File,
-    /// Closed when the carrier is not to ask again.
+    /// A pipe that is closed when the carrier should stop asking.
     hangup_pipe: Option<PipeWriter>,
     is_watched: bool,
 }
 
 impl CarrierJob {
-    /// Writes an order down. On disk when it returns.
+    /// Writes an order to disk durably.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn new(folder: &Path, settings: &EngineSettings, task: CarrierTask) -> io::Result<Self> {
         fs::make_dirs(&folder.join(RAW), 0o700)?;
         let order = JobOrder { settings: settings.clone(), task };
-        place::write_atomic(&folder.join(ORDER), &serde_json::to_vec(&order)?, 0o600)?;
+        atomic_file::write_atomic(&folder.join(ORDER), &serde_json::to_vec(&order)?, 0o600)?;
         let lock = fs::open_read_write(&folder.join(LOCK), 0o600)?;
         Ok(Self::with_lock(folder, order.task, lock))
     }
@@ -121,10 +121,10 @@ impl CarrierJob {
         Self { folder: folder.to_owned(), task, lock, hangup_pipe: None, is_watched: false }
     }
 
-    /// A job that was left behind; `None` if its order was never written.
+    /// Opens a job that an earlier process left; `None` if its order was never written.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn reopen(folder: &Path) -> io::Result<Option<Self>> {
         let Ok(bytes) = fs::read_small_file(&folder.join(ORDER), MAX_FILE) else { return Ok(None) };
         let Ok(order) = serde_json::from_slice::<JobOrder>(&bytes) else { return Ok(None) };
@@ -132,25 +132,25 @@ impl CarrierJob {
         Ok(Some(Self::with_lock(folder, order.task, lock)))
     }
 
-    /// What is to be done.
+    /// Returns the task of the job.
     pub fn task(&self) -> &CarrierTask {
         &self.task
     }
 
-    /// Where a fetch writes to.
+    /// Returns the folder into which a fetch writes.
     pub fn raw_folder(&self) -> PathBuf {
         self.folder.join(RAW)
     }
 
-    /// Whether the engine may have been asked.
+    /// Returns true if the engine may have been asked.
     pub fn has_asked(&self) -> bool {
         self.raw_folder().join(ASKED).exists()
     }
 
-    /// Starts the carrier, which goes on if this process dies. `ended` is called when it has ended.
+    /// Starts the carrier, which survives the death of this process. Calls `ended` when the carrier has ended.
     ///
     /// # Errors
-    /// As the system gave it; then nothing was started.
+    /// Returns the system's error; then nothing was started.
     pub fn start(
         &mut self,
         carrier: &Carrier,
@@ -185,7 +185,7 @@ impl CarrierJob {
             Carrier::Here(carry) => {
                 let (carry, folder) = (std::sync::Arc::clone(carry), self.folder.clone());
                 std::thread::spawn(move || {
-                    // A carrier that dies says that it ended, as the system does.
+                    // A carrier that dies calls `ended` too, as a process would.
                     let carry = std::panic::AssertUnwindSafe(|| carry(&folder));
                     let _ = std::panic::catch_unwind(carry);
                     drop(lock);
@@ -197,42 +197,42 @@ impl CarrierJob {
         Ok(())
     }
 
-    /// Returns whether it is told when the carrier ends.
+    /// Returns true if this process is notified when the carrier ends.
     pub fn is_watched(&self) -> bool {
         self.is_watched
     }
 
-    /// Has the carrier not ask again.
+    /// Tells the carrier to stop asking.
     pub fn stop_polling(&mut self) {
         self.hangup_pipe = None;
     }
 
-    /// Whether the carrier has ended. What this process itself holds of the lock is given up.
+    /// Returns true if the carrier has ended. Gives up this process's own share of the lock.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn has_ended(&mut self) -> io::Result<bool> {
-        // An open file of its own, since the carrier's shares the lock.
+        // This needs an open file of its own, since the old one shares the carrier's lock.
         self.lock = fs::open_read_write(&self.folder.join(LOCK), 0o600)?;
         fs::lock_with_timeout(&self.lock, Duration::ZERO)
     }
 
-    /// What came of it; `None` if the carrier died.
+    /// Returns the outcome; `None` if the carrier died.
     pub fn read_outcome(&self) -> Option<ExchangeOutcome> {
         let bytes = fs::read_small_file(&self.folder.join(OUTCOME), MAX_FILE).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 
-    /// Removes all of it.
+    /// Removes the job's folder.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn remove(self) -> io::Result<()> {
         std::fs::remove_dir_all(&self.folder)
     }
 }
 
-/// Returns how many exchanges are at work below the folder of all links of a name.
+/// Returns the number of running exchanges of all links below a folder.
 pub fn count_running_jobs(links: &Path) -> usize {
     let below = |folder: PathBuf| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -247,43 +247,43 @@ pub fn count_running_jobs(links: &Path) -> usize {
     jobs.filter(is_held).count()
 }
 
-/// Notes that an engine is asked now, in the folder a fetch writes to. On disk when it returns.
+/// Records durably, in the folder of a fetch, that an engine is asked now.
 ///
 /// # Errors
-/// As the system gave it; then it must not be asked.
+/// Returns the system's error; then the engine must not be asked.
 pub fn note_asked(raw: &Path) -> io::Result<()> {
-    place::write_atomic(&raw.join(ASKED), b"", 0o600)
+    atomic_file::write_atomic(&raw.join(ASKED), b"", 0o600)
 }
 
-/// The folder of the link to which the folder of a fetch belongs. One carrier a link works at a time, so
-/// it may keep there what it wants to remember; nothing may depend on that it is still there.
+/// Returns the folder of the link to which the folder of a fetch belongs. One carrier a link works at a time, so it may
+/// cache things there; they may vanish at any time.
 pub fn link_folder(raw: &Path) -> Option<&Path> {
     raw.parent()?.parent()?.parent()
 }
 
-/// Makes this process a carrier: of its own session, and of a bounded life.
+/// Makes this process a carrier with a session of its own and a limited life.
 ///
 /// # Errors
-/// If no thread can be started.
+/// Fails if no thread can be started.
 pub fn become_carrier(folder: &Path) -> io::Result<()> {
-    // Whoever ends the daemon's session does not end this one.
+    // A signal to the daemon's session does not reach this one.
     let _ = rustix::process::setsid();
     let folder = folder.to_owned();
     let limit = move || {
         std::thread::sleep(LONGEST);
         let minutes = LONGEST.as_secs() / 60;
         let why = format!("the exchange took more than {minutes} minutes and was ended");
-        // Without an outcome it is known, too, that it is over.
+        // Even without an outcome the free lock shows that the exchange is over.
         let _ = write_outcome(&folder, &ExchangeOutcome::Unknown { why });
         std::process::exit(LATE);
     };
     std::thread::Builder::new().name("msgfs-longest".into()).spawn(limit).map(drop)
 }
 
-/// Does the job in a folder. `open` makes the engine.
+/// Runs the job in a folder. `open` makes the engine.
 ///
 /// # Errors
-/// If there is no order, or the outcome cannot be written.
+/// Fails if there is no order, or the outcome cannot be written.
 pub fn run_job(
     folder: &Path,
     open: impl FnOnce(&EngineSettings) -> Result<Box<dyn LinkEngine>, String>,
@@ -293,7 +293,7 @@ pub fn run_job(
     let outcome = match open(&order.settings) {
         Err(why) => ExchangeOutcome::away(why),
         Ok(engine) => {
-            // Somebody may change them meanwhile.
+            // The secrets may change meanwhile.
             let mut secrets = engine.load_secrets();
             let outcome = run_task(engine.as_ref(), &order.task, folder);
             secrets.extend(engine.load_secrets());
@@ -318,7 +318,7 @@ fn run_task(engine: &dyn LinkEngine, task: &CarrierTask, folder: &Path) -> Excha
     }
 }
 
-/// Asks for mail until some comes, or something else is to be done.
+/// Asks for mail until some comes, or the daemon hangs up, or the time is over.
 fn poll_mail(
     engine: &dyn LinkEngine,
     raw: &Path,
@@ -329,7 +329,7 @@ fn poll_mail(
     loop {
         let outcome = engine.fetch(raw, known);
         let is_over = outcome != ExchangeOutcome::Done || engine.has_fetched(raw);
-        // From here to the next time nothing can be lost.
+        // From here to the next request nothing can be lost.
         if is_over
             || std::fs::remove_file(raw.join(ASKED))
                 .is_err_and(|e| e.kind() != io::ErrorKind::NotFound)
@@ -338,7 +338,7 @@ fn poll_mail(
         }
         if Instant::now() > until
             || wait_for_hangup(every)
-            || room::check_free_space(raw).is_err()
+            || disk_space::check_free_space(raw).is_err()
             || engine.find_other_carrier().is_some()
         {
             return outcome;
@@ -346,7 +346,7 @@ fn poll_mail(
     }
 }
 
-/// Waits; returns whether the daemon hung up meanwhile.
+/// Waits, and returns true if the daemon hung up meanwhile.
 fn wait_for_hangup(within: Duration) -> bool {
     let line = rustix::stdio::stdout();
     let mut watched = [PollFd::new(&line, PollFlags::empty())];
@@ -354,12 +354,13 @@ fn wait_for_hangup(within: Duration) -> bool {
     poll(&mut watched, Some(&limit)) != Ok(0)
 }
 
-/// Says what came of it: at once for whoever looks when this process is killed, then durably.
+/// Writes the outcome. The first rename makes it visible even if this process is killed; the second write makes it
+/// durable.
 fn write_outcome(folder: &Path, outcome: &ExchangeOutcome) -> io::Result<()> {
     let bytes = serde_json::to_vec(outcome)?;
     let path = folder.join(OUTCOME);
-    let temp = place::temp_path(&path);
+    let temp = atomic_file::temp_path(&path);
     std::fs::write(&temp, &bytes)?;
     std::fs::rename(&temp, &path)?;
-    place::write_atomic(&path, &bytes, 0o600)
+    atomic_file::write_atomic(&path, &bytes, 0o600)
 }

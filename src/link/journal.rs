@@ -1,8 +1,8 @@
-//! What a link has promised and what it has got, on disk.
+//! The record of what a link has accepted, sent and received, on disk.
 //!
-//! One file a link, of JSON lines that are only ever added; made anew by rename when most of it is over.
-//! A line is on disk before what it announces happens: the intent before the first byte leaves, the
-//! outcome before anything else is done. What a torn last line said never happened.
+//! Each link has one file of JSON lines. Lines are only appended; the file is compacted by rename when most of it is
+//! over. A line is on disk before the event that it announces: the intent before the first byte leaves, the outcome
+//! before anything else is done. A torn last line counts as never written.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -13,82 +13,83 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::backoff;
-use crate::store::{fs, place};
+use crate::store::{atomic_file, fs};
 
-/// The file in the link's folder.
+/// The name of the journal's file in the link's folder.
 pub(super) const FILE: &str = "journal";
 
-/// No journal is larger: it is made anew long before.
+/// The limit on the size of a journal, which is compacted long before.
 const MAX_FILE: u64 = 1 << 30;
 
-/// What is over is remembered for this long, in milliseconds.
+/// The time for which finished entries are remembered, in milliseconds.
 const REMEMBERED: i64 = 90 * 24 * 3600 * 1000;
 
-/// A journal of fewer lines is not worth making anew.
+/// The number of lines below which a journal is not compacted.
 const FEW_LINES: usize = 1000;
 
-/// Where a carrier notes how far a message has come that goes in several steps; removed with the message's bytes.
+/// Returns the file in which a carrier records its progress on a message that takes several steps. It is removed with
+/// the message's bytes.
 pub fn progress_note_path(wire: &Path) -> PathBuf {
     wire.with_extension("note")
 }
 
-/// A message that is to go to one recipient.
+/// A message on its way to one recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEntry {
     /// The message's id in its store.
     pub message: String,
     /// The recipient's address.
     pub to: String,
-    /// When it was handed over, in milliseconds since the epoch.
+    /// The time at which the link accepted it, in milliseconds since the epoch.
     pub since: i64,
-    /// How often it was tried.
+    /// The number of tries.
     pub tries: u32,
-    /// Where it stands.
+    /// The stage of the delivery.
     pub stage: DeliveryStage,
     /// The id that the engine gave it.
     pub given_id: Option<String>,
 }
 
-/// Where a message stands on its way to one recipient.
+/// The stage of a message on its way to one recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveryStage {
-    /// It waits, and may go from this moment on; why it waits, if it was tried.
+    /// A pause until a moment from which on the message may go.
     Waits {
-        /// In milliseconds since the epoch.
+        /// That moment, in milliseconds since the epoch.
         until: i64,
-        /// What the engine or the system said last.
+        /// The last reason that the engine or the system gave, if it was tried.
         why: Option<String>,
     },
-    /// A carrier has it, or had it when it died: the engine may have it.
+    /// A try by a carrier. It has the message, or had it when it died: the engine may have it.
     Trying,
-    /// The engine has it.
+    /// A delivery: the engine has the message.
     Taken,
-    /// It will never be taken, for this reason.
+    /// A refusal for good, for this reason.
     Refused(String),
 }
 
-/// One line.
+/// One line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 enum JournalLine {
-    /// A message was handed over; its bytes are in a file of this number.
+    /// The acceptance of a message, whose bytes are in a file of this number.
     Spooled { no: u64, message: String, to: String, at: i64 },
-    /// A carrier is about to get it.
+    /// The start of a try.
     Trying { no: u64, tries: u32 },
-    /// It goes no sooner than that.
+    /// A delay until this moment.
     Later { no: u64, until: i64, why: String },
-    /// The engine has it.
+    /// A delivery to the engine.
     Taken {
         no: u64,
         at: i64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         given: Option<String>,
     },
-    /// It is refused for good.
+    /// A refusal for good.
     Refused { no: u64, at: i64, why: String },
-    /// A message that the link brought is in the store.
+    /// The arrival of a fetched message in the store.
     Seen { id: String, at: i64 },
-    /// A fetch was cut off that may have lost mail.
+    /// An interruption of a fetch that may have lost mail.
     Cut { at: i64 },
 }
 
@@ -96,15 +97,15 @@ enum JournalLine {
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
-    /// `None` for whoever only looks.
+    /// The open file; `None` if the journal is read-only.
     file: Option<File>,
     lines: usize,
     next_no: u64,
     entries: BTreeMap<u64, JournalEntry>,
-    /// When those came to their end that have.
+    /// The times at which finished entries ended.
     ended_at: HashMap<u64, i64>,
     by_key: HashMap<(String, String), u64>,
-    /// Those that may go, the oldest first; and those that wait, by the moment from which on they may.
+    /// The entries that may go, the oldest first; `waiting` has the others, by the moment from which on they may go.
     ready: BTreeSet<u64>,
     waiting: BTreeSet<(i64, u64)>,
     refused: usize,
@@ -113,10 +114,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in a link's folder, which is made if it is missing.
+    /// Opens the journal in a link's folder, and makes the folder if it is missing.
     ///
     /// # Errors
-    /// As the system gave it: without its journal a link would send twice.
+    /// Returns the system's error: without its journal a link would send twice.
     pub fn open(folder: &Path, now: i64) -> io::Result<Self> {
         fs::make_dirs(folder, 0o700)?;
         let (mut journal, is_torn) = Self::load_journal(folder, now)?;
@@ -132,15 +133,15 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The journal in a link's folder as it is now, for whoever only looks.
+    /// Reads the journal in a link's folder without opening it for writing.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn open_read_only(folder: &Path, now: i64) -> io::Result<Self> {
         Self::load_journal(folder, now).map(|(journal, _)| journal)
     }
 
-    /// What is on disk, and whether its last line was torn off.
+    /// Reads the journal from disk. Returns true with it if its last line is torn.
     fn load_journal(folder: &Path, now: i64) -> io::Result<(Self, bool)> {
         let bytes = fs::empty_if_absent(fs::read_small_file(&folder.join(FILE), MAX_FILE))?;
         let mut journal = Self {
@@ -159,7 +160,7 @@ impl Journal {
         };
         for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
             journal.lines += 1;
-            // What was torn off was never acted upon.
+            // A torn line was never acted upon.
             if let Ok(line) = serde_json::from_slice(line) {
                 journal.apply_line(line);
             }
@@ -168,16 +169,15 @@ impl Journal {
         Ok((journal, bytes.last().is_some_and(|b| *b != b'\n')))
     }
 
-    /// The file with the bytes of an entry.
+    /// Returns the path of the file with the bytes of an entry.
     pub fn wire_path(&self, no: u64) -> PathBuf {
         self.folder.join("out").join(no.to_string())
     }
 
-    /// Takes a message for a recipient: its bytes, then the line. On disk when it returns. Again changes
-    /// nothing.
+    /// Accepts a message for a recipient durably: first its bytes, then the line. Does nothing if the message is known.
     ///
     /// # Errors
-    /// As the system gave it; then it was not taken.
+    /// Returns the system's error; then the message was not accepted.
     pub fn spool_message(
         &mut self,
         message: &str,
@@ -192,15 +192,15 @@ impl Journal {
         if let Some(folder) = path.parent() {
             fs::make_dirs(folder, 0o700)?;
         }
-        place::write_atomic(&path, wire, 0o600)?;
+        atomic_file::write_atomic(&path, wire, 0o600)?;
         let (message, to) = (message.to_owned(), to.to_owned());
         self.append_line(JournalLine::Spooled { no, message, to, at: now })
     }
 
-    /// Takes a message for a recipient to whom it cannot go: only the refusal is kept.
+    /// Accepts a message for a recipient that it cannot reach, and keeps only the refusal.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn refuse_at_once(
         &mut self,
         message: &str,
@@ -218,51 +218,49 @@ impl Journal {
         ])
     }
 
-    /// A carrier is about to get it. On disk when this returns.
+    /// Records durably that a carrier is about to get an entry.
     ///
     /// # Errors
-    /// As the system gave it; then no carrier may get it.
+    /// Returns the system's error; then no carrier may get it.
     pub fn record_try(&mut self, no: u64) -> io::Result<()> {
         let tries = self.entries.get(&no).map_or(0, |entry| entry.tries).saturating_add(1);
         self.append_line(JournalLine::Trying { no, tries })
     }
 
-    /// It goes no sooner than that.
+    /// Records that an entry may go no sooner than `until`.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn record_later(&mut self, no: u64, why: &str, until: i64) -> io::Result<()> {
         self.append_line(JournalLine::Later { no, until, why: why.to_owned() })
     }
 
-    /// The engine has it, perhaps under an id of its own. On disk when this returns; then its bytes are
-    /// removed.
+    /// Records durably that the engine has an entry, perhaps under an id of its own; then removes its bytes.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn record_taken(&mut self, no: u64, given: Option<&str>, now: i64) -> io::Result<()> {
         self.append_line(JournalLine::Taken { no, at: now, given: given.map(str::to_owned) })?;
         self.remove_wire_files(no);
         Ok(())
     }
 
-    /// It is refused for good. On disk when this returns; then its bytes are removed.
+    /// Records durably that an entry is refused for good; then removes its bytes.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn record_refused(&mut self, no: u64, why: &str, now: i64) -> io::Result<()> {
         self.append_line(JournalLine::Refused { no, at: now, why: why.to_owned() })?;
         self.remove_wire_files(no);
         Ok(())
     }
 
-    /// Messages that the link brought are in the store, or are still listed by the engine. On disk when
-    /// this returns.
+    /// Records durably that fetched messages are in the store, or that the engine still lists them.
     ///
     /// # Errors
-    /// As the system gave it; then they come again, and are known by their names.
+    /// Returns the system's error; then the messages come again, and are recognized by their names.
     pub fn record_seen(&mut self, ids: &[String], now: i64) -> io::Result<()> {
-        // What is still listed must not be forgotten.
+        // Ids that the engine still lists must not be forgotten.
         let is_old = |at: &i64| now.saturating_sub(*at) > REMEMBERED / 2;
         let new = ids.iter().filter(|id| self.seen.get(*id).is_none_or(is_old));
         let lines: Vec<JournalLine> =
@@ -270,41 +268,41 @@ impl Journal {
         if lines.is_empty() { Ok(()) } else { self.append_lines(lines) }
     }
 
-    /// A fetch was cut off that may have lost mail. On disk when this returns.
+    /// Records durably that a fetch was interrupted that may have lost mail.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn record_cut(&mut self, now: i64) -> io::Result<()> {
         self.append_line(JournalLine::Cut { at: now })
     }
 
-    /// When fetches were cut off, in milliseconds since the epoch, the oldest first.
+    /// Returns the times of interrupted fetches, in milliseconds since the epoch, the oldest first.
     pub fn cuts(&self) -> &[i64] {
         &self.cuts
     }
 
-    /// Whether the link brought this before.
+    /// Returns true if the link fetched this id before.
     pub fn is_seen(&self, id: &str) -> bool {
         self.seen.contains_key(id)
     }
 
-    /// All that it brought before and remembers.
+    /// Returns all ids that the link fetched and remembers.
     pub fn seen_ids(&self) -> impl Iterator<Item = &str> {
         self.seen.keys().map(String::as_str)
     }
 
-    /// What became of a message for a recipient.
+    /// Returns the entry of a message for a recipient.
     pub fn find_entry(&self, message: &str, to: &str) -> Option<&JournalEntry> {
         let no = self.by_key.get(&(message.to_owned(), to.to_owned()))?;
         self.entries.get(no)
     }
 
-    /// An entry by its number.
+    /// Returns an entry by its number.
     pub fn entry(&self, no: u64) -> Option<&JournalEntry> {
         self.entries.get(&no)
     }
 
-    /// All entries that are not over, the oldest first.
+    /// Returns all open entries, the oldest first.
     pub fn open_entries(&self) -> impl Iterator<Item = (u64, &JournalEntry)> {
         let open = |stage: &DeliveryStage| {
             matches!(stage, DeliveryStage::Waits { .. } | DeliveryStage::Trying)
@@ -312,17 +310,17 @@ impl Journal {
         self.entries.iter().filter(move |(_, e)| open(&e.stage)).map(|(no, e)| (*no, e))
     }
 
-    /// How many entries are not over.
+    /// Returns the number of open entries.
     pub fn open_count(&self) -> usize {
         self.ready.len() + self.waiting.len()
     }
 
-    /// How many entries were refused.
+    /// Returns the number of refused entries.
     pub fn refused_count(&self) -> usize {
         self.refused
     }
 
-    /// The oldest entry that may go now.
+    /// Returns the oldest entry that may go now.
     pub fn find_due_entry(&mut self, now: i64) -> Option<u64> {
         while let Some((until, no)) =
             self.waiting.first().copied().filter(|(until, _)| *until <= now)
@@ -333,7 +331,7 @@ impl Journal {
         self.ready.first().copied()
     }
 
-    /// When an entry may go next; `None` if none is open.
+    /// Returns the time at which the next entry may go, 0 for now; `None` if no entry is open.
     pub fn next_due_time(&self) -> Option<i64> {
         let ready = self.ready.first().map(|_| 0);
         ready.or_else(|| self.waiting.first().map(|(until, _)| *until))
@@ -351,7 +349,7 @@ impl Journal {
         let before = file.metadata()?.len();
         let written = file.write_all(&text).and_then(|()| file.sync_data());
         if let Err(e) = written {
-            // What is not known to be on disk did not happen.
+            // A line that may not be on disk must not count.
             let _ = file.set_len(before);
             return Err(e);
         }
@@ -408,7 +406,7 @@ impl Journal {
         }
     }
 
-    /// Puts an entry, whose stage was another one, among those of its stage, so that nobody must look at all of them.
+    /// Moves an entry from the set of its old stage to the set of its new one, so that no call searches all entries.
     fn reindex_entry(&mut self, no: u64, old: Option<&DeliveryStage>) {
         match old {
             Some(DeliveryStage::Waits { until, .. }) => {
@@ -421,7 +419,7 @@ impl Journal {
         }
         match self.entries.get(&no).map(|entry| &entry.stage) {
             Some(DeliveryStage::Waits { until, .. }) => drop(self.waiting.insert((*until, no))),
-            // Whoever had it is no more, or it would not be asked for.
+            // The carrier that had it is dead when this set is asked.
             Some(DeliveryStage::Trying) => drop(self.ready.insert(no)),
             Some(DeliveryStage::Refused(_)) => self.refused += 1,
             Some(DeliveryStage::Taken) | None => {}
@@ -433,14 +431,14 @@ impl Journal {
         if let Err(error) = std::fs::remove_file(&wire) {
             tracing::debug!(%error, no, "the file of a finished message could not be removed");
         }
-        // Few have one.
+        // Few messages have one.
         let _ = std::fs::remove_file(progress_note_path(&wire));
     }
 
     fn forget_old(&mut self, now: i64) {
         let is_old = |at: i64| now.saturating_sub(at) > REMEMBERED;
-        // Counted from when the link last heard something, not from now: who was off for long has
-        // forgotten nothing.
+        // The age is counted from the last id that the link saw, not from now, so a link that was off for long forgets
+        // nothing.
         let last = self.seen.values().copied().max().unwrap_or(now).min(now);
         self.seen.retain(|_, at| last.saturating_sub(*at) <= REMEMBERED);
         self.cuts.retain(|at| !is_old(*at));
@@ -474,7 +472,7 @@ impl Journal {
                     lines.push(JournalLine::Taken { no, at, given: entry.given_id.clone() });
                 }
                 DeliveryStage::Refused(why) => {
-                    lines.push(JournalLine::Refused { no, at, why: why.clone() })
+                    lines.push(JournalLine::Refused { no, at, why: why.clone() });
                 }
             }
         }
@@ -483,7 +481,7 @@ impl Journal {
         lines.extend(self.cuts.iter().map(|at| JournalLine::Cut { at: *at }));
         let text = render_lines(&lines)?;
         let path = self.folder.join(FILE);
-        place::write_atomic(&path, &text, 0o600)?;
+        atomic_file::write_atomic(&path, &text, 0o600)?;
         self.file = Some(fs::open_append(&path, 0o600)?);
         self.lines = lines.len();
         Ok(())
@@ -491,7 +489,7 @@ impl Journal {
 }
 
 impl JournalEntry {
-    /// When it is tried again after one more failure; `None` if it was tried for long enough.
+    /// Returns the time of the next try after one more failure; `None` if it was tried for long enough.
     pub fn next_try_time(&self, now: i64, asked: Option<Duration>) -> Option<i64> {
         let for_long = now.saturating_sub(self.since) > backoff::GIVE_UP.as_millis() as i64;
         let wait = asked.unwrap_or_default().max(backoff::retry_delay(self.tries));
@@ -499,7 +497,7 @@ impl JournalEntry {
     }
 }
 
-/// Lines as they stand in the file.
+/// Renders lines in the form in which they stand in the file.
 fn render_lines(lines: &[JournalLine]) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     for line in lines {

@@ -9,64 +9,64 @@ use super::board::{self, HealthBoard};
 use super::engine::{EngineSettings, LinkEngine};
 use super::job::Carrier;
 use super::logs::LogLink;
-use super::look::{ReadOnlyLink, ReadOnlyRoutes};
 use super::marks::MarkLogProvider;
-use super::post::MessageLink;
+use super::message_link::MessageLink;
+use super::read_only::{ReadOnlyLink, ReadOnlyRoutes};
 use super::spec::{LinkConfig, LinkKind};
 use crate::model::locks::{Mutex, RwLock};
 use crate::model::sanitize_line;
 use crate::store::{self, DeliveryFate, InboundMail, LinkRouter, OutboundMail, Store};
 
-/// The links of a mount, open; they carry once they are [started](Links::start).
+/// The open links of a mount. They carry once they are [started](LinkSet::start).
 #[derive(Debug, Default)]
 pub struct LinkSet {
     message_links: RwLock<Vec<(usize, Arc<MessageLink>)>>,
     log_links: RwLock<Vec<(usize, Arc<LogLink>)>>,
     boards: HealthBoards,
-    /// Who hears of it, once they carry.
+    /// The callbacks, once the links carry.
     started: Mutex<Option<LinkCallbacks>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Where each link stands; there may be more of them later.
+/// The boards of all links. Later stores add more.
 pub type HealthBoards = Arc<RwLock<Vec<Arc<HealthBoard>>>>;
 
-/// Who hears of what links carry, and knows what was read.
+/// The callbacks for changes and for marks.
 #[derive(Clone)]
 struct LinkCallbacks {
     on_change: RescanCallback,
     mark_logs: MarkLogProvider,
 }
 
-/// What links are made from.
+/// The parameters for opening links.
 #[derive(Debug)]
 pub struct LinkSetOptions<'a> {
     /// The stores.
     pub stores: &'a [Arc<dyn Store>],
-    /// What the configuration says of links.
+    /// The configuration of links.
     pub specs: &'a [LinkConfig],
-    /// The stores whose own configuration counts, by name.
+    /// The names of the stores whose own configuration counts.
     pub self_described: &'a [String],
     /// The folder of my state.
     pub state: &'a Path,
-    /// Who carries.
+    /// The process that carries.
     pub carrier: Carrier,
 }
 
-/// Hears that a store, by number, should be looked at again.
+/// A callback that makes a store, by number, scan again.
 pub type RescanCallback = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// The links that carry the lines of one store.
 #[derive(Debug)]
 struct LogLinkRoutes(Vec<Arc<LogLink>>);
 
-/// The ways from one store.
+/// The links that carry whole messages of one store.
 #[derive(Debug)]
 struct MessageLinkRoutes(Vec<Arc<MessageLink>>);
 
 impl LinkSet {
-    /// Opens the links that are wanted, and tells the stores of them. One that cannot be opened keeps no
-    /// other from being used: why is among the warnings.
+    /// Opens the configured links and gives them to the stores. A link that cannot be opened does not stop the others;
+    /// its reason is added to the warnings.
     pub fn open(wanted: &LinkSetOptions<'_>, warnings: &mut Vec<String>) -> Self {
         let links = Self::default();
         for number in 0..wanted.stores.len() {
@@ -84,11 +84,11 @@ impl LinkSet {
         links
     }
 
-    /// Opens the links of one more store, by number, and has them carry if the others do. What was said of them
-    /// while there was no such store is taken from the warnings.
+    /// Opens the links of one more store, by number, and starts them if the others are started. Removes the warnings
+    /// that such a store was missing.
     ///
     /// # Errors
-    /// As [`Links::start`].
+    /// Fails like [`LinkSet::start`].
     pub fn add_store(
         &self,
         wanted: &LinkSetOptions<'_>,
@@ -121,7 +121,7 @@ impl LinkSet {
             match open_message_link(wanted, store, &name, settings) {
                 Ok(post) => of_store.push(Arc::new(post)),
                 Err(why) => {
-                    // The state that an earlier mount wrote holds no longer.
+                    // The health that an earlier mount saved is out of date.
                     let folder = link_state_folder(wanted, store.as_ref(), &name);
                     if let Some(before) = board::read_saved_health(&folder) {
                         HealthBoard::new(&name, &folder, before.engine)
@@ -153,7 +153,7 @@ impl LinkSet {
         let is_of_it = |spec: &&LinkConfig| is_log_link(spec) && spec.store == store.name();
         for spec in wanted.specs.iter().filter(is_of_it) {
             match LogLink::open(wanted, spec) {
-                // Another store of the same name.
+                // The configuration means another store of the same name.
                 Ok((of, _)) if of != number => {}
                 Ok((_, logs)) => of_store.push(Arc::new(logs)),
                 Err(why) => warnings.push(describe_left_out(spec, &why)),
@@ -166,13 +166,13 @@ impl LinkSet {
         self.log_links.write().extend(of_store.into_iter().map(|logs| (number, logs)));
     }
 
-    /// Tells the stores what became of what waits, for whoever only looks: no link is opened, and nothing is
-    /// written. Why one cannot be told of is said by whoever carries.
+    /// Gives the stores the fates of waiting messages, for readers. Opens no link and writes nothing. A link whose
+    /// fates cannot be read is reported by the process that carries.
     pub fn join_read_only(wanted: &LinkSetOptions<'_>) {
         wanted.stores.iter().for_each(|store| Self::join_store_read_only(wanted, store.as_ref()));
     }
 
-    /// Tells one store.
+    /// Does the same for one store.
     pub fn join_store_read_only(wanted: &LinkSetOptions<'_>, store: &dyn Store) {
         let Some(remote) = store.facets().remote else { return };
         let settings = engine_settings(store, wanted.specs, wanted.self_described);
@@ -186,10 +186,10 @@ impl LinkSet {
         }
     }
 
-    /// Has them carry, a thread each.
+    /// Starts a thread for each link.
     ///
     /// # Errors
-    /// If no thread can be started.
+    /// Returns the system's error, if no thread can be started.
     pub fn start(&self, changed: &RescanCallback, marks: &MarkLogProvider) -> std::io::Result<()> {
         let hearers =
             LinkCallbacks { on_change: Arc::clone(changed), mark_logs: Arc::clone(marks) };
@@ -197,7 +197,7 @@ impl LinkSet {
         self.start_remaining(0, 0, &hearers)
     }
 
-    /// Has those carry that come behind so many others of their sort.
+    /// Starts the links behind the first `posts` message links and the first `logs` log links.
     fn start_remaining(
         &self,
         posts: usize,
@@ -216,39 +216,39 @@ impl LinkSet {
         logs.try_for_each(|(number, logs)| logs.start((hearers.mark_logs)(number)))
     }
 
-    /// The links that carry lines, and the numbers of their stores.
+    /// Returns the links that carry lines, with the numbers of their stores.
     fn list_log_links(&self) -> Vec<(usize, Arc<LogLink>)> {
         self.log_links.read().clone()
     }
 
-    /// A mark may have changed.
+    /// Tells the links that a mark may have changed.
     pub fn notify_mark_change(&self) {
         self.list_log_links().iter().for_each(|(_, logs)| logs.notify_mark_change());
     }
 
-    /// A store, by number, has changed: in these files, or anywhere.
+    /// Tells the links that a store, by number, has changed: in these files, or anywhere.
     pub fn notify_store_change(&self, number: usize, files: Option<&[PathBuf]>) {
         for (_, logs) in self.list_log_links().iter().filter(|(store, _)| *store == number) {
             logs.notify_store_change(files);
         }
     }
 
-    /// Where each stands.
+    /// Returns the boards of all links.
     pub fn boards(&self) -> &HealthBoards {
         &self.boards
     }
 
-    /// The links that carry whole messages.
+    /// Returns the links that carry whole messages.
     pub fn list_message_links(&self) -> Vec<Arc<MessageLink>> {
         self.message_links.read().iter().map(|(_, post)| Arc::clone(post)).collect()
     }
 
-    /// The folders in which requests are left.
+    /// Returns the folders in which commands leave requests.
     pub fn request_folders(&self) -> Vec<PathBuf> {
         self.list_message_links().iter().map(|post| post.folder().to_owned()).collect()
     }
 
-    /// Does what commands asked for.
+    /// Runs the requests of commands.
     pub fn run_requests(&self) {
         for post in self.list_message_links() {
             if let Err(error) = post.run_request() {
@@ -257,7 +257,7 @@ impl LinkSet {
         }
     }
 
-    /// Ends the threads. Carriers that work go on, and are adopted at the next start.
+    /// Ends the threads. Running carriers go on, and the next start adopts them.
     pub fn stop(&self) {
         self.list_message_links().iter().for_each(|post| post.stop());
         let threads = std::mem::take(&mut *self.threads.lock());
@@ -270,16 +270,16 @@ impl LinkSet {
 
 impl fmt::Debug for LinkCallbacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hearers").finish_non_exhaustive()
+        f.debug_struct("LinkCallbacks").finish_non_exhaustive()
     }
 }
 
-/// What is said of a link that is not opened.
+/// Returns the warning for a link that is not opened.
 fn describe_left_out(spec: &LinkConfig, why: &str) -> String {
     format!("the link {} is left out: {why}", spec.name)
 }
 
-/// Tells of a link whether it carries the lines of logs, and is not switched off.
+/// Returns true if a link carries the lines of logs and is not switched off.
 fn is_log_link(spec: &LinkConfig) -> bool {
     spec.kind == LinkKind::Nats && !spec.off
 }
@@ -290,7 +290,7 @@ impl Drop for LinkSet {
     }
 }
 
-/// What describes the links of a store, by name.
+/// Returns the settings of the links of a store, with their names.
 #[cfg_attr(not(feature = "http"), allow(unused_variables))] // Then there are none.
 pub fn engine_settings(
     store: &dyn Store,
@@ -321,7 +321,7 @@ pub fn engine_settings(
     found
 }
 
-/// The folder of a link.
+/// Returns the folder of a link.
 fn link_state_folder(wanted: &LinkSetOptions<'_>, store: &dyn Store, name: &str) -> PathBuf {
     wanted.state.join("links").join(store.name()).join(name)
 }
@@ -344,10 +344,10 @@ fn open_message_link(
         .map_err(|e| e.to_string())
 }
 
-/// The engine that settings describe.
+/// Opens the engine that settings describe.
 ///
 /// # Errors
-/// If this msgfs has none of that kind.
+/// Returns the reason why this msgfs has no such engine.
 pub fn open_engine(settings: &EngineSettings) -> Result<Box<dyn LinkEngine>, String> {
     let kind = LinkKind::ALL.iter().find(|(name, _)| *name == settings.kind).map(|(_, kind)| *kind);
     match kind {
@@ -367,7 +367,7 @@ pub fn open_engine(settings: &EngineSettings) -> Result<Box<dyn LinkEngine>, Str
     }
 }
 
-/// The first of several links, in their order, that reaches an address as mine.
+/// Returns the first of several links that reaches an address under my address `mine`.
 pub(super) fn find_link_from_address<'a>(
     mut all: impl Iterator<Item = (&'a str, &'a dyn LinkEngine)>,
     (mine, address): (&str, &str),
@@ -379,7 +379,7 @@ pub(super) fn find_link_from_address<'a>(
     all.find(|(_, engine)| fits(*engine)).map(|(name, _)| name.to_owned())
 }
 
-/// The one link that reaches an address best, of those that do.
+/// Returns the link that reaches an address best; fails if several are equally good.
 pub(super) fn choose_best_link(all: Vec<(u8, String)>) -> Result<Option<String>, String> {
     let best = all.iter().map(|(rank, _)| *rank).max();
     let names: Vec<&str> =

@@ -1,4 +1,4 @@
-//! One link that carries the lines of logs, as the links of a mount hold it.
+//! One link that carries the lines of logs, as part of a mount's links.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::model::locks::Mutex;
 use crate::store;
 use crate::store::fs;
 
-/// Where the engine is, for people.
+/// Returns the addresses and the space of an engine, for people.
 fn describe_place(spec: &LinkConfig) -> String {
     let space = spec.space.as_deref().unwrap_or(SPACE);
     format!("{}, space {space}", spec.url.join(" "))
@@ -28,7 +28,7 @@ pub(super) struct LogLink {
     running: Mutex<Option<Arc<LogLinkConnections>>>,
 }
 
-/// The lines and the marks, with a connection each: what is wrong with one stops the other in nothing.
+/// The connections for lines and for marks. A failure of one does not stop the other.
 #[derive(Debug)]
 struct LogLinkConnections {
     lines: NatsLink,
@@ -36,10 +36,10 @@ struct LogLinkConnections {
 }
 
 impl LogLink {
-    /// A link as it is configured, and the number of its store.
+    /// Opens a configured link. Returns it with the number of its store.
     ///
     /// # Errors
-    /// If there is no such store, or its folder cannot be made.
+    /// Returns a sentence if there is no such store, or its folder cannot be made.
     pub(super) fn open(
         wanted: &LinkSetOptions<'_>,
         spec: &LinkConfig,
@@ -67,7 +67,7 @@ impl LogLink {
         Ok((number, Self { board, link, identity, running: Mutex::default() }))
     }
 
-    /// The longest line that the server took when it was last there.
+    /// Returns the longest line that the server took at the last connection.
     pub(super) fn longest_line(&self) -> Option<(u64, String)> {
         let (spec, _, states) = &self.link;
         Some((nats::longest_line(states, &spec.name)?, spec.name.clone()))
@@ -82,19 +82,18 @@ impl LogLink {
         Ok(())
     }
 
-    /// A mark may have changed.
+    /// Tells the link that a mark may have changed.
     pub(super) fn notify_mark_change(&self) {
-        // With the lock held: the thread that is woken may be the one that asks for it, and must not be the one
-        // that ends itself.
+        // The lock is held, because the woken thread may ask for this lock and must not end itself.
         if let Some(marks) = self.running.lock().as_ref().and_then(|running| running.marks.as_ref())
         {
             marks.wake();
         }
     }
 
-    /// These files of the folder have changed, or any.
+    /// Tells the link that these files of the folder have changed, or any file.
     pub(super) fn notify_store_change(&self, files: Option<&[PathBuf]>) {
-        // Not with the lock held: it takes others.
+        // The lock is not held, because the call takes other locks.
         let running = self.running.lock().clone();
         if let Some(LogLinkConnections { lines, .. }) = running.as_deref() {
             match files {

@@ -1,4 +1,4 @@
-//! What was read, for links that tell my other machines of it.
+//! The marks *read*, for links that share them with my other machines.
 
 use std::fmt;
 use std::io;
@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use crate::model::Mark;
 
-/// The marks of a store, as whoever keeps them gives them to a link: one file that grows.
+/// The marks of a store as a growing file, for a link.
 pub trait SharedMarkLog: fmt::Debug + Send + Sync {
-    /// Those that were noted since the file had this length, and its length now.
+    /// Returns the marks since the file had this length, and its current length.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     fn read_since(&self, at: u64) -> io::Result<(Vec<Mark>, u64)>;
 
-    /// Notes what was heard. The length of the file after it; `None`, and nothing is noted, if it has grown
-    /// since it had the length that is given.
+    /// Appends marks of other machines if the file still has the given length, and returns its new length. Otherwise
+    /// appends nothing and returns `None`.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     fn append_heard(&self, at: u64, heard: &[Mark]) -> io::Result<Option<u64>>;
 }
 
-/// Gives the marks of a store, by number.
+/// A function that returns the marks of a store, by number.
 pub type MarkLogProvider = Arc<dyn Fn(usize) -> Arc<dyn SharedMarkLog> + Send + Sync>;

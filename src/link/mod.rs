@@ -1,21 +1,20 @@
-//! Links: what carries mail of a store to other machines and brings theirs.
+//! Links, which carry mail between a store and other machines.
 //!
-//! A store holds mail on this machine; a link carries it. The tree, the index and the agents know only
-//! stores: what a link brought lies in the store like any mail, and everything works while the network is
-//! gone.
+//! A store holds mail on this machine; a link carries it. The tree, the index and the agents know only stores: fetched
+//! mail lies in the store like any other, and everything works while the network is gone.
 //!
-//! - [`spec`]: what is configured.
-//! - [`board`]: where a link stands, for people.
-//! - [`marks`]: what was read, as my other machines are told of it.
-//! - [`backoff`]: when something is tried again.
-//! - [`reach`]: to whom plain text may go.
-//! - [`request`]: what commands ask of whoever carries.
-//! - [`secret`]: files that hold secrets, and texts that must not. [`tls`]: whom this machine believes.
-//! - [`room`]: what stays free on the disk.
-//! - `elements`: lists in JSON of which one element is odd.
-//! - [`wire`]: connections that speak in lines.
+//! - [`spec`]: the configuration of a link.
+//! - [`board`]: the health of a link, for people.
+//! - [`marks`]: the marks *read* for my other machines.
+//! - [`backoff`]: the pauses after failures.
+//! - [`private_hosts`]: the hosts to which plain text may go.
+//! - [`request`]: requests of commands to the process that carries.
+//! - [`secret`]: secret files, and removal of secrets from texts. [`tls`]: the certificates that this machine trusts.
+//! - [`disk_space`]: the space that stays free on the disk.
+//! - `json_lists`: lists in JSON with broken elements.
+//! - [`connection`]: connections with a protocol of lines.
 //! - [`agentazall`]: the links of AgentAZAll. [`amp`]: those of AMP.
-//! - [`post`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`mod@engine`].
+//! - [`message_link`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`mod@engine`].
 //! - `nats`: the logs of a SAMP folder over NATS JetStream.
 
 #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
@@ -24,8 +23,9 @@ pub mod agentazall;
 pub mod amp;
 pub mod backoff;
 pub mod board;
-#[cfg(feature = "http")]
-mod elements;
+#[cfg(any(feature = "ftp", feature = "mail"))]
+pub mod connection;
+pub mod disk_space;
 pub mod engine;
 #[cfg(all(test, feature = "http", feature = "ftp", feature = "mail"))]
 mod hostile;
@@ -33,25 +33,24 @@ mod hostile;
 pub mod http;
 pub mod job;
 pub mod journal;
+#[cfg(feature = "http")]
+mod json_lists;
 mod links;
 #[cfg(feature = "nats")]
 mod logs;
 #[cfg(not(feature = "nats"))]
 #[path = "no_logs.rs"]
 mod logs;
-mod look;
 pub mod marks;
+pub mod message_link;
 #[cfg(feature = "nats")]
 pub mod nats;
-pub mod post;
-pub mod reach;
+pub mod private_hosts;
+mod read_only;
 pub mod request;
-pub mod room;
 pub mod secret;
 pub mod spec;
 pub mod tls;
-#[cfg(any(feature = "ftp", feature = "mail"))]
-pub mod wire;
 
 pub use self::board::{HealthBoard, LinkHealth, LinkState};
 pub use self::engine::check_engine;

@@ -1,4 +1,4 @@
-//! In place of the links that carry the lines of logs, where msgfs was built without them.
+//! A stand-in for links that carry the lines of logs, for builds without them.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,7 +10,7 @@ use super::links::LinkSetOptions;
 use super::marks::SharedMarkLog;
 use super::spec::LinkConfig;
 
-/// There is none.
+/// A type without values.
 #[derive(Debug)]
 pub(super) struct LogLink {
     pub(super) board: Arc<HealthBoard>,

@@ -1,4 +1,4 @@
-//! Files that hold secrets: only their owner may read them. Texts of the other side: they hold none.
+//! Reading of secret files, which only their owner may read, and removal of secrets from texts of the other side.
 
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -11,33 +11,33 @@ use zeroize::Zeroizing;
 use crate::model::{Remedy, display_path, sanitize_line};
 use crate::store::fs;
 
-/// No secret is larger.
+/// The limit on the size of a secret.
 const MAX_FILE: u64 = 64 << 10;
-/// What stands in place of a secret.
+/// The text in place of a secret.
 const HIDDEN: &str = "(hidden)";
-/// A shorter text is hidden only where it stands as a word of its own: it may be a part of any.
+/// The length below which a secret is hidden only as a word of its own, since it may be part of any word.
 const SHORT: usize = 4;
-/// Of a longer text people are told its beginning and its end, so many characters each.
+/// The number of characters that are shown of the beginning and of the end of a longer text.
 const MOST: usize = 300;
 
-/// Why a secret cannot be used.
+/// The reason why a secret cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// Others can read or change it.
+    /// A file that other users can read or change.
     #[error("{}: {}, so it is not used; mend it with: {}", display_path(.0), .1, .2)]
     Exposed(PathBuf, &'static str, Remedy),
-    /// The operating system refused the file.
+    /// A file that the operating system refused.
     #[error("{}: the secret cannot be read: {}", display_path(.0), .1)]
     Io(PathBuf, #[source] io::Error),
-    /// It is no text.
+    /// A file that is not text.
     #[error("{}: the secret is not UTF-8 text", display_path(.0))]
     NotText(PathBuf),
 }
 
-/// The text of a file that nobody else may read.
+/// Reads the text of a file that only its owner may read.
 ///
 /// # Errors
-/// [`SecretError`]; no text of it holds the secret.
+/// Returns [`SecretError`], without the secret.
 pub fn read_secret(path: &Path) -> Result<Zeroizing<String>, SecretError> {
     let io = |e| SecretError::Io(path.to_owned(), e);
     let file = fs::open_regular(path).map_err(io)?;
@@ -61,8 +61,7 @@ pub fn read_secret(path: &Path) -> Result<Zeroizing<String>, SecretError> {
     }
 }
 
-/// What the other side says, as people may be told it: without the secrets that it was told, in one line and not
-/// without end.
+/// Returns a text of the other side for people: without these secrets, in one line, and of limited length.
 pub fn redact_text(text: &str, secrets: &[Zeroizing<String>]) -> String {
     let mut text = text.to_owned();
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
@@ -81,7 +80,7 @@ pub fn redact_text(text: &str, secrets: &[Zeroizing<String>]) -> String {
     }
 }
 
-/// A text without another one, however its letters are written.
+/// Replaces a secret in a text, in upper or lower case.
 fn hide_secret(text: &str, secret: &str) -> String {
     let (lower, wanted) = (text.to_ascii_lowercase(), secret.to_ascii_lowercase());
     let is_part = |c: Option<char>| c.is_some_and(char::is_alphanumeric);

@@ -1,24 +1,24 @@
-//! What is configured of a link.
+//! The configuration of a link.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The folders of links that all of a user's names share, in the folder of all states.
+/// Returns the folder of the links that all of a user's names share, in the folder of all states.
 pub fn shared_links_folder(states: &Path) -> PathBuf {
     states.join("link")
 }
 
-/// Whether a space can have this name, which a stream and a subject hold: 1 to 32 letters, digits, `_` and
-/// `-`.
+/// Returns true for a valid name of a space, which is part of a stream's name and a subject: 1 to 32 letters, digits,
+/// `_` and `-`.
 pub fn is_space_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     (1..=32).contains(&name.len()) && name.bytes().all(plain)
 }
 
-/// The space of a link that names none.
+/// The default space.
 pub const SPACE: &str = "team";
 
-/// The engine a link speaks to.
+/// The kind of engine that a link speaks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LinkKind {
     /// NATS `JetStream`: the logs of a SAMP folder, line for line.
@@ -34,7 +34,7 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
-    /// Every kind and its name in the configuration.
+    /// All kinds with their names in the configuration.
     pub const ALL: &'static [(&'static str, Self)] = &[
         ("nats", Self::Nats),
         ("amp", Self::Amp),
@@ -43,13 +43,13 @@ impl LinkKind {
         ("ftp", Self::Ftp),
     ];
 
-    /// Its name in the configuration.
+    /// Returns its name in the configuration.
     pub fn as_str(self) -> &'static str {
         Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 }
 
-/// The features of Cargo that bring links, each with whether it is in this msgfs.
+/// The features of Cargo that add links. True means that this msgfs has the feature.
 pub const FEATURES: [(&str, bool); 4] = [
     ("http", cfg!(feature = "http")),
     ("ftp", cfg!(feature = "ftp")),
@@ -58,7 +58,7 @@ pub const FEATURES: [(&str, bool); 4] = [
 ];
 
 impl LinkKind {
-    /// Returns the feature of Cargo that brings links of this kind.
+    /// Returns the feature of Cargo that adds links of this kind.
     fn cargo_feature(self) -> &'static str {
         match self {
             Self::Nats => "nats",
@@ -68,7 +68,8 @@ impl LinkKind {
         }
     }
 
-    /// Says that this msgfs has no links of this kind, and which command adds them. `None` if it has them.
+    /// Returns a sentence that this msgfs has no links of this kind, with the command that adds them. `None` if it has
+    /// them.
     pub fn explain_absence(self) -> Option<String> {
         self.explain_absence_among(&FEATURES)
     }
@@ -89,7 +90,7 @@ impl LinkKind {
 }
 
 impl LinkKind {
-    /// The kind of store it serves, which is also the name of such a store if nobody gave it another.
+    /// Returns the kind of store that it serves, which is also the default name of such a store.
     pub fn store_kind(self) -> &'static str {
         match self {
             Self::Nats => "samp",
@@ -100,7 +101,7 @@ impl LinkKind {
 }
 
 impl LinkConfig {
-    /// A link of which nothing is said yet.
+    /// Returns a link with default values.
     pub fn new(kind: LinkKind) -> Self {
         Self {
             name: String::new(),
@@ -128,22 +129,22 @@ impl fmt::Display for LinkKind {
     }
 }
 
-/// One link as it is configured. What a kind does not use is `None`.
+/// One configured link. Members that its kind does not use are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkConfig {
     /// Its name, unique among the links.
     pub name: String,
     /// Its engine.
     pub kind: LinkKind,
-    /// The store it serves, by name.
+    /// The name of the store that it serves.
     pub store: String,
-    /// Where the engine is; several are tried in turn.
+    /// The addresses of the engine, which are tried in turn.
     pub url: Vec<String>,
-    /// `nats`: the name of the circle whose machines share one stream.
+    /// `nats`: the name of the group whose machines share one stream.
     pub space: Option<String>,
     /// `nats`: a file with a JWT and seed, or with an nkey seed.
     pub creds: Option<PathBuf>,
-    /// `nats`: who to log in as.
+    /// `nats`: the user's name.
     pub user: Option<String>,
     /// A file with the password.
     pub password_file: Option<PathBuf>,
@@ -151,15 +152,15 @@ pub struct LinkConfig {
     pub ca: Option<PathBuf>,
     /// `nats`: the prefix of the subjects of the API.
     pub api: Option<String>,
-    /// `nats`: the prefix of the subjects on which this machine is answered.
+    /// `nats`: the prefix of the subjects for answers to this machine.
     pub inbox: Option<String>,
-    /// Plain text may go anywhere.
+    /// True if plain text may go to any host.
     pub insecure: bool,
-    /// `nats`: my other machines are told what was read here, and tell.
+    /// `nats`: true if this machine and my other machines exchange marks.
     pub marks: bool,
-    /// `mail`: the server is asked for a copy of each mail, by which it can be seen what it has taken.
+    /// `mail`: true if the server sends me a copy of each mail, as proof that it took the mail.
     pub self_copy: bool,
-    /// It is switched off.
+    /// True if the link is switched off.
     pub off: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Whom this machine believes, and what a person does about a server that it does not believe or that is not there.
+//! The certificates that this machine trusts, and the remedies when a server is not trusted or not there.
 
 #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
 use std::path::Path;
@@ -11,10 +11,10 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-/// How the library begins what it says of a certificate that it does not believe.
+/// The beginning of the library's error for a certificate that is not trusted.
 const NOT_BELIEVED: &str = "invalid peer certificate";
 
-/// What helps, by what the library says.
+/// The remedies, by the words of the library's error.
 const HELP: [(&str, &str); 7] = [
     (
         "UnknownIssuer",
@@ -36,7 +36,7 @@ const HELP: [(&str, &str); 7] = [
     ),
 ];
 
-/// Returns the advice where no certificate was seen, by what the library or the system says.
+/// The remedies for errors before a certificate was seen, by the words of the library or the system.
 const NO_SERVER: [(&str, &str); 5] = [
     (
         "Connection refused",
@@ -48,17 +48,17 @@ const NO_SERVER: [(&str, &str); 5] = [
     ("NoCertificatesPresented", NO_TLS),
 ];
 
-/// Returns the advice where a server was spoken to in TLS and did not understand it.
+/// The remedy for a server that does not understand TLS.
 const NO_TLS: &str = "the server speaks no TLS at this port, or hung up: correct the port, or, \
     for a server without TLS, the settings of this link (http:// instead of https://, no ftp_ssl, \
     smtp_ssl, imap_ssl or pop3_ssl)";
 
-/// Whether an error says that the certificate of the server is not believed: then it was told nothing.
+/// Returns true if an error says that the server's certificate is not trusted. Then nothing was sent to it.
 pub fn is_certificate_rejected(error: &str) -> bool {
     error.contains(NOT_BELIEVED)
 }
 
-/// An error with what helps, if something is known to: once, however often it is asked for.
+/// Adds the known remedy to an error. A repeated call adds nothing.
 pub fn add_advice(error: String) -> String {
     let of_tls = HELP.iter().filter(|_| is_certificate_rejected(&error));
     let mut all = of_tls.chain(&NO_SERVER);
@@ -69,13 +69,13 @@ pub fn add_advice(error: String) -> String {
     }
 }
 
-/// The certificates that this machine trusts, and those of a file in PEM.
+/// Returns the certificates that this machine trusts, and those of a file in PEM.
 ///
 /// # Errors
-/// If the file cannot be used.
+/// Returns the reason why the file cannot be used.
 #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
 pub fn load_root_certificates(ca: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, String> {
-    // To read them takes longer than to ask a server, and no process that asks again and again lives long.
+    // Reading them takes longer than a request, and no process that polls lives long.
     static OF_THE_MACHINE: LazyLock<Vec<CertificateDer<'static>>> =
         LazyLock::new(|| rustls_native_certs::load_native_certs().certs);
     let mut roots = OF_THE_MACHINE.clone();

@@ -1,9 +1,9 @@
-//! What every mailbox begins with, and a look at one that does nothing else.
+//! The common start of every mailbox, and a read-only glance at one.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::late::PendingStore;
+use super::pending_stores::PendingStore;
 use super::{MailboxOpenError, MailboxOptions};
 use crate::config::{Config, Env, Me, Paths, StateLock};
 use crate::identity::{KeyError, Keyring, OwnKey, SignerRegistry};
@@ -16,16 +16,16 @@ use crate::store::{self, FolderListener, Signer as _, Store, StoreError};
 use crate::view::{self, Tree};
 use crate::watch::{self, WatcherBuilder};
 
-/// What every mailbox has, whatever is done with it.
+/// The parts that every mailbox has, whatever it is for.
 pub(super) struct MailboxBase {
-    /// The folders that were listed are watched.
+    /// Watches the folders that were listed.
     pub(super) ahead: Arc<WatcherBuilder>,
     pub(super) config: Config,
     pub(super) me: Me,
     pub(super) paths: Paths,
     pub(super) lock: Option<StateLock>,
     pub(super) key: Option<PublicKey>,
-    /// What is wrong with it.
+    /// The fault of my key.
     pub(super) key_fault: Option<String>,
     pub(super) keys: SigningKeys,
     pub(super) links: Arc<LinkSet>,
@@ -36,7 +36,7 @@ pub(super) struct MailboxBase {
 }
 
 impl MailboxBase {
-    /// `follows`: what happens in the stores from now on is followed.
+    /// Opens the parts. `follows`: later changes in the stores are followed.
     pub(super) fn open(
         options: &MailboxOptions,
         env: &Env,
@@ -47,7 +47,7 @@ impl MailboxBase {
         let me = Me::resolve(options.me.as_deref(), env, &config)?;
         let paths = Paths::new(env, &me.name)?;
         let lock = if options.read_only {
-            // Who only looks makes nothing.
+            // A read-only mailbox makes no folders.
             if paths.state.exists() {
                 paths.check_state()?;
             }
@@ -105,7 +105,7 @@ impl FolderListener for WatcherBuilder {
     }
 }
 
-/// What the tree needs to know besides what is wrong.
+/// Returns the settings of the tree, without warnings and link boards.
 pub(super) fn build_view_settings(
     config: &Config,
     me: &Me,
@@ -128,7 +128,7 @@ pub(super) fn build_view_settings(
     }
 }
 
-/// A mailbox as it is at one moment. Nothing is made, written, locked, followed or carried.
+/// A mailbox as it is at one moment. It makes, writes, locks, follows and carries nothing.
 pub struct MailboxGlance {
     me: Me,
     paths: Paths,
@@ -136,10 +136,10 @@ pub struct MailboxGlance {
 }
 
 impl MailboxGlance {
-    /// Looks at a mailbox.
+    /// Opens a glance at a mailbox.
     ///
     /// # Errors
-    /// As [`Mailbox::open`](super::Mailbox::open).
+    /// Returns the errors of [`Mailbox::open`](super::Mailbox::open).
     pub fn open(options: &MailboxOptions, env: &Env) -> Result<Self, MailboxOpenError> {
         let options = MailboxOptions { read_only: true, ..options.clone() };
         let MailboxBase { config, me, paths, key, index, .. } =
@@ -148,24 +148,23 @@ impl MailboxGlance {
         Ok(Self { me, paths, tree })
     }
 
-    /// Who I am, and how it was found out.
+    /// Returns me, and how it was determined.
     pub fn me(&self) -> &Me {
         &self.me
     }
 
-    /// Where the state of this identity is, if there is any.
+    /// Returns the paths of this identity's state, if there is any.
     pub fn paths(&self) -> &Paths {
         &self.paths
     }
 
-    /// The tree.
+    /// Returns the tree.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 }
 
-/// The mount's own key, made at first use; or why nothing can be signed with it. A mount that writes
-/// nothing makes none.
+/// Returns my own key, made at first use, or the reason why it cannot sign. A read-only mailbox makes no key.
 fn load_own_key(
     own: &OwnKey,
     used: &SignerRegistry,
@@ -181,11 +180,11 @@ fn load_own_key(
 /// The stores that are open, and those that may come later.
 type OpenedStores = (Vec<Arc<dyn Store>>, Vec<PendingStore>);
 
-/// The stores that are configured, and those found at their default places, as far as they can be
-/// opened: one that cannot keeps no other from being shown. And those that may come later.
+/// Opens the configured stores and those found at their default places. A store that cannot be opened does not
+/// hide the others; it is returned among the pending stores.
 ///
 /// # Errors
-/// If none can be opened.
+/// Returns the first error if no store can be opened.
 fn open_stores(
     config: &Config,
     env: &Env,
@@ -234,12 +233,12 @@ fn open_stores(
     }
 }
 
-/// What a store at its default place is called.
+/// Returns the label of a store at its default place.
 pub(super) fn label_default_store(spec: &store::StoreSpec, env: &Env) -> String {
     format!("the {} store at {}", spec.kind, env.display_home(&spec.dir))
 }
 
-/// Opens one store. Its state lies in this folder, and may be written or not.
+/// Opens one store, with its state in a folder that may be written or not.
 pub(super) fn open_store(
     spec: &store::StoreSpec,
     (state, may_write): (&Path, bool),
@@ -265,15 +264,15 @@ fn open_keyring(
     }
     let keyring = Keyring::open(&file)?;
     if let Some(key) = mine {
-        // Before anything is read: a forged message from me must not be the first to pin a key.
+        // The pin comes before anything is read: a forged message from me must not be the first to pin a key.
         keyring.trust_key(&me.name, Some(key))?;
     }
     Ok(Arc::new(keyring))
 }
 
-/// My public key in each store. Unless nothing may be written, each of them is pinned to my address
-/// there before anything is read; a store without a usable key can still be read, and says so when
-/// something is sent.
+/// Returns my public key in each store. Unless the mailbox is read-only, each key is pinned to my address there
+/// before anything is read. A store without a usable key can still be read, and sending to it reports the
+/// reason.
 pub(super) fn collect_store_keys(
     stores: &[Arc<dyn Store>],
     keys: &SigningKeys,
@@ -293,8 +292,8 @@ pub(super) fn collect_store_keys(
     stores.iter().map(key).collect()
 }
 
-/// The links of the stores. Where nothing may be written, there are none, and the stores hear only what
-/// became of what waits.
+/// Opens the links of the stores. A read-only mailbox has none, and its stores learn only what became of
+/// waiting messages.
 fn open_links(
     config: &Config,
     stores: &[Arc<dyn Store>],
@@ -313,7 +312,7 @@ fn open_links(
     LinkSet::open(&wanted, warnings)
 }
 
-/// What the links of these stores are made from; `linked`: as [`Config::linked`] says.
+/// Returns the inputs for the links of these stores; `linked` comes from [`Config::linked_stores`].
 pub(super) fn gather_link_inputs<'a>(
     config: &'a Config,
     linked: &'a [String],

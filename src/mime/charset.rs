@@ -1,5 +1,5 @@
-//! What the bytes of a mail mean where it does not say so: UTF-8, and what is none is Windows-1252, as mail
-//! programs take it. So no byte is lost.
+//! Decoding of the bytes of a mail that names no charset. They are read as UTF-8, and invalid bytes as
+//! Windows-1252, like mail programs do. So no byte is lost.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use mail_parser::{Encoding, Message, MessagePart, MimeHeaders as _, PartType};
 
 /// The charset of older mail.
 const OLD: &[u8] = b"windows-1252";
-/// Charsets that say no more than none does: many programs write them whatever the text is in.
+/// Charsets that say no more than none does: many programs write them for any text.
 const WEAK: [&str; 4] = ["us-ascii", "ascii", "utf-8", "utf8"];
 
-/// Bytes as a text.
+/// Returns bytes as a text.
 pub fn decode_unlabelled(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -25,20 +25,20 @@ pub fn decode_unlabelled(bytes: &[u8]) -> String {
     text
 }
 
-/// A byte in the old charset; the few that are nothing there stand for themselves.
+/// Returns a byte in the old charset; the few that are undefined there stand for themselves.
 fn decode_old_byte(byte: u8) -> char {
     let decoded = charset_decoder(OLD).and_then(|old| old(&[byte]).chars().next());
     decoded.filter(|c| *c != char::REPLACEMENT_CHARACTER).unwrap_or_else(|| char::from(byte))
 }
 
-/// Returns true if a charset is told, and is one of those that are known.
+/// Returns true if a charset is named and is one of the known ones.
 fn is_known_charset(charset: &str) -> bool {
     charset_decoder(charset.as_bytes()).is_some()
         && !WEAK.iter().any(|weak| charset.eq_ignore_ascii_case(weak))
 }
 
-/// An encoded word at the beginning of a text: the bytes in it, and where it ends. `None` if its charset is
-/// told.
+/// Returns the bytes of an encoded word at the beginning of a text, and its length. `None` if the word names a
+/// known charset.
 fn parse_encoded_word(text: &str) -> Option<(Vec<u8>, usize)> {
     let mut parts = text.strip_prefix("=?")?.splitn(4, '?');
     let (charset, encoding, inner) = (parts.next()?, parts.next()?, parts.next()?);
@@ -54,8 +54,8 @@ fn parse_encoded_word(text: &str) -> Option<(Vec<u8>, usize)> {
     Some((bytes, "=????=".len() + charset.len() + encoding.len() + inner.len()))
 }
 
-/// A header in which what is encoded in no charset that is told is one encoded word, also where a
-/// character was cut in two. It stays encoded: what it says can be no header line and no address.
+/// Joins encoded words without a known charset to one encoded word, even if a character was cut in two. The
+/// word stays encoded, so its text can be no header line and no address.
 fn join_encoded_words(head: &str) -> String {
     let (mut made, mut rest) = (String::with_capacity(head.len()), head);
     while let Some(at) = rest.find("=?") {
@@ -80,7 +80,7 @@ fn join_encoded_words(head: &str) -> String {
     made + rest
 }
 
-/// The mail with headers in UTF-8, those of its parts too; `None` if they are.
+/// Returns the mail with headers in UTF-8, those of its parts too; `None` if they already are.
 pub fn unicode_headers(mail: &Message<'_>) -> Option<Vec<u8>> {
     let raw = mail.raw_message();
     let mut heads: Vec<_> = mail.parts.iter().map(|p| (p.offset_header, p.offset_body)).collect();
@@ -100,7 +100,7 @@ pub fn unicode_headers(mail: &Message<'_>) -> Option<Vec<u8>> {
     changed.then_some(made)
 }
 
-/// Reads the texts anew whose charset is not told.
+/// Decodes again the texts that name no known charset.
 pub fn unicode_texts(mail: &mut Message<'_>) {
     let is_told = |part: &MessagePart<'_>| {
         let charset = part.content_type().and_then(|kind| kind.attribute("charset"));
@@ -124,7 +124,7 @@ pub fn bytes<'m>(mail: &'m Message<'_>, part: &MessagePart<'_>) -> Cow<'m, [u8]>
     decode_part(mail.raw_message(), part)
 }
 
-/// Decodes what a part of these bytes holds.
+/// Returns the decoded content of a part of these bytes.
 pub(super) fn decode_part<'m>(mail: &'m [u8], part: &MessagePart<'_>) -> Cow<'m, [u8]> {
     let within = part.offset_body as usize..part.offset_end as usize;
     let raw = mail.get(within).unwrap_or_default();

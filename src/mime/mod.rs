@@ -1,9 +1,9 @@
 //! Mails (RFC 5322, 2045 to 2049) that anybody can have written, read by another's parser.
 //!
-//! The parser makes a tree of a mail that holds mails, without a bound, and walks it by recursion. Some header lines
-//! and dividing lines cost it the square of their number. So it is given a text in which no part is a mail, and what
-//! would take it too long is refused before. What it makes of bytes that were changed for it is made anew from the
-//! mail itself, so nobody sees the difference.
+//! The parser makes a tree of a mail that holds mails, without a bound, and walks it by recursion. Some header
+//! lines and dividing lines cost it the square of their number. So the parser gets a text in which no part is a
+//! mail, and a mail that would take too long is refused before. Afterwards, parsed parts whose bytes were
+//! changed are made again from the mail itself, so nobody sees the difference.
 
 pub mod charset;
 
@@ -15,41 +15,42 @@ use mail_parser::decoders::charsets::map::charset_decoder;
 use mail_parser::{ContentType, HeaderValue, Message, MessageParser, MessagePart, PartType};
 use memchr::memmem;
 
-/// A mail holds no more mails, one in the other or side by side.
+/// The most mails that a mail may hold, one in the other or side by side.
 const MAX_MAILS: usize = 1_000;
-/// No more lines of it may divide parts.
+/// The most lines of a mail that may divide parts.
 const MAX_DIVIDERS: usize = 50_000;
-/// The parser compares no more bytes to find out which lines do.
+/// The most bytes that the parser may compare to find dividing lines.
 const MAX_COMPARED: u64 = 8 << 30;
-/// A header line of a part that is longer is none: the parser needs the square of its length.
+/// The longest header line of a part that counts: the parser needs the square of its length.
 const MAX_HEADER: usize = 64 << 10;
-/// The byte that replaces the first letter of the type of a part that is a mail, and the last one of a header name.
+/// The byte that replaces the first letter of the type of a part that is a mail, and the last one of a header
+/// name.
 const STAND_IN: u8 = b'x';
-/// The types that make the parser read a part as a mail, without their first letters.
+/// The masked and the true form of the words that make the parser read a part as a mail.
 const MAILS: [(&str, &str); 2] = [("xessage", "message"), ("xigest", "digest")];
 
-/// Why a text cannot be read as a mail.
+/// A reason why a text cannot be read as a mail.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MailError {
     /// It does not begin with a header.
     #[error("this cannot be read as a mail")]
     NoMail,
-    /// It is made to stop whoever reads it.
+    /// It is made to crash the reader.
     #[error(
         "this mail holds more than {MAX_MAILS} mails, one in the other or side by side; it is not read"
     )]
     TooManyMails,
-    /// It is made to hold up whoever reads it.
+    /// It is made to hold up the reader.
     #[error(
         "this mail has more dividing lines than can be read (at most {MAX_DIVIDERS}); it is not read"
     )]
     TooManyParts,
 }
 
-/// Reads a mail. It takes a time in proportion to its length, whatever it says.
+/// Parses a mail. The time is proportional to the length, whatever the content.
 ///
 /// # Errors
-/// [`MailError`].
+/// Returns a [`MailError`].
 pub fn parse(raw: &[u8]) -> Result<Message<'static>, MailError> {
     let text = MaskedMail::new(raw)?;
     let mail =
@@ -59,10 +60,10 @@ pub fn parse(raw: &[u8]) -> Result<Message<'static>, MailError> {
     Ok(mail)
 }
 
-/// Reads the header of a mail.
+/// Parses the header of a mail.
 ///
 /// # Errors
-/// [`MailError`].
+/// Returns a [`MailError`].
 pub fn parse_headers(raw: &[u8]) -> Result<Message<'static>, MailError> {
     let text = MaskedMail::new(raw)?;
     let mail = catch_parser_panic(|| {
@@ -73,22 +74,21 @@ pub fn parse_headers(raw: &[u8]) -> Result<Message<'static>, MailError> {
     Ok(mail)
 }
 
-/// Returns what the parser makes; nothing if it fails.
+/// Returns the result of the parser, or `None` if it fails or panics.
 fn catch_parser_panic(
     parse: impl FnOnce() -> Option<Message<'static>> + UnwindSafe,
 ) -> Option<Message<'static>> {
     std::panic::catch_unwind(parse).ok().flatten()
 }
 
-/// Returns whether a part is a mail. Its bytes are that mail.
+/// Returns true if a part is a mail. Its bytes are that mail.
 pub fn is_mail_part(part: &MessagePart<'_>) -> bool {
     part.content_type().is_some_and(|kind| {
         kind.ctype() == "message" && matches!(kind.subtype(), Some("rfc822" | "global"))
     })
 }
 
-/// Makes the text of a mail that broke off in the middle of it, or lost the line that divides its parts, its
-/// text and no file.
+/// Makes the text of a truncated mail, or of one without its dividing line, the mail's text and not a file.
 pub fn find_text(mail: &mut Message<'_>) {
     let is_text = |n: &u32| {
         mail.parts.get(*n as usize).is_some_and(|part| {
@@ -116,13 +116,13 @@ pub fn find_text(mail: &mut Message<'_>) {
     }
 }
 
-/// A mail as the parser is given it: of the same length, and no part of it is a mail.
+/// A mail in the form for the parser: of the same length, but no part of it is a mail.
 struct MaskedMail {
     bytes: Vec<u8>,
-    /// Which bytes are others than in the mail, in order.
+    /// The positions of the changed bytes, in order.
     masked: Vec<usize>,
     mails: usize,
-    /// Header lines that say that a part has parts, and the length of the longest one.
+    /// The number of header lines that say that a part has parts, and the length of the longest one.
     multiparts: (usize, usize),
 }
 
@@ -152,8 +152,8 @@ impl MaskedMail {
         Ok(text)
     }
 
-    /// Looks at a line with those that continue it. Where in it a header begins is not known: after a dividing
-    /// line it can be anywhere.
+    /// Masks a line together with its continuation lines. The start of a header in it is unknown: after a
+    /// dividing line it can be anywhere.
     fn mask_line(&mut self, raw: &[u8], line: Range<usize>) {
         let Some(text) = raw.get(line.clone()) else { return };
         let colons = |name: &[u8]| -> Vec<usize> {
@@ -200,7 +200,7 @@ impl MaskedMail {
         }
     }
 
-    /// Puts what stands in the mail where the parser saw something else.
+    /// Restores the mail's own bytes where the parser saw masked ones.
     fn unmask_mail(&self, mail: &mut Message<'_>, raw: &[u8]) {
         mail.raw_message = raw.to_owned().into();
         if self.masked.is_empty() {
@@ -235,7 +235,7 @@ impl MaskedMail {
     }
 }
 
-/// Gives a type of a part its own name again.
+/// Restores the true type of a part.
 fn unmask_type(kind: &mut ContentType<'_>) {
     let meant = |name: &str| MAILS.iter().find(|(other, _)| *other == name).map(|(_, own)| *own);
     if let Some(own) = meant(&kind.c_type) {
@@ -246,7 +246,7 @@ fn unmask_type(kind: &mut ContentType<'_>) {
     }
 }
 
-/// Returns where the line that begins there ends, with the lines that continue it.
+/// Returns the range of the line that begins at `from`, with its continuation lines.
 fn find_folded_line(raw: &[u8], from: usize) -> Option<Range<usize>> {
     let rest = raw.get(from..).filter(|rest| !rest.is_empty())?;
     let ends = memchr::memchr_iter(b'\n', rest).map(|at| at + 1);
@@ -254,13 +254,13 @@ fn find_folded_line(raw: &[u8], from: usize) -> Option<Range<usize>> {
     Some(from..from + ends.next().unwrap_or(rest.len()))
 }
 
-/// Returns whether a text ends with this name, as the parser reads it: without white space.
+/// Returns true if a text ends with this name. White space is ignored, like in the parser.
 fn ends_with_name(text: &[u8], name: &[u8]) -> bool {
     let mut letters = text.iter().rev().filter(|b| !b.is_ascii_whitespace());
     name.iter().rev().all(|n| letters.next().is_some_and(|b| b.eq_ignore_ascii_case(n)))
 }
 
-/// Counts where a dividing line may begin, and the lines that have such a place.
+/// Counts the places where a dividing line may begin, and the lines that have such a place.
 fn count_dividers(raw: &[u8]) -> (u64, usize) {
     let (mut pairs, mut lines) = (0, 0);
     for line in raw.split(|b| *b == b'\n') {

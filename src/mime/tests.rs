@@ -1,12 +1,12 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A mail in a mail, so many times.
+/// Returns a mail in a mail, so many levels deep.
 fn nested(depth: usize) -> String {
     "Content-Type: message/rfc822\n\n".repeat(depth) + "Subject: inner\n\ntext\n"
 }
 
-/// Reads on a thread with a small stack: whoever walks a deep tree by recursion does not come back.
+/// Parses on a thread with a small stack: a recursive walk of a deep tree overflows it.
 fn parsed(raw: Vec<u8>) -> Result<Message<'static>, MailError> {
     let thread = std::thread::Builder::new().stack_size(256 << 10);
     thread.spawn(move || parse(&raw)).unwrap().join().unwrap()
@@ -16,7 +16,7 @@ fn bodies(mail: &Message<'_>) -> Vec<String> {
     mail.parts.iter().map(|part| String::from_utf8_lossy(part.contents()).into_owned()).collect()
 }
 
-/// Joins a text of each number.
+/// Returns the joined texts of all numbers.
 fn numbered(count: usize, text: impl Fn(usize) -> String) -> String {
     (0..count).map(text).collect()
 }

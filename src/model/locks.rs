@@ -1,11 +1,11 @@
-//! Locks that know their place in the one order in which locks are taken.
+//! Locks that know their level in the one order in which locks are taken.
 //!
-//! A thread that waits for a lock it holds, or two threads that take two locks in different order,
-//! hang for ever, and only under load. So every lock has a [`Level`], and in builds with debug
-//! assertions (all tests) taking one panics at once if this thread holds it already or holds one of a later
-//! level. Most locks are a [`Level::Leaf`]: while it is held nothing else is locked. Several locks of
-//! another level are taken in the order of their addresses, as of a list. In release builds these are
-//! the locks of `parking_lot`, with a byte that nobody reads.
+//! A thread that waits for a lock it holds hangs for ever. So do two threads that take two locks in different
+//! order, and only under load. So every lock has a [`LockLevel`]. In builds with debug assertions (all tests),
+//! taking a lock panics at once if this thread already holds it or holds one of a later level. Most locks are a
+//! [`LockLevel::Leaf`]: a thread that holds one takes no other lock. Several locks of another level are taken in
+//! the order of their addresses, for example the locks of a list. In release builds these are the locks of
+//! `parking_lot`, with one unused byte.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::Instant;
 
-/// The order in which locks are taken, the first one first.
+/// The order in which locks are taken, from first to last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockLevel {
     /// One open file of the tree: its text, or what it shows.
@@ -22,34 +22,35 @@ pub enum LockLevel {
     Composing,
     /// One draft of the outbox.
     Draft,
-    /// The ids promised to drafts.
+    /// The ids reserved for drafts.
     Reserved,
     /// The kept drafts.
     Shelf,
-    /// The scan of a store, as the index orders it.
+    /// The scan of a store by the index.
     Scanning,
     /// The file of marks.
     Marks,
-    /// What a store does once at a time: scanning, appending, delivering.
+    /// An operation that a store does once at a time: scan, append, deliver.
     Store,
-    /// What a scan does in the order of what it reads. Who waits for it may hold what comes before: the turns
-    /// before it are those of threads that the scan started, and they lock only what follows.
+    /// A step of a scan that must keep the order of reading. A thread that waits for its turn may hold locks of
+    /// earlier levels: the turns before it belong to threads that the scan started, and those take only later
+    /// locks.
     Turn,
-    /// What a store knows of its surroundings.
+    /// A store's knowledge of its surroundings.
     Around,
-    /// What the tree keeps of a generation of the index.
+    /// The tree's cache of one generation of the index.
     Shown,
     /// The tables of the index.
     Core,
     /// The tables of a store.
     Table,
-    /// The way of the spool to the disk.
+    /// The spool's writes to the disk.
     Spool,
-    /// Nothing is locked while it is held, but what follows.
+    /// A lock under which only locks of later levels are taken.
     Leaf,
-    /// Keys that were decoded.
+    /// The cache of decoded keys.
     Decoded,
-    /// The folders from which temporary files were removed.
+    /// The folders from which temporary files were already removed.
     Swept,
 }
 
@@ -60,7 +61,7 @@ pub struct Lock<L: ?Sized> {
     inner: L,
 }
 
-/// What taking a lock gives; it is held until this is dropped.
+/// The guard of a lock. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct LockGuard<G> {
     inner: G,
@@ -69,40 +70,40 @@ pub struct LockGuard<G> {
 
 /// `parking_lot::Mutex` with a level.
 pub type Mutex<T> = Lock<parking_lot::Mutex<T>>;
-/// What [`Mutex::lock`] gives.
+/// The guard that [`Mutex::lock`] returns.
 pub type MutexGuard<'a, T> = LockGuard<parking_lot::MutexGuard<'a, T>>;
 /// `parking_lot::RwLock` with a level.
 pub type RwLock<T> = Lock<parking_lot::RwLock<T>>;
-/// What [`RwLock::read`] gives.
+/// The guard that [`RwLock::read`] returns.
 pub type RwLockReadGuard<'a, T> = LockGuard<parking_lot::RwLockReadGuard<'a, T>>;
-/// What [`RwLock::write`] gives.
+/// The guard that [`RwLock::write`] returns.
 pub type RwLockWriteGuard<'a, T> = LockGuard<parking_lot::RwLockWriteGuard<'a, T>>;
 
-/// `parking_lot::Condvar`. Who waits holds no other lock, but for a [`Level::Turn`].
+/// A `parking_lot::Condvar`. A waiting thread holds no other lock, unless it waits with a [`LockLevel::Turn`].
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 
 impl<T> Mutex<T> {
-    /// A lock under which nothing else is locked.
+    /// Creates a lock under which no other lock is taken.
     pub fn new(value: T) -> Self {
         Self::with_level(LockLevel::Leaf, value)
     }
 
-    /// A lock of a level.
+    /// Creates a lock of a level.
     pub fn with_level(level: LockLevel, value: T) -> Self {
         Self { tracker: LockTracker(level), inner: parking_lot::Mutex::new(value) }
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits for the lock.
+    /// Waits for the lock and returns its guard.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let held = self.tracker.acquire();
         LockGuard { inner: self.inner.lock(), held }
     }
 
-    /// The lock if it is free. Nobody waits, so it may be of any level.
+    /// Returns the guard if the lock is free. It never waits, so any level is allowed.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
@@ -111,19 +112,19 @@ impl<T: ?Sized> Mutex<T> {
 }
 
 impl<T> RwLock<T> {
-    /// A lock under which nothing else is locked.
+    /// Creates a lock under which no other lock is taken.
     pub fn new(value: T) -> Self {
         Self::with_level(LockLevel::Leaf, value)
     }
 
-    /// A lock of a level.
+    /// Creates a lock of a level.
     pub fn with_level(level: LockLevel, value: T) -> Self {
         Self { tracker: LockTracker(level), inner: parking_lot::RwLock::new(value) }
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits for the lock, for reading. Never twice in one thread: a writer may wait in between.
+    /// Waits for the lock, for reading. One thread must not hold it twice: a writer may wait in between.
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let held = self.tracker.acquire();
@@ -139,21 +140,21 @@ impl<T: ?Sized> RwLock<T> {
 }
 
 impl Condvar {
-    /// Waits to be notified; the lock is free meanwhile.
+    /// Waits until it is notified. The lock is free meanwhile.
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         assert_alone(&guard.held);
         self.0.wait(&mut guard.inner);
     }
 
-    /// The same until a moment; whether it came first.
+    /// Waits until it is notified or the deadline passes. Returns true if the deadline passed first.
     #[track_caller]
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Instant) -> bool {
         assert_alone(&guard.held);
         self.0.wait_until(&mut guard.inner, deadline).timed_out()
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
@@ -180,12 +181,12 @@ impl<G: DerefMut> DerefMut for LockGuard<G> {
 }
 
 thread_local! {
-    /// What this thread holds: level, address, and where it was locked.
+    /// The locks of this thread: level, address, and the place in the code that took each.
     static HELD: RefCell<Vec<(LockLevel, usize, &'static Location<'static>)>> =
         const { RefCell::new(Vec::new()) };
 }
 
-/// Which place a lock has in the order.
+/// The level of a lock.
 struct LockTracker(LockLevel);
 
 impl Default for LockTracker {
@@ -194,12 +195,12 @@ impl Default for LockTracker {
     }
 }
 
-/// That this thread holds the lock at an address.
+/// A record that this thread holds the lock at an address.
 #[derive(Debug)]
 struct HeldLock(usize);
 
 impl LockTracker {
-    /// Checks that the lock may be taken now.
+    /// Panics if the lock is out of order, and records it as held.
     #[track_caller]
     fn acquire(&self) -> HeldLock {
         let (level, address) = (self.0, std::ptr::from_ref(self) as usize);
@@ -235,7 +236,7 @@ impl Drop for HeldLock {
     }
 }
 
-/// Checks that this thread holds no lock but the one it waits with, unless that is a turn.
+/// Panics if this thread holds a lock besides the one it waits with, unless that one is a turn.
 #[track_caller]
 fn assert_alone(with: &HeldLock) {
     if cfg!(debug_assertions) {
@@ -268,11 +269,11 @@ mod tests {
             *one + *two
         };
         assert_eq!(both, 3);
-        // Twice for reading: a writer that waits in between makes it hang.
+        // Reading twice hangs if a writer waits in between.
         assert!(panics(|| drop((core.read(), core.read()))).contains("the same lock (Core)"));
         assert!(panics(|| drop((leaf.lock(), core.write()))).contains("Core while another (Leaf)"));
         assert!(panics(|| drop((leaf.lock(), other.lock()))).contains("Leaf while another"));
-        // And nothing is held after a panic.
+        // After a panic no lock is held.
         drop((core.write(), other.lock()));
     }
 

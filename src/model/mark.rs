@@ -1,15 +1,15 @@
-//! Marks as they are noted one after the other, here and on my other machines.
+//! Marks as they are recorded in order, here and on my other machines.
 
 use std::fmt;
 
 use super::text::decode_hex_u64;
 
-/// One of my machines: a number of chance that tells it from the others.
+/// One of my machines: a random number that separates it from the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MachineId(pub u64);
 
 impl MachineId {
-    /// The host that is written so, as [`Host`] prints it and not otherwise.
+    /// Parses the form that [`MachineId`] prints, and no other.
     pub fn parse(text: &str) -> Option<Self> {
         decode_hex_u64(text).map(Self)
     }
@@ -21,26 +21,27 @@ impl fmt::Display for MachineId {
     }
 }
 
-/// Whose word a mark is.
+/// The origin of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkOrigin {
-    /// It was made or cleared on this machine.
+    /// A mark that was made or cleared on this machine.
     Here,
-    /// On another one, or so it says: how often its mark was made and cleared by then.
+    /// A mark of another machine, as it reported it: the machine, and how often its mark was made and cleared by
+    /// then.
     Heard(MachineId, u32),
-    /// A read position that was there before msgfs kept marks. Which mail it stands for nobody knows.
+    /// A read position from before msgfs kept marks. Nobody knows which message it stands for.
     Position,
 }
 
 /// A mark of a message that was made or cleared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The writer of the message.
+    /// The sender of the message.
     pub from: String,
-    /// Its id.
+    /// The id of the message.
     pub id: String,
-    /// Whether the message counts as read from here on.
+    /// True if the message counts as read from here on.
     pub read: bool,
-    /// Whose word it is.
+    /// The origin of the mark.
     pub origin: MarkOrigin,
 }

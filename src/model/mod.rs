@@ -1,19 +1,19 @@
 //! Messages, addresses, threads, times: plain data without I/O.
 //!
-//! Everything above this module (stores, index, views) speaks in these types; nothing here knows
-//! a storage format, a folder of the mount or the kernel.
+//! Everything above this module (stores, index, views) uses these types. Nothing here knows a storage format, a
+//! folder of the mount or the kernel.
 
 pub mod locks;
 mod mark;
 mod message;
-mod nearest;
-pub mod plain;
+pub mod name_encoding;
+mod name_similarity;
+pub mod plain_message;
 mod policy;
 mod remedy;
-mod remembered;
 mod seed;
 mod signature;
-pub mod spelling;
+mod signature_cache;
 mod text;
 mod time;
 pub mod verify;
@@ -23,7 +23,7 @@ pub use message::{
     Attachment, Draft, DraftAttachment, DraftError, Message, MessageKey, ORIGIN, TWIN,
     id_qualifier, plain_id, plain_thread_id, qualify_id, thread_label,
 };
-pub use nearest::{find_nearest, is_similar_name};
+pub use name_similarity::{find_nearest, is_similar_name};
 pub use policy::{Choice, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch};
 pub use remedy::Remedy;
 pub use seed::Seed;

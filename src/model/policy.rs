@@ -1,10 +1,10 @@
-//! The choices a configuration makes, as plain data.
+//! The choices of a configuration, as plain data.
 
 use std::fmt;
 
 /// A value that is one of a few words.
 pub trait Choice: Copy + 'static {
-    /// Every word and what it means.
+    /// Every word and its value.
     const ALL: &'static [(&'static str, Self)];
 }
 
@@ -28,7 +28,7 @@ macro_rules! choice {
 }
 
 choice! {
-    /// What marks a message in `inbox/` as read (key `mark_read`).
+    /// The event that marks a message in `inbox/` as read (key `mark_read`).
     MarkRead {
         /// Reading it to the end, or removing it.
         #[default]
@@ -39,57 +39,57 @@ choice! {
 }
 
 choice! {
-    /// Whose conversations are shown (key `scope`).
+    /// The threads that are shown (key `scope`).
     Scope {
-        /// Those I take part in.
+        /// Threads with a message from or to me.
         #[default]
         Mine = "mine",
-        /// Those between others too.
+        /// All threads, also those between others.
         All = "all",
     }
 }
 
 choice! {
-    /// What happens to unsigned messages (key `unsigned`).
+    /// The policy for unsigned messages (key `unsigned`).
     Unsigned {
-        /// They are delivered.
+        /// Unsigned messages are delivered.
         #[default]
         Accept = "accept",
-        /// They are refused from senders who have a pinned key.
+        /// Unsigned messages are rejected if their sender has a pinned key.
         Known = "known",
-        /// They are refused.
+        /// Unsigned messages are rejected.
         Refuse = "refuse",
     }
 }
 
 choice! {
-    /// What happens to drafts for somebody who has never been seen (key `unknown_recipient`).
+    /// The policy for drafts to a recipient who was never seen (key `unknown_recipient`).
     UnknownRecipient {
-        /// They are sent, unless the name is only that of the file and resembles a known one.
+        /// They are sent, unless only the file name gives the recipient and it resembles a known one.
         #[default]
         Near = "near",
         /// They are sent.
         Accept = "accept",
-        /// They are refused with the nearest known names.
+        /// They are refused, with the nearest known names.
         Refuse = "refuse",
     }
 }
 
 choice! {
-    /// What a signature says of a role that several may fill (key `roles` of `[trust]`).
+    /// The meaning of a signature by a role, which several agents may fill (key `roles` of `[trust]`).
     Roles {
-        /// That whoever holds the key it carries wrote the message.
+        /// The holder of the key that it carries wrote the message.
         #[default]
         Verify = "verify",
-        /// That, and the first key is pinned to the role as to a person, where the kind of store allows it.
+        /// The same, and the first key is pinned to the role as to a person, if the kind of store allows it.
         Pin = "pin",
     }
 }
 
 choice! {
-    /// How changes of the stores are noticed (key `watch`).
+    /// The way in which changes of the stores are noticed (key `watch`).
     Watch {
-        /// inotify; polling where the file system has none.
+        /// inotify, or polling where the file system has no inotify.
         #[default]
         Auto = "auto",
         /// Polling.
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_words_are_those_of_configurations() {
-        /// Words as they are read, beside the values as they are shown; the default first.
+        /// Returns the words as they are read, with their values as they are shown; the default first.
         fn words<T: Choice + Default + fmt::Display>() -> String {
             let all = T::ALL.iter().map(|(word, value)| format!("{word}={value}"));
             let all: Vec<String> = [T::default().to_string()].into_iter().chain(all).collect();

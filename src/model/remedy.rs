@@ -1,34 +1,34 @@
-//! What a person can do about something that is wrong.
+//! Remedies: what a person can do about a fault.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::quote_shell_word;
 
-/// What a person can do, said by whoever found out what is wrong. Only here it becomes a command.
+/// A remedy for a fault. The code that finds the fault chooses it, and only this file turns it into a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// Make the folder.
     Make(PathBuf),
     /// Give the file or folder these permissions.
     Permit(PathBuf, u32),
-    /// Make the file or folder one's own.
+    /// Make me the owner of the file or folder.
     Own(PathBuf),
     /// Move the file out of the way.
     MoveAway(PathBuf),
     /// Remove the file.
     Remove(PathBuf),
-    /// Trust the key that was refused last for an address.
+    /// Trust the key that was rejected last for an address.
     Trust(String),
     /// Give another machine the key of this one.
     ShareKey,
-    /// Look which keys are pinned.
+    /// List the pinned keys.
     ListKeys,
     /// End the mount.
     Unmount(PathBuf),
     /// End the process.
     End(u32),
-    /// Send a draft of `outbox/` by giving it another name for the same.
+    /// Send a draft of `outbox/` by renaming it.
     Rename(String, String),
     /// Send the text of a composing folder once more.
     SendFolder(String),

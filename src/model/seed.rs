@@ -7,27 +7,27 @@ use zeroize::Zeroizing;
 
 use super::PublicKey;
 
-/// The 32-byte seed of an Ed25519 key (RFC 8032, section 5.1.5). Never printed, wiped when dropped.
+/// The 32-byte seed of an Ed25519 key (RFC 8032, section 5.1.5). It is never printed, and wiped when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Seed(Zeroizing<[u8; 32]>);
 
 impl Seed {
-    /// Takes over the bytes.
+    /// Takes ownership of the bytes.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// The public half of the key.
+    /// Returns the public half of the key.
     pub fn public_key(&self) -> PublicKey {
         PublicKey(SigningKey::from_bytes(&self.0).verifying_key().to_bytes())
     }
 
-    /// Signs.
+    /// Returns the signature of the bytes.
     pub fn sign(&self, bytes: &[u8]) -> [u8; 64] {
         SigningKey::from_bytes(&self.0).sign(bytes).to_bytes()
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }

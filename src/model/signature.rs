@@ -1,4 +1,4 @@
-//! What is known about who wrote a message.
+//! Signatures, keys, and the verdict on a message's sender.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -12,18 +12,18 @@ use sha2::{Digest, Sha256};
 pub struct PublicKey(pub [u8; 32]);
 
 impl PublicKey {
-    /// The base64 of the raw key.
+    /// Returns the base64 of the raw key.
     pub fn to_base64(&self) -> String {
         STANDARD.encode(self.0)
     }
 
-    /// Reads that; blanks around it do not count.
+    /// Parses a key in base64. Blanks around it do not count.
     pub fn from_base64(text: &str) -> Option<Self> {
         let bytes = STANDARD.decode(text.trim()).ok()?;
         bytes.try_into().ok().map(Self)
     }
 
-    /// The first 16 hex digits of the SHA-256 of the raw key.
+    /// Returns the first 16 hex digits of the SHA-256 of the raw key.
     pub fn fingerprint(&self) -> Fingerprint {
         let digest: [u8; 32] = Sha256::digest(self.0).into();
         Fingerprint(digest.first_chunk().copied().unwrap_or_default())
@@ -49,13 +49,13 @@ impl fmt::Display for Fingerprint {
 /// The `Signature:` line of a message (docs/SEMANTICS.md, S71).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignatureState {
-    /// Signed by the key pinned for the sender.
+    /// A signature by the key pinned for the sender, by my own key, or by any key of a role.
     Valid(Fingerprint),
-    /// Not signed, and nothing suggests that it should be.
+    /// No signature, and no sign that there should be one.
     None,
-    /// Signed, by a key that nobody vouches for.
+    /// A signature by a key that nobody vouches for.
     Unknown,
-    /// Not signed, although this sender had validly signed an earlier message with this key.
+    /// No signature, although this sender validly signed an earlier message with this key.
     Missing(Fingerprint),
 }
 
@@ -70,20 +70,20 @@ impl fmt::Display for SignatureState {
     }
 }
 
-/// Byte strings a signature may cover: formats whose writers disagree have several readings of one
-/// message, and one that verifies is enough. It remembers what came of the first check, for whoever is
-/// handed it asks again: a store checks a signature to tell copies of a message apart, and the index
-/// to judge it.
+/// The byte strings that a signature may cover. If the writers of a format disagree, a message has several
+/// candidates, and one that verifies is enough. The result of the first check is cached, because it is asked for
+/// twice: a store checks a signature to distinguish copies of a message, and the index checks it to judge the
+/// message.
 #[derive(Clone)]
 pub struct SignedBytes {
     candidates: Arc<CandidateVisitor>,
     checked: OnceLock<Box<SignatureCheck>>,
 }
 
-/// Calls back with each reading until it is accepted; whether one was.
+/// A function that calls back with each candidate until one is accepted. It returns true if one was.
 pub type CandidateVisitor = dyn Fn(&mut dyn FnMut(&[u8]) -> bool) -> bool + Send + Sync;
 
-/// By which key a signature was checked, and whether it covers any of the readings.
+/// The key and signature of a check, and the result for all candidates together.
 #[derive(Clone, Copy)]
 struct SignatureCheck {
     key: PublicKey,
@@ -92,29 +92,29 @@ struct SignatureCheck {
 }
 
 impl SignedBytes {
-    /// One reading only.
+    /// Creates a claim with one candidate.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self::from_visitor(Arc::new(move |accept| accept(&bytes)))
     }
 
-    /// These readings.
+    /// Creates a claim with these candidates.
     pub fn from_candidates(readings: Vec<Vec<u8>>) -> Self {
         Self::from_visitor(Arc::new(move |accept| readings.iter().any(|bytes| accept(bytes))))
     }
 
-    /// Those that the function calls back with, made one by one until one is accepted.
+    /// Creates a claim whose candidates the function makes one by one, until one is accepted.
     pub fn from_visitor(readings: Arc<CandidateVisitor>) -> Self {
         Self { candidates: readings, checked: OnceLock::new() }
     }
 
-    /// A reading that this key is known to have signed.
+    /// Creates a claim with one candidate that this key is known to have signed.
     pub fn from_verified(bytes: Vec<u8>, key: PublicKey, signature: [u8; 64]) -> Self {
         let checked = OnceLock::from(Box::new(SignatureCheck { key, signature, fits: true }));
         Self { checked, ..Self::from_bytes(bytes) }
     }
 
-    /// Whether `check` takes any of the readings for this key and signature. It is not asked if the
-    /// first such question was the same.
+    /// Returns true if `check` accepts a candidate for this key and signature. If the first call had the same
+    /// key and signature, its result is returned and `check` is not called.
     pub(super) fn verify_once(
         &self,
         key: PublicKey,
@@ -127,17 +127,17 @@ impl SignedBytes {
         if same { first.fits } else { self.any_candidate(&check) }
     }
 
-    /// Whether it remembers the outcome of a check.
+    /// Returns true if the result of a check is cached.
     pub fn is_checked(&self) -> bool {
         self.checked.get().is_some()
     }
 
-    /// Whether `accept` takes any of the readings; asks no further than the first it takes.
+    /// Returns true if `accept` accepts a candidate. It stops at the first accepted one.
     pub fn any_candidate(&self, mut accept: impl FnMut(&[u8]) -> bool) -> bool {
         (self.candidates)(&mut accept)
     }
 
-    /// All readings.
+    /// Returns all candidates.
     pub fn candidates(&self) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         self.any_candidate(|bytes| {
@@ -150,7 +150,7 @@ impl SignedBytes {
 
 impl fmt::Debug for SignedBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Covered").field(&self.candidates()).finish()
+        f.debug_tuple("SignedBytes").field(&self.candidates()).finish()
     }
 }
 
@@ -162,38 +162,36 @@ impl PartialEq for SignedBytes {
 
 impl Eq for SignedBytes {}
 
-/// A signature as a store found it on a message: what was claimed, before anybody judged it.
+/// A signature as a store found it on a message, before anybody judged it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignatureClaim {
     /// A well-formed signature.
     Signed {
-        /// The key the message (or its store) offers; `None` if it names none.
+        /// The key that the message or its store offers; `None` if it names none.
         key: Option<PublicKey>,
         /// The 64 bytes of the signature.
         signature: [u8; 64],
-        /// What it may cover.
+        /// The bytes that it may cover.
         covered: SignedBytes,
-        /// What is special about it.
+        /// The part of the message that it covers, and special rules for it.
         scope: SignatureScope,
     },
-    /// Something is in the place of a signature that cannot be one, or that is known to be wrong;
-    /// the text says what.
+    /// Bytes in the place of a signature that cannot be one or are known to be wrong; the text says why.
     Malformed(String),
 }
 
-/// How much of a message a signature speaks for.
+/// The part of a message that a signature covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SignatureScope {
-    /// All that is shown of it.
+    /// All that is shown of the message.
     #[default]
     Whole,
-    /// All that is shown; but the signed text names another sender than the envelope did. Refused
-    /// if the key is pinned to somebody else than the signed sender.
+    /// All that is shown, but the signed text names another sender than the envelope. The message is rejected if
+    /// the key is pinned to another address than the signed sender.
     Renamed,
-    /// All of it, by whoever holds the key it carries: writers of this kind are roles, not
-    /// identities, so no key is ever pinned and none is compared.
+    /// All that is shown, signed with the key that the signature carries. Writers of this kind are roles, not
+    /// identities, so no key is pinned or compared.
     Unpinned,
-    /// A part of the text. It never makes a pin; without one for its key the message counts as
-    /// not signed.
+    /// A part of the text. It never makes a pin. If its key is not pinned, the message counts as unsigned.
     Part,
 }

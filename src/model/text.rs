@@ -1,14 +1,13 @@
-//! Making foreign text safe to show on a terminal.
+//! Foreign text made safe for a terminal.
 
 use std::borrow::Cow;
 use std::path::Path;
 
-/// Shows a body: CRLF becomes a newline, control characters other than tab and newline become
-/// visible pictures (C0, DEL) or U+FFFD (C1), so that no message can drive a terminal
-/// (docs/SEMANTICS.md, S21 and S22).
+/// Returns a body that cannot control a terminal (docs/SEMANTICS.md, S21 and S22). CRLF becomes a newline.
+/// Control characters other than tab and newline become visible pictures (C0, DEL) or U+FFFD (C1).
 pub fn sanitize_text(text: &str) -> Cow<'_, str> {
     let bad = |c: char| c.is_control() && c != '\n' && c != '\t';
-    // Only bytes below 0x20, DEL and the lead byte 0xC2 of C1 can start something to replace.
+    // Only bytes below 0x20, DEL and the lead byte 0xC2 of C1 can start a character to replace.
     let may_be = |b: u8| (b < 0x20 && b != b'\n' && b != b'\t') || b == 0x7f || b == 0xc2;
     if !text.bytes().any(may_be) || !text.chars().any(bad) {
         return Cow::Borrowed(text);
@@ -16,9 +15,9 @@ pub fn sanitize_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(replace_chars(&text.replace("\r\n", "\n"), bad).into_owned())
 }
 
-/// Shows a value on one line: every control character, line and paragraph separators, and what
-/// cannot be seen or reorders text is replaced, so that a value can neither start a new header line
-/// nor disguise itself.
+/// Returns a value on one line. It replaces every control character, line and paragraph separators, and
+/// characters that are invisible or reorder text. A value can so neither start a new header line nor disguise
+/// itself.
 pub fn sanitize_line(text: &str) -> Cow<'_, str> {
     // Most values are plain, and every message has several.
     if text.bytes().all(|b| matches!(b, b' '..=b'~')) {
@@ -27,7 +26,7 @@ pub fn sanitize_line(text: &str) -> Cow<'_, str> {
     replace_chars(text, is_deceptive)
 }
 
-/// The name of a file in at most `max` bytes: of one that is longer, what stands before its ending is cut.
+/// Returns the name of a file in at most `max` bytes. A longer name is cut before its ending.
 pub fn shorten_name(name: &str, max: usize) -> String {
     if name.len() <= max {
         return name.to_owned();
@@ -43,17 +42,17 @@ pub fn shorten_name(name: &str, max: usize) -> String {
     fits.trim_end().to_owned() + &ending
 }
 
-/// A path in a sentence: on one line, whatever bytes it holds.
+/// Returns a path on one line, for use in a sentence.
 pub fn display_path(path: &Path) -> String {
     sanitize_line(&path.to_string_lossy()).into_owned()
 }
 
-/// A value as one line that may go into a file: only what ends a line or controls is replaced.
+/// Returns a value as one line for a file. It replaces only control characters and line ends.
 pub fn flatten_line(text: &str) -> Cow<'_, str> {
     replace_chars(text, |c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'))
 }
 
-/// The same of lines and columns: newlines and tabs stay.
+/// Returns text safe for a terminal, with its newlines and tabs.
 pub fn sanitize_lines(text: &str) -> Cow<'_, str> {
     replace_chars(text, |c| is_deceptive(c) && !matches!(c, '\n' | '\t'))
 }
@@ -70,7 +69,8 @@ fn replace_chars(text: &str, bad: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
-/// What drives a terminal, ends a line, has no width, turns the direction of text, or is a tag.
+/// Returns true for a character that controls a terminal, ends a line, has no width, turns the direction of
+/// text, or is a tag.
 fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -81,8 +81,8 @@ fn is_deceptive(c: char) -> bool {
             | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// JSON in which every such character stands as an escape: it means the same and shows everything.
-/// Newlines between values stay.
+/// Returns JSON in which every such character is escaped. It means the same and shows everything. Newlines
+/// between values stay.
 pub fn escape_json(json: &str) -> String {
     use std::fmt::Write;
     let mut out = String::with_capacity(json.len());
@@ -98,7 +98,7 @@ pub fn escape_json(json: &str) -> String {
     out
 }
 
-/// A word as it has to be typed in a shell, so that a command in an error text can be pasted.
+/// Returns a word quoted for a shell, so that a command in an error text can be pasted.
 pub fn quote_shell_word(text: &str) -> String {
     let text = sanitize_line(text);
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=".contains(c);
@@ -108,7 +108,7 @@ pub fn quote_shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Bytes as lower-case hex digits.
+/// Returns bytes as lower-case hex digits.
 pub fn encode_hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, b| {
@@ -117,18 +117,18 @@ pub fn encode_hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The value of 16 lower-case hex digits.
+/// Returns the value of 16 lower-case hex digits.
 pub fn decode_hex_u64(text: &str) -> Option<u64> {
     let (high, low) = text.as_bytes().split_first_chunk::<8>()?;
     let (high, low) = (decode_hex_u32(*high)?, decode_hex_u32(low.try_into().ok()?)?);
     Some(high << 32 | low)
 }
 
-/// The value of 8 lower-case hex digits, all of them at once: each byte of a word is one.
+/// Returns the value of 8 lower-case hex digits. It decodes all at once: each byte of a word is one digit.
 fn decode_hex_u32(digits: [u8; 8]) -> Option<u64> {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     let word = u64::from_be_bytes(digits);
-    // In ASCII a digit ends in its value, and a letter, which has the next bit but one, nine before its own.
+    // In ASCII the low half byte of a digit is its value. For a letter it is nine less, and bit 6 is set.
     let values = (word & (0xf * ONES)) + 9 * ((word >> 6) & ONES);
     let letters = ((values + 6 * ONES) >> 4) & ONES;
     let spelled = values + 0x30 * ONES + 0x27 * letters;
@@ -138,7 +138,7 @@ fn decode_hex_u32(digits: [u8; 8]) -> Option<u64> {
     fits.then_some((fours >> 16 | fours) & 0xffff_ffff)
 }
 
-/// The visible stand-in for a control character.
+/// Returns the visible stand-in for a control character.
 fn control_picture(c: char) -> char {
     match u32::from(c) {
         n @ 0..=0x1f => char::from_u32(0x2400 + n).unwrap_or('\u{fffd}'),
@@ -147,8 +147,8 @@ fn control_picture(c: char) -> char {
     }
 }
 
-/// Writes into a buffer as into a file, at an offset or at its end. Whether it has room: at most `limit`
-/// bytes; if not, nothing is written.
+/// Writes into a buffer as into a file, at an offset or at its end. Returns false and writes nothing if the
+/// buffer would exceed `limit` bytes.
 pub fn write_at(buffer: &mut Vec<u8>, at: Option<u64>, data: &[u8], limit: u64) -> bool {
     let at = at.unwrap_or(buffer.len() as u64);
     let end = at.saturating_add(data.len() as u64);

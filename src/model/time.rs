@@ -1,4 +1,4 @@
-//! Points in time and calendar days, in the three spellings the mount uses.
+//! Points in time and calendar days, in the three forms that the mount uses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// A point in time in milliseconds since the Unix epoch, UTC.
 ///
-/// Foreign records may carry any integer. Values outside the years 1 to 9999 are kept for ordering
-/// and clamped only where they are written as a calendar date.
+/// Foreign records may carry any integer. Values outside the years 1 to 9999 are kept for ordering, and clamped
+/// only where they are written as a calendar date.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -19,81 +19,82 @@ pub struct Timestamp(i64);
 
 /// 0001-01-01T00:00:00Z in milliseconds.
 const MIN_CALENDAR_MS: i64 = -62_135_596_800_000;
-/// 9999-12-30T22:00:00Z in milliseconds: the last whole hour every calendar routine can print.
+/// 9999-12-30T22:00:00Z in milliseconds: the last whole hour that every calendar routine can print.
 const MAX_CALENDAR_MS: i64 = 253_402_207_200_000;
 const MS_PER_DAY: i64 = 86_400_000;
 
-/// How far ahead of the clock a time may be that comes from a clock that is right. It is AMP's rule, whose
-/// providers refuse, and whose readers warn of, what is further ahead: so nothing that follows a time within it
-/// is dated as they would not have it.
+/// Milliseconds by which a time from a correct clock may be ahead of ours. It is AMP's rule: its providers
+/// refuse messages that are further ahead, and its readers warn of them. So a reply dated after such a time
+/// still passes that rule.
 pub const CLOCK_SKEW_MS: i64 = 60_000;
 
 impl Timestamp {
-    /// From milliseconds since the epoch.
+    /// Creates a time from milliseconds since the epoch.
     pub const fn from_millis(ms: i64) -> Self {
         Self(ms)
     }
 
-    /// From whole seconds since the epoch; saturates at the ends of the range.
+    /// Creates a time from whole seconds since the epoch; saturates at the ends of the range.
     pub const fn from_secs(secs: i64) -> Self {
         Self(secs.saturating_mul(1000))
     }
 
-    /// From nanoseconds since the epoch, rounded down, as file systems tell times.
+    /// Creates a time from nanoseconds since the epoch, as file systems report them, rounded down.
     pub fn from_nanos(ns: i128) -> Self {
         Self(i64::try_from(ns.div_euclid(1_000_000)).unwrap_or_default())
     }
 
-    /// The wall clock.
+    /// Returns the time of the wall clock.
     pub fn now() -> Self {
         SystemTime::now().into()
     }
 
-    /// Milliseconds since the epoch.
+    /// Returns milliseconds since the epoch.
     pub const fn millis(self) -> i64 {
         self.0
     }
 
-    /// Whole seconds since the epoch, rounded down.
+    /// Returns whole seconds since the epoch, rounded down.
     pub const fn secs(self) -> i64 {
         self.0.div_euclid(1000)
     }
 
-    /// This time plus `ms` milliseconds, saturating.
+    /// Returns this time plus `ms` milliseconds, saturating.
     pub const fn plus_millis(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
-    /// The UTC day this time falls on.
+    /// Returns the UTC day of this time.
     pub fn day(self) -> Day {
         Day(self.clamp_to_calendar().0.div_euclid(MS_PER_DAY))
     }
 
-    /// For `stat`: the same instant, clamped to what a calendar can show.
+    /// Returns the time for `stat`, clamped to the range of calendars.
     pub fn to_system_time(self) -> SystemTime {
         let ms = self.clamp_to_calendar().0;
         let d = Duration::from_millis(ms.unsigned_abs());
         if ms >= 0 { UNIX_EPOCH + d } else { UNIX_EPOCH - d }
     }
 
-    /// `2026-04-24T17:42:03.000Z` (RFC 3339), always in UTC and with milliseconds.
+    /// Returns `2026-04-24T17:42:03.000Z` (RFC 3339), always in UTC and with milliseconds.
     pub fn rfc3339(self) -> String {
         format!("{:.3}", self.to_zoned().timestamp())
     }
 
-    /// The same with as many digits as it takes: no zeros at the end of the fraction.
+    /// Returns the same with as few digits as possible: no zeros at the end of the fraction.
     pub fn rfc3339_short(self) -> String {
         self.to_zoned().timestamp().to_string()
     }
 
-    /// `20260424T174203.000Z`, the first part of a message's file name (docs/SEMANTICS.md, S17).
+    /// Returns `20260424T174203.000Z`, the first part of a message's file name (docs/SEMANTICS.md, S17).
     pub fn iso8601_basic(self) -> String {
         let mut out = String::with_capacity(20);
         self.push_iso8601_basic(&mut out);
         out
     }
 
-    /// Appends the [stamp](Self::stamp). By hand: names are made by the hundred thousand.
+    /// Appends the [first part of a file name](Self::iso8601_basic). It is written by hand, because a hundred
+    /// thousand names are made at once.
     pub fn push_iso8601_basic(self, out: &mut String) {
         let (year, month, day) = self.day().to_civil();
         let ms = self.clamp_to_calendar().0.rem_euclid(MS_PER_DAY);
@@ -110,7 +111,7 @@ impl Timestamp {
         out.push('Z');
     }
 
-    /// Parses what [`Timestamp::stamp`] writes; `None` for anything else.
+    /// Parses the form that [`Timestamp::iso8601_basic`] writes; returns `None` for anything else.
     pub fn from_iso8601_basic(s: &str) -> Option<Self> {
         let number = |range: std::ops::Range<usize>| -> Option<i64> {
             s.get(range).filter(|d| d.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
@@ -118,11 +119,11 @@ impl Timestamp {
         let day = Day::from_civil(number(0..4)?, number(4..6)?, number(6..8)?);
         let secs = number(9..11)? * 3600 + number(11..13)? * 60 + number(13..15)?;
         let time = day.start().plus_millis(secs * 1000 + number(16..19)?);
-        // What stands between the numbers, and numbers that no calendar has.
+        // Reject other characters between the numbers, and numbers that no calendar has.
         (time.iso8601_basic() == s).then_some(time)
     }
 
-    /// `Fri, 24 Apr 2026 17:42:03 +0000` (RFC 5322 date-time, always UTC). The day has two digits, as
+    /// Returns `Fri, 24 Apr 2026 17:42:03 +0000` (RFC 5322 date-time, always UTC). The day has two digits, as
     /// mail programs and `date -R` write it.
     pub fn rfc2822(self) -> String {
         let (year, month, day) = self.day().to_civil();
@@ -146,7 +147,7 @@ impl Timestamp {
         out
     }
 
-    /// The same instant, moved to the nearest one that a calendar can show.
+    /// Returns the nearest time that a calendar can show.
     pub fn clamp_to_calendar(self) -> Self {
         Self(self.0.clamp(MIN_CALENDAR_MS, MAX_CALENDAR_MS))
     }
@@ -183,23 +184,23 @@ fn push_digits(out: &mut String, number: i64, count: u32) {
 pub struct Day(i64);
 
 impl Day {
-    /// Midnight at the start of this day.
+    /// Returns midnight at the start of this day.
     pub const fn start(self) -> Timestamp {
         Timestamp(self.0.saturating_mul(MS_PER_DAY))
     }
 
-    /// From days since 1970-01-01.
+    /// Creates a day from the number of days since 1970-01-01.
     pub const fn from_number(days: i64) -> Self {
         Self(days)
     }
 
-    /// Days since 1970-01-01.
+    /// Returns the number of days since 1970-01-01.
     pub const fn number(self) -> i64 {
         self.0
     }
 
-    /// Year, month and day of the month, for the years that a calendar can show. Counted in years that
-    /// begin in March, so that the odd day is the last one, and in eras of 400 of them.
+    /// Returns year, month and day of the month, for the years that a calendar can show. It counts in years that
+    /// begin in March, so that the leap day is the last one, and in eras of 400 such years.
     const fn to_civil(self) -> (i64, i64, i64) {
         let days = self.0 + 719_468;
         let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -211,7 +212,7 @@ impl Day {
         (year + era * 400 + (month <= 2) as i64, month, day)
     }
 
-    /// The day of a date; of a month or day that is none, some other day.
+    /// Returns the day of a date. A month or day out of range gives some other day.
     const fn from_civil(year: i64, month: i64, day: i64) -> Self {
         let year = if month <= 2 { year - 1 } else { year };
         let (era, year) = (year.div_euclid(400), year.rem_euclid(400));
@@ -219,7 +220,7 @@ impl Day {
         Self(era * 146_097 + year * 365 + year / 4 - year / 100 + of_year - 719_468)
     }
 
-    /// The day after this one.
+    /// Returns the day after this one.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
@@ -231,7 +232,7 @@ impl fmt::Display for Day {
     }
 }
 
-/// The text is not a calendar day of the form `YYYY-MM-DD`.
+/// An error for text that is not a calendar day of the form `YYYY-MM-DD`.
 #[derive(Debug, thiserror::Error)]
 #[error("not a day of the form YYYY-MM-DD")]
 pub struct ParseDayError;

@@ -1,4 +1,4 @@
-//! Strict Ed25519 verification: one signature, one key, one spelling of each.
+//! Strict Ed25519 verification: one signature, one key, one encoding of each.
 
 use std::num::NonZeroUsize;
 use std::sync::LazyLock;
@@ -7,16 +7,16 @@ use ed25519_dalek::{Signature, Verifier as _, VerifyingKey};
 use lru::LruCache;
 
 use super::locks::{LockLevel, Mutex};
-use super::{PublicKey, SignatureClaim, remembered};
+use super::{PublicKey, SignatureClaim, signature_cache};
 
-/// Keys that are kept decoded: a tenth of a check is spared.
+/// Number of keys that are cached decoded. This saves a tenth of a check.
 const KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 
-/// Keys that may be used, by their bytes.
+/// Usable keys, by their bytes.
 static DECODED: LazyLock<Mutex<LruCache<[u8; 32], VerifyingKey>>> =
     LazyLock::new(|| Mutex::with_level(LockLevel::Decoded, LruCache::new(KEPT)));
 
-/// The points of small order, as they are written.
+/// The encodings of the points of small order.
 const SMALL_ORDER: [[u8; 32]; 8] = {
     let (mut one, mut minus_one, mut four) = ([0; 32], [0xff; 32], [0; 32]);
     one[0] = 1;
@@ -38,16 +38,16 @@ const SMALL_ORDER: [[u8; 32]; 8] = {
     [one, minus_one, [0; 32], four, eight, minus_eight, other, minus_other]
 };
 
-/// Why 32 bytes cannot serve as a public key.
+/// The reason why 32 bytes cannot serve as a public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublicKeyError {
-    /// They are not a point of the curve.
+    /// Bytes that are not a point of the curve.
     #[error("its 32 bytes are not an Ed25519 public key")]
     NotAPoint,
-    /// They are a second spelling of a point, which would give one key two fingerprints.
+    /// A second encoding of a point, which would give one key two fingerprints.
     #[error("it is not written in the canonical form")]
     NotCanonical,
-    /// The point has small order: signatures "by" it fit any message.
+    /// A point of small order: signatures "by" it fit any message.
     #[error("it is of small order, so anybody could sign with it")]
     SmallOrder,
 }
@@ -55,28 +55,28 @@ pub enum PublicKeyError {
 /// Checks that a key is a canonical point of large order.
 ///
 /// # Errors
-/// [`BadKey`] says which rule it breaks.
+/// [`PublicKeyError`] says which rule it breaks.
 pub fn check_key(key: &PublicKey) -> Result<(), PublicKeyError> {
     decode_key(key).map(drop)
 }
 
-/// Returns true if `signature` is by `key` over `message`. `S` must be canonical, and neither the key nor
-/// `R` may be of small order. A signature that fitted before is not computed again.
+/// Returns true if `signature` is by `key` over `message`. `S` must be canonical, and neither the key nor `R`
+/// may have small order. A signature that fitted before is not computed again.
 ///
-/// That is what `verify_strict` of the library says, at less cost: it decodes `R` to see its order. But a
-/// signature that fits has the `R` that was computed, so that it is written canonically, and there are
-/// eight canonical ways to write a point of small order.
+/// The result equals that of the library's `verify_strict`, at less cost: `verify_strict` decodes `R` to see its
+/// order. A signature that fits has the computed `R`, which is encoded canonically, and there are eight
+/// canonical encodings of points of small order.
 pub fn verify(key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool {
     let small = signature.first_chunk().is_none_or(|r| SMALL_ORDER.contains(r));
     let fits = || {
         let signature = Signature::from_bytes(signature);
         decode_key(key).is_ok_and(|key| key.verify(message, &signature).is_ok())
     };
-    !small && remembered::verify_cached(key, signature, message, fits)
+    !small && signature_cache::verify_cached(key, signature, message, fits)
 }
 
-/// Whether a claimed signature is by `key` over any of the byte strings it may cover. The claim
-/// remembers the first answer.
+/// Returns true if a claimed signature is by `key` over any of its candidates. The claim caches the first
+/// result.
 pub fn verify_claim(key: &PublicKey, claim: &SignatureClaim) -> bool {
     match claim {
         SignatureClaim::Signed { signature, covered, .. } => {
@@ -86,16 +86,15 @@ pub fn verify_claim(key: &PublicKey, claim: &SignatureClaim) -> bool {
     }
 }
 
-/// Checks a claimed signature by the key it names, if it names one: the claim remembers the outcome for who
-/// asks later.
+/// Checks a claimed signature by the key it names, if it names one. The claim caches the result for later calls.
 pub fn check_claim(claim: &SignatureClaim) {
     if let SignatureClaim::Signed { key: Some(key), .. } = claim {
         verify_claim(key, claim);
     }
 }
 
-/// What is wrong with a claimed signature by the key it names itself, whoever that may be; `None` if
-/// nothing is, or if it names no key.
+/// Returns the fault of a claimed signature by the key that it names itself. Returns `None` if it has no fault
+/// or names no key.
 pub fn find_claim_fault(claim: &SignatureClaim) -> Option<String> {
     match claim {
         SignatureClaim::Malformed(why) => Some(why.clone()),
@@ -158,7 +157,7 @@ mod tests {
         let mut all = SMALL_ORDER.to_vec();
         all.sort_unstable();
         all.dedup();
-        // As many as the curve has, each written canonically.
+        // As many as the curve has, each in its canonical encoding.
         assert_eq!(all.len(), 8);
         for bytes in all {
             let point = VerifyingKey::from_bytes(&bytes).unwrap();
@@ -167,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Whether both say the same, and what.
+    /// Asserts that both verifications agree, and returns their result.
     fn as_strict(key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool {
         let strict = decode_key(key)
             .is_ok_and(|key| key.verify_strict(message, &Signature::from_bytes(signature)).is_ok());

@@ -1,25 +1,25 @@
-//! Whom a draft goes to and which conversation it belongs to, from its headers, its name and where
-//! it was written (docs/SEMANTICS.md, S46 and S51 to S53).
+//! Addressing: a draft's recipients and its thread, from its headers, its name and the place where it was written
+//! (docs/SEMANTICS.md, S46 and S51 to S53).
 
-use super::{DraftTarget, OutboxError, draft, find_store, names, whole};
+use super::{DraftTarget, OutboxError, draft, find_store, names, whole_message};
 use crate::index::{Index, IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::{Draft, ORIGIN, Timestamp, plain_id, plain_thread_id};
 use crate::store::{Kind, Store};
 
-/// The message a draft answers, as far as it is known here.
+/// The message that a draft answers, if it is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplyParent {
     /// Number of the store it lies in.
     pub store: usize,
     /// The message.
     pub ix: MsgIx,
-    /// Its id was put into the draft, not written there.
+    /// True if its id was filled into the draft, not written there.
     pub filled_id: bool,
-    /// Its thread was put into the draft, not written there.
+    /// True if its thread was filled into the draft, not written there.
     pub filled_thread: bool,
 }
 
-/// What is needed of a message to answer it.
+/// The values that an answer takes from its message.
 struct ReplyDefaults {
     store: usize,
     ix: MsgIx,
@@ -38,7 +38,7 @@ pub(super) fn complete_draft(
     name: &str,
     target: &DraftTarget,
 ) -> Result<Option<ReplyParent>, OutboxError> {
-    whole::address_whole_message(index.stores(), draft, target);
+    whole_message::address_whole_message(index.stores(), draft, target);
     let core = index.read();
     let original = resolve_target(&core, index, draft, target)?;
     resolve_mail_id(&core, index, draft);
@@ -77,7 +77,7 @@ pub(super) fn complete_draft(
         draft.to_is_name = true;
     }
     draft.is_typed = *target == DraftTarget::Outbox && names::is_command_draft_name(name);
-    // Of a whole message the store says that nobody is named.
+    // A store gives an empty recipient for a whole message that names none.
     draft.to.retain(|to| draft.is_whole || !to.is_empty());
     if draft.to.is_empty() && draft.bcc.is_empty() {
         return Err(OutboxError::NoRecipient(match target {
@@ -101,8 +101,8 @@ pub(super) fn complete_draft(
     Ok(answered)
 }
 
-/// What a draft answers because of where it was written; the draft itself is noted to be the first
-/// of a thread that has no messages.
+/// Returns the message that a draft answers because of the place where it was written. A draft in a thread without
+/// messages becomes its first message.
 fn resolve_target(
     core: &IndexTables,
     index: &Index,
@@ -133,7 +133,7 @@ fn resolve_target(
     })
 }
 
-/// The draft is the first message of a thread that exists without any.
+/// Makes the draft the first message of a thread that exists without any.
 fn begin_thread(index: &Index, draft: &mut Draft, number: usize, id: &str) {
     let Some(store) = index.stores().get(number) else { return };
     draft.is_reply = true;
@@ -144,8 +144,8 @@ fn begin_thread(index: &Index, draft: &mut Draft, number: usize, id: &str) {
     draft.via.get_or_insert_with(|| store.name().to_owned());
 }
 
-/// The draft goes on in this thread of a store, unless it names another. People see and write ids
-/// without labels.
+/// Continues a thread of a store with the draft, unless the draft names another. People see and write ids without
+/// labels.
 fn continue_thread(index: &Index, draft: &mut Draft, number: usize, id: String) {
     let origins = index.stores().get(number).is_some_and(|s| s.properties().has_thread_labels());
     let same = |said: &String| origins && said == plain_thread_id(&id);
@@ -154,8 +154,8 @@ fn continue_thread(index: &Index, draft: &mut Draft, number: usize, id: String) 
     }
 }
 
-/// The thread that is meant by an id that people write, in a store whose ids may carry labels: the
-/// one without a label, or the only one with one.
+/// Returns the full id of the thread that a person's id means, in a store whose ids may carry labels: the one without a
+/// label, or the only one with one.
 pub(super) fn resolve_thread_label(core: &IndexTables, store: usize, id: String) -> String {
     if id.contains(ORIGIN)
         || core.find_thread(store, &id).is_some_and(|t| core.has_thread_folder(t, true))
@@ -170,8 +170,8 @@ pub(super) fn resolve_thread_label(core: &IndexTables, store: usize, id: String)
     }
 }
 
-/// The newest message of a thread, which an answer to the thread answers where threads are made of
-/// links.
+/// Returns the newest message of a thread. An answer to the thread answers that message in stores whose threads are
+/// made of links.
 pub(super) fn newest_in_thread(core: &IndexTables, store: usize, id: &str) -> Option<MsgIx> {
     core.thread_messages(core.find_thread(store, id)?).last().copied()
 }
@@ -183,18 +183,18 @@ fn build_reply(core: &IndexTables, ix: MsgIx, to: Vec<String>) -> Option<ReplyDe
     Some(ReplyDefaults { store, ix, to, thread: thread.to_owned(), id })
 }
 
-/// Those a message was for, as bare addresses.
+/// Returns the recipients of a message as bare addresses.
 fn list_recipients(core: &IndexTables, entry: &IndexEntry) -> Vec<String> {
     core.recipient_list(entry).split(", ").map(|to| draft::bare_address(to).to_owned()).collect()
 }
 
-/// An answer goes to the writer; to my own message, to those it was for.
+/// Returns the defaults for an answer to a message. It goes to the sender; for my own message, to its recipients.
 fn reply_to_message(core: &IndexTables, index: &Index, ix: MsgIx) -> Option<ReplyDefaults> {
     let entry = core.entry(ix)?;
     let store = index.store_of(entry)?;
     let to = list_recipients(core, entry);
-    // A store may know me by several addresses, so it is asked and not compared; only mail to
-    // nobody but me is answered like any other.
+    // A store may know me by several addresses, so the store compares them. Mail to nobody but me is answered like any
+    // other.
     let others = !entry.is_to_me() || to.iter().any(|to| !is_me(store.as_ref(), to));
     let to = if entry.is_from_me() && others {
         to
@@ -204,7 +204,7 @@ fn reply_to_message(core: &IndexTables, index: &Index, ix: MsgIx) -> Option<Repl
     build_reply(core, ix, to)
 }
 
-/// Those a message was for, besides me and these.
+/// Returns the recipients of a message besides me and these.
 fn other_recipients(core: &IndexTables, index: &Index, ix: MsgIx, these: &[String]) -> Vec<String> {
     let Some(entry) = core.entry(ix) else { return Vec::new() };
     let Some(store) = index.store_of(entry) else { return Vec::new() };
@@ -224,8 +224,8 @@ fn is_me(store: &dyn Store, address: &str) -> bool {
     store.canonical_address(address) == store.canonical_address(store.me())
 }
 
-/// An answer to a thread goes to the writer of the newest message to me; with none, to those my
-/// newest one was for.
+/// Returns the defaults for an answer to a thread. It goes to the sender of the newest message to me; without one, to
+/// the recipients of my newest one.
 fn reply_to_thread(
     core: &IndexTables,
     index: &Index,
@@ -240,7 +240,7 @@ fn reply_to_thread(
         let picked: Vec<(MsgIx, Timestamp)> =
             picked.filter(|(_, e)| mine(e)).map(|(ix, e)| (ix, e.time())).collect();
         let last = picked.iter().map(|(_, time)| *time).max();
-        // Of a time in whole seconds nobody knows when in that second it was.
+        // A time in whole seconds does not say when in that second it was.
         let whole = |time: Timestamp| seconds && time.millis().rem_euclid(1000) == 0;
         let tied = |time: Timestamp, last: Timestamp| {
             time == last || time.secs() == last.secs() && (whole(time) || whole(last))
@@ -280,10 +280,10 @@ fn reply_to_thread(
     build_reply(core, *last, to).ok_or(OutboxError::NotFound)
 }
 
-/// A mail program names what it answers by the id of a mail. That of a message that is here is its own; what it
-/// sent itself it knows by the id it gave, which is then the idempotency key of my message. Any other is no
-/// message that is here, and answers nothing: a link to nowhere would help nobody. What a draft says of one of
-/// our places is kept all the same.
+/// Resolves the id of a mail by which a mail program names the answered message. For a message that is here, that is
+/// the message's own id. For a message that the program sent itself, it is the id that the program gave it, which is
+/// the idempotency key of my message. Any other id is removed, because a link to nowhere would help nobody. An id at
+/// one of our own stores or kinds stays all the same.
 fn resolve_mail_id(core: &IndexTables, index: &Index, draft: &mut Draft) {
     let (Some(mail), Some(id)) = (draft.in_reply_to_mail.take(), draft.in_reply_to.as_ref()) else {
         return;
@@ -303,8 +303,8 @@ fn resolve_mail_id(core: &IndexTables, index: &Index, draft: &mut Draft) {
     draft.in_reply_to = first.map(|entry| plain_id(&core.id(entry)).to_owned());
 }
 
-/// The message a header names by its id, newest first, in the store the draft names if it names one.
-/// An id nobody knows here is kept as it is, since the message may only not have been synced yet.
+/// Returns the newest message that has this id, in the store that the draft names, if it names one. An unknown id stays
+/// in the draft, since the message may only not have been synced yet.
 fn find_by_id(core: &IndexTables, index: &Index, id: &str, draft: &Draft) -> Option<MsgIx> {
     let store = draft.via.as_deref().and_then(|via| find_store(index, via));
     let fits = |ix: &MsgIx| {
@@ -312,12 +312,12 @@ fn find_by_id(core: &IndexTables, index: &Index, id: &str, draft: &Draft) -> Opt
         core.entry(*ix).is_some_and(|e| meant(e) && plain_id(&core.id(e)) == id)
     };
     let mine = || core.messages_to_me().rev().chain(core.messages_from_me().rev()).find(fits);
-    // Somebody else's record of a message of which I have one, too.
+    // Another agent's record may be a copy of a message of mine.
     mine().or_else(|| core.find_original(core.copies().find(fits)?))
 }
 
-/// The only message whose id begins with the 8 characters that a header names, as names of messages end; the
-/// header names the whole id then.
+/// Finds the only message whose id begins with the 8 characters of the header, which end the names of messages. It then
+/// puts the whole id into the header.
 fn find_by_short_id(core: &IndexTables, index: &Index, draft: &mut Draft) -> Option<MsgIx> {
     let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     let short = draft.in_reply_to.as_ref().filter(|id| id.len() == 8 && id.bytes().all(is_hex))?;

@@ -1,15 +1,14 @@
-//! Files that go along with a message: copied into the state folder, where nobody changes them, until
-//! the message is in its store.
+//! Attachments, copied into the state folder, where nobody changes them, until the message is in its store.
 //!
-//! - One folder below `<state>/attachments/` for each version of a draft, `0700`, its files `0600`
-//!   and named by number. The parcels in the spool name the files; a folder that none names is
-//!   removed, also when the process that made it died.
-//! - A file is judged by `stat` before it is opened, and opened so that it cannot block: a FIFO or a
-//!   device is refused, not waited for. A symbolic link is followed, for the path is the user's own.
-//! - A path that leads into a mount of msgfs is refused before anything of it is opened: the mount may be
-//!   the one that waits for us, or wait for it (`reach`).
-//! - All of it happens on a thread of its own, and who waits gives up when nothing moves any more:
-//!   the path may lead to a server that is gone.
+//! - One folder below `<state>/attachments/` for each version of a draft, `0700`, its files `0600` and named by number.
+//!   The parcels in the spool name the files. A folder that no parcel names is removed, also when the process that made
+//!   it died.
+//! - A file is checked by `stat` before it is opened, and opened so that it cannot block: a FIFO or a device is
+//!   refused. A symbolic link is followed, for the path is the user's own.
+//! - A path that leads into a mount of msgfs is refused before anything there is opened: that mount may be the one that
+//!   waits for us, or wait for it (`reach`).
+//! - All of this happens on a thread of its own. The caller gives up when nothing moves any more: the path may lead to
+//!   a server that is gone.
 
 use std::collections::BTreeSet;
 use std::fs::{File, Metadata, OpenOptions};
@@ -25,29 +24,29 @@ use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
 use super::spool::SpoolParcel;
-use super::{OutboxError, reach};
+use super::{OutboxError, mount_check};
 use crate::model::{DraftAttachment, encode_hex, sanitize_line};
 use crate::store::{Durability, StoreError, fs};
 
-/// Who waits for files to be read gives up when nothing moved for this long.
+/// The time without progress after which a caller gives up.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes copied at a time.
 const CHUNK: usize = 256 << 10;
 
-/// A file that shall go along.
+/// A file to attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AttachmentSource {
-    /// It lies at this path.
+    /// The file at this path.
     Path(PathBuf),
-    /// A file of a composing folder: its name, and where it lies on the disk of the copies, where nobody
-    /// writes to it any more once it goes.
+    /// A file of a composing folder: its name, and its path on the disk of the copies. Nobody writes to it once the
+    /// folder is being sent.
     FolderFile(String, PathBuf),
 }
 
-/// A file that can go along: its name and its size in bytes.
+/// An attachment's name and its size in bytes.
 pub(super) type NamedSize = (String, u64);
 
-/// Where copies lie.
+/// The folder of the copies.
 #[derive(Debug)]
 pub(super) struct AttachmentSpool {
     dir: PathBuf,
@@ -55,7 +54,7 @@ pub(super) struct AttachmentSpool {
     next: AtomicU64,
 }
 
-/// The copies for one version of a draft; removed when dropped, unless they were kept.
+/// The copies for one version of a draft. They are removed when dropped, unless they were persisted.
 #[derive(Debug)]
 pub(super) struct AttachmentCopies {
     /// The folder; empty if there is nothing to remove.
@@ -79,7 +78,7 @@ impl Drop for AttachmentCopies {
 }
 
 impl AttachmentSpool {
-    /// Opens the folder of a state folder and removes what no pending parcel names.
+    /// Opens the copies' folder in a state folder and removes the copies that no pending parcel names.
     pub fn open<'a>(
         state: &Path,
         durability: Durability,
@@ -102,7 +101,7 @@ impl AttachmentSpool {
         Ok(Self { dir, durability, next: AtomicU64::new(last + 1) })
     }
 
-    /// The same to look at only.
+    /// Opens the folder to look at only.
     pub fn open_read_only(state: &Path) -> Self {
         let dir = state.join("attachments");
         Self { dir, durability: Durability::None, next: AtomicU64::new(1) }
@@ -111,8 +110,7 @@ impl AttachmentSpool {
     /// Copies files of these sizes.
     ///
     /// # Errors
-    /// [`OutboxError::Invalid`] if one of them changed since its size was asked; as the system gave
-    /// it.
+    /// [`OutboxError::Invalid`] if one of them changed since it was measured; I/O errors.
     pub fn copy_files(
         &self,
         sources: &[AttachmentSource],
@@ -139,18 +137,17 @@ impl AttachmentSpool {
     }
 }
 
-/// The folders of copies below `dir` that a parcel names.
+/// Returns the folders of copies below `dir` that a parcel names.
 fn copy_folders<'a>(dir: &'a Path, parcel: &'a SpoolParcel) -> impl Iterator<Item = PathBuf> + 'a {
     let of_file =
         |file: &'a DraftAttachment| file.path.parent().filter(|f| f.parent() == Some(dir));
     parcel.message.files.iter().filter_map(of_file).map(Path::to_owned)
 }
 
-/// Names and sizes of files that shall go along.
+/// Returns names and sizes of the files to attach.
 ///
 /// # Errors
-/// [`OutboxError::Invalid`] for what is no file that can be read, and for two files of one name; as
-/// the system gave it.
+/// [`OutboxError::Invalid`] for anything but a readable file, and for two files of one name; I/O errors.
 pub(super) fn measure_files(sources: &[AttachmentSource]) -> Result<Vec<NamedSize>, OutboxError> {
     let mut seen: Vec<(String, &AttachmentSource)> = Vec::new();
     for source in sources {
@@ -175,7 +172,7 @@ pub(super) fn measure_files(sources: &[AttachmentSource]) -> Result<Vec<NamedSiz
 }
 
 impl AttachmentSource {
-    /// The name under which it goes along.
+    /// Returns the name of the attachment.
     fn name(&self) -> Result<String, OutboxError> {
         match self {
             Self::FolderFile(name, _) => Ok(name.clone()),
@@ -186,8 +183,7 @@ impl AttachmentSource {
         }
     }
 
-    /// Gives the file of a composing folder another name, instead of copying it; whether that could be
-    /// done.
+    /// Hard-links the file of a composing folder instead of copying it. Returns true if that succeeded.
     fn hard_link(&self, to: &Path) -> bool {
         matches!(self, Self::FolderFile(_, path) if std::fs::hard_link(path, to).is_ok())
     }
@@ -213,7 +209,7 @@ impl AttachmentSource {
         }
     }
 
-    /// Opens the file and tells its size.
+    /// Opens the file and returns its size too.
     fn open(&self) -> Result<(File, u64), OutboxError> {
         let path = self.path();
         let failed = |e: io::Error| match e.kind() {
@@ -226,12 +222,12 @@ impl AttachmentSource {
             let what = || self.refuse(&format!("is {}, not a file", fs::describe_file_type(meta)));
             meta.is_file().then_some(()).ok_or_else(what)
         };
-        if matches!(self, Self::Path(path) if reach::is_in_msgfs(path).map_err(failed)?) {
+        if matches!(self, Self::Path(path) if mount_check::is_in_msgfs(path).map_err(failed)?) {
             let why = "lies in a mount of msgfs, which cannot be read while a message is taken; copy the file to \
                        another folder and attach the copy";
             return Err(self.refuse(why));
         }
-        // Before it is opened: opening a device can do something.
+        // The check comes before the open: opening a device can do something.
         is_file(&std::fs::metadata(path).map_err(failed)?)?;
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let mut options = OpenOptions::new();
@@ -271,7 +267,7 @@ fn copy_sources(
     Ok(copies)
 }
 
-/// Copies one file of this size, unless it is there; the SHA-256 of its bytes in hex.
+/// Reads one file of this size, and copies it to `to` if given. Returns the SHA-256 of its bytes in hex.
 fn copy_source(
     source: &AttachmentSource,
     size: u64,
@@ -299,7 +295,7 @@ fn copy_source(
     Ok(encode_hex(&hash.finalize()))
 }
 
-/// Does work on a thread of its own for as long as it moves.
+/// Runs work on a thread of its own for as long as it makes progress.
 fn run_with_stall_timeout<T: Send + 'static>(
     work: impl FnOnce(&AtomicU64) -> Result<T, OutboxError> + Send + 'static,
 ) -> Result<T, OutboxError> {
@@ -369,7 +365,7 @@ mod tests {
         copies.persist();
         let mut parcel = parcel("s", "1", "");
         parcel.message.files = files;
-        // The next process keeps what a parcel names, and gives no number twice.
+        // The next process keeps copies that a parcel names, and gives no number twice.
         let kept =
             AttachmentSpool::open(state.path(), Durability::None, [&parcel].into_iter()).unwrap();
         assert_eq!(folders_in(state.path()), 1);

@@ -1,37 +1,36 @@
-//! The times of what is sent: each later than the one before, and than what it answers, so that names
-//! stand in the order in which messages were written.
+//! The times of sent messages: each later than the one before, and than the message it answers, so that names stand in
+//! the order in which messages were written.
 
 use crate::model::{CLOCK_SKEW_MS, Timestamp};
 
-/// What the next time must be later than.
+/// The times that the next time must follow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TimeFloor {
     /// My newest message that an earlier process, or another one, may have written.
     pub mine: Option<Timestamp>,
-    /// The message that is answered, and my newest one in its conversation.
+    /// The answered message, and my newest one in its thread.
     pub parent: Option<Timestamp>,
 }
 
 /// The times given so far.
 #[derive(Debug, Default)]
 pub(super) struct SendClock {
-    /// When the last one was asked for.
+    /// The time of the last request.
     last_request: Timestamp,
-    /// The last one that followed from the clock.
+    /// The last time that followed from the clock.
     last_time: Timestamp,
-    /// The last ones that followed from a message too far ahead of the clock: that message's, and the
-    /// newest of them.
+    /// The last times that followed from a message too far ahead of the clock: that message's, and the newest of them.
     far: (Timestamp, Timestamp),
 }
 
 impl SendClock {
-    /// Up to when a time is followed by all that is sent later: one that is further ahead comes from a
-    /// clock that is wrong.
+    /// Returns the latest time that all later messages still follow. A time further ahead comes from a clock that is
+    /// wrong.
     pub fn horizon(now: Timestamp) -> Timestamp {
         now.plus_millis(CLOCK_SKEW_MS)
     }
 
-    /// The time of a message sent `now`.
+    /// Returns the time of a message sent `now`.
     pub fn next(&mut self, now: Timestamp, before: TimeFloor) -> Timestamp {
         let horizon = Self::horizon(now);
         if horizon < self.last_request {
@@ -40,7 +39,7 @@ impl SendClock {
         }
         self.last_request = now;
         if let Some(parent) = before.parent.filter(|parent| *parent > horizon.max(self.last_time)) {
-            // Somebody's clock is ahead of ours, which is no reason to go with it for good.
+            // Another agent's clock is ahead of ours, which is no reason to follow it for good.
             let (from, to) = self.far;
             let after = if (from..=to).contains(&parent) { to } else { parent };
             self.far = (parent.min(if after == to { from } else { parent }), after.plus_millis(1));
@@ -52,7 +51,7 @@ impl SendClock {
         self.last_time
     }
 
-    /// A store had to use a later time than the one it was given.
+    /// Notes that a store had to use a later time than the one it was given.
     pub fn note_used(&mut self, given: Timestamp, used: Timestamp) {
         if used > Self::horizon(given) {
             return;
@@ -83,9 +82,9 @@ mod tests {
         let mut clock = SendClock::default();
         let mut next = |now, parent| super::tests::next(&mut clock, now, None, parent);
         assert_eq!([next(0, None), next(0, None), next(1, None), next(9, None)], [0, 1, 2, 9]);
-        // What is answered is in the past, and the clock is a little behind.
+        // The answered message is in the past, and the clock is a little behind.
         assert_eq!([next(10, Some(3)), next(4, None)], [10, 11]);
-        // A little in the future: what is sent later is later than the answer, too.
+        // A little in the future: later messages are later than the answer, too.
         assert_eq!([next(12, Some(12)), next(12, Some(9000)), next(13, None)], [13, 9001, 9002]);
         assert_eq!(next(9050, None), 9050);
         // Far in the future: only answers go there, one after the other, also to one another.
@@ -98,7 +97,7 @@ mod tests {
             [next(9000, None), next(-HOUR, None), next(-HOUR, None)],
             [9054, -HOUR, 1 - HOUR]
         );
-        // More than there are milliseconds.
+        // There are more messages than milliseconds.
         let many: Vec<i64> = (0..3000).map(|_| next(0, None)).collect();
         assert!(many.is_sorted_by(|a, b| a < b), "{many:?}");
         assert_eq!([next(2999, None), next(3001, None)], [3000, 3001]);
@@ -126,12 +125,12 @@ mod tests {
             0,
             "a clock that was wrong is not followed"
         );
-        // Beyond a message too far ahead, the same.
+        // The same holds beyond a message too far ahead.
         let given = next(&mut clock, 1, None, Some(HOUR));
         clock.note_used(at(given), at(HOUR + 1000));
         assert_eq!(next(&mut clock, 2, None, Some(HOUR)), HOUR + 1001);
         assert_eq!(next(&mut clock, 3, None, None), 3);
-        // What a store dates by something else's clock is no reason to follow it.
+        // A store may date a record by another clock, which is no reason to follow it.
         clock.note_used(at(3), at(HOUR));
         assert_eq!(next(&mut clock, 4, None, None), 4);
     }

@@ -1,10 +1,10 @@
-//! Messages from composing folders: closed, judged, and sent once the folder is quiet.
+//! Messages from composing folders: closed, checked, and sent once the folder is quiet.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::folders::ComposeHandle;
-use super::life::rename_refusal_text;
+use super::lifecycle::rename_refusal_text;
 use super::pack::empty_draft_error;
 use super::{
     BODY, DraftId, DraftTarget, OpenDraft, OpenDraftEntry, Outbox, OutboxError, WriteTime,
@@ -21,22 +21,22 @@ impl Outbox {
         }
     }
 
-    /// The composing folders.
+    /// Returns the names of the composing folders.
     pub fn folder_names(&self) -> Vec<String> {
         self.folders.names()
     }
 
-    /// When something in a composing folder last changed, if there is one of this name.
+    /// Returns the time of the last change in a composing folder, if there is one of this name.
     pub fn folder_time(&self, folder: &str) -> Option<Timestamp> {
         self.folders.folder_time(folder)
     }
 
-    /// The files in a composing folder.
+    /// Returns the names of the files in a composing folder.
     pub fn folder_files(&self, folder: &str) -> Option<Vec<String>> {
         self.folders.file_names(folder)
     }
 
-    /// Length and time of a file of a composing folder.
+    /// Returns length and time of a file of a composing folder.
     pub fn stat_folder_file(&self, folder: &str, file: &str) -> Option<(u64, Timestamp)> {
         self.folders.stat_file(folder, file)
     }
@@ -44,13 +44,13 @@ impl Outbox {
     /// Makes a composing folder.
     ///
     /// # Errors
-    /// As [`Outbox::check_name`]; [`OutboxError::Exists`].
+    /// The errors of [`Outbox::check_name`]; [`OutboxError::Exists`].
     pub fn create_folder(&self, name: &str) -> Result<(), OutboxError> {
         self.check_name(name)?;
         self.folders.create_folder(name)
     }
 
-    /// Removes a composing folder without files; whether it had none.
+    /// Removes a composing folder without files. Returns true if it had none.
     ///
     /// # Errors
     /// [`OutboxError::NotFound`].
@@ -62,11 +62,10 @@ impl Outbox {
         Ok(removed)
     }
 
-    /// Gives a composing folder another name. A private one that gets a plain name is sent, if it has a
-    /// text.
+    /// Gives a composing folder another name. A private folder that gets a plain name is sent, if it has a text.
     ///
     /// # Errors
-    /// As [`Outbox::check_name`]; the refusal, and then the folder is what it was, with its note.
+    /// The errors of [`Outbox::check_name`], and the refusal. After an error the folder is as it was, with its note.
     pub fn rename_folder(self: &Arc<Self>, from: &str, to: &str) -> Result<(), OutboxError> {
         self.check_name(to)?;
         if self.folders.folder_time(to).is_some() {
@@ -88,7 +87,7 @@ impl Outbox {
             return Ok(());
         }
         self.promise_existing_body(to).inspect_err(|e| {
-            // What was good a moment ago is not any more.
+            // A check that passed a moment ago fails now.
             self.forget_folder_note(to);
             if self.folders.rename_folder(to, from).is_ok() {
                 refused(e);
@@ -99,7 +98,7 @@ impl Outbox {
     /// Opens a file of a composing folder, not its text.
     ///
     /// # Errors
-    /// [`OutboxError::NotFound`]; as the system gave it.
+    /// [`OutboxError::NotFound`]; I/O errors.
     pub fn open_folder_file(
         &self,
         folder: &str,
@@ -113,8 +112,8 @@ impl Outbox {
     /// Writes to such a file.
     ///
     /// # Errors
-    /// Too large for every store; as the system gave it. The file is then not whole, and refuses the
-    /// message.
+    /// [`OutboxError::Store`] if the file is too large for every store; I/O errors. The file is then not whole, and the
+    /// message is refused.
     pub fn write_folder_file(
         &self,
         to: &ComposeHandle,
@@ -128,15 +127,14 @@ impl Outbox {
     /// Cuts or extends such a file.
     ///
     /// # Errors
-    /// As for writing.
+    /// The errors of [`Outbox::write_folder_file`].
     pub fn resize_folder_file(&self, file: &ComposeHandle, len: u64) -> Result<(), OutboxError> {
         self.check_file_size(file, len)?;
         let what = "the file cannot be written";
         file.set_len(len).map_err(|error| OutboxError::Io { what, error })
     }
 
-    /// Whom the message goes to is not known before its text: a size is refused where none of the stores
-    /// that carry files carries one so large.
+    /// Refuses a size that no store with attachments carries. The recipients are not known before the text.
     fn check_file_size(&self, file: &ComposeHandle, size: u64) -> Result<(), OutboxError> {
         let sized = [("the file".to_owned(), size)];
         let mut refused = None;
@@ -153,23 +151,23 @@ impl Outbox {
         Err(why.into())
     }
 
-    /// The program that wrote such a file was ended by a signal.
+    /// Notes that a signal ended the program that wrote such a file.
     pub fn mark_folder_file_cut(&self, file: &ComposeHandle, signal: u32) {
         self.folders
             .mark_cut(file, format!("the program that wrote it was ended by signal {signal}"));
     }
 
-    /// The last descriptor of such a file was closed.
+    /// Handles the close of the last descriptor of such a file.
     pub fn close_folder_file(self: &Arc<Self>, file: &ComposeHandle) {
         if self.folders.close(file) {
             self.retry_folder(file.folder());
         }
     }
 
-    /// Removes a file of a composing folder. Without its text it is not sent.
+    /// Removes a file of a composing folder. A folder without its text is not sent.
     ///
     /// # Errors
-    /// [`OutboxError::NotFound`]; as the system gave it.
+    /// [`OutboxError::NotFound`]; I/O errors.
     pub fn remove_folder_file(
         self: &Arc<Self>,
         folder: &str,
@@ -180,10 +178,10 @@ impl Outbox {
         Ok(())
     }
 
-    /// A file of a composing folder gets another name; if that is that of the text, the folder is sent.
+    /// Renames a file of a composing folder. If the new name is that of the text, the folder is sent.
     ///
     /// # Errors
-    /// The refusal, and then the folder is what it was; as the system gave it.
+    /// The refusal, and then the folder is as it was; I/O errors.
     pub fn rename_folder_file(
         self: &Arc<Self>,
         folder: &str,
@@ -203,12 +201,12 @@ impl Outbox {
         Ok(())
     }
 
-    /// A file of a folder with a private name becomes a draft in `outbox/`, and is sent under a plain name:
-    /// `rsync --delay-updates` puts everything into one and moves it out at the end. Whether there is such
-    /// a folder.
+    /// Moves a file of a folder with a private name into `outbox/` as a draft. Under a plain name the draft is sent:
+    /// `rsync --delay-updates` puts all files into such a folder and moves them out at the end. Returns true if there
+    /// is such a folder.
     ///
     /// # Errors
-    /// As [`Outbox::rename`]; the file then stays where it is.
+    /// The errors of [`Outbox::rename_draft`]; the file then stays in the folder.
     pub fn move_file_out(
         &self,
         folder: &str,
@@ -242,7 +240,7 @@ impl Outbox {
         }
         let spooled = d.spooled.take();
         if let Err(e) = self.folders.unlink(folder, file) {
-            // Somebody else was faster.
+            // Another caller was faster.
             self.discard_spooled(spooled);
             return Err(e);
         }
@@ -255,10 +253,10 @@ impl Outbox {
         Ok(true)
     }
 
-    /// Something in a folder that was refused changed: that may have been the reason.
+    /// Tries a refused folder again after a change in it, which may have removed the reason.
     fn retry_folder(self: &Arc<Self>, folder: &str) {
         if !self.is_private(folder, &DraftTarget::Outbox) && self.folders.is_refused(folder) {
-            // The note beside it says what came of it.
+            // The note beside it gives the result.
             let _ = self.promise_existing_body(folder);
         }
     }
@@ -291,16 +289,16 @@ impl Outbox {
         })
     }
 
-    /// The text of a composing folder as it is kept.
+    /// Returns the saved text of a composing folder.
     pub fn folder_body(&self, folder: &str) -> Vec<u8> {
         self.folders.read_body(folder)
     }
 
-    /// A descriptor of the text of a composing folder was closed: as [`Outbox::flush`]. It is sent later,
-    /// when the folder is quiet; what can be refused now, is.
+    /// Handles the close of a descriptor of a folder's text, like [`Outbox::flush`]. The message is sent later, when
+    /// the folder is quiet; a refusal that is certain now is returned now.
     ///
     /// # Errors
-    /// The refusal, as there.
+    /// The refusal, like [`Outbox::flush`].
     pub fn flush_body(&self, id: DraftId, by_opener: bool) -> Result<(), OutboxError> {
         let draft = self.draft(id)?;
         let (name, text) = {
@@ -322,13 +320,13 @@ impl Outbox {
         self.finish_close(id, &mut d, promised, by_opener)
     }
 
-    /// Keeps the text of a folder and the promise that it will be sent with what is in it then.
+    /// Saves the text of a folder and the promise to send it with the files that are there then.
     fn save_and_promise(&self, folder: &str, text: Vec<u8>) -> Result<(), OutboxError> {
         self.check_folder((folder, BODY), folder, text.clone())?;
         self.folders.save_body(folder, &text, true)
     }
 
-    /// Whether a folder could be sent under this name with this text, which lies in it as this file.
+    /// Checks that a folder could be sent under this name with this text, which lies in it as `file`.
     fn check_folder(
         &self,
         (folder, file): (&str, &str),
@@ -341,13 +339,13 @@ impl Outbox {
         if d.is_empty() {
             return Err(empty_draft_error());
         }
-        // Signed once more when it goes, with what has come until then.
+        // The message is signed once more when it is sent, with the files that have come until then.
         let parcels = self.prepare_parcels(&d, &[])?;
         self.context.release_parcels(&parcels);
         Ok(())
     }
 
-    /// The last descriptor of the text of a composing folder was closed.
+    /// Handles the close of the last descriptor of a folder's text.
     pub fn release_body(self: &Arc<Self>, id: DraftId) {
         let Some(OpenDraftEntry { draft, .. }) = self.open_drafts.lock().remove(&id) else {
             return;
@@ -355,7 +353,7 @@ impl Outbox {
         let (name, text, changed, late) = {
             let d = draft.lock();
             let late = d.refused.is_none() && !d.unlinked && !self.is_private(&d.name, &d.target);
-            // Where nothing was written there was no close that could have said so.
+            // If nothing was written, no close could have reported the refusal.
             let changed = d.dirty || d.text.is_empty();
             (d.name.clone(), d.text.clone(), changed, late && changed)
         };
@@ -379,7 +377,7 @@ impl Outbox {
         self.sender.note_released(id);
     }
 
-    /// Keeps the text of a folder without a promise.
+    /// Saves the text of a folder without a promise.
     fn save_body(&self, folder: &str, text: &[u8]) {
         if let Err(e) = self.folders.save_body(folder, text, false) {
             tracing::warn!(folder = %sanitize_line(folder), error = %e, "the text of this composing \
@@ -387,7 +385,7 @@ impl Outbox {
         }
     }
 
-    /// Keeps a folder that was refused, with the reason.
+    /// Saves a folder that was refused, with the reason.
     fn refuse_folder(&self, draft: &Mutex<OpenDraft>, text: &[u8]) {
         let (name, why, half) = {
             let d = draft.lock();
@@ -403,7 +401,7 @@ impl Outbox {
         self.folders.set_error(&name, why.as_deref());
     }
 
-    /// Has a folder that is promised sent as soon as it is quiet.
+    /// Has a promised folder sent as soon as it is quiet.
     fn send_when_quiet(self: &Arc<Self>, folder: &str) {
         if !self.folders.claim_quiet_wait(folder) {
             return;
@@ -420,7 +418,7 @@ impl Outbox {
         }
     }
 
-    /// Sends a folder on which nobody works any more.
+    /// Sends a folder that is quiet.
     pub(super) fn send_folder(&self, folder: &str) {
         if let Err(e) = self.try_send_folder(folder) {
             let text = self.folders.read_body(folder);
@@ -428,7 +426,7 @@ impl Outbox {
                 OpenDraft { composed: true, ..OpenDraft::new(folder, DraftTarget::Outbox, text) };
             d.record_refusal(e);
             self.save_draft(&d);
-            // Before the folder may be tried again: a later reason must not be replaced by this one.
+            // The note comes before the folder may be tried again: it must not replace a later reason.
             let why = d.refused.as_ref().map(ToString::to_string);
             self.folders.set_error(folder, why.as_deref());
             self.folders.cancel_send(folder);
@@ -448,7 +446,7 @@ impl Outbox {
         }
         let parcels = self.prepare_parcels(&d, &[])?;
         if parcels.is_empty() {
-            // A retry under an idempotency key.
+            // The message is a retry under an idempotency key.
             self.folders.delete_from_disk(folder);
             self.forget_folder_note(folder);
             self.folders.forget_folder(folder);
@@ -461,16 +459,16 @@ impl Outbox {
             put.map_err(|error| OutboxError::Io { what, error })
         });
         let number = put.inspect_err(|_| self.context.release_parcels(&parcels))?;
-        // Before it can be sent and leave the spool, from where the next process would know.
+        // The folder goes before the message can be sent and leave the spool, from which the next process would know.
         self.folders.delete_from_disk(folder);
         self.forget_folder_note(folder);
         self.sender.send(number, parcels, false);
-        // Only now, for those who wait until it is in its store.
+        // The folder is forgotten last, for callers that wait until the message is in its store.
         self.folders.forget_folder(folder);
         Ok(())
     }
 
-    /// Waits until the composing folders that are closed are on their way, at most `limit`.
+    /// Waits at most `limit`, until the closed composing folders are on their way.
     pub fn wait_for_folders(&self, limit: Duration) {
         self.folders.wait_until_sent(Instant::now() + limit);
     }

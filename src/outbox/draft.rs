@@ -7,8 +7,8 @@
 //! body
 //! ```
 //!
-//! There is a header block only if the first line is a known header. It ends at an empty line or at
-//! a line `---`. An empty first line means "no headers", and is itself dropped.
+//! There is a header block only if the first line is a known header. It ends at an empty line or at a line `---`. An
+//! empty first line means "no headers", and is itself dropped.
 
 use crate::model::{Draft, DraftError};
 
@@ -32,8 +32,8 @@ const EVERYWHERE: &[&str] = &[
 pub struct DraftParser(Vec<&'static str>);
 
 impl DraftParser {
-    /// Those that every draft can have, and these, which only some stores know
-    /// ([`About::headers`](crate::store::About::headers)).
+    /// Returns a parser for the header lines of every draft, and for these, which only some stores know
+    /// ([`StoreProperties::headers`](crate::store::StoreProperties::headers)).
     pub fn with_headers(more: impl IntoIterator<Item = &'static str>) -> Self {
         let mut all = EVERYWHERE.to_vec();
         for name in more {
@@ -59,11 +59,11 @@ impl DraftParser {
         Ok(draft)
     }
 
-    /// Parses what is there of a draft that is still being written; `None` while its header block is
-    /// open, so that nothing can be said about it yet.
+    /// Parses the text so far of a draft that is still being written. Returns `None` while its header block is open,
+    /// because nothing is certain yet.
     ///
     /// # Errors
-    /// What is already certain to be refused.
+    /// A refusal that is already certain.
     pub fn parse_partial(&self, bytes: &[u8]) -> Result<Option<Draft>, DraftError> {
         let text = match std::str::from_utf8(bytes) {
             Ok(text) => text,
@@ -78,19 +78,19 @@ impl DraftParser {
         if self.match_header(first).is_some()
             && let (header, None) = self.split_header(text)
         {
-            // The last line may be half of one; what it is half of may be a header.
+            // The last line may be incomplete, and complete it may be a header.
             let whole = header.rfind('\n').map_or("", |end| header.get(..=end).unwrap_or_default());
             return self.parse_lines(whole).map(|_| None);
         }
         self.parse(text.as_bytes()).map(Some)
     }
 
-    /// Why a header block that nothing ends cannot be used.
+    /// Returns the fault of a header block that nothing ends.
     fn open_header_error(&self, header: &str) -> DraftError {
         self.parse_lines(header).err().unwrap_or(DraftError::OpenHeader)
     }
 
-    /// Header block and body; the block is empty if there is none, and there is no body while nothing
+    /// Splits a text into header block and body. The block is empty if there is none; the body is `None` while nothing
     /// ends the block.
     fn split_header<'t>(&self, text: &'t str) -> (&'t str, Option<&'t str>) {
         // Editors put a byte order mark before text; before JSON it is a fault that a store must see.
@@ -98,7 +98,7 @@ impl DraftParser {
         let text = bare.unwrap_or(text);
         let first = text.lines().next().unwrap_or_default();
         if self.match_header(first).is_none() {
-            // An empty first line says that what follows is no header.
+            // An empty first line means that the rest is no header.
             let body =
                 text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text);
             return ("", Some(body));
@@ -119,14 +119,14 @@ impl DraftParser {
         (text, None)
     }
 
-    /// The known header a line begins with, in its canonical spelling, and the rest of the line.
+    /// Returns the known header a line begins with, in its canonical spelling, and the rest of the line.
     fn match_header<'t>(&self, line: &'t str) -> Option<(&'static str, &'t str)> {
         let (name, value) = line.split_once(':')?;
         let known = self.0.iter().find(|k| k.eq_ignore_ascii_case(name))?;
         Some((known, value.trim()))
     }
 
-    /// The lines of the block, continuation lines joined to the line they continue.
+    /// Returns the lines of the block, continuation lines joined to the line they continue.
     fn parse_lines(&self, header: &str) -> Result<Vec<(&'static str, String)>, DraftError> {
         let mut out: Vec<(&'static str, String)> = Vec::new();
         for line in header.lines() {
@@ -211,7 +211,7 @@ fn set_header(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), 
         return bad("is given twice");
     }
     let whole_id = value.strip_prefix('<').and_then(|v| v.strip_suffix('>'));
-    // As RFC 2392 names a mail.
+    // The form in which RFC 2392 names a mail.
     let mail = value.strip_prefix("mid:");
     let value = match mail {
         _ if name != "In-Reply-To" => value,
@@ -234,12 +234,12 @@ fn set_header(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), 
     Ok(())
 }
 
-/// `bob, Carol <carol@x>` as bare addresses.
+/// Returns the bare addresses of a list: `bob, Carol <carol@x>`.
 fn parse_addresses(value: &str) -> Vec<String> {
     value.split(',').map(bare_address).filter(|a| !a.is_empty()).map(str::to_owned).collect()
 }
 
-/// `Carol <carol@x>` as `carol@x`.
+/// Returns the bare address: `carol@x` for `Carol <carol@x>`.
 pub(super) fn bare_address(text: &str) -> &str {
     let text = text.trim();
     match (text.rfind('<'), text.strip_suffix('>')) {
@@ -248,7 +248,7 @@ pub(super) fn bare_address(text: &str) -> &str {
     }
 }
 
-/// `<id@samp>` as `id`.
+/// Returns the id in angle brackets without its place: `id` for `<id@samp>`.
 fn bare_id(value: &str) -> &str {
     let inner = value.strip_prefix('<').and_then(|v| v.strip_suffix('>'));
     match inner {

@@ -1,61 +1,61 @@
-//! Why a draft is refused. One variant a meaning; the errno of each is in `view::error`.
+//! The reasons for refusing a draft. One variant a meaning; the errno of each is in `view::error`.
 
 use std::sync::Arc;
 
 use crate::model::DraftError;
 use crate::store::StoreError;
 
-/// A refusal. Its text is what `<name>.error` says.
+/// A refusal. Its text is the content of `<name>.error`.
 #[derive(Debug, thiserror::Error)]
 pub enum OutboxError {
-    /// A name, a header or a combination of them cannot be used.
+    /// An unusable name, header, or combination of them.
     #[error("{0}")]
     Invalid(String),
-    /// The text cannot be read as a draft.
+    /// A text that cannot be read as a draft.
     #[error(transparent)]
     Draft(#[from] DraftError),
-    /// Nobody is named as recipient.
+    /// No named recipient.
     #[error("{0}")]
     NoRecipient(String),
-    /// No store reaches the recipient, or several could.
+    /// A recipient that no store reaches, or that several could reach.
     #[error("{0}")]
     Unreachable(String),
-    /// Too large.
+    /// A text that is too large.
     #[error("the text is larger than the {0} bytes a message may have")]
     TooLarge(u64),
-    /// Not a thing that can be done to a draft.
+    /// An operation that a draft does not allow.
     #[error("{0}")]
     NotPermitted(String),
-    /// There is no such draft.
+    /// No such draft.
     #[error("there is no draft of this name")]
     NotFound,
-    /// A name is taken.
+    /// A name that is taken.
     #[error("the name is taken")]
     Exists,
-    /// The key that must sign cannot be used.
+    /// An unusable signing key.
     #[error("{0}")]
     NoKey(String),
-    /// The draft was refused before, and nothing has changed since.
+    /// An earlier refusal of a draft that has not changed since.
     #[error("{0}")]
     Already(Arc<OutboxError>),
-    /// The program that wrote the draft was ended before it was done.
+    /// The end of the writing program before it was done.
     #[error("{0}")]
     CutOff(String),
-    /// A store refused or failed.
+    /// A refusal or failure of a store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The state folder could not be written.
+    /// A failure of the system to read or write a file.
     #[error("{what}: {error}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         error: std::io::Error,
     },
 }
 
 impl OutboxError {
-    /// Whether the system failed, rather than something in the draft: no further text mends that.
+    /// Returns true if the system failed, and not something in the draft: no further text mends that.
     pub(super) fn is_fault(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::Store(StoreError::Io { .. }))
     }

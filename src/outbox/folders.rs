@@ -2,14 +2,14 @@
 //!
 //! One folder each below `<state>/composing/`, named by number:
 //!
-//! - `name`, the name in `outbox/`; without it there is nothing.
-//! - `files/`, what was written there, under its own names. The file [`BODY`] is the text.
-//! - `cut/`, an empty file of the same name for each that is not whole: while it is open for writing, and
-//!   if that ended badly. So what was open when the process died is known not to be whole.
-//! - `promised`, once the close of the text has returned 0: it will be sent, by the next process too.
-//! - `error`, why it was refused.
-//! - `sent-as`, the ids under which it goes into the spool, from just before on. Whoever finds one of them
-//!   there knows that it went.
+//! - `name`, the name in `outbox/`. A folder without it does not count.
+//! - `files/`, the files written there, under their own names. The file [`BODY`] is the text.
+//! - `cut/`, an empty file of the same name for each file that is not whole: while it is open for writing, and after a
+//!   write that failed. So a file that was open when the process died is known not to be whole.
+//! - `promised`, once the close of the text has returned 0: the message will be sent, by the next process too.
+//! - `error`, the reason for a refusal.
+//! - `sent-as`, the ids under which it goes into the spool, written just before. A process that finds one of them in
+//!   the spool knows that the folder was sent.
 
 mod files;
 
@@ -23,25 +23,25 @@ use std::time::{Duration, Instant};
 use super::OutboxError;
 use crate::model::locks::{Condvar, LockLevel, Mutex, MutexGuard};
 use crate::model::{Timestamp, sanitize_line};
-use crate::store::{Durability, fs, place};
+use crate::store::{Durability, atomic_file, fs};
 
 pub use files::ComposeHandle;
 
 /// The file of a composing folder that is its text, and sends it.
 pub const BODY: &str = "body";
-/// A message goes when nothing in its folder was closed for this long: copy programs open one file after
-/// the other, and the text need not be the last.
+/// The time without a close in the folder after which its message is sent. Copy programs open one file after the other,
+/// and the text need not be the last.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// A file of a composing folder.
 #[derive(Debug)]
 struct ComposeFile {
-    /// Stands for it whatever its name is.
+    /// A number that stays the same under any name.
     id: u64,
     time: Timestamp,
-    /// Descriptors open for writing.
+    /// The number of descriptors open for writing.
     writers: u32,
-    /// Why it is not whole.
+    /// The reason why the file is not whole.
     cut: Option<String>,
 }
 
@@ -50,16 +50,16 @@ struct ComposeFolder {
     dir: PathBuf,
     files: BTreeMap<String, ComposeFile>,
     time: Timestamp,
-    /// When something in it was last closed or moved.
+    /// The time at which something in the folder was last closed or moved.
     touched: Instant,
-    /// Open drafts of its text.
+    /// The number of open drafts of its text.
     writing: u32,
     promised: bool,
-    /// It is on its way into the spool: nothing can be changed.
+    /// True if the folder is on its way into the spool: nothing can be changed.
     sending: bool,
-    /// Somebody waits until it is quiet.
+    /// True if a thread waits until the folder is quiet.
     awaited: bool,
-    /// Why it was refused.
+    /// The reason for a refusal.
     error: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl ComposeFolder {
 struct ComposeState {
     all: BTreeMap<String, ComposeFolder>,
     next: u64,
-    /// Nothing is waited for any more.
+    /// True if no thread waits for folders any more.
     ended: bool,
 }
 
@@ -118,8 +118,8 @@ fn remove_if_exists(path: &Path) -> io::Result<()> {
 }
 
 impl ComposeFolders {
-    /// Loads what earlier processes left; `spooled` are the ids in the spool. `looks`: nothing is removed, and
-    /// nothing that they had promised is sent, for the process that promised it may still run.
+    /// Loads the folders that earlier processes left. `spooled` are the ids in the spool. With `looks` nothing is
+    /// removed, and their promises are ignored, because the process that gave them may still run.
     pub fn open(
         dir: PathBuf,
         durability: Durability,
@@ -163,7 +163,7 @@ impl ComposeFolders {
         Ok(Self { dir, durability, state, changed: Condvar::default() })
     }
 
-    /// Does something with a folder that is not being sent, and wakes who waits for it.
+    /// Changes a folder that is not being sent, and wakes the threads that wait for it.
     fn update_folder<T>(
         &self,
         name: &str,
@@ -196,7 +196,7 @@ impl ComposeFolders {
         self.read_folder(name, |folder| folder.files.keys().cloned().collect())
     }
 
-    /// Length and time of a file.
+    /// Returns length and time of a file.
     pub fn stat_file(&self, name: &str, file: &str) -> Option<(u64, Timestamp)> {
         let (path, time) =
             self.read_folder(name, |f| Some((f.file_path(file), f.files.get(file)?.time)))??;
@@ -213,12 +213,12 @@ impl ComposeFolders {
         for part in ["files", "cut"] {
             fs::make_dirs(&dir.join(part), 0o700).map_err(save_error)?;
         }
-        place::write_atomic(&dir.join("name"), name.as_bytes(), 0o600).map_err(save_error)?;
+        atomic_file::write_atomic(&dir.join("name"), name.as_bytes(), 0o600).map_err(save_error)?;
         state.all.insert(name.to_owned(), new_folder(dir));
         Ok(())
     }
 
-    /// Removes a folder that holds no files; whether it held none.
+    /// Removes a folder that holds no files. Returns true if it held none.
     pub fn remove_empty(&self, name: &str) -> Result<bool, OutboxError> {
         let is_empty = self.update_folder(name, |folder| Ok(folder.files.is_empty()))?;
         if is_empty {
@@ -228,7 +228,7 @@ impl ComposeFolders {
         Ok(is_empty)
     }
 
-    /// Removes from the disk all that is in a folder.
+    /// Removes the contents of a folder from the disk.
     pub fn delete_from_disk(&self, name: &str) {
         let Some(dir) = self.read_folder(name, |folder| folder.dir.clone()) else { return };
         let removed = std::fs::remove_dir_all(&dir).and_then(|()| match self.durability {
@@ -247,7 +247,7 @@ impl ComposeFolders {
         self.changed.notify_all();
     }
 
-    /// Why folders were refused, and when.
+    /// Returns the folders that were refused, each with the reason and the time.
     pub fn list_errors(&self) -> Vec<(String, String, Timestamp)> {
         let state = self.state.lock();
         let of =
@@ -255,7 +255,7 @@ impl ComposeFolders {
         state.all.iter().filter_map(of).collect()
     }
 
-    /// Notes why a folder was refused, or that it is no longer.
+    /// Notes the reason for a refusal, or removes it.
     pub fn set_error(&self, name: &str, error: Option<&str>) {
         let mut state = self.state.lock();
         let Some(folder) = state.all.get_mut(name) else { return };
@@ -265,7 +265,7 @@ impl ComposeFolders {
         folder.error = error.map(str::to_owned);
         let path = folder.dir.join("error");
         let noted = match error {
-            Some(error) => place::write_atomic(&path, error.as_bytes(), 0o600),
+            Some(error) => atomic_file::write_atomic(&path, error.as_bytes(), 0o600),
             None => remove_if_exists(&path),
         };
         if let Err(e) = noted {
@@ -281,10 +281,10 @@ impl ComposeFolders {
                 let why = "something in this folder is still being written";
                 return Err(OutboxError::NotPermitted(why.into()));
             }
-            place::write_atomic(&folder.dir.join("name"), to.as_bytes(), 0o600)
+            atomic_file::write_atomic(&folder.dir.join("name"), to.as_bytes(), 0o600)
                 .map_err(save_error)?;
             folder.touch();
-            // Who waits for it waits for the old name.
+            // The waiting thread waits for the old name.
             folder.awaited = false;
             Ok(())
         })?;
@@ -295,12 +295,12 @@ impl ComposeFolders {
         Ok(())
     }
 
-    /// The text as it is kept.
+    /// Returns the saved text.
     pub fn read_body(&self, name: &str) -> Vec<u8> {
         self.read_file(name, BODY)
     }
 
-    /// Notes that the text is only what its writer had written when it was ended.
+    /// Notes that the text is incomplete, because a signal ended its writer.
     pub fn mark_body_cut(&self, name: &str) {
         let noted = self.update_folder(name, |folder| {
             touch(&folder.cut_mark_path(BODY)).map_err(save_error)?;
@@ -314,7 +314,7 @@ impl ComposeFolders {
         }
     }
 
-    /// Whether a folder has its whole text and stays because it was refused.
+    /// Returns true if a folder has its whole text and stays because it was refused.
     pub fn is_refused(&self, name: &str) -> bool {
         let refused = |f: &ComposeFolder| {
             let whole = f.files.get(BODY).is_some_and(|text| text.cut.is_none());
@@ -323,7 +323,7 @@ impl ComposeFolders {
         self.read_folder(name, refused).unwrap_or_default()
     }
 
-    /// The text is being written, or no longer.
+    /// Notes that a write of the text begins or ends.
     pub fn set_writing(&self, name: &str, begins: bool) {
         let _ = self.update_folder(name, |folder| {
             folder.writing =
@@ -333,7 +333,7 @@ impl ComposeFolders {
         });
     }
 
-    /// Keeps the text, and with `promise` that the message will be sent: on disk when this returns.
+    /// Saves the text, and with `promise` also the promise to send the message, which is on disk when this returns.
     pub fn save_body(&self, name: &str, text: &[u8], promise: bool) -> Result<(), OutboxError> {
         let id = {
             let mut state = self.state.lock();
@@ -343,7 +343,7 @@ impl ComposeFolders {
         let durable = promise && self.durability == Durability::Fsync;
         self.update_folder(name, |folder| {
             let keep = || {
-                place::write_atomic(&folder.file_path(BODY), text, 0o600)?;
+                atomic_file::write_atomic(&folder.file_path(BODY), text, 0o600)?;
                 remove_if_exists(&folder.cut_mark_path(BODY))?;
                 if durable {
                     for file in folder.files.keys().filter(|file| *file != BODY) {
@@ -353,7 +353,7 @@ impl ComposeFolders {
                     fs::sync_dir(&folder.dir.join("cut"))?;
                 }
                 if promise {
-                    place::write_atomic(&folder.dir.join("promised"), b"", 0o600)?;
+                    atomic_file::write_atomic(&folder.dir.join("promised"), b"", 0o600)?;
                 }
                 Ok(())
             };
@@ -371,15 +371,15 @@ impl ComposeFolders {
         })
     }
 
-    /// Whether somebody has to wait for a folder now; that somebody is the one who asks.
+    /// Claims the wait for a folder. Returns true if the caller must wait for it now.
     pub fn claim_quiet_wait(&self, name: &str) -> bool {
         let mut state = self.state.lock();
         let folder = state.all.get_mut(name).filter(|f| f.promised && !f.sending && !f.awaited);
         folder.map(|folder| folder.awaited = true).is_some()
     }
 
-    /// Waits until nothing in a folder is open and nothing was closed for a while; whether it is to be sent
-    /// now, by the one who asks.
+    /// Waits until nothing in a folder is open and nothing was closed for a while. Returns true if the caller must send
+    /// it now.
     pub fn wait_until_quiet(&self, name: &str) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -401,7 +401,7 @@ impl ComposeFolders {
         }
     }
 
-    /// What is sent from now on waits for nothing; the names of the folders that are to be sent at once.
+    /// Ends all waits. Returns the names of the folders that must be sent at once.
     pub fn stop_waiting(&self) -> Vec<String> {
         let mut state = self.state.lock();
         state.ended = true;
@@ -418,8 +418,8 @@ impl ComposeFolders {
         names
     }
 
-    /// Waits until what is closed is sent, at most until a moment. What is still being written is not
-    /// waited for.
+    /// Waits until the closed folders are sent, at most until `deadline`. It does not wait for folders that are still
+    /// being written.
     pub fn wait_until_sent(&self, deadline: Instant) {
         let mut state: MutexGuard<'_, ComposeState> = self.state.lock();
         let coming = |f: &ComposeFolder| f.sending || f.awaited && f.promised && !f.is_open();
@@ -430,15 +430,15 @@ impl ComposeFolders {
         }
     }
 
-    /// Notes under which ids a folder goes into the spool.
+    /// Saves the ids under which a folder goes into the spool.
     pub fn note_sent_ids(&self, name: &str, ids: &[&str]) -> Result<(), OutboxError> {
         let dir =
             self.read_folder(name, |folder| folder.dir.clone()).ok_or(OutboxError::NotFound)?;
-        place::write_atomic(&dir.join("sent-as"), ids.join("\n").as_bytes(), 0o600)
+        atomic_file::write_atomic(&dir.join("sent-as"), ids.join("\n").as_bytes(), 0o600)
             .map_err(save_error)
     }
 
-    /// It is not sent after all: it stays, until its text is written again.
+    /// Cancels the sending of a folder. The folder stays until its text is written again.
     pub fn cancel_send(&self, name: &str) {
         let mut state = self.state.lock();
         if let Some(folder) = state.all.get_mut(name) {
@@ -453,7 +453,7 @@ impl ComposeFolders {
     }
 }
 
-/// Takes back that a folder will be sent.
+/// Takes back the promise to send a folder.
 fn withdraw_promise(folder: &mut ComposeFolder) -> Result<(), OutboxError> {
     folder.promised = false;
     remove_if_exists(&folder.dir.join("promised")).map_err(save_error)
@@ -473,7 +473,7 @@ fn new_folder(dir: PathBuf) -> ComposeFolder {
     }
 }
 
-/// A folder that an earlier process left.
+/// Loads a folder that an earlier process left.
 fn load_folder(dir: PathBuf) -> io::Result<(String, ComposeFolder)> {
     let name = String::from_utf8_lossy(&std::fs::read(dir.join("name"))?).into_owned();
     let mut folder = new_folder(dir);

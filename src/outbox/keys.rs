@@ -12,40 +12,40 @@ use crate::identity::{KeyError, KeyPair, Keyring, KeyringError, SignerRegistry};
 use crate::model::{PublicKey, Remedy, Seed, sanitize_line};
 use crate::store::{Signer as _, Store, StoreError};
 
-/// What the mount's own key is now, or why it cannot be used.
+/// A function that reads the mount's own key, or returns why it cannot be used.
 type OwnKeyReader = Box<dyn Fn(&SignerRegistry) -> Result<Seed, KeyError> + Send + Sync>;
 
-/// Asks each store which key signs there, and pins that key to my address in the store.
+/// The signing keys of the stores, each pinned to my address in its store.
 ///
-/// Key files are asked for every time, because somebody may take one away, put it back or replace it;
-/// what is costly, the key pair made from the seed, is kept.
+/// Key files are read every time, because a person may take one away, put it back or replace it. The key pair made from
+/// the seed is expensive and is cached.
 pub struct SigningKeys {
     own_key: OwnKeyReader,
     keyring: Arc<Keyring>,
     used: SignerRegistry,
-    /// By store, the key that signed there last.
+    /// The key that signed last in each store.
     cached: Mutex<BTreeMap<String, (Seed, Arc<KeyPair>)>>,
 }
 
 impl fmt::Debug for SigningKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keys").field("used", &self.used).finish_non_exhaustive()
+        f.debug_struct("SigningKeys").field("used", &self.used).finish_non_exhaustive()
     }
 }
 
 /// The keys by which I am known now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MyPublicKeys {
-    /// The one to show: the mount's own, unless every store has another one, or none.
+    /// The key to show: the mount's own, unless every store has another one, or none.
     pub shown: Option<PublicKey>,
-    /// By number of the store: the one that signs there.
+    /// The key that signs in each store, by number of the store.
     pub by_store: Vec<Option<PublicKey>>,
-    /// Why the mount's own cannot be used, if so.
+    /// The reason why the mount's own key cannot be used.
     pub own_fault: Option<String>,
 }
 
 impl SigningKeys {
-    /// Keys around the mount's own.
+    /// Returns the signing keys around the mount's own.
     pub fn new(
         own: impl Fn(&SignerRegistry) -> Result<Seed, KeyError> + Send + Sync + 'static,
         keyring: Arc<Keyring>,
@@ -54,10 +54,10 @@ impl SigningKeys {
         Self { own_key: Box::new(own), keyring, used, cached: Mutex::default() }
     }
 
-    /// The key that signs in a store.
+    /// Returns the key that signs in a store.
     ///
     /// # Errors
-    /// [`OutboxError::NoKey`] if there is none or it cannot be used; what the store fails with.
+    /// [`OutboxError::NoKey`] if there is none or it cannot be used; errors of the store.
     pub fn key_for_store(&self, store: &dyn Store) -> Result<Arc<KeyPair>, OutboxError> {
         let seed = self.resolve_seed(store).map_err(|e| match e {
             StoreError::NoKey(why) => OutboxError::NoKey(why),
@@ -74,14 +74,14 @@ impl SigningKeys {
         Ok(identity)
     }
 
-    /// The mount's own key.
+    /// Returns the mount's own key.
     fn read_own_key(&self) -> Result<Seed, StoreError> {
         let no_key = |e| StoreError::NoKey(format!("there is no signing key: {e}"));
         (self.own_key)(&self.used).map_err(no_key)
     }
 
-    /// The key that a store says signs there, or the mount's own; a store that has none gets it, unless
-    /// it had one.
+    /// Returns the key that a store names for signing there, or the mount's own. A store without a key gets the mount's
+    /// own, unless it had one.
     fn resolve_seed(&self, store: &dyn Store) -> Result<Seed, StoreError> {
         let no_key = |e: KeyError| StoreError::NoKey(e.to_string());
         let Some(keys) = store.facets().keys else { return self.read_own_key() };
@@ -91,7 +91,7 @@ impl SigningKeys {
                 return Err(StoreError::NoKey(why));
             }
             keys.adopt_key(&self.read_own_key()?)?;
-            // One that waits for its folder is not there yet, and has not signed.
+            // A key that waits for its folder is not there yet, and has not signed.
             there = keys.signing_key()?;
         }
         if let Some(seed) = &there {
@@ -102,10 +102,10 @@ impl SigningKeys {
         there.map_or_else(|| self.read_own_key(), Ok)
     }
 
-    /// Why nothing can be sent in a store that keeps a key of its own, if so. Nothing is written.
+    /// Returns why nothing can be sent in a store that keeps a key of its own. It writes nothing.
     fn find_fault(&self, store: &dyn Store) -> Option<String> {
         if store.describe_missing_folder().is_some() {
-            // The store says so itself.
+            // The store reports that itself.
             return None;
         }
         match store.facets().keys?.signing_key() {
@@ -115,11 +115,11 @@ impl SigningKeys {
         }
     }
 
-    /// As [`Keys::of`]; when this returns, the key is pinned to my address in the store, so that no
-    /// forged message from me can be the first to pin another.
+    /// Returns the key like [`SigningKeys::key_for_store`], and pins it to my address in the store before it returns,
+    /// so that no forged message from me can be the first to pin another.
     ///
     /// # Errors
-    /// As [`Keys::of`], and if the pin cannot be written.
+    /// The errors of [`SigningKeys::key_for_store`], and if the pin cannot be written.
     pub fn pin_key_for_store(&self, store: &dyn Store) -> Result<Arc<KeyPair>, OutboxError> {
         let identity = self.key_for_store(store)?;
         let key = identity.public_key();
@@ -131,7 +131,7 @@ impl SigningKeys {
         Ok(identity)
     }
 
-    /// The keys by which I am known in these stores, as they are now.
+    /// Returns the keys by which I am known in these stores, as they are now.
     pub fn public_keys(&self, stores: &[Arc<dyn Store>]) -> MyPublicKeys {
         let own = (self.own_key)(&self.used);
         let public = own.as_ref().ok().map(Seed::public_key);
@@ -143,28 +143,28 @@ impl SigningKeys {
         let others = by_store.iter().flatten().copied().next();
         let is_own = by_store.is_empty() || by_store.contains(&public);
         let shown = if is_own { public } else { others };
-        // Who writes nothing makes none, and misses none that nobody had.
+        // A process that writes nothing makes no key. A key that never existed is not missed.
         let wrong = own.err().filter(|e| !matches!(e, KeyError::Missing(_)));
         MyPublicKeys { shown, by_store, own_fault: wrong.map(|e| e.to_string()) }
     }
 
-    /// Why nothing can be sent in some of these stores now: name and reason. That the mount's own key
-    /// cannot be used is no fault of a store.
+    /// Returns the name and the fault of each of these stores in which nothing can be sent now. An unusable key of the
+    /// mount is no fault of a store.
     pub fn list_faults(&self, stores: &[Arc<dyn Store>]) -> Vec<(String, String)> {
         let told = |s: &Arc<dyn Store>| Some((s.name().to_owned(), self.find_fault(s.as_ref())?));
         stores.iter().filter_map(told).collect()
     }
 }
 
-/// How a store's place is called in the notes on keys.
+/// Returns the name of a store's place in the registry of signers.
 fn store_place(store: &dyn Store) -> Cow<'_, str> {
     store.dir().to_string_lossy()
 }
 
-/// That the key which signed in a store is not there any more, if so.
+/// Returns a text if the key that signed in a store is not there any more.
 ///
 /// # Errors
-/// [`KeyError::Untold`] if nobody knows whether one signed.
+/// [`KeyError::SignersUnreadable`] if nobody knows if one signed.
 pub fn explain_lost_key(
     store: &dyn Store,
     used: &SignerRegistry,

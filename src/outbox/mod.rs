@@ -2,51 +2,50 @@
 //!
 //! # The life of a draft
 //!
-//! 1. *Open*: every open for writing has a buffer of its own. Each write is judged as far as it can
-//!    be, because shells never see an error of `close`.
-//! 2. *Flush* (each `close` of a descriptor): a draft with new text is parsed, routed, turned into
-//!    signed records and put into the spool, with copies of what goes along. Now `close` may return 0: the message survives
-//!    the end of the process and loss of power. A later flush with more text replaces it.
-//! 3. *Release* (the last `close`): the records go to the one thread that appends to stores; then
-//!    the index takes them in and the spool forgets them.
-//! 4. A refusal at any point keeps the draft on the shelf, with the sentence that says why.
+//! 1. *Open*: every open for writing has a buffer of its own. Each write is checked as far as possible, because shells
+//!    never see an error of `close`.
+//! 2. *Flush* (each `close` of a descriptor): a draft with new text is parsed, routed, turned into signed records and
+//!    put into the spool, with copies of its attachments. Now `close` may return 0: the message survives the end of the
+//!    process and loss of power. A later flush with more text replaces it.
+//! 3. *Release* (the last `close`): the records go to the one thread that appends to stores; then the index takes them
+//!    in and the spool forgets them.
+//! 4. A refusal at any point saves the draft among the `SavedDrafts`, with the reason.
 //!
-//! What is for a thread that somebody else keeps locked waits alone, and is tried again with growing
-//! pauses. What a store could not deliver at once, it is asked to deliver again at the start and whenever it
-//! changed, by the same thread.
+//! A message for a thread that another program keeps locked waits alone, and is tried again with growing pauses. The
+//! same thread asks a store to deliver its waiting messages at the start and whenever the store changed.
 //!
 //! # Locks
 //!
-//! One draft → `reserved` → `shelf` → `notes`, `last_refusal`; the locks of the index come after
-//! `reserved`. The table of open drafts is never held while another lock is taken. While a flush
+//! One draft → `reservations` → `saved_drafts` → `folder_notes`, `removed_notes`, `last_refusal`; the locks of the
+//! index come after `reservations`. The table of open drafts is never held while another lock is taken. While a flush
 //! waits for the disk only its draft is locked.
 
 mod address;
 mod attachments;
-mod busy;
 mod clock;
 mod compose;
-mod contents;
 pub mod draft;
 mod error;
 mod folders;
-mod kept;
 mod keys;
-mod life;
+mod lifecycle;
+mod listing;
+mod mount_check;
 pub mod names;
 mod pack;
-mod reach;
-mod reserved;
+mod reservations;
 mod route;
+mod saved_drafts;
 mod sender;
 mod spool;
-mod whole;
+mod thread_backoff;
+mod whole_message;
 
 pub use error::OutboxError;
 pub use folders::{BODY, ComposeHandle};
-pub use kept::SavedDraft;
 pub use keys::{MyPublicKeys, SigningKeys, explain_lost_key};
 pub use route::invalid_address_error;
+pub use saved_drafts::SavedDraft;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -64,39 +63,38 @@ use attachments::AttachmentSpool;
 use clock::SendClock;
 use draft::DraftParser;
 use folders::ComposeFolders;
-use kept::SavedDrafts;
-use reserved::Reservations;
+use reservations::Reservations;
+use saved_drafts::SavedDrafts;
 use sender::{SendContext, SenderThread};
 use spool::{Spool, SpoolParcel};
 
-/// A key used again within this time means a retry.
+/// The time within which the second use of an idempotency key is a retry.
 const IDEMPOTENCY_WINDOW_MS: i64 = 7 * 86_400_000;
-/// Judging every write of a long draft again would cost the square of its length.
+/// The largest text that every write checks again. For longer ones this would cost the square of the length.
 const EARLY_LIMIT: usize = 64 << 10;
-/// The kernel sends the release right after the flush of the last close; who reads within this
-/// time waits for it.
+/// The time for which a reader waits for the release of a flushed draft. The kernel sends the release right after the
+/// flush of the last close.
 const CLOSING: Duration = Duration::from_millis(250);
-/// The same after a refused one. Longer, because who was refused looks for the reason and for nothing
-/// else.
+/// The same time after a refused flush. It is longer, because the user then looks for the reason and for nothing else.
 const REFUSING: Duration = Duration::from_millis(500);
-/// For so long the note of a draft that was removed can still be removed by its name, though it is listed
-/// no more: `rm outbox/*` has asked for both.
+/// The time for which the note of a removed draft can still be removed by its name, though it is no longer listed: `rm
+/// outbox/*` has asked for both.
 const NOTE_AFTER: Duration = Duration::from_secs(60);
 
-/// What a draft becomes, from where it was written.
+/// The kind of message that a draft becomes, which follows from the place of its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DraftTarget {
-    /// `outbox/<name>`: the name or the headers say whom it is for.
+    /// `outbox/<name>`: the name or the headers give the recipient.
     #[default]
     Outbox,
     /// `<message>.reply`: an answer to that message.
     Reply {
         /// Store of the message.
         store: String,
-        /// Its writer.
+        /// Sender of the message.
         from: String,
-        /// Its id.
+        /// Id of the message.
         id: String,
     },
     /// `<message>.reply-all`: an answer to that message that also goes to its other recipients.
@@ -104,47 +102,47 @@ pub enum DraftTarget {
     ReplyAll {
         /// Store of the message.
         store: String,
-        /// Its writer.
+        /// Sender of the message.
         from: String,
-        /// Its id.
+        /// Id of the message.
         id: String,
     },
     /// `threads/<thread>/<name>`: an answer to the thread.
     Thread {
         /// Store of the thread.
         store: String,
-        /// Its id.
+        /// Id of the thread.
         id: String,
     },
 }
 
-/// By the name of a group, its members.
+/// The members of each group, by its name.
 pub type RecipientGroups = BTreeMap<String, Vec<String>>;
 
 /// Number of an open draft.
 pub type DraftId = u64;
 
-/// How the outbox works.
+/// The settings of the outbox.
 #[derive(Clone, Debug)]
 pub struct OutboxSettings {
-    /// Whether sends wait for the disk.
+    /// The setting that says if sends wait for the disk.
     pub durability: Durability,
     /// Largest text in bytes.
     pub max_message: u64,
-    /// What happens to recipients nobody has heard of.
+    /// The treatment of recipients nobody has heard of.
     pub unknown_recipient: UnknownRecipient,
     /// Names that stand for several recipients.
     pub groups: RecipientGroups,
 }
 
-/// A message that was accepted and is not, or not for everybody, in its store yet.
+/// A message that was accepted and is not in its store yet, or not for every recipient.
 #[derive(Clone, Debug)]
 pub struct PendingMessage {
     /// Name of the store.
     pub store: String,
-    /// What will be appended there.
+    /// The record that will be appended there.
     pub message: PreparedRecord,
-    /// Why it could not be, and since when; `None` if it is just on its way.
+    /// The reason why it waits, and the time since when; `None` if it is just on its way.
     pub waits: Option<(String, Timestamp)>,
 }
 
@@ -153,17 +151,17 @@ pub struct PendingMessage {
 pub struct Refusal {
     /// Name of the draft.
     pub name: String,
-    /// The sentence.
+    /// The reason, in a sentence.
     pub reason: String,
-    /// When.
+    /// The time of the refusal.
     pub time: Timestamp,
 }
 
-/// What a flush made of a draft.
+/// The result of flushing a draft.
 #[derive(Debug)]
 struct SpooledDraft {
-    /// Its number in the spool, from where it is sent at the last close. `None`: every recipient has
-    /// it already, as it is a retry under the same idempotency key.
+    /// Its number in the spool, from which it is sent at the last close. `None` if every recipient has it already,
+    /// because it is a retry under the same idempotency key.
     number: Option<u64>,
     parcels: Vec<SpoolParcel>,
 }
@@ -174,22 +172,22 @@ struct OpenDraft {
     name: String,
     target: DraftTarget,
     text: Vec<u8>,
-    /// The files of a composing folder, which go along: names, and where they lie.
+    /// The files of a composing folder that become attachments: names and paths.
     files: Vec<(String, PathBuf)>,
-    /// The text changed since the last flush.
+    /// True if the text changed since the last flush.
     dirty: bool,
-    /// Something was written or cut: otherwise closing it changes nothing.
+    /// True if something was written or cut. Otherwise closing the draft changes nothing.
     touched: bool,
-    /// What the last flush made of it.
+    /// The result of the last flush.
     spooled: Option<SpooledDraft>,
     refused: Option<Arc<OutboxError>>,
-    /// It was a close that was refused, and not a write: more text is a new attempt.
+    /// True if a close was refused, and not a write: more text is then a new attempt.
     refused_at_close: bool,
-    /// Removed while open: closing it sends nothing.
+    /// True if the draft was removed while open. Closing it then sends nothing.
     unlinked: bool,
-    /// The text of a composing folder, which keeps it if it is refused.
+    /// True for the text of a composing folder, which keeps it if it is refused.
     composed: bool,
-    /// It is sent or kept, and no draft that is open any more.
+    /// True if the draft is sent or saved, and is no longer open.
     finished: bool,
     written: WriteTime,
 }
@@ -205,65 +203,65 @@ impl OpenDraft {
         }
     }
 
-    /// Whether it is listed in `outbox/`.
+    /// Returns true if the draft is listed in `outbox/`.
     fn is_listed(&self) -> bool {
         !self.unlinked && !self.composed && self.target == DraftTarget::Outbox
     }
 
-    /// Whether it is written under this name in this place.
+    /// Returns true if the draft is written under this name in this place.
     fn is_named(&self, name: &str, target: &DraftTarget) -> bool {
         self.name == name && self.target == *target
     }
 
-    /// Whether there is nothing in it that could be sent.
+    /// Returns true if the draft has nothing that could be sent.
     fn is_empty(&self) -> bool {
         self.text.is_empty() && self.files.is_empty()
     }
 
-    /// Notes a refusal and gives it on.
+    /// Notes a refusal and returns it.
     fn record_refusal(&mut self, why: OutboxError) -> OutboxError {
         let why = Arc::new(why);
         self.refused = Some(Arc::clone(&why));
         OutboxError::Already(why)
     }
 
-    /// Notes that a close was refused, which stands until somebody writes again.
+    /// Notes that a close was refused. The refusal stands until more text is written.
     fn record_close_refusal(&mut self, why: OutboxError) -> OutboxError {
         self.refused_at_close = true;
         self.record_refusal(why)
     }
 
-    /// Something was written or renamed: what was refused counts no more.
+    /// Clears the refusal after a write or a rename.
     fn clear_refusal(&mut self) {
         self.refused = None;
         self.refused_at_close = false;
     }
 }
 
-/// What is listed in `outbox/`.
+/// One file listed in `outbox/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxEntry {
     /// File name.
     pub name: String,
     /// Length in bytes.
     pub len: u64,
-    /// When it was last changed.
+    /// Time of the last change.
     pub time: Timestamp,
-    /// The note beside a refused draft.
+    /// True for the note beside a refused draft.
     pub is_note: bool,
 }
 
-/// An open draft, and what is asked of it while it is locked: its flush may wait long for the disk.
+/// An open draft, with facts about it that can be read while it is locked: its flush may wait long for the disk.
 #[derive(Debug)]
 struct OpenDraftEntry {
     name: String,
-    /// It is listed in `outbox/`.
+    /// True if it is listed in `outbox/`.
     listed: bool,
     written: WriteTime,
     draft: Arc<Mutex<OpenDraft>>,
 }
 
-/// When a draft was written last.
+/// The time at which a draft was written last.
 #[derive(Clone, Debug, Default)]
 struct WriteTime(Arc<AtomicI64>);
 
@@ -293,14 +291,14 @@ pub struct Outbox {
     saved_drafts: Mutex<SavedDrafts>,
     folders: ComposeFolders,
     last_refusal: Mutex<Option<Refusal>>,
-    /// Why composing folders were refused.
+    /// The reasons for which composing folders were refused.
     folder_notes: Mutex<BTreeMap<String, (String, Timestamp)>>,
-    /// The notes of drafts that were removed a moment ago, and when that was.
+    /// The notes of drafts that were removed a moment ago, and the time of the removal.
     removed_notes: Mutex<BTreeMap<String, (String, Timestamp, Instant)>>,
 }
 
 impl Outbox {
-    /// Opens the outbox of a state folder and sends what an earlier process had promised.
+    /// Opens the outbox of a state folder and sends what an earlier process had accepted.
     ///
     /// # Errors
     /// If the state folder cannot be used.
@@ -319,8 +317,8 @@ impl Outbox {
         Ok(outbox)
     }
 
-    /// What is in the outbox of a state folder, to look at only: another process may have it open, and
-    /// nothing is sent, kept or removed.
+    /// Opens the outbox of a state folder to look at only. Another process may have it open; nothing is sent, saved or
+    /// removed.
     ///
     /// # Errors
     /// If the state folder cannot be read.
@@ -391,7 +389,7 @@ impl Outbox {
         })
     }
 
-    /// The header lines a draft can have here.
+    /// Returns a parser for the header lines that a draft can have here.
     fn draft_parser(&self) -> DraftParser {
         let stores = self.context.index.stores();
         DraftParser::with_headers(
@@ -399,7 +397,7 @@ impl Outbox {
         )
     }
 
-    /// Has the stores keep what earlier processes had sent and that they may not have kept on disk.
+    /// Has the stores record what earlier processes had sent and may not have recorded on disk.
     fn report_sent_to_stores(&self) {
         if self.context.index.stores().iter().all(|store| self.report_sent_to_store(store.as_ref()))
         {
@@ -420,7 +418,7 @@ impl Outbox {
         .is_ok()
     }
 
-    /// Takes a store that was not there before into account: what waits for it is sent.
+    /// Adds a new store and sends what waits for it.
     pub fn add_store(&self, number: usize) {
         if let Some(store) = self.context.index.stores().get(number) {
             self.report_sent_to_store(store.as_ref());
@@ -429,7 +427,7 @@ impl Outbox {
         self.handle_store_change(number);
     }
 
-    /// Sends what is in the spool from an earlier process, as far as it is not in its store, and ends it
+    /// Sends the messages that an earlier process left in the spool, if their stores do not have them. Ends each entry
     /// when the disk has it.
     fn recover_spool(&self) {
         for (n, parcels) in self.context.spool.pending() {
@@ -448,28 +446,28 @@ impl Outbox {
         self.wait_until_appended(Duration::from_secs(10));
     }
 
-    /// Waits until everything whose `close` has returned is in its store and in the index, at most
-    /// `limit`.
+    /// Waits at most `limit`, until every message whose `close` has returned is in its store and in the index.
     pub fn wait_until_appended(&self, limit: Duration) {
         self.sender.wait_until_appended(limit);
     }
 
-    /// Messages that could not be appended and are tried again: recipient and reason.
+    /// Returns the recipient and the reason of each message that could not be appended and is tried again.
     pub fn stuck_messages(&self) -> Vec<(String, String)> {
         self.sender.stuck_messages()
     }
 
-    /// Whether there are messages as [`Outbox::held`] gives them, or may be.
+    /// Returns true if [`Outbox::pending_messages`] may have something to return.
     pub fn has_pending(&self) -> bool {
         self.sender.has_pending()
     }
 
-    /// The messages whose `close` has returned and that not everybody has yet who shall, oldest first.
+    /// Returns the messages whose `close` has returned and that some recipient still lacks, oldest first.
     pub fn pending_messages(&self) -> Vec<PendingMessage> {
         self.sender.pending_messages(&self.context.spool)
     }
 
-    /// A store changed: what waits in it may be delivered now, and what others took out is brought back.
+    /// Handles a change of a store: messages that wait in it are delivered if they can be now, and lines that others
+    /// took out are brought back.
     pub fn handle_store_change(&self, number: usize) {
         let Some(store) = self.context.index.stores().get(number) else { return };
         let Facets { deliveries, recovery, .. } = store.facets();
@@ -478,7 +476,7 @@ impl Outbox {
         }
     }
 
-    /// What keeps stores from sending or delivering, one line each.
+    /// Returns the faults that keep stores from sending or delivering, one line each.
     pub fn list_faults(&self) -> Vec<String> {
         let stores = self.context.index.stores();
         let mut out = Vec::new();
@@ -494,17 +492,17 @@ impl Outbox {
         out
     }
 
-    /// The keys by which I am known now.
+    /// Returns the public keys by which I am known now.
     pub fn my_keys(&self) -> MyPublicKeys {
         self.keys.public_keys(self.context.index.stores())
     }
 
-    /// The last refusal.
+    /// Returns the last refusal.
     pub fn last_refusal(&self) -> Option<Refusal> {
         self.last_refusal.lock().clone()
     }
 
-    /// Stops sending after what is under way; the rest stays in the spool.
+    /// Stops sending after finishing what is under way; the rest stays in the spool.
     pub fn close(&self) {
         for folder in self.folders.stop_waiting() {
             self.send_folder(&folder);
@@ -516,12 +514,12 @@ impl Outbox {
     }
 }
 
-/// The store of this name, and its number.
+/// Returns the store of this name, and its number.
 fn find_store<'a>(index: &'a Index, name: &str) -> Option<(usize, &'a Arc<dyn Store>)> {
     index.stores().iter().enumerate().find(|(_, store)| store.name() == name)
 }
 
-/// The text of the note beside a refused draft.
+/// Returns the text of the note beside a refused draft.
 pub(super) fn render_note(reason: &str) -> String {
     format!("{}\n", crate::model::sanitize_text(reason))
 }

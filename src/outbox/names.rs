@@ -1,11 +1,10 @@
-//! File names in `outbox/`: which are drafts in the making, and whom a name addresses.
+//! File names in `outbox/`: drafts in the making, and the recipients that names address.
 
-/// Endings of names under which programs write a file before it gets its own name, or keep what it
-/// was before.
+/// Endings of names under which programs write a file before it gets its own name, or keep its former content.
 const WORKING: &[&str] = &["tmp", "part", "bak", "orig", "new"];
 
-/// Names that editors, `sed -i`, `rsync`, file managers and programs that save in one step use while
-/// they work: never sent, until they are renamed to a plain name (docs/SEMANTICS.md, S49).
+/// Returns true for names that editors, `sed -i`, `rsync`, file managers and programs that save in one step use while
+/// they work. Such files are never sent, until they are renamed to a plain name (docs/SEMANTICS.md, S49).
 pub fn is_private(name: &str) -> bool {
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     let sed = name
@@ -22,9 +21,9 @@ pub fn is_private(name: &str) -> bool {
         || is_temporary(name)
 }
 
-/// Names that `mktemp` and Python's `tempfile` make up: `tmp.` and at least six letters or digits, or
-/// `tmp` and eight of those or underscores, and an ending if the program gave one. Private too, except for
-/// a recipient who is known by that name.
+/// Returns true for names that `mktemp` and Python's `tempfile` make up: `tmp.` and at least six letters or digits, or
+/// `tmp` and eight of those or underscores, and an ending if the program gave one. They are private too, except for a
+/// recipient who is known by that name.
 pub fn is_temporary(name: &str) -> bool {
     let Some(rest) = name.strip_prefix("tmp") else { return false };
     let by_mktemp = rest.strip_prefix('.');
@@ -42,15 +41,15 @@ pub fn command_draft_name(command: &str) -> String {
     format!("{command}-{}", std::process::id())
 }
 
-/// Tells of a name that [`typed`] made it.
+/// Returns true if [`command_draft_name`] made the name.
 pub fn is_command_draft_name(name: &str) -> bool {
     let commands = ["send-", "sendmail-"];
     let mut numbers = commands.iter().filter_map(|command| name.strip_prefix(command));
     numbers.any(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Whether a name is plain: at most 64 letters, digits, dots, underscores and hyphens, from a letter
-/// or digit on. Names that are addresses of a store may hold more.
+/// Returns true if a name is plain: at most 64 letters, digits, dots, underscores and hyphens, beginning with a letter
+/// or digit. Names that are addresses of a store may hold more.
 pub fn is_plain(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     name.len() <= 64
@@ -58,12 +57,12 @@ pub fn is_plain(name: &str) -> bool {
         && name.chars().all(inner)
 }
 
-/// The address a file name stands for: the name without `.txt`, `.md` or `.eml`.
+/// Returns the address that a file name stands for: the name without `.txt`, `.md` or `.eml`.
 pub fn recipient_in_name(name: &str) -> &str {
     [".txt", ".md", ".eml"].iter().find_map(|ext| name.strip_suffix(ext)).unwrap_or(name)
 }
 
-/// A name, and those that take its place while it is taken: with `.2` at its end, `.3` and so on.
+/// Returns a name and then its replacements while it is taken: with `.2` at its end, `.3` and so on.
 pub fn numbered_names(name: String) -> impl Iterator<Item = String> {
     (1..).map(move |n| if n == 1 { name.clone() } else { format!("{name}.{n}") })
 }

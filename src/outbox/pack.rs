@@ -1,4 +1,4 @@
-//! From a draft to parcels in the spool: parse, address, route, copy what goes along, sign.
+//! From a draft to parcels in the spool: parse, address, route, copy the attachments, sign.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::address::{self, ReplyParent};
 use super::attachments::{self, AttachmentSource, NamedSize};
 use super::clock::{SendClock, TimeFloor};
-use super::reserved::{IdempotencyUse, Reservations};
+use super::reservations::{IdempotencyUse, Reservations};
 use super::route::{self, Route};
 use super::spool::SpoolParcel;
 use super::{IDEMPOTENCY_WINDOW_MS, OpenDraft, Outbox, OutboxError, SpooledDraft, draft};
@@ -16,18 +16,18 @@ use crate::index::MsgIx;
 use crate::model::{Draft, Message, Timestamp, plain_id, plain_thread_id, sanitize_line};
 use crate::store::{PrepareContext, Signer as _, Store, StoreError};
 
-/// What one store gets of a draft.
+/// The share of a draft that goes to one store.
 struct StoreDraft {
     store: usize,
     draft: Draft,
     parent: Option<Message>,
-    /// The time in the name of what it answers, wherever that lies, or of my newest message in its
-    /// thread, if that is too far ahead of the clock.
+    /// A time that the new message must follow: the time in the name of the answered message, wherever that lies, or of
+    /// my newest message in its thread, if that is too far ahead of the clock.
     after: Option<Timestamp>,
     signer: Arc<KeyPair>,
 }
 
-/// A signed message and whom it goes to, as its store compares addresses.
+/// A signed message and its recipients, as its store compares addresses.
 type RoutedMessage = (SpoolParcel, Vec<String>);
 
 impl Outbox {
@@ -46,13 +46,13 @@ impl Outbox {
                 d.spooled = Some(SpooledDraft { number: None, parcels: Vec::new() });
                 return Ok(());
             }
-            // More text may come. Until then what an earlier close was told stays true.
+            // More text may come. Until then the success of an earlier close stays true.
             Err(e) => {
                 d.spooled = earlier;
                 return Err(e);
             }
         };
-        // One step, so that a crash leaves one version and not none.
+        // One step replaces the old version, so that a crash leaves one of the two.
         let instead = earlier.as_ref().and_then(|spooled| spooled.number);
         let put = self.context.spool.insert(parcels.clone(), instead);
         self.context.attachments.remove_copies(replaced);
@@ -64,15 +64,14 @@ impl Outbox {
         Ok(())
     }
 
-    /// Forgets what was spooled, with its ids and copies.
+    /// Ends the spool entry of a draft, with its ids and copies.
     pub(super) fn discard_spooled(&self, spooled: Option<SpooledDraft>) {
         if let Some(n) = spooled.and_then(|spooled| spooled.number) {
             self.context.end_entry(n, false);
         }
     }
 
-    /// Takes back what was spooled of a draft that is no longer what it was: the next flush or the
-    /// last close spools it again.
+    /// Takes back the spool entry of a draft that has changed. The next flush or the last close spools it again.
     pub(super) fn unspool(&self, d: &mut OpenDraft) {
         if let Some(spooled) = d.spooled.take() {
             self.discard_spooled(Some(spooled));
@@ -80,15 +79,15 @@ impl Outbox {
         }
     }
 
-    /// Hands what was spooled to the thread that sends.
+    /// Hands a spooled draft to the sending thread.
     pub(super) fn send_spooled(&self, spooled: Option<SpooledDraft>) {
         if let Some(SpooledDraft { number: Some(n), parcels }) = spooled {
             self.sender.send(n, parcels, false);
         }
     }
 
-    /// Parses, routes, copies and signs. The ids of the result are reserved. Nothing if every recipient
-    /// has it already.
+    /// Parses, routes, copies and signs. The ids of the result are reserved. The result is empty if every recipient has
+    /// the message already.
     pub(super) fn prepare_parcels(
         &self,
         d: &OpenDraft,
@@ -105,7 +104,7 @@ impl Outbox {
         let copies = if sources.is_empty() {
             None
         } else if self.is_sent_to_all(&draft, &routes, replaced)? {
-            // A retry, whose files may be gone by now.
+            // The message is a retry, and its files may be gone by now.
             return Ok(Vec::new());
         } else {
             Some(
@@ -129,12 +128,12 @@ impl Outbox {
                 }
             }
             Err(_) => {
-                replaced.iter().zip(given_up).for_each(|(p, keyed)| reserved.insert(p, keyed))
+                replaced.iter().zip(given_up).for_each(|(p, keyed)| reserved.insert(p, keyed));
             }
         }
         drop(reserved);
         let parcels: Vec<SpoolParcel> = made?.into_iter().map(|(p, _)| p).collect();
-        // Copies that no parcel names would never be removed.
+        // Nothing would ever remove copies that no parcel names.
         if let Some(copies) = copies.filter(|_| parcels.iter().any(|p| !p.message.files.is_empty()))
         {
             copies.persist();
@@ -142,7 +141,7 @@ impl Outbox {
         Ok(parcels)
     }
 
-    /// Recipients by store, in the order of the stores' first recipients.
+    /// Returns the recipients by store, in the order of the stores' first recipients.
     pub(super) fn route_draft(&self, draft: &Draft) -> Result<Vec<Route>, OutboxError> {
         route::route_recipients(&self.context.index, draft, &self.settings)
     }
@@ -151,7 +150,7 @@ impl Outbox {
         self.context.index.stores().get(number).ok_or(OutboxError::NotFound)
     }
 
-    /// Names and sizes of files that shall go along, if every store takes them.
+    /// Returns names and sizes of the files to attach, if every store takes them.
     fn check_sizes(
         &self,
         files: &[AttachmentSource],
@@ -175,13 +174,13 @@ impl Outbox {
         Ok(sizes)
     }
 
-    /// Refuses files that cannot go along, without copying any.
+    /// Refuses files that cannot be attached, without copying any.
     pub(super) fn check_files(&self, draft: &Draft, routes: &[Route]) -> Result<(), OutboxError> {
         let sources = attachment_sources(draft, &[]);
         if sources.is_empty() { Ok(()) } else { self.check_sizes(&sources, routes).map(drop) }
     }
 
-    /// What one store gets of the draft: its recipients, and what they know of the conversation.
+    /// Returns the share of a draft for one store: its recipients, and the thread as they know it.
     fn draft_for_store(
         &self,
         draft: &Draft,
@@ -199,7 +198,7 @@ impl Outbox {
         }
         let mut parent = answered.filter(|a| a.store == route.store).map(|a| a.ix);
         if let Some(elsewhere) = answered.filter(|a| a.store != route.store) {
-            // Ids of one store mean nothing in another; what the writer wrote is left alone.
+            // Ids of one store mean nothing in another. A header that the writer wrote stays.
             draft.in_reply_to.take_if(|_| elsewhere.filled_id);
             draft
                 .thread
@@ -246,7 +245,7 @@ impl Outbox {
         Ok(StoreDraft { store: route.store, draft, parent, after, signer })
     }
 
-    /// Reads a message of the index. That it cannot be read is no reason not to answer it.
+    /// Reads a message of the index. A message that cannot be read can still be answered.
     fn read_message(&self, ix: MsgIx) -> Option<Message> {
         for _ in 0..2 {
             let (entry, id) = {
@@ -269,14 +268,14 @@ impl Outbox {
         None
     }
 
-    /// The signed records of a draft, in stores that have room for them.
+    /// Returns the signed records of a draft, in stores that have room for them.
     fn sign_drafts(
         &self,
         parts: Vec<StoreDraft>,
         reserved: &Reservations,
     ) -> Result<Vec<RoutedMessage>, OutboxError> {
         let mut signed: Vec<RoutedMessage> = Vec::new();
-        // Those who are in the threads of them.
+        // The recipients of this draft's own messages, by thread.
         let mut along: HashMap<(usize, String), Vec<String>> = HashMap::new();
         let mut used: Vec<&Arc<dyn Store>> = Vec::new();
         for mut part in parts {
@@ -289,7 +288,7 @@ impl Outbox {
             if part.draft.body.len() as u64 > max_body {
                 return Err(OutboxError::TooLarge(max_body));
             }
-            // The store is not kept from the tables: it may wait for a scan that fills them.
+            // The lock of the tables is not held for the store: it may wait for a scan that fills them.
             let taken = |id: &str| {
                 self.context.index.read().find_message(part.store, store.me(), id).is_some()
                     || reserved.contains(store.name(), id)
@@ -338,14 +337,14 @@ impl Outbox {
         Ok(signed)
     }
 
-    /// The time of what is sent now, after this one.
+    /// Returns the time for a message sent now, later than `parent`.
     fn next_send_time(&self, parent: Option<Timestamp>) -> Timestamp {
         let now = Timestamp::now();
         let mine = self.context.index.read().newest_from_me(SendClock::horizon(now));
         self.clock.lock().next(now, TimeFloor { mine, parent })
     }
 
-    /// Whether a thread has people who are none of these, or not all of these; I am in all of mine.
+    /// Returns true if a thread has participants, and they are not exactly these and me.
     fn has_others<'a>(
         &self,
         (number, store): (usize, &Arc<dyn Store>),
@@ -354,7 +353,7 @@ impl Outbox {
         reserved: &'a Reservations,
         along: impl Iterator<Item = &'a str>,
     ) -> bool {
-        // The store is not asked under the lock of the tables, as for `taken`.
+        // The lock of the tables is not held for the store, as for `taken`.
         let known = self.context.index.read().list_participants(number, thread);
         let canonical = |name: &str| store.canonical_address(draft::bare_address(name));
         let mut known: BTreeSet<String> = known.iter().map(|name| canonical(name)).collect();
@@ -369,8 +368,8 @@ impl Outbox {
         known != these.map(canonical).collect()
     }
 
-    /// Whether everybody got the draft already under its idempotency key, or is about to; `replaced`
-    /// are earlier versions of this same draft.
+    /// Returns true if every recipient got the draft already under its idempotency key, or is about to. `replaced` are
+    /// earlier versions of this same draft.
     fn is_sent_to_all(
         &self,
         draft: &Draft,
@@ -391,8 +390,8 @@ impl Outbox {
         all
     }
 
-    /// Takes out the recipients who already got this under the same idempotency key, or are about to;
-    /// true if nobody is left.
+    /// Removes the recipients who already got this under the same idempotency key, or are about to. Returns true if
+    /// none is left.
     fn remove_served_recipients(
         &self,
         number: usize,
@@ -430,7 +429,7 @@ impl Outbox {
         Ok(part.to.is_empty())
     }
 
-    /// My recent messages in a store that carry an idempotency key: whom each went to, as the store
+    /// Returns my recent messages in a store that carry an idempotency key: the recipients of each, as the store
     /// compares addresses, and its text, or why it cannot be read.
     fn find_sent_with_key(
         &self,
@@ -450,7 +449,7 @@ impl Outbox {
         sent.into_iter()
             .map(|(to, at)| {
                 let mut to: Vec<String> = to.split(", ").map(canonical).collect();
-                // The index need not know of those in Cc.
+                // The index may lack the recipients in Cc.
                 let text = store.read_record(&at).map(|record| {
                     let m = record.message;
                     to.extend(m.to.iter().chain(&m.cc).map(|one| canonical(one)));
@@ -462,17 +461,17 @@ impl Outbox {
     }
 }
 
-/// Whether nobody could read anything in a text: blanks, and the NULs of a file that was only made longer.
+/// Returns true if a text has nothing to read: only blanks, and the NULs of a file that was only made longer.
 fn is_blank(body: &str) -> bool {
     body.chars().all(|c| c.is_whitespace() || c == '\0')
 }
 
-/// Why a draft without text and files is not sent.
+/// Returns the error for a draft without text and files.
 pub(super) fn empty_draft_error() -> OutboxError {
     OutboxError::Invalid("the text is empty, so there is nothing to send; write a text".into())
 }
 
-/// The files that go along: those named in the header, then those of a composing folder.
+/// Returns the attachments: the files named in the header, then those of a composing folder.
 fn attachment_sources(draft: &Draft, files: &[(String, PathBuf)]) -> Vec<AttachmentSource> {
     let named = draft.attach_paths.iter().map(|path| AttachmentSource::Path(path.into()));
     let composed =

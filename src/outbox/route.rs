@@ -1,8 +1,8 @@
-//! Which store carries a message to a recipient (docs/SEMANTICS.md, S60 and S134).
+//! Routing: the choice of the store that carries a message to a recipient (docs/SEMANTICS.md, S60 and S134).
 
 use std::sync::Arc;
 
-use super::{OutboxError, OutboxSettings, RecipientGroups, find_store as named_store};
+use super::{OutboxError, OutboxSettings, RecipientGroups, find_store};
 use crate::index::{Index, IndexTables};
 use crate::model::{Draft, UnknownRecipient, find_nearest, is_similar_name, sanitize_line};
 use crate::store::{AddressFit, Kind, PeerDirectory, Store};
@@ -16,7 +16,7 @@ pub struct Route {
     pub to: Vec<String>,
     /// Further recipients.
     pub cc: Vec<String>,
-    /// Of this recipient nobody is told.
+    /// True for a blind copy: the other recipients do not learn of this one.
     pub is_blind: bool,
 }
 
@@ -28,11 +28,12 @@ enum RecipientHeader {
     Bcc,
 }
 
-/// The recipients of a draft by store, in the order of the stores' first recipients. Who is named
+/// Returns the recipients of a draft by store, in the order of the stores' first recipients. A recipient that is named
 /// twice gets one message.
 ///
 /// # Errors
-/// As [`carrier`]; if nobody is left.
+/// The errors of [`choose_store`], a refusal of an unknown recipient or of a header, and [`OutboxError::NoRecipient`]
+/// if nobody is left.
 pub fn route_recipients(
     index: &Index,
     draft: &Draft,
@@ -47,7 +48,7 @@ pub fn route_recipients(
         (&draft.bcc, RecipientHeader::Bcc),
     ];
     let all = lines.into_iter().flat_map(|(list, line)| list.iter().map(move |a| (a, line)));
-    let whole = via.filter(|_| draft.is_whole).and_then(|via| named_store(index, via));
+    let whole = via.filter(|_| draft.is_whole).and_then(|via| find_store(index, via));
     for (address, line, of_group) in
         all.flat_map(|(a, line)| expand_group(a, line, &settings.groups))
     {
@@ -71,7 +72,7 @@ pub fn route_recipients(
         }
         named.push((store, canonical));
         if line == RecipientHeader::Bcc {
-            // Nobody else is told.
+            // The other recipients do not learn of this one.
             let to = vec![address.to_owned()];
             routes.push(Route { store, to, cc: Vec::new(), is_blind: true });
             continue;
@@ -93,7 +94,7 @@ pub fn route_recipients(
         )));
     }
     for route in routes.iter_mut().filter(|r| r.to.is_empty()) {
-        // No format has messages for nobody; whom the other stores reach is not told here.
+        // No format has messages for nobody. The recipients in other stores are not named here.
         route.to = std::mem::take(&mut route.cc);
     }
     for store in routes.iter().filter_map(|r| index.stores().get(r.store)) {
@@ -102,7 +103,7 @@ pub fn route_recipients(
     Ok(routes)
 }
 
-/// The members of a group, or the address itself; whether it is a group.
+/// Returns the members of a group, or the address itself. The flag is true for members of a group.
 fn expand_group<'a>(
     address: &'a String,
     line: RecipientHeader,
@@ -113,19 +114,19 @@ fn expand_group<'a>(
     alone.chain(group.into_iter().flatten()).map(move |a| (a, line, group.is_some()))
 }
 
-/// Whether an address is mine wherever it is one: nothing needs to carry mail to a group to me.
+/// Returns true if an address is mine in every store that it fits. Mail to a group need not be carried to me.
 fn is_only_me(stores: &[Arc<dyn Store>], address: &str) -> bool {
     let mut fitting = stores.iter().filter(|s| s.address_fit(address) > AddressFit::Via).peekable();
     fitting.peek().is_some()
         && fitting.all(|s| s.canonical_address(address) == s.canonical_address(s.me()))
 }
 
-/// The header lines that only some stores have, and are set in a draft.
+/// Returns the header lines of a draft that only some stores have.
 fn special_headers(draft: &Draft) -> impl Iterator<Item = &'static str> {
     draft.task.iter().map(|_| "Task")
 }
 
-/// The name of the only store that has a header of this draft.
+/// Returns the name of the only store that has such a header of this draft.
 fn store_by_header<'a>(stores: &'a [Arc<dyn Store>], draft: &Draft) -> Option<&'a str> {
     let header = special_headers(draft).next()?;
     let mut having = stores.iter().filter(|s| s.properties().headers.contains(&header));
@@ -133,7 +134,7 @@ fn store_by_header<'a>(stores: &'a [Arc<dyn Store>], draft: &Draft) -> Option<&'
     having.next().is_none().then(|| only.name())
 }
 
-/// Refuses header lines that a store has not.
+/// Refuses header lines that a store does not have.
 fn check_headers(
     stores: &[Arc<dyn Store>],
     store: &dyn Store,
@@ -153,7 +154,7 @@ fn check_headers(
     )))
 }
 
-/// The number of the store that carries a message to `recipient`, and the address there.
+/// Returns the address in the chosen store, and the number of the store that carries a message to `recipient`.
 ///
 /// # Errors
 /// If `via` names no store, the address fits none, or none or several remain.
@@ -172,8 +173,8 @@ fn choose_store<'a>(
     store_by_address(index, recipient, near).map(|number| (recipient, number))
 }
 
-/// `bob@work` as the name and the store of that name, unless a store knows the whole as an address. Some
-/// programs want a dot: `bob@work.msgfs` is the same.
+/// Splits `bob@work` into the name and the store of that name, unless a store knows the whole as an address. Some
+/// programs want a dot: `bob@work.msgfs` means the same.
 fn split_store_address<'a>(index: &Index, address: &'a str) -> Option<(&'a str, &'a str)> {
     let (name, store) = address.rsplit_once('@').filter(|(name, _)| !name.is_empty())?;
     let store = store.strip_suffix(".msgfs").unwrap_or(store);
@@ -185,8 +186,8 @@ fn split_store_address<'a>(index: &Index, address: &'a str) -> Option<(&'a str, 
     (is_name && !stores.iter().enumerate().any(|(n, s)| is_known(n, s))).then_some((name, store))
 }
 
-/// Refuses a recipient nobody has heard of, as far as that is asked for; `is_name`: nobody wrote it
-/// but as the name of a file, or at a command.
+/// Refuses a recipient nobody has heard of, if the settings ask for that. `is_name` is true if the recipient was
+/// written only as the name of a file or at a command.
 fn check_known_recipient(
     index: &Index,
     number: usize,
@@ -233,8 +234,8 @@ fn check_known_recipient(
     })
 }
 
-/// Whether one address is probably the other gone wrong. Where both are in one place, or the new one is
-/// in none, the name there is compared; the same name without a place is somebody else's.
+/// Returns true if one address is probably the other with a typing error. The names are compared if both addresses are
+/// in one place, or the new one is in none. The same name without a place belongs to another agent.
 fn is_similar(new: &str, known: &str) -> bool {
     match (new.split_once('@'), known.split_once('@')) {
         (Some((new, here)), Some((known, there))) if here == there => is_similar_name(new, known),
@@ -243,7 +244,7 @@ fn is_similar(new: &str, known: &str) -> bool {
     }
 }
 
-/// The text for a file name that resembles a known recipient.
+/// Returns the text for a file name that resembles a known recipient.
 fn similar_recipient_text(recipient: &str, known: &str) -> String {
     let (recipient, known) = (sanitize_line(recipient), sanitize_line(known));
     format!(
@@ -253,7 +254,7 @@ fn similar_recipient_text(recipient: &str, known: &str) -> String {
     )
 }
 
-/// The store of this name, or the only one that has a link of this name.
+/// Returns the store of this name, or the only one that has a link of this name.
 fn find_store_or_link(stores: &[Arc<dyn Store>], via: &str) -> Option<usize> {
     let has_way = |s: &Arc<dyn Store>| s.facets().remote.is_some_and(|remote| remote.has_link(via));
     let by_link = || {
@@ -324,13 +325,13 @@ fn store_by_address(
     )))
 }
 
-/// A header line a store, for a person to choose from.
+/// Returns one header line a store, for a person to choose from.
 fn via_lines<'a>(stores: impl Iterator<Item = &'a Arc<dyn Store>>) -> String {
     let lines: Vec<String> = stores.map(|s| format!("  Via: {}", s.name())).collect();
     lines.join("\n")
 }
 
-/// Why an address that no store takes unasked cannot be reached.
+/// Returns the error for an address that no store takes without `Via`.
 fn unreachable_error(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
     let via: Vec<_> =
         stores.iter().filter(|s| s.address_fit(recipient) == AddressFit::Via).collect();
@@ -352,14 +353,14 @@ fn unreachable_error(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError 
     ))
 }
 
-/// Whether anybody is known by this name.
+/// Returns true if anybody is known by this name.
 pub(super) fn is_known_recipient(index: &Index, name: &str, settings: &OutboxSettings) -> bool {
     settings.groups.contains_key(name)
         || (0..index.stores().len()).any(|number| is_known_to_store(index, number, name))
 }
 
-/// Whether the store knows the recipient. The store is asked without the lock of the tables: a scan
-/// takes the two the other way round.
+/// Returns true if the store knows the recipient. The lock of the tables is not held while the store answers: a scan
+/// takes the two in the other order.
 fn is_known_to_store(index: &Index, number: usize, recipient: &str) -> bool {
     index.stores().get(number).is_some_and(|store| {
         let canonical = store.canonical_address(recipient);
@@ -368,7 +369,7 @@ fn is_known_to_store(index: &Index, number: usize, recipient: &str) -> bool {
     })
 }
 
-/// The text for a name that is no address of any store; `EINVAL`.
+/// Returns the `EINVAL` error for a name that is no address of any store.
 pub fn invalid_address_error(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
     let mut kinds: Vec<Kind> = stores.iter().map(|s| s.kind()).collect();
     kinds.sort_unstable();
@@ -385,7 +386,7 @@ pub fn invalid_address_error(stores: &[Arc<dyn Store>], recipient: &str) -> Outb
     ))
 }
 
-/// Names the agent of these stores whose name a recipient resembles.
+/// Suggests the agent of these stores whose name resembles a recipient.
 fn suggest_recipient(stores: &[Arc<dyn Store>], recipient: &str) -> Option<String> {
     let others = |store: &Arc<dyn Store>| {
         let me = store.canonical_address(store.me());

@@ -1,5 +1,4 @@
-//! The one thread that appends to stores and has them deliver what waits in them ([`worker`]), as those see it
-//! who ask it for something, or wait for that.
+//! The thread that appends to stores and has them deliver what waits in them ([`worker`]), as its callers see it.
 
 mod worker;
 
@@ -10,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::attachments::AttachmentSpool;
-use super::reserved::Reservations;
+use super::reservations::Reservations;
 use super::spool::{Spool, SpoolParcel};
 use super::{CLOSING, PendingMessage};
 use crate::index::Index;
@@ -21,79 +20,79 @@ use worker::SendWorker;
 
 pub(super) use worker::is_in_store;
 
-/// A flush this long ago was the last close, or nobody can tell yet.
+/// The time after a flush in which the draft counts as sent, because nobody can tell yet if that close was the last.
 const AT_ONCE: Duration = Duration::from_micros(300);
 
 struct SendJob {
     number: u64,
     parcels: Vec<SpoolParcel>,
-    /// Some of them may be in their stores already.
+    /// True if some of the parcels may be in their stores already.
     doubtful: bool,
 }
 
-/// What the thread is asked to do.
+/// An order to the thread.
 enum SenderCommand {
     Send(SendJob),
-    /// Have the store of this number deliver what waits in it.
+    /// A delivery of what waits in the store of this number.
     Deliver(usize),
-    /// Try again what could not be appended.
+    /// A new attempt at what could not be appended.
     RetryFailed,
 }
 
-/// What is under way, for those who must see it finished.
+/// Work that is under way, for callers that wait for its end.
 #[derive(Default)]
 struct SenderState {
-    /// What the thread has not taken yet.
+    /// Commands that the thread has not taken yet.
     commands: Vec<SenderCommand>,
-    /// The thread shall end, or there is none: what is sent stays in the spool for the next process.
+    /// True if the thread must end or does not exist. Drafts sent now stay in the spool for the next process.
     stopped: bool,
-    /// Until when the thread takes no orders, and needs no waking for them.
+    /// The end of the thread's rest. Until then it takes no commands, and nobody wakes it for them.
     resting_until: Option<Instant>,
-    /// How many were handed to the thread, in order.
+    /// The number of jobs handed to the thread.
     sent: u64,
-    /// How many of them are in the index, or wait for a reason that is known.
+    /// The number of those jobs that are in the index, or wait for a known reason.
     done: u64,
-    /// Flushed drafts whose release is expected before the instant.
+    /// Flushed drafts, each with the instant before which its release is expected.
     closing: HashMap<u64, Instant>,
-    /// The same for drafts whose flush was refused: what is said of them appears with the release.
+    /// The same for drafts whose flush was refused. The note of such a draft appears with its release.
     refused: HashMap<u64, Instant>,
-    /// Handed to the thread, now or earlier, and not appended whole or not on disk yet.
+    /// Spool numbers handed to the thread, now or earlier, that are not appended whole or not on disk yet.
     handed: BTreeSet<u64>,
-    /// What could not be appended.
+    /// Jobs that could not be appended.
     stuck: HashMap<u64, StuckJob>,
     /// Stores that were asked to deliver and have not begun.
     delivery_requested: BTreeSet<usize>,
-    /// Stores that could not deliver, with the reason.
+    /// Stores that could not deliver, each with the reason.
     undelivered: BTreeMap<usize, String>,
 }
 
 /// Parcels that could not be appended.
 #[derive(Clone)]
 struct StuckJob {
-    /// Whom the first of them is for, and why it waits.
+    /// The recipient of the first parcel, and the reason why it waits.
     summary: (String, String),
     since: Timestamp,
-    /// The ids of all of them.
+    /// The ids of all the parcels.
     ids: Vec<String>,
 }
 
-/// What the thread and those who write drafts work with.
+/// The tools shared by the thread and the writers of drafts.
 pub(super) struct SendContext {
     pub index: Arc<Index>,
     pub spool: Spool,
-    /// Ids promised to drafts that are not in the index yet, by store.
+    /// Ids reserved for drafts that are not in the index yet, by store.
     pub reservations: Mutex<Reservations>,
     pub attachments: AttachmentSpool,
     pub durability: Durability,
 }
 
 impl SendContext {
-    /// Ends an entry of the spool: it was `sent`, or will not be.
+    /// Ends an entry of the spool. `sent` is false for an entry that will not be sent.
     pub fn end_entry(&self, n: u64, sent: bool) {
         self.release_parcels(&self.spool.end_entry(n, sent));
     }
 
-    /// Cuts a long spool back, once the stores have on disk what they keep of what was sent.
+    /// Cuts a long spool back after the stores have synced their own record of what was sent.
     pub fn trim_spool(&self) {
         if !self.spool.is_long() {
             return;
@@ -116,17 +115,17 @@ impl SendContext {
     }
 }
 
-/// What the thread and those who ask it for something have in common.
+/// The state that the thread and its callers share.
 #[derive(Default)]
 struct SenderShared {
     state: Mutex<SenderState>,
-    /// There are orders, or their end: for the thread.
+    /// The signal to the thread that commands arrived, or that it must end.
     work_ready: Condvar,
-    /// Something is finished: for all others.
+    /// The signal to all others that something is finished.
     progress: Condvar,
 }
 
-/// Handle to the thread.
+/// A handle to the thread.
 pub(super) struct SenderThread {
     shared: Arc<SenderShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -142,14 +141,14 @@ impl SenderThread {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Without the thread: nothing is sent.
+    /// Returns a handle without a thread, which sends nothing.
     pub fn without_thread() -> Self {
         let shared = Arc::<SenderShared>::default();
         shared.state.lock().stopped = true;
         Self { shared, thread: Mutex::default() }
     }
 
-    /// Sends what was promised; `doubtful`: by an earlier process, which may have sent it.
+    /// Hands accepted parcels to the thread. `doubtful` is true if an earlier process may have sent them.
     pub fn send(&self, n: u64, parcels: Vec<SpoolParcel>, doubtful: bool) {
         let mut under = self.shared.state.lock();
         under.handed.insert(n);
@@ -165,10 +164,10 @@ impl SenderThread {
         }
     }
 
-    /// Has a store deliver what waits in it; asking twice before it begins is asking once.
+    /// Has a store deliver what waits in it. A second request before it begins changes nothing.
     pub fn request_delivery(&self, number: usize) {
         let mut under = self.shared.state.lock();
-        // Stopped: the next process begins with it.
+        // After a stop, the next process begins with the delivery.
         if !under.stopped && under.delivery_requested.insert(number) {
             under.commands.push(SenderCommand::Deliver(number));
             drop(under);
@@ -176,7 +175,7 @@ impl SenderThread {
         }
     }
 
-    /// Has everything tried again that could not be appended.
+    /// Has the thread try again everything that it could not append.
     pub fn retry_failed(&self) {
         let mut under = self.shared.state.lock();
         if !under.stopped {
@@ -202,8 +201,8 @@ impl SenderThread {
         self.shared.progress.notify_all();
     }
 
-    /// Whether a draft is sent as far as others are concerned: it was flushed a moment ago, or is
-    /// released within the time a release can take.
+    /// Returns true if others see the draft as sent: it was flushed a moment ago, or is released within the time that
+    /// a release can take.
     pub fn is_leaving(&self, draft: u64) -> bool {
         let SenderShared { state: under, progress: changed, .. } = &*self.shared;
         let mut under = under.lock();
@@ -219,7 +218,7 @@ impl SenderThread {
         true
     }
 
-    /// Waits until what is under way now is finished; what others begin meanwhile is not waited for.
+    /// Waits until what is under way now is finished. It does not wait for work that others begin meanwhile.
     pub fn wait_until_appended(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         let SenderShared { state: under, progress: changed, work_ready: ordered } = &*self.shared;
@@ -251,12 +250,12 @@ impl SenderThread {
         self.shared.state.lock().stuck.values().map(|stuck| stuck.summary.clone()).collect()
     }
 
-    /// Whether something was handed to the thread and is not appended whole, or perhaps not on disk.
+    /// Returns true if some job is not appended whole, or perhaps not on disk.
     pub fn has_pending(&self) -> bool {
         !self.shared.state.lock().handed.is_empty()
     }
 
-    /// What was handed to the thread and is not appended whole, or perhaps not on disk, oldest first.
+    /// Returns the messages of jobs that are not appended whole, or perhaps not on disk, oldest first.
     pub fn pending_messages(&self, spool: &Spool) -> Vec<PendingMessage> {
         let (handed, stuck) = {
             let under = self.shared.state.lock();
@@ -276,7 +275,7 @@ impl SenderThread {
         handed.into_iter().flat_map(of).collect()
     }
 
-    /// Numbers of stores that could not deliver, with the reason.
+    /// Returns the numbers of stores that could not deliver, each with the reason.
     pub fn undelivered_stores(&self) -> Vec<(usize, String)> {
         self.shared.state.lock().undelivered.iter().map(|(n, why)| (*n, why.clone())).collect()
     }

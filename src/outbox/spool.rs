@@ -1,16 +1,16 @@
-//! The spool: messages whose sender was told that they are sent and that may not be in their store yet.
+//! The spool: messages that were accepted and may not be in their store yet.
 //!
-//! A file of JSON lines, `{"n":1,"put":[…]}` and `{"n":1,"end":true}`. A put is on disk before the
-//! sender's `close` returns; the end is written after the store has the message on disk, and need not reach
-//! the disk itself, because whoever finds a put without an end looks whether the message is already there.
-//! So each message is appended exactly once, whenever the process dies.
+//! It is a file of JSON lines, `{"n":1,"put":[…]}` and `{"n":1,"end":true}`. A put is on disk before the sender's
+//! `close` returns. The end is written after the store has the message on disk. It need not reach the disk itself,
+//! because a process that finds a put without an end first looks for the message in the store. So each message is
+//! appended exactly once, whenever the process dies.
 //!
-//! A put that did not reach the disk was refused, and is struck out where it stands, which takes no room.
-//! What has no newline at its end was never whole, and the next line takes its place.
+//! A put that did not reach the disk was refused, and is struck out in place, which needs no room. A line without a
+//! newline at the end of the file was never whole, and the next line takes its place.
 //!
-//! Behind the lines the file is filled with NULs ahead, for the disk takes bytes of a file that keeps its
-//! length in half the time: nothing but them is written then, and no journal of the file system. A NUL is no
-//! part of any line, so a line of which the disk has only some blocks is none.
+//! Behind the lines the file is filled with NULs ahead, because a disk writes into a file of constant length in half
+//! the time: only the line's bytes are written then, and no journal of the file system. A NUL is no part of any line,
+//! so a line of which the disk has only some blocks is not a line.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{Durability, PreparedRecord, fs};
 
-/// The file is cut back to nothing when it is longer than this and nothing is pending.
+/// The length above which the file is cut back to nothing when nothing is pending.
 const KEEP: u64 = 1 << 20;
-/// The file grows by this much at a time.
+/// The step by which the file grows.
 const AHEAD: u64 = 32 << 10;
 
 /// One message on its way to a store.
@@ -35,7 +35,7 @@ const AHEAD: u64 = 32 << 10;
 pub struct SpoolParcel {
     /// Name of the store.
     pub store: String,
-    /// What is appended there.
+    /// The record that is appended there.
     pub message: PreparedRecord,
 }
 
@@ -44,8 +44,8 @@ struct SpoolLine {
     n: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     put: Option<Vec<SpoolParcel>>,
-    /// This put takes the place of that one, which is thereby ended: one line, so that at any
-    /// moment one of the two counts.
+    /// The number of an earlier put that this put replaces and ends. One line does both, so that at any moment one of
+    /// the two counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     instead: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,19 +59,19 @@ struct SpoolLine {
 #[derive(Debug)]
 pub struct Spool {
     durability: Durability,
-    /// It is only looked at: nothing can be put into it.
+    /// True if the spool is only looked at: nothing can be put into it.
     read_only: bool,
     state: Mutex<SpoolState>,
-    /// What is on disk, counted as [`State::written`].
+    /// The number of bytes on disk, counted as [`SpoolState::written`].
     synced: Mutex<u64>,
-    /// How often the disk has failed. Which of the lines of that moment it has nobody knows.
+    /// The number of failed syncs. Nobody knows which of the lines of that moment the disk has.
     failures: AtomicU64,
 }
 
 /// A put that has no end.
 #[derive(Debug)]
 struct SpoolEntry {
-    /// Where its line begins.
+    /// The offset at which its line begins.
     offset: u64,
     parcels: Vec<SpoolParcel>,
 }
@@ -79,7 +79,7 @@ struct SpoolEntry {
 #[derive(Debug)]
 struct SpoolState {
     file: Arc<File>,
-    /// Bytes of whole lines in the file; the next one is written there.
+    /// Bytes of whole lines in the file. The next line is written there.
     len: u64,
     /// The length of the file.
     filled: u64,
@@ -92,7 +92,7 @@ struct SpoolState {
 }
 
 impl SpoolState {
-    /// Writes a line whole or not at all; where it begins.
+    /// Appends one line, whole or not at all, and returns the offset at which it begins.
     fn append_line(&mut self, line: &SpoolLine) -> io::Result<u64> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
@@ -117,8 +117,8 @@ impl SpoolState {
         Ok(at)
     }
 
-    /// Cuts the file back to this length, if that can be done. If not, the next line is written over what
-    /// is there, and no reader takes half a line.
+    /// Cuts the file back to this length, if possible. If not, the next line overwrites the rest, and no reader accepts
+    /// a torn line.
     fn truncate_to(&mut self, len: u64) {
         if self.file.set_len(len).is_ok() {
             (self.len, self.filled) = (len, len);
@@ -131,7 +131,7 @@ impl SpoolState {
         self.file.write_all_at(b"-", put.offset)
     }
 
-    /// Ends a put, whatever room there is.
+    /// Ends a put, even on a full disk.
     fn end_entry(&mut self, n: u64, sent: bool) -> Option<SpoolEntry> {
         let put = self.pending.remove(&n)?;
         let line = SpoolLine { n, put: None, instead: None, end: Some(true), sent };
@@ -145,7 +145,7 @@ impl SpoolState {
 }
 
 impl Spool {
-    /// Opens the spool; what is still pending in it is what [`Spool::pending`] gives.
+    /// Opens the spool. [`Spool::pending`] returns its pending messages.
     pub fn open(path: &Path, durability: Durability) -> io::Result<Self> {
         let file = fs::open_read_write(path, 0o600)?;
         let bytes = std::fs::read(path)?;
@@ -154,7 +154,7 @@ impl Spool {
             let mut state = spool.state.lock();
             let rest = bytes.get(state.len as usize..).unwrap_or_default();
             if rest.iter().any(|byte| *byte != 0) {
-                // Half a line: no later one shall have its end.
+                // No later line may complete this torn line.
                 let len = state.len;
                 state.truncate_to(len);
             }
@@ -165,8 +165,8 @@ impl Spool {
         Ok(spool)
     }
 
-    /// The same to look at only: nothing is made on disk. In an empty container there is no `/dev/null` that
-    /// could stand for the file.
+    /// Opens the spool to look at only, and makes nothing on disk. An in-memory file stands in for the real one,
+    /// because an empty container has no `/dev/null`.
     pub fn open_read_only(path: &Path) -> io::Result<Self> {
         let bytes = fs::empty_if_absent(std::fs::read(path))?;
         let nowhere = rustix::fs::memfd_create("spool", rustix::fs::MemfdFlags::CLOEXEC)?;
@@ -178,7 +178,7 @@ impl Spool {
         let mut len = 0;
         for piece in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
             len += piece.len() as u64;
-            // The end of a refused line may be one that the disk did not take.
+            // The disk may have lost the end of a refused line, so a put can stand behind its remains.
             let text = piece.rsplit(|byte| *byte == 0).next().unwrap_or_default();
             let at = len - text.len() as u64;
             let Ok(line) = serde_json::from_slice::<SpoolLine>(text) else { continue };
@@ -200,27 +200,27 @@ impl Spool {
         Self { durability, read_only: looks, state: Mutex::new(state), synced: disk, failures }
     }
 
-    /// What was put and not ended, oldest first.
+    /// Returns the puts without an end, oldest first.
     pub fn pending(&self) -> Vec<(u64, Vec<SpoolParcel>)> {
         self.state.lock().pending.iter().map(|(n, p)| (*n, p.parcels.clone())).collect()
     }
 
-    /// Takes what was sent in a store before this was opened, oldest first, as far as it is still in the file.
+    /// Takes the messages that were sent in a store before this was opened and are still in the file, oldest first.
     pub fn drain_sent(&self, store: &str) -> Vec<SpoolParcel> {
         self.state.lock().sent.extract_if(.., |parcel| parcel.store == store).collect()
     }
 
-    /// What was put under a number and not ended.
+    /// Returns the parcels of the put with this number, if it has no end.
     pub fn get(&self, n: u64) -> Vec<SpoolParcel> {
         let state = self.state.lock();
         state.pending.get(&n).map(|p| p.parcels.clone()).unwrap_or_default()
     }
 
-    /// Keeps parcels until [`Spool::end`], in place of an earlier put if there is one; on disk when
-    /// this returns, if durability asks for it.
+    /// Keeps parcels until [`Spool::end_entry`], in place of an earlier put if there is one. With [`Durability::Fsync`]
+    /// they are on disk when this returns.
     ///
     /// # Errors
-    /// As the system gave it; neither these parcels nor the earlier ones are kept then.
+    /// I/O errors. After one, neither these parcels nor the earlier ones are kept.
     pub fn insert(&self, parcels: Vec<SpoolParcel>, instead: Option<u64>) -> io::Result<u64> {
         if self.read_only {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());
@@ -238,7 +238,7 @@ impl Spool {
             }
         };
         let replaced = instead.and_then(|earlier| state.pending.remove(&earlier));
-        // Before the wait for the disk: what is pending keeps the file from being cut back.
+        // The entry comes before the wait for the disk: pending entries keep the file from being cut back.
         state.pending.insert(n, SpoolEntry { offset: at, parcels });
         let written = state.written;
         drop(state);
@@ -251,7 +251,7 @@ impl Spool {
         Ok(n)
     }
 
-    /// Takes back a put, and the one in whose place it was.
+    /// Takes back a put, and the put that it replaced.
     fn roll_back(&self, n: u64, replaced: Option<SpoolEntry>) {
         let mut state = self.state.lock();
         let put = state.pending.remove(&n);
@@ -260,12 +260,12 @@ impl Spool {
                 tracing::error!(error = %e, "a refused message could not be taken out of the spool");
             }
         }
-        // If it fails once more, no harm is done that was not done.
+        // A second failure does no more harm than the first.
         let _ = state.file.sync_data();
     }
 
-    /// Waits until everything up to `written` is on disk. Those who wait at the same time share one
-    /// trip; if it fails, it fails for all of them, though the system tells only one.
+    /// Waits until everything up to `written` is on disk. Concurrent callers share one sync. If it fails, it fails for
+    /// all of them, though the system reports the error only once.
     fn sync_up_to(&self, written: u64, failures: u64) -> io::Result<()> {
         let mut disk = self.synced.lock();
         if self.failures.load(Ordering::SeqCst) != failures {
@@ -285,20 +285,20 @@ impl Spool {
         Ok(())
     }
 
-    /// Forgets parcels, which are `sent` or will not be, and gives them back.
+    /// Ends an entry and returns its parcels. `sent` is false if they will not be sent.
     pub fn end_entry(&self, n: u64, sent: bool) -> Vec<SpoolParcel> {
         let put = self.state.lock().end_entry(n, sent);
         put.map(|p| p.parcels).unwrap_or_default()
     }
 
-    /// Returns true if [`Spool::trim`] would cut the file.
+    /// Returns true if [`Spool::trim_if_long`] would cut the file.
     pub fn is_long(&self) -> bool {
         let state = self.state.lock();
         state.pending.is_empty() && state.len > KEEP
     }
 
-    /// Cuts the file back to nothing if it is long and nothing is pending: what was sent must be on disk
-    /// elsewhere.
+    /// Cuts the file back to nothing if it is long and nothing is pending. The stores must have the sent messages on
+    /// disk.
     pub fn trim_if_long(&self) {
         let mut state = self.state.lock();
         if state.pending.is_empty() && state.len > KEEP {
@@ -396,7 +396,7 @@ pub(super) mod tests {
             let spool = Spool::open(&path, Durability::Fsync).unwrap();
             let found: Vec<u64> = spool.pending().into_iter().map(|(n, _)| n).collect();
             assert_eq!(found, if kept { vec![a] } else { vec![] });
-            // What is put behind it is found, whatever the line before has left.
+            // A put behind it is found, whatever the torn line has left.
             let c = put(&spool, "c");
             drop(spool);
             assert!(pending(&path).contains(&(c, vec![of_id("c")])));
@@ -424,7 +424,7 @@ pub(super) mod tests {
         let (_dir, path, spool) = spool();
         let (a, b) = (put(&spool, "a"), put(&spool, "b"));
         let (upto, failures) = (spool.state.lock().written, 0);
-        // It takes everything and cannot be synced.
+        // It accepts every write and cannot be synced.
         let null = File::options().write(true).open("/dev/null").unwrap();
         let file = std::mem::replace(&mut spool.state.lock().file, Arc::new(null));
         spool.insert(vec![of_id("c")], None).unwrap_err();

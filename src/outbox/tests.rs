@@ -1,4 +1,4 @@
-//! The outbox over two stores: SAMP in a folder, and one in memory that can all SAMP cannot.
+//! The outbox over two stores: SAMP in a folder, and one in memory that can do all that SAMP cannot.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ struct Bed {
     memory: Arc<Memory>,
 }
 
-/// A store of names at providers.
+/// Returns a store of names at providers.
 fn memory(folder: Folder) -> Arc<Memory> {
     let folder = Arc::new(Mutex::new(Folder { providers: true, ..folder }));
     Arc::new(Memory::new("amp", ME, &folder))
@@ -111,7 +111,7 @@ fn send_as(
     closed
 }
 
-/// A draft of this name in `outbox/`.
+/// Returns the key of a draft of this name in `outbox/`.
 fn of(name: &str) -> (String, DraftTarget) {
     (name.to_owned(), DraftTarget::Outbox)
 }
@@ -151,14 +151,14 @@ fn a_recipient_goes_where_its_address_belongs() {
     assert_eq!(last(&bed).message.to, [BOB]);
     send(&outbox, "bob+x@acme.crabmail.ai.txt", "plus\n").unwrap();
     assert_eq!(last(&bed).message.to, ["bob+x@acme.crabmail.ai"]);
-    // A bare name nobody knows is an alias before it is anything else.
+    // A bare name that nobody knows is first taken for an alias.
     send(&outbox, "carol", "to samp\n").unwrap();
     assert!(bed.samp_log().contains("to samp"));
-    // Bare names the other store knows, in any of their spellings.
+    // The other store knows these bare names, in any of their spellings.
     send(&outbox, "agent", "registered\n").unwrap();
     send(&outbox, "bob", "written to before\n").unwrap();
     assert_eq!((bed.memory.sent().len(), bed.samp_log().lines().count()), (4, 1));
-    // Known to both: the writer has to say.
+    // Both stores know this name: the writer has to choose.
     send(&outbox, "x", "To: bob\nVia: samp\n\nfirst\n").unwrap();
     let text = refused(&outbox, "bob", "which?\n");
     assert!(text.contains("  Via: samp\n  Via: amp"), "{text}");
@@ -192,7 +192,7 @@ fn to_and_cc_stay_apart_and_nobody_gets_it_twice() {
     let log = bed.samp_log();
     assert_eq!(log.lines().count(), 2, "{log}");
     assert!(log.contains("carol") && log.contains("erin"));
-    // Whoever is left alone with a copy in a store is a recipient there.
+    // A recipient who would be alone with a copy in a store becomes the recipient there.
     send(&outbox, "x", &format!("To: carol\nCc: {BOB}\n\nhi\n")).unwrap();
     assert_eq!((last(&bed).message.to, last(&bed).message.cc.len()), (vec![BOB.to_owned()], 0));
 }
@@ -210,7 +210,7 @@ fn a_retry_under_a_key_reaches_only_who_is_missing() {
     assert_eq!(last(&bed).message.to, ["eve@acme.crabmail.ai"]);
     let text = refused(&outbox, "x", &draft(BOB, "other"));
     assert!(text.contains("another text"), "{text}");
-    // Those in Cc count as well, also in the next process.
+    // Recipients in Cc count as well, also in the next process.
     let cc = format!("To: {BOB}\nCc: fay@acme.crabmail.ai\nIdempotency-Key: k2\n\nhi\n");
     send(&outbox, "x", &cc).unwrap();
     drop(outbox);
@@ -227,7 +227,7 @@ fn a_retry_does_not_need_the_files_again() {
     let text = format!("Attach: {path}\nIdempotency-Key: k\n\nsee file\n");
     send(&outbox, BOB, &text).unwrap();
     std::fs::remove_file(&path).unwrap();
-    // Not judged early, because it comes in one piece at the close.
+    // The draft is not checked early, because it comes in one piece at the close.
     let id = outbox.start_draft(".x", DraftTarget::Outbox, true).unwrap();
     outbox.write(id, None, text.as_bytes()).unwrap();
     outbox.release(id);
@@ -255,14 +255,14 @@ fn a_reply_goes_to_the_writer_with_the_message_it_answers() {
     assert_eq!(letter.message.in_reply_to.as_deref(), Some("m1"));
     assert_eq!(letter.message.thread.as_deref(), Some("m1"));
     assert_eq!(letter.parent.as_deref(), Some("about m1"));
-    // My own message under another of my addresses: to those it was for.
+    // An answer to my own message under another of my addresses goes to its recipients.
     send_as(&outbox, "m.reply", reply("alias@of.me", "m2"), "more\n").unwrap();
     assert_eq!(last(&bed).message.to, ["dan@acme.crabmail.ai", ME]);
     send_as(&outbox, "m.reply", reply(ME, "m3"), "note to self\n").unwrap();
     assert_eq!(last(&bed).message.to, [ME]);
     let e = send_as(&outbox, "m.reply", reply("", "m4"), "whom?\n").unwrap_err();
     assert!(matches!(meaning(&e), OutboxError::NoRecipient(t) if t.contains("names no sender")));
-    // By header, from outbox/: the recipient is the name, the parent is found.
+    // By header, from outbox/: the recipient is the name, and the parent is found.
     send(&outbox, "dan@acme.crabmail.ai", "In-Reply-To: <m1@amp>\n\nfyi\n").unwrap();
     let letter = last(&bed);
     assert_eq!(letter.message.to, ["dan@acme.crabmail.ai"]);
@@ -283,7 +283,7 @@ fn a_thread_of_links_is_answered_at_its_newest_message() {
         (letter.message.in_reply_to.as_deref(), letter.parent.as_deref()),
         (Some("root"), Some("about root"))
     );
-    // That one is in the thread now, and is the newest.
+    // That message is in the thread now, and is the newest.
     send(&outbox, BOB, "Thread: root\n\ntwo\n").unwrap();
     assert_eq!(last(&bed).message.in_reply_to.as_deref(), Some(letter.message.id.as_str()));
     send(&outbox, BOB, "Thread: root\nIn-Reply-To: <root@amp>\n\nthree\n").unwrap();
@@ -295,7 +295,7 @@ fn a_thread_of_links_is_answered_at_its_newest_message() {
     send_as(&outbox, "x", target, "To: carol\nVia: samp\n\nelsewhere\n").unwrap();
     let log = bed.samp_log();
     assert!(log.contains("elsewhere") && !log.contains("\"re\""), "{log}");
-    // SAMP has thread ids: there the header says no more than it says.
+    // SAMP has thread ids, so the header adds nothing else there.
     send(&outbox, "carol", "Thread: root\n\nsamp\n").unwrap();
     assert!(!bed.samp_log().contains("\"re\""));
 }
@@ -367,7 +367,7 @@ fn files_that_cannot_go_are_refused_before_they_are_copied() {
         (vec![large.as_str()], "large is too large"),
     ] {
         let header = format!("Attach: {}\n", lines.join("\nAttach: "));
-        // Already the write is refused: a shell does not look at close.
+        // The write is refused already: a shell does not look at close.
         let id = outbox.start_draft(BOB, DraftTarget::Outbox, true).unwrap();
         let e = outbox.write(id, None, format!("{header}\nhi\n").as_bytes()).unwrap_err();
         assert!(e.to_string().contains(words), "{e}");
@@ -385,7 +385,7 @@ fn files_that_cannot_go_are_refused_before_they_are_copied() {
 fn what_a_close_refused_is_sent_only_when_it_is_tried_again() {
     let bed = Bed::new();
     let outbox = bed.open();
-    // To others than the opener a fault is told as well: no further text mends it.
+    // Other processes than the opener learn of a fault as well: no further text mends it.
     for by_opener in [true, false] {
         let start = || {
             bed.memory.folder.lock().full = true;
@@ -425,7 +425,7 @@ fn a_writer_that_was_killed_has_sent_nothing() {
     outbox.flush(id, false).unwrap();
     outbox.refuse_interrupted(id, 9);
     outbox.flush(id, true).unwrap_err();
-    // Another writer goes on: then the message is what all of them wrote.
+    // Another writer goes on: then the message has the text of all of them.
     outbox.write(id, None, b"and half\n").unwrap();
     outbox.flush(id, true).unwrap();
     assert!(outbox.release(id));
@@ -440,7 +440,7 @@ fn a_writer_that_was_killed_has_sent_nothing() {
     let why = outbox.read_text(&format!("{BOB}.error"), &DraftTarget::Outbox).unwrap();
     let why = String::from_utf8_lossy(&why).into_owned();
     assert!(why.contains("signal 15") && why.contains(&format!("mv outbox/{BOB} ")), "{why}");
-    // Nothing was written: that is why nothing is sent.
+    // Nothing was written, and that is the reason for not sending.
     let id = outbox.start_draft("carol", DraftTarget::Outbox, true).unwrap();
     outbox.refuse_interrupted(id, 15);
     outbox.flush(id, true).unwrap();
@@ -485,7 +485,7 @@ fn a_store_signs_with_its_own_key_which_is_pinned_first() {
     bed.memory.folder.lock().key = Some(Seed::new([8; 32]));
     send(&outbox, BOB, "again\n").unwrap();
     assert_eq!(pinned(&bed, ME), [key([9; 32]), key([8; 32])]);
-    // SAMP has none of its own.
+    // SAMP has no key of its own.
     let e = send(&outbox, "carol", "hi\n").unwrap_err();
     assert!(matches!(meaning(&e), OutboxError::NoKey(t) if t.contains("open to all")), "{e}");
     assert_eq!(outbox.list_faults(), [""; 0], "the mount says that itself");
@@ -504,7 +504,7 @@ fn a_store_signs_with_its_own_key_which_is_pinned_first() {
     assert_eq!(outbox.list_faults(), [""; 0]);
 }
 
-/// Puts a parcel into the spool, as a process that dies before it appends.
+/// Puts a parcel into the spool, like a process that dies before it appends.
 fn promise(bed: &Bed, store: &str, id: &str, files: Vec<crate::model::DraftAttachment>) {
     let spool = Spool::open(&bed.path("state/spool"), Durability::None).unwrap();
     let mut parcel = spool::tests::parcel(store, id, "t");
@@ -531,7 +531,7 @@ fn what_was_promised_is_appended_again_where_that_does_no_harm() {
     assert_eq!(last(&bed).files, [b"kept".to_vec()]);
     assert_eq!(bed.copies(), 0);
     drop(outbox);
-    // It is there already, perhaps only in part: the store is asked all the same, and knows.
+    // The message is there already, perhaps only in part: the outbox asks the store all the same, and the store knows.
     promise(&bed, "amp", "p1", Vec::new());
     let before = bed.memory.folder.lock().appends;
     let outbox = bed.open();
@@ -582,7 +582,7 @@ fn plain_names_are_drafts_whatever_the_stores() {
 }
 
 fn check_name(stores: &[Arc<dyn Store>], name: &str) -> bool {
-    super::life::is_well_formed(stores, name)
+    super::lifecycle::is_well_formed(stores, name)
 }
 
 mod folders;

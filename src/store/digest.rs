@@ -1,4 +1,4 @@
-//! What files hold, told by their SHA-256.
+//! SHA-256 digests of files.
 
 use std::fs::File;
 use std::io;
@@ -11,18 +11,18 @@ use sha2::{Digest as _, Sha256};
 use super::fs::{Stamp, read_at_most};
 use crate::model::encode_hex;
 
-/// A print that nobody can make two texts for: the first 8 bytes of a SHA-256, never 0.
+/// Returns a hash for which nobody can make two texts: the first 8 bytes of a SHA-256, never 0.
 pub fn secure_hash64(bytes: &[u8]) -> u64 {
     let full: [u8; 32] = Sha256::digest(bytes).into();
     u64::from_le_bytes(full.first_chunk::<8>().copied().unwrap_or_default()).max(1)
 }
 
-/// Files whose digest is remembered.
+/// The number of files whose digest is remembered.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
-/// Bytes read at once.
+/// The number of bytes that are read at once.
 const CHUNK: usize = 64 << 10;
 
-/// A digest, and what the file was when it was made.
+/// A digest, and the stamp that the file had when it was made.
 type StampedDigest = (Stamp, [u8; 32]);
 
 /// The digests of files that were read, by device and inode number.
@@ -36,10 +36,10 @@ impl Default for DigestCache {
 }
 
 impl DigestCache {
-    /// The SHA-256 of an open file, in hex; read once as long as it does not change.
+    /// Returns the SHA-256 of an open file, in hex. The file is read once as long as it does not change.
     ///
     /// # Errors
-    /// As [`of_file`].
+    /// As [`hash_file`].
     pub fn file_digest(&self, file: &File) -> io::Result<String> {
         let stamp = Stamp::from_file(file)?;
         let key = (stamp.dev, stamp.ino);
@@ -49,7 +49,7 @@ impl DigestCache {
             return Ok(encode_hex(digest));
         }
         let digest = hash_file(file)?;
-        // Only if nobody changed it while it was read.
+        // The digest is kept only if nobody changed the file while it was read.
         if Stamp::from_file(file)? == stamp {
             self.0.lock().put(key, (stamp, digest));
         }
@@ -57,7 +57,7 @@ impl DigestCache {
     }
 }
 
-/// The SHA-256 of an open file, read now.
+/// Reads an open file and returns its SHA-256.
 ///
 /// # Errors
 /// As the system gave it.

@@ -1,52 +1,52 @@
-//! Why a store refused or failed.
+//! The errors of stores.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a store refused or failed. Mapped to errno in one place, `view::error`.
+/// The reason why a store refused or failed. `view::error` is the one place that maps it to errno.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The operating system refused.
+    /// An error of the operating system.
     #[error("{path}: {source}")]
     Io {
-        /// What was touched.
+        /// The path of the file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The recipient or a header is not valid in this store.
+    /// A recipient or a header that is not valid in this store.
     #[error("{0}")]
     Invalid(String),
-    /// The message breaks a rule of the format, or the recipient refuses it.
+    /// A message that breaks a rule of the format, or that the recipient refuses.
     #[error("{0}")]
     Refused(String),
-    /// Larger than the format allows.
+    /// A message larger than the format allows.
     #[error("{0}")]
     TooLarge(String),
-    /// Nobody by this name can be reached.
+    /// A recipient that cannot be reached.
     #[error("{0}")]
     Unreachable(String),
-    /// What was at this location is no longer there: the file was changed by somebody else.
+    /// A record that is no longer at this location, because another program changed the file.
     #[error("the record is no longer where it was; the file was changed")]
     Moved,
-    /// The key that must sign cannot be used.
+    /// A key that must sign and cannot be used.
     #[error("{0}")]
     NoKey(String),
-    /// The store is not mine to change in this place.
+    /// A change that is not mine to make in this store.
     #[error("{0}")]
     NotPermitted(String),
-    /// Somebody else holds a lock; the same again a moment later may work.
+    /// A lock that another program holds. The same call may work a moment later.
     #[error("{0}")]
     Busy(String),
 }
 
 impl StoreError {
-    /// Wraps an I/O error with the path it happened on.
+    /// Wraps an I/O error with its path.
     pub fn io(path: &Path, source: io::Error) -> Self {
         Self::Io { path: path.to_owned(), source }
     }
 
-    /// Whether the same may work later although nothing in the store changes.
+    /// Returns true if the same call may work later although nothing in the store changes.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Io { source, .. } if super::fs::is_transient(source))
     }

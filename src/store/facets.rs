@@ -1,4 +1,4 @@
-//! What some stores can and others cannot.
+//! The facets: traits that some stores have and others do not.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,38 +9,38 @@ use super::{
 };
 use crate::model::{Draft, Message, PublicKey, Seed};
 
-/// What a store can besides being read. What is `None`, it cannot.
+/// The facets of a store. A facet that is `None` is something that it cannot do.
 #[derive(Clone, Copy, Default)]
 pub struct Facets<'a> {
-    /// Sends.
+    /// The facet of a store that sends.
     pub appender: Option<&'a dyn MessageAppender>,
-    /// Has something to do after an append.
+    /// The facet of a store with work to do after an append.
     pub deliveries: Option<&'a dyn DeliveryQueue>,
-    /// Keeps a key for me; else the mount's key signs.
+    /// The facet of a store that keeps a key for me. Else the mount's key signs.
     pub keys: Option<&'a dyn StoreKeys>,
-    /// Notes on a message that I have read it.
+    /// The facet of a store that keeps read marks on messages.
     pub marks: Option<&'a dyn ReadMarks>,
-    /// Keeps one read position for me.
+    /// The facet of a store that keeps one read position for me.
     pub read_position: Option<&'a dyn ReadPosition>,
-    /// Knows who else is there.
+    /// The facet of a store that knows other agents.
     pub agents: Option<&'a dyn PeerDirectory>,
-    /// Hears which of its messages are refused.
+    /// The facet of a store that learns which of its messages are refused.
     pub trust_listener: Option<&'a dyn TrustListener>,
-    /// Takes acknowledgements.
+    /// The facet of a store that takes acknowledgements.
     pub acks: Option<&'a dyn AckWriter>,
-    /// Has files that come with messages.
+    /// The facet of a store with files that come with messages.
     pub parts: Option<&'a dyn PartReader>,
-    /// Has threads without messages.
+    /// The facet of a store with threads without messages.
     pub thread_directory: Option<&'a dyn ThreadDirectory>,
-    /// Has files that are derived from messages.
+    /// The facet of a store with files that are derived from messages.
     pub derived_files: Option<&'a dyn DerivedFiles>,
-    /// Brings back what other programs take out of it.
+    /// The facet of a store that restores lines that other programs take out of it.
     pub recovery: Option<&'a dyn LogRecovery>,
-    /// Has commands for people.
+    /// The facet of a store with commands for people.
     pub commands: Option<&'a dyn StoreCommands>,
-    /// Has mail for other machines.
+    /// The facet of a store with mail for other machines.
     pub remote: Option<&'a dyn RemoteMail>,
-    /// Keeps texts for me.
+    /// The facet of a store that keeps texts for me.
     pub notebook: Option<&'a dyn Notebook>,
 }
 
@@ -58,7 +58,7 @@ impl dyn Store + '_ {
         Err(StoreError::io(self.dir(), io::Error::new(io::ErrorKind::NotFound, why)))
     }
 
-    /// The facet that sends.
+    /// Returns the facet that sends.
     ///
     /// # Errors
     /// [`StoreError::NotPermitted`] for a store that takes nothing.
@@ -71,213 +71,214 @@ impl dyn Store + '_ {
         })
     }
 
-    /// See [`Outgoing::canonical`].
+    /// Returns an address in the spelling of this store; see [`MessageAppender::canonical_address`].
     pub fn canonical_address(&self, address: &str) -> String {
         self.facets().appender.map_or_else(|| address.to_owned(), |o| o.canonical_address(address))
     }
 
-    /// See [`Outgoing::fits`].
+    /// Returns how well a recipient's name fits this store; see [`MessageAppender::address_fit`].
     pub fn address_fit(&self, address: &str) -> AddressFit {
         self.facets().appender.map_or(AddressFit::No, |o| o.address_fit(address))
     }
 
-    /// See [`Outgoing::registered`].
+    /// Returns true if an address is registered; see [`MessageAppender::is_registered`].
     pub fn is_registered(&self, address: &str) -> bool {
         self.facets().appender.is_some_and(|o| o.is_registered(address))
     }
 
-    /// The public half of the key that signs here, see [`Keys::public_key`].
+    /// Returns the public half of the key that signs here; see [`StoreKeys::public_key`].
     pub fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey> {
         self.facets().keys.map_or(mine, |keys| keys.public_key(mine))
     }
 }
 
-/// Sends messages.
+/// A store that sends messages.
 pub trait MessageAppender {
-    /// An address as messages of this store carry it, for comparing.
+    /// Returns an address in the spelling of this store's messages, for comparing.
     fn canonical_address(&self, address: &str) -> String {
         address.to_owned()
     }
 
-    /// How well a recipient's name fits this store.
+    /// Returns how well a recipient's name fits this store.
     fn address_fit(&self, address: &str) -> AddressFit;
 
-    /// Whether this address is registered in the store, beyond having written or been written to.
+    /// Returns true if this address is registered in the store. It is not enough that it wrote or received messages.
     fn is_registered(&self, address: &str) -> bool;
 
-    /// Tells of an id that no message here has whether one that is still to come may have it: programs of this
-    /// format make such ids, and messages carry those of what they answer.
+    /// Returns true if a future message may have this id, which no message here has. Programs of this format make such
+    /// ids, and messages carry the ids of those that they answer.
     fn may_be_id(&self, _id: &str) -> bool {
         false
     }
 
-    /// Whether a message, whose body is `sent`, is what this text of a draft becomes, though it reads
-    /// otherwise: then a draft with the same idempotency key is a retry.
+    /// Returns true if a message with the body `sent` is made from this text of a draft, though it reads otherwise. A
+    /// draft with the same idempotency key is then a retry.
     fn is_retry_of(&self, _sent: &str, _draft: &str) -> bool {
         false
     }
 
-    /// What a prepared message is shown as while it is not in the store: as it will be shown there. `None`
-    /// where that cannot be told.
+    /// Returns a prepared message as it will be shown when it is in the store. `None` where that is unknown.
     fn preview_message(&self, _message: &PreparedRecord) -> Option<Message> {
         None
     }
 
-    /// Turns a draft into records for its recipients (one each, or one for all, as the format has
-    /// it), without writing anything.
+    /// Turns a draft into records for its recipients, without writing anything. The format has one record for each or
+    /// one for all.
     ///
     /// # Errors
-    /// Whatever breaks a rule of the format.
+    /// If the draft breaks a rule of the format.
     fn prepare_records(
         &self,
         draft: &Draft,
         with: &PrepareContext<'_>,
     ) -> Result<Vec<PreparedRecord>, StoreError>;
 
-    /// Whether an append of this many bytes could succeed now, as far as can be told without trying:
-    /// so that the writer hears of a full disk, who is gone when the append happens.
+    /// Fails if an append of this many bytes would fail now, as far as is known without trying. So the writer learns
+    /// of a full disk before it is gone.
     ///
     /// # Errors
-    /// What the append would give.
+    /// The errors that the append would give.
     fn check_appendable(&self, bytes: u64) -> Result<(), StoreError>;
 
-    /// Appends a prepared message; when this returns every reader sees it.
+    /// Appends a prepared message. Every reader sees it when this returns.
     ///
     /// # Errors
-    /// [`StoreError::Busy`], soon, if somebody else keeps the thread locked: this one is tried again
-    /// in a moment, and messages of other threads must not wait for it. Else as the system gave it.
-    /// Nothing is half written as far as readers are concerned.
+    /// [`StoreError::Busy`], soon, if somebody else keeps the thread locked. The caller tries this message again in a
+    /// moment, and messages of other threads must not wait for it. Else as the system gave it. Readers never see a
+    /// part of a message.
     fn append_record(&self, message: &PreparedRecord) -> Result<(), StoreError>;
 
     /// Waits until everything appended is on disk.
     ///
     /// # Errors
-    /// As the system gave it; then nobody knows what of it is.
+    /// As the system gave it. Then it is unknown which records are on disk.
     fn sync_appends(&self) -> Result<(), StoreError>;
 }
 
-/// Does what waits and writes.
+/// A store that delivers and writes what waits in it.
 pub trait DeliveryQueue {
-    /// Delivers what was appended and could not be delivered, brings derived files up to date. Whether
-    /// anything was done. Asked after every change, and at the start; not where nothing may be written.
+    /// Delivers appended messages that could not be delivered, and brings derived files up to date. Returns true if
+    /// anything was done. It is called after every change and at the start, but not where nothing may be written.
     ///
     /// # Errors
-    /// As the system gave it; the rest has been tried.
+    /// As the system gave it. The rest has been tried.
     fn deliver_waiting(&self) -> Result<bool, StoreError>;
 
-    /// Whether the last [`Deliveries::deliver`] stopped in between, so that whoever asked can do
+    /// Returns true if the last [`DeliveryQueue::deliver_waiting`] stopped in between, so that the caller can do
     /// something else first.
     fn has_more(&self) -> bool {
         false
     }
 
-    /// Folders besides the watched ones in which a killed msgfs may have left temporary files.
+    /// Returns folders besides the watched ones in which a killed msgfs may have left temporary files.
     fn folders_to_sweep(&self) -> Vec<PathBuf>;
 }
 
-/// Keeps a key of its own for me.
+/// A store that keeps a key of its own for me.
 pub trait StoreKeys {
-    /// The key that signs what I send here; `None` if there is none and it takes the mount's.
+    /// Returns the key that signs my messages here; `None` if there is none and the store takes the mount's key.
     ///
     /// # Errors
-    /// [`StoreError::NoKey`] if there is one that cannot be used, or none and it takes no other.
+    /// [`StoreError::NoKey`] if the key cannot be used, or if there is none and the store takes no other.
     fn signing_key(&self) -> Result<Option<Seed>, StoreError>;
 
-    /// Puts the mount's key there, where there is none and none ever signed; answers with the one that
-    /// signs from now on.
+    /// Puts the mount's key into a store that has no key, and in which none ever signed. Returns the key that signs
+    /// from now on.
     ///
     /// # Errors
     /// [`StoreError::NoKey`] if it cannot be put there.
     fn adopt_key(&self, mine: &Seed) -> Result<Seed, StoreError>;
 
-    /// The public half of that key, as far as it can be told without writing anything; `mine` is
-    /// the public half of the mount's key.
+    /// Returns the public half of that key, as far as it is known without writing anything. `mine` is the public half
+    /// of the mount's key.
     fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey>;
 }
 
-/// Has a place for my read marks on the messages themselves.
+/// A store that keeps my read marks on the messages themselves.
 pub trait ReadMarks {
-    /// Notes on the message itself that I have read it, or not; `true` if the store now says so.
+    /// Notes on the message itself that I have read it, or not. Returns true if the store now has this mark.
     ///
     /// # Errors
     /// As the system gave it, [`StoreError::Moved`].
     fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError>;
 
-    /// Returns true if a message is told to be read before it counts as read: others take what was not told.
+    /// Returns true if the store gets a read mark before the message counts as read: other programs take messages
+    /// without the mark.
     fn should_write_first(&self) -> bool {
         false
     }
 }
 
-/// Keeps one read position for me.
+/// A store that keeps one read position for me.
 pub trait ReadPosition {
-    /// The position, if somebody set it.
+    /// Returns the position, if somebody set it.
     fn watermark(&self) -> Option<Watermark>;
 
-    /// Moves it forward, never back, and answers with what was written; `None` if it was left alone.
+    /// Moves the position forward, never back. Returns the position that was written; `None` if it was left alone.
     ///
     /// # Errors
-    /// As the system gave it; a read-only store is not an error worth more than a warning.
+    /// As the system gave it. A read-only store deserves no more than a warning.
     fn advance_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError>;
 }
 
-/// Knows who has a place in the store, and how far others have read. Nothing is opened that I may not read.
+/// A store that knows which agents have a mailbox in it, and how far they have read. It opens no file that I may not
+/// read.
 pub trait PeerDirectory {
-    /// The addresses of those who have a place of their own, as messages carry them; who has only written
-    /// or been written to need not be among them.
+    /// Returns the addresses of agents with a mailbox of their own, as messages carry them. Agents that only wrote or
+    /// received messages need not be among them.
     fn list_peers(&self) -> Vec<String>;
 
-    /// How much each of these others has not read yet, where the store tells.
+    /// Returns how much each of these agents has not read yet, where the store shows it.
     fn peer_read_states(&self, addresses: &[&str]) -> Vec<Option<PeerReadState>>;
 }
 
-/// Hears which of its messages trust refuses, because something is derived from those that count.
+/// A store that learns which of its messages are refused, because it derives something from the others.
 pub trait TrustListener {
-    /// Notes what was judged of these messages, and whether each is refused. Called when they were reported
-    /// and whenever the judgement changes, while the tables of the index are still locked: whoever sees a
-    /// message there finds that it was heard of here.
+    /// Notes for each of these messages whether it is refused. The index calls this for new reports and whenever a
+    /// judgement changes, while its tables are still locked. So a thread that sees a message in the index finds it
+    /// noted here.
     fn note_judgements(&self, judged: &[(Location, bool)]);
 
-    /// Draws the consequences of another judgement of a message that no scan has reported. Called with no
-    /// lock held; the end of a scan does the same for what it reported.
+    /// Applies a changed judgement of a message that no scan has reported. The caller holds no lock. The end of a scan
+    /// does the same for reported messages.
     fn apply_judgement(&self, at: &Location);
 }
 
-/// Takes acknowledgements.
+/// A store that takes acknowledgements.
 pub trait AckWriter {
-    /// Acknowledges the message at a location. Once is enough; again changes nothing.
+    /// Acknowledges the message at a location. A second acknowledgement changes nothing.
     ///
     /// # Errors
     /// [`StoreError::Invalid`] if it asks for no acknowledgement from me, else as the system gave it.
     fn acknowledge_message(&self, at: &Location) -> Result<(), StoreError>;
 }
 
-/// Has files that come with messages.
+/// A store with files that come with messages.
 pub trait PartReader {
-    /// Opens a file that comes with the message at a location, by the name under which
-    /// [`Store::read`](super::Store::read) lists it. One that is withheld is not found.
+    /// Opens a file that comes with the message at a location, by its name in
+    /// [`Store::read_record`](super::Store::read_record). A withheld file is not found.
     ///
     /// # Errors
     /// `NotFound` as an I/O error if there is none of this name, else as the system gave it.
     fn open_part(&self, at: &Location, name: &str) -> Result<PartContent, StoreError>;
 }
 
-/// Has threads without messages.
+/// A store with threads without messages.
 pub trait ThreadDirectory {
-    /// Those, by id.
+    /// Returns those threads, by id.
     fn empty_threads(&self) -> Vec<EmptyThread>;
 }
 
-/// Has files that are derived from messages.
+/// A store with files that are derived from messages.
 pub trait DerivedFiles {
-    /// Makes anew those that may be wrong; a line for each thing made.
+    /// Writes those files anew that may be wrong. Returns a line for each of them.
     ///
     /// # Errors
     /// As the system gave it.
     fn repair_files(&self) -> Result<Vec<String>, StoreError>;
 }
 
-/// Brings back what other programs take out of the store: sync programs put another machine's version of a
+/// A store that restores lines that other programs take out of it. Sync programs put another machine's version of a
 /// file in the place of mine.
 pub trait LogRecovery {
     /// Notes that these messages, which are in the store, were appended by an earlier process.
@@ -286,34 +287,34 @@ pub trait LogRecovery {
     /// As the system gave it.
     fn note_appended(&self, messages: &[&PreparedRecord]) -> Result<(), StoreError>;
 
-    /// Brings to disk what [`Outgoing::append`] keeps besides.
+    /// Brings the backup of [`MessageAppender::append_record`] to disk.
     ///
     /// # Errors
     /// As the system gave it.
     fn sync_backup(&self) -> Result<(), StoreError>;
 
-    /// Has the next [`Recovery::recover`] look at everything.
+    /// Has the next [`LogRecovery::recover_lines`] examine everything.
     fn suspect_loss(&self);
 
-    /// Returns true if [`Recovery::recover`] has something to look at. Costs little.
+    /// Returns true if [`LogRecovery::recover_lines`] has something to examine. Costs little.
     fn is_recovery_due(&self) -> bool;
 
-    /// Appends again what was taken out, and what only a copy has that a sync program put aside, if `mine` has
-    /// signed it. Whether anything was appended.
+    /// Appends lines again that were taken out. It also appends lines that only a conflict copy of a sync program has,
+    /// if `mine` has signed them. Returns true if anything was appended.
     ///
     /// # Errors
     /// As the system gave it.
     fn recover_lines(&self, mine: Option<&PublicKey>) -> Result<bool, StoreError>;
 
-    /// Returns the incidents of the last days, a line each, as it is noted in the store's state folder.
+    /// Returns the incidents of the last days, one line each, from the notes in the store's state folder.
     fn incidents(&self, state: &Path) -> Vec<String>;
 }
 
-/// Has commands for people.
+/// A store with commands for people.
 pub trait StoreCommands {
-    /// `msgfs <kind> WORD…`; answers with what to print.
+    /// Runs `msgfs <kind> WORD…` and returns the text to print.
     ///
     /// # Errors
-    /// [`StoreError::Invalid`] for a command it does not know, else whatever stands in the way.
+    /// [`StoreError::Invalid`] for an unknown command, else whatever stands in the way.
     fn run_command(&self, words: &[String]) -> Result<String, StoreError>;
 }

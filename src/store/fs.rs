@@ -1,7 +1,7 @@
-//! Touching files in folders that others can write to.
+//! Access to files in folders that others can write to.
 //!
-//! Everything a store opens goes through here, so that no symlink is followed and no FIFO, device
-//! or folder in the place of a file is ever opened for good (docs/SEMANTICS.md, S83).
+//! A store opens all its files through this module. So no symlink is followed, and no FIFO, device or folder in the
+//! place of a file is ever opened for good (docs/SEMANTICS.md, S83).
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -17,11 +17,10 @@ use rustix::io::{Errno, retry_on_intr};
 use super::StoreError;
 use crate::model::{Remedy, Timestamp};
 
-/// No record of a store is larger, and of no record more is held in memory: what is larger is no
-/// message.
+/// The size of the largest record of a store. Nothing larger is a message, and no more of a record is held in memory.
 pub const MAX_RECORD: usize = 64 << 20;
 
-/// Identity and state of a file, to notice that it was replaced or changed.
+/// The identity and state of a file, to notice that it was replaced or changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Stamp {
     /// Device number.
@@ -37,7 +36,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of an open file.
+    /// Returns the stamp of an open file.
     ///
     /// # Errors
     /// As `fstat` gave it.
@@ -45,7 +44,7 @@ impl Stamp {
         Ok(Self::from(&file.metadata()?))
     }
 
-    /// The stamp of what has this name, itself a symlink or not; `None` if nothing has.
+    /// Returns the stamp of the file or symlink at a path; `None` if there is none.
     ///
     /// # Errors
     /// As `lstat` gave it.
@@ -57,12 +56,12 @@ impl Stamp {
         }
     }
 
-    /// When the file was last modified.
+    /// Returns the time at which the file was last modified.
     pub fn modified(&self) -> Timestamp {
         Timestamp::from_nanos(self.mtime)
     }
 
-    /// Whether this is the same file, whatever happened to its contents.
+    /// Returns true if this is the same file, whatever happened to its contents.
     pub fn is_same_file(&self, other: &Self) -> bool {
         (self.dev, self.ino) == (other.dev, other.ino)
     }
@@ -96,54 +95,54 @@ impl From<&rustix::fs::Stat> for Stamp {
     }
 }
 
-/// Whether an error says that there is no such file, or something else in its place. Any other says
-/// nothing of the file: what it was is kept.
+/// Returns true if an error means that there is no such file, or something else in its place. Any other error says
+/// nothing of the file, and its earlier state stays.
 pub fn is_absent(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidInput, NotADirectory, NotFound};
     let linked = error.raw_os_error() == Some(libc::ELOOP);
     linked || matches!(error.kind(), NotFound | NotADirectory | InvalidInput)
 }
 
-/// Whether an error may pass without a change of the file, which would be told of: a failing disk or
-/// network, no more memory or descriptors.
+/// Returns true if an error may pass without a change of the file that a watch would see: a failing disk or network,
+/// no more memory or descriptors.
 pub fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, PermissionDenied, UnexpectedEof};
     !is_absent(error) && !matches!(error.kind(), PermissionDenied | InvalidData | UnexpectedEof)
 }
 
-/// Notes that something could not be read, until all has been read again.
+/// A flag for something that could not be read. It stays set until everything has been read again.
 #[derive(Debug, Default)]
 pub struct FaultFlag(AtomicBool);
 
 impl FaultFlag {
-    /// Notes it, if it may pass.
+    /// Sets the flag if the error is transient.
     pub fn note_error(&self, error: &io::Error) {
         self.0.fetch_or(is_transient(error), Ordering::Relaxed);
     }
 
-    /// Notes it as one that passes.
+    /// Sets the flag.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// All is about to be read again.
+    /// Clears the flag before everything is read again.
     pub fn clear(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// Whether it was noted.
+    /// Returns true if the flag is set.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Whether a folder is not there at all: moved away, removed, or its disk unmounted. What is missing
-/// in it then is not gone.
+/// Returns true if a folder is not there at all: moved away, removed, or its disk unmounted. Its files then do not
+/// count as gone.
 pub fn is_folder_missing(dir: &Path) -> bool {
     std::fs::metadata(dir).is_err_and(|e| is_absent(&e))
 }
 
-/// Says that a store's folder is not there, if it is not.
+/// Returns a line that names a store's folder if it is missing.
 pub fn missing_folder_line(dir: &Path) -> Option<String> {
     let shown = dir.to_string_lossy();
     is_folder_missing(dir).then(|| {
@@ -155,8 +154,8 @@ pub fn missing_folder_line(dir: &Path) -> Option<String> {
     })
 }
 
-/// Opens a regular file for reading; a symlink gives `ELOOP`, anything else that is not a regular
-/// file `InvalidInput` with a text that says what it is.
+/// Opens a regular file for reading. A symlink gives `ELOOP`. Anything else that is not a regular file gives
+/// `InvalidInput` with a text that describes it.
 ///
 /// # Errors
 /// As above, or as `open` gave it.
@@ -172,7 +171,7 @@ pub fn open_append(path: &Path, mode: u32) -> io::Result<File> {
     open_at(CWD, path, OFlags::RDWR | OFlags::CREATE | OFlags::APPEND, mode)
 }
 
-/// As [`open_append`], for a file that this process alone writes, wherever it likes.
+/// Opens a file like [`open_append`], for a process that alone writes it, at any offset.
 ///
 /// # Errors
 /// As [`open_regular`].
@@ -180,7 +179,7 @@ pub fn open_read_write(path: &Path, mode: u32) -> io::Result<File> {
     open_at(CWD, path, OFlags::RDWR | OFlags::CREATE, mode)
 }
 
-/// Opens a regular file at a path that begins at an open folder, if it is not absolute.
+/// Opens a regular file at a path that is absolute or begins at an open folder.
 pub(super) fn open_at(dir: impl AsFd, path: &Path, how: OFlags, mode: u32) -> io::Result<File> {
     let flags = how | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(mode);
@@ -192,7 +191,7 @@ pub(super) fn open_at(dir: impl AsFd, path: &Path, how: OFlags, mode: u32) -> io
 /// Fails for anything but a regular file.
 ///
 /// # Errors
-/// `InvalidInput` with a text that says what it is, or as `fstat` gave it.
+/// `InvalidInput` with a text that describes it, or as `fstat` gave it.
 pub fn require_regular(file: &File) -> io::Result<()> {
     let meta = file.metadata()?;
     if meta.is_file() {
@@ -204,12 +203,12 @@ pub fn require_regular(file: &File) -> io::Result<()> {
     ))
 }
 
-/// What something is, in words.
+/// Returns the type of a file in words.
 pub fn describe_file_type(meta: &Metadata) -> &'static str {
-    super::below::describe_type(rustix::fs::FileType::from_raw_mode(meta.mode()))
+    super::confined::describe_type(rustix::fs::FileType::from_raw_mode(meta.mode()))
 }
 
-/// Fills `buf` from `offset` as far as the file goes; the number of bytes read.
+/// Fills `buf` from `offset` as far as the file goes. Returns the number of bytes read.
 ///
 /// # Errors
 /// As `pread` gave it.
@@ -226,7 +225,7 @@ pub fn read_at_most(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usiz
     Ok(done)
 }
 
-/// The bytes of a file from `offset` on, at most so many.
+/// Returns at most `most` bytes of a file from `offset` on.
 ///
 /// # Errors
 /// As `pread` gave it.
@@ -237,8 +236,8 @@ pub fn read_range(file: &File, offset: u64, most: usize) -> io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// Takes an exclusive lock of an open file, waiting at most this long for others who hold it. Whether
-/// it is held now.
+/// Takes an exclusive lock of an open file, waiting at most this long for others who hold it. Returns true if it is
+/// held now.
 ///
 /// # Errors
 /// As `flock` gave it.
@@ -254,7 +253,7 @@ pub fn lock_with_timeout(file: &File, patience: Duration) -> io::Result<bool> {
     }
 }
 
-/// What was read, or nothing where there is no file.
+/// Returns the bytes that were read, or none where there is no file.
 ///
 /// # Errors
 /// As the system gave it, but for `NotFound`.
@@ -265,7 +264,7 @@ pub fn empty_if_absent(read: io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads a small file whole; larger than `limit` is an error.
+/// Reads a small file whole. A file larger than `limit` is an error.
 ///
 /// # Errors
 /// As [`open_regular`] or `read` gave it.
@@ -273,7 +272,7 @@ pub fn read_small_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read_limited(open_regular(path)?, limit)
 }
 
-/// The same for an open file.
+/// Reads an open file like [`read_small_file`].
 ///
 /// # Errors
 /// As `read` gave it.
@@ -286,7 +285,7 @@ pub fn read_limited(file: File, limit: u64) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Whether a file system takes writes and has this many bytes left.
+/// Fails unless a file system takes writes and has this many bytes left.
 ///
 /// # Errors
 /// `EROFS` or `ENOSPC`.
@@ -303,21 +302,21 @@ pub fn check_free_space(dir: &Path, bytes: u64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Writes the end of a file once more as it is, from an offset on. After a failed `fsync` the system takes
-/// for written what the disk does not have, and the next one succeeds without it; so it is made new. The file
-/// is not open for appending.
+/// Writes the end of a file once more as it is, from an offset on. After a failed `fsync` the system believes that the
+/// disk has the bytes, and the next `fsync` succeeds without them. So they are written anew. The file is not open for
+/// appending.
 ///
 /// # Errors
 /// As the system gave it.
 pub fn rewrite_tail(file: &File, from: u64) -> io::Result<()> {
-    // As far as the system lets us, what is read back is what the disk has.
+    // The system may let us drop its cache. Then the bytes that are read back are those on the disk.
     let _ = rustix::fs::fadvise(file, from, None, rustix::fs::Advice::DontNeed);
     let rest = file.metadata()?.len().saturating_sub(from) as usize;
     file.write_all_at(&read_range(file, from, rest)?, from)
 }
 
-/// Makes a folder and what is missing above it, with this mode less the umask; its name survives loss of
-/// power when this returns.
+/// Creates a folder and the missing ones above it, with this mode less the umask. Its name survives loss of power when
+/// this returns.
 ///
 /// # Errors
 /// As the system gave it.
@@ -331,14 +330,14 @@ pub fn make_dirs(dir: &Path, mode: u32) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
         Err(e) => Err(e),
         Ok(()) => match sync_dir(above) {
-            // It can be written and not read.
+            // The folder can be written and not read.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             done => done,
         },
     }
 }
 
-/// Waits until what was written to an open file, or named in an open folder, is on disk.
+/// Waits until the bytes of an open file, or the names in an open folder, are on disk.
 ///
 /// # Errors
 /// As the system gave it, but never that it was interrupted.
@@ -346,13 +345,13 @@ pub fn fsync(of: impl AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fsync(&of))?)
 }
 
-/// The user that owns an open file or folder, unless it is me.
+/// Returns the user that owns an open file or folder, unless it is me.
 pub fn foreign_owner(meta: &std::fs::Metadata) -> Option<u32> {
     let owner = meta.uid();
     (owner != rustix::process::geteuid().as_raw()).then_some(owner)
 }
 
-/// The command that makes a file or folder mine.
+/// Returns the command that makes a file or folder mine.
 pub fn chown_command(path: &Path) -> String {
     Remedy::Own(path.to_owned()).to_string()
 }
@@ -367,7 +366,8 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
     sync_open_dir(File::open(dir)?)
 }
 
-/// The same for several. One that is gone meanwhile holds nothing that could be lost.
+/// Makes new names in several folders survive loss of power. A folder that is gone meanwhile holds nothing that could
+/// be lost.
 ///
 /// # Errors
 /// As the system gave it, with the folder.
@@ -378,13 +378,13 @@ pub fn sync_dirs<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), 
     })
 }
 
-/// The same for an open folder.
+/// Makes new names in an open folder survive loss of power.
 ///
 /// # Errors
 /// As the system gave it.
 pub fn sync_open_dir(dir: impl AsFd) -> io::Result<()> {
     match fsync(dir) {
-        // A file system that knows no such thing.
+        // The file system does not support it.
         Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(()),
         done => done,
     }

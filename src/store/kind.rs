@@ -1,20 +1,20 @@
-//! The formats msgfs speaks, by name.
+//! The kinds of stores, by name.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The formats msgfs speaks.
+/// The kinds of stores that msgfs supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// SAMP v1: one append-only JSON-lines log per writer in a shared folder.
+    /// SAMP v1: one append-only JSON-lines log per sender in a shared folder.
     Samp,
     /// AgentAZAll: a mailbox of text files per agent, in folders by day.
     AgentAzall,
     /// AMP 0.1: a mailbox of JSON files per agent.
     Amp,
-    /// ATSF 1.1: a log of messages a thread, in the folders of projects.
+    /// ATSF 1.1: a log of messages per thread, in the folders of projects.
     Atsf,
-    /// AMP/1.0: task records between roles, a file a message in a shared folder (SSOT).
+    /// AMP/1.0: task records between roles, one file per message in a shared folder (SSOT).
     Ssot,
     /// AMQ: a Maildir per agent below one root, with a header of JSON on each message.
     Amq,
@@ -25,7 +25,7 @@ impl Kind {
     pub const ALL: &[Self] =
         &[Self::Samp, Self::AgentAzall, Self::Amp, Self::Atsf, Self::Ssot, Self::Amq];
 
-    /// The word used in configuration, paths and header lines.
+    /// Returns the word for it in configuration, paths and header lines.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Samp => "samp",
@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// What its addresses look like, as a phrase for people.
+    /// Returns the grammar of its addresses, as a phrase for people.
     pub const fn address_grammar(self) -> &'static str {
         match self {
             Self::Samp => {
@@ -59,19 +59,18 @@ impl Kind {
         }
     }
 
-    /// Returns true if the messages of a writer stand in a log, in the order in which they were written.
+    /// Returns true if the messages of a sender stand in a log, in the order in which they were written.
     pub const fn has_logs(self) -> bool {
         matches!(self, Self::Samp | Self::Atsf)
     }
 
-    /// Whether its messages may ask for an acknowledgement
-    /// ([`Record::wants_ack`](super::Record::wants_ack)).
+    /// Returns true if its messages may ask for an acknowledgement ([`Record::wants_ack`](super::Record::wants_ack)).
     pub const fn has_acks(self) -> bool {
         matches!(self, Self::Ssot)
     }
 
-    /// The commands of this kind, `msgfs <kind> COMMAND…`: usage and what it does. Carried out by
-    /// [`Commands`](super::Commands).
+    /// Returns the commands of this kind, `msgfs <kind> COMMAND…`: usage and a description.
+    /// [`StoreCommands`](super::StoreCommands) runs them.
     pub const fn commands(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Samp | Self::AgentAzall | Self::Amp | Self::Atsf | Self::Amq => &[],

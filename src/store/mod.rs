@@ -1,27 +1,27 @@
 #![doc = include_str!("../../docs/ADDING-A-KIND.md")]
 
-mod about;
 pub mod agentazall;
 pub mod amp;
 pub mod amq;
-mod aside;
-pub mod asked;
+pub mod atomic_file;
 pub mod atsf;
-pub mod below;
+pub mod confined;
 pub mod digest;
 pub mod engine;
 mod error;
+mod extras;
 mod facets;
-mod found;
 pub mod fs;
 mod kind;
 pub mod mounts;
 pub mod parallel;
-pub mod place;
+mod prepare;
+pub mod probe;
 pub mod process;
+mod properties;
+mod records;
 mod remote;
 pub mod samp;
-mod sending;
 pub mod ssot;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -34,68 +34,68 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use self::about::{AttachmentRule, SignedTextFn, StoreProperties, ThreadScheme};
-pub use self::aside::{
+pub use self::error::StoreError;
+pub use self::extras::{
     Advice, Notebook, NotebookEntry, PeerReadState, PeerUnread, RawEntry, Violation, Watermark,
 };
-pub use self::error::StoreError;
 pub use self::facets::{
     AckWriter, DeliveryQueue, DerivedFiles, Facets, LogRecovery, MessageAppender, PartReader,
     PeerDirectory, ReadMarks, ReadPosition, StoreCommands, StoreKeys, ThreadDirectory,
     TrustListener,
 };
-pub use self::found::{
+pub use self::kind::Kind;
+pub use self::prepare::{
+    AddressFit, Durability, PrepareContext, PreparedRecord, Signer, refuse_headers,
+};
+pub use self::properties::{AttachmentRule, SignedTextFn, StoreProperties, ThreadScheme};
+pub use self::records::{
     EmptyThread, FoundMessage, Location, PartContent, PrimaryRecord, Record, Rejection, RepeatKind,
     ScanSink, set_source_path,
 };
-pub use self::kind::Kind;
 pub use self::remote::{DeliveryFate, InboundMail, LinkRouter, OutboundMail, RemoteMail};
-pub use self::sending::{
-    AddressFit, Durability, PrepareContext, PreparedRecord, Signer, refuse_headers,
-};
 use crate::model::{Roles, SignatureClaim, Timestamp};
 
-/// Who hears of folders before they are listed.
+/// A listener that hears of folders before they are listed.
 pub trait FolderListener: Send + Sync + fmt::Debug {
-    /// This folder is about to be listed: what happens there from now on is not missed.
+    /// Announces that this folder is about to be listed: no change in it is missed from now on.
     fn note_listing(&self, folder: &Path);
 }
 
-/// A place on disk that holds messages. See the module for what implementations must keep.
+/// A mailbox of one kind on disk. The module's head says what implementations must keep.
 ///
-/// This is what every kind has. What else a store can is a [facet](Facets).
+/// Every kind has the methods of this trait. A store can do more by its [facets](Facets).
 pub trait Store: Send + Sync + fmt::Debug {
-    /// What does not change as long as the store is open.
+    /// Returns the properties, which do not change as long as the store is open.
     fn properties(&self) -> &StoreProperties;
 
-    /// The format.
+    /// Returns the kind.
     fn kind(&self) -> Kind {
         self.properties().kind
     }
 
-    /// The name of this store in the mount.
+    /// Returns the name of this store in the mount.
     fn name(&self) -> &str {
         &self.properties().name
     }
 
-    /// The address this store knows me by.
+    /// Returns the address by which this store knows me.
     fn me(&self) -> &str {
         &self.properties().me
     }
 
-    /// The folder the store lives in.
+    /// Returns the folder of the store.
     fn dir(&self) -> &Path {
         &self.properties().dir
     }
 
-    /// What else it can.
+    /// Returns the facets of the store.
     fn facets(&self) -> Facets<'_>;
 
-    /// A path in the store changed: the next scan must look at it.
+    /// Notes that a path in the store has changed: the next scan examines it.
     fn note_change(&self, path: &Path);
 
-    /// Reads what is kept in the folder of its state, where nothing may be written and so [`Spec::state`] is
-    /// `None`.
+    /// Reads the state that the store keeps in a folder of msgfs. It serves where nothing may be written and
+    /// [`StoreSpec::state`] is therefore `None`.
     ///
     /// # Errors
     /// If there is something that cannot be read.
@@ -103,71 +103,71 @@ pub trait Store: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Whether something was [noted](Store::note), or written by this process, that no scan has taken in. A
-    /// scan that was under way meanwhile may have.
+    /// Returns true if a path was [noted](Store::note_change), or written by this process, and no scan has taken it
+    /// in. A scan that was under way meanwhile may have taken it in.
     fn has_unscanned_changes(&self) -> bool {
         true
     }
 
-    /// Whether something could not be read for a reason that may pass by itself, and was not read
-    /// since: then a full scan follows in a while.
+    /// Returns true if something could not be read for a reason that may pass by itself, and was not read since. A
+    /// full scan then follows in a while.
     fn is_failing(&self) -> bool;
 
-    /// Reports everything that is new or changed since the last scan. What cannot be read now stays
-    /// what it was. Unless `full`, it is enough to
-    /// look at what was [noted](Store::note) and what this process wrote itself.
+    /// Reports everything that is new or changed since the last scan. Sources that cannot be read now keep their
+    /// messages. Unless `full`, it is enough to examine the paths that were [noted](Store::note_change) and those that
+    /// this process wrote.
     ///
-    /// A message may be reported again at any time with another location, thread, link or mark;
-    /// what it says is then what counts.
+    /// A message may be reported again at any time with another location, thread, link or mark. The last report
+    /// counts.
     ///
     /// # Errors
-    /// Only when the store as a whole cannot be read; trouble with single files is part of
-    /// [`Store::health`].
+    /// Only when the store as a whole cannot be read. Faults of single files are part of [`Store::health`].
     fn scan(&self, full: bool, sink: &mut dyn ScanSink) -> Result<(), StoreError>;
 
-    /// The scan's positions, to be kept with the index built from them.
+    /// Returns the cursors of the scan, which are kept with the index that was built from them.
     fn save_cursors(&self) -> Vec<u8>;
 
-    /// Resumes from what [`Store::save`] gave. `false` if it cannot be used, in which case nothing
-    /// was changed and the next scan starts over.
+    /// Resumes from the bytes of [`Store::save_cursors`]. Returns false if they cannot be used. Then nothing was
+    /// changed and the next scan starts over.
     fn restore_cursors(&self, saved: &[u8]) -> bool;
 
-    /// Forgets all positions: the next scan starts over.
+    /// Forgets all cursors: the next scan starts over.
     fn reset_cursors(&self);
 
-    /// Folders in which any change may mean a new message, as of the last scan.
+    /// Returns the folders in which any change may mean a new message, as of the last scan.
     fn folders_to_watch(&self) -> Vec<PathBuf>;
 
-    /// Tells of the folders that scans list which [`Store::watched`] does not name before. Once.
+    /// Sets the listener for folders that scans list and that [`Store::folders_to_watch`] has not named before. It is
+    /// set once.
     fn set_folder_listener(&self, _listener: Arc<dyn FolderListener>) {}
 
-    /// Whether a change of this file name in a watched folder can matter.
+    /// Returns true if a change of this file name in a watched folder can matter.
     fn is_relevant(&self, folder: &Path, name: &OsStr) -> bool;
 
-    /// Says that the store's folder was there and is gone, if so: then nothing is written, for it may
-    /// come back, and what was made in its place would hide it.
+    /// Returns a sentence if the store's folder was there and is gone. Nothing is then written, because the folder may
+    /// come back and hide behind a new one.
     fn describe_missing_folder(&self) -> Option<String>;
 
-    /// What is wrong with the store right now, one line each; empty if nothing.
+    /// Returns the present faults of the store, one line each; empty if there are none.
     fn health(&self) -> Vec<String>;
 
-    /// What else a person should know, one line each: mail that waits for somebody.
+    /// Returns other facts that a person should know, one line each: mail that waits.
     fn remarks(&self) -> Vec<String>;
 
-    /// What a person should mend, for `msgfs doctor`.
+    /// Returns what a person should mend, for `msgfs doctor`.
     fn advice(&self) -> Vec<Advice>;
 
-    /// The path of a source relative to the store's folder.
+    /// Returns the path of a source relative to the store's folder.
     fn source_path(&self, source: u32) -> Option<String>;
 
     /// Reads the message at a location.
     ///
     /// # Errors
-    /// [`StoreError::Moved`] if there is no such record there any more, I/O errors as they come.
+    /// [`StoreError::Moved`] if that record is no longer there, I/O errors as they come.
     fn read_record(&self, at: &Location) -> Result<Record, StoreError>;
 
-    /// Reads the messages at several locations, in the order in which that is done fastest, and hands each on
-    /// with its number. What cannot be read at once is left out: it is asked for alone.
+    /// Reads the messages at several locations in the fastest order, and hands each on with its number. Messages that
+    /// cannot be read at once are left out, and the caller reads them one by one.
     fn read_records(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {
         for (number, at) in at.iter().enumerate() {
             if let Ok(record) = self.read_record(at) {
@@ -176,30 +176,29 @@ pub trait Store: Send + Sync + fmt::Debug {
         }
     }
 
-    /// The bytes at a location, whatever they are, at most `limit` of them.
+    /// Returns the bytes at a location, whatever they are, at most `limit` of them.
     ///
     /// # Errors
     /// I/O errors as they come.
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError>;
 
-    /// The entries of a folder of `raw/<store>/`, `""` being its root; `None` if there is no such
-    /// folder. Only message files, never keys or state.
+    /// Returns the entries of a folder of `raw/<store>/`, `""` being its root; `None` if there is no such folder. Only
+    /// message files are listed, never keys or state.
     fn list_raw_folder(&self, folder: &str) -> Option<Vec<RawEntry>>;
 
-    /// One entry by its path, as [`Store::raw_list`] tells it of its folder, without listing the folder.
+    /// Returns one entry by its path without listing its folder. [`Store::list_raw_folder`] returns the same entry.
     fn stat_raw_entry(&self, path: &str) -> Option<RawEntry>;
 
-    /// The time of the newest entry of such a folder.
+    /// Returns the time of the newest entry of such a folder.
     fn newest_raw_time(&self, folder: &str) -> Option<Timestamp>;
 
-    /// Opens a file listed by [`Store::raw_list`].
+    /// Opens a file listed by [`Store::list_raw_folder`].
     ///
     /// # Errors
     /// As the system gave it.
     fn open_raw_file(&self, path: &str) -> io::Result<File>;
 
-    /// Validates everything (schema, ids, signatures by `verify`, which answers with what is wrong)
-    /// and reports each violation.
+    /// Validates everything (schema, ids, signatures) and reports each violation. `verify` checks a signature.
     ///
     /// # Errors
     /// Only when the store cannot be read at all.
@@ -210,43 +209,43 @@ pub trait Store: Send + Sync + fmt::Debug {
     ) -> Result<(), StoreError>;
 }
 
-/// Answers with what is wrong with a signature.
+/// A function that returns what is wrong with a signature.
 pub type ClaimVerifier<'a> = &'a dyn Fn(&SignatureClaim) -> Option<String>;
 
-/// Hears of each broken rule.
+/// A function that receives each broken rule.
 pub type ViolationReporter<'a> = &'a mut dyn FnMut(Violation);
 
-/// What is needed to open a store.
+/// The settings with which a store is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreSpec {
     /// Its name in the mount; unique, usable as one path component.
     pub name: String,
-    /// Its format.
+    /// Its kind.
     pub kind: Kind,
-    /// Its folder (or, where the format has one, its configuration file), absolute; it may not exist.
+    /// Its folder (or, where the format has one, its configuration file), absolute. It may not exist.
     pub dir: PathBuf,
-    /// The folder is made where it is missing, if the format has it made: nobody wrote it down, who may have
-    /// mistyped it.
+    /// True if a missing folder is created where the format allows it: nobody wrote its path into a configuration, so
+    /// nobody mistyped it.
     pub may_create: bool,
-    /// Who the mount acts for.
+    /// The agent for whom the mount acts.
     pub me: String,
-    /// The address this store shall know me by, if somebody said so.
+    /// The address by which this store shall know me, if the configuration states one.
     pub own_address: Option<String>,
-    /// A folder of msgfs's own where the store may keep what would be lost otherwise; `None` where
-    /// nothing may be written.
+    /// A folder of msgfs's own in which the store may keep what would be lost otherwise; `None` where nothing may be
+    /// written.
     pub state: Option<PathBuf>,
-    /// What signatures say of roles, where the format's addresses are roles and keys may be pinned to them.
+    /// The statements of signatures on roles, where the format's addresses are roles and keys may be pinned to them.
     pub roles: Roles,
-    /// `$HOME`, for formats whose programs look there whatever else they are told.
+    /// `$HOME`, for formats whose programs always read there.
     pub home: Option<PathBuf>,
 }
 
-/// Opens a store, creating its folder if the format has it created.
+/// Opens a store. Creates its folder if the format allows it.
 ///
 /// # Errors
 /// If the folder cannot be created or read, or I am nobody in it.
 pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
-    asked::require_response(&spec.dir).map_err(|e| StoreError::io(&spec.dir, e))?;
+    probe::require_response(&spec.dir).map_err(|e| StoreError::io(&spec.dir, e))?;
     Ok(match spec.kind {
         Kind::Samp => Arc::new(samp::SampStore::open(spec)?),
         Kind::AgentAzall => agentazall::open(spec)?,

@@ -1,5 +1,5 @@
-//! The kernel's table of what is mounted where (`/proc/self/mountinfo`). It is the only source that can be
-//! read while a mount is dead or hangs.
+//! The kernel's table of mounts (`/proc/self/mountinfo`). It is the only source that can be read while a mount is dead
+//! or hangs.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -10,11 +10,11 @@ use std::path::{Component, Path, PathBuf};
 /// The file system type of our mounts in the mount table.
 pub const FSTYPE: &str = "fuse.msgfs";
 
-/// The source of our mounts in the mount table. Mounts made by root directly have the type `fuse`, because
-/// only `mount(2)` with another type name sets the subtype; this tells them from others.
+/// The source of our mounts in the mount table. It distinguishes mounts made by root directly. These have the type
+/// `fuse`, because only `mount(2)` with another type name sets the subtype.
 pub const SOURCE: &str = "msgfs";
 
-/// More symbolic links than this in a row are a loop.
+/// The number of symbolic links in a row after which they count as a loop.
 pub const MAX_LINKS: usize = 40;
 
 /// File systems that another program or another machine serves, beside those of FUSE.
@@ -23,22 +23,22 @@ const SERVED: [&str; 13] = [
     "smb3", "virtiofs",
 ];
 
-/// One line of `/proc/self/mountinfo`, as far as it matters here.
+/// The fields of a line of `/proc/self/mountinfo` that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
     /// The number that the kernel gives this mount.
     pub id: u64,
-    /// The number of what is mounted, `MAJOR:MINOR`.
+    /// The number of the mounted device, `MAJOR:MINOR`.
     pub device: String,
-    /// Where it is mounted.
+    /// The path at which it is mounted.
     pub mountpoint: PathBuf,
     /// The file system type, with its subtype: `ext4`, `fuse.msgfs`.
     pub fstype: String,
-    /// The source of the mount; for FUSE a free text.
+    /// The source of the mount; a free text for FUSE.
     pub source: OsString,
     /// Options of this mount (`ro`, `nosuid`), comma separated.
     pub options: String,
-    /// The user whose process serves it; FUSE alone tells.
+    /// The user whose process serves it. Only FUSE states it.
     pub owner: Option<u32>,
 }
 
@@ -48,14 +48,13 @@ impl MountEntry {
         self.fstype == FSTYPE || (self.fstype == "fuse" && self.source == SOURCE)
     }
 
-    /// Returns true if somebody else serves it, who may not answer.
+    /// Returns true if another program or machine serves it, which may not answer.
     fn is_served(&self) -> bool {
         self.fstype.starts_with("fuse.") || SERVED.contains(&self.fstype.as_str())
     }
 }
 
-/// Reads the mount table of this process, in the kernel's order: of two mounts at one path the
-/// later one is on top.
+/// Reads the mount table of this process, in the kernel's order. Of two mounts at one path, the later one is on top.
 ///
 /// # Errors
 /// If `/proc` is not mounted.
@@ -68,8 +67,8 @@ pub fn parse_mounts(table: &[u8]) -> Vec<MountEntry> {
     table.split(|b| *b == b'\n').filter_map(parse_line).collect()
 }
 
-/// One line: `36 35 98:0 /root /mount/point rw,noatime shared:1 - type source superoptions`, with
-/// any number of optional fields before the lone hyphen.
+/// Parses one line: `36 35 98:0 /root /mount/point rw,noatime shared:1 - type source superoptions`, with any number of
+/// optional fields before the lone hyphen.
 fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|b| *b == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
@@ -97,7 +96,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     })
 }
 
-/// Undoes the kernel's `\ooo` (three octal digits) for space, tab, newline, backslash and `#`.
+/// Decodes the kernel's `\ooo` (three octal digits) for space, tab, newline, backslash and `#`.
 fn unescape_octal(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -115,13 +114,13 @@ fn unescape_octal(field: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The topmost mount whose root is exactly this path.
+/// Returns the topmost mount whose root is exactly this path.
 pub fn find_mount<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
     mounts.iter().rev().find(|m| m.mountpoint == path)
 }
 
-/// Returns whether looking at a path may ask a file system that somebody else serves. It asks none itself:
-/// a link on the way is read only where nobody else serves what it lies on.
+/// Returns true if a look-up of a path may ask a file system that another program or machine serves. It asks none
+/// itself: a link on the way is read only where nobody else serves its file system.
 pub fn may_reach_served(path: &Path, mounts: &[MountEntry]) -> bool {
     let is_served = |path: &Path| find_mount(mounts, path).is_some_and(MountEntry::is_served);
     let Ok(path) = std::path::absolute(path) else { return true };
@@ -156,7 +155,7 @@ pub fn may_reach_served(path: &Path, mounts: &[MountEntry]) -> bool {
     false
 }
 
-/// The components of a path, the first one last.
+/// Returns the components of a path, the first one last.
 fn reversed_components(path: &Path) -> Vec<OsString> {
     let named = |part: Component<'_>| match part {
         Component::Normal(name) => Some(name.to_owned()),

@@ -1,4 +1,4 @@
-//! Work on many things at once, on all cores.
+//! Work on many items at once, on all cores.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,19 +6,19 @@ use std::thread::ScopedJoinHandle;
 
 use crate::model::locks::{Condvar, LockLevel, Mutex};
 
-/// A thread is not worth its start for fewer things than this.
+/// The number of items for which a thread is worth its start.
 const LEAST: usize = 16;
 
-/// Asking takes a while, for the limits of a container are in files.
+/// The number of cores. It is read once, because that takes a while: the limits of a container are in files.
 static CORES: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
 
-/// What `f` makes of each item, in their order.
+/// Returns the results of `f` for all items, in their order.
 pub fn map<'a, T: Sync, R: Send>(items: &'a [T], f: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
     map_with(items, || (), |(), item| f(item))
 }
 
-/// The same with something that each thread makes for itself.
+/// Returns the same with a value that each thread makes for itself.
 pub fn map_with<'a, T: Sync, W, R: Send>(
     items: &'a [T],
     make: impl Fn() -> W + Sync,
@@ -45,17 +45,17 @@ pub fn map_with<'a, T: Sync, W, R: Send>(
     })
 }
 
-/// What a thread made; its panic goes on here.
+/// Returns the result of a thread. Its panic goes on here.
 fn join_thread<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Has pieces worked on as they come, on all cores if there are `many`, else on this one.
+/// Works on pieces as they come, on all cores if there are `many`, else on this one.
 ///
-/// `next` gives one piece after the other, and may keep in the buffer what belongs to it; `own` is the
-/// buffer of this thread. `work` does what needs no other piece; then it has a [`Turn`], and in it does
-/// to `all` what must be done in the order of the pieces. So one thread does the latter while the others
-/// work on pieces to come, and nothing is handed from thread to thread. Every turn must be taken.
+/// `next` returns one piece after the other, and may keep data of the piece in the buffer. `own` is the buffer of this
+/// thread. `work` first does what needs no other piece. Then it takes its [`OrderedTurn`], in which it changes `all`
+/// in the order of the pieces. So one thread has a turn while the others work on later pieces, and nothing is handed
+/// from thread to thread. Every turn must be taken.
 pub fn process_in_order<B: Default, P, S: Send>(
     many: bool,
     own: &mut B,
@@ -89,8 +89,8 @@ pub fn process_in_order<B: Default, P, S: Send>(
         return run(own);
     }
     std::thread::scope(|scope| {
-        // This one works, too: the system lets a new thread go before the one that started it, on the same core,
-        // where that would have started the next.
+        // This thread works, too. The system runs a new thread before the one that started it, on the same core, and
+        // that delays the start of the next thread.
         let others: Vec<_> =
             (1..*CORES).map(|_| scope.spawn(move || run(&mut B::default()))).collect();
         run(own);
@@ -98,23 +98,23 @@ pub fn process_in_order<B: Default, P, S: Send>(
     });
 }
 
-/// Whose turn it is, and what is done in turns.
+/// The queue of turns, and the value that turns change.
 struct TurnQueue<S> {
-    /// The number of the turn, and all.
+    /// The number of the present turn, and the value.
     now: Mutex<(u64, S)>,
     next: Condvar,
-    /// Somebody panicked: no turn comes any more.
+    /// Set when a thread panicked: no turn comes any more.
     broken: AtomicBool,
 }
 
-/// The turn of one piece: see [`in_order`].
+/// The turn of one piece: see [`process_in_order`].
 pub struct OrderedTurn<'a, S> {
     turns: &'a TurnQueue<S>,
     number: u64,
 }
 
 impl<S> OrderedTurn<'_, S> {
-    /// Waits until all pieces before this one had their turn, and does this. Not if one of them
+    /// Waits until all pieces before this one had their turn, and calls `f`. It does not call it if one of them
     /// panicked.
     pub fn run_in_turn(self, f: impl FnOnce(&mut S)) {
         let broken = || self.turns.broken.load(Ordering::Relaxed);
@@ -134,7 +134,7 @@ impl<S> OrderedTurn<'_, S> {
 impl<S> Drop for OrderedTurn<'_, S> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Locked, so that nobody is about to wait who has not seen it.
+            // The lock is held so that no thread begins to wait without seeing the flag.
             let _now = self.turns.now.lock();
             self.turns.broken.store(true, Ordering::Relaxed);
             self.turns.next.notify_all();
@@ -160,7 +160,7 @@ mod tests {
         assert!(std::panic::catch_unwind(|| map(&items, |n| assert!(*n != 77))).is_err());
     }
 
-    /// What comes out of `in_order` for so many pieces.
+    /// Returns the results of `process_in_order` for so many pieces.
     fn sums(many: bool, count: u64, work: impl Fn(u64) + Sync) -> Vec<u64> {
         let (mut out, mut given) = (Vec::new(), 0);
         let next = |buffer: &mut u64| {

@@ -1,5 +1,4 @@
-//! What the tests of several rooms need: a key, a store in memory, texts in memory, a
-//! sink that keeps what it is told.
+//! Helpers for the tests of several rooms: a key, a store in memory, texts in memory, a sink that keeps its reports.
 
 mod book;
 mod folder;
@@ -28,7 +27,7 @@ pub mod traits {
 pub struct Key(SigningKey);
 
 impl Key {
-    /// The key of a seed of 32 such bytes.
+    /// Returns the key of a seed of 32 such bytes.
     pub fn new(seed: u8) -> Self {
         SigningKey::from_bytes(&[seed; 32]).into()
     }

@@ -1,4 +1,5 @@
-//! `agents.txt`: who there is, who of them wrote when, and how much they have not read.
+//! `agents.txt`: all known agents, the time when each last wrote, and the number of messages that it has not
+//! read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,27 +13,27 @@ use crate::index::{Correspondent, StoreAddress};
 use crate::model::Timestamp;
 use crate::store::{PeerUnread, Store};
 
-/// For so long it is not asked again how far others have read.
+/// Shortest time between two questions to the stores about read positions.
 pub(super) const FRESH: Duration = Duration::from_secs(1);
 
-/// Somebody whom a store knows.
+/// An agent that a store knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AgentStatus {
     /// The address, as the stores have it.
     pub name: String,
-    /// The stores that know it, by name.
+    /// The names of the stores that know it.
     pub stores: Vec<String>,
-    /// When it last wrote, in RFC 3339.
+    /// The time when it last wrote, in RFC 3339.
     pub last_wrote: Option<String>,
-    /// How many messages to it it has not read, where a store tells.
+    /// Number of messages to it that it has not read, if a store knows that.
     pub unread: Option<u64>,
     /// Fingerprint of its key.
     pub key: Option<String>,
-    /// That key is pinned to the address.
+    /// True if that key is pinned to the address.
     pub pinned: bool,
 }
 
-/// Everybody at one moment.
+/// All agents at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AgentDirectory {
     agents: Vec<AgentStatus>,
@@ -42,11 +43,11 @@ pub(super) struct AgentDirectory {
     pub time: Timestamp,
 }
 
-/// What one store knows of an address, and how many messages it has not read.
+/// Facts of each store about an address, and the number of messages that it has not read.
 type AgentTable = BTreeMap<StoreAddress, (Correspondent, Option<u64>)>;
 
 impl Tree {
-    /// Everybody, by name.
+    /// Returns all agents, by name.
     pub fn agent_statuses(&self) -> Vec<AgentStatus> {
         self.agent_directory().agents.clone()
     }
@@ -83,8 +84,8 @@ impl Tree {
         AgentDirectory { text: all.iter().map(format_agent_line).collect(), agents: all, time }
     }
 
-    /// Asks the stores how far others have read; of mine, what `inbox/` shows counts. Answers with the time
-    /// when others last read something.
+    /// Adds the unread counts: for others from the stores, for me from `inbox/`. Returns the time when another
+    /// agent last read something.
     fn count_unread(&self, seen: &mut AgentTable) -> Option<Timestamp> {
         let (mut newest, mut marks) = (None, BTreeMap::new());
         let mine = self.index.read().count_unread_by_store();
@@ -116,7 +117,7 @@ impl Tree {
         newest
     }
 
-    /// Adds what one store knows of an agent.
+    /// Adds the facts that one store has about an agent.
     fn merge_agent(
         &self,
         agent: &mut AgentStatus,
@@ -133,13 +134,13 @@ impl Tree {
         if let Some(key) = self.index.keyring().pinned_keys(&whom.1).last() {
             (agent.key, agent.pinned) = (Some(key.fingerprint().to_string()), true);
         } else if store.properties().uses_roles && agent.key.is_none() {
-            // Many may fill a role: this is the key of whoever did.
+            // Many may fill a role; this is the key of the one that did.
             agent.key = person.key.map(|key| key.fingerprint().to_string());
         }
     }
 }
 
-/// Those who have a place of their own in a store.
+/// Returns the agents that have a mailbox of their own in a store.
 fn list_store_agents(store: &dyn Store) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     if let Some(agents) = store.facets().agents {
@@ -150,7 +151,7 @@ fn list_store_agents(store: &dyn Store) -> BTreeSet<String> {
     all
 }
 
-/// One line: words with one blank between them.
+/// Formats one line: words with one blank between them.
 fn format_agent_line(agent: &AgentStatus) -> String {
     let stores: Vec<String> = agent.stores.iter().map(|name| names::thread_name(name)).collect();
     let mut line = format!("{} {}", names::thread_name(&agent.name), stores.join(","));

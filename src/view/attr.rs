@@ -1,4 +1,4 @@
-//! `stat` of every node, and finding a node by name or number.
+//! `stat` of every node, and lookup of a node by name or number.
 
 use super::node::{
     Ino, InodeTag, MaildirFolder, MessageFolder, Node, day_inode, decode_inode, files, folders,
@@ -8,29 +8,30 @@ use super::{Error, Tree};
 use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx, stable_hash};
 use crate::model::{Day, Timestamp};
 
-/// How long a cache may trust what it was told.
+/// The time for which a cache may trust a name and its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachePolicy {
-    /// Until it is told otherwise: messages do not change.
+    /// Both hold until they are invalidated: messages do not change.
     Immutable,
-    /// Until it is told otherwise, and not for long.
+    /// A folder holds until it is invalidated, and only for a short time. For a file only the name is so
+    /// limited.
     Folder,
-    /// The name not at all, what it leads to until it is told otherwise.
+    /// The name is never trusted; its target holds until it is invalidated.
     Moving,
-    /// The name not at all, what it leads to for a moment: each look at the path asks once.
+    /// The name is never trusted; its target holds for a moment. So each lookup of the path asks once.
     PerLookup,
-    /// For a moment.
+    /// Both hold for a moment.
     Brief,
-    /// Not at all.
+    /// Neither is trusted.
     Volatile,
 }
 
-/// What `stat` shows.
+/// The attributes that `stat` shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Attr {
     /// Inode number.
     pub ino: Ino,
-    /// A folder.
+    /// True for a folder.
     pub is_dir: bool,
     /// Permission bits.
     pub mode: u16,
@@ -38,17 +39,17 @@ pub struct Attr {
     pub size: u64,
     /// Modification time.
     pub time: Timestamp,
-    /// How long this holds.
+    /// Time for which a cache may trust them.
     pub caching: CachePolicy,
 }
 
 /// The time of `README.txt`, which changes only with the program: 2026-01-01.
 const README_TIME: Timestamp = Timestamp::from_secs(1_767_225_600);
-/// Folders that hold nothing, and files of no particular time.
+/// The time of empty folders, and of files without a time of their own.
 const NO_TIME: Timestamp = Timestamp::from_secs(0);
 
 impl Tree {
-    /// The inode number of a node.
+    /// Returns the inode number of a node.
     pub fn inode_number(&self, node: &Node) -> Ino {
         let identity = |ix: &MsgIx| self.index.read().entry(*ix).map_or(0, IndexEntry::identity);
         let thread = |t| self.index.read().thread_identity(t).unwrap_or(0);
@@ -128,7 +129,7 @@ impl Tree {
             |hash| make_inode(if node.is_dir() { InodeTag::PathDir } else { InodeTag::Path }, hash);
         let mut paths = self.path_nodes.lock();
         let mut ino = number(stable_hash(3, parts));
-        // Paths can be made so that their hashes are equal.
+        // Paths can be chosen so that their hashes are equal.
         while paths.get_or_insert(ino, || node.clone()) != node {
             ino = number(stable_hash(ino.wrapping_add(1), parts));
         }
@@ -138,7 +139,7 @@ impl Tree {
         ino
     }
 
-    /// The node of an inode number.
+    /// Returns the node of an inode number.
     pub fn node_by_inode(&self, ino: Ino) -> Option<Node> {
         let core = self.index.read();
         let (thread, message) =
@@ -170,7 +171,7 @@ impl Tree {
             Node::Sent => self.find_day(MessageFolder::Sent, name).map(Node::SentDay),
             Node::Threads => self.find_thread(name).map(Node::Thread),
             Node::Transcripts => {
-                // What was just sent is in the text, also of a thread that was there before.
+                // The text must have the messages that were just sent, also in an old thread.
                 self.wait_for_sent(&Node::Transcripts);
                 let folder = name.strip_suffix(".txt");
                 let thread = folder.and_then(|f| self.find_thread(f));
@@ -202,7 +203,7 @@ impl Tree {
         Ok(self.iter_entries(&listing).find(|(n, _)| n == name).map(|(_, node)| node))
     }
 
-    /// A thread by its name, also one that what was just sent begins.
+    /// Finds a thread by its name, also one that begins with a message that was just sent.
     fn find_thread(&self, name: &str) -> Option<ThreadIx> {
         self.find_thread_by_name(name).or_else(|| {
             self.wait_for_sent(&Node::Threads);
@@ -215,15 +216,16 @@ impl Tree {
             self.wait_for_sent(&Node::Sent);
         }
         let day = name.parse().ok()?;
-        // First: what goes to its store meanwhile is in the index next.
+        // Pending messages are read first, because one that its store gets meanwhile is in the index
+        // afterwards.
         let is_held = place == MessageFolder::Sent && self.pending_days().contains(&day);
         (is_held || self.newest_on_day(place, day).is_some()).then_some(day)
     }
 
-    /// `stat` of a node.
+    /// Returns the attributes of a node.
     ///
     /// # Errors
-    /// [`Error::NotFound`] for what is gone, store errors as they come.
+    /// [`Error::NotFound`] if the node is gone, store errors as they come.
     pub fn stat_node(&self, node: &Node) -> Result<Attr, Error> {
         self.note_exposed(node);
         let read = |size, time, caching| (self.widen_mode(0o400), size, time, caching);
@@ -261,7 +263,7 @@ impl Tree {
             }
             Node::Reply(_, ix) | Node::ReplyAll(_, ix) | Node::Ack(_, ix) => {
                 let time = self.index.read().entry(*ix).map_or(NO_TIME, IndexEntry::time);
-                // Editors read what they open to write.
+                // Editors read the files that they open to write.
                 written(if let Node::Ack(..) = node { 0o200 } else { 0o600 }, 0, time)
             }
             Node::Warning(ix) => {
@@ -312,16 +314,16 @@ impl Tree {
         Ok(Attr { ino: self.inode_number(node), is_dir: false, mode, size, time, caching })
     }
 
-    /// `stat` of a file in `raw/`.
+    /// Returns the attributes of a file in `raw/`.
     pub(super) fn make_raw_attr(&self, node: &Node, size: u64, time: Timestamp) -> Attr {
         let (ino, mode) = (self.inode_number(node), self.widen_mode(0o400));
         Attr { ino, is_dir: false, mode, size, time, caching: CachePolicy::PerLookup }
     }
 
-    /// `stat` of a folder.
+    /// Returns the attributes of a folder.
     fn stat_folder(&self, node: &Node) -> Result<Attr, Error> {
         let newest = self.newest_time(node);
-        // These are there as long as there is something in them.
+        // These folders exist as long as they have an entry.
         let of_entries = matches!(
             node,
             Node::ArchiveDay(_)
@@ -334,7 +336,7 @@ impl Tree {
             return Err(Error::NotFound);
         }
         let caching = match node {
-            // Its content is asked for each time, and not again with each of its files.
+            // Its content is looked up once, and not again for each of its files.
             Node::RawDir(_, path) if !path.is_empty() => CachePolicy::Brief,
             Node::Me
             | Node::MeStore(_)
@@ -354,7 +356,7 @@ impl Tree {
         })
     }
 
-    /// A mode with the rights of the owner for everybody, if everybody may look.
+    /// Gives every user the owner's rights to read and search, if every user may read.
     fn widen_mode(&self, mode: u16) -> u16 {
         if self.settings.allow_other {
             mode | (mode & 0o500) >> 3 | (mode & 0o500) >> 6
@@ -369,13 +371,13 @@ impl Tree {
         size.map(|size| (size, entry.time()))
     }
 
-    /// The entry of a message that is not gone.
+    /// Returns the entry of a message that is not gone.
     pub(super) fn live_entry(&self, ix: MsgIx) -> Result<IndexEntry, Error> {
         let entry = self.index.read().entry(ix).copied();
         entry.filter(IndexEntry::is_live).ok_or(Error::NotFound)
     }
 
-    /// The time of a folder: that of its newest entry.
+    /// Returns the time of a folder, which is that of its newest entry.
     fn newest_time(&self, node: &Node) -> Option<Timestamp> {
         match node {
             Node::Root => {
@@ -387,13 +389,14 @@ impl Tree {
                 core.inbox_newest_first().find_map(|ix| core.entry(ix).map(IndexEntry::time))
             }
             Node::MailBox(MaildirFolder::New | MaildirFolder::Cur) => Some(self.maildir_time()),
-            // What they hold never changes.
+            // Their entries never change.
             Node::Maildir | Node::MailBox(MaildirFolder::Tmp) => Some(README_TIME),
             Node::Archive => self.with_day_list(MessageFolder::Archive, newest_live_time),
             Node::Sent => self.with_day_list(MessageFolder::Sent, newest_live_time),
             Node::ArchiveDay(day) => self.newest_on_day(MessageFolder::Archive, *day),
             Node::SentDay(day) => {
-                // First: what goes to its store meanwhile is in the index next.
+                // Pending messages are read first, because one that its store gets meanwhile is in the index
+                // afterwards.
                 let held = self.newest_pending(*day);
                 held.max(self.newest_on_day(MessageFolder::Sent, *day))
             }
@@ -426,13 +429,13 @@ impl Tree {
         }
     }
 
-    /// The time of the newest message of a day in `archive/` or `sent/`.
+    /// Returns the time of the newest message of a day in `archive/` or `sent/`.
     fn newest_on_day(&self, place: MessageFolder, day: Day) -> Option<Timestamp> {
         self.with_day_list(place, |core, list| newest_live_time(core, core.slice_of_day(list, day)))
     }
 
-    /// The newest of everything but drafts and texts. Asked with every `stat` of the mount point, so it is
-    /// found once per change.
+    /// Returns the newest time of everything but drafts and texts. Every `stat` of the mount point needs it, so
+    /// it is computed once per change.
     fn newest_below_root(&self) -> Option<Timestamp> {
         self.newest_cache.get((), self.generation(), || {
             let folders = [Node::Archive, Node::Sent, Node::Threads, Node::Rejected, Node::Raw];
@@ -441,7 +444,7 @@ impl Tree {
         })
     }
 
-    /// The folder above a folder.
+    /// Returns the folder above a folder.
     #[allow(clippy::unnested_or_patterns)] // `files!` is a pattern of its own.
     pub fn parent_folder(&self, folder: &Node) -> Node {
         match folder {
@@ -473,7 +476,7 @@ impl Tree {
         }
     }
 
-    /// The folder of a message.
+    /// Returns the folder of a message.
     pub(super) fn folder_of_message(&self, place: MessageFolder, ix: MsgIx) -> Node {
         let core = self.index.read();
         match (place, core.entry(ix)) {
@@ -484,7 +487,7 @@ impl Tree {
         }
     }
 
-    /// The file name of a message.
+    /// Returns the file name of a message.
     pub fn message_name(&self, ix: MsgIx) -> Option<String> {
         Some(format!("{}.txt", self.unique_stem(&self.index.read(), ix)?))
     }

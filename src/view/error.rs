@@ -1,20 +1,19 @@
-//! Every error a view can give, and the one place that says which errno it is (docs/SEMANTICS.md,
-//! "Errors").
+//! All errors of a view, and the one place that maps each to an errno (docs/SEMANTICS.md, "Errors").
 
 use crate::model::DraftError;
 use crate::outbox::OutboxError;
 use crate::store::StoreError;
 
-/// Why an operation on the tree failed.
+/// Reason why an operation on the tree failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No such name.
     #[error("no such file or folder")]
     NotFound,
-    /// No such name, and why not.
+    /// No such name, with the reason.
     #[error("{0}")]
     Missing(String),
-    /// A number that stood for something that is gone: its name is to be looked up again.
+    /// A number whose node is gone; the kernel has to look its name up again.
     #[error("it is gone")]
     Stale,
     /// A folder where a file was expected.
@@ -23,13 +22,13 @@ pub enum Error {
     /// A file where a folder was expected.
     #[error("is not a folder")]
     NotDir,
-    /// Not allowed by the rules of the tree.
+    /// An operation that the rules of the tree forbid.
     #[error("{0}")]
     NotPermitted(String),
     /// The mount is read-only.
     #[error("this mount is read-only; mount without --read-only to write")]
     ReadOnly,
-    /// A folder that still holds something.
+    /// A folder that still has entries.
     #[error("the folder is not empty")]
     NotEmpty,
     /// A store could not be read.
@@ -44,18 +43,18 @@ pub enum Error {
 }
 
 impl Error {
-    /// For what only the tree's rules forbid.
+    /// Makes the error of an operation that only the tree's rules forbid.
     pub(super) fn not_permitted(why: &str) -> Self {
         Self::NotPermitted(why.to_owned())
     }
 
-    /// What the system would say.
+    /// Makes the error that the system would give.
     pub(crate) fn from_errno(errno: i32) -> Self {
         std::io::Error::from_raw_os_error(errno).into()
     }
 
-    /// The errno that the kernel passes on. Exhaustive on purpose: a new meaning has to be placed
-    /// here.
+    /// Returns the errno that the kernel passes on. The match is exhaustive on purpose, so that each new error
+    /// gets an errno here.
     pub fn errno(&self) -> i32 {
         match self {
             Self::NotFound | Self::Missing(_) => libc::ENOENT,
@@ -100,7 +99,7 @@ fn store_errno(e: &StoreError) -> i32 {
         StoreError::Refused(_) => libc::EBADMSG,
         StoreError::TooLarge(_) => libc::EFBIG,
         StoreError::Unreachable(_) => libc::EHOSTUNREACH,
-        // The next look at the folder shows what is there now.
+        // The next listing of the folder shows its present entries.
         StoreError::Moved => libc::ENOENT,
         StoreError::NoKey(_) => libc::ENOKEY,
         StoreError::NotPermitted(_) => libc::EPERM,
@@ -113,7 +112,7 @@ fn io_errno(e: &std::io::Error) -> i32 {
     if let Some(errno) = e.raw_os_error() {
         return errno;
     }
-    // Errors that were made here or in a store, not by the system.
+    // Errors that msgfs or a store made, not the system.
     match e.kind() {
         ErrorKind::NotFound => libc::ENOENT,
         ErrorKind::PermissionDenied => libc::EACCES,

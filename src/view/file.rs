@@ -6,50 +6,49 @@ use std::sync::{Arc, OnceLock};
 
 use crate::model::locks::{LockLevel, Mutex};
 
+use super::draft_writers::is_opener;
 use super::node::{MessageFolder, Node, folders};
 use super::reader::{detect_ending_signal, has_gone, thread_group};
 use super::transcript::TranscriptPlan;
 use super::wait::WatchFeed;
-use super::writers::is_opener;
 use super::{DraftWriters, Error, ReaderProfile, TextHandle, Tree};
 use crate::index::{MsgIx, Reject, ThreadIx};
 use crate::model::{MarkRead, Timestamp};
 use crate::outbox::{ComposeHandle, DraftId, Outbox};
 use crate::store::{Location, fs};
 
-/// How much of something that could not be read as a message is shown in `rejected/`.
+/// Bytes of a rejected message that `rejected/` shows.
 const SHOWN: usize = 64 << 10;
 
-/// How a file is opened.
+/// The way in which a file is opened.
 #[derive(Clone, Debug, Default)]
 pub struct OpenRequest {
-    /// For writing.
+    /// True for writing.
     pub write: bool,
-    /// Every write goes to the end.
+    /// True if every write goes to the end.
     pub append: bool,
-    /// What is there is thrown away.
+    /// True if the present content is thrown away.
     pub truncate: bool,
-    /// The process that opens it; 0 if that is not known.
+    /// The process that opens it; 0 if it is unknown.
     pub opener: u32,
-    /// Who opens it.
+    /// The reader profile of that process.
     pub reader: ReaderProfile,
 }
 
-/// An open file: what was there when it was opened, so that size and bytes agree while things
-/// change around it.
+/// An open file. It keeps the content of the moment at which it was opened, so that size and bytes agree.
 #[derive(Debug)]
 pub enum OpenFile {
-    /// Bytes that were there when it was opened.
+    /// The bytes at the moment of opening.
     Bytes(FileContent),
-    /// A message whose size is known: rendered once somebody reads what the kernel has not kept.
+    /// A message whose size is known. It is rendered when the kernel lacks a page that a program reads.
     Message(MessageFolder, MsgIx, OnceLock<Arc<[u8]>>),
     /// A file of a store.
     Raw(File),
-    /// A transcript: as it was when it was opened, and what was added since for those who read on.
+    /// A transcript as it was when it was opened. A reader that reads on also gets later additions.
     Transcript {
         /// The thread.
         thread: ThreadIx,
-        /// Where its messages stand.
+        /// The offsets of its messages.
         plan: Mutex<Arc<TranscriptPlan>>,
     },
     /// A draft.
@@ -58,27 +57,27 @@ pub enum OpenFile {
         id: DraftId,
         /// The processes that write it.
         writers: DraftWriters,
-        /// Writes go to the end.
+        /// True if writes go to the end.
         append: bool,
-        /// It is the text of a composing folder, and sends that.
+        /// True if it is the body of a composing folder; closing it sends that folder.
         composed: bool,
     },
-    /// `.wait` and `.next`: what they give once somebody waited.
+    /// `.wait` and `.next`: their content once a read has waited.
     Waiting {
-        /// `.next`: a message and its mark.
+        /// True for `.next`, whose content is a message and its mark.
         next: bool,
         /// The process that opened it.
         opener: u32,
-        /// What the wait gave.
+        /// The result of the wait.
         answer: Mutex<Option<FileContent>>,
     },
-    /// `.watch`: what arrived since it was opened.
+    /// `.watch`: the messages that arrived since it was opened.
     Watch(WatchFeed),
     /// `<name>.ack`: the first bytes written acknowledge the message.
     Ack {
         /// The message.
         message: MsgIx,
-        /// It was done through this handle.
+        /// True once this handle has acknowledged it.
         done: Mutex<bool>,
     },
     /// A text that a store keeps, open for writing.
@@ -93,12 +92,12 @@ pub enum OpenFile {
 }
 
 impl OpenFile {
-    /// A file whose reading marks nothing.
+    /// Makes a file that marks nothing when it is read.
     pub(super) fn from_bytes(bytes: impl Into<Arc<[u8]>>) -> Self {
         Self::Bytes(FileContent { bytes: bytes.into(), ..FileContent::default() })
     }
 
-    /// Whether it matters which process closes it.
+    /// Returns true if msgfs has to know which process closes the file.
     pub fn should_know_closer(&self) -> bool {
         match self {
             Self::Bytes(answer) => answer.mark.is_some(),
@@ -112,9 +111,9 @@ impl OpenFile {
         }
     }
 
-    /// The message to mark when the handle is closed, as it is when its opener (or, with `by` none, the
-    /// last process) closes: it was given its last byte. Once: who makes it unread again while
-    /// the handle is open is not contradicted.
+    /// Returns the message to mark when the handle is closed, if its last byte was read. It counts if the
+    /// opener closes the handle, or, with `by` none, the last process. The message is returned only once, so a
+    /// later *unread* mark by another program stays while the handle is open.
     fn claim_read_mark(&self, by: Option<u32>) -> Option<MsgIx> {
         match self {
             Self::Bytes(answer) => answer.mark.as_ref()?.claim_message(by),
@@ -126,7 +125,7 @@ impl OpenFile {
     }
 }
 
-/// What reading a handle to its end marks.
+/// The mark of a message that is set when a handle is read to its end.
 #[derive(Debug)]
 pub struct ReadToEndMark {
     message: MsgIx,
@@ -135,11 +134,11 @@ pub struct ReadToEndMark {
     is_claimed: AtomicBool,
 }
 
-/// What a file gives.
+/// The content of an open file.
 #[derive(Debug, Default)]
 pub struct FileContent {
     pub(super) bytes: Arc<[u8]>,
-    /// What reading it to the end marks; of `.next` the message, which no other `.next` gets.
+    /// The mark that reading it to the end sets. For `.next` it holds the message, which no other `.next` gets.
     pub(super) mark: Option<ReadToEndMark>,
 }
 
@@ -165,20 +164,20 @@ impl ReadToEndMark {
         (read && !self.is_claimed.swap(true, Ordering::Relaxed)).then_some(self.message)
     }
 
-    /// The message, and whether it was read to its end.
+    /// Returns the message, and true if it was read to its end.
     pub(super) fn outcome(&self) -> (MsgIx, bool) {
         (self.message, self.is_claimed.load(Ordering::Relaxed))
     }
 }
 
-/// The part of `bytes` that a read asks for.
+/// Returns the range of `bytes` that a read asks for.
 pub(super) fn slice_range(bytes: &[u8], offset: u64, size: usize) -> &[u8] {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
     bytes.get(start..start.saturating_add(size).min(bytes.len())).unwrap_or_default()
 }
 
 impl Tree {
-    /// Notes that a process lists `inbox/`: what it opens there from now on it does not read.
+    /// Notes that a process lists `inbox/`. Files that it opens there from now on are not marked as read.
     pub fn note_inbox_lister(&self, process: Option<super::reader::ProcessIdentity>) {
         if let Some(process) = process {
             self.inbox_listers.lock().insert(process);
@@ -188,7 +187,7 @@ impl Tree {
     /// Opens a file.
     ///
     /// # Errors
-    /// [`Error::IsDir`] for folders, [`Error::NotPermitted`] for writing what cannot be written.
+    /// [`Error::IsDir`] for folders, [`Error::NotPermitted`] for writing a file that cannot be written.
     pub fn open(&self, node: &Node, access: &OpenRequest) -> Result<OpenFile, Error> {
         match node {
             Node::Draft(_)
@@ -210,7 +209,7 @@ impl Tree {
             Node::Agents => {
                 Ok(OpenFile::from_bytes(self.agent_directory().text.clone().into_bytes()))
             }
-            // It would hand out the same message for ever.
+            // Another user cannot mark messages, so `.next` would hand out the same message again and again.
             Node::Next if access.reader.stranger => Err(Error::not_permitted(
                 "only the user who made the mount can take mail with .next",
             )),
@@ -251,8 +250,7 @@ impl Tree {
         self.settings.mark_read == MarkRead::OnRead && !looking && !self.settings.read_only
     }
 
-    /// Reads from an open file. `.wait`, `.next` and `.watch` answer from what [`Tree::try_answer`]
-    /// found.
+    /// Reads from an open file. `.wait`, `.next` and `.watch` return what [`Tree::try_fill_answer`] found.
     ///
     /// # Errors
     /// Store errors as they come.
@@ -287,15 +285,15 @@ impl Tree {
         }
     }
 
-    /// A thread is about to write to the file (0 if it cannot be seen from here).
+    /// Notes that a thread is about to write to the file (0 if the thread is invisible from here).
     pub fn note_writer(&self, file: &OpenFile, thread: u32) {
         if let OpenFile::Draft { writers, .. } | OpenFile::Compose { writers, .. } = file {
             writers.note_write(thread);
         }
     }
 
-    /// A thread closes a descriptor of the file, perhaps because a signal ends it: then what it was
-    /// writing is not complete, and [`Tree::flush`] refuses it.
+    /// Notes that a thread closes a descriptor of the file. If a signal is ending its process, the text is
+    /// incomplete, and [`Tree::flush`] refuses it.
     pub fn note_closer(&self, file: &OpenFile, thread: u32) {
         let (OpenFile::Draft { writers, .. } | OpenFile::Compose { writers, .. }) = file else {
             return;
@@ -312,10 +310,11 @@ impl Tree {
         }
     }
 
-    /// A descriptor of the file was closed, by a process (0 if that is not known).
+    /// Does what the close of one descriptor requires: saves, sends or marks. `by` is the closing process (0 if
+    /// it is unknown).
     ///
     /// # Errors
-    /// Why a draft is refused.
+    /// The reason why a draft is refused.
     pub fn flush(&self, file: &OpenFile, by: u32) -> Result<(), Error> {
         match file {
             OpenFile::Draft { id, writers, composed, .. } => {
@@ -340,7 +339,7 @@ impl Tree {
         }
     }
 
-    /// The last descriptor of the file was closed.
+    /// Does what the close of the last descriptor requires.
     pub fn release(&self, file: &OpenFile) {
         match file {
             OpenFile::Draft { id, composed, .. } => match &self.outbox {
@@ -353,7 +352,7 @@ impl Tree {
                     outbox.close_folder_file(file);
                 }
             }
-            // Why it could not be saved is in the log and in `status.txt`.
+            // The log and `status.txt` say why it could not be saved.
             OpenFile::Text(file) => drop(self.release_text(file)),
             OpenFile::Waiting { answer, .. } => {
                 self.mark_if_read(file, None);
@@ -367,17 +366,17 @@ impl Tree {
     }
 
     fn mark_if_read(&self, file: &OpenFile, by: Option<u32>) {
-        // `.next` hands a message out once also where reading marks nothing.
+        // `.next` hands a message out once even where reading marks nothing.
         if let Some(message) =
             file.claim_read_mark(by).filter(|_| self.should_mark_reading(&ReaderProfile::default()))
         {
             self.note_reading(message);
-            // Why it could not be marked is in the log and in `status.txt`.
+            // The log and `status.txt` say why it could not be marked.
             drop(self.index.mark_message(message, true, true));
         }
     }
 
-    /// The file of something that was refused: reason, source, and what could be read.
+    /// Returns the text of a file in `rejected/`: reason, source, and the readable content.
     pub(super) fn reject_text(&self, identity: u64) -> Result<(String, Timestamp), Error> {
         let (source, offset, reject) = {
             let core = self.index.read();
@@ -390,7 +389,7 @@ impl Tree {
             "Reason: {}\nSource: raw/{}/{}{line}\n",
             crate::model::sanitize_line(&reject.reason),
             store.name(),
-            crate::model::sanitize_line(&crate::model::spelling::display_name(&reject.path)),
+            crate::model::sanitize_line(&crate::model::name_encoding::display_name(&reject.path)),
         );
         let at = Location { source: source.file(), offset, len: reject.len };
         text.push_str(&render_reject(store.as_ref(), &at, &reject));
@@ -398,7 +397,7 @@ impl Tree {
     }
 }
 
-/// Header and body if it can be read as a message, else its bytes as text.
+/// Renders a rejected message: header and body if it can be parsed, else its bytes as text.
 fn render_reject(store: &dyn crate::store::Store, at: &Location, reject: &Reject) -> String {
     let mut text = String::new();
     let body = if let Ok(mut record) = store.read_record(at) {

@@ -1,5 +1,5 @@
-//! What a folder holds. A listing is taken once, at `opendir`, and numbered from there, so that
-//! offsets stay true while messages come and go; names are made when they are asked for.
+//! The entries of folders. A listing is taken once, at `opendir`, and its entries keep their numbers, so that
+//! offsets stay valid while messages come and go. Names are made when a program asks for them.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use super::{Attr, Error, Tree};
 use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::{Day, Timestamp};
 
-/// One entry of a [`Listing`]: small, for there may be many.
+/// One entry of a [`Listing`]. It is small, because a listing may have many.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ListingEntry {
-    /// One of those with a name of its own.
+    /// Number of an entry with a name of its own.
     Named(u32),
-    /// A message, and how much of its id is in its name.
+    /// A message, and the level of the id in its name.
     Message(MsgIx, NameLevel),
     /// The same in a folder of `.maildir/`.
     Mail(MaildirFolder, MsgIx, NameLevel),
-    /// The folder of what comes with a message, named like it.
+    /// The attachment folder of a message, named like it.
     Parts(MsgIx, NameLevel),
-    /// What I should know of a message of mine, named like it.
+    /// The note about a message of mine, named like it.
     Warning(MsgIx, NameLevel),
     Thread(ThreadIx),
     Transcript(ThreadIx),
@@ -35,17 +35,17 @@ pub struct Listing {
     folder: MessageFolder,
     entries: Vec<ListingEntry>,
     named: Vec<(String, Node)>,
-    /// Size and time of those with a name of their own, where listing them told it.
+    /// Size and time of the entries with a name of their own, where the store listed them.
     stats: Vec<Option<(u64, Timestamp)>>,
 }
 
 impl Listing {
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -71,7 +71,7 @@ impl Listing {
         listing
     }
 
-    /// As [`Listing::named`], each with its size and time if the store told them.
+    /// Makes a listing as [`Listing::from_named`] does. Each entry may have a size and time from the store.
     pub(super) fn with_stats(
         items: impl Iterator<Item = (String, Node, Option<(u64, Timestamp)>)>,
     ) -> Self {
@@ -83,7 +83,7 @@ impl Listing {
         Self { stats: told, ..Self::from_named(named) }
     }
 
-    /// The messages among so many entries from one on.
+    /// Returns the messages among `count` entries from `from` on.
     pub(super) fn messages(&self, from: usize, count: usize) -> impl Iterator<Item = MsgIx> {
         self.entries.iter().skip(from).take(count).filter_map(|item| match item {
             ListingEntry::Message(ix, _) | ListingEntry::Mail(_, ix, _) => Some(*ix),
@@ -91,14 +91,14 @@ impl Listing {
         })
     }
 
-    /// Where a message stands among so many entries from one on.
+    /// Returns the position of a message among `count` entries from `from` on.
     pub(super) fn find_position(&self, message: MsgIx, from: usize, count: usize) -> Option<usize> {
         let is_it =
             |item: &ListingEntry| matches!(item, ListingEntry::Message(ix, _) if *ix == message);
         Some(from + self.entries.iter().skip(from).take(count).position(is_it)?)
     }
 
-    /// The thread whose folder is listed behind those of two that are listed one after the other.
+    /// Returns the thread that is listed after `thread`, if `thread` is listed right after `before`.
     pub(super) fn find_thread_after(
         &self,
         core: &IndexTables,
@@ -120,7 +120,8 @@ impl Listing {
     }
 }
 
-/// The listings taken last, each as of a generation of the index: who lists a folder again has it at once.
+/// The listings taken last, each with its generation of the index. A program that lists a folder again gets it
+/// at once.
 #[derive(Debug)]
 pub(super) struct ListingCache {
     by_inode: LruCache<Ino, (u64, Arc<Listing>)>,
@@ -136,7 +137,7 @@ impl Default for ListingCache {
 impl ListingCache {
     /// Entries kept, of 8 bytes each.
     const KEPT: usize = 1 << 18;
-    /// What a listing costs besides its entries.
+    /// Cost of a listing in addition to its entries.
     const EACH: usize = 32;
 
     pub fn get(&mut self, ino: Ino, generation: u64) -> Option<Arc<Listing>> {
@@ -158,7 +159,7 @@ impl ListingCache {
 }
 
 impl Tree {
-    /// Messages in listing order, and what lies beside them, as a listing.
+    /// Returns a listing of messages in listing order, with the files beside them.
     fn list_messages(
         &self,
         core: &IndexTables,
@@ -181,22 +182,22 @@ impl Tree {
         Listing::from_entries(place, items)
     }
 
-    /// The listing of a folder, taken now or since when nothing has changed.
+    /// Returns the listing of a folder. A cached one is returned if nothing has changed since.
     ///
     /// # Errors
-    /// As [`Tree::list`].
+    /// Those of [`Tree::list_folder`].
     pub fn cached_listing(&self, node: &Node) -> Result<Arc<Listing>, Error> {
         if !self.is_cacheable(node) {
             return self.list_folder(node).map(Arc::new);
         }
-        // In this order: what comes while the listing is taken makes the next one fresh.
+        // The generation is read first, so a change during the listing makes the next one fresh.
         let (ino, generation) = (self.inode_number(node), self.generation());
         let kept = self.listing_cache.lock().get(ino, generation);
         if let Some(listing) = kept {
             return Ok(listing);
         }
         let listing = Arc::new(self.list_folder(node)?);
-        // Something may have begun to wait meanwhile.
+        // A message may have begun to wait meanwhile.
         if self.is_cacheable(node) {
             self.listing_cache.lock().insert(ino, generation, &listing);
         }
@@ -238,7 +239,8 @@ impl Tree {
             }
             Node::ArchiveDay(day) => self.list_day(MessageFolder::Archive, *day),
             Node::SentDay(day) => {
-                // First: what goes to its store meanwhile is in the index next.
+                // Pending messages are read first, because one that its store gets meanwhile is in the index
+                // afterwards.
                 let held = self.pending_on_day(*day);
                 let listed = self.list_day(MessageFolder::Sent, *day).ok();
                 self.add_pending(held, listed).ok_or(Error::NotFound)
@@ -260,13 +262,13 @@ impl Tree {
         }
     }
 
-    /// The files of `rejected/` by name, as of the index's generation.
+    /// Returns the files of `rejected/` by name, for the present generation of the index.
     pub(super) fn reject_names(&self) -> Arc<BTreeMap<String, u64>> {
         let make = || Arc::new(name_rejects(&self.index.read()));
         self.rejects_cache.get((), self.generation(), make)
     }
 
-    /// The folders of threads, or their transcripts: one without messages has none.
+    /// Lists the folders of threads, or their transcripts. A thread without messages has no transcript.
     fn list_threads(&self, node: &Node) -> Listing {
         let core = self.index.read();
         let all = self.is_scope_all();
@@ -299,7 +301,8 @@ impl Tree {
     }
 
     fn list_days(&self, node: &Node) -> Listing {
-        // First: what goes to its store meanwhile is in the index next.
+        // Pending messages are read first, because one that its store gets meanwhile is in the index
+        // afterwards.
         let days = if *node == Node::Sent { self.pending_days() } else { BTreeSet::new() };
         let mut listing = self.list_index_days(node);
         if !days.is_empty() {
@@ -319,7 +322,7 @@ impl Tree {
         self.with_day_list(place, |core, list| {
             let mut days: Vec<(String, Node)> = Vec::new();
             let mut at = 0;
-            // One step a day, not a message: the list is in order of time.
+            // The loop takes one step a day, not a message, because the list is in order of time.
             while let Some(entry) = list.get(at).and_then(|ix| core.entry(*ix)) {
                 let day = core.name_time(entry).day();
                 let of_day = core.slice_of_day(list, day);
@@ -356,14 +359,14 @@ impl Tree {
         })
     }
 
-    /// Name and node of an entry.
+    /// Returns name and node of an entry.
     pub fn resolve_entry(&self, listing: &Listing, number: usize) -> Option<(String, Node)> {
         let mut name = String::new();
         let node = self.push_entry_name(listing, number, &mut name)?;
         Some((name, node))
     }
 
-    /// The node of an entry; appends its name.
+    /// Returns the node of an entry and appends its name.
     pub fn push_entry_name(
         &self,
         listing: &Listing,
@@ -411,10 +414,10 @@ impl Tree {
         })
     }
 
-    /// `stat` of an entry, as it was when the folder was listed if that was told.
+    /// Returns the attributes of an entry. If the listing has size and time, they are those of that moment.
     ///
     /// # Errors
-    /// As [`Tree::attr`].
+    /// Those of [`Tree::stat_node`].
     pub fn stat_entry(&self, listing: &Listing, number: usize, node: &Node) -> Result<Attr, Error> {
         let told = match listing.entries.get(number) {
             Some(ListingEntry::Named(at)) => listing.stats.get(*at as usize).copied().flatten(),
@@ -426,17 +429,17 @@ impl Tree {
         )
     }
 
-    /// All of them that are still there.
+    /// Returns the entries that still exist.
     pub(super) fn iter_entries(&self, listing: &Listing) -> impl Iterator<Item = (String, Node)> {
         (0..listing.len()).filter_map(|number| self.resolve_entry(listing, number))
     }
 
-    /// Unread messages and the names they have in `inbox/`, oldest first, at most `limit`.
+    /// Returns unread messages and their names in `inbox/`, oldest first, at most `limit`.
     pub(super) fn unread_files(&self, limit: usize) -> Vec<(MsgIx, String)> {
         self.inbox_files(|core| core.inbox().take(limit).collect())
     }
 
-    /// Some messages to me, in listing order, and the names they have in `inbox/`.
+    /// Returns the chosen messages to me, in listing order, and their names in `inbox/`.
     pub(super) fn inbox_files(
         &self,
         which: impl FnOnce(&IndexTables) -> Vec<MsgIx>,
@@ -452,7 +455,7 @@ impl Tree {
         self.iter_entries(&listing).filter_map(file).collect()
     }
 
-    /// The message that a file name without its ending stands for in a folder: its own, or a short one.
+    /// Finds the message of a file name without its ending in a folder. The name is its own, or a short one.
     pub(super) fn find_message_by_stem(
         &self,
         folder: &Node,
@@ -474,8 +477,8 @@ impl Tree {
     }
 }
 
-/// What is in `rejected/` by name: source, line and identity. Where two would be equal, the later one in
-/// order of paths and lines takes the whole hash.
+/// Returns the entries of `rejected/` by name. The name is made of source and line. If two names would be
+/// equal, the later one in order of paths and lines takes the whole hash.
 fn name_rejects(core: &IndexTables) -> BTreeMap<String, u64> {
     let rejects = core.rejects();
     let mut ordered: Vec<(&str, u64, usize, u64)> = rejects
@@ -486,7 +489,7 @@ fn name_rejects(core: &IndexTables) -> BTreeMap<String, u64> {
     for (path, line, store, identity) in ordered {
         let what = format!("{path}:{line}");
         let short = names::reject_name(path, &what, false);
-        // Two stores may have equal paths, and one file several at one place.
+        // Two stores may have equal paths, and one file several rejections at one place.
         let longer =
             (0u32..).map(|n| if n == 0 { what.clone() } else { format!("{what}:{store}:{n}") });
         let longer = longer.map(|what| names::reject_name(path, &what, true));

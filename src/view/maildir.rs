@@ -1,9 +1,9 @@
-//! `.maildir/`: the mail to me as mail programs know it (docs/SEMANTICS.md, "Mail programs").
+//! `.maildir/`: the messages to me for mail programs (docs/SEMANTICS.md, "Mail programs").
 //!
-//! A name there is that of the message file without its ending, and flags behind `:2,`. Where a message
-//! stands follows from its mark and from what mail programs keep with it ([`Label`]); each has one inode
-//! number, wherever it stands, so that a rename is a rename. No cache may trust a name: a rename to a
-//! name of the same file would do nothing, and the kernel would not even ask.
+//! A name there is that of the message file without its ending, with flags after `:2,`. The folder of a message
+//! follows from its mark and from its label ([`MailLabel`]), which mail programs set. Each message has one
+//! inode number in all folders, so that a rename is a rename. No cache may trust a name: a rename between two
+//! names of one file would do nothing, and the kernel would not even ask.
 
 use super::listing::ListingEntry;
 use super::names::{self, NameLevel};
@@ -12,20 +12,20 @@ use super::{Error, Listing, Tree};
 use crate::index::{MailLabel, MsgIx, TRASHED};
 use crate::model::Timestamp;
 
-/// What stands between a name and its flags.
+/// Separator between a name and its flags.
 const INFO: &str = ":2,";
-/// The flag of what was read.
+/// The flag of a read message.
 const SEEN: char = 'S';
-/// The flag of what was answered.
+/// The flag of an answered message.
 const REPLIED: char = 'R';
-/// Flags of one message.
+/// Largest number of flags of one message.
 const FLAGS: usize = 64;
 
 /// The folders of the Maildir.
 const BOXES: [(&str, MaildirFolder); 3] =
     [("cur", MaildirFolder::Cur), ("new", MaildirFolder::New), ("tmp", MaildirFolder::Tmp)];
 
-/// Where a message stands, and its flags if there are any behind its name.
+/// The folder of a message, and its flags if its name has any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct MaildirState {
     folder: MaildirFolder,
@@ -46,8 +46,8 @@ impl MaildirState {
         Self { folder: choose_folder(read, label), flags }
     }
 
-    /// The name without its flags, and what it says in a folder; `None` if it says nothing that is
-    /// understood.
+    /// Splits a name in a folder into the stem and the state that it expresses. Returns `None` if the name is
+    /// not understood.
     fn parse(folder: MaildirFolder, name: &str) -> Option<(&str, Self)> {
         let Some((stem, flags)) = name.split_once(INFO) else {
             return (!name.contains(':')).then_some((name, Self { folder, flags: None }));
@@ -61,7 +61,7 @@ impl MaildirState {
         self.flags.as_ref().is_some_and(|flags| flags.contains(flag))
     }
 
-    /// What is to be kept of a message so that it stands here.
+    /// Returns the label that gives a message this state.
     fn into_label(self, seen: bool, answered: bool) -> MailLabel {
         if self == Self::from_marks(seen, answered, None) {
             return MailLabel::default();
@@ -79,7 +79,7 @@ impl MaildirState {
     }
 }
 
-/// Adds a flag in its place.
+/// Inserts a flag in order.
 fn insert_flag(flags: &mut Option<String>, flag: char) {
     let flags = flags.get_or_insert_default();
     if !flags.contains(flag) {
@@ -99,7 +99,7 @@ fn is_listed(read: bool, label: Option<&MailLabel>) -> bool {
     !read || !label.is_some_and(MailLabel::is_hidden)
 }
 
-/// When the Maildir last changed, as far as its readers were told: with every change of the index.
+/// Time of the Maildir's last change, as its readers know it. Every change of the index changes it.
 #[derive(Debug)]
 pub(super) struct MaildirChangeTime {
     generation: u64,
@@ -121,12 +121,12 @@ struct MaildirMessage {
 }
 
 impl Tree {
-    /// The folders of the Maildir.
+    /// Returns the folders of the Maildir.
     pub(super) fn list_maildir_folders() -> Listing {
         Listing::from_named(BOXES.map(|(name, folder)| (name.to_owned(), Node::MailBox(folder))))
     }
 
-    /// What a folder of the Maildir holds, oldest first.
+    /// Returns the messages of a folder of the Maildir, oldest first.
     pub(super) fn list_maildir(&self, which: MaildirFolder) -> Listing {
         let core = self.index.read();
         let lies_there = |ix: &MsgIx| {
@@ -138,7 +138,7 @@ impl Tree {
         Listing::from_maildir(mail.map(|(ix, level)| ListingEntry::Mail(which, ix, level)))
     }
 
-    /// The name that a message has now in a folder of the Maildir.
+    /// Returns the present name of a message in a folder of the Maildir.
     pub(super) fn maildir_name(
         &self,
         which: MaildirFolder,
@@ -153,8 +153,8 @@ impl Tree {
         there.then(|| standing.file_name(&names::message_stem(&core, entry, level)))
     }
 
-    /// A message by its name in a folder of the Maildir: also one that was thrown away there, so that it can
-    /// be taken back, but none that was removed.
+    /// Finds a message by its name in a folder of the Maildir. A message that was thrown away there is found
+    /// too, so that it can be taken back; a removed one is not.
     pub(super) fn find_in_maildir(&self, which: MaildirFolder, name: &str) -> Option<Node> {
         Some(Node::Message(
             super::MessageFolder::Maildir,
@@ -175,10 +175,10 @@ impl Tree {
         (!removed && MaildirState::from_marks(read, answered, label) == asked).then(found)
     }
 
-    /// A mail program moves a message, or changes its flags.
+    /// Moves a message, or changes its flags, for a mail program.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if it is not there under this name any more, [`Error::NotPermitted`] for another name.
+    /// [`Error::NotFound`] if it no longer has this name there, [`Error::NotPermitted`] for another name.
     pub(super) fn move_in_maildir(
         &self,
         (from, name): (MaildirFolder, &str),
@@ -204,14 +204,14 @@ impl Tree {
             return Err(Error::not_permitted(why));
         }
         let seen = wanted.has_flag(SEEN) || wanted.has_flag(TRASHED);
-        // What does not change is not said: it may be changing somewhere else.
+        // An unchanged mark is not written, because another program may be changing it.
         self.store_label(ix, wanted.into_label(seen, answered), (seen != read).then_some(seen))
     }
 
-    /// A mail program removes a message: it is read, and not in the Maildir any more.
+    /// Removes a message for a mail program: marks it read and hides it in the Maildir.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if it is not there under this name any more.
+    /// [`Error::NotFound`] if it no longer has this name there.
     pub(super) fn remove_from_maildir(
         &self,
         which: MaildirFolder,
@@ -229,8 +229,8 @@ impl Tree {
         Ok(self.index.set_label(ix, label, read)?)
     }
 
-    /// When the Maildir last changed, or a moment later: asked after every change. Programs look again when
-    /// this is another, and some only if it is later.
+    /// Returns the time of the Maildir's last change, or a moment later. It is asked after every change.
+    /// Programs look again if the time differs, and some only if it is later.
     pub(super) fn maildir_time(&self) -> Timestamp {
         let generation = self.generation();
         let mut changed = self.maildir_change.lock();
@@ -242,7 +242,7 @@ impl Tree {
     }
 }
 
-/// Why nothing can be made in the Maildir.
+/// Returns the reason why nothing can be created in the Maildir.
 pub(super) fn creation_refused_error() -> Error {
     Error::not_permitted(
         "mail cannot be saved here; to send, write to outbox/ or set the program to call msgfs",
@@ -259,7 +259,7 @@ mod tests {
         MailLabel { flags: flags.map(str::to_owned), ..MailLabel::default() }
     }
 
-    /// Folder and name of a message `X` that is read or not, answered or not.
+    /// Returns folder and name of a message `X` with these marks.
     fn shown(read: bool, answered: bool, label: &MailLabel) -> (MaildirFolder, String) {
         let standing = MaildirState::from_marks(read, answered, Some(label));
         (standing.folder, standing.file_name("X"))
@@ -301,7 +301,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a program names a message is what it is named then, whatever else is known of it.
+        /// A message keeps the name that a program gives it, whatever its mark.
         #[test]
         fn a_message_stands_where_it_was_moved(
             cur: bool, answered: bool, flags in proptest::option::of("[DFPRSabz,]{0,6}")

@@ -1,25 +1,25 @@
-//! `me/`: the texts that stores keep for me ([`Notebook`]), as files that can be written:
-//! `me/<folder>/<name>`, or `me/<store>/<folder>/<name>` where several stores have some.
+//! `me/`: the texts that stores keep for me ([`Notebook`]), as files that can be written. The path is
+//! `me/<folder>/<name>`, or `me/<store>/<folder>/<name>` if several stores keep texts.
 
 use std::collections::BTreeSet;
 
 use super::file::OpenFile;
 use super::listing::Listing;
 use super::node::Node;
-use super::texts::{MissingText, TextKey, find_note};
+use super::text_buffers::{MissingText, TextKey, find_note};
 use super::{Error, OpenRequest, TextHandle, Tree};
 use crate::model::{Timestamp, sanitize_line};
 use crate::outbox::names;
 use crate::store::{Notebook, StoreError};
 
 impl Tree {
-    /// The numbers of the stores that keep texts.
+    /// Returns the numbers of the stores that keep texts.
     fn stores_with_texts(&self) -> impl Iterator<Item = usize> + '_ {
         let stores = self.index.stores().iter().enumerate();
         stores.filter(|(_, s)| s.facets().notebook.is_some()).map(|(number, _)| number)
     }
 
-    /// Whether any store keeps texts.
+    /// Returns true if any store keeps texts.
     pub(super) fn has_texts(&self) -> bool {
         self.stores_with_texts().next().is_some()
     }
@@ -29,7 +29,7 @@ impl Tree {
         store.and_then(|s| s.facets().notebook).ok_or(Error::NotFound)
     }
 
-    /// The folder above the folders of texts of a store.
+    /// Returns the folder above the folders of texts of a store.
     pub(super) fn parent_of_texts(&self, number: usize) -> Node {
         if self.stores_with_texts().nth(1).is_some() { Node::MeStore(number) } else { Node::Me }
     }
@@ -68,7 +68,7 @@ impl Tree {
         Ok(names)
     }
 
-    /// Length and time of a text.
+    /// Returns length and time of a text.
     pub(super) fn text_size(&self, key: &TextKey) -> Result<(u64, Timestamp), Error> {
         match self.open_texts.with_text(key, |text| (text.bytes.len() as u64, text.time)) {
             Ok(size) => Ok(size),
@@ -81,7 +81,7 @@ impl Tree {
         }
     }
 
-    /// The time of the newest text in a folder, or below one.
+    /// Returns the time of the newest text in a folder, or below one.
     pub(super) fn newest_text_time(&self, node: &Node) -> Option<Timestamp> {
         let (number, folder) = match node {
             Node::TextFolder(number, folder) => (*number, *folder),
@@ -116,18 +116,18 @@ impl Tree {
         }
         self.writable_outbox()?;
         if !names::is_private(&key.2) {
-            // Refused here, every program hears of it; at close, few do.
+            // Every program gets an error of open; few check that of close.
             book.check_name(key.1, &key.2).inspect_err(|e| self.log_refused_text(&key, e))?;
         }
         Ok(OpenFile::Text(self.open_texts.open(key, book, access)?))
     }
 
-    /// Sets the length of a text: of an open one, or of the one that the store has.
+    /// Sets the length of an open text.
     pub(super) fn set_text_len(&self, file: &TextHandle, len: u64) -> Result<(), Error> {
         Ok(file.set_len(len, self.writable_outbox()?.max_message())?)
     }
 
-    /// `truncate NAME` on a text that the caller does not hold open.
+    /// Sets the length of a text that the caller does not hold open, for `truncate NAME`.
     pub(super) fn truncate_text(&self, key: &TextKey, len: u64) -> Result<(), Error> {
         self.text_size(key)?;
         let access = OpenRequest { write: true, ..OpenRequest::default() };
@@ -144,7 +144,7 @@ impl Tree {
         Ok(saved.inspect_err(|e| self.log_refused_text(&file.key(), e))?)
     }
 
-    /// `rm`: what is only here goes; what a store keeps stays.
+    /// Removes a text, for `rm`. A text that a store keeps is removed only if the store allows it.
     pub(super) fn remove_text(&self, key: &TextKey) -> Result<(), Error> {
         self.text_size(key)?;
         if find_note(self.notebook(key.0)?, key.1, &key.2).is_none() && self.open_texts.remove(key)
@@ -166,7 +166,7 @@ impl Tree {
         Ok(())
     }
 
-    /// `mv` within a folder of texts: a private text under a plain name replaces that text.
+    /// Renames a text within its folder, for `mv`. A private text replaces that of the plain name.
     pub(super) fn rename_text(
         &self,
         from: &TextKey,
@@ -188,7 +188,7 @@ impl Tree {
             (false, false) if !book.can_remove() => Err(Error::not_permitted(
                 "a text in me/ cannot be renamed; copy it to the new name (`cp OLD NEW`)",
             )),
-            // Who has it open would write to the old name.
+            // A program that has it open would write to the old name.
             (false, false) if self.open_texts.with_text(from, |_| ()).is_ok() => {
                 Err(Error::from_errno(libc::EBUSY))
             }
@@ -204,7 +204,7 @@ impl Tree {
         }
     }
 
-    /// A text that could not be saved, for the log (docs/SEMANTICS.md, S68).
+    /// Logs a text that could not be saved (docs/SEMANTICS.md, S68).
     fn log_refused_text(&self, key: &TextKey, error: &StoreError) {
         let (name, reason) = (format!("{}/{}", key.1, key.2), error.to_string());
         let (name, reason) = (sanitize_line(&name), sanitize_line(&reason));
@@ -212,10 +212,10 @@ impl Tree {
         tracing::warn!(store, name = %name, reason = %reason, "text refused");
     }
 
-    /// What could not be saved, one line each.
+    /// Returns a line for each text that could not be saved.
     pub(super) fn unsaved_lines(&self) -> Vec<String> {
         let several = self.stores_with_texts().nth(1).is_some();
-        let line = |u: super::texts::UnsavedText| {
+        let line = |u: super::text_buffers::UnsavedText| {
             let store =
                 if several { format!("{}/", self.store_name(u.key.0)) } else { String::new() };
             let path = |name: &str| format!("me/{store}{}/{name}", u.key.1);
@@ -229,7 +229,7 @@ impl Tree {
         self.open_texts.list_unsaved().into_iter().map(line).collect()
     }
 
-    /// When a text last could not be saved.
+    /// Returns the time at which a text last could not be saved.
     pub(super) fn unsaved_time(&self) -> Option<Timestamp> {
         self.open_texts.list_unsaved().iter().map(|u| u.time).max()
     }

@@ -1,67 +1,70 @@
-//! The tree: nodes, names, rendering. No kernel types; every operation can be tested without a mount.
+//! The tree: nodes, names, rendering. It uses no kernel types, so every operation can be tested without a
+//! mount.
 //!
-//! - [`node`]: what there is, and the inode number of each. `listing`: what a folder holds.
+//! - [`node`]: the kinds of nodes, and the inode number of each. `listing`: the entries of a folder.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
-//! - `beside`: what lies beside a message. `threads`: the folders of threads. `twins`: messages with
-//!   one time, whose names may be equal. `short`: ids that stand for names. `firsts`: who keeps a name that several have. `lately`: what was read last. `parts`: the files that come with a message. `raw`: the stores' own files. `me`, `texts`: texts that stores keep.
+//! - `beside`: the files beside a message. `threads`: the folders of threads. `twins`: messages with the same
+//!   time, whose names may be equal. `short`: ids that stand for names. `firsts`: owners of names that several
+//!   messages have. `lately`: the messages that were read last. `parts`: the attachments of a message. `raw`:
+//!   the stores' own files. `me`, `texts`: texts that stores keep.
 //! - `maildir`: `.maildir/`, for mail programs.
-//! - `write`: what may be written where. `path`: the same tree by path, for the command line.
-//! - `render`, `status`, `agents`, `readme`, `transcript`: the bytes of files. `rendered`, `dated`: what is kept of
-//!   what was made. `ahead`: what is made before it is asked for. [`reader`]: who is looking.
+//! - `write`: writes, renames and removals. `path`: the same tree by path, for the command line.
+//! - `render`, `status`, `agents`, `readme`, `transcript`: the bytes of files. `rendered`, `dated`: caches of
+//!   computed values. `ahead`: rendering before a read asks for it. [`reader`]: the program that reads.
 //! - `error`: every refusal, and its errno.
 
 mod agents;
-mod ahead;
 mod attr;
-mod beside;
-mod dated;
+mod draft_writers;
 mod error;
 mod file;
-mod firsts;
-mod held;
-mod lately;
+mod generation_cache;
+mod invalidation;
 mod listing;
-mod mail;
 mod maildir;
 mod me;
 mod names;
 pub mod node;
 mod parts;
 mod path;
+mod pending_sent;
 mod raw;
+mod read_ahead;
 pub mod reader;
 mod readme;
+mod recent_reads;
 mod render;
-mod rendered;
-mod short;
-mod stale;
+mod render_cache;
+mod short_name_owners;
+mod short_names;
+mod sidecars;
 mod status;
 #[cfg(test)]
 mod tests;
-mod texts;
+mod text_buffers;
 mod threads;
 mod transcript;
-mod twins;
+mod unique_names;
+mod unread_mail;
 mod wait;
 mod write;
-mod writers;
 
 pub use agents::AgentStatus;
-pub use ahead::TOGETHER;
 pub use attr::{Attr, CachePolicy};
+pub use draft_writers::DraftWriters;
 pub use error::Error;
 pub use file::{OpenFile, OpenRequest};
-pub use lately::{RecentRead, load_recent_reads};
 pub use listing::Listing;
-pub use mail::UnreadMail;
 pub use node::{Ino, MessageFolder, Node};
 pub use path::FolderEntry;
+pub use read_ahead::TOGETHER;
 pub use reader::ReaderProfile;
-pub use short::UnknownId;
+pub use recent_reads::{RecentRead, load_recent_reads};
+pub use short_names::UnknownId;
 pub use status::{LastRefusal, MailboxStatus, StoreStatus, UnreadHeadline};
-pub use texts::TextHandle;
+pub use text_buffers::TextHandle;
+pub use unread_mail::UnreadMail;
 pub use wait::{WaitTarget, WatchFeed};
-pub use writers::DraftWriters;
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
@@ -80,46 +83,46 @@ use crate::model::{
 };
 use crate::outbox::Outbox;
 use crate::store::{Record, Store, StoreError};
-use dated::GenerationCache;
+use generation_cache::GenerationCache;
 use reader::InboxListers;
 
-/// Threads whose order or transcript is kept.
+/// Threads whose order or transcript is cached.
 const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
-/// What there is once.
+/// Capacity of a cache with one value.
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
-/// Nodes that are known by the hash of their path. The kernel looks a forgotten one up again by its name.
+/// Nodes that are found by the hash of their path. The kernel looks a forgotten one up again by its name.
 const PATHS: usize = 65_536;
-/// How long a reader of `sent/` waits for what was just written.
+/// Longest time for which a reader of `sent/` waits for messages that were just written.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// What a tree needs to know besides the messages.
+/// Settings of a tree.
 #[derive(Clone, Debug)]
 pub struct TreeSettings {
-    /// Who the tree is for.
+    /// The agent whose messages the tree shows.
     pub me: String,
     /// My key when the tree was made; `None` if it cannot be used.
     pub key: Option<PublicKey>,
-    /// What marks a message as read.
+    /// The action that marks a message as read.
     pub mark_read: MarkRead,
-    /// Whose conversations are shown.
+    /// The agents whose threads are shown.
     pub scope: Scope,
-    /// How long a read of `.wait` or `.next` blocks.
+    /// Longest time for which a read of `.wait` or `.next` blocks.
     pub wait_timeout: Duration,
-    /// Nothing can be written.
+    /// True if nothing can be written.
     pub read_only: bool,
-    /// Everybody may read.
+    /// True if every user may read.
     pub allow_other: bool,
-    /// Lines for `status.txt` about things that are wrong besides the stores, as they are now.
+    /// Lines for `status.txt` about present problems outside the stores.
     pub warnings: Arc<RwLock<Vec<String>>>,
-    /// Where it is noted who keeps a name that several have.
+    /// The file with the owners of names that several messages have.
     pub name_owners_file: PathBuf,
-    /// Where it is noted what was read last.
+    /// The file with the messages that were read last.
     pub recent_reads_file: PathBuf,
-    /// Where the links stand.
+    /// The health of each link.
     pub link_boards: HealthBoards,
 }
 
-/// How many there were when the tree was made.
+/// The numbers of messages and threads when the tree was made.
 #[derive(Clone, Copy, Debug)]
 struct InitialCounts {
     messages: usize,
@@ -132,11 +135,11 @@ pub struct Tree {
     outbox: Option<Arc<Outbox>>,
     settings: TreeSettings,
     initial_counts: InitialCounts,
-    name_owners: firsts::ShortNameOwners,
-    recent_reads: lately::RecentReads,
+    name_owners: short_name_owners::ShortNameOwners,
+    recent_reads: recent_reads::RecentReads,
     long_thread_names: Mutex<threads::LongThreadNames>,
-    same_time_groups: twins::SameTimeCache,
-    render_cache: Mutex<rendered::RenderCache>,
+    same_time_groups: unique_names::SameTimeCache,
+    render_cache: Mutex<render_cache::RenderCache>,
     /// Messages whose text changed and whose pages the kernel may still hold.
     rewritten: Mutex<HashSet<(MessageFolder, MsgIx)>>,
     parts_cache: parts::PartsCache,
@@ -146,12 +149,12 @@ pub struct Tree {
     transcripts: GenerationCache<ThreadIx, Arc<transcript::TranscriptPlan>>,
     all_messages: GenerationCache<(), Arc<Vec<MsgIx>>>,
     listing_cache: Mutex<listing::ListingCache>,
-    /// How many threads there are up to the last one whose attributes somebody was told.
+    /// Number of threads up to the last one whose attributes a program has got.
     threads_exposed: AtomicU32,
-    /// The thread whose folder was listed last with the sizes of its messages.
+    /// The thread whose folder was last listed with the sizes of its messages.
     last_walked_thread: Mutex<Option<ThreadIx>>,
-    /// How far the folder was read whose messages somebody reads one after the other.
-    read_ahead: Mutex<ahead::ReadAheadState>,
+    /// Progress of the program that reads a folder's messages in order.
+    read_ahead: Mutex<read_ahead::ReadAheadState>,
     agents_cache: GenerationCache<(), Arc<agents::AgentDirectory>>,
     /// Time of the newest entry.
     newest_cache: GenerationCache<(), Option<Timestamp>>,
@@ -160,20 +163,20 @@ pub struct Tree {
     /// Nodes whose inode number is the hash of a path.
     path_nodes: Mutex<LruCache<Ino, Node>>,
     inbox_listers: Mutex<InboxListers>,
-    /// What `.next` has handed out.
+    /// The messages that `.next` has handed out.
     next_claims: Mutex<wait::NextClaims>,
     maildir_change: Mutex<maildir::MaildirChangeTime>,
-    short_ids: Mutex<short::ShortIdIndex>,
-    last_unknown_id: Mutex<Option<short::UnknownId>>,
-    /// Threads whose folder was called without the name of their store.
+    short_ids: Mutex<short_names::ShortIdIndex>,
+    last_unknown_id: Mutex<Option<short_names::UnknownId>>,
+    /// Threads whose folder was looked up without the name of their store.
     plain_folders: Mutex<HashSet<ThreadIx>>,
     /// Messages acknowledged through this tree.
     acknowledged: Mutex<HashSet<MsgIx>>,
-    open_texts: texts::OpenTexts,
+    open_texts: text_buffers::OpenTexts,
 }
 
 impl Tree {
-    /// A tree over an index; without an outbox nothing can be written.
+    /// Makes a tree over an index. Without an outbox nothing can be written.
     pub fn new(index: Arc<Index>, outbox: Option<Arc<Outbox>>, settings: TreeSettings) -> Self {
         let (at_start, generation) = {
             let core = index.read();
@@ -184,13 +187,13 @@ impl Tree {
             index,
             outbox,
             initial_counts: at_start,
-            name_owners: firsts::ShortNameOwners::open(
+            name_owners: short_name_owners::ShortNameOwners::open(
                 settings.name_owners_file.clone(),
                 settings.read_only,
             ),
-            recent_reads: lately::RecentReads::new(settings.recent_reads_file.clone()),
+            recent_reads: recent_reads::RecentReads::new(settings.recent_reads_file.clone()),
             long_thread_names: Mutex::default(),
-            same_time_groups: GenerationCache::new(twins::GROUPS),
+            same_time_groups: GenerationCache::new(unique_names::GROUPS),
             settings,
             render_cache: Mutex::default(),
             rewritten: Mutex::default(),
@@ -206,7 +209,7 @@ impl Tree {
             agents_cache: GenerationCache::with_max_age(ONE, agents::FRESH),
             newest_cache: GenerationCache::new(ONE),
             rejects_cache: GenerationCache::new(ONE),
-            // Not with room for all of them at once.
+            // `unbounded`, because a cache with a limit allocates room for all its values at once.
             path_nodes: Mutex::new(LruCache::unbounded()),
             inbox_listers: Mutex::new(InboxListers::default()),
             next_claims: Mutex::with_level(LockLevel::Shown, wait::NextClaims::default()),
@@ -215,38 +218,38 @@ impl Tree {
             last_unknown_id: Mutex::default(),
             plain_folders: Mutex::default(),
             acknowledged: Mutex::default(),
-            open_texts: texts::OpenTexts::default(),
+            open_texts: text_buffers::OpenTexts::default(),
         }
     }
 
-    /// The index below.
+    /// Returns the index below the tree.
     pub fn index(&self) -> &Arc<Index> {
         &self.index
     }
 
-    /// How it was set up.
+    /// Returns the settings of the tree.
     pub fn settings(&self) -> &TreeSettings {
         &self.settings
     }
 
-    /// Where the links stand that there are now.
+    /// Returns the health boards of the links that exist now.
     fn link_boards(&self) -> Vec<Arc<HealthBoard>> {
         self.settings.link_boards.read().clone()
     }
 
-    /// Grows with every change a folder can show; drafts change without it.
+    /// Returns a number that grows with every change a folder can show. Drafts change without it.
     pub fn generation(&self) -> u64 {
         self.index.read().generation()
     }
 
-    /// Whether a listing holds until the [generation](Tree::generation) changes.
+    /// Returns true if a listing stays valid until the [generation](Tree::generation) changes.
     pub fn is_cacheable(&self, node: &Node) -> bool {
-        // What waits comes and goes without the index.
+        // Messages that wait come and go without a change of the index.
         let waits = || self.has_pending() || self.may_wait_for_link();
         if matches!(node, Node::Sent | Node::SentDay(_)) && waits() {
             return false;
         }
-        // What is not named here is asked for again each time, which is only slower.
+        // The other folders are listed anew each time, which is correct and only slower.
         matches!(
             node,
             Node::Root
@@ -264,12 +267,12 @@ impl Tree {
     }
 
     fn writable_outbox(&self) -> Result<&Arc<Outbox>, Error> {
-        // One that can only be looked at is there in a tree that is read only.
+        // A read-only tree may have an outbox, only to show its drafts.
         self.outbox.as_ref().filter(|_| !self.settings.read_only).ok_or(Error::ReadOnly)
     }
 
-    /// Whether nothing can be written by whoever has this tree. A command that only looks sees the
-    /// drafts: the next one may write.
+    /// Returns true if nothing can be written through this tree, not even by a later command. A command that
+    /// only looks sees the drafts, because the next command may write.
     fn is_view_only(&self) -> bool {
         self.settings.read_only && self.outbox.is_none()
     }
@@ -278,7 +281,7 @@ impl Tree {
         self.settings.scope == Scope::All
     }
 
-    /// Waits until what was just sent can be seen in a folder.
+    /// Waits until a folder shows the messages that were just sent.
     pub fn wait_for_sent(&self, folder: &Node) {
         if let Node::Sent
         | Node::SentDay(_)
@@ -302,7 +305,7 @@ impl Tree {
         self.thread_orders.get(thread, core.generation(), make)
     }
 
-    /// All messages in listing order, for `scope = "all"`.
+    /// Returns all messages in listing order, for `scope = "all"`.
     fn all_messages(&self, core: &IndexTables) -> Arc<Vec<MsgIx>> {
         self.all_messages.get((), core.generation(), || {
             let mut all: Vec<MsgIx> =
@@ -312,14 +315,14 @@ impl Tree {
         })
     }
 
-    /// The message as a file.
+    /// Returns the rendered text of a message.
     fn rendered_text(&self, ix: MsgIx) -> Result<Arc<[u8]>, Error> {
         let (entry, signature, generation) = {
             let core = self.index.read();
             let entry = *core.entry(ix).filter(|e| e.is_live()).ok_or(Error::NotFound)?;
             (entry, core.signature(&entry), core.generation())
         };
-        // The index forgets the length of what may have become another text in the same place.
+        // The index forgets the length if another text may have replaced this one in the same place.
         let holds = |seen: &IndexEntry, bytes: &Arc<[u8]>| {
             entry.has_same_appearance(seen) && entry.size() == Some(bytes.len() as u64)
         };
@@ -332,7 +335,7 @@ impl Tree {
         self.render_record((ix, &entry), signature, generation, record)
     }
 
-    /// A message that was just read as a file, for whoever asks next.
+    /// Renders a record that was just read, and caches the text.
     fn render_record(
         &self,
         (ix, entry): (MsgIx, &IndexEntry),
@@ -356,12 +359,12 @@ impl Tree {
         Ok(bytes)
     }
 
-    /// The message as it stands in its store, if it is still there, in the thread it belongs to.
+    /// Reads the record of a message from its store and sets its thread. Fails if the message is gone.
     fn read_record(&self, ix: MsgIx, entry: &IndexEntry) -> Result<Record, Error> {
         let store = self.index.store_of(entry).ok_or(Error::NotFound)?;
         let record = match store.read_record(&entry.location()) {
-            // It may only lie elsewhere since the last scan: what was read is claimed by a rename, a copy of a log
-            // is merged into the log, and what I wrote is kept when a log loses it.
+            // The message may only have moved since the last scan: a rename claims what was read, a copy of a
+            // log is merged into the log, and what I wrote is kept when a log loses it.
             Err(StoreError::Moved) => {
                 if let Some(path) = store.source_path(entry.location().source) {
                     store.note_change(&store.dir().join(path));
@@ -374,7 +377,7 @@ impl Tree {
         self.check_record(ix, entry, record)
     }
 
-    /// What was read in the place of a message, if it is that message.
+    /// Returns the record with its thread, or `Moved` if it belongs to another message.
     fn check_record(
         &self,
         ix: MsgIx,
@@ -391,7 +394,7 @@ impl Tree {
             return Err(StoreError::Moved.into());
         }
         if store.properties().has_reply_links() {
-            // Where threads are made of links, the message alone does not know its own.
+            // In a store whose threads are made of links, only the index knows the thread of a message.
             let thread = core.thread_id(core.thread_of(entry));
             record.message.thread = thread.map(|(id, _)| id.to_owned());
         }
@@ -400,7 +403,7 @@ impl Tree {
     }
 }
 
-/// People see thread ids without the label of the place a thread comes from.
+/// Removes the label of a thread's source from its id; people see ids without it.
 fn strip_thread_label(store: &dyn Store, message: &mut Message) {
     if store.properties().has_thread_labels()
         && let Some(thread) = &mut message.thread

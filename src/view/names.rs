@@ -5,24 +5,24 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use crate::index::{IndexEntry, IndexTables};
-use crate::model::{ORIGIN, Timestamp, encode_hex, id_qualifier, plain_id, spelling};
+use crate::model::{ORIGIN, Timestamp, encode_hex, id_qualifier, name_encoding, plain_id};
 
 /// Bytes of the time that a message's name begins with.
 pub(super) const STAMP: usize = 20;
 /// Longest `<from>` part of a message's name, in bytes.
 const MAX_FROM: usize = 64;
-/// A thread folder's name is cut when it is longer than this …
+/// Longest name of a thread folder, in bytes; a longer one is cut.
 const MAX_THREAD: usize = 200;
-/// … to this many bytes, so that the first digits of the hash still fit …
+/// Length to which it is cut before the first digits of the hash.
 const CUT_THREAD: usize = 190;
-/// … or to this many, so that all of them do.
+/// Length to which it is cut before all digits of the hash.
 const CUT_FULL: usize = 135;
 
 fn is_plain(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'@' | b'-')
 }
 
-/// The first hex digits of a text's SHA-256.
+/// Returns the first hex digits of a text's SHA-256.
 pub(super) fn short_hash(text: &str, digits: usize) -> String {
     let mut hex = encode_hex(&Sha256::digest(text.as_bytes()));
     hex.truncate(digits);
@@ -33,7 +33,8 @@ fn is_lower_hex(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The first 8 characters of an id if they are lower hex, else of its hash; with `full`, the whole.
+/// Returns the first 8 characters of an id if they are lower hex, else of its hash. With `full`, returns the
+/// whole id or hash.
 fn id_part(id: &str, full: bool) -> String {
     match id.get(..8).filter(|start| is_lower_hex(start)) {
         Some(start) if !full => start.to_owned(),
@@ -42,8 +43,8 @@ fn id_part(id: &str, full: bool) -> String {
     }
 }
 
-/// `<from>` in a name: plain characters stay, everything else is `_`, at most 64 bytes; `unknown`
-/// where the message names no writer.
+/// Returns the `<from>` part of a name, at most 64 bytes. Plain characters stay, everything else is `_`; a
+/// message without sender gives `unknown`.
 fn sender_part(from: &str) -> String {
     let mut out = String::new();
     push_sender(&mut out, from);
@@ -61,15 +62,15 @@ fn push_sender(out: &mut String, from: &str) {
     }
 }
 
-/// How much of the id a message's name has: as little as tells it from earlier messages.
+/// The amount of the id in a message's name: as little as distinguishes it from earlier messages.
 pub(super) type NameLevel = u8;
-/// The first digits.
+/// The level with the first digits.
 pub(super) const SHORT: NameLevel = 0;
-/// The id or its hash.
+/// The level with the id or its hash.
 pub(super) const FULL: NameLevel = 1;
 
-/// The name of a message without its ending. From the third level on, the hash of everything that
-/// makes the message one stands for the id.
+/// Returns the name of a message without its ending. From the third level on, a hash of the message's whole key
+/// replaces the id.
 pub(super) fn message_stem(core: &IndexTables, entry: &IndexEntry, level: NameLevel) -> String {
     let mut stem = String::with_capacity(64);
     push_stem(&mut stem, core, entry, level);
@@ -104,17 +105,18 @@ fn push_hex(out: &mut String, value: u32) {
     }
 }
 
-/// The name, without its ending, of a message that is not in the index yet.
+/// Returns the name, without its ending, of a message that is not in the index yet.
 pub(super) fn format_stem(time: Timestamp, from: &str, id: &str, level: NameLevel) -> String {
     format!("{}-{}-{}", time.iso8601_basic(), sender_part(from), id_or_hash_part(id, level == FULL))
 }
 
-/// The hash of what makes a message one.
+/// Returns the hash of a message's key.
 pub(super) fn message_digest(core: &IndexTables, entry: &IndexEntry) -> String {
     short_hash(&core.key_parts(entry).join("\0"), 64)
 }
 
-/// What stands for the id: where two messages have one id, the later one takes the hash of its file.
+/// Returns the part of a name that stands for the id. If two messages have one id, the later one takes the hash
+/// of its file.
 fn id_or_hash_part(id: &str, full: bool) -> String {
     match id_qualifier(id) {
         Some(hash) if full => hash.to_owned(),
@@ -122,17 +124,17 @@ fn id_or_hash_part(id: &str, full: bool) -> String {
     }
 }
 
-/// Whether a name is a message's own, or looks like it: then it is never taken for an id.
+/// Returns true if a name begins with a time, like a message's own. Such a name is never taken for an id.
 pub(super) fn has_time_prefix(stem: &str) -> bool {
     stem.get(..STAMP).and_then(Timestamp::from_iso8601_basic).is_some()
 }
 
-/// The key under which messages are found by a [short name](is_short): of an id, …
+/// Returns the key of an id, under which messages are found by a [short name](is_name_of_id).
 pub(super) fn short_key_of_id(id: &str) -> Option<u32> {
     u32::from_str_radix(&id_part(plain_id(id), false), 16).ok()
 }
 
-/// … and of the name: the first 8 characters, or those of the hash of the whole id.
+/// Returns the key of a short name: its first 8 characters, or those of the hash of the whole id.
 pub(super) fn short_key_of_name(name: &str) -> Option<u32> {
     match name.get(..8).filter(|start| is_lower_hex(start)) {
         Some(start) => u32::from_str_radix(start, 16).ok(),
@@ -143,23 +145,23 @@ pub(super) fn short_key_of_name(name: &str) -> Option<u32> {
     }
 }
 
-/// Whether a name is what stands for the id in names, or the whole id, escaped.
+/// Returns true if a name is the id part of message names, or the whole id, escaped.
 pub(super) fn is_name_of_id(name: &str, id: &str) -> bool {
     let id = plain_id(id);
     name == id_part(id, false) || name == escape_id(id)
 }
 
-/// What stands for the id in names.
+/// Returns the id part of message names.
 pub(super) fn short_id(id: &str) -> String {
     id_part(plain_id(id), false)
 }
 
-/// The folder name of a thread id; also any other text as one word.
+/// Returns the folder name of a thread id; also any other text as one word.
 pub(super) fn thread_name(id: &str) -> String {
     cut_to_length(escape_id(id), id)
 }
 
-/// A thread id as one path component, of any length.
+/// Returns a thread id as one path component, of any length.
 fn escape_id(id: &str) -> String {
     if id.is_empty() {
         return format!("~{}", short_hash("", 8));
@@ -179,8 +181,8 @@ fn escape_bytes(id: &[u8]) -> String {
     out
 }
 
-/// The folder name of a thread id that may carry a label: both, escaped, with `~` between them,
-/// which stands in neither.
+/// Returns the uncut folder name of a thread id that may carry a label: both, escaped, with `~` between them,
+/// which neither contains.
 fn escape_labelled(id: &str) -> String {
     match id.split_once(ORIGIN) {
         None => escape_id(id),
@@ -188,7 +190,7 @@ fn escape_labelled(id: &str) -> String {
     }
 }
 
-/// A name that is too long is cut, and ends with the hash of the id.
+/// Cuts a name that is too long, and appends the hash of the id.
 fn cut_to_length(name: String, id: &str) -> String {
     if name.len() > MAX_THREAD { cut_with_hash(name, CUT_THREAD, short_hash(id, 8)) } else { name }
 }
@@ -199,12 +201,12 @@ fn cut_with_hash(mut name: String, to: usize, hash: String) -> String {
     name + &hash
 }
 
-/// The folder name of a thread, which others have too if it [looks cut](cut_hash).
+/// Returns the folder name of a thread. Other threads may have it too if it [looks cut](hash_of_cut_name).
 pub(super) fn short_folder_name(id: &str, labels: bool) -> String {
     cut_to_length(if labels { escape_labelled(id) } else { escape_id(id) }, id)
 }
 
-/// The folder name of a thread whose short one another has.
+/// Returns the folder name of a thread whose short name belongs to another.
 pub(super) fn full_folder_name(id: &str, labels: bool) -> String {
     cut_with_hash(
         if labels { escape_labelled(id) } else { escape_id(id) },
@@ -213,22 +215,22 @@ pub(super) fn full_folder_name(id: &str, labels: bool) -> String {
     )
 }
 
-/// The first digits of the hash, if a name looks like one that was cut, to either length.
+/// Returns the first digits of the hash, if a name looks as if it was cut, to either length.
 pub(super) fn hash_of_cut_name(name: &str) -> Option<&str> {
     let (plain, hash) = name.rsplit_once('~')?;
     matches!((plain.len(), hash.len()), (CUT_THREAD, 8) | (CUT_FULL, 64)).then(|| hash.get(..8))?
 }
 
-/// What a folder name says about the thread id.
+/// The thread id in a folder name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ParsedThreadName {
     /// The id.
     Complete(String),
-    /// The name was cut: the id has to be looked for.
+    /// The name was cut, so the id has to be looked up.
     Truncated,
 }
 
-/// Reads a folder name back; `None` if no thread id gives this name.
+/// Parses a folder name. Returns `None` if no thread id gives this name.
 pub(super) fn parse_thread_name(name: &str) -> Option<ParsedThreadName> {
     if name == thread_name("") {
         return Some(ParsedThreadName::Complete(String::new()));
@@ -250,14 +252,14 @@ pub(super) fn parse_thread_name(name: &str) -> Option<ParsedThreadName> {
     (thread_name(&id) == name).then_some(ParsedThreadName::Complete(id))
 }
 
-/// The name of a file in `rejected/` that came from this path, with the hash of what identifies it:
-/// all of the hash if another has the short name.
+/// Returns the name of a file in `rejected/` for a path, with the hash of `what`. The hash is whole if another
+/// file has the short name.
 pub(super) fn reject_name(path: &str, what: &str, full: bool) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
     let hash = short_hash(what, if full { 64 } else { 8 });
-    let mut stem = if spelling::is_encoded(stem) {
-        cut_to_length(escape_bytes(&spelling::decode_name(stem)), stem)
+    let mut stem = if name_encoding::is_encoded(stem) {
+        cut_to_length(escape_bytes(&name_encoding::decode_name(stem)), stem)
     } else {
         thread_name(stem)
     };

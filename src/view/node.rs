@@ -1,13 +1,13 @@
 //! Nodes of the tree and their inode numbers.
 //!
-//! An inode number says what it stands for: the upper 8 bits name the kind of node, the lower 56 are
-//! the identity of a message or thread, a day, or the hash of a path. So numbers are the same after a
-//! remount, and finding the node of a number needs no table that the kernel's lookups would fill.
+//! An inode number describes its node. The upper 8 bits are the kind of node; the lower 56 are the identity of
+//! a message or thread, a day, or the hash of a path. So numbers are the same after a remount, and finding the
+//! node of a number needs no table that the kernel's lookups would fill.
 
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::Day;
 
-/// The folders a message file can lie in.
+/// The folders that can contain a message file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageFolder {
     /// `inbox/`
@@ -18,7 +18,7 @@ pub enum MessageFolder {
     Sent = 2,
     /// `threads/<thread>/`
     Thread = 3,
-    /// `.maildir/`, in whichever folder of it.
+    /// Any folder of `.maildir/`.
     Maildir = 4,
 }
 
@@ -33,11 +33,11 @@ const PLACES: [MessageFolder; 5] = [
 /// The folders of `.maildir/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MaildirFolder {
-    /// Unread, and seen by no mail program.
+    /// Messages that are unread and that no mail program has seen.
     New,
-    /// Read, or seen by one.
+    /// Messages that are read or that a mail program has seen.
     Cur,
-    /// Always empty.
+    /// A folder that is always empty.
     Tmp,
 }
 
@@ -60,7 +60,7 @@ pub enum Node {
     Watch,
     /// `.maildir/`, not listed.
     Maildir,
-    /// A folder of it.
+    /// A folder of `.maildir/`.
     MailBox(MaildirFolder),
     /// `inbox/`
     Inbox,
@@ -84,9 +84,9 @@ pub enum Node {
     Outbox,
     /// A draft, or the note beside one, in `outbox/`.
     Draft(String),
-    /// A draft being written in a thread's folder.
+    /// A draft that is being written in a thread's folder.
     ThreadDraft(ThreadIx, String),
-    /// An answer to a message in the making, under a private name beside it, not listed.
+    /// An unfinished answer to a message, under a private name beside it, not listed.
     ReplyDraft(MessageFolder, MsgIx, String),
     /// `outbox/<name>/`, a composing folder.
     Compose(String),
@@ -110,18 +110,18 @@ pub enum Node {
     ReplyAll(MessageFolder, MsgIx),
     /// `<name>.ack` beside a message that asks for an acknowledgement, not listed.
     Ack(MessageFolder, MsgIx),
-    /// `<name>.warning` beside a message in `sent/`: what I should know of it.
+    /// `<name>.warning` beside a message in `sent/`: a note about it.
     Warning(MsgIx),
-    /// A message of mine that is not in its store yet, in `sent/`, or what is said of it there: store, id,
-    /// and which of the two.
+    /// A message of mine in `sent/` that is not in its store yet, or the note about it: store, id, and true for
+    /// the note.
     Held(usize, String, bool),
-    /// `<name>.d/` beside a message: the files that come with it.
+    /// `<name>.d/` beside a message: its attachments.
     Parts(MessageFolder, MsgIx),
-    /// A file that comes with a message.
+    /// An attachment of a message.
     Part(MessageFolder, MsgIx, String),
     /// `me/`: texts that stores keep for me.
     Me,
-    /// `me/<store>/`, where several stores keep texts.
+    /// `me/<store>/`, if several stores keep texts.
     MeStore(usize),
     /// A folder of texts, of a store.
     TextFolder(usize, &'static str),
@@ -129,8 +129,8 @@ pub enum Node {
     Text(usize, &'static str, String),
 }
 
-/// Every folder, as a pattern. A `match` on a node ends with this or [`files!`] and never with `_`, so
-/// that it does not compile before somebody thought of a new node.
+/// Every folder, as a pattern. A `match` on a node ends with this or [`files!`] and never with `_`, so it does
+/// not compile until each new node is considered.
 macro_rules! folders {
     () => {
         Node::Root
@@ -186,7 +186,7 @@ macro_rules! files {
 pub(super) use files;
 
 impl Node {
-    /// A folder.
+    /// Returns true for a folder.
     pub fn is_dir(&self) -> bool {
         match self {
             folders!() => true,
@@ -206,10 +206,10 @@ pub(super) enum InodeTag {
     Thread = 3,
     Transcript = 4,
     Reject = 5,
-    /// Files whose path is in the tree's table: drafts, raw files, texts, files of messages.
+    /// Files whose path is in the tree's table: drafts, raw files, texts, attachments.
     Path = 6,
-    /// Folders whose path is there. The kernel gives up an inode that was a folder and is a file, so
-    /// the two never have one number.
+    /// Folders whose path is in the table. The kernel gives up an inode that changes from a folder to a file,
+    /// so the two never share a number.
     PathDir = 7,
     Message = 16,
     Reply = 24,
@@ -221,11 +221,11 @@ pub(super) enum InodeTag {
 
 const TAG_SHIFT: u32 = 56;
 const LOW: u64 = (1 << TAG_SHIFT) - 1;
-/// Days may be negative; this moves them above zero.
+/// Offset that makes the numbers of days positive.
 const DAY_BIAS: i64 = 1 << 40;
 
 /// The nodes that exist once, in the order of their inode numbers from 1 on
-/// ([`Tree::ino`](super::Tree::ino)).
+/// ([`Tree::inode_number`](super::Tree::inode_number)).
 pub(super) const FIXED: [Node; 20] = [
     Node::Root,
     Node::Readme,
@@ -253,7 +253,7 @@ pub(super) fn make_inode(tag: InodeTag, low: u64) -> Ino {
     (tag as u64) << TAG_SHIFT | low & LOW
 }
 
-/// The number of a message, or of what lies beside one.
+/// Returns the inode number of a message, or of a file beside it.
 pub(super) fn message_inode(tag: InodeTag, place: MessageFolder, identity: u64) -> Ino {
     (tag as u64 + place as u64) << TAG_SHIFT | identity & LOW
 }
@@ -262,7 +262,8 @@ pub(super) fn day_inode(tag: InodeTag, day: Day) -> Ino {
     make_inode(tag, (day.number() + DAY_BIAS) as u64)
 }
 
-/// The node of a number, given what an identity or the number of a path stands for.
+/// Returns the node of an inode number. The three functions find a thread, a message and a path node by its
+/// number.
 pub(super) fn decode_inode(
     ino: Ino,
     thread: impl Fn(u64) -> Option<ThreadIx>,
@@ -295,7 +296,7 @@ mod tests {
     use super::*;
     use crate::model::Timestamp;
 
-    /// Where every identity is the number of a message or thread.
+    /// Decodes a number; the identity of each thread or message is its own number.
     fn decode(ino: Ino) -> Option<Node> {
         let number = |identity: u64| Some(identity as u32);
         super::decode_inode(ino, number, number, |_| None)

@@ -1,12 +1,12 @@
-//! `<name>.d/` beside a message: the files that come with it (docs/SEMANTICS.md, S115 and S151).
+//! `<name>.d/` beside a message: its attachments (docs/SEMANTICS.md, S115 and S151).
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::dated::GenerationCache;
 use super::file::OpenFile;
+use super::generation_cache::GenerationCache;
 use super::listing::Listing;
 use super::node::{MessageFolder, Node};
 use super::{Error, Tree};
@@ -14,19 +14,19 @@ use crate::index::MsgIx;
 use crate::model::{Attachment, Timestamp};
 use crate::store::PartContent;
 
-/// Messages whose files are remembered.
+/// Messages whose attachments are cached.
 pub(super) const MESSAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
-/// For how long: as long as the kernel keeps what it was told of them. A copy or `ls -l` of a folder
-/// then reads the message once, and a file that changed in the store is seen soon.
+/// Time for which they are cached, which is that of the kernel's own cache. A copy or `ls -l` of a folder then
+/// reads the message once, and a file that changed in the store is seen soon.
 pub(super) const FRESH: Duration = Duration::from_secs(1);
-/// The longest file name there can be.
+/// The longest possible file name.
 const MAX_NAME: usize = 255;
 
-/// The files of messages read a moment ago.
+/// The attachments of messages read a moment ago.
 pub(super) type PartsCache = GenerationCache<MsgIx, Arc<[Attachment]>>;
 
-/// Those that are shown: not withheld, each name one path component, and once. Stores see to that;
-/// a mistake there must not become a strange tree here.
+/// Returns the attachments that are shown: not withheld, each name one path component, and once. Stores ensure
+/// that; a mistake there must not become a strange tree here.
 fn filter_safe(attachments: Vec<Attachment>) -> Arc<[Attachment]> {
     let mut names = HashSet::new();
     let is_component = |name: &str| {
@@ -39,7 +39,7 @@ fn filter_safe(attachments: Vec<Attachment>) -> Arc<[Attachment]> {
 }
 
 impl Tree {
-    /// The files that come with a message and are not withheld.
+    /// Returns the attachments of a message that are not withheld.
     fn message_parts(&self, ix: MsgIx) -> Result<Arc<[Attachment]>, Error> {
         let (entry, generation) = {
             let core = self.index.read();
@@ -52,12 +52,12 @@ impl Tree {
         })
     }
 
-    /// One of them.
+    /// Returns one of them by name.
     pub(super) fn find_part(&self, ix: MsgIx, name: &str) -> Result<Attachment, Error> {
         self.message_parts(ix)?.iter().find(|a| a.name == name).cloned().ok_or(Error::NotFound)
     }
 
-    /// Its size, and its time: that of the message.
+    /// Returns its size, and its time, which is that of the message.
     pub(super) fn part_size(&self, ix: MsgIx, name: &str) -> Result<(u64, Timestamp), Error> {
         Ok((self.find_part(ix, name)?.size, self.live_entry(ix)?.time()))
     }
@@ -79,7 +79,7 @@ impl Tree {
             PartContent::Bytes(bytes) => (bytes.len() as u64, OpenFile::from_bytes(bytes)),
         };
         if len != listed.size {
-            // It changed in the store: the next look has to read the message again.
+            // It changed in the store, so the next listing has to read the message again.
             self.parts_cache.remove(&ix);
         }
         Ok(file)

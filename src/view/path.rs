@@ -12,7 +12,7 @@ use crate::model::Timestamp;
 pub struct FolderEntry {
     /// File name.
     pub name: String,
-    /// A folder.
+    /// True for a folder.
     pub is_dir: bool,
     /// Size in bytes.
     pub size: u64,
@@ -24,11 +24,11 @@ pub struct FolderEntry {
 
 /// Bytes copied at once.
 const CHUNK: usize = 128 << 10;
-/// How long a write waits for its message to be in the store.
+/// Longest time for which a write waits until its message is in the store.
 const SENT: Duration = Duration::from_secs(30);
 
 impl Tree {
-    /// The node of a path.
+    /// Returns the node of a path.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDir`].
@@ -37,10 +37,10 @@ impl Tree {
         parts.into_iter().try_fold(Node::Root, |node, name| self.lookup(&node, name))
     }
 
-    /// The entries of a folder, or the file itself.
+    /// Returns the entries of a folder, or the file itself.
     ///
     /// # Errors
-    /// As [`Tree::resolve`].
+    /// Those of [`Tree::resolve_path`].
     pub fn list_path(&self, path: &str) -> Result<Vec<FolderEntry>, Error> {
         let node = self.resolve_path(path)?;
         let line = |name: String, node: &Node| {
@@ -50,7 +50,7 @@ impl Tree {
         match self.list_folder(&node) {
             Ok(listing) => self
                 .iter_entries(&listing)
-                // What went since the listing was taken is not an error of the listing.
+                // An entry that went after the listing was taken is no error.
                 .filter_map(|(name, node)| match line(name, &node) {
                     Err(Error::NotFound) => None,
                     other => Some(other),
@@ -67,7 +67,7 @@ impl Tree {
     /// Copies a file to `out`, and marks it read if reading marks.
     ///
     /// # Errors
-    /// As [`Tree::open`] and [`Tree::read`]; what `out` gives.
+    /// Those of [`Tree::open`], [`Tree::read`] and `out`.
     pub fn copy_path_to(&self, path: &str, out: &mut dyn Write) -> Result<(), Error> {
         let file = self.open(&self.resolve_path(path)?, &OpenRequest::default())?;
         // A text that could not be printed has not been read.
@@ -91,10 +91,10 @@ impl Tree {
         }
     }
 
-    /// `rm`: as [`Tree::unlink`].
+    /// Removes a file as [`Tree::unlink`] does, for `rm`.
     ///
     /// # Errors
-    /// As that; [`Error::IsDir`] for folders.
+    /// Those of [`Tree::unlink`]; [`Error::IsDir`] for folders.
     pub fn remove_path(&self, path: &str) -> Result<(), Error> {
         let (parent, name) = self.split_path(path)?;
         if self.lookup(&parent, name)?.is_dir() {
@@ -103,7 +103,7 @@ impl Tree {
         self.unlink(&parent, name)
     }
 
-    /// Marks everything read that `inbox/` lists, as removing each of its names does; how many those were.
+    /// Marks all messages of `inbox/` as read, as removing each of them does. Returns their number.
     ///
     /// # Errors
     /// If nothing can be marked here.
@@ -112,10 +112,10 @@ impl Tree {
         Ok(self.index.mark_all_read())
     }
 
-    /// `mv`: as [`Tree::rename`].
+    /// Renames a file as [`Tree::rename`] does, for `mv`.
     ///
     /// # Errors
-    /// As that.
+    /// Those of [`Tree::rename`].
     pub fn rename_path(&self, from: &str, to: &str) -> Result<(), Error> {
         let (parent, name) = self.split_path(from)?;
         self.lookup(&parent, name)?;
@@ -125,7 +125,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The folder a path lies in, and its name there.
+    /// Returns the folder of a path, and the name in it.
     fn split_path<'a>(&self, path: &'a str) -> Result<(Node, &'a str), Error> {
         let (folder, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
         Ok((self.resolve_path(folder)?, name))
@@ -134,7 +134,7 @@ impl Tree {
     /// Writes a file in one go: one draft.
     ///
     /// # Errors
-    /// Why it is refused; the draft is then kept with its note, as under a mount.
+    /// The reason of a refusal; the draft is then kept with its note, as under a mount.
     pub fn write_path(&self, path: &str, text: &[u8]) -> Result<(), Error> {
         let (parent, name) = self.split_path(path)?;
         let access = OpenRequest { write: true, truncate: true, ..OpenRequest::default() };

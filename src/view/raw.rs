@@ -1,8 +1,8 @@
 //! `raw/<store>/`: the store's own files, as they are now.
 //!
-//! A name is looked up alone, so that what `ls -l` asks of each file does not grow with the folder. The time
-//! of a folder may be that of its newest entry, which is found by listing it: it is remembered for as much
-//! longer as that took.
+//! Each name is looked up alone, so that the cost of `ls -l` for each file does not grow with the folder. The
+//! time of a folder may be that of its newest entry, which takes a listing. That time is cached in proportion
+//! to the duration of the listing.
 
 use std::num::NonZeroUsize;
 use std::time::Instant;
@@ -16,21 +16,21 @@ use crate::model::Timestamp;
 use crate::model::locks::Mutex;
 use crate::store::RawEntry;
 
-/// For how many times as long as it took to find it a time is remembered.
+/// Factor between the time that a folder's listing took and the time for which its result is cached.
 const TIMES: u32 = 20;
-/// Of so many folders.
+/// Folders whose time is cached.
 const FOLDERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
 /// The time of a folder.
 #[derive(Clone, Copy, Debug)]
 struct CachedFolderTime {
     time: Option<Timestamp>,
-    /// The generation of the index of which it is.
+    /// The generation of the index at that time.
     generation: u64,
     until: Instant,
 }
 
-/// The times of the folders asked for last, by store and path.
+/// The times of the last folders, by store and path.
 #[derive(Debug)]
 pub(super) struct RawTimeCache(Mutex<LruCache<(usize, String), CachedFolderTime>>);
 
@@ -56,13 +56,13 @@ impl Tree {
         Ok(raw_node(number, path, &self.raw_entry(number, &join_path(path, name))?))
     }
 
-    /// A file or folder by its path, with the size it has now.
+    /// Returns a file or folder by its path, with its present size.
     pub(super) fn raw_entry(&self, number: usize, path: &str) -> Result<RawEntry, Error> {
         let store = self.index.stores().get(number).ok_or(Error::NotFound)?;
         store.stat_raw_entry(path).ok_or(Error::NotFound)
     }
 
-    /// The time of a folder.
+    /// Returns the time of a folder.
     pub(super) fn raw_newest_time(&self, number: usize, path: &str) -> Option<Timestamp> {
         let (key, generation, start) =
             ((number, path.to_owned()), self.generation(), Instant::now());

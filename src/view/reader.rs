@@ -1,5 +1,5 @@
-//! Who is reading: the difference between reading a message and looking at a folder
-//! (docs/SEMANTICS.md, S28, S29 and S220: looking must not consume).
+//! Facts about the process that reads. They tell reading a message from looking at a folder (docs/SEMANTICS.md,
+//! S28, S29 and S220: looking must not consume).
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -11,15 +11,15 @@ use crate::store::process;
 
 /// One program run: a process from one `execve` to the next.
 ///
-/// `bash -c 'cat inbox/*'` lists as bash and then becomes cat under the same pid, so the pid alone
-/// says too little. The start of the process, its executable, and the random places the kernel gave
-/// to its code and arguments at `execve` tell the runs apart.
+/// `bash -c 'cat inbox/*'` lists as bash and then becomes cat under the same pid, so the pid alone says too
+/// little. Three more facts tell the runs apart: the start time of the process, its executable, and the random
+/// addresses that the kernel gave to its code and arguments at `execve`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessIdentity {
     pid: u32,
     started: String,
     exe: Option<(u64, u64)>,
-    /// Start of code, stack, data, and arguments; zeros where the kernel does not tell us.
+    /// Start of code, stack, data, and arguments; zeros where the kernel hides them.
     layout: Vec<String>,
 }
 
@@ -31,8 +31,8 @@ const STARTED: usize = 19;
 const LAYOUT: [usize; 4] = [23, 25, 42, 45];
 
 impl ProcessIdentity {
-    /// Looks a process up by the id of any of its threads. `None` if it is gone, or lives in a pid
-    /// namespace that we cannot see into (pid 0).
+    /// Looks a process up by the id of any of its threads. Returns `None` if it is gone, or lives in a pid
+    /// namespace that is invisible from here (pid 0).
     pub fn from_thread(tid: u32) -> Option<Self> {
         if tid == 0 {
             return None;
@@ -50,15 +50,15 @@ fn read_stat_field(tid: u32, field: usize) -> Option<u32> {
     process::read_proc_stat(tid)?.split_ascii_whitespace().nth(field)?.parse().ok()
 }
 
-/// The process that a process was started by, or inherited by.
+/// Returns the parent of a process.
 pub(super) fn parent_pid(pid: u32) -> Option<u32> {
     read_stat_field(pid, PARENT)
 }
 
-/// How long a look at a thread is waited for, before it is asked what keeps it.
+/// Wait for the answer of a probe thread, before its state is examined.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Whether a process has ended, and so closes nothing any more.
+/// Returns true if a process has ended, so that it can close nothing any more.
 pub(super) fn has_gone(pid: u32) -> bool {
     process::read_proc_stat(pid).is_none() || process::has_ended(pid)
 }
@@ -66,13 +66,13 @@ pub(super) fn has_gone(pid: u32) -> bool {
 /// The kernel's flag for a thread that is ending.
 const ENDING: u32 = 4;
 
-/// The signal that is ending a thread at this moment. `None` if it lives on, ends of itself, or cannot
-/// be seen from here.
+/// Returns the signal that is ending a thread at this moment. Returns `None` if the thread lives on, exits by
+/// itself, or is invisible from here.
 ///
-/// Asked on a thread of its own: a program that becomes another closes files while it holds the lock that
-/// `stat` waits for, and would wait for us. Such a one lives on.
+/// A thread of its own reads `stat`. A program that calls `execve` closes files while it holds the lock that
+/// `stat` waits for, so a read in this thread would deadlock with it. Such a program counts as living on.
 ///
-/// Who ends has given up its memory before its files, and that can be asked without that lock.
+/// A thread that ends gives up its memory before its files. `statm` shows that without the lock.
 pub(super) fn detect_ending_signal(tid: u32) -> Option<u32> {
     if has_memory(tid) {
         return None;
@@ -100,12 +100,12 @@ pub(super) fn detect_ending_signal(tid: u32) -> Option<u32> {
     }
 }
 
-/// Whether a thread is seen to have memory, as every one has that is not ending.
+/// Returns true if a thread visibly has memory, which every thread has until it ends.
 fn has_memory(tid: u32) -> bool {
     process::read_proc_file(tid, "statm").is_some_and(|pages| !pages.starts_with("0 "))
 }
 
-/// How a thread of this process fares, as in `ps`.
+/// Returns the state letter of a thread of this process, as `ps` shows it.
 fn thread_state(tid: u32) -> Option<char> {
     process::read_proc_stat(tid)?.trim_start().chars().next()
 }
@@ -114,12 +114,12 @@ fn read_ending_signal(tid: u32) -> Option<u32> {
     if tid == 0 || read_stat_field(tid, FLAGS)? & ENDING == 0 {
         return None;
     }
-    // As `wait` gives it: the low bits are the signal.
+    // The value is that of `wait`: its low bits are the signal.
     Some(read_stat_field(tid, EXIT_CODE)? & 0x7f).filter(|signal| *signal != 0)
 }
 
-/// The process a thread belongs to. Mostly it is the thread by which the process is known; to ask for that
-/// takes less than to read what the system writes of it.
+/// Returns the process of a thread. Most requests come from the first thread of a process, and that check is
+/// cheaper than to read `status`.
 pub fn thread_group(tid: u32) -> Option<u32> {
     if tid != 0 && process::is_first_thread(tid) {
         return Some(tid);
@@ -129,10 +129,10 @@ pub fn thread_group(tid: u32) -> Option<u32> {
     line.trim().parse().ok()
 }
 
-/// Programs that are many, and are told by their first argument which.
+/// Programs that contain many others; their first argument says which one runs.
 const MANY_IN_ONE: [&str; 2] = ["busybox", "toybox"];
 
-/// The name of the program that a process runs.
+/// Returns the name of the program that a process runs.
 pub fn program_name(pid: u32) -> Option<String> {
     let name = process::read_proc_file(pid, "comm")?;
     let name = name.trim_end_matches('\n');
@@ -142,14 +142,14 @@ pub fn program_name(pid: u32) -> Option<String> {
     Some(applet.filter(|applet| !applet.is_empty()).unwrap_or(name).to_owned())
 }
 
-/// The number of the system call that a thread is in; `None` if that cannot be seen.
+/// Returns the number of the system call that a thread is in; `None` if it is invisible.
 pub fn current_system_call(tid: u32) -> Option<libc::c_long> {
     let call = process::read_proc_file(tid, "syscall")?;
     call.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Whether a signal is waiting for this thread that it neither blocks nor ignores: a read that
-/// blocks for it has to end.
+/// Returns true if a signal is pending for this thread that it neither blocks nor ignores. A blocked read of
+/// that thread must then end.
 pub fn has_pending_signal(tid: u32) -> bool {
     let Some(status) = process::read_proc_file(tid, "status") else {
         // The process is gone.
@@ -163,12 +163,12 @@ pub fn has_pending_signal(tid: u32) -> bool {
     pending & !(mask("SigBlk:") | mask("SigIgn:")) != 0
 }
 
-/// How a file was opened, as far as it matters for marks.
+/// The facts about an open that decide whether reading marks the message.
 #[derive(Clone, Debug, Default)]
 pub struct ReaderProfile {
-    /// Another user than the one who mounted: only the owner's reading marks.
+    /// True for another user than the one who mounted. Only the owner's reading marks.
     pub stranger: bool,
-    /// `O_NOFOLLOW`: what `grep -r`, `rsync`, `tar` and `cp -a` do and `cat` does not.
+    /// `O_NOFOLLOW`, which `grep -r`, `rsync`, `tar` and `cp -a` use and `cat` does not.
     pub nofollow: bool,
     /// `O_NOATIME`: the reader asks to leave no trace.
     pub noatime: bool,
@@ -178,8 +178,8 @@ pub struct ReaderProfile {
     pub program: Option<String>,
 }
 
-/// Programs that search, cut out, sum, compare, copy, pack, sign or scan what they open, rather than show
-/// it whole (docs/DETAILS.md, S220). Scripts have their own name. The system knows 15 bytes of a name.
+/// Programs that search, cut out, sum, compare, copy, pack, sign or scan the files that they open, rather than
+/// show them whole (docs/DETAILS.md, S220). Scripts have their own name. The system knows 15 bytes of a name.
 #[rustfmt::skip]
 const LOOKING: &[&str] = &[
     "7z", "7za", "7zr", "7zz", "ack", "ack-grep", "afio", "ag", "age", "agrep", "ar", "awk",
@@ -204,7 +204,7 @@ const LOOKING: &[&str] = &[
 ];
 
 impl ReaderProfile {
-    /// Whether what is opened is only looked at, whatever is read of it.
+    /// Returns true if the program only looks at the file, however much it reads.
     pub(super) fn is_only_looking(&self) -> bool {
         let program = self.program.as_deref();
         self.stranger
@@ -214,9 +214,9 @@ impl ReaderProfile {
     }
 }
 
-/// How long a process that listed `inbox/` is remembered at least.
+/// Shortest time for which a process that listed `inbox/` is remembered.
 const REMEMBER: Duration = Duration::from_secs(3600);
-/// Above this many, those who are gone are forgotten.
+/// Above this number, processes that are gone are forgotten.
 const MANY: usize = 256;
 
 /// The processes that have listed `inbox/`.
@@ -277,7 +277,7 @@ mod tests {
         let (_, list) = text.split_once("- **S220**").unwrap();
         let (list, _) = list.split_once(", by the name in").unwrap();
         let mut named: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
-        // The table of the page is grouped by what the programs do.
+        // The table of the page is grouped by the purpose of the programs.
         named.sort_unstable();
         assert_eq!(named, LOOKING);
     }

@@ -1,13 +1,13 @@
-//! `README.txt`: all that an agent needs that sees nothing else.
+//! `README.txt`: everything that an agent needs if it sees nothing else.
 
 use super::Tree;
 use crate::model::MarkRead;
 
-/// A file that stores which carry files at all would take.
+/// A file that every store takes if it carries files at all.
 const SOME_FILE: (&str, u64) = ("file.txt", 1);
 
 impl Tree {
-    /// The text; at most 40 lines.
+    /// Returns the text; at most 40 lines.
     pub(super) fn readme_text(&self) -> String {
         let me = &self.settings.me;
         let note = if self.is_view_only() { " Nothing can be sent or marked here." } else { "" };
@@ -54,7 +54,7 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
         )
     }
 
-    /// The lines about reading one message.
+    /// Returns the lines about reading one message.
     fn about_reading(&self) -> &'static str {
         match self.settings.mark_read {
             _ if self.is_view_only() => "  cat inbox/NAME   read one (* reads all)\n",
@@ -67,7 +67,7 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
         }
     }
 
-    /// The line about reading each message as it comes, where reading can mark it.
+    /// Returns the line about reading each message as it comes, if reading can mark it.
     fn about_each(&self) -> String {
         let remove = match self.settings.mark_read {
             _ if self.is_view_only() => return String::new(),
@@ -78,7 +78,7 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
         format!("  while :; do {each}; done      read all that comes\n")
     }
 
-    /// The line about sending files, if messages here can carry some.
+    /// Returns the line about sending files, if messages here can carry some.
     fn about_files(&self) -> &'static str {
         if self.can_carry_files() && !self.is_view_only() {
             "  mkdir outbox/BOB; cp plan.pdf outbox/BOB/; echo \"text\" > outbox/BOB/body      with files\n"
@@ -93,7 +93,7 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
         self.index.stores().iter().any(|s| s.properties().check_attachments(&file).is_ok())
     }
 
-    /// The line about `.d/`, if messages here can carry files.
+    /// Returns the line about `.d/`, if messages here can carry files.
     fn about_parts(&self) -> &'static str {
         if self.can_carry_files() {
             "  NAME.d/                the files that came with the message NAME.txt, beside it\n"
@@ -102,7 +102,7 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
         }
     }
 
-    /// The line about `.ack`, if messages here can ask for one.
+    /// Returns the line about `.ack`, if messages here can ask for one.
     fn about_ack(&self) -> &'static str {
         let asked = self.index.stores().iter().any(|s| s.kind().has_acks());
         if asked && !self.is_view_only() {
@@ -112,7 +112,7 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
         }
     }
 
-    /// The header lines that only some stores know.
+    /// Returns the header names that only some stores know.
     fn about_headers(&self) -> String {
         let all = self.index.stores().iter().flat_map(|s| s.properties().headers);
         all.fold(String::new(), |known, name| {
@@ -121,7 +121,7 @@ The line Signature: tells if From: is proved. \"valid\": the key known for that 
         })
     }
 
-    /// The line about `me/`, if there is any.
+    /// Returns the line about `me/`, if there is any.
     fn about_texts(&self) -> String {
         let mut keepers =
             self.index.stores().iter().filter_map(|s| Some((s.name(), s.facets().notebook?)));

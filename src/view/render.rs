@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use crate::model::plain::{MIME, VERIFIED};
+use crate::model::plain_message::{MIME, VERIFIED};
 use crate::model::{Message, SignatureState, plain_id, sanitize_line, sanitize_text};
 use crate::store::Kind;
 
-/// The bytes of the message's file; the same in every view.
+/// Returns the rendered text of a message, which is the same in every view.
 pub(super) fn render_message(m: &Message, kind: Kind, signature: SignatureState) -> String {
     let body = render_body(&m.body);
     let mut out = render_header(m, kind, Some(signature));
@@ -22,8 +22,8 @@ pub(super) fn render_message(m: &Message, kind: Kind, signature: SignatureState)
     out
 }
 
-/// A body as it is shown. One blank stands before what would begin like the line that says what was
-/// verified: that line is msgfs's own, wherever it stands.
+/// Returns a body as it is shown. A blank precedes each line that begins like the line about the signature,
+/// which only msgfs writes.
 pub(super) fn render_body(text: &str) -> Cow<'_, str> {
     let text = sanitize_text(text);
     let forged = |line: &str| line.starts_with(VERIFIED);
@@ -34,7 +34,7 @@ pub(super) fn render_body(text: &str) -> Cow<'_, str> {
     Cow::Owned(lines.flat_map(|line| [if forged(line) { " " } else { "" }, line]).collect())
 }
 
-/// The header lines in their order; what does not exist is left out.
+/// Returns the header lines in their order; missing ones are left out.
 pub(super) fn render_header(m: &Message, kind: Kind, signature: Option<SignatureState>) -> String {
     let mut out = String::with_capacity(256 + m.body.len());
     let mut line = |name: &str, value: Option<&str>| {
@@ -72,7 +72,7 @@ fn format_attachment(a: &crate::model::Attachment) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::plain::{PlainMessage, RULE, is_visible};
+    use crate::model::plain_message::{PlainMessage, RULE, is_visible};
     use crate::model::{Attachment, Fingerprint, TWIN, Timestamp};
     use crate::view::transcript::find_rules;
     use proptest::prelude::*;
@@ -160,7 +160,7 @@ mod tests {
         assert!(text.ends_with("\u{e9}\n"));
     }
 
-    /// Texts as they may stand in a message: most are plain.
+    /// Generates texts of messages; most are plain.
     fn text() -> impl Strategy<Value = String> {
         let pieces = prop_oneof![
             8 => "[ -~]{0,12}",

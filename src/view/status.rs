@@ -1,5 +1,5 @@
-//! `status.txt`: me, unread mail, the stores and their health, the last refusal. Nothing in it changes
-//! while nothing happens.
+//! `status.txt`: me, unread mail, the stores and their health, the last refusal. Nothing in it changes while
+//! nothing happens.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::outbox::{MyPublicKeys, Refusal};
 const LISTED: usize = 50;
 /// Characters of a first line.
 const FIRST_LINE: usize = 72;
-/// Sent messages looked at for recipients who have never written.
+/// Recent messages that are examined for unknown recipients and shared keys.
 const RECENT: usize = 200;
 
-/// What there is to tell, as data.
+/// The status of a mailbox, as data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MailboxStatus {
-    /// Who I am.
+    /// My name.
     pub me: String,
     /// Fingerprint of my key, if it can be used.
     pub key: Option<String>,
-    /// Nothing can be sent from here.
+    /// True if nothing can be sent from here.
     pub read_only: bool,
-    /// How many messages are unread.
+    /// Number of unread messages.
     pub unread: usize,
     /// The first of them, oldest first.
     pub messages: Vec<UnreadHeadline>,
@@ -38,9 +38,9 @@ pub struct MailboxStatus {
     pub links: Vec<LinkStatus>,
     /// The last draft that was refused and neither sent nor removed since.
     pub last_refusal: Option<LastRefusal>,
-    /// The last id that was asked for and stands for no one message.
+    /// The last requested id that does not stand for exactly one message.
     pub last_unknown_id: Option<UnknownId>,
-    /// What else a person should know.
+    /// Further notes for a person.
     pub notes: Vec<String>,
 }
 
@@ -62,32 +62,32 @@ pub struct StoreStatus {
     pub name: String,
     /// Its kind.
     pub kind: String,
-    /// Who I am there.
+    /// My name there.
     pub me: String,
-    /// Fingerprint of the key I am known by there.
+    /// Fingerprint of my key there.
     pub key: Option<String>,
-    /// All messages that are shown, where those between others are.
+    /// Number of all messages, if the messages between others are shown.
     pub messages: Option<usize>,
     /// Messages to me.
     pub to_me: usize,
     /// Messages from me.
     pub from_me: usize,
-    /// What is in `rejected/`.
+    /// Number of files in `rejected/`.
     pub rejected: usize,
-    /// Nothing is wrong.
+    /// True if nothing is wrong.
     pub healthy: bool,
-    /// What is wrong.
+    /// Lines about what is wrong.
     pub health: Vec<String>,
-    /// What is not wrong and should be known.
+    /// Lines about other facts that a person should know.
     pub remarks: Vec<String>,
 }
 
-/// A link and where it stands.
+/// A link and its health.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LinkStatus {
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// Its health.
     #[serde(flatten)]
     pub standing: LinkHealth,
 }
@@ -95,16 +95,16 @@ pub struct LinkStatus {
 /// The last refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LastRefusal {
-    /// When, in RFC 3339.
+    /// Its time, in RFC 3339.
     pub time: String,
     /// Name of the draft.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl Tree {
-    /// The text and its time.
+    /// Returns the text and its time.
     pub(super) fn status_text(&self) -> (String, Timestamp) {
         let status = self.collect_status();
         let key = status.key.as_deref().unwrap_or("none");
@@ -138,7 +138,7 @@ impl Tree {
         (lines.join("\n") + "\n", self.status_time())
     }
 
-    /// The same as data.
+    /// Returns the same as data.
     pub fn collect_status(&self) -> MailboxStatus {
         let unread = self.index.read().unread_count();
         let message = |(ix, name)| {
@@ -147,7 +147,7 @@ impl Tree {
         };
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
         let keys = self.my_keys();
-        // Nothing else is locked while it is.
+        // A copy, so that no other lock is taken under this one.
         let last_unknown_id = self.last_unknown_id.lock().clone();
         MailboxStatus {
             me: self.settings.me.clone(),
@@ -167,7 +167,7 @@ impl Tree {
         }
     }
 
-    /// When anything that `status.txt` tells last changed.
+    /// Returns the time of the last change of anything that `status.txt` shows.
     pub(super) fn status_time(&self) -> Timestamp {
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal()).map(|r| r.time);
         let newest = self.index.read().newest_time();
@@ -192,7 +192,7 @@ impl Tree {
         )
     }
 
-    /// My keys as they are now; in a mount that sends nothing, as they were when it began.
+    /// Returns my present keys. A mount that sends nothing returns those of its start.
     fn my_keys(&self) -> MyPublicKeys {
         let fixed = || MyPublicKeys {
             shown: self.settings.key,
@@ -245,7 +245,7 @@ impl Tree {
         out
     }
 
-    /// What else a person should know.
+    /// Collects further notes for a person.
     fn collect_notes(&self, own_key: Option<String>) -> Vec<String> {
         let mut out: Vec<String> = own_key.into_iter().collect();
         out.extend(self.settings.warnings.read().clone());
@@ -266,7 +266,7 @@ impl Tree {
         out
     }
 
-    /// Keys of recent messages to me that are pinned to somebody else too.
+    /// Returns lines about keys of recent messages to me that are pinned to another sender too.
     fn find_shared_keys(&self) -> Vec<String> {
         let writers: BTreeSet<(String, Fingerprint)> = {
             let core = self.index.read();
@@ -291,8 +291,7 @@ impl Tree {
         writers.iter().filter_map(line).collect()
     }
 
-    /// Recipients of recent messages who have never written anything, and have no mailbox that we
-    /// could see.
+    /// Returns the recipients of recent messages who have never written and have no mailbox that msgfs can see.
     fn find_unheard_recipients(&self) -> BTreeSet<String> {
         let stores = self.index.stores();
         let named: BTreeSet<(usize, String)> = {
@@ -322,7 +321,7 @@ fn link_status(board: &Arc<HealthBoard>) -> LinkStatus {
     LinkStatus { name: board.name().to_owned(), standing: board.health() }
 }
 
-/// A store as lines of the text.
+/// Formats a store as lines of the text.
 fn format_store(status: &MailboxStatus, store: &StoreStatus) -> Vec<String> {
     let (name, kind, me) = (sanitize_line(&store.name), &store.kind, sanitize_line(&store.me));
     let other_key = store.key.as_ref().filter(|_| store.key != status.key);
@@ -344,7 +343,7 @@ fn format_store(status: &MailboxStatus, store: &StoreStatus) -> Vec<String> {
     std::iter::once(first).chain(more.map(|line| format!("    {}", sanitize_line(line)))).collect()
 }
 
-/// A line without blanks around it, cut where it is long.
+/// Removes blanks around a line and cuts it if it is long.
 fn cut_line(line: &str) -> String {
     let line = line.trim();
     let mut short: String = line.chars().take(FIRST_LINE).collect();
@@ -354,7 +353,7 @@ fn cut_line(line: &str) -> String {
     sanitize_line(&short).into_owned()
 }
 
-/// The lines of a text as one, for a place where each line is one thing.
+/// Joins the lines of a text into one, for places where each line is one fact.
 fn join_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     sanitize_line(&lines.join(" ")).into_owned()

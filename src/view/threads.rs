@@ -1,8 +1,7 @@
-//! The folders of threads: their names, and the threads behind them (docs/SEMANTICS.md, S23 and
-//! S190).
+//! The folders of threads: their names, and the threads behind them (docs/SEMANTICS.md, S23 and S190).
 //!
-//! A folder is named after the thread's id, and its label if it has one. Where the names of two
-//! stores are equal, the store's name follows.
+//! A folder is named after the thread's id, and its label if it has one. If two stores have the same name, the
+//! store's name follows.
 
 use std::collections::HashMap;
 
@@ -10,22 +9,22 @@ use super::{Tree, names};
 use crate::index::{IndexTables, ThreadIx};
 use crate::model::{ORIGIN, thread_label};
 
-/// The threads whose names look as if they were cut, by the part of the hash that ends them: only
-/// their names can be equal to others. Threads are only ever added.
+/// The threads whose names look as if they were cut, by the first digits of the hash at their end. Only such
+/// names can be equal. Threads are only ever added.
 #[derive(Debug, Default)]
 pub(super) struct LongThreadNames {
-    /// Threads looked at so far.
+    /// Number of threads examined so far.
     indexed_count: usize,
     by_hash: HashMap<u32, Vec<ThreadIx>>,
 }
 
-/// The key of a name in [`LongIds`]. What follows a `~` may be no hash but a label.
+/// Returns the key of a name in [`LongThreadNames`]. A label instead of a hash may follow the `~`.
 fn hash_key(name: &str) -> Option<u32> {
     names::hash_of_cut_name(name).map(|hash| u32::from_str_radix(hash, 16).unwrap_or_default())
 }
 
 impl Tree {
-    /// The folder name of a thread of a store that no other store shows, too.
+    /// Returns the folder name of a thread, which no other thread of the store has.
     fn own_folder_name(&self, core: &IndexTables, id: &str, number: usize) -> String {
         let labels = self.has_labels(number);
         let short = names::short_folder_name(id, labels);
@@ -36,7 +35,7 @@ impl Tree {
         }
     }
 
-    /// Whether a thread id is the one that keeps a name, which other ids may have as well.
+    /// Returns true if a thread id owns the short name, which other ids may have as well.
     fn has_short_name(&self, core: &IndexTables, short: &str, id: &str) -> bool {
         if names::hash_of_cut_name(short).is_none() {
             return true;
@@ -60,8 +59,8 @@ impl Tree {
         keeper == id
     }
 
-    /// Grows with the time at which a thread was shown first: those that were there when the tree
-    /// was made by their oldest message, the others as they came.
+    /// Returns a value that grows with the time at which a thread was first shown. Threads that existed when
+    /// the tree was made are ordered by their oldest message, the others by their arrival.
     fn thread_arrival(&self, core: &IndexTables, thread: ThreadIx) -> impl Ord + use<> {
         let hidden = !core.has_thread_folder(thread, self.is_scope_all());
         let came = if thread as usize >= self.initial_counts.threads { thread + 1 } else { 0 };
@@ -70,13 +69,13 @@ impl Tree {
         (hidden, came, oldest.map(|e| core.name_time(e)), id)
     }
 
-    /// The threads whose names end like this one.
+    /// Returns the threads whose names end with the same hash.
     fn threads_with_hash(&self, core: &IndexTables, name: &str) -> Vec<ThreadIx> {
         let Some(key) = hash_key(name) else { return Vec::new() };
         let mut known = self.long_thread_names.lock();
         for thread in known.indexed_count as ThreadIx..core.threads_so_far() as ThreadIx {
             let Some((id, number)) = core.thread_id(thread) else { continue };
-            // What is short stays short: an escaped byte has three.
+            // A short id has a short name: an escaped byte takes three.
             let key =
                 (id.len() > 60).then(|| names::short_folder_name(id, self.has_labels(number)));
             if let Some(key) = key.and_then(|name| hash_key(&name)) {
@@ -91,7 +90,7 @@ impl Tree {
         self.index.stores().get(number).is_some_and(|s| s.properties().has_thread_labels())
     }
 
-    /// The folder name of a thread: with the store's name if another store shows the same.
+    /// Returns the folder name of a thread. It has the store's name if another store shows the same name.
     pub(super) fn thread_folder_name(&self, thread: ThreadIx) -> Option<String> {
         self.make_folder_name(&self.index.read(), thread)
     }
@@ -110,7 +109,7 @@ impl Tree {
         Some(name)
     }
 
-    /// The threads of an id that have a folder, one a store at most.
+    /// Returns the threads of an id that have a folder, at most one a store.
     fn find_threads_with_id(&self, core: &IndexTables, id: &str) -> Vec<ThreadIx> {
         let shown = |t: &ThreadIx| core.has_thread_folder(*t, self.is_scope_all());
         (0..self.index.stores().len())
@@ -119,7 +118,7 @@ impl Tree {
             .collect()
     }
 
-    /// The threads that have this name, or would have it if no other store showed the same.
+    /// Returns the threads that have this name, or would have it if no other store showed the same.
     fn find_threads_by_name(&self, core: &IndexTables, name: &str) -> Vec<ThreadIx> {
         let mut found = match names::parse_thread_name(name) {
             Some(names::ParsedThreadName::Complete(id)) => {
@@ -137,7 +136,7 @@ impl Tree {
         found
     }
 
-    /// The thread of a folder name.
+    /// Finds the thread of a folder name.
     pub(super) fn find_thread_by_name(&self, name: &str) -> Option<ThreadIx> {
         let core = self.index.read();
         let mut found = self.find_threads_by_name(&core, name);
@@ -150,8 +149,8 @@ impl Tree {
         called.copied().or_else(|| self.find_thread_by_old_name(&core, &found, name))
     }
 
-    /// Finds among threads that share a name the one that was shown under it before another store had one: it is
-    /// still opened by it, though not listed.
+    /// Finds among threads that share a name the one that was shown under it before another store had one. The
+    /// name still opens it, though it is not listed.
     fn find_thread_by_old_name(
         &self,
         core: &IndexTables,

@@ -1,8 +1,8 @@
-//! A whole conversation as one text: the message files, each under a separator line.
+//! A whole thread as one text: the message files, each under a separator line.
 //!
-//! A separator is sixteen `=`, a space and the file's name. In a transcript one blank stands before
-//! each line of a message that begins so, so no body can forge one. Only positions are kept; the text
-//! is made as it is read.
+//! A separator is sixteen `=`, a space and the file's name. In a transcript, a blank precedes each line of a
+//! message that begins so, so no body can forge a separator. Only positions are cached; the text is made as it
+//! is read.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::model::locks::Mutex;
 use super::{Error, Tree};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::Timestamp;
-use crate::model::plain::RULE;
+use crate::model::plain_message::RULE;
 
-/// Where each message begins in a transcript.
+/// The positions of the messages in a transcript.
 #[derive(Debug)]
 pub struct TranscriptPlan {
     parts: Vec<TranscriptPart>,
@@ -30,12 +30,12 @@ struct TranscriptPart {
 }
 
 impl TranscriptPlan {
-    /// Length of the transcript in bytes.
+    /// Returns the length of the transcript in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// The time of its newest message.
+    /// Returns the time of its newest message.
     pub fn time(&self) -> Timestamp {
         self.time
     }
@@ -52,13 +52,13 @@ fn format_separator(title: &str) -> String {
     format!("{RULE} {title}\n")
 }
 
-/// Where the lines stand that begin like a separator.
+/// Returns the positions of the lines that begin like a separator.
 pub(super) fn find_rules(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let starts = move |at: &usize| *at == 0 || text.get(at - 1) == Some(&b'\n');
     memchr::memmem::find_iter(text, RULE).filter(starts)
 }
 
-/// A message as it stands in a transcript.
+/// Returns the text of a message in a transcript.
 fn indent_rules(text: &[u8]) -> Cow<'_, [u8]> {
     let mut out = Vec::new();
     let mut from = 0;
@@ -75,14 +75,14 @@ fn indent_rules(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 impl Tree {
-    /// The plan of a thread's transcript as it is now.
+    /// Returns the present plan of a thread's transcript.
     pub(super) fn transcript_plan(&self, thread: ThreadIx) -> Result<Arc<TranscriptPlan>, Error> {
         let make = || self.make_plan(thread).map(Arc::new);
         self.transcripts.try_get(thread, self.generation(), make)
     }
 
-    /// The plan for a read up to `end`: the one of the open file, or a newer one if it only adds to
-    /// that. So `tail -f` follows, and a reader never sees the text change under it.
+    /// Returns the plan for a read up to `end`: that of the open file, or a newer one that only adds to it. So
+    /// `tail -f` follows, and the text never changes under a reader.
     pub(super) fn refresh_plan(
         &self,
         thread: ThreadIx,
@@ -110,7 +110,7 @@ impl Tree {
                 || self.rendered_text(*ix).map(|t| (t.len() + find_rules(&t).count()) as u64);
             let own = match known.map_or_else(length, Ok) {
                 Ok(own) => own,
-                // Gone since the list was made.
+                // The message went after the list was made.
                 Err(Error::NotFound | Error::Store(crate::store::StoreError::Moved)) => continue,
                 Err(e) => return Err(e),
             };
@@ -145,7 +145,7 @@ impl Tree {
             let text = indent_rules(&text);
             let body = part.start + title.len() as u64;
             if body + text.len() as u64 != end {
-                // The text is another one than when the places were found.
+                // The text differs from the one whose positions were computed.
                 return Err(crate::store::StoreError::Moved.into());
             }
             for (start, bytes) in [(part.start, title.as_bytes()), (body, &*text)] {

@@ -1,4 +1,4 @@
-//! `.wait`, `.next` and `.watch`: reads that block until there is mail.
+//! `.wait`, `.next` and `.watch`: reads that block until a message comes.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -9,31 +9,32 @@ use super::{Error, ReaderProfile, Tree};
 use crate::index::MsgIx;
 use crate::model::locks::{LockLevel, Mutex};
 
-/// What `.next` has handed out, and hands out to nobody else.
+/// The messages that `.next` has handed out, which no other `.next` gets.
 #[derive(Debug, Default)]
 pub(super) struct NextClaims {
-    /// To readers that have it open.
+    /// Messages of readers that have `.next` open.
     open: HashSet<MsgIx>,
-    /// To readers that read it to its end, where that marks nothing.
+    /// Messages that a reader read to the end, where that marks nothing.
     read: HashSet<MsgIx>,
 }
 
-/// An open `.watch`: what arrived since. Readers that share it share the names, each goes to one.
+/// An open `.watch`: the messages that arrived since. Readers that share it share the names; each name goes to
+/// one.
 #[derive(Debug)]
 pub struct WatchFeed(Mutex<WatchProgress>);
 
 #[derive(Debug)]
 struct WatchProgress {
-    /// Messages there were when it was opened.
+    /// Number of messages when it was opened.
     first_new: usize,
-    /// Those that were unread then, and those that were told.
+    /// Messages that were unread then, and messages that were reported.
     reported: HashSet<MsgIx>,
     /// Names for the next read.
     ready: Vec<u8>,
 }
 
 impl WatchFeed {
-    /// Takes what is ready, as much as a read asks for.
+    /// Takes the bytes that are ready, at most `size`.
     pub(super) fn drain_ready(&self, size: usize) -> Vec<u8> {
         let mut seen = self.0.lock();
         let len = seen.ready.len().min(size);
@@ -41,34 +42,35 @@ impl WatchFeed {
     }
 }
 
-/// What the reads of a file wait for. If there is nothing for one, there is nothing for others.
+/// The event that the reads of a file wait for. If it has not happened for one of them, it has not for the
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitTarget {
-    /// `.wait`
+    /// Any unread message: `.wait`.
     Unread,
-    /// `.next`
+    /// A message of its own: `.next`.
     Message,
-    /// `.watch`, each for itself and without end.
+    /// New messages, for each reader separately and without end: `.watch`.
     Arrivals,
 }
 
-/// Who waits without end looks again after this.
+/// Pause after which a wait without end looks again.
 const LONG: Duration = Duration::from_secs(86_400);
 
 impl Tree {
-    /// What a read of this file has to wait for, if it has to.
+    /// Returns the event that a read of this file has to wait for, if any.
     pub fn wait_target(&self, file: &OpenFile) -> Option<WaitTarget> {
         match file {
             OpenFile::Waiting { next, answer, .. } if answer.lock().is_none() => {
                 Some(if *next { WaitTarget::Message } else { WaitTarget::Unread })
             }
-            // Always, so that of several readers none takes what another was promised.
+            // Every read waits, so that none of several readers takes names that another was promised.
             OpenFile::Watch(_) => Some(WaitTarget::Arrivals),
             _ => None,
         }
     }
 
-    /// Finds what a waiting file gives; whether there is anything. [`Tree::read`] then has it.
+    /// Finds the content of a waiting file. Returns true if there is any; [`Tree::read`] then returns it.
     ///
     /// # Errors
     /// Store errors as they come.
@@ -87,14 +89,14 @@ impl Tree {
         Ok(true)
     }
 
-    /// Nothing came in time: a waiting file gives nothing.
+    /// Gives a waiting file empty content, because nothing came in time.
     pub fn answer_empty(&self, file: &OpenFile) {
         if let OpenFile::Waiting { answer, .. } = file {
             answer.lock().get_or_insert_default();
         }
     }
 
-    /// Waits for mail on behalf of a reader; [`Tree::read`] then has the answer.
+    /// Waits for a message on behalf of a reader; [`Tree::read`] then has the answer.
     ///
     /// # Errors
     /// Store errors as they come.
@@ -107,7 +109,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Looks again whenever something came, until `found` or the time is over; whether it was found.
+    /// Calls `found` after each change until it returns true or the time is over. Returns its last result.
     fn wait_until<E>(
         &self,
         timeout: Duration,
@@ -130,7 +132,7 @@ impl Tree {
         Some(FileContent { bytes: text.into_bytes().into(), ..FileContent::default() })
     }
 
-    /// A `.watch` that is opened now.
+    /// Opens a `.watch`.
     pub(super) fn open_watch(&self) -> WatchFeed {
         let core = self.index.read();
         let (upto, told) = (core.messages_so_far(), core.inbox().collect());
@@ -140,13 +142,13 @@ impl Tree {
         ))
     }
 
-    /// Whether there are names for a `.watch` that it has not given yet.
+    /// Returns true if a `.watch` has names that it has not given yet.
     fn collect_arrivals(&self, arrivals: &WatchFeed) -> bool {
         let mut seen = arrivals.0.lock();
         let came = self.inbox_files(|core| {
             let is_new = |ix: &MsgIx| {
                 core.entry(*ix).is_some_and(|e| {
-                    // Somebody may have read it already.
+                    // A program may have read it already.
                     let came = *ix as usize >= seen.first_new && e.is_read_here();
                     (came || !e.is_read()) && !seen.reported.contains(ix)
                 })
@@ -161,7 +163,8 @@ impl Tree {
         !seen.ready.is_empty()
     }
 
-    /// The oldest unread message that no other `.next` has, for one that has it until it is closed.
+    /// Returns the oldest unread message that no other `.next` has, and reserves it until this `.next` is
+    /// closed.
     fn claim_next(&self, opener: u32) -> Result<Option<FileContent>, Error> {
         loop {
             let oldest = {
@@ -179,7 +182,7 @@ impl Tree {
                 }
                 Err(e) => {
                     self.return_claim((ix, false));
-                    // Gone between the look and the read: look again.
+                    // The message went before it could be read; the loop takes the next one.
                     if !matches!(e, Error::NotFound) {
                         return Err(e);
                     }
@@ -188,7 +191,8 @@ impl Tree {
         }
     }
 
-    /// Notes that the text of a file was not taken: it marks nothing, and another `.next` hands out its message.
+    /// Drops the text of a file that was not printed. It marks nothing, and another `.next` hands out its
+    /// message.
     pub(super) fn abandon_read(&self, file: &OpenFile) {
         let OpenFile::Waiting { answer, .. } = file else { return };
         let mark = answer.lock().take().and_then(|answer| answer.mark);
@@ -197,7 +201,8 @@ impl Tree {
         }
     }
 
-    /// A `.next` no longer has a message: if it was not read to its end, it is for somebody else.
+    /// Ends the claim of a `.next` on a message. Unless the message was read to its end, another `.next` gets
+    /// it.
     pub(super) fn return_claim(&self, (ix, read): (MsgIx, bool)) {
         let mut handed = self.next_claims.lock();
         handed.open.remove(&ix);
@@ -208,17 +213,18 @@ impl Tree {
         self.index.wake_all();
     }
 
-    /// A message is made unread: `.next` hands it out like any other.
+    /// Lets `.next` hand out a message again that is unread again.
     pub(super) fn release_claim(&self, ix: MsgIx) {
         self.next_claims.lock().read.remove(&ix);
     }
 
-    /// Names of the unread messages, oldest first.
+    /// Returns the names of the unread messages, oldest first.
     pub(super) fn unread_names(&self) -> Vec<String> {
         self.unread_files(usize::MAX).into_iter().map(|(_, name)| name).collect()
     }
 
-    /// Waits until there is unread mail, at most `timeout`, and gives its names, oldest first.
+    /// Waits until there is an unread message, at most `timeout`. Returns the names of the unread messages,
+    /// oldest first.
     pub fn wait_for_unread(&self, timeout: Duration) -> Vec<String> {
         let mut names = Vec::new();
         let Ok(_) = self.wait_until(timeout, || {

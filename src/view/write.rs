@@ -1,4 +1,4 @@
-//! What may be written where (docs/SEMANTICS.md, "Writing" and S64).
+//! Writes to the tree: creation, writing, removal and renaming (docs/SEMANTICS.md, "Writing" and S64).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn fixed_parts_error() -> Error {
 }
 
 impl Tree {
-    /// Why a node cannot be written.
+    /// Returns the error that says why a node cannot be written.
     pub(super) fn not_writable_error(&self, node: &Node) -> Error {
         match node {
             _ if self.settings.read_only => Error::ReadOnly,
@@ -38,7 +38,7 @@ impl Tree {
             let outbox = self.outbox.as_ref().ok_or(Error::NotFound)?;
             let (name, target) = self.draft_target(node)?;
             let text = match node {
-                // Nothing was answered yet: an editor begins with an empty text.
+                // The answer does not exist yet, so an editor begins with an empty text.
                 Node::Reply(..) | Node::ReplyAll(..) => Some(Arc::default()),
                 _ => outbox.read_text(&name, &target),
             };
@@ -60,7 +60,7 @@ impl Tree {
         })
     }
 
-    /// The name of a draft, and what it is written for.
+    /// Returns the name and the target of a draft.
     pub(super) fn draft_target(&self, node: &Node) -> Result<(String, DraftTarget), Error> {
         match node {
             Node::Draft(name) => Ok((name.clone(), DraftTarget::Outbox)),
@@ -72,7 +72,7 @@ impl Tree {
         }
     }
 
-    /// The name and the target of an answer to a message, or to all who have it.
+    /// Returns the name and the target of an answer to a message, or to all its recipients.
     fn reply_target(&self, ix: MsgIx, all: bool) -> Result<(String, DraftTarget), Error> {
         let name = self.message_name(ix).ok_or(Error::NotFound)?;
         let stem = name.trim_end_matches(".txt");
@@ -94,8 +94,7 @@ impl Tree {
     /// Creates a file and opens it.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] where nothing can be created, outbox errors for names that are no
-    /// address.
+    /// [`Error::NotPermitted`] where nothing can be created, outbox errors for names that are no address.
     pub fn create(
         &self,
         parent: &Node,
@@ -105,7 +104,7 @@ impl Tree {
         self.writable_outbox()?;
         let node = match parent {
             Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
-                if let Some(why) = super::beside::explain_missing(name) =>
+                if let Some(why) = super::sidecars::explain_missing(name) =>
             {
                 return Err(Error::Missing(why.to_owned()));
             }
@@ -130,10 +129,10 @@ impl Tree {
         Ok((node, file))
     }
 
-    /// Writes to an open file; the number of bytes taken is all of them.
+    /// Writes all bytes to an open file.
     ///
     /// # Errors
-    /// What is already certain to be refused.
+    /// Any refusal that is already certain.
     pub fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<(), Error> {
         match file {
             OpenFile::Draft { id, append, .. } => {
@@ -213,7 +212,7 @@ impl Tree {
         if self.writable_outbox()?.remove_folder(name)? { Ok(()) } else { Err(Error::NotEmpty) }
     }
 
-    /// `rm`: a message of `inbox/` is marked read, a draft is thrown away.
+    /// Serves `rm`: marks a message of `inbox/` as read, throws a draft away.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for everything else.
@@ -248,8 +247,8 @@ impl Tree {
         }
     }
 
-    /// `mv`: a private draft under a plain name is sent; a message from `archive/` to `inbox/` is
-    /// unread again.
+    /// Serves `mv`: sends a private draft that gets a plain name, and makes a message unread that moves from
+    /// `archive/` to `inbox/`.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for everything else, outbox errors for drafts that are refused.
@@ -315,7 +314,7 @@ impl Tree {
             (Node::MailBox(from), Node::MailBox(to)) => {
                 self.move_in_maildir((*from, name), (*to, new_name))
             }
-            // `mv` then copies, which writes the draft where it shall be.
+            // After this error `mv` copies, which writes the draft at the new name.
             (
                 Node::Outbox | Node::Thread(_) | Node::Compose(_) | Node::TextFolder(..),
                 Node::Outbox | Node::Thread(_) | Node::Compose(_) | Node::TextFolder(..),
@@ -327,13 +326,13 @@ impl Tree {
         }
     }
 
-    /// Whether a name in `outbox/` is that of a note about a refused draft.
+    /// Returns true if a name in `outbox/` is that of a note about a refused draft.
     fn is_error_note(&self, name: &str) -> bool {
         let found = self.outbox.as_ref().and_then(|outbox| outbox.find_entry(name));
         found.is_some_and(|file| file.is_note)
     }
 
-    /// A message is unread again.
+    /// Marks a message unread again.
     pub fn mark_unread(&self, message: &Node) {
         if let Node::Message(_, ix) = message {
             self.release_claim(*ix);
@@ -342,21 +341,21 @@ impl Tree {
         }
     }
 
-    /// A draft beside messages, if there is one now.
+    /// Returns the outbox entry of a draft beside messages, if there is one now.
     pub(super) fn lookup_draft(&self, draft: &Node) -> Option<OutboxEntry> {
         let (name, target) = self.draft_target(draft).ok()?;
         self.outbox.as_ref()?.find_draft(&name, &target)
     }
 
-    /// The draft of this name beside messages, if there is one now.
+    /// Finds the draft of this name beside messages, if there is one now.
     pub(super) fn find_draft_beside(&self, folder: &Node, name: &str) -> Option<Node> {
         self.draft_node(folder, name).filter(|draft| self.lookup_draft(draft).is_some())
     }
 
-    /// What a draft beside messages becomes under a name there: the answer to one of them, or a
-    /// draft.
+    /// Returns the node that a draft beside messages becomes under a new name there: the answer to one of them,
+    /// or a draft.
     fn resolve_rename_target(&self, folder: &Node, name: &str) -> Result<Node, Error> {
-        if let Some(why) = super::beside::explain_missing(name) {
+        if let Some(why) = super::sidecars::explain_missing(name) {
             let found = self.find_message(folder, name)?;
             return found.ok_or_else(|| Error::Missing(why.to_owned()));
         }
@@ -367,7 +366,7 @@ impl Tree {
         })
     }
 
-    /// A name in `outbox/`.
+    /// Finds a draft or composing folder by its name in `outbox/`.
     pub(super) fn find_draft(&self, name: &str) -> Option<Node> {
         if self.outbox.as_ref().is_some_and(|outbox| outbox.folder_time(name).is_some()) {
             return Some(Node::Compose(name.to_owned()));
@@ -414,7 +413,7 @@ impl Tree {
         Ok(OpenFile::Draft { id, writers, append, composed: true })
     }
 
-    /// Whether a node is a draft or a text, whose mode and times programs may set to no effect.
+    /// Returns true for a draft or a text. Programs may set its mode and times, without effect.
     pub fn is_editable(&self, node: &Node) -> bool {
         matches!(
             node,
@@ -430,7 +429,7 @@ impl Tree {
         )
     }
 
-    /// Length of an open draft, for `fstat` while it is written.
+    /// Returns the length of an open draft, for `fstat` while it is written.
     pub fn open_len(&self, file: &OpenFile) -> Option<u64> {
         match file {
             OpenFile::Draft { id, .. } => self.outbox.as_ref()?.open_len(*id),

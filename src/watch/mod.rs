@@ -1,19 +1,19 @@
-//! What changed in the stores: inotify where the file system has it, polling where it has not.
+//! A watch over the folders of the stores, by inotify where the file system has it and by polling elsewhere.
 //!
-//! One thread. It tells each [`Target`] which paths changed; many events of one moment are told
-//! together. Which folders there are is asked again after everything told: new ones get a watch, and
-//! are told of once more so that nothing which happened before the watch is missed.
+//! One thread calls each [`WatchTarget`] with the paths that changed, once for the events of one moment. After
+//! each call it asks again for the folders. A new folder gets a watch and is reported once more, so that
+//! nothing that happened before the watch is missed.
 //!
-//! A folder is followed by its path: removed and made anew, moved away and back, unmounted and mounted,
-//! it is the one that the path leads to which is watched (`above`).
+//! The thread follows the path of a folder. After a folder is removed and made anew, moved away and back, or
+//! unmounted and mounted, it watches the folder that the path leads to (`above`).
 //!
-//! While nothing happens the thread wakes once a minute, to look at each folder; more often only if
-//! a folder cannot be watched (it is on another machine, does not exist, or the system has no watches
-//! left), or if something could not be read for a reason that may pass.
+//! While nothing happens the thread wakes once a minute to compare the folders. It wakes more often only if a
+//! folder cannot be watched (it is on another machine, does not exist, or the system has no watches left), or
+//! if something could not be read for a reason that may pass.
 
-mod above;
-mod ahead;
-mod remote;
+mod ancestors;
+mod builder;
+mod remote_fs;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -29,25 +29,25 @@ use std::time::{Duration, Instant};
 use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
 use rustix::event::{PollFd, PollFlags, Timespec, eventfd, poll};
 
-use self::above::{AncestorWatches, FolderId, folder_id};
-use self::ahead::EarlyWatches;
-pub use self::ahead::WatcherBuilder;
-pub use self::remote::is_local;
+use self::ancestors::{AncestorWatches, FolderId, folder_id};
+use self::builder::EarlyWatches;
+pub use self::builder::WatcherBuilder;
+pub use self::remote_fs::is_local;
 
-/// How often folders are looked at that cannot be watched.
+/// The interval at which folders without a watch are polled.
 const POLL: Duration = Duration::from_millis(500);
-/// How often the folders that are watched are compared with what their paths lead to.
+/// The interval at which watched folders are compared with what their paths lead to.
 const COMPARE: Duration = Duration::from_secs(60);
-/// After how long a target is told again that asked for it: first, and at most.
+/// The first and the longest delay before a failing target is called again.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// Bytes of events that are read at once.
+/// Bytes of events per read.
 const BUFFER: usize = 64 << 10;
-/// Buffers of events that are read before they are told.
+/// Most reads of events before they are reported.
 const READS_AT_MOST: usize = 64;
-/// How often folders are asked for after one change.
+/// Most times the folders are asked for after one change.
 const ROUNDS_AT_MOST: usize = 32;
 
-/// What changed in the folders of a [`Target`].
+/// A change in the folders of a [`WatchTarget`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FolderChanges {
     /// These files, or anything in these folders, without repetition.
@@ -56,22 +56,22 @@ pub enum FolderChanges {
     Unknown,
 }
 
-/// Whether a change of a name in a folder matters.
+/// A filter that returns true if a change of this name in this folder matters.
 pub type NameFilter = dyn Fn(&Path, &OsStr) -> bool + Send;
 
-/// Folders to watch together, and who wants to know.
+/// Folders to watch together, and the callbacks for their changes.
 pub struct WatchTarget {
-    /// The folders, as of now. One that does not exist is looked for twice a second, so a target
-    /// that expects folders to appear lists the folder they appear in instead.
+    /// Returns the folders as of now. A missing folder is polled twice a second, so a target that expects new
+    /// folders lists their parent instead.
     pub dirs: Box<dyn Fn() -> Vec<PathBuf> + Send>,
-    /// Whether a change of this name in this folder matters.
+    /// Returns true if a change of this name in this folder matters.
     pub is_relevant: Box<NameFilter>,
-    /// A file that is written there matters once its writer closes it, and not with every write.
+    /// A written file matters only once its writer closes it, not with every write.
     pub on_close_only: bool,
-    /// What to do when something changed.
+    /// The callback for a change.
     pub on_change: Box<dyn Fn(&FolderChanges) + Send>,
-    /// Whether something could not be read for a reason that may pass without any event: then
-    /// [`Changed::Unknown`] is told after 1, 2, 4 … 30 seconds, until it could.
+    /// Returns true if something could not be read for a reason that may pass without any event. Then
+    /// [`FolderChanges::Unknown`] is reported after 1, 2, 4 … 30 seconds, until it can be read.
     pub is_failing: Box<dyn Fn() -> bool + Send>,
 }
 
@@ -80,13 +80,13 @@ pub struct WatchTarget {
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// Has every target asked for its folders again, because they may have changed without an event.
+    /// Asks every target for its folders again, because they may have changed without an event.
     pub fn refresh_folders(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
 
-/// A running watch. Ends when dropped.
+/// A running watch. It ends when dropped.
 #[derive(Debug)]
 pub struct Watcher {
     wake: Waker,
@@ -106,7 +106,7 @@ impl Watcher {
         Ok(Self { wake: Waker(wake), stop, thread: Some(thread) })
     }
 
-    /// What wakes it, for others.
+    /// Returns a handle that wakes this watcher.
     pub fn waker(&self) -> &Waker {
         &self.wake
     }
@@ -122,7 +122,8 @@ impl Drop for Watcher {
     }
 }
 
-/// What a watch reports. A folder that several targets list reports what any of them asks for.
+/// Returns the events that a watch reports; `closed` leaves out single writes. A folder of several targets
+/// reports the events of all of them.
 fn watch_mask(closed: bool) -> WatchMask {
     let written = if closed { WatchMask::empty() } else { WatchMask::MODIFY };
     written
@@ -132,47 +133,48 @@ fn watch_mask(closed: bool) -> WatchMask {
         | WatchMask::DELETE
         | WatchMask::MOVE
         | WatchMask::ATTRIB
-        | above::OWN
+        | ancestors::OWN
 }
 
 struct WatchLoop {
     inotify: Option<Inotify>,
     targets: Vec<WatchedTarget>,
-    /// Makes the prints of what targets list.
+    /// The hash function for lists of folders.
     hasher: RandomState,
-    /// What a descriptor stands for: one folder may be listed by several targets, or by two names.
+    /// The folders of each descriptor, with the number of their target. Several targets, or two names, may list
+    /// one folder.
     watches: HashMap<WatchDescriptor, Vec<(usize, Arc<Path>)>>,
     ancestors: AncestorWatches,
     mounts: Option<std::fs::File>,
-    /// When the folders are compared.
+    /// The time of the next comparison of the folders.
     next_compare: Instant,
-    /// When what is polled is looked at.
+    /// The time of the next poll.
     next_poll: Instant,
-    /// A person was told that folders cannot be watched.
+    /// The log already has the warning that folders cannot be watched.
     warned: bool,
 }
 
 struct WatchedTarget {
     target: WatchTarget,
-    /// Print of what the target listed last; 0 if it must be gone through again.
+    /// Hash of the folders that the target listed last; 0 forces a new comparison.
     listed_hash: u64,
     folders: HashMap<Arc<Path>, WatchedFolder>,
     /// Number of folders without a watch.
     polled: usize,
-    /// When it is told again, and how long it has waited for that.
+    /// The time of the next retry, and the delay before it.
     retry: Option<(Instant, Duration)>,
 }
 
 struct WatchedFolder {
     /// `None` while the folder is polled.
     descriptor: Option<WatchDescriptor>,
-    /// What is watched.
+    /// The folder that the descriptor watches.
     identity: Option<FolderId>,
-    /// It existed when it was polled last.
+    /// The folder existed at the last poll.
     existed: bool,
 }
 
-/// What the events of one moment say about a target.
+/// The events of one moment for one target.
 #[derive(Default)]
 struct TargetChanges {
     paths: HashSet<PathBuf>,
@@ -194,7 +196,7 @@ impl WatchLoop {
             hasher: RandomState::new(),
             watches: HashMap::new(),
             ancestors: AncestorWatches::default(),
-            mounts: above::open_mountinfo(),
+            mounts: ancestors::open_mountinfo(),
             next_compare: Instant::now() + COMPARE,
             next_poll: Instant::now() + POLL,
             warned: false,
@@ -205,7 +207,7 @@ impl WatchLoop {
         watch
     }
 
-    /// Whether all folders of a target were watched ahead.
+    /// Returns true if all folders of a target were watched before the start.
     fn is_watched_early(&self, n: usize, ahead: &EarlyWatches) -> bool {
         let is_in = |(path, folder): (&Arc<Path>, &WatchedFolder)| {
             ahead.contains(path, folder.descriptor.as_ref())
@@ -213,12 +215,12 @@ impl WatchLoop {
         self.targets.get(n).is_some_and(|w| w.listed_hash != 0 && w.folders.iter().all(is_in))
     }
 
-    /// Ends the watches of these that are of no use any more.
+    /// Removes those of these watches that nothing uses any more.
     fn remove_unused_watches(&self, watches: impl Iterator<Item = WatchDescriptor>) {
         let Some(inotify) = &self.inotify else { return };
         for watch in watches {
             if !self.watches.contains_key(&watch) && !self.ancestors.contains(&watch) {
-                // An error means that the folder, and the watch with it, is gone.
+                // An error means that the folder is gone, and the watch with it.
                 let _ = inotify.watches().remove(watch);
             }
         }
@@ -247,8 +249,8 @@ impl WatchLoop {
         }
     }
 
-    /// Waits until something happens or is due. Whether it is called, to end or to ask for the folders
-    /// again; whether there are events; whether something was mounted or unmounted.
+    /// Waits until something happens or is due. Returns three flags: a wake-up by a handle, events of inotify,
+    /// and a mount or unmount.
     fn wait_for_events(&self, wake: &OwnedFd) -> [bool; 3] {
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
         if let Some(inotify) = &self.inotify {
@@ -273,7 +275,7 @@ impl WatchLoop {
         self.targets.iter().any(|w| w.polled > 0)
     }
 
-    /// When something is due though nothing happens.
+    /// Returns the time at which something is due even if nothing happens.
     fn next_deadline(&self) -> Option<Instant> {
         let again = self.targets.iter().filter_map(|w| Some(w.retry?.0)).min();
         let look = self.has_polled_folders().then_some(self.next_poll);
@@ -298,24 +300,24 @@ impl WatchLoop {
         }
     }
 
-    /// Looks at what is polled.
+    /// Polls the folders that have no watch.
     fn poll_folders(&mut self) {
         let start = Instant::now();
         for n in 0..self.targets.len() {
             let changed = self.targets.get_mut(n).is_some_and(WatchedTarget::may_have_changed);
-            // A folder that was replaced, or appeared, can be watched again: before it is looked
-            // at, so that nothing happens in between unseen.
+            // A folder that was replaced, or appeared, can be watched again. The watch comes before the report,
+            // so that no change in between is missed.
             let new = self.relist_folders(n);
             if changed || !new.is_empty() {
                 self.notify_target(n, &FolderChanges::Unknown);
                 self.refresh_target(n);
             }
         }
-        // Polling takes a tenth of the time at most.
+        // Polling takes at most a tenth of the time.
         self.next_poll = Instant::now() + POLL.max(start.elapsed() * 9);
     }
 
-    /// Compares what is watched with what the paths lead to, and tells of the differences.
+    /// Compares the watched folders with what their paths lead to, and reports the differences.
     fn compare_folders(&mut self) {
         self.next_compare = Instant::now() + COMPARE;
         let moved: Vec<usize> =
@@ -327,7 +329,7 @@ impl WatchLoop {
         self.watch_ancestors();
     }
 
-    /// Gives up the watches of paths that lead to another folder now, or to none. Whether there were
+    /// Removes the watches of paths that lead to another folder now, or to none. Returns true if there were
     /// any.
     fn unwatch_moved(&mut self, n: usize) -> bool {
         let Some(watched) = self.targets.get_mut(n) else { return false };
@@ -339,7 +341,7 @@ impl WatchLoop {
         if moved.is_empty() {
             return false;
         }
-        // They are new when they are listed again.
+        // The next listing takes them as new.
         watched.listed_hash = 0;
         for path in moved {
             self.unwatch_folder(n, &path);
@@ -347,7 +349,7 @@ impl WatchLoop {
         true
     }
 
-    /// Watches the folders above those that are watched now.
+    /// Watches the ancestors of the folders that are watched now.
     fn watch_ancestors(&mut self) {
         let Some(inotify) = &self.inotify else { return };
         let folders = self.targets.iter().flat_map(|w| &w.folders);
@@ -395,7 +397,7 @@ impl WatchLoop {
         }
     }
 
-    /// A folder is not where it was: what stands for it and for all below it is given up.
+    /// Removes the watches of a folder that is not where it was, and of all folders below it.
     fn unwatch_below(&mut self, descriptor: &WatchDescriptor) {
         for (n, path) in self.watches.get(descriptor).cloned().unwrap_or_default() {
             let Some(watched) = self.targets.get(n) else { continue };
@@ -404,21 +406,21 @@ impl WatchLoop {
                 self.unwatch_folder(n, &path);
             }
             if let Some(watched) = self.targets.get_mut(n) {
-                // They are new when they are listed again.
+                // The next listing takes them as new.
                 watched.listed_hash = 0;
             }
         }
     }
 
-    /// Asks for the folders of a target until none is new, and tells of the new ones.
+    /// Asks for the folders of a target until none is new, and reports the new ones.
     fn refresh_target(&mut self, n: usize) {
         self.refresh_target_after(n, AGAIN[0]);
     }
 
-    /// The same; what could not be read is tried again after `wait`.
+    /// Does the same as [`Self::refresh_target`]; a failing target is retried after `wait`.
     fn refresh_target_after(&mut self, n: usize, wait: Duration) {
         self.list_new_folders(n);
-        // What could not be read is told again, unless that is planned already.
+        // A failing target is retried, unless a retry is planned already.
         let Some(watched) = self.targets.get_mut(n) else { return };
         let failing = std::panic::AssertUnwindSafe(&watched.target.is_failing);
         let failing = std::panic::catch_unwind(failing).unwrap_or_default();
@@ -440,8 +442,8 @@ impl WatchLoop {
         );
     }
 
-    /// Asks a target for its folders, watches those that have no watch and lets go of the others.
-    /// Answers with those that have a watch now and had none.
+    /// Asks a target for its folders, watches those that have no watch and removes the other watches. Returns
+    /// the folders that have a watch now and had none.
     fn relist_folders(&mut self, n: usize) -> Vec<PathBuf> {
         let Some(watched) = self.targets.get_mut(n) else { return Vec::new() };
         let Some(dirs) = watched.list_dirs() else { return Vec::new() };
@@ -481,7 +483,7 @@ impl WatchLoop {
         new
     }
 
-    /// Watches a folder if that is possible; whether it is. `full`: there are no watches left.
+    /// Watches a folder if possible; returns true if it has a watch. `full`: no watches are left.
     fn watch_folder(&mut self, n: usize, dir: &Path, full: bool) -> io::Result<bool> {
         let path: Arc<Path> = Arc::from(dir);
         let before = folder_id(dir);
@@ -492,8 +494,8 @@ impl WatchLoop {
             }
             _ => Ok(None),
         };
-        // If it was replaced meanwhile, nobody knows which one is watched: the difference is found
-        // with the next comparison.
+        // If the folder was replaced meanwhile, it is unknown which one is watched. The next comparison finds
+        // the difference.
         let identity = before.filter(|before| folder_id(dir) == Some(*before));
         let descriptor = result.as_ref().ok().cloned().flatten();
         if let Some(descriptor) = &descriptor {
@@ -519,7 +521,7 @@ impl WatchLoop {
         }
     }
 
-    /// Once: there may be thousands of folders, and each is tried twice a second.
+    /// Logs one warning only: there may be thousands of folders, and each is tried twice a second.
     fn warn_once(&mut self, dir: &Path, error: &io::Error) {
         if !self.warned && error.kind() != io::ErrorKind::NotFound {
             self.warned = true;
@@ -532,7 +534,7 @@ impl WatchLoop {
         }
     }
 
-    /// Says that something changed. A panic of whoever hears it must not end the watching.
+    /// Calls the target's callback. A panic in it must not end the watch.
     fn notify_target(&self, n: usize, what: &FolderChanges) {
         let Some(watched) = self.targets.get(n) else { return };
         let told = || (watched.target.on_change)(what);
@@ -543,7 +545,7 @@ impl WatchLoop {
     }
 }
 
-/// Notes what one event says; `gone` gets the descriptors of folders that are not there any more.
+/// Adds one event to `touched`; `gone` gets the descriptors of folders that are gone.
 fn note_event(
     targets: &[WatchedTarget],
     watches: &HashMap<WatchDescriptor, Vec<(usize, Arc<Path>)>>,
@@ -557,7 +559,7 @@ fn note_event(
         }
         return;
     }
-    let lost = event.mask.intersects(above::SELF);
+    let lost = event.mask.intersects(ancestors::SELF);
     let Some(stands_for) = watches.get(&event.wd) else { return };
     if lost {
         gone.push(event.wd.clone());
@@ -580,13 +582,13 @@ fn note_event(
 }
 
 impl WatchedTarget {
-    /// The folders as of now; `None` if the target could not say.
+    /// Returns the folders as of now, or `None` if the callback panicked.
     fn list_dirs(&self) -> Option<Vec<PathBuf>> {
         let ask = std::panic::AssertUnwindSafe(&self.target.dirs);
         std::panic::catch_unwind(ask).ok()
     }
 
-    /// Whether any of the folders without a watch is there, or was when it was looked at last.
+    /// Returns true if any folder without a watch exists now, or existed at the last poll.
     fn may_have_changed(&mut self) -> bool {
         let mut any = false;
         for (path, folder) in &mut self.folders {

@@ -9,7 +9,7 @@ fn start(targets: Vec<WatchTarget>, how: Watch) -> Watcher {
     WatcherBuilder::new(how).start(targets).unwrap().0
 }
 
-/// Watches what `dirs` lists for files named `a` and for folders.
+/// Watches the folders of `dirs` for files named `a` and for folders.
 fn watch(
     dirs: impl Fn() -> Vec<PathBuf> + Send + 'static,
     how: Watch,
@@ -40,7 +40,7 @@ fn subfolders(dir: &Path) -> Vec<PathBuf> {
     out
 }
 
-/// Waits until this path was told.
+/// Waits until this path is reported.
 #[track_caller]
 fn expect(rx: &Receiver<FolderChanges>, path: &Path) {
     let deadline = Instant::now() + SOON;
@@ -58,8 +58,7 @@ fn expect_unknown(rx: &Receiver<FolderChanges>) {
     while rx.recv_timeout(SOON).expect("nothing was told") != FolderChanges::Unknown {}
 }
 
-/// What happens between the listing of a folder and the start is told, unless the folder is one that must be
-/// listed again.
+/// Changes between the listing of a folder and the start are reported, unless the folder must be listed again.
 #[test]
 fn what_happens_in_a_folder_that_is_watched_ahead_is_told() {
     let base = tempfile::tempdir().unwrap();
@@ -95,7 +94,7 @@ fn what_happens_in_a_folder_that_is_watched_ahead_is_told() {
     ];
     let (_watcher, others) = ahead.start(targets).unwrap();
     assert_eq!(others, [1, 2, 3]);
-    // Both that list the folder were told before the start was over.
+    // Both targets that list the folder were called before the start was over.
     let told: Vec<FolderChanges> = rx.try_iter().collect();
     assert_eq!(
         told,
@@ -141,7 +140,7 @@ fn a_folder_that_is_replaced_is_watched_again() {
     std::fs::remove_dir(&dir).unwrap();
     expect_unknown(&rx);
     std::fs::create_dir(&dir).unwrap();
-    // Found at once or by polling, and from then on watched.
+    // The folder is found at once or by polling, and is watched from then on.
     rx.recv_timeout(SOON).unwrap();
     std::fs::write(dir.join("a"), "x").unwrap();
     expect(&rx, &dir.join("a"));
@@ -176,13 +175,13 @@ fn new_folders_get_a_watch_and_what_was_in_them_before_it_is_told() {
     let new = dir.path().join("day");
     std::fs::create_dir(&new).unwrap();
     std::fs::write(new.join("early"), "x").unwrap();
-    // Once because it came, once because it is watched now.
+    // It is reported once because it came, and once because it is watched now.
     expect(&rx, &new);
     expect(&rx, &new);
     std::fs::write(new.join("a"), "x").unwrap();
     expect(&rx, &new.join("a"));
     std::fs::rename(&new, dir.path().join("moved")).unwrap();
-    // Told of as a folder before it has its new watch, and after.
+    // The folder is reported before it has its new watch, and after.
     let file = dir.path().join("moved/a");
     let deadline = Instant::now() + SOON;
     let mut told = false;
@@ -274,7 +273,7 @@ fn a_folder_whose_files_are_held_open_is_followed_by_its_path() {
     let mut followed = |make: &dyn Fn()| {
         held.push(std::fs::File::open(&file).unwrap());
         make();
-        // What is written before the new watch is there is told as unknown, what comes later by name.
+        // A write before the new watch is reported as unknown, a later one by name.
         let deadline = Instant::now() + SOON;
         loop {
             assert!(Instant::now() < deadline, "the new folder is not watched");

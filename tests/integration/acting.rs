@@ -1,4 +1,4 @@
-//! Whom a command acts for, and what it says of it.
+//! The agent for whom a command acts, and what the command says of it.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::samp::{self, T0, member, read_log};
 use crate::common::{Bed, Out, run};
 
-/// Runs a command in a folder below the bed, which is made.
+/// Runs a command in a folder below the bed, which it makes.
 fn in_folder(bed: &Bed, folder: &Path, args: &[&str]) -> Out {
     fs::create_dir_all(folder).unwrap();
     let mut c = bed.msgfs(args);
@@ -14,8 +14,8 @@ fn in_folder(bed: &Bed, folder: &Path, args: &[&str]) -> Out {
     run(c, None)
 }
 
-/// S720: a command that takes a name which nobody chose says which one and why, once; one that was told says
-/// nothing.
+/// S720: if nobody chose the name that a command takes, the command says once which name it is and why. With a
+/// chosen name it says nothing.
 #[test]
 fn s720_a_name_that_nobody_chose_is_told() {
     let bed = Bed::new();
@@ -46,7 +46,7 @@ fn s720_a_name_that_nobody_chose_is_told() {
     m.umount();
 }
 
-/// S720: in a mount the name of the mount counts, before the configuration, also in one to look at only.
+/// S720: in a mount the name of the mount counts before the configuration, also in a read-only mount.
 #[test]
 fn s720_in_a_mount_its_name_counts() {
     let bed = Bed::new();
@@ -61,7 +61,7 @@ fn s720_in_a_mount_its_name_counts() {
     assert_eq!(read_log(&bed.store, "anna").len(), 3);
     let out = in_folder(&bed, &look.path("inbox"), &["status"]);
     assert!(out.stdout.starts_with("me: eve\n") && out.stderr.is_empty(), "{out:?}");
-    // Beside the mounts the configuration counts, and what is said comes first everywhere.
+    // Outside the mounts the configuration counts. The note comes first everywhere.
     let out = in_folder(&bed, &bed.path("beside"), &["status"]);
     assert!(out.stdout.starts_with("me: conf\n") && out.stderr.is_empty(), "{out:?}");
     let out = in_folder(&bed, &m.path(""), &["status", "--me", "zoe"]);
@@ -71,7 +71,7 @@ fn s720_in_a_mount_its_name_counts() {
     assert!(run(c, None).stdout.starts_with("me: var\n"));
 }
 
-/// S356: of a configuration that is there `msgfs init --me` changes who I am, and nothing else.
+/// S356: `msgfs init --me` changes only me in an existing configuration.
 #[test]
 fn s356_init_changes_me() {
     let bed = Bed::new();
@@ -86,7 +86,7 @@ fn s356_init_changes_me() {
     assert!(out.stdout.starts_with("me: anna\n"), "{out:?}");
     let out = run(bed.msgfs(["init", "--me", "anna", "--config", path]), None);
     assert!(out.stdout.contains("exists, unchanged"), "{out:?}");
-    // Without a line that says it, too, and nobody who is not named.
+    // The same holds if no line names me. Without a name, me does not change.
     fs::write(&file, "# empty\n").unwrap();
     let out = run(bed.msgfs(["init", "--config", path]), None);
     assert!(out.ok() && fs::read_to_string(&file).unwrap() == "# empty\n", "{out:?}");
@@ -101,8 +101,8 @@ fn member_of(file: &Path) -> String {
     line.trim_matches('"').to_owned()
 }
 
-/// S721: `mount-scripts/quickstart.sh` writes who I am into the configuration, so that commands in any folder act
-/// for the mount's name.
+/// S721: `mount-scripts/quickstart.sh` writes me into the configuration, so that commands in any folder act for
+/// the mount's name.
 #[test]
 fn s721_quickstart_writes_me() {
     let bed = Bed::new();

@@ -1,4 +1,4 @@
-//! `agents.txt`: who there is, and how much they have not read.
+//! `agents.txt`: all known agents, and the number of their unread messages.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::common::samp::{self, Rec, T0, append_raw, append_signed, fingerprint,
 use crate::common::{Bed, Mount, run, soon};
 use crate::ssot;
 
-/// The words of the line about an agent.
+/// Returns the words of the line about an agent.
 #[track_caller]
 fn words(m: &Mount, name: &str) -> Vec<String> {
     let text = m.cat("agents.txt");
@@ -30,7 +30,8 @@ fn position(bed: &Bed, alias: &str, ts: i64, ids: &[&str]) {
         .unwrap();
 }
 
-/// S530: a line an agent, over all stores, with what is known of it; looking changes nothing.
+/// S530: there is one line for each agent, over all stores, with the facts that are known of it. Looking changes
+/// nothing.
 #[test]
 fn s530_one_line_an_agent() {
     let bed = Bed::new();
@@ -67,7 +68,7 @@ fn s530_one_line_an_agent() {
     assert!(m.cat("README.txt").contains("agents.txt"));
 }
 
-/// S531: in SAMP, what lies behind a read position, and that one read later.
+/// S531: in SAMP, the messages after an agent's read position are unread, except those that the position names.
 #[test]
 fn s531_behind_a_read_position() {
     let bed = Bed::new();
@@ -78,7 +79,7 @@ fn s531_behind_a_read_position() {
     samp::append(&bed.store, "foo", "carol", "t", "to carol", T0);
     position(&bed, "bob", T0 + 3, &[&all[3].id]);
     let m = bed.mount("bar");
-    // Two later ones, and one of the second of the position.
+    // There are two later messages, and one of the second of the position.
     assert_eq!(unread(&m, "bob"), "3");
     assert_eq!(unread(&m, "carol"), "-");
     assert_eq!(words(&m, "bob")[1], "samp", "who never wrote is known too");
@@ -87,7 +88,7 @@ fn s531_behind_a_read_position() {
     soon("bob has read two more", || unread(&m, "bob") == "1");
     position(&bed, "bob", T0 + 9, &[]);
     soon("bob has read all", || unread(&m, "bob") == "0");
-    // Of mine, my own marks count, as of now.
+    // For me, my own marks count, as they are now.
     samp::append(&bed.store, "foo", "bar", "t", "to me", T0 + 20);
     soon("it is here", || unread(&m, "bar") == "1");
     m.ok("cat inbox/*");
@@ -98,7 +99,7 @@ fn s531_behind_a_read_position() {
     soon("nothing is told", || unread(&m, "bob") == "-");
 }
 
-/// S531: a message to several counts once for each of them, and is read by who has read it.
+/// S531: a message to several recipients counts once for each of them, until that recipient has read it.
 #[test]
 fn s531_a_message_to_several() {
     let bed = Bed::new();
@@ -115,7 +116,7 @@ fn s531_a_message_to_several() {
     soon("carol has read it", || unread(&m, "carol") == "0");
 }
 
-/// S531: in a queue, what lies in `new/`; of task records, what asks a role for its acknowledgement.
+/// S531: in a queue the messages in `new/` count. A task record counts if it asks a role for its acknowledgement.
 #[test]
 fn s531_queues_and_tasks() {
     let bed = Bed::new();
@@ -146,7 +147,7 @@ fn s531_queues_and_tasks() {
     soon("it is acknowledged", || unread(&m, "executor") == "0");
 }
 
-/// S531: in mailboxes of other agents of this machine, by the status in their files.
+/// S531: in mailboxes of other agents of this machine, the status in their files counts.
 #[test]
 fn s531_mailboxes_of_others() {
     let bed = Bed::new();
@@ -171,7 +172,7 @@ fn s531_mailboxes_of_others() {
     soon("one less each", || unread(&m, amp::ALICE) == "1" && unread(&m, "pal.agenttalk") == "0");
 }
 
-/// S532: what strangers call themselves is one word, and who was refused is nobody.
+/// S532: the name that a stranger gives itself is one word, and a sender whose mail was refused is not listed.
 #[test]
 fn s532_names_of_strangers() {
     let bed = Bed::new();
@@ -194,7 +195,7 @@ fn s532_names_of_strangers() {
     assert!(text.contains("\ne%20vil%0A%1B%5B31m%2C%E2%80%AEx samp - - - -\n"), "{text}");
     assert!(text.starts_with("%2E.%2Fseen samp "), "{text}");
     assert!(!text.contains("somebody") && text.contains("\nnew samp - - - -\n"), "{text}");
-    // Neither with the cache: whose records were all refused is nobody, in the JSON too.
+    // The same holds with the cache. A sender whose records were all refused is not listed in the JSON either.
     assert!(!text.contains("liar") && !text.contains("forger"), "{text}");
     drop(m);
     assert_eq!(bed.mount("bar").cat("agents.txt"), text);
@@ -203,7 +204,7 @@ fn s532_names_of_strangers() {
     assert_eq!(told.as_array().unwrap().len(), 6, "{told}");
 }
 
-/// S533: the command prints the same, mounted or not, and as JSON with names as they are.
+/// S533: the command prints the same, mounted or not, and can print JSON with names as they are.
 #[test]
 fn s533_command() {
     let bed = Bed::new();
@@ -232,7 +233,7 @@ fn s533_command() {
     assert!(all.contains(&foo) && all.contains(&bob) && all.len() == 3, "{told}");
 }
 
-/// S534: who looks on is told how much there is to see.
+/// S534: a reader of all mail is told how many messages there are to see.
 #[test]
 fn s534_status_counts_what_is_shown() {
     let bed = Bed::new();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::samp::{self, T0};
 use crate::common::{Bed, Mount, soon};
 
-/// It is listed within a second, although nothing in the mount was touched in between.
+/// Checks that the message is listed within a second, although nothing in the mount was touched in between.
 #[track_caller]
 fn arrives(m: &Mount, name: &str) {
     soon("the message is listed", || m.ls("inbox").contains(&name.to_owned()));
@@ -15,18 +15,18 @@ fn arrives(m: &Mount, name: &str) {
 
 fn scenario(bed: &Bed, m: &Mount) {
     assert_eq!(m.ls("inbox"), [""; 0]);
-    // A new log.
+    // It comes in a new log.
     let a = samp::append(&bed.store, "foo", "bar", "t", "first ever", T0);
     arrives(m, &a.name(0));
-    // An old log.
+    // It comes in an old log.
     let b = samp::append(&bed.store, "foo", "bar", "t", "second", T0 + 1);
     arrives(m, &b.name(0));
-    // By rename.
+    // It comes by a rename.
     let c = samp::Rec::new("zed", "bar", "other", "by rename", T0 + 2);
     fs::write(bed.store.join(".tmp"), c.line()).unwrap();
     fs::rename(bed.store.join(".tmp"), samp::log(&bed.store, "zed")).unwrap();
     arrives(m, &c.name(0));
-    // All views agree, sizes and times included.
+    // All views agree, with sizes and times.
     assert_eq!(m.ls("threads"), ["other", "t"]);
     assert_eq!(m.ls("threads/t"), [a.name(0), b.name(0)]);
     assert_eq!(m.ls("archive/2026-04-24").len(), 3);
@@ -42,7 +42,7 @@ fn scenario(bed: &Bed, m: &Mount) {
     arrives(m, &d.name(0));
 }
 
-/// S76: by inotify.
+/// S76: mail arrives by inotify.
 #[test]
 fn s76_inotify() {
     let bed = Bed::new();
@@ -50,7 +50,7 @@ fn s76_inotify() {
     scenario(&bed, &m);
 }
 
-/// S76: by polling.
+/// S76: mail arrives by polling.
 #[test]
 fn s76_polling() {
     let bed = Bed::new();
@@ -59,7 +59,7 @@ fn s76_polling() {
     scenario(&bed, &m);
 }
 
-/// S76: a name that was asked for before it existed is found once it does.
+/// S76: a name that was asked for before it existed is found once it exists.
 #[test]
 fn s76_negative_names() {
     let bed = Bed::new();
@@ -87,7 +87,7 @@ fn s76_store_appears() {
     soon("it is listed", || m.ls("inbox") == [r.name(0)]);
 }
 
-/// S76: a hundred lines in one write and a hundred writes of one line.
+/// S76: a hundred lines in one write and a hundred writes of one line arrive.
 #[test]
 fn s76_bursts() {
     let bed = Bed::new();

@@ -1,4 +1,4 @@
-//! Files that come and go with messages.
+//! Attachments that come and go with messages.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -26,8 +26,8 @@ fn attachment(id: &str, name: &str, bytes: &[u8]) -> serde_json::Value {
     })
 }
 
-/// A message with two files in each of the two kinds of store that have them; gives the folder names
-/// in `archive/` without their ending.
+/// Puts a message with two attachments into each of the two kinds of store that have them. Returns the folder
+/// names in `archive/` without their ending.
 fn two_kinds() -> (Bed, Tree, Home, Mount, [String; 2]) {
     let bed = Bed::new();
     let (tree, home) = (Tree::new(&bed), Home::new(&bed));
@@ -56,8 +56,8 @@ fn two_kinds() -> (Bed, Tree, Home, Mount, [String; 2]) {
     (bed, tree, home, m, stems)
 }
 
-/// S115: the files of a message lie in `<name>.d/` beside it in every view, with exact sizes, the
-/// message's time and modes 0700 and 0400; the message names them.
+/// S115: the attachments of a message are in `<name>.d/` beside it in every view, with exact sizes, the message's
+/// time and modes 0700 and 0400. The message names them.
 #[test]
 fn s115_beside_the_message() {
     let (_bed, _tree, _home, m, stems) = two_kinds();
@@ -86,8 +86,8 @@ fn s115_beside_the_message() {
     }
 }
 
-/// S115: reading the files marks nothing; when the message is marked its folder leaves `inbox/` with
-/// it, and known names still open.
+/// S115: reading attachments marks nothing. When the message is marked, its folder leaves `inbox/` with it, and
+/// known names still open.
 #[test]
 fn s115_marks() {
     let (_bed, _tree, _home, m, _) = two_kinds();
@@ -114,7 +114,7 @@ fn s115_marks() {
     }
 }
 
-/// S115, S28: `rsync`, `tar`, `cp -a` and `find` over a tree with files are complete, repeatable and
+/// S115, S28: `rsync`, `tar`, `cp -a` and `find` over a tree with attachments are complete and repeatable, and
 /// consume nothing.
 #[test]
 fn s115_recursive_tools() {
@@ -141,7 +141,7 @@ fn s115_recursive_tools() {
     assert_eq!(m.ls("inbox"), before);
 }
 
-/// S115: mail programs read a message that names its files.
+/// S115: mail programs read a message that names its attachments.
 #[test]
 fn s115_mail_programs() {
     let (_bed, _tree, _home, m, stems) = two_kinds();
@@ -157,7 +157,7 @@ fn s115_mail_programs() {
     }
 }
 
-/// S115: what lies among the files and is none is never opened, and names cannot lead out.
+/// S115: a thing among the attachments that is no file is never opened, and names cannot lead out of the folder.
 #[test]
 fn s115_hostile() {
     let bed = Bed::new();
@@ -188,8 +188,8 @@ fn s115_hostile() {
     assert!(!m.sh("grep -r secret .").ok());
 }
 
-/// S136: `Attach:` takes absolute paths of regular files, one a line, and refuses everything else
-/// before anything is sent, without ever waiting.
+/// S136: `Attach:` takes absolute paths of regular files, one a line. It refuses everything else before anything
+/// is sent, and never waits.
 #[test]
 fn s136_attach_header() {
     let bed = Bed::new();
@@ -256,8 +256,7 @@ fn s136_attach_header() {
     assert_eq!(left, "", "the copies of the spool are gone");
 }
 
-/// S136: the files of a composing folder go along with its `body`, and are with the recipient before
-/// the text is.
+/// S136: the files of a composing folder are sent with its `body`, and reach the recipient before the text does.
 #[test]
 fn s136_composing_folder() {
     let bed = Bed::new();
@@ -287,7 +286,7 @@ fn s136_composing_folder() {
     m.ok(&format!("cmp ../plan.pdf 'sent/{}/{d}/plan.pdf'", samp::today()));
 }
 
-/// S132: what I attach to an AMP message lies in both stores, named and described as the format wants.
+/// S132: my attachments to an AMP message are in both stores, named and described as the format wants.
 #[test]
 fn s132_amp_files() {
     let bed = Bed::new();
@@ -327,7 +326,7 @@ fn s132_amp_files() {
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(file.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
     }
-    // Limits of the format.
+    // These are limits of the format.
     let big = fs::File::create(bed.path("big")).unwrap();
     big.set_len(25 * 1024 * 1024 + 1).unwrap();
     let out = m.sh(&format!(
@@ -346,7 +345,7 @@ fn s132_amp_files() {
     assert_eq!(home.list("alice", "inbox").len(), 1);
 }
 
-/// A mount at a folder, as long as this lives.
+/// A guard that mounts a folder as long as it lives.
 struct Bound(PathBuf);
 
 impl Bound {
@@ -365,8 +364,8 @@ impl Drop for Bound {
     }
 }
 
-/// S136: a file of a mount of msgfs is refused at once, however its path leads there, also when many drafts of two
-/// mounts name files of each other; and both mounts go on.
+/// S136: a file of a mount of msgfs is refused at once, by whatever path it is named. This holds if many drafts of
+/// two mounts name files of each other, too. Both mounts go on.
 #[test]
 fn s136_files_of_a_mount_are_refused() {
     let (one, two) = (Bed::new(), Bed::new());

@@ -14,7 +14,7 @@ use crate::common::proc::Running;
 use crate::common::samp::{append, bodies, now, only};
 use crate::common::{Bed, Out, PATIENCE, quote, run, soon};
 
-/// A bed with a SAMP store and a link to a server that is away.
+/// Makes a bed with a SAMP store and a link to a server that is away.
 fn linked() -> Bed {
     let bed = Bed::new();
     bed.config("[[link]]\nkind = \"nats\"\nurl = \"nats://127.0.0.1:9\"\n");
@@ -28,7 +28,7 @@ fn holder(bed: &Bed) -> Option<(i64, bool)> {
     Some((value["pid"].as_i64()?, value["mountpoint"].is_string()))
 }
 
-/// Carries until it is dropped, or killed.
+/// Starts `msgfs carry --all`, which runs until it is dropped or killed.
 fn carry(bed: &Bed) -> Running {
     let carry = bed.msgfs(["--me", "bar", "carry", "--all"]);
     Running::start(carry, None).expect("start")
@@ -57,7 +57,7 @@ fn ok(bed: &Bed, args: &[&str], input: &str) -> String {
     out.stdout
 }
 
-/// Writers that send until they are stopped, eight at once; what each was told is sent.
+/// Runs eight writers at once that send until they are stopped. Returns the texts that were reported as sent.
 fn eight_writers(bed: &Bed, stop: &AtomicBool, limit: usize) -> Vec<String> {
     let write = |writer: usize| {
         let mut sent = Vec::new();
@@ -78,7 +78,7 @@ fn eight_writers(bed: &Bed, stop: &AtomicBool, limit: usize) -> Vec<String> {
     })
 }
 
-/// Each text that was sent is in the store once, no text is there twice, and no id.
+/// Checks that each sent text is in the store once, and that no text and no id is there twice.
 #[track_caller]
 fn exactly_once(bed: &Bed, sent: &[String]) {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
@@ -95,7 +95,7 @@ fn exactly_once(bed: &Bed, sent: &[String]) {
     assert_eq!(ids.len(), records.len(), "each has an id of its own");
 }
 
-/// S702: beside `msgfs carry --all` all commands of the same name work, and what one did the next one sees.
+/// S702: beside `msgfs carry --all` all commands of the same name work, and each one sees what the one before did.
 #[test]
 fn s702_all_commands_beside_it() {
     let bed = linked();
@@ -139,7 +139,7 @@ fn s702_all_commands_beside_it() {
     assert_eq!(ok(&bed, &["ls", "inbox"], ""), "", "the marks are kept");
 }
 
-/// S702: what a command could not print was not read, beside `msgfs carry --all` too.
+/// S702: a message that a command could not print was not read, also beside `msgfs carry --all`.
 #[test]
 fn s702_what_is_not_printed_is_not_read() {
     let bed = linked();
@@ -156,8 +156,8 @@ fn s702_what_is_not_printed_is_not_read() {
     assert_eq!(ok(&bed, &["ls", "inbox"], ""), "");
 }
 
-/// S703: eight writers at once, while `msgfs carry --all` is killed again and again: what a command said is sent is
-/// in the store exactly once, and no two messages share an id.
+/// S703: eight writers send at once while `msgfs carry --all` is killed again and again. Each message that a
+/// command reported as sent is in the store exactly once, and no two messages share an id.
 #[test]
 fn s703_eight_writers_and_kills() {
     let bed = linked();
@@ -178,8 +178,9 @@ fn s703_eight_writers_and_kills() {
     exactly_once(&bed, &sent);
 }
 
-/// S704: a mount takes the place of `msgfs carry --all` as long as it lasts, whoever is killed: the process goes on,
-/// commands work all the time, and what they said is sent is in the store exactly once.
+/// S704: a mount takes the place of `msgfs carry --all` as long as the mount lasts, whichever of them is killed.
+/// The process goes on, commands work all the time, and each message that they reported as sent is in the store
+/// exactly once.
 #[test]
 fn s704_a_mount_takes_its_place_and_gives_it_back() {
     let bed = linked();
@@ -209,7 +210,7 @@ fn s704_a_mount_takes_its_place_and_gives_it_back() {
     let mut sent = sent;
     sent.extend((0..4).map(|round| format!("through the mount {round}")));
     exactly_once(&bed, &sent);
-    // While a mount is there, it can begin, and be killed.
+    // While a mount is there, `msgfs carry --all` can begin and be killed.
     running.signal(Signal::TERM);
     assert!(running.finish(PATIENCE).expect("wait").ok());
     let m = bed.mount("bar");
@@ -221,7 +222,7 @@ fn s704_a_mount_takes_its_place_and_gives_it_back() {
     soon("it carries", || holder(&bed) == Some((pid, false)));
 }
 
-/// S705: a container that shares the state folder and neither the mount nor the runtime folder reads and sends
+/// S705: a container that shares the state folder, and neither the mount nor the runtime folder, reads and sends
 /// through the process that acts.
 #[test]
 fn s705_without_sight_of_the_mount() {

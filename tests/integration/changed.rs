@@ -15,16 +15,16 @@ use crate::common::samp::key;
 use crate::common::{Bed, Mount, soon};
 use crate::ssot;
 
-/// A store with one verified message, and what somebody without the key makes of it.
+/// A store with one verified message, and the changed form that somebody without the key makes of it.
 struct Case {
     bed: Bed,
     me: &'static str,
     file: PathBuf,
-    /// Another path at which a message can lie.
+    /// Another path at which a message can be.
     other: PathBuf,
     good: Vec<u8>,
     forged: Vec<u8>,
-    /// Lies beside the file as long as that is good.
+    /// A file that is beside the message file as long as that is good.
     beside: Option<(PathBuf, Vec<u8>)>,
 }
 
@@ -96,7 +96,7 @@ impl Case {
         [Self::amp(), Self::agentazall(), Self::amq(), Self::ssot()]
     }
 
-    /// Overwrites the file in place and gives it the time it had.
+    /// Overwrites the file in place and restores its time.
     fn overwrite(&self, bytes: &[u8]) {
         let time = fs::metadata(&self.file).expect("file").modified().expect("time");
         fs::write(&self.file, bytes).expect("overwrite");
@@ -137,7 +137,8 @@ impl Case {
     }
 }
 
-/// The `Signature:` of the only message to me, and what it asks for.
+/// Returns the `Signature:` of the only message to me, and whether its text and whether the changed text is shown
+/// anywhere.
 fn shown(m: &Mount) -> (String, bool, bool) {
     let text = m.sh("cat $(find archive threads transcripts -type f) < /dev/null").stdout;
     let signature = m.ok("grep -rh ^Signature: archive || true");
@@ -160,8 +161,8 @@ fn is_refused(m: &Mount, what: &Path) {
     assert!(text.contains("changed after it was verified") && text.contains("9999"), "{text}");
 }
 
-/// S570: what is put in the place of a verified message under its id is refused, however it got there; also
-/// after a remount, and without the cache. The message itself is shown again when it is back.
+/// S570: a file that replaces a verified message under its id is refused, however it got there, also after a
+/// remount and without the cache. The message itself is shown again when it is back.
 #[test]
 fn s570_changed_after_it_was_verified() {
     for case in Case::all() {
@@ -174,7 +175,7 @@ fn s570_changed_after_it_was_verified() {
         let m = case.mount();
         is_refused(&m, file);
         m.umount();
-        // Nor is it shown to who may write nothing.
+        // A read-only mount does not show it either.
         fs::remove_dir_all(case.bed.path("cache")).expect("cache");
         let m = case.bed.mount_at(&case.bed.path("looks"), case.me, &["--read-only"]);
         is_refused(&m, file);
@@ -195,7 +196,7 @@ fn s570_changed_after_it_was_verified() {
     }
 }
 
-/// S570: it makes no difference that the file was away or broken in between.
+/// S570: it makes no difference if the file was away or broken in between.
 #[test]
 fn s570_away_in_between() {
     for case in Case::all() {
@@ -208,7 +209,7 @@ fn s570_away_in_between() {
     }
 }
 
-/// S570: a task record whose signature file is gone says so, and no other takes its place after that.
+/// S570: a task record whose signature file is gone says so, and no other record takes its place after that.
 #[test]
 fn s570_signature_file_gone() {
     let case = Case::ssot();
@@ -241,7 +242,7 @@ fn s570_errors_log() {
     assert_eq!(log().lines().count(), 1, "once is enough");
 }
 
-/// S570: another path with that id is another message.
+/// S570: a file with that id at another path is another message.
 #[test]
 fn s570_another_path_is_another_message() {
     for case in [Case::amp(), Case::agentazall(), Case::amq()] {

@@ -4,7 +4,7 @@ use crate::common::fixtures::three;
 use crate::common::samp::{self, T0, append_raw, bodies, log, member, only};
 use crate::common::{Bed, Out, run};
 
-/// `msgfs ... --me bar`, with a text on standard input.
+/// Runs `msgfs ... --me bar` with a text on standard input.
 #[track_caller]
 fn bar(bed: &Bed, args: &[&str], input: &str) -> Out {
     let mut c = bed.msgfs(args);
@@ -12,7 +12,7 @@ fn bar(bed: &Bed, args: &[&str], input: &str) -> Out {
     run(c, Some(input.as_bytes()))
 }
 
-/// S91: the same names and bytes as through a mount, without any mount.
+/// S91: without any mount there are the same names and bytes as through a mount.
 #[test]
 fn s91_ls_and_cat() {
     let bed = Bed::new();
@@ -34,7 +34,7 @@ fn s91_ls_and_cat() {
     assert_eq!(transcript, m.cat("transcripts/plan.txt"));
 }
 
-/// S91: `cat inbox/X` marks as cat does in the mount; listing does not.
+/// S91: `cat inbox/X` marks as cat does in the mount. Listing does not.
 #[test]
 fn s91_cat_marks() {
     let bed = Bed::new();
@@ -46,7 +46,7 @@ fn s91_cat_marks() {
     assert_eq!(bed.mount("bar").ls("inbox"), [recs[1].name(0), recs[2].name(0)]);
 }
 
-/// S91: `write` sends its standard input; refusals have exit code 1 and the reason.
+/// S91: `write` sends its standard input. A refusal has exit code 1 and prints the reason.
 #[test]
 fn s91_write() {
     let bed = Bed::new();
@@ -73,7 +73,7 @@ fn s91_write() {
     assert_eq!(samp::read_log(&bed.store, "bar").len(), 2);
 }
 
-/// S91: unknown paths are exit code 1; the path is named without letting it drive the terminal.
+/// S91: an unknown path has exit code 1. The error names the path without letting it drive the terminal.
 #[test]
 fn s91_unknown_path() {
     let bed = Bed::new();
@@ -98,7 +98,7 @@ fn s91_beside_a_mount() {
     assert_eq!(member(&only(&bed.store, "bar"), "body"), "beside");
 }
 
-/// S93: a clean store: exit 0. Broken rules: exit 1, one line each with file and line.
+/// S93: a clean store gives exit code 0. Broken rules give exit code 1 and one line each with file and line.
 #[test]
 fn s93_check() {
     let bed = Bed::new();
@@ -135,7 +135,7 @@ fn s93_check() {
     assert!(text.contains("log-foo.jsonl") && text.contains("\"line\":4"), "{text}");
 }
 
-/// S93: usage errors are 2, help and version 0.
+/// S93: a usage error exits with 2, help and version with 0.
 #[test]
 fn s93_usage() {
     let bed = Bed::new();
@@ -150,7 +150,7 @@ fn s93_usage() {
     assert!(matches!(out.code(), Some(1 | 2)) && out.stderr.contains("nosuchstore"), "{out:?}");
 }
 
-/// S93: status and doctor say something useful with and without a mount; man and completions print.
+/// S93: status and doctor say something useful with and without a mount. man and completions print.
 #[test]
 fn s93_other_commands() {
     let bed = Bed::new();
@@ -171,7 +171,7 @@ fn s93_other_commands() {
     assert!(out.ok() && out.stdout.contains(".TH"), "{out:?}");
 }
 
-/// S93: `status` and every command that only looks marks nothing.
+/// S93: `status` and every command that only looks mark nothing.
 #[test]
 fn s91_looking_marks_nothing() {
     let bed = Bed::new();

@@ -14,13 +14,13 @@ fn mounted() -> (Bed, Tree, Mount) {
     with(|_, tree| fs::create_dir_all(tree.mailbox(BOB)).unwrap())
 }
 
-/// The folder of the files that came with the only message bob has.
+/// Returns the folder of the files that came with bob's only message.
 #[track_caller]
 fn delivered(tree: &Tree) -> PathBuf {
     tree.only(BOB, "inbox").0.with_extension("")
 }
 
-/// Nothing was sent, and what is kept says why.
+/// Checks that nothing was sent, and that the error file says why.
 #[track_caller]
 fn refused(m: &Mount, tree: &Tree, words: &str) {
     soon("it says why", || m.ls("outbox").contains(&format!("{BOB}.error")));
@@ -29,8 +29,8 @@ fn refused(m: &Mount, tree: &Tree, words: &str) {
     assert_eq!((tree.list(BOB, "inbox"), tree.list(ME, "outbox")), (vec![], vec![]));
 }
 
-/// S290: `rsync -a` and `cp -a` of a whole folder, whose text comes before its files, end with 0 and send one
-/// message with all of them.
+/// S290: `rsync -a` and `cp -a` copy a whole folder whose text comes before its files. They end with 0 and send
+/// one message with all of them.
 #[test]
 fn s290_the_text_may_come_before_the_files() {
     for copy in ["rsync -a ../msg/ outbox/bob@localhost/", "cp -a ../msg outbox/bob@localhost"] {
@@ -50,7 +50,7 @@ fn s290_the_text_may_come_before_the_files() {
     }
 }
 
-/// S290: a file that is still open is waited for.
+/// S290: msgfs waits for a file that is still open.
 #[test]
 fn s290_an_open_file_is_waited_for() {
     let (_bed, tree, m) = mounted();
@@ -81,8 +81,8 @@ fn s291_large_files() {
     assert!(peak(&m) - before < 48 << 10, "{before} kB, then {} kB", peak(&m));
 }
 
-/// S292: a file with a private name, or one whose writer was killed, refuses the message by its name; all
-/// stays, and goes when that is mended.
+/// S292: the message is refused if it has a file with a private name, or a file whose writer was killed. The error
+/// names the file. All files stay, and the message is sent when the cause is mended.
 #[test]
 fn s292_files_that_cannot_go_along_are_named() {
     for (bad, mend) in [(".env", "rm .env"), ("x.part", "mv x.part x"), ("n~", "rm n~")] {
@@ -90,7 +90,7 @@ fn s292_files_that_cannot_go_along_are_named() {
         m.ok(&format!("mkdir outbox/{BOB}; cd outbox/{BOB}; echo a > a; echo b > '{bad}'"));
         m.ok(&format!("echo hi > outbox/{BOB}/body"));
         refused(&m, &tree, &format!("the file {bad} has the name of a private draft"));
-        // Whoever looks at the error of the close hears it there, once the file is not on its way.
+        // A program that looks at the error of the close gets it there, unless the file is still being written.
         let out = m.sh(&format!("sleep 1; echo hi | tee outbox/{BOB}/body"));
         assert!(!out.ok() && out.stderr.contains("Invalid argument"), "{out:?}");
         assert_eq!(m.cat(&format!("outbox/{BOB}/{bad}")), "b\n", "nothing is lost");
@@ -112,8 +112,8 @@ fn s292_files_that_cannot_go_along_are_named() {
     assert_eq!(fs::read_to_string(delivered(&tree).join("data")).unwrap(), "whole\n");
 }
 
-/// S293: a composing folder outlives a remount and a kill; what was promised is sent by the next mount, once,
-/// and what was being written is not taken for whole.
+/// S293: a composing folder outlives a remount and a kill. The next mount sends an accepted message once. A file
+/// that was being written does not count as whole.
 #[test]
 fn s293_folders_outlive_the_mount() {
     let (bed, tree, m) = mounted();
@@ -127,7 +127,7 @@ fn s293_folders_outlive_the_mount() {
     soon("it is delivered", || tree.list(BOB, "inbox").len() == 1);
     assert_eq!(names(&delivered(&tree)), ["a"]);
     soon("the folder is gone", || m.ls("outbox").is_empty());
-    // A promise that meets a file that was cut off.
+    // An accepted message meets a file that was cut off.
     m.ok("mkdir outbox/bob@localhost");
     let cut = fs::File::create(m.path("outbox/bob@localhost/cut")).unwrap();
     std::io::Write::write_all(&mut &cut, b"half").unwrap();
@@ -144,7 +144,7 @@ fn s293_folders_outlive_the_mount() {
     soon("it is delivered", || tree.list(BOB, "inbox").len() == 2);
 }
 
-/// S290: a folder that is put together under a private name goes when it gets its own.
+/// S290: a folder that is put together under a private name is sent when it gets its own name.
 #[test]
 fn s290_a_folder_under_a_private_name() {
     let (_bed, tree, m) = mounted();
@@ -157,8 +157,8 @@ fn s290_a_folder_under_a_private_name() {
     assert_eq!(names(&delivered(&tree)), ["a"]);
 }
 
-/// S386: a refused folder is tried again when the file that was the reason is gone, has another name, or
-/// was written again.
+/// S386: a refused folder is tried again when the file that was the reason is gone, has another name, or was
+/// written again.
 #[test]
 fn s386_the_cause_is_removed() {
     let (_bed, tree, m) = mounted();
@@ -173,7 +173,7 @@ fn s386_the_cause_is_removed() {
         soon("it is delivered", || tree.list(BOB, "inbox").len() == n + 1);
         soon("nothing stays", || m.ls("outbox").is_empty());
     }
-    // What is thrown away as a whole is not sent on its way out.
+    // A folder that is thrown away as a whole is not sent on its way out.
     m.ok("mkdir outbox/bob@localhost; cd outbox/bob@localhost; echo a > bad.part; sleep 1.2
          echo hi > body || true");
     soon("it says why", || m.ls("outbox").contains(&format!("{BOB}.error")));
@@ -196,7 +196,7 @@ fn s386_half_a_text_is_not_sent() {
     soon("it is delivered", || tree.list(BOB, "inbox").len() == 1);
 }
 
-/// S387: what no store carries is EFBIG at the write, and the message goes once it is gone.
+/// S387: a file that no store carries gives EFBIG at the write. The message is sent once the file is gone.
 #[test]
 fn s387_too_large_at_the_write() {
     let bed = Bed::new();

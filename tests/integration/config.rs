@@ -1,11 +1,11 @@
-//! The configuration file and who me is.
+//! The configuration file, and the identity of me.
 
 use std::fs;
 
 use crate::common::samp::{self, T0, append, bodies};
 use crate::common::{Bed, run};
 
-/// S94: file, line and the nearest valid word.
+/// S94: an error in the configuration gives file, line and the nearest valid word.
 #[test]
 fn s94_mistakes() {
     for (text, line, word) in [
@@ -33,7 +33,7 @@ fn s94_mistakes() {
     }
 }
 
-/// S94: `--config` names another file; one that is missing is an error.
+/// S94: `--config` names another file. A missing file is an error.
 #[test]
 fn s94_other_file() {
     let bed = Bed::new();
@@ -57,8 +57,8 @@ fn s94_other_file() {
     assert!(!out.ok() && out.stderr.contains("x.toml"), "{out:?}");
 }
 
-/// S94, S48: two stores in one mount: one inbox, `Via` chooses, and a recipient whom one store
-/// knows is reached there.
+/// S94, S48: two stores in one mount have one inbox. `Via` chooses, and a recipient that one store knows is
+/// reached there.
 #[test]
 fn s94_two_stores() {
     let bed = Bed::new();
@@ -87,7 +87,7 @@ fn s94_two_stores() {
     assert!(why.contains("one") && why.contains("two"), "the choices are listed: {why}");
 }
 
-/// S95: each source of me beats the ones after it, and the mount names the source.
+/// S95: each source of me has precedence over the ones after it, and the mount names the source.
 #[test]
 fn s95_me() {
     let bed = Bed::new();
@@ -119,7 +119,7 @@ fn s95_me() {
     assert!(m.said.contains("by-env") && m.said.contains("MSGFS_ME"), "{}", m.said);
 }
 
-/// S95: a folder whose name is no alias is not guessed into one.
+/// S95: a folder whose name is no alias is not turned into one.
 #[test]
 fn s95_no_alias() {
     let bed = Bed::new();
@@ -133,7 +133,8 @@ fn s95_no_alias() {
     assert!(!samp::log(&bed.store, "unknown").exists());
 }
 
-/// S443: a link over NATS through a WebSocket is refused when the configuration is read, with what to write.
+/// S443: a link over NATS through a WebSocket is refused when the configuration is read, and the error says what
+/// to write.
 #[test]
 fn s443_links_through_web_sockets_are_refused_at_once() {
     let bed = Bed::new();

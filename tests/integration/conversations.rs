@@ -1,4 +1,4 @@
-//! Which messages are one conversation, in which order they stand, and whom they name.
+//! The messages of a conversation, their order, and the agents that they name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,14 +10,15 @@ use crate::common::amp::{self, Home};
 use crate::common::samp::{self, Rec, T0, key, member, read_log};
 use crate::common::{Bed, Mount, shown, soon};
 
-/// The threads of the records in a log, in order.
+/// Returns the threads of the records in a log, in order.
 fn threads(bed: &Bed, alias: &str) -> Vec<String> {
     read_log(&bed.store, alias).iter().map(|r| member(r, "thread").to_owned()).collect()
 }
 
-/// S250: every draft that answers nothing and names no thread begins a conversation, named after its subject or
-/// its first line, whoever it is to, also when several are written at once and after a remount. All recipients of
-/// one draft are in one. A thread that is named, and an answer, join what they name.
+/// S250: every draft that answers nothing and names no thread begins a conversation. It is named after the draft's
+/// subject or first line, whoever the recipients are. This holds for several drafts at once and after a remount,
+/// too. All recipients of one draft are in one thread. A draft with a named thread, and an answer, join the thread
+/// that they name.
 #[test]
 fn s250_a_new_conversation_joins_none() {
     let bed = Bed::new();
@@ -49,7 +50,7 @@ fn s250_a_new_conversation_joins_none() {
     let more = &threads(&bed, "bar")[8..];
     assert!(!all.contains(&more[0]), "{}", more[0]);
     assert_eq!(more[1..], all[..2]);
-    // Written at once, each is one of its own; a retry is none.
+    // Each of the drafts that are written at once begins its own conversation. A retry begins none.
     m.ok("for i in $(seq 20); do printf 'Idempotency-Key: k%s\nTo: bob, carol\n\nat once\n' $i > outbox/p$i & done; wait");
     m.ok("for i in $(seq 20); do printf 'Idempotency-Key: k%s\nTo: bob, carol\n\nat once\n' $i > outbox/p$i; done");
     let all = threads(&bed, "bar");
@@ -58,8 +59,8 @@ fn s250_a_new_conversation_joins_none() {
     assert_eq!(at_once.iter().collect::<BTreeSet<_>>().len(), 20, "{all:?}");
 }
 
-/// S250: what a killed mount had promised keeps the conversation it was to begin, and what is written next is
-/// another one.
+/// S250: accepted drafts of a killed mount keep the conversation that they were to begin. A draft that is written
+/// next begins another one.
 #[test]
 fn s250_what_is_sent_after_a_kill_keeps_its_conversation() {
     let bed = Bed::new();
@@ -77,7 +78,7 @@ fn s250_what_is_sent_after_a_kill_keeps_its_conversation() {
     assert_eq!(all.len(), 10, "{all:?}");
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 10, "{all:?}");
     assert!(all.iter().all(|t| t.starts_with(&thread) || samp::today() > thread), "{all:?}");
-    // The same without a mount, a process each.
+    // The same holds without a mount, with one process for each message.
     m.umount();
     for _ in 0..2 {
         assert!(bed.msgfs(["send", "bob", "plan", "--me", "bar"]).status().unwrap().success());
@@ -86,7 +87,7 @@ fn s250_what_is_sent_after_a_kill_keeps_its_conversation() {
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 12, "{all:?}");
 }
 
-/// S250: what somebody else wrote under the id that follows from my text keeps it.
+/// S250: a message that somebody else wrote under the id that follows from my text keeps that id.
 #[test]
 fn s250_of_another_writer() {
     let bed = Bed::new();
@@ -99,12 +100,12 @@ fn s250_of_another_writer() {
     assert!(!bob.ok("cat transcripts/*").contains("between"), "he sees what eve wrote");
 }
 
-/// The texts in a folder of the mount, in the order of their names.
+/// Returns the texts in a folder of the mount, in the order of their names.
 fn texts(m: &Mount, folder: &str) -> Vec<String> {
     shown::all(m, folder).iter().map(|s| s.body.trim().to_owned()).collect()
 }
 
-/// The only folder below another one.
+/// Returns the only folder below another one.
 #[track_caller]
 fn only_folder(m: &Mount, folder: &str) -> String {
     let all = m.ls(folder);
@@ -112,8 +113,8 @@ fn only_folder(m: &Mount, folder: &str) -> String {
     format!("{folder}/{}", all[0])
 }
 
-/// Two mounts ask and answer as fast as they can, a dozen times; the names in both stand in the order in
-/// which it was said.
+/// Lets two mounts ask and answer as fast as they can, a dozen times. The names in both must be in the order of
+/// the writing.
 #[track_caller]
 fn ping_pong(asks: &Mount, answers: &Mount, first: &str) {
     asks.ok(first);
@@ -121,7 +122,7 @@ fn ping_pong(asks: &Mount, answers: &Mount, first: &str) {
     let thread = |m: &Mount| only_folder(m, "threads");
     for n in 0..12 {
         soon("the question is there", || answers.ls("inbox").len() == 1);
-        // `.next` in the same breath: question, answer and question fall into one second.
+        // `.next` comes right after: question, answer and question fall into one second.
         answers.ok(&format!(
             "f=$(echo inbox/*); echo a{n} > \"${{f%.txt}}.reply\"; cat $f > /dev/null"
         ));
@@ -139,8 +140,8 @@ fn ping_pong(asks: &Mount, answers: &Mount, first: &str) {
     assert_eq!(asks.ls(&thread(asks)), answers.ls(&thread(answers)), "names are the same for both");
 }
 
-/// S251: in SAMP an answer stands behind its question also within one second, and every record tells its
-/// milliseconds, in a member that the signature covers.
+/// S251: in SAMP an answer comes after its question also within one second. Every record has its milliseconds in a
+/// member that the signature covers.
 #[test]
 fn s251_an_answer_never_stands_before_its_question() {
     let bed = Bed::new();
@@ -156,8 +157,8 @@ fn s251_an_answer_never_stands_before_its_question() {
     assert!(bar.ls("rejected").is_empty() && foo.ls("rejected").is_empty());
 }
 
-/// S251: the same in AgentAZAll mailboxes, whose dates are local and in whole seconds: also for a reader
-/// in another time zone.
+/// S251: the same holds in AgentAZAll mailboxes, whose dates are local and in whole seconds, also for a reader in
+/// another time zone.
 #[test]
 fn s251_letters() {
     let bed = Bed::new();
@@ -175,7 +176,8 @@ fn s251_letters() {
     assert!(bar.ls("rejected").is_empty() && foo.ls("rejected").is_empty());
 }
 
-/// S251: and in AMP mailboxes; what is sent in a burst arrives in its order, and so do the ids.
+/// S251: the same holds in AMP mailboxes. Messages of a burst arrive in their order, and their ids are in this
+/// order, too.
 #[test]
 fn s251_amp() {
     let bed = Bed::new();
@@ -194,8 +196,8 @@ fn s251_amp() {
     assert!(said.iter().filter(|s| s.contains("burst")).is_sorted(), "{said:?}");
 }
 
-/// S251: an answer is later than a question whose writer's clock is ahead, and further ones are later
-/// still; nothing else I write goes with that clock.
+/// S251: if a writer's clock is ahead, an answer is later than the question, and further answers are later still.
+/// My other messages do not follow that clock.
 #[test]
 fn s251_a_clock_ahead() {
     let bed = Bed::new();
@@ -216,8 +218,8 @@ fn s251_a_clock_ahead() {
     assert!(times[3] < ahead - 1800, "{times:?}");
 }
 
-/// S252: the names of what tells its milliseconds do not depend on the order in which the logs of a
-/// writer, and the conflict copies of a sync program, are read; what does not is counted as ever.
+/// S252: names of messages with milliseconds do not depend on the order in which a writer's logs and their
+/// conflict copies are read. Messages without milliseconds are counted as before.
 #[test]
 fn s252_names_after_conflict_copies_were_merged() {
     let bed = Bed::new();
@@ -251,7 +253,7 @@ fn s252_names_after_conflict_copies_were_merged() {
     assert!(shown[0].1.contains("Signature: valid"), "{}", shown[0].1);
 }
 
-/// S252: what is no count of milliseconds tells none.
+/// S252: a value that is no count of milliseconds gives none.
 #[test]
 fn s252_no_milliseconds() {
     let bed = Bed::new();
@@ -285,14 +287,14 @@ fn s252_ties() {
     assert!(!out.ok() && out.stderr.contains("Invalid argument"), "{out:?}");
 }
 
-/// The Message-IDs in a folder, each as often as it is there.
+/// Returns the Message-IDs in a folder, each as often as it is there.
 fn ids(m: &Mount, folder: &str) -> Vec<String> {
     shown::all(m, folder).iter().map(|s| s.must("Message-ID").to_owned()).collect()
 }
 
-/// S253: a message to several names all of them for each of them, in `To` and in a signed member of each
-/// record. A thread and a transcript have it once: for a recipient it is his own, for the writer the first
-/// one; `sent/` has every record.
+/// S253: a message to several recipients names all of them to each of them, in `To` and in a signed member of each
+/// record. A thread and a transcript have it once: the recipient sees its own record, the sender the first one.
+/// `sent/` has every record.
 #[test]
 fn s253_to_several() {
     let bed = Bed::new();
@@ -319,7 +321,7 @@ fn s253_to_several() {
         assert_eq!(everybody(&got), "bob, carol, dave");
         assert!(got.must("Signature").starts_with("valid "));
         assert_eq!(m.cat("transcripts/t.txt").matches("\nhello\n").count(), 1);
-        // The same, once more, without what was kept; and a name that is not listed is not there.
+        // The same holds again without the cache. A name that is not listed is not there.
         let listed = m.ok("ls -l threads/t transcripts; cat transcripts/t.txt");
         let id8 = |n: usize| member(&sent[n % 3], "id")[..8].to_owned();
         let other = m.ls("threads/t")[0].replace(&id8(n), &id8(n + 1));
@@ -332,17 +334,17 @@ fn s253_to_several() {
         let m = bed.mount(name);
         assert_eq!(m.ok("ls -l threads/t transcripts; cat transcripts/t.txt"), listed);
     }
-    // To one, the record is what it was.
+    // A message to one recipient has the same record as before.
     bar.ok("echo hi > outbox/bob");
     assert_eq!(read_log(&bed.store, "bar")[3].get("rcpt"), None);
-    // Who only looks on sees it once.
+    // A reader that is no recipient sees it once.
     bed.config("scope = \"all\"\n");
     let eve = bed.mount("eve");
     assert_eq!((ids(&eve, "threads/t"), ids(&eve, "archive").len()), (vec![own(0)], 2));
 }
 
-/// S253: nothing is left out on somebody's word: a record that says that I got the message as well stands
-/// for itself once it is clear that mine is not coming, or that mine says something else.
+/// S253: nothing is left out on somebody's word. A record may say that I got the message as well. It stands for
+/// itself once it is clear that mine does not come, or that mine says something else.
 #[test]
 fn s253_on_nobodys_word() {
     let bed = Bed::new();
@@ -362,7 +364,7 @@ fn s253_on_nobodys_word() {
     let wanted = ["first", "to bar", "to bob", "kept from bar", "more"];
     let shown: BTreeSet<String> = texts(&m, "threads/t").into_iter().collect();
     assert_eq!(shown, wanted.map(str::to_owned).into());
-    // A list that is none, or does not name the recipient, says nothing.
+    // A list that is malformed, or does not name the recipient, says nothing.
     for (n, odd) in
         [json!("bar"), json!([]), json!(["bob"]), json!(["bar", "a b"]), json!(["bar", 3])]
             .into_iter()
@@ -375,8 +377,8 @@ fn s253_on_nobodys_word() {
     assert!(shown::all(&m, "threads/odd").iter().all(|s| s.must("To") == "bar"));
 }
 
-/// S254: a group stands for its members, me excepted, as a name in `outbox/`, in `To` and in `Cc`, and
-/// for `msgfs send`; a group of nobody else is refused, and so is a group that is no list.
+/// S254: a group stands for its members except me, as a name in `outbox/`, in `To` and in `Cc`, and for `msgfs
+/// send`. A group of nobody else is refused, and so is a group that is no list.
 #[test]
 fn s254_groups() {
     let bed = Bed::new();
@@ -401,8 +403,8 @@ fn s254_groups() {
     }
 }
 
-/// S255, S10: `.reply-all` answers the sender and all other recipients, wherever the message is, in its
-/// thread; beside a message to me alone it is `.reply`, and beside one of mine it goes to whom that went.
+/// S255, S10: `.reply-all` answers the sender and all other recipients in the thread, wherever the message is.
+/// Beside a message to me alone it equals `.reply`. Beside one of mine it goes to the recipients of that one.
 #[test]
 fn s255_reply_all() {
     let bed = Bed::new();
@@ -426,7 +428,7 @@ fn s255_reply_all() {
         );
         let asked = read_log(&bed.store, "foo");
         for r in sent {
-            // Of its records, the one that the recipient has; its writer hears of mine (S371).
+            // The answer names the record that its recipient has. The sender of the message gets mine (S371).
             let own = ["carol", "bar", "dave"].iter().position(|to| *to == member(&r, "to"));
             let own = member(&asked[own.unwrap_or(1)], "id");
             assert_eq!((member(&r, "thread"), member(&r, "re")), ("t", own));
@@ -444,7 +446,7 @@ fn s255_reply_all() {
     let last = read_log(&bed.store, "bar").split_off(9);
     let to: Vec<&str> = last.iter().map(|r| member(r, "to")).collect();
     assert_eq!(to, ["foo", "foo", "carol", "dave"]);
-    // Refused, it is kept under its own name and for its own people.
+    // If it is refused, it is kept under its own name and for its own recipients.
     let stem = of(&bar, "threads/t", "who comes");
     let out = bar.sh(&format!("printf 'To: no one!\n\nx\n' | tee {stem}.reply-all"));
     assert!(!out.ok() && bar.ok("ls outbox").contains(".reply-all.error"), "{out:?}");
@@ -456,7 +458,7 @@ fn s255_reply_all() {
     assert!(!out.ok(), "{out:?}");
 }
 
-/// S255: in a letter, everybody who got the one letter gets the answer, those in Cc too.
+/// S255: in a letter, everybody who got the one letter gets the answer, also the recipients in Cc.
 #[test]
 fn s255_letters() {
     let bed = Bed::new();
@@ -478,7 +480,7 @@ fn s255_letters() {
     assert!(all.contains("alice@localhost"), "{all:?}");
 }
 
-/// S389: a name that resembles a group is refused like one that resembles an agent, and the group named.
+/// S389: a name that resembles a group is refused like one that resembles an agent, and the error names the group.
 #[test]
 fn s389_names_near_a_group() {
     let bed = Bed::new();

@@ -1,19 +1,19 @@
-//! Death at one particular system call: what `close` accepted is in the store exactly once.
+//! Death at one particular system call: an accepted message is in the store exactly once.
 
 use std::fs;
 use std::time::Duration;
 
 use crate::common::{Bed, run_for, samp};
 
-/// The bodies in my log, torn lines left out.
+/// Returns the bodies in my log without torn lines.
 pub(crate) fn bodies(bed: &Bed) -> Vec<String> {
     let text = fs::read_to_string(samp::log(&bed.store, "bar")).unwrap_or_default();
     let records = text.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
     records.filter_map(|r| r["body"].as_str().map(str::to_owned)).collect()
 }
 
-/// S55: death at one particular system call: the first, second, ... write and fdatasync after the
-/// draft was opened. Whatever `close` said, the log agrees after the next mount.
+/// S55: msgfs dies at one particular system call: the first, second, ... write and fdatasync after the draft was
+/// opened. The log agrees with the result of `close` after the next mount.
 #[test]
 fn s55_death_at_each_call() {
     let mut deadly = Vec::new();
@@ -58,14 +58,14 @@ fn s55_death_at_each_call() {
             }
         }
     }
-    // Otherwise nothing was tested: sending needs at least a write and its way to the disk.
+    // Otherwise nothing was tested: sending needs at least a write and its sync.
     println!("died at {deadly:?}");
     for call in ["write", "sync"] {
         assert!(deadly.iter().any(|d| d.contains(call)), "never died at {call}: {deadly:?}");
     }
 }
 
-/// Processes that send numbered messages as fast as they can, each to a name of its own.
+/// Processes that send numbered messages as fast as they can, each under a name of its own.
 const TOGETHER: &str = r"
 import os, sys
 mount, senders, each = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -79,8 +79,8 @@ children = [os.fork() or send(sender) for sender in range(senders)]
 sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
 ";
 
-/// S606: on a slow disk those who close at once wait together, and msgfs is killed as soon as the last of them
-/// was answered.
+/// S606: on a slow disk the programs that close at once wait together. msgfs is killed as soon as the last of them
+/// got its answer.
 #[test]
 fn s606_who_closes_at_once_waits_together() {
     const SENDERS: usize = 8;

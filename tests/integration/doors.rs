@@ -1,4 +1,4 @@
-//! Who may touch what msgfs keeps, and what its output may do to a terminal and its reader.
+//! Access to the files that msgfs keeps, and the effect of its output on a terminal and its reader.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -9,8 +9,8 @@ use crate::common::{Bed, need_root, run, wait_for};
 
 const NOBODY: u32 = 65534;
 
-/// S192: a state folder, or the one above, that others can write to, and what somebody else put into
-/// it, are refused with the command that mends it.
+/// S192: msgfs refuses a state folder that others can write to, also if they can write to the folder above it. It
+/// refuses files that somebody else put into it. The error names the command that mends it.
 #[test]
 fn s192_state_that_others_can_change() {
     need_root();
@@ -51,7 +51,7 @@ fn s192_state_that_others_can_change() {
     assert!(samp::read_log(&bed.store, "bar").is_empty());
 }
 
-/// S193: with `--allow-other` others read, and only the owner's reading marks.
+/// S193: with `--allow-other` others can read, and only the owner's reading marks.
 #[test]
 fn s193_only_the_owner_marks() {
     need_root();
@@ -71,21 +71,21 @@ fn s193_only_the_owner_marks() {
     assert!(!stranger("cat .next").ok());
     assert!(!stranger(&format!("rm -f inbox/{}", a.name(0))).ok());
     assert!(!stranger("echo x > outbox/foo").ok());
-    // Marks are made in order: when this one is there, that one would be.
+    // Marks are made in order: when this mark is there, the other one would be there, too.
     m.ok(&format!("cat inbox/{}", b.name(0)));
     wait_for(Duration::from_secs(60), "the owner's mark", || m.ls("inbox").len() < 2);
     assert_eq!(m.ls("inbox"), [a.name(0)]);
 }
 
-/// What drives a terminal, hides, or turns text.
+/// Returns true for a character that drives a terminal, is invisible, or turns text.
 fn deceptive(c: char) -> bool {
     c.is_control() && !matches!(c, '\n' | '\t')
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
             | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// S194: nothing that commands, header values and the log say drives a terminal or hides; JSON says
-/// it with escapes.
+/// S194: no output of commands, no header value and no log line drives a terminal or hides text. JSON writes such
+/// characters as escapes.
 #[test]
 fn s194_output_is_plain() {
     let bed = Bed::new();
@@ -123,7 +123,7 @@ fn s194_output_is_plain() {
     assert!(!log.chars().any(deceptive), "{log:?}");
 }
 
-/// S195: a line that begins with `Signature:` is msgfs's own, wherever it stands.
+/// S195: a line that begins with `Signature:` is always msgfs's own, wherever it stands.
 #[test]
 fn s195_no_body_says_what_was_verified() {
     let bed = Bed::new();
@@ -143,7 +143,7 @@ fn s195_no_body_says_what_was_verified() {
     assert!(m.cat("raw/samp/log-foo.jsonl").contains("\\nSignature:"), "{good:?}");
 }
 
-/// S196: several files on the command line stand under separator lines, and no body can forge one.
+/// S196: several files on the command line have separator lines before them, and no body can forge one.
 #[test]
 fn s196_cat_of_several_files() {
     let bed = Bed::new();

@@ -21,7 +21,7 @@ const PRIVATE: &[&str] = &[
     "sedAbC123",
 ];
 
-/// S49: private names are readable and writable like plain files and are never sent.
+/// S49: private names are readable and writable like plain files, and are never sent.
 #[test]
 fn s49_private_names() {
     let bed = Bed::new();
@@ -37,7 +37,7 @@ fn s49_private_names() {
     assert!(!m.sh("cat outbox/bob~").ok());
 }
 
-/// S49: renaming a private draft to a plain name sends it, exactly once.
+/// S49: a private draft that is renamed to a plain name is sent exactly once.
 #[test]
 fn s49_rename_sends() {
     let bed = Bed::new();
@@ -50,8 +50,8 @@ fn s49_rename_sends() {
     assert_eq!(m.ls("outbox"), [""; 0]);
 }
 
-/// S280: an atomic save into a thread, or as an answer to one message, is one message, and none before
-/// the rename.
+/// S280: an atomic save into a thread, or as an answer to one message, makes one message. It makes none before the
+/// rename.
 #[test]
 fn s280_atomic_saves_are_one_message_in_threads_and_as_replies() {
     let (bed, m, recs, names) = mounted_three();
@@ -81,7 +81,7 @@ fn s280_atomic_saves_are_one_message_in_threads_and_as_replies() {
             assert_eq!(member(r, "body"), format!("answer {i} {k}"));
         }
     }
-    // One that is thrown away is nothing; a name that answers nobody is none.
+    // A draft that is thrown away makes no message. A name that answers no message makes none either.
     m.ok(&format!("echo x > 'inbox/{stem}.reply.tmp'; rm 'inbox/{stem}.reply.tmp'"));
     assert!(!m.sh(&format!("test -e 'inbox/{stem}.reply.tmp'")).ok());
     assert!(!m.sh("echo x > inbox/other.reply.tmp").ok());
@@ -90,7 +90,7 @@ fn s280_atomic_saves_are_one_message_in_threads_and_as_replies() {
     assert_eq!(read_log(&bed.store, "bar").len(), 13);
 }
 
-/// S49: renaming between private names sends nothing.
+/// S49: a rename between private names sends nothing.
 #[test]
 fn s49_private_to_private() {
     let bed = Bed::new();
@@ -100,7 +100,7 @@ fn s49_private_to_private() {
     assert!(read_log(&bed.store, "bar").is_empty());
 }
 
-/// S50: a composing folder with only a body sends when the body is closed, and disappears.
+/// S50: a composing folder with only a body is sent when the body is closed, and disappears.
 #[test]
 fn s50_composing() {
     let bed = Bed::new();
@@ -113,7 +113,7 @@ fn s50_composing() {
     soon("the folder disappears", || m.ls("outbox").is_empty());
 }
 
-/// S50: SAMP carries no attachments, so a message with one is refused, not sent without it.
+/// S50: SAMP carries no attachments, so a message with one is refused, and is not sent without it.
 #[test]
 fn s50_attachments_are_not_dropped() {
     let bed = Bed::new();
@@ -130,7 +130,7 @@ fn s50_attachments_are_not_dropped() {
     assert!(read_log(&bed.store, "bar").is_empty());
 }
 
-/// S49, S55: a private draft is not sent by a remount either.
+/// S49, S55: a remount does not send a private draft either.
 #[test]
 fn s49_remount() {
     let bed = Bed::new();
@@ -143,8 +143,8 @@ fn s49_remount() {
     assert_eq!(bodies(&bed.store, "bar"), ["finished"]);
 }
 
-/// S222: a composing folder that was sent is gone, for whoever looks at that moment and for whoever has
-/// it open: nothing is ever a folder and then a file under one number.
+/// S222: a composing folder that was sent is gone for every program that looks at that moment, and for every
+/// program that has it open. No inode number ever stands for a folder and then for a file.
 #[test]
 fn s222_what_is_gone_is_enoent_and_never_eio() {
     let bed = Bed::new();
@@ -185,8 +185,8 @@ assert not bad, bad[:9]
     assert_eq!(crate::common::samp::read_log(&bed.store, "bar").len(), 24);
 }
 
-/// S380: a rename that is refused changes nothing but the note: the draft keeps its name and text, nothing
-/// takes the place of another draft, and nothing is sent until the cause is gone.
+/// S380: a rename that is refused changes nothing but the `.error` file. The draft keeps its name and text, no
+/// draft takes the place of another one, and nothing is sent until the cause is gone.
 #[test]
 fn s380_a_refused_rename_changes_nothing() {
     let bed = Bed::new();
@@ -214,7 +214,7 @@ fn s380_a_refused_rename_changes_nothing() {
     }
     assert!(!m.ls("outbox").contains(&"Bob.error".to_owned()), "that is not listed");
     assert!(m.cat("status.txt").contains("last refusal: 20"));
-    // What is there keeps its text when the other cannot take its place.
+    // The draft at the target keeps its text if the other one cannot take its place.
     m.ok("printf 'To: \\n\\nother\\n' > outbox/Bob || true");
     assert!(!m.sh("mv outbox/save.tmp outbox/Bob").ok());
     assert_eq!(m.cat("outbox/Bob"), "To: \n\nother\n");
@@ -227,7 +227,7 @@ fn s380_a_refused_rename_changes_nothing() {
     assert!(!m.ls("outbox").contains(&"save.tmp.error".to_owned()));
 }
 
-/// S380: the same of an answer, of a composing folder, and of the text of one.
+/// S380: the same holds for an answer, for a composing folder, and for the body of one.
 #[test]
 fn s380_answers_and_composing_folders() {
     let (bed, m, recs, names) = mounted_three();
@@ -255,7 +255,7 @@ fn s380_answers_and_composing_folders() {
     m.ok("mv outbox/Carol/text.tmp outbox/Carol/body");
     soon("it is sent", || m.ls("outbox").is_empty());
     assert_eq!(read_log(&bed.store, "bar").len(), 3);
-    // One that is about to go, and would not under the other name, goes under its own.
+    // A folder that is about to be sent, and would be refused under the other name, is sent under its own name.
     m.ok("mkdir outbox/erin; echo hi > outbox/erin/body; mv outbox/erin outbox/Dave || true");
     soon("it is sent", || read_log(&bed.store, "bar").len() == 4);
     m.ok("mkdir outbox/gina; echo hi > outbox/gina/body; mv outbox/gina outbox/hugo");
@@ -264,7 +264,7 @@ fn s380_answers_and_composing_folders() {
     assert_eq!((member(&all[3], "to"), member(&all[4], "to")), ("erin", "hugo"));
 }
 
-/// S381: what `mktemp` and Python's `tempfile` make is private, unless somebody has exactly that name.
+/// S381: the names that `mktemp` and Python's `tempfile` make are private, unless an agent has exactly that name.
 #[test]
 fn s381_temporary_names() {
     let bed = Bed::new();
@@ -295,7 +295,7 @@ assert os.path.exists(name)
     assert_eq!(bodies(&bed.store, "bar").len(), 4);
 }
 
-/// S382: `rsync --delay-updates` sends everything and leaves nothing; what is refused stays where it was.
+/// S382: `rsync --delay-updates` sends everything and leaves nothing. A refused draft stays in its place.
 #[test]
 fn s382_delayed_updates() {
     let bed = Bed::new();

@@ -1,4 +1,4 @@
-//! Refusals: which errno, when, and where the reason is found afterwards.
+//! Refusals: the errno, the moment, and the place of the reason afterwards.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ const EINVAL: &str = "Invalid argument";
 const EPERM: &str = "Operation not permitted";
 const ENOENT: &str = "No such file or directory";
 
-/// The script fails and says this errno.
+/// Checks that the script fails and prints this errno.
 #[track_caller]
 fn refused(m: &Mount, script: &str, errno: &str) -> Out {
     let out = m.sh(script);
@@ -46,7 +46,7 @@ fn s62_bad_headers() {
     assert!(read_log(&bed.store, "bar").is_empty());
 }
 
-/// S63: each refusal has its own errno, seen by programs that check `close`.
+/// S63: each refusal has its own errno, which programs that check `close` see.
 #[test]
 fn s63_errnos() {
     let bed = Bed::new();
@@ -85,7 +85,7 @@ fn s63_max_message() {
     assert_eq!(read_log(&bed.store, "bar").len(), 1);
 }
 
-/// S64: everything outside the rules is EPERM or ENOENT and changes nothing.
+/// S64: everything outside the rules gives EPERM or ENOENT and changes nothing.
 #[test]
 fn s64_outside_the_rules() {
     let (bed, m, recs, names) = mounted_three();
@@ -146,7 +146,7 @@ fn s64_read_only() {
     assert!(read_log(&bed.store, "bar").is_empty() && !bed.store.join(".seen-bar").exists());
 }
 
-/// S65: the refused draft stays with its reason, status.txt shows it, and writing it again sends.
+/// S65: the refused draft stays with its reason, status.txt shows it, and writing it again sends it.
 #[test]
 fn s65_error_file() {
     let bed = Bed::new();
@@ -163,7 +163,7 @@ fn s65_error_file() {
     soon("draft and error are gone", || m.ls("outbox").is_empty());
 }
 
-/// S65: `rm` discards a refused draft with its error; a refused draft is not retried by a remount.
+/// S65: `rm` discards a refused draft with its error. A remount does not retry a refused draft.
 #[test]
 fn s65_discard() {
     let bed = Bed::new();
@@ -186,8 +186,8 @@ fn s65_builtin_echo() {
     soon("the reason is there", || m.ls("outbox").contains(&"bob.error".to_owned()));
 }
 
-/// S66: a full disk under the store gives ENOSPC; the draft is kept; no half record remains for
-/// readers; when there is room again the next message goes out whole.
+/// S66: a full disk under the store gives ENOSPC, and the draft is kept. Readers see no half record. When there is
+/// room again, the next message is written whole.
 #[test]
 fn s66_disk_full() {
     need_root();
@@ -226,7 +226,7 @@ impl Drop for Unmount {
     }
 }
 
-/// S68: a refusal is a line in the log, without any control character that a draft brought along.
+/// S68: a refusal is a line in the log, without any control character of the draft.
 #[test]
 fn s68_log() {
     let bed = Bed::new();
@@ -245,7 +245,7 @@ fn s68_log() {
     assert!(!said.contains("\x1b[31mname") && !said.contains("\x1b[2J"), "{said:?}");
 }
 
-/// S70: see `identity` for ENOKEY; here that the state folder stays private.
+/// S70: the state folder stays private. The tests of ENOKEY are in `identity`.
 #[test]
 fn s70_state_is_private() {
     let bed = Bed::new();
@@ -255,7 +255,7 @@ fn s70_state_is_private() {
     assert_eq!(mode & 0o077, 0, "{mode:o}");
 }
 
-/// S169: names of 256 bytes, in every folder and for every call; 255 are looked for.
+/// S169: names of 256 bytes are refused in every folder and for every call. Names of 255 bytes are looked up.
 #[test]
 fn s169_names_too_long() {
     let (_bed, m, recs, names) = mounted_three();
@@ -279,7 +279,7 @@ fn s169_names_too_long() {
     m.inbox_becomes(&strs(&names));
 }
 
-/// S283: a draft with nothing in it says so in its `.error`, wherever it was written, and sends nothing.
+/// S283: an empty draft has an `.error` that says so, wherever it was written, and sends nothing.
 #[test]
 fn s283_empty_texts() {
     let (bed, m, recs, _) = mounted_three();
@@ -294,7 +294,7 @@ fn s283_empty_texts() {
         for script in
             ["echo", "printf 'To: bob\\n\\n'", "printf 'To: bob\\nSubject: x\\n---\\n\\n\\n'"]
         {
-            // The builtin hears nothing of its close; tee does.
+            // The builtin does not see the error of its close; tee does.
             m.ok(&format!("{script} > '{place}'"));
             refused(&m, &format!("{script} | tee '{place}'"), EINVAL);
             assert!(
@@ -311,19 +311,19 @@ fn s283_empty_texts() {
     assert!(read_log(&bed.store, "bar").is_empty());
     m.ok("echo x > outbox/bob");
     assert!(!m.ls("outbox").contains(&"bob.error".to_owned()), "a text mends it");
-    // Opening what is kept, without a word, is no attempt.
+    // Opening a kept draft without writing is no attempt to send it.
     m.ok("echo later > outbox/bob.tmp; : >> outbox/bob.tmp");
     assert_eq!(m.cat("outbox/bob.tmp"), "later\n");
 }
 
-/// S284: text right behind a header block is refused at the write; a block without an end at the close.
+/// S284: text right after a header block is refused at the write. A block without an end is refused at the close.
 #[test]
 fn s284_headers_without_an_empty_line() {
     let bed = Bed::new();
     let m = bed.mount("bar");
     refused(&m, "printf 'To: bob\\nSubject: x\\ntext\\n' > outbox/x", EINVAL);
     assert!(m.cat("outbox/x.error").contains("leave an empty line"));
-    // Line by line, too: the third write shows it.
+    // The same holds line by line: the third write fails.
     let out = m.sh("{ echo 'To: bob' && echo 'Subject: x' && echo text && echo more; } > outbox/x");
     assert!(out.stderr.matches(EINVAL).count() == 1 && !out.ok(), "{out:?}");
     refused(&m, "printf 'Subject: it failed\\n' | tee outbox/bob", EINVAL);
@@ -335,7 +335,7 @@ fn s284_headers_without_an_empty_line() {
     assert_eq!(bodies(&bed.store, "bar"), ["text"]);
 }
 
-/// S384: blanks and NULs are no text, however they come; with files they are.
+/// S384: blanks and NULs are no text, however they come. With attachments they are.
 #[test]
 fn s384_blank_texts() {
     let bed = Bed::new();
@@ -358,8 +358,8 @@ fn s384_blank_texts() {
     assert_eq!(bodies(&bed.store, "bar").len(), 1);
 }
 
-/// S385: the note about an answer is also where the answer was written, under its name, by the short name
-/// too; it says where the text is, and is not listed there.
+/// S385: the `.error` of an answer is also where the answer was written, under its name, and by the short name
+/// too. It says where the text is, and is not listed there.
 #[test]
 fn s385_notes_beside_messages() {
     let (bed, m, recs, names) = mounted_three();
@@ -390,7 +390,7 @@ fn s385_notes_beside_messages() {
     assert_eq!(read_log(&bed.store, "bar").len(), 1);
 }
 
-/// S390: a note stays with its draft: renaming it is EPERM.
+/// S390: an `.error` file stays with its draft: renaming it gives EPERM.
 #[test]
 fn s390_renaming_a_note() {
     let bed = Bed::new();

@@ -1,4 +1,4 @@
-//! Faults that pass: disks and descriptors that fail for a while, and what killed programs left.
+//! Faults that pass: disks and descriptors that fail for a while, and leftovers of killed programs.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::gone::{Kind, all};
 
 const LONG: Duration = Duration::from_secs(100);
 
-/// Makes system calls of the daemon fail until [`Injected::end`].
+/// A guard that makes system calls of the daemon fail until [`Injected::end`].
 struct Injected(Running);
 
 impl Injected {
@@ -42,8 +42,8 @@ impl Injected {
     }
 }
 
-/// S171: in every kind of store; what was read before stays, and nothing has to happen for the rest to
-/// come.
+/// S171: an arrival that cannot be read now comes later, in every kind of store. The messages that were read
+/// before stay, and no event is needed for the rest to come.
 #[test]
 fn s171_an_arrival_that_cannot_be_read_now() {
     for Kind { bed, deliver, .. } in all() {
@@ -51,7 +51,7 @@ fn s171_an_arrival_that_cannot_be_read_now() {
         let m = bed.mount("bar");
         wait_for(LONG, "the first is listed", || m.ls("inbox").len() == 1);
         let before = m.ls("inbox");
-        // Where the second one goes is told by putting it there and taking it away again.
+        // Putting the third message there and removing it again tells its path.
         let second = deliver(2);
         let is_log = second == file;
         wait_for(LONG, "the second is listed", || m.ls("inbox").len() == 2);
@@ -79,8 +79,8 @@ fn s171_an_arrival_that_cannot_be_read_now() {
     }
 }
 
-/// System calls and how they fail. `MSGFS_TEST_FAULTS=all` adds every number of calls that succeed
-/// before one that does not.
+/// Returns system calls and how they fail. `MSGFS_TEST_FAULTS=all` adds every number of calls that succeed before
+/// one that does not.
 fn table() -> Vec<(&'static str, String)> {
     let failing = [
         ("open,openat", &["EIO", "EMFILE", "EINTR"][..]),
@@ -106,12 +106,12 @@ fn table() -> Vec<(&'static str, String)> {
     out
 }
 
-/// The bodies of my log with how often each stands there.
+/// Returns the number of records with this body in my log.
 fn sent(bed: &Bed, body: &str) -> usize {
     crate::crash::bodies(bed).iter().filter(|b| *b == body).count()
 }
 
-/// S172: an arrival, a mark and a send under each error of each call end as without it.
+/// S172: an arrival, a mark and a send end under each error of each call as they do without it.
 #[test]
 fn s172_while_mounted() {
     let bed = Bed::new();
@@ -146,8 +146,8 @@ fn s172_while_mounted() {
     again.umount();
 }
 
-/// S172: a first index and its snapshot under each error of each call; whatever it could not read, the
-/// next one has it.
+/// S172: the first index and its snapshot are made under each error of each call. The next index has everything
+/// that this one could not read.
 #[test]
 fn s172_first_index() {
     for (call, how) in table() {
@@ -156,7 +156,7 @@ fn s172_first_index() {
             samp::append(&bed.store, "foo", "bar", "t", &format!("mail {n}"), T0 + n);
             samp::append(&bed.store, "zed", "bar", "u", &format!("mail {n}"), T0 + n);
         }
-        // Not while the program is loaded.
+        // The fault is limited to these paths, so it does not hit the loading of the program.
         let mut c = bed.command("strace");
         c.args(["-f", "-qq", "-o", "/dev/null", "-P"]).arg(&bed.store);
         c.arg("-P").arg(samp::log(&bed.store, "foo"));
@@ -168,7 +168,7 @@ fn s172_first_index() {
     }
 }
 
-/// S173: at the mount, and for `check` in any case.
+/// S173: a torn line is found at the mount, and by `check` in any case.
 #[test]
 fn s173_torn_line() {
     let bed = Bed::new();
@@ -193,12 +193,12 @@ fn s173_torn_line() {
     assert!(!check().ok());
 }
 
-/// A folder and its temporary files, hidden ones included.
+/// Returns the temporary files of a folder, hidden ones included.
 fn temps(dir: &Path) -> Vec<String> {
     names(dir).into_iter().filter(|name| name.rsplit('.').next() == Some("tmp")).collect()
 }
 
-/// S174: of a killed msgfs, and of nobody else.
+/// S174: the leftovers of a killed msgfs are removed, and those of no other program.
 #[test]
 fn s174_leftovers() {
     let mut left = 0;
@@ -206,7 +206,7 @@ fn s174_leftovers() {
         let folder = deliver(1).parent().unwrap().to_owned();
         let m = bed.mount("bar");
         wait_for(LONG, "the first is listed", || m.ls("inbox").len() == 1);
-        // Only msgfs knows its names, so one is caught by killing it before it renames.
+        // Only msgfs knows the names, so the test catches one by killing msgfs before it renames.
         let injected = Injected::start(&bed, &m, "rename,renameat,renameat2", "signal=KILL", &[]);
         let _ = m.sh("rm inbox/*; for n in 1 2 3; do echo x > threads/*/answer; sleep 0.2; done");
         drop(injected);

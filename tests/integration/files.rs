@@ -5,8 +5,8 @@ use serde_json::json;
 use crate::common::samp::{self, Rec, T0};
 use crate::common::{Bed, Mount};
 
-/// S17: `<time>-<from>-<id8>.txt`; the digits count the writer's earlier messages of that second,
-/// to whomever they went, and duplicates do not count.
+/// S17: a name is `<time>-<from>-<id8>.txt`. The digits count the sender's earlier messages of that second,
+/// whoever the recipients are. Duplicates do not count.
 #[test]
 fn s17_names_count_within_a_second() {
     let bed = Bed::new();
@@ -21,7 +21,7 @@ fn s17_names_count_within_a_second() {
     let mut expected = [a.name(0), c.name(2), d.name(0), z.name(0)];
     expected.sort();
     assert_eq!(m.ls("inbox"), expected);
-    // More mail of the same second changes no name.
+    // Further mail of the same second changes no name.
     let e = samp::append(&bed.store, "foo", "bar", "t", "fourth", T0);
     m.appears(&format!("inbox/{}", e.name(3)));
     assert!(expected.iter().all(|n| m.ls("inbox").contains(n)));
@@ -30,12 +30,12 @@ fn s17_names_count_within_a_second() {
     assert!(expected.iter().all(|n| m.ls("inbox").contains(n)));
 }
 
-/// S17: of two messages whose names would be equal, the later takes its full id.
+/// S17: if two messages would have equal names, the later one takes its full id.
 #[test]
 fn s17_equal_names() {
     let bed = Bed::new();
-    // Two writers whose names are shown alike cannot exist in SAMP; two ids with equal first
-    // digits in different seconds differ by time. What remains is a claimed id.
+    // In SAMP no two senders have names that are shown alike. Two ids with equal first digits in different seconds
+    // differ by time. Only a claimed id remains.
     let mut a = Rec::new("foo", "bar", "t", "one", T0);
     a.id = "aaaaaaaa00000001".into();
     samp::append_raw(&samp::log(&bed.store, "foo"), a.line());
@@ -68,7 +68,7 @@ fn s18_foreign_ids() {
     }
 }
 
-/// S19: the exact bytes, the same in inbox/, archive/ and threads/.
+/// S19: the bytes are exact, and the same in inbox/, archive/ and threads/.
 #[test]
 fn s19_bytes() {
     let bed = Bed::new();
@@ -92,7 +92,7 @@ fn s19_bytes() {
     assert_eq!(m.cat(&format!("inbox/{}", r.name(0))), expected);
 }
 
-/// S19: Subject and In-Reply-To are shown in their places when the record has them.
+/// S19: Subject and In-Reply-To are shown in their places if the record has them.
 #[test]
 fn s19_optional_headers() {
     let bed = Bed::new();
@@ -115,7 +115,7 @@ fn s19_optional_headers() {
     );
 }
 
-/// S19: a body that ends in a newline gets no second one; an empty body gives one.
+/// S19: a body that ends in a newline gets no second one. An empty body gives one newline.
 #[test]
 fn s19_final_newline() {
     let bed = Bed::new();
@@ -126,8 +126,7 @@ fn s19_final_newline() {
     assert!(m.cat(&b.archived(0)).ends_with("Signature: none\n\n\n"));
 }
 
-/// S20: MIME lines end the header only of messages that are not ASCII, and Python's mail parser
-/// reads both kinds.
+/// S20: MIME lines end the header only if the message is not ASCII. Python's mail parser reads both forms.
 #[test]
 fn s20_mime() {
     let bed = Bed::new();
@@ -177,7 +176,7 @@ fn harmless(text: &str) {
     assert!(bad.is_empty(), "control characters {bad:?} in {text:?}");
 }
 
-/// S22: every C0 and C1 control in a body is shown as a picture or U+FFFD; raw/ has the bytes.
+/// S22: every C0 and C1 control in a body is shown as a picture or U+FFFD. raw/ has the bytes.
 #[test]
 fn s22_bodies() {
     let bed = Bed::new();
@@ -202,7 +201,7 @@ fn one_thread(thread: &str) -> (Bed, Mount, Rec) {
     (bed, m, r)
 }
 
-/// S23: spelled out by hand, so that the rule is not proved by its own twin.
+/// S23: thread folders have these names. The test spells them out by hand, so that the rule does not prove itself.
 #[test]
 fn s23_thread_folders() {
     for (id, folder) in [
@@ -227,7 +226,7 @@ fn s23_thread_folders() {
     }
 }
 
-/// S23: exactly 200 bytes stay, 201 are cut to 190 and hashed.
+/// S23: ids of exactly 200 bytes stay. Ids of 201 bytes are cut to 190 and hashed.
 #[test]
 fn s23_long_ids() {
     for (len, cut) in [(200, false), (201, true), (10_240, true)] {

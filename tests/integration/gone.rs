@@ -13,18 +13,19 @@ use crate::common::amp::{Home, Msg};
 use crate::common::samp::{self, T0};
 use crate::common::{Bed, Mount, need_root, quote, run, wait_for};
 
-/// For what takes milliseconds by itself, and up to a minute where only the look once a minute helps.
+/// A time for something that takes milliseconds by itself, and up to a minute if only the check once a minute
+/// helps.
 const LONG: Duration = Duration::from_secs(100);
 
-/// A store of one kind: how it is configured, the folder that goes, and how mail is put into it.
+/// A store of one kind: its configuration, the folder that goes, and a way to put mail into it.
 pub(crate) struct Kind {
     pub(crate) bed: Bed,
     pub(crate) dir: PathBuf,
-    /// Puts the mail of this number into the store; answers with its file.
+    /// Puts the mail of this number into the store, and returns its file.
     pub(crate) deliver: Box<dyn Fn(i64) -> PathBuf>,
 }
 
-/// A store of each kind.
+/// Makes a store of each kind.
 pub(crate) fn all() -> [Kind; 6] {
     [samp_store(), agentazall_store(), amp_store(), atsf_store(), ssot_store(), amq_store()]
 }
@@ -171,7 +172,7 @@ fn follow(kind: &Kind, made_anew: bool) {
     count(&m, 1, "the mount");
     m.ok("cat archive/*/* threads/*/* > /dev/null");
     let before = m.ls("inbox");
-    // Somebody keeps a file of it open, so that no removal of the folder is reported.
+    // Another program keeps a file of it open, so that the removal of the folder is not reported.
     let file = walk(dir).pop().expect("a file");
     let held = fs::File::open(&file).unwrap();
     let away = |to: &Path| fs::rename(dir, to).unwrap();
@@ -205,7 +206,7 @@ fn follow(kind: &Kind, made_anew: bool) {
     m.umount();
 }
 
-/// All files below a folder.
+/// Returns all files below a folder.
 fn walk(dir: &Path) -> Vec<PathBuf> {
     let mut out = Vec::new();
     for entry in fs::read_dir(dir).unwrap().flatten() {
@@ -215,44 +216,45 @@ fn walk(dir: &Path) -> Vec<PathBuf> {
     out
 }
 
-/// S170: the folder of a SAMP store.
+/// S170: the folder of a SAMP store may go away and come back.
 #[test]
 fn s170_samp() {
     follow(&samp_store(), true);
 }
 
-/// S170: an AgentAZAll mailbox.
+/// S170: the same holds for an AgentAZAll mailbox.
 #[test]
 fn s170_agentazall() {
     follow(&agentazall_store(), true);
 }
 
-/// S170: the folder of an AMP agent; made anew without its config it is no agent's.
+/// S170: the same holds for the folder of an AMP agent. If it is made anew without its config, it is no agent's
+/// folder.
 #[test]
 fn s170_amp() {
     follow(&amp_store(), false);
 }
 
-/// S170: a project with ATSF threads.
+/// S170: the same holds for a project with ATSF threads.
 #[test]
 fn s170_atsf() {
     follow(&atsf_store(), true);
 }
 
-/// S170: a queue root.
+/// S170: the same holds for a queue root.
 #[test]
 fn s170_amq() {
     follow(&amq_store(), true);
 }
 
-/// S170: a folder of task records.
+/// S170: the same holds for a folder of task records.
 #[test]
 fn s170_ssot() {
     follow(&ssot_store(), true);
 }
 
-/// S311: sending makes no store's folder anew that was moved away while mounted, whatever the kind, also
-/// one in which nothing was: the draft stays and says why, and goes out when the folder is back.
+/// S311: if a store's folder was moved away while mounted, sending does not make it anew, whatever the kind, also
+/// if nothing was in it. The draft stays, says why, and is sent when the folder is back.
 #[test]
 fn s311_no_folder_is_made_anew() {
     for (kind, deliver, to, text) in [
@@ -273,7 +275,7 @@ fn s311_no_folder_is_made_anew() {
         let elsewhere = bed.path("elsewhere");
         fs::rename(dir, &elsewhere).unwrap();
         let out = m.sh(&format!("printf '{text}' | tee outbox/{to}"));
-        // The key lay in the folder too.
+        // The key was in the folder too.
         let keyed = ["agentazall (", " amp ("].iter().any(|kind| name.contains(kind));
         let errno = if keyed { "Required key not available" } else { "No such file" };
         assert!(!out.ok() && out.stderr.contains(errno), "{name}: {out:?}");
@@ -295,8 +297,8 @@ const RESULT: &str = concat!(
     r#""self_assessment": {"criteria_met": [true], "notes": ["x"]}, "work_log": []}"#,
 );
 
-/// S170: the configured folder becomes a link to a folder, the folder above it is moved away and back,
-/// and its disk is unmounted and mounted.
+/// S170: the configured folder may become a link to a folder, the folder above it may be moved away and back, and
+/// its disk may be unmounted and mounted.
 #[test]
 fn s170_links_and_disks() {
     need_root();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::common::samp::{self, Rec, T0, append_signed, fingerprint, key, only, read_log};
 use crate::common::{Bed, Mount, run, soon};
 
-/// The `Signature:` value of a message.
+/// Returns the `Signature:` value of a message.
 #[track_caller]
 fn signature(m: &Mount, file: &str) -> String {
     let text = m.cat(file);
@@ -20,7 +20,7 @@ fn signature(m: &Mount, file: &str) -> String {
     line.unwrap_or_else(|| panic!("no Signature in {text}")).to_owned()
 }
 
-/// The only text in rejected/.
+/// Returns the only text in rejected/.
 #[track_caller]
 fn one_rejected(m: &Mount) -> String {
     soon("one file in rejected/", || m.ls("rejected").len() == 1);
@@ -36,7 +36,7 @@ fn put(bed: &Bed, line: &str) {
     samp::append_raw(&samp::log(&bed.store, "foo"), line);
 }
 
-/// S69: Python's `cryptography` verifies all that we wrote: plain, with subject, reply, key, many
+/// S69: Python's `cryptography` verifies everything that msgfs wrote: plain, with subject, reply, key, many
 /// recipients, and text that is neither ASCII nor NFC.
 #[test]
 fn s69_verified_from_outside() {
@@ -61,7 +61,7 @@ fn s69_verified_from_outside() {
     assert_eq!(signature(&m, &format!("{sent}{}", m.ls(&sent)[0])), format!("valid {mine}"));
 }
 
-/// S69, S71: two mounts on one store: what alice sends is valid for bob, under alice's fingerprint.
+/// S69, S71: with two mounts on one store, bob sees alice's mail as valid, under alice's fingerprint.
 #[test]
 fn s71_two_mounts() {
     let bed = Bed::new();
@@ -76,7 +76,7 @@ fn s71_two_mounts() {
     soon("the reply arrives", || alice.ls("inbox").len() == 1);
 }
 
-/// S70: the key file is 0600 and is the same after a remount.
+/// S70: the key file has mode 0600 and is the same after a remount.
 #[test]
 fn s70_key_file() {
     let bed = Bed::new();
@@ -91,7 +91,7 @@ fn s70_key_file() {
     assert_eq!(all[0]["pub"], all[1]["pub"]);
 }
 
-/// The private key in the state folder: its only file with "key" in its name that is no keyring.
+/// Returns the private key in the state folder: the only file with "key" in its name that is no keyring.
 #[track_caller]
 fn key_file(bed: &Bed) -> PathBuf {
     let all: Vec<_> = fs::read_dir(bed.state("bar"))
@@ -106,8 +106,8 @@ fn key_file(bed: &Bed) -> PathBuf {
     all[0].clone()
 }
 
-/// S63, S70: a key that others can read, a corrupt one and an unreadable one give ENOKEY; reading
-/// works; the file is not touched.
+/// S63, S70: a key that others can read, a corrupt key and an unreadable key give ENOKEY. Reading still works, and
+/// the file is not touched.
 #[test]
 fn s70_bad_keys() {
     for fault in ["readable", "corrupt", "empty"] {
@@ -133,8 +133,9 @@ fn s70_bad_keys() {
     }
 }
 
-/// S310: my key that has signed is gone: no other is made, sending is ENOKEY, `status.txt` and `doctor`
-/// say so, and reading works; restored it signs again, and a new one is made only when asked for.
+/// S310: if my key that has signed is gone, msgfs makes no other one. Sending gives ENOKEY, `status.txt` and
+/// `doctor` say so, and reading works. A restored key signs again. A new one is made only when the user asks for
+/// it.
 #[test]
 fn s310_a_missing_key_is_not_replaced() {
     let bed = Bed::new();
@@ -170,7 +171,7 @@ fn s310_a_missing_key_is_not_replaced() {
     let all = read_log(&bed.store, "bar");
     assert_eq!(all[0]["pub"], all[1]["pub"]);
     m.umount();
-    // Who wants a new one says so.
+    // The user asks for a new one.
     fs::remove_file(&file).unwrap();
     fs::remove_file(bed.state("bar").join("signers.json")).unwrap();
     let m = bed.mount("bar");
@@ -179,7 +180,7 @@ fn s310_a_missing_key_is_not_replaced() {
     assert!(all.len() == 3 && all[0]["pub"] != all[2]["pub"], "{all:?}");
 }
 
-/// S71: none, valid, missing.
+/// S71: the verdicts are none, valid and missing.
 #[test]
 fn s71_states() {
     let bed = Bed::new();
@@ -197,7 +198,7 @@ fn s71_states() {
     assert_eq!(m.cat(&first.archived(0)), first.file(&format!("valid {fp}")));
 }
 
-/// S72: a changed body under an old signature.
+/// S72: a changed body under an old signature is rejected.
 #[test]
 fn s72_wrong_signature() {
     let bed = Bed::new();
@@ -241,19 +242,18 @@ fn s72_covers_all_members() {
     assert!(one_rejected(&m).contains("tampered"));
 }
 
-/// S72: malleable (S not reduced) and small-order signatures fail although sloppy verifiers accept
-/// them.
+/// S72: malleable (S not reduced) and small-order signatures fail, although sloppy verifiers accept them.
 #[test]
 fn s72_strict() {
     let bed = Bed::new();
-    // S + L is the same scalar, spelled twice.
+    // S + L is the same scalar in another spelling.
     let r = Rec::new("foo", "bar", "t", "malleable", T0);
     let members = [("pub", json!(BASE64.encode(key(1).verifying_key().as_bytes())))];
     let mut sig = key(1).sign(&r.signed_bytes(&members)).to_bytes();
     add_group_order(&mut sig);
     let line = r.line_with(&[members[0].clone(), ("sig", json!(BASE64.encode(sig)))]);
     put(&bed, &line);
-    // The neutral element as key and R, S = 0: holds for every text under the plain equation.
+    // The neutral element as key, and R, S = 0: the plain equation holds for every text.
     let r = Rec::new("eve", "bar", "t", "small order", T0);
     let mut point = [0u8; 32];
     point[0] = 1;
@@ -281,7 +281,7 @@ fn add_group_order(sig: &mut [u8; 64]) {
     }
 }
 
-/// S72: members that cannot be a signature at all.
+/// S72: members that cannot be a signature at all are rejected.
 #[test]
 fn s72_malformed() {
     let bed = Bed::new();
@@ -303,7 +303,7 @@ fn s72_malformed() {
     assert_eq!(m.ls("rejected").len(), 4);
 }
 
-/// S72, S73: a changed key is rejected until it is trusted, while mounted.
+/// S72, S73: a changed key is rejected until it is trusted, while the tree is mounted.
 #[test]
 fn s73_key_trust() {
     let bed = Bed::new();
@@ -323,14 +323,13 @@ fn s73_key_trust() {
     m.inbox_becomes(&[&first.name(0), &second.name(0)]);
     assert_eq!(signature(&m, &second.archived(0)), format!("valid {}", fingerprint(&key(2))));
     assert_eq!(m.ls("rejected"), [""; 0]);
-    // What nobody trusted stays out; the key trusted first still counts for what it signs.
+    // A key that nobody trusted stays out. The key that was trusted first still counts for what it signs.
     let (line, _) = signed(3, "a third key", T0 + 2);
     put(&bed, &line);
     soon("the third key is refused", || m.ls("rejected").len() == 1);
 }
 
-/// S73: the pin survives remounts and the loss of the cache: later mail under another key stays
-/// out.
+/// S73: the pin survives remounts and the loss of the cache. Later mail under another key stays out.
 #[test]
 fn s73_pins_are_durable() {
     let bed = Bed::new();
@@ -345,8 +344,8 @@ fn s73_pins_are_durable() {
     assert_eq!((m.ls("inbox").len(), m.ls("rejected").len()), (0, 1));
 }
 
-/// S73: what a forgotten key signed is unknown, with and without the cache; only what comes later
-/// pins a key again.
+/// S73: messages that a forgotten key signed are unknown, with and without the cache. Only a later message pins a
+/// key again.
 #[test]
 fn s73_forget() {
     let bed = Bed::new();
@@ -384,7 +383,7 @@ fn s73_forget() {
     soon("the old key is refused", || m.ls("rejected").len() == 1);
 }
 
-/// S74: `known` refuses unsigned mail of senders with a pinned key only; `refuse` all of it.
+/// S74: `known` refuses unsigned mail only of senders with a pinned key. `refuse` refuses all of it.
 #[test]
 fn s74_unsigned_policy() {
     for (policy, inbox, rejected) in [("accept", 3, 0), ("known", 2, 1), ("refuse", 1, 2)] {
@@ -398,7 +397,7 @@ fn s74_unsigned_policy() {
     }
 }
 
-/// S75: one mount for one me; a second is refused and names the first; read-only is allowed.
+/// S75: there is one mount for one me. A second one is refused and names the first. A read-only one is allowed.
 #[test]
 fn s75_one_mount() {
     let bed = Bed::new();
@@ -419,7 +418,7 @@ fn s75_one_mount() {
     crate::common::detach(&other);
 }
 
-/// The mount's own key goes away and comes back, and status and sending follow without a remount.
+/// Checks that the mount's own key goes away and comes back, and that status and sending follow without a remount.
 #[track_caller]
 fn key_comes_and_goes(
     bed: &Bed,
@@ -465,8 +464,8 @@ fn key_comes_and_goes(
     m.ok(send);
 }
 
-/// S383: in every kind, a key that is taken away while mounted, or before, is told by `status.txt` at once
-/// and sends nothing, and one that is put back signs at once.
+/// S383: in every kind, `status.txt` reports at once a key that is taken away, while mounted or before, and
+/// nothing is sent. A key that is put back signs at once.
 #[test]
 fn s383_keys_come_and_go() {
     let bed = Bed::new();
@@ -481,7 +480,7 @@ fn s383_keys_come_and_go() {
     );
 }
 
-/// S383: AgentAZAll.
+/// S383: the same in AgentAZAll.
 #[test]
 fn s383_agentazall() {
     let bob = "bob@localhost";
@@ -493,7 +492,7 @@ fn s383_agentazall() {
     key_comes_and_goes(&bed, (m, file), &format!("date +%N | tee outbox/{bob}"), &sent);
 }
 
-/// S383: AMP.
+/// S383: the same in AMP.
 #[test]
 fn s383_amp() {
     let bed = Bed::new();
@@ -506,7 +505,7 @@ fn s383_amp() {
     key_comes_and_goes(&bed, (m, file), send, &sent);
 }
 
-/// S383: task records.
+/// S383: the same in task records.
 #[test]
 fn s383_task_records() {
     let bed = Bed::new();
@@ -527,8 +526,8 @@ fn s383_task_records() {
     key_comes_and_goes(&bed, (m, file), send, &sent);
 }
 
-/// S571: whoever rewrites a log and drops the signature of a message, with its text as it was, leaves it
-/// `missing`, also if nothing that is signed stands before it.
+/// S571: if a rewritten log drops the signature of a message and keeps its text, the verdict becomes `missing`,
+/// also if no signed message comes before it.
 #[test]
 fn s571_lost_signature() {
     let bed = Bed::new();
@@ -550,7 +549,7 @@ fn s571_lost_signature() {
     soon("valid", || signature(&m, &rec.archived(0)) == format!("valid {fp}"));
 }
 
-/// S71: in a log the lines decide, whatever the dates say.
+/// S71: in a log the order of the lines decides, whatever the dates say.
 #[test]
 fn s71_backdated_in_a_log() {
     let bed = Bed::new();

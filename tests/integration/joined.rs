@@ -1,4 +1,4 @@
-//! What is written later stands later, and a message to several is one conversation for all of them.
+//! Order follows the time of writing, and a message to several recipients is one conversation for all of them.
 
 use std::fs;
 
@@ -10,19 +10,19 @@ use crate::common::amp::{Home, Msg};
 use crate::common::samp::{self, Rec, T0, member, read_log};
 use crate::common::{Bed, Mount, shown, soon};
 
-/// The texts in a folder of the mount, in the order of their names.
+/// Returns the texts in a folder of the mount, in the order of their names.
 fn texts(m: &Mount, folder: &str) -> Vec<String> {
     shown::all(m, folder).iter().map(|s| s.body.trim().to_owned()).collect()
 }
 
-/// The texts in all folders below one, in order.
+/// Returns the texts in all folders below one folder, in order.
 fn texts_below(m: &Mount, folder: &str) -> Vec<String> {
     m.ls(folder).iter().flat_map(|name| texts(m, &format!("{folder}/{name}"))).collect()
 }
 
-/// S370: what is written after the same text was sent many times in one second stands behind all of
-/// these, in another thread, in another text to the same reader, in another store, after a remount and
-/// from the command line; so do answers of others, and mine to them.
+/// S370: a text is sent many times in one second. A later message comes after all of these: in another thread, as
+/// another text to the same reader, in another store, after a remount and from the command line. Answers of
+/// others, and my answers to them, come after them, too.
 #[test]
 fn s370_what_is_written_later_stands_later() {
     let bed = Bed::new();
@@ -58,16 +58,16 @@ fn s370_what_is_written_later_stands_later() {
     soon("both are there", || m.ls("inbox").len() == 2);
     m.ok("f=$(ls threads/t/* | tail -1); echo to the answer > ${f%.txt}.reply");
     assert_eq!(texts(&m, "threads/t")[12..], ["other text", "answer", "to the answer"]);
-    // Twelve in one second are eleven seconds ahead, and no more.
+    // The dates of twelve messages in one second run eleven seconds ahead, and no more.
     let newest = read_log(&bed.store, "bar").pop().unwrap()["ts"].as_i64().unwrap();
     assert!(newest <= samp::now() + 12 && (took > 5 || newest >= before + 6), "{newest}");
 }
 
-/// S370: a wrong clock, mine of yesterday or somebody else's, is followed by answers only; in the
-/// conversation they stand in order, also after a remount.
+/// S370: only answers follow a wrong clock, be it mine of yesterday or somebody else's. In the conversation they
+/// are in order, also after a remount.
 #[test]
 fn s370_a_wrong_clock_is_not_followed() {
-    // AMP warns of what is a minute ahead, so nothing of mine goes there.
+    // AMP warns of messages that are a minute ahead, so none of mine may go there.
     for ahead in [7200, 240] {
         is_not_followed(ahead);
     }
@@ -90,8 +90,8 @@ fn is_not_followed(ahead: i64) {
     }
 }
 
-/// S371: an answer to a SAMP message to several names, for each recipient, the record that he has of it;
-/// and whichever record an id is of, it stands for the one that a folder shows, in names and in headers.
+/// S371: an answer to a SAMP message to several recipients names, for each recipient, the record that this
+/// recipient has. The id of any of the records stands for the one that a folder shows, in names and in headers.
 #[test]
 fn s371_an_answer_to_any_record_answers_the_message() {
     let bed = Bed::new();
@@ -109,28 +109,28 @@ fn s371_an_answer_to_any_record_answers_the_message() {
         soon("the answer is there", || m.ls("threads/t").len() == 2);
         let answer = shown::all(m, "threads/t").remove(1);
         assert_eq!(answer.must("In-Reply-To"), format!("<{own}@samp>"));
-        // Any of the ids leads to the one that is shown.
+        // Each of the ids leads to the message that is shown.
         let shown = m.cat(&format!("threads/t/{}", m.ls("threads/t")[0]));
         for id in [to_carol, to_bar, to_dave] {
             assert_eq!(m.cat(&format!("threads/t/{id}.txt")), shown);
             assert_eq!(m.cat(&format!("threads/t/{}.txt", &id[..8])), shown);
         }
     }
-    // Handed on, the id of somebody else's record answers mine.
+    // If carol was handed the id of somebody else's record, her answer names her own record.
     carol.ok(&format!("echo me too > inbox/{}.reply", &to_bar[..8]));
     carol.ok(&format!("printf 'In-Reply-To: {to_dave}\nTo: bar\n\nand I\n' > outbox/x"));
     let said = read_log(&bed.store, "carol");
     let named: Vec<[&str; 3]> =
         said.iter().map(|r| ["to", "re", "thread"].map(|name| member(r, name))).collect();
     assert_eq!(named, [["foo", to_carol, "t"], ["bar", to_bar, "t"]]);
-    // In `sent/` each record is itself, and an id of nobody's is none.
+    // In `sent/` each record is itself, and an unknown id leads to nothing.
     let day = format!("sent/{}", foo.ls("sent")[0]);
     assert!(foo.cat(&format!("{day}/{to_dave}.txt")).contains(&format!("<{to_dave}@samp>")));
     assert!(!carol.sh("cat threads/t/00000000.txt").ok());
 }
 
-/// S371: a list of recipients that somebody only claims leads nowhere else, and an answer to it names what
-/// it answers.
+/// S371: a list of recipients that somebody only claims leads nowhere else. An answer to such a message names that
+/// message.
 #[test]
 fn s371_on_nobodys_word() {
     let bed = Bed::new();
@@ -148,9 +148,9 @@ fn s371_on_nobodys_word() {
 /// The members of a conversation.
 const ALL: [&str; 3] = ["alice", "bar", "carol"];
 
-/// Each of [`ALL`] writes to all others, what comes second to fourth in answer to the one before; `at` ends
-/// their addresses. All see each message once and in order, in one thread of one name, and each answer
-/// names a message that is shown there; also after a remount without the cache.
+/// Lets each of [`ALL`] write to all others; the second to fourth message answers the one before it. `at` ends
+/// their addresses. Each agent sees each message once and in order, in one thread of one name. Each answer names a
+/// message that is shown there. The same holds after a remount without the cache.
 #[track_caller]
 fn all_of_them(bed: &Bed, at: &str, mount: impl Fn(&str) -> Mount) {
     let said = ["who comes?", "I do", "me too", "well then"];
@@ -181,7 +181,8 @@ fn all_of_them(bed: &Bed, at: &str, mount: impl Fn(&str) -> Mount) {
                 .map(|name| m.cat(&format!("threads/{thread}/{name}")));
             assert_eq!(by_id, by_name, "{}: {id}", ALL[n]);
             let own = shown::Shown::parse(&by_name);
-            // Of mine to several each of them answers his own, and I have all of these.
+            // To a message of mine to several recipients, each of them answers its own record, and I have all of
+            // these.
             let mine = own.must("From").trim_end_matches(at).starts_with(ALL[n]);
             assert!(mine || own.must("Message-ID") == answer.must("In-Reply-To"), "{}", ALL[n]);
         }
@@ -200,14 +201,14 @@ fn all_of_them(bed: &Bed, at: &str, mount: impl Fn(&str) -> Mount) {
     assert_eq!(after, before);
 }
 
-/// S372: a message to several, with the answers to all of them, is one conversation for each of them.
+/// S372: a message to several recipients is one conversation with the answers to all of them, for each of them.
 #[test]
 fn s372_samp() {
     let bed = Bed::new();
     all_of_them(&bed, "", |me| bed.mount(me));
 }
 
-/// S372: in AMP mailboxes, where each of them has a message of his own.
+/// S372: the same in AMP mailboxes, where each of them has a message of its own.
 #[test]
 fn s372_amp() {
     let bed = Bed::new();
@@ -217,8 +218,8 @@ fn s372_amp() {
     all_of_them(&bed, "", |me| bed.mount(me));
 }
 
-/// S372: nobody gets into it by taking an id of it, with or without its list of recipients; and an answer
-/// of another program, which goes to the writer alone, is in it.
+/// S372: nobody gets into the conversation by taking an id of it, with or without its list of recipients. An
+/// answer of another program, which goes only to the sender, is in it.
 #[test]
 fn s372_amp_on_nobodys_word() {
     let bed = Bed::new();
@@ -256,7 +257,7 @@ fn s372_amp_on_nobodys_word() {
     assert_eq!(all, ["not me", "who comes?"]);
 }
 
-/// S372: in AgentAZAll mailboxes, where all of them have one letter.
+/// S372: the same in AgentAZAll mailboxes, where all of them have one letter.
 #[test]
 fn s372_letters() {
     let bed = Bed::new();
@@ -273,7 +274,7 @@ fn s372_letters() {
     });
 }
 
-/// S372: in AMQ mailboxes, where all of them have one file.
+/// S372: the same in AMQ mailboxes, where all of them have one file.
 #[test]
 fn s372_amq() {
     let bed = Bed::new();

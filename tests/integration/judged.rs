@@ -1,4 +1,4 @@
-//! What the keyring says of messages, while mounted, after a remount and without the cache.
+//! The verdicts of the keyring on messages: while mounted, after a remount and without the cache.
 
 use std::fs;
 
@@ -8,11 +8,11 @@ use crate::common::amp::{ALICE, Home, Msg};
 use crate::common::samp::{self, T0, fingerprint, key};
 use crate::common::{Bed, Mount, soon};
 
-/// A store with a writer, and how that writes mail by a key.
+/// A store with a sender that can write mail with different keys.
 struct Writer {
     bed: Bed,
     name: &'static str,
-    /// Puts the mail of this number, signed by the key of a seed.
+    /// Puts the mail of this number into the store, signed by the key of a seed.
     write: Box<dyn Fn(i64, u8)>,
 }
 
@@ -37,7 +37,7 @@ fn agentazall_writer() -> Writer {
     Writer { bed, name: "alice@localhost", write: Box::new(write) }
 }
 
-/// An agent of AMP whose key file is replaced when he writes with another key.
+/// Makes an agent of AMP whose key file is replaced when it writes with another key.
 fn amp_writer() -> Writer {
     let bed = Bed::new();
     let home = Home::new(&bed);
@@ -53,19 +53,19 @@ fn amp_writer() -> Writer {
     Writer { bed, name: ALICE, write: Box::new(write) }
 }
 
-/// All that is shown, but the inbox, whose files are marked by reading.
+/// Returns everything that is shown except the inbox, whose files are marked by reading.
 fn shown(m: &Mount) -> String {
     m.ok("ls inbox; find archive rejected threads transcripts -type f | sort | xargs -d '\\n' tail -n +1")
 }
 
-/// The `Signature:` lines of all messages, in the order of names, and how many are refused.
+/// Returns the `Signature:` lines of all messages, in the order of names, and the number of refused messages.
 fn signatures(m: &Mount) -> (Vec<String>, usize) {
     let lines = m.ok("grep -rh ^Signature: archive | sort; true");
     let lines = lines.lines().map(|l| l.trim_start_matches("Signature: ").to_owned());
     (lines.collect(), m.ls("rejected").len())
 }
 
-/// Waits for a judgement, and finds the same after a remount, with the cache and without it.
+/// Waits for these verdicts, and checks that they are the same after a remount, with the cache and without it.
 #[track_caller]
 fn stays(w: &Writer, m: Mount, valid: &[u8], unknown: usize, refused: usize, what: &str) -> Mount {
     let mut wanted: Vec<String> = vec!["unknown".to_owned(); unknown];
@@ -85,8 +85,8 @@ fn stays(w: &Writer, m: Mount, valid: &[u8], unknown: usize, refused: usize, wha
     w.bed.mount("bar")
 }
 
-/// S315: whatever is trusted and forgotten, while mounted or not, what is there is judged at once, and the
-/// same with and without the cache.
+/// S315: a key may be trusted and forgotten, while mounted or not. The messages that are there get their new
+/// verdict at once, and it is the same with and without the cache.
 #[test]
 fn s315_judged_the_same() {
     for w in [samp_writer(), agentazall_writer(), amp_writer()] {
@@ -134,8 +134,9 @@ fn samp_key(seed: u8) -> String {
     base64::engine::general_purpose::STANDARD.encode(key(seed).verifying_key().as_bytes())
 }
 
-/// S317: one identity on two machines with a key each: both are told, at the mount, in `status.txt` and by
-/// `doctor`, with the commands that make it one key; after these nothing is told and all is valid.
+/// S317: if one identity has a different key on each of two machines, both are told: at the mount, in `status.txt`
+/// and by `doctor`. The text has the commands that make it one key. After these nothing is told, and all messages
+/// are valid.
 #[test]
 fn s317_one_identity_on_two_machines() {
     let one = Bed::new();
@@ -166,7 +167,7 @@ fn s317_one_identity_on_two_machines() {
     let b = two.mount("bar");
     assert!(told(&b.said, &first), "{}", b.said);
     b.umount();
-    // As it says: the key of the first on the second, which keeps its own aside.
+    // This follows the printed commands: the second machine gets the key of the first, and keeps its own aside.
     let out = one.msgfs_out(&["--me", "bar", "key", "export"]);
     assert!(out.ok() && out.stdout.contains("private_key_hex"), "{out:?}");
     let import = |text: &str| {
@@ -195,8 +196,8 @@ fn s317_one_identity_on_two_machines() {
     }
 }
 
-/// S316: a letter signed in the old way stays what it was when its reader's program, which breaks the
-/// signature by that, marks it as read: after that, after a judgement anew, a remount, without the cache.
+/// S316: a reader's program marks a letter as read and so breaks its signature of the old form. The letter keeps
+/// its verdict: after the mark, after a new verdict, after a remount, and without the cache.
 #[test]
 fn s316_old_signatures_outlive_the_mark() {
     let l = agz::legacy(Letter::new("alice@localhost", "s", "hello", 1), &key(20));
@@ -221,7 +222,7 @@ fn s316_old_signatures_outlive_the_mark() {
     fs::remove_dir_all(bed.path("cache")).unwrap();
     let m = bed.mount("bar");
     assert_eq!(signatures(&m), (vec![valid], 0));
-    // Any other change of it is one.
+    // Any other change of the file breaks the signature.
     agz::put(&file, l.text().replacen("Subject: s", "Subject: t", 1));
     soon("refused", || m.ls("rejected").len() == 1);
 }

@@ -1,5 +1,5 @@
-//! `kill -9` at random moments of two mounts that write to each other, in every kind of store: what
-//! `close` accepted is there once on both sides and whole, and what was marked stays marked.
+//! `kill -9` at random moments of two mounts that write to each other, in every kind of store. Each accepted
+//! message is there once and whole on both sides, and each mark stays.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,8 +13,8 @@ use crate::common::proc::Running;
 use crate::common::{Bed, Mount, agz, amp, samp, wait_for};
 use crate::{amq, atsf, ssot};
 
-/// Threads send numbered messages as fast as they can and note which `close` returned 0; one more
-/// removes messages from `inbox/` and notes that. A failed call is never repeated: its outcome is
+/// A program whose threads send numbered messages as fast as they can, and note each `close` that returned 0.
+/// Another thread removes messages from `inbox/` and notes that. A failed call is never repeated: its outcome is
 /// unknown to the caller.
 const AGENT: &str = r"
 import os, sys, threading, time
@@ -58,7 +58,7 @@ threads = [threading.Thread(target=send, args=(who + w,)) for w in writers] + [t
 [t.join() for t in threads]
 ";
 
-/// Prints `folder count token` for each token in a message file below a folder of the mount.
+/// A program that prints `folder count token` for each token in a message file below a folder of the mount.
 const COUNT: &str = r"
 import os, re, collections
 for top in ('sent', 'archive'):
@@ -74,14 +74,14 @@ for top in ('sent', 'archive'):
         print(top, n, token)
 ";
 
-/// One of the two who write to each other.
+/// One of the two mounts that write to each other.
 struct Side {
     me: &'static str,
     config: PathBuf,
-    /// Where a draft to the other is written, and its text.
+    /// The path of a draft to the other one, and its text.
     path: String,
     draft: String,
-    /// A letter for each thread that sends.
+    /// A character for each thread that sends.
     writers: &'static str,
 }
 
@@ -134,7 +134,7 @@ fn loop_of(bed: &Bed, sides: &[Side; 2], kills: u32) {
         let out = agent.finish(Duration::from_secs(120)).unwrap();
         assert!(out.ok(), "{out:?}");
     }
-    // With neither a snapshot nor anything in memory: what counts is what the stores hold.
+    // With neither a snapshot nor anything in memory, only the content of the stores counts.
     for mount in mounts.into_iter().flatten() {
         wait_for(Duration::from_secs(60), "the outbox drains", || mount.ls("outbox").is_empty());
         mount.umount();
@@ -162,7 +162,7 @@ fn loop_of(bed: &Bed, sides: &[Side; 2], kills: u32) {
     b.umount();
 }
 
-/// What one side sent is in a folder of a mount, each message once.
+/// Checks that a folder of a mount has everything that one side sent, each message once.
 fn check(folder: &str, sent: &[String], side: &Side, mount: &Mount) {
     let mine = format!("token-{}", side.me);
     let counted: BTreeMap<String, u32> = mount
@@ -178,13 +178,13 @@ fn check(folder: &str, sent: &[String], side: &Side, mount: &Mount) {
     assert!(doubled.is_empty(), "more than once in {folder}: {doubled:?}");
 }
 
-/// S35, S55: SAMP.
+/// S35, S55: each accepted message is there once and each mark stays, in SAMP.
 #[test]
 fn s55_samp() {
     samp("xy", 60);
 }
 
-/// S35, S55: SAMP, and so many senders at once that they share each way to the disk.
+/// S35, S55: the same in SAMP with so many senders at once that they share each sync.
 #[test]
 fn s55_samp_many_at_once() {
     samp("rstuvwxy", 30);
@@ -201,7 +201,7 @@ fn samp(writers: &'static str, kills: u32) {
     loop_of(&bed, &sides, kills);
 }
 
-/// S35, S55: `AgentAZAll`.
+/// S35, S55: the same in `AgentAZAll`.
 #[test]
 fn s55_agentazall() {
     let bed = Bed::new();
@@ -213,7 +213,7 @@ fn s55_agentazall() {
     loop_of(&bed, &sides, 25);
 }
 
-/// S35, S55: AMP.
+/// S35, S55: the same in AMP.
 #[test]
 fn s55_amp() {
     let bed = Bed::new();
@@ -224,7 +224,7 @@ fn s55_amp() {
     loop_of(&bed, &sides, 25);
 }
 
-/// S35, S55: AMQ.
+/// S35, S55: the same in AMQ.
 #[test]
 fn s55_amq() {
     let bed = Bed::new();
@@ -235,7 +235,7 @@ fn s55_amq() {
     loop_of(&bed, &sides, 25);
 }
 
-/// S35, S55: ATSF.
+/// S35, S55: the same in ATSF.
 #[test]
 fn s55_atsf() {
     let bed = Bed::new();
@@ -252,7 +252,7 @@ fn s55_atsf() {
     loop_of(&bed, &sides, 25);
 }
 
-/// S35, S55: task records.
+/// S35, S55: the same in task records.
 #[test]
 fn s55_ssot() {
     let bed = ssot::bed();

@@ -1,4 +1,5 @@
-//! What only some kinds of store have, where there is none of them; and what every kind has for people.
+//! Features that only some kinds of store have, in a mount without such a store; and features for people that
+//! every kind has.
 
 use crate::common::fixtures::three;
 use crate::common::samp::{self, T0, append_raw, log, member, only};
@@ -18,7 +19,7 @@ fn s138_task() {
     assert_eq!(member(&only(&bed.store, "bar"), "body"), "Task: T1\n\nbody");
 }
 
-/// S139: nothing is derived in SAMP, so nothing is made; the check follows, also beside a mount.
+/// S139: SAMP has no derived state, so repair makes nothing. The check follows, also beside a mount.
 #[test]
 fn s139_repair() {
     let bed = Bed::new();
@@ -44,7 +45,8 @@ fn s139_repair() {
     m.appears(&format!("archive/{}", samp::Rec::new("foo", "bar", "plan", "x", T0 + 99).day()));
 }
 
-/// S140: the commands of a kind, and who cannot have them.
+/// S140: `msgfs KIND` prints the commands of a kind. A command is refused if there is no such store, and a kind
+/// may have no commands.
 #[test]
 fn s140_commands_of_a_kind() {
     let bed = Bed::new();

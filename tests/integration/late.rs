@@ -1,4 +1,4 @@
-//! Stores that cannot be opened when they are mounted, and come later (S200).
+//! Stores that cannot be opened at the mount and come later (S200).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::gone::{self, Kind};
 /// Another agent in the store of [`Tree`].
 const BOB: &str = "bob@localhost";
 
-/// A store that is always there, so that there is something to mount.
+/// Returns the configuration of a store that is always there, so that there is something to mount.
 fn base(bed: &Bed) -> String {
     format!(
         "[[store]]\nname = \"base\"\nkind = \"samp\"\ndir = {:?}\n",
@@ -27,7 +27,7 @@ fn add_base(bed: &Bed) {
     bed.config(&format!("{}{said}", base(bed)));
 }
 
-/// Where a folder lies while it is away.
+/// Returns the path of a folder while it is away.
 fn away(place: &Path) -> PathBuf {
     place.with_extension("away")
 }
@@ -40,7 +40,7 @@ fn come(place: &Path) {
     fs::rename(away(place), place).unwrap();
 }
 
-/// How often a line stands in the messages to me, read or not.
+/// Returns the number of messages to me, read or not, that have this line.
 fn times(m: &Mount, line: &str) -> usize {
     m.sh(&format!("grep -rhx '{line}' archive")).stdout.lines().count()
 }
@@ -50,8 +50,8 @@ fn is_shown(m: &Mount, line: &str) {
     soon(&format!("{line} is shown"), || times(m, line) > 0);
 }
 
-/// S200: a store of each kind whose folder comes after the mount: what was there, read and unread, is shown as it was,
-/// what comes then is, too, and the process is the same.
+/// S200: the folder of a store of each kind comes after the mount. The messages in it, read and unread, are shown
+/// as they were, and later messages are shown, too. The process stays the same.
 #[test]
 fn s200_each_kind_comes_later() {
     for kind in gone::all() {
@@ -91,7 +91,7 @@ fn s200_each_kind_comes_later() {
     }
 }
 
-/// A bed with stores of AMP and AgentAZAll that are away, a letter to me in each.
+/// Makes a bed with stores of AMP and AgentAZAll that are away, with a message to me in each.
 fn two_away(extra: &str) -> (Bed, Tree, Home) {
     let bed = Bed::new();
     let (tree, home) = (Tree::new(&bed), Home::new(&bed));
@@ -104,8 +104,8 @@ fn two_away(extra: &str) -> (Bed, Tree, Home) {
     (bed, tree, home)
 }
 
-/// Both kinds whose mailboxes belong to other programs: what is sent to them before is refused with its draft kept,
-/// what is sent then arrives, and who waited for mail gets it.
+/// Both kinds whose mailboxes belong to other programs come. A message that is sent to them before is refused, and
+/// its draft is kept. A message that is sent afterwards arrives, and a program that waits for mail gets it.
 #[track_caller]
 fn both_come(m: &Mount, tree: &Tree, home: &Home, mut comes: impl FnMut(&Path)) {
     for (place, line) in [(&home.root, "from amp"), (&tree.root, "from agentazall")] {
@@ -128,7 +128,7 @@ fn both_come(m: &Mount, tree: &Tree, home: &Home, mut comes: impl FnMut(&Path)) 
     assert!(m.cat("README.txt").contains("me/{"), "the texts of AgentAZAll");
 }
 
-/// S200: folders that come, one with nothing of the way to it there before; a reader who waits is not disturbed.
+/// S200: folders come, one of them where not even its parent folders were. A reader that waits is not disturbed.
 #[test]
 fn s200_a_folder_comes_later() {
     let (bed, mut tree, home) = two_away("");
@@ -157,7 +157,7 @@ fn s200_a_folder_comes_later() {
     assert_eq!(samp::read_log(&bed.store, "bar").len(), 1);
 }
 
-/// S200: the same where folders are looked at, for want of inotify.
+/// S200: the same holds where folders are polled, because there is no inotify.
 #[test]
 fn s200_a_folder_comes_later_and_is_polled() {
     let (bed, tree, home) = two_away("watch = \"poll\"\n");
@@ -165,7 +165,7 @@ fn s200_a_folder_comes_later_and_is_polled() {
     both_come(&m, &tree, &home, come);
 }
 
-/// S200: a disk that is mounted over the empty folder: what it holds when it comes, and what is put there later.
+/// S200: a disk is mounted over the empty folder. The messages that it holds are shown, and so are later ones.
 #[test]
 fn s200_a_disk_comes_later() {
     need_root();
@@ -192,7 +192,7 @@ fn s200_a_disk_comes_later() {
     }
 }
 
-/// S200: a mount that writes nothing shows it, too.
+/// S200: a read-only mount shows the store, too.
 #[test]
 fn s200_a_folder_comes_later_read_only() {
     let (bed, tree, home) = two_away("");
@@ -204,8 +204,8 @@ fn s200_a_folder_comes_later_read_only() {
     assert_eq!(m.ls("inbox").len(), 2);
 }
 
-/// S200: without a configuration: what comes to its default place is shown, and until then nothing is said of it unless a
-/// variable leads there.
+/// S200: without a configuration, a store that comes to its default place is shown. Until then nothing is said of
+/// it, unless a variable leads there.
 #[test]
 fn s200_default_places() {
     let mut bed = Bed::new();
@@ -229,8 +229,8 @@ fn s200_default_places() {
     soon("nothing is said", || !m.cat("status.txt").contains("AGENTAZALL_ROOT"));
 }
 
-/// S200: what is there and no store of mine says why, and says another reason when that is another; the folder that was
-/// in the way is as it was.
+/// S200: if a folder is there and is no store of mine, msgfs says why, and says another reason when the reason
+/// changes. The folder that was in the way stays as it was.
 #[test]
 fn s200_the_reason_is_that_of_now() {
     let (bed, tree, _home) = two_away("");
@@ -247,7 +247,7 @@ fn s200_the_reason_is_that_of_now() {
     assert_eq!(m.cat("status.txt").matches("is left out").count(), 1, "the other one");
 }
 
-/// S200: what was promised to a store that is away when msgfs starts anew is sent when it comes: once.
+/// S200: if a store is away when msgfs starts anew, accepted messages to it are sent once when it comes.
 #[test]
 fn s200_what_was_promised_waits() {
     for round in 0..4 {
@@ -281,7 +281,7 @@ fn s200_what_was_promised_waits() {
     }
 }
 
-/// S200: `msgfs carry` goes on beside a store that is left out, for its links may come with it.
+/// S200: `msgfs carry` runs on although a store is left out, because the links may come with that store.
 #[test]
 fn s200_carry_waits_for_a_store() {
     let (bed, _tree, home) = two_away("");

@@ -10,8 +10,8 @@ use crate::common::proc::Running;
 use crate::common::samp::{self, bodies};
 use crate::common::{Bed, PATIENCE, alive, detach, mounted, run, run_for, soon};
 
-/// S86: the command returns when the mount answers and says where, as whom, why, and how much is
-/// unread; it holds no pipe open, so that `$(msgfs mount)` ends.
+/// S86: the command returns when the mount answers. It prints the folder, the name, its source, and the number of
+/// unread messages. It holds no pipe open, so that `$(msgfs mount)` ends.
 #[test]
 fn s86_says() {
     let bed = Bed::new();
@@ -29,8 +29,8 @@ fn s86_says() {
     assert!(m.said.contains('3'), "{}", m.said);
 }
 
-/// S86: with no arguments at all: `~/mail`, the SAMP store at its default place, me from the
-/// folder; folders and key are made.
+/// S86: without arguments there are `~/mail`, the SAMP store at its default place, and me from the folder. Folders
+/// and key are made.
 #[test]
 fn s86_defaults() {
     let mut bed = Bed::new();
@@ -62,8 +62,8 @@ fn s86_foreground() {
     assert!(out.ok(), "Ctrl-C is a proper end: {out:?}");
 }
 
-/// S87: a missing mount point is made; a full one, a mounted one, a file and one above a store are
-/// refused, with the reason.
+/// S87: a missing mount point is made. A mount point that is full, mounted, a file or above a store is refused
+/// with the reason.
 #[test]
 fn s87_mount_points() {
     let bed = Bed::new();
@@ -86,7 +86,7 @@ fn s87_mount_points() {
     m.ok("ls inbox");
 }
 
-/// S87: the store must not be below the mount point, nor its state, also through a symlink.
+/// S87: neither the store nor its state may be below the mount point, also through a symlink.
 #[test]
 fn s87_store_below() {
     let mut bed = Bed::new();
@@ -109,7 +109,7 @@ fn s87_store_below() {
     }
 }
 
-/// S88: SIGTERM and SIGINT unmount, finish what was sent, and leave an empty folder.
+/// S88: SIGTERM and SIGINT unmount, finish the sending, and leave an empty folder.
 #[test]
 fn s88_signals() {
     for signal in [Signal::TERM, Signal::INT] {
@@ -123,7 +123,7 @@ fn s88_signals() {
     }
 }
 
-/// S88: `msgfs umount` ends mount and daemon; on a folder that is not mounted it fails with 1.
+/// S88: `msgfs umount` ends mount and daemon. On a folder that is not mounted it exits with 1.
 #[test]
 fn s88_umount() {
     let bed = Bed::new();
@@ -133,14 +133,14 @@ fn s88_umount() {
     soon("the daemon is gone", || !alive(pid));
     let out = bed.msgfs_out(&["umount", dir.to_str().unwrap()]);
     assert_eq!(out.code(), Some(1), "{out:?}");
-    // And again, at once, ten times.
+    // It works again at once, ten times.
     for _ in 0..10 {
         bed.mount("bar").umount();
     }
 }
 
-/// S88: somebody stands in the mount. `umount` either says so and everything goes on, or detaches;
-/// `--lazy` detaches; never is a dead mount left.
+/// S88: if a process stands in the mount, `umount` either says so and everything goes on, or detaches. `--lazy`
+/// detaches. No dead mount is ever left.
 #[test]
 fn s88_busy() {
     let bed = Bed::new();
@@ -164,8 +164,8 @@ fn s88_busy() {
     bed.mount_at(&bed.path("again"), "bar", &[]).umount();
 }
 
-/// S168: who stands in the mount is named with what to type, which works; so does what the refusal of
-/// a new mount says when the old one was detached.
+/// S168: the error names the process that stands in the mount and a command that works. The refusal of a new mount
+/// after the old one was detached names a command that works, too.
 #[test]
 fn s168_busy_says_who_and_what_to_type() {
     let bed = Bed::new();
@@ -192,7 +192,7 @@ fn s168_busy_says_who_and_what_to_type() {
     bed.mount_at(&elsewhere, "bar", &[]).umount();
 }
 
-/// S168: the end of a detached mount leaves alone what was mounted in its place since.
+/// S168: the end of a detached mount does not touch a mount that has taken its place.
 #[test]
 fn s168_a_detached_mount_does_not_end_its_successor() {
     let bed = Bed::new();
@@ -209,14 +209,14 @@ fn s168_a_detached_mount_does_not_end_its_successor() {
     other.umount();
 }
 
-/// S168: a mount that a sandbox still has is named with the sandbox, and a second command ends it.
+/// S168: if a sandbox still has a mount, the error names the mount and the sandbox, and a second command ends it.
 #[test]
 fn s168_a_mount_that_a_sandbox_still_has() {
     let bed = Bed::new();
     let m = bed.mount("bar");
     let dir = m.dir.to_str().unwrap().to_owned();
     let mut c = bed.command("unshare");
-    // The mounts of other tests end in the sandbox at once: it must not keep them.
+    // The mounts of other tests end in the sandbox at once, because it must not keep them.
     let alone = "findmnt -rn -o TARGET -t fuse.msgfs,fuse | grep -vxF \"$0\" | xargs -rd'\\n' -n1 umount -l; exec sleep 600";
     c.args(["-m", "--propagation", "private", "sh", "-c", alone, &dir]);
     let mut sandbox = Running::start(c, None).unwrap();
@@ -235,7 +235,7 @@ fn s168_a_mount_that_a_sandbox_still_has() {
     bed.mount_at(&m.dir, "bar", &[]).umount();
 }
 
-/// S88: SIGTERM while somebody stands in the mount ends the daemon and leaves no dead mount.
+/// S88: SIGTERM while a process stands in the mount ends the daemon and leaves no dead mount.
 #[test]
 fn s88_busy_sigterm() {
     let bed = Bed::new();
@@ -249,8 +249,8 @@ fn s88_busy_sigterm() {
     assert_eq!(fs::read_dir(&m.dir).unwrap().count(), 0);
 }
 
-/// S88: an open draft is not sent half by an unmount that its writer did not ask for, and the
-/// daemon ends although the file is open.
+/// S88: if the writer of an open draft did not ask for the unmount, half of the draft is not sent. The daemon ends
+/// although the file is open.
 #[test]
 fn s88_open_draft() {
     let bed = Bed::new();
@@ -267,7 +267,7 @@ fn s88_open_draft() {
     assert!(bodies(&bed.store, "bar").contains(&"whole".to_owned()));
 }
 
-/// S89: after `kill -9` the mount point is dead; the next mount of the same place just works.
+/// S89: after `kill -9` the mount point is dead, and the next mount of the same folder works.
 #[test]
 fn s89_stale_mount() {
     let (bed, m, _, names) = mounted_three();
@@ -285,7 +285,7 @@ fn s89_stale_mount() {
     assert!(!mounted(&dir), "no dead mount is left underneath");
 }
 
-/// S89: `msgfs umount` clears a dead mount too, and another place can be mounted instead.
+/// S89: `msgfs umount` clears a dead mount too, and another folder can be mounted instead.
 #[test]
 fn s89_umount_stale() {
     let (bed, m, _, names) = mounted_three();
@@ -310,8 +310,7 @@ fn s89_stale_and_busy() {
     assert_eq!(bed.mount("bar").ls("inbox"), names);
 }
 
-/// S75, S89: a lock file whose process is gone, or whose pid belongs to somebody else, blocks
-/// nothing.
+/// S75, S89: a lock file whose process is gone, or whose pid belongs to another process, blocks nothing.
 #[test]
 fn s89_stale_lock() {
     let bed = Bed::new();
@@ -337,7 +336,7 @@ fn s88_two_identities() {
     assert_eq!(a.ls("inbox").len(), 1);
 }
 
-/// S35, S88: a proper end is quick, and the cache it leaves is only a cache.
+/// S35, S88: a proper end is quick, and its cache can be deleted.
 #[test]
 fn s88_cache_is_disposable() {
     let (bed, m, _, names) = mounted_three();

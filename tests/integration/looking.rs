@@ -1,4 +1,4 @@
-//! Commands that only look change nothing: no promise, no spool entry, no draft and no temporary file.
+//! Commands that only look change nothing: no accepted message, no spool entry, no draft and no temporary file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use crate::atsf::{ONE, message, thread};
 use crate::common::amp::{ALICE, Home, read};
 use crate::common::{Bed, Mount, Out, quote, run, soon};
 
-/// Commands that look. `check` may find something, and then ends with 1.
+/// Commands that look. `check` may find something, and then exits with 1.
 const LOOKS: [&[&str]; 20] = [
     &["check"],
     &["check", "--json"],
@@ -44,7 +44,7 @@ const ACTS: [(&[&str], &str); 6] = [
     (&["mv", "outbox/.secret", "outbox/.hidden"], ""),
 ];
 
-/// Holds the lock of a thread's log, as another program does, until it is dropped.
+/// A guard that holds the lock of a thread's log, as another program does, until it is dropped.
 struct Locked(Child);
 
 impl Locked {
@@ -66,7 +66,7 @@ impl Drop for Locked {
     }
 }
 
-/// Stores of AMP and ATSF, and beside what is sent a private, a refused and an unfinished draft.
+/// Makes stores of AMP and ATSF. Beside accepted messages there are a private, a refused and an unfinished draft.
 fn prepared() -> (Bed, Home, PathBuf) {
     let bed = Bed::new();
     let home = Home::new(&bed);
@@ -86,7 +86,7 @@ fn drafts(m: &Mount) {
     soon("it is refused", || m.ls("outbox").contains(&"nobody@nowhere.error".to_owned()));
 }
 
-/// Has a message with a file accepted; nobody waits until it is sent.
+/// Has a message with an attachment accepted, and does not wait until it is sent.
 fn compose(bed: &Bed, m: &Mount, token: &str) {
     let out = bed.sh(&format!(
         "cd {}; mkdir outbox/alice; echo plan > outbox/alice/plan
@@ -102,7 +102,7 @@ fn bar(bed: &Bed, args: &[&str], input: &str) -> Out {
     run(c, Some(input.as_bytes()))
 }
 
-/// How often alice got each text.
+/// Returns the number of times that alice got each text.
 fn delivered(home: &Home) -> BTreeMap<String, usize> {
     let mut all = BTreeMap::new();
     for file in home.list("alice", "inbox") {
@@ -112,7 +112,7 @@ fn delivered(home: &Home) -> BTreeMap<String, usize> {
     all
 }
 
-/// Every file below a folder with its bytes, and every folder; what is derived is left out.
+/// Returns every file below a folder with its bytes, and every folder. Derived files are left out.
 fn everything(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut all = BTreeMap::new();
     let mut left = vec![dir.to_owned()];
@@ -142,8 +142,8 @@ fn unchanged(bed: &Bed, before: &BTreeMap<PathBuf, Option<Vec<u8>>>, by: &[&str]
     assert!(paths.is_empty(), "{by:?} changed {paths:?}");
 }
 
-/// S701: beside a mount, in the second for which a composing folder waits, a command that looks takes
-/// nothing: what was accepted is sent, once.
+/// S701: beside a mount, a command that looks takes nothing in the second for which a composing folder waits. The
+/// accepted message is sent once.
 #[test]
 fn s701_looking_beside_a_mount() {
     let (bed, home, project) = prepared();
@@ -166,8 +166,8 @@ fn s701_looking_beside_a_mount() {
     assert_eq!(m.cat("outbox/unfinished/part"), "part\n");
 }
 
-/// S701: after a kill, a command that looks changes nothing at all, and the next mount sends what was accepted,
-/// once, also what waits for a locked thread.
+/// S701: after a kill, a command that looks changes nothing at all. The next mount sends the accepted messages
+/// once, also those that wait for a locked thread.
 #[test]
 fn s701_looking_after_a_kill() {
     let (bed, home, project) = prepared();
@@ -204,7 +204,8 @@ fn s701_looking_after_a_kill() {
     assert_eq!((delivered(&home), waits()), (BTreeMap::from([("token".to_owned(), 1)]), 1));
 }
 
-/// S701, S293: the next command that acts sends what a killed mount had accepted, once, and keeps the drafts.
+/// S701, S293: the next command that acts sends the messages that a killed mount had accepted, once, and keeps the
+/// drafts.
 #[test]
 fn s701_acting_after_a_kill() {
     for (n, (act, input)) in ACTS.iter().enumerate() {

@@ -8,7 +8,7 @@ use crate::common::fixtures::mounted_three;
 use crate::common::samp::{self, T0};
 use crate::common::{Bed, Mount, agz, amp, soon};
 
-/// The name in `.maildir/` of a message file.
+/// Returns the name in `.maildir/` of a message file.
 fn base(name: &str) -> &str {
     name.strip_suffix(".txt").expect("a message file")
 }
@@ -21,21 +21,21 @@ fn cur(m: &Mount) -> Vec<String> {
     m.ls(".maildir/cur")
 }
 
-/// Moves a message within `.maildir/`, as `new/X` to `cur/X:2,S`.
+/// Moves a message within `.maildir/`, for example `new/X` to `cur/X:2,S`.
 #[track_caller]
 fn mv(m: &Mount, from: &str, to: &str) {
     m.ok(&format!("cd .maildir && mv '{from}' '{to}'"));
 }
 
-/// Three messages, one of them mounted for bar, with their names in `.maildir/`.
+/// Makes three messages, mounts for bar, and returns them with their names in `.maildir/`.
 fn three() -> (Bed, Mount, [samp::Rec; 3], [String; 3]) {
     let (bed, m, recs, names) = mounted_three();
     let names: Vec<String> = names.iter().map(|n| base(n).to_owned()).collect();
     (bed, m, recs, names.try_into().expect("three"))
 }
 
-/// S550, S10: the folders of a Maildir; names are those of the message files, the same bytes, mode and
-/// time; nothing that walks the tree comes there.
+/// S550, S10: there are the folders of a Maildir. Names are those of the message files, with the same bytes, mode
+/// and time. A program that walks the tree does not get there.
 #[test]
 fn s550_a_maildir_of_all_mail_to_me() {
     let (bed, m, recs, [a, b, c]) = three();
@@ -75,7 +75,7 @@ fn s550_inode_numbers_stay() {
     assert_eq!(folders.map(|f| ino(&m, f)), before);
 }
 
-/// S551: what reads everything marks nothing, whoever it is.
+/// S551: a program that reads everything marks nothing, whichever it is.
 #[test]
 fn s551_reading_marks_nothing() {
     let (_bed, m, _, [a, b, c]) = three();
@@ -86,8 +86,8 @@ fn s551_reading_marks_nothing() {
     assert_eq!(cur(&m), [""; 0]);
 }
 
-/// S552: to move marks, to take `S` away unmarks, in one step with the move; also by `rename` that
-/// replaces nothing, and without a mount.
+/// S552: a move marks, and removing `S` unmarks, in one step with the move. This holds for `rename` that replaces
+/// nothing, and without a mount, too.
 #[test]
 fn s552_moving_marks() {
     let (bed, m, _, [a, b, c]) = three();
@@ -98,7 +98,7 @@ fn s552_moving_marks() {
     assert!(m.cat("status.txt").contains("unread: 1"));
     mv(&m, &format!("cur/{a}:2,S"), &format!("new/{a}"));
     assert_eq!(m.ls("inbox"), [format!("{a}.txt"), format!("{c}.txt")]);
-    // Made unread, it is handed out like any other.
+    // After it was made unread, `.next` hands it out like any other message.
     assert!(m.cat(".next").contains("first of three"));
     assert_eq!(m.ls("inbox"), [format!("{c}.txt")]);
     m.umount();
@@ -113,8 +113,7 @@ fn s552_moving_marks() {
     assert_eq!(bed.msgfs_out(&["--me", "bar", "ls", ".maildir/new"]).stdout, "");
 }
 
-/// S552, S35: the mark survives a `kill -9` that comes when the move has returned, and the loss of the
-/// cache.
+/// S552, S35: the mark survives a `kill -9` right after the move has returned, and the loss of the cache.
 #[test]
 fn s552_a_move_survives_a_kill() {
     let (bed, m, _, [a, b, c]) = three();
@@ -132,8 +131,8 @@ fn s552_a_move_survives_a_kill() {
     }
 }
 
-/// S553: seen by a program and not read: unread, and in `cur/`, also after a remount; what is made unread
-/// elsewhere is new.
+/// S553: a message that a program has seen and nobody has read is unread and in `cur/`, also after a remount. A
+/// message that is made unread elsewhere is new.
 #[test]
 fn s553_seen_and_not_read() {
     let (bed, m, recs, [a, b, c]) = three();
@@ -148,14 +147,13 @@ fn s553_seen_and_not_read() {
     assert_eq!((new(&m), cur(&m)), (Vec::new(), read.to_vec()));
     m.ok(&format!("mv {} {} inbox/", recs[0].archived(0), recs[2].archived(0)));
     assert_eq!((new(&m), cur(&m)), (vec![a.clone(), c], vec![format!("{b}:2,S")]));
-    // Not from the mark alone: it was unread, and is new again.
+    // The mark alone does not decide this: the message was unread, and is new again.
     mv(&m, &format!("new/{a}"), &format!("cur/{a}:2,"));
     m.ok(&format!("mv {} inbox/", recs[0].archived(0)));
     assert!(new(&m).contains(&a), "{:?}", new(&m));
 }
 
-/// S554: flags stay as they were spelled, those that mean nothing here too; a mark elsewhere changes `S`
-/// alone.
+/// S554: flags stay as they were spelled, also those that mean nothing here. A mark elsewhere changes only `S`.
 #[test]
 fn s554_flags_are_kept() {
     let (bed, m, recs, [a, b, c]) = three();
@@ -175,7 +173,7 @@ fn s554_flags_are_kept() {
     assert_eq!(cur(&m)[0], format!("{a}:2,DFPSab"));
 }
 
-/// S555: `R` is there once it was answered, read or not, by whatever program; taken away it stays away.
+/// S555: `R` is there once the message was answered, read or not, by any program. If it is removed, it stays away.
 #[test]
 fn s555_answered() {
     let (bed, m, _, [a, b, c]) = three();
@@ -191,14 +189,14 @@ fn s555_answered() {
     let m = bed.mount("bar");
     assert_eq!((new(&m), cur(&m)), (of_new, of_cur));
     mv(&m, &format!("cur/{a}:2,RS"), &format!("cur/{a}:2,S"));
-    // By a program that answered elsewhere.
+    // The program answered elsewhere.
     mv(&m, &format!("new/{c}"), &format!("cur/{c}:2,RS"));
     assert_eq!(cur(&m), [format!("{a}:2,S"), format!("{c}:2,RS")]);
     m.umount();
     assert_eq!(cur(&bed.mount("bar")), [format!("{a}:2,S"), format!("{c}:2,RS")]);
 }
 
-/// S555: the same in stores whose threads are made of links.
+/// S555: the same holds in stores whose threads are made of links.
 #[test]
 fn s555_answered_in_other_kinds() {
     let bed = Bed::new();
@@ -216,7 +214,7 @@ fn s555_answered_in_other_kinds() {
     assert_eq!(new(&m), answered, "{}", m.cat("status.txt"));
 }
 
-/// S552, S555: a move is a mark like any other: a queue's file is claimed by it.
+/// S552, S555: a move is a mark like any other: it claims a queue's file.
 #[test]
 fn s552_a_move_claims() {
     let bed = Bed::new();
@@ -236,8 +234,8 @@ fn s552_a_move_claims() {
     assert_eq!(cur(&m), [format!("{name}:2,RS")]);
 }
 
-/// S556: what is thrown away or removed is read, and hidden in `.maildir/` alone; `T` can be taken away
-/// again, and what is made unread is there again.
+/// S556: a message that is thrown away or removed is read, and is hidden only in `.maildir/`. `T` can be removed
+/// again, and a message that is made unread is there again.
 #[test]
 fn s556_removing_hides() {
     let (bed, m, recs, [a, b, c]) = three();
@@ -265,7 +263,7 @@ fn s556_removing_hides() {
     assert_eq!(cur(&bed.mount("bar")).len(), 3);
 }
 
-/// What the system says to a list of calls, as names of errors.
+/// Returns the answers of the system to a list of calls, as names of errors.
 fn said(m: &Mount, names: &[&str; 2], calls: &str) -> Vec<String> {
     let program = format!(
         "import errno, shutil\nos.chdir('.maildir')\na, b = sys.argv[1:]\n\
@@ -279,7 +277,7 @@ fn said(m: &Mount, names: &[&str; 2], calls: &str) -> Vec<String> {
     m.py(&program, names).lines().map(str::to_owned).collect()
 }
 
-/// S557: everything else is refused, and changes nothing.
+/// S557: every other operation is refused and changes nothing.
 #[test]
 fn s557_nothing_else_can_be_done() {
     let (bed, m, _, [a, b, _]) = three();
@@ -317,7 +315,7 @@ fn s557_nothing_else_can_be_done() {
     assert_eq!((new(&ro).len(), cur(&ro)), (2, vec![format!("{a}:2,FS")]));
 }
 
-/// S558: whatever changes `new/` or `cur/`, both have a later time; nothing else does.
+/// S558: each change of `new/` or `cur/` gives both a later time. Nothing else does.
 #[test]
 fn s558_folders_tell_that_they_changed() {
     let (bed, m, recs, [a, b, _]) = three();
@@ -358,7 +356,7 @@ fn s558_folders_tell_that_they_changed() {
     assert_eq!(times([".", "tmp"]), still);
 }
 
-/// S559: a name is gone when what changed it has returned: no cache keeps it, and no rename to a name
+/// S559: a name is gone when the call that changed it has returned. No cache keeps it, and no rename to a name
 /// that was known before is lost.
 #[test]
 fn s559_no_name_is_kept() {
@@ -386,7 +384,7 @@ fn s559_no_name_is_kept() {
     assert_eq!(said, round.repeat(5));
 }
 
-/// S560: a copy is whole, and copying again, in either direction, finds nothing to do.
+/// S560: a copy is complete, and copying again, in either direction, finds nothing to do.
 #[test]
 fn s560_backups() {
     let (bed, m, _, [a, b, c]) = three();
@@ -401,7 +399,7 @@ fn s560_backups() {
     m.inbox_stays(&[&names[1], &names[2]]);
 }
 
-/// S561: where only removing marks, a move does too.
+/// S561: if only removing marks, a move marks, too.
 #[test]
 fn s561_on_remove() {
     let bed = Bed::new();

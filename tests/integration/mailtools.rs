@@ -1,4 +1,4 @@
-//! Mail programs of others read message files as mail.
+//! Mail programs of others, which read message files as mail.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use crate::common::{Bed, Mount, quote, run, samp, soon};
 
 const T0: i64 = 1_777_052_523;
 
-/// S19: mblaze and Python's mail parser find header and body where they belong.
+/// S19: mblaze and Python's mail parser find header and body in the right places.
 #[test]
 fn s19_mail_programs_read_messages() {
     let bed = Bed::new();
@@ -41,7 +41,7 @@ fn s20_mail_programs_read_unicode() {
     assert!(shown.contains("Gr\u{fc}\u{df}e \u{1faa8}"), "{shown}");
 }
 
-/// What is in `.maildir/` of bar: a question to bar and carol, carol's answer to both, and her note.
+/// Makes `.maildir/` of bar with a question to bar and carol, carol's answer to both, and her note.
 fn mailbox() -> (Bed, Mount, [String; 3]) {
     let bed = Bed::new();
     let write = |who: &str, text: &str| {
@@ -58,12 +58,12 @@ fn mailbox() -> (Bed, Mount, [String; 3]) {
     (bed, m, names)
 }
 
-/// What is in a folder of the Maildir.
+/// Returns the files in a folder of the Maildir.
 fn mail(m: &Mount, folder: &str) -> Vec<String> {
     m.ls(&format!(".maildir/{folder}"))
 }
 
-/// Presses keys in mutt on a terminal; what it showed.
+/// Presses keys in mutt on a terminal, and returns what it showed.
 fn mutt(bed: &Bed, m: &Mount, keys: &str) -> String {
     let path = |path: PathBuf| quote(&path);
     let (place, cache) = (path(m.path(".maildir")), path(bed.path("cache/mutt")));
@@ -78,8 +78,8 @@ fn mutt(bed: &Bed, m: &Mount, keys: &str) -> String {
     m.ok(&format!("TERM=xterm script -qec 'mutt -n -F {}' /dev/null", rc.display()))
 }
 
-/// S562: mutt shows threads and texts, keeps what is old, read, flagged and removed, and sees what
-/// comes while it runs.
+/// S562: mutt shows threads and texts, keeps the marks old, read, flagged and removed, and sees mail that comes
+/// while it runs.
 #[test]
 fn s562_mutt() {
     let (bed, m, [question, answer, note]) = mailbox();
@@ -102,7 +102,7 @@ fn s562_mutt() {
     assert_eq!(m.ls("inbox"), [format!("{question}.txt"), format!("{answer}.txt")]);
     assert_eq!(mail(&m, "cur"), [format!("{question}:2,"), format!("{answer}:2,")]);
     assert_eq!(m.ok("ls archive/*").lines().count(), 3);
-    // Written, listed, and read elsewhere, all while mutt runs.
+    // A message is written, listed, and read elsewhere, all while mutt runs.
     let late = bed.path("late");
     let script = format!(
         "cd {} && echo later | AGENT_MESSAGE_DIR={} msgfs --me foo write outbox/bar &&\n\
@@ -132,7 +132,7 @@ fn s562_mblaze() {
     assert!(threads.contains("schema change") && threads.contains("\n "), "{threads}");
     assert!(m.ok(&format!("{mlist} | grep {answer} | mshow")).contains("looks good"));
     assert_eq!(m.ls("inbox").len(), 3);
-    // It flags what it has incorporated.
+    // It flags the mail that it has incorporated.
     m.ok(&format!("minc -q {}; {mlist} | grep {question} | mflag -S", place.display()));
     let cur = [format!("{question}:2,S"), format!("{answer}:2,"), format!("{note}:2,")];
     assert_eq!((mail(&m, "new"), mail(&m, "cur")), (Vec::new(), cur.to_vec()));
@@ -143,8 +143,8 @@ fn s562_mblaze() {
     assert!(!out.ok() && out.stderr.contains("Operation not permitted"), "{out:?}");
 }
 
-/// S562: notmuch indexes, threads and searches from outside the mount; its tags are marks, and marks
-/// its tags.
+/// S562: notmuch indexes, threads and searches from outside the mount. Its tags become marks, and marks become its
+/// tags.
 #[test]
 fn s562_notmuch() {
     let (bed, m, [question, answer, note]) = mailbox();
@@ -155,7 +155,7 @@ fn s562_notmuch() {
         m.path(".maildir").display(),
     );
     fs::write(bed.path("home/.notmuch-config"), config).unwrap();
-    // It leaves out what changed within this second.
+    // It leaves out changes within this second.
     let again = || {
         soon("notmuch looks again", || {
             m.ok("notmuch new --quiet");
@@ -185,7 +185,7 @@ fn s562_notmuch() {
     assert_eq!(m.ok("notmuch count '*'"), "2\n");
 }
 
-/// S562: mu indexes, threads and searches, and sees what was read and removed.
+/// S562: mu indexes, threads and searches, and sees messages that were read and removed.
 #[test]
 fn s562_mu() {
     let (_bed, m, [question, answer, note]) = mailbox();

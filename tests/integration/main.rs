@@ -1,18 +1,17 @@
-//! What docs/SEMANTICS.md promises, proved on real mounts with the built program.
+//! Proofs of the sentences in docs/SEMANTICS.md, on real mounts with the built program.
 //!
-//! Every test names the sentences it proves at the start of its doc comment (`/// S12, S13: …`);
-//! [`numbers`] fails if a sentence has no test or a test names no sentence. The tests see only what
-//! any other program sees: the mount, the store, the command line. Expected bytes are computed
-//! here from the formats, never taken from msgfs.
+//! Every test names the sentences that it proves at the start of its doc comment (`/// S12, S13: …`). [`numbers`]
+//! fails if a sentence has no test or a test names no sentence. The tests see only what any other program sees:
+//! the mount, the store, the command line. They compute the expected bytes from the formats, and never take them
+//! from msgfs.
 //!
-//! They need `/dev/fuse`, root (some mount as another user), Python with `cryptography`, and the
-//! usual tools: rsync, tar, vim, nano, setpriv, fusermount3. `MSGFS_TEST_BIN` names another binary,
-//! `MSGFS_TEST_KILLS` the number of kills of each kill loop, `MSGFS_TEST_LIMIT` the seconds after
-//! which a hanging mount is aborted.
+//! They need `/dev/fuse`, root (some mount as another user), Python with `cryptography`, and the usual tools:
+//! rsync, tar, vim, nano, setpriv, fusermount3. `MSGFS_TEST_BIN` names another binary, `MSGFS_TEST_KILLS` the
+//! number of kills of each kill loop, `MSGFS_TEST_LIMIT` the seconds after which a hanging mount is aborted.
 
-// A test ends by panicking; clippy knows that of test functions but not of their helpers.
+// A test ends by panicking. Clippy knows that of test functions but not of their helpers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
-// Messages named a, b, c and stores built line by line read better than the fast alternatives.
+// Messages named a, b, c and stores that are built line by line read better than the fast alternatives.
 #![allow(clippy::many_single_char_names, clippy::format_push_string, clippy::format_collect)]
 
 mod acting;

@@ -1,4 +1,4 @@
-//! What marks a message as read, and what does not.
+//! The actions that mark a message as read, and those that do not.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ fn s25_cat_marks() {
     assert!(!m.cat("status.txt").contains(&recs[0].body), "status.txt lists unread mail only");
 }
 
-/// S25: one message read, the others stay.
+/// S25: reading one message marks it, and the others stay.
 #[test]
 fn s25_one_of_three() {
     let (_bed, m, _, names) = mounted_three();
@@ -24,8 +24,8 @@ fn s25_one_of_three() {
     m.inbox_becomes(&[&names[0], &names[2]]);
 }
 
-/// S25: other readers than cat mark too: Python, a shell redirection by a shell that did not
-/// list, programs that show a text in another form.
+/// S25: other readers than cat mark too: Python, a shell redirection by a shell that did not list, programs that
+/// show a text in another form.
 #[test]
 fn s25_other_readers() {
     for reader in [
@@ -40,7 +40,7 @@ fn s25_other_readers() {
     }
 }
 
-/// S26: the start of a long message is not the message.
+/// S26: reading the start of a long message does not mark it.
 #[test]
 fn s26_partial_read() {
     let bed = Bed::new();
@@ -81,7 +81,7 @@ fn s27_known_name_opens() {
     m.inbox_stays(&[&names[1], &names[2]]);
 }
 
-/// S28: `O_NOATIME` and `O_NOFOLLOW` never mark, even when read to the end.
+/// S28: `O_NOATIME` and `O_NOFOLLOW` never mark, even if the message is read to the end.
 #[test]
 fn s28_flags() {
     let (_bed, m, _, names) = mounted_three();
@@ -116,7 +116,7 @@ fn s28_recursive_tools() {
     m.ok(&format!("diff -r inbox {o}/cp && diff -r {o}/cp {o}/rsync"));
 }
 
-/// S29: a process that walks does not mark; a shell that lists and then becomes cat does.
+/// S29: a process that walks does not mark. A shell that lists and then becomes cat marks.
 #[test]
 fn s29_listers() {
     let (_bed, m, recs, names) = mounted_three();
@@ -132,7 +132,7 @@ fn s29_listers() {
     m.inbox_becomes(&[]);
 }
 
-/// S29: `find -exec cat` and `xargs cat` read with programs that did not list.
+/// S29: `find -exec cat` and `xargs cat` read with programs that did not list, so they mark.
 #[test]
 fn s29_find_exec() {
     for script in
@@ -144,7 +144,7 @@ fn s29_find_exec() {
     }
 }
 
-/// S29: what counts is the last execve: a lister that executes itself anew reads as a reader.
+/// S29: only the time since the last execve counts: a lister that executes itself anew reads as a reader.
 #[test]
 fn s29_since_the_last_execve() {
     let (_bed, m, ..) = mounted_three();
@@ -155,7 +155,8 @@ fn s29_since_the_last_execve() {
     m.inbox_becomes(&[]);
 }
 
-/// S220: searching, summing, comparing and copying consume nothing, however they are told which files.
+/// S220: searching, summing, comparing and copying consume nothing, however these programs get their list of
+/// files.
 #[test]
 fn s220_searching_and_summing_do_not_consume() {
     let (bed, m, _, names) = mounted_three();
@@ -183,7 +184,7 @@ fn s220_searching_and_summing_do_not_consume() {
         m.sh(&format!("f='inbox/{}'; out='{}'; {looks}", names[0], out.display()));
         m.inbox_stays(&strs(&names));
     }
-    // Those that are not on every machine: what counts is the name.
+    // Some of them are not on every machine, and only the name counts.
     let details = include_str!("../../docs/DETAILS.md");
     let sentence = details.split("**S220**").nth(1).unwrap().split(", by the name").next().unwrap();
     let programs: Vec<&str> = sentence.split('`').skip(1).step_by(2).collect();
@@ -198,7 +199,7 @@ fn s220_searching_and_summing_do_not_consume() {
     m.inbox_becomes(&[]);
 }
 
-/// S30: the other views are pure, whoever reads.
+/// S30: reading in the other views marks nothing, whoever reads.
 #[test]
 fn s30_other_views() {
     let (_bed, m, recs, names) = mounted_three();
@@ -210,8 +211,8 @@ fn s30_other_views() {
     m.inbox_stays(&strs(&names));
 }
 
-/// S31: bytes that were cached by a reader that does not mark, or through another view, still mark
-/// when `cat` gets them; and a message made unread again is marked again.
+/// S31: bytes may have been cached by a reader that does not mark, or through another view. They still mark when
+/// `cat` gets them. A message that was made unread is marked again.
 #[test]
 fn s31_cached_bytes_mark() {
     let (_bed, m, recs, names) = mounted_three();
@@ -240,7 +241,7 @@ fn s32_on_remove() {
     m.inbox_becomes(&[&names[1], &names[2]]);
 }
 
-/// S33: `rm inbox/X` marks without reading; log, archive and thread keep the message.
+/// S33: `rm inbox/X` marks without reading. Log, archive and thread keep the message.
 #[test]
 fn s33_rm() {
     let (bed, m, recs, names) = mounted_three();
@@ -253,7 +254,7 @@ fn s33_rm() {
     assert_eq!(m.ls("inbox"), [""; 0]);
 }
 
-/// S34: `mv archive/<day>/X inbox/` makes X unread again; both places have it.
+/// S34: `mv archive/<day>/X inbox/` makes X unread again. Both folders have it.
 #[test]
 fn s34_unread_again() {
     let (bed, m, recs, names) = mounted_three();
@@ -298,7 +299,7 @@ fn s35_kill9() {
     assert_eq!(m.ls("inbox"), [""; 0]);
 }
 
-/// S40: one message through two logs, twice in a log, or in a conflict copy, is one.
+/// S40: a message that comes through two logs, twice in one log, or in a conflict copy, is one message.
 #[test]
 fn s40_one_message() {
     let bed = Bed::new();
@@ -306,13 +307,12 @@ fn s40_one_message() {
     samp::append_raw(&samp::log(&bed.store, "foo"), r.line());
     let copy = bed.store.join("log-foo.sync-conflict-20260413-091523-K3X2R2T.jsonl");
     samp::append_raw(&copy, r.line());
-    // A sync layer that duplicated the record into another writer's log (docs/formats/samp.md,
-    // section 6).
+    // A synchronizing program duplicated the record into another writer's log (docs/formats/samp.md, section 6).
     samp::append_raw(&samp::log(&bed.store, "zed"), r.line());
     let m = bed.mount("bar");
     assert_eq!(m.ls("inbox"), [r.name(0)]);
     assert_eq!(m.ls("threads/t"), [r.name(0)]);
-    // The duplicate arrives while mounted and after it was read.
+    // The duplicate arrives while the store is mounted and after the message was read.
     m.ok("cat inbox/* > /dev/null");
     m.inbox_becomes(&[]);
     samp::append_raw(&samp::log(&bed.store, "foo"), r.line());

@@ -19,8 +19,8 @@ fn with(files: &[(&str, &str, &str, &str)]) -> (Bed, Tree, Mount) {
     (bed, tree, m)
 }
 
-/// S113: `me/` is there when a store keeps such texts, and only then; it holds one current text of
-/// each name, the newest that is not empty, and no marker files.
+/// S113: `me/` is there only if a store keeps such texts. It holds one current text of each name, the newest that
+/// is not empty, and no marker files.
 #[test]
 fn s113_current_texts() {
     let (_bed, tree, m) = with(&[
@@ -44,7 +44,7 @@ fn s113_current_texts() {
     assert!(m.ls("me/remember").contains(&"fact.txt".to_owned()));
     assert_eq!(m.ok("stat -c '%a' me me/notes me/notes/plan.txt"), "700\n700\n600\n");
     assert_eq!(m.ok("stat -c %s me/notes/plan.txt").trim(), "8");
-    // What the reference writes now is shown without a remount.
+    // The text that the reference program writes now is shown without a remount.
     agz::put(&tree.file(&agz::today(), "notes", "plan.txt"), "today's plan");
     crate::common::soon("the new text is shown", || m.cat("me/notes/plan.txt") == "today's plan");
 
@@ -54,8 +54,8 @@ fn s113_current_texts() {
     assert!(!m.ls(".").contains(&"me".to_owned()), "SAMP keeps no texts");
 }
 
-/// S113: writing goes to today's file and leaves the older ones alone; appending starts from the text
-/// that is shown.
+/// S113: writing goes to today's file and leaves the older ones alone. Appending starts from the text that is
+/// shown.
 #[test]
 fn s113_writing() {
     let (_bed, tree, m) = with(&[("2026-04-20", "notes", "plan.txt", "line one\n")]);
@@ -86,7 +86,7 @@ fn s113_writing() {
     assert_eq!(left, ["plan.txt"], "no temporary file is left");
 }
 
-/// S113: editors and copy tools work: private names first, then the rename.
+/// S113: editors and copy tools work with private names first and then the rename.
 #[test]
 fn s113_tools() {
     let (_bed, tree, m) = with(&[("2026-04-20", "notes", "plan.txt", "one\ntwo\n")]);
@@ -108,8 +108,8 @@ fn s113_tools() {
     assert!(m.cat("me/notes/plan.txt").contains("draft"));
 }
 
-/// S320: what is added to a text without a last newline, as the reference leaves it, begins a new line; what
-/// was written here goes on where it ended.
+/// S320: the reference program leaves a text without a last newline. A text that is appended to it begins a new
+/// line. Appending to a text that was written here goes on at its end.
 #[test]
 fn s320_appending() {
     let (_bed, tree, m) = with(&[("2026-04-20", "notes", "plan.txt", "line one")]);
@@ -122,8 +122,8 @@ fn s320_appending() {
     assert_eq!(m.cat("me/notes/plan.txt"), "anew\n");
 }
 
-/// S320: a text can be removed and renamed: the newest file is empty, as the reference reads it, older ones
-/// stay as they are, and it stays away after a remount; written again it is there again.
+/// S320: a text can be removed and renamed. The newest file is then empty, as the reference program reads it, and
+/// older ones stay as they are. The text stays away after a remount. After it is written again, it is there again.
 #[test]
 fn s320_removing_and_renaming() {
     let files = [("2026-04-20", "notes", "plan.txt", "old"), ("2026-04-20", "notes", "x.txt", "x")];
@@ -143,7 +143,7 @@ fn s320_removing_and_renaming() {
     assert_eq!(m.cat("me/notes/plan.txt"), "back\n");
 }
 
-/// S113: names that cannot be and other folders are refused, and touching changes nothing.
+/// S113: impossible names and other folders are refused, and touching changes nothing.
 #[test]
 fn s113_refusals() {
     let (_bed, tree, m) = with(&[("2026-04-20", "notes", "plan.txt", "text")]);

@@ -10,10 +10,10 @@ use crate::common::{Bed, Mount, run, soon};
 
 const WRITERS: [&str; 3] = ["foo", "zed", "foo-bar"];
 
-/// What can happen. Numbers choose among what there is, modulo its count.
+/// One event of a history. Its numbers choose among the things that exist, modulo their count.
 #[derive(Clone, Debug)]
 enum Op {
-    /// Another program appends: writer, to me or not, thread, second, text.
+    /// Another program appends a message: sender, to me or not, thread, second, text.
     Append(usize, bool, u8, i64, u8),
     /// Another program appends a record that its log already has.
     Repeat(usize),
@@ -54,16 +54,16 @@ fn op() -> impl Strategy<Value = Op> {
 /// The store and the marks as they should be.
 #[derive(Default)]
 struct Model {
-    /// Distinct messages of each writer in log order.
+    /// The distinct messages of each sender in log order.
     logs: BTreeMap<String, Vec<Rec>>,
     /// Names of messages that are read.
     read: BTreeSet<String>,
-    /// How many messages I sent.
+    /// The number of messages that I sent.
     sent: usize,
 }
 
 impl Model {
-    /// The messages to me as (name, record), sorted by name.
+    /// Returns the messages to me as (name, record), sorted by name.
     fn mine(&self) -> BTreeMap<String, Rec> {
         let mut all = BTreeMap::new();
         for log in self.logs.values() {
@@ -81,7 +81,7 @@ impl Model {
         self.mine().into_keys().filter(|n| !self.read.contains(n)).collect()
     }
 
-    /// A record in its log; one that is there already changes nothing.
+    /// Adds a record to its log. A record that is there already changes nothing.
     fn add(&mut self, r: &Rec) {
         let log = self.logs.entry(r.from.clone()).or_default();
         if !log.iter().any(|e| e.id == r.id) {
@@ -167,8 +167,8 @@ fn agrees(bed: &Bed, mount: &Mount, model: &Model, after: &Op) {
     assert_eq!(mount.ls("outbox"), [""; 0]);
 }
 
-/// S4, S5, S25, S33, S34, S35, S40, S55, S77: random histories of other writers, reads, removals,
-/// sends, compactions, remounts and kills.
+/// S4, S5, S25, S33, S34, S35, S40, S55, S77: the mount equals the model after random histories of other senders,
+/// reads, removals, sends, compactions, remounts and kills.
 #[test]
 fn s35_random_histories() {
     let config =
@@ -182,7 +182,7 @@ fn s35_random_histories() {
             mount = step(&bed, mount, &mut model, op);
             agrees(&bed, &mount, &model, op);
         }
-        // At the end everything is what it is without any cache.
+        // In the end everything is the same without any cache.
         mount.umount();
         let _ = std::fs::remove_dir_all(bed.path("cache"));
         let mount = bed.mount("bar");

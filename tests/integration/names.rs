@@ -1,4 +1,4 @@
-//! Ids and places that are made so that their names would be equal.
+//! Ids and line numbers that are made so that names would be equal.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn lists(m: &Mount, folder: &str, names: &[String]) {
     });
 }
 
-/// Two thread ids that are cut to the same bytes and whose SHA-256 begin alike.
+/// Returns two thread ids that are cut to the same bytes and whose SHA-256 begin alike.
 fn alike() -> [String; 2] {
     ["739", "3062"].map(|n| format!("{}-{n:0>18}", "x".repeat(190)))
 }
@@ -58,7 +58,7 @@ fn s190_two_threads_never_share_a_folder() {
     }
 }
 
-/// S191: of two messages with one time, writer and short id the later one is called by its full id.
+/// S191: if two messages have one time, sender and short id, the later one is named by its full id.
 #[test]
 fn s191_two_messages_never_share_a_name() {
     let bed = Bed::new();

@@ -1,4 +1,4 @@
-//! A normal user mounts through fusermount3.
+//! A normal user who mounts through fusermount3.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -10,7 +10,7 @@ use crate::common::{Bed, Out, binary, need_root, run, soon};
 
 const NOBODY: u32 = 65534;
 
-/// Opens /dev/fuse for everybody while it lives.
+/// A guard that opens /dev/fuse for everybody while it lives.
 struct OpenFuse(u32);
 
 impl OpenFuse {
@@ -36,8 +36,8 @@ fn give(path: &Path) {
     }
 }
 
-/// S90, S11: the same tree, owned by the user, closed to root, ended by `umount` and SIGTERM; where
-/// /dev/fuse is closed the error says what to do.
+/// S90, S11: the tree is the same, is owned by the user, is closed to root, and ends by `umount` and SIGTERM. If
+/// /dev/fuse is closed, the error says what to do.
 #[test]
 fn s90_normal_user() {
     need_root();
@@ -53,7 +53,7 @@ fn s90_normal_user() {
         c.args(args);
         c
     };
-    // Without privileges to gain, fusermount3 cannot help: the refusal must be readable.
+    // Without privileges to gain, fusermount3 cannot help. The refusal must be readable.
     let dir = bed.path("mnt-bar");
     let out = run(
         user(&[program.to_str().unwrap(), "mount", dir.to_str().unwrap(), "--me", "bar"]),
@@ -89,7 +89,7 @@ fn s90_normal_user() {
     m.signal(rustix::process::Signal::TERM);
     assert!(!crate::common::mounted(&dir));
     drop(m);
-    // A dead mount of a normal user is cleared by the user's next mount.
+    // A normal user's next mount clears a dead mount of that user.
     bed.mount_by(mount(), &dir, "bar").kill9();
     let m = bed.mount_by(mount(), &dir, "bar");
     assert!(sh("ls sent").ok());
@@ -97,8 +97,8 @@ fn s90_normal_user() {
     drop(fuse);
 }
 
-/// S289, S288: a mailbox of mine that cannot be written refuses a letter at the close; one of the recipient's
-/// lets it wait, in `sent/`, with what it waits for beside it.
+/// S289, S288: if my own mailbox cannot be written, a letter is refused at the close. If the recipient's mailbox
+/// cannot be written, the letter waits in `sent/`, with a note about the reason beside it.
 #[test]
 fn s289_mailboxes_that_cannot_be_written() {
     need_root();

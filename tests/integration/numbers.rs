@@ -1,4 +1,4 @@
-//! docs/SEMANTICS.md and the tests name the same sentences.
+//! A check that docs/SEMANTICS.md and the tests name the same sentences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,7 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The sentence numbers at the start of a doc comment: `/// S1, S22: what it shows`.
+/// Returns the sentence numbers at the start of a doc comment, such as `/// S1, S22: …`.
 fn numbers(comment: &str) -> Vec<u32> {
     let head = comment.split(':').next().unwrap_or_default();
     head.split([',', ' '])
@@ -23,8 +23,8 @@ fn numbers(comment: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Each `#[test]` on real mounts with the first line of its doc comment. Of those with programs of
-/// others, only those that hold for a sentence.
+/// Returns each `#[test]` on real mounts with the first line of its doc comment. It leaves out tests with programs
+/// of others that prove no sentence.
 fn tests() -> BTreeMap<String, Vec<u32>> {
     let mut all = tests_in("integration");
     let others = ["interop", "links"].into_iter().flat_map(tests_in);

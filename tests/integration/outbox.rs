@@ -1,4 +1,4 @@
-//! Sending: what a draft becomes.
+//! Sending: the messages that a draft becomes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,7 +30,7 @@ fn s42_plain() {
     assert_eq!(member(&read_log(&bed.store, "bar")[5], "to"), "host.local");
 }
 
-/// S43: ten writers that share a descriptor, many writes, or a late background child: one message.
+/// S43: ten writers that share a descriptor, many writes, or a late background child make one message.
 #[test]
 fn s43_one_draft_one_message() {
     let bed = Bed::new();
@@ -65,8 +65,7 @@ fn s43_one_draft_one_message() {
     }
 }
 
-/// S44: the line is the reference's own form: key order, separators, id, newline; further members
-/// follow.
+/// S44: the line has the reference program's own form: key order, separators, id, newline. Further members follow.
 #[test]
 fn s44_record() {
     let bed = Bed::new();
@@ -94,7 +93,7 @@ fn s44_record() {
     assert!(strange.is_empty(), "members no document names: {strange:?}");
 }
 
-/// S44: the table of thread derivations, with NFC before the slug.
+/// S44: the thread follows from the text as the table says, with NFC before the slug.
 #[test]
 fn s44_threads_from_vectors() {
     let text = include_str!("../vectors/samp-threads.json");
@@ -104,14 +103,14 @@ fn s44_threads_from_vectors() {
     let mut sent = 0;
     for v in &table {
         let input = v["body_in"].as_str().unwrap();
-        // A draft is a text file: an empty first line means "no headers" and is not part of the
-        // text, so one is put before every input; trailing newlines are not part of it either.
+        // A draft is a text file. An empty first line means "no headers" and is not part of the text, so the test
+        // puts one before every input. Trailing newlines are not part of the text either.
         let file = bed.path("draft");
         std::fs::write(&file, format!("\n{input}")).unwrap();
         let out = m.sh(&format!("cat {} > outbox/bob", file.display()));
         let name = v["name"].as_str().unwrap();
         if input.trim().is_empty() {
-            // Readers meet such records; msgfs writes none.
+            // Readers meet such records, but msgfs writes none.
             assert!(!out.ok(), "{name}: {out:?}");
             continue;
         }
@@ -123,7 +122,7 @@ fn s44_threads_from_vectors() {
         let day = samp::strftime(r["ts"].as_i64().unwrap(), "%Y-%m-%d");
         let thread = v["spec20260808_thread"].as_str().unwrap();
         let thread = thread.replace(v["date"].as_str().unwrap(), &day);
-        // One that follows from the text is another conversation each time.
+        // A thread that follows from the text is another conversation each time.
         let is_named = !thread.starts_with(&format!("{day}-alice-"));
         let known = |thread: &String| all[..sent - 1].iter().any(|r| member(r, "thread") == thread);
         let numbered = (2..).map(|n| format!("{thread}-{n}"));
@@ -135,7 +134,7 @@ fn s44_threads_from_vectors() {
     }
 }
 
-/// S45: headers, what ends them, and what is not a header.
+/// S45: these are headers, these lines end them, and these are no headers.
 #[test]
 fn s45_headers() {
     let bed = Bed::new();
@@ -170,7 +169,7 @@ fn s45_headers() {
     assert_eq!((member(&r, "to"), member(&r, "body")), ("zed", "with a store named"));
 }
 
-/// S46: `To:` beats the name of the file.
+/// S46: `To:` has precedence over the name of the file.
 #[test]
 fn s46_headers_beat_names() {
     let bed = Bed::new();
@@ -179,7 +178,7 @@ fn s46_headers_beat_names() {
     assert_eq!(member(&only(&bed.store, "bar"), "to"), "carol");
 }
 
-/// S47: all trailing newlines go, other blanks stay; the thread prefix is taken off.
+/// S47: all trailing newlines go, and other blanks stay. The thread prefix is taken off.
 #[test]
 fn s47_trailing_newlines_and_prefix() {
     let bed = Bed::new();
@@ -192,7 +191,7 @@ fn s47_trailing_newlines_and_prefix() {
     assert_eq!(m.ls("threads").len(), 2);
 }
 
-/// S48: one record for each recipient, each once, all with the same text.
+/// S48: each recipient gets one record, and all records have the same text.
 #[test]
 fn s48_recipients() {
     let bed = Bed::new();
@@ -206,7 +205,8 @@ fn s48_recipients() {
     assert_eq!(m.ls(&format!("sent/{}", samp::today())).len(), 4);
 }
 
-/// S54: what is listed in sent/ can be read and stays there, while it goes to its store and others are written.
+/// S54: a file that is listed in sent/ can be read and stays there, while it goes to its store and others are
+/// written.
 #[test]
 fn s54_what_is_listed_in_sent_can_be_read() {
     let bed = Bed::new();
@@ -242,7 +242,7 @@ fn s54_what_is_listed_in_sent_can_be_read() {
     });
 }
 
-/// S54: the message is in sent/ at the first look after `close`, thirty times in a row.
+/// S54: the message is in sent/ at the first listing after `close`, thirty times in a row.
 #[test]
 fn s54_read_your_writes() {
     let bed = Bed::new();
@@ -250,14 +250,14 @@ fn s54_read_your_writes() {
     let out = m.ok("for i in $(seq 30); do /bin/echo message $i > outbox/bob || exit 1; \
          n=$(ls sent/$(TZ=UTC date +%F) | wc -l); [ $n = $i ] || echo \"after $i: $n\"; done");
     assert_eq!(out, "");
-    // The same for a program that never starts another one.
+    // The same holds for a program that never starts another one.
     m.py(
         "import time\nfor i in range(30):\n    open('outbox/bob','w').write(f'python {i}')\n    day=time.strftime('%Y-%m-%d',time.gmtime())\n    assert len(os.listdir('sent/'+day)) == 31+i, i\n    assert os.listdir('outbox') == []",
         &[],
     );
 }
 
-/// S56: a retry with the same key is no second message, also after a remount; another key is.
+/// S56: a retry with the same key makes no second message, also after a remount. Another key makes one.
 #[test]
 fn s56_idempotency() {
     let bed = Bed::new();
@@ -278,7 +278,7 @@ fn s56_idempotency() {
     assert_eq!(bodies(&bed.store, "bar").len(), 2);
 }
 
-/// S57: the same text to the same recipient, as fast as possible, is as many messages.
+/// S57: the same text to the same recipient, sent repeatedly as fast as possible, makes as many messages.
 #[test]
 fn s57_same_text_same_second() {
     let bed = Bed::new();
@@ -297,8 +297,7 @@ fn s57_same_text_same_second() {
     assert_eq!(m.ok("cat sent/*/* | grep -c '^again$'").trim(), "3");
 }
 
-/// S58: a torn or unterminated last line of my log neither swallows the next message nor is
-/// changed.
+/// S58: a torn or unterminated last line of my log does not swallow the next message and is not changed.
 #[test]
 fn s58_torn_tail() {
     for tail in ["{\"id\": \"00", "{\"ts\": 1}", "junk"] {
@@ -325,7 +324,7 @@ fn s58_torn_tail() {
     assert_eq!(m.ls(&format!("sent/{}", r.day())), [r.name(0)]);
 }
 
-/// S59: two programs with `outbox/bob` open at once send two messages.
+/// S59: two programs that have `outbox/bob` open at once send two messages.
 #[test]
 fn s59_concurrent_drafts() {
     let bed = Bed::new();
@@ -337,7 +336,7 @@ fn s59_concurrent_drafts() {
     let mut all = bodies(&bed.store, "bar");
     all.sort();
     assert_eq!(all, ["first draft", "second draft"]);
-    // And with real concurrency.
+    // The same with real concurrency.
     m.ok("for i in $(seq 20); do (echo par $i > outbox/bob) & done; wait");
     soon("all are sent", || bodies(&bed.store, "bar").len() == 22);
     let mut all = bodies(&bed.store, "bar");
@@ -347,7 +346,7 @@ fn s59_concurrent_drafts() {
     assert_eq!(m.ls("outbox"), [""; 0]);
 }
 
-/// S59: a writer that pauses does not hold up the others.
+/// S59: a writer that pauses does not delay the others.
 #[test]
 fn s59_slow_writer() {
     let bed = Bed::new();
@@ -362,7 +361,7 @@ fn s59_slow_writer() {
     soon("both are sent", || bodies(&bed.store, "bar") == ["quick", "slow\nend"]);
 }
 
-/// S60: mail to a stranger goes out, with a word in status.txt.
+/// S60: mail to a stranger is sent, with a note in status.txt.
 #[test]
 fn s60_unknown_recipient() {
     let bed = Bed::new();
@@ -373,7 +372,8 @@ fn s60_unknown_recipient() {
     assert!(m.cat("status.txt").contains("dave"), "{}", m.cat("status.txt"));
 }
 
-/// S281: a file name like a known one is refused and names it; who is written into the draft is meant.
+/// S281: a file name that resembles a known name is refused, and the error gives the known name. A recipient that
+/// is written into the draft is taken as it is.
 #[test]
 fn s281_names_like_known_ones_are_refused() {
     let bed = Bed::new();
@@ -404,7 +404,7 @@ fn s281_names_like_known_ones_are_refused() {
     assert_eq!(read_log(&bed.store, "bar").len(), 7);
 }
 
-/// S60, S63: with `refuse` it is EHOSTUNREACH and the nearest names are offered.
+/// S60, S63: with `refuse` a stranger gives EHOSTUNREACH, and the error offers the nearest names.
 #[test]
 fn s60_refuse() {
     let bed = Bed::new();

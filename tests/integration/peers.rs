@@ -1,4 +1,4 @@
-//! Programs that speak plain SAMP use the store at the same time.
+//! Programs that speak plain SAMP and use the store at the same time.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ fn peer(bed: &Bed, args: &[&str], input: &str) -> Out {
     out
 }
 
-/// S44, S76: a conversation between a person with plain SAMP tools and one with a mount.
+/// S44, S76: an agent with plain SAMP tools and one with a mount can have a conversation.
 #[test]
 fn s44_conversation() {
     let bed = Bed::new();
@@ -41,8 +41,7 @@ fn s44_conversation() {
     soon("the reply arrives", || m.sh(&format!("cat inbox/* | grep {}", replied.trim())).ok());
 }
 
-/// S41, S55, S76: while both sides send and read as fast as they can, every message is there once on
-/// both sides.
+/// S41, S55, S76: while both sides send and read as fast as they can, every message is there once on both sides.
 #[test]
 fn s55_two_sides_at_once() {
     let bed = Bed::new();
@@ -79,7 +78,7 @@ fn s55_two_sides_at_once() {
     }
 }
 
-/// S77: another program compacts its log while we read it.
+/// S77: another program may compact its log while msgfs reads it.
 #[test]
 fn s77_compaction() {
     let bed = Bed::new();
@@ -103,8 +102,7 @@ fn s77_compaction() {
     soon("the junk is gone", || m.ls("rejected").is_empty());
 }
 
-/// S60, S80: mail to three hundred strangers while other programs append: nothing waits for
-/// anything for long.
+/// S60, S80: three hundred strangers get mail while other programs append. Nothing waits long for anything.
 #[test]
 fn s60_strangers_under_load() {
     let bed = Bed::new();

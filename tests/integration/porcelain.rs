@@ -44,8 +44,9 @@ fn s92_inbox() {
     }
 }
 
-/// S92, S722: `reply` answers the message that was read last, in its thread, and says whom and what it answers. Two
-/// that were read one after the other, from different people, are not guessed between.
+/// S92, S722: `reply` answers the message that was read last, in its thread, and prints the recipient and the
+/// message that it answers. It does not guess between two messages from different senders that were read right
+/// after each other.
 #[test]
 fn s722_reply_to_what_was_read_last() {
     for mounted in [false, true] {
@@ -58,11 +59,11 @@ fn s722_reply_to_what_was_read_last() {
             "{nothing:?}"
         );
         let asked = samp::append(&bed.store, "carol", "bar", "lunch", "lunch at one?", T0);
-        // It is there, and was not read.
+        // The message is there, and was not read.
         let unread = bar(&bed, &["reply", "to whom?"], "");
         assert!(unread.code() == Some(1) && unread.stderr.contains("lunch at one?"), "{unread:?}");
         read();
-        // Newer ones that were not read are not what is answered.
+        // A newer message that was not read is not the one to answer.
         let newest = samp::append(&bed.store, "foo", "bar", "plan", "newest", T0 + 5);
         let out = bar(&bed, &["reply"], "to carol\n");
         let said = format!(
@@ -70,13 +71,13 @@ fn s722_reply_to_what_was_read_last() {
             asked.name(0).trim_end_matches(".txt")
         );
         assert_eq!((out.code(), out.stderr), (Some(0), said));
-        // A draft is in the store when `sent/` was looked at.
+        // A draft is in the store once `sent/` was listed.
         let sent = || assert!(bar(&bed, &["ls", "sent"], "").ok());
         sent();
         let r = only(&bed.store, "bar");
         let told = (member(&r, "to"), member(&r, "thread"), member(&r, "body"), member(&r, "re"));
         assert_eq!(told, ("carol", "lunch", "to carol", asked.id.as_str()));
-        // Now both were read a moment ago.
+        // Now both messages were read a moment ago.
         read();
         let out = bar(&bed, &["reply", "to whom?"], "");
         assert_eq!(out.code(), Some(1), "{out:?}");
@@ -89,7 +90,7 @@ fn s722_reply_to_what_was_read_last() {
             assert!(out.stderr.contains(words), "{words}: {out:?}");
         }
         assert_eq!(read_log(&bed.store, "bar").len(), 1);
-        // Named, each is answered, whatever was read.
+        // A message that is named is answered, whatever was read.
         let name = newest.name(0);
         let path = format!("archive/2026-04-24/{name}");
         for word in [&newest.id[..8], &newest.id, &name, &path, name.trim_end_matches(".txt")] {
@@ -109,7 +110,8 @@ fn s722_reply_to_what_was_read_last() {
     }
 }
 
-/// S722: what was read last is still known after a kill; a text that only looks like an id is a text.
+/// S722: after a kill, msgfs still knows the message that was read last. A text that only looks like an id is a
+/// text.
 #[test]
 fn s722_after_a_kill() {
     let bed = Bed::new();

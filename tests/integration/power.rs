@@ -1,4 +1,4 @@
-//! Loss of power: what `close` accepted is in the store exactly once, whatever the disk had not taken yet.
+//! Loss of power: an accepted message is in the store exactly once, whatever the disk had not taken yet.
 
 use std::fs;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use crate::common::{Bed, binary, mounted, run_for, wait_for};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Threads that send and note what was accepted, and when; then the mount is killed, if asked for.
+/// A program whose threads send, and note each accepted message and its time. Then the mount is killed, if the
+/// test asks for it.
 const SENDER: &str = r"
 import os, sys, threading, time
 mount, notes, writers, each, pid = sys.argv[1:]
@@ -28,7 +29,7 @@ if pid:
     os.kill(int(pid), 9)
 ";
 
-/// The calls that change what a disk has, and those that say of which file.
+/// The calls that change the content of a disk, and those that tell the file.
 const CALLS: &str = "trace=openat,open,creat,close,fcntl,dup,write,pwrite64,ftruncate,fsync,fdatasync,\
                      rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir";
 
@@ -38,7 +39,7 @@ fn record(bed: &Bed, writers: &str, each: usize, kill: bool) {
     let mut c = bed.command("strace");
     c.args(["-f", "-qq", "-y", "-xx", "-ttt", "-s", "1000000", "-e", CALLS]);
     if kill {
-        // So that the end comes between an append and its way to the disk.
+        // The delay makes the end come between an append and its sync.
         c.args(["-e", "inject=fdatasync:delay_enter=60000"]);
     }
     c.args(["-A", "-o"]).arg(bed.path("trace")).arg(binary());
@@ -67,8 +68,9 @@ fn record(bed: &Bed, writers: &str, each: usize, kill: bool) {
     daemon.finish(LONG).unwrap();
 }
 
-/// S183: a first mount of all that is killed, and the next one, cut before their system calls (as many as fit
-/// in `MSGFS_TEST_POWER` seconds), with only what was synced, and with all of one folder besides.
+/// S183: a very first mount is killed. This mount and the next one are cut before their system calls (as many as
+/// fit in `MSGFS_TEST_POWER` seconds). The disk then has only the synced data, or everything of one folder
+/// besides.
 #[test]
 fn s183_loss_of_power() {
     let seconds = std::env::var("MSGFS_TEST_POWER").unwrap_or_else(|_| "20".into());

@@ -32,7 +32,7 @@ assert os.lseek(f, -5, os.SEEK_END) == len(whole) - 5
     );
 }
 
-/// S4, S13: a folder of three thousand messages lists completely, once each, in order.
+/// S4, S13: a folder of three thousand messages lists all of them, once each, in order.
 #[test]
 fn s4_many() {
     let bed = Bed::new();

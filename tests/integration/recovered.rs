@@ -1,4 +1,4 @@
-//! Lines of my own SAMP log that another program took out of it, on a mount.
+//! Lines of my own SAMP log that another program removed from it, on a mount.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::common::samp::{log, read_log};
 use crate::common::{Bed, wait_for};
 
-/// For what takes milliseconds by itself, on a busy machine.
+/// A time for something that takes milliseconds by itself, on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The bodies in the log of `foo`, in order.
+/// Returns the bodies in the log of `foo`, in order.
 fn bodies(bed: &Bed) -> Vec<String> {
     let body = |line: &serde_json::Map<String, serde_json::Value>| {
         line["body"].as_str().unwrap().to_owned()
@@ -18,8 +18,8 @@ fn bodies(bed: &Bed) -> Vec<String> {
     read_log(&bed.store, "foo").iter().map(body).collect()
 }
 
-/// S743: a sync program puts an older version in the place of my log. What was cut off comes back, once, while
-/// mounted and at the next mount; `status.txt` tells it.
+/// S743: a synchronizing program puts an older version in the place of my log. The end that was cut off comes back
+/// once, while mounted and at the next mount, and `status.txt` reports it.
 #[test]
 fn s743_an_end_that_was_cut_off_comes_back() {
     let bed = Bed::new();
@@ -44,7 +44,7 @@ fn s743_an_end_that_was_cut_off_comes_back() {
     assert_eq!(m.ok("ls sent/*/*.txt | wc -l").trim(), "3");
 }
 
-/// S742: of a conflict copy of my log the lines that my key signed are appended to the log, and no others.
+/// S742: the lines of a conflict copy of my log that my key signed are appended to the log, and no others.
 #[test]
 fn s742_signed_lines_of_a_conflict_copy_come_back() {
     let bed = Bed::new();

@@ -1,4 +1,5 @@
-//! Drafts and settings that are refused, or told, and not accepted in silence; and names that stand for messages and threads.
+//! Drafts and settings that msgfs refuses or reports instead of accepting them silently; and names that stand for
+//! messages and threads.
 
 use std::fs;
 
@@ -10,7 +11,7 @@ use crate::common::amp::Home;
 use crate::common::samp::{self, T0, member, only, read_log};
 use crate::common::{Bed, Mount, Out, run, soon};
 
-/// Writes a draft, which must be refused with this error, and gives the reason.
+/// Writes a draft that must be refused with this error, and returns the reason.
 #[track_caller]
 fn refused(m: &Mount, name: &str, text: &str, errno: &str) -> String {
     let out = m.sh(&format!("printf '{text}' | tee 'outbox/{name}'"));
@@ -24,8 +25,8 @@ fn bar(bed: &Bed, args: &[&str]) -> Out {
     run(c, Some(b"To: Bob\nSubject: s\n\ntext\n"))
 }
 
-/// S727: a folder that somebody wrote into the configuration and that does not exist is not made; it is told, and
-/// taken up when it appears. With and without a mount.
+/// S727: if the configuration names a folder that does not exist, msgfs does not make it. It reports that, and
+/// takes the folder up when it appears, with and without a mount.
 #[test]
 fn s727_a_configured_folder_is_not_made() {
     let bed = Bed::new();
@@ -50,7 +51,7 @@ fn s727_a_configured_folder_is_not_made() {
     assert!(m.cat("status.txt").contains("healthy"));
     m.ok("echo hi > outbox/foo");
     assert_eq!(member(&only(&dir, "bar"), "body"), "hi");
-    // The folder of the variable is made, also where the configuration names it.
+    // The folder of the variable is made, also if the configuration names it.
     m.umount();
     let named = bed.path("named");
     bed.config("[[store]]\nkind = \"samp\"\ndir = \"$AGENT_MESSAGE_DIR\"\n");
@@ -60,7 +61,7 @@ fn s727_a_configured_folder_is_not_made() {
     assert!(out.ok() && named.join("log-bar.jsonl").is_file(), "{out:?}");
 }
 
-/// S724: header lines that a store cannot carry are refused, naming them.
+/// S724: header lines that a store cannot carry are refused, and the error names them.
 #[test]
 fn s724_a_header_that_the_store_cannot_carry() {
     let bed = Bed::new();
@@ -90,7 +91,7 @@ fn s724_a_header_that_the_store_cannot_carry() {
     m.ok("printf 'Priority: high\\nType: request\\n\\nhi\\n' > outbox/alice");
 }
 
-/// S539: what is answered is a message that is here, or an id that one may have; 8 digits stand for the id.
+/// S539: an answer names a message that is here, or an id that a message may have. 8 digits stand for the id.
 #[test]
 fn s539_an_id_that_nothing_can_have() {
     let bed = Bed::new();
@@ -109,7 +110,7 @@ fn s539_an_id_that_nothing_can_have() {
     assert_eq!(read_log(&bed.store, "bar").len(), 2);
 }
 
-/// S281: recipients of commands are judged as names of drafts are, one or several.
+/// S281: recipients of commands are judged like names of drafts, one or several.
 #[test]
 fn s281_typed_recipients() {
     let bed = Bed::new();
@@ -131,7 +132,7 @@ fn s281_typed_recipients() {
     assert_eq!(read_log(&bed.store, "bar").len(), 2);
 }
 
-/// S726: an address with a blank in it is none.
+/// S726: a string with a blank in it is no address.
 #[test]
 fn s726_a_blank_in_an_address() {
     let bed = Bed::new();
@@ -145,7 +146,7 @@ fn s726_a_blank_in_an_address() {
     assert!(m.ls("sent").is_empty());
 }
 
-/// S725: where a recipient needs a mailbox, the known name is told that was probably meant.
+/// S725: if a recipient needs a mailbox, the error offers the known name that was probably meant.
 #[test]
 fn s725_near_names_in_a_queue() {
     let bed = Bed::new();
@@ -160,8 +161,8 @@ fn s725_near_names_in_a_queue() {
     assert!(!why.contains("outbox/alice"), "{why}");
 }
 
-/// S223, S723: the id alone opens a message wherever it is listed, and takes no text. What stands for no message is
-/// told in `status.txt`, with the nearest one.
+/// S223, S723: the id alone opens a message wherever the message is listed, and takes no text. `status.txt`
+/// reports a name that stands for no message, with the nearest one.
 #[test]
 fn s223_the_id_alone() {
     let bed = Bed::new();
@@ -186,7 +187,7 @@ fn s223_the_id_alone() {
     assert_eq!(read_log(&bed.store, "bar").len(), 1, "nothing was sent");
     assert!(m.cat(&format!("inbox/{}", &rec.id[..8])).contains("the text"));
     m.inbox_becomes(&[]);
-    // One letter is wrong.
+    // One digit is wrong.
     let last = if rec.id[..8].ends_with('0') { "1" } else { "0" };
     let wrong = format!("{}{last}", &rec.id[..7]);
     for name in [
@@ -201,7 +202,7 @@ fn s223_the_id_alone() {
     }
 }
 
-/// S23: the name under which a thread was shown goes on opening it when another store gets one of the same name.
+/// S23: the name under which a thread was shown still opens it when another store gets a thread of the same name.
 #[test]
 fn s23_a_name_that_was_shown_goes_on_opening_its_thread() {
     let bed = Bed::new();
@@ -226,7 +227,7 @@ fn s23_a_name_that_was_shown_goes_on_opening_its_thread() {
     assert!(!m.sh("ls threads/plan").ok(), "nobody was shown that name in this mount");
 }
 
-/// S728: what is wrong with a word of the configuration, or with a path, is said with what to do.
+/// S728: an error about a word of the configuration, or about a path, says what to do.
 #[test]
 fn s728_hints() {
     let bed = Bed::new();
@@ -251,7 +252,7 @@ fn s728_hints() {
     }
 }
 
-/// S729: a draft of a task record that lacks members names all of them at once.
+/// S729: the refusal of a draft of a task record that lacks members names all of them at once.
 #[test]
 fn s729_all_missing_members() {
     let bed = crate::ssot::bed();

@@ -1,4 +1,4 @@
-//! Defects that were found and mended; each test is named after what went wrong.
+//! Defects that were found and mended. Each test is named after its defect.
 
 use crate::common::{Bed, samp};
 
@@ -17,7 +17,7 @@ fn sent(to: &str, thread: &str, body: &str) -> (String, String, String) {
     (to.to_owned(), thread.to_owned(), body.to_owned())
 }
 
-/// S59: a refused draft lends nothing to a draft of the same name elsewhere.
+/// S59: a refused draft gives nothing to a draft of the same name elsewhere.
 #[test]
 fn s59_a_kept_draft_keeps_to_its_place() {
     let bed = Bed::new();
@@ -47,7 +47,7 @@ fn s49_renamed_while_open() {
     assert_eq!(m.ls("outbox"), [".hold"]);
 }
 
-/// S34: a message that was moved back to `inbox/` is marked by the next reading.
+/// S34: the next reading marks a message that was moved back to `inbox/`.
 #[test]
 fn s34_read_after_moving_back() {
     let bed = Bed::new();
@@ -63,7 +63,7 @@ fn s34_read_after_moving_back() {
     assert_eq!(m.ls(&format!("archive/{day}")), [name]);
 }
 
-/// S57: text that is cut in the middle of a character or header between two programs is one draft.
+/// S57: a text that is cut in the middle of a character or header between two programs is one draft.
 #[test]
 fn s57_cut_between_programs() {
     let bed = Bed::new();
@@ -78,7 +78,7 @@ fn s57_cut_between_programs() {
     );
 }
 
-/// S65: what follows a refused part of a draft is kept with it.
+/// S65: text that follows a refused part of a draft is kept with it.
 #[test]
 fn s65_text_after_a_refusal_is_kept() {
     let bed = Bed::new();
@@ -114,7 +114,7 @@ fn s49_rename_elsewhere() {
     assert_eq!(m.ls("outbox"), [""; 0]);
 }
 
-/// S17: thousands of messages of one writer in one second are listed and found like others.
+/// S17: thousands of messages of one sender in one second are listed and found like others.
 #[test]
 fn s17_many_in_one_second() {
     let bed = Bed::new();
@@ -126,7 +126,7 @@ fn s17_many_in_one_second() {
     assert_eq!(m.ok("cd inbox && ls | tail -n 3 | xargs cat | grep -c ^From:").trim(), "3");
 }
 
-/// S74: rejected lines by the thousand are listed like others.
+/// S74: thousands of rejected lines are listed like others.
 #[test]
 fn s74_many_rejects() {
     let bed = Bed::new();

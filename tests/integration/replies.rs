@@ -1,4 +1,4 @@
-//! Replies: to one message, to a thread, and when it is not clear to whom.
+//! Replies: to one message, to a thread, and with several possible recipients.
 
 use crate::common::agz::{self, Letter, Tree};
 use crate::common::amp::{Home, Msg};
@@ -7,7 +7,7 @@ use crate::common::samp::{self, T0, member, only, read_log};
 use crate::common::shown::{self, Shown};
 use crate::common::{Bed, Mount, soon};
 
-/// S51: `<name>.reply` answers that message, wherever it is written; the thread is inherited.
+/// S51: `<name>.reply` answers that message, wherever the message is. The answer inherits the thread.
 #[test]
 fn s51_reply_beside() {
     let (bed, m, recs, names) = mounted_three();
@@ -30,7 +30,7 @@ fn s51_reply_beside() {
     assert!(text.contains(&format!("\nIn-Reply-To: <{}@samp>\n", recs[1].id)), "{text}");
 }
 
-/// S51: an answer keeps `[thread:x]` as text, for the thread is given.
+/// S51: an answer keeps `[thread:x]` as text, because its thread is given.
 #[test]
 fn s51_no_override_in_replies() {
     let (bed, m, recs, _) = mounted_three();
@@ -40,7 +40,7 @@ fn s51_no_override_in_replies() {
     assert_eq!((member(&r, "thread"), member(&r, "body")), ("plan", "[thread:other] text"));
 }
 
-/// S51, S224: a reply file is empty; beside a message that does not exist there is none.
+/// S51, S224: a reply file is empty. Beside a message that does not exist there is no reply file.
 #[test]
 fn s51_empty() {
     let (bed, m, _, names) = mounted_three();
@@ -66,7 +66,7 @@ fn s52_thread_reply() {
     assert_eq!(m.ls("threads/plan").len(), 4, "the draft's name is not in the listing");
 }
 
-/// S52: in a thread that only I wrote to, it goes to whom I wrote last.
+/// S52: in a thread that only I wrote to, the answer goes to the recipient of my last message.
 #[test]
 fn s52_only_mine() {
     let bed = Bed::new();
@@ -77,7 +77,7 @@ fn s52_only_mine() {
     assert_eq!(member(&read_log(&bed.store, "bar")[2], "to"), "carol");
 }
 
-/// S53, S63: a tie between senders is refused and both are named; a tie of one sender is none.
+/// S53, S63: a tie between senders is refused, and both are named. A tie of one sender is no tie.
 #[test]
 fn s53_ties() {
     let bed = Bed::new();
@@ -97,7 +97,7 @@ fn s53_ties() {
     assert_eq!(member(&only(&bed.store, "bar"), "to"), "foo");
 }
 
-/// S67: nothing in SAMP asks for an acknowledgement, so there is nothing to acknowledge.
+/// S67: no SAMP message asks for an acknowledgement, so `.ack` has nothing to acknowledge.
 #[test]
 fn s67_ack() {
     let (bed, m, recs, names) = mounted_three();
@@ -111,7 +111,7 @@ fn s67_ack() {
     assert_eq!(m.ls("inbox").len(), 3);
 }
 
-/// What is said of the only message that answers, wherever it was sent.
+/// Returns the `In-Reply-To` of the only sent message with this text, wherever it was sent.
 #[track_caller]
 fn answer_to(m: &Mount, text: &str) -> String {
     soon("it is sent", || shown::all(m, "sent").iter().any(|s| s.body == format!("{text}\n")));
@@ -121,8 +121,8 @@ fn answer_to(m: &Mount, text: &str) -> String {
     sent[0].must("In-Reply-To").to_owned()
 }
 
-/// S223: who was handed only the text of a message answers it by its id, also after it was read and
-/// after a remount; `.txt` is the message, and nothing is listed.
+/// S223: an agent that was handed only the text of a message answers it by its id, also after it was read and
+/// after a remount. `.txt` is the message, and no such name is listed.
 #[test]
 fn s223_short_names() {
     let (bed, m, recs, names) = mounted_three();
@@ -144,7 +144,7 @@ fn s223_short_names() {
         }
     }
     assert!(!m.ok("find . -name '*.txt'").contains(&format!("/{}", &whole[..8])));
-    // Reading by it marks, removing removes, moving back unreads.
+    // Reading by this name marks, removing it removes, and moving it back makes it unread.
     let [short1, short2] = [1, 2].map(|n: usize| recs[n].id[..8].to_owned());
     m.cat(&format!("inbox/{short1}.txt"));
     m.inbox_becomes(&[&names[2]]);
@@ -152,7 +152,7 @@ fn s223_short_names() {
     m.inbox_becomes(&[]);
     m.ok(&format!("mv archive/{}/{short1}.txt inbox/", recs[1].day()));
     m.inbox_becomes(&[&names[1]]);
-    // Nothing else is found by it.
+    // This name finds nothing else.
     for none in [&whole[..7], &whole[1..9], &recs[1].id[..8], "00000000", ""] {
         assert!(!m.sh(&format!("stat 'threads/plan/{none}.txt'")).ok(), "{none}");
     }
@@ -162,7 +162,8 @@ fn s223_short_names() {
     assert_eq!(answer_to(&m, "much later"), id);
 }
 
-/// S223: ids of any form, escaped as a thread folder; an `<id8>` that two messages have is neither's.
+/// S223: ids may have any form, escaped as a thread folder is. An `<id8>` that two messages have names neither of
+/// them.
 #[test]
 fn s223_short_names_of_any_id() {
     let bed = Bed::new();
@@ -197,7 +198,7 @@ fn s223_short_names_of_any_id() {
     }
     let out = m.sh("echo x > inbox/00000001.reply");
     assert!(!out.ok() && out.stderr.contains("No such file"), "{out:?}");
-    // What was one message's is nobody's when a second one comes.
+    // A short name that was one message's leads nowhere when a second message with it comes.
     let found = format!("inbox/{}.txt", id8("first"));
     let _ = tree.receive(&letter("first", 3));
     m.appears(&found);

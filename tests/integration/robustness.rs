@@ -1,4 +1,4 @@
-//! What other programs may leave in a store.
+//! Odd things that other programs may leave in a store.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use crate::common::samp::{self, Rec, T0, append, append_raw, log, read_log};
 use crate::common::{Bed, Mount, need_root, run, soon};
 use crate::gone::{Kind, all};
 
-/// A store with one good message from zed, mounted for bar after `spoil`.
+/// Makes a store with one good message from zed, mounted for bar after `spoil`.
 #[track_caller]
 fn with(spoil: impl FnOnce(&Bed)) -> (Bed, Mount, Rec) {
     let bed = Bed::new();
@@ -22,8 +22,7 @@ fn rejected(m: &Mount) -> Vec<String> {
     m.ls("rejected").iter().map(|n| m.cat(&format!("rejected/{n}"))).collect()
 }
 
-/// S81: lines that are no record are each shown with reason and line number; the good ones around
-/// them are delivered.
+/// S81: each line that is no record is shown with reason and line number. The good lines around it are delivered.
 #[test]
 fn s81_malformed_lines() {
     let lines = [
@@ -78,7 +77,7 @@ fn s81_foreign_record() {
     let (_bed, m, good) = with(|bed| {
         let r = Rec::new("foo", "bar", "t", "genuine", T0);
         append_raw(&log(&bed.store, "foo"), r.line());
-        // The same id claimed in an earlier-sorting log, under foo's name and under its own.
+        // A log that sorts earlier claims the same id, under foo's name and under its own.
         append_raw(&log(&bed.store, "aaa"), Rec { body: "forged".into(), ..r.clone() }.line());
     });
     let genuine = Rec::new("foo", "bar", "t", "genuine", T0);
@@ -99,7 +98,7 @@ fn s81_rejected_is_harmless() {
     assert!(!all.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "{all:?}");
 }
 
-/// S81: one bad line among ten thousand, nesting, huge numbers and huge keys.
+/// S81: one bad line among ten thousand, nesting, huge numbers and huge keys do no harm.
 #[test]
 fn s81_bombs() {
     let (_bed, m, good) = with(|bed| {
@@ -123,7 +122,7 @@ fn s81_bombs() {
     rejected(&m);
 }
 
-/// S82: half a record is not a message; when the rest arrives it is, and rejected/ is empty again.
+/// S82: half a record is no message. When the rest arrives it is one, and rejected/ is empty again.
 #[test]
 fn s82_torn_tail_completes() {
     let r = Rec::new("foo", "bar", "t", "caf\u{e9} in two pieces", T0);
@@ -137,7 +136,7 @@ fn s82_torn_tail_completes() {
     assert!(m.cat(&r.archived(0)).contains("caf\u{e9} in two pieces"));
 }
 
-/// S82: half a record is no news as long as its writer may be writing; then it is told of, although
+/// S82: half a record is not reported as long as its writer may still be writing. Then it is reported, although
 /// nothing happens any more.
 #[test]
 fn s82_half_a_line_has_a_second() {
@@ -152,7 +151,7 @@ fn s82_half_a_line_has_a_second() {
     assert!(m.ok("cat rejected/*").contains("not complete yet"));
 }
 
-/// S82: a complete last line without newline is delivered, and once.
+/// S82: a complete last line without newline is delivered once.
 #[test]
 fn s82_unterminated() {
     let r = Rec::new("foo", "bar", "t", "no newline yet", T0);
@@ -163,7 +162,7 @@ fn s82_unterminated() {
     m.inbox_becomes(&[&r.name(0), &next.name(0), &good.name(0)]);
 }
 
-/// S83: a FIFO, a folder, symlinks and a socket in the place of logs: skipped and reported.
+/// S83: a FIFO, a folder, symlinks and a socket in the place of logs are skipped and reported.
 #[test]
 fn s83_not_files() {
     let (bed, m, good) = with(|bed| {
@@ -182,14 +181,14 @@ fn s83_not_files() {
         assert!(status.contains(&format!("log-{alias}.jsonl")), "{alias} is not in\n{status}");
     }
     m.ok("cat raw/samp/* > /dev/null");
-    // The same while mounted, and when one turns into a real log.
+    // The same holds while mounted, and when one of them turns into a real log.
     assert!(bed.sh(&format!("mkfifo {}", log(&bed.store, "late").display())).ok());
     fs::remove_file(log(&bed.store, "fifo")).unwrap();
     let real = append(&bed.store, "fifo", "bar", "t", "now a file", T0 + 60);
     m.inbox_becomes(&[&good.name(0), &real.name(0)]);
 }
 
-/// S83: my own log as a symlink is never written through.
+/// S83: if my own log is a symlink, msgfs never writes through it.
 #[test]
 fn s83_own_log_is_a_symlink() {
     let (bed, m, _) = with(|bed| {
@@ -201,7 +200,7 @@ fn s83_own_log_is_a_symlink() {
     assert_eq!(fs::read(bed.path("precious")).unwrap(), b"precious\n");
 }
 
-/// S83: `.seen-bar` as a symlink is never written through either.
+/// S83: if `.seen-bar` is a symlink, msgfs never writes through it either.
 #[test]
 fn s83_seen_is_a_symlink() {
     let (bed, m, good) = with(|bed| {
@@ -216,7 +215,7 @@ fn s83_seen_is_a_symlink() {
     assert_eq!(fs::read(bed.path("precious")).unwrap(), b"precious\n");
 }
 
-/// S83: a log that cannot be read is reported and hides nothing; it is read when it can be.
+/// S83: a log that cannot be read is reported and hides nothing. It is read when it can be.
 #[test]
 fn s83_unreadable() {
     need_root();
@@ -226,7 +225,7 @@ fn s83_unreadable() {
     let run_ok = |cmd: &str| assert!(bed.sh(cmd).ok(), "{cmd}");
     let path = log(&bed.store, "foo");
     run_ok(&format!("chmod 0 {0}; chown 65534 {0}", path.display()));
-    // Root without the right to ignore permissions, as in a container.
+    // The process is root without the right to ignore permissions, as in a container.
     let mut c = bed.command("setpriv");
     c.args([
         "--bounding-set=-dac_override,-dac_read_search",
@@ -240,7 +239,7 @@ fn s83_unreadable() {
     m.inbox_becomes(&[&secret.name(0), &good.name(0)]);
 }
 
-/// S84: bytes that are not UTF-8 cost one character each, not the record and not the log.
+/// S84: bytes that are not UTF-8 cost one character each, and neither the record nor the log.
 #[test]
 fn s84_invalid_utf8() {
     let (_bed, m, good) = with(|bed| {
@@ -254,8 +253,8 @@ fn s84_invalid_utf8() {
     assert!(m.ok("cat raw/samp/log-foo.jsonl | wc -c").trim().parse::<u64>().unwrap() > 60);
 }
 
-/// S85: conflict copies of Syncthing, Dropbox, Nextcloud and iCloud add what the log lost, for the
-/// writer whose log it is, and cannot speak for others.
+/// S85: conflict copies of Syncthing, Dropbox, Nextcloud and iCloud add the lines that the log lost, for the
+/// writer of the log. They cannot speak for others.
 #[test]
 fn s85_conflict_copies() {
     let names = [
@@ -290,7 +289,7 @@ fn s85_conflict_copies() {
     assert_eq!(read_log(&bed.store, "bar").len(), 1);
 }
 
-/// S77: truncation, growth beyond the old size, replacement by rename, removal and return.
+/// S77: a log may be truncated, grow beyond the old size, be replaced by a rename, be removed and come back.
 #[test]
 fn s77_replaced_logs() {
     let (bed, m, good) = with(|bed| {
@@ -306,7 +305,7 @@ fn s77_replaced_logs() {
         recs.iter().map(|r| r.name(0)).chain([good.name(0)]).collect()
     };
     assert_eq!(m.ls("inbox"), listed(&all));
-    // Replaced by an identical copy, as a sync program does.
+    // An identical copy replaces the log, as a synchronizing program does it.
     fs::write(bed.store.join(".syncthing.log-foo.jsonl.tmp"), &whole).unwrap();
     fs::rename(bed.store.join(".syncthing.log-foo.jsonl.tmp"), &path).unwrap();
     let new = append(&bed.store, "foo", "bar", "t", "mail 20", T0 + 20);
@@ -314,14 +313,14 @@ fn s77_replaced_logs() {
     let mut recs = all.clone();
     recs.push(new);
     assert_eq!(m.ls("inbox"), listed(&recs));
-    // Truncated and rewritten longer, within one watch interval; the old offsets mean nothing now.
+    // The log is truncated and rewritten longer within one watch interval, so the old offsets mean nothing.
     let more = Rec::new("foo", "bar", "t", &"x".repeat(100_000), T0 + 21);
     fs::write(&path, format!("{}{whole}", more.line())).unwrap();
     m.appears(&format!("inbox/{}", more.name(0)));
     for r in &all {
         assert_eq!(m.cat(&r.archived(0)), r.file("none"));
     }
-    // Removed, then back.
+    // The log is removed and comes back.
     fs::remove_file(&path).unwrap();
     m.ok("ls -laR > /dev/null; cat transcripts/* > /dev/null");
     fs::write(&path, &whole).unwrap();
@@ -356,7 +355,7 @@ fn s77_marks_survive_rewriting() {
     assert_eq!(m.ls("inbox"), [unread.name(0), probe.name(0), good.name(0)]);
 }
 
-/// S29, S81: files that are no logs are no logs.
+/// S29, S81: files that are no logs do not count as logs.
 #[test]
 fn s81_other_files() {
     let (bed, m, good) = with(|bed| {
@@ -377,8 +376,8 @@ fn s81_other_files() {
     assert!(samp::read_log(&bed.store, "bar").is_empty());
 }
 
-/// S84: a message file whose name is not UTF-8 is told in `status.txt` and is in `rejected/` with its bytes, also if it
-/// comes while the store is mounted and after a remount, until it is gone.
+/// S84: a message file whose name is not UTF-8 is reported in `status.txt` and is in `rejected/` with its bytes.
+/// This holds if it comes while the store is mounted and after a remount, until it is gone.
 #[test]
 fn s84_names_that_are_not_utf8_while_mounted() {
     for Kind { bed, deliver, .. } in all() {

@@ -1,4 +1,4 @@
-//! Large folders and large records cost what they hold.
+//! Large folders and large records take time in proportion to their size.
 
 use std::fs;
 use std::io::Write;
@@ -9,10 +9,10 @@ use crate::common::samp::{self, T0};
 use crate::common::{Bed, Mount};
 use crate::gone::{Kind, all};
 
-/// What looked through a folder once for each of its entries took many minutes for these.
+/// A time limit. Code that goes through a folder once for each of its entries takes many minutes.
 const LIMIT: Duration = Duration::from_secs(50);
 
-/// Counts the lines of `ls -l`, the first of which is a sum.
+/// Returns the number of entries that `ls -l` lists. Its first line is a sum.
 #[track_caller]
 fn entries(bed: &Bed, m: &Mount, folder: &str) -> usize {
     let mut c = bed.command("bash");
@@ -22,7 +22,8 @@ fn entries(bed: &Bed, m: &Mount, folder: &str) -> usize {
     out.stdout.trim().parse::<usize>().unwrap() - 1
 }
 
-/// S198: ten thousand thread ids of over 200 bytes, whose messages have one writer and one second.
+/// S198: ten thousand thread ids of over 200 bytes, whose messages have one sender and one second, are listed in
+/// time.
 #[test]
 fn s198_many_long_ids_of_one_second() {
     const N: usize = 10_000;
@@ -38,7 +39,7 @@ fn s198_many_long_ids_of_one_second() {
     }
 }
 
-/// S198: five thousand logs in `raw/`, and what was refused of each in `rejected/`.
+/// S198: five thousand logs in `raw/`, and the rejected lines of each in `rejected/`, are listed in time.
 #[test]
 fn s198_many_logs() {
     const N: usize = 5_000;
@@ -95,7 +96,7 @@ fn looks(bed: &Bed, m: &Mount) -> usize {
     fs::read_to_string(notes).unwrap().lines().count()
 }
 
-/// S198: in every kind of store, going through `raw/` costs as many looks at the store as there are files in it.
+/// S198: in every kind of store, going through `raw/` costs system calls in proportion to the files in it.
 #[test]
 fn s198_raw_in_proportion() {
     const FEW: i64 = 30;

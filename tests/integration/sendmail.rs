@@ -23,14 +23,14 @@ fn sendmail_bytes(bed: &Bed, args: &[&str], mail: &[u8]) -> Out {
     run(c, Some(mail))
 }
 
-/// As [`sendmail`], which must send.
+/// Runs [`sendmail`], which must send.
 #[track_caller]
 fn sends(bed: &Bed, args: &[&str], mail: &str) {
     let out = sendmail(bed, args, mail);
     assert!(out.ok() && out.stdout.is_empty() && out.stderr.is_empty(), "{out:?}");
 }
 
-/// As [`sendmail`], which must end with this code and have sent and kept nothing.
+/// Runs [`sendmail`], which must end with this code and must send and keep nothing. Returns what it printed.
 #[track_caller]
 fn refuses(bed: &Bed, args: &[&str], mail: &str, code: i32) -> String {
     let before = fs::read(log(&bed.store, "bar")).ok();
@@ -46,7 +46,7 @@ fn refuses(bed: &Bed, args: &[&str], mail: &str, code: i32) -> String {
     out.stderr
 }
 
-/// What bar has written to SAMP, once it is there.
+/// Returns the records that bar has written to SAMP, once there are this many.
 #[track_caller]
 fn sent(bed: &Bed, many: usize) -> Vec<Map<String, Value>> {
     soon("it is sent", || read_log(&bed.store, "bar").len() >= many);
@@ -55,7 +55,7 @@ fn sent(bed: &Bed, many: usize) -> Vec<Map<String, Value>> {
     all
 }
 
-/// An executable script in the bed.
+/// Writes an executable script into the bed.
 fn script(bed: &Bed, name: &str, text: &str) -> PathBuf {
     let path = bed.path(name);
     fs::write(&path, text).unwrap();
@@ -63,12 +63,12 @@ fn script(bed: &Bed, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// The command that mail programs are told to send with.
+/// Returns the command with which mail programs are told to send.
 fn by() -> String {
     format!("{} sendmail --me bar", binary().display())
 }
 
-/// S535: a mail is sent with and without a mount; header, text and charset arrive.
+/// S535: a mail is sent with and without a mount. Header, text and charset arrive.
 #[test]
 fn s535_a_mail_is_sent() {
     let mail = "From: Somebody Else <else@x.example>\nTo: Bob <bob>\nMIME-Version: 1.0\n\
@@ -88,7 +88,8 @@ fn s535_a_mail_is_sent() {
     }
 }
 
-/// S535: HTML alone becomes text, of both the text is taken; what says all in the subject is sent.
+/// S535: a mail of only HTML becomes text. If a mail has both, its text is sent. A mail whose subject says
+/// everything is sent.
 #[test]
 fn s535_which_text() {
     let bed = Bed::new();
@@ -110,8 +111,8 @@ fn s535_which_text() {
     assert!(why.contains("empty"), "{why}");
 }
 
-/// S535: a dot ends the mail only if nothing follows, and not with -i; options of other programs change nothing; a link called
-/// `sendmail` does the same.
+/// S535: a dot ends the mail only if nothing follows it, and never with -i. Options of other programs change
+/// nothing. A link named `sendmail` does the same as the command.
 #[test]
 fn s535_command_line() {
     let bed = Bed::new();
@@ -141,7 +142,8 @@ fn s535_command_line() {
     }
 }
 
-/// S536, S543: NAME@STORE names the store, in mails and in every draft; other places are what stores know.
+/// S536, S543: NAME@STORE names the store, in mails and in every draft. An address with another domain goes to the
+/// store that knows it.
 #[test]
 fn s536_addresses_name_stores() {
     let bed = Bed::new();
@@ -169,7 +171,8 @@ fn s536_addresses_name_stores() {
     assert!(!m.sh("echo x > 'outbox/no such@work'").ok());
 }
 
-/// S537, S543: who is in the envelope and not in the header gets a message of his own, and nobody is told.
+/// S537, S543: a recipient that is in the envelope and not in the header gets a message of its own. The others are
+/// not told of it.
 #[test]
 fn s537_blind_copies() {
     let bed = Bed::new();
@@ -187,7 +190,7 @@ fn s537_blind_copies() {
     m.ok("printf 'To: bob\\nBcc: eve, frank\\n\\nas a draft\\n' > outbox/x");
     let tos: Vec<String> = sent(&bed, 7)[4..].iter().map(|r| member(r, "to").to_owned()).collect();
     assert_eq!(tos, ["bob", "eve", "frank"]);
-    // An answer, a named thread and a mark in the text lead nobody to the others' conversation.
+    // An answer, a named thread and a mark in the text lead nobody into the conversation of the others.
     let asked = samp::append(&bed.store, "bob", "bar", "t", "a question", T0);
     for head in [
         format!("In-Reply-To: <{}@samp>\n\n", asked.id),
@@ -206,7 +209,7 @@ fn s537_blind_copies() {
     }
 }
 
-/// S538: all recipients or none, and the code says why; nothing is kept.
+/// S538: a mail goes to all recipients or to none. The exit code says why. Nothing is kept.
 #[test]
 fn s538_all_or_none() {
     for mounted in [false, true] {
@@ -240,7 +243,8 @@ fn s538_all_or_none() {
     }
 }
 
-/// S538: what is wrong with the mail itself is 65, with a mount and without: nothing in it, in whatever form.
+/// S538: the exit code is 65 if the mail itself is wrong, with a mount and without. An empty mail is wrong in any
+/// form.
 #[test]
 fn s538_an_empty_mail() {
     for mounted in [false, true] {
@@ -261,8 +265,8 @@ fn s538_an_empty_mail() {
     }
 }
 
-/// S539: In-Reply-To, or the last of References, answers the message whose Message-ID it is: in its thread,
-/// in its store.
+/// S539: In-Reply-To, or the last of References, names a Message-ID. The mail answers that message, in its thread
+/// and its store.
 #[test]
 fn s539_an_answer() {
     let bed = Bed::new();
@@ -277,7 +281,7 @@ fn s539_an_answer() {
         assert_eq!(member(&record, "thread"), "the plan");
         assert_eq!(member(&record, "re"), asked.id);
     }
-    // A mail that is none of ours, and ids that only look like ours.
+    // The mail is not from us, and the ids only look like ours.
     let none = ["1234@x.example", "0123456789abcdef@samp", "msg_1_a@amp", "@samp", "x@", "m1@amq"];
     for (n, id) in none.into_iter().enumerate() {
         sends(&bed, &["foo@samp"], &format!("To: foo\nIn-Reply-To: <{id}>\n\nabout {n}\n"));
@@ -289,11 +293,11 @@ fn s539_an_answer() {
     }
 }
 
-/// S539: what a program sent itself it can answer by the id it gave.
+/// S539: a program can answer its own mail by the id that it gave the mail.
 #[test]
 fn s539_an_answer_to_my_own_mail() {
     for mounted in [false, true] {
-        // Whose From is bar@samp gives ids of this place.
+        // A program whose From is bar@samp gives ids with this domain.
         for place in ["host", "samp"] {
             let bed = Bed::new();
             let mount = mounted.then(|| bed.mount("bar"));
@@ -310,7 +314,7 @@ fn s539_an_answer_to_my_own_mail() {
     }
 }
 
-/// S565: a text that broke off is sent as the text, also where no file would go.
+/// S565: a text that broke off is sent as the text, also where no file could go.
 #[test]
 fn s565_a_text_that_broke_off() {
     let bed = Bed::new();
@@ -323,7 +327,7 @@ fn s565_a_text_that_broke_off() {
     assert!(member(&all[1], "body").ends_with("half of it"), "{all:?}");
 }
 
-/// S563: bytes without a charset are UTF-8, else Windows-1252, in texts and headers; those of files stay.
+/// S563: bytes without a charset are UTF-8, else Windows-1252, in texts and headers. Bytes of attachments stay.
 #[test]
 fn s563_bytes_without_a_charset() {
     let bed = Bed::new();
@@ -349,7 +353,7 @@ fn s563_bytes_without_a_charset() {
             }
         }
     }
-    // Words that were cut within a character, or whose charset does not hold.
+    // These words were cut inside a character, or their charset is wrong.
     let split = "=?utf-8?q?Gr=C3?=\n =?utf-8?q?=BC=C3=9Fe_=E2=82=AC?=";
     for subject in [split, "=?x-odd?b?R3L832UggA==?=", "=?utf-8?q?Gr=FC=DFe_=80?="] {
         sends(&bed, &["bob@samp"], &format!("\u{feff}To: bob\nSubject: {subject}\n\n{subject}\n"));
@@ -375,7 +379,8 @@ fn s563_bytes_without_a_charset() {
     assert_eq!(files, "4772fcdf6520800a\n4772fcdf6520800a\n");
 }
 
-/// S540: a mail that is sent again with its Message-ID comes once to each; who did not get it gets it.
+/// S540: a mail that is sent again with its Message-ID comes once to each recipient. Only recipients that did not
+/// get it get it.
 #[test]
 fn s540_sent_again() {
     let bed = Bed::new();
@@ -389,7 +394,7 @@ fn s540_sent_again() {
     assert!(why.contains("another text"), "{why}");
 }
 
-/// A mail with a file of five bytes.
+/// Returns a mail with an attachment of five bytes.
 fn with_file(to: &str, name: &str) -> String {
     format!(
         "To: {to}\nSubject: files\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\n\
@@ -411,7 +416,8 @@ fn s456_long_names_keep_their_ending() {
     assert_eq!(name.trim(), format!("{}.pdf", "x".repeat(146)));
 }
 
-/// S541: files go along where the store carries them, and else nothing is sent and it is said to whom not.
+/// S541: attachments are sent if the store carries them. If the store of one recipient carries none, nothing is
+/// sent, and the error names that recipient.
 #[test]
 fn s541_attachments() {
     let mail = |to: &str| with_file(to, "../pl an.pdf");
@@ -457,7 +463,7 @@ fn s542_mutt() {
         soon("the file is there", || m.sh("cat sent/*/*.d/hostname").stdout == hostname);
         let out = run_mutt("-s file -a /etc/hostname -- bob@samp", "see\\n");
         assert!(!out.ok() && sent(&bed, 2).len() == 2, "{out:?}");
-        // An answer, as it is made from a folder with the message file.
+        // The answer as mutt makes it from a folder with the message file.
         let file = m.path(asked.archived(0));
         let answer = "set editor=true\nset fast_reply\nset include=no\nset abort_unmodified=no\n\
              set abort_noattach=no\nset mbox_type=Maildir\nset confirmappend=no\nset recall=no\nset autoedit\n\
@@ -482,7 +488,7 @@ fn s542_mutt() {
     }
 }
 
-/// S542: mblaze answers through it.
+/// S542: mblaze answers through msgfs.
 #[test]
 fn s542_mblaze() {
     let bed = Bed::new();
@@ -507,7 +513,7 @@ fn s542_mblaze() {
     assert_eq!(member(&sent(&bed, 2)[1], "to"), "bob", "{out:?}");
 }
 
-/// S542: git send-email brings a series, in one thread, whose patches apply.
+/// S542: git send-email sends a series in one thread, and its patches apply.
 #[test]
 fn s542_git() {
     let bed = Bed::new();
@@ -548,7 +554,7 @@ fn s542_git() {
         out.stdout, "CountA U Thor\nGreetA U Thor\nstartB\nGr\u{fc}\u{df}e\n.\nthree\nfour\n",
         "{out:?}"
     );
-    // Another series of the day, of the same subjects, is another thread.
+    // Another series of the same day and the same subjects is another thread.
     let again = format!(
         "export GIT_EDITOR={}; cd {}/repo; git send-email -q --to=bob@samp.msgfs -2 --cover-letter --annotate",
         editor.display(),
@@ -563,7 +569,7 @@ fn s542_git() {
     assert!(second.is_disjoint(&threads), "{second:?}");
 }
 
-/// S542: mail as cron sends it, and as `mail` does.
+/// S542: mail arrives as cron sends it, and as `mail` does.
 #[test]
 fn s542_cron_and_mail() {
     let bed = Bed::new();
@@ -585,7 +591,7 @@ fn s542_cron_and_mail() {
     assert_eq!((member(&all[1], "to"), member(&all[2], "to")), ("bob", "eve"));
 }
 
-/// S640: what is made to stop whoever reads it is refused with a sentence; nothing is sent.
+/// S640: a mail that is made to stop its reader is refused with a sentence. Nothing is sent.
 #[test]
 fn s640_a_mail_has_a_bound() {
     let bed = Bed::new();
@@ -601,7 +607,7 @@ fn s640_a_mail_has_a_bound() {
         let why = refuses(&bed, &["bob"], &format!("{head}{parts}--b--\n"), 65);
         assert!(why.contains(what), "{why}");
     }
-    // A text that broke off, and is about mails, is sent as it is.
+    // A text that broke off and is about mails is sent as it is.
     let head =
         "To: bob\nContent-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: text/plain\n\n";
     sends(&bed, &["bob"], &format!("{head}He wrote\nContent-Type: message/rfc822\nhalf"));

@@ -13,7 +13,7 @@ use crate::common::samp::{self, T0};
 use crate::common::shown;
 use crate::common::{Bed, Mount, detach};
 
-/// A bed with a store of each kind, mounted for bar after `fill`.
+/// Makes a bed with a store of each kind, mounted for bar after `fill`.
 #[track_caller]
 fn three(extra: &str, fill: impl FnOnce(&Bed, &Tree, &Home)) -> (Bed, Tree, Home, Mount) {
     let bed = Bed::new();
@@ -25,7 +25,7 @@ fn three(extra: &str, fill: impl FnOnce(&Bed, &Tree, &Home)) -> (Bed, Tree, Home
     (bed, tree, home, m)
 }
 
-/// S133: one inbox in time order, one archive, one set of threads; raw/ keeps the stores apart.
+/// S133: there are one inbox in time order, one archive and one set of threads. raw/ keeps the stores apart.
 #[test]
 fn s133_one_inbox() {
     let l1 =
@@ -58,7 +58,8 @@ fn s133_one_inbox() {
     m.inbox_becomes(&[]);
 }
 
-/// S133: all five kinds at once: one inbox, each kind's threads and files, and each draft to its store.
+/// S133: with all five kinds at once there is one inbox, each kind has its threads and files, and each draft goes
+/// to its store.
 #[test]
 fn s133_five_kinds() {
     let atsf = json!({
@@ -116,7 +117,7 @@ fn s133_five_kinds() {
     assert_eq!(m.ls("threads").len(), 5);
     assert!(m.ok("cat rejected/* 2>/dev/null; true").is_empty());
 
-    // To nobody who is known: the form of the address, and never a store that must be named.
+    // For an unknown recipient the form of the address decides. A store that must be named is never chosen.
     m.ok("echo hello > outbox/foo; echo hello > threads/one/answer; \
           for f in inbox/*coordinator*.txt; do echo ok > \"${f%.txt}.ack\"; done");
     assert!(bed.path("store/log-bar.jsonl").exists());
@@ -132,7 +133,7 @@ fn s133_five_kinds() {
     }
 }
 
-/// S133: with no configuration the mount has SAMP and whatever is found at its default place.
+/// S133: with no configuration the mount has SAMP and every store that is found at its default place.
 #[test]
 fn s133_default_places() {
     for way in ["home", "AMP_DIR", "agent"] {
@@ -145,7 +146,7 @@ fn s133_default_places() {
         match way {
             "home" => fs::rename(&home.root, bed.path("home/.agent-messaging")).unwrap(),
             "AMP_DIR" => {
-                // It wins over the home folder.
+                // It has precedence over the home folder.
                 let other = bed.path("home/.agent-messaging/agents/other");
                 fs::create_dir_all(other.join("messages/inbox")).unwrap();
                 bed.env.push(("AMP_DIR".into(), home.root.clone().into()));
@@ -156,7 +157,7 @@ fn s133_default_places() {
         assert_eq!(m.ls("raw"), ["agentazall", "amp", "samp"], "{way}");
         assert_eq!(m.ls("inbox").len(), 3, "{way}");
     }
-    // One that cannot be used is left out with a word, and costs the others nothing.
+    // A store that cannot be used is left out with a message, and the other stores are not affected.
     let bed = Bed::new();
     let home = Home::new(&bed);
     fs::rename(&home.root, bed.path("home/.agent-messaging")).unwrap();
@@ -168,7 +169,7 @@ fn s133_default_places() {
     assert!(status.contains("amp") && status.contains("bar"), "who there is: {status}");
 }
 
-/// S200: a store that cannot be opened is left out with a word; alone, it stands in the way.
+/// S200: a store that cannot be opened is left out with a message. If it is the only one, the mount fails.
 #[test]
 fn s200_one_that_cannot_be_opened() {
     let bed = Bed::new();
@@ -194,8 +195,7 @@ fn s200_one_that_cannot_be_opened() {
     assert!(out.code() == Some(1) && out.stderr.contains("store lost: "), "{out:?}");
 }
 
-/// S134: each message goes to the store that knows its recipient, else to the one whose form of address
-/// it has.
+/// S134: each message goes to the store that knows its recipient, else to the store with that form of address.
 #[test]
 fn s134_routing() {
     let (bed, tree, home, m) = three("", |bed, tree, _| {
@@ -222,13 +222,13 @@ fn s134_routing() {
         m.ok(&format!("echo hi > outbox/{to}"));
         assert_eq!(counts(), after, "{to}");
     }
-    // A reply goes where the message came from, whatever the name would fit.
+    // A reply goes to the store that the message came from, whatever store the name would fit.
     let file = shown::path(&m, "archive", Letter::new("writer@elsewhere", "s", "x", 1).id());
     m.ok(&format!("echo yes > '{}'", file.replace(".txt", ".reply")));
     assert_eq!(counts(), (2, 4, 2));
 }
 
-/// S134, S63: a recipient whom several stores know is refused with the choices; `Via` chooses; one
+/// S134, S63: a recipient that several stores know is refused with the choices, and `Via` chooses. A recipient
 /// that no store reaches is refused, and the draft is kept.
 #[test]
 fn s134_ambiguous() {
@@ -260,7 +260,7 @@ fn s134_ambiguous() {
     assert_eq!(m.ls("outbox"), ["carol@acme.crabmail.ai", "carol@acme.crabmail.ai.error"]);
 }
 
-/// S134: recipients of several kinds in one draft: each store gets its own, or nothing is sent.
+/// S134: one draft may have recipients of several kinds. Each store gets its own recipients, or nothing is sent.
 #[test]
 fn s134_mixed() {
     let (bed, tree, home, m) = three("", |bed, tree, _| {
@@ -276,8 +276,8 @@ fn s134_mixed() {
     assert_eq!((samp::bodies(&bed.store, "bar").len(), home.list("bar", "sent").len()), (1, 1));
 }
 
-/// S135: `check` names file and rule in both kinds and is silent about good ones; `doctor` finds what a
-/// person must mend.
+/// S135: `check` names file and rule in both kinds, and is silent about good files. `doctor` finds what a person
+/// must mend.
 #[test]
 fn s135_check_and_doctor() {
     let (bed, tree, home, m) = three("", |_, tree, home| {
@@ -322,8 +322,8 @@ fn s135_check_and_doctor() {
     }
 }
 
-/// S137: in stores of files a rejected file is named after the file and its place, says why and where,
-/// and shows what could be read.
+/// S137: in stores of files, a rejected file is named after the file and its folder. It says the reason and the
+/// path, and shows what could be read.
 #[test]
 fn s137_rejected_files() {
     let (_bed, _tree, home, m) = three("", |_, tree, _| {
@@ -361,8 +361,8 @@ fn s137_rejected_files() {
     }
 }
 
-/// S573: whatever msgfs keeps of all six kinds, in the folders of its state, its cache and the runtime folder, is open
-/// to nobody else: folders are 0700 and files 0600.
+/// S573: nobody else can open what msgfs keeps for all six kinds, in its state folder, its cache and the runtime
+/// folder. Folders are 0700 and files 0600.
 #[test]
 fn s573_what_is_kept_is_private() {
     let bed = Bed::new();
@@ -389,7 +389,7 @@ fn s573_what_is_kept_is_private() {
     crate::atsf::thread(&project, crate::atsf::ONE, "a thread", &[said]);
     let m = bed.mount("bar");
     fs::write(bed.path("attached.txt"), "x").unwrap();
-    // Where it cannot be answered, something is noted about that.
+    // If a thread takes no answer, msgfs keeps a note of that.
     m.sh("for f in threads/*/; do echo hello > \"$f\"answer; done; ls -lR > /dev/null");
     let draft = format!("Attach: {}\n\ntext\n", bed.path("attached.txt").display());
     m.sh(&format!("cat inbox/* > /dev/null; printf '{draft}' > outbox/foo"));

@@ -1,4 +1,4 @@
-//! The saved index: what is damaged in it, what it costs.
+//! The saved snapshot of the index: damage in it, and the cost of damage.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,7 +20,8 @@ fn everything(m: &Mount) -> String {
     m.ok("ls -R inbox sent threads && cat archive/*/*.txt")
 }
 
-/// S610: whatever of it is damaged, cut or of another version, the mount shows what the stores hold.
+/// S610: the mount shows the content of the stores, whatever part of the snapshot is damaged, cut or of another
+/// version.
 #[test]
 fn s610_damaged_snapshots_are_not_used() {
     let bed = Bed::new();
@@ -55,7 +56,7 @@ fn s610_damaged_snapshots_are_not_used() {
     }
 }
 
-/// S611: damage that is met late, in a large one, is one mount anew that reads the stores.
+/// S611: damage in a large snapshot that is noticed late costs one new mount, which reads the stores.
 #[test]
 fn s611_damage_that_is_met_late() {
     const N: usize = 60_000;
@@ -69,7 +70,7 @@ fn s611_damage_that_is_met_late() {
     m.umount();
     let mut bytes = fs::read(snapshot(&bed)).unwrap();
     assert!(bytes.len() > 5 << 20, "{}", bytes.len());
-    // The messages themselves are first, behind a head.
+    // The messages themselves come first, after a head.
     let at = bytes.len() / 4;
     bytes[at] ^= 1;
     replace(&bed, &bytes);
@@ -85,8 +86,8 @@ fn s611_damage_that_is_met_late() {
     let log = fs::read_to_string(bed.state("bar").join("log")).unwrap();
     assert!(log.contains("the index on disk is damaged"), "{log}");
     m.umount();
-    // Damage everywhere in the large tables, those of hashes among them: what has come meanwhile meets it
-    // before the mount answers.
+    // There is damage everywhere in the large tables, also in those of hashes. Mail that came meanwhile makes
+    // msgfs notice it before the mount answers.
     let damage = || {
         let mut bytes = fs::read(snapshot(&bed)).unwrap();
         let large = bytes.len() / 8..bytes.len() * 3 / 4;
@@ -98,7 +99,7 @@ fn s611_damage_that_is_met_late() {
     let m = bed.mount("bar");
     assert_eq!(m.ok("ls inbox").lines().count(), N + 1);
     m.umount();
-    // A hook says nothing and does not fail; a command says what to do, and then it is done.
+    // A hook prints nothing and does not fail. A command says what to do, and after that it works.
     let told =
         br#"{"session_id":"s1","cwd":"/p","hook_event_name":"UserPromptSubmit","prompt":"x"}"#;
     let mut hook = bed.command(binary());

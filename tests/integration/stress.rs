@@ -1,5 +1,5 @@
-//! Everything that changes the tree at once, against everything that reads it: nothing hangs, and what
-//! must not be lost is not. The workers are processes of their own, for one that hangs cannot be ended.
+//! Everything that changes the tree at once, against everything that reads it: nothing hangs, and nothing is lost.
+//! The workers are processes of their own, because a thread that hangs cannot be ended.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use crate::common::proc::Running;
 use crate::common::samp::{self, T0};
 use crate::common::{Bed, Mount, wait_for};
 
-/// One kind of work again and again until the stop file is there; then how often it was done. What is
-/// refused or gone meanwhile is no matter here.
+/// A program that does one kind of work again and again until the stop file is there, then prints the number of
+/// rounds. Errors from refusals and from files that are gone do not matter here.
 const WORKER: &str = r"
 import os, sys
 mount, stop, work = sys.argv[1:]
@@ -56,7 +56,7 @@ fn worker(bed: &Bed, m: &Mount, stop: &Path, work: &str) -> Running {
     Running::start(c, None).unwrap()
 }
 
-/// Another program appends to a log and sometimes writes it anew, until `stop`.
+/// Appends to a log as another program, and sometimes writes it anew, until `stop`.
 fn arrive(bed: &Bed, stop: &AtomicBool, count: &AtomicU64) {
     let key = samp::key(7);
     while !stop.load(Ordering::Relaxed) {
@@ -72,7 +72,7 @@ fn arrive(bed: &Bed, stop: &AtomicBool, count: &AtomicU64) {
     }
 }
 
-/// Waits for the workers; what each says.
+/// Waits for the workers, and returns what each printed.
 fn all_end(m: &Mount, workers: Vec<(&'static str, Running)>) -> Vec<(&'static str, String)> {
     let end = |(work, running): (&'static str, Running)| {
         let out = running.finish(Duration::from_secs(120)).unwrap();
@@ -82,8 +82,8 @@ fn all_end(m: &Mount, workers: Vec<(&'static str, Running)>) -> Vec<(&'static st
     workers.into_iter().map(end).collect()
 }
 
-/// S162: every pair of operations at once, for `MSGFS_STRESS_SECS` (15) seconds. Built with debug
-/// assertions, msgfs also panics where locks are taken out of their order, and says so.
+/// S162: every pair of operations runs at once, for `MSGFS_STRESS_SECS` (15) seconds. With debug assertions, msgfs
+/// also panics where locks are taken out of order, and says so.
 #[test]
 fn s162_nothing_hangs() {
     let secs: u64 =
@@ -100,7 +100,7 @@ fn s162_nothing_hangs() {
     std::thread::scope(|scope| {
         scope.spawn(|| arrive(&bed, &over, &count));
         while start.elapsed() < Duration::from_secs(secs) {
-            // Judges everything again, from outside.
+            // This command judges everything again, from outside.
             let _ = bed.msgfs_out(&["--me", "bar", "key", "forget", "foo"]);
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -119,7 +119,7 @@ fn s162_nothing_hangs() {
     m.umount();
 }
 
-/// S163: killed while messages arrive, are marked and are moved back; three times.
+/// S163: nothing hangs when msgfs is killed while messages arrive, are marked and are moved back, three times.
 #[test]
 fn s163_nothing_hangs_when_it_is_killed() {
     let mut bed = Bed::new();
@@ -151,7 +151,8 @@ fn s163_nothing_hangs_when_it_is_killed() {
     m.umount();
 }
 
-/// Moves every n-th message of `archive/` to `inbox/` and says what is wrong with what stands there then.
+/// A program that moves every n-th message of `archive/` to `inbox/`, and prints the number of wrong files in
+/// `inbox/` right after the move.
 const MOVER: &str = r"
 import os, sys
 day = 'archive/' + os.listdir('archive')[0]
@@ -164,8 +165,8 @@ for again in range(rounds):
 print(len(wrong))
 ";
 
-/// S164: what was moved to `inbox/` is at once the file of `inbox/`, whether its name was known there
-/// or not, for `mv`, `rename` and several movers at once.
+/// S164: a message that was moved to `inbox/` is at once the file of `inbox/`, whether its name was known there or
+/// not. This holds for `mv`, `rename` and several movers at once.
 #[test]
 fn s164_what_was_moved_back_is_at_once_the_file_of_the_inbox() {
     let bed = Bed::new();
@@ -175,7 +176,7 @@ fn s164_what_was_moved_back_is_at_once_the_file_of_the_inbox() {
     let m = bed.mount("bar");
     m.ok("rm inbox/*");
     assert_eq!(m.py(MOVER, &["3", "0", "1"]).trim(), "0");
-    // Who asks for a name at the moment in which another moves it may get the mover's answer.
+    // A lookup of a name while another process moves it may get the mover's answer.
     let movers: Vec<_> = ["0", "1"]
         .map(|first| {
             let mut c = bed.command("python3");
@@ -199,7 +200,7 @@ fn s164_what_was_moved_back_is_at_once_the_file_of_the_inbox() {
     m.inbox_becomes(&names.iter().map(String::as_str).collect::<Vec<_>>());
     for name in &names[..3] {
         let archived = format!("archive/{}/{name}", recs[0].day());
-        // Read, moved back, and read again: each reading marks.
+        // The message is read, moved back, and read again: each reading marks.
         let script =
             format!("cat inbox/{name} && ls inbox && mv {archived} inbox/ && cat inbox/{name}");
         let out = m.ok(&format!("{script} > /dev/null; ls inbox; stat -c %i {archived}"));

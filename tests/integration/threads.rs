@@ -1,4 +1,4 @@
-//! Hostile thread ids are ordinary folders.
+//! Hostile thread ids, which are ordinary folders.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const HOSTILE: &[&str] = &[
     "{}%s%n",
 ];
 
-/// S24: each hostile id lists, reads, has a transcript and takes a reply with the id unchanged.
+/// S24: each hostile id lists, reads, has a transcript, and takes a reply with the id unchanged.
 #[test]
 fn s24_hostile_threads() {
     let bed = Bed::new();
@@ -74,11 +74,11 @@ fn s24_tools_survive_hostile_threads() {
     m.ok("tar c threads | tar t > /dev/null");
 }
 
-/// The size of a message with this character is not known before it is read: it could be one that controls.
+/// A character that hides a message's size until the message is read: it could be a control character.
 const ODD: &str = "\u{a3}";
 
-/// One program walks through all threads; it looks at sizes in each folder whose turn `wants` says. Prints
-/// what it found, with the sizes that it asked for.
+/// A program that walks through all threads. It looks at sizes in each folder that `wants` selects. It prints what
+/// it found, with the sizes that it asked for.
 const WALK: &str = r"
 import os, sys
 folders = sorted(os.listdir('threads'))
@@ -91,7 +91,7 @@ for number, folder in enumerate(folders):
         assert not wants or os.stat(path).st_size == len(open(path, 'rb').read()), path
 ";
 
-/// S13, S23: whoever walks through many threads for the first time finds each message once, with its size,
+/// S13, S23: a program that walks through many threads for the first time finds each message once, with its size,
 /// however often it asks for sizes on the way.
 #[test]
 fn s13_first_walk_through_threads() {
@@ -99,7 +99,7 @@ fn s13_first_walk_through_threads() {
     let bed = Bed::new();
     let mut expected: Vec<String> = Vec::new();
     for thread in 0..THREADS {
-        // From less than is rendered together to more than the kernel asks for at once.
+        // The numbers go from less than is rendered together to more than the kernel asks for at once.
         for number in 0..=thread * 25 {
             let body = format!("{ODD}{}", "long ".repeat((number % 7 * 300) as usize));
             let name = format!("thread-{thread:02}");
@@ -119,7 +119,7 @@ fn s13_first_walk_through_threads() {
         let m = bed.mount("bar");
         assert_eq!(names(&m.py(WALK, &[wants])), expected, "{wants}");
         m.umount();
-        // Sizes are remembered.
+        // The next mount must not use remembered sizes.
         std::fs::remove_dir_all(bed.path("cache")).unwrap();
     }
     let m = bed.mount("bar");
@@ -131,14 +131,14 @@ fn s13_first_walk_through_threads() {
     assert_eq!(sizes, "");
 }
 
-/// How many bytes a process has read so far.
+/// Returns the number of bytes that a process has read so far.
 fn bytes_read(process: i32) -> u64 {
     let io = std::fs::read_to_string(format!("/proc/{process}/io")).unwrap();
     io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
 }
 
-/// S13: whoever lists the names of one thread after the other has no message read for its size, but those of the
-/// first thread.
+/// S13: a program that lists the names of one thread after the other has no message read for its size, except in
+/// the first thread.
 #[test]
 fn s13_names_alone_are_listed_without_reading() {
     const THREADS: i64 = 20;
@@ -159,7 +159,7 @@ fn s13_names_alone_are_listed_without_reading() {
     assert!(read() - before > log / 2, "sizes are read");
 }
 
-/// S13: the size of a message that is shown as it is written is known from the first index on, and right.
+/// S13: if a message is shown as it is written, its size is known from the first index on, and is right.
 #[test]
 fn s13_sizes_of_plain_messages_are_known_without_reading() {
     let bed = Bed::new();

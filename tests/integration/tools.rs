@@ -1,4 +1,4 @@
-//! Editors and copy tools write into `outbox/` as they write anywhere else.
+//! Editors and copy tools, which write into `outbox/` as they write anywhere else.
 
 use crate::common::fixtures::mounted_three;
 use crate::common::samp::{self, T0, bodies, member, only, read_log};
@@ -11,7 +11,7 @@ fn mounted() -> (Bed, Mount) {
     (bed, m)
 }
 
-/// The script sends exactly one message to bob with this text and leaves outbox/ empty.
+/// Checks that the script sends exactly one message to bob with this text and leaves outbox/ empty.
 #[track_caller]
 fn sends(script: &str, body: &str) {
     let (bed, m) = mounted();
@@ -22,7 +22,7 @@ fn sends(script: &str, body: &str) {
     assert_eq!((member(&r, "to"), member(&r, "body")), ("bob", body), "{script}");
 }
 
-/// S61: echo, here documents, pipes and tee.
+/// S61: echo, here documents, pipes and tee send.
 #[test]
 fn s61_shell() {
     sends("echo 'tests are green' > outbox/bob", "tests are green");
@@ -32,7 +32,7 @@ fn s61_shell() {
     sends("printf 'no newline' > outbox/bob", "no newline");
 }
 
-/// S61: Python.
+/// S61: Python sends.
 #[test]
 fn s61_python() {
     sends("python3 -c \"open('outbox/bob','w').write('from python')\"", "from python");
@@ -46,7 +46,7 @@ fn s61_python() {
     );
 }
 
-/// S61: cp, cp -a, mv, install, dd.
+/// S61: cp, cp -a, mv, install and dd send.
 #[test]
 fn s61_copies() {
     sends("cp ../letter outbox/bob", "from a file");
@@ -56,8 +56,8 @@ fn s61_copies() {
     sends("cp ../letter ../bob.txt; mv ../bob.txt outbox/", "from a file");
 }
 
-/// S282: what sets mode, owner and times of a draft, by its name too, or of `outbox/`, succeeds; who only
-/// looks whether it is still there does not find it.
+/// S282: a program can set mode, owner and times of a draft, also by its name, and of `outbox/`. A program that
+/// only looks for the draft does not find it.
 #[test]
 fn s282_modes_and_times_of_drafts_are_taken() {
     sends("install -m 600 ../letter outbox/bob", "from a file");
@@ -69,7 +69,7 @@ fn s282_modes_and_times_of_drafts_are_taken() {
     sends("echo hi > outbox/bob.tmp; chmod 640 outbox/bob.tmp; mv outbox/bob.tmp outbox/bob", "hi");
 }
 
-/// S282: nobody else can be made its owner, and elsewhere nothing is changed.
+/// S282: nobody else can become the owner of a draft. Outside `outbox/` such calls are refused.
 #[test]
 fn s282_owners_are_not_changed() {
     let bed = Bed::new();
@@ -81,21 +81,21 @@ fn s282_owners_are_not_changed() {
     }
 }
 
-/// S61: rsync writes a hidden temporary file and renames it.
+/// S61: rsync writes a hidden temporary file and renames it, which sends.
 #[test]
 fn s61_rsync() {
     sends("cp ../letter ../bob; rsync -a ../bob outbox/", "from a file");
 }
 
-/// S61: vim writes a message; its swap file and probes send nothing.
+/// S61: vim writes a message. Its swap file and its probes send nothing.
 #[test]
 fn s61_vim() {
     let (bed, m) = mounted();
-    // What vim says afterwards about the file that was sent and is gone does not matter here.
+    // Vim's later complaints about the file that was sent and is gone do not matter here.
     m.sh("vim -es -u NONE -i NONE -c 'normal ifrom vim' -c wq outbox/bob");
     soon("outbox/ is empty", || m.ls("outbox").is_empty());
     assert_eq!(bodies(&bed.store, "bar"), ["from vim"]);
-    // With swap file, backup and the usual defaults.
+    // This vim has swap file, backup and the usual defaults.
     m.sh("vim -es -N -u NONE -i NONE --cmd 'set swapfile backup writebackup' -c 'normal isecond' -c 'write' -c 'quit' outbox/carol");
     soon("the second is sent", || bodies(&bed.store, "bar").contains(&"second".to_owned()));
     assert_eq!(read_log(&bed.store, "bar").len(), 2);
@@ -137,7 +137,7 @@ while os.waitpid(pid, os.WNOHANG) == (0, 0):
     );
 }
 
-/// S61: nano in a terminal.
+/// S61: nano in a terminal sends.
 #[test]
 fn s61_nano() {
     let (bed, m) = mounted();
@@ -146,7 +146,8 @@ fn s61_nano() {
     assert_eq!(m.ls("outbox"), [""; 0]);
 }
 
-/// S224: editors open a reply as an empty file, and what they save is the answer; each save is one.
+/// S224: editors open a reply as an empty file, and the text that they save is the answer. Each save is one
+/// answer.
 #[test]
 fn s224_editors_write_replies() {
     let (bed, m, recs, names) = mounted_three();
@@ -170,7 +171,7 @@ fn s224_editors_write_replies() {
     assert_eq!((m.ls("outbox"), m.ls("inbox")), (Vec::new(), names));
 }
 
-/// S61, S65: sed -i on a private draft, and on a refused one.
+/// S61, S65: sed -i works on a private draft, and on a refused one.
 #[test]
 fn s61_sed() {
     sends(
@@ -202,7 +203,7 @@ fn s15_rsync_twice() {
     std::fs::remove_dir_all(bed.path("cache")).unwrap();
     let m = bed.mount("bar");
     assert_eq!(m.ok(&again), "");
-    // What arrives is what is transferred.
+    // rsync transfers the new message and nothing else.
     let new = samp::append(&bed.store, "foo", "bar", "plan", "new", T0 + 9000);
     m.appears(&format!("inbox/{}", new.name(0)));
     let changed = m.ok(&again);
@@ -211,7 +212,7 @@ fn s15_rsync_twice() {
     assert_eq!(copy, recs[0].file("none"));
 }
 
-/// S13, S15: tar twice gives the same bytes, and what comes out is what cat shows.
+/// S13, S15: tar twice gives the same bytes, and the unpacked files equal the output of cat.
 #[test]
 fn s15_tar() {
     let (bed, m, recs, _) = crate::common::fixtures::mounted_three();
@@ -225,7 +226,7 @@ fn s15_tar() {
     m.ok(&format!("diff -r transcripts {}/transcripts", out.display()));
 }
 
-/// S169: rsync that writes in place, as it does with `-a` and alone, into `outbox/` and a thread.
+/// S169: rsync can write in place, with `-a` and without it, into `outbox/` and a thread.
 #[test]
 fn s169_rsync_in_place() {
     let (bed, m, ..) = mounted_three();

@@ -1,4 +1,4 @@
-//! The tree: what is where, with which modes, times, sizes and inode numbers.
+//! The tree: its folders and files, with their modes, times, sizes and inode numbers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,8 @@ use crate::common::fixtures::{mounted_three, strs, three};
 use crate::common::samp::{self, Rec, T0};
 use crate::common::{Bed, need_root, run};
 
-/// Path, type, mode, size, mtime and content hash of everything listed, as other tools see it.
+/// A program that prints path, type, mode, size, mtime and content hash of everything listed, as other tools see
+/// it.
 const SNAPSHOT: &str = r"
 out = []
 for base, dirs, files in os.walk('.'):
@@ -53,7 +54,7 @@ fn s1_root() {
     );
 }
 
-/// S2: README.txt is short and names what an agent needs, as paths that exist.
+/// S2: README.txt is short and names everything that an agent needs, as paths that exist.
 #[test]
 fn s2_readme() {
     let (_bed, m, ..) = mounted_three();
@@ -75,7 +76,7 @@ fn s2_readme() {
     }
 }
 
-/// S2: it stays short where every kind of store adds its lines, and nothing can be written.
+/// S2: README.txt stays short if every kind of store adds its lines, and if nothing can be written.
 #[test]
 fn s2_readme_of_all_kinds() {
     let bed = Bed::new();
@@ -95,7 +96,7 @@ fn s2_readme_of_all_kinds() {
     }
 }
 
-/// S3: status.txt says who, with which key, what is unread and how the stores are.
+/// S3: status.txt shows me, the key, the unread messages and the health of the stores.
 #[test]
 fn s3_status() {
     let (bed, m, recs, names) = mounted_three();
@@ -122,14 +123,14 @@ fn s3_status() {
     ));
     let status = m.cat("status.txt");
     assert!(status.contains("headline") && !status.contains("secret second"), "{status}");
-    // A store in trouble says so.
+    // A store that has a problem says so.
     fs::create_dir(samp::log(&bed.store, "odd")).unwrap();
     crate::common::soon("status.txt reports the folder in place of a log", || {
         m.cat("status.txt").contains("log-odd.jsonl")
     });
 }
 
-/// S4: inbox/ has what is addressed to me, sorted by time, and nothing else.
+/// S4: inbox/ has the mail that is addressed to me, sorted by time, and nothing else.
 #[test]
 fn s4_inbox() {
     let bed = Bed::new();
@@ -160,7 +161,7 @@ fn s5_archive() {
     assert_eq!(m.ls("archive/2026-04-24"), [before.name(0)], "read mail stays in archive/");
 }
 
-/// S6: sent/ has what my alias wrote, also by another program.
+/// S6: sent/ has all mail that my alias wrote, also by another program.
 #[test]
 fn s6_sent() {
     let bed = Bed::new();
@@ -188,8 +189,7 @@ fn s7_threads_mine() {
     assert_eq!(m.bytes(&format!("threads/plan/{}", b.name(0))), b.file("none").as_bytes());
 }
 
-/// S7: `scope = "all"` adds conversations of others to threads/, transcripts/ and archive/, not to
-/// inbox/.
+/// S7: `scope = "all"` adds conversations of others to threads/, transcripts/ and archive/, and not to inbox/.
 #[test]
 fn s7_scope_all() {
     let bed = Bed::new();
@@ -204,8 +204,8 @@ fn s7_scope_all() {
     assert_eq!(m.ls("inbox"), [mine.name(0)]);
 }
 
-/// S8: a transcript is the message files in order, each under its separator line, and a body that
-/// repeats separator lines is indented there and nowhere else.
+/// S8: a transcript is the message files in order, each under its separator line. A body that repeats separator
+/// lines is indented there and nowhere else.
 #[test]
 fn s8_transcripts() {
     let bed = Bed::new();
@@ -222,13 +222,13 @@ fn s8_transcripts() {
     assert_eq!(m.cat(&format!("threads/plan/{}", b.name(0))), b.file("none"));
     assert_eq!(m.ok("dd if=transcripts/plan.txt bs=7 status=none"), expected);
     m.umount();
-    // With the lengths of the snapshot.
+    // This mount uses the lengths of the snapshot.
     let m = bed.mount("bar");
     assert_eq!(m.ok("stat -c %s transcripts/plan.txt").trim(), expected.len().to_string());
     assert_eq!(m.cat("transcripts/plan.txt"), expected);
 }
 
-/// S8: one message of nothing but `=` makes no other longer.
+/// S8: a message of nothing but `=` makes no other separator longer.
 #[test]
 fn s8_a_separator_has_one_length() {
     let bed = Bed::new();
@@ -266,7 +266,7 @@ fn s9_raw() {
     assert!(!m.sh("cat raw/samp/.seen-bar").ok() && !m.sh("cat raw/samp/private.key").ok());
 }
 
-/// S10: unlisted names exist when asked for and appear in no listing.
+/// S10: unlisted names exist when a program asks for them, and appear in no listing.
 #[test]
 fn s10_unlisted() {
     let (_bed, m, recs, names) = mounted_three();
@@ -284,7 +284,7 @@ fn s10_unlisted() {
     assert!(m.sh(&format!("stat '{beside}'")).ok(), "{beside}");
 }
 
-/// S11: modes and owner.
+/// S11: modes and owner are right.
 #[test]
 fn s11_modes() {
     let (_bed, m, recs, names) = mounted_three();
@@ -330,7 +330,7 @@ fn s11_private() {
     assert!(!out.ok() && out.stderr.contains("Permission denied"), "{out:?}");
 }
 
-/// S12: a message's mtime is its time, a folder's the time of its newest entry.
+/// S12: a message's mtime is its time, and a folder's mtime is the time of its newest entry.
 #[test]
 fn s12_mtimes() {
     let (_bed, m, recs, _) = mounted_three();
@@ -350,7 +350,7 @@ fn s12_mtimes() {
     assert_eq!(mtime("transcripts/plan.txt"), newest);
 }
 
-/// S13: `stat` announces what `read` gives, for every listed file, before and after new mail.
+/// S13: `stat` announces the size that `read` gives, for every listed file, before and after new mail.
 #[test]
 fn s13_sizes() {
     let bed = Bed::new();
@@ -396,8 +396,7 @@ fn s15_repeatable() {
     m.inbox_stays(&strs(&names));
 }
 
-/// S15: a second machine with a copy of the store, another state and another time zone has the
-/// same views.
+/// S15: a second machine with a copy of the store, another state and another time zone has the same views.
 #[test]
 fn s15_same_everywhere() {
     let tar = "tar c --sort=name --numeric-owner archive sent threads transcripts raw | sha256sum";
@@ -418,7 +417,7 @@ fn s15_same_everywhere() {
     assert_eq!(bed.mount("bar").ok(tar), here);
 }
 
-/// S16: `statfs` gives the store's file system; extended attributes are not supported.
+/// S16: `statfs` gives the store's file system. Extended attributes are not supported.
 #[test]
 fn s16_statfs() {
     let (_bed, m, ..) = mounted_three();
@@ -431,8 +430,8 @@ fn s16_statfs() {
     assert!(["EOPNOTSUPP\n", "ENOTSUP\n"].contains(&said.as_str()), "{said}");
 }
 
-/// S2: README.txt tells what a shell does not: how long `.next` waits, a loop, files, where a refused draft lies,
-/// and what `To:` does not say. The loop that it gives reads each message once, also where only removing marks.
+/// S2: README.txt tells what a shell does not tell: how long `.next` waits, a loop, files, the place of a refused
+/// draft, and the limits of `To:`. Its loop reads each message once, also if only removing marks.
 #[test]
 fn s2_readme_tells_what_a_shell_does_not() {
     for (how, loops) in [

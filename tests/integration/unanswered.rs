@@ -1,4 +1,4 @@
-//! File systems that do not answer: whoever asks one waits in the kernel, where no signal reaches him.
+//! File systems that do not answer. A program that asks one waits in the kernel, where no signal reaches it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::common::fixtures::three;
 use crate::common::proc::run_for;
 use crate::common::{Bed, Out, detach};
 
-/// Longer than any command here may take on a busy machine, and shorter than for ever.
+/// A time longer than any command here may take on a busy machine, and shorter than for ever.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// A question that was taken and not answered. Dropping it answers with an error.
@@ -25,10 +25,10 @@ enum Kept {
     Numbers(#[expect(dead_code, reason = "held until it is dropped")] ReplyStatfs),
 }
 
-/// Questions, as long as none is answered.
+/// The questions, until one is answered.
 type Questions = Arc<Mutex<Option<Vec<Kept>>>>;
 
-/// A file system that takes every question and answers none but that for its own folder.
+/// A file system that takes every question and answers only the one for its own folder.
 struct Silent(Questions);
 
 impl Silent {
@@ -75,7 +75,7 @@ impl Filesystem for Silent {
     }
 }
 
-/// Such a file system, mounted. At the end whoever still waits for an answer gets one.
+/// Such a file system, mounted. When it ends, every waiting program gets an answer.
 struct SilentMount {
     dir: PathBuf,
     questions: Questions,
@@ -92,7 +92,7 @@ impl SilentMount {
         Self { dir, questions, session: Some(session.spawn().unwrap()) }
     }
 
-    /// How many wait.
+    /// Returns the number of waiting questions.
     fn waiting(&self) -> usize {
         self.questions.lock().unwrap().as_ref().map_or(0, Vec::len)
     }
@@ -110,8 +110,8 @@ fn ends(command: Command, input: Option<&[u8]>) -> Out {
     run_for(command, input, ENDS_WITHIN)
 }
 
-/// S590: a mount that takes a question and does not answer keeps no command from ending: `doctor` tells of
-/// it, and so do `mount` and `umount` for what lies below it.
+/// S590: a mount that takes a question and does not answer keeps no command from ending. `doctor` reports it, and
+/// so do `mount` and `umount` for paths below it.
 #[test]
 fn s590_a_silent_mount_is_told() {
     let bed = Bed::new();
@@ -141,7 +141,7 @@ fn s590_a_silent_mount_is_told() {
     assert!(!said.contains(&dir), "{said}");
 }
 
-/// S590: the same with a msgfs that is stopped; it goes on afterwards as if nothing had been.
+/// S590: the same holds for a stopped msgfs. It goes on afterwards as if nothing had happened.
 #[test]
 fn s590_a_stopped_msgfs() {
     let bed = Bed::new();
@@ -172,14 +172,14 @@ fn s590_a_stopped_msgfs() {
     assert_eq!(m.ls("inbox"), [recs[0].name(0), recs[1].name(0), recs[2].name(0)]);
 }
 
-/// S591: a folder that does not answer is no reason to hang for who only stands in it, nor for who has a
-/// store there beside others.
+/// S591: a folder that does not answer stops no program that only has it as working directory, and no program that
+/// has a store there beside others.
 #[test]
 fn s591_a_silent_folder() {
     let bed = Bed::new();
     three(&bed);
     let silent = SilentMount::at(bed.path("silent"), "other");
-    // Who I am is not asked of the folder if it is known, and else it is told that it cannot be found out.
+    // If me is known, the folder is not asked for it. Otherwise the error says that it cannot be found out.
     let here = |args: &[&str]| {
         let mut command = bed.msgfs(args);
         command.current_dir(&silent.dir);
@@ -193,7 +193,7 @@ fn s591_a_silent_folder() {
         let said = out.said();
         assert!(said.contains("does not answer") && said.contains("--me NAME"), "{said}");
     }
-    // A hook is asked about it, too.
+    // A hook asks the folder, too.
     let mut hook = bed.msgfs(["hook", "run", "prompt", "--for", "claude-code"]);
     hook.env("CLAUDE_PROJECT_DIR", &silent.dir);
     let told = format!(r#"{{"session_id":"1","cwd":{:?}}}"#, silent.dir);

@@ -1,4 +1,4 @@
-//! One command that ends and takes out everything.
+//! One command that ends and removes everything.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::common::{Bed, Out, PATIENCE, binary, need_root, run_for};
 
-/// What a script of these tests can use. It runs in namespaces of its own: the command ends what is this user's, and
-/// other tests run at the same time. Whatever is started ends with it.
+/// The head of each script of these tests. It runs in namespaces of its own, because the command ends everything
+/// of this user, and other tests run at the same time. Every process that it starts ends with it.
 const BEGIN: &str = r#"
 set -euo pipefail
 while read -r dir; do umount -l "$dir"; done < <(findmnt -rn -o TARGET -t fuse.msgfs,fuse)
@@ -17,7 +17,7 @@ daemon() { grep -o '"pid":[0-9]*' "$XDG_STATE_HOME/msgfs/$1/lock" | tail -n 1 | 
 mounts() { findmnt -rn -o TARGET -t fuse.msgfs,fuse || true; }
 "#;
 
-/// A bed in which `msgfs` is on the PATH, and `systemctl` says what it was asked.
+/// Makes a bed in which `msgfs` is on the PATH, and `systemctl` prints the commands that it got.
 fn bed() -> Bed {
     let mut bed = Bed::new();
     fs::create_dir(bed.path("tools")).unwrap();
@@ -29,7 +29,7 @@ fn bed() -> Bed {
     bed
 }
 
-/// Has a `systemctl` that runs one unit of ours and one that only has such a name.
+/// Makes a `systemctl` that runs one unit of ours, and one that only has such a name.
 fn systemd(bed: &Bed) {
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("mount-scripts");
     let own = bed.path("config/systemd/user");
@@ -69,7 +69,7 @@ fn inside(bed: &Bed, script: &str) -> Out {
     out
 }
 
-/// Every file below a folder, with its bytes.
+/// Returns every file below a folder, with its bytes.
 fn bytes_below(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
@@ -84,9 +84,9 @@ fn bytes_below(folder: &Path) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// S770: one command ends mounts (in use, stopped, read-only, dead, detached), what carries, and waiters, and takes out
-/// hooks, standing instructions and units. With `--dry-run` nothing changes. It tells what stays; mail and keys do, byte
-/// for byte, and a second time there is nothing to do.
+/// S770: one command ends mounts (in use, stopped, read-only, dead, detached), carriers and waiters, and removes
+/// hooks, standing instructions and units. With `--dry-run` nothing changes. The command says what stays. Mail and
+/// keys stay, byte for byte. A second run has nothing to do.
 #[test]
 fn s770_one_command_ends_everything() {
     let bed = bed();
@@ -231,8 +231,8 @@ msgfs --me bob ls archive 2>/dev/null | wc -l
     assert_eq!(asked.matches("daemon-reload").count(), 1, "{asked}");
 }
 
-/// S770: a process that only has the number that a lock names is left alone, as one of another container is; that is told,
-/// and the exit code is 1. An exchange of a link goes on. Mail and keys keep their bytes.
+/// S770: a process that only has the pid that a lock names is left alone, such as one of another container. The
+/// command reports it and exits with 1. An exchange of a link goes on. Mail and keys keep their bytes.
 #[test]
 fn s770_nobody_else_is_ended() {
     let bed = bed();

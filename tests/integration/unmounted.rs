@@ -1,4 +1,4 @@
-//! The command line where there is no mount, and beside one: drafts, marks, and what is said.
+//! The command line without a mount and beside one: drafts, marks, and output.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,13 @@ use crate::common::fixtures::three;
 use crate::common::samp::{append_raw, bodies, log, today};
 use crate::common::{Bed, Out, binary, quote, run, soon};
 
-/// Lines of JSON.
+/// Parses lines of JSON.
 #[track_caller]
 fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The names of an object's members, sorted.
+/// Returns the sorted names of an object's members.
 #[track_caller]
 fn keys(value: &Value) -> Vec<&str> {
     let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
@@ -20,7 +20,7 @@ fn keys(value: &Value) -> Vec<&str> {
     keys
 }
 
-/// `msgfs ... --me bar`, with a text on standard input.
+/// Runs `msgfs ... --me bar` with a text on standard input.
 #[track_caller]
 fn bar(bed: &Bed, args: &[&str], input: &str) -> Out {
     let mut c = bed.msgfs(args);
@@ -28,7 +28,7 @@ fn bar(bed: &Bed, args: &[&str], input: &str) -> Out {
     run(c, Some(input.as_bytes()))
 }
 
-/// What a command prints that has to end with 0 and say nothing on standard error.
+/// Returns the output of a command that must exit with 0 and print nothing on standard error.
 #[track_caller]
 fn quiet(bed: &Bed, args: &[&str]) -> String {
     let out = bar(bed, args, "");
@@ -36,8 +36,8 @@ fn quiet(bed: &Bed, args: &[&str]) -> String {
     out.stdout
 }
 
-/// S350: drafts and their notes are listed, read, removed and sent without a mount, and `status`
-/// tells the refusal and no read-only mailbox.
+/// S350: drafts and their `.error` files are listed, read, removed and sent without a mount. `status` reports the
+/// refusal, and does not report a read-only mailbox.
 #[test]
 fn s350_drafts_without_a_mount() {
     let bed = Bed::new();
@@ -58,7 +58,7 @@ fn s350_drafts_without_a_mount() {
     assert_eq!(bar(&bed, &["rm", "archive"], "").code(), Some(1));
 }
 
-/// S350: the same beside a mount.
+/// S350: the same holds beside a mount.
 #[test]
 fn s350_drafts_beside_a_mount() {
     let bed = Bed::new();
@@ -75,7 +75,7 @@ fn s350_drafts_beside_a_mount() {
     assert_eq!(m.ls("inbox").len(), 3);
 }
 
-/// S35, S351: `mark --all` marks what is in `inbox/`, with and without a mount, and no `kill -9` undoes it.
+/// S35, S351: `mark --all` marks everything in `inbox/`, with and without a mount, and no `kill -9` undoes it.
 #[test]
 fn s351_mark_all() {
     for mounted in [false, true] {
@@ -99,8 +99,7 @@ fn s351_mark_all() {
     }
 }
 
-/// S352: what was refused on the way in is in `rejected/` and `status.txt`, and no command says it
-/// again.
+/// S352: rejected messages are in `rejected/` and `status.txt`, and no command reports them again.
 #[test]
 fn s352_garbage_is_not_told_by_every_command() {
     let bed = Bed::new();
@@ -109,7 +108,7 @@ fn s352_garbage_is_not_told_by_every_command() {
     assert_eq!(quiet(&bed, &["ls", "rejected"]).lines().count(), 1);
     assert!(quiet(&bed, &["status"]).contains("1 rejected"));
     quiet(&bed, &["inbox"]);
-    // Nor does one that is refused say why in two ways.
+    // A refused command does not say its reason in two ways either.
     let refused = bar(&bed, &["write", "outbox/foo"], "To: a b\n\nx");
     assert_eq!((refused.code(), refused.stderr.lines().count()), (Some(1), 1), "{refused:?}");
 }
@@ -139,13 +138,13 @@ fn s353_the_last_refusal_has_a_time_and_goes() {
         m.ok(ends);
         assert_eq!(last(), "none", "{ends}");
     }
-    // Another draft's success says nothing of this one.
+    // The success of another draft says nothing of this one.
     m.sh("printf 'Via: nowhere\\n\\nhi' > outbox/foo");
     m.ok("echo hi > outbox/carol");
     assert!(last().contains("foo: Via:"));
 }
 
-/// S354: `rm outbox/*` ends with 0 where drafts have their notes beside them.
+/// S354: `rm outbox/*` exits with 0 if drafts have their `.error` files beside them.
 #[test]
 fn s354_rm_of_everything_in_the_outbox() {
     let bed = Bed::new();
@@ -154,17 +153,17 @@ fn s354_rm_of_everything_in_the_outbox() {
     assert_eq!(m.ls("outbox").len(), 6);
     m.ok("rm outbox/*");
     assert!(m.ls("outbox").is_empty());
-    // The note of a new refusal is there as ever.
+    // A new refusal writes its `.error` file as before.
     m.sh("printf 'Via: nowhere\\n\\nhi' > outbox/a");
     assert_eq!(m.ls("outbox"), ["a", "a.error"]);
     m.ok("rm outbox/a.error && test -e outbox/a && rm outbox/a");
     assert!(!m.sh("rm outbox/a.error").ok(), "nobody has asked for both");
-    // Nor does an old one stand beside a new draft that was sent.
+    // No old one stays beside a new draft that was sent either.
     m.sh("printf 'Via: nowhere\\n\\nhi' > outbox/a; rm outbox/a");
     m.ok("echo good > outbox/a && test ! -e outbox/a.error");
 }
 
-/// S355: `umount` of a mount that is in use names who uses it, and not itself.
+/// S355: `umount` of a mount that is in use names the programs that use it, and not itself.
 #[test]
 fn s355_umount_does_not_name_itself() {
     let bed = Bed::new();
@@ -178,14 +177,14 @@ fn s355_umount_does_not_name_itself() {
     assert!(out.stdout.contains(" is in use by ") && out.stdout.contains("\n1\n"), "{out:?}");
     assert!(!out.stdout.contains("msgfs ("), "{out:?}");
     assert!(out.ok(), "{out:?}");
-    // Nor is it in its own way.
+    // It does not block itself either.
     let m = bed.mount("bar");
     let (dir, msgfs) = (quote(&m.path("")), quote(&binary()));
     let out = bed.sh(&format!("cd {dir} && exec {msgfs} umount ."));
     assert!(out.ok(), "{out:?}");
 }
 
-/// S356: `init` writes down who I am, and every key.
+/// S356: `init` writes me and every key of the configuration.
 #[test]
 fn s356_init_writes_me_and_every_key() {
     let bed = Bed::new();
@@ -212,7 +211,7 @@ fn s357_doctor_tries_to_mount() {
     let told = |out: &Out| out.stdout.contains("FUSE cannot mount here");
     let out = bar(&bed, &["doctor"], "");
     assert!(!told(&out), "{out:?}");
-    // All capabilities, and none over the folders that are mounted here.
+    // The sandbox has all capabilities, and none over the folders that are mounted here.
     let mut sandbox = bed.command("unshare");
     sandbox.arg("-Ur").arg(binary()).args(["doctor", "--json", "--me", "bar"]);
     let out = run(sandbox, None);
@@ -239,8 +238,8 @@ fn s358_a_missing_mailbox_is_not_healthy() {
     assert!(!quiet(&bed, &["status"]).contains("there is no mailbox"));
 }
 
-/// S359: `--json` prints one object a line, of these members, for `inbox`, `status`, `key list`,
-/// `doctor` and `check`.
+/// S359: `--json` prints one object a line, with these members, for `inbox`, `status`, `key list`, `doctor` and
+/// `check`.
 #[test]
 fn s359_json() {
     let bed = Bed::new();
@@ -333,7 +332,7 @@ fn s360_completions() {
     }
 }
 
-/// S361: the manual page names what options take.
+/// S361: the manual page names the values of options.
 #[test]
 fn s361_the_manual_page_names_values() {
     let bed = Bed::new();

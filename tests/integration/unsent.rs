@@ -1,4 +1,4 @@
-//! What is not sent: what a close refused, and what a killed program had not finished.
+//! Drafts that are not sent: a close refused them, or a killed program had not finished them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use crate::common::{Bed, Mount, binary, mounted, need_root, run, wait_for};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// S180: the disk fails at the close, once: the draft is kept with its reason, nothing is sent, neither by
-/// the last close nor by the next mount, until it is renamed.
+/// S180: the disk fails once, at the close. The draft is kept with its reason. Neither the last close nor the next
+/// mount sends it, until it is renamed.
 #[test]
 fn s180_a_refused_close_sends_nothing() {
     let bed = Bed::new();
@@ -35,7 +35,7 @@ fn s180_a_refused_close_sends_nothing() {
     assert_eq!(bodies(&bed.store, "bar")[2], "second");
 }
 
-/// A bed whose state folder is a disk with room for 256 KiB; the folder.
+/// Makes a bed whose state folder is a disk with room for 256 KiB, and returns that folder.
 fn with_little_room() -> (Bed, PathBuf) {
     need_root();
     let bed = Bed::new();
@@ -46,13 +46,13 @@ fn with_little_room() -> (Bed, PathBuf) {
     (bed, full)
 }
 
-/// S180: room comes and goes while many write: what a close refused is not in the store, what it
-/// accepted is.
+/// S180: room comes and goes while many write. A draft that a close refused is not in the store, and an accepted
+/// one is.
 #[test]
 fn s180_room_that_comes_and_goes() {
     let (bed, full) = with_little_room();
     let m = bed.mount("bar");
-    // Fills what is left and empties it again, out of step with the writer.
+    // This fills the rest and empties it again, out of step with the writer.
     let script = format!(
         "while [ ! -e '{0}/stop' ]; do head -c 262144 /dev/zero > '{1}/x' 2>/dev/null; : > '{1}/x'; done",
         bed.path("cwd").display(),
@@ -94,8 +94,8 @@ for n in range(300):
     assert_eq!(sent, accepted);
 }
 
-/// S182: the disk of the state folder is full: the mount lives and reads, sends fail, what was refused is
-/// kept in memory and says so; with room again it sends and saves.
+/// S182: if the disk of the state folder is full, the mount lives and reads, and sending fails. The refused drafts
+/// are kept in memory, and their `.error` says so. With room again msgfs sends and saves.
 #[test]
 fn s182_full_state_disk() {
     let (bed, full) = with_little_room();
@@ -104,9 +104,9 @@ fn s182_full_state_disk() {
     m.ok("echo first > outbox/bob");
     let fill = format!("cat /dev/zero > '{0}/x'; cat /dev/zero > '{0}/y'", full.display());
     for n in 0..30 {
-        // What is freed by the way is filled again.
+        // Room that becomes free on the way is filled again.
         bed.sh(&fill);
-        // More than the spool has taken room for ahead.
+        // This is more than the room that the spool has reserved.
         let text = format!("echo refused {n}; head -c 40000 /dev/zero | tr '\\0' a");
         let out = m.sh(&format!("({text}) | tee outbox/bob > /dev/null"));
         assert!(!out.ok() && out.stderr.contains("No space left"), "{out:?}");
@@ -126,7 +126,7 @@ fn s182_full_state_disk() {
     wait_for(LONG, "it is sent", || bodies(&bed.store, "bar").len() == 3);
 }
 
-/// S182: nobody reads the standard error of a mount in the foreground, or its reader is gone.
+/// S182: a mount in the foreground runs on if nobody reads its standard error, or if the reader is gone.
 #[test]
 fn s182_dead_standard_error() {
     for reader in ["exec sleep 600", "exec true"] {
@@ -138,7 +138,7 @@ fn s182_dead_standard_error() {
         let daemon = Running::start(c, None).unwrap();
         wait_for(LONG, "it mounts", || mounted(&dir));
         wait_for(LONG, "it answers", || bed.sh(&format!("ls {}", dir.display())).ok());
-        // Each of these is a line in the log, and all of them are more than a pipe holds.
+        // Each of these is a line in the log, and together they are more than a pipe holds.
         let out = bed.sh(&format!(
             "cd {}; for i in $(seq 1500); do : > outbox/bad,name-$i; done 2> /dev/null; echo x > outbox/bob",
             dir.display()
@@ -150,7 +150,7 @@ fn s182_dead_standard_error() {
     }
 }
 
-/// Starts a script in the mount as a group of its own, and kills the group once half is written.
+/// Starts a script in the mount as a group of its own, and kills the group once half of the text is written.
 fn kill_writer(bed: &Bed, m: &Mount, script: &str, signal: Signal) {
     let mut c = bed.command("bash");
     c.args(["-c", script]).current_dir(&m.dir);
@@ -162,8 +162,8 @@ fn kill_writer(bed: &Bed, m: &Mount, script: &str, signal: Signal) {
     writer.finish(LONG).unwrap();
 }
 
-/// S181: a program that is killed in the middle of a message has sent nothing, however it writes and
-/// whatever kills it; the draft stays and says how it is sent.
+/// S181: a program that is killed in the middle of a message has sent nothing, however it writes and whatever
+/// kills it. The draft stays, and its `.error` says how to send it.
 #[test]
 fn s181_killed_writers() {
     let bed = Bed::new();
@@ -178,7 +178,7 @@ fn s181_killed_writers() {
         "exec python3 -uc 'import time; print(\"half\"); time.sleep(60); print(\"end\")' > outbox/bob",
     ] {
         for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
-            // Python turns a Ctrl-C into an exception and still dies of it, which is another test.
+            // Python turns a Ctrl-C into an exception and still dies of it; another test covers that.
             kill_writer(&bed, &m, script, signal);
             wait_for(LONG, script, || m.ls("outbox") == ["bob", "bob.error"]);
             let why = m.cat("outbox/bob.error");
@@ -189,7 +189,7 @@ fn s181_killed_writers() {
     }
 }
 
-/// S181: who is ended by `timeout`, and the way to send what is there.
+/// S181: a writer that `timeout` ends sends nothing, and a rename sends what is there.
 #[test]
 fn s181_timeout_and_rename() {
     let bed = Bed::new();
@@ -208,8 +208,7 @@ fn s181_timeout_and_rename() {
     assert_eq!(m.ls("outbox"), [""; 0]);
 }
 
-/// S181: a process that is killed while others write on, or that had no part in the message, holds
-/// nothing up.
+/// S181: a killed process delays nothing if others write on, or if it had no part in the message.
 #[test]
 fn s181_normal_writers() {
     let bed = Bed::new();

@@ -10,13 +10,13 @@ use sha2::{Digest, Sha256};
 use crate::common::samp::hex;
 use crate::common::{Bed, Mount};
 
-/// The large logs are given by their hash only: one record whose body repeats one character, and
-/// in the larger one a second record.
+/// Returns a large log, which the vectors give only by its hash: one record whose body repeats one character, and
+/// in the larger log a second record.
 fn large(v: &Value, name: &str) -> Vec<u8> {
     let sha = v["files_sha256"][name].as_str().expect("hash");
     let expect = v["expect"].as_array().unwrap();
     let mine: Vec<&Value> = expect.iter().filter(|e| e["file"] == name).collect();
-    // The vectors have an x so far; each guess costs seconds.
+    // The vectors use an x so far. Each guess costs seconds.
     for letter in ['x'].into_iter().chain('A'..='z') {
         let mut text = String::new();
         for e in &mine {
@@ -41,7 +41,7 @@ fn large(v: &Value, name: &str) -> Vec<u8> {
     panic!("{name} of {} cannot be rebuilt", v["name"]);
 }
 
-/// What archive/ shows, as (from, id, thread line, body).
+/// Returns the messages of archive/ as (from, id, thread line, body).
 fn archived(m: &Mount) -> Vec<(String, String, String)> {
     let mut all = Vec::new();
     for day in m.ls("archive") {
@@ -61,7 +61,7 @@ fn archived(m: &Mount) -> Vec<(String, String, String)> {
     all
 }
 
-/// How a body is shown: control characters as pictures, a final newline.
+/// Returns a body as it is shown: control characters as pictures, and a final newline.
 fn shown(body: &str) -> String {
     let mut s: String = body
         .replace("\r\n", "\n")
@@ -80,8 +80,8 @@ fn shown(body: &str) -> String {
     s
 }
 
-/// S5, S40, S81, S84, S85: archive/ holds what each store of the table is expected to deliver, no
-/// more and no less. (A byte order mark may cost the first record in the table; msgfs strips it.)
+/// S5, S40, S81, S84, S85: archive/ holds exactly the messages that the table expects of each store. (A byte order
+/// mark may cost the first record in the table; msgfs strips it.)
 #[test]
 fn s81_store_vectors() {
     let table: Vec<Value> =
@@ -135,7 +135,7 @@ fn s81_store_vectors() {
     }
 }
 
-/// S17: within a writer the names sort in the order in which the table expects the messages.
+/// S17: the names of one sender sort in the order in which the table expects the messages.
 #[test]
 fn s17_vector_order() {
     let table: Vec<Value> =

@@ -15,16 +15,16 @@ fn reader(bed: &Bed, m: &Mount, script: &str) -> Running {
     Running::start(c, None).unwrap()
 }
 
-/// S78: with unread mail it gives the names at once, and marks nothing.
+/// S78: with unread mail `.wait` gives the names at once, and marks nothing.
 #[test]
 fn s78_at_once() {
     let (_bed, m, _, names) = mounted_three();
-    // Had it waited, it would have given nothing.
+    // If it had waited, it would have given nothing.
     assert_eq!(m.cat(".wait"), names.join("\n") + "\n");
     m.inbox_stays(&strs(&names));
 }
 
-/// S78: it blocks, and wakes when mail comes.
+/// S78: `.wait` blocks, and wakes when mail comes.
 #[test]
 fn s78_wakes() {
     let bed = Bed::new();
@@ -55,7 +55,7 @@ fn s78_timeout() {
     assert_eq!(m.cat(".next"), "");
 }
 
-/// S79: `.next` gives the oldest, marks it, then the next.
+/// S79: `.next` gives the oldest message, marks it, and then gives the next one.
 #[test]
 fn s79_next() {
     let (_bed, m, recs, names) = mounted_three();
@@ -65,7 +65,7 @@ fn s79_next() {
     }
 }
 
-/// S79: it blocks until mail comes.
+/// S79: `.next` blocks until mail comes.
 #[test]
 fn s79_next_blocks() {
     let bed = Bed::new();
@@ -79,7 +79,7 @@ fn s79_next_blocks() {
     m.inbox_becomes(&[]);
 }
 
-/// S79: what was not read to the end stays unread.
+/// S79: a message that was not read to the end stays unread.
 #[test]
 fn s79_not_to_the_end() {
     let bed = Bed::new();
@@ -102,7 +102,7 @@ fn s80_signals() {
             let r = reader(&bed, &m, &format!("exec cat {file}"));
             std::thread::sleep(Duration::from_millis(300));
             r.signal(signal);
-            // Far less than it would have waited.
+            // This is far less than it would have waited.
             let out = r.finish(PATIENCE).unwrap();
             assert!(out.status.is_some() && !out.ok(), "{file} {signal:?}: {out:?}");
         }
@@ -133,7 +133,7 @@ fn s80_many() {
 fn s165_a_thousand() {
     let bed = Bed::new();
     let m = bed.mount("bar");
-    // One process with a thread a reader, so that the test's machine is not what fails.
+    // It is one process with one thread for each reader, so that the machine of the test does not fail.
     let readers = r"
 import threading, sys
 got = []
@@ -159,8 +159,7 @@ print(len(got), len(set(got)), got[0].strip())
     assert_eq!(out.stdout, format!("1000 1 {}\n", mail.name(0)));
 }
 
-/// S166: of ten open `.next` each has another message, and what one closes before its end is the next
-/// one's.
+/// S166: each of ten open `.next` has another message. A message that is closed before its end is the next one's.
 #[test]
 fn s166_one_message_to_one_reader() {
     let bed = Bed::new();
@@ -217,18 +216,18 @@ fn s167_the_mark_is_made_when_close_returns() {
                  for i in {1..20}; do cat inbox/$(ls inbox | head -1) > /dev/null; ls inbox | wc -l; done";
     let left: Vec<u32> = m.ok(loops).lines().map(|l| l.trim().parse().unwrap()).collect();
     assert_eq!(left, (0..40).rev().collect::<Vec<_>>());
-    // And in the file, whatever comes next.
+    // The mark is in the file, too, whatever comes next.
     m.kill9();
     assert!(bed.mount("bar").ls("inbox").is_empty());
 }
 
-/// The ids of the messages in a text.
+/// Returns the ids of the messages in a text.
 fn ids(text: &str) -> Vec<&str> {
     text.lines().filter(|l| l.starts_with("Message-ID: ")).collect()
 }
 
-/// S221: one reader after the other, two files in one program, a loop in one process, and three readers
-/// at once: no message comes twice, and none is left.
+/// S221: one reader after the other, two files in one program, a loop in one process, and three readers at once:
+/// no message comes twice, and none is left.
 #[test]
 fn s221_next_hands_out_nothing_twice() {
     let bed = Bed::new();
@@ -254,8 +253,8 @@ fn s221_next_hands_out_nothing_twice() {
     assert!(m.ls("inbox").is_empty());
 }
 
-/// S221: where reading marks nothing `.next` hands out each message once as well, and one that is made
-/// unread once more.
+/// S221: if reading marks nothing, `.next` hands out each message once as well. A message that is made unread
+/// comes once more.
 #[test]
 fn s221_next_where_reading_marks_nothing() {
     let bed = Bed::new();
@@ -269,7 +268,8 @@ fn s221_next_where_reading_marks_nothing() {
     assert_eq!(m.cat(".next"), recs[1].file("none"));
 }
 
-/// S221: whoever closes last, the mark is made when that returns: here the opener has ended before.
+/// S221: the mark is made when the last close returns, whichever process closes last. Here the opener has ended
+/// before.
 #[test]
 fn s221_the_mark_is_made_by_who_inherited_the_file() {
     let bed = Bed::new();
@@ -302,8 +302,8 @@ for left in reversed(range(20)):
     );
 }
 
-/// S225: `.watch` gives each name once, as it arrives, and not what was unread before; what somebody
-/// took meanwhile is told as well.
+/// S225: `.watch` gives each name once, as it arrives, and not the messages that were unread before. It also gives
+/// a name that another reader took meanwhile.
 #[test]
 fn s225_watch() {
     let bed = Bed::new();
@@ -313,7 +313,7 @@ fn s225_watch() {
     let script = format!("cat .watch | while read name; do echo $name >> {}; done", out.display());
     let mut r = reader(&bed, &m, &script);
     let told = || std::fs::read_to_string(&out).unwrap_or_default();
-    // It has opened the file when it waits in it.
+    // Once it waits in the file, it has opened it.
     let file = m.path(".watch");
     let waits = format!("ls -l /proc/[0-9]*/fd 2> /dev/null | grep -q '{}'", file.display());
     crate::common::soon("it is open", || bed.sh(&waits).ok());
@@ -335,7 +335,7 @@ fn s225_watch() {
     r.finish(PATIENCE).unwrap();
 }
 
-/// S225: readers that share an open `.watch` share the names, two that open it get all of them, and a
+/// S225: readers that share an open `.watch` share the names. Two readers that each open it get all of them. A
 /// reader that takes a byte at a time gets whole lines.
 #[test]
 fn s225_watch_for_several() {
@@ -377,7 +377,7 @@ sys.stdout.write(whole.decode())
     m.inbox_stays(&names);
 }
 
-/// S225: the same stream without a mount.
+/// S225: the same stream exists without a mount.
 #[test]
 fn s225_watch_without_a_mount() {
     let bed = Bed::new();
@@ -387,7 +387,7 @@ fn s225_watch_without_a_mount() {
     c.stdout(std::fs::File::create(&out).unwrap());
     let mut child = c.spawn().unwrap();
     let mut n = 0;
-    // It takes a moment until it looks: what came before is not told.
+    // It takes a moment until it looks, and mail that came before is not reported.
     crate::common::soon("a name is told", || {
         n += 1;
         samp::append(&bed.store, "foo", "bar", "t", &format!("mail {n}"), T0 + n);

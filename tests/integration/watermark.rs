@@ -1,4 +1,4 @@
-//! `.seen-<me>`: what other readers of the store see of my marks, and I of theirs.
+//! `.seen-<me>`: my marks as other readers of the store see them, and their marks as I see them.
 
 use std::fs;
 
@@ -8,7 +8,8 @@ use crate::common::fixtures::{mounted_three, three};
 use crate::common::samp::{self, Rec, T0};
 use crate::common::{Bed, Mount, run, soon, wait_for};
 
-/// What the other program would show to bar, by the rule of a release; moves nothing.
+/// Returns the messages that the other program would show to bar, by the rule of one of its releases. Moves
+/// nothing.
 #[track_caller]
 fn peer_unread(bed: &Bed, rule: &str) -> Vec<String> {
     peer(bed, &["inbox", "bar", rule, "--peek"])
@@ -41,7 +42,7 @@ fn read(m: &Mount, r: &Rec) {
     m.cat(&format!("inbox/{}", r.name(0)));
 }
 
-/// S36: on the first mount, what the watermark covers is read, in either spelling of the ids.
+/// S36: on the first mount, everything that the watermark covers is read, in either spelling of the ids.
 #[test]
 fn s36_first_contact() {
     for spelling in ["bare", "with sender"] {
@@ -58,7 +59,7 @@ fn s36_first_contact() {
     }
 }
 
-/// S36: while mounted, what the other program reads leaves my inbox.
+/// S36: while mounted, a message that the other program reads leaves my inbox.
 #[test]
 fn s36_other_reader_while_mounted() {
     for rule in ["r111", "r12"] {
@@ -70,7 +71,7 @@ fn s36_other_reader_while_mounted() {
     }
 }
 
-/// S36: what the other program read while nothing was mounted is read at the next mount.
+/// S36: a message that the other program read while nothing was mounted is read at the next mount.
 #[test]
 fn s36_other_reader_while_unmounted() {
     let (bed, m, ..) = mounted_three();
@@ -95,7 +96,7 @@ fn s36_garbage() {
     }
 }
 
-/// S37: the mark waits for the oldest unread message and then covers all that was read; both
+/// S37: the watermark waits for the oldest unread message, and then covers everything that was read. Both
 /// spellings are there, on one line without newline.
 #[test]
 fn s37_contiguous_prefix() {
@@ -128,7 +129,7 @@ fn s37_contiguous_prefix() {
     assert!(!text.contains('\n'), "{text:?}");
 }
 
-/// S37: of two messages in one second, a mark for one does not cover the other.
+/// S37: if two messages share one second, a watermark for one does not cover the other.
 #[test]
 fn s37_same_second() {
     let bed = Bed::new();
@@ -147,7 +148,7 @@ fn s37_same_second() {
     });
 }
 
-/// S37: making a message unread, and a removed or older state, never move the mark back.
+/// S37: making a message unread, and a removed or older state, never move the watermark back.
 #[test]
 fn s37_never_back() {
     let (bed, m, recs, _) = mounted_three();
@@ -156,7 +157,7 @@ fn s37_never_back() {
     let before = seen(&bed).unwrap();
     m.ok(&format!("mv '{}' inbox/", recs[0].archived(0)));
     m.inbox_becomes(&[&recs[0].name(0)]);
-    // Another reader is ahead of us; our next mark must not undo that.
+    // Another reader is ahead of us, and our next mark must not undo that.
     let later = samp::append(&bed.store, "foo", "bar", "t", "later", T0 + 9000);
     m.appears(&format!("inbox/{}", later.name(0)));
     assert_eq!(seen(&bed).unwrap(), before);
@@ -168,8 +169,8 @@ fn s37_never_back() {
     assert_eq!(seen(&bed).unwrap().0, later.ts);
 }
 
-/// S38: mail that arrives late is unread, while mounted, after a remount, and although another
-/// reader moved the mark beyond it.
+/// S38: mail that arrives late is unread, while mounted, after a remount, and although another reader moved the
+/// watermark beyond it.
 #[test]
 fn s38_late_arrival() {
     let (bed, m, recs, _) = mounted_three();
@@ -190,7 +191,7 @@ fn s38_late_arrival() {
     assert_eq!(m.ls("inbox"), [later.name(0)]);
 }
 
-/// S39: a message from the future is shown, read, and then hides nothing, here or elsewhere.
+/// S39: a message from the future is shown and read, and then hides nothing, here or elsewhere.
 #[test]
 fn s39_future_message() {
     let bed = Bed::new();

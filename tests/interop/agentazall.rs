@@ -15,7 +15,7 @@ use crate::peer;
 
 const ALICE: &str = "alice@localhost";
 
-/// Bar, who has a mount, and alice, who has only the peer; both in one folder of mailboxes, with keys.
+/// Makes two agents with keys in one folder of mailboxes: bar has a mount, and alice has only the other program.
 fn two() -> (Bed, Tree, Tree, Mount) {
     let bed = Bed::new();
     let bar = Tree::with(&bed, ME, &peer::nowhere());
@@ -31,7 +31,7 @@ fn valid(seed: u8) -> String {
     format!("valid {}", samp::fingerprint(&samp::key(seed)))
 }
 
-/// The files of a folder of a mailbox.
+/// Returns the files of a folder of a mailbox.
 fn files(tree: &Tree, who: &str, folder: &str) -> Vec<PathBuf> {
     tree.list(who, folder)
         .iter()
@@ -39,7 +39,8 @@ fn files(tree: &Tree, who: &str, folder: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What the peer sends and replies is in the mount: valid, whole, with its files, in one thread.
+/// A message that the other program sends or replies is in the mount: valid, whole, with its attachments, in one
+/// thread.
 #[test]
 fn their_send_and_reply_are_read() {
     let (bed, _bar, alice, m) = two();
@@ -62,11 +63,11 @@ fn their_send_and_reply_are_read() {
     assert_eq!(got.must("Attachments"), "plan.bin (3)");
     let dir = shown::path(&m, "archive", &id).replace(".txt", ".d");
     assert_eq!(m.bytes(&format!("{dir}/plan.bin")), [0, 1, 255]);
-    // Its time is now, although it wrote a local time fourteen hours ahead.
+    // The message has the present time, although the other program wrote a local time fourteen hours ahead.
     let sent = got.must("Date").to_owned();
     let stamps: Vec<String> = (samp::now() - 60..=samp::now()).map(shown::date).collect();
     assert!(stamps.contains(&sent), "{sent}");
-    // We answer, and it replies to that, quoting our signed block whole.
+    // The mount answers, and the other program replies to that and quotes the whole signed block.
     let thread = samp::thread_dir(got.must("Thread"));
     m.ok(&format!("echo 'agreed' > 'threads/{thread}/answer'"));
     let (ours, _) = alice_only(&alice);
@@ -86,14 +87,14 @@ fn their_send_and_reply_are_read() {
     assert_eq!(shown::rejected(&m), [""; 0]);
 }
 
-/// The id and text of the only message in alice's inbox.
+/// Returns the id and text of the only message in alice's inbox.
 #[track_caller]
 fn alice_only(alice: &Tree) -> (String, String) {
     let (file, text) = alice.only(ALICE, "inbox");
     (file.file_stem().unwrap().to_str().unwrap().to_owned(), text)
 }
 
-/// What the mount sends is listed, read and verified by the peer, whatever the text is.
+/// The other program lists, reads and verifies each message that the mount sends, whatever its text is.
 #[test]
 fn ours_is_read_and_verified() {
     let (bed, _bar, alice, m) = two();
@@ -165,7 +166,8 @@ fn ours_is_read_and_verified() {
     }
 }
 
-/// A message that the peer marks leaves `inbox/`; one that the mount marks is read for the peer.
+/// A message that the other program marks leaves `inbox/`; a message that the mount marks is read for the other
+/// program.
 #[test]
 fn marks_agree() {
     let (bed, bar, alice, m) = two();
@@ -183,13 +185,13 @@ fn marks_agree() {
     let listed = || peer::ok(&bed, &bar, &["inbox", "--offline", "--all"]);
     wait_for(Duration::from_secs(10), "the peer sees the mark", || listed().contains("(0 new)"));
     assert!(listed().matches("[READ]").count() == 2, "{}", listed());
-    // Its marks changed no signed byte.
+    // The marks of the other program changed no signed byte.
     for v in peer::verify(&bed, &files(&bar, ME, "inbox")) {
         assert_eq!(v["verified"], true, "{v:#}");
     }
 }
 
-/// Notes, memories, identity and tasks: what one side writes the other side reads.
+/// Each side reads the notes, memories, identity and tasks that the other side writes.
 #[test]
 fn me_agrees() {
     let (bed, bar, _alice, m) = two();
@@ -206,8 +208,8 @@ fn me_agrees() {
     assert!(peer::ok(&bed, &bar, &["recall", "blue"]).contains("sky is blue"));
 }
 
-/// Both work on one mailbox at the same time: the mount and the peer send, receive, read and mark, and
-/// each message is there once on both sides, signed and whole.
+/// Mount and other program send, receive, read and mark in one mailbox at the same time; each message is there once on
+/// both sides, signed and whole.
 #[test]
 fn both_at_once() {
     let (bed, bar, alice, m) = two();
@@ -252,8 +254,8 @@ fn both_at_once() {
     assert_eq!(shown::rejected(&m), [""; 0]);
 }
 
-/// Ten senders at once in one mailbox, five of them the peer's, whose every run moves the whole outbox:
-/// nothing of ours is lost or doubled.
+/// Ten senders write into one mailbox at once. Five of them are runs of the other program, each of which moves the
+/// whole outbox. No message of the mount is lost or doubled.
 #[test]
 fn ten_senders() {
     let (bed, bar, alice, m) = two();
@@ -279,7 +281,7 @@ fn ten_senders() {
     for running in peers {
         running.finish(PATIENCE).unwrap();
     }
-    // A listing of sent/ waits until the store has all that was accepted.
+    // A listing of sent/ waits until the store has every accepted draft.
     m.ls("sent");
     soon("nothing of ours waits", || {
         !files(&bar, ME, "outbox")
@@ -320,14 +322,14 @@ fn ten_senders() {
     assert_eq!(seen, wanted, "in alice's own mount");
 }
 
-/// Another bed whose only store is this project.
+/// Makes another bed whose only store is this project.
 fn bed_of(tree: &Tree) -> Bed {
     let bed = Bed::new();
     bed.config(&tree.store());
     bed
 }
 
-/// The key that msgfs makes in a mailbox is one that the peer signs with, and the peer's is ours.
+/// The other program signs with the key that msgfs makes in a mailbox, and msgfs with the key of the other program.
 #[test]
 fn one_key_for_both() {
     let bed = Bed::new();
@@ -346,7 +348,7 @@ fn one_key_for_both() {
     let prints: BTreeSet<&str> = all.iter().map(|v| v["fingerprint"].as_str().unwrap()).collect();
     assert_eq!((all.len(), prints.len()), (2, 1), "{all:#?}");
     assert!(all.iter().all(|v| v["verified"] == true), "{all:#?}");
-    // The peer makes alice's key; a mount for her signs with it.
+    // The other program makes alice's key; a mount for her signs with it.
     peer::ok(&bed, &alice, &["crypto-identity"]);
     let second = bed_of(&alice);
     let other = second.mount("alice");

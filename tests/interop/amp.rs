@@ -30,7 +30,7 @@ fn verified(bed: &Bed, public: &Path, file: &Path) {
     );
 }
 
-/// The bed's two agents with keys that openssl made.
+/// Makes the bed's two agents with keys that openssl made.
 fn with_keys() -> (Bed, Home) {
     let bed = Bed::new();
     let home = Home::new(&bed);
@@ -42,8 +42,8 @@ fn with_keys() -> (Bed, Home) {
     (bed, home)
 }
 
-/// openssl verifies what the mount sent, from the file as it lies in both mailboxes, whatever the text
-/// is; and no longer when one byte is changed.
+/// openssl verifies each message of the mount from the file in both mailboxes, whatever the text is. It refuses the
+/// message when one byte is changed.
 #[test]
 fn openssl_verifies_ours() {
     let (bed, home) = with_keys();
@@ -68,7 +68,7 @@ fn openssl_verifies_ours() {
             verified(&bed, &public, file);
         }
     }
-    // A check that cannot fail would prove nothing.
+    // The check must also be able to fail.
     let file = &home.list("alice", "inbox")[0];
     let text = fs::read_to_string(file).unwrap();
     let mut v: Value = serde_json::from_str(&text).unwrap();
@@ -79,7 +79,7 @@ fn openssl_verifies_ours() {
         &["verify", public.to_str().unwrap(), bed.path("changed.json").to_str().unwrap()],
     );
     assert!(!out.ok() && out.said().contains("Verification Failure"), "{out:?}");
-    // After a mark the file still verifies.
+    // The file still verifies after a mark.
     let alice = bed.mount("alice");
     alice.ok("cat inbox/*.txt > /dev/null");
     wait_for(Duration::from_secs(15), "all are marked", || {
@@ -90,8 +90,8 @@ fn openssl_verifies_ours() {
     }
 }
 
-/// What the shell client writes is read and verified by the mount, though local delivery adds members
-/// after signing; a reply closes the circle.
+/// The mount reads and verifies each message that the shell client writes, although local delivery adds members after
+/// signing. The client also verifies the mount's reply.
 #[test]
 fn theirs_is_verified_by_us() {
     let (bed, home) = with_keys();
@@ -135,7 +135,7 @@ fn theirs_is_verified_by_us() {
         assert_eq!(s.must("Signature"), format!("valid {raw}"), "{s:?}");
         assert_eq!(s.body.trim_end_matches('\n'), *text);
     }
-    // Changed on disk, it is rejected.
+    // A message that is changed on disk is rejected.
     let file = home.list("bar", "inbox").remove(0);
     let text = fs::read_to_string(&file).unwrap();
     let mut v: Value = serde_json::from_str(&text).unwrap();
@@ -161,7 +161,7 @@ fn theirs_is_verified_by_us() {
     assert_eq!(message(&m, id).must("Subject"), "subject 0");
 }
 
-/// The fingerprint that the mount shows for a public key in a PEM file.
+/// Returns the fingerprint that the mount shows for a public key in a PEM file.
 fn fingerprint(pem: &Path) -> String {
     let text = fs::read_to_string(pem).unwrap();
     let b64: String = text.lines().filter(|l| !l.starts_with('-')).collect();

@@ -1,11 +1,11 @@
-//! An authority of one's own, made by `openssl`, and a certificate for this machine.
+//! A certificate authority made by `openssl`, and a certificate for this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::run;
 
-/// Makes `ca.pem`, `cert.pem` and `key.pem` in a folder; gives that of the authority.
+/// Makes `ca.pem`, `cert.pem` and `key.pem` in a folder, and returns the path of `ca.pem`.
 #[track_caller]
 pub(crate) fn certify(folder: &Path) -> PathBuf {
     let openssl = |args: &str| {

@@ -1,8 +1,8 @@
-//! The recipes of `docs/EXAMPLES.md`, each run as it stands there.
+//! The recipes of `docs/EXAMPLES.md`, each run as the page has it.
 //!
 //! Real: msgfs and its mounts, git, the NATS server, Postfix and Dovecot. Stand-ins: Claude Code and Codex
-//! (`agent_program.py`, which reads the hooks as these do), and `ssh`, `scp` and `crontab`. A machine that `ssh` reaches is
-//! a home folder.
+//! (`agent_program.py`, which reads the hooks as these do), and `ssh`, `scp` and `crontab`. A home folder stands for a
+//! machine that `ssh` reaches.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -26,7 +26,7 @@ const RECIPES: [&str; 5] = [
     "An agent is reached by e-mail",
 ];
 
-/// A stage for a recipe.
+/// Makes a stage for a recipe.
 fn stage() -> Stage {
     let mut stage = Stage::new();
     let run = stage.bed.path("run").canonicalize().unwrap();
@@ -41,7 +41,7 @@ fn program(stage: &Stage, name: &str, script: &str) {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Has a repository with one commit, and two agent programs whose models follow these rules.
+/// Makes a repository with one commit, and two agent programs whose models follow these rules.
 fn repository(rules: &Value) -> Stage {
     let mut stage = stage();
     let made = "git config --global user.name Anna; git config --global user.email anna@example.org; \
@@ -60,7 +60,7 @@ fn repository(rules: &Value) -> Stage {
     stage
 }
 
-/// Returns the places from which the model of a program heard a bell that names these writers.
+/// Returns the places at which the model of a program heard a bell that names these writers.
 fn bells(stage: &Stage, program: &str, from: &str) -> Vec<String> {
     let text = fs::read_to_string(stage.bed.path("heard")).unwrap();
     let heard = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -80,7 +80,7 @@ fn works(recipe: usize, stage: &Stage) {
     assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), terminals(stage));
 }
 
-/// Returns what other terminals show, and what models heard.
+/// Returns the output of other terminals and the texts that models heard.
 fn terminals(stage: &Stage) -> String {
     let mut files: Vec<PathBuf> =
         fs::read_dir(stage.bed.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -111,7 +111,7 @@ fn two_sessions_in_one_repository() {
         {"hears": "From: api[^$]*Down, to whole cents", "does": "echo 'price() rounds down.' > NOTES.md"},
     ]));
     works(0, &stage);
-    // Both were idle, and were told once.
+    // Both sessions were idle, and each heard one bell.
     for from in ["web", "api"] {
         assert_eq!(bells(&stage, "claude", from), ["wake"], "{}", terminals(&stage));
     }
@@ -196,7 +196,7 @@ fn a_fleet_of_ten_machines() {
 fn an_agent_is_reached_by_mail() {
     let mut stage = stage();
     let office = PostOffice::open(&["bot", "amy"]);
-    // Certificates of the authority of this machine, for msgfs and for curl.
+    // msgfs and curl trust the authority of this machine.
     for name in ["SSL_CERT_FILE", "CURL_CA_BUNDLE"] {
         stage.bed.env.push((name.into(), office.ca.clone().into()));
     }

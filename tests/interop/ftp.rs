@@ -24,7 +24,7 @@ fn config(port: u16) -> Value {
         "host": "127.0.0.1", "port": port, "user": "agentoftp", "password": PASSWORD}})
 }
 
-/// All files below a folder of the server, without those that nobody looks at.
+/// Returns all files below a folder of the server, without those that no program reads.
 fn on_server(at: &Bed, folder: &str) -> Vec<String> {
     let base = at.path("ftp").join(folder);
     let all = crate::relay::files(&base);
@@ -34,7 +34,7 @@ fn on_server(at: &Bed, folder: &str) -> Vec<String> {
     all
 }
 
-/// Puts a file on the server as a sender that is not careful does.
+/// Puts a file on the server as a careless sender does.
 fn put(at: &Bed, path: &str, text: &str) {
     let path = at.path("ftp").join(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -48,8 +48,8 @@ fn unsigned(id: &str, more: &str, body: &str) -> String {
     )
 }
 
-/// S470: a letter with a file goes by FTP and comes by FTP, is the same message on both machines, and so
-/// is the answer. Nothing that is half lies on the server, and the password is nowhere.
+/// S470: a message with an attachment goes and comes by FTP and is the same message on both machines, and so is the
+/// answer. No half file is on the server, and the password is in no other file.
 #[test]
 fn s470_a_letter_goes_by_ftp_and_is_answered() {
     let at = Bed::new();
@@ -77,8 +77,8 @@ fn s470_a_letter_goes_by_ftp_and_is_answered() {
     assert!(!out.stdout.contains(PASSWORD) && !out.stderr.contains(PASSWORD));
 }
 
-/// S471: the reference client on the other side reads what went by FTP, once, and what it sends comes
-/// with its files. What one of the two programs filed the other does not file again.
+/// S471: the reference client on the other side reads once each message that went by FTP, and its own messages arrive
+/// with their attachments. Neither program files a message that the other one has filed.
 #[test]
 fn s471_the_reference_client_is_on_the_other_side_of_ftp() {
     let at = Bed::new();
@@ -95,7 +95,7 @@ fn s471_the_reference_client_is_on_the_other_side_of_ftp() {
     m.umount();
     peer::ok(&bar.bed, &bar.tree, &["daemon", "--once"]);
     assert_eq!(bar.count("inbox"), 1);
-    // What the reference filed and a person threw away does not come back.
+    // A message that the reference filed and a person threw away does not come back.
     let z = zed.mount();
     let (file, _) = zed.tree.only(ZED, "inbox");
     fs::remove_file(file).unwrap();
@@ -110,8 +110,8 @@ fn m_is_empty(machine: &Machine) {
     assert_eq!(machine.count("inbox"), 0);
 }
 
-/// S472: connections that break at any command, before or after the server has got it, and kills of the
-/// mount: every letter is there with its file, once, for msgfs and for the reference client.
+/// S472: connections break at any command, before or after the server has got it, and the mount is killed; every
+/// message is there with its attachment, once, for msgfs and for the reference client.
 #[test]
 fn s472_by_ftp_nothing_is_lost_or_doubled() {
     let at = Bed::new();
@@ -120,7 +120,7 @@ fn s472_by_ftp_nothing_is_lost_or_doubled() {
     let mut met = std::collections::BTreeSet::<(usize, bool)>::new();
     let plan = move |line: &str, number: usize| {
         let verb = verbs.iter().position(|verb| line.starts_with(verb))?;
-        // Each command is lost once, and its answer is lost twice.
+        // Each command is lost once, and its answer is lost once.
         let faults = [Fault::Drop, Fault::Swallow];
         let at = number % 2;
         let is_new = met.insert((verb, at == 0));
@@ -161,8 +161,8 @@ fn s472_by_ftp_nothing_is_lost_or_doubled() {
     assert_eq!(parts.count(), count, "{texts:?}");
 }
 
-/// S473: a text that is half on the server is not filed as if it were whole; if it must be, and grows later,
-/// the whole one is a second message that says so. What was filed stays as it was.
+/// S473: a text that is half on the server is not filed as if it were whole. If it must be filed and grows later, the
+/// whole text is a second message that says so. The filed message stays as it was.
 #[test]
 fn s473_what_is_half_or_changes_on_the_server() {
     let at = Bed::new();
@@ -202,8 +202,8 @@ fn s473_what_is_half_or_changes_on_the_server() {
     assert_eq!(bodies(&m).len(), 3);
 }
 
-/// S474: while the server is away everything else works; what waits says so, and goes when it is back. A
-/// password that others can read is not used.
+/// S474: while the server is away everything else works. A waiting message says so, and is sent when the server is
+/// back. msgfs does not use a password that others can read.
 #[test]
 fn s474_a_server_that_is_away_and_a_password_that_is_exposed() {
     let at = Bed::new();
@@ -233,8 +233,8 @@ fn s474_a_server_that_is_away_and_a_password_that_is_exposed() {
     assert!(Path::new(&bar.tree.root).exists());
 }
 
-/// S642: half of a signed letter is no message, however long it stays half: it is told in `rejected/`, and the whole
-/// letter comes when it is there, once and signed.
+/// S642: half of a signed message is no message, however long it stays half. `rejected/` reports it, and the whole
+/// message arrives once and signed when it is complete.
 #[test]
 fn s642_half_of_a_signed_letter_waits_for_its_end() {
     let at = Bed::new();
@@ -255,7 +255,7 @@ fn s642_half_of_a_signed_letter_waits_for_its_end() {
         std::thread::sleep(Duration::from_secs(2));
     }
     assert_eq!((m.ls("inbox").len(), shown::rejected(&m).len()), (0, 0));
-    // As if that were long ago.
+    // The journal says that the link saw the half long ago.
     let saw = bar.bed.state("bar").join("links/agentazall/ftp/saw.json");
     wait_for(Duration::from_secs(60), "the half is told", || {
         let aged = |text: String| {

@@ -1,4 +1,4 @@
-//! Mounts whose links lead to servers that mean harm.
+//! Mounts whose links lead to hostile servers.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::peer;
 use crate::relay::{bodies, sent};
 use crate::secrets::Secrets;
 
-// The server that the unit tests of links use; this target uses a part of it.
+// This is the server of the unit tests of links; this target uses a part of it.
 #[path = "../../src/link/hostile/server.rs"]
 #[allow(dead_code)]
 mod server;
@@ -21,8 +21,8 @@ use server::{HostileProtocol, HostileServer, ServerAction};
 const SECRET: &str = "s3cret-of-all-of-them";
 const ZED: &str = "zed.agenttalk";
 
-/// S440, S441: whatever the servers of some links do, the mount, mail of this machine and other links go on, it is told
-/// what is wrong, and no answer of theirs shows a secret.
+/// S440, S441: hostile servers of some links stop neither the mount nor messages of this machine nor other links. The
+/// status says what is wrong, and no answer of a server shows a secret there.
 #[test]
 fn s440_servers_that_mean_harm_stop_nothing_else() {
     let echo = |before: &str| {
@@ -54,7 +54,7 @@ fn s440_servers_that_mean_harm_stop_nothing_else() {
     });
 }
 
-/// One machine with links to all of them and to one that is good.
+/// Runs one machine with links to all hostile servers and to one that is good.
 fn round(
     (at, relay, z, lines): (&Bed, &peer::Server, &Mount, u16),
     name: &str,
@@ -97,7 +97,7 @@ fn round(
         let told = m.ok("cat sent/*/*.warning 2>/dev/null; true");
         told.contains("link email") && told.contains("link ftp")
     });
-    // The others are still patient.
+    // In the other cases the links still wait for the server.
     let ends = matches!(what, "repeats" | "floods");
     soon("what the servers say is told, without the secret", || {
         let status = m.cat("status.txt");
@@ -112,7 +112,7 @@ fn round(
     m.umount();
 }
 
-/// A small disk of its own; gone when dropped.
+/// A small disk of its own, which is unmounted when this is dropped.
 struct Disk(std::path::PathBuf);
 
 impl Disk {
@@ -125,7 +125,7 @@ impl Disk {
         Self(path)
     }
 
-    /// How many bytes are free.
+    /// Returns the number of free bytes.
     fn free(&self) -> u64 {
         let fs = rustix::fs::statvfs(&self.0).unwrap();
         fs.f_bfree * fs.f_frsize
@@ -138,7 +138,8 @@ impl Drop for Disk {
     }
 }
 
-/// S440: a server whose answers have no end does not fill the disk: what it sends ends 64 MiB before, and it is told.
+/// S440: a server whose answers have no end does not fill the disk: msgfs stops reading it while 64 MiB are free, and
+/// reports that.
 #[test]
 fn s440_no_server_fills_the_disk() {
     let answer = b"HTTP/1.1 200 OK\r\n\r\n{\"messages\":[{\"id\":\"1\",\"payload\":\"".to_vec();

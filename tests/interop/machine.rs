@@ -12,7 +12,7 @@ use crate::common::{Bed, Mount, samp, soon};
 use crate::peer;
 use crate::relay::{files, sent};
 
-/// A machine.
+/// A machine with one agent.
 pub(crate) struct Machine {
     pub(crate) bed: Bed,
     pub(crate) tree: Tree,
@@ -21,7 +21,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Of an agent whose configuration has these members.
+    /// Makes a machine whose agent's configuration has these members.
     pub(crate) fn new(address: &'static str, config: &Value) -> Self {
         let bed = Bed::new();
         let tree = Tree::with(&bed, address, config);
@@ -46,28 +46,28 @@ impl Machine {
         self.bed.mount(self.name())
     }
 
-    /// Has a link forget how long it wanted to wait.
+    /// Ends the backoff of a link.
     #[track_caller]
     pub(crate) fn hurry(&self, link: &str) {
-        // A mount that has just begun may not have opened it yet.
+        // A mount that has just begun may not have opened the link yet.
         soon("the link hears", || {
             self.bed.msgfs_out(&["--me", self.name(), "link", "retry", link]).ok()
         });
     }
 
-    /// How many of my messages lie in a folder of the mailbox.
+    /// Returns the number of my messages in a folder of the mailbox.
     pub(crate) fn count(&self, folder: &str) -> usize {
         self.tree.list(self.address, folder).len()
     }
 
-    /// A file of this machine, to be attached.
+    /// Makes a file on this machine, to be attached.
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.bed.path(name);
         fs::write(&path, bytes).unwrap();
         path
     }
 
-    /// Nothing that this machine wrote holds a secret, but the mailbox's own configuration.
+    /// Asserts that no file of this machine holds a secret, except the mailbox's own configuration.
     #[track_caller]
     pub(crate) fn tells_no(&self, secret: &str) {
         let config = self.tree.root.join("config.json");
@@ -78,7 +78,8 @@ impl Machine {
         }
     }
 
-    /// The reference client reads here what comes from a mount, with its file, and writes back with one.
+    /// Asserts that the reference client here reads a message of a mount with its attachment; writes back with an
+    /// attachment.
     #[track_caller]
     pub(crate) fn reads_and_writes_as_the_reference(&self, bar: &Self, m: &Mount) {
         let file = bar.file("data.bin", &[0u8, 9, 255]);
@@ -100,7 +101,7 @@ impl Machine {
         peer::ok(&self.bed, &self.tree, &["daemon", "--once"]);
     }
 
-    /// What it wrote is in the inbox of a mount.
+    /// Asserts that the message of the reference client is in the inbox of a mount, and returns it.
     #[track_caller]
     pub(crate) fn wrote_as_the_reference(&self, m: &Mount) -> Shown {
         let got = shown::all(m, "inbox").remove(0);
@@ -111,7 +112,7 @@ impl Machine {
     }
 }
 
-/// The one message that a mount sent arrives in another one, under the same name.
+/// Waits until the one message that a mount sent is in another one, under the same name, and returns the name.
 #[track_caller]
 pub(crate) fn arrived(m: &Mount, z: &Mount) -> String {
     soon("it arrives", || !z.ls("inbox").is_empty());
@@ -121,7 +122,7 @@ pub(crate) fn arrived(m: &Mount, z: &Mount) -> String {
     theirs
 }
 
-/// It has this subject and text and a valid signature, and its answer comes back into its thread.
+/// Asserts that a message has this subject, this text and a valid signature, and that its answer comes into its thread.
 #[track_caller]
 pub(crate) fn answered(m: &Mount, z: &Mount, theirs: &str, wanted: (&str, &str)) {
     let got = Shown::parse(&z.cat(&format!("inbox/{theirs}")));

@@ -37,7 +37,7 @@ fn machine(address: &'static str, server: &MailServer) -> Machine {
     Machine::new(address, &config(address, server))
 }
 
-/// The mails of an account, as the server keeps them.
+/// Returns the mails of an account in the folder of the server.
 fn on_server(at: &Bed, address: &str) -> Vec<PathBuf> {
     inbox_at(&at.path("mail"), address)
 }
@@ -50,8 +50,8 @@ fn inbox_at(mail: &Path, address: &str) -> Vec<PathBuf> {
     all
 }
 
-/// S480: a letter with a file goes by e-mail and comes by e-mail, is the same message on both machines, and
-/// so is the answer. Nothing is deleted on the server, and the password is nowhere.
+/// S480: a message with attachments goes and comes by e-mail and is the same message on both machines, and so is the
+/// answer. Nothing is deleted on the server, and the password is in no other file.
 #[test]
 fn s480_a_letter_goes_by_mail_and_is_answered() {
     let at = Bed::new();
@@ -77,8 +77,8 @@ fn s480_a_letter_goes_by_mail_and_is_answered() {
     assert!(!out.stdout.contains(PASSWORD) && !out.stderr.contains(PASSWORD));
 }
 
-/// S481: the reference client on the other side reads what went by e-mail, and what it sends comes with its
-/// files. What it has filed already is not filed again.
+/// S481: the reference client on the other side reads each message that went by e-mail, and its own messages arrive
+/// with their attachments. A message that it has filed is not filed again.
 #[test]
 fn s481_the_reference_client_is_on_the_other_side_of_mail() {
     let at = Bed::new();
@@ -100,22 +100,23 @@ fn s481_the_reference_client_is_on_the_other_side_of_mail() {
     assert_eq!(zed.count("inbox"), 1, "the reference has filed it");
 }
 
-/// S482: connections that break at any command, before or after the server has got it, answers that are
-/// cut, and kills of the mount: every letter is there, and is there once.
+/// S482: connections break at any command, before or after the server has got it, answers are cut, and the mount is
+/// killed; every message is there once.
 #[test]
 fn s482_by_mail_nothing_is_lost_or_doubled() {
     let (count, on_server) = letters_through_faults(Machine::new);
     assert!(on_server > count, "some went twice: that is what this is for");
 }
 
-/// S454: with `self_copy` none of them goes twice.
+/// S454: with `self_copy` no message is sent twice.
 #[test]
 fn s454_with_copies_nothing_goes_twice() {
     let (count, on_server) = letters_through_faults(copying);
     assert_eq!(on_server, count);
 }
 
-/// Has a machine send letters to another one, which has each once at the end; how many, and how many the server has.
+/// Makes one machine send messages to another, which has each once at the end. Returns the number of messages and the
+/// number of mails on the server.
 #[track_caller]
 fn letters_through_faults(sender: fn(&'static str, &Value) -> Machine) -> (usize, usize) {
     let at = Bed::new();
@@ -182,8 +183,8 @@ fn letters_through_faults(sender: fn(&'static str, &Value) -> Machine) -> (usize
     (count, on_server(&at, ZED).len())
 }
 
-/// S483: while the server is away everything else works; what waits says so, and goes when it is back. A
-/// password that others can read, or that the server refuses, is told.
+/// S483: while the server is away everything else works. A waiting message says so, and is sent when the server is
+/// back. The status reports a password that others can read, or that the server refuses.
 #[test]
 fn s483_a_mail_server_that_is_away_and_passwords_that_cannot_be_used() {
     let at = Bed::new();
@@ -223,8 +224,8 @@ fn s483_a_mail_server_that_is_away_and_passwords_that_cannot_be_used() {
     soon("nothing waits", || sent(&m, "warning").is_empty());
 }
 
-/// S484: what a person's mail program sends is a message with its text and files, and forges nothing; the
-/// answer refers to it, so that the program shows both together.
+/// S484: a mail that a person's mail program sends is a message with its text and attachments, and forges nothing. The
+/// answer refers to it, so that the mail program shows both together.
 #[test]
 fn s484_people_write_and_are_answered() {
     let at = Bed::new();
@@ -259,7 +260,7 @@ fn s484_people_write_and_are_answered() {
     assert!(mail.contains("Subject: Re: ") || mail.contains("=?utf-8?B?"), "{mail}");
 }
 
-/// S485: by POP3 mail comes as by IMAP, and nothing is deleted.
+/// S485: by POP3 messages arrive as by IMAP, and nothing is deleted.
 #[test]
 fn s485_by_pop3() {
     let at = Bed::new();
@@ -285,8 +286,7 @@ fn s485_by_pop3() {
     assert_eq!(bodies(&z), all);
 }
 
-/// S486: numbers that a server gives anew, to the same mails or to others, neither hide a mail nor double
-/// one.
+/// S486: a server may give new numbers to the same mails or to others; no mail is hidden or doubled by that.
 #[test]
 fn s486_a_server_that_counts_anew() {
     let at = Bed::new();
@@ -297,7 +297,7 @@ fn s486_a_server_that_counts_anew() {
     soon("both come", || bodies(&z).len() == 2);
     z.umount();
     let [first, second] = &on_server(&at, ZED)[..] else { panic!() };
-    // The second has the number of the first, and the first a new and low one.
+    // The second mail gets the number of the first, and the first a new and low one.
     fs::rename(first, first.with_file_name("17.eml")).unwrap();
     fs::rename(second, first).unwrap();
     m.ok(&format!("echo letter 3 > outbox/{ZED}"));
@@ -313,8 +313,8 @@ fn s486_a_server_that_counts_anew() {
     assert_eq!(zed.count("inbox"), 3);
 }
 
-/// S487: with links by e-mail and by FTP an address has the one by e-mail; a line `Via:` names another, also
-/// if msgfs is killed before it went, and one that reaches nobody is refused.
+/// S487: with links by e-mail and by FTP, messages to an address go by e-mail. A line `Via:` chooses another link, also
+/// if msgfs is killed before it sends. A draft whose link reaches nobody is refused.
 #[test]
 fn s487_a_line_via_chooses_the_link() {
     let at = Bed::new();
@@ -347,7 +347,7 @@ fn s487_a_line_via_chooses_the_link() {
     assert!(fs::read_to_string(letter).unwrap().contains("by ftp"));
 }
 
-/// A machine whose link by e-mail gets a copy of all it sends.
+/// Makes a machine whose link by e-mail gets a copy of each mail that it sends.
 fn copying(address: &'static str, config: &Value) -> Machine {
     let machine = Machine::new(address, config);
     let store = machine.tree.store();
@@ -357,8 +357,8 @@ fn copying(address: &'static str, config: &Value) -> Machine {
     machine
 }
 
-/// S454: with `self_copy` a letter is there once for every reader, also if the server is killed between the end of
-/// the text and its answer, whether it has served or not.
+/// S454: with `self_copy` a message is there once for every reader, also if the server is killed between the end of the
+/// text and its answer, and both if it has served before and if not.
 #[test]
 fn s454_a_server_that_is_killed_before_it_answers() {
     for has_served in [true, false] {
@@ -414,8 +414,8 @@ fn s454_a_server_that_is_killed_before_it_answers() {
     }
 }
 
-/// S455: a copy to me of what others were sent is no mail, for msgfs and for the reference, also where `self_copy` is
-/// off again; what I sent to myself comes once, whether by its own way on this machine or by e-mail.
+/// S455: a copy to me of a message to others is no message, for msgfs and for the reference, also when `self_copy` is
+/// off again. A message to myself arrives once, both by its local way and by e-mail.
 #[test]
 fn s455_copies_to_me_are_no_mail() {
     let at = Bed::new();
@@ -440,13 +440,13 @@ fn s455_copies_to_me_are_no_mail() {
     m.umount();
     peer::ok(&bar.bed, &bar.tree, &["daemon", "--once"]);
     assert_eq!(bar.count("inbox"), 2, "the reference knows them");
-    // Another machine of mine, with the same key and without `self_copy`.
+    // Another machine of mine has the same key and no `self_copy`.
     let other = machine(BAR, &server);
     let m = other.mount();
     soon("they were looked at", || all_seen(&other, 2));
     assert!(bodies(&m).is_empty());
     m.umount();
-    // My name is another than my address.
+    // My name differs from my address.
     let robot = copying("robot.agenttalk", &config(PEOPLE, &server));
     let m = robot.mount();
     m.ok(&format!("echo by mail to me > outbox/{PEOPLE}"));
@@ -460,7 +460,7 @@ fn s455_copies_to_me_are_no_mail() {
     assert_eq!((bodies(&m), robot.count("inbox")), (mine, 2));
 }
 
-/// S566: `self_copy` without IMAP carries nothing, and is told with what to do.
+/// S566: `self_copy` without IMAP carries nothing, and `msgfs doctor` says what to do.
 #[test]
 fn s566_self_copy_needs_imap() {
     let at = Bed::new();

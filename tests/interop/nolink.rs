@@ -13,7 +13,7 @@ use crate::common::{Bed, Mount, quote, run, soon, wait_for};
 use crate::pair::{LONG, expected, same_trees, texts, thousands};
 use crate::ports::free_port;
 
-/// What both mounts show of conversations.
+/// The views that show threads.
 const CONVERSATIONS: [&str; 2] = ["threads", "transcripts"];
 
 /// A Syncthing with one folder and one partner.
@@ -25,14 +25,14 @@ struct Syncthing {
 fn syncthing(bed: &Bed, args: &[&str], home: &Path) -> Command {
     let mut c = bed.command("syncthing");
     c.args(args).arg(format!("--home={}", home.display())).env("STNOUPGRADE", "1");
-    // One process, without another one that watches it: whoever has waited for its end may start the next, which
-    // gives up at once while its database is still open.
+    // Without its monitor process, Syncthing is one process. A test that has waited for its end may then start the next
+    // one, which ends at once while the database is still open.
     c.env("STMONITORED", "yes");
     c
 }
 
 impl Syncthing {
-    /// Two of them, each in its bed, over the stores of both.
+    /// Makes two of them, each in its bed, over the stores of both.
     fn pair(one: &Bed, two: &Bed) -> (Self, Self) {
         assert!(
             one.sh("command -v syncthing").ok(),
@@ -88,7 +88,7 @@ impl Syncthing {
         self.running = Some(Running::start(command, None).unwrap());
     }
 
-    /// As a loss of power of the machine would.
+    /// Kills it, as a loss of power would.
     fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.signal(rustix::process::Signal::KILL);
@@ -97,9 +97,9 @@ impl Syncthing {
     }
 }
 
-/// S490: two machines share a SAMP folder by Syncthing. Both write, both mounts and both Syncthings are
-/// killed again and again, and for a while they do not reach each other: at the end each message is there
-/// once, and both trees are equal.
+/// S490: two machines share a SAMP folder by Syncthing. Both write, both mounts and both Syncthings are killed again
+/// and again, and for a while they do not reach each other. In the end each message is there once, and both trees are
+/// equal.
 #[test]
 fn s490_syncthing() {
     let (one, two) = (Bed::new(), Bed::new());
@@ -107,7 +107,7 @@ fn s490_syncthing() {
     let count = 40;
     for round in 0..4 {
         let (m, w) = (one.mount("alice"), two.mount("bob"));
-        // One round without a network.
+        // One round runs without a network.
         if round != 2 {
             a.start(&one);
             b.start(&two);
@@ -149,7 +149,7 @@ fn s452_thousands_by_syncthing() {
     (one.limit, two.limit) = (LONG, LONG);
     let (mut a, mut b) = Syncthing::pair(&one, &two);
     thousands(&one, &two, |round| {
-        // Some rounds without any network.
+        // Some rounds run without a network.
         if round % 4 != 2 || round == 10 {
             a.start(&one);
             b.start(&two);
@@ -166,20 +166,20 @@ fn s452_thousands_by_syncthing() {
     }
 }
 
-/// Gives the second machine the key that the first one has made for this name.
+/// Gives the second machine the key that the first one made for this name.
 fn share_key(one: &Bed, two: &Bed, me: &str) {
     one.mount(me).umount();
     fs::DirBuilder::new().recursive(true).mode(0o700).create(two.state(me)).unwrap();
     fs::copy(one.state(me).join("identity_key"), two.state(me).join("identity_key")).unwrap();
 }
 
-/// The letters that a mount shows as sent, sorted.
+/// Returns the messages that a mount shows as sent, sorted.
 fn letters(m: &Mount) -> Vec<String> {
     let find = "find sent -name '*.txt' -type f -exec tail -n +1 -q {} + | grep '^letter ' | sort";
     m.sh(find).stdout.lines().map(str::to_owned).collect()
 }
 
-/// Both machines show each of these letters once, and the same.
+/// Asserts that both machines show each of these messages once, and the same.
 fn all_are_there(m: &Mount, w: &Mount, accepted: &[String]) {
     let mut missing = Vec::new();
     wait_for(Duration::from_secs(120), "both have each letter, and the same", || {
@@ -192,9 +192,9 @@ fn all_are_there(m: &Mount, w: &Mount, accepted: &[String]) {
     assert_eq!(all, letters(m), "each is there once");
 }
 
-/// S740: one identity on two machines that share a SAMP folder by Syncthing with its default settings. Both
-/// write into one log, both mounts are killed sixteen times and both Syncthings now and then: more conflict
-/// copies are made than Syncthing keeps, and nothing is lost.
+/// S740: one identity on two machines that share a SAMP folder by Syncthing with its default settings. Both write into
+/// one log, both mounts are killed sixteen times and both Syncthings now and then. More conflict copies are made than
+/// Syncthing keeps, and nothing is lost.
 #[test]
 fn s740_one_identity_by_syncthing() {
     let (one, two) = (Bed::new(), Bed::new());
@@ -228,7 +228,7 @@ fn s740_one_identity_by_syncthing() {
     assert!(told.contains("were appended"), "what happened to the logs is told: {told}");
 }
 
-/// S741: the same with `rsync -a` of whole files, both ways: each puts its version in the place of the other.
+/// S741: the same with `rsync -a` of whole files, both ways: each run replaces the log of the other machine.
 #[test]
 fn s741_one_identity_by_rsync() {
     let (one, two) = (Bed::new(), Bed::new());
@@ -259,7 +259,7 @@ fn s741_one_identity_by_rsync() {
     all_are_there(&m, &w, &accepted);
 }
 
-/// S491: the same with `rsync --append` in a loop, both ways.
+/// S491: two machines share a SAMP folder by `rsync --append` in a loop, both ways.
 #[test]
 fn s491_rsync_in_a_loop() {
     let (one, two) = (Bed::new(), Bed::new());
@@ -294,7 +294,7 @@ struct Clones {
 const THREAD: &str = "5f0c2f0a-9a35-4b1e-9d1c-0c6a4a5b7e01";
 
 impl Clones {
-    /// A project with one thread, and a clone of it on another machine.
+    /// Makes a project with one thread, and a clone of it on another machine.
     fn new() -> Self {
         let clones = Self { one: Bed::new(), two: Bed::new() };
         let (one, two) = (&clones.one, &clones.two);
@@ -330,7 +330,7 @@ impl Clones {
         assert!(out.ok(), "{script}: {out:?}");
     }
 
-    /// Each commits what it has, and takes what the other one has.
+    /// Commits the changes of each clone, and merges those of the other one.
     #[track_caller]
     fn exchange(&self) {
         let both = "git add -A; git diff --cached --quiet || git commit -qm mail; \
@@ -341,8 +341,8 @@ impl Clones {
     }
 }
 
-/// S492: the threads of an ATSF project travel with its git repository: both machines write into one
-/// thread, commit, pull and push, no merge has a conflict, and each message is there once.
+/// S492: the threads of an ATSF project travel with its git repository. Both machines write into one thread, commit,
+/// pull and push; no merge has a conflict, and each message is there once.
 #[test]
 fn s492_a_git_repository_of_a_project() {
     let clones = Clones::new();

@@ -1,19 +1,18 @@
-//! What the README and the pages in `docs/` print is what happens.
+//! The README and the pages in `docs/` print what really happens.
 //!
-//! Each page that has sessions is one test: its blocks of commands run in one shell, in a home of its
-//! own, as a new user would type them. What a command prints must look as the page says: the same
-//! words, and for times, dates, ids and keys something of the same form. A line `...` in a page stands
-//! for any lines.
+//! Each page that has sessions is one test: its blocks of commands run in one shell, in a home of its own, as a new
+//! user would type them. The output of a command must look as the page says: the same words, and for times, dates, ids
+//! and keys something of the same form. A line `...` in a page stands for any lines.
 //!
-//! - A block marked `console` has commands behind `$ `, each followed by what it prints.
+//! - A block marked `console` has commands behind `$ `, each followed by its output.
 //! - A block marked `sh` is run as it stands and must succeed.
-//! - A block marked `sh terminal` is typed into another terminal, where it goes on while the page does.
+//! - A block marked `sh terminal` is typed into another terminal, which runs beside the page.
 //! - A block marked `toml` is a configuration that msgfs accepts.
 //! - A block whose mark ends with `example` is not run as a part of its page.
 //!
 //! There is no other block.
 //!
-//! With `MSGFS_TEST_BLESS=1` a page is written anew with what its commands print now.
+//! With `MSGFS_TEST_BLESS=1` the test writes a page anew with the present output of its commands.
 //!
 //! The chapters of `docs/EXAMPLES.md` are run one by one, each on a [`Stage`] of its own: see `examples.rs`.
 
@@ -33,11 +32,11 @@ use crate::peer;
 
 /// The home that the pages show.
 const HOME: &str = "/home/anna";
-/// Where the pages say that the programs are.
+/// The folder of the programs in the pages.
 const TOOLS: &str = "/usr/local/bin";
-/// How long one command may take.
+/// The longest time that one command may take.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Held while a page is run and written anew, so that tests of one page do not write it at the same time.
+/// A lock for running a page and writing it anew, so that two tests do not write one page at the same time.
 static BLESS: Mutex<()> = Mutex::new(());
 
 /// A machine on which a page is typed.
@@ -48,7 +47,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Has the programs that every page may use.
+    /// Makes a stage with the programs that every page may use.
     pub(crate) fn new() -> Self {
         let bed = Bed::new();
         let tools = bed.path("tools");
@@ -62,29 +61,29 @@ impl Stage {
         stage
     }
 
-    /// Puts a program on the PATH, by a link to it.
+    /// Links to a program from the PATH.
     pub(crate) fn link(&self, name: &str, program: &Path) {
         std::os::unix::fs::symlink(program, self.bed.path("tools").join(name)).expect("link");
     }
 
-    /// Returns a command of the page as it is typed here.
+    /// Returns a command of the page with the names of this machine.
     fn typed(&self, command: &str) -> String {
         self.names.iter().fold(command.to_owned(), |c, (page, here)| c.replace(page, here))
     }
 
-    /// Returns a line that was printed here as the page prints it.
+    /// Returns a line that was printed here with the names of the page.
     fn printed(&self, line: &str) -> String {
         self.names.iter().fold(line.to_owned(), |l, (page, here)| l.replace(here, page))
     }
 
-    /// Returns the home folders: that of this machine, and those of the machines it reaches.
+    /// Returns the home folders of this machine and of the machines that it reaches.
     fn homes(&self) -> Vec<PathBuf> {
         let others = fs::read_dir(self.bed.path("machines")).into_iter().flatten().flatten();
         others.map(|entry| entry.path()).chain([self.bed.path("home")]).collect()
     }
 }
 
-/// A shell that a page's commands are typed into.
+/// A shell for the commands of a page.
 struct Shell {
     child: Child,
     input: ChildStdin,
@@ -102,7 +101,7 @@ impl Shell {
             command.env_remove(unset);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // With what a page starts in the background.
+        // Its process group includes every program that a page starts in the background.
         command.process_group(0);
         let mut child = command.spawn().expect("bash");
         let (sender, lines) = channel();
@@ -118,7 +117,7 @@ impl Shell {
         Self { child, input, lines }
     }
 
-    /// Runs one command to its end: what it printed and its status.
+    /// Runs one command to its end and returns its output and its status.
     #[track_caller]
     fn run(&mut self, command: &str) -> (Vec<String>, i32) {
         let script = format!("{{ {command}\n}} 2>&1 </dev/null; printf '\\n\\001%d\\n' $?\n");
@@ -128,13 +127,13 @@ impl Shell {
             let line = self.lines.recv_timeout(LIMIT);
             let line = line.unwrap_or_else(|e| panic!("{command}: {e}; so far {printed:#?}"));
             if let Some(status) = line.strip_prefix('\u{1}') {
-                // The line end before the status.
+                // This is the line end before the status.
                 if printed.last().is_some_and(String::is_empty) {
                     printed.pop();
                 }
                 return (printed, status.parse().expect("status"));
             }
-            // bash names itself and the line.
+            // bash puts its name and the line number first.
             let line = line
                 .strip_prefix("bash: line ")
                 .and_then(|l| l.split_once(": "))
@@ -153,14 +152,14 @@ impl Drop for Shell {
     }
 }
 
-/// One command of a page and what the page says it prints.
+/// One command of a page and its output in the page.
 struct Step {
     command: String,
     printed: Vec<String>,
     line: usize,
 }
 
-/// A fenced block: its mark, and its lines with the number of the first.
+/// Returns the fenced blocks: the mark of each, and its lines with the number of the first.
 fn blocks(page: &str) -> Vec<(String, usize, Vec<&str>)> {
     let mut out: Vec<(String, usize, Vec<&str>)> = Vec::new();
     let mut inside = false;
@@ -179,13 +178,13 @@ fn blocks(page: &str) -> Vec<(String, usize, Vec<&str>)> {
     out
 }
 
-/// The word that ends the text which a command takes from the lines after it.
+/// Returns the word that ends a here-document of a command.
 fn here_end(command: &str) -> Option<&str> {
     let (_, after) = command.split_once("<<")?;
     Some(after.split_whitespace().next()?.trim_matches('\''))
 }
 
-/// The commands of a `console` block.
+/// Returns the commands of a `console` block.
 fn steps(first: usize, lines: &[&str]) -> Vec<Step> {
     let mut out: Vec<Step> = Vec::new();
     let mut rest = (first..).zip(lines);
@@ -210,7 +209,7 @@ fn steps(first: usize, lines: &[&str]) -> Vec<Step> {
     out
 }
 
-/// Whether a word is different at every run.
+/// Returns true if a word is different at every run.
 fn varies(word: &str) -> bool {
     const NAMES: [&str; 19] = [
         "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun", "Jan", "Feb", "Mar", "Apr", "May", "Jun",
@@ -229,7 +228,7 @@ fn varies(word: &str) -> bool {
     digits(word) || hex(word) || stamp || zulu || process || NAMES.contains(&word)
 }
 
-/// A line in words and what is between them, every second piece a word.
+/// Splits a line into words and the text between them; every second piece is a word.
 fn words(line: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let mut rest = line;
@@ -243,12 +242,12 @@ fn words(line: &str) -> Vec<&str> {
     out
 }
 
-/// What the page's ids and dates are in this run.
+/// The ids and dates of the page, each with its value in this run.
 #[derive(Default)]
 struct Meant(BTreeMap<String, String>);
 
 impl Meant {
-    /// Whether a line looks as the page says; if so, what it says is noted.
+    /// Returns true if a line looks as the page says, and then notes its ids and dates.
     fn fits(&mut self, page: &str, real: &str) -> bool {
         let (ours, theirs) = (words(page.trim_end()), words(real.trim_end()));
         let alike = |(a, b): (&&str, &&str)| a == b || (varies(a) && varies(b));
@@ -262,7 +261,7 @@ impl Meant {
                 self.0.entry(day).or_insert(now);
             }
         }
-        // A date, whose parts are too short to be told from other numbers.
+        // The parts of a date are too short to be told from other numbers.
         for (a, b) in ours.windows(5).zip(theirs.windows(5)) {
             let day = |w: &[&str]| {
                 w[1] == "-"
@@ -279,20 +278,20 @@ impl Meant {
         true
     }
 
-    /// A command of the page as it is in this run.
+    /// Returns a command of the page with the ids and dates of this run.
     fn apply(&self, command: &str) -> String {
         self.0.iter().fold(command.to_owned(), |c, (page, real)| c.replace(page, real))
     }
 }
 
-/// The day of a stamp such as `20261123T134209`, as folders are named.
+/// Returns the day of a stamp such as `20261123T134209`, as folders are named.
 fn day_of(stamp: &str) -> Option<String> {
     let (day, _) = stamp.split_once('T')?;
     let is_day = day.len() == 8 && day.bytes().all(|b| b.is_ascii_digit());
     is_day.then(|| format!("{}-{}-{}", &day[..4], &day[4..6], &day[6..]))
 }
 
-/// Whether what was printed looks as the page says.
+/// Returns true if the output looks as the page says.
 fn same(meant: &mut Meant, page: &[String], real: &[String]) -> bool {
     match (page.split_first(), real.split_first()) {
         (None, None) => true,
@@ -306,7 +305,7 @@ fn same(meant: &mut Meant, page: &[String], real: &[String]) -> bool {
     }
 }
 
-/// Whether a command only looks, so that it can be given again until mail has arrived.
+/// Returns true if a command only reads, so that it can be repeated until a message has arrived.
 fn only_looks(command: &str) -> bool {
     let after = |start: &str| command.strip_prefix(start).and_then(|c| c.split_once(' '));
     let command = match (after("ssh "), after("msgfs --me ")) {
@@ -336,10 +335,10 @@ fn lines_of(page: &str, chapter: &str) -> std::ops::Range<usize> {
     first..heads.next().map_or(usize::MAX, |(n, _)| n)
 }
 
-/// Runs a page, or one chapter of it; what is wrong with it.
+/// Runs a page, or one chapter of it, and returns the differences.
 pub(crate) fn wrong(name: &str, chapter: Option<&str>, stage: &Stage) -> Vec<String> {
     let is_blessed = std::env::var_os("MSGFS_TEST_BLESS").is_some();
-    // A page that is to be written anew says little that is right.
+    // The test does not wait long for a page that it will write anew.
     let patience = if is_blessed { Duration::from_secs(10) } else { PATIENCE };
     let _held = is_blessed.then(|| BLESS.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -348,7 +347,7 @@ pub(crate) fn wrong(name: &str, chapter: Option<&str>, stage: &Stage) -> Vec<Str
     let bed = &stage.bed;
     let (mut shell, mut meant, mut out) = (Shell::start(stage), Meant::default(), Vec::new());
     let mut lines: Vec<String> = page.lines().map(str::to_owned).collect();
-    // From the last to the first, so that earlier line numbers stay right.
+    // Blocks are replaced from the last to the first, so that earlier line numbers stay right.
     let mut blessed: Vec<(usize, usize, Vec<String>)> = Vec::new();
     for (mark, first, block) in blocks(&page) {
         if !typed_lines.contains(&first) {
@@ -433,7 +432,7 @@ fn end(stage: &Stage) {
     let entries = stage.homes().into_iter().flat_map(|home| fs::read_dir(home).expect("home"));
     let mounts = entries.map(|e| e.expect("entry").path());
     for dir in mounts.filter(|dir| mounted(dir)).collect::<Vec<PathBuf>>() {
-        // A program that has just been killed may still have a file of it open.
+        // A program that has just been killed may still have a file of the mount open.
         soon(&format!("{} is unmounted", dir.display()), || {
             run(stage.bed.msgfs([Path::new("umount"), &dir]), None).ok()
         });
@@ -504,7 +503,7 @@ fn a_series_is_sent_as_the_page_says() {
          git init -q; git config user.name Ann; git config user.email ann@example.org; \
          for n in 0 1 2 3; do echo $n > f; git add f; git commit -q -m \"change $n\"; done",
     );
-    // The editor that --annotate opens.
+    // The option --annotate opens this editor.
     let edits = [("SUBJECT", "series"), ("BLURB", "all")]
         .map(|(what, text)| format!("-e 's/[*]* {what} HERE [*]*/{text}/'"))
         .join(" ");

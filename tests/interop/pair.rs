@@ -1,4 +1,4 @@
-//! Two machines that share mail: what both have in the end.
+//! Two machines that share messages, and the state that both must reach.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::common::{Bed, Mount, run, wait_for};
 
-/// How long two busy machines may take until both have all.
+/// A limit for two busy machines until both have all messages.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// The texts of all messages in a folder of the tree, sorted.
+/// Returns the texts of all messages in a folder of the tree, sorted.
 pub(crate) fn texts(m: &Mount, folder: &str) -> Vec<String> {
     let script = format!(
         "find {folder} -name '*.txt' -type f -exec tail -n +1 -q {{}} + | grep '^text ' | sort"
@@ -20,7 +20,7 @@ pub(crate) fn texts(m: &Mount, folder: &str) -> Vec<String> {
     all
 }
 
-/// `text NAME 0` to `text NAME count - 1` of each name, sorted.
+/// Returns `text NAME 0` to `text NAME count - 1` of each name, sorted.
 pub(crate) fn expected(names: &[&str], count: usize) -> Vec<String> {
     let all = names.iter().flat_map(|name| (0..count).map(move |n| format!("text {name} {n}")));
     let mut all: Vec<String> = all.collect();
@@ -28,7 +28,7 @@ pub(crate) fn expected(names: &[&str], count: usize) -> Vec<String> {
     all
 }
 
-/// What both mounts show in these folders is the same, byte for byte.
+/// Asserts that both mounts show the same in these folders, byte for byte.
 #[track_caller]
 pub(crate) fn same_trees(one: &Mount, two: &Mount, folders: &[&str]) {
     for folder in folders {
@@ -40,9 +40,9 @@ pub(crate) fn same_trees(one: &Mount, two: &Mount, folders: &[&str]) {
     }
 }
 
-/// Writes a thousand messages, or as many as `MSGFS_TEST_MESSAGES` says (10,000 take a minute or two), half of them on each machine, while
-/// `disturb` does its worst to what is between them, and `kill -9` to both mounts once a round. Both have each of them
-/// once in the end, and the same trees.
+/// Writes a thousand messages, or as many as `MSGFS_TEST_MESSAGES` says (10,000 take a minute or two), half of them on
+/// each machine. Meanwhile `disturb` disturbs the connection, and both mounts are killed with `kill -9` once a round.
+/// In the end both machines have each message once, and the same trees.
 pub(crate) fn thousands(one: &Bed, two: &Bed, mut disturb: impl FnMut(usize) + Send) {
     const ROUNDS: usize = 10;
     let all: usize =
@@ -67,7 +67,7 @@ pub(crate) fn thousands(one: &Bed, two: &Bed, mut disturb: impl FnMut(usize) + S
     }
     disturb(ROUNDS);
     for (me, from, home, other) in [("alice", "bob", one, two), ("bob", "alice", two, one)] {
-        // Who has my key on another machine, too, has what I sent.
+        // A second machine with my key also has the messages that I sent.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(other.state(me)).unwrap();
         fs::copy(home.state(me).join("identity_key"), other.state(me).join("identity_key"))
             .unwrap();

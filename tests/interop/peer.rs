@@ -12,10 +12,10 @@ use crate::common::proc::Running;
 use crate::common::{Bed, run_for, wait_for};
 use crate::ports::free_port;
 
-/// The version whose behaviour the formats were taken from.
+/// The version that the descriptions of the formats come from.
 const VERSION: &str = "1.0.24";
 
-/// A program of the virtual environment.
+/// Returns the path of a program of the virtual environment.
 #[track_caller]
 pub(crate) fn program(name: &str) -> PathBuf {
     let venv = std::env::var_os("MSGFS_TEST_VENV").map_or_else(
@@ -33,12 +33,12 @@ pub(crate) fn program(name: &str) -> PathBuf {
     path
 }
 
-/// The configuration of an agent whose transports reach nobody.
+/// Returns the configuration of an agent whose transports reach nobody.
 pub(crate) fn nowhere() -> Value {
     json!({"transport": "ftp", "ftp": {"host": "127.0.0.1", "port": 9}, "log_file": ""})
 }
 
-/// A command of the peer for the agent of a project.
+/// Returns a command of the program for the agent of a project.
 #[track_caller]
 pub(crate) fn command(bed: &Bed, tree: &Tree, args: &[&str]) -> Command {
     let mut c = bed.command(program("agentazall"));
@@ -46,7 +46,7 @@ pub(crate) fn command(bed: &Bed, tree: &Tree, args: &[&str]) -> Command {
     c
 }
 
-/// Runs a command of the peer, which must succeed; gives what it printed.
+/// Runs a command of the program, which must succeed, and returns its output.
 #[track_caller]
 pub(crate) fn ok(bed: &Bed, tree: &Tree, args: &[&str]) -> String {
     let out = run_for(command(bed, tree, args), Some(b""), Duration::from_secs(40));
@@ -54,7 +54,7 @@ pub(crate) fn ok(bed: &Bed, tree: &Tree, args: &[&str]) -> String {
     out.stdout
 }
 
-/// The id that `send` or `reply` printed.
+/// Returns the id that `send` or `reply` printed.
 #[track_caller]
 pub(crate) fn id(printed: &str) -> String {
     printed
@@ -64,7 +64,7 @@ pub(crate) fn id(printed: &str) -> String {
         .to_owned()
 }
 
-/// What the peer's own functions say about message files, one object for each.
+/// Returns the verdicts of the program's own functions on message files, one object for each.
 #[track_caller]
 pub(crate) fn verify(bed: &Bed, files: &[PathBuf]) -> Vec<Value> {
     let mut c = bed.command(program("python3"));
@@ -77,10 +77,10 @@ pub(crate) fn verify(bed: &Bed, files: &[PathBuf]) -> Vec<Value> {
     all
 }
 
-/// A server of the peer on the loopback; ended when dropped.
+/// A server of `AgentAZAll` on the loopback, which ends when this is dropped.
 pub(crate) struct Server {
     _running: Running,
-    /// Where it listens.
+    /// The port on which it listens.
     pub(crate) port: u16,
 }
 
@@ -93,7 +93,7 @@ fn serve(command: Command, port: u16) -> Server {
     Server { _running: running, port }
 }
 
-/// The FTP server, over the folder `ftp` of the bed.
+/// Starts the FTP server over the folder `ftp` of the bed.
 #[track_caller]
 pub(crate) fn ftp_server(bed: &Bed) -> Server {
     let port = free_port();
@@ -107,7 +107,7 @@ pub(crate) fn ftp_server(bed: &Bed) -> Server {
     serve(c, port)
 }
 
-/// An FTP server with TLS, also for data, over the folder `ftp` of the bed, for the user `team`.
+/// Starts an FTP server with TLS, also for data, over the folder `ftp` of the bed, for the user `team`.
 #[track_caller]
 pub(crate) fn ftps_server(bed: &Bed, cert: &Path, key: &Path) -> Server {
     let port = free_port();
@@ -132,7 +132,7 @@ pub(crate) fn ftps_server(bed: &Bed, cert: &Path, key: &Path) -> Server {
     serve(c, port)
 }
 
-/// The relay, with its accounts in the folder `relay` of the bed.
+/// Starts the relay, with its accounts in the folder `relay` of the bed.
 #[track_caller]
 pub(crate) fn relay(bed: &Bed) -> Server {
     let port = free_port();
@@ -142,7 +142,7 @@ pub(crate) fn relay(bed: &Bed) -> Server {
     serve(c, port)
 }
 
-/// Registers a name at the relay; gives the part of a configuration that uses it.
+/// Registers a name at the relay, and returns the part of a configuration that uses it.
 #[track_caller]
 pub(crate) fn register(bed: &Bed, relay: &Server, name: &str) -> Value {
     let url = format!("http://127.0.0.1:{}", relay.port);
@@ -158,7 +158,7 @@ pub(crate) fn register(bed: &Bed, relay: &Server, name: &str) -> Value {
     json!({"transport": "agenttalk", "log_file": "", "agenttalk": {"server": url, "token": out.stdout.trim()}})
 }
 
-/// The e-mail server of the peer, with its accounts in the folder `mail` of the bed.
+/// The e-mail server of `AgentAZAll`, with its accounts in the folder `mail` of the bed.
 pub(crate) struct MailServer {
     _running: Server,
     pub(crate) smtp: u16,
@@ -166,7 +166,7 @@ pub(crate) struct MailServer {
     pub(crate) pop3: u16,
 }
 
-/// Starts it, with accounts of these addresses and one password.
+/// Starts the e-mail server with accounts of these addresses and one password.
 #[track_caller]
 pub(crate) fn mail_server(bed: &Bed, accounts: &[&str], password: &str) -> MailServer {
     let all: serde_json::Map<String, Value> =
@@ -176,7 +176,7 @@ pub(crate) fn mail_server(bed: &Bed, accounts: &[&str], password: &str) -> MailS
     mail_server_again(bed)
 }
 
-/// Starts it with what it has, on other ports: those of one that was killed may be busy for a while.
+/// Starts the e-mail server with its old data on other ports: the ports of a killed server may be busy for a while.
 #[track_caller]
 pub(crate) fn mail_server_again(bed: &Bed) -> MailServer {
     let ports = [(); 3].map(|()| free_port());
@@ -196,7 +196,7 @@ pub(crate) fn mail_server_again(bed: &Bed) -> MailServer {
     MailServer { _running: running, smtp, imap, pop3 }
 }
 
-/// Runs a Python program of the virtual environment, which must succeed; gives what it printed.
+/// Runs a Python program of the virtual environment, which must succeed, and returns its output.
 #[track_caller]
 pub(crate) fn python(bed: &Bed, code: &str, args: &[&str]) -> String {
     let mut c = bed.command(program("python3"));

@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::TcpListener;
 
-/// A port of the loopback that nobody uses. It is none of those that the system gives to whoever asks for
-/// any: such a one another program may have by the time the server starts, or between two of its starts.
+/// Returns a free port of the loopback. It is outside the range from which the system gives ports: another program may
+/// get such a port before the server starts, or between two of its starts.
 pub(crate) fn free_port() -> u16 {
     loop {
         let port = 20_000 + (RandomState::new().hash_one(0) % 12_000) as u16;

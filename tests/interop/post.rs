@@ -1,4 +1,4 @@
-//! The link by e-mail against Dovecot and Postfix, and that by FTP with TLS.
+//! The link by e-mail against Dovecot and Postfix, and the link by FTP with TLS.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,9 +27,10 @@ fn config(address: &str, office: &PostOffice, more: &Value) -> Value {
     json!({"transport": "email", "log_file": "", "email": email})
 }
 
-/// S442: by a real post office, with STARTTLS and TLS of an authority of one's own, a letter with a file comes once, by IMAP and
-/// by POP3, so does the answer, and so does what a person's mail program sends, who is answered. Without the authority nothing is
-/// said to the servers, and what is told says what to do. The password is nowhere.
+/// S442: with STARTTLS and TLS of a private authority, a message with an attachment arrives once through a real post
+/// office, by IMAP and by POP3. So do the answer and the mail of a person's mail program, and the person gets an
+/// answer. Without the authority msgfs sends nothing to the servers, and the status says what to do. The password is in
+/// no other file.
 #[test]
 fn s442_a_real_post_office_with_an_authority_of_ones_own() {
     let office = PostOffice::open(&["bar", "zed", "amy"]);
@@ -85,7 +86,7 @@ fn s442_a_real_post_office_with_an_authority_of_ones_own() {
     secrets.are_nowhere_but(&bar.bed, &m, "bar", &may);
 }
 
-/// S442: however often both mounts are killed, every letter by a real post office comes once.
+/// S442: however often both mounts are killed, every message through a real post office arrives once.
 #[test]
 fn s442_a_real_post_office_and_kills() {
     let office = PostOffice::open(&["bar", "zed"]);
@@ -116,7 +117,8 @@ fn s442_a_real_post_office_and_kills() {
     assert_eq!(bodies(&z), all);
 }
 
-/// S442: by FTP with TLS of an authority of one's own a letter with a file comes once; without it nothing is said.
+/// S442: by FTP with TLS of a private authority a message with an attachment arrives once; without the authority msgfs
+/// sends nothing.
 #[test]
 fn s442_ftp_with_tls() {
     let at = Bed::new();

@@ -1,5 +1,4 @@
-//! A real Dovecot and a real Postfix of one's own, in a folder, on ports of the loopback, with TLS by an authority of
-//! one's own.
+//! A private Dovecot and a private Postfix in a folder, on ports of the loopback, with TLS of a private authority.
 
 use std::fs;
 use std::net::TcpStream;
@@ -13,25 +12,25 @@ use crate::common::proc::Running;
 use crate::common::{need_root, run, wait_for};
 use crate::ports::free_port;
 
-/// Everybody's password.
+/// The password of every account.
 pub(crate) const PASSWORD: &str = "s3cret-of-the-post-office";
-/// Whose domain it is.
+/// The domain of the accounts.
 pub(crate) const DOMAIN: &str = "far.example";
 
-/// The servers; ended when dropped.
+/// The servers, which end when this is dropped.
 pub(crate) struct PostOffice {
     _running: [Running; 2],
     dir: tempfile::TempDir,
     /// The certificate of the authority.
     pub(crate) ca: PathBuf,
-    /// SMTP with STARTTLS, and with TLS from the first byte.
+    /// SMTP with STARTTLS; `smtps` has TLS from the first byte.
     pub(crate) smtp: u16,
     pub(crate) smtps: u16,
     pub(crate) imaps: u16,
     pub(crate) pop3s: u16,
 }
 
-/// The number of a system user.
+/// Returns the number of a system user.
 #[track_caller]
 fn user(name: &str) -> u32 {
     let mut c = Command::new("id");
@@ -48,7 +47,7 @@ fn user(name: &str) -> u32 {
 }
 
 impl PostOffice {
-    /// With these people, by the part of their addresses before the `@`.
+    /// Starts the servers with these accounts, named by the part of their addresses before the `@`.
     #[track_caller]
     pub(crate) fn open(people: &[&str]) -> Self {
         need_root();
@@ -82,7 +81,7 @@ impl PostOffice {
         Self { _running: running, dir, ca, smtp, smtps, imaps, pop3s }
     }
 
-    /// The mails of somebody, as the servers keep them.
+    /// Returns the mails of an account in the folders of the servers.
     pub(crate) fn mails(&self, name: &str) -> Vec<PathBuf> {
         let mut all = Vec::new();
         for folder in ["new", "cur"] {
@@ -93,7 +92,7 @@ impl PostOffice {
         all
     }
 
-    /// What the servers logged.
+    /// Returns the logs of the servers.
     pub(crate) fn log(&self) -> String {
         let read = |name: &str| fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
         read("dov.log") + &read("postfix.log")

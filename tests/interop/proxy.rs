@@ -1,4 +1,4 @@
-//! A server between a link and its engine that does to HTTP exchanges what networks do.
+//! A server between a link and its engine that disturbs exchanges as networks do.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,28 +7,28 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What happens to one exchange.
+/// A fault of one exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The request does not reach the engine.
     Drop,
-    /// The engine gets it, and its answer is lost.
+    /// The engine gets the request, and its answer is lost.
     Swallow,
-    /// The engine gets it, and half of its answer comes.
+    /// The engine gets the request, and half of its answer arrives.
     Cut,
-    /// The engine gets it, and its answer comes late.
+    /// The engine gets the request, and its answer comes late.
     Delay,
-    /// It is answered by an error that is not the engine's.
+    /// Another server than the engine answers with an error.
     Error,
 }
 
-/// Decides by the request's first line and the number of the exchange.
+/// A function that chooses the fault by the request's first line and the number of the exchange.
 type Plan = Box<dyn FnMut(&str, usize) -> Option<Fault> + Send>;
 
-/// Carries one connection, by what is decided.
+/// A function that carries one connection with the faults of a plan.
 type Carry = fn(TcpStream, u16, &mut dyn FnMut(&str) -> Option<Fault>) -> io::Result<()>;
 
-/// The server; ended when dropped.
+/// The server, which ends when this is dropped.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     stop: Arc<AtomicBool>,
@@ -36,7 +36,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Before the engine on a port of the loopback.
+    /// Starts one before the engine on a port of the loopback.
     pub(crate) fn before(
         engine: u16,
         plan: impl FnMut(&str, usize) -> Option<Fault> + Send + 'static,
@@ -44,8 +44,8 @@ impl Proxy {
         Self::serve(engine, plan, exchange)
     }
 
-    /// The same for an engine that speaks in lines; decides by the lines that the client sends and the
-    /// number of the connection.
+    /// Starts one before an engine that speaks in lines. The plan gets each line that the client sends and the number
+    /// of the connection.
     pub(crate) fn before_lines(
         engine: u16,
         plan: impl FnMut(&str, usize) -> Option<Fault> + Send + 'static,
@@ -70,7 +70,7 @@ impl Proxy {
                 let (Ok(client), plan) = (client, Arc::clone(&plan)) else { continue };
                 std::thread::spawn(move || {
                     let mut decide = |line: &str| (plan.lock().unwrap())(line, number);
-                    // A client that goes away is what this is for.
+                    // A client that goes away is part of the test.
                     let _ = carry(client, engine, &mut decide);
                 });
             }
@@ -89,7 +89,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Passes lines on, and answers, until a line meets its fault.
+/// Passes lines and answers on until a line meets its fault.
 fn talk(
     client: TcpStream,
     engine: u16,
@@ -97,7 +97,7 @@ fn talk(
 ) -> io::Result<()> {
     let server = TcpStream::connect(("127.0.0.1", engine))?;
     let (mut from, mut to) = (server.try_clone()?, client.try_clone()?);
-    // How many bytes of answers may still pass, once a fault has begun; how many were stopped.
+    // The budget is the number of bytes of answers that may still pass once a fault has begun.
     let budget = Arc::new(AtomicI64::new(i64::MAX));
     let stopped = Arc::new(AtomicBool::new(false));
     let (left, seen) = (Arc::clone(&budget), Arc::clone(&stopped));
@@ -167,7 +167,7 @@ fn exchange(
         _ => {}
     }
     let mut server = TcpStream::connect(("127.0.0.1", engine))?;
-    // One exchange a connection.
+    // Each connection carries one exchange.
     let text = String::from_utf8_lossy(&request);
     if let Some(end) = text.find("\r\n").filter(|_| !text.contains("onnection: close")) {
         request.splice(end..end, b"\r\nConnection: close".iter().copied());
@@ -185,7 +185,7 @@ fn exchange(
     client.shutdown(Shutdown::Both)
 }
 
-/// A whole request: head and as much body as it announces.
+/// Reads a whole request: head and as much body as it announces.
 fn request(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 16 << 10];

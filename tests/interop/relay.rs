@@ -22,12 +22,12 @@ struct Machine {
     bed: Bed,
     tree: Tree,
     name: &'static str,
-    /// What must never be printed.
+    /// The token, which must never be printed.
     token: String,
 }
 
 impl Machine {
-    /// Registered at the relay; its link leads to `port`.
+    /// Makes a machine that is registered at the relay and whose link leads to `port`.
     fn new(relay: &peer::Server, port: u16, name: &'static str) -> Self {
         let bed = Bed::new();
         let mut config = peer::register(&bed, relay, name);
@@ -49,13 +49,13 @@ impl Machine {
         format!("{}.agenttalk", self.name)
     }
 
-    /// Has every link forget how long it wanted to wait.
+    /// Ends the backoff of the link.
     fn hurry(&self) {
         let out = self.bed.msgfs_out(&["--me", self.name, "link", "retry", "relay"]);
         assert!(out.ok(), "{out:?}");
     }
 
-    /// Nothing that this machine wrote, but the mailbox's own configuration, holds the token.
+    /// Asserts that no file of this machine holds the token, except the mailbox's own configuration.
     #[track_caller]
     fn tells_no_secret(&self) {
         let config = self.tree.root.join("config.json");
@@ -84,7 +84,7 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     out
 }
 
-/// How often each text stands in the inbox.
+/// Returns how often each text is in the inbox.
 pub(crate) fn bodies(m: &Mount) -> BTreeMap<String, usize> {
     let mut out = BTreeMap::new();
     for message in shown::all(m, "inbox") {
@@ -98,8 +98,8 @@ pub(crate) fn sent(m: &Mount, ending: &str) -> Vec<String> {
     all.lines().filter(|name| shown::has_ending(name, ending)).map(str::to_owned).collect()
 }
 
-/// S400: a letter with a file goes by the link and comes by the link, is the same message on both
-/// machines, and so is the answer.
+/// S400: a message with an attachment goes and comes by the link and is the same message on both machines, and so is
+/// the answer.
 #[test]
 fn s400_a_letter_goes_by_relay_and_is_answered() {
     let at = Bed::new();
@@ -121,7 +121,7 @@ fn s400_a_letter_goes_by_relay_and_is_answered() {
     bar.tells_no_secret();
 }
 
-/// S401: the reference client on the other side reads what the link carried, and what it sends comes.
+/// S401: the reference client on the other side reads each message that the link carried, and its own messages arrive.
 #[test]
 fn s401_the_reference_client_is_on_the_other_side() {
     let at = Bed::new();
@@ -145,7 +145,7 @@ fn s401_the_reference_client_is_on_the_other_side() {
     assert!(got.must("Signature").starts_with("valid "));
 }
 
-/// S402: what the engine refuses for good is in sent/, with a `.warning` that says so; others go on.
+/// S402: a message that the engine refuses for good is in sent/, with a `.warning` that says so; others are sent.
 #[test]
 fn s402_refused_for_good_is_told() {
     let at = Bed::new();
@@ -173,8 +173,8 @@ fn s402_refused_for_good_is_told() {
     assert_eq!(sent(&again, "txt").len(), 1);
 }
 
-/// S403: while the engine is away everything else works; what waits says so, and goes once when the
-/// engine is back, without a restart.
+/// S403: while the engine is away everything else works. A waiting message says so, and is sent once when the engine is
+/// back, without a restart.
 #[test]
 fn s403_an_engine_that_is_away_delays_nothing_else() {
     let at = Bed::new();
@@ -206,15 +206,14 @@ fn s403_an_engine_that_is_away_delays_nothing_else() {
     soon("the link says so", || m.cat("status.txt").contains("connected since"));
 }
 
-/// S404: requests that are dropped, answers that are lost, cut or late, and kills of the mount: every
-/// letter is there, and is there once.
+/// S404: requests are dropped, answers are lost, cut or late, and the mount is killed; every message is there once.
 #[test]
 fn s404_nothing_is_lost_or_doubled_whatever_the_network_does() {
     let at = Bed::new();
     let relay = peer::relay(&at);
     let plan = |line: &str, number: usize| {
         let faults = [Fault::Drop, Fault::Swallow, Fault::Cut, Fault::Delay, Fault::Error];
-        // What a fetch gives is gone at the relay: that is another test.
+        // The relay forgets messages that it gives out; another test covers that.
         let is_send = line.starts_with("POST /send");
         (is_send && !number.is_multiple_of(3)).then(|| faults[number / 3 % faults.len()])
     };
@@ -243,8 +242,8 @@ fn s404_nothing_is_lost_or_doubled_whatever_the_network_does() {
     assert!(sent(&m, "warning").is_empty());
 }
 
-/// S405: mail that a relay may have given out into the void is told, with the time; what of an answer
-/// came whole is filed.
+/// S405: the link reports, with the time, that a relay may have given out messages which were lost. It files the
+/// complete messages of an answer that was cut.
 #[test]
 fn s405_a_fetch_that_was_cut_off_is_told() {
     let at = Bed::new();
@@ -268,8 +267,8 @@ fn s405_a_fetch_that_was_cut_off_is_told() {
     assert!(zed.mount().cat("status.txt").contains("may be lost"));
 }
 
-/// S406: a token that others can read is not used; the link says so with the command that mends it, and
-/// goes on by itself when it is mended.
+/// S406: msgfs does not use a token that others can read. The link says so with the command that repairs it, and
+/// continues by itself after the repair.
 #[test]
 fn s406_a_token_that_others_can_read_is_not_used() {
     let at = Bed::new();
@@ -295,7 +294,7 @@ fn s409_the_formats_own_daemon_is_left_alone() {
     let m = bar.mount();
     soon("it is told", || m.cat("status.txt").contains("`agentazall daemon` (process "));
     m.ok("echo later > outbox/zed.agenttalk");
-    // S644: it is not said to be on its way.
+    // S644: the message is not said to be on its way.
     soon("the letter says so, too", || {
         m.ok("cat sent/*/*.warning").contains("`agentazall daemon`")
     });
@@ -305,7 +304,7 @@ fn s409_the_formats_own_daemon_is_left_alone() {
     soon("msgfs carries", || m.cat("status.txt").contains("connected since"));
 }
 
-/// S407: without a mount, what was written waits for `msgfs carry --all`, and so does what comes.
+/// S407: without a mount, drafts wait for `msgfs carry --all`, and so do messages from other machines.
 #[test]
 fn s407_a_machine_without_a_mount_carries() {
     let at = Bed::new();
@@ -330,7 +329,7 @@ fn s407_a_machine_without_a_mount_carries() {
     bar.tells_no_secret();
 }
 
-/// S408: what waits for a link can be given up; then it is never sent.
+/// S408: a person can cancel a message that waits for a link; it is then never sent.
 #[test]
 fn s408_what_waits_can_be_given_up() {
     let at = Bed::new();
@@ -349,7 +348,7 @@ fn s408_what_waits_can_be_given_up() {
     assert!(!out.ok() && out.stderr.contains("there is relay"), "{out:?}");
 }
 
-/// S643: a link that has nothing to do asks by one process that stays, and ends with the daemon; what is written
+/// S643: an idle link asks through one process that stays, and that ends with the daemon. A draft that is written
 /// meanwhile does not wait for it.
 #[test]
 fn s643_who_asks_stays() {
@@ -385,7 +384,7 @@ fn s643_who_asks_stays() {
     soon("and ends", || !Path::new("/proc").join(stays.unwrap().to_string()).exists());
 }
 
-/// The processes that a process started and that still are.
+/// Returns the running processes that a process started.
 fn children(of: i32) -> Vec<u32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -1,4 +1,4 @@
-//! What only a file of its owner may hold is nowhere else.
+//! Secrets that are in no place but a file of their owner.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::common::{Bed, Mount, run};
 
-/// Watches that no process of a bed shows a secret, and looks everywhere else in the end.
+/// A watch over the processes of a bed, which must show no secret; at the end it searches all other places.
 pub(crate) struct Secrets {
     all: Vec<Vec<u8>>,
     stop: Arc<AtomicBool>,
@@ -22,7 +22,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// From now on; everything that this bed starts logs all it can.
+    /// Starts the watch. Everything that this bed starts logs all it can.
     pub(crate) fn watch(bed: &mut Bed, secrets: &[&str]) -> Self {
         bed.env.push(("MSGFS_LOG".into(), "trace".into()));
         let spelled =
@@ -42,8 +42,8 @@ impl Secrets {
         Self { all, stop, seen: Some(seen) }
     }
 
-    /// Looks through all that was printed, logged, shown and written, but for the files that may hold them; what links
-    /// keep is for nobody else to read.
+    /// Searches all output, logs, shown files and written files, except the files that may hold the secrets. Asserts
+    /// that only the owner can read the files of links.
     #[track_caller]
     pub(crate) fn are_nowhere_but(mut self, bed: &Bed, m: &Mount, me: &str, may: &[PathBuf]) {
         let mut texts: Vec<(PathBuf, Vec<u8>)> = Vec::new();
@@ -99,7 +99,7 @@ fn holds(bytes: &[u8], all: &[Vec<u8>]) -> bool {
     all.iter().any(|secret| bytes.windows(secret.len()).any(|w| w == secret))
 }
 
-/// What the processes of a home show, if it is a secret.
+/// Returns the texts that the processes of a home show, if they hold a secret.
 fn processes(home: &[u8], all: &[Vec<u8>]) -> Vec<String> {
     let mut seen = Vec::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! What we leave in `outbox/` travels by the peer's daemon and transports, and arrives.
+//! Messages that msgfs leaves in `outbox/` travel by the daemon and transports of `AgentAZAll`, and arrive.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::common::shown::{self, message};
 use crate::common::{Bed, samp, soon};
 use crate::peer;
 
-/// A second machine: another folder of mailboxes with one agent.
+/// Makes a second machine: another folder of mailboxes with one agent.
 fn far(bed: &Bed, agent: &str, more: &serde_json::Value) -> Tree {
     let tree = Tree { root: bed.path("far"), agent: agent.to_owned() };
     fs::create_dir_all(tree.base()).unwrap();
@@ -18,8 +18,8 @@ fn far(bed: &Bed, agent: &str, more: &serde_json::Value) -> Tree {
     tree
 }
 
-/// By FTP: the daemon takes the letter with its files out of `outbox/`; in the mount it stays one
-/// message and no longer waits; on the other machine it is valid, complete and verified by the peer.
+/// By FTP: the daemon takes the message with its attachments out of `outbox/`. In the mount it stays one message and no
+/// longer waits. On the other machine it is valid and complete, and the other program verifies it.
 #[test]
 fn by_ftp() {
     let bed = Bed::new();
@@ -64,7 +64,7 @@ fn by_ftp() {
     assert_eq!((got.must("Subject"), got.body.as_str()), ("across", "by ftp\n"));
     assert_eq!(got.must("Signature"), format!("valid {}", samp::fingerprint(&samp::key(1))));
     assert_eq!(other.ok("cat inbox/*.d/data.bin | wc -c").trim(), "3");
-    // And back, while both are mounted: a reply by the peer.
+    // The other program replies, and the reply comes back while both are mounted.
     let id = v["headers"]["Message-ID"].as_str().unwrap().to_owned();
     peer::ok(&bed, &zed, &["reply", &id, "-b", "got it"]);
     peer::ok(&bed, &bar, &["daemon", "--once"]);
@@ -81,8 +81,8 @@ fn by_ftp() {
     );
 }
 
-/// By relay, which keeps neither id nor date nor Cc: what we signed of the envelope restores them, and
-/// a copy that also came by the local way is the same message.
+/// By relay, which keeps neither id nor date nor Cc: the signed envelope restores them, and a duplicate that also came
+/// by the local way is the same message.
 #[test]
 fn by_relay() {
     let bed = Bed::new();

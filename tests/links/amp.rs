@@ -1,4 +1,4 @@
-//! Two agents with homes of their own, a provider between them, and the program as people use it.
+//! Two agents with separate homes and a provider between them; the tests run the program as a person does.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::provider::{Fault, Manner, Provider, hex};
 
 mod files;
 
-/// How long something that should take milliseconds may take on a busy machine.
+/// A limit for something that takes milliseconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[track_caller]
@@ -33,7 +33,7 @@ fn soon(what: &str, done: impl FnMut() -> bool) {
 struct Home {
     dir: tempfile::TempDir,
     name: &'static str,
-    /// What commands printed.
+    /// The output of all commands.
     said: Mutex<String>,
 }
 
@@ -104,7 +104,7 @@ impl Home {
         out
     }
 
-    /// What a command prints that succeeds.
+    /// Returns the output of a command that must succeed.
     #[track_caller]
     fn ok(&self, args: &[&str]) -> String {
         let out = self.run(args);
@@ -113,7 +113,7 @@ impl Home {
         String::from_utf8(out.stdout).unwrap()
     }
 
-    /// Why a command does not.
+    /// Returns the error text of a command that must fail.
     #[track_caller]
     fn refused(&self, args: &[&str]) -> String {
         let out = self.run(args);
@@ -125,7 +125,7 @@ impl Home {
         self.ok(&["ls", folder]).lines().map(str::to_owned).collect()
     }
 
-    /// What is in a folder that has a folder for each day, as paths in it.
+    /// Returns the files of a folder that has one folder for each day, as paths in it.
     fn days(&self, folder: &str) -> Vec<String> {
         let of = |day: String| {
             let names = self.ls(&format!("{folder}/{day}"));
@@ -150,7 +150,7 @@ impl Home {
         Carrying(command.spawn().unwrap())
     }
 
-    /// The links, as `msgfs link` has them.
+    /// Returns the links as `msgfs link status --json` prints them.
     fn links(&self) -> Vec<Value> {
         let text = self.ok(&["link", "status", "--json"]);
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -160,7 +160,7 @@ impl Home {
         self.links().iter().filter_map(|link| link["waiting"].as_u64()).sum()
     }
 
-    /// Everything this machine wrote outside of the registration files.
+    /// Returns every text that this machine wrote outside the registration files.
     fn texts(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut out =
             vec![(PathBuf::from("output"), self.said.lock().unwrap().clone().into_bytes())];
@@ -185,7 +185,7 @@ impl Home {
         files.map(|file| key(&file.path())).collect()
     }
 
-    /// No key is in anything that was printed or written.
+    /// Asserts that no key is in the output or in a file.
     #[track_caller]
     fn keeps_its_keys(&self) {
         let keys = self.keys();
@@ -200,7 +200,8 @@ impl Home {
 fn pair(manner: Manner) -> (Provider, Home, Home) {
     let name = if manner == Manner::Paper { "test.example" } else { "acme.aimaestro.local" };
     let provider = Provider::start(name, manner);
-    // Another organisation at home, so that nobody is taken for a neighbour.
+    // The second argument gives both homes another organisation, so that neither looks like an agent of the same
+    // machine.
     let (alice, bob) = (Home::new("alice", "acme"), Home::new("bob", "acme"));
     alice.register(&provider);
     bob.register(&provider);
@@ -217,7 +218,7 @@ fn there_and_back_again() {
         let (provider, alice, bob) = pair(manner);
         let to = address("bob", &provider);
         alice.ok(&["send", &to, "are the tests green?"]);
-        // It is in sent at once, and says that it waits.
+        // The message is in sent at once, with a note that it waits.
         let sent = alice.days("sent");
         assert!(sent.iter().any(|name| name.ends_with(".warning")), "{sent:?}");
         let note = sent.iter().find(|name| name.ends_with(".warning")).unwrap();
@@ -247,7 +248,7 @@ fn there_and_back_again() {
             let _carrying = alice.carry();
             soon("the answer is here", || provider.state().waiting.values().all(Vec::is_empty));
         }
-        // One conversation, on both sides.
+        // Both sides show one thread.
         for home in [&alice, &bob] {
             let threads = home.ls("threads");
             assert_eq!(threads.len(), 1, "{} {threads:?}", home.name);
@@ -261,7 +262,7 @@ fn there_and_back_again() {
     }
 }
 
-/// The daemon dies at any moment, answers get lost, and at the end everything is there once.
+/// The daemon is killed at any moment and answers get lost; in the end each message is there once.
 #[test]
 fn killed_and_cut_again_and_again() {
     for (manner, count) in [(Manner::Paper, 200), (Manner::Deployed, 60)] {
@@ -306,7 +307,7 @@ fn killed_and_cut_again_and_again() {
             Manner::Deployed => assert!(delivered.len() >= count),
         }
         until(&bob, &|| provider.state().waiting.values().all(Vec::is_empty));
-        // What the last one was doing is finished.
+        // A last daemon finishes the work of the killed one.
         {
             let _carrying = bob.carry();
             std::thread::sleep(Duration::from_secs(2));
@@ -337,7 +338,7 @@ fn what_is_refused_for_good_stays_in_sent_and_says_so() {
     let note = alice.days("sent").into_iter().find(|name| name.ends_with(".warning")).unwrap();
     let note = alice.ok(&["cat", &format!("sent/{note}")]);
     assert!(note.contains("refused for good") && note.contains("404 not_found"), "{note}");
-    // An address that no link reaches is refused when it is written.
+    // A draft to an address that no link reaches is refused when it is written.
     let why = alice.refused(&["send", "x@acme.other.example", "hello?"]);
     assert!(why.contains("other.example"), "{why}");
 }
@@ -402,9 +403,9 @@ fn what_came_as_no_message_is_in_rejected_and_stops_nothing() {
     assert!(bob.ls("rejected").len() >= 3, "{:?}", bob.ls("rejected"));
 }
 
-/// S445: attachments that a provider keeps come with their message, under safe names, if they are what the message says. What is
-/// not, what leads elsewhere and what never ends is withheld with its reason, and costs no other message; what is away for a
-/// moment is waited for.
+/// S445: attachments that a provider keeps arrive with their message, under safe names, if they match the message. An
+/// attachment that does not match, that is at another address or that never ends is withheld with a reason, and no
+/// other message suffers. msgfs waits for an attachment that is away for a moment.
 #[test]
 fn s445_attachments_come_with_their_message() {
     let (provider, _alice, bob) = pair(Manner::Paper);

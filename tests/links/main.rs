@@ -1,14 +1,14 @@
-//! Links against the engines they are made for, on this machine.
+//! Links against real servers on this machine.
 //!
-//! A real `nats-server` (2.11 or newer) is taken from `$NATS_SERVER`, else from `$PATH`; without one these
-//! tests fail. Links run in this process, or, to be killed, in a process of their own.
+//! A real `nats-server` (2.11 or newer) comes from `$NATS_SERVER`, else from `$PATH`; without one these tests fail.
+//! Links run in this process, or in a process of their own that a test can kill.
 
-// Tests that need what the machine does not give say so there; these panic, as tests do.
+// A test panics if the machine lacks something that it needs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 #[cfg(feature = "http")]
 mod amp;
-// The harness of the integration tests; this target uses a part of it.
+// This is the harness of the integration tests; this target uses a part of it.
 #[path = "../integration/common/mod.rs"]
 #[allow(dead_code, unused_imports, clippy::format_push_string, clippy::format_collect)]
 mod common;

@@ -1,4 +1,4 @@
-//! Mounts of one identity on several machines, which share what was read over NATS.
+//! Mounts of one identity on several machines, which share their read marks over NATS.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,14 +15,14 @@ use crate::soon;
 
 const LOG: &str = "bob";
 
-/// Mail of bob to alice, written on a machine.
+/// Writes messages of bob to alice on a machine.
 fn mail(bed: &Bed, range: std::ops::Range<usize>) {
     for n in range {
         samp::append(&bed.store, LOG, "alice", "t", &format!("text {n}"), samp::T0 + n as i64);
     }
 }
 
-/// Where each message to me lies in `archive/`, by its number. Reading there marks nothing.
+/// Returns the path in `archive/` of each message to me, by its number. Reading there marks nothing.
 fn archived(m: &Mount) -> BTreeMap<usize, String> {
     let names = m.ok("find archive -name '*.txt' -type f");
     let number = |name: &str| {
@@ -38,14 +38,14 @@ fn unread(m: &Mount) -> BTreeSet<usize> {
     archived(m).into_iter().filter(|(_, path)| is(path)).map(|(number, _)| number).collect()
 }
 
-/// Waits until these are unread.
+/// Waits until exactly these messages are unread.
 #[track_caller]
 fn becomes(m: &Mount, expected: impl IntoIterator<Item = usize>) {
     let expected: BTreeSet<usize> = expected.into_iter().collect();
     soon(&format!("unread: {expected:?}"), || unread(m) == expected);
 }
 
-/// Reads a message, as whoever knows its name does.
+/// Reads a message by its name in `inbox/`.
 fn read(m: &Mount, number: usize) {
     let path = &archived(m)[&number];
     m.ok(&format!("cat inbox/{}", path.rsplit('/').next().unwrap()));
@@ -66,7 +66,7 @@ fn heard(bed: &Bed, rec: &samp::Rec) {
     });
 }
 
-/// The subjects of the bucket.
+/// Returns the subjects of the bucket.
 fn subjects(server: &Server) -> BTreeSet<String> {
     let question = json!({ "subjects_filter": ">" });
     let info = server.raw().api("STREAM.INFO.MSGFSM_team", &question);
@@ -74,8 +74,8 @@ fn subjects(server: &Server) -> BTreeSet<String> {
     subjects.into_iter().flat_map(|all| all.keys().cloned()).collect()
 }
 
-/// S430: what is read here is read there, in both directions and with three machines, and what is made unread
-/// is unread on all.
+/// S430: a message that is read on one machine is read on the others, in both directions and with three machines; a
+/// message that is made unread is unread on all.
 #[test]
 fn s430_read_here_is_read_there() {
     let server = Server::start();
@@ -116,7 +116,7 @@ fn s430_read_here_is_read_there() {
     for m in [&a, &b, &c] {
         becomes(m, []);
     }
-    // Several hundred are more than one value.
+    // Several hundred marks do not fit into one value.
     mail(&beds[1], 8..608);
     soon("all are there", || a.ls("inbox").len() == 600 && c.ls("inbox").len() == 600);
     let out = beds[2].msgfs_out(&["--me", "alice", "mark", "--all"]);
@@ -125,7 +125,7 @@ fn s430_read_here_is_read_there() {
     assert!(!a.cat("status.txt").contains("my other machines do not"));
 }
 
-/// S431: a machine that was off, a new one, and mail that comes after its mark.
+/// S431: a machine that was off, a new machine, and a message that arrives after its mark.
 #[test]
 fn s431_a_machine_that_was_off_catches_up() {
     let server = Server::start();
@@ -137,14 +137,14 @@ fn s431_a_machine_that_was_off_catches_up() {
     becomes(&a, 0..4);
     read(&a, 0);
     read(&a, 1);
-    // What is read last before the end is told, too.
+    // The link also publishes the mark that was set last before the end.
     a.umount();
     let b = two.mount("alice");
     becomes(&b, 2..4);
     let new = machine(&server, "");
     let c = new.mount("alice");
     becomes(&c, 2..4);
-    // A copy of a log that another machine wrote does not travel by the link.
+    // A conflict copy of a log that another machine wrote does not travel by the link.
     let a = one.mount("alice");
     let copy = "log-carl.sync-conflict-20260413-091523-K3X2R2T.jsonl";
     let early = samp::Rec::new("carl", "alice", "u", "text 7", samp::T0 + 7);
@@ -172,8 +172,8 @@ fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
 }
 
-/// S432: machines with less mail, without state, with an older copy of it, and one that clears its own mark
-/// and does not know of another's.
+/// S432: machines with fewer messages, without state or with an older copy of the state, and a machine that clears its
+/// own mark and does not know the mark of another one.
 #[test]
 fn s432_who_knows_less_makes_nothing_unread() {
     let mut server = Server::start();
@@ -191,7 +191,7 @@ fn s432_who_knows_less_makes_nothing_unread() {
     read(&a, 2);
     becomes(&a, 3..8);
     becomes(&b, 3..8);
-    // An older copy of the state, then none at all, and no mail.
+    // The machine gets an older copy of its state, then no state and no messages.
     b.kill9();
     copy(&two.path("older"), &two.path("state"));
     let b = two.mount("alice");
@@ -204,7 +204,7 @@ fn s432_who_knows_less_makes_nothing_unread() {
     let b = two.mount("alice");
     becomes(&b, 3..8);
     becomes(&a, 3..8);
-    // Without state, with mail, and with a position that says nothing of which mail it is.
+    // The machine has no state, but messages and a position that names no message.
     b.kill9();
     for folder in ["state", "cache"] {
         fs::remove_dir_all(two.path(folder)).unwrap();
@@ -224,7 +224,7 @@ fn s432_who_knows_less_makes_nothing_unread() {
     }
     let b = two.mount("alice");
     becomes(&b, 3..7);
-    // Apart: both read one, and the one that makes it unread does not know of the other.
+    // The machines are apart: both read one message, and one of them makes it unread and does not know of the other.
     server.kill();
     read(&a, 3);
     read(&b, 3);
@@ -274,12 +274,12 @@ fn s433_marks_survive_kills() {
     }
 }
 
-/// S434: what others put into the bucket.
+/// S434: hostile values in the bucket change no mark.
 #[test]
 fn s434_hostile_values_change_nothing() {
     let server = Server::start();
     let mut raw = server.raw();
-    // As somebody made it who set no limit.
+    // Somebody made the bucket without limits.
     raw.admin(
         "STREAM.CREATE.MSGFSM_team",
         &json!({
@@ -314,13 +314,13 @@ fn s434_hostile_values_change_nothing() {
         let subject = format!("msgfs-marks.team.alice.00000000000000ff-{n}");
         raw.publish(subject.as_bytes(), "", b"", value);
     }
-    // Under subjects that are nobody's.
+    // These subjects belong to no machine.
     for subject in ["x", "00000000000000ff", "00000000000000FF-0", "00000000000000ff-00", "-1"] {
         let subject = format!("msgfs-marks.team.alice.{subject}");
         raw.publish(subject.as_bytes(), "", b"", good.as_bytes());
     }
     soon("it is told", || a.cat("status.txt").contains("are ignored"));
-    // In the place of what a machine told; it tells it again.
+    // A foreign value takes the place of a machine's own one; the machine publishes its own again.
     let mine = format!("msgfs-marks.team.alice.{host}-0");
     let told = |raw: &mut crate::nats::raw::Raw| {
         let question = json!({ "last_by_subj": mine });
@@ -330,7 +330,7 @@ fn s434_hostile_values_change_nothing() {
     let before = told(&mut raw);
     raw.publish(mine.as_bytes(), "", b"", b"garbage");
     soon("it is told again", || told(&mut raw) == before);
-    // Headers that break the connection of whoever reads them.
+    // These headers break the connection of every client that reads them.
     raw.publish(
         b"msgfs-marks.team.alice.00000000000000ff-99",
         "",
@@ -349,7 +349,7 @@ fn s434_hostile_values_change_nothing() {
     becomes(&a, [1, 4, 5, 6]);
 }
 
-/// S435: two identities on one machine, and values of one that speak of the other's mail.
+/// S435: two identities on one machine, and values of one identity that name messages of the other.
 #[test]
 fn s435_marks_of_another_identity() {
     let server = Server::start();
@@ -386,7 +386,7 @@ fn s435_marks_of_another_identity() {
     assert!(!marks.contains(&rec.id), "{marks}");
 }
 
-/// The server of docs/links/nats.md for a fleet.
+/// Returns the server settings of docs/links/nats.md for a fleet.
 fn fleet() -> String {
     let page =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/links/nats.md")).unwrap();
@@ -402,7 +402,7 @@ fn fleet() -> String {
     conf
 }
 
-/// A machine of that fleet.
+/// Makes a machine of that fleet.
 fn host(server: &Server, who: &str) -> Bed {
     let prefixes = format!("api = \"JS.team\"\ninbox = \"_INBOX_{who}\"\n");
     let prefixes = if who == "admin" { "" } else { &prefixes };
@@ -418,8 +418,8 @@ fn doctor(bed: &Bed) -> String {
     run(bed.msgfs(["--me", "alice", "doctor"]), None).said()
 }
 
-/// S436: the bucket is missing, then not permitted, then permitted, with the server of the page; and a
-/// machine that wants no marks.
+/// S436: with the server of the page, the bucket is missing, then not permitted, then permitted; and one machine wants
+/// no marks.
 #[test]
 fn s436_without_a_bucket_mail_travels() {
     let server = Server::with(&fleet());
@@ -465,7 +465,7 @@ fn s436_without_a_bucket_mail_travels() {
     for bed in [&one, &two] {
         assert!(!doctor(bed).contains("the link nats"), "{}", doctor(bed));
     }
-    // One that wants none.
+    // One machine wants no marks.
     let config = fs::read_to_string(two.path("config/msgfs/config.toml")).unwrap();
     b.umount();
     two.config(&(config + "marks = false\n"));
@@ -481,7 +481,7 @@ fn s436_without_a_bucket_mail_travels() {
     assert!(!b.cat("status.txt").contains("my other machines do not"));
 }
 
-/// S437: the bucket is deleted, by whoever may, while machines are connected and while they are not.
+/// S437: an admin deletes the bucket while machines are connected, and while they are not.
 #[test]
 fn s437_a_bucket_that_was_lost() {
     let server = Server::start();
@@ -496,7 +496,7 @@ fn s437_a_bucket_that_was_lost() {
     becomes(&b, 2..5);
     a.umount();
     server.raw().admin("STREAM.DELETE.MSGFSM_team", &json!({}));
-    // The one that is left tells also what the other has read.
+    // The machine that is left also publishes the marks of the other one.
     let new = machine(&server, "");
     let c = new.mount("alice");
     becomes(&c, 2..5);

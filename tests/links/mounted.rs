@@ -9,14 +9,14 @@ use crate::nats::server::Server;
 use crate::secrets::Secrets;
 use crate::{pair, soon};
 
-/// A machine whose link leads to a server.
+/// Makes a machine whose link leads to a server.
 pub(crate) fn machine(server: &Server, more: &str) -> Bed {
     let bed = Bed::new();
     bed.config(&format!("[[link]]\nkind = \"nats\"\nurl = {:?}\n{more}", server.url()));
     bed
 }
 
-/// The texts of all messages to me, sorted.
+/// Returns the texts of all messages to me, sorted.
 fn texts(m: &Mount) -> Vec<String> {
     pair::texts(m, "archive")
 }
@@ -29,8 +29,8 @@ fn write(first: usize, last: usize, me: &str, to: &str) -> String {
     format!("for i in $(seq {first} {last}); do echo text {me} $i > outbox/{to}; done")
 }
 
-/// S420: what one machine writes is on the other one, each message once, and both show the same
-/// conversations byte for byte, whatever was killed meanwhile: mounts, server, or the network between.
+/// S420: each message that one machine writes is on the other one once, and both show the same threads byte for byte,
+/// although mounts, the server and the network between were killed.
 #[test]
 fn s420_two_machines_over_nats() {
     let mut server = Server::start();
@@ -80,8 +80,9 @@ fn s452_thousands_over_nats() {
     }
 }
 
-/// S421: while the server is away, mail of this machine and other SAMP programs go on; `status.txt` and
-/// `msgfs link` say since when and how much waits; all of it goes once the server is there, without a restart.
+/// S421: while the server is away, messages of this machine and of other SAMP programs still arrive. `status.txt` and
+/// `msgfs link` say since when it is away and how much waits. All of it is sent once the server is back, without a
+/// restart.
 #[test]
 fn s421_a_server_that_is_away_delays_nothing_else() {
     let mut server = Server::stopped("");
@@ -113,8 +114,7 @@ fn s421_a_server_that_is_away_delays_nothing_else() {
     assert!(!doctor.stdout.contains("the link nats"), "{doctor:?}");
 }
 
-/// S422: where hosts may not make the stream, the link says what an admin does, and `msgfs link create`
-/// does it.
+/// S422: where machines may not make the stream, the link says what an admin must do, and `msgfs link create` does it.
 #[test]
 fn s422_an_admin_makes_the_stream() {
     let server = Server::with(
@@ -146,8 +146,8 @@ fn s422_an_admin_makes_the_stream() {
     assert!(!secrets.said().contains("\"pw\""), "{secrets:?}");
 }
 
-/// S744, S745: two agents on one machine, of whom the server permits one: both are told what the one process
-/// knows that carries for both, and the letter of the other one says why it waits.
+/// S744, S745: two agents are on one machine, and the server permits one of them. The one process that carries for both
+/// reports its state to both, and the message of the other agent says why it waits.
 #[test]
 fn s745_a_writer_who_is_not_permitted_is_told() {
     let server = Server::with(
@@ -178,8 +178,8 @@ fn s745_a_writer_who_is_not_permitted_is_told() {
     assert_eq!(m.sh("ls sent/*").stdout.lines().filter(|l| l.contains("warning")).count(), 0);
 }
 
-/// S444: a draft whose line would be longer than the server takes is refused with EFBIG as soon as the link has once been
-/// there, and says how long it may be; shorter ones go.
+/// S444: a draft whose line is longer than the server takes is refused with EFBIG once the link has been connected. The
+/// error says how long it may be. Shorter drafts are sent.
 #[test]
 fn s444_what_the_server_does_not_take_is_refused_when_it_is_written() {
     let server = Server::with("max_payload: 8192");
@@ -196,7 +196,7 @@ fn s444_what_the_server_does_not_take_is_refused_when_it_is_written() {
     assert!(told.contains("the link nats takes 7168 at most"), "{told}");
     m.ok("rm outbox/*; echo text alice 1 > outbox/bob");
     soon("others go", || texts(&w).contains(&"text alice 1".to_owned()));
-    // Without a mount, and while the server is away, it is known as well.
+    // Without a mount, and while the server is away, the limit is known as well.
     m.umount();
     drop(server);
     let write = format!(
@@ -207,8 +207,8 @@ fn s444_what_the_server_does_not_take_is_refused_when_it_is_written() {
     assert!(!out.ok() && out.stderr.contains("7168"), "{out:?}");
 }
 
-/// S441: neither a password nor the seed of a key by which a link over NATS logs in is anywhere but in its file, also while
-/// the server refuses it.
+/// S441: the password and the seed of the key by which a link over NATS logs in are in their files only, also while the
+/// server refuses them.
 #[test]
 fn s441_secrets_of_nats_are_in_their_files_only() {
     let key = Keys::user(7);
@@ -243,8 +243,8 @@ fn s441_secrets_of_nats_are_in_their_files_only() {
     }
 }
 
-/// S450: the link of a space is that of the machine: `msgfs link` says where it stands whoever asks, and that nothing
-/// carries only if nobody does.
+/// S450: the link of a space belongs to the machine: `msgfs link` shows its state to every agent, and says that no
+/// process carries only if there is none.
 #[test]
 fn s450_a_link_is_asked_for_by_another_name() {
     let server = Server::start();
@@ -264,7 +264,8 @@ fn s450_a_link_is_asked_for_by_another_name() {
     }
 }
 
-/// S451: while a server is away or ends, nothing is said of marks: neither a permission nor the stream is the reason.
+/// S451: while a server is away or ends, the status says nothing about marks: the reason is neither a permission nor
+/// the stream.
 #[test]
 fn s451_a_server_that_ends_is_no_missing_permission() {
     let mut server = Server::start();

@@ -1,6 +1,5 @@
-//! A provider of AMP 0.1 for tests, and only for tests: it keeps nothing, checks little, and can be made to
-//! fail in every way. It behaves as the text says ([`Manner::Paper`]) or as the one program that is
-//! deployed does ([`Manner::Deployed`]).
+//! A provider of AMP 0.1 for tests only: it stores nothing on disk, checks little, and can fail in every way. It
+//! behaves as the specification says ([`Manner::Paper`]) or as the one deployed program does ([`Manner::Deployed`]).
 
 #![allow(dead_code, reason = "each test target uses another part")]
 
@@ -16,31 +15,31 @@ use ed25519_dalek::{Signature, VerifyingKey};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// Whose manners it has.
+/// The behaviour of the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// The text's: repeats under one key are one message, mail for others waits until it is fetched, keys
-    /// are PEM.
+    /// The behaviour of the specification: repeats under one key are one message, messages wait until the recipient
+    /// fetches them, keys are PEM.
     Paper,
-    /// The deployed program's: takes the flat form only, gives each repeat a new id, makes thread and
-    /// payload anew, writes into the inbox at once, keys are hex.
+    /// The behaviour of the deployed program: it takes the flat form only, gives each repeat a new id, makes thread and
+    /// payload anew and writes into the inbox at once; keys are hex.
     Deployed,
 }
 
-/// What goes wrong with one request.
+/// A fault of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     Fine,
-    /// The connection is closed and nothing was done.
+    /// The provider does nothing and closes the connection.
     CutBefore,
-    /// It was done, and the connection is closed without an answer.
+    /// The provider does what was asked and closes the connection without an answer.
     CutAfter,
-    /// It was done, and half the answer comes.
+    /// The provider does what was asked and sends half the answer.
     Half,
-    /// Nothing was done, and this is the answer.
+    /// The provider does nothing and gives this answer.
     Says(u16, &'static str, &'static str),
-    /// It was done, and the answer says that it was not.
+    /// The provider does what was asked, and its answer denies it.
     Lies,
     /// The answer never ends.
     Endless,
@@ -50,17 +49,17 @@ pub enum Fault {
     Slow(Duration),
 }
 
-/// An attachment that it keeps.
+/// An attachment that the provider keeps.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     pub owner: String,
     pub name: String,
     pub size: u64,
     pub digest: String,
-    /// What was brought, once.
+    /// The uploaded bytes; they can be uploaded once.
     pub bytes: Option<Vec<u8>>,
     pub is_confirmed: bool,
-    /// How often it was asked for meanwhile.
+    /// The number of requests for it so far.
     pub asked: u32,
     /// The key for repeats of the message that has it.
     pub used_by: Option<String>,
@@ -74,35 +73,35 @@ pub struct Agent {
     pub tokens: Vec<String>,
 }
 
-/// What it knows, for tests to look at and to change.
+/// The state of the provider, which tests read and change.
 #[derive(Debug, Default)]
 pub struct State {
     pub agents: Vec<Agent>,
-    /// Mail by the recipient's address: id and text.
+    /// Waiting messages by the recipient's address: id and text.
     pub waiting: BTreeMap<String, Vec<(String, String)>>,
-    /// What came to each recipient, by whatever way: id and signature.
+    /// Messages that reached each recipient, by any way: id and signature.
     pub delivered: BTreeMap<String, Vec<(String, String)>>,
-    /// What goes wrong with the next requests whose path has this in it.
+    /// Faults of the next requests whose path contains this text.
     pub faults: VecDeque<(&'static str, Fault)>,
     /// Every request: method, path, body.
     pub log: Vec<(String, String, String)>,
-    /// What it keeps for whoever knows the path.
+    /// Files that the provider gives to everyone who knows the path.
     pub files: BTreeMap<String, String>,
-    /// It takes attachments, at most so large; `None` if it takes none.
+    /// The largest attachment that the provider takes; `None` if it takes none.
     pub takes: Option<u64>,
-    /// What it keeps of messages' files, by id.
+    /// Attachments of messages, by id.
     pub kept: BTreeMap<String, Kept>,
-    /// How often it is asked for a file before it has examined it.
+    /// The number of requests for a file before the provider has examined it.
     pub examines: u32,
-    /// What it finds in files, by name; they are clean otherwise.
+    /// Findings in files, by name; other files are clean.
     pub finds: BTreeMap<String, &'static str>,
-    /// Paths that were removed by id.
+    /// Ids of messages that the recipient removed.
     pub removed: Vec<String>,
     repeats: BTreeMap<String, Value>,
     count: u64,
 }
 
-/// A provider, listening.
+/// A listening provider.
 #[derive(Debug)]
 pub struct Provider {
     pub name: &'static str,
@@ -130,7 +129,7 @@ impl Provider {
         self.state.lock().unwrap()
     }
 
-    /// As it stands in a registration file.
+    /// Returns its URL as a registration file has it.
     pub fn api_url(&self) -> String {
         match self.manner {
             Manner::Paper => format!("http://127.0.0.1:{}", self.port),
@@ -138,12 +137,12 @@ impl Provider {
         }
     }
 
-    /// Has something go wrong with the next request whose path has this in it.
+    /// Adds a fault for the next request whose path contains this text.
     pub fn fail(&self, path: &'static str, fault: Fault) {
         self.state().faults.push_back((path, fault));
     }
 
-    /// Adds an agent, as a registration would.
+    /// Adds an agent, as a registration would, and returns its address and token.
     pub fn add(&self, name: &str, key: &[u8; 32]) -> (String, String) {
         let address = format!("{name}@acme.{}", self.name);
         let token = format!("amp_live_sk_{}", hex(&Sha256::digest(name)));
@@ -154,7 +153,7 @@ impl Provider {
         (address, token)
     }
 
-    /// Has a text wait for somebody.
+    /// Adds a text that waits for an address.
     pub fn wait_for(&self, address: &str, id: &str, text: &str) {
         let mut state = self.state();
         state.waiting.entry(address.into()).or_default().push((id.into(), text.into()));
@@ -271,7 +270,7 @@ impl Server {
         }
         let me = state.agents.iter().find(|agent| agent.tokens.contains(&request.token));
         let Some(me) = me.map(|agent| (agent.address.clone(), agent.key.clone())) else {
-            // Some say back what they were given.
+            // Some providers repeat the token in their answer.
             return say(401, "unauthorized", &format!("no agent has the key {}", request.token));
         };
         match (request.method.as_str(), path) {
@@ -448,7 +447,7 @@ impl Server {
     }
 
     fn resolve(&self, state: &State, asked: &str) -> Answer {
-        // The deployed program looks at the name only.
+        // The deployed program compares the name only.
         let name = asked.split('@').next().unwrap_or_default();
         let fits = |a: &&Agent| match self.manner {
             Manner::Paper => a.address == asked,
@@ -480,7 +479,7 @@ fn info(state: &State) -> Answer {
     (200, info, Vec::new())
 }
 
-/// Takes the bytes of a file, once, from whoever knows where.
+/// Stores the bytes of a file once; everyone who knows the path may upload them.
 fn put(state: &mut State, request: &Request, id: &str) -> Answer {
     assert!(request.token.is_empty(), "the key is for the API only");
     let says = |line: &str| request.head.lines().any(|other| other.eq_ignore_ascii_case(line));

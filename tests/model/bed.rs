@@ -1,4 +1,4 @@
-//! The real thing without FUSE: store, keyring, index, outbox and tree over a temporary folder.
+//! A mailbox without FUSE: store, keyring, index, outbox and tree over a temporary folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ impl Bed {
 }
 
 impl Mailbox {
-    /// Ends properly: the stores are told, marks and snapshot are written.
+    /// Closes the mailbox properly: the stores get their marks, marks and snapshot are written.
     pub(crate) fn close(self) {
         self.outbox.close();
         self.index.close();
@@ -136,8 +136,8 @@ impl Mailbox {
         (0..listing.len()).filter_map(|n| self.tree.resolve_entry(&listing, n)).collect()
     }
 
-    /// Every message file below the four message views, with inode number and time. A name that is
-    /// listed must be found by that name and be the same node.
+    /// Returns every message file below the four message views, with inode number and time. A name that is listed must
+    /// be found by that name and be the same node.
     pub(crate) fn walk(&self) -> BTreeMap<String, (Ino, Timestamp)> {
         let mut out = BTreeMap::new();
         for (view, node) in [
@@ -169,7 +169,7 @@ impl Mailbox {
         out
     }
 
-    /// Asks everything of everything listed, while it may change.
+    /// Asks for everything that is listed, while it may change.
     pub(crate) fn walk_loosely(&self) -> u64 {
         let mut size = self.tree.stat_node(&Node::Root).map_or(0, |a| a.size);
         for view in [Node::Inbox, Node::Archive, Node::Sent, Node::Threads, Node::Transcripts] {
@@ -192,7 +192,7 @@ impl Mailbox {
     }
 }
 
-/// `.seen-<me>` as a program that knows only the format reads it: time and ids.
+/// Reads `.seen-<me>` as a program that knows only the format does, and returns time and ids.
 pub(crate) fn read_seen(path: &Path) -> (i64, BTreeSet<String>) {
     let Ok(text) = std::fs::read_to_string(path) else { return (0, BTreeSet::new()) };
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -1,9 +1,8 @@
 //! Random histories of a SAMP folder against a reference model, without a mount.
 //!
-//! Everything below the kernel is real: store, index, outbox, tree, and the files they keep. The
-//! model ([`state`]) is small enough to be right by reading it. After every step the whole tree must
-//! be what the model says, under the names and inode numbers it always had.
-//! `PROPTEST_CASES` sets how many histories are tried.
+//! Everything below the kernel is real: store, index, outbox, tree, and the files they keep. The model ([`state`]) is
+//! so small that reading it shows that it is right. After every step the whole tree must match the model, under the
+//! same names and inode numbers as before. `PROPTEST_CASES` sets the number of histories.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +28,7 @@ const PEOPLE: [&str; 4] = ["foo", "foo-bar", "zed", ME];
 /// Fri, 24 Apr 2026 23:59:58 UTC: the histories cross midnight.
 const T0: i64 = 1_777_075_198;
 
-/// What can happen. A number chooses among what there is, modulo its count.
+/// An event. A number chooses among the possible objects, modulo their count.
 #[derive(Clone, Debug)]
 enum Op {
     /// Another program appends a record, at a time before or after the others.
@@ -42,12 +41,12 @@ enum Op {
     },
     /// Another program appends a record that its log has already.
     Repeat(usize),
-    /// … a record that carries the id of another and does not hash to it.
+    /// Another program appends a record that carries the id of another and does not hash to it.
     Forge(usize),
-    /// … a line that is no record.
+    /// Another program appends a line that is no record.
     Garbage(usize),
     Blank(usize),
-    /// … a record of which only a part (of four) has arrived; the fourth lacks only its newline.
+    /// Another program appends some of four parts of a record; after all four only the newline is missing.
     Tear {
         writer: usize,
         body: u8,
@@ -55,7 +54,7 @@ enum Op {
     },
     /// The rest of it arrives.
     Mend(usize),
-    /// It is cut off.
+    /// The torn tail is cut off.
     TruncateTornTail(usize),
     /// A log is rewritten by rename with its messages only, as `compact` does.
     Compact(usize),
@@ -63,29 +62,29 @@ enum Op {
     Replace(usize),
     /// A log vanishes.
     Vanish(usize),
-    /// It comes back.
+    /// The log comes back.
     Return(usize),
-    /// A message of mine, also to myself.
+    /// I send a message, also to myself.
     Send {
         to: usize,
         body: u8,
     },
-    /// The same under an idempotency key: sent once.
+    /// I send a message under an idempotency key, which sends it once.
     SendOnce {
         to: usize,
         key: u8,
     },
-    /// An answer by the `.reply` file of a message in `archive/`.
+    /// I answer by the `.reply` file of a message in `archive/`.
     ReplyTo(usize),
     Read(usize),
     Remove(usize),
     MoveBack(usize),
-    /// Another reader of the folder shows what is new to it and moves `.seen-<me>`.
+    /// Another reader of the folder shows its new messages and moves `.seen-<me>`.
     ReferenceReads,
-    /// The mailbox ends properly or at once. Others go on.
+    /// The mailbox ends properly or at once, while other programs continue.
     Close,
     Crash,
-    /// It opens again with its cache or without.
+    /// The mailbox opens again with its cache or without.
     Open {
         cache: bool,
     },
@@ -152,7 +151,7 @@ impl History {
             history.step(op);
             history.check(op);
         }
-        // In the end everything is what it is without any cache.
+        // In the end the tree is the same without any cache.
         let end = [Op::Close, Op::Open { cache: false }];
         for op in &end {
             history.step(op);
@@ -177,8 +176,8 @@ impl History {
             Op::Blank(n) => self.append(OTHERS[n % 3], Line::Blank),
             Op::Tear { writer, body, quarters } => self.tear(OTHERS[writer % 3], body, quarters),
             Op::Mend(n) => self.mend(OTHERS[n % 3]),
-            // Only what was never shown: which digits a message keeps whose neighbour of the same
-            // second is cut out of its log, no document says.
+            // This cuts only a tail that was never shown. No document says which digits a message keeps when its
+            // neighbour of the same second is cut out of the log.
             Op::TruncateTornTail(n) => self.rewrite(OTHERS[n % 3], false, |log| {
                 log.torn = log.torn.take().filter(|(rec, len)| *len == rec.line().len());
             }),
@@ -191,7 +190,7 @@ impl History {
             Op::ReferenceReads if self.mailbox.is_some() => self.reference_reads(),
             Op::Close | Op::Crash => {
                 if let Some(mailbox) = self.mailbox.take() {
-                    // In one process a crash can only be: nothing is told, synced or saved.
+                    // In one process a crash can only mean that no mark is synced and nothing is saved.
                     if matches!(op, Op::Close) { mailbox.close() } else { drop(mailbox) }
                 }
             }
@@ -210,7 +209,7 @@ impl History {
         }
     }
 
-    /// What me does, through the tree; nothing while the mailbox is closed.
+    /// Does an act of me through the tree; does nothing while the mailbox is closed.
     fn act(&mut self, op: &Op) {
         let Some(mailbox) = self.mailbox.take() else { return };
         let unread = self.model.to_me(false);
@@ -264,7 +263,7 @@ impl History {
         self.mailbox = Some(mailbox);
     }
 
-    /// A record at the end of a log; one that it has already changes nothing.
+    /// Appends a record to a log; a record that the log has already changes nothing.
     fn add(&mut self, writer: &str, rec: Rec) {
         self.bring_back(writer);
         self.mend(writer);
@@ -283,7 +282,7 @@ impl History {
         self.grow(writer, |log| log.lines.push(line));
     }
 
-    /// Changes a log in the model, and appends to the file what that adds to it.
+    /// Changes a log in the model, and appends the additional bytes to the file.
     fn grow(&mut self, writer: &str, change: impl FnOnce(&mut state::Log)) {
         let path = self.bed.log(writer);
         let log = self.log(writer);
@@ -295,7 +294,7 @@ impl History {
         self.age(writer);
     }
 
-    /// Half a line is told of when its writer had a second, and this one has had it.
+    /// Makes the file older: a torn line is reported a second after its writer stopped.
     fn age(&mut self, writer: &str) {
         let path = self.bed.log(writer);
         if self.log(writer).torn.is_some() && path.exists() {
@@ -367,7 +366,7 @@ impl History {
         }
     }
 
-    /// Takes the records that msgfs appended into the model: exactly these, in this order.
+    /// Adds the records that msgfs appended to the model: exactly these, in this order.
     fn sent(&mut self, expected: &[(&str, &str, Option<&Rec>)]) {
         let text = std::fs::read_to_string(self.bed.log(ME)).unwrap_or_default();
         let before = self.log(ME).text();
@@ -385,8 +384,8 @@ impl History {
         }
     }
 
-    /// The reader of the reference (docs/formats/samp.md, section 7): shows what is at or after the
-    /// watermark and not named in it, then moves the watermark, never beyond the clock.
+    /// Acts as the reader of the reference (docs/formats/samp.md, section 7): shows the messages at or after the
+    /// watermark that it does not name, then moves the watermark, never beyond the clock.
     fn reference_reads(&mut self) {
         let (ts, ids) = read_seen(&self.bed.seen());
         let named = |r: &Rec| format!("{}:{}", r.from, r.id);
@@ -430,7 +429,7 @@ impl History {
         self.check_watermark(after);
     }
 
-    /// "`.seen-<me>` moves only over the contiguous prefix that is really read, and never moves back."
+    /// Checks that `.seen-<me>` moves only over the contiguous prefix of messages that are read, and never moves back.
     fn check_watermark(&self, after: &Op) {
         let Some(mailbox) = &self.mailbox else { return };
         let (before, known) = read_seen(&self.bed.seen());
@@ -461,16 +460,16 @@ proptest! {
     }
 }
 
-/// The position of the other reader was noted in memory only: after a crash, what had arrived late
-/// in the meantime looked as if that reader had shown it.
+/// A message that arrives late after a crash is unread. The position of the other reader was noted in memory only, so
+/// that after a crash the message looked as if that reader had shown it.
 #[test]
 fn what_arrives_late_after_a_crash_is_unread() {
     let append = |skew| Op::Append { writer: 0, to: 3, thread: 0, body: 0, skew };
     History::run(&[append(0), Op::ReferenceReads, Op::Crash, append(-1)]);
 }
 
-/// A refused draft lends its text to whoever opens its name again, but not its recipient to an
-/// answer elsewhere that has the same name; and an answer that is sent does not throw it away.
+/// A refused draft gives its text to everyone who opens its name again. It does not give its recipient to an answer in
+/// another folder that has the same name, and an answer that is sent does not delete it.
 #[test]
 fn an_answer_goes_to_its_thread_whatever_drafts_are_kept() {
     let mut history = History::new();
@@ -486,7 +485,7 @@ fn an_answer_goes_to_its_thread_whatever_drafts_are_kept() {
     mailbox.tree.resolve_path("outbox/zed").expect("the refused draft is still there");
 }
 
-/// A length that no message can have is refused before memory is asked for it.
+/// A length that no message can have is refused before memory is allocated for it.
 #[test]
 fn the_length_of_an_attachment_is_limited() {
     use msgfs::view::{Node, OpenRequest};
@@ -500,7 +499,7 @@ fn the_length_of_an_attachment_is_limited() {
     mailbox.tree.set_len(&node, Some(&file), 10).unwrap();
 }
 
-/// Readers, writers, marks, scans and saves at once: all of them come to an end.
+/// Readers, writers, marks, scans and saves run at once, and all of them end.
 #[test]
 fn nobody_waits_for_ever() {
     let bed = Bed::new();
@@ -516,7 +515,7 @@ fn nobody_waits_for_ever() {
             mailbox.index.refresh_store(0, true).unwrap();
         }),
         Box::new(|n| {
-            mailbox.tree.write_path("outbox/bar", format!("mine {n}").as_bytes()).unwrap()
+            mailbox.tree.write_path("outbox/bar", format!("mine {n}").as_bytes()).unwrap();
         }),
         Box::new(|_| assert!(mailbox.walk_loosely() > 0)),
         Box::new(|_| {

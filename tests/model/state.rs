@@ -1,12 +1,12 @@
-//! The reference model: what a folder of logs and a history of reading mean, in the plainest terms.
+//! The reference model: the meaning of a folder of logs and a history of reading, in the plainest terms.
 //!
 //! Rules, from docs/SEMANTICS.md (S4 to S7, S17, S40, S81) and docs/DETAILS.md:
 //!
 //! - `inbox/` lists the unmarked messages to me.
-//! - `archive/YYYY-MM-DD/` holds all messages to me, read or not, by UTC day; `sent/` all messages from me; `threads/<thread>/`
-//!   the conversations that I take part in.
-//! - The digits are the milliseconds that the message tells, as all do that msgfs writes; those of others count the writer's
-//!   earlier messages of that second.
+//! - `archive/YYYY-MM-DD/` holds all messages to me, read or not, by UTC day; `sent/` all messages from me;
+//!   `threads/<thread>/` the threads that I take part in.
+//! - The digits are the milliseconds of the message, which every message of msgfs has. A message without them has the
+//!   number of the writer's earlier messages of that second.
 //! - A record in two logs is one message. A key is `from` and `id`.
 //! - `rejected/` holds everything that is refused on the way in.
 
@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-/// Who the mailbox is for.
+/// The agent of the mailbox.
 pub(crate) const ME: &str = "bar";
 
 /// One record as the model knows it. All texts are ASCII.
@@ -23,18 +23,18 @@ pub(crate) const ME: &str = "bar";
 pub(crate) struct Rec {
     pub(crate) id: String,
     pub(crate) ts: i64,
-    /// The milliseconds after that second, if it tells them.
+    /// The milliseconds after that second, if the record has them.
     pub(crate) ms: Option<usize>,
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) thread: String,
     pub(crate) re: Option<String>,
     pub(crate) body: String,
-    /// The line as msgfs wrote it, which carries a signature that the model does not make.
+    /// The line as msgfs wrote it, with a signature that the model does not make.
     pub(crate) signed: Option<String>,
 }
 
-/// Writer and id: what makes two records one message.
+/// Writer and id, which are equal in all records of one message.
 pub(crate) type Key = (String, String);
 
 fn quoted(text: &str) -> String {
@@ -67,7 +67,7 @@ impl Rec {
         (self.from.clone(), self.id.clone())
     }
 
-    /// The line of the log, without its newline.
+    /// Returns the line of the log, without its newline.
     pub(crate) fn line(&self) -> String {
         if let Some(signed) = &self.signed {
             return signed.clone();
@@ -83,7 +83,7 @@ impl Rec {
         )
     }
 
-    /// The record on a line that msgfs wrote; its id must be what its text hashes to.
+    /// Parses a line that msgfs wrote; its id must be the hash of its text.
     pub(crate) fn parse(line: &str) -> Self {
         let value: serde_json::Value = serde_json::from_str(line).unwrap();
         let text = |name: &str| value[name].as_str().unwrap();
@@ -106,7 +106,7 @@ impl Rec {
         format!("{time}.{digits:03}Z-{}-{}.txt", self.from, &self.id[..8])
     }
 
-    /// The message file.
+    /// Returns the message file.
     pub(crate) fn file(&self, signature: &str) -> String {
         let re = self.re.as_ref().map_or(String::new(), |re| format!("In-Reply-To: <{re}@samp>\n"));
         format!(
@@ -129,7 +129,7 @@ pub(crate) enum Line {
     Message(Rec),
     /// The same record once more.
     Again(String),
-    /// Not a record, or one that takes the id of another: refused.
+    /// No record, or a record with the id of another; it is rejected.
     Refused(String),
     Blank,
 }
@@ -148,14 +148,14 @@ impl Line {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
     pub(crate) lines: Vec<Line>,
-    /// An unterminated last line: the record it will be, and how many bytes are there.
+    /// An unterminated last line: the record that it will be, and the number of bytes that are there.
     pub(crate) torn: Option<(Rec, usize)>,
-    /// The file is not there at the moment.
+    /// True while the file is not there.
     pub(crate) gone: bool,
 }
 
 impl Log {
-    /// The bytes of the file.
+    /// Returns the bytes of the file.
     pub(crate) fn text(&self) -> String {
         let mut text: String = self.lines.iter().map(|l| l.text() + "\n").collect();
         if let Some((rec, len)) = &self.torn {
@@ -164,13 +164,13 @@ impl Log {
         text
     }
 
-    /// A complete record counts even without its newline.
+    /// Returns the record of the torn line if only its newline is missing: it counts.
     fn whole_tail(&self) -> Option<&Rec> {
         let (rec, len) = self.torn.as_ref()?;
         (*len == rec.line().len()).then_some(rec)
     }
 
-    /// The messages of the log in its order, each once.
+    /// Returns the messages of the log in its order, each once.
     pub(crate) fn messages(&self) -> impl Iterator<Item = &Rec> {
         let lines = self.lines.iter().filter_map(|l| match l {
             Line::Message(rec) => Some(rec),
@@ -183,7 +183,7 @@ impl Log {
         self.messages().any(|r| r.id == id)
     }
 
-    /// How many entries `rejected/` has for this log.
+    /// Returns the number of entries that `rejected/` has for this log.
     fn refused(&self) -> usize {
         let lines = self.lines.iter().filter(|l| matches!(l, Line::Refused(_))).count();
         let torn = self.torn.is_some() && self.whole_tail().is_none();
@@ -191,16 +191,16 @@ impl Log {
     }
 }
 
-/// Everything there is.
+/// All logs and marks.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) logs: BTreeMap<String, Log>,
-    /// What me has read.
+    /// The messages that I have read.
     pub(crate) read: BTreeSet<Key>,
 }
 
 impl Model {
-    /// Every message that is in a log now, with its name.
+    /// Returns every message that is in a log now, with its name.
     pub(crate) fn all(&self) -> Vec<(String, &Rec)> {
         let mut all = Vec::new();
         for log in self.logs.values() {
@@ -219,13 +219,13 @@ impl Model {
         self.read.contains(&rec.key())
     }
 
-    /// The messages to me that are read, or are not, by name.
+    /// Returns the messages to me that are read, or are unread, by name.
     pub(crate) fn to_me(&self, read: bool) -> Vec<(String, Rec)> {
         let mine = |rec: &Rec| rec.to == ME && self.is_read(rec) == read;
         self.all().into_iter().filter(|(_, r)| mine(r)).map(|(n, r)| (n, r.clone())).collect()
     }
 
-    /// The path of every message file that must be listed, with its message.
+    /// Returns the path of every message file that must be listed, with its message.
     pub(crate) fn paths(&self) -> BTreeMap<String, Rec> {
         let all = self.all();
         let of_me = |r: &Rec| r.to == ME || r.from == ME;

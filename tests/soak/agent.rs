@@ -1,4 +1,4 @@
-//! What a person does: writes in the ways of programs and editors, reads, answers.
+//! The acts of a person, who writes in the ways of programs and editors, reads and answers.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use crate::common::proc::try_run;
 use crate::ledger::{Soak, count, locked, tokens};
 use crate::people::{KINDS, Kind, PEOPLE, ZED, before, draft, next};
 
-/// A program that takes longer hangs.
+/// A limit for a program; one that takes longer hangs.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn live(soak: &Soak, me: usize) {
@@ -42,7 +42,7 @@ fn send(soak: &Soak, me: usize, kind: Kind, dice: &mut Dice) {
     give(soak, me, &token, &path, &text, dice);
 }
 
-/// Writes a draft in one of the ways there are and notes whether it was taken.
+/// Writes a draft in one of several ways and notes whether it was accepted.
 fn give(soak: &Soak, me: usize, token: &str, path: &str, text: &str, dice: &mut Dice) {
     let life = soak.life(me);
     let file = soak.stores.dir(me).join(path);
@@ -53,7 +53,7 @@ fn give(soak: &Soak, me: usize, token: &str, path: &str, text: &str, dice: &mut 
     };
     match done {
         Ok(()) => {
-            // What the programs of others say of themselves counts while nobody disturbs them.
+            // Errors of programs count while nobody disturbs the mount.
             soak.accepted(token, life);
         }
         Err(e) if soak.was_up_since(me, life) => {
@@ -65,7 +65,7 @@ fn give(soak: &Soak, me: usize, token: &str, path: &str, text: &str, dice: &mut 
     }
 }
 
-/// Writes and closes, and hears what the close says.
+/// Writes and closes a file, and returns the result of the close.
 fn write(file: &Path, text: &str) -> std::io::Result<()> {
     let mut f = fs::File::create(file)?;
     let half = text.len() / 2;
@@ -76,7 +76,7 @@ fn write(file: &Path, text: &str) -> std::io::Result<()> {
     if refused { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// As editors save in one step.
+/// Saves a file in one step, as editors do.
 fn beside(file: &Path, text: &str) -> std::io::Result<()> {
     let mut private = file.as_os_str().to_owned();
     private.push(".tmp");
@@ -91,7 +91,7 @@ fn vim(soak: &Soak, me: usize, file: &Path, text: &str) -> std::io::Result<()> {
     let mut c = soak.stores.command(me, "vim");
     c.args(["-es", "-N", "-u", "NONE", "-i", "NONE", "-n", "-c"]);
     c.arg(format!("0read {}", draft.display())).args(["-c", "wq"]).arg(file);
-    // What it says of a file that is sent and gone does not matter.
+    // Its warnings about a file that is sent and gone do not matter.
     let out = try_run(c, None, LIMIT)?;
     count(&soak.counts.edited);
     if out.status.is_some() && soak.was_up_since(me, life) {
@@ -100,7 +100,7 @@ fn vim(soak: &Soak, me: usize, file: &Path, text: &str) -> std::io::Result<()> {
     Err(std::io::Error::other(format!("disturbed: {out:?}")))
 }
 
-/// Reads or removes some of what is unread, and answers some of that.
+/// Reads or removes some unread messages, and answers some of these.
 fn read(soak: &Soak, me: usize, dice: &mut Dice) {
     let side = &soak.sides[me];
     for _ in 0..=dice.below(4) {
@@ -120,7 +120,7 @@ fn read(soak: &Soak, me: usize, dice: &mut Dice) {
             c.arg(&file);
             let Ok(out) = try_run(c, None, LIMIT) else { return };
             text.clone_from(&out.stdout);
-            // Of a mount that died under it, `cat` does not hear what the close said.
+            // `cat` does not report the result of the close if the mount died under it.
             let certain = out.ok() && soak.was_up_since(me, life);
             if !out.ok() && soak.was_up_since(me, life) {
                 soak.wrong(format!("{}: cat {}: {out:?}", PEOPLE[me], file.display()));
@@ -137,7 +137,7 @@ fn read(soak: &Soak, me: usize, dice: &mut Dice) {
     }
 }
 
-/// The names in `inbox/`, as another program sees them; `None` if the mount was not up.
+/// Returns the names in `inbox/`, as another program sees them; `None` if the mount was not up.
 pub(crate) fn inbox(soak: &Soak, me: usize) -> Option<Vec<String>> {
     let life = soak.life(me);
     let mut c = soak.stores.command(me, "ls");
@@ -164,7 +164,7 @@ fn answer(soak: &Soak, me: usize, name: &str, text: &str, dice: &mut Dice) {
         (Kind::Atsf | Kind::Ssot, _) => return,
         (_, Some(from)) => from,
         (Kind::Samp, None) => ZED,
-        // There is no such mailbox.
+        // The stranger has no such mailbox.
         (_, None) => return,
     };
     let token = soak.token(asked.kind, Some(me), to);
@@ -174,14 +174,14 @@ fn answer(soak: &Soak, me: usize, name: &str, text: &str, dice: &mut Dice) {
     give(soak, me, &token, &path, &format!("{token}\n"), dice);
 }
 
-/// What scripts and people look at now and then.
+/// Reads the files that scripts and people read now and then.
 fn look_around(soak: &Soak, me: usize) {
     let life = soak.life(me);
     let dir = soak.stores.dir(me);
     for file in ["status.txt", "agents.txt", "README.txt"] {
         match fs::read_to_string(dir.join(file)) {
             Ok(text) => {
-                // Nobody reads a body there but the first line of what is unread.
+                // Of a body these files show only the first line, and only while the message is unread.
                 soak.counts.facts.fetch_add(u64::from(!text.is_empty()), Ordering::Relaxed);
             }
             Err(e) if soak.was_up_since(me, life) => {

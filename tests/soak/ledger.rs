@@ -1,4 +1,4 @@
-//! What was written, what must be found, and what was found wrong.
+//! The messages that were written, the marks that must be found, and the problems that were found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -11,33 +11,32 @@ use crate::common::Mount;
 use crate::common::dice::Dice;
 use crate::people::{Kind, PEOPLE, Stores};
 
-/// How long a message may be on its way while mounts are killed, on a machine that does other things.
+/// The longest time that a message may be on its way while mounts are killed, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// One message, by the token in its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) kind: Kind,
-    /// Nobody of ours if another program wrote it.
+    /// The sender; `None` if another program wrote it.
     pub(crate) from: Option<usize>,
     pub(crate) to: usize,
-    /// When its close or rename returned 0, and in which life of the mount. Nobody knows what became
-    /// of the others.
+    /// The time when its close or rename returned 0, and the life of the mount then. The fate of the others is unknown.
     pub(crate) accepted: Option<(Instant, u64)>,
 }
 
-/// A person's mount and what that person did.
+/// A person's mount and the acts of that person.
 #[derive(Default)]
 pub(crate) struct Side {
     pub(crate) mount: Mutex<Option<Mount>>,
-    /// Odd while the mount is down: what fails meanwhile is no wonder.
+    /// The life of the mount, which is odd while the mount is down: failures are expected meanwhile.
     pub(crate) life: AtomicU64,
-    /// Names that somebody meant to mark, and those of which it is certain that they are.
+    /// Names that somebody meant to mark; `read` has those that are certainly marked.
     pub(crate) tried: Mutex<BTreeSet<String>>,
     pub(crate) read: Mutex<BTreeSet<String>>,
 }
 
-/// What there was of each.
+/// The number of events of each sort.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) kills: AtomicU64,
@@ -67,7 +66,7 @@ pub(crate) struct Soak {
     start: Instant,
 }
 
-/// A lock that a failed thread does not keep from the others.
+/// Locks a mutex, also if a thread has failed while it held the lock.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -114,7 +113,7 @@ impl Soak {
         }
     }
 
-    /// Says what is wrong, at once, and ends it all.
+    /// Reports a problem at once, and ends the test.
     pub(crate) fn wrong(&self, what: String) {
         let after = self.start.elapsed();
         say(&format!("soak: WRONG after {after:.1?}: {what}"));
@@ -126,7 +125,7 @@ impl Soak {
         locked(&self.problems).len()
     }
 
-    /// Does this; a panic is a problem like any other.
+    /// Runs this; a panic is a problem like any other.
     pub(crate) fn guarded(&self, who: &str, work: impl FnOnce()) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
             let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -139,12 +138,12 @@ impl Soak {
         self.sides[person].life.load(Ordering::SeqCst)
     }
 
-    /// Whether the mount was up all the time since it was in this life.
+    /// Returns true if the mount has been up without a break since it was in this life.
     pub(crate) fn was_up_since(&self, person: usize, life: u64) -> bool {
         life.is_multiple_of(2) && self.life(person) == life
     }
 
-    /// A new token, noted before anything is done with it.
+    /// Returns a new token, which is noted before anything is done with it.
     pub(crate) fn token(&self, kind: Kind, from: Option<usize>, to: usize) -> String {
         let n = self.number.fetch_add(1, Ordering::Relaxed);
         let token = format!("tok-{}-{n}-end", from.map_or("zed", |p| PEOPLE[p]));
@@ -152,7 +151,7 @@ impl Soak {
         token
     }
 
-    /// It is in the hands of msgfs, or in the store.
+    /// Notes that msgfs accepted the message, or that it is in the store.
     pub(crate) fn accepted(&self, token: &str, life: u64) {
         if let Some(sent) = locked(&self.ledger).get_mut(token) {
             sent.accepted = Some((Instant::now(), life));
@@ -168,12 +167,12 @@ impl Soak {
     }
 }
 
-/// Prints what is seen also when the test passes.
+/// Prints a line that is seen also when the test passes.
 pub(crate) fn say(line: &str) {
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// The tokens in a text, each once.
+/// Returns the tokens in a text, each once.
 pub(crate) fn tokens(text: &str) -> BTreeSet<&str> {
     let token = |(at, _): (usize, &str)| {
         let rest = &text[at..];

@@ -1,4 +1,4 @@
-//! What must hold all the time: looks at the mounts while everything goes on.
+//! Checks of the mounts that must hold all the time, while everything else runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,21 +12,21 @@ use crate::common::dice::Dice;
 use crate::ledger::{PATIENCE, Soak, count, locked, tokens};
 use crate::people::PEOPLE;
 
-/// What one person's mount showed so far.
+/// The messages that one person's mount has shown so far.
 #[derive(Default)]
 pub(crate) struct View {
     /// The bytes of each message file as it was first seen, by its path in the mount.
     pub(crate) files: BTreeMap<String, Vec<u8>>,
-    /// By folder and token.
+    /// The path of each message by folder and token.
     pub(crate) places: BTreeMap<(&'static str, String), String>,
 }
 
 pub(crate) type Views = [View; PEOPLE.len()];
 
-/// The views in which each message lies once a person.
+/// The views in which a person has each message once.
 pub(crate) const FOLDERS: [&str; 2] = ["archive", "sent"];
 
-/// The message files two levels below a folder of the mount, as paths in the mount.
+/// Returns the message files two levels below a folder of the mount, as paths in the mount.
 pub(crate) fn walk(dir: &Path, top: &str) -> io::Result<Vec<String>> {
     let mut all = Vec::new();
     for below in names(&dir.join(top))? {
@@ -52,17 +52,17 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     fs::read(file).map_err(|e| at(file, &e))
 }
 
-/// Says where an error was met.
+/// Adds the path to an error.
 fn at(path: &Path, e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("{}: {e}", path.display()))
 }
 
-/// The last part of a path.
+/// Returns the last part of a path.
 pub(crate) fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Looks at everybody in turn until the end.
+/// Checks everybody's mount in turn until the end.
 pub(crate) fn go_on(soak: &Soak, views: &mut Views) {
     let mut dice = soak.dice(100);
     while !soak.over() {
@@ -73,8 +73,7 @@ pub(crate) fn go_on(soak: &Soak, views: &mut Views) {
     }
 }
 
-/// Looks once. `None` if the mount went down meanwhile, else whether everything is there that should be
-/// sooner or later.
+/// Checks a mount once. Returns `None` if the mount went down meanwhile, else true if every accepted message is there.
 pub(crate) fn look(soak: &Soak, me: usize, view: &mut View, dice: &mut Dice) -> Option<bool> {
     let start = Instant::now();
     let life = soak.life(me);
@@ -126,7 +125,7 @@ pub(crate) fn look(soak: &Soak, me: usize, view: &mut View, dice: &mut Dice) -> 
     Some(complete)
 }
 
-/// Names and bytes: all that were there are there, and what is new is whole and there once.
+/// Checks names and bytes: every file that was there is there, and every new message is whole and there once.
 fn listed(soak: &Soak, me: usize, view: &mut View, dice: &mut Dice) -> io::Result<()> {
     let dir = soak.stores.dir(me);
     for top in FOLDERS {
@@ -165,7 +164,7 @@ pub(crate) fn compare(soak: &Soak, me: usize, path: &str, before: &[u8], now: &[
 fn first(soak: &Soak, me: usize, top: &'static str, path: String, bytes: Vec<u8>, view: &mut View) {
     let who = PEOPLE[me];
     let text = String::from_utf8_lossy(&bytes);
-    // A subject may repeat what another message said.
+    // A subject may repeat the text of another message.
     let found = tokens(text.split_once("\n\n").map_or("", |(_, body)| body));
     let Some(token) = found.first().filter(|_| found.len() == 1) else {
         soak.wrong(format!("{who}: {path} is half a message, or several: {text:?}"));
@@ -186,7 +185,7 @@ fn first(soak: &Soak, me: usize, top: &'static str, path: String, bytes: Vec<u8>
     view.files.insert(path, bytes);
 }
 
-/// What a process has: anonymous memory in KiB, descriptors, threads.
+/// The resources of a process: anonymous memory in KiB, descriptors, threads.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Figures {
     pub(crate) memory: u64,
@@ -207,7 +206,7 @@ pub(crate) fn figures(pid: i32) -> Option<Figures> {
     })
 }
 
-/// What a process has open.
+/// Returns the open files of a process.
 pub(crate) fn open_files(pid: i32) -> Vec<String> {
     let Ok(all) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
     let target =

@@ -1,16 +1,16 @@
-//! A week in an hour: five people with mounts over stores of all six kinds write, read and answer in the ways
-//! of programs and editors, while mounts are killed, logs get conflict copies, the clock of a stranger jumps,
-//! backups run, hooks ring, `msgfs check` and its like look, and `.watch` is read. All the time: nothing is
-//! lost, nothing is doubled, names and bytes stay, what was marked stays marked and nothing else is, both sides see the same, and memory and
-//! descriptors do not grow.
+//! A week in an hour: five people with mounts over stores of all six kinds write, read and answer in the ways of
+//! programs and editors. Meanwhile mounts are killed, logs get conflict copies, the clock of a stranger jumps, backups
+//! and hooks run, `msgfs check` and other reading commands run, and `.watch` is read. All the time these hold: no
+//! message is lost or doubled, names and bytes stay, marked messages stay marked and no other message is marked, both
+//! sides see the same, and memory and descriptors do not grow.
 //!
-//! `MSGFS_SOAK_MINUTES` (2) says how long, `MSGFS_SOAK_SEED` repeats what chance chose; it cannot repeat what
-//! the machine did at the same time. The stores of a run that failed are kept, and it says where.
+//! `MSGFS_SOAK_MINUTES` (2) sets the duration. `MSGFS_SOAK_SEED` repeats the random choices; it cannot repeat the other
+//! work of the machine. The stores of a failed run are kept, and the test prints their folder.
 
-// A test ends by panicking; clippy knows that of test functions but not of their helpers.
+// A test ends by panicking; clippy knows test functions but not their helpers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-// The harness of the integration tests; this target uses a part of it.
+// This is the harness of the integration tests; this target uses a part of it.
 #[path = "../integration/common/mod.rs"]
 #[allow(dead_code, unused_imports, clippy::format_push_string, clippy::format_collect)]
 mod common;
@@ -32,10 +32,10 @@ use ledger::{Soak, locked, say};
 use look::{FOLDERS, Figures, Views, figures, look, name, open_files, walk};
 use people::{KINDS, PEOPLE, Stores, UNHARMED};
 
-/// Memory that a daemon may take beyond what it had at first, in KiB: some, and some for each message.
+/// The memory that a daemon may take beyond its first figure, in KiB: a fixed part, and a part for each message.
 const GROWTH: (u64, u64) = (16 << 10, 6);
-/// Descriptors beyond those at first, and those of the 64 letters that are looked after for a minute once their
-/// status was set, each with its folder (docs/formats/agentazall.md, section 11).
+/// The descriptors that a daemon may have beyond its first figure, and those of the 64 AgentAZAll letters that it
+/// watches for a minute after their status was set, each with its folder (docs/formats/agentazall.md, section 11).
 const DESCRIPTORS: (usize, usize) = (8, 2 * 64 + 8);
 
 fn given(name: &str) -> Option<u64> {
@@ -89,7 +89,7 @@ fn whole(soak: &Soak, views: &mut Views, time: Duration) {
 
 type Work = fn(&Soak);
 
-/// Everybody at once, for so long.
+/// Runs everybody's work at once, for this time.
 fn at_work(soak: &Soak, views: &mut Views, time: Duration) {
     let start = Instant::now();
     let work: [(&str, Work); 6] = [
@@ -115,7 +115,7 @@ fn at_work(soak: &Soak, views: &mut Views, time: Duration) {
     });
 }
 
-/// Everything that was accepted arrives. Looks twice, so that what comes too often has come, too.
+/// Waits until every accepted message arrives. Checks twice, so that duplicates have arrived, too.
 fn settle(soak: &Soak, views: &mut Views) {
     let mut dice = soak.dice(101);
     for (me, view) in views.iter_mut().enumerate() {
@@ -130,7 +130,7 @@ fn settle(soak: &Soak, views: &mut Views) {
     }
 }
 
-/// What must hold once nothing changes any more. Gives how much each `.watch` gave.
+/// Checks the rules that hold once nothing changes any more. Returns the number of names that each `.watch` gave.
 fn judged(soak: &Soak, views: &Views) -> [usize; PEOPLE.len()] {
     let mut watched = [0; PEOPLE.len()];
     for (me, view) in views.iter().enumerate() {
@@ -168,8 +168,8 @@ fn judged(soak: &Soak, views: &Views) -> [usize; PEOPLE.len()] {
     watched
 }
 
-/// What one has in `sent/` the other has in `archive/`, under one name and with the same text, also where
-/// nobody was told that it was accepted.
+/// Checks that each message in `sent/` of one person is in `archive/` of the other, under one name and with the same
+/// text, also if its writer did not learn that it was accepted.
 fn both_sides(soak: &Soak, views: &Views) {
     for (token, sent) in soak.ledger() {
         let Some(from) = sent.from else { continue };
@@ -195,8 +195,8 @@ fn both_sides(soak: &Soak, views: &Views) {
     }
 }
 
-/// A message file but for what its reader was warned of: a date is in the future for who got the message a
-/// moment earlier.
+/// Returns a message file without its warnings: a date is in the future for the reader who got the message a moment
+/// earlier.
 fn without_warnings(bytes: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\n\n").unwrap_or_default();
@@ -204,7 +204,7 @@ fn without_warnings(bytes: &[u8]) -> Vec<u8> {
     format!("{}\n\n{body}", head.join("\n")).into_bytes()
 }
 
-/// With neither memory nor cache everything is what it was.
+/// Checks that everything is the same after a new start without cache.
 fn again(soak: &Soak, views: &Views) {
     let unread: Vec<_> = (0..PEOPLE.len()).map(|me| agent::inbox(soak, me)).collect();
     for side in &soak.sides {
@@ -240,7 +240,7 @@ fn taken(soak: &Soak) -> [Figures; PEOPLE.len()] {
     soak.sides.each_ref().map(of)
 }
 
-/// The daemon that was never killed has what it had, and a little for each message.
+/// Checks that the daemon which was never killed has its first resources, and a little for each message.
 fn flat(soak: &Soak, views: &Views, first: Figures, last: Figures, open: &[String]) {
     let allowed = first.memory + GROWTH.0 + GROWTH.1 * views[UNHARMED].files.len() as u64;
     if last.memory > allowed {

@@ -8,12 +8,12 @@ use serde_json::json;
 
 use crate::common::{Bed, Mount, agz, amp, samp};
 
-/// Who writes to each other. The mount of the last is never killed, so that its memory can be compared.
+/// The people who write to each other. The mount of the last is never killed, so that its memory can be compared.
 pub(crate) const PEOPLE: [&str; 5] = ["anna", "ben", "cleo", "dan", "eve"];
 pub(crate) const UNHARMED: usize = PEOPLE.len() - 1;
-/// Somebody whose program is another one and whose clock is wrong.
+/// A writer with another program and a wrong clock.
 pub(crate) const STRANGER: &str = "zed";
-/// Where the stranger stands behind the people.
+/// The position of the stranger, behind the people.
 pub(crate) const ZED: usize = PEOPLE.len();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,15 +29,15 @@ pub(crate) enum Kind {
 pub(crate) const KINDS: [Kind; 6] =
     [Kind::Samp, Kind::Agentazall, Kind::Amp, Kind::Amq, Kind::Atsf, Kind::Ssot];
 
-/// The folders of the stores. A project of ATSF and a folder of task records has two roles: project `n` is
-/// that of person `n` as the first of them and of the next person as the second.
+/// The folders of the stores. A project of ATSF and a folder of task records have two roles each: in project `n`,
+/// person `n` has the first and the next person the second.
 pub(crate) struct Stores {
     pub(crate) bed: Bed,
     home: amp::Home,
     trees: Vec<agz::Tree>,
 }
 
-/// The person behind this one, in a ring.
+/// Returns the person behind this one, in a ring.
 pub(crate) fn next(person: usize) -> usize {
     (person + 1) % PEOPLE.len()
 }
@@ -46,7 +46,7 @@ pub(crate) fn before(person: usize) -> usize {
     (person + PEOPLE.len() - 1) % PEOPLE.len()
 }
 
-/// The thread of project `n`.
+/// Returns the thread of project `n`.
 fn thread(project: usize) -> String {
     format!("5f0c2f0a-9a35-4b1e-9d1c-00000000000{project}")
 }
@@ -81,12 +81,12 @@ impl Stores {
         self.bed.path("queue/collab")
     }
 
-    /// `$XDG_CONFIG_HOME` of a person.
+    /// Returns `$XDG_CONFIG_HOME` of a person.
     fn config(&self, name: &str) -> PathBuf {
         self.bed.path(format!("config-{name}"))
     }
 
-    /// A project with one thread of two messages, as its own program leaves it.
+    /// Makes a project with one thread of two messages, as its own program does.
     fn project(&self, n: usize) {
         let message = |k: usize, role: &str| {
             json!({
@@ -137,7 +137,7 @@ impl Stores {
         self.bed.path(format!("mnt-{}", PEOPLE[person]))
     }
 
-    /// A program in the environment of a person.
+    /// Returns a command in the environment of a person.
     pub(crate) fn command(&self, person: usize, program: &str) -> Command {
         let name = PEOPLE[person];
         let mut c = self.bed.command(program);
@@ -159,7 +159,7 @@ impl Stores {
         self.bed.mount_by(c, &dir, PEOPLE[person])
     }
 
-    /// Leaves a message of another program, dated `ts`, for a person; `n` is another one each time.
+    /// Writes a message of another program, dated `ts`, to a person; `n` differs at each call.
     pub(crate) fn foreign(&self, kind: Kind, to: usize, text: &str, ts: i64, n: i64) {
         let name = PEOPLE[to];
         match kind {
@@ -194,7 +194,7 @@ impl Stores {
                 fs::write(&tmp, format!("---json\n{head:#}\n---\n{text}\n")).expect("write");
                 fs::rename(tmp, inbox.join("new").join(format!("{id}.md"))).expect("rename");
             }
-            // Logs of two roles only know their two.
+            // Stores with two roles have no third writer.
             Kind::Samp | Kind::Atsf | Kind::Ssot => {
                 samp::append(&self.bed.store, STRANGER, name, "afar", text, ts);
             }
@@ -202,8 +202,8 @@ impl Stores {
     }
 }
 
-/// Where a message of `from` to `to` is written in the mount, and its text. In kinds with two roles
-/// `to` stands beside `from` in the ring.
+/// Returns the path in the mount of a draft from `from` to `to`, and its text. In kinds with two roles `to` is beside
+/// `from` in the ring.
 pub(crate) fn draft(kind: Kind, from: usize, to: usize, text: &str) -> (String, String) {
     let name = PEOPLE[to];
     let first = to == next(from);
@@ -239,7 +239,7 @@ pub(crate) fn draft(kind: Kind, from: usize, to: usize, text: &str) -> (String, 
     }
 }
 
-/// A draft of a task record for the other role in folder `n`.
+/// Returns a draft of a task record for the other role in folder `n`.
 fn task(to: &str, kind: &str, n: usize, payload: &serde_json::Value) -> (String, String) {
     let head = format!("To: {to}\nVia: ssot-{n}\nType: {kind}\nTask: T-2026-00{n}\n");
     (format!("outbox/{to}"), format!("{head}\n{payload:#}\n"))

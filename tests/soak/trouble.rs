@@ -1,5 +1,5 @@
-//! What befalls the mounts and the stores: kills, sync programs, clocks; and who looks on without
-//! consuming: backups, hooks, `.watch`.
+//! Disturbances of the mounts and the stores (kills, sync programs, clocks), and programs that read without consuming
+//! (backups, hooks, `.watch`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,7 +29,7 @@ pub(crate) fn kill(soak: &Soak) {
         side.life.fetch_add(1, Ordering::SeqCst);
         if dice.below(4) == 0 {
             old.signal(Signal::TERM);
-            // Its guard must not take down the next one.
+            // The guard of the old mount must not unmount the next one.
             drop(old);
             count(&soak.counts.ends);
         } else {
@@ -49,7 +49,7 @@ pub(crate) fn kill(soak: &Soak) {
     }
 }
 
-/// Commands that look, beside mounts and where one was just killed.
+/// Commands that read, beside mounts and after a mount was killed.
 const LOOKS: [&[&str]; 7] = [
     &["check"],
     &["check", "--json"],
@@ -60,7 +60,7 @@ const LOOKS: [&[&str]; 7] = [
     &["cat", "status.txt"],
 ];
 
-/// One of them. What it says of stores that change under it does not matter, nor that it finds something.
+/// Runs one of them. It may find problems in stores that change meanwhile; its output does not matter.
 fn look(soak: &Soak, person: usize, dice: &mut Dice) {
     let c = soak.stores.msgfs(person, dice.of::<&[&str]>(&LOOKS));
     let out = run_for(c, None, LIMIT);
@@ -70,7 +70,7 @@ fn look(soak: &Soak, person: usize, dice: &mut Dice) {
     count(&soak.counts.commands);
 }
 
-/// Commands that look, for everybody in turn.
+/// Runs commands that read, for everybody in turn.
 pub(crate) fn commands(soak: &Soak) {
     let mut dice = soak.dice(700);
     while !soak.over() {
@@ -79,11 +79,11 @@ pub(crate) fn commands(soak: &Soak) {
     }
 }
 
-/// What a clock may say: 1970 and 2100, and a little off.
+/// Times that a clock may show: between 1970 and 2100, and a little off.
 const CLOCKS: [i64; 4] = [86_400, 1_000_000_000, 2_000_000_000, 4_102_444_800];
 const OFF: [i64; 6] = [-86_400, -3600, -2, 0, 240, 86_400];
 
-/// Mail of another program whose clock jumps.
+/// Writes messages of another program whose clock jumps.
 pub(crate) fn stranger(soak: &Soak) {
     let mut dice = soak.dice(300);
     let mut n = 0;
@@ -105,7 +105,7 @@ pub(crate) fn stranger(soak: &Soak) {
     }
 }
 
-/// A sync program between two machines: logs get conflict copies, which are resolved some time later.
+/// Acts as a sync program between two machines: logs get conflict copies, which somebody resolves later.
 pub(crate) fn sync(soak: &Soak) {
     let mut dice = soak.dice(400);
     let store = &soak.stores.bed.store;
@@ -119,11 +119,11 @@ pub(crate) fn sync(soak: &Soak) {
         let Ok(mut bytes) = fs::read(samp::log(store, whose)) else { continue };
         let mut only = String::new();
         if whose == STRANGER {
-            // What the other machine wrote before it heard of this one.
+            // The other machine wrote this record before it got the log of this one.
             let to = dice.below(PEOPLE.len() as u64) as usize;
             let token = soak.token(Kind::Samp, None, to);
-            // Names of one second count what was seen earlier, and two machines see it in two orders: here
-            // each has its own seconds, [`stranger`] the even ones.
+            // The digits of a name count earlier messages of its second, and two machines may see these in two orders.
+            // So each record here has a second of its own, an odd one; [`stranger`] has the even ones.
             let ts = (begun | 1) + 2 * n - *dice.of(&[0, 100_000]);
             only = samp::Rec::new(STRANGER, PEOPLE[to], "afar", &token, ts).line();
             bytes.extend(only.bytes());
@@ -136,7 +136,7 @@ pub(crate) fn sync(soak: &Soak) {
         copies.push((store.join(copy_name(whose, n)), only));
         if copies.len() > 8 {
             let (file, only) = copies.swap_remove(dice.below(8) as usize);
-            // Somebody puts into the log what only the copy has.
+            // Somebody appends to the log the record that only the copy has.
             if !only.is_empty() {
                 samp::append_raw(&samp::log(store, STRANGER), only);
             }
@@ -151,14 +151,14 @@ fn copy_name(whose: &str, n: i64) -> String {
     format!("log-{whose}.sync-conflict-{stamp}-{n:06}-K3X2R2T.jsonl")
 }
 
-/// As Syncthing places a file.
+/// Places a file as Syncthing does.
 fn place(store: &Path, name: &str, bytes: &[u8]) {
     let tmp = store.join(format!(".syncthing.{name}.tmp"));
     fs::write(&tmp, bytes).expect("write");
     fs::rename(tmp, store.join(name)).expect("rename");
 }
 
-/// Backups of one mount after the other. A message file in a backup is never written again.
+/// Backs up one mount after the other. A message file in a backup is never written again.
 pub(crate) fn back_up(soak: &Soak) {
     let mut dice = soak.dice(500);
     while !soak.over() {
@@ -184,7 +184,7 @@ pub(crate) fn back_up(soak: &Soak) {
 fn rsync(soak: &Soak, person: usize, target: &Path, dice: &mut Dice) -> Result<(), String> {
     let mut c = soak.stores.command(person, "rsync");
     c.arg("-ai").args((dice.below(3) == 0).then_some("-c"));
-    // What is said beside a message that waits comes and goes.
+    // The note beside a waiting message comes and goes.
     c.arg("--exclude=*.warning");
     for folder in ["archive", "sent", "inbox"] {
         c.arg(soak.stores.dir(person).join(folder));
@@ -193,10 +193,10 @@ fn rsync(soak: &Soak, person: usize, target: &Path, dice: &mut Dice) -> Result<(
     let out = run_for(c, None, LIMIT);
     let again = |l: &&str| l.starts_with(">f") && !l.starts_with(">f+") && has_ending(l, "txt");
     if let Some(line) = out.stdout.lines().find(again) {
-        // Whoever is up or down: what was copied whole is the same for ever.
+        // A file that was copied whole stays the same, whether the mount is up or down.
         soak.wrong(format!("{}: a message changed since the last backup: {line}", PEOPLE[person]));
     }
-    // 24: something vanished from inbox/ meanwhile.
+    // The code 24 means that a file vanished from inbox/ meanwhile.
     if matches!(out.code(), Some(0 | 24)) { Ok(()) } else { Err(format!("rsync: {out:?}")) }
 }
 
@@ -211,11 +211,11 @@ fn tar(soak: &Soak, person: usize) -> Result<(), String> {
     if once.len() != names.len() {
         return Err("tar was given a name twice".into());
     }
-    // 1: a folder got an entry meanwhile.
+    // The code 1 means that a folder got an entry meanwhile.
     if matches!(out.code(), Some(0 | 1)) { Ok(()) } else { Err(format!("tar: {out:?}")) }
 }
 
-/// The hooks of a harness, for everybody in turn.
+/// Runs the hooks of a harness, for everybody in turn.
 pub(crate) fn hooks(soak: &Soak) {
     let mut dice = soak.dice(600);
     while !soak.over() {
@@ -238,7 +238,7 @@ pub(crate) fn hooks(soak: &Soak) {
     }
 }
 
-/// Judges what a hook said and counts what it rang for.
+/// Judges the output of a hook and counts the messages for which it rang.
 fn heard(soak: &Soak, person: usize, said: &str) -> Result<(), &'static str> {
     if said.is_empty() {
         return Ok(());
@@ -260,7 +260,7 @@ fn heard(soak: &Soak, person: usize, said: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A loop that reads `.watch` as long as the mount lives, and again, as long as this test does.
+/// Starts a loop that reads `.watch` as long as the mount lives, and again, as long as this test runs.
 pub(crate) fn watch(soak: &Soak, person: usize) -> Running {
     let mut c = soak.stores.command(person, "bash");
     c.env("OUT", watched(soak, person));
@@ -275,7 +275,7 @@ fn watched(soak: &Soak, person: usize) -> PathBuf {
     soak.stores.bed.path("cwd").join(format!("watched-{}", PEOPLE[person]))
 }
 
-/// What `.watch` gave: each stream gives a name once, and only names that are there.
+/// Checks the output of `.watch`: each stream gives a name once, and only names that are there.
 pub(crate) fn judge_watch(soak: &Soak, person: usize, there: &BTreeSet<&str>) -> usize {
     let text = fs::read_to_string(watched(soak, person)).unwrap_or_default();
     let mut all = BTreeSet::new();

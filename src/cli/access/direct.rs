@@ -72,7 +72,7 @@ impl TreeAccess for Tree {
         let mut listed = match Tree::list_path(tree, path) {
             Ok(listed) => listed,
             Err(e) => {
-                // A file is listed as itself, as ls(1) does.
+                // A file is listed as itself, like in ls(1).
                 let (folder, name) = split_path(path);
                 let beside = Tree::list_path(tree, folder).unwrap_or_default();
                 match beside.into_iter().find(|entry| entry.name == name && !entry.is_dir) {
@@ -120,7 +120,7 @@ impl TreeAccess for Tree {
     }
 }
 
-/// A failure with the path it is about.
+/// Returns a failure that names its path.
 fn path_failure(path: &str, error: msgfs::view::Error) -> Failure {
     Failure::Errno(error.errno(), format!("{}: {error}", sanitize_line(path)))
 }

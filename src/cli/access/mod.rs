@@ -1,14 +1,14 @@
-//! The tree, through the process that acts for me if there is one and directly if not.
+//! Access to the tree: through the process that acts for me if there is one, and directly otherwise.
 //!
-//! Only one process at a time may act for one me. If a mount does, its folder is where the tree
-//! is, and plain file operations are the way in. If that cannot be seen from here, as in another container, or
-//! if `msgfs carry --all` acts, that process serves its tree over a socket in the state folder. Otherwise the
-//! command opens the mailbox itself. Commands see one trait, [`Access`], and do not know which it is.
+//! Only one process at a time may act for one me. If it is a mount, its folder holds the tree, and commands use
+//! plain file operations. If the mount cannot be seen from here, like in another container, or if `msgfs carry
+//! --all` acts, that process serves its tree over a socket in the state folder. Otherwise the command opens the
+//! mailbox itself. Commands see one trait, [`TreeAccess`], and do not know which case it is.
 
 mod direct;
-mod mounted;
-mod served;
+mod mount;
 mod server;
+mod socket;
 mod wire;
 
 use std::io::Write;
@@ -26,62 +26,62 @@ use super::failure::Failure;
 use super::output::{SectionWriter, StdoutWriter};
 
 use direct::DirectAccess;
-use mounted::MountAccess;
-use served::SocketAccess;
+use mount::MountAccess;
+use socket::SocketAccess;
 
-pub(crate) use served::{grant_takeover, request_takeover};
 pub(crate) use server::TreeServer;
+pub(crate) use socket::{grant_takeover, request_takeover};
 
-/// How long to wait for another command, or for a mount that is starting or ending.
+/// The longest wait for another command, or for a mount that is starting or ending.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often to look whether it is over.
+/// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a command is going to do with the tree.
+/// The purpose for which a command uses the tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessPurpose {
-    /// Send, or mark as read. Else it looks only, and no lock is needed.
+    /// The command sends or marks as read. Otherwise it only reads and needs no lock.
     pub acts: bool,
-    /// Wait for what comes.
+    /// The command waits for new mail.
     pub waits: bool,
 }
 
 impl AccessPurpose {
-    /// Look at what is there.
+    /// Reads only.
     pub(crate) const LOOK: Self = Self { acts: false, waits: false };
-    /// Look, and wait for what comes.
+    /// Reads, and waits for new mail.
     pub(crate) const WAIT: Self = Self { acts: false, waits: true };
-    /// Send, or mark as read.
+    /// Sends, or marks as read.
     pub(crate) const ACT: Self = Self { acts: true, waits: false };
 }
 
-/// The tree by path. Paths are relative to its root (see [`tree_path`]).
+/// The tree by path. Paths are relative to its root (see [`parse_tree_path`]).
 pub(crate) trait TreeAccess {
-    /// The entries of a folder by name, or the one file that the path names.
+    /// Returns the entries of a folder by name, or the one file that the path names.
     fn ls(&self, path: &str) -> Result<Vec<FolderEntry>, Failure>;
 
-    /// Writes a file's bytes to `out`; marks it read where reading marks.
+    /// Writes a file's bytes to `out`, and marks the message read if reading it marks.
     fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure>;
 
-    /// Tells whether there is something under a path, listed or not.
+    /// Returns true if something exists under a path, listed or not.
     fn has_path(&self, path: &str) -> bool;
 
-    /// Writes one draft, whole. The failure carries the reason of the refusal.
+    /// Writes one whole draft. The failure has the reason of the refusal.
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure>;
 
     /// Removes a draft or a note, or marks a message of `inbox/` as read.
     fn rm(&self, path: &str) -> Result<(), Failure>;
 
-    /// Marks all messages of `inbox/` as read; how many those were.
+    /// Marks all messages of `inbox/` as read, and returns their number.
     fn mark_all_read(&self) -> Result<usize, Failure>;
 
-    /// Renames a draft, which sends it unless the new name is private, or makes a message unread. Into
-    /// a folder under the name it has. `Some`: the two are not in one place, and the text must be written
-    /// anew at this path.
+    /// Renames a draft, which sends it unless the new name is private, or makes a message unread. If `to` is a
+    /// folder, the file keeps its name. Returns `Some` if the file cannot be renamed: then its text must be
+    /// written to this path.
     fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure>;
 
-    /// Names of the unread messages, oldest first, asked in such a way that a later
-    /// [`Access::cat`] of them still counts as reading.
+    /// Returns the names of the unread messages, oldest first. A later [`TreeAccess::cat`] of them still counts
+    /// as reading.
     fn list_unread(&self) -> Result<Vec<String>, Failure> {
         let listed = self.ls("inbox")?;
         Ok(listed.into_iter().filter(|entry| !entry.is_dir).map(|entry| entry.name).collect())
@@ -90,11 +90,11 @@ pub(crate) trait TreeAccess {
     /// Waits until there is unread mail and returns its names; empty if none came in time.
     fn wait_for_mail(&self, timeout: Duration) -> Result<Vec<String>, Failure>;
 
-    /// Ends the access. What was read or sent is durable when this returns.
+    /// Ends the access. All that was read or sent is durable when this returns.
     fn close(self: Box<Self>) {}
 }
 
-/// Does `work` with the tree of me; once more if whoever served it ended before anything was done.
+/// Calls `work` with the tree of me. Calls it again if the serving process ended before it began.
 pub(crate) fn with_tree<T>(
     global: &GlobalOptions,
     purpose: AccessPurpose,
@@ -112,8 +112,8 @@ pub(crate) fn with_tree<T>(
     }
 }
 
-/// Does `work` with each path. As other tools do: what fails is said, the others are done, and it fails
-/// at the end.
+/// Calls `work` with each path. A failure is reported at once, the other paths are still done, and the result
+/// is a failure at the end.
 pub(crate) fn for_each_path(
     paths: &[String],
     mut work: impl FnMut(&str) -> Result<(), Failure>,
@@ -133,7 +133,7 @@ pub(crate) fn for_each_path(
     outcome
 }
 
-/// Adds to the failure of a path what was probably meant by it.
+/// Adds a hint to the failure of a path that looks like a pattern.
 pub(crate) fn add_pattern_hint(path: &str, failure: Failure) -> Failure {
     let (folder, name) = split_path(path);
     if !name.contains(['*', '?', '[']) {
@@ -198,7 +198,7 @@ fn open_tree(
             return Ok(Box::new(served));
         }
         if mount.is_some() && purpose.acts && Instant::now() < deadline {
-            // Starting or ending: to look, the mount is not needed.
+            // The mount is starting or ending. A command that only reads does not need it.
             thread::sleep(PAUSE);
             continue;
         }
@@ -213,11 +213,11 @@ fn open_tree(
     }
 }
 
-/// A path as typed (`/inbox/`, `./inbox`, `inbox`) in the form the tree uses: `inbox`, and the
-/// empty path for the root.
+/// Returns a typed path (`/inbox/`, `./inbox`, `inbox`) in the tree's form: `inbox`, and the empty path for the
+/// root.
 ///
 /// # Errors
-/// For `..`: the tree has no outside.
+/// Returns an error for `..`: the tree has no outside.
 pub(crate) fn parse_tree_path(typed: &str) -> Result<String, Failure> {
     let parts: Vec<&str> = typed.split('/').filter(|p| !p.is_empty() && *p != ".").collect();
     if parts.contains(&"..") || typed.contains('\0') {
@@ -239,12 +239,12 @@ pub(crate) fn parse_tree_path(typed: &str) -> Result<String, Failure> {
     Ok(parts.join("/"))
 }
 
-/// The last component and what is before it: `inbox/x` is `("inbox", "x")`.
+/// Splits a path into its folder and its last component: `inbox/x` is `("inbox", "x")`.
 pub(crate) fn split_path(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// Where a file goes that is moved to `to`, which may be a folder.
+/// Returns the path of a file that is moved to `to`, which may be a folder.
 fn resolve_move_target(is_dir: bool, from: &str, to: &str) -> String {
     match (is_dir, split_path(from).1) {
         (false, _) => to.to_owned(),

@@ -1,4 +1,4 @@
-//! Serves the tree to commands that reach no mount, as long as this process acts for me.
+//! A server of the tree for commands that reach no mount, while this process acts for me.
 
 use std::io::{self, Write};
 use std::net::Shutdown;
@@ -16,18 +16,18 @@ use super::super::failure::Failure;
 use super::TreeAccess;
 use super::wire::{self, TreeRequest, TreeResponse};
 
-/// How long the requests under way may take at the end. One that takes longer waits for mail and changes nothing.
+/// The time for current requests at the end. A longer one waits for mail and changes nothing.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// A command that is served.
 struct CommandConnection {
     stream: UnixStream,
-    /// Its connection outlives the server: it is that of a mount that gets the place of this process.
+    /// The connection outlives the server, because a mount that takes over from this process holds it.
     outlives_server: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-/// Where commands are served.
+/// A server of the tree for commands.
 pub(crate) struct TreeServer {
     state: PathBuf,
     stopping: Arc<AtomicBool>,
@@ -35,11 +35,11 @@ pub(crate) struct TreeServer {
 }
 
 impl TreeServer {
-    /// Serves the tree in a state folder whose lock this process holds. `places`: where mounts go that ask for the
-    /// place of this process.
+    /// Serves the tree in a state folder whose lock this process holds. `places` gets the connections of mounts
+    /// that ask to take over from this process.
     ///
     /// # Errors
-    /// If there can be no socket, or no thread.
+    /// Returns an error if the socket or the thread cannot be made.
     pub(crate) fn start(
         state: &Path,
         tree: &Arc<Tree>,
@@ -53,11 +53,11 @@ impl TreeServer {
         Ok(Self { state: state.to_owned(), stopping, listening: Some(listening) })
     }
 
-    /// Ends: a request that has come whole is done and answered, and no other is taken.
+    /// Ends the server. Requests that have arrived whole are done and answered; no others are taken.
     pub(crate) fn stop(&mut self) {
         let Some(listening) = self.listening.take() else { return };
         self.stopping.store(true, Ordering::SeqCst);
-        // Wakes the thread that listens.
+        // This wakes the listening thread.
         let _ = wire::connect(&self.state);
         let served = listening.join().unwrap_or_default();
         let _ = std::fs::remove_file(wire::socket_path(&self.state));
@@ -77,7 +77,7 @@ impl Drop for TreeServer {
     }
 }
 
-/// Takes commands until it is told to stop; those that are served then.
+/// Accepts commands until it must stop. Returns the connections that are open then.
 fn accept_connections(
     listener: &UnixListener,
     stopping: &AtomicBool,
@@ -125,7 +125,7 @@ fn spawn_connection(
     Ok(CommandConnection { stream: kept, outlives_server: stays, thread })
 }
 
-/// Answers one command until it has no more to ask.
+/// Answers one command until it has no more requests.
 fn serve_connection(
     stream: &UnixStream,
     tree: &Tree,
@@ -141,7 +141,7 @@ fn serve_connection(
         if let (TreeRequest::Place, Some(places)) = (&request, places) {
             let stream = stream.try_clone()?;
             stays.store(true, Ordering::SeqCst);
-            // It is answered once this process has ended all that it does.
+            // The answer comes once this process has ended all its work.
             let _ = places.send(stream);
             return Ok(());
         }
@@ -150,10 +150,10 @@ fn serve_connection(
     }
 }
 
-/// Does what is asked.
+/// Does what the request asks and returns the answer.
 ///
 /// # Errors
-/// If the command has gone, and what it asked for did not come whole.
+/// Returns an error if the command has gone before its request arrived whole.
 fn answer_request(
     stream: &UnixStream,
     tree: &Tree,
@@ -179,7 +179,7 @@ fn answer_request(
     }))
 }
 
-/// A file on its way to the command, which says of each part that it is printed.
+/// A writer that sends a file to the command. The command confirms each part that it printed.
 struct FilePartWriter<'a>(&'a UnixStream);
 
 impl Write for FilePartWriter<'_> {

@@ -1,9 +1,9 @@
 //! The protocol between a command and the process that acts for me, over a socket in the state folder.
 //!
-//! Both sides send frames: a length of four bytes, and so many bytes. The process greets with an answer; then
+//! Both sides send frames: a length of four bytes, and so many bytes. The process greets with an answer. Then
 //! the command sends one request after the other and gets an answer to each. The text of a draft is a frame of
-//! its own behind its request. A file that is printed comes in parts, and the command says of each that it was
-//! printed: what was not is not marked as read.
+//! its own behind its request. A printed file comes in parts, and the command confirms each part that it
+//! printed. An unconfirmed message is not marked as read.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 /// The name of the socket in the state folder.
 const NAME: &str = "socket";
-/// A path of a socket is at most this long.
+/// The longest path of a socket, in bytes.
 const LONGEST: usize = 107;
 
 /// A request of a command. Paths are relative to the root of the tree.
@@ -32,7 +32,7 @@ pub(super) enum TreeRequest {
     Rm(String),
     MarkAll,
     Mv(String, String),
-    /// A mount asks whoever carries for its place.
+    /// A mount asks the carrying process to let it take over.
     Place,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum TreeResponse {
     /// A part of a file is in the next frame.
     Part,
     Listed(Vec<WireEntry>),
-    /// There is something under the path, or nothing.
+    /// The flag is true if something exists under the path.
     Has(bool),
     Marked(usize),
     MovedTo(Option<String>),
@@ -53,7 +53,7 @@ pub(super) enum TreeResponse {
     },
 }
 
-/// A [`Listed`] on its way.
+/// A [`FolderEntry`] in transit.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct WireEntry(String, bool, u64, i64, u16);
 
@@ -99,12 +99,12 @@ pub(super) fn receive<T: DeserializeOwned>(from: &UnixStream) -> io::Result<T> {
     Ok(serde_json::from_slice(&receive_frame(from)?)?)
 }
 
-/// Where the socket of a state folder is.
+/// Returns the path of the socket of a state folder.
 pub(super) fn socket_path(state: &Path) -> PathBuf {
     state.join(NAME)
 }
 
-/// Does `work` with a path that leads to the socket and is short enough for one.
+/// Calls `work` with a path that leads to the socket and is short enough for one.
 fn with_short_path<T>(state: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let path = socket_path(state);
     if path.as_os_str().as_bytes().len() <= LONGEST {
@@ -114,7 +114,7 @@ fn with_short_path<T>(state: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -
     work(&PathBuf::from(format!("/proc/self/fd/{}/{NAME}", folder.as_raw_fd())))
 }
 
-/// Listens in a state folder whose lock this process holds: what an earlier one left is in nobody's use.
+/// Listens in a state folder whose lock this process holds. So nobody uses the socket of an earlier process.
 pub(super) fn listen(state: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(socket_path(state)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -123,7 +123,7 @@ pub(super) fn listen(state: &Path) -> io::Result<UnixListener> {
     with_short_path(state, |path| UnixListener::bind(path))
 }
 
-/// Connects to whoever listens in a state folder.
+/// Connects to the process that listens in a state folder.
 pub(super) fn connect(state: &Path) -> io::Result<UnixStream> {
     with_short_path(state, |path| UnixStream::connect(path))
 }

@@ -1,4 +1,4 @@
-//! The files that come with a mail, until the draft that names them was taken.
+//! The folder of the files that come with a mail, until the draft that names them is accepted.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -12,25 +12,25 @@ use super::mail::SubmittedAttachment;
 pub(super) struct SubmissionFolder(PathBuf);
 
 impl SubmissionFolder {
-    /// In a folder that the mount of me can read too. It is made when there is something to put there.
+    /// Returns a folder below one that the mount of me can read too. It is made when there is a file to write.
     pub fn new(cache: &Path) -> Self {
         Self(cache.join(format!("sendmail-{}", process::id())))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Writes the files; answers with their paths.
+    /// Writes the files and returns their paths.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the error of the system.
     pub fn write_files(&self, files: &[SubmittedAttachment<'_>]) -> io::Result<Vec<PathBuf>> {
         if files.is_empty() {
             return Ok(Vec::new());
         }
-        // Of an earlier process of this number that was killed.
+        // These are the files of an earlier process of this number that was killed.
         let _ = fs::remove_dir_all(&self.0);
         let above = self.0.parent().unwrap_or(Path::new("/"));
         DirBuilder::new().recursive(true).mode(0o700).create(above)?;

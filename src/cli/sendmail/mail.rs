@@ -1,4 +1,4 @@
-//! From a mail (RFC 5322) to the text of a draft.
+//! The conversion of a mail (RFC 5322) to the text of a draft.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,13 +12,13 @@ use rustix::system::uname;
 
 use crate::cli::message::header_value;
 
-/// Longest name of a file, in bytes.
+/// The longest name of a file, in bytes.
 const NAME: usize = 150;
-/// Longest id of a mail that is kept, in bytes.
+/// The longest id of a mail that is kept, in bytes.
 const ID: usize = 256;
-/// A mail with more files is refused: links carry no more.
+/// The most files of a mail: links carry no more.
 const MAX_FILES: usize = 100;
-/// A mail with more parts is refused.
+/// The most parts of a mail.
 const MAX_PARTS: usize = 1_000;
 
 /// A mail.
@@ -28,21 +28,21 @@ pub(super) struct SubmittedMail<'a>(Message<'a>);
 pub(super) struct SubmittedAttachment<'a> {
     /// A name that no other file of the mail has.
     pub name: String,
-    /// What is in it, as it was before it was made a part of a mail.
+    /// The decoded content.
     pub bytes: Cow<'a, [u8]>,
 }
 
-/// Who gets it.
+/// The recipients of a mail.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SubmissionEnvelope {
     to: Vec<String>,
     cc: Vec<String>,
-    /// Of them the others are not told.
+    /// Recipients that the others do not see.
     bcc: Vec<String>,
 }
 
-/// What is before a line with only a dot. In what no person typed such a line is part of the text, unless it
-/// is the last: what follows must not be lost.
+/// Returns the text before a line with only a dot. In text that no person typed, such a line is part of the
+/// text unless it is the last, so that nothing after it is lost.
 pub(super) fn cut_at_dot(text: &[u8], is_typed: bool) -> &[u8] {
     let mut end = 0;
     for line in text.split_inclusive(|b| *b == b'\n') {
@@ -56,7 +56,7 @@ pub(super) fn cut_at_dot(text: &[u8], is_typed: bool) -> &[u8] {
     text
 }
 
-/// Headers by which a text is known to be a mail.
+/// Headers that identify a text as a mail.
 const USUAL: [&str; 14] = [
     "To",
     "Cc",
@@ -74,14 +74,14 @@ const USUAL: [&str; 14] = [
     "Resent-To",
 ];
 
-/// Whether a line is that of a header.
+/// Returns true if a line is a header line.
 fn is_header_line(line: &[u8]) -> bool {
     let name = line.split(|b| *b == b':').next().unwrap_or_default();
     name.len() < line.len() && !name.is_empty() && name.iter().all(u8::is_ascii_graphic)
 }
 
-/// Where the text begins, if no empty line says so: at the first line among the headers that is none; at
-/// the very beginning, if what stands before it is no header that mails have.
+/// Returns the start of the text, if no empty line marks it: the first line among the headers that is none, or
+/// 0 if the lines before it have no usual mail header.
 fn find_text_start(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     let mut is_mail = false;
@@ -105,10 +105,10 @@ impl<'a> SubmittedMail<'a> {
     /// Parses a mail. A text that does not begin with a header is all text.
     ///
     /// # Errors
-    /// If it cannot be understood.
+    /// Returns an error if the mail cannot be understood.
     pub fn parse(text: &'a [u8]) -> Result<Self, String> {
         let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
-        // As in a mailbox file.
+        // A mailbox file has this line.
         let text = match text.strip_prefix(b"From ") {
             Some(rest) => rest.splitn(2, |b| *b == b'\n').nth(1).unwrap_or_default(),
             None => text,
@@ -129,14 +129,14 @@ impl<'a> SubmittedMail<'a> {
         Ok(Self(message))
     }
 
-    /// The text, as plain text.
+    /// Returns the text, as plain text.
     fn body(&self) -> String {
         let texts = (0..self.0.text_body_count()).filter_map(|n| self.0.body_text(n));
         let texts: Vec<String> = texts.map(|text| text.replace("\r\n", "\n")).collect();
         texts.join("\n")
     }
 
-    /// The files that come with it.
+    /// Returns the files that come with the mail.
     pub fn attachments(&self) -> Vec<SubmittedAttachment<'_>> {
         let mut taken = BTreeSet::new();
         let mut files = Vec::new();
@@ -162,7 +162,7 @@ impl<'a> SubmittedMail<'a> {
         files
     }
 
-    /// The id of the mail that this one answers.
+    /// Returns the id of the mail that this one answers.
     pub fn in_reply_to(&self) -> Option<&str> {
         let first = header_ids(self.0.in_reply_to()).into_iter().next();
         first
@@ -170,10 +170,10 @@ impl<'a> SubmittedMail<'a> {
             .filter(|id| is_message_id(id))
     }
 
-    /// The text of a draft with these files.
+    /// Returns the text of a draft with these files.
     ///
     /// # Errors
-    /// If there is nothing to send.
+    /// Returns an error if there is nothing to send.
     pub fn render_draft(
         &self,
         envelope: &SubmissionEnvelope,
@@ -182,13 +182,13 @@ impl<'a> SubmittedMail<'a> {
         let subject = sanitize_line(self.0.subject().unwrap_or_default().trim()).into_owned();
         let mut body = self.body();
         if body.trim().is_empty() && files.is_empty() {
-            // Many say all in the subject.
+            // Many people write everything into the subject.
             body.clone_from(&subject);
         }
         if body.trim().is_empty() && files.is_empty() {
             return Err("the mail is empty: nothing was sent".to_owned());
         }
-        // Of a mail that is sent on, this one is not the first with its id.
+        // A resent mail is not the first with its id.
         let again = header_ids(self.0.resent_message_id()).into_iter().next();
         let id = again.or_else(|| self.0.message_id()).filter(|id| is_message_id(id));
         let list = |all: &[String]| (!all.is_empty()).then(|| all.join(", "));
@@ -214,7 +214,7 @@ impl<'a> SubmittedMail<'a> {
     }
 }
 
-/// Reads a mail of which a message can be made.
+/// Parses a mail that fits into a message.
 fn parse_bounded(text: &[u8]) -> Result<Message<'static>, String> {
     let mail = mime::parse(text).map_err(|why| why.to_string())?;
     for (number, most, what) in
@@ -229,7 +229,7 @@ fn parse_bounded(text: &[u8]) -> Result<Message<'static>, String> {
     Ok(mail)
 }
 
-/// The ids in a header.
+/// Returns the ids in a header.
 fn header_ids<'v>(value: &'v HeaderValue<'_>) -> Vec<&'v str> {
     let list = value.as_text_list().unwrap_or_default();
     list.iter().map(|id| id.trim()).collect()
@@ -242,7 +242,7 @@ fn is_message_id(id: &str) -> bool {
         && !id.starts_with('@')
 }
 
-/// The name of a file, without folders and without what no name should hold.
+/// Returns the name of a file without folders and without unsafe characters.
 fn sanitize_file_name(given: &str) -> String {
     let last = given.rsplit(['/', '\\']).next().unwrap_or_default();
     let name: String = sanitize_line(last.trim()).chars().filter(|c| *c != '\u{fffd}').collect();
@@ -250,11 +250,11 @@ fn sanitize_file_name(given: &str) -> String {
 }
 
 impl SubmissionEnvelope {
-    /// The recipients: those of the command line, and with `from_header` those of the mail. Where the mail
-    /// names one in To or Cc, there; of the others nobody else is told.
+    /// Returns the recipients: those of the command line, and with `from_header` those of the mail. Recipients
+    /// that the mail names in To or Cc stay there; the others are blind.
     ///
     /// # Errors
-    /// A recipient that is no address, in a sentence.
+    /// Returns a sentence about a recipient that is no address.
     pub fn from_mail(
         mail: &SubmittedMail<'_>,
         line: &[String],
@@ -289,17 +289,17 @@ impl SubmissionEnvelope {
         if to.is_empty() && cc.is_empty() && bcc.len() == 1 {
             return Ok(Self { to: std::mem::take(&mut bcc), ..Self::default() });
         }
-        // A message is to somebody.
+        // A message needs a To.
         let (to, cc) = if to.is_empty() { (cc, to) } else { (to, cc) };
         Ok(Self { to, cc, bcc })
     }
 
-    /// There is nobody.
+    /// Returns true if there are no recipients.
     pub fn is_empty(&self) -> bool {
         self.recipients().next().is_none()
     }
 
-    /// Whether somebody is at some place.
+    /// Returns true if a recipient has a domain part.
     pub fn has_domain(&self) -> bool {
         self.recipients().any(|one| one.contains('@'))
     }
@@ -309,7 +309,7 @@ impl SubmissionEnvelope {
     }
 }
 
-/// The addresses in a word of the command line.
+/// Returns the addresses in a word of the command line.
 fn parse_recipient_word(word: &str) -> Result<Vec<String>, String> {
     if word.contains(char::is_control) {
         return Err(format!("{:?} is no address: it has control characters", sanitize_line(word)));
@@ -319,7 +319,7 @@ fn parse_recipient_word(word: &str) -> Result<Vec<String>, String> {
     parse_addresses(mail.0.all_to().collect())
 }
 
-/// The addresses in header lines.
+/// Returns the addresses in header lines.
 fn parse_addresses(all: Vec<&Address<'_>>) -> Result<Vec<String>, String> {
     let places = local_host_names();
     let one = |addr: &mail_parser::Addr<'_>| {
@@ -355,7 +355,7 @@ fn dedup_addresses(all: Vec<String>) -> Vec<String> {
     out
 }
 
-/// The names of this machine: mail programs put them behind the name of a local user.
+/// Returns the names of this machine. Mail programs append them to the name of a local user.
 fn local_host_names() -> Vec<String> {
     let node = uname().nodename().to_string_lossy().into_owned();
     let first = node.split('.').next().unwrap_or_default().to_owned();

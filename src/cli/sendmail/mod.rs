@@ -1,6 +1,7 @@
-//! `msgfs sendmail`: what `/usr/sbin/sendmail` is for mail programs, cron and git.
+//! `msgfs sendmail`: a replacement of `/usr/sbin/sendmail` for mail programs, cron and git.
 //!
-//! `mail`: from a mail to the text of a draft. `folder`: where the files that come with it lie until they are sent.
+//! `mail` turns a mail into the text of a draft. `folder` holds the files that come with it until they are
+//! sent.
 
 mod folder;
 mod mail;
@@ -20,21 +21,21 @@ use mail::{SubmissionEnvelope, SubmittedMail};
 
 /// Exit codes of `sysexits.h`.
 mod exit {
-    /// The command line.
+    /// A fault of the command line.
     pub const USAGE: u8 = 64;
-    /// The mail.
+    /// A fault of the mail.
     pub const DATAERR: u8 = 65;
-    /// A recipient.
+    /// A fault of a recipient.
     pub const NOUSER: u8 = 67;
-    /// The place of a recipient.
+    /// A fault of a recipient's domain.
     pub const NOHOST: u8 = 68;
-    /// Not something that can be done for them.
+    /// A recipient or a store does not take the mail.
     pub const UNAVAILABLE: u8 = 69;
-    /// Try again.
+    /// A fault that may pass: try again.
     pub const TEMPFAIL: u8 = 75;
-    /// Not allowed.
+    /// A fault of permission.
     pub const NOPERM: u8 = 77;
-    /// The configuration.
+    /// A fault of the configuration.
     pub const CONFIG: u8 = 78;
 }
 
@@ -85,7 +86,7 @@ pub(crate) struct Args {
     help: Option<bool>,
 }
 
-/// The command line; a program called `sendmail` is `msgfs sendmail`.
+/// Returns the command line; a program called `sendmail` is `msgfs sendmail`.
 pub(crate) fn effective_command_line() -> Vec<OsString> {
     let mut line: Vec<OsString> = std::env::args_os().collect();
     let program = line.first().map(std::path::Path::new).and_then(|path| path.file_name());
@@ -95,7 +96,7 @@ pub(crate) fn effective_command_line() -> Vec<OsString> {
     line
 }
 
-/// The exit code for a wrong command line of this command.
+/// Returns the exit code for a wrong command line of this command.
 pub(crate) fn usage_exit_code(line: &[OsString]) -> Option<u8> {
     let mut words = line.iter().skip(1);
     while let Some(word) = words.next() {
@@ -138,18 +139,18 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let name = format!("outbox/{}", names::command_draft_name("sendmail"));
     let sent = access::with_tree(global, AccessPurpose::ACT, |tree| {
         if mail.in_reply_to().is_some() {
-            // What was sent a moment ago may be what this one answers; a look waits for it.
+            // This mail may answer one that was sent a moment ago; the listing waits for that one.
             tree.ls("sent")?;
         }
         tree.write(&name, draft.as_bytes()).inspect_err(|_| {
-            // Whoever calls keeps the mail.
+            // The caller keeps the mail.
             let _ = tree.rm(&name);
         })
     });
     sent.map_err(|failure| Failure::Code(exit_code(&failure, &envelope), failure.to_string()))
 }
 
-/// What became of it, in the words of `sysexits.h`.
+/// Returns the code of `sysexits.h` for a failure.
 fn exit_code(failure: &Failure, envelope: &SubmissionEnvelope) -> u8 {
     match failure {
         Failure::Errno(errno, text) => match *errno {

@@ -1,4 +1,4 @@
-//! Tests of the mount table parser and of what may be asked of a path.
+//! Tests of the mount table parser and of questions about paths.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -93,7 +93,7 @@ fn words_survive_a_shell() {
     assert_eq!(shell_word(OsStr::new("")), "''");
 }
 
-/// What the kernel does to a path (`seq_path` with `" \t\n\\#"`).
+/// Escapes a path as the kernel does (`seq_path` with `" \t\n\\#"`).
 fn escape(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for b in path {

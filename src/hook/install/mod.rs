@@ -1,14 +1,14 @@
-//! Writing hooks and standing instructions into the files of other programs, and taking them out again.
+//! The installer: it writes hooks and standing instructions into the files of other programs, and takes them out again.
 //!
-//! A file that is not understood is left alone. What is changed is kept aside first, written beside and
-//! renamed; what stands there already is not touched. To take out is to undo: the bytes are those from
-//! before, as long as nobody else has changed the file.
+//! It leaves a file alone that it does not understand. Before a change it keeps a copy aside, writes the new text
+//! beside the file and renames it. It does not touch the rest of the file. Taking out is undoing: the bytes are those
+//! from before, as long as nobody else has changed the file.
 
-mod block;
-mod file;
-mod json;
+mod harness_file;
+mod json_hooks;
 pub mod plugin;
 mod switch;
+mod text_block;
 
 use std::path::{Path, PathBuf};
 
@@ -17,23 +17,23 @@ use similar::TextDiff;
 use super::harness::{ALL, Harness, HookLayout, InstructionsPlace};
 use crate::config::Env;
 use crate::model::display_path;
-use crate::store::asked;
-use file::HarnessFile;
-use json::HookSpec;
+use crate::store::probe;
+use harness_file::HarnessFile;
+use json_hooks::HookSpec;
 pub use switch::find_off_switches;
 
-/// What a model should know, in lines for a block or a file.
+/// The text for a model, in lines for a block or a file.
 const TEXT: &str = include_str!("instructions.md");
 /// The first line of a file that is all ours.
 const TITLE: &str = "# Mail from other agents (msgfs)\n";
-/// The first line of a plugin of ours: older ones have another number.
+/// The beginning of the first line of our plugin. Older plugins have another number after it.
 const PLUGIN: &str = "// msgfs-hook ";
-/// In the plugin: how msgfs is called.
+/// The line of the plugin that names the msgfs program.
 const PROGRAM: &str = "const PROGRAM = \"msgfs\"\n";
-/// How that line begins.
+/// The beginning of that line.
 const PROGRAM_IS: &str = "const PROGRAM = ";
 
-/// What is written.
+/// A part of the installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstallPart {
     /// Hooks.
@@ -42,66 +42,66 @@ pub enum InstallPart {
     Instructions,
 }
 
-/// How it is written.
+/// The options of an installation.
 #[derive(Clone, Debug)]
 pub struct InstallOptions {
-    /// How msgfs is called: its name, or a path.
+    /// The command that calls msgfs: its name, or a path.
     pub program: String,
-    /// With a hook for tools.
+    /// True to add a hook for tools.
     pub mid_turn: bool,
-    /// Nothing is written, and what would change is told.
+    /// True to write nothing and report the changes.
     pub dry_run: bool,
 }
 
-/// What became of a file.
+/// The outcome for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstallOutcome {
-    /// It is written.
+    /// A file that was written.
     Written,
-    /// It is as it should be.
+    /// A file that is as it should be.
     Unchanged,
-    /// It is removed.
+    /// A file that was removed.
     Removed,
-    /// It is left alone: why, and what a person can add.
+    /// A file that is left alone: the reason, and the text that a person can add.
     Refused(String, String),
-    /// The harness has no place for it here, for this reason.
+    /// No place for the file here, for this reason.
     NoPlace(String),
 }
 
-/// A file, and what became of it.
+/// A file and its outcome.
 #[derive(Clone, Debug)]
 pub struct InstallReport {
-    /// Which.
+    /// Path of the file.
     pub file: PathBuf,
-    /// What became of it.
+    /// The outcome.
     pub outcome: InstallOutcome,
-    /// What would change, as a unified diff.
+    /// The changes of a dry run, as a unified diff.
     pub diff: Option<String>,
-    /// What a person should know.
+    /// A remark for a person.
     pub note: Option<String>,
 }
 
-/// How a file stands.
+/// The state of an installed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstallStatus {
-    /// As it would be written now.
+    /// The text that would be written now.
     Installed,
-    /// Something of ours is there, but not as it would be written now: an older msgfs has written it.
+    /// A text that an older msgfs has written.
     Outdated,
-    /// It calls a msgfs that is not there any more.
+    /// Hooks that call a msgfs that is not there any more.
     ProgramMissing(PathBuf),
-    /// Nothing of ours is there.
+    /// Nothing of ours.
     Missing,
-    /// It is not understood.
+    /// A file that is not understood.
     Unreadable,
-    /// It has no place here, for this reason.
+    /// No place for the file here, for this reason.
     NoPlace(String),
 }
 
-/// Why the hooks cannot call this msgfs, in a sentence.
+/// The reason why the hooks cannot call this msgfs, in a sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// It is gone as soon as something is built or cleaned up.
+    /// A program that disappears as soon as something is built or cleaned up.
     #[error(
         "{} may be gone soon, because it is in a {}; install msgfs first ({}), and run this again",
         display_path(.0),
@@ -109,15 +109,15 @@ pub enum ProgramError {
         .1.install
     )]
     Temporary(PathBuf, &'static TemporaryPlace),
-    /// It cannot be written into a command.
+    /// No absolute path that can be written into a command.
     #[error(
         "msgfs is not on the PATH, and it was not called by an absolute path whose last part is msgfs"
     )]
     NoAbsolutePath,
 }
 
-/// Returns how msgfs is called from a shell: by the path of the first one on the PATH, symlinks kept; else by
-/// the path it was called by.
+/// Returns the command that calls msgfs from a shell: the path of the first one on the PATH, symlinks kept; else the
+/// path of this process.
 ///
 /// # Errors
 /// [`ProgramError`].
@@ -181,14 +181,14 @@ fn is_executable(file: &Path) -> bool {
     std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// The folder of a harness.
+/// Returns the folder of a harness.
 fn harness_folder(env: &Env, harness: &Harness) -> Option<PathBuf> {
     let moved = harness.folder.variable.and_then(|variable| env.folder_var(variable));
     let moved = moved.map(|folder| folder.join(harness.folder.below));
     moved.or_else(|| Some(env.home()?.join(harness.folder.home)))
 }
 
-/// The harnesses that are on this machine, by a folder or a program.
+/// Returns the harnesses on this machine, recognised by a folder or a program.
 pub fn find_harnesses(env: &Env) -> Vec<&'static Harness> {
     let there = |harness: &&Harness| {
         harness_folder(env, harness).is_some_and(|folder| folder.is_dir())
@@ -197,7 +197,7 @@ pub fn find_harnesses(env: &Env) -> Vec<&'static Harness> {
     ALL.iter().filter(there).collect()
 }
 
-/// One file and what is to be in it.
+/// One file and the content intended for it.
 struct InstallTarget<'a> {
     path: PathBuf,
     content: InstallContent<'a>,
@@ -205,23 +205,23 @@ struct InstallTarget<'a> {
 
 #[derive(Clone)]
 enum InstallContent<'a> {
-    /// Hooks among others'.
+    /// Hooks among those of others.
     Shared(HookSpec<'a>),
     /// A file of hooks that is all ours.
     Own(HookSpec<'a>),
-    /// A text that is all ours, which is recognised by its beginning.
+    /// A text that is all ours, recognised by its beginning.
     Whole { text: String, begin: String },
     /// A block.
     Block,
-    /// Somebody else's file says that hooks are kept there.
+    /// No content here, because another program's file holds hooks.
     Elsewhere(PathBuf, HookSpec<'a>),
 }
 
-/// Nothing is to be in a file here: which one, and why.
+/// A file that gets nothing here, and the reason.
 struct MissingTarget {
     file: PathBuf,
     why: String,
-    /// It would be the same in every folder.
+    /// True if the reason holds in every folder.
     in_every_folder: bool,
 }
 
@@ -279,7 +279,7 @@ impl<'a> InstallTarget<'a> {
                 Self { path: folder.join(name), content: whole(head) }
             }
             InstructionsPlace::Project(name, head) => {
-                if let Some(Err(e)) = env.cwd().map(asked::require_response) {
+                if let Some(Err(e)) = env.cwd().map(probe::require_response) {
                     return Err(format!("its rules are in the project's folder, and {e}"));
                 }
                 let is_home = |here: &Path| env.home().is_some_and(|home| home == here);
@@ -307,7 +307,7 @@ impl<'a> InstallTarget<'a> {
     }
 }
 
-/// Whether a TOML file has hooks in it, or cannot be understood.
+/// Returns true if a TOML file has hooks in it, or cannot be understood.
 fn may_hold_hooks(file: &Path) -> bool {
     let text = match std::fs::read_to_string(file) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return false,
@@ -323,12 +323,12 @@ fn may_hold_hooks(file: &Path) -> bool {
 }
 
 impl InstallContent<'_> {
-    /// The text of a new file.
+    /// Returns the text of a new file.
     fn render_new_file(&self) -> Result<String, String> {
         match self {
             Self::Shared(wanted) | Self::Own(wanted) => Ok(wanted.render_new_file()),
             Self::Whole { text, .. } => Ok(text.clone()),
-            Self::Block => block::insert_block("", TEXT),
+            Self::Block => text_block::insert_block("", TEXT),
             Self::Elsewhere(file, _) => Err(format!(
                 "{} already holds hooks, and hooks in both files are not supported",
                 display_path(file)
@@ -336,7 +336,7 @@ impl InstallContent<'_> {
         }
     }
 
-    /// Returns how a text with ours in it calls msgfs.
+    /// Returns the command by which an installed text calls msgfs.
     fn find_program_in(&self, text: &str) -> Option<String> {
         match self {
             Self::Shared(wanted) | Self::Own(wanted) | Self::Elsewhere(_, wanted) => {
@@ -350,7 +350,7 @@ impl InstallContent<'_> {
         }
     }
 
-    /// What a person can add where we do not.
+    /// Returns the text that a person can add where we do not.
     fn render_manual_addition(&self) -> String {
         match self {
             Self::Elsewhere(_, wanted) => wanted.render_toml(),
@@ -358,7 +358,7 @@ impl InstallContent<'_> {
         }
     }
 
-    /// A text with ours in it.
+    /// Returns a text with ours in it.
     fn insert_into(&self, text: &str) -> Result<String, String> {
         match self {
             Self::Shared(wanted) => wanted.insert_hooks(text),
@@ -368,17 +368,17 @@ impl InstallContent<'_> {
             },
             Self::Whole { text: ours, begin } if text.starts_with(begin) => Ok(ours.clone()),
             Self::Whole { .. } => Err("msgfs did not write it: it begins differently".to_owned()),
-            Self::Block => block::insert_block(text, TEXT),
+            Self::Block => text_block::insert_block(text, TEXT),
             Self::Elsewhere(..) => self.render_new_file(),
         }
     }
 
-    /// What install makes of a text, or of no file, the first time.
+    /// Returns the text of a first installation into a text, or into no file.
     fn install_into(&self, text: Option<&str>) -> Result<String, String> {
         text.map_or_else(|| self.render_new_file(), |text| self.insert_into(text))
     }
 
-    /// All that install can have made of it: without the hook for tools, with it, and with it later.
+    /// Returns all texts that install can have made of it: without the hook for tools, with it, and with it later.
     fn list_possible_installs(&self, text: Option<&str>) -> impl Iterator<Item = String> {
         let [plain, tool] = [false, true].map(|mid_turn| match self.clone() {
             Self::Shared(wanted) => Self::Shared(HookSpec { mid_turn, ..wanted }),
@@ -391,12 +391,12 @@ impl InstallContent<'_> {
         [first, tool.install_into(text).ok(), later].into_iter().flatten()
     }
 
-    /// Whether nothing but what install wrote there is in a text.
+    /// Returns true if a text is exactly what install writes into a new file.
     fn is_fresh_install(&self, text: &str) -> bool {
         self.list_possible_installs(None).any(|made| made == text)
     }
 
-    /// Whether there are hooks of ours in a text, and nothing else.
+    /// Returns true if a text holds hooks of ours and nothing else.
     fn has_only_own_hooks(&self, text: &str) -> Result<bool, String> {
         Ok(match self {
             Self::Shared(wanted) | Self::Own(wanted) | Self::Elsewhere(_, wanted) => {
@@ -406,17 +406,17 @@ impl InstallContent<'_> {
         })
     }
 
-    /// Whether all that stands in a text is ours, now or in an older form.
+    /// Returns true if all of a text is ours, now or in an older form.
     fn is_all_ours(&self, text: &str) -> bool {
         self.is_fresh_install(text) || self.has_only_own_hooks(text) == Ok(true)
     }
 
-    /// Whether a text that was kept aside is from before install.
+    /// Returns true if a backup is from before install.
     fn is_from_before(&self, kept: &str) -> bool {
         self.is_installed_in(kept) == Ok(false)
     }
 
-    /// Whether something of ours is in a text.
+    /// Returns true if a text has something of ours.
     fn is_installed_in(&self, text: &str) -> Result<bool, String> {
         match self {
             Self::Shared(wanted) | Self::Elsewhere(_, wanted) => {
@@ -424,11 +424,11 @@ impl InstallContent<'_> {
             }
             Self::Own(wanted) => Ok(wanted.has_own_and_other(text)? == (true, false)),
             Self::Whole { begin, .. } => Ok(text.starts_with(begin)),
-            Self::Block => block::has_block(text),
+            Self::Block => text_block::has_block(text),
         }
     }
 
-    /// Whether something of ours can be in a text that may not be understood.
+    /// Returns true if a text, which may not be understood, can have something of ours.
     fn may_be_installed_in(&self, text: &str) -> bool {
         match self {
             Self::Shared(_) | Self::Own(_) | Self::Elsewhere(..) => text.contains(" hook run "),
@@ -436,16 +436,16 @@ impl InstallContent<'_> {
         }
     }
 
-    /// A text without ours; `None` if the file goes with it.
+    /// Returns a text without ours; `None` if the file goes with it.
     fn remove_from(&self, text: &str) -> Result<Option<String>, String> {
         Ok(match self {
             Self::Shared(wanted) | Self::Elsewhere(_, wanted) => Some(wanted.remove_hooks(text)?),
-            Self::Block => Some(block::remove_block(text)?),
+            Self::Block => Some(text_block::remove_block(text)?),
             Self::Own(_) | Self::Whole { .. } => None,
         })
     }
 
-    /// The text from before, if it was kept; else without ours.
+    /// Returns the text from before, if it was kept; else the text without ours. `None` removes the file.
     fn undo_install(&self, text: &str, kept: &[String]) -> Result<Option<String>, String> {
         let is_before = |kept: &&String| {
             self.is_from_before(kept)
@@ -454,7 +454,7 @@ impl InstallContent<'_> {
         if let Some(before) = kept.iter().find(is_before) {
             return Ok(Some(before.clone()));
         }
-        // Nobody else writes it like this.
+        // Only install writes such a text.
         if self.is_fresh_install(text)
             || (self.has_only_own_hooks(text)?
                 && !kept.iter().any(|kept| self.is_from_before(kept)))
@@ -477,7 +477,7 @@ pub fn install_part(
     })
 }
 
-/// Takes ours out of it.
+/// Takes ours out of the file of a harness.
 pub fn uninstall_part(
     env: &Env,
     harness: &'static Harness,
@@ -487,7 +487,7 @@ pub fn uninstall_part(
     let report =
         |kept: &dyn Fn() -> Vec<String>, content: &InstallContent<'_>, old: Option<&str>| {
             let Some(old) = old else { return Ok(None) };
-            // What is not understood is in nobody's way if nothing of ours can be in it.
+            // An unknown text is no obstacle if nothing of ours can be in it.
             if !(content.may_be_installed_in(old) && content.is_installed_in(old)?) {
                 return Ok(Some(old.to_owned()));
             }
@@ -496,7 +496,7 @@ pub fn uninstall_part(
     apply_change(env, harness, what, wish, true, &report)
 }
 
-/// What a text becomes, of what was kept, what is wanted, and what is there.
+/// A function that makes the new text from the backups, the intended content and the old text.
 type ContentChange<'a> = &'a dyn Fn(
     &dyn Fn() -> Vec<String>,
     &InstallContent<'_>,
@@ -511,7 +511,7 @@ fn apply_change(
     removes: bool,
     change: ContentChange<'_>,
 ) -> InstallReport {
-    // The text that was written then is removed.
+    // Uninstalling removes the text that was written then.
     let wish = &if removes { read_written_options(env, harness, what, wish) } else { wish.clone() };
     let target = match InstallTarget::resolve_target(env, harness, what, wish) {
         Ok(target) => target,
@@ -557,7 +557,7 @@ fn apply_change(
         let diff = Some(render_diff(&file, old, new.as_deref()));
         return InstallReport { file, outcome: done, diff, note };
     }
-    // Nobody misses what was ours alone.
+    // A text that was all ours needs no backup.
     let keep = !old.is_some_and(|old| target.content.is_all_ours(old));
     let written = match &new {
         Some(new) => config.write(new, keep),
@@ -567,7 +567,7 @@ fn apply_change(
     InstallReport { file, outcome, diff: None, note }
 }
 
-/// Returns the wish by which a file was written, as far as the file says it.
+/// Returns the options with which a file was written, as far as the file shows them.
 fn read_written_options(
     env: &Env,
     harness: &'static Harness,
@@ -580,7 +580,7 @@ fn read_written_options(
     InstallOptions { program: said.unwrap_or_else(|| wish.program.clone()), ..wish.clone() }
 }
 
-/// A unified diff.
+/// Returns a unified diff.
 fn render_diff(file: &Path, old: Option<&str>, new: Option<&str>) -> String {
     let name = |text: Option<&str>| match text {
         Some(_) => file.to_string_lossy().into_owned(),
@@ -590,7 +590,7 @@ fn render_diff(file: &Path, old: Option<&str>, new: Option<&str>) -> String {
     diff.unified_diff().header(&name(old), &name(new)).to_string()
 }
 
-/// Returns the files in which files of the harnesses were kept before they were changed.
+/// Returns the backups of all the harnesses' files.
 pub fn list_all_backups(env: &Env) -> Vec<PathBuf> {
     let wish = InstallOptions { program: String::new(), mid_turn: false, dry_run: true };
     let all = ALL
@@ -599,10 +599,10 @@ pub fn list_all_backups(env: &Env) -> Vec<PathBuf> {
     let targets = all.filter_map(|(harness, what)| {
         InstallTarget::resolve_target(env, harness, what, &wish).ok()
     });
-    targets.flat_map(|target| file::list_backups(&target.path)).collect()
+    targets.flat_map(|target| harness_file::list_backups(&target.path)).collect()
 }
 
-/// How the file of a harness stands.
+/// Returns the path and the state of a harness's file.
 pub fn read_install_status(
     env: &Env,
     harness: &'static Harness,
@@ -623,7 +623,7 @@ pub fn read_install_status(
         (Ok(true), _) if program.is_absolute() && !is_executable(program) => {
             InstallStatus::ProgramMissing(program.to_owned())
         }
-        // Older ones have called it by its name.
+        // Older versions called msgfs by its name.
         (Ok(true), _) if what == InstallPart::Hooks && !program.is_absolute() => {
             InstallStatus::Outdated
         }

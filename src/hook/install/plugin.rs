@@ -1,17 +1,17 @@
-//! The plugin of a harness: its files, made of the same hooks and the same text that are installed otherwise; and where
-//! it is in use, so that nothing is installed beside it.
+//! The plugin of a harness. Its files have the same hooks and the same text that are installed otherwise. It also finds
+//! a plugin in use, so that nothing is installed beside it.
 
 use std::path::{Path, PathBuf};
 
 use super::super::harness::{Harness, HookLayout, PluginSettings};
 use super::super::switches::SettingsPlace;
-use super::json::HookSpec;
+use super::json_hooks::HookSpec;
 use super::{TEXT, TITLE, find_on_path, harness_folder, switch};
 use crate::config::Env;
 
-/// Its name, and that of the marketplace that the folder of the plugin is.
+/// The name of the plugin, and of the marketplace that its folder is.
 const NAME: &str = "msgfs";
-/// How its id begins, whatever marketplace it is from.
+/// The beginning of its id, from any marketplace.
 const ID: &str = "msgfs@";
 /// The id of a plugin in the folder for skills, which needs no setting, and that folder.
 const AMONG_SKILLS: (&str, &str) = ("msgfs@skills-dir", "skills/msgfs");
@@ -39,9 +39,9 @@ same for other coding agents.
 pub struct EnabledPlugin {
     /// Its name and that of its marketplace.
     pub id: String,
-    /// The file that says so.
+    /// The file that enables it.
     pub file: PathBuf,
-    /// Its hooks find the program that they call.
+    /// True if its hooks find the program that they call.
     pub finds_program: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct EnabledPlugin {
 pub fn render_plugin_files() -> Vec<(&'static str, String)> {
     let harness = Harness::from_name("claude-code");
     let hooks = harness.and_then(|harness| match &harness.hooks {
-        // It cannot know where msgfs is.
+        // The plugin cannot know where msgfs is.
         HookLayout::Shared(entries) => {
             Some(HookSpec { entries, program: NAME, mid_turn: false }.render_new_file())
         }
@@ -89,14 +89,14 @@ pub fn find_enabled_plugin(env: &Env, harness: &Harness) -> Option<EnabledPlugin
         for (id, value) in plugins.into_iter().flatten().filter(|(id, _)| id.starts_with(ID)) {
             let is_on = !matches!(value, serde_json::Value::Bool(false) | serde_json::Value::Null);
             match said.iter_mut().find(|(of, ..)| of == id) {
-                // The later file counts; where it is in the folder for skills nothing else needs to say so.
+                // The later file counts. A plugin in the folder for skills needs no setting.
                 Some((_, file, was_on)) => {
                     if !(is_on && *was_on) {
                         file.clone_from(&path);
                     }
                     *was_on = is_on;
                 }
-                // One that was taken out of that folder may still have its setting.
+                // A plugin that was taken out of that folder may still have its setting.
                 None if *id != AMONG_SKILLS.0 => said.push((id.clone(), path.clone(), is_on)),
                 None => {}
             }
@@ -106,7 +106,7 @@ pub fn find_enabled_plugin(env: &Env, harness: &Harness) -> Option<EnabledPlugin
     Some(EnabledPlugin { id, file, finds_program: find_on_path(env, NAME).is_some() })
 }
 
-/// Returns where a harness reads a file.
+/// Returns the path at which a harness reads a file.
 pub(super) fn settings_path(
     env: &Env,
     own: &Path,

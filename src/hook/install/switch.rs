@@ -1,4 +1,4 @@
-//! Settings of a harness by which it runs none of our hooks, wherever they are written.
+//! A check for settings by which a harness runs none of our hooks, in all their files.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use super::plugin::settings_path;
 use crate::config::Env;
 use crate::store::fs::read_small_file;
 
-/// No such file is larger.
+/// The largest size of such a file.
 const LARGEST: u64 = 1 << 20;
 
-/// Why a harness runs no hooks of ours here: each file, and the setting in it that says so.
+/// Returns each file that keeps a harness from running our hooks here, with the setting in it.
 pub fn find_off_switches(env: &Env, harness: &Harness) -> Vec<(PathBuf, String)> {
     let files = |switch: &'static HookSwitch| switch.files.iter().map(move |file| (switch, file));
     let all = harness.switches.iter().flat_map(files);
@@ -26,7 +26,7 @@ pub fn find_off_switches(env: &Env, harness: &Harness) -> Vec<(PathBuf, String)>
     .collect()
 }
 
-/// Settings, with comments or without, or in TOML.
+/// Reads settings, with comments or without, or in TOML.
 pub(super) fn read_settings(path: &Path) -> Option<Value> {
     let place = path.canonicalize().ok()?;
     let text = String::from_utf8(read_small_file(&place, LARGEST).ok()?).ok()?;

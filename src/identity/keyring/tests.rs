@@ -42,7 +42,7 @@ fn public(seed: u8) -> PublicKey {
     PublicKey(secret(seed).verifying_key().to_bytes())
 }
 
-/// Signed by this key and offering it.
+/// Returns a claim that this key signed and offers itself.
 fn by(seed: u8) -> SignatureClaim {
     offering(Some(public(seed)), seed)
 }
@@ -58,7 +58,7 @@ fn by_hand(keys: &Keyring, address: &str) -> bool {
     keys.list_pins().iter().any(|pin| pin.address == address && pin.by_hand)
 }
 
-/// One of the messages of this sender.
+/// Returns one of the messages of this sender.
 fn signed<'a>(from: &'a str, store: &'a str) -> SignedMessage<'a> {
     SignedMessage { store, from, id: "id" }
 }
@@ -70,7 +70,7 @@ fn reason(verdict: SignatureVerdict) -> String {
     }
 }
 
-/// The key that was offered for the address and refused last.
+/// Returns the key that was offered for the address and refused last.
 fn last_refused(keys: &Keyring, address: &str) -> Option<PublicKey> {
     keys.state.lock().document.refused_key(address)
 }
@@ -180,7 +180,7 @@ fn a_signature_without_a_key_needs_a_pin() {
     );
     let why = reason(keys.judge_signature(signed("bob", "amp"), &offering(None, 3)));
     assert!(why.contains(&public(2).fingerprint().to_string()), "{why}");
-    // Nobody has no name.
+    // Nobody has the empty name.
     assert_eq!(keys.judge_signature(signed("", "amp"), &by(1)), SignatureVerdict::Unknown);
     assert!(!keys.is_pinned("") && keys.trust_key("", Some(public(1))).is_err());
 }
@@ -391,7 +391,7 @@ fn a_flush_keeps_what_another_process_wrote() {
     let mount = ring.open();
     mount.judge_signature(signed("bob", "samp"), &by(1));
     mount.judge_signature(signed("carol", "samp"), &by(2));
-    // Somebody vouches for another key of bob's before the first-use pin is on disk.
+    // A person vouches for another key of bob's before the first-use pin is on disk.
     ring.open().trust_key("bob", Some(public(7))).unwrap();
     mount.flush().unwrap();
     assert_eq!(mount.pinned_keys("bob"), [public(7)], "the file wins");
@@ -479,8 +479,8 @@ proptest! {
         }
     }
 
-    /// Whatever is done, a keyring opened afterwards agrees with the one in memory, and a key is
-    /// valid for an address only if it was the first there or trusted by hand.
+    /// After any operations, a keyring opened afterwards agrees with the one in memory, and a key is valid for an
+    /// address only if it was the first there or trusted by hand.
     #[test]
     fn memory_and_file_agree(ops in proptest::collection::vec((0u8..5, 0u8..3, 0u8..4), 1..24)) {
         let ring = Bench::new();
@@ -524,7 +524,7 @@ proptest! {
     }
 }
 
-/// Over something else than the whole message as it was sent.
+/// Returns a claim over something else than the whole message as it was sent.
 fn scoped(seed: u8, scope: SignatureScope) -> SignatureClaim {
     let SignatureClaim::Signed { key, signature, covered, .. } = by(seed) else {
         panic!("it is signed")
@@ -566,12 +566,12 @@ fn a_renamed_sender_does_not_get_the_key_of_another() {
     let why = reason(keys.judge_signature(signed("bob", "mail"), &renamed(1)));
     assert!(why.contains("belongs to alice"), "{why}");
     assert!(!keys.is_pinned("bob"));
-    // A key nobody has is pinned as ever.
+    // A key that nobody has is pinned as usual.
     assert_eq!(
         keys.judge_signature(signed("carol", "mail"), &renamed(3)),
         SignatureVerdict::Valid(public(3))
     );
-    // What was refused can be trusted, also after another process wrote the file.
+    // A refused key can be trusted, also after another process wrote the file.
     ring.open().trust_key("dave", Some(public(4))).unwrap();
     keys.flush().unwrap();
     assert_eq!(ring.open().trust_key("bob", None).unwrap(), public(1));

@@ -1,4 +1,4 @@
-//! Whose signature counts, and what follows when trust changes.
+//! Tests of trust: the signatures that count, and the effects of changed trust.
 
 use super::super::testing::{Bed, at, entry, listen, message, public, reply, signed, thread};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn a_part_counts_only_by_a_pinned_key_and_makes_no_pin() {
     bed.put(4, with("foo", "other", signed(2, SignatureScope::Part)));
     let index = bed.open();
     let missing = Some(SignatureState::Missing(public(1).fingerprint()));
-    // The key counts for what came before it, too.
+    // The key counts for earlier messages, too.
     for id in ["early", "whole", "late"] {
         assert_eq!(state(&index, id), Some(valid(1)), "{id}");
     }
@@ -83,7 +83,7 @@ fn a_key_does_not_become_somebody_elses_by_renaming() {
         "{reason}"
     );
     assert!(!index.keyring().is_pinned("bar") && !index.keyring().is_pinned(""));
-    // As the reason says.
+    // This is the remedy in the reason.
     index.keyring().trust_key("bar", None).unwrap();
     index.rejudge_changed();
     assert_eq!((state(&index, "b"), index.read().rejects().count()), (Some(valid(1)), 0));
@@ -130,7 +130,7 @@ fn trust_in_a_key_joins_and_parts_threads_at_once() {
     assert_eq!((state(&index, "b"), state(&index, "d")), (Some(valid(2)), Some(valid(4))));
     let changes = heard.lock().pop().unwrap();
     assert!(old.iter().all(|moved| changes.moved.contains(moved)), "{changes:?}");
-    // Also in the next process.
+    // The next process has the same threads.
     index.close();
     let index = bed.open();
     assert_eq!(["b", "c", "d"].map(|id| thread(&index, id)), ["a", "a", "a"]);
@@ -146,12 +146,12 @@ fn a_signature_nobody_could_judge_is_refused_once_it_turns_out_wrong() {
     index.rejudge_changed();
     assert_eq!((state(&index, "a"), index.read().unread_count()), (None, 0));
     assert_eq!(index.read().rejects().count(), 1);
-    // The file is mended.
+    // The file is repaired.
     bed.put(1, with("amp", "a", without_key(5)));
     index.refresh_store(0, false).unwrap();
     assert_eq!((state(&index, "a"), index.read().unread_count()), (Some(valid(5)), 1));
     assert_eq!(index.read().rejects().count(), 0);
-    // And broken again.
+    // The file is damaged again.
     bed.put(1, with("amp", "a", without_key(4)));
     index.refresh_store(0, false).unwrap();
     assert_eq!((state(&index, "a"), index.read().unread_count()), (None, 0));
@@ -206,7 +206,7 @@ fn a_role_has_as_many_keys_as_it_has_holders_and_none_is_pinned() {
     assert!(index.keyring().list_pins().is_empty());
     index.rejudge_changed();
     assert_eq!(state(&index, "b"), Some(valid(2)));
-    // A pin of the same name, made for another store, says nothing here.
+    // A pin of the same name, made for another store, has no effect here.
     index.keyring().trust_key("agent", Some(public(9))).unwrap();
     index.rejudge_changed();
     assert_eq!((state(&index, "a"), state(&index, "f")), (Some(valid(1)), None));
@@ -238,7 +238,7 @@ fn every_key_of_a_role_is_told_from_the_others() {
     };
     let index = bed.open();
     check(&index);
-    // Another holder signs what the 40th had signed; then it has lost its signature.
+    // Another holder signs the message of the 40th. Then the message loses its signature.
     let heard = listen(&index);
     for (claim, expected) in [
         (Some(signed(50, SignatureScope::Whole)), valid(50)),
@@ -254,7 +254,7 @@ fn every_key_of_a_role_is_told_from_the_others() {
     check(&bed.open());
 }
 
-/// What the index says of every message, refused or not, by id.
+/// Returns the verdict on every message, rejected or not, by id.
 fn judged(index: &Index) -> Vec<(String, Option<SignatureState>)> {
     let core = index.read();
     let mut all: Vec<_> = (0u32..)
@@ -308,10 +308,10 @@ fn take(bed: &Bed, index: Index, step: &Step) -> Index {
             bed.put(u32::from(file), found);
         }
         Step::Remove(file) => bed.folder.lock().remove(u32::from(file)),
-        // By another process, as `msgfs key` does it.
+        // Another process changes the keyring, as `msgfs key` does.
         Step::Trust { who, seed } => drop(bed.keyring().trust_key(WHO[who], Some(public(seed)))),
         Step::Forget(who) => {
-            drop(bed.keyring().forget_address(WHO[who], index.keyring_digests(WHO[who])))
+            drop(bed.keyring().forget_address(WHO[who], index.keyring_digests(WHO[who])));
         }
         Step::Open { cache } => {
             index.close();
@@ -329,8 +329,8 @@ fn take(bed: &Bed, index: Index, step: &Step) -> Index {
 }
 
 proptest! {
-    /// In every order of arrival and of commands an index says of each message what one says that
-    /// is made anew from the store and the state folder.
+    /// For every order of arrivals and commands, the verdicts equal those of a new index over the store and the
+    /// state folder.
     #[test]
     fn the_judgement_follows_from_store_and_keyring(
         policy in prop_oneof![Just(Unsigned::Accept), Just(Unsigned::Known), Just(Unsigned::Refuse)],
@@ -356,7 +356,7 @@ fn missing(seed: u8) -> SignatureState {
     SignatureState::Missing(public(seed).fingerprint())
 }
 
-/// Opens the index again, with the cache and without it; each time it says the same.
+/// Opens the index again, with the cache and without it, and asserts that the verdicts stay.
 #[track_caller]
 fn stays(bed: &Bed, index: Index) -> Index {
     let before = judged(&index);
@@ -378,7 +378,7 @@ fn what_comes_after_the_pin_is_newer_whatever_its_date_says() {
     let index = bed.open();
     bed.put(3, with("foo", "signed", signed(1, SignatureScope::Whole)));
     index.refresh_store(0, false).unwrap();
-    // They were there when the key was pinned.
+    // These messages were there when the key was pinned.
     for id in ["old", "ahead"] {
         assert_eq!(state(&index, id), Some(SignatureState::None), "{id}");
     }
@@ -387,7 +387,7 @@ fn what_comes_after_the_pin_is_newer_whatever_its_date_says() {
     index.refresh_store(0, false).unwrap();
     assert_eq!(state(&index, "backdated"), Some(missing(1)));
     let index = stays(&bed, index);
-    // Also while nobody is mounted, and where the signed message is gone.
+    // The same holds for messages that arrive while nothing is mounted, also after the signed message is gone.
     index.close();
     bed.put(5, message("foo", "unmounted", 2));
     bed.folder.lock().remove(3);

@@ -18,17 +18,17 @@ use zeroize::Zeroizing;
 use self::client::{FtpClient, FtpError, FtpLogin};
 use self::fetch::{FtpFetch, FtpMessageMeta};
 use self::send::{FtpSendError, FtpUpload, FtpUploadHeader};
-use super::brought;
+use super::fetch_folder;
 use super::letter::{build_unreadable_letter, describe_read_error, is_file_stem, make_usable_name};
-use super::{is_enabled, port_member, seen, text_member};
+use super::{is_enabled, port_member, seen_ids, text_member};
+use crate::link::connection::{self, ConnectionTimeouts, HostPort, TlsClient};
 use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine};
-use crate::link::reach;
-use crate::link::wire::{self, ConnectionTimeouts, HostPort, TlsClient};
+use crate::link::private_hosts;
 use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{date, names, text};
 use crate::store::{InboundMail, OutboundMail, fs};
 
-/// No message with its attachments is larger.
+/// The limit on the size of a message with its attachments.
 const MAX_MESSAGE: u64 = 256 << 20;
 
 /// An FTP server.
@@ -41,7 +41,7 @@ pub struct FtpEngine {
 }
 
 impl FtpEngine {
-    /// The server that a part of a configuration describes.
+    /// Returns the engine for a part of a configuration.
     pub fn open(settings: &EngineSettings) -> Self {
         let part = super::read_part(settings);
         let name = text_member(&part, "host", "127.0.0.1").trim().to_owned();
@@ -57,11 +57,15 @@ impl FtpEngine {
         super::read_password(&self.settings, "agentoftp_pass")
     }
 
-    /// Logs in.
+    /// Connects and logs in.
     fn connect_client(&self) -> Result<FtpClient, ExchangeOutcome> {
         if !self.is_tls {
-            wire::check_plain_allowed(&self.host, self.settings.insecure, "\"ftp_ssl\": true")
-                .map_err(ExchangeOutcome::away)?;
+            connection::check_plain_allowed(
+                &self.host,
+                self.settings.insecure,
+                "\"ftp_ssl\": true",
+            )
+            .map_err(ExchangeOutcome::away)?;
         }
         let password = self.read_password().map_err(ExchangeOutcome::away)?;
         let tls = self.is_tls.then(|| TlsClient::new(self.settings.ca.as_deref())).transpose();
@@ -71,7 +75,7 @@ impl FtpEngine {
             tls: tls.map_err(ExchangeOutcome::away)?,
         };
         FtpClient::open(&self.host, &login, ConnectionTimeouts::default()).map_err(|fault| {
-            // Without a session nothing says anything about a message.
+            // An error before the session says nothing about a message.
             match self.classify_error(&fault) {
                 ExchangeOutcome::Later { why, after } => ExchangeOutcome::Away { why, after },
                 other => other,
@@ -79,7 +83,7 @@ impl FtpEngine {
         })
     }
 
-    /// What a fault means for a message.
+    /// Returns the outcome that an error means for a message.
     fn classify_error(&self, fault: &FtpError) -> ExchangeOutcome {
         let why = fault.to_string();
         match fault.code() {
@@ -90,7 +94,7 @@ impl FtpEngine {
                 ))
             }
             None | Some(421 | 425 | 426) => ExchangeOutcome::away(why),
-            // The recipient's folder is full or cannot be written now; others may be.
+            // The recipient's folder is full or cannot be written now; others may work.
             Some(_) => ExchangeOutcome::Later { why, after: None },
         }
     }
@@ -104,7 +108,7 @@ impl LinkEngine for FtpEngine {
 
     fn rank_address(&self, address: &str) -> Option<u8> {
         let fits = names::is_mailbox_name(address) && address.contains('@');
-        // Of several servers only the first one is sent to.
+        // Of several servers only the first one is used for sending.
         (fits && super::is_first_part(&self.settings.part)).then_some(2)
     }
 
@@ -187,8 +191,8 @@ impl LinkEngine for FtpEngine {
             let arrived = InboundMail { name, other_name, day, bytes, parts, keys };
             Ok(FetchedItem { id: brought.id, arrived, ack_id: Some(brought.seen) })
         };
-        brought::unpack_letters(raw, "txt", letter, |brought, bytes| {
-            unread(brought, bytes, brought::DEADLY)
+        fetch_folder::unpack_letters(raw, "txt", letter, |brought, bytes| {
+            unread(brought, bytes, fetch_folder::DEADLY)
         })
     }
 
@@ -197,7 +201,7 @@ impl LinkEngine for FtpEngine {
     }
 
     fn poll_interval(&self) -> Duration {
-        Duration::from_secs(if reach::is_private_host(&self.host.name) { 5 } else { 20 })
+        Duration::from_secs(if private_hosts::is_private_host(&self.host.name) { 5 } else { 20 })
     }
 
     fn is_fetch_destructive(&self) -> bool {
@@ -220,7 +224,7 @@ impl LinkEngine for FtpEngine {
                 ExchangeOutcome::Done
             }
             Err(FtpSendError::Refused(why)) => ExchangeOutcome::Refused { why },
-            // Nothing is done twice, whatever was done.
+            // The next try repeats no finished step.
             Err(FtpSendError::Fault(fault)) => self.classify_error(&fault),
         }
     }
@@ -232,7 +236,7 @@ impl LinkEngine for FtpEngine {
         };
         let mut known = known.clone();
         if super::is_first_part(&self.settings.part) {
-            known.extend(seen::read_reference_ids(&self.settings));
+            known.extend(seen_ids::read_reference_ids(&self.settings));
         }
         match FtpFetch::new(client, raw, &known, &self.settings.me).run() {
             Ok(()) => ExchangeOutcome::Done,
@@ -248,11 +252,11 @@ impl LinkEngine for FtpEngine {
     }
 
     fn has_fetched(&self, raw: &Path) -> bool {
-        brought::has_letters(raw)
+        fetch_folder::has_letters(raw)
     }
 
     fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome {
-        seen::report_filed(&self.settings, ids)
+        seen_ids::report_filed(&self.settings, ids)
     }
 
     fn check_connection(&self) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Letters as links write them for the mailbox.
+//! Letters in the form in which links write them for the mailbox.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use crate::store::InboundMail;
 use crate::store::agentazall::names::{self, MAX_NAME};
 use crate::store::agentazall::{block, text};
 
-/// A letter of these header lines and this text. What is foreign begins no line of its own.
+/// Renders a letter of these header lines and this text. Foreign text cannot begin a header line.
 pub fn render_letter(lines: &[(&str, String)], body: &str) -> Vec<u8> {
     let mut text = String::new();
     for (key, value) in lines {
@@ -20,8 +20,8 @@ pub fn render_letter(lines: &[(&str, String)], body: &str) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// What is filed of a letter of these header lines, this text and these files. Its name is the id that its writer
-/// signed, if that can be one; else the other one.
+/// Builds the mail to file of these header lines, this text and these files. Its name is the id that its writer signed,
+/// if that is a valid name, else `other_name`.
 pub fn build_arrived_letter(
     mut lines: Vec<(&str, String)>,
     body: &str,
@@ -39,7 +39,7 @@ pub fn build_arrived_letter(
     InboundMail { name, other_name, day: Some(day), bytes, parts, keys: Vec::new() }
 }
 
-/// Makes the file for bytes of which no letter can be made: the store refuses it, and shows why and what came.
+/// Builds the mail to file for unreadable bytes. The store rejects it, and shows the reason and the bytes.
 pub fn build_unreadable_letter(came: &[u8], why: &str, name: String, day: &str) -> InboundMail {
     let lines = [
         ("Subject", "(cannot be read)".to_owned()),
@@ -53,24 +53,24 @@ pub fn build_unreadable_letter(came: &[u8], why: &str, name: String, day: &str) 
     InboundMail { other_name: name.clone(), name, day, bytes, ..InboundMail::default() }
 }
 
-/// Why a letter cannot go whose attachment cannot be read.
+/// Returns the reason why a letter with an unreadable attachment cannot go.
 pub fn describe_read_error(name: &str, why: &io::Error) -> String {
     format!("the attachment {} cannot be read: {why}", sanitize_line(name))
 }
 
-/// A value that cannot begin another line of the header.
+/// Returns a value that cannot begin another line of the header.
 pub fn clean_header_value(text: &str) -> String {
     let ends = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     text.replace(ends, " ").trim().to_owned()
 }
 
-/// Whether an id can be the name of a file as it is.
+/// Returns true if an id can be the name of a file unchanged.
 pub fn is_file_stem(id: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     (1..=100).contains(&id.len()) && id.bytes().all(plain) && !id.starts_with(['.', '-'])
 }
 
-/// A name for an attachment: its last part, without what cannot be in a file name, and none twice.
+/// Returns a name for an attachment: its last component, without characters that file names cannot have, and unique.
 pub fn make_usable_name(name: &str, n: usize, taken: &[(String, PathBuf)]) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let is_bad = |c: char| c.is_control() || "<>:\"|?*,".contains(c);

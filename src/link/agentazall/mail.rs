@@ -20,33 +20,33 @@ use zeroize::Zeroizing;
 use self::imap::{ImapClient, ImapFetchResult};
 use self::pop::PopClient;
 use self::smtp::{SmtpClient, SmtpServer};
-use super::brought;
-use super::{is_enabled, port_member, seen, text_member};
+use super::fetch_folder;
+use super::{is_enabled, port_member, seen_ids, text_member};
+use crate::link::connection::{self, ConnectionTimeouts, HostPort, TlsClient};
+use crate::link::disk_space::SpaceCheckedFile;
 use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine};
 use crate::link::journal::progress_note_path;
-use crate::link::reach;
-use crate::link::room::SpaceCheckedFile;
-use crate::link::wire::{self, ConnectionTimeouts, HostPort, TlsClient};
+use crate::link::private_hosts;
 use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{block, names, public_key, text};
-use crate::store::{InboundMail, OutboundMail, fs, place};
+use crate::store::{InboundMail, OutboundMail, atomic_file, fs};
 
-/// A larger mail is not read.
+/// The limit on the size of a mail that is read whole.
 const MAX_MAIL: u64 = 64 << 20;
-/// Of such a mail this much is read.
+/// The number of bytes that are read of a larger mail.
 const BEGIN: u64 = 64 << 10;
-/// A larger message is not sent: base64 makes a third more of it, and servers take 50 MB or less.
+/// The limit on the size of a sent message: base64 adds a third, and servers take 50 MB or less.
 const MAX_MESSAGE: u64 = 36 << 20;
-/// No more comes at once.
+/// The limit on the number of mails in one fetch.
 const AT_ONCE: usize = 256;
-/// Nor is it larger, once it is more than one.
+/// The number of bytes after which a fetch begins no further mail.
 const BYTES_AT_ONCE: u64 = 256 << 20;
-/// No more mails are read in search of a copy, where a server does not search: the last ones.
+/// The number of mails, counted from the last one, that are read in search of a copy.
 const FEW: usize = 100;
-/// How often a copy is looked for, a second apart: some servers say that they have a mail before it lies in an inbox.
+/// The number of searches for a copy, a second apart: some servers accept a mail before it lies in an inbox.
 const LOOKS: usize = if cfg!(test) { 2 } else { 5 };
 
-/// An account.
+/// A mail account.
 #[derive(Debug)]
 pub struct MailEngine {
     settings: EngineSettings,
@@ -60,7 +60,7 @@ pub struct MailEngine {
     self_copy: bool,
 }
 
-/// How TLS begins.
+/// The way in which TLS begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SmtpSecurity {
     None,
@@ -68,33 +68,33 @@ enum SmtpSecurity {
     Tls,
 }
 
-/// What a fetch writes beside a mail.
+/// The data that a fetch writes beside a mail.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct FetchedMailMeta {
     id: String,
-    /// Under which name the reference knows it.
+    /// The id by which the reference program knows it.
     seen: String,
-    /// The reference may have filed it.
+    /// True if the reference may have filed it.
     maybe: bool,
-    /// It has so many bytes, and only its beginning is here.
+    /// The size of a mail of which only the beginning is here.
     size: Option<u64>,
 }
 
-/// Who is to be sent what, before the mail itself.
+/// The sender and recipients of a mail, which stand before the mail itself.
 #[derive(Debug, Serialize, Deserialize)]
 struct SmtpEnvelope {
     from: String,
     to: String,
-    /// Who gets a copy.
+    /// The recipient of a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     copy: Option<String>,
 }
 
 impl MailEngine {
-    /// The account that a part of a configuration describes.
+    /// Opens the account that a part of a configuration describes.
     ///
     /// # Errors
-    /// If it cannot do what is wanted of it.
+    /// Returns a sentence that says why the account cannot do what the link needs.
     pub fn open(settings: &EngineSettings) -> Result<Self, String> {
         let part = super::read_part(settings);
         let host = |name: &str, port: &str, default| HostPort {
@@ -134,7 +134,7 @@ impl MailEngine {
         })
     }
 
-    /// My address there: a server wants to know where to tell of what went wrong.
+    /// Returns my address there. The server needs it to report failed deliveries.
     fn sender_address(&self) -> &str {
         let me = &self.settings.me;
         if me.contains('@') { me } else { &self.user }
@@ -153,7 +153,7 @@ impl MailEngine {
         match self.smtp_tls {
             SmtpSecurity::None => {
                 let instead = "\"smtp_starttls\": true";
-                wire::check_plain_allowed(&self.smtp, self.settings.insecure, instead)
+                connection::check_plain_allowed(&self.smtp, self.settings.insecure, instead)
                     .map_err(ExchangeOutcome::away)?;
             }
             SmtpSecurity::Starttls => tls.1 = Some(self.make_tls_client()?),
@@ -170,13 +170,13 @@ impl MailEngine {
         SmtpClient::open(&server, ConnectionTimeouts::default())
     }
 
-    /// What the password of the inbox may be said over.
+    /// Returns the TLS client for the inbox, or `None` if its password may go in plain text.
     fn make_inbox_tls(&self) -> Result<Option<TlsClient>, ExchangeOutcome> {
         if self.inbox_tls {
             return self.make_tls_client().map(Some);
         }
         let instead = if self.is_pop { "\"pop3_ssl\": true" } else { "\"imap_ssl\": true" };
-        wire::check_plain_allowed(&self.inbox, self.settings.insecure, instead)
+        connection::check_plain_allowed(&self.inbox, self.settings.insecure, instead)
             .map_err(ExchangeOutcome::away)?;
         Ok(None)
     }
@@ -192,7 +192,7 @@ impl MailEngine {
             .map_err(ExchangeOutcome::away)
     }
 
-    /// Whether the copy of a mail came, so that its recipient was served.
+    /// Returns true if the copy of a mail came, so that its recipient was served.
     fn has_self_copy(&self, message: &[u8]) -> Result<bool, ExchangeOutcome> {
         let Some(wanted) = mime::parse_copy_recipient(message) else { return Ok(false) };
         let mut folders = vec!["INBOX", &self.folder];
@@ -238,7 +238,7 @@ impl MailEngine {
         Ok(false)
     }
 
-    /// Whether a mail is but the copy of one that I sent to others.
+    /// Returns true if a mail is only the copy of one that I sent to others.
     fn is_own_copy(&self, raw: &[u8], arrived: &InboundMail) -> bool {
         let reading = block::read(&text::parse(&arrived.bytes));
         let key = super::find_mailbox(&self.settings).and_then(|mailbox| public_key(&mailbox));
@@ -262,14 +262,14 @@ impl MailEngine {
             .map_err(ExchangeOutcome::away)
     }
 
-    /// What tells ids of this account and folder from those of others.
+    /// Returns a prefix that distinguishes ids of this account and folder from those of others.
     fn account_scope(&self) -> String {
         let folder = if self.is_pop { "" } else { &self.folder };
         let digest = encode_hex(&Sha256::digest(format!("{}|{}|{folder}", self.inbox, self.user)));
         digest.get(..12).unwrap_or_default().to_owned()
     }
 
-    /// What was brought, with its attachments in a folder.
+    /// Builds the item of a fetched mail, with its attachments in a folder.
     fn build_item(
         &self,
         brought: FetchedMailMeta,
@@ -281,7 +281,7 @@ impl MailEngine {
             None => mime::mail_to_letter(bytes, folder)?,
         };
         if self.is_own_copy(bytes, &arrived) {
-            // The reference is not to show it either.
+            // The reference should not show it either.
             return Ok(FetchedItem {
                 ack_id: Some(brought.seen),
                 ..FetchedItem::from_known_id(brought.id)
@@ -293,8 +293,8 @@ impl MailEngine {
         Ok(FetchedItem { id: brought.id, arrived, ack_id: Some(brought.seen) })
     }
 
-    /// Whether the reference has filed a letter: one that says the same lies in the inbox of a day near
-    /// to it. Its list alone says only that some account had a mail of this number.
+    /// Returns true if the reference has filed a letter: a letter with the same content lies in the inbox of a day near
+    /// to it. Its list of ids alone says only that some account had a mail of this number.
     fn is_filed_by_reference(&self, arrived: &InboundMail) -> bool {
         let Some(mailbox) = super::find_mailbox(&self.settings) else { return false };
         let day = arrived.day.as_deref().and_then(|day| day.parse::<jiff::civil::Date>().ok());
@@ -340,7 +340,7 @@ impl MailEngine {
             let mut file = new.create_mail_file().map_err(ExchangeOutcome::away)?;
             match imap.fetch_mail(uid, MAX_MAIL, &mut file).map_err(ExchangeOutcome::away)? {
                 ImapFetchResult::Whole => {
-                    new.finish_mail(brought, &file).map_err(ExchangeOutcome::away)?
+                    new.finish_mail(brought, &file).map_err(ExchangeOutcome::away)?;
                 }
                 ImapFetchResult::Missing => {}
                 ImapFetchResult::TooLarge(size) => {
@@ -357,7 +357,7 @@ impl MailEngine {
     }
 }
 
-/// What makes two files of one mail the same.
+/// Returns the fields that identify two files of one mail as the same.
 fn mail_content_key(bytes: &[u8]) -> (Option<i64>, String, String) {
     let letter = text::parse(bytes);
     let from = names::bare_address(letter.get("From").unwrap_or_default());
@@ -365,7 +365,7 @@ fn mail_content_key(bytes: &[u8]) -> (Option<i64>, String, String) {
     (at.map(Timestamp::millis), from, letter.body.trim().to_owned())
 }
 
-/// What a fetch writes.
+/// The output of a fetch.
 struct MailFetch<'a> {
     raw: &'a Path,
     known: &'a HashSet<String>,
@@ -376,7 +376,7 @@ struct MailFetch<'a> {
 }
 
 impl MailFetch<'_> {
-    /// What is to be written of a mail, unless it is known or enough was brought.
+    /// Returns the data to write beside a mail, unless the mail is known or the fetch has enough.
     fn accept_mail(&mut self, id: String, seen: &str) -> Option<FetchedMailMeta> {
         if self.known.contains(&id) {
             self.listed_ids.push(id);
@@ -397,12 +397,12 @@ impl MailFetch<'_> {
         SpaceCheckedFile::create(&self.raw.join(format!("{}.eml", self.number)))
     }
 
-    /// The mail is there; the last file says so.
+    /// Finishes a mail; its last file marks it as complete.
     fn finish_mail(&mut self, brought: FetchedMailMeta, file: &SpaceCheckedFile) -> io::Result<()> {
         file.file().sync_all()?;
         self.bytes += file.file().metadata()?.len();
         let path = self.raw.join(format!("{}.json", self.number));
-        place::write_atomic(&path, &serde_json::to_vec(&brought)?, 0o600)?;
+        atomic_file::write_atomic(&path, &serde_json::to_vec(&brought)?, 0o600)?;
         self.number += 1;
         Ok(())
     }
@@ -440,10 +440,12 @@ impl LinkEngine for MailEngine {
         let letter = |n, brought, bytes: Vec<u8>| {
             self.build_item(brought, &bytes, &raw.join(format!("{n}.d")))
         };
-        brought::unpack_letters(raw, "eml", letter, |brought: FetchedMailMeta, bytes| FetchedItem {
-            id: brought.id,
-            arrived: mime::build_unreadable_mail(bytes, brought::DEADLY),
-            ack_id: Some(brought.seen),
+        fetch_folder::unpack_letters(raw, "eml", letter, |brought: FetchedMailMeta, bytes| {
+            FetchedItem {
+                id: brought.id,
+                arrived: mime::build_unreadable_mail(bytes, fetch_folder::DEADLY),
+                ack_id: Some(brought.seen),
+            }
         })
     }
 
@@ -452,7 +454,7 @@ impl LinkEngine for MailEngine {
     }
 
     fn poll_interval(&self) -> Duration {
-        Duration::from_secs(if reach::is_private_host(&self.inbox.name) { 5 } else { 30 })
+        Duration::from_secs(if private_hosts::is_private_host(&self.inbox.name) { 5 } else { 30 })
     }
 
     fn is_fetch_destructive(&self) -> bool {
@@ -471,7 +473,7 @@ impl LinkEngine for MailEngine {
             Err(e) => return ExchangeOutcome::away(e),
         };
         let copy = envelope.copy.as_deref().filter(|_| self.self_copy);
-        // There from when the server may have it, and a copy with it.
+        // The note exists from the moment when the server may have the mail, and with it a copy.
         let note = progress_note_path(wire);
         if copy.is_some() && note.exists() {
             match self.has_self_copy(&message) {
@@ -488,14 +490,14 @@ impl LinkEngine for MailEngine {
         }
         let mut smtp = match self.connect_smtp() {
             Ok(smtp) => smtp,
-            // Without a session nothing says anything about this message.
+            // An error before the session says nothing about this message.
             Err(ExchangeOutcome::Refused { why } | ExchangeOutcome::Later { why, .. }) => {
                 return ExchangeOutcome::away(why);
             }
             Err(outcome) => return outcome,
         };
         let outcome = match smtp.send_envelope(&envelope.from, &envelope.to, copy) {
-            Ok(true) => place::write_atomic(&note, b"", 0o600).map_err(ExchangeOutcome::away),
+            Ok(true) => atomic_file::write_atomic(&note, b"", 0o600).map_err(ExchangeOutcome::away),
             other => other.map(drop),
         };
         let outcome = outcome.map_or_else(|why| why, |()| smtp.send_text(&message));
@@ -504,7 +506,7 @@ impl LinkEngine for MailEngine {
     }
 
     fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
-        let theirs = seen::read_reference_ids(&self.settings);
+        let theirs = seen_ids::read_reference_ids(&self.settings);
         let mut new = MailFetch {
             raw,
             known,
@@ -514,7 +516,7 @@ impl LinkEngine for MailEngine {
             bytes: 0,
         };
         let result = self.fetch_mails(&mut new);
-        match (result, brought::write_known_ids(raw, &new.listed_ids)) {
+        match (result, fetch_folder::write_known_ids(raw, &new.listed_ids)) {
             (Err(outcome), _) => outcome,
             (Ok(()), Err(e)) => ExchangeOutcome::away(e),
             (Ok(()), Ok(())) => ExchangeOutcome::Done,
@@ -526,11 +528,11 @@ impl LinkEngine for MailEngine {
     }
 
     fn has_fetched(&self, raw: &Path) -> bool {
-        brought::has_letters(raw)
+        fetch_folder::has_letters(raw)
     }
 
     fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome {
-        seen::report_filed(&self.settings, ids)
+        seen_ids::report_filed(&self.settings, ids)
     }
 
     fn check_connection(&self) -> Vec<String> {

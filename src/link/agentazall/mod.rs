@@ -2,7 +2,7 @@
 //! docs/links/mail.md, docs/links/ftp.md).
 
 #[cfg(any(feature = "ftp", feature = "mail"))]
-mod brought;
+mod fetch_folder;
 #[cfg(feature = "ftp")]
 pub mod ftp;
 pub mod letter;
@@ -11,7 +11,7 @@ pub mod mail;
 #[cfg(feature = "http")]
 pub mod relay;
 #[cfg(any(feature = "ftp", feature = "mail"))]
-mod seen;
+mod seen_ids;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -27,15 +27,15 @@ use super::spec::LinkKind;
 use crate::model::locks::Mutex;
 use crate::store::fs;
 
-/// Larger than any configuration.
+/// The limit on the size of a configuration.
 const MAX_CONFIG: u64 = 16 << 20;
 
-/// The links that a configuration names, by name.
+/// Returns the links that a configuration names, with their names.
 pub fn find_links(config: &Path, me: &str) -> Vec<(String, EngineSettings)> {
     let Some(value) = read_config(config) else { return Vec::new() };
     let transport = value.get("transport").and_then(Value::as_str).unwrap_or("email");
     let is_in = |words: &[&str]| words.contains(&transport);
-    // Relays are used whatever the transport is, if there are several.
+    // A list of relays counts with any transport.
     let mut all = find_parts(
         &value,
         "relays",
@@ -67,7 +67,7 @@ pub fn find_links(config: &Path, me: &str) -> Vec<(String, EngineSettings)> {
     all.into_iter().map(settings).collect()
 }
 
-/// The parts that describe one kind of link: those of the list, or the single one of older versions.
+/// Returns the parts that describe one kind of link: those of the list, or the single one of older versions.
 fn find_parts(
     config: &Value,
     list: &str,
@@ -91,29 +91,29 @@ fn find_parts(
     only.into_iter().collect()
 }
 
-/// Whether a part is the first of its kind: of several it is the one that sends.
+/// Returns true if a part is the first of its kind. Of several the first one sends.
 fn is_first_part(part: &str) -> bool {
     part.rsplit('/').next().is_none_or(|last| last.parse::<usize>().unwrap_or(0) == 0)
 }
 
-/// Processes that were looked at and are no daemon of the format. To look at all of them costs more than to ask a
-/// server.
+/// The processes that were examined and are no daemon of the format. Examining all of them costs more than a request to
+/// a server.
 #[derive(Debug)]
 struct NonDaemonCache {
-    /// When all were last to be looked at again.
+    /// The time at which all processes were last listed.
     listed_all_at: Instant,
-    /// The process that was started last when they were looked at, if the system told it.
+    /// The newest process at the last examination, if the system reports it.
     newest: Option<u32>,
-    /// How many times each was looked at: one that was just started may become another program.
+    /// The number of examinations of each. A process that just started may still become another program.
     looks: HashMap<u32, u8>,
 }
 
-/// How often all processes are looked at, once.
+/// The pause between listings of all processes.
 const LOOK_AT_ALL: Duration = Duration::from_secs(60);
-/// How many times a new one is.
+/// The number of times that a new process is examined.
 const LOOKS: u8 = 2;
 
-/// So many numbers are tried one by one. Where more were given since, all processes are listed.
+/// The number of new process ids up to which they are tried one by one. Beyond it all processes are listed.
 const NEAR: u32 = 100;
 
 static BYSTANDERS: LazyLock<Mutex<Option<NonDaemonCache>>> = LazyLock::new(Mutex::default);
@@ -123,9 +123,9 @@ impl NonDaemonCache {
         Self { listed_all_at: Instant::now(), newest: None, looks: HashMap::new() }
     }
 
-    /// Returns the processes to look at, if the newest one is this: those that were started since the last time, as their
-    /// numbers follow each other, and those that were looked at too seldom. Now and then, and where that is not known,
-    /// all there are; then those that are gone are forgotten.
+    /// Returns the processes to examine, given the newest one: those with ids since the last time, and those that were
+    /// not examined often enough. Lists all processes now and then, and if the newest one is unknown, and then forgets
+    /// those that are gone.
     fn list_due_processes(&mut self, newest: Option<u32>) -> Vec<u32> {
         let before = std::mem::replace(&mut self.newest, newest);
         let is_late = self.listed_all_at.elapsed() >= LOOK_AT_ALL;
@@ -145,14 +145,14 @@ impl NonDaemonCache {
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let all = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let all: HashSet<u32> = all.collect();
-        // Their numbers are given anew.
+        // The system gives their ids out again.
         self.looks.retain(|id, _| all.contains(id));
         let looks = &self.looks;
         all.into_iter().filter(|id| looks.get(id).is_none_or(|looks| *looks < LOOKS)).collect()
     }
 }
 
-/// Returns the number of the process, or thread, that was started last, if the system tells it.
+/// Returns the id of the newest process or thread, if the system reports it.
 fn read_newest_process() -> Option<u32> {
     let load = std::fs::read_to_string("/proc/loadavg").ok()?;
     load.split_whitespace().last()?.parse().ok().filter(|id| *id > 0)
@@ -165,7 +165,7 @@ fn resolve_process(thread: u32) -> u32 {
     process.unwrap_or(thread)
 }
 
-/// The processes that may be a daemon of the format, and their command lines.
+/// Returns the processes that may be a daemon of the format, with their command lines.
 fn find_daemons() -> Vec<(u32, Vec<u8>)> {
     let mut kept = BYSTANDERS.lock();
     let bystanders = kept.get_or_insert_with(NonDaemonCache::new);
@@ -174,7 +174,7 @@ fn find_daemons() -> Vec<(u32, Vec<u8>)> {
         let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
         let looks = bystanders.looks.entry(id).or_default();
         if is_daemon(&line) {
-            // It is looked at as long as it lives.
+            // A daemon is examined as long as it lives.
             *looks = 0;
             found.push((resolve_process(id), line));
         } else {
@@ -185,7 +185,7 @@ fn find_daemons() -> Vec<(u32, Vec<u8>)> {
     found
 }
 
-/// Why nothing may be carried for the mailbox of a configuration: the format's own daemon does.
+/// Returns why no link may carry for the mailbox of a configuration, if the format's own daemon carries.
 fn find_daemon_carrier(config: &Path) -> Option<String> {
     let config = std::fs::canonicalize(config).ok()?;
     let (daemon, _) =
@@ -196,7 +196,7 @@ fn find_daemon_carrier(config: &Path) -> Option<String> {
     ))
 }
 
-/// The arguments of a command line of the format's program.
+/// Returns the arguments in a command line of the format's program.
 fn parse_arguments(line: &[u8]) -> Option<Vec<&[u8]>> {
     let words: Vec<&[u8]> = line.split(|b| *b == 0).collect();
     let is_program =
@@ -222,18 +222,18 @@ fn is_daemon_for(process: u32, line: &[u8], config: &Path) -> bool {
         lines.find_map(|line| line.strip_prefix(b"AGENTAZALL_CONFIG=")).map(<[u8]>::to_vec)
     };
     let Some(named) = named.or_else(from_environment) else { return false };
-    // As the process sees it: relative to its folder.
+    // The path is relative to the folder of that process.
     let path = proc.join("cwd").join(OsStr::from_bytes(&named));
     std::fs::canonicalize(path).is_ok_and(|path| path == config)
 }
 
-/// A configuration, as far as it can be read: whoever owns the store says what is wrong with it.
+/// Reads a configuration; `None` if it cannot be read. The store reports its errors.
 fn read_config(config: &Path) -> Option<Value> {
     let real = std::fs::canonicalize(config).ok()?;
     serde_json::from_slice(&fs::read_small_file(&real, MAX_CONFIG).ok()?).ok()
 }
 
-/// What a part says without its secrets, which are never kept.
+/// Reads a part without its password, so that no password is kept.
 #[cfg(any(feature = "ftp", feature = "mail"))]
 fn read_part(settings: &EngineSettings) -> Value {
     let config = read_config(&settings.file);
@@ -244,10 +244,10 @@ fn read_part(settings: &EngineSettings) -> Value {
     part
 }
 
-/// The password of a part.
+/// Reads the password of a part.
 ///
 /// # Errors
-/// Why it cannot be used.
+/// Returns the reason why it cannot be used.
 #[cfg(any(feature = "ftp", feature = "mail"))]
 fn read_password(
     settings: &EngineSettings,
@@ -264,26 +264,26 @@ fn read_password(
     Ok(zeroize::Zeroizing::new(password.to_owned()))
 }
 
-/// A member that is a text.
+/// Returns a member that is a text.
 #[cfg(any(feature = "ftp", feature = "mail"))]
 fn text_member<'a>(part: &'a Value, key: &str, default: &'a str) -> &'a str {
     part.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).unwrap_or(default)
 }
 
-/// A member that is a port.
+/// Returns a member that is a port.
 #[cfg(any(feature = "ftp", feature = "mail"))]
 fn port_member(part: &Value, key: &str, default: u16) -> u16 {
     let number = part.get(key).and_then(Value::as_u64);
     number.and_then(|number| u16::try_from(number).ok()).unwrap_or(default)
 }
 
-/// A member that says yes or no.
+/// Returns a member that is true or false.
 #[cfg(any(feature = "ftp", feature = "mail"))]
 fn is_enabled(part: &Value, key: &str) -> bool {
     part.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// The mailbox that a configuration describes.
+/// Returns the mailbox that a configuration describes.
 #[cfg(any(feature = "ftp", feature = "mail"))]
 fn find_mailbox(settings: &EngineSettings) -> Option<std::path::PathBuf> {
     crate::store::agentazall::find_mailbox(&settings.file, &settings.me)

@@ -1,7 +1,7 @@
 //! The relay of `AgentAZAll` over HTTP, `AgentTalk` (docs/links/agenttalk.md).
 //!
-//! It takes one message a recipient and gives out all that waits at once, which is then gone there: so an
-//! answer is on disk before it is looked at.
+//! It takes one message for each recipient. It hands out all waiting messages at once and deletes them, so an answer is
+//! on disk before it is parsed.
 
 use std::collections::HashSet;
 use std::io;
@@ -18,20 +18,20 @@ use zeroize::Zeroizing;
 use super::letter::{self, clean_header_value, make_usable_name};
 use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine};
 use crate::link::http::{HttpAnswer, HttpClient, HttpError};
-use crate::link::{elements, job, room, secret};
+use crate::link::{disk_space, job, json_lists, secret};
 use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{date, text};
 use crate::store::{OutboundMail, fs};
 
-/// The subject of what has none, as other readers of relays show it.
+/// The subject of a message that has none, as other readers of relays show it.
 const NO_SUBJECT: &str = "(AgentTalk message)";
-/// What a fetch writes.
+/// The file that a fetch writes.
 const ANSWER: &str = "messages";
-/// No answer is larger: what waits at a public relay is 5 MiB at most.
+/// The limit on the size of an answer: at most 5 MiB wait at a public relay.
 const MAX_ANSWER: u64 = if cfg!(test) { 4 << 20 } else { 256 << 20 };
-/// What is said of an answer that another server gave, in between or in its place.
+/// The reason given for an answer from some other server.
 const NO_RELAY: &str = "its answer is not that of a relay";
-/// Where the relay of this machine is, if the configuration does not say where.
+/// The address of this machine's relay, which is used if the configuration has no address.
 const LOCAL: &str = "http://127.0.0.1:8484";
 
 /// A relay.
@@ -41,14 +41,14 @@ pub struct RelayEngine {
     server: String,
 }
 
-/// Whom to ask, and by what right.
+/// The server and the token of an exchange.
 struct RelaySession {
     http: HttpClient,
     token: Zeroizing<String>,
 }
 
 impl RelayEngine {
-    /// The relay that a part of a configuration describes.
+    /// Opens the relay that a part of a configuration describes.
     pub fn open(settings: &EngineSettings) -> Self {
         let config = super::read_config(&settings.file);
         let server = config.and_then(|c| Some(c.pointer(&settings.part)?.get("server")?.clone()));
@@ -59,7 +59,7 @@ impl RelayEngine {
         }
     }
 
-    /// Where it is, and the token.
+    /// Reads the address and the token.
     fn read_credentials(&self) -> Result<(String, Zeroizing<String>), String> {
         let text = secret::read_secret(&self.settings.file).map_err(|e| e.to_string())?;
         let config: Value = serde_json::from_str(&text)
@@ -74,7 +74,7 @@ impl RelayEngine {
         Ok((normalize_address(get("server")), token))
     }
 
-    /// Reads what is secret.
+    /// Reads the token and makes an HTTP client.
     fn open_session(&self) -> Result<RelaySession, String> {
         let (server, token) = self.read_credentials()?;
         let http = HttpClient::new(&server, self.settings.insecure, self.settings.ca.as_deref())?;
@@ -82,7 +82,7 @@ impl RelayEngine {
     }
 }
 
-/// The address of a relay as the configuration has it.
+/// Returns the address of a relay as a URL.
 fn normalize_address(server: &str) -> String {
     match server.trim() {
         "" => LOCAL.to_owned(),
@@ -171,7 +171,7 @@ impl LinkEngine for RelayEngine {
         let token = Some(login.token.as_str());
         let got = login.http.get_to_file("/messages", token, &raw.join(ANSWER), MAX_ANSWER);
         match got {
-            // What was refused is still there.
+            // A refused request leaves the messages at the relay.
             Ok(answer) if !answer.is_success() && answer.status < 500 => {
                 ExchangeOutcome::Away { why: describe_refusal(&answer), after: answer.retry_after }
             }
@@ -199,7 +199,7 @@ impl LinkEngine for RelayEngine {
             Ok(login) => login,
             Err(why) => return vec![why],
         };
-        // A good token is told that nobody is named, a bad one that it is bad; nothing is done.
+        // A good token gets the answer that a recipient is missing, a bad one that it is bad. Nothing is sent.
         match login.http.post_json("/send", Some(&login.token), b"{}") {
             Ok(answer) if answer.status == 400 => Vec::new(),
             Ok(answer) => vec![describe_refusal(&answer)],
@@ -212,7 +212,7 @@ impl LinkEngine for RelayEngine {
     }
 }
 
-/// What an answer to a message means.
+/// Returns the outcome that an answer to a message means.
 fn classify_answer(answer: Result<HttpAnswer, HttpError>) -> ExchangeOutcome {
     match answer {
         Ok(answer) if answer.is_success() => ExchangeOutcome::Done,
@@ -220,7 +220,7 @@ fn classify_answer(answer: Result<HttpAnswer, HttpError>) -> ExchangeOutcome {
             let (why, after) = (describe_refusal(&answer), answer.retry_after);
             match answer.status {
                 400 | 404 | 413 => ExchangeOutcome::Refused { why },
-                // The recipient has no room; others may have.
+                // The recipient's mailbox is full; others may have room.
                 507 => ExchangeOutcome::Later { why, after },
                 500.. => ExchangeOutcome::Unknown { why },
                 _ => ExchangeOutcome::Away { why, after },
@@ -239,28 +239,28 @@ fn describe_refusal(answer: &HttpAnswer) -> String {
     }
 }
 
-/// Whether a file holds an answer with a list of messages.
+/// Returns true if a file holds an answer with a list of messages.
 fn is_message_list(path: &Path) -> bool {
     std::fs::read(path)
         .is_ok_and(|bytes| split_messages(&String::from_utf8_lossy(&bytes)).is_some())
 }
 
-/// Whether an answer of success is one of a relay.
+/// Returns true if a successful answer comes from a relay.
 fn is_sent_answer(answer: &HttpAnswer) -> bool {
     let json: Option<Value> = serde_json::from_slice(&answer.body).ok();
     json.is_some_and(|json| json.get("status").or(json.get("message_id")).is_some())
 }
 
-/// The texts of what an answer lists, whatever they are; the last one of an answer that was cut off is not whole.
+/// Returns the texts of the elements of an answer, of any type. The last one may be torn if the answer was cut off.
 /// `None` if it is no list.
 fn split_messages(answer: &str) -> Option<Vec<&str>> {
     let (_, rest) = answer.split_once("\"messages\"")?;
     let list = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('[')?;
-    Some(elements::split_elements(list).0)
+    Some(json_lists::split_elements(list).0)
 }
 
 impl RelayEngine {
-    /// One message; its attachments go to a folder.
+    /// Builds the item of one message, and writes its attachments to a folder.
     fn build_item(&self, whole: &str, folder: &Path) -> io::Result<FetchedItem> {
         let message = match serde_json::from_str::<Value>(whole) {
             Ok(message) if message.is_object() => message,
@@ -300,7 +300,7 @@ impl RelayEngine {
     }
 }
 
-/// Makes the file for something that is no message.
+/// Builds the item for something that is no message.
 fn build_unreadable_item(came: &str, why: &str) -> FetchedItem {
     let id = encode_hex(&Sha256::digest(came));
     let name = id.get(..12).unwrap_or_default().to_owned();
@@ -312,12 +312,12 @@ fn build_unreadable_item(came: &str, why: &str) -> FetchedItem {
     }
 }
 
-/// What tells a message from all others: ids of a relay may come again with another text.
+/// Returns the key that distinguishes a message from all others. Ids of a relay may come again with another text.
 fn choose_item_key(id: &str, hashed: &str) -> String {
     if id.len() <= 200 { id.to_owned() } else { hashed.to_owned() }
 }
 
-/// Subject, text and attachments of a payload: a JSON object, other JSON, or any text.
+/// Returns subject, body and attachments of a payload: a JSON object, other JSON, or any text.
 fn parse_payload(payload: &str) -> (String, String, Vec<Value>) {
     let plain = |body: String| (NO_SUBJECT.to_owned(), body, Vec::new());
     match serde_json::from_str::<Value>(payload) {
@@ -340,7 +340,7 @@ fn parse_payload(payload: &str) -> (String, String, Vec<Value>) {
     }
 }
 
-/// Writes attachments to a folder, under names that can be used; what cannot be decoded is left out.
+/// Writes attachments to a folder under usable names, and leaves out those that cannot be decoded.
 fn write_attachments(attachments: &[Value], folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let mut out: Vec<(String, PathBuf)> = Vec::new();
     for (n, attachment) in attachments.iter().enumerate() {
@@ -352,7 +352,7 @@ fn write_attachments(attachments: &[Value], folder: &Path) -> io::Result<Vec<(St
         let name = make_usable_name(get("name").unwrap_or_default(), n, &out);
         let path = folder.join(n.to_string());
         fs::make_dirs(folder, 0o700)?;
-        room::write_file(&path, &bytes)?;
+        disk_space::write_file(&path, &bytes)?;
         out.push((name, path));
     }
     Ok(out)

@@ -1,5 +1,5 @@
-//! What a provider says of itself, as far as it matters when a message is written: whether it keeps attachments, and
-//! of which size. It is asked now and then by whoever fetches mail; a message that is written meets no network.
+//! The facts about a provider that matter when a message is written: whether it keeps attachments, and of which size.
+//! The carrier that fetches mail asks for them now and then, so that writing a message needs no network.
 
 use std::path::Path;
 
@@ -11,38 +11,38 @@ use crate::link::http::{HttpAnswer, HttpClient};
 use crate::link::job;
 use crate::model::Timestamp;
 use crate::store::amp::limits::{ATTACHMENT_BYTES, ATTACHMENTS, ATTACHMENTS_BYTES};
-use crate::store::{fs, place};
+use crate::store::{atomic_file, fs};
 
-/// In the link's folder.
+/// The file in the link's folder.
 const FILE: &str = "info.json";
-/// The file is not larger.
+/// The limit on its size.
 const MAX_FILE: u64 = 64 << 10;
-/// After how long the provider is asked again, and if it did not answer, in milliseconds.
+/// The time after which the provider is asked again, after an answer and after a failure, in milliseconds.
 const AGAIN: (i64, i64) = (3_600_000, 300_000);
 
-/// What is kept.
+/// The remembered facts.
 #[derive(Debug, Serialize, Deserialize)]
 struct AmpProviderInfo {
-    /// When it was asked, in milliseconds since the epoch, and how long that is enough.
+    /// The time of the request, in milliseconds since the epoch, and the time for which it is enough.
     at: i64,
     enough: i64,
-    /// Whether anything is known.
+    /// True if the provider has answered.
     is_known: bool,
-    /// What it takes; `None` if it takes none.
+    /// The limits on attachments; `None` if the provider takes none.
     attachments: Option<AmpAttachmentLimits>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct AmpAttachmentLimits {
-    /// The largest file, in bytes.
+    /// The size of the largest file, in bytes.
     one: u64,
-    /// All of them, in bytes.
+    /// The size of all files together, in bytes.
     all: u64,
-    /// How many.
+    /// The number of files.
     count: u64,
 }
 
-/// Asks the provider again, if that was long ago. What cannot be learnt now stays as it was.
+/// Asks the provider again if the last answer is old. Keeps the old facts if it does not answer.
 pub(super) fn refresh_info(raw: &Path, base: &HttpClient, key: &settings::AmpApiKey) {
     let Some(folder) = job::link_folder(raw) else { return };
     let now = Timestamp::now().millis();
@@ -54,7 +54,7 @@ pub(super) fn refresh_info(raw: &Path, base: &HttpClient, key: &settings::AmpApi
         |attachments| AmpProviderInfo { at: now, enough: AGAIN.0, is_known: true, attachments };
     let info = match base.get("/info", Some(key.as_str())) {
         Ok(answer) if answer.is_success() => known(parse_limits(&answer.body)),
-        // It is no such provider as says anything of itself.
+        // A provider without this path takes no attachments.
         Ok(HttpAnswer { status: 404 | 405 | 501, .. }) => known(None),
         Ok(_) | Err(_) => {
             let none = AmpProviderInfo { is_known: false, ..known(None) };
@@ -62,20 +62,20 @@ pub(super) fn refresh_info(raw: &Path, base: &HttpClient, key: &settings::AmpApi
         }
     };
     let info = serde_json::to_vec(&info).unwrap_or_default();
-    if let Err(error) = place::write_atomic(&folder.join(FILE), &info, 0o600) {
+    if let Err(error) = atomic_file::write_atomic(&folder.join(FILE), &info, 0o600) {
         tracing::debug!(%error, "the limits of the provider cannot be saved");
     }
 }
 
-/// What a provider asked for attachments did not know of.
+/// Forgets the facts, since the provider refused attachments that they permit.
 pub(super) fn forget_info(folder: &Path) {
     let _ = std::fs::remove_file(folder.join(FILE));
 }
 
-/// Whether a message may have files of these sizes.
+/// Checks that a message may have files of these sizes.
 ///
 /// # Errors
-/// Why not, and what to do.
+/// Returns the reason and the remedy, if it may not.
 pub(super) fn check_sizes(folder: &Path, provider: &str, files: &[u64]) -> Result<(), String> {
     if files.is_empty() {
         return Ok(());
@@ -114,7 +114,7 @@ fn read_info(folder: &Path) -> Option<AmpProviderInfo> {
     serde_json::from_slice(&fs::read_small_file(&folder.join(FILE), MAX_FILE).ok()?).ok()
 }
 
-/// What an answer says of attachments. Its limits lower ours and never raise them.
+/// Parses the limits on attachments in an answer. They lower ours and never raise them.
 fn parse_limits(body: &[u8]) -> Option<AmpAttachmentLimits> {
     let info: Value = serde_json::from_slice(body).ok()?;
     let has = info.get("capabilities")?.as_array()?.iter().any(|c| c == "attachments");

@@ -1,17 +1,16 @@
-//! AMP 0.1 over HTTP: messages to agents that are registered with a provider elsewhere, and theirs
-//! (docs/links/amp.md).
+//! AMP 0.1 over HTTP, for mail between me and agents that are registered with a provider elsewhere (docs/links/amp.md).
 //!
-//! A link is one registration file (`settings`). `wire` makes what is sent, and `upload` what is sent with files;
-//! `page` takes apart what came, `parts` brings what comes with it, `info` is what the provider says of itself.
-//! [`register()`] makes registration files; here is the engine that speaks to the provider.
+//! A link is one registration file (`settings`). `wire` encodes messages, and `upload` those with attachments. `page`
+//! parses fetched messages, `parts` fetches their attachments, and `info` remembers the limits of the provider.
+//! [`register_agent`] makes registration files. This file has the engine that speaks to the provider.
 
+mod attachments;
 mod info;
 mod page;
-mod parts;
 mod register;
+mod request_bodies;
 mod settings;
 mod upload;
-mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -29,29 +28,29 @@ use super::http::{HttpAnswer, HttpClient, HttpError};
 use super::journal::progress_note_path;
 use crate::model::{PublicKey, sanitize_line, verify};
 use crate::store::amp::{id::is_message_id, pem, registration};
-use crate::store::{OutboundMail, fs, place};
+use crate::store::{OutboundMail, atomic_file, fs};
 
 pub use self::register::{AmpRegisterRequest, NewAmpRegistration, register_agent};
+use self::request_bodies::{AmpRequestBodies, AmpRouteAnswer};
 use self::settings::AmpRegistration;
 pub use self::settings::find_links;
 use self::upload::AmpUpload;
-use self::wire::{AmpRequestBodies, AmpRouteAnswer};
 
-/// An answer with mail is not larger.
+/// The limit on the size of a list of pending messages.
 const MAX_PAGE: u64 = 128 << 20;
-/// How many messages are asked for at once; fewer if they are too large together.
+/// The number of messages in a request; smaller ones follow if the answer is too large.
 const AT_ONCE: [u32; 3] = [100, 10, 1];
-/// How often a provider is asked while mail flows, and at most how seldom, in seconds.
+/// The pause between fetches while mail flows, and the longest pause, in seconds.
 const POLL: (u64, u64) = (10, 60);
-/// How soon it is asked again while it has more.
+/// The pause while the provider has more.
 const SOON: Duration = Duration::from_secs(2);
-/// How often it is asked for the key of a writer before his mail is filed without it.
+/// The number of requests for a writer's key before the message is filed without it.
 const KEY_TRIES: u32 = 3;
-/// How long a key that is refused rests, in seconds: somebody must register anew.
+/// The backoff after the provider refuses the key, in seconds: a person must register anew.
 const REFUSED_REST: u64 = 15 * 60;
-/// What a fetch brought.
+/// The file with the fetched list.
 const PAGE: &str = "page.json";
-/// The keys of writers.
+/// The file with the keys of writers.
 const KEYS: &str = "keys.json";
 
 /// A provider, by the registration with it.
@@ -61,14 +60,14 @@ pub struct AmpEngine {
     route: HttpClient,
     fetch: HttpClient,
     base: HttpClient,
-    /// When it is asked again, in seconds.
+    /// The pause before the next fetch, in seconds.
     poll: AtomicU64,
 }
 
 /// Opens the link that a registration describes.
 ///
 /// # Errors
-/// Why it cannot be used, and what to do.
+/// Returns the reason why it cannot be used, and the remedy.
 pub fn open(settings: &EngineSettings) -> Result<Box<dyn LinkEngine>, String> {
     Ok(Box::new(AmpEngine::open(settings)?))
 }
@@ -86,7 +85,7 @@ impl AmpEngine {
         })
     }
 
-    /// What an exchange needs of the file, as it is now.
+    /// Reads the current key from the registration file.
     fn read_key(&self) -> Result<settings::AmpApiKey, ExchangeOutcome> {
         match settings::read_registration(&self.registration.file) {
             Ok((_, key)) => Ok(key),
@@ -94,7 +93,7 @@ impl AmpEngine {
         }
     }
 
-    /// What is the matter if an answer says nothing of the message itself.
+    /// Returns the outcome of an answer that does not concern the message itself, if it is one.
     fn detect_fault(&self, answer: &HttpAnswer) -> Option<ExchangeOutcome> {
         let words = describe_answer(answer);
         let away = |why: String, after| Some(ExchangeOutcome::Away { why, after });
@@ -127,14 +126,14 @@ impl AmpEngine {
         }
     }
 
-    /// What an answer to a message means.
+    /// Returns the outcome that an answer to a message means.
     fn classify_answer(&self, answer: &HttpAnswer) -> ExchangeOutcome {
         if let Some(outcome) = self.detect_fault(answer) {
             return outcome;
         }
         let why = describe_answer(answer);
         match answer.status {
-            200..=299 => match wire::parse_answer(&answer.body) {
+            200..=299 => match request_bodies::parse_answer(&answer.body) {
                 AmpRouteAnswer::Named(id) => ExchangeOutcome::Named { id },
                 AmpRouteAnswer::Accepted => ExchangeOutcome::Done,
                 AmpRouteAnswer::Unrecognized => ExchangeOutcome::Unknown {
@@ -142,13 +141,15 @@ impl AmpEngine {
                 },
             },
             413 => ExchangeOutcome::Refused { why },
-            _ if wire::parse_error_code(&answer.body).is_some() => ExchangeOutcome::Refused { why },
-            // Something in between said so; it may not say so later.
+            _ if request_bodies::parse_error_code(&answer.body).is_some() => {
+                ExchangeOutcome::Refused { why }
+            }
+            // Some server in between refused, and may accept later.
             _ => ExchangeOutcome::Later { why, after: None },
         }
     }
 
-    /// Gets one list of what waits into a file of its own; the file has its name once it is whole.
+    /// Fetches one list of pending messages into a file, which gets its name once it is complete.
     fn fetch_page(&self, raw: &Path, key: &settings::AmpApiKey) -> ExchangeOutcome {
         let part = raw.join(".page");
         for limit in AT_ONCE {
@@ -182,7 +183,7 @@ impl AmpEngine {
         ExchangeOutcome::away("the list is too large")
     }
 
-    /// The key of a writer, as the provider says that owns his address.
+    /// Returns the key of a writer, as the provider of his address reports it.
     fn resolve_key(&self, address: &str, key: &settings::AmpApiKey) -> Option<PublicKey> {
         for _ in 0..KEY_TRIES {
             let path = format!("/agents/resolve/{address}");
@@ -198,13 +199,13 @@ impl AmpEngine {
         None
     }
 
-    /// Hands over a message in one of its forms.
+    /// Hands over a message in one of its two forms.
     fn route_message(
         &self,
         forms: &AmpRequestBodies,
         key: &settings::AmpApiKey,
     ) -> ExchangeOutcome {
-        // Who has `.local` names is the program that takes the flat form only.
+        // The program with `.local` names takes only the flat form.
         let order = if registration::is_local_network(&self.registration.provider) {
             [&forms.flat, &forms.stored]
         } else {
@@ -226,7 +227,7 @@ impl AmpEngine {
         outcome
     }
 
-    /// Says of one message that it is here.
+    /// Tells the provider that one message is here.
     fn acknowledge_one(&self, id: &str, key: &settings::AmpApiKey) -> ExchangeOutcome {
         match self.fetch.delete(&format!("/{id}"), Some(key.as_str())) {
             Err(HttpError::NotSent(why) | HttpError::Lost(why)) => ExchangeOutcome::away(why),
@@ -239,17 +240,17 @@ impl AmpEngine {
     }
 }
 
-/// What an answer says, for people.
+/// Returns the words of an answer, for people.
 fn describe_answer(answer: &HttpAnswer) -> String {
     answer.describe_error(&["error", "message"])
 }
 
-/// Whether a refusal is by a provider that was found: the code of one that was not is a sentence.
+/// Returns true if a refusal comes from the provider itself. Other servers give a sentence instead of a code.
 fn is_amp_refusal(answer: &HttpAnswer) -> bool {
-    wire::parse_error_code(&answer.body).is_some_and(|code| !code.contains(' '))
+    request_bodies::parse_error_code(&answer.body).is_some_and(|code| !code.contains(' '))
 }
 
-/// The key in an answer about an address, if the answer is about that address.
+/// Returns the key in an answer about an address, if the answer concerns that address.
 fn parse_resolved_key(body: &[u8], address: &str) -> Option<PublicKey> {
     let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
     let text = |name: &str| answer.get(name).and_then(|value| value.as_str());
@@ -279,7 +280,7 @@ impl LinkEngine for AmpEngine {
 
     fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String> {
         if parcel.parts.is_empty() {
-            wire::encode_message(&parcel.bytes, &self.registration.address)
+            request_bodies::encode_message(&parcel.bytes, &self.registration.address)
         } else {
             upload::encode_unsigned(parcel, &self.registration.address)
         }
@@ -306,12 +307,12 @@ impl LinkEngine for AmpEngine {
             Some(list) if list.remaining > 0 && !list.messages.is_empty() => SOON.as_secs(),
             Some(list) if !list.messages.is_empty() => POLL.0,
             Some(_) => (poll.max(POLL.0 / 2) * 2).min(POLL.1),
-            // Nothing is known of what waits.
+            // The number of pending messages is unknown.
             None => poll,
         };
         self.poll.store(next, Ordering::Relaxed);
         let messages = list.map(|list| list.messages).unwrap_or_default();
-        let mut brought = parts::AmpFetchedFiles::read(raw);
+        let mut brought = attachments::AmpFetchedFiles::read(raw);
         let item =
             |text: &&str| brought.attach_to(page::build_item(text, &self.registration.provider));
         items.extend(messages.iter().filter_map(item));
@@ -340,7 +341,7 @@ impl LinkEngine for AmpEngine {
             Err(outcome) => return outcome,
         };
         let bytes = std::fs::read(wire).unwrap_or_default();
-        if let Some(forms) = wire::decode_bodies(&bytes) {
+        if let Some(forms) = request_bodies::decode_bodies(&bytes) {
             return self.route_message(&forms, &key);
         }
         let Some(message) = upload::decode_unsigned(&bytes) else {
@@ -379,7 +380,7 @@ impl LinkEngine for AmpEngine {
         let keys: BTreeMap<String, PublicKey> =
             writers.iter().filter(wanted).filter_map(resolve).collect();
         let kept = write_keys(raw, &keys).and_then(|()| {
-            parts::fetch_attachments(
+            attachments::fetch_attachments(
                 &list,
                 &self.registration.provider,
                 &self.base,
@@ -398,7 +399,7 @@ impl LinkEngine for AmpEngine {
             Ok(key) => key,
             Err(outcome) => return outcome,
         };
-        // An id that is a path would remove something else there.
+        // An id that is a path would delete something else.
         let ids: Vec<&String> = ids.iter().filter(|id| is_message_id(id)).collect();
         if ids.len() > 1 {
             let body = serde_json::json!({ "ids": ids }).to_string();
@@ -408,7 +409,7 @@ impl LinkEngine for AmpEngine {
                 Ok(answer) if answer.status == 429 || answer.status == 401 => {
                     return self.classify_answer(&answer);
                 }
-                // Not every provider takes many at once.
+                // Not every provider takes many ids at once.
                 Ok(_) | Err(HttpError::Lost(_)) => {}
                 Err(HttpError::NotSent(why)) => return ExchangeOutcome::away(why),
             }
@@ -453,5 +454,5 @@ impl LinkEngine for AmpEngine {
 fn write_keys(raw: &Path, keys: &BTreeMap<String, PublicKey>) -> io::Result<()> {
     let text: BTreeMap<&String, String> =
         keys.iter().map(|(address, key)| (address, key.to_base64())).collect();
-    place::write_atomic(&raw.join(KEYS), &serde_json::to_vec(&text)?, 0o600)
+    atomic_file::write_atomic(&raw.join(KEYS), &serde_json::to_vec(&text)?, 0o600)
 }

@@ -1,24 +1,25 @@
-//! What a provider had waiting: a list of messages, each of which is taken as it is spelled.
+//! The list of pending messages of a provider. The text of each message is kept as the provider spelled it.
 
 use std::collections::BTreeSet;
 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use crate::link::elements;
 use crate::link::engine::FetchedItem;
+use crate::link::json_lists;
 use crate::model::{PublicKey, Timestamp, encode_hex, sanitize_line};
 use crate::store::InboundMail;
 use crate::store::amp::address::is_wire_address;
 use crate::store::amp::id::is_message_id;
 use crate::store::text::json::{self, JsonEvent, JsonValue};
-use crate::store::text::strict::{self, JsonMember, find_last};
+use crate::store::text::strict_json::{self, JsonMember, find_last};
 use crate::store::text::time::format_time;
 
-/// What is nested deeper is filed as a text, for it stops other programs that list the folder.
+/// The nesting depth up to which a message is filed as such. Deeper ones are filed as one text, since they stop other
+/// programs that list the folder.
 const DEEPEST: usize = 64;
 
-/// The members of an envelope, for messages that have none and carry them side by side.
+/// The members of an envelope, for messages that carry them beside the payload.
 const ENVELOPE: [&str; 12] = [
     "version",
     "id",
@@ -34,19 +35,19 @@ const ENVELOPE: [&str; 12] = [
     "signature",
 ];
 
-/// A list of what waits.
+/// A list of pending messages.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct AmpPendingList<'a> {
     /// The texts of the messages.
     pub messages: Vec<&'a str>,
-    /// How many wait besides.
+    /// The number of further pending messages.
     pub remaining: u64,
 }
 
-/// Takes a list apart; `None` if it is none. An element that is no JSON costs no other one.
+/// Parses a list; `None` if it is none. An element that is not JSON does not harm the others.
 pub(super) fn parse_list(page: &[u8]) -> Option<AmpPendingList<'_>> {
     let page = std::str::from_utf8(page).ok()?;
-    let Ok(members) = strict::parse_members(page) else {
+    let Ok(members) = strict_json::parse_members(page) else {
         let (_, list) = page.split_once("\"messages\"")?;
         let list = list.trim_start().strip_prefix(':')?.trim_start();
         return Some(AmpPendingList { messages: split_list_elements(list)?, remaining: 0 });
@@ -59,13 +60,13 @@ pub(super) fn parse_list(page: &[u8]) -> Option<AmpPendingList<'_>> {
     Some(AmpPendingList { messages: split_list_elements(list)?, remaining })
 }
 
-/// The texts of the elements of a list; `None` if it is none, or was cut off.
+/// Returns the texts of the elements of a list; `None` if it is no list, or cut off.
 fn split_list_elements(list: &str) -> Option<Vec<&str>> {
-    let (all, is_ended) = elements::split_elements(list.strip_prefix('[')?);
+    let (all, is_ended) = json_lists::split_elements(list.strip_prefix('[')?);
     is_ended.then_some(all)
 }
 
-/// What a message is made of, as far as it can be told.
+/// The members of a message.
 struct AmpMessageMembers<'a> {
     members: Vec<JsonMember<'a>>,
     text: &'a str,
@@ -73,7 +74,7 @@ struct AmpMessageMembers<'a> {
 
 impl<'a> AmpMessageMembers<'a> {
     fn parse(text: &'a str) -> Option<Self> {
-        Some(Self { members: strict::parse_members(text).ok()?, text })
+        Some(Self { members: strict_json::parse_members(text).ok()?, text })
     }
 
     fn raw_member(&self, name: &str) -> Option<&'a str> {
@@ -88,7 +89,7 @@ impl<'a> AmpMessageMembers<'a> {
         }
     }
 
-    /// The envelope; made of the members beside the payload where there is none.
+    /// Returns the envelope, or builds it from the members beside the payload.
     fn build_envelope(&self) -> Option<String> {
         if let Some(envelope) = self.raw_member("envelope") {
             return Some(envelope.to_owned());
@@ -100,7 +101,7 @@ impl<'a> AmpMessageMembers<'a> {
     }
 }
 
-/// Who wrote the messages of a list, in lower case.
+/// Returns the writers of the messages of a list, in lower case.
 pub(super) fn list_writers(list: &AmpPendingList<'_>) -> BTreeSet<String> {
     let from = |text: &&str| {
         let envelope = AmpMessageMembers::parse(text)?.build_envelope()?;
@@ -110,7 +111,7 @@ pub(super) fn list_writers(list: &AmpPendingList<'_>) -> BTreeSet<String> {
     list.messages.iter().filter_map(from).collect()
 }
 
-/// What is to be filed for a message. Its texts stand as the provider spelled them.
+/// Builds the item to file for a message. Its texts stay as the provider spelled them.
 pub(super) fn build_item(text: &str, provider: &str) -> FetchedItem {
     let parts = AmpMessageMembers::parse(text);
     let id = parts.as_ref().and_then(|p| {
@@ -154,11 +155,11 @@ pub(super) fn build_item(text: &str, provider: &str) -> FetchedItem {
         name: name.clone(),
         ..InboundMail::default()
     };
-    // One whose text is another the next time is another message.
+    // A message whose text differs the next time is another message.
     FetchedItem { id: format!("{name} {hash}"), arrived, ack_id: id }
 }
 
-/// The form in which a message lies in the store.
+/// Renders a message in the form in which it lies in the store.
 fn render_stored(
     parts: &AmpMessageMembers<'_>,
     envelope: &str,
@@ -189,7 +190,7 @@ fn build_local_member(provider: &str, now: &str) -> serde_json::Value {
     })
 }
 
-/// What is no message, as a file that every program can list: what came is one text in it.
+/// Renders unreadable text as a file that every program can list, with the text as one JSON string.
 fn render_unreadable(text: &str, why: &str, provider: &str, now: &str) -> String {
     let local = build_local_member(provider, now);
     format!(
@@ -199,7 +200,7 @@ fn render_unreadable(text: &str, why: &str, provider: &str, now: &str) -> String
     )
 }
 
-/// How deep a text is nested.
+/// Returns the nesting depth of a text.
 fn nesting_depth(text: &str) -> usize {
     let (mut depth, mut deepest) = (0usize, 0);
     let _ = json::walk_value(text, |event| match event {
@@ -213,17 +214,17 @@ fn nesting_depth(text: &str) -> usize {
     deepest
 }
 
-/// What is remembered of a key that was brought.
+/// Returns the id under which a fetched key is remembered.
 pub(super) fn key_id(address: &str) -> String {
     format!("key {address}")
 }
 
-/// Whether that is what is remembered of a key.
+/// Returns true for the id of a remembered key.
 pub(super) fn is_key_id(id: &str) -> bool {
     id.starts_with("key ")
 }
 
-/// The keys of writers that a fetch brought.
+/// Returns the items of the writers' keys that were fetched.
 pub(super) fn parse_key_items(bytes: &[u8]) -> Vec<FetchedItem> {
     let keys: std::collections::BTreeMap<String, String> =
         serde_json::from_slice(bytes).unwrap_or_default();
@@ -310,7 +311,7 @@ mod tests {
         }
     }
 
-    /// S641: one that is no JSON costs no other one.
+    /// S641: an element that is not JSON does not harm the others.
     #[test]
     fn s641_an_odd_element_costs_no_other_one() {
         for odd in [r#"{"id":"\q"}"#, "{\"a\":]}", r#"{"id":"\ud800"}"#, "5"] {
@@ -357,8 +358,8 @@ mod tests {
         ) {
             let page = format!("{{\"messages\":[{}]}}", texts.join(&format!("{space},{space}")));
             if let Some(list) = parse_list(page.as_bytes()) {
-                // A quotation mark that is missing makes others of them.
-                prop_assert!(list.messages == texts || strict::parse_members(&page).is_err(), "{:?}", list);
+                // A missing quotation mark merges elements.
+                prop_assert!(list.messages == texts || strict_json::parse_members(&page).is_err(), "{:?}", list);
                 list.messages.iter().for_each(|text| drop(build_item(text, "x.ai")));
             }
         }

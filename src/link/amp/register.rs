@@ -1,4 +1,4 @@
-//! Registering with a provider: makes the file that is a link.
+//! Registration with a provider, which makes the file of a link.
 
 use std::path::PathBuf;
 
@@ -12,29 +12,29 @@ use crate::link::http::{HttpAnswer, HttpClient};
 use crate::link::secret;
 use crate::model::{Timestamp, display_path, sanitize_line};
 use crate::store::amp::{address, pem, registration};
-use crate::store::{fs, place};
+use crate::store::{atomic_file, fs};
 
-/// No file of an agent is larger.
+/// The limit on the size of an agent's file.
 const MAX_FILE: u64 = 1 << 20;
 /// The API of a provider whose name only this machine has.
 const LOCAL_API: &str = "http://localhost:23000/api";
 /// The first bytes of the DER form of a public key.
 const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// What is asked of a provider.
+/// A request for a registration.
 #[derive(Clone, Debug, Default)]
 pub struct AmpRegisterRequest {
     /// The agent's folder.
     pub agent: PathBuf,
     /// The provider's name.
     pub provider: String,
-    /// Where its API is, if not where providers have theirs.
+    /// The URL of its API, if it is not the usual one.
     pub api_url: Option<String>,
-    /// The organisation; else the agent's.
+    /// The organisation; the agent's own by default.
     pub tenant: Option<String>,
-    /// The name to go by; else the agent's.
+    /// The agent's name there; the agent's own by default.
     pub name: Option<String>,
-    /// Plain text may go anywhere.
+    /// True if plain text may go to any host.
     pub insecure: bool,
     /// A file with certificates of further authorities, in PEM.
     pub ca: Option<PathBuf>,
@@ -43,19 +43,19 @@ pub struct AmpRegisterRequest {
 /// A registration that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewAmpRegistration {
-    /// Under which address.
+    /// The agent's address there.
     pub address: String,
     /// The file.
     pub file: PathBuf,
-    /// What else people should know.
+    /// Further notes for people.
     pub notes: Vec<String>,
 }
 
-/// Registers an agent and writes the file. Again with the same name and key makes a new API key; the old one
-/// stays valid there.
+/// Registers an agent and writes the file. A repeat with the same name and key makes a new API key; the old one stays
+/// valid at the provider.
 ///
 /// # Errors
-/// What stands in the way, without any key.
+/// Returns the obstacle, without any key.
 pub fn register_agent(
     request: &AmpRegisterRequest,
     user_key: Option<&str>,
@@ -94,7 +94,7 @@ pub fn register_agent(
     write_registration(request, &provider, api, &answer, &public)
 }
 
-/// What the provider is told, and the public key as it says it.
+/// Builds the body of the request. Returns it with the public key.
 fn build_request_body(
     request: &AmpRegisterRequest,
     has_user_key: bool,
@@ -112,7 +112,7 @@ fn build_request_body(
     let name = request.name.clone().or_else(|| agent("name"));
     let name = name.filter(|name| address::is_name(name.trim()));
     let name = name.ok_or("choose a name with --name; it has letters, digits and -")?;
-    // A user key says whose it is.
+    // A user key implies the organisation.
     let tenant = request.tenant.clone().or_else(|| agent("tenant").filter(|_| !has_user_key));
     if tenant.is_none() && !has_user_key {
         return Err("name your organisation with --tenant".into());
@@ -127,7 +127,7 @@ fn build_request_body(
     Ok((build_object(texts), key.0))
 }
 
-/// An object of those texts that there are.
+/// Builds an object of the texts that exist.
 fn build_object<const N: usize>(texts: [(&str, Option<String>); N]) -> Value {
     let member = |(name, text): (&str, Option<String>)| Some((name.to_owned(), text?.into()));
     Value::Object(texts.into_iter().filter_map(member).collect())
@@ -138,7 +138,7 @@ fn is_uuid(text: &str) -> bool {
     lens == [8, 4, 4, 4, 12] && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
 }
 
-/// A refusal with what mends it.
+/// Returns the words of a refusal with a remedy.
 fn describe_refusal(answer: &HttpAnswer) -> String {
     let text = answer.describe_error(&["error", "message"]);
     let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -161,7 +161,7 @@ fn describe_refusal(answer: &HttpAnswer) -> String {
     text + &more.collect::<String>()
 }
 
-/// Writes the file.
+/// Writes the registration file.
 fn write_registration(
     request: &AmpRegisterRequest,
     provider: &str,
@@ -213,7 +213,7 @@ fn write_registration(
     let bytes = serde_json::to_vec_pretty(&file).map_err(|e| e.to_string())?;
     let bytes = zeroize::Zeroizing::new(bytes);
     fs::make_dirs(&folder, 0o700)
-        .and_then(|()| place::write_atomic(&path, &bytes, 0o600))
+        .and_then(|()| atomic_file::write_atomic(&path, &bytes, 0o600))
         .map_err(|e| {
             format!("{}: {e}; register once more when it is mended", display_path(&path))
         })?;

@@ -1,4 +1,4 @@
-//! Registration files: which provider, where, and the key (docs/links/amp.md).
+//! Registration files, with the provider, its URLs and the key (docs/links/amp.md).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,23 +15,23 @@ use crate::store::amp::registration;
 /// A registration, without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AmpRegistration {
-    /// The file.
+    /// The path of the file.
     pub file: PathBuf,
-    /// The same, for people.
+    /// The path for people.
     pub display_path: String,
     /// The provider's name.
     pub provider: String,
     /// My address there, in lower case.
     pub address: String,
-    /// Where the paths of the API begin.
+    /// The URL before the paths of the API.
     pub base: String,
-    /// Where messages go.
+    /// The URL that takes messages.
     pub route: String,
-    /// Where they wait.
+    /// The URL that lists pending messages.
     pub fetch: String,
 }
 
-/// The key of a registration. It is in no output.
+/// The key of a registration. No output contains it.
 pub(super) struct AmpApiKey(Zeroizing<String>);
 
 impl fmt::Debug for AmpApiKey {
@@ -54,7 +54,7 @@ impl AmpApiKey {
     }
 }
 
-/// What of a file is used here.
+/// The members of a file that are used here.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AmpRegistrationFile {
@@ -65,7 +65,7 @@ struct AmpRegistrationFile {
     api_key: Option<String>,
 }
 
-/// The links that the registrations in a folder describe, by name.
+/// Returns the links that the registrations in a folder describe, with their names.
 pub fn find_links(registrations: &Path, me: &str) -> Vec<(String, EngineSettings)> {
     let entries = std::fs::read_dir(registrations).into_iter().flatten().flatten();
     let link = |path: PathBuf| {
@@ -90,12 +90,12 @@ pub fn find_links(registrations: &Path, me: &str) -> Vec<(String, EngineSettings
 /// Reads a registration.
 ///
 /// # Errors
-/// Why it cannot be used; no text of it has the key.
+/// Returns the reason why it cannot be used, without the key.
 pub(super) fn read_registration(path: &Path) -> Result<(AmpRegistration, AmpApiKey), String> {
     let shown = display_path(path);
     let bad = |what: &str| format!("{shown}: {what}");
     let text = secret::read_secret(path).map_err(|e| e.to_string())?;
-    // What serde says of a text may quote it.
+    // The words of serde may quote the text.
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|_| bad("it is not a registration: it is not JSON"))?;
     let address = registration::parse_registered_address(&value, LOCAL_PROVIDER);
@@ -134,13 +134,13 @@ pub(super) fn read_registration(path: &Path) -> Result<(AmpRegistration, AmpApiK
     Ok((AmpRegistration { file, display_path: shown, provider, address, base, route, fetch }, key))
 }
 
-/// Where the paths of an API begin: there are two conventions for what stands in a file.
+/// Returns the URL before the paths of an API. Two conventions exist for the URL in a file.
 pub(super) fn api_base(api: &str) -> String {
     let api = api.trim_end_matches('/');
     if api.ends_with("/v1") { api.to_owned() } else { format!("{api}/v1") }
 }
 
-/// Host of an address, in lower case.
+/// Returns the host of a URL, in lower case.
 pub(super) fn url_host(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -152,14 +152,14 @@ pub(super) fn url_host(url: &str) -> Option<String> {
     (known && !host.is_empty() && !authority.contains('@')).then(|| host.to_ascii_lowercase())
 }
 
-/// Whether an address is one of plain text beside one that is not.
+/// Returns true if a URL is plain text and that of the API is not.
 pub(super) fn is_less_secure(url: &str, api: &str) -> bool {
     let is_plain =
         |url: &str| url.split(':').next().is_some_and(|s| s.eq_ignore_ascii_case("http"));
     is_plain(url) && !is_plain(api)
 }
 
-/// Whether a text is the name of a provider, and harmless as the name of a file.
+/// Returns true if a text is the name of a provider, and harmless as a file name.
 pub(super) fn is_provider_name(text: &str) -> bool {
     let label = |l: &str| {
         (1..=63).contains(&l.len()) && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')

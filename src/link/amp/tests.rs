@@ -1,4 +1,4 @@
-//! The engine against a provider that follows docs/links/amp.md in both manners and fails in every way.
+//! Tests of the engine against a provider that follows docs/links/amp.md in both variants and fails in every way.
 
 #[path = "../../../tests/links/provider.rs"]
 mod provider;
@@ -16,7 +16,7 @@ use provider::{Fault, Manner, Provider as Fake};
 
 use super::*;
 use crate::link::job::{Carrier, run_job};
-use crate::link::post::MessageLink;
+use crate::link::message_link::MessageLink;
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
 use crate::store::amp::verify::{AmpSignedFields, signed_bytes};
@@ -54,8 +54,8 @@ impl Bench {
         }
         let pem = key("alice").to_pkcs8_pem(LineEnding::LF).unwrap();
         let private = bench.agent().join("keys/private.pem");
-        place::write_atomic(&private, pem.as_bytes(), 0o600).unwrap();
-        place::write_atomic(&bench.file(), json.to_string().as_bytes(), 0o600).unwrap();
+        atomic_file::write_atomic(&private, pem.as_bytes(), 0o600).unwrap();
+        atomic_file::write_atomic(&bench.file(), json.to_string().as_bytes(), 0o600).unwrap();
         bench
     }
 
@@ -79,7 +79,7 @@ impl Bench {
         format!("{name}@acme.{}", self.fake.name)
     }
 
-    /// A message of alice's, as it lies in her store.
+    /// Returns a message of alice's, as it lies in her store.
     fn message(&self, id: &str, to: &str) -> OutboundMail {
         let payload = format!(
             "{{\"context\":{{\"msgfs\":{{\"id\":\"{id}\"}}}},\"message\":\"h\u{e9}llo\",\"type\":\"request\"}}"
@@ -135,7 +135,7 @@ impl Bench {
         MessageLink::open("x", &folder, self.settings(), engine, Box::new(file), carrier).unwrap()
     }
 
-    /// Carries until this is so.
+    /// Carries until the condition is true.
     fn carry_until(post: &MessageLink, is_so: impl Fn() -> bool + Sync) {
         std::thread::scope(|scope| {
             scope.spawn(|| post.run(&|| {}));
@@ -197,7 +197,7 @@ fn the_other_form_is_tried_once() {
     assert!(matches!(bench.send("msg_1_b"), ExchangeOutcome::Refused { .. }));
 }
 
-/// What an answer means, and whether the message was taken there.
+/// Tests the outcome of each answer, and the number of messages at the provider.
 #[test]
 fn outcomes() {
     let says = |status, body| Fault::Says(status, "", body);
@@ -262,7 +262,7 @@ fn nothing_listens_there() {
     let bench = Bench::new(Manner::Paper);
     let text = std::fs::read_to_string(bench.file()).unwrap();
     let text = text.replace(&format!(":{}", bench.fake.port), ":1");
-    place::write_atomic(&bench.file(), text.as_bytes(), 0o600).unwrap();
+    atomic_file::write_atomic(&bench.file(), text.as_bytes(), 0o600).unwrap();
     assert!(matches!(bench.send("msg_1_a"), ExchangeOutcome::Away { .. }));
     assert!(matches!(
         bench.engine().fetch(bench.dir.path(), &HashSet::new()),
@@ -270,7 +270,7 @@ fn nothing_listens_there() {
     ));
 }
 
-/// The key is in no text of this link, whatever the provider says back.
+/// The key is in no text of this link, even if the provider repeats it.
 #[test]
 fn the_key_is_nowhere() {
     let bench = Bench::new(Manner::Paper);
@@ -313,7 +313,7 @@ fn the_key_is_nowhere() {
     }
 }
 
-/// The ways in which a request fails.
+/// Returns the ways in which a request fails.
 fn faults() -> [Fault; 7] {
     [
         Fault::CutBefore,
@@ -326,8 +326,8 @@ fn faults() -> [Fault; 7] {
     ]
 }
 
-/// However an exchange ends, a message comes to its recipient; once where the provider knows repeats, and as
-/// often as it cannot be known otherwise where it does not, with one signature.
+/// After any fault a message reaches its recipient: once at a provider that recognizes repeats, and elsewhere as often
+/// as its fate is unknown, with one signature.
 #[test]
 fn every_fault_of_a_send_ends_well() {
     for manner in [Manner::Paper, Manner::Deployed] {
@@ -409,7 +409,7 @@ fn every_fault_of_a_fetch_ends_well() {
         let (alice, bob) = (bench.address("alice"), bench.address("bob"));
         bench.fake.fail(at, fault.clone());
         bench.fake.wait_for(&alice, "msg_1_a", &waiting("msg_1_a", &bob, &alice));
-        // A start asks at once, what failed is asked again in a while.
+        // A start asks at once; a failed request waits for a while.
         Bench::carry_until(&bench.post(), || bench.fake.state().faults.is_empty());
         Bench::carry_until(&bench.post(), || bench.waits("alice") == 0);
         let filed = bench.filed.lock().clone();
@@ -596,11 +596,11 @@ mod registering {
 mod uploads;
 
 thread_local! {
-    /// How many steps this thread lives for.
+    /// The number of steps after which this thread is killed.
     static LIVES: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
 }
 
-/// A place at which a carrier may be killed.
+/// Kills a carrier if its steps are used up.
 pub(super) fn step() {
     if let Some(left) = LIVES.get() {
         LIVES.set(left.checked_sub(1));

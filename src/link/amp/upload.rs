@@ -1,8 +1,8 @@
-//! Attachments that go along: the provider keeps them under ids of its own, and these are part of what is signed. So
-//! they are uploaded first, and the message is signed after that (docs/links/amp.md).
+//! Attachments of outgoing messages. The provider keeps them under ids of its own, which the signature covers, so they
+//! are uploaded first and the message is signed after that (docs/links/amp.md).
 //!
-//! How far that has come is in a note beside the bytes that are kept. Each step is on disk before the next one begins,
-//! so a try that was cut off is taken up where it was, and what was signed once is what every later try sends.
+//! A note beside the kept bytes records the progress. Each step is on disk before the next one begins, so an
+//! interrupted try continues from there, and every later try sends the same signed bytes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::wire::{self, AmpRequestBodies};
-use super::{AmpEngine, describe_answer, info, parts, settings};
+use super::request_bodies::{self, AmpRequestBodies};
+use super::{AmpEngine, attachments, describe_answer, info, settings};
 use crate::link::engine::ExchangeOutcome;
 use crate::link::http::{HttpAnswer, HttpError};
 use crate::model::{Timestamp, encode_hex, sanitize_line};
@@ -20,30 +20,30 @@ use crate::store::amp::filename::{guess_content_type, parse_sha256};
 use crate::store::amp::id::is_attachment_id;
 use crate::store::amp::write::{AmpProviderAttachment, sign_with_uploads};
 use crate::store::digest::hash_file;
-use crate::store::{OutboundMail, fs, place};
+use crate::store::{OutboundMail, atomic_file, fs};
 
-/// How long a carrier waits for a provider that examines a file, and how often it asks: other mail waits meanwhile.
+/// The number of requests while a provider examines a file, and the pause between them. Other mail waits meanwhile.
 const WHILE: (u32, Duration) = (3, Duration::from_millis(if cfg!(test) { 10 } else { 2000 }));
-/// How soon it is asked again, in seconds.
+/// The delay before the provider is asked again, in seconds.
 const SOON: u64 = if cfg!(test) { 0 } else { 3 };
-/// What is examined for longer, in milliseconds, is uploaded anew.
+/// The time after which an unfinished examination leads to a new upload, in milliseconds.
 const EXAMINED: i64 = 5 * 60_000;
-/// What a provider forgot so often it does not get again.
+/// The number of new uploads after which the message is refused.
 const ANEW: u32 = 5;
-/// Neither file is larger.
+/// The limit on the size of the kept bytes and of the note.
 const MAX_FILE: u64 = 16 << 20;
 
-/// A message that is signed when its files are there.
+/// A message that is signed when its files are uploaded.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct AmpUnsignedMessage {
-    /// As it lies in the store.
+    /// The message as it lies in the store.
     message: String,
-    /// The key for repeats: the same whatever ids its files get.
+    /// The idempotency key, which does not depend on the ids of the files.
     key: String,
     files: Vec<AmpUploadFile>,
 }
 
-/// A file that goes along.
+/// One attachment.
 #[derive(Debug, Serialize, Deserialize)]
 struct AmpUploadFile {
     name: String,
@@ -53,14 +53,14 @@ struct AmpUploadFile {
     path: PathBuf,
 }
 
-/// How far it has come.
+/// The progress of an upload.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct AmpUploadProgress {
-    /// What the provider knows of each file.
+    /// The provider's ids and the stage of each file.
     files: Vec<Option<AmpUploadedFile>>,
-    /// What goes out, once it is signed.
+    /// The bodies to send, once the message is signed.
     signed: Option<AmpRequestBodies>,
-    /// How often all began anew.
+    /// The number of times that the upload began anew.
     anew: u32,
 }
 
@@ -73,24 +73,24 @@ struct AmpUploadedFile {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum AmpUploadStage {
-    /// It has an id, and its bytes may be there.
+    /// An upload that has an id, and whose bytes may be there.
     Begun,
-    /// Its bytes are there, and are examined since this moment, in milliseconds since the epoch.
+    /// An uploaded file, which is examined since this moment, in milliseconds since the epoch.
     There(i64),
-    /// It may go, and is found there.
+    /// An accepted file at this URL.
     Fit(String),
 }
 
-/// The bytes that are kept for a message of mine with files.
+/// Encodes a message of mine with files for keeping.
 ///
 /// # Errors
-/// Why it can never go.
+/// Returns the reason why it can never go.
 pub(super) fn encode_unsigned(parcel: &OutboundMail, mine: &str) -> Result<Vec<u8>, String> {
     let message =
         envelope::parse(&parcel.bytes).map_err(|e| format!("it is not a message: {e}"))?;
-    let key = wire::derive_idempotency_key(&message);
-    // What cannot go for another reason is not uploaded first.
-    wire::encode_message(&parcel.bytes, mine)?;
+    let key = request_bodies::derive_idempotency_key(&message);
+    // A message that cannot go for another reason must not be uploaded first.
+    request_bodies::encode_message(&parcel.bytes, mine)?;
     let known = message.attachments.iter().zip(&parcel.parts);
     let file = |(attachment, (name, path)): (&envelope::AttachmentRef<'_>, &(String, PathBuf))| {
         let digest = attachment.digest.as_deref().and_then(parse_sha256)?;
@@ -109,12 +109,12 @@ pub(super) fn encode_unsigned(parcel: &OutboundMail, mine: &str) -> Result<Vec<u
     serde_json::to_vec(&AmpUnsignedMessage { message: text, key, files }).map_err(|e| e.to_string())
 }
 
-/// What was kept, if it is a message with files.
+/// Decodes the kept bytes, if they are a message with files.
 pub(super) fn decode_unsigned(bytes: &[u8]) -> Option<AmpUnsignedMessage> {
     serde_json::from_slice(bytes).ok()
 }
 
-/// A message on its way, with its note.
+/// A message on its way, with its progress.
 pub(super) struct AmpUpload<'a> {
     provider: &'a AmpEngine,
     key: &'a settings::AmpApiKey,
@@ -124,7 +124,7 @@ pub(super) struct AmpUpload<'a> {
 }
 
 impl<'a> AmpUpload<'a> {
-    /// Takes it up where it was left; the note lies at `path`.
+    /// Continues from the note at `path`.
     pub fn new(
         provider: &'a AmpEngine,
         key: &'a settings::AmpApiKey,
@@ -137,7 +137,7 @@ impl<'a> AmpUpload<'a> {
         Self { provider, key, message, progress: note, note_path: path }
     }
 
-    /// What goes out, once all files are there.
+    /// Uploads all files, signs the message and returns the bodies to send.
     pub fn prepare_bodies(&mut self) -> Result<AmpRequestBodies, ExchangeOutcome> {
         if let Some(forms) = &self.progress.signed {
             return Ok(forms.clone());
@@ -154,7 +154,7 @@ impl<'a> AmpUpload<'a> {
         Ok(forms)
     }
 
-    /// What an answer to what goes out means for the files: an id that is of no more use is made anew.
+    /// Returns what an answer to the message means for its files. Files whose ids are useless now are uploaded anew.
     pub fn revise_outcome(&mut self, outcome: ExchangeOutcome) -> ExchangeOutcome {
         let ExchangeOutcome::Refused { why } = &outcome else { return outcome };
         let says = |code: &str| why.split([' ', ':']).any(|word| word == code);
@@ -172,7 +172,7 @@ impl<'a> AmpUpload<'a> {
         self.restart_upload(&why)
     }
 
-    /// Forgets what was signed, since some file must be uploaded anew.
+    /// Forgets the signed bodies, since some file must be uploaded anew.
     fn restart_upload(&mut self, why: &str) -> ExchangeOutcome {
         self.progress.signed = None;
         self.progress.anew += 1;
@@ -191,11 +191,11 @@ impl<'a> AmpUpload<'a> {
         ExchangeOutcome::Later { why: why.to_owned(), after: Some(SOON) }
     }
 
-    /// Has the bytes of a file be there.
+    /// Uploads a file, unless its bytes are at the provider.
     fn ensure_uploaded(&mut self, n: usize) -> Result<(), ExchangeOutcome> {
         match self.uploaded_file(n).map(|known| known.stage) {
             Some(AmpUploadStage::There(_) | AmpUploadStage::Fit(_)) => return Ok(()),
-            // A try was cut off when it may have brought them.
+            // The interrupted try may have uploaded them.
             Some(AmpUploadStage::Begun) if self.confirm_file(n)? => return Ok(()),
             Some(AmpUploadStage::Begun) | None => {}
         }
@@ -209,7 +209,7 @@ impl<'a> AmpUpload<'a> {
         Err(self.restart_upload(&format!("{provider} did not receive {name}")))
     }
 
-    /// Asks for a place for a file, and brings it there.
+    /// Requests an upload URL for a file, and uploads the file to it.
     fn upload_file(&mut self, n: usize) -> Result<(), ExchangeOutcome> {
         let Some(file) = self.message.files.get(n) else { return Ok(()) };
         self.check_unchanged(n)?;
@@ -225,7 +225,7 @@ impl<'a> AmpUpload<'a> {
         );
         let answer = self.expect_success(asked).map_err(|outcome| match outcome {
             ExchangeOutcome::Refused { why } => {
-                // It may have said otherwise before.
+                // The remembered provider information may be out of date.
                 self.note_path
                     .parent()
                     .and_then(Path::parent)
@@ -240,7 +240,7 @@ impl<'a> AmpUpload<'a> {
         let text = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default();
         let (id, url, method) = (text("attachment_id"), text("upload_url"), text("upload_method"));
         let headers = parse_upload_headers(said.get("upload_headers"));
-        let may = parts::may_request_url(url, &self.provider.registration.base);
+        let may = attachments::may_request_url(url, &self.provider.registration.base);
         let (true, true, Some(headers)) = (is_attachment_id(id), may, headers) else {
             let why = format!("it gives no usable address to upload {}", self.display_name(n));
             return Err(ExchangeOutcome::Later { why, after: None });
@@ -258,7 +258,7 @@ impl<'a> AmpUpload<'a> {
                 sanitize_line(method)
             ))),
         };
-        // Files may lie with somebody else, so other messages go meanwhile.
+        // Files may lie at another host, so other messages go meanwhile.
         let failed = |what: &dyn std::fmt::Display| ExchangeOutcome::Later {
             why: format!("{} cannot be uploaded: {what}", self.display_name(n)),
             after: None,
@@ -270,7 +270,7 @@ impl<'a> AmpUpload<'a> {
         }
     }
 
-    /// Tells the provider that a file is whole; whether it agrees.
+    /// Tells the provider that a file is complete. Returns true if it agrees.
     fn confirm_file(&mut self, n: usize) -> Result<bool, ExchangeOutcome> {
         let Some(known) = self.uploaded_file(n) else { return Ok(false) };
         let path = format!("/attachments/{}/confirm", known.id);
@@ -289,7 +289,7 @@ impl<'a> AmpUpload<'a> {
         }
     }
 
-    /// Waits for what the provider finds in a file.
+    /// Waits until the provider has examined a file.
     fn await_examination(&mut self, n: usize) -> Result<(), ExchangeOutcome> {
         let Some(known) = self.uploaded_file(n) else { return Ok(()) };
         let AmpUploadStage::There(since) = known.stage else { return Ok(()) };
@@ -311,7 +311,7 @@ impl<'a> AmpUpload<'a> {
                 Some("clean" | "basic_clean") => {
                     let given = text("url").or_else(|| text("download_url"));
                     let given = given.filter(|url| {
-                        settings::url_host(url).is_some() && parts::is_plain_url(url)
+                        settings::url_host(url).is_some() && attachments::is_plain_url(url)
                     });
                     let own = || {
                         format!(
@@ -342,7 +342,7 @@ impl<'a> AmpUpload<'a> {
         Err(ExchangeOutcome::Later { why, after: Some(SOON) })
     }
 
-    /// The message with the ids that its files have there, signed.
+    /// Signs the message with the provider's ids of its files.
     fn sign_message(&self) -> Result<AmpRequestBodies, ExchangeOutcome> {
         let cannot = |why: &dyn std::fmt::Display| {
             ExchangeOutcome::away(format!("it cannot be signed: {why}"))
@@ -360,7 +360,7 @@ impl<'a> AmpUpload<'a> {
         let refused = |why: String| ExchangeOutcome::Refused { why };
         let text = sign_with_uploads(&self.message.message, &uploaded, &seed)
             .ok_or_else(|| refused("it is not a message with these files".into()))?;
-        wire::build_bodies(
+        request_bodies::build_bodies(
             text.as_bytes(),
             &self.provider.registration.address,
             Some(&self.message.key),
@@ -368,7 +368,7 @@ impl<'a> AmpUpload<'a> {
         .map_err(refused)
     }
 
-    /// Whether a file is still what was promised.
+    /// Checks that a file is unchanged since the message was accepted.
     fn check_unchanged(&self, n: usize) -> Result<(), ExchangeOutcome> {
         let Some(file) = self.message.files.get(n) else { return Ok(()) };
         let found = fs::open_regular(&file.path)
@@ -384,7 +384,7 @@ impl<'a> AmpUpload<'a> {
         })
     }
 
-    /// An answer of success; what else is said before anything of the message was handed over.
+    /// Returns a successful answer. Classifies any other one as sent before the message was handed over.
     fn expect_success(
         &self,
         got: Result<HttpAnswer, HttpError>,
@@ -396,7 +396,7 @@ impl<'a> AmpUpload<'a> {
                 return Err(ExchangeOutcome::away(why));
             }
         };
-        // Who takes messages need not know of these paths.
+        // A provider that takes messages may lack these paths.
         if matches!(answer.status, 404 | 405 | 410 | 501) {
             return Err(ExchangeOutcome::Refused { why: describe_answer(&answer) });
         }
@@ -425,7 +425,7 @@ impl<'a> AmpUpload<'a> {
 
     fn save_progress(&self) -> Result<(), ExchangeOutcome> {
         let bytes = serde_json::to_vec(&self.progress).unwrap_or_default();
-        let saved = place::write_atomic(&self.note_path, &bytes, 0o600);
+        let saved = atomic_file::write_atomic(&self.note_path, &bytes, 0o600);
         crash_point();
         saved.map_err(|e| {
             ExchangeOutcome::away(format!("the state of the upload cannot be saved here: {e}"))
@@ -441,7 +441,7 @@ impl<'a> AmpUpload<'a> {
     }
 }
 
-/// The headers that an upload is to have; `None` if some cannot be sent or are not for others to say.
+/// Parses the headers for an upload; `None` if some cannot be sent or must not come from others.
 fn parse_upload_headers(said: Option<&Value>) -> Option<Vec<(String, String)>> {
     let Some(said) = said.and_then(Value::as_object) else { return Some(Vec::new()) };
     let is_token =
@@ -456,13 +456,13 @@ fn parse_upload_headers(said: Option<&Value>) -> Option<Vec<(String, String)>> {
             && !ours.iter().any(|own| own.eq_ignore_ascii_case(name));
         is_fit.then(|| (name.clone(), value.to_owned()))
     };
-    // What we say by ourselves says the same.
+    // Our own header has the same value.
     let said = said.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("content-length"));
     let all: Option<Vec<(String, String)>> = said.map(header).collect();
     all.filter(|all| all.len() <= 32)
 }
 
-/// A place at which the tests kill this carrier.
+/// Marks a place at which the tests kill this carrier.
 fn crash_point() {
     #[cfg(test)]
     super::tests::step();

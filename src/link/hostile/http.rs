@@ -1,11 +1,11 @@
-//! What speaks HTTP: AMP providers and relays.
+//! Hostile HTTP servers: AMP providers and relays.
 
 use std::sync::Arc;
 
 use super::server::{HostileProtocol, HostileServer, ServerAction};
 use super::*;
 
-/// An answer of success with this body.
+/// Returns a successful answer with this body.
 fn ok_response(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
@@ -14,7 +14,7 @@ fn build_response(status: &str, headers: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\n{headers}\r\n{body}").into_bytes()
 }
 
-/// Everything that is no answer.
+/// Returns all answers that are invalid.
 fn list_faults() -> Vec<(&'static str, ServerAction)> {
     use ServerAction::{Close, Drip, Endless, Hang};
     let begun = |text: &str| build_response("200 OK", "", text);
@@ -103,7 +103,7 @@ fn list_faults() -> Vec<(&'static str, ServerAction)> {
     ]
 }
 
-/// No fault of a server is taken for a message that was delivered, nor lasts for ever, nor fills the disk.
+/// No fault of a server counts as a delivery, lasts for ever, or fills the disk.
 #[test]
 fn whatever_a_server_answers() {
     let mut all = Vec::new();
@@ -136,7 +136,7 @@ fn whatever_a_server_answers() {
     });
 }
 
-/// A redirect is not followed: neither the key nor the mail goes anywhere else.
+/// A redirect is not followed: neither the key nor the mail goes to another host.
 #[test]
 fn redirects_lead_nowhere() {
     let elsewhere = HostileServer::start(
@@ -175,7 +175,7 @@ fn redirects_lead_nowhere() {
     assert!(!elsewhere.has_connections());
 }
 
-/// However long, or until when, a server asks to wait: a link is tried again within a day.
+/// A link is tried again within a day, even if a server asks for a longer pause.
 #[test]
 fn clocks_of_other_times_stop_no_link_for_ever() {
     let reset = |at: &str| format!("X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {at}\r\n");
@@ -208,7 +208,7 @@ fn clocks_of_other_times_stop_no_link_for_ever() {
     }
 }
 
-/// What is in a list beside a message that cannot be read is there all the same; names, ids and times lead nowhere.
+/// A message in a list is filed even if another one cannot be read; names, ids and times lead nowhere.
 #[test]
 fn one_bad_message_costs_no_other() {
     let deep = format!("{{\"id\":\"msg_2_b\",\"payload\":{}{}}}", "[".repeat(200), "]".repeat(200));

@@ -1,17 +1,17 @@
-//! What speaks in lines: FTP, SMTP, IMAP and POP3.
+//! Hostile servers with protocols of lines: FTP, SMTP, IMAP and POP3.
 
 use std::sync::Arc;
 
 use super::server::{HostileProtocol, HostileServer, ServerAction};
 use super::*;
 
-/// What each of them says that is all right, by what it heard.
+/// Returns the correct answer of a server to a line.
 fn usual_answer(protocol: &str, line: &str) -> ServerAction {
     let say = |text: &str| ServerAction::Say(text.as_bytes().to_vec());
     let tag = line.split(' ').next().unwrap_or_default().trim_end();
     let verb = if protocol == "imap" { line.split(' ').nth(1).unwrap_or_default() } else { tag };
     match (protocol, verb.trim_end()) {
-        // Between head and text of a mail.
+        // This is the empty line between header and body of a mail.
         ("smtp", "") if !line.is_empty() => say(""),
         ("smtp", "") => say("220 hi\r\n"),
         ("smtp", "EHLO") => say("250-x\r\n250 AUTH PLAIN\r\n"),
@@ -82,7 +82,7 @@ fn open_machine(protocol: &str, port: u16) -> LinkTestMachine {
     }
 }
 
-/// Whatever a server does at whatever moment: no letter counts as delivered, and nothing lasts for ever.
+/// After any action of a server at any moment no letter counts as delivered, and nothing lasts for ever.
 #[test]
 fn whatever_a_server_does_at_any_moment() {
     let moments: [(&str, &[&str]); 4] = [
@@ -97,7 +97,7 @@ fn whatever_a_server_does_at_any_moment() {
             all.extend(list_faults().into_iter().map(|(what, act)| (protocol, *verb, what, act)));
         }
     }
-    // Not more than a machine has ports and patience for.
+    // The tests run in groups, since a machine has only so many ports.
     for some in all.chunks(160) {
         run_each(some.to_vec(), |(protocol, verb, what, act)| {
             let name = format!("{protocol}: a server that {what} at {verb:?}");
@@ -138,13 +138,13 @@ fn whatever_a_server_does_at_any_moment() {
     }
 }
 
-/// Data is fetched from where the answers come from, whatever other machine the server names.
+/// Data comes only from the host of the control connection, even if the server names another one.
 #[test]
 fn an_ftp_server_leads_to_no_other_machine() {
     let elsewhere =
         HostileServer::start(HostileProtocol::Lines, Arc::new(|_| ServerAction::Close(Vec::new())));
     let [high, low] = elsewhere.port.to_be_bytes();
-    // Another address of this machine, at which it would be found.
+    // This is another address of this machine.
     let named = format!("227 ok (127,0,0,2,{high},{low})\r\n").into_bytes();
     let server = HostileServer::start(
         HostileProtocol::Lines,
@@ -158,12 +158,12 @@ fn an_ftp_server_leads_to_no_other_machine() {
     );
     let asked = open_machine("ftp", server.port).fetch("a server that names another machine");
     assert!(!is_taken(&asked.outcome));
-    // It listens on 127.0.0.1, where the answers came from: that is where the client went.
+    // It listens on 127.0.0.1, the host of the control connection, so the client went there.
     assert!(elsewhere.has_connections());
 }
 
-/// Listings and files without end, of absurd lengths, a byte at a time or cut: nothing of them is filed but a word about
-/// what is too large, and names lead nowhere.
+/// Tests listings and files that are endless, absurdly long, slow or cut off. Only a note about a file that is too
+/// large is filed, and names lead nowhere.
 #[test]
 fn an_ftp_server_whose_data_means_harm() {
     use ServerAction::{Close, Drip, Endless, Hang};
@@ -218,8 +218,7 @@ fn an_ftp_server_whose_data_means_harm() {
     });
 }
 
-/// A mail with parts in parts, with more parts than anybody reads, with dates of other times and names that are
-/// paths is one letter in a day that is one.
+/// A mail with nested parts, too many parts, impossible dates and paths as names makes one letter on a valid day.
 #[test]
 fn mails_that_no_program_writes() {
     let nested = |n: usize| {

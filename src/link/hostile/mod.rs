@@ -1,9 +1,9 @@
-//! Engines that mean harm, whatever they speak: each exchange with one ends, tells no secret, fills no disk and
-//! takes nothing for delivered that was not.
+//! Tests with hostile engines of every protocol: each exchange ends, reveals no secret, fills no disk and counts
+//! nothing as delivered that was not.
 
-// A test ends by panicking; clippy knows that of test functions but not of their helpers.
+// Tests end by panicking. Clippy accepts that in test functions, but not in their helpers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
-// A server's answers are listed one by one.
+// The answers of a server are listed one by one.
 #![allow(clippy::match_same_arms, clippy::format_collect)]
 
 mod http;
@@ -22,10 +22,10 @@ use super::engine::{EngineSettings, ExchangeOutcome, LinkEngine};
 use super::{check_engine, open_engine, secret};
 use crate::store::OutboundMail;
 
-/// Told to every server here, and to nobody else.
+/// A secret that only the servers here may get.
 const SECRET: &str = "amp_live_sk_hunter2hunter2";
 
-/// Longer than any deadline of the tests, and than a busy machine needs for one.
+/// A time longer than any deadline of the tests, even on a busy machine.
 const EVER: Duration = Duration::from_secs(120);
 
 /// A machine with one link.
@@ -35,16 +35,16 @@ struct LinkTestMachine {
     wire: PathBuf,
 }
 
-/// What an exchange came to.
+/// The result of an exchange.
 #[derive(Debug)]
 struct FetchResult {
     outcome: ExchangeOutcome,
-    /// Names of what a fetch brought, and its bytes.
+    /// The names and bytes of the fetched items.
     brought: Vec<(String, Vec<u8>)>,
 }
 
 impl LinkTestMachine {
-    /// One whose link of a kind is described so.
+    /// Returns a machine whose link of a kind has this description.
     fn new(kind: &str, part: &str, described: &Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config.json");
@@ -113,7 +113,7 @@ impl LinkTestMachine {
         std::fs::write(&self.wire, bytes).unwrap();
     }
 
-    /// Has an engine do something, which must come to an end; what is told holds no secret.
+    /// Runs an action of an engine, which must end, and checks that its text holds no secret.
     #[track_caller]
     fn run<T: Send + 'static>(
         &self,
@@ -153,7 +153,7 @@ impl LinkTestMachine {
         lines
     }
 
-    /// How much lies in the job's folder.
+    /// Returns the number of bytes in the job's folder.
     fn count_written_bytes(&self) -> u64 {
         let files = std::fs::read_dir(self.dir.path().join("links/store/name/jobs/1/raw"));
         files.into_iter().flatten().flatten().map(|f| f.metadata().map_or(0, |m| m.len())).sum()
@@ -181,7 +181,7 @@ fn is_taken(outcome: &ExchangeOutcome) -> bool {
     matches!(outcome, ExchangeOutcome::Done | ExchangeOutcome::Named { .. })
 }
 
-/// Does something with each of many, all at once.
+/// Runs a function on many values at the same time.
 fn run_each<T: Send + 'static>(all: Vec<T>, run: impl Fn(T) + Clone + Send + 'static) {
     let threads: Vec<_> = all
         .into_iter()

@@ -1,4 +1,4 @@
-//! A server that can do to its clients what servers do that mean harm.
+//! A server that can do to its clients anything that a hostile server does.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,48 +8,48 @@ use std::time::Duration;
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// What the server does when it has heard something.
+/// The action of the server after a line.
 #[derive(Clone, Debug)]
 pub enum ServerAction {
-    /// Says this and listens on.
+    /// A text, after which it listens on.
     Say(Vec<u8>),
-    /// Says the first, then the second for ever.
+    /// A first text, then a second one for ever.
     Endless(Vec<u8>, Vec<u8>),
-    /// Says this for ever, a byte at a time.
+    /// A text for ever, a byte at a time.
     Drip(Vec<u8>),
-    /// Says nothing more and stays.
+    /// Silence on an open connection.
     Hang,
-    /// Says this and goes.
+    /// A text, after which it hangs up.
     Close(Vec<u8>),
-    /// Says this and goes on in TLS.
+    /// A text, after which it starts TLS.
     Tls(Vec<u8>),
 }
 
-/// What is done when a line has been heard; the first one, of a connection that says nothing, is empty.
+/// The action for a line. The first line of a connection without a request is empty.
 pub type ServerScript = Arc<dyn Fn(&str) -> ServerAction + Send + Sync>;
 
-/// One that listens on the loopback for as long as the tests run.
+/// A server on the loopback that runs for as long as the tests.
 #[derive(Clone)]
 pub struct HostileServer {
     pub port: u16,
-    /// How many connections there were.
+    /// The number of connections.
     pub met: Arc<AtomicUsize>,
-    /// All that it heard.
+    /// All bytes that it heard.
     pub heard: Arc<Mutex<Vec<u8>>>,
 }
 
 impl std::fmt::Debug for HostileServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Hostile({})", self.port)
+        write!(f, "HostileServer({})", self.port)
     }
 }
 
-/// How lines come in.
+/// The protocol of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostileProtocol {
-    /// The server speaks first, and answers each line.
+    /// A protocol in which the server speaks first, and answers each line.
     Lines,
-    /// It answers one request, once it has all of it.
+    /// A protocol in which the server answers one complete request.
     Http,
 }
 
@@ -58,7 +58,7 @@ impl HostileServer {
         Self::start_with(manner, plan, None, false)
     }
 
-    /// The same with a certificate; `at_once` if TLS begins with the first byte.
+    /// Starts a server with a certificate; TLS begins with the first byte if `at_once` is true.
     pub fn start_with(
         manner: HostileProtocol,
         plan: ServerScript,
@@ -107,7 +107,7 @@ fn accept_tls(mut stream: TcpStream, tls: Arc<ServerConfig>) -> std::io::Result<
     Ok(StreamOwned::new(conn, stream))
 }
 
-/// In the clear; may go on in TLS.
+/// Serves a connection in the clear, which may start TLS.
 fn serve_plain(
     stream: TcpStream,
     manner: HostileProtocol,
@@ -116,7 +116,7 @@ fn serve_plain(
     tls: Option<Arc<ServerConfig>>,
 ) -> std::io::Result<()> {
     let mut stream = stream;
-    // Byte by byte, so that nothing of what TLS says is taken.
+    // Lines are read byte by byte, so that no bytes of TLS are consumed.
     let mut line = Vec::new();
     let mut is_first = manner == HostileProtocol::Lines;
     loop {
@@ -136,7 +136,7 @@ fn serve_plain(
             ServerAction::Tls(text) => {
                 stream.write_all(&text)?;
                 let Some(tls) = tls else { return Ok(()) };
-                // Nothing is said first any more.
+                // After TLS starts there is no greeting.
                 let said: ServerScript = Arc::clone(plan);
                 return serve_lines(accept_tls(stream, tls)?, &said, heard);
             }
@@ -180,7 +180,7 @@ fn serve_lines(
     }
 }
 
-/// Whether the connection goes on.
+/// Performs an action. Returns true if the connection goes on.
 fn perform_action(stream: &mut impl Write, act: &ServerAction) -> std::io::Result<bool> {
     match act {
         ServerAction::Say(text) => stream.write_all(text).map(|()| true),
@@ -210,7 +210,7 @@ fn perform_action(stream: &mut impl Write, act: &ServerAction) -> std::io::Resul
     }
 }
 
-/// One line, read so that nothing behind it is.
+/// Reads one line and nothing behind it.
 fn read_line(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
     let (mut line, mut byte) = (Vec::new(), [0]);
     while stream.read(&mut byte)? == 1 {
@@ -222,7 +222,7 @@ fn read_line(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// A request with its body.
+/// Reads a request with its body.
 fn read_request(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
     let mut lines = BufReader::new(stream);
     let (mut all, mut length) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! Certificates that are nobody's, another's, or over; and servers that would rather have no TLS.
+//! Tests with invalid, foreign and expired certificates, and with servers that remove TLS.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::server::{HostileProtocol, HostileServer, ServerAction};
 use super::*;
 
-/// An authority made for a test, and what it signed.
+/// An authority for a test, and the certificates that it signed.
 struct TestAuthority {
     dir: tempfile::TempDir,
 }
@@ -32,7 +32,7 @@ impl TestAuthority {
                 "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}"
             ));
             if name == "old" {
-                // Not every openssl can say when a certificate begins, but all know one that is over.
+                // Not every openssl can set the beginning of a certificate, but all can make one that expired.
                 let days = "-days -1";
                 authority.openssl(&format!("x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile ext -out {name}.pem {days}"));
                 continue;
@@ -69,10 +69,10 @@ impl TestAuthority {
     }
 }
 
-/// Every way in which a link speaks TLS.
+/// All ways in which a link speaks TLS.
 const WAYS: [&str; 7] = ["amp", "relay", "ftp", "smtp", "starttls", "imap", "pop"];
 
-/// A server that speaks TLS in one of the ways, and a machine whose link leads to it.
+/// Returns a server that speaks TLS in one of the ways, and a machine whose link leads to it.
 fn start_pair(way: &'static str, config: Arc<ServerConfig>) -> (HostileServer, LinkTestMachine) {
     let manner =
         if matches!(way, "amp" | "relay") { HostileProtocol::Http } else { HostileProtocol::Lines };
@@ -127,8 +127,8 @@ fn run_exchange(way: &str, machine: &LinkTestMachine) -> ExchangeOutcome {
     }
 }
 
-/// With the certificate of an authority of one's own every kind of link works; without, nothing is said to the server,
-/// and what is told says what to do. So is a certificate for another name, one that is over, and an authority's own.
+/// Every kind of link works with the certificate of a private authority. Without it nothing is sent to the server, and
+/// the error has a remedy. The same holds for a wrong name, an expired certificate and an authority's own certificate.
 #[test]
 fn certificates_are_believed_or_told() {
     let authority = TestAuthority::new();
@@ -161,7 +161,7 @@ fn certificates_are_believed_or_told() {
     }
 }
 
-/// Who is in between cannot have the password said in the clear by taking TLS away.
+/// An attacker in between cannot get the password in the clear by removing TLS.
 #[test]
 fn nobody_takes_tls_away() {
     for (way, no) in [
@@ -187,7 +187,7 @@ fn nobody_takes_tls_away() {
         let heard = String::from_utf8_lossy(&server.heard.lock().unwrap()).into_owned();
         assert!(!heard.contains("USER") && !heard.contains("AUTH PLAIN"), "{way}: {heard}");
     }
-    // Nor does an answer without TLS count where TLS was asked for.
+    // An answer without TLS does not count for a link with TLS either.
     for way in WAYS.into_iter().filter(|way| !matches!(*way, "ftp" | "starttls")) {
         let server = HostileServer::start(
             HostileProtocol::Http,

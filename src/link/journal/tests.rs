@@ -1,4 +1,4 @@
-//! What is written down, and what is read again.
+//! Tests that a journal is read as it was written.
 
 use super::*;
 use proptest::prelude::*;
@@ -92,7 +92,7 @@ fn what_is_still_listed_is_not_forgotten_nor_is_anything_while_it_was_off() {
     assert!(!journal.is_seen("gone") && journal.is_seen("stays"));
 }
 
-/// What is told without looking at all entries is what one sees who does.
+/// Checks that the counters equal a count over all entries.
 fn is_counted(journal: &mut Journal, now: i64) {
     let until = |entry: &JournalEntry| match entry.stage {
         DeliveryStage::Waits { until, .. } => until,

@@ -1,4 +1,4 @@
-//! Why a link cannot go on, in words that help.
+//! The errors of a link, with remedies.
 
 use std::io;
 
@@ -9,48 +9,48 @@ use crate::link::secret::{self, SecretError};
 use crate::link::{LinkConfig, tls};
 use crate::model::sanitize_line;
 
-/// Why a link cannot go on. It is tried again in each case.
+/// The reason why a link cannot go on. In each case the link tries again.
 #[derive(Debug, thiserror::Error)]
 pub enum NatsError {
-    /// What is configured cannot work.
+    /// A configuration that cannot work.
     #[error("{0}")]
     Settings(String),
-    /// A file that holds a secret cannot be used.
+    /// An unusable file with a secret.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// No server answered, or it let nobody in.
+    /// A failed connection: no server answered, or it refused the login.
     #[error("{0}")]
     Connect(String),
-    /// The server is too old.
+    /// A server that is too old.
     #[error("the server is nats-server {0}, and 2.11 or newer is needed")]
     OldServer(String),
-    /// There is no stream.
+    /// A stream that does not exist.
     #[error(
         "the stream {0} does not exist, and this machine may not make it ({1}): an admin runs `msgfs link create"
     )]
     NoStream(String, String),
-    /// The stream cannot be used.
+    /// A stream that cannot be used.
     #[error("the stream {0} cannot be used: its {1}")]
     Stream(String, String),
-    /// The server refused a request.
+    /// A request that the server refused.
     #[error("the server refuses {0}: {1}")]
     Refused(&'static str, String),
-    /// A request was not answered.
+    /// A request without an answer.
     #[error("the server does not answer {0}")]
     NoAnswer(&'static str),
-    /// The connection ended.
+    /// The end of the connection.
     #[error("the connection ended: {0}")]
     Lost(String),
-    /// What came is not what this server says.
+    /// An answer that is not understood.
     #[error("the server's answer cannot be understood: {0}")]
     BadAnswer(&'static str),
-    /// The disk does not take or give what it should.
+    /// A failure of the disk.
     #[error("{0}: {1}")]
     Disk(String, #[source] io::Error),
 }
 
 impl NatsError {
-    /// What people are told of it: a server may repeat what it was told.
+    /// Returns the error for people, without secrets: a server may repeat those that it got.
     pub fn describe_redacted(&self, spec: &LinkConfig) -> String {
         let text = match self {
             Self::NoStream(..) => format!("{self} {}`", spec.name),
@@ -59,15 +59,15 @@ impl NatsError {
         secret::redact_text(&text, &login::load_secrets(spec))
     }
 
-    /// What the system said of something on the disk.
+    /// Returns a function that wraps the system's error about a file.
     pub fn disk(what: &str) -> impl FnOnce(io::Error) -> Self + '_ {
         move |error| Self::Disk(what.to_owned(), error)
     }
 
-    /// Why a connection was not made.
+    /// Returns the reason why a connection was not made.
     pub fn from_connect_error(error: &ConnectError) -> Self {
         let mut text = error.to_string();
-        // The library tells the cause of each but as its source.
+        // The library has the cause only as the source of its error.
         let mut source = std::error::Error::source(error);
         while let Some(cause) = source {
             let cause_text = cause.to_string();

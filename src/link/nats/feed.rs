@@ -1,4 +1,4 @@
-//! The lines as they come: a consumer that the server forgets when nobody asks it any more.
+//! The feed of new messages: a consumer that the server drops after the last request.
 
 use std::time::Duration;
 
@@ -9,52 +9,51 @@ use serde_json::{Value, json};
 use super::failure::NatsError;
 use super::server::NatsConnection;
 
-/// Messages of one question.
+/// The number of messages in a request.
 const BATCH: usize = 500;
-/// Bytes of one question at least.
+/// The number of bytes in a request, at least.
 const BYTES: u64 = 8 << 20;
-/// How long the server holds a question open.
+/// The time for which the server holds a request open.
 const OPEN: Duration = Duration::from_secs(30);
-/// How often it says meanwhile that it still does.
+/// The pause between heartbeats of an open request.
 const SIGN: Duration = Duration::from_secs(5);
-/// Without any sign for this long it does not.
+/// The time without a heartbeat after which a request counts as lost.
 const SILENCE: Duration = Duration::from_secs(13);
-/// What it says when no more comes for a reason that is nobody's permission.
+/// The texts of the server when a feed ends for another reason than permissions.
 const ENDS: [&str; 3] = ["Server Shutdown", "Leadership Change", "Consumer Deleted"];
 
 /// A message of the stream.
 #[derive(Debug)]
 pub struct FeedMessage {
-    /// Its number.
+    /// The number of the message.
     pub seq: u64,
-    /// Its time in nanoseconds.
+    /// The time of the message in nanoseconds.
     pub time: i64,
-    /// How many more there are.
+    /// The number of messages behind it.
     pub pending: u64,
     /// The message.
     pub message: Message,
 }
 
-/// A consumer.
+/// A consumer of messages.
 #[derive(Debug)]
 pub struct StreamFeed {
     answers: Subscriber,
     inbox: String,
     next_subject: String,
     max_bytes: u64,
-    /// Messages of the open question that did not come yet.
+    /// The number of messages of the open request that are still to come.
     open_count: usize,
-    /// How many messages came: the server counts them, too, and one that it counts and that did not
-    /// come is lost on the way.
+    /// The number of messages that came. The server counts them too, so a gap shows that a message was lost.
     count: u64,
 }
 
 impl StreamFeed {
-    /// Has the server tell every message from a number on, or those of some subjects; also how many there are
-    /// already.
+    /// Starts a feed of all messages from a number on, or of those of some subjects. Returns it with the number of
+    /// existing ones.
     ///
     /// # Errors
-    /// If it does not.
+    /// Returns a failure if the server refuses.
     pub async fn start(
         server: &mut NatsConnection,
         name: &str,
@@ -88,10 +87,10 @@ impl StreamFeed {
         ))
     }
 
-    /// The next message; `None` if none comes for five seconds. Nothing is lost if it is given up.
+    /// Returns the next message; `None` if none comes for five seconds. Cancelling the call loses nothing.
     ///
     /// # Errors
-    /// If nothing can come any more.
+    /// Returns a failure if nothing can come any more.
     pub async fn next(
         &mut self,
         client: &async_nats::Client,
@@ -120,7 +119,7 @@ impl StreamFeed {
                 self.open_count -= 1;
                 return self.parse_counted(message).map(Some);
             }
-            // A word of the server's own.
+            // This is a status of the server.
             match (message.status, message.description.as_deref().unwrap_or_default()) {
                 (Some(StatusCode::IDLE_HEARTBEAT), _) => return Ok(None),
                 (Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND), _) => self.open_count = 0,
@@ -129,7 +128,7 @@ impl StreamFeed {
                 {
                     self.open_count = 0;
                 }
-                // It ends, or this consumer does: nothing is refused.
+                // The server or the consumer ends; nothing is refused.
                 (Some(status), text)
                     if status == StatusCode::NO_RESPONDERS || ENDS.contains(&text) =>
                 {
@@ -155,8 +154,9 @@ impl StreamFeed {
     }
 }
 
-/// The number of a message in the stream and in the feed, its time, and how many follow, from the subject on which it could
-/// be acknowledged: `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<tries>.<seq>.<count>.<time>.<pending>…`.
+/// Parses the number of a message in the stream and in the feed, its time, and the number of messages behind it, from
+/// the subject for its acknowledgement:
+/// `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<tries>.<seq>.<count>.<time>.<pending>…`.
 fn parse_numbers(reply: &str) -> Option<(u64, u64, i64, u64)> {
     let parts: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
     let skip = match parts.len() {

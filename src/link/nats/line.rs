@@ -1,6 +1,6 @@
-//! What may travel: one rule for what is published and what is taken.
+//! The rule for lines that may travel, which is the same for publishing and for receiving.
 //!
-//! Other readers of a log die of a line that is no record, so none is ever put into one.
+//! Other readers of a log fail at a line that is no record, so no such line is ever appended.
 
 use async_nats::HeaderMap;
 
@@ -9,65 +9,65 @@ use crate::model::sanitize_line;
 use crate::store::samp::record::{self, SampRecordError, SampScratch};
 use crate::store::text::json::{self, JsonError, JsonEvent, JsonValue};
 
-/// The header that says where a line begins in the log as it was published.
+/// The header with the offset of a line in the published log.
 pub const AT: &str = "Msgfs-At";
 
-/// Headers of which the server makes one each when it answers. A message that brought its own is an
-/// answer that somebody had put into the stream.
+/// The headers that the server adds once each when it answers. A message that brings its own is an answer that was put
+/// into the stream.
 const ANSWERS: [&str; 5] =
     ["Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending"];
 
-/// No log is longer: as far as every program can count.
+/// The limit on the size of a log, up to which every program can count.
 const MAX_LOG: u64 = 1 << 53;
 
-/// Deeper nesting kills readers that recurse.
+/// The limit on nesting; deeper values crash readers that recurse.
 const MAX_DEPTH: u32 = 100;
 
-/// The first second after the year 9999, which no calendar of another reader holds.
+/// The first second after the year 9999, which other readers' calendars cannot hold.
 const MAX_SECS: i64 = 253_402_300_800;
 
-/// Why a line does not travel.
+/// The reason why a line does not travel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishedLineRejection {
-    /// The subject is no writer's.
+    /// A subject that belongs to no writer.
     #[error("its subject does not belong to a writer")]
     Subject,
-    /// It carries headers of an answer.
+    /// A message with headers of an answer.
     #[error("it is an answer of the server, not a line that a writer published")]
     Answer,
-    /// It does not say where it belongs.
+    /// A missing offset.
     #[error("it does not say where in the log it belongs")]
     At,
-    /// It is not one line.
+    /// Bytes that are not one line.
     #[error("it is not one line with a newline at its end")]
     NotOneLine,
-    /// It is not UTF-8.
+    /// Bytes that are not UTF-8.
     #[error("it is not UTF-8")]
     NotText,
-    /// It is no record.
+    /// A line that is no record.
     #[error(transparent)]
     Record(#[from] SampRecordError),
-    /// It is no JSON.
+    /// A line that is not JSON.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// Somebody else wrote it.
+    /// A sender who is not the writer of the subject.
     #[error("it says it is from {:?}", sanitize_line(.0))]
     From(String),
-    /// It is nested too deeply.
+    /// A value that is nested too deeply.
     #[error("it is nested deeper than 100 levels")]
     Deep,
-    /// Its id is not text.
+    /// An id that is not text.
     #[error("its id is not a text")]
     Id,
-    /// Its time is too far away.
+    /// A time that is too far away.
     #[error("its time is beyond the year 9999")]
     Time,
 }
 
-/// A line as it came.
+/// A line as it was published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedLine<'a> {
-    /// Where it begins in the log as it was published.
+    /// The offset at which it begins in the published log.
     pub at: u64,
     /// The line, with its newline.
     pub bytes: &'a [u8],
@@ -76,16 +76,16 @@ pub struct PublishedLine<'a> {
 }
 
 impl PublishedLine<'_> {
-    /// Where it ends.
+    /// Returns the offset at which it ends.
     pub fn end_offset(&self) -> u64 {
         self.at + self.bytes.len() as u64
     }
 }
 
-/// Whether these bytes are a line that this writer may publish, and the id of its record.
+/// Checks that a writer may publish these bytes as a line, and returns the id of its record.
 ///
 /// # Errors
-/// Why it may not.
+/// Returns the reason if it may not.
 pub fn validate_line(writer: &str, bytes: &[u8]) -> Result<String, PublishedLineRejection> {
     let line = bytes.strip_suffix(b"\n").ok_or(PublishedLineRejection::NotOneLine)?;
     if memchr::memchr2(b'\n', b'\r', line).is_some() {
@@ -125,11 +125,11 @@ pub fn validate_line(writer: &str, bytes: &[u8]) -> Result<String, PublishedLine
     Ok(parsed.id.into_owned())
 }
 
-/// The line in a message, and whose it is. `answers` is how many of each header of an answer the server
-/// itself has put there.
+/// Returns the writer and the line of a message. `answers` is the number of times that the server itself added each
+/// header of an answer.
 ///
 /// # Errors
-/// Why it is none.
+/// Returns the reason if it is none.
 pub fn accept_message<'a>(
     space: &NatsSpace,
     subject: &str,

@@ -1,6 +1,6 @@
-//! The logs of the folder: what a line finds at its place, and the one write that puts it there.
+//! The logs of the folder: comparing a line with a position, and appending it in one write.
 //!
-//! Nothing here follows a symlink or opens what is no file; nothing is ever cut or changed.
+//! No function here follows a symlink, opens anything but a file, or cuts or changes existing bytes.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
@@ -15,24 +15,24 @@ use crate::model::Timestamp;
 use crate::store::engine::lines::append::{LogPath, UnsyncedLogs, append_once, has_final_newline};
 use crate::store::fs::{self, Stamp};
 use crate::store::samp::alias::{self, SampLogName};
-use crate::store::{StoreError, below};
+use crate::store::{StoreError, confined};
 
-/// What stands where a line belongs.
+/// The bytes at the position of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLineMatch {
     /// The line itself.
     Line,
-    /// The log ends in the middle of it: so many bytes of it are there.
+    /// The beginning of the line, of this many bytes, at which the log ends.
     Partial(u64),
-    /// The log ends just here.
+    /// The end of the log.
     End,
-    /// The log ends before.
+    /// No bytes, since the log ends before the position.
     Short,
-    /// Something else.
+    /// Other bytes.
     Other,
 }
 
-/// A line at its place in a log, to know it again.
+/// A line at its position in a log, for recognizing it later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NatsLogTail {
     at: u64,
@@ -41,24 +41,24 @@ pub struct NatsLogTail {
 }
 
 impl NatsLogTail {
-    /// Of a line.
+    /// Returns the tail for a line.
     pub fn from_line(line: &PublishedLine<'_>) -> Self {
         Self { at: line.at, len: line.bytes.len(), hash: XxHash3_64::oneshot(line.bytes) }
     }
 
-    /// Where it ends.
+    /// Returns the offset at which the line ends.
     pub fn end_offset(self) -> u64 {
         self.at + self.len as u64
     }
 
-    /// Whether it stands in a log.
+    /// Returns true if the line stands in a log.
     pub fn is_in(self, file: &File) -> io::Result<bool> {
         let bytes = fs::read_range(file, self.at, self.len)?;
         Ok(bytes.len() == self.len && XxHash3_64::oneshot(&bytes) == self.hash)
     }
 }
 
-/// What stands in a log of this length where a line belongs.
+/// Compares a line with the bytes at its position in a log of this length.
 pub fn match_line(file: &File, len: u64, line: &PublishedLine<'_>) -> io::Result<LogLineMatch> {
     if line.at > len {
         return Ok(LogLineMatch::Short);
@@ -74,10 +74,10 @@ pub fn match_line(file: &File, len: u64, line: &PublishedLine<'_>) -> io::Result
     })
 }
 
-/// Where an append went.
+/// The position of appended text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NatsAppendPosition {
-    /// Where the text begins.
+    /// The offset at which the text begins.
     pub at: u64,
     /// The inode of the file.
     pub ino: u64,
@@ -95,25 +95,25 @@ impl NatsLogFolder {
     /// Opens the folder.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let dir = below::open_dir(path, &[])?;
+        let dir = confined::open_dir(path, &[])?;
         Ok(Self { dir, path: path.to_owned(), unsynced: UnsyncedLogs::default() })
     }
 
-    /// Opens the folder that has its name now.
+    /// Opens the folder that has this path now.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn reopen(&mut self) -> io::Result<()> {
-        self.dir = below::open_dir(&self.path, &[])?;
+        self.dir = confined::open_dir(&self.path, &[])?;
         Ok(())
     }
 
-    /// The writers that have a log, or something else in its place.
+    /// Returns the writers that have a log, or something else under its name.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn list_writers(&self) -> io::Result<Vec<String>> {
         let mut writers = Vec::new();
         for entry in Dir::read_from(&self.dir)? {
@@ -127,16 +127,16 @@ impl NatsLogFolder {
         Ok(writers)
     }
 
-    /// How a log is; `None` if there is none.
+    /// Returns the stamp of a log; `None` if there is none.
     ///
     /// # Errors
-    /// `InvalidInput` if something else has its name, else as the system gave it.
+    /// Returns `InvalidInput` if something else has its name, otherwise the system's error.
     pub fn read_stamp(&self, writer: &str) -> io::Result<Option<Stamp>> {
-        match below::stat(&self.dir, &alias::log_name(writer)) {
+        match confined::stat(&self.dir, &alias::log_name(writer)) {
             Ok((FileType::RegularFile, stamp)) => Ok(Some(stamp)),
             Ok((kind, _)) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("is {}, not a file", below::describe_type(kind)),
+                format!("is {}, not a file", confined::describe_type(kind)),
             )),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
@@ -146,16 +146,16 @@ impl NatsLogFolder {
     /// Opens a log for reading; `None` if there is none.
     ///
     /// # Errors
-    /// As [`Logs::stamp`].
+    /// Returns the errors of [`NatsLogFolder::read_stamp`].
     pub fn open_log(&self, writer: &str) -> io::Result<Option<File>> {
         self.open_beside(&alias::log_name(writer))
     }
 
-    /// Appends to a log by one write, and makes it if it is missing; where the text begins. A last line
-    /// without a newline is ended first, if `end` says so.
+    /// Appends to a log in one write, makes the log if it is missing, and returns the position. Ends a torn last line
+    /// first if `end` is true.
     ///
     /// # Errors
-    /// As the system gave it; then no reader sees a part.
+    /// Returns the system's error; then no reader sees a part.
     pub fn append_text(
         &mut self,
         name: &str,
@@ -172,15 +172,15 @@ impl NatsLogFolder {
             append_once(&file, text, stamp.size)?;
         }
         self.unsynced.note_append(&path, stamp.size == 0, stamp.size, stamp);
-        // Others may have appended since its length was asked: the position tells where this went.
+        // Other programs may have appended since the length was read; the file position shows the real offset.
         let at = file.stream_position()?.saturating_sub(text.len() as u64);
         Ok(NatsAppendPosition { at, ino: stamp.ino })
     }
 
-    /// Waits until a log is on disk.
+    /// Syncs a log.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn sync_log(&mut self, name: &str) -> io::Result<()> {
         let path = self.path.join(name);
         let spot = LogPath { dir: &self.dir, name, path: &path };
@@ -190,10 +190,10 @@ impl NatsLogFolder {
         })
     }
 
-    /// The copy beside a writer's log for what another machine wrote in his name.
+    /// Returns the name of the conflict copy for lines that another machine wrote under a writer's name.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn choose_copy_name(&self, writer: &str, host: &str) -> io::Result<String> {
         let (start, end) = (format!("log-{writer}.sync-conflict-"), format!("-{host}.jsonl"));
         for entry in Dir::read_from(&self.dir)? {
@@ -213,9 +213,9 @@ impl NatsLogFolder {
     /// Opens a file beside the logs; `None` if there is none.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn open_beside(&self, name: &str) -> io::Result<Option<File>> {
-        match below::open_file(&self.dir, name) {
+        match confined::open_file(&self.dir, name) {
             Ok(file) => Ok(Some(file)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
@@ -232,20 +232,20 @@ pub struct NatsLogReader {
 }
 
 impl NatsLogReader {
-    /// Reads from an offset at which a line begins.
+    /// Returns a reader from an offset at which a line begins.
     ///
     /// # Errors
-    /// As `seek` gave it.
+    /// Returns the error of `seek`.
     pub fn read_from(mut file: File, at: u64) -> io::Result<Self> {
         file.seek(SeekFrom::Start(at))?;
         Ok(Self { reader: BufReader::with_capacity(64 << 10, file), at, line: Vec::new() })
     }
 
-    /// The next line with its newline, and where it ends; `None` where the last complete one ended. Of a
-    /// line that no reader takes only the beginning is given.
+    /// Returns the next line with its newline, and the offset of its end; `None` behind the last complete line. An
+    /// overlong line is cut at its limit.
     ///
     /// # Errors
-    /// As `read` gave it.
+    /// Returns the error of `read`.
     pub fn next(&mut self) -> io::Result<Option<(&[u8], u64)>> {
         let limit = fs::MAX_RECORD as u64;
         self.line.clear();

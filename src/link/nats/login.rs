@@ -1,4 +1,4 @@
-//! How this machine shows who it is, and how it makes sure of the server.
+//! The credentials of this machine, and its check of the server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use async_nats::{ConnectOptions, ServerAddr};
 use zeroize::Zeroizing;
 
 use super::failure::NatsError;
-use crate::link::{LinkConfig, reach, secret};
+use crate::link::{LinkConfig, private_hosts, secret};
 use crate::model::{display_path, sanitize_line};
 
-/// How long a server may take to greet.
+/// The time limit for a server's greeting.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long an answer may take.
+/// The time limit for an answer.
 pub const ANSWER: Duration = Duration::from_secs(2);
 
-/// The addresses of a link, checked.
+/// Parses and checks the addresses of a link.
 ///
 /// # Errors
-/// What is wrong with one of them, without showing a password that may be in it.
+/// Returns the error of one address, without a password that may be in it.
 pub fn parse_addresses(spec: &LinkConfig) -> Result<Vec<ServerAddr>, NatsError> {
     let wrong = |why: &str| Err(NatsError::Settings(format!("url: {why}")));
     let mut all = Vec::new();
@@ -42,22 +42,22 @@ pub fn parse_addresses(spec: &LinkConfig) -> Result<Vec<ServerAddr>, NatsError> 
     if all.is_empty() { wrong("is missing; write it as nats://host:4222") } else { Ok(all) }
 }
 
-/// What the server is told and nobody else may be, as the files have it now.
+/// Returns the secrets that only the server may see, as the files have them now.
 pub fn load_secrets(spec: &LinkConfig) -> Vec<Zeroizing<String>> {
     let read = |path: &Option<PathBuf>| secret::read_secret(path.as_deref()?).ok();
     let password = read(&spec.password_file).map(|text| text.trim().to_owned());
     let creds = read(&spec.creds).unwrap_or_default();
-    // Around the JWT and the seed there are sentences for people.
+    // Sentences for people surround the JWT and the seed.
     let lines = creds.lines().map(str::trim);
     let lines =
         lines.filter(|line| !line.starts_with(['-', '*']) && !line.contains(char::is_whitespace));
     password.into_iter().chain(lines.map(str::to_owned)).map(Zeroizing::new).collect()
 }
 
-/// Everything but the addresses. Files are read anew each time, so that a renewed one is taken.
+/// Builds the connection's options, without addresses. Reads files anew each time, so that a renewed one takes effect.
 ///
 /// # Errors
-/// Which file cannot be used, and what to do.
+/// Returns the unusable file, and the remedy.
 pub fn build_options(
     spec: &LinkConfig,
     addresses: &[ServerAddr],
@@ -81,7 +81,7 @@ pub fn build_options(
         options = options.user_and_password(user.clone(), password);
     }
     if let Some(ca) = &spec.ca {
-        // The library does not say which file it cannot read.
+        // The library's error would not name the file.
         std::fs::File::open(ca).map_err(|e| {
             let ca = display_path(ca);
             NatsError::Settings(format!("the certificate file that ca names, {ca}: {e}"))
@@ -91,13 +91,13 @@ pub fn build_options(
     if let Some(inbox) = &spec.inbox {
         options = options.custom_inbox_prefix(inbox);
     }
-    // To somebody who may listen on the way, nothing goes in the clear, whatever the server says.
-    let public = addresses.iter().any(|address| !reach::is_private_host(address.host()));
+    // Nothing goes in the clear over public networks, even if the server permits it.
+    let public = addresses.iter().any(|address| !private_hosts::is_private_host(address.host()));
     Ok(options
         .require_tls(public && !spec.insecure)
         .name(format!("msgfs {}", sanitize_line(&spec.name)))
         .connection_timeout(PATIENCE)
         .request_timeout(Some(ANSWER))
-        // Servers that another one names were not chosen by anybody here.
+        // The user did not choose servers that another one names.
         .ignore_discovered_servers())
 }

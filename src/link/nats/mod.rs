@@ -1,32 +1,32 @@
-//! NATS JetStream: keeps the logs of a SAMP folder equal on all machines of a space.
+//! A link over NATS JetStream, which keeps the logs of a SAMP folder equal on all machines of a space.
 //!
-//! The folder stays what it is; the stream carries its lines. Each log and its subject are, as in git,
-//! beginnings of one another: the longer one gives the rest. Nothing is marked as mine or theirs, so a
-//! folder may be copied, restored or shared by other means at the same time.
+//! The folder keeps its form; the stream carries its lines. As in git, a log and its subject are each a beginning of
+//! the other, and the longer one supplies the rest. No line is marked as local or remote, so a folder may be copied,
+//! restored or shared by other means at the same time.
 //!
-//! - [`subject`]: whose lines a subject carries. `line`: what may travel.
-//! - `log`: the logs. `state`: what is kept between two runs. `carrier`: what is known meanwhile.
+//! - [`subject`]: the writer that a subject stands for. `line`: the lines that may travel.
+//! - `log`: the logs. `state`: the state between two runs. `carrier`: the state in memory.
 //! - `receive`: from the stream into the logs. `publish`: from the logs into the stream.
-//! - `share`: what was read, on all machines of one identity. `round`: the same, for one connection. `said`: what
-//!   each of them said. `value`: how that is told.
-//! - `server`, `feed`, `direct`, `login`: the requests. `failure`: what people are told.
+//! - `share`: the marks *read* on all machines of one identity. `round`: one connection for marks. `said`: the counts
+//!   of each machine. `value`: their encoding.
+//! - `server`, `feed`, `direct`, `login`: the requests. `failure`: the errors, for people.
 
-mod carrier;
-mod direct;
+mod bucket_value;
+mod direct_get;
 mod failure;
 mod feed;
 mod line;
 mod log;
+mod log_sync;
 mod login;
+mod mark_session;
+mod mark_sync;
 mod publish;
+mod read_counts;
 mod receive;
-mod round;
-mod said;
 mod server;
-mod share;
 mod state;
 pub mod subject;
-mod value;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,43 +40,43 @@ use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio::time;
 
-use self::carrier::{ConnectionRisk, LogSync};
 use self::failure::NatsError;
 use self::feed::{FeedMessage, StreamFeed};
+use self::log_sync::{ConnectionRisk, LogSync};
+pub use self::mark_sync::{MarkOwner, check_mark_sync, start_mark_sync};
 use self::server::NatsConnection;
-pub use self::share::{MarkOwner, check_mark_sync, start_mark_sync};
 use self::state::NatsState;
 use super::{HealthBoard, LinkConfig};
 use crate::model::locks::Mutex;
 
-/// How long nothing is tried after the first failure; each next one doubles it, up to the second.
+/// The pause after the first failure. Each further failure doubles it, up to the second value.
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(3);
-/// How often the lock is asked for that another process holds.
+/// The pause between tries for a lock that another process holds.
 const LOCKED: Duration = Duration::from_secs(1);
-/// Lines, and the time, after which they are brought to disk although more come.
+/// The number of lines and the time after which received lines are synced although more come.
 const LINES: usize = 2000;
 const WHILE: Duration = Duration::from_millis(200);
-/// More files that changed are not told apart.
+/// The number of changed files above which all files count as changed.
 const MANY: usize = 1000;
-/// Logs that are looked at before it is seen what came.
+/// The number of logs that are examined before the link checks the stream again.
 const LOGS: usize = 64;
 
-/// A running link. Dropping it ends it.
+/// A running link. Dropping it ends the link.
 #[derive(Debug)]
 pub struct NatsLink {
     wake: Arc<NatsWakeup>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread is woken for.
+/// The signals that wake the thread.
 #[derive(Debug, Default)]
 struct NatsWakeup {
     work: Notify,
-    /// It is to end.
+    /// The signal to end.
     stop_signal: Notify,
     stop: AtomicBool,
-    /// Which files changed; `None` if any may have.
+    /// The changed files; `None` if any may have changed.
     changed_paths: Mutex<Option<Vec<PathBuf>>>,
 }
 
@@ -85,7 +85,7 @@ impl NatsWakeup {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Returns when the link is to end.
+    /// Returns when the link must end.
     async fn wait_for_stop(&self) {
         while !self.is_stopped() {
             self.stop_signal.notified().await;
@@ -94,22 +94,22 @@ impl NatsWakeup {
 }
 
 impl NatsLink {
-    /// There may be something to do. Takes no lock.
+    /// Wakes the thread, since there may be something to do. Takes no lock.
     pub fn wake(&self) {
         self.wake.work.notify_one();
     }
 
-    /// Anything in the folder may have changed.
+    /// Tells the link that anything in the folder may have changed.
     pub fn notify_all_changed(&self) {
         *self.wake.changed_paths.lock() = None;
         self.wake.work.notify_one();
     }
 
-    /// These files have changed.
+    /// Tells the link that these files have changed.
     pub fn notify_changed_files(&self, paths: &[PathBuf]) {
         {
             let mut changed = self.wake.changed_paths.lock();
-            // Nobody takes them while there is no connection.
+            // Without a connection they pile up.
             *changed = changed.take().filter(|all| all.len() < MANY);
             if let Some(changed) = &mut *changed {
                 changed.extend_from_slice(paths);
@@ -125,26 +125,26 @@ impl Drop for NatsLink {
         self.wake.stop_signal.notify_one();
         self.wake.work.notify_one();
         if let Some(thread) = self.thread.take() {
-            // It ends between two lines.
+            // The thread ends between two lines.
             let _ = thread.join();
         }
     }
 }
 
-/// The folder in which a link keeps its state.
+/// Returns the folder in which a link keeps its state.
 pub fn state_folder(me_state: &Path, name: &str) -> PathBuf {
     super::shared_links_folder(me_state).join(name)
 }
 
-/// The longest line that the server of a link takes, as far as it is known.
+/// Returns the longest line that the server of a link takes, if it is known.
 pub fn longest_line(me_state: &Path, name: &str) -> Option<u64> {
     state::longest_line(&state_folder(me_state, name))
 }
 
-/// Starts to carry for the logs in a folder, in a thread of its own.
+/// Starts a thread that carries for the logs in a folder.
 ///
 /// # Errors
-/// If there can be no thread.
+/// Returns the system's error, if no thread can be started.
 pub fn start(
     spec: &LinkConfig,
     folder: &Path,
@@ -163,11 +163,11 @@ pub fn start(
     Ok(NatsLink { wake, thread: Some(thread) })
 }
 
-/// Makes the streams of a space, for lines and for marks, as an admin does once. One that is there and can be
-/// used is left as it is.
+/// Creates the streams of a space, for lines and for marks, as an admin does once. Usable streams that exist stay
+/// unchanged.
 ///
 /// # Errors
-/// In words, why they were not made.
+/// Returns a sentence that says why they were not created.
 pub fn create_streams(spec: &LinkConfig) -> Result<(), String> {
     let made = async {
         let mut server = NatsConnection::connect(spec).await?;
@@ -186,7 +186,7 @@ pub fn create_streams(spec: &LinkConfig) -> Result<(), String> {
         .map_err(|e| e.describe_redacted(spec))
 }
 
-/// What keeps a link from working, as far as can be told without sending: a line each.
+/// Checks a link without sending, and returns the obstacles, one a line.
 pub fn check_link(spec: &LinkConfig) -> Vec<String> {
     let checked = async {
         let mut server = NatsConnection::connect(spec).await?;
@@ -226,24 +226,24 @@ pub fn check_link(spec: &LinkConfig) -> Vec<String> {
     }
 }
 
-/// Runs something to its end in a runtime of its own.
+/// Runs a future to its end in a runtime of its own.
 fn block_on_runtime<T>(work: impl Future<Output = T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(work);
-    // Not waiting for names that are being looked up.
+    // This does not wait for running name lookups.
     runtime.shutdown_background();
     Ok(done)
 }
 
-/// A name of a consumer that nobody has.
+/// Returns a consumer name that is not in use.
 fn make_consumer_name() -> String {
     let mut nonce = [0; 8];
-    // Without chance the name is taken, at worst, and another is tried with the next connection.
+    // Without random bytes the name may be taken; the next connection tries another.
     let _ = getrandom::fill(&mut nonce);
     format!("h-{}", crate::model::encode_hex(&nonce))
 }
 
-/// What the thread of a link has.
+/// The state of a link's thread.
 #[derive(Debug)]
 struct NatsWorker {
     spec: LinkConfig,
@@ -283,7 +283,7 @@ impl NatsWorker {
         }
     }
 
-    /// Waits before the next try, and counts meanwhile what waits.
+    /// Waits before the next try, and first counts the waiting lines.
     async fn pause_before_retry(&self, carrier: Option<&mut LogSync>, wait: Duration) {
         let end = time::Instant::now() + wait;
         if let Some(carrier) = carrier
@@ -299,7 +299,7 @@ impl NatsWorker {
         }
     }
 
-    /// One connection, to its end.
+    /// Runs one connection to its end.
     async fn run_connection(&self, carrier: &mut Option<LogSync>) -> NatsError {
         let carrier = match carrier {
             Some(carrier) => carrier,
@@ -347,7 +347,7 @@ impl NatsWorker {
         let (feed, pending) =
             StreamFeed::start(&mut server, &make_consumer_name(), from, None).await?;
         if pending == 0 && info.state.last_seq >= from {
-            // What came last was purged.
+            // The last messages were purged.
             (carrier.state.cursor.seq, carrier.state.cursor.time) = (info.state.last_seq, 0);
         }
         carrier.flush()?;
@@ -356,7 +356,7 @@ impl NatsWorker {
         self.exchange_lines(carrier, &mut server, (feed, pending), info.can_batch()).await
     }
 
-    /// Reads the next messages in the way that nothing can break.
+    /// Reads the next messages one by one, in a way that nothing can break.
     async fn read_carefully(
         &self,
         carrier: &mut LogSync,
@@ -380,7 +380,7 @@ impl NatsWorker {
         let mut pause = None;
         loop {
             carrier.risk = ConnectionRisk::Feed(carrier.state.cursor.seq);
-            // Nothing is published before all that was there is here.
+            // Nothing is published before the backlog of the stream is here.
             let busy = pending == 0 && !carrier.pending_writers.is_empty();
             let wake = if busy { None } else { pause };
             tokio::select! {
@@ -392,7 +392,7 @@ impl NatsWorker {
                 }
                 came = feed.next(&client) => {
                     let left = self.receive_messages(carrier, server, &mut feed, came?).await?;
-                    // Once all was here, what comes is new.
+                    // After the backlog is here, further messages are new.
                     pending = pending.min(left);
                 }
                 () = self.wake.work.notified() => self.queue_changes(carrier)?,
@@ -423,8 +423,8 @@ impl NatsWorker {
         }
     }
 
-    /// Takes what came, and what comes at once behind it; then all of it is brought to disk. How many more
-    /// there are.
+    /// Accepts a message and those that are ready behind it, and then syncs them. Returns the number of messages that
+    /// are left.
     async fn receive_messages(
         &self,
         carrier: &mut LogSync,
@@ -447,7 +447,7 @@ impl NatsWorker {
             carrier.flush()?;
             return Ok(left);
         }
-        // Silence: is the stream still the one that is listened to?
+        // After a silence, check that the stream is still the same.
         let info = server
             .query_line_stream()
             .await?
@@ -460,7 +460,7 @@ impl NatsWorker {
         Ok(0)
     }
 
-    /// Publishes what is to be published, for a moment.
+    /// Publishes pending lines for a moment.
     async fn publish_pending(
         &self,
         carrier: &mut LogSync,

@@ -1,8 +1,7 @@
-//! From the logs into the stream.
+//! The way from the logs into the stream.
 //!
-//! Each message says which one it expects to be the last of its subject, so a line that is sent twice is
-//! stored once, whatever became of the answer, and two machines that write as one never overtake
-//! each other unseen.
+//! Each message names the one that it expects to be the last of its subject. So a line that is sent twice is stored
+//! once, even if an answer was lost, and two machines that write as one never overtake each other unseen.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -10,54 +9,54 @@ use std::time::{Duration, Instant};
 use async_nats::{Event, HeaderMap, Message, Request, RequestErrorKind, ServerError};
 use serde::Deserialize;
 
-use super::carrier::{LogSync, is_log_blocked};
 use super::failure::NatsError;
 use super::line::{self, AT, PublishedLine};
 use super::log::{NatsLogReader, NatsLogTail};
+use super::log_sync::{LogSync, is_log_blocked};
 use super::server::{ApiError, NatsConnection};
 use crate::model::sanitize_line;
 use crate::store::fs::Stamp;
 use crate::store::samp::alias;
 
-/// Room for the headers of a message.
+/// The room for the headers of a message.
 pub const HEADERS: u64 = 1024;
-/// Lines and bytes of one batch.
+/// The limits on lines and bytes of one batch.
 const LINES: usize = 500;
 const BYTES: usize = 4 << 20;
-/// A log that was rewritten is looked at when it has stayed as it is for this long: whoever rewrites it may
+/// The time for which a rewritten log must stay unchanged before it is examined, since the program that rewrites it may
 /// not be done.
 const STILL: Duration = Duration::from_secs(1);
-/// How long nothing is tried for a writer: when the server knows something newer, when an answer was lost, when
-/// it has no room, when it does not permit.
+/// The pauses for one writer: after the server has a newer message, a lost answer, a full stream, and a denied
+/// permission.
 const NEWER: Duration = Duration::from_millis(100);
 const LOST: Duration = Duration::from_millis(500);
 const FULL: Duration = Duration::from_secs(5);
 pub const DENIED: Duration = Duration::from_secs(30);
 
-/// The errors that say there is no room.
+/// The error codes for a full stream.
 const NO_ROOM: [u64; 5] = [10_002, 10_023, 10_047, 10_077, 10_122];
-/// The error that says another message is the last of the subject, and which, at the end of its text.
+/// The error code for another last message of the subject, whose number stands at the end of the text.
 const NOT_LAST: u64 = 10_071;
 
-/// A line to be sent.
+/// A line to publish.
 #[derive(Debug)]
 struct OutgoingLine {
     bytes: Vec<u8>,
     id: String,
 }
 
-/// What became of what was sent.
+/// The result of publishing.
 #[derive(Debug)]
 pub enum PublishOutcome {
-    /// It is the message of this number.
+    /// Success, as the message of this number.
     Stored(u64),
-    /// Another message is the last of the subject.
+    /// A conflict with the subject's last message, of this number.
     NotLast(u64),
-    /// The server does not permit it.
+    /// A missing permission.
     Denied,
-    /// There was no answer, or none that tells.
+    /// No answer, or a useless one.
     Unknown,
-    /// The stream does not take it.
+    /// A refusal by the stream.
     Refused(ApiError),
 }
 
@@ -69,10 +68,11 @@ struct PublishAck {
 }
 
 impl LogSync {
-    /// Publishes the next lines of a log, or puts back what it lacks. Whether there is more to do at once.
+    /// Publishes the next lines of a log, or puts back the lines that it lacks. Returns true if there is more to do at
+    /// once.
     ///
     /// # Errors
-    /// If the connection or the disk ends it.
+    /// Returns an error of the connection or the disk.
     pub async fn sync_writer(
         &mut self,
         server: &mut NatsConnection,
@@ -123,7 +123,7 @@ impl LogSync {
         Ok(false)
     }
 
-    /// Whether a log is as it was but for what was appended, or has been rewritten and left alone since.
+    /// Returns true if a log only grew, or was rewritten and has not changed since.
     fn is_settled(
         &mut self,
         writer: &str,
@@ -163,7 +163,7 @@ impl LogSync {
         Ok(true)
     }
 
-    /// The next lines to be published, and where they end in the log.
+    /// Returns the next lines to publish, and the offset of their end in the log.
     fn collect_lines(
         &mut self,
         writer: &str,
@@ -196,7 +196,7 @@ impl LogSync {
                     size += line.len();
                     batch.push(OutgoingLine { bytes: line.to_vec(), id });
                 }
-                // What was published goes on before what follows is looked at.
+                // The batch goes out before further lines are examined.
                 _ if !batch.is_empty() => break,
                 Ok(_) => {}
                 Err(why) => {
@@ -207,7 +207,7 @@ impl LogSync {
             }
             upto = end;
             if batch.is_empty() {
-                // Behind a line that stays here, places differ.
+                // Behind a line that stays here, positions differ.
                 known.place.odd = Some((ino, end));
                 known.is_dirty = true;
             }
@@ -256,7 +256,7 @@ impl LogSync {
             }
             PublishOutcome::NotLast(last) => {
                 known.held_until = Some(now + NEWER);
-                // Something newer comes by itself; nothing at all is a purge.
+                // A newer message comes by itself; an older one means a purge.
                 if last <= cursor {
                     known.place.seq = last;
                 }
@@ -273,7 +273,7 @@ impl LogSync {
             PublishOutcome::Refused(error) => {
                 let full = NO_ROOM.contains(&error.err_code);
                 known.held_until = Some(now + FULL);
-                // One alone may pass where several do not.
+                // A single line may pass if a batch does not.
                 known.is_accepted = false;
                 let what = sanitize_line(&error.description).into_owned();
                 note = Some(if full {
@@ -292,7 +292,7 @@ impl LogSync {
     }
 }
 
-/// Sends lines, which begin at a place of the published log behind a message: several as one.
+/// Sends lines, several as one batch. They begin at an offset of the published log and follow the message `expected`.
 async fn send_lines(
     server: &mut NatsConnection,
     writer: &str,
@@ -336,10 +336,10 @@ async fn send_lines(
     await_outcome(server, &subject, ack).await
 }
 
-/// What became of what is sent to a subject, by the answer; a server that does not permit it says so beside.
+/// Returns the result of publishing to a subject, by the answer. A missing permission shows only as an event.
 ///
 /// # Errors
-/// If the connection ends.
+/// Returns an error if the connection ends.
 pub async fn await_outcome(
     server: &mut NatsConnection,
     subject: &str,

@@ -1,43 +1,43 @@
-//! From the stream into the logs.
+//! The way from the stream into the logs.
 //!
-//! A line carries where it begins in the log as it was published. A log here that is a beginning of
-//! that one, or continues it, needs nothing else: the line is there, or it goes to the end. Where a log is
-//! neither (somebody compacted it, or two machines write as one), the ids of records decide.
+//! A line carries its offset in the published log. If the local log is a beginning or a continuation of the published
+//! one, that suffices: the line is there, or it goes to the end. If the log is neither (some program compacted it, or
+//! two machines write as one), the ids of records decide.
 
 use std::fs::File;
 use std::io;
 
 use async_nats::Message;
 
-use super::carrier::{ConnectionRisk, LogSync, WriterState, is_log_blocked};
-use super::direct::{SUBJECTS, StreamMessage};
+use super::direct_get::{SUBJECTS, StreamMessage};
 use super::failure::NatsError;
 use super::line::{self, PublishedLine};
 use super::log::{LogLineMatch, NatsLogTail, match_line};
+use super::log_sync::{ConnectionRisk, LogSync, WriterState, is_log_blocked};
 use super::publish::HEADERS;
 use super::server::{NatsConnection, StreamInfo};
 use super::state::StreamCursor;
 use crate::store::fs::Stamp;
 use crate::store::samp::alias;
 
-/// No subject takes more room in a question.
+/// The room that a subject takes in a request, at most.
 const SUBJECT: u64 = 256;
 
-/// What became of a line.
+/// The result of placing a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinePlacement {
-    /// It stands at its place.
+    /// A line at its position.
     InPlace,
-    /// It stands elsewhere.
+    /// A line elsewhere, or left out for now.
     Elsewhere,
-    /// The log here ends before its place: what is missing must come first.
+    /// A line whose predecessors must come first, since the local log ends before its position.
     Replay,
-    /// Which ids were published must be known first.
+    /// A line for which the published ids must be loaded first.
     Compare,
 }
 
 impl LogSync {
-    /// Puts a line where it belongs, unless it is there.
+    /// Puts a line into the log, unless it is there.
     fn accept_line(
         &mut self,
         writer: &str,
@@ -64,7 +64,7 @@ impl LogSync {
         line: &PublishedLine<'_>,
         (seq, replayed): (u64, bool),
     ) -> io::Result<LinePlacement> {
-        // It stood in the log here, or was known not to go there, before it came.
+        // The line was in the local log before it came, or known not to belong there.
         let passed = seq <= known.place.seq;
         let file = self.logs.open_log(writer)?;
         let len = file.as_ref().map(Stamp::from_file).transpose()?.map_or(0, |stamp| stamp.size);
@@ -76,14 +76,14 @@ impl LogSync {
         let missing = match found {
             LogLineMatch::Line => return Ok(LinePlacement::InPlace),
             LogLineMatch::Partial(there) => line.bytes.get(there as usize..).unwrap_or_default(),
-            // The log was cut or rewritten since its lines were published: nobody else wrote them. It is looked at
-            // when it is left alone, and what is new in it is published first.
+            // The log was cut or rewritten after this machine published its lines. It is examined when it no longer
+            // changes, and its new lines are published first.
             _ if passed && !replayed && known.place.odd.is_none() => {
                 self.pending_writers.insert(writer.to_owned());
                 return Ok(LinePlacement::Elsewhere);
             }
             LogLineMatch::End if is_continuation(known, line, file.as_ref())? => line.bytes,
-            // Where ids decide, a log is longer or shorter than what was published.
+            // If ids decide, a log may be longer or shorter than the published one.
             LogLineMatch::Short if !replayed && known.place.odd.is_none() => {
                 return Ok(LinePlacement::Replay);
             }
@@ -95,7 +95,7 @@ impl LogSync {
         if landed.at == len {
             return Ok(LinePlacement::InPlace);
         }
-        // Another program was quicker: what is where must be found out.
+        // Another program appended first, so the log must be compared.
         known.start_compare(0, 0);
         Ok(LinePlacement::Elsewhere)
     }
@@ -115,7 +115,7 @@ impl LogSync {
                 return Ok(LinePlacement::Compare);
             }
             if passed {
-                // What the log here lost comes back behind what is still to be published.
+                // The lines that the local log lost come back after its new lines are published.
                 known.lacks_lines = true;
                 self.pending_writers.insert(writer.to_owned());
                 return Ok(LinePlacement::Elsewhere);
@@ -125,7 +125,7 @@ impl LogSync {
         let name = alias::log_name(writer);
         let landed = self.logs.append_text(&name, line.bytes, true)?;
         self.unsynced_files.insert(name);
-        // Not if another program has written in between: that line is still to be looked at.
+        // This is skipped if another program appended in between, since its line must still be examined.
         if landed.at == known.compared_upto() {
             known.place.odd = Some((landed.ino, line.bytes.len() as u64 + landed.at));
             known.is_dirty = true;
@@ -133,8 +133,8 @@ impl LogSync {
         Ok(if landed.at == line.at { LinePlacement::InPlace } else { LinePlacement::Elsewhere })
     }
 
-    /// Both this machine and another write as this writer: what the other one wrote goes beside, so that
-    /// neither's order is lost.
+    /// Appends a line to the conflict copy, since this machine and another one write as the same writer. So the order
+    /// of both is kept.
     fn append_conflict_copy(
         &mut self,
         writer: &str,
@@ -154,10 +154,10 @@ impl LogSync {
         Ok(LinePlacement::Elsewhere)
     }
 
-    /// A message of the stream has come.
+    /// Accepts a message of the stream.
     ///
     /// # Errors
-    /// If it can be neither put in place nor refused.
+    /// Returns an error if it can be neither placed nor refused.
     pub async fn receive_message(
         &mut self,
         server: &mut NatsConnection,
@@ -167,10 +167,10 @@ impl LogSync {
         self.receive_as(server, (seq, time), &message.subject, message, 0).await
     }
 
-    /// The same for one that was read out of order.
+    /// Accepts a message that was read out of order.
     ///
     /// # Errors
-    /// As [`Carrier::arrive`].
+    /// Returns the errors of [`LogSync::receive_message`].
     pub async fn receive_stored(
         &mut self,
         server: &mut NatsConnection,
@@ -197,7 +197,7 @@ impl LogSync {
         Ok(())
     }
 
-    /// Refuses a message. It counts for what the server expects of the next one.
+    /// Refuses a message. The server still expects its number as the last one of the subject.
     fn refuse_message(&mut self, server: &NatsConnection, subject: &str, seq: u64, why: &str) {
         if let Some(writer) = server.space.parse_writer(subject) {
             let known = self.writer_mut(&writer);
@@ -235,10 +235,10 @@ impl LogSync {
         }
     }
 
-    /// Puts into a log what it lacks of the messages up to this one.
+    /// Puts the lines into a log that it lacks of the messages up to `upto`.
     ///
     /// # Errors
-    /// If they cannot be read or written.
+    /// Returns an error if they cannot be read or written.
     pub async fn replay_messages(
         &mut self,
         server: &mut NatsConnection,
@@ -255,7 +255,7 @@ impl LogSync {
                 loop {
                     match self.accept_line(writer, &line, stored.seq, true) {
                         Ok(LinePlacement::Compare) => {
-                            self.load_published_ids(server, writer).await?
+                            self.load_published_ids(server, writer).await?;
                         }
                         Ok(taken) => break straight &= taken == LinePlacement::InPlace,
                         Err(error) if is_log_blocked(&error) => return Ok(()),
@@ -277,7 +277,7 @@ impl LogSync {
         Ok(())
     }
 
-    /// Some messages of a writer from a number on, and whether there may be more.
+    /// Returns some messages of a writer from a number on, and true if there may be more.
     async fn read_messages(
         &mut self,
         server: &mut NatsConnection,
@@ -291,10 +291,10 @@ impl LogSync {
         Ok(read)
     }
 
-    /// Finds out which ids of a writer were published.
+    /// Loads the published ids of a writer.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// Returns an error if they cannot be read.
     pub async fn load_published_ids(
         &mut self,
         server: &mut NatsConnection,
@@ -315,11 +315,10 @@ impl LogSync {
         Ok(())
     }
 
-    /// Finds out, after the connection was made, whether the stream is the one that was read, and whether the
-    /// logs still hold what they held.
+    /// Checks after connecting that the stream is the known one, and that the logs still hold the published lines.
     ///
     /// # Errors
-    /// If that cannot be found out.
+    /// Returns an error if the check cannot be made.
     pub async fn verify_stream(
         &mut self,
         server: &mut NatsConnection,
@@ -333,8 +332,8 @@ impl LogSync {
             other = there.is_some_and(|there| there.time != cursor.time);
         }
         if other {
-            // Made anew, or put back to an older copy: what is here is published again where it is missing
-            // there.
+            // The stream was made anew, or restored from an older copy. Local lines are published again if they are
+            // missing there.
             self.writers.clear();
             self.reset_refusal_count();
             let start = StreamCursor { created: info.created.clone(), ..StreamCursor::default() };
@@ -363,7 +362,7 @@ impl LogSync {
             let lasts = server.fetch_last_messages(&subjects, self.state.cursor.seq).await?;
             self.risk = ConnectionRisk::None;
             for name in names {
-                // Purged, unless it follows.
+                // The subject counts as purged, unless its last message follows below.
                 let known = self.writer_mut(name);
                 (known.place.seq, known.tail) = (0, None);
             }
@@ -394,7 +393,7 @@ impl LogSync {
     }
 }
 
-/// The line in a message that was read out of order.
+/// Returns the line in a message that was read out of order.
 fn parse_stored_line<'a>(
     server: &NatsConnection,
     stored: &'a StreamMessage,
@@ -406,7 +405,7 @@ fn parse_stored_line<'a>(
     Some(line)
 }
 
-/// Whether a line that belongs at the end of a log follows there on what was published before.
+/// Returns true if a line at the end of a log continues the lines that were published before it.
 fn is_continuation(
     known: &WriterState,
     line: &PublishedLine<'_>,
@@ -443,7 +442,7 @@ mod tests {
         range.map(text).collect()
     }
 
-    /// A machine on which this stands in the log of `a`, and which published the first six lines of it.
+    /// Returns a machine with this text in the log of `a`, of which it has published the first six lines.
     fn machine(dir: &Path, log: &str) -> LogSync {
         let folder = dir.join("samp");
         std::fs::create_dir_all(&folder).unwrap();
@@ -472,7 +471,7 @@ mod tests {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// The log is cut and a line is added to it before the lines that this machine published come back to it.
+    /// The log is cut, and a line is added before the machine's own published lines come back.
     #[test]
     fn own_lines_that_come_after_a_cut_are_not_another_machines() {
         for cut in [texts(0..2) + &text(6), texts(0..2), texts(3..6) + &text(6), String::new()] {
@@ -492,7 +491,7 @@ mod tests {
         }
     }
 
-    /// The same when they are put back, and a line is added meanwhile.
+    /// The same, but the line is added while they are put back.
     #[test]
     fn what_is_put_back_waits_for_what_is_to_be_published() {
         let dir = tempfile::tempdir().unwrap();
@@ -503,14 +502,14 @@ mod tests {
         assert_eq!(comes(&mut carrier, 2, 3, true), LinePlacement::Elsewhere);
         assert_eq!(files(dir.path()), ["log-a.jsonl"]);
         assert!(carrier.writer_mut("a").lacks_lines && carrier.pending_writers.contains("a"));
-        // Once it is published, what is missing comes to the end.
+        // After it is published, the missing lines come to the end.
         carrier.writer_mut("a").published_ids.as_mut().unwrap().insert("a-6".into());
         assert_eq!(comes(&mut carrier, 2, 3, true), LinePlacement::Elsewhere);
         let log = std::fs::read_to_string(dir.path().join("samp/log-a.jsonl")).unwrap();
         assert_eq!(log, texts(0..2) + &text(6) + &text(2));
     }
 
-    /// What another machine wrote in the same name is none of this.
+    /// Lines that another machine wrote under the same name do not count.
     #[test]
     fn what_another_machine_wrote_goes_beside() {
         let dir = tempfile::tempdir().unwrap();

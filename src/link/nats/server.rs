@@ -1,4 +1,4 @@
-//! One connection: requests to the JetStream API, and what the server tells by itself.
+//! One connection: requests to the JetStream API, and events of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
+use super::bucket_value::MAX_VALUE;
 use super::failure::NatsError;
 use super::login;
 use super::subject::NatsSpace;
-use super::value::MAX_VALUE;
 use crate::link::spec::{LinkConfig, SPACE};
 use crate::model::sanitize_line;
 
-/// What the server says when nothing has this name.
+/// The code of an answer when nothing has this name.
 const NOT_FOUND: u64 = 404;
-/// From here on a code says that the server cannot do it now.
+/// The lowest code of an answer that the server cannot do it now.
 const UNABLE: u64 = 500;
-/// A server that is about to end says so within this time.
+/// The time within which an ending server closes the connection.
 const ENDING: Duration = Duration::from_secs(1);
 
 /// A connection to a server, for one space.
@@ -31,31 +31,31 @@ pub struct NatsConnection {
     pub client: Client,
     /// The space.
     pub space: NatsSpace,
-    /// The stream that is asked about.
+    /// The stream that requests are about.
     pub stream: String,
-    /// The largest message it takes.
+    /// The largest payload that the server takes.
     pub max_payload: u64,
     api: String,
     events: UnboundedReceiver<Event>,
     gone: watch::Receiver<bool>,
 }
 
-/// What is known of the stream.
+/// The description of a stream.
 #[derive(Clone, Debug, Deserialize)]
 pub struct StreamInfo {
-    /// When it was made.
+    /// The time of its creation.
     pub created: String,
-    /// What it holds.
+    /// The range of its messages.
     pub state: StreamState,
     config: StreamConfig,
 }
 
-/// What a stream holds.
+/// The range of messages in a stream.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct StreamState {
-    /// The first message that is left.
+    /// The sequence number of the first message that is left.
     pub first_seq: u64,
-    /// The last message there ever was.
+    /// The sequence number of the last message that there ever was.
     pub last_seq: u64,
 }
 
@@ -88,7 +88,7 @@ impl StreamInfo {
             .map_err(|_| NatsError::BadAnswer("what is known of the stream"))
     }
 
-    /// Whether several lines can be published as one.
+    /// Returns true if several lines can be published as one batch.
     pub fn can_batch(&self) -> bool {
         self.config.allow_atomic
     }
@@ -111,7 +111,7 @@ impl StreamInfo {
         check_none_wrong(space.stream_name(), &wrong)
     }
 
-    /// Fails for a stream in which marks would end by themselves, or pile up.
+    /// Fails for a stream in which marks would expire by themselves, or pile up.
     fn check_usable_for_marks(&self, space: &NatsSpace) -> Result<(), NatsError> {
         let c = &self.config;
         let wrong = [
@@ -135,25 +135,25 @@ fn check_none_wrong(stream: String, wrong: &[(bool, &str)]) -> Result<(), NatsEr
     }
 }
 
-/// What the API answers in place of what was asked for.
+/// An error of the API.
 #[derive(Debug, Default, Deserialize)]
 pub struct ApiError {
-    /// As in HTTP.
+    /// The code, as in HTTP.
     #[serde(default)]
     pub code: u64,
-    /// What exactly.
+    /// The exact code of NATS.
     #[serde(default)]
     pub err_code: u64,
-    /// In words.
+    /// The description in words.
     #[serde(default)]
     pub description: String,
 }
 
 impl NatsConnection {
-    /// Connects.
+    /// Connects to the server of a link.
     ///
     /// # Errors
-    /// Why not, in words that help.
+    /// Returns the reason, with a remedy.
     pub async fn connect(spec: &LinkConfig) -> Result<Self, NatsError> {
         let space = NatsSpace::new(spec.space.as_deref().unwrap_or(SPACE)).ok_or_else(|| {
             let rule = "space: takes 1 to 32 letters, digits, '_' and '-'";
@@ -169,12 +169,12 @@ impl NatsConnection {
                 if matches!(event, Event::Disconnected | Event::Closed) {
                     going.send_replace(true);
                 }
-                // Nobody hears it if the link ends.
+                // The receiver is gone if the link ends.
                 let _ = tell.send(event);
                 std::future::ready(())
             })
-            // A connection that ended is left alone: the link begins anew, with files read anew and
-            // nothing in the way that was to be sent.
+            // The library must not reconnect. The link makes a new connection, with files read anew and no pending
+            // messages in the way.
             .reconnect_delay_callback(move |_| {
                 let ended = again.load(Ordering::Relaxed);
                 if ended { Duration::from_secs(24 * 3600) } else { Duration::ZERO }
@@ -191,20 +191,20 @@ impl NatsConnection {
         Ok(Self { client, space, stream, max_payload: most, api, events, gone })
     }
 
-    /// The same connection, to ask about the bucket of marks.
+    /// Returns the same connection for requests about the bucket of marks.
     pub fn with_mark_bucket(self) -> Self {
         Self { stream: self.space.bucket_name(), ..self }
     }
 
-    /// The subject of a request to the API about the stream.
+    /// Returns the subject of a request to the API about the stream.
     pub fn api_subject(&self, what: &str, of: &str) -> String {
         format!("{}.{what}.{}{of}", self.api, self.stream)
     }
 
-    /// Does something unless the connection ends meanwhile.
+    /// Awaits `work` unless the connection ends meanwhile.
     ///
     /// # Errors
-    /// If it does.
+    /// Returns [`NatsError::Lost`] if the connection ends.
     pub async fn run_while_connected<T>(
         &self,
         work: impl Future<Output = T>,
@@ -217,8 +217,8 @@ impl NatsConnection {
         }
     }
 
-    /// Why something is not done, once it is known that the server is not about to end: while it does, it refuses
-    /// what it permits.
+    /// Returns a failure once it is clear that the server is not ending: an ending server refuses permitted requests.
+    /// Otherwise returns [`NatsError::Lost`].
     async fn confirm_failure(&self, failure: NatsError) -> NatsError {
         match self.run_while_connected(tokio::time::sleep(ENDING)).await {
             Ok(()) => failure,
@@ -226,10 +226,10 @@ impl NatsConnection {
         }
     }
 
-    /// Asks the API. The answer, or what it says in place of one.
+    /// Sends a request to the API. Returns its answer or its error.
     ///
     /// # Errors
-    /// If there is no answer.
+    /// Returns a failure if no answer comes.
     pub async fn request_api(
         &mut self,
         name: &'static str,
@@ -257,7 +257,7 @@ impl NatsConnection {
         }
     }
 
-    /// Why a request had no answer.
+    /// Returns the reason why a request had no answer.
     pub async fn explain_no_answer(
         &mut self,
         name: &'static str,
@@ -285,10 +285,10 @@ impl NatsConnection {
         self.confirm_failure(NatsError::NoAnswer(name)).await
     }
 
-    /// What is known of the stream, whether it can be used or not; `None` if there is none.
+    /// Returns the description of the stream, usable or not; `None` if there is none.
     ///
     /// # Errors
-    /// If it is not told.
+    /// Returns a failure if the server does not describe it.
     pub async fn query_stream(&mut self) -> Result<Option<StreamInfo>, NatsError> {
         match self.request_api("STREAM.INFO", "", &json!({})).await? {
             Ok(answer) => StreamInfo::parse(answer).map(Some),
@@ -297,30 +297,30 @@ impl NatsConnection {
         }
     }
 
-    /// What is known of the stream of lines; `None` if there is none.
+    /// Returns the description of the stream of lines; `None` if there is none.
     ///
     /// # Errors
-    /// If it is not told, or the stream cannot be used.
+    /// Returns a failure if the server does not describe the stream, or it cannot be used.
     pub async fn query_line_stream(&mut self) -> Result<Option<StreamInfo>, NatsError> {
         let info = self.query_stream().await?;
         info.iter().try_for_each(|info| info.check_usable(&self.space))?;
         Ok(info)
     }
 
-    /// What is known of the bucket of marks, as [`Server::info`].
+    /// Returns the description of the bucket of marks, like [`NatsConnection::query_line_stream`].
     ///
     /// # Errors
-    /// As [`Server::info`].
+    /// Fails like [`NatsConnection::query_line_stream`].
     pub async fn query_mark_bucket(&mut self) -> Result<Option<StreamInfo>, NatsError> {
         let info = self.query_stream().await?;
         info.iter().try_for_each(|info| info.check_usable_for_marks(&self.space))?;
         Ok(info)
     }
 
-    /// Makes the stream of lines.
+    /// Creates the stream of lines.
     ///
     /// # Errors
-    /// If the server does not make it.
+    /// Returns a failure if the server does not create it.
     pub async fn create_line_stream(&mut self) -> Result<StreamInfo, NatsError> {
         let config = json!({
             "name": self.space.stream_name(), "subjects": [self.space.all_subjects()], "storage": "file",
@@ -337,10 +337,10 @@ impl NatsConnection {
         Ok(info)
     }
 
-    /// Makes the bucket of marks, as [`Server::create`].
+    /// Creates the bucket of marks, like [`NatsConnection::create_line_stream`].
     ///
     /// # Errors
-    /// As [`Server::create`].
+    /// Fails like [`NatsConnection::create_line_stream`].
     pub async fn create_mark_bucket(&mut self) -> Result<StreamInfo, NatsError> {
         let config = json!({
             "name": self.space.bucket_name(), "subjects": [self.space.mark_subjects()], "storage": "file",
@@ -369,12 +369,12 @@ impl NatsConnection {
         }
     }
 
-    /// The next thing the server tells by itself. To be awaited beside others.
+    /// Returns the next event of the server. Callers await it beside other work.
     pub async fn next_event(&mut self) -> Option<Event> {
         self.events.recv().await
     }
 
-    /// What this user may publish, as the server says it.
+    /// Returns the permissions of this user, as the server reports them.
     pub async fn query_permissions(&mut self) -> Option<Value> {
         let request = Request::new().payload("".into());
         let answer = self.client.send_request("$SYS.REQ.USER.INFO", request).await.ok()?;
@@ -392,7 +392,7 @@ mod tests {
     use crate::link::LinkKind;
     use crate::link::nats::block_on_runtime;
 
-    /// Answers each request so, and then ends, if it is to.
+    /// Answers each request with this text, and then ends if `ends` is true.
     fn serve(mut stream: TcpStream, says: &str, ends: bool) -> std::io::Result<()> {
         let info = r#"{"server_id":"x","version":"2.12.0","max_payload":1048576,"headers":true,"proto":1}"#;
         write!(stream, "INFO {info}\r\n")?;
@@ -440,7 +440,7 @@ mod tests {
         block_on_runtime(asked).unwrap().unwrap_err()
     }
 
-    /// A server that ends refuses first what it permits: nobody is told that it does not.
+    /// A server that ends refuses permitted requests first; that refusal is not reported.
     #[test]
     fn a_server_that_ends_refuses_nothing() {
         for (says, refuses) in [

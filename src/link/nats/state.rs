@@ -1,9 +1,8 @@
-//! What a link keeps between two runs: how far it has read the stream, and where each writer's log ends
-//! there.
+//! The saved state of a link: its cursor in the stream, and the end of each writer's published log.
 //!
-//! One file, appended to: first what is known of the writers, then the cursor, and both only after
-//! the logs are on disk. So the cursor may lag and never leads; a line that is read twice is known by
-//! its place. Nobody else reads the folder, and losing it costs one reading of the stream.
+//! The state is one file to which lines are appended: first the changed writers, then the cursor, and both only after
+//! the logs are on disk. So the cursor may lag but never leads; a line that is read twice is recognized by its
+//! position. No other program reads the folder. Losing it costs one reading of the stream.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,39 +12,39 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::{fs, place};
+use crate::store::{atomic_file, fs};
 
 const LOCK: &str = "lock";
 const JOURNAL: &str = "journal.jsonl";
 
-/// No journal is larger.
+/// The limit on the size of a journal.
 const MAX_JOURNAL: u64 = 256 << 20;
 
-/// A journal is written anew when it is longer than this and than four times what it says.
+/// The size above which a journal is rewritten, if it is also four times longer than its estimated content.
 const LONG: u64 = 1 << 20;
 
-/// How far the stream was read.
+/// The cursor in the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamCursor {
-    /// When the stream was made, as the server says it: another time is another stream.
+    /// The time at which the stream was made, by the server. A different time means another stream.
     pub created: String,
-    /// The last message that was read.
+    /// The number of the last message that was read.
     pub seq: u64,
-    /// Its time in nanoseconds: with another time it is another message.
+    /// The time of that message in nanoseconds. A different time means another message.
     pub time: i64,
-    /// The largest message the server takes, in bytes.
+    /// The largest payload that the server takes, in bytes.
     pub most: u64,
 }
 
-/// What is known of a writer's subject.
+/// The position in a writer's subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubjectPosition {
-    /// Where the log ends as it was published.
+    /// The end of the log as it was published.
     pub end: u64,
-    /// The last message of the subject.
+    /// The number of the subject's last message.
     pub seq: u64,
-    /// The log here is not simply a beginning or continuation of what was published; its inode and length
-    /// when it was last compared with it.
+    /// The inode and length of the local log at the last comparison, if the log is neither a beginning nor a
+    /// continuation of the published one.
     pub odd: Option<(u64, u64)>,
 }
 
@@ -60,22 +59,22 @@ enum NatsStateLine<'a> {
     Cursor(StreamCursor),
 }
 
-/// The state of one link. Whoever holds it is the only one that carries for it on this machine.
+/// The state of one link. Only the process that holds it carries for the link on this machine.
 #[derive(Debug)]
 pub struct NatsState {
     path: PathBuf,
     journal: File,
     size: u64,
-    /// How far the stream was read.
+    /// The cursor in the stream.
     pub cursor: StreamCursor,
     _lock: File,
 }
 
 impl NatsState {
-    /// Takes the lock and reads what is there; `None` if another process has the lock.
+    /// Takes the lock and reads the state; `None` if another process has the lock.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn open(dir: &Path) -> io::Result<Option<(Self, HashMap<String, SubjectPosition>)>> {
         fs::make_dirs(dir, 0o700)?;
         let lock = fs::open_read_write(&dir.join(LOCK), 0o600)?;
@@ -90,19 +89,19 @@ impl NatsState {
         Ok(Some((state, places)))
     }
 
-    /// Forgets all but the cursor that is given.
+    /// Forgets everything, and starts with this cursor.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn restart_at(&mut self, cursor: StreamCursor) -> io::Result<()> {
         self.cursor = cursor;
         self.rewrite_file(std::iter::empty())
     }
 
-    /// Notes what changed, and the cursor.
+    /// Saves the changed positions and the cursor.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn save_changes<'a>(
         &mut self,
         changed: impl Iterator<Item = (&'a str, &'a SubjectPosition)>,
@@ -136,7 +135,7 @@ impl NatsState {
             );
         }
         push_line(&mut text, &NatsStateLine::Cursor(self.cursor.clone()));
-        place::write_atomic(&self.path, &text, 0o600)?;
+        atomic_file::write_atomic(&self.path, &text, 0o600)?;
         self.journal = fs::open_append(&self.path, 0o600)?;
         self.size = text.len() as u64;
         Ok(())
@@ -144,13 +143,13 @@ impl NatsState {
 }
 
 fn push_line(text: &mut Vec<u8>, entry: &NatsStateLine<'_>) {
-    // Strings and numbers: it cannot fail.
+    // Strings and numbers always serialize.
     if serde_json::to_writer(&mut *text, entry).is_ok() {
         text.push(b'\n');
     }
 }
 
-/// What a journal says up to its last cursor: what follows was not finished.
+/// Reads a journal up to its last cursor. Later lines were not finished.
 fn read_journal(path: &Path) -> io::Result<(StreamCursor, HashMap<String, SubjectPosition>)> {
     let (mut cursor, mut places, mut open) = (StreamCursor::default(), HashMap::new(), Vec::new());
     let bytes = fs::empty_if_absent(fs::read_small_file(path, MAX_JOURNAL))?;
@@ -167,7 +166,7 @@ fn read_journal(path: &Path) -> io::Result<(StreamCursor, HashMap<String, Subjec
     Ok((cursor, places))
 }
 
-/// The longest line that the server of a link takes, as far as it is known.
+/// Returns the longest line that the server of a link takes, if it is known.
 pub fn longest_line(dir: &Path) -> Option<u64> {
     let most = read_journal(&dir.join(JOURNAL)).ok()?.0.most;
     (most > super::publish::HEADERS).then(|| most - super::publish::HEADERS)

@@ -1,44 +1,44 @@
-//! Which subject carries whose lines, and back.
+//! The mapping between writers and subjects.
 
 use crate::link::spec::is_space_name;
 use crate::store::samp::alias::{self, SampLogName};
 
-/// The circle of machines that share one stream.
+/// The group of machines that share one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatsSpace(String);
 
 impl NatsSpace {
-    /// A space of this name, if it can have it.
+    /// Returns the space with this name, if the name is valid.
     pub fn new(name: &str) -> Option<Self> {
         is_space_name(name).then(|| Self(name.to_owned()))
     }
 
-    /// Its name.
+    /// Returns the name of the space.
     pub fn name(&self) -> &str {
         &self.0
     }
 
-    /// The stream that holds its lines.
+    /// Returns the name of the stream that holds its lines.
     pub fn stream_name(&self) -> String {
         format!("MSGFS_{}", self.0)
     }
 
-    /// Every subject of it.
+    /// Returns the pattern for all its subjects.
     pub fn all_subjects(&self) -> String {
         format!("msgfs.{}.*", self.0)
     }
 
-    /// The subject of a writer.
+    /// Returns the subject of a writer.
     pub fn writer_subject(&self, writer: &str) -> String {
         format!("msgfs.{}.{}", self.0, encode_token(writer))
     }
 
-    /// Whose lines a subject carries. Only the one spelling that [`Space::subject`] makes counts, so
-    /// that no writer has two subjects, and only names of which a log is made.
+    /// Returns the writer whose lines a subject carries. Only the one spelling that [`NatsSpace::writer_subject`] makes
+    /// counts, so that no writer has two subjects. Only names that can have a log count.
     pub fn parse_writer(&self, subject: &str) -> Option<String> {
         let rest = subject.strip_prefix("msgfs.")?.strip_prefix(&*self.0)?;
         let writer = decode_token(rest.strip_prefix('.')?)?;
-        // What looks like the copy of another writer's log is no writer.
+        // A name that looks like a conflict copy of another writer's log is no writer.
         let own = alias::classify_log_name(&alias::log_name(&writer)) == SampLogName::Main(&writer);
         (own && self.writer_subject(&writer) == subject).then_some(writer)
     }
@@ -48,7 +48,7 @@ fn is_plain_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
-/// A writer as one token of a subject, which takes no dots: other bytes are `%XX`.
+/// Encodes a writer as one token of a subject, which takes no dots: other bytes become `%XX`.
 pub(super) fn encode_token(writer: &str) -> String {
     let mut out = String::with_capacity(writer.len());
     for byte in writer.bytes() {

@@ -1,4 +1,4 @@
-//! The files of composing folders: opened, written, renamed, and what of them goes along.
+//! The files of composing folders: opened, written, renamed, and listed as attachments.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,12 +19,12 @@ pub struct ComposeHandle {
     folder: String,
     id: u64,
     file: File,
-    /// It was opened for writing.
+    /// True if it was opened for writing.
     write: bool,
 }
 
 impl ComposeHandle {
-    /// The folder it lies in.
+    /// Returns the name of its folder.
     pub(in crate::outbox) fn folder(&self) -> &str {
         &self.folder
     }
@@ -32,12 +32,12 @@ impl ComposeHandle {
     /// Reads up to this many bytes.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// I/O errors.
     pub fn read(&self, offset: u64, size: usize) -> io::Result<Vec<u8>> {
         fs::read_range(&self.file, offset, size)
     }
 
-    /// Its length.
+    /// Returns its length.
     pub fn len(&self) -> u64 {
         self.file.metadata().map_or(0, |meta| meta.len())
     }
@@ -45,13 +45,13 @@ impl ComposeHandle {
     /// Cuts or extends it.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// I/O errors.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
     }
 }
 
-/// Why a file cannot go along; what is only on its way counts as good.
+/// Returns why a file cannot be attached. A file that is still being written has no fault.
 fn describe_fault(name: &str, file: &ComposeFile) -> Option<String> {
     if file.writers > 0 {
         return None;
@@ -69,7 +69,7 @@ fn describe_fault(name: &str, file: &ComposeFile) -> Option<String> {
 }
 
 impl ComposeFolders {
-    /// Opens a file; for writing, it is made if it is not there.
+    /// Opens a file. For writing, it is made if it does not exist.
     pub fn open_file(
         &self,
         name: &str,
@@ -110,7 +110,7 @@ impl ComposeFolders {
         })
     }
 
-    /// Writes to an open file. What cannot be written whole is noted.
+    /// Writes to an open file. A write that fails marks the file as not whole.
     pub fn write(&self, to: &ComposeHandle, offset: u64, data: &[u8]) -> Result<(), OutboxError> {
         to.file.write_all_at(data, offset).map_err(|error| {
             self.mark_cut(to, format!("writing it failed ({error})"));
@@ -120,7 +120,7 @@ impl ComposeFolders {
 
     /// Notes that a file is not whole.
     pub fn mark_cut(&self, file: &ComposeHandle, why: String) {
-        // One that is gone needs no note.
+        // A folder that is gone needs no note.
         let _ = self.update_folder(&file.folder, |folder| {
             if let Some((_, entry)) = folder.find_file(file.id) {
                 entry.cut = Some(why);
@@ -129,7 +129,7 @@ impl ComposeFolders {
         });
     }
 
-    /// The last descriptor of a handle was closed; whether something could be written to it.
+    /// Handles the close of the last descriptor of a handle. Returns true if the handle was open for writing.
     pub fn close(&self, file: &ComposeHandle) -> bool {
         if !file.write {
             return false;
@@ -183,16 +183,16 @@ impl ComposeFolders {
         })
     }
 
-    /// What is in a file.
+    /// Returns the content of a file.
     pub fn read_file(&self, name: &str, file: &str) -> Vec<u8> {
         let path = self.read_folder(name, |folder| folder.file_path(file));
         path.and_then(|path| std::fs::read(path).ok()).unwrap_or_default()
     }
 
-    /// The files that go along with the text, which is named too. What is still on its way is left out.
+    /// Returns the files to attach to the text `text`. Files that are still being written are left out.
     ///
     /// # Errors
-    /// If one of the others cannot go along. `at_last`: none is on its way any more.
+    /// If one of the other files cannot be attached. With `at_last` no fault is excused because a file is young.
     pub fn list_attachments(
         &self,
         (name, text): (&str, &str),

@@ -1,48 +1,48 @@
-//! What the sending thread does: appends what was promised, waits for the disks, has stores deliver.
+//! The work of the sending thread: it appends accepted messages, waits for the disks, and has stores deliver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::busy::ThreadBackoff;
 use super::super::find_store;
 use super::super::spool::SpoolParcel;
+use super::super::thread_backoff::ThreadBackoff;
 use super::{SendContext, SendJob, SenderCommand, SenderShared, StuckJob};
 use crate::index::{Index, IndexEntry};
 use crate::model::Timestamp;
 use crate::store::{DeliveryQueue, Durability, Facets, MessageAppender, StoreError};
 
-/// How long a message that could not be appended, or delivered, waits before it is tried again.
+/// The time that a message that could not be appended or delivered waits before the next attempt.
 const RETRY: Duration = Duration::from_secs(5);
-/// The same for one the store will not have: only a person can mend that.
+/// The same for a message that the store refuses: only a person can mend that.
 const REFUSED: Duration = Duration::from_secs(300);
 
-/// What was appended waits so long for its disk: what is appended meanwhile shares the trip. The spool has
-/// it, so nothing is lost.
+/// The time that appended messages wait for their disk. Messages appended meanwhile share the sync. The spool has them,
+/// so nothing is lost.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// While many messages are sent one after the other, the thread rests so long after each append: their sender
-/// has the cores meanwhile, and what comes is appended, seen and told together. Who wants to see it done ends the
-/// rest.
+/// The rest after each append while many messages are sent one after the other. Their sender has the cores meanwhile,
+/// and the messages of that time are appended, seen and reported together. A caller that waits for the end cuts the
+/// rest short.
 const REST: Duration = Duration::from_millis(1);
-/// So many are many. Fewer are in their stores at once.
+/// The number of messages that counts as many. Fewer are in their stores at once.
 const MANY: usize = 16;
 
-/// A job that could not be done, and when it is tried again.
+/// A job that could not be done, and the time of its next attempt.
 struct FailedJob {
     job: SendJob,
     due: Instant,
 }
 
-/// Messages that were sent one after the other.
+/// A count of messages that were sent one after the other.
 struct SendBurst {
     count: usize,
     last: Instant,
 }
 
 impl SendBurst {
-    /// So many more are appended; until when the thread rests.
+    /// Counts appended messages and returns the instant until which the thread rests.
     fn count_appended(&mut self, more: usize) -> Option<Instant> {
         let now = Instant::now();
         if now.duration_since(self.last) > 2 * REST {
@@ -53,13 +53,13 @@ impl SendBurst {
     }
 }
 
-/// What is in the stores and perhaps not on their disks.
+/// Appends that are in the stores and perhaps not on their disks.
 #[derive(Default)]
 struct UnsyncedAppends {
-    /// Numbers in the spool, of what was appended whole.
+    /// Spool numbers of jobs that were appended whole.
     appended: Vec<u64>,
     stores: BTreeSet<usize>,
-    /// When the disks are waited for.
+    /// The time at which the disks are synced.
     due: Option<Instant>,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct SendWorker {
 }
 
 impl SendWorker {
-    /// Waits for orders, or until something is due. What was ordered, and whether to end after it.
+    /// Waits for commands, or until something is due. Returns the commands, and true if the thread ends after them.
     fn wait_for_commands(&self, due: Option<Instant>) -> (Vec<SenderCommand>, bool) {
         let mut under = self.shared.state.lock();
         let ordered = &self.shared.work_ready;
@@ -114,7 +114,7 @@ impl SendWorker {
             let sent = self.catch_panic(&mut failed, |failed| {
                 self.append_jobs(jobs, &mut busy, &mut behind, failed)
             });
-            // What is derived from messages is behind now.
+            // Files that stores derive from messages are behind now.
             deliver.extend(sent.unwrap_or_default());
             let mut under = self.shared.state.lock();
             under.done += fresh as u64;
@@ -138,12 +138,12 @@ impl SendWorker {
         }
     }
 
-    /// Brings the index up to date on the stores of doubtful jobs; those that cannot be read now.
+    /// Brings the index up to date on the stores of doubtful jobs. Returns the names of those that cannot be read now.
     fn refresh_doubtful_stores(&self, jobs: &[SendJob]) -> BTreeSet<String> {
         let doubtful = || jobs.iter().filter(|j| j.doubtful).flat_map(|j| &j.parcels);
         let stores = self.context.index.stores().iter().enumerate();
         let asked = stores.filter(|(_, s)| doubtful().any(|p| p.store == s.name()));
-        // Lost messages come back before the store is looked at, so that none of them is appended again.
+        // Lost messages come back before the store is scanned, so that none of them is appended again.
         let seen = |n: usize| self.recover_store(n).is_ok() && self.refresh_store(n);
         asked.filter(|(n, _)| !seen(*n)).map(|(_, s)| s.name().to_owned()).collect()
     }
@@ -157,7 +157,7 @@ impl SendWorker {
         recovery.map_or(Ok(false), |recovery| recovery.recover_lines(mine.as_ref()))
     }
 
-    /// Takes in what is new in a store; whether that could be done.
+    /// Scans a store for what is new. Returns true if that succeeded.
     fn refresh_store(&self, number: usize) -> bool {
         let done = self.context.index.refresh_store(number, false);
         if let Err(e) = &done {
@@ -166,7 +166,7 @@ impl SendWorker {
         done.is_ok()
     }
 
-    /// Appends a batch, and notes what could not be appended; the stores that have something to deliver now.
+    /// Appends a batch, and notes what could not be appended. Returns the stores that have something to deliver now.
     fn append_jobs(
         &self,
         jobs: Vec<SendJob>,
@@ -183,7 +183,7 @@ impl SendWorker {
             let mut reason: Option<AppendFailure> = None;
             for parcel in job.parcels.drain(..) {
                 let done = if job.doubtful && unseen.contains(&parcel.store) {
-                    // Appended blindly, it could be there twice.
+                    // A blind append could put the message there twice.
                     Err(AppendFailure::new(
                         format!("the store {} cannot be read", parcel.store),
                         RETRY,
@@ -192,7 +192,7 @@ impl SendWorker {
                     self.append_parcel(&parcel, job.doubtful, &mut touched, busy)
                 };
                 if let Err(e) = done {
-                    // The one that is tried again soonest.
+                    // Keep the failure with the earliest next attempt.
                     reason = reason.filter(|r| r.due <= e.due).or(Some(e));
                     left.push(parcel);
                 }
@@ -214,7 +214,8 @@ impl SendWorker {
         let deliver: Vec<usize> = touched.iter().copied().filter(delivers).collect();
         behind.stores.extend(touched);
         behind.appended.extend(appended);
-        // A delivery begins with what is on disk, and of what may be there already nobody is told before.
+        // A delivery begins with what is on disk. No agent is told of messages that may be there already before they
+        // are synced.
         if doubtful || !deliver.is_empty() || self.context.durability == Durability::None {
             self.sync_stores(std::mem::take(behind), failed);
         } else if !behind.stores.is_empty() {
@@ -223,11 +224,11 @@ impl SendWorker {
         deliver
     }
 
-    /// Has the spool forget what is in the stores, after one wait for the disk of each.
+    /// Syncs each store once, and then ends the spool entries of what is in the stores.
     fn sync_stores(&self, mut behind: UnsyncedAppends, failed: &mut Vec<FailedJob>) {
         for number in behind.stores {
             if let Err(why) = self.sync_store(number) {
-                // Nobody knows which of them the disk has: all are looked for again.
+                // Nobody knows which messages the disk has: all are looked for again.
                 for n in behind.appended.drain(..) {
                     failed.push(self.defer_job(n, self.context.spool.get(n), &why));
                 }
@@ -243,7 +244,7 @@ impl SendWorker {
         self.context.trim_spool();
     }
 
-    /// Waits until what a store has is on disk, if that is asked for.
+    /// Waits until what a store has is on disk, if the settings ask for that.
     fn sync_store(&self, number: usize) -> Result<(), AppendFailure> {
         match (self.context.durability, self.context.index.stores().get(number)) {
             (Durability::Fsync, Some(store)) => store
@@ -254,8 +255,7 @@ impl SendWorker {
         }
     }
 
-    /// The disk of a store failed: what jobs that wait for other stores have put there is looked for
-    /// again, too.
+    /// Has jobs that wait for other stores look again for what they put into this store, because its disk failed.
     fn mark_doubtful(&self, number: usize, failed: &mut [FailedJob]) {
         let Some(store) = self.context.index.stores().get(number) else { return };
         for FailedJob { job, .. } in failed {
@@ -267,8 +267,8 @@ impl SendWorker {
         }
     }
 
-    /// Does `work`. What is under way when it panics stays in the spool, for the next process; which disks are
-    /// behind is not known any more then, so all that waits is looked for again, and synced.
+    /// Runs `work` and catches a panic. The jobs under way then stay in the spool for the next process. Nobody knows
+    /// any more which disks are behind, so all waiting jobs are looked for again, and synced.
     fn catch_panic<T>(
         &self,
         failed: &mut Vec<FailedJob>,
@@ -319,7 +319,7 @@ impl SendWorker {
             return Err(AppendFailure::new(text, REFUSED));
         };
         if doubtful && is_in_store(&self.context.index, parcel) {
-            // What another process wrote, or the disk failed to take, need not be on disk yet.
+            // The record may not be on disk yet if another process wrote it or the disk failed to take it.
             touched.insert(number);
             if let Some(recovery) = store.facets().recovery {
                 recovery.note_appended(&[&parcel.message])?;
@@ -344,7 +344,7 @@ impl SendWorker {
         }
     }
 
-    /// Has a store deliver what waits in it; how long until it is asked again, if it must be.
+    /// Has a store deliver what waits in it. Returns the time until the next request, if one is needed.
     fn deliver_from_store(&self, number: usize) -> Option<Duration> {
         self.shared.state.lock().delivery_requested.remove(&number);
         let store = self.context.index.stores().get(number)?;
@@ -366,7 +366,7 @@ impl SendWorker {
                     let why = crate::model::sanitize_line(&why);
                     tracing::error!(store = store.name(), reason = %why, "mail waits for delivery");
                 }
-                // The rest has been tried.
+                // The store has tried the rest.
                 self.refresh_store(number);
                 Some(RETRY)
             }
@@ -374,11 +374,11 @@ impl SendWorker {
     }
 }
 
-/// Why a message could not be appended, and until when it waits.
+/// A failure to append a message, with the time until which it waits.
 struct AppendFailure {
     text: String,
     due: Instant,
-    /// Its thread is locked by somebody else: that happens.
+    /// True if another program keeps the message's thread locked, which is normal.
     busy: bool,
 }
 
@@ -396,8 +396,8 @@ impl From<StoreError> for AppendFailure {
     }
 }
 
-/// Whether a message of mine need not be appended: the index knows it, in a store where an append
-/// cannot be made again. Elsewhere the append itself finds out what is missing.
+/// Returns true if a message of mine need not be appended: the index knows it, in a store where an append cannot be
+/// made again. In other stores the append itself finds out what is missing.
 pub(in crate::outbox) fn is_in_store(index: &Index, parcel: &SpoolParcel) -> bool {
     let found =
         find_store(index, &parcel.store).filter(|(_, s)| !s.properties().can_repeat_appends);

@@ -56,7 +56,7 @@ fn a_folder_outlives_the_process_and_is_sent_once() {
     write_body(&outbox, BOB, "see files\n").unwrap();
     outbox.folders.stop_waiting();
     drop(outbox);
-    // What was open is not whole, and is named; nothing is lost.
+    // The file that was open is not whole, and is named; nothing is lost.
     let outbox = Arc::new(bed.open());
     outbox.resume_folders();
     sent_folders(&outbox);
@@ -98,7 +98,7 @@ fn a_folder_that_went_into_the_spool_before_a_kill_does_not_go_again() {
     let ids: Vec<&str> = parcels.iter().map(|p| p.message.id.as_str()).collect();
     outbox.folders.note_sent_ids(BOB, &ids).unwrap();
     outbox.context.spool.insert(parcels.clone(), None).unwrap();
-    // Killed between the spool and the removal of the folder.
+    // The process is killed between the spool and the removal of the folder.
     drop(outbox);
     let outbox = Arc::new(bed.open());
     outbox.resume_folders();

@@ -1,5 +1,4 @@
-//! What stores of some kinds have and others have not: headers, whole messages, labels, threads
-//! without messages, locks.
+//! Differences between kinds of stores: headers, whole messages, labels, threads without messages, locks.
 
 use super::folders::{put_into, sent_folders, write_body};
 use super::*;
@@ -38,7 +37,7 @@ fn a_whole_message_says_itself_whom_it_is_for() {
     let text = format!("{{\n  \"to\": \"{DAN}\"\n}}");
     send(&outbox, "carol", &text).unwrap();
     assert_eq!((last(&bed).message.to, last(&bed).message.body), (vec![DAN.to_owned()], text));
-    // Line by line, under a name that nobody has.
+    // The text comes line by line, under a name that nobody has.
     let id = outbox.start_draft("x.json", DraftTarget::Outbox, true).unwrap();
     for line in ["{\n", "\"to\":\n", &format!("\"{DAN}\"\n"), "}\n"] {
         outbox.write(id, None, line.as_bytes()).unwrap();
@@ -47,7 +46,7 @@ fn a_whole_message_says_itself_whom_it_is_for() {
     assert!(outbox.release(id));
     outbox.wait_until_appended(Duration::from_secs(5));
     assert_eq!((bed.memory.sent().len(), bed.samp_log().as_str()), (2, ""));
-    // Headers beat it; another store takes no such text whole; what is none is a text.
+    // Headers beat the text; another store takes no such text whole; a text in no store's form is an ordinary text.
     send(&outbox, "x", &format!("To: {BOB}\n\n{{\"to\": \"{DAN}\"}}\n")).unwrap();
     assert_eq!(last(&bed).message.to, [BOB]);
     send(&outbox, "carol", &format!("Via: samp\n\n{{\"to\": \"{DAN}\"}}\n")).unwrap();
@@ -74,7 +73,7 @@ fn an_answer_that_is_a_whole_message_goes_to_whom_it_says() {
 fn a_store_that_is_meant_only_by_name_is_named() {
     let bed = bed(Folder { only_via: true, ..Folder::default() });
     let outbox = bed.open();
-    // It knows `agent`, and still is not the one.
+    // The store knows `agent`, and is still not chosen.
     send(&outbox, "agent", "hi\n").unwrap();
     assert!(bed.samp_log().contains("\"agent\""));
     send(&outbox, "agent", "Via: amp\nSubject: new\n\nhi\n").unwrap();
@@ -101,7 +100,7 @@ fn an_address_of_nobody_else_is_told_with_the_line_that_names_the_store() {
     );
 }
 
-/// Messages to me in threads of these ids.
+/// Returns a bed with messages to me in threads of these ids.
 fn in_threads(ids: &[&str]) -> Bed {
     let bed = bed(Folder { origins: true, ..Folder::default() });
     for (n, id) in ids.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! What is seen of a draft while it is released.
+//! The view of a draft during its release.
 
 use super::{Bed, DraftTarget, of};
 
-/// The kernel releases a draft some time after its last close returned, while who closed it goes on.
+/// The kernel releases a draft some time after its last close returned, while the process that closed it goes on.
 #[test]
 fn a_draft_is_found_at_every_moment_of_its_release() {
     let bed = Bed::new();

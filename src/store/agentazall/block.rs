@@ -1,10 +1,9 @@
-//! What a letter says once its signature was read (docs/formats/agentazall.md, sections 2 and 4).
+//! The content of a letter after its signature was read (docs/formats/agentazall.md, sections 2 and 4).
 //!
-//! Three forms of signature exist. The inline block covers the text only (form 1). A line
-//! `Signature-V2` in its metadata covers those lines and the text (form 2), so that sender,
-//! recipients, subject, date, id and attachments survive a transport that rewrites the header. The
-//! legacy form of version 1.0.17 lies in the header and covers all of it. Nothing unsigned in the
-//! metadata is believed.
+//! Three forms of signature exist. The inline block covers the text only (form 1). A line `Signature-V2` in its
+//! metadata covers those lines and the text (form 2), so that sender, recipients, subject, date, id and attachments
+//! survive a transport that rewrites the header. The legacy form of version 1.0.17 lies in the header and covers all of
+//! it. Unsigned metadata is never believed.
 
 use std::sync::Arc;
 
@@ -12,62 +11,62 @@ use super::text::{Letter, split_comma_list};
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, SignedBytes, Timestamp, verify};
 use crate::store::text::pytext::strip;
 use crate::store::text::time::parse_time;
-use unwrap::{BlockMatch, SignedBlock, VerifiedBlock, decode_base64};
+use signed_block::{BlockMatch, SignedBlock, VerifiedBlock, decode_base64};
 
-pub(super) mod unwrap;
+pub(super) mod signed_block;
 
 #[cfg(test)]
 mod tests;
 
-/// The line between the signed text and the rest, where a block is only a part of the text.
+/// The line between the signed text and the rest, if a block is only a part of the text.
 const NOT_COVERED: &str = "--- not covered by the signature ---";
 /// The metadata line that signs the others.
 const V2: &str = "Signature-V2";
 /// The metadata line that has the time in UTC and with milliseconds.
 pub(super) const TIME: &str = "Time";
 
-/// What a letter says, after its signature was read.
+/// The content of a letter, after its signature was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LetterContent {
-    /// Who wrote it, as the header or a form 2 signature that verifies has it.
+    /// The sender, from the header or a form 2 signature that verifies.
     pub from: Option<String>,
-    /// Whom it is for.
+    /// The recipients.
     pub to: Vec<String>,
-    /// Who else gets it.
+    /// The recipients of copies.
     pub cc: Vec<String>,
     /// The subject; `None` if it is empty.
     pub subject: Option<String>,
     /// The date as written ([`parse_date`](super::date::parse_date)).
     pub date: Option<String>,
-    /// The time to the millisecond, as a form 2 signature that verifies has it.
+    /// The time to the millisecond, from a form 2 signature that verifies.
     pub time: Option<Timestamp>,
     /// The `Message-ID` without `<>`.
     pub id: Option<String>,
-    /// The id of the message it answers without `<>`; only from a form 2 signature that verifies.
+    /// The id of the message it answers, without `<>`; only from a form 2 signature that verifies.
     pub in_reply_to: Option<String>,
-    /// Its id, where a form 2 signature that verifies covers it.
+    /// Its id, if a form 2 signature that verifies covers it.
     pub signed_id: Option<String>,
     /// Its idempotency key, from a form 2 signature that verifies.
     pub idempotency_key: Option<String>,
     /// The attachments that a form 2 signature that verifies covers; `None` without one.
     pub signed_attachments: Option<Vec<SignedAttachment>>,
-    /// The text to show. It is the file's whole text, markers included, unless that is one signed
-    /// block: then the text the block covers, exactly as it was signed.
+    /// The text to show. It is the file's whole text, markers included. If that is one signed block, it is the text the
+    /// block covers, exactly as it was signed.
     pub body: String,
     /// For a block with text outside it: the covered text, the line
     /// `--- not covered by the signature ---`, and the rest.
     pub body_if_valid: Option<String>,
-    /// The signature it carries, before anybody judged whose it is.
+    /// The signature it carries, before anybody judged its key.
     pub claim: Option<SignatureClaim>,
-    /// The signature over the whole text if the key beside it made it, for recognising copies of the
-    /// same message. Never that of a block that the text merely quotes.
+    /// The signature over the whole text, if the key beside it made it. It serves to recognise copies of the same
+    /// message. It is never that of a block that the text merely quotes.
     pub signature: Option<[u8; 64]>,
-    /// A signature in the header covers `Status`: the file must never be edited.
+    /// True if a signature in the header covers `Status`: the file must never be edited.
     pub is_legacy: bool,
 }
 
 impl LetterContent {
-    /// The key of a form 2 signature that verifies and covers the id: whoever has it wrote this.
+    /// Returns the key of a form 2 signature that verifies and covers the id. The owner of that key wrote this.
     pub fn signer(&self) -> Option<&PublicKey> {
         match &self.claim {
             Some(SignatureClaim::Signed { key, .. }) if self.signed_id.is_some() => key.as_ref(),
@@ -89,13 +88,13 @@ pub struct SignedAttachment {
 pub fn read(letter: &Letter) -> LetterContent {
     let mut reading = read_header(letter);
     reading.is_legacy = letter.is_legacy();
-    match unwrap::find_signed_block(&letter.body) {
+    match signed_block::find_signed_block(&letter.body) {
         BlockMatch::Verified(found) if found.block.is_whole_text() => {
-            apply_whole_block(&mut reading, *found)
+            apply_whole_block(&mut reading, *found);
         }
         BlockMatch::Broken(block) => reading.claim = Some(claim_broken_block(&block)),
         BlockMatch::Verified(found) if !reading.is_legacy => {
-            apply_partial_block(&mut reading, &found)
+            apply_partial_block(&mut reading, &found);
         }
         BlockMatch::Verified(_) | BlockMatch::Nothing => {
             if reading.is_legacy {
@@ -106,7 +105,7 @@ pub fn read(letter: &Letter) -> LetterContent {
     reading
 }
 
-/// What the header says.
+/// Reads the header.
 fn read_header(letter: &Letter) -> LetterContent {
     let value = |key| letter.get(key).filter(|value| !value.is_empty()).map(str::to_owned);
     LetterContent {
@@ -121,7 +120,7 @@ fn read_header(letter: &Letter) -> LetterContent {
     }
 }
 
-/// An id without `<>` and white space; `None` if nothing is left.
+/// Returns an id without `<>` and white space; `None` if nothing is left.
 fn strip_id_brackets(id: &str) -> Option<String> {
     let id = strip(id);
     let id = id.strip_prefix('<').unwrap_or(id);
@@ -129,7 +128,7 @@ fn strip_id_brackets(id: &str) -> Option<String> {
     (!id.is_empty()).then(|| id.to_owned())
 }
 
-/// The text is one block, and its key signed it.
+/// Takes in a text that is one block, signed by its key.
 fn apply_whole_block(reading: &mut LetterContent, found: VerifiedBlock<'_>) {
     reading.body.clone_from(&found.text);
     let scope = match (found.block.has_right_fingerprint(&found.key), verify_envelope(&found)) {
@@ -148,9 +147,8 @@ fn apply_whole_block(reading: &mut LetterContent, found: VerifiedBlock<'_>) {
         }));
 }
 
-/// The text contains a block whose key signed it, which says nothing about the sender of the rest:
-/// the block may be a quotation. So its metadata is not believed, and a block that contradicts
-/// itself is merely text.
+/// Takes in a text that contains a block signed by its key. Such a block says nothing about the sender of the rest: it
+/// may be a quotation. So its metadata is not believed, and a block that contradicts itself is merely text.
 fn apply_partial_block(reading: &mut LetterContent, found: &VerifiedBlock<'_>) {
     let block = &found.block;
     if !block.has_right_fingerprint(&found.key) || verify_envelope(found) == Some(false) {
@@ -172,7 +170,7 @@ fn apply_partial_block(reading: &mut LetterContent, found: &VerifiedBlock<'_>) {
     });
 }
 
-/// The text is one block, but its key did not sign it.
+/// Returns the claim of a text that is one block, not signed by its key.
 fn claim_broken_block(block: &SignedBlock<'_>) -> SignatureClaim {
     let Some(key) = block.key() else {
         return SignatureClaim::Malformed("its Public-Key is not 32 bytes in base64".into());
@@ -185,7 +183,9 @@ fn claim_broken_block(block: &SignedBlock<'_>) -> SignatureClaim {
     }
     let (body, inside) = (block.body.to_owned(), block.inside.to_owned());
     let covered = SignedBytes::from_visitor(Arc::new(move |accept| {
-        unwrap::try_candidates(&body, &inside, &mut |reading| accept(reading.bytes.as_bytes()))
+        signed_block::try_candidates(&body, &inside, &mut |reading| {
+            accept(reading.bytes.as_bytes())
+        })
     }));
     SignatureClaim::Signed { key: Some(key), signature, covered, scope: SignatureScope::Whole }
 }
@@ -194,11 +194,11 @@ fn describe_wrong_fingerprint(key: &PublicKey) -> String {
     format!("its Fingerprint line is not that of its key, which is {}", key.fingerprint())
 }
 
-/// Whether the second signature fits, if there is one: over all metadata lines but its own, each with
-/// its newline, one newline, and the text.
+/// Returns true if the second signature fits; `None` if there is none. It covers all metadata lines but its own, each
+/// with its newline, one newline, and the text.
 fn verify_envelope(found: &VerifiedBlock<'_>) -> Option<bool> {
     let block = &found.block;
-    let own = |line: &&str| unwrap::parse_meta_line(line, V2).is_some();
+    let own = |line: &&str| signed_block::parse_meta_line(line, V2).is_some();
     let at = block.meta.iter().rposition(own)?;
     let signature = block.value(V2).and_then(decode_base64::<64>);
     let mut bytes = String::new();
@@ -212,7 +212,7 @@ fn verify_envelope(found: &VerifiedBlock<'_>) -> Option<bool> {
     Some(signature.is_some_and(fits))
 }
 
-/// Puts the signed metadata in the place of the header. The scope says whether the sender changed.
+/// Replaces the header by the signed metadata. The returned scope tells if the sender changed.
 fn apply_signed_metadata(reading: &mut LetterContent, block: &SignedBlock<'_>) -> SignatureScope {
     let value = |key| block.value(key).filter(|value| !value.is_empty()).map(str::to_owned);
     let mut scope = SignatureScope::Whole;
@@ -223,7 +223,7 @@ fn apply_signed_metadata(reading: &mut LetterContent, block: &SignedBlock<'_>) -
         }
         reading.from = Some(from);
     }
-    // Who gets it is one fact: a Cc that the signature does not have was added on the way.
+    // The recipients are one fact: a Cc that the signature does not have was added on the way.
     if block.value("To").is_some() || block.value("Cc").is_some() {
         reading.to = block.value("To").map(split_comma_list).unwrap_or_default();
         reading.cc = block.value("Cc").map(split_comma_list).unwrap_or_default();
@@ -246,7 +246,7 @@ fn apply_signed_metadata(reading: &mut LetterContent, block: &SignedBlock<'_>) -
     scope
 }
 
-/// Reads `sha256=<64 hex>; name=<name>`.
+/// Parses `sha256=<64 hex>; name=<name>`.
 fn parse_signed_attachment(value: &str) -> Option<SignedAttachment> {
     let (hash, name) = value.strip_prefix("sha256=")?.split_once(';')?;
     let sha256 = strip(hash).to_ascii_lowercase();
@@ -255,9 +255,8 @@ fn parse_signed_attachment(value: &str) -> Option<SignedAttachment> {
     (is_hash && !name.is_empty()).then_some(SignedAttachment { sha256, name })
 }
 
-/// The signature of version 1.0.17: over the header lines but its own in file order, the separator
-/// and the text. Readers of that version change the line `Status: new`, which it covers: what they broke so
-/// is read as it was.
+/// Reads the signature of version 1.0.17. It covers the header lines but its own in file order, the separator and the
+/// text. Readers of that version change the line `Status: new`, which it covers. So the bytes with `new` are tried too.
 fn read_legacy_signature(reading: &mut LetterContent, letter: &Letter) {
     let key = letter.get("Public-Key").and_then(decode_base64::<32>).map(PublicKey);
     let signature = letter.get("Signature").and_then(decode_base64::<64>);

@@ -1,15 +1,15 @@
-//! `msgfs check` for a mailbox, and what `msgfs doctor` should say about it.
+//! `msgfs check` for a mailbox, and its part of `msgfs doctor`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use super::layout::LetterPath;
 use super::letter::{self, LetterHash, ParsedLetter};
-use super::place::LetterPath;
-use super::{AgentAzall, config, date, key, parts};
+use super::{AgentAzall, attachments, config, date, key};
 use crate::model::{plain_id, quote_shell_word};
 use crate::store::engine::files::{self, WalkEntry};
 use crate::store::{Advice, ClaimVerifier, StoreError, Violation, ViolationReporter};
-use crate::store::{below, fs};
+use crate::store::{confined, fs};
 
 /// Headers that the reference writes on every message (docs/formats/agentazall.md, section 2).
 const HEADERS: [&str; 6] = ["From", "To", "Subject", "Date", "Message-ID", "Status"];
@@ -19,7 +19,7 @@ type LetterViolationSink<'a> = dyn FnMut(&str, &'static str, String) + 'a;
 /// Texts by writer and id, with the file that had the first.
 type SeenTexts = HashMap<LetterHash, (LetterHash, String)>;
 
-/// What is said of a mailbox that nobody has made.
+/// Returns the line about a mailbox that does not exist.
 pub(super) fn describe_missing_mailbox(base: &Path) -> String {
     format!(
         "there is no mailbox {}; if there was one, move it back; otherwise the first message that \
@@ -29,7 +29,7 @@ pub(super) fn describe_missing_mailbox(base: &Path) -> String {
 }
 
 impl AgentAzall {
-    /// See [`Store::check`](crate::store::Store::check).
+    /// Checks all files for [`Store::check`](crate::store::Store::check).
     ///
     /// # Errors
     /// If the mailbox cannot be listed.
@@ -88,8 +88,9 @@ impl AgentAzall {
             say(path, "message-id", format!("the file is not named after its Message-ID {id:?}"));
         }
         let stem = path.strip_suffix(".txt").unwrap_or(path);
-        let folder = parts::open_attachments_dir(self.mailbox_dir(), stem).unwrap_or_default();
-        for a in parts::list_attachments(folder.as_ref(), parsed, &self.format.digests)
+        let folder =
+            attachments::open_attachments_dir(self.mailbox_dir(), stem).unwrap_or_default();
+        for a in attachments::list_attachments(folder.as_ref(), parsed, &self.format.digests)
             .unwrap_or_default()
         {
             if let Some(why) = a.withheld {
@@ -101,7 +102,7 @@ impl AgentAzall {
         }
     }
 
-    /// See [`Store::advice`](crate::store::Store::advice).
+    /// Returns the advice for [`Store::advice`](crate::store::Store::advice).
     pub(super) fn list_mailbox_advice(&self) -> Vec<Advice> {
         let mut out = Vec::new();
         let mut add = |problem: String, command: Option<String>, serious: bool| {
@@ -114,7 +115,11 @@ impl AgentAzall {
         }
         match std::fs::symlink_metadata(base) {
             Err(_) => {
-                add(describe_missing_mailbox(base), Some(format!("mkdir -p {}", word(base))), false)
+                add(
+                    describe_missing_mailbox(base),
+                    Some(format!("mkdir -p {}", word(base))),
+                    false,
+                );
             }
             Ok(meta) if !meta.is_dir() => {
                 let what = fs::describe_file_type(&meta);
@@ -149,7 +154,7 @@ impl AgentAzall {
         out
     }
 
-    /// Others who are known by my address.
+    /// Returns lines about other agents with my address.
     fn find_name_clashes(&self) -> Vec<String> {
         let mut out = Vec::new();
         for file in config::list_sibling_configs(&self.format.config_file) {
@@ -178,7 +183,7 @@ impl AgentAzall {
             name != self.format.me && name.to_lowercase() == self.format.me.to_lowercase()
         };
         let all =
-            below::open_dir(&self.format.mailboxes, &[]).and_then(|dir| files::list_names(&dir));
+            confined::open_dir(&self.format.mailboxes, &[]).and_then(|dir| files::list_names(&dir));
         let names = all.unwrap_or_default().into_iter().flat_map(|(name, _)| name);
         out.extend(
             names.filter(|name| like_me(name)).map(|name| {
@@ -197,7 +202,7 @@ fn has_other_key(mine: &Path, theirs: &Path) -> bool {
     }
 }
 
-/// A name beside a file that nothing has.
+/// Returns a free name beside a file.
 fn choose_damaged_name(file: &Path) -> PathBuf {
     let name = |n: u32| {
         let mut name = file.file_name().unwrap_or_default().to_owned();
@@ -208,7 +213,7 @@ fn choose_damaged_name(file: &Path) -> PathBuf {
     free.unwrap_or_else(|| name(1000))
 }
 
-/// The same writer and id with another text.
+/// Reports a message with the writer and id of another and a different text.
 fn check_duplicate_id(
     path: &str,
     parsed: &ParsedLetter,

@@ -1,5 +1,5 @@
-//! `config.json`: who I am, where the mailboxes are, whom I do not want to hear
-//! (docs/formats/agentazall.md, sections 1 and 6). Read, never written.
+//! `config.json`: my name, the folder of the mailboxes, and the address filter (docs/formats/agentazall.md, sections 1
+//! and 6). It is read, never written.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -9,10 +9,10 @@ use super::filter::Filter;
 use crate::store::StoreError;
 use crate::store::fs::{self, FaultFlag, Stamp};
 
-/// Larger than any configuration.
+/// Size limit of a configuration.
 const LIMIT: u64 = 16 << 20;
 
-/// What msgfs needs of a configuration.
+/// The parts of a configuration that msgfs needs.
 #[derive(Debug)]
 pub(super) struct AgentAzallConfig {
     /// `agent_name`, if it is a text.
@@ -23,13 +23,13 @@ pub(super) struct AgentAzallConfig {
     pub filters: Filters,
 }
 
-/// What can change in the configuration while the store is open.
+/// The settings that can change while the store is open.
 #[derive(Debug, Default)]
 pub(super) struct ReloadableSettings {
-    /// As the file was when it was read.
+    /// Stamp of the file when it was read.
     pub stamp: Option<Stamp>,
     pub filters: Filters,
-    /// Why the file of now is not what counts.
+    /// The reason why the file as it is now is not in use.
     pub fault: Option<String>,
 }
 
@@ -70,19 +70,19 @@ impl Filters {
         Self(values.map(Filter::from_config).collect())
     }
 
-    /// Why mail from this address is not wanted.
+    /// Returns the reason why mail from this address is not accepted.
     pub fn find_refusal(&self, from: &str) -> Option<String> {
         self.0.iter().find_map(|filter| filter.find_refusal(from))
     }
 }
 
-/// The configuration file that a folder, or the path of the file itself, stands for.
+/// Returns the configuration file of a folder. The path may also be that of the file itself.
 pub(super) fn locate_config_file(dir: &Path) -> PathBuf {
     let named_as_file = dir.extension().is_some_and(|e| e == "json") && !dir.is_dir();
     if dir.is_file() || named_as_file { dir.to_owned() } else { dir.join("config.json") }
 }
 
-/// The state of the file, to notice that it changed; `None` if there is none.
+/// Returns the stamp of the file, to notice changes; `None` if there is none.
 pub(super) fn read_stamp(file: &Path) -> Option<Stamp> {
     std::fs::metadata(file).ok().map(|m| Stamp::from(&m))
 }
@@ -90,10 +90,10 @@ pub(super) fn read_stamp(file: &Path) -> Option<Stamp> {
 /// Reads a configuration.
 ///
 /// # Errors
-/// [`StoreError::Invalid`] with what to do if there is none or it is not a JSON object.
+/// [`StoreError::Invalid`] with a remedy if there is none or it is not a JSON object.
 pub(super) fn read_config(file: &Path) -> Result<AgentAzallConfig, StoreError> {
     let shown = file.display();
-    // The file is the user's own, so a link he made is followed; a FIFO is still not opened.
+    // The file is the user's own, so a symbolic link is followed. A FIFO is still not opened.
     let real = std::fs::canonicalize(file).map_err(|e| {
         StoreError::Invalid(if e.kind() == std::io::ErrorKind::NotFound {
             format!(
@@ -126,14 +126,14 @@ pub(super) fn read_config(file: &Path) -> Result<AgentAzallConfig, StoreError> {
     })
 }
 
-/// The mailbox that a configuration describes, for links; `None` if it cannot be read.
+/// Returns the mailbox that a configuration describes, for links; `None` if it cannot be read.
 pub fn find_mailbox(file: &Path, me: &str) -> Option<PathBuf> {
     super::names::is_mailbox_name(me).then_some(())?;
     read_config(file).ok().map(|config| config.mailboxes.join(me))
 }
 
-/// The configurations of other agents of this machine that can be found from mine: in the agent's
-/// mailbox, beside the mailboxes, and beside mine.
+/// Returns the configurations of other agents of this machine that can be found from mine: in the agent's mailbox,
+/// beside the mailboxes, and beside mine.
 pub(super) fn list_neighbour_configs(mine: &Path, mailboxes: &Path, agent: &str) -> Vec<PathBuf> {
     let mut out = vec![mailboxes.join(agent).join("config.json")];
     out.extend(mailboxes.parent().map(|p| p.join("config.json")));
@@ -144,8 +144,8 @@ pub(super) fn list_neighbour_configs(mine: &Path, mailboxes: &Path, agent: &str)
     out
 }
 
-/// A path without `.` and `..`, by its text alone: it may come from somebody else's configuration
-/// and lead anywhere.
+/// Returns a path without `.` and `..`, by its text alone. It may come from another agent's configuration and lead
+/// anywhere.
 fn normalize_path(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -160,9 +160,9 @@ fn normalize_path(path: &Path) -> PathBuf {
     out
 }
 
-/// `../*/config.json`, seen from the folder of my configuration. One of the folders there may be
-/// the mount that asks: only real folders of the same file system are looked into, and which they
-/// are is answered by the kernel without asking the file system of any of them.
+/// Returns `../*/config.json`, seen from the folder of my configuration. One of the folders there may be the mount that
+/// asks. So only real folders of the same file system are searched. The kernel tells which they are without asking the
+/// file system of any of them.
 pub(super) fn list_sibling_configs(mine: &Path) -> Vec<PathBuf> {
     let Some(above) = mine.parent().and_then(Path::parent) else { return Vec::new() };
     let Some(home) = read_device(above) else { return Vec::new() };
@@ -172,7 +172,7 @@ pub(super) fn list_sibling_configs(mine: &Path) -> Vec<PathBuf> {
     files.filter(|file| file.symlink_metadata().is_ok_and(|m| m.is_file())).collect()
 }
 
-/// The file system of a real folder, as far as the kernel knows it by itself.
+/// Returns the file system of a real folder, as far as the kernel knows it by itself.
 fn read_device(folder: &Path) -> Option<(u32, u32)> {
     use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
@@ -181,7 +181,7 @@ fn read_device(folder: &Path) -> Option<(u32, u32)> {
     is_dir.then_some((stat.stx_dev_major, stat.stx_dev_minor))
 }
 
-/// Whether two paths are one folder.
+/// Returns true if two paths are one folder.
 pub(super) fn is_same_folder(a: &Path, b: &Path) -> bool {
     match (std::fs::canonicalize(a), std::fs::canonicalize(b)) {
         (Ok(a), Ok(b)) => a == b,

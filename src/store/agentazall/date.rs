@@ -8,12 +8,12 @@ use jiff::tz::TimeZone;
 use crate::model::Timestamp;
 use crate::store::text::pytext::strip;
 
-/// How a `Date` is written, which tells what brought the message.
+/// The spelling of a `Date`, which shows the transport of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DateForm {
     /// `2026-03-11 14:23:55`: local time, as the reference writes it.
     Local,
-    /// `2026-11-21T20:07:53.579619`: UTC without saying so, from the Python relay.
+    /// `2026-11-21T20:07:53.579619`: UTC without a zone, from the Python relay.
     Relay,
     /// `2026-11-21T20:07:53.5+00:00`, from the Rust relay.
     Rfc3339,
@@ -23,11 +23,12 @@ pub enum DateForm {
     DateOnly,
 }
 
-/// The instant a `Date` means, to the millisecond (further digits are dropped), and its form.
+/// Returns the instant of a `Date`, to the millisecond (further digits are dropped), and its form; `None` for anything
+/// that is no date.
 ///
-/// What has no zone is local time in `zone`, except the relay's form, which is UTC; a bare day is
-/// its local midnight. A local time that the clock skipped is read with the offset before the
-/// change, one that it showed twice is the first. `None` for anything that is no date.
+/// A text without a zone is local time in `zone`, except the relay's form, which is UTC. A bare day is its local
+/// midnight. A local time that the clock skipped is read with the offset before the change. A local time that it showed
+/// twice is the first.
 pub fn parse_date(text: &str, zone: &TimeZone) -> Option<(Timestamp, DateForm)> {
     let text = strip(text);
     if is_day(text) {
@@ -50,8 +51,8 @@ pub fn parse_date(text: &str, zone: &TimeZone) -> Option<(Timestamp, DateForm)> 
     Some((to_timestamp(civil.to_zoned(zone).ok()?.timestamp()), form))
 }
 
-/// Local midnight at the start of a day folder (the first instant of the day, where the clock skips
-/// midnight); `None` if the name is no day of the calendar.
+/// Returns the local midnight at the start of a day folder. If the clock skips midnight, it is the first instant of the
+/// day. Returns `None` if the name is no day of the calendar.
 pub fn local_midnight(day: &str, zone: &TimeZone) -> Option<Timestamp> {
     if !is_day(day) {
         return None;
@@ -60,17 +61,17 @@ pub fn local_midnight(day: &str, zone: &TimeZone) -> Option<Timestamp> {
     Some(to_timestamp(day.to_zoned(zone.clone()).ok()?.timestamp()))
 }
 
-/// The local day, as the reference names today's folder: `2026-03-11`.
+/// Returns the local day, as the reference names today's folder: `2026-03-11`.
 pub fn format_local_day(now: Timestamp, zone: &TimeZone) -> String {
     to_local_time(now, zone).strftime("%Y-%m-%d").to_string()
 }
 
-/// The local time, as the reference writes `Date`: `2026-03-11 14:23:55`.
+/// Returns the local time, as the reference writes `Date`: `2026-03-11 14:23:55`.
 pub fn format_local_stamp(now: Timestamp, zone: &TimeZone) -> String {
     to_local_time(now, zone).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// Whether a folder of this name is a day folder: 4, 2 and 2 digits. It need not be in the calendar.
+/// Returns true if a name is that of a day folder: 4, 2 and 2 digits. It need not be in the calendar.
 pub fn is_day(name: &str) -> bool {
     name.len() == 10
         && name.bytes().enumerate().all(|(at, byte)| match at {
@@ -79,7 +80,7 @@ pub fn is_day(name: &str) -> bool {
         })
 }
 
-/// The local time.
+/// Returns the local time.
 pub(super) fn to_local_time(now: Timestamp, zone: &TimeZone) -> jiff::Zoned {
     jiff::Timestamp::from_millisecond(now.clamp_to_calendar().millis())
         .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
@@ -87,7 +88,7 @@ pub(super) fn to_local_time(now: Timestamp, zone: &TimeZone) -> jiff::Zoned {
 }
 
 fn to_timestamp(at: jiff::Timestamp) -> Timestamp {
-    // Rounds down also before 1970, so that the digits are those written.
+    // This rounds down also before 1970, so that the digits are those written.
     Timestamp::from_millis(at.as_microsecond().div_euclid(1000))
 }
 
@@ -112,7 +113,7 @@ mod tests {
             ("2026-07-11 14:23:55", "20260711T122355.000Z", Local),
             (" 2026-03-11 14:23:55.1239\u{a0}", "20260311T132355.123Z", Local),
             ("2026-03-11 14:23", "20260311T132300.000Z", Local),
-            // Skipped, and shown twice.
+            // The clock skips the first and shows the second twice.
             ("2026-03-29 02:30:00", "20260329T013000.000Z", Local),
             ("2026-10-25 02:30:00", "20261025T003000.000Z", Local),
             ("2026-11-21T20:07:53.579619", "20261121T200753.579Z", Relay),

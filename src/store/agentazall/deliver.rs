@@ -1,12 +1,12 @@
-//! Carrying what lies in `outbox/` to mailboxes of this machine, and then to `sent/`
-//! (docs/formats/agentazall.md, sections 6 and 7).
+//! Delivery from `outbox/` to mailboxes of this machine, and then to `sent/` (docs/formats/agentazall.md, sections 6
+//! and 7).
 //!
-//! What has no mailbox here may be reached by a link: then the file is moved to `carrying/` first, where no
-//! other program looks, and is handed over there.
+//! A link may reach a recipient who has no mailbox here. Then the file is first moved to `carrying/`, where no other
+//! program looks, and is handed over there.
 //!
-//! Only files that msgfs wrote are carried: their block has a Signature-V2 by my key. Others belong to
-//! the program that wrote them. The reference may work on the same tree at the same moment: whatever
-//! appears or vanishes meanwhile is taken as it is, and nothing is ever put under another name.
+//! Only files that msgfs wrote are delivered: their block has a Signature-V2 by my key. Others belong to the program
+//! that wrote them. The reference may work on the same tree at the same moment. So files may appear or vanish
+//! meanwhile, and nothing is ever put under another name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,39 +15,41 @@ use std::path::{Path, PathBuf};
 use rustix::fs::CWD;
 
 use super::block::LetterContent;
+use super::layout::{LetterPath, MailboxFolder};
 use super::letter::MAX_FILE;
-use super::place::{LetterPath, MailboxFolder};
-use super::{AgentAzall, block, config, letter, mail, names, parts, place, put, text, write};
+use super::{
+    AgentAzall, attachments, block, config, format, layout, letter, names, new_files, text, write,
+};
 use crate::model::{Seed, sanitize_line};
+use crate::store::atomic_file::rename_new;
 use crate::store::engine::files::FileRow;
-use crate::store::place::rename_new;
 use crate::store::{
     DeliveryFate, DeliveryQueue, Notebook, OutboundMail, Store as _, StoreError, fs,
 };
 
-/// Who has got which file of `outbox/`, by its path.
+/// The recipients that have a file of `outbox/`, by its path.
 pub(super) type DeliveredRecipients = BTreeMap<String, BTreeSet<String>>;
 
-/// Why somebody could not be given a file of `outbox/`, by its path and his address; no address: why it
-/// could not be moved to `sent/`.
+/// The reasons of failed deliveries, by the path in `outbox/` and the recipient. The reason under an empty address is
+/// that of a failed move to `sent/`.
 pub(super) type DeliveryFailures = BTreeMap<(String, String), String>;
 
-/// What is the matter with one recipient of a waiting message.
+/// The state of one recipient of a waiting message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RecipientState {
-    /// He has it.
+    /// A recipient who has it.
     Delivered,
-    /// His mailbox is here and has it not yet.
+    /// A recipient whose mailbox is here and does not have it yet.
     Undelivered,
-    /// This link reaches him and has it not yet.
+    /// A recipient whom this link reaches; the link does not have it yet.
     Link(String),
-    /// A link could not hand it over, for this reason, and never will.
+    /// A recipient to whom a link refused to carry it for good, with the reason.
     Refused(String),
-    /// It cannot be delivered from here, for this reason.
+    /// A recipient who cannot be reached from here, with the reason.
     Waiting(String),
 }
 
-/// A message in `outbox/` and where it stands.
+/// A message in `outbox/` or `carrying/` and the states of its recipients.
 struct WaitingLetter {
     path: String,
     id: String,
@@ -100,15 +102,15 @@ impl AgentAzall {
         messages.filter_map(|n| table.path(n)).collect()
     }
 
-    /// The SHA-256 of a file, in hex.
+    /// Returns the SHA-256 of a file, in hex.
     pub(super) fn hash_attachment(&self, path: &Path) -> io::Result<String> {
         self.format.digests.file_digest(&fs::open_regular(path)?)
     }
 
-    /// Delivers one file of `outbox/` as far as possible; whether anything was done.
+    /// Delivers one file of `outbox/` as far as possible. Returns true if anything was done.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// The error of the system.
     pub(super) fn deliver_file(&self, path: &str) -> Result<bool, StoreError> {
         let Some(waiting) = self.read_waiting_letter(path).filter(|w| w.is_mine) else {
             return Ok(false);
@@ -117,7 +119,7 @@ impl AgentAzall {
         let by_link =
             waiting.recipients.iter().any(|(_, way)| matches!(way, RecipientState::Link(_)));
         if by_link && place.folder == MailboxFolder::Outbox {
-            // Whoever moves it, sends it.
+            // The process that moves the file sends it.
             if !self.move_to_folder(MailboxFolder::Carrying, &place, &waiting.bytes)? {
                 return Ok(false);
             }
@@ -166,20 +168,21 @@ impl AgentAzall {
         failed.map_or(Ok(done), Err)
     }
 
-    /// Notes that somebody has it, on disk if others may wait: from now on he does not get it again, also
-    /// if he throws it away.
+    /// Notes that a recipient has the message, on disk if others may wait. From now on the recipient does not get it
+    /// again, not even after deleting it.
     fn note_delivered(&self, path: &str, to: &str, others: bool) -> Result<(), StoreError> {
         let mut known = self.format.delivered.lock();
         known.entry(to_outbox_path(path)).or_default().insert(to.to_owned());
         if others { self.format.state.save_delivered(&known) } else { Ok(()) }
     }
 
-    /// Forgets who has got what is not in the outbox any more. What cannot be seen may still be there.
+    /// Forgets the recipients of files that are not in the outbox any more. A file that cannot be seen may still be
+    /// there.
     fn forget_gone_files(&self, paths: &[String]) -> Result<(), StoreError> {
         let stays = |path: &String| {
             let there = || std::fs::symlink_metadata(self.mailbox_dir().join(path));
             paths.iter().any(|one| to_outbox_path(one) == *path)
-                || !place::is_real_dir(self.mailbox_dir())
+                || !layout::is_real_dir(self.mailbox_dir())
                 || !there().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
         };
         self.format.delivery_failures.lock().retain(|(path, _), _| stays(&to_outbox_path(path)));
@@ -197,7 +200,7 @@ impl AgentAzall {
         };
     }
 
-    /// Puts a copy into one mailbox, attachments before the text. `false` if another file has the name.
+    /// Puts a copy into one mailbox, attachments before the text. Returns `false` if another file has the name.
     fn deliver_to_mailbox(
         &self,
         to: &str,
@@ -208,7 +211,7 @@ impl AgentAzall {
         let inbox = mailbox.join(place.day).join("inbox");
         let target = inbox.join(format!("{}.txt", place.stem));
         let io = |e| StoreError::io(&target, e);
-        let changed = put::make_dirs_below(&mailbox, &[place.day, "inbox"])?;
+        let changed = new_files::make_dirs_below(&mailbox, &[place.day, "inbox"])?;
         self.mark_unsynced(changed);
         let attached = self.list_attachments(place).map_err(io)?;
         if !attached.is_empty()
@@ -217,14 +220,14 @@ impl AgentAzall {
             return Ok(false);
         }
         self.mark_unsynced([inbox]);
-        match put::create_file(&target, 0o666, bytes) {
+        match new_files::create_file(&target, 0o666, bytes) {
             Ok(()) => {
                 if to == self.format.me {
                     self.note_change(&target);
                 }
                 Ok(true)
             }
-            // Somebody was faster; it is delivered if what he put there is this.
+            // Another program was faster. The message is delivered if its file is the same.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 Ok(is_same_but_status(&target, bytes))
             }
@@ -232,29 +235,29 @@ impl AgentAzall {
         }
     }
 
-    /// The attachments of a file: names, and where they lie.
+    /// Returns the names and paths of a file's attachments.
     fn list_attachments(&self, place: &LetterPath<'_>) -> io::Result<Vec<(String, PathBuf)>> {
         let stem = format!("{}/{}/{}", place.day, place.folder.as_str(), place.stem);
-        parts::list_attachment_paths(self.mailbox_dir(), &stem)
+        attachments::list_attachment_paths(self.mailbox_dir(), &stem)
     }
 
-    /// Puts attachments in place; `false` if other files are there under their names.
+    /// Puts attachments in place. Returns `false` if other files have their names.
     pub(super) fn put_attachments(
         &self,
         folder: &Path,
         attached: &[(String, PathBuf)],
     ) -> io::Result<bool> {
-        match put::create_folder_of_copies(folder, attached) {
+        match new_files::create_folder_of_copies(folder, attached) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other.map(|()| true),
         }
-        if !place::is_real_dir(folder) {
+        if !layout::is_real_dir(folder) {
             return Ok(false);
         }
         self.mark_unsynced([folder.to_owned()]);
         for (name, source) in attached {
             let target = folder.join(name);
-            match put::copy_file(&target, source) {
+            match new_files::copy_file(&target, source) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                     if self.hash_attachment(&target)? != self.hash_attachment(source)? {
                         return Ok(false);
@@ -266,9 +269,8 @@ impl AgentAzall {
         Ok(true)
     }
 
-    /// Moves a message to another folder of its day: attachments first, so that what is left behind by a
-    /// crash is still where it was and is moved next time. `false` if another file has its name there, or
-    /// another program moved it.
+    /// Moves a message to another folder of its day, attachments first: after a crash the rest is still in the old
+    /// folder and is moved next time. Returns `false` if another file has its name there, or another program moved it.
     fn move_to_folder(
         &self,
         to: MailboxFolder,
@@ -280,14 +282,14 @@ impl AgentAzall {
         let folder = self.mailbox_dir().join(from.day).join(to.as_str());
         let target = folder.join(format!("{}.txt", from.stem));
         let io = |e| StoreError::io(&target, e);
-        let changed = put::make_dirs_below(self.mailbox_dir(), &[from.day, to.as_str()])?;
+        let changed = new_files::make_dirs_below(self.mailbox_dir(), &[from.day, to.as_str()])?;
         self.mark_unsynced(changed);
         self.mark_unsynced([folder.clone()]);
         self.mark_unsynced(source.parent().map(Path::to_owned));
         if matches!(check_target(&target, bytes), RecipientState::Waiting(_)) {
             return Ok(false);
         }
-        let parts = place::attachments_dir(&source);
+        let parts = layout::attachments_dir(&source);
         match rename_new(CWD, &parts, &folder.join(from.stem)) {
             Err(e)
                 if !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) =>
@@ -317,7 +319,7 @@ impl AgentAzall {
         Ok(target.exists())
     }
 
-    /// How things stand with a file that waits; `None` if it is not there (any more).
+    /// Returns a waiting file with the states of its recipients; `None` if it is not there (any more).
     fn read_waiting_letter(&self, path: &str) -> Option<WaitingLetter> {
         let place = LetterPath::parse(path).filter(|p| p.folder.is_waiting())?;
         let bytes = fs::read_small_file(&self.mailbox_dir().join(path), MAX_FILE as u64).ok()?;
@@ -346,7 +348,7 @@ impl AgentAzall {
         Some(WaitingLetter { path: path.to_owned(), id, is_mine: mine, bytes, recipients: to })
     }
 
-    /// Whether msgfs wrote this under my key.
+    /// Returns true if msgfs wrote this under my key.
     fn is_signed_by_me(&self, reading: &LetterContent) -> bool {
         let Some(signer) = reading.signer() else { return false };
         let later = || self.format.key_for_later.lock().as_ref().map(Seed::public_key);
@@ -365,8 +367,9 @@ impl AgentAzall {
         }
         let day = self.format.mailboxes.join(to).join(place.day);
         let inbox = day.join("inbox");
-        // Where a folder is something else, trying will say so.
-        let is_odd = put::require_dir(&day).and_then(|()| put::require_dir(&inbox)).is_err();
+        // If a folder is something else, the attempt to deliver reports it.
+        let is_odd =
+            new_files::require_dir(&day).and_then(|()| new_files::require_dir(&inbox)).is_err();
         let target = inbox.join(format!("{}.txt", place.stem));
         match if is_odd { RecipientState::Undelivered } else { check_target(&target, bytes) } {
             RecipientState::Undelivered => self
@@ -376,8 +379,7 @@ impl AgentAzall {
         }
     }
 
-    /// How things stand with a recipient who has no mailbox here, or whom a link shall reach that the sender
-    /// named.
+    /// Returns the state of a recipient who has no mailbox here, or for whom the sender named a link.
     fn find_link_state_of(&self, to: &str, id: &str, via: Option<&str>) -> RecipientState {
         let Some(ways) = self.format.ways.get() else {
             return RecipientState::Waiting(
@@ -422,12 +424,12 @@ impl AgentAzall {
         }
     }
 
-    /// Whether there is a mailbox of this name: a folder, not a symbolic link.
+    /// Returns true if there is a mailbox of this name: a folder, not a symbolic link.
     pub(super) fn has_mailbox(&self, address: &str) -> bool {
-        names::is_mailbox_name(address) && place::is_real_dir(&self.format.mailboxes.join(address))
+        names::is_mailbox_name(address) && layout::is_real_dir(&self.format.mailboxes.join(address))
     }
 
-    /// Why a recipient does not want my mail, as far as his configuration can be read here.
+    /// Returns the reason why a recipient does not accept my mail, as far as that configuration can be read here.
     pub(super) fn find_refusal_by(&self, to: &str) -> Option<String> {
         if to == self.format.me {
             return None;
@@ -445,7 +447,7 @@ impl AgentAzall {
         })
     }
 
-    /// Whom a message in `outbox/` waits for, and why, a line each; `None` if it is on its way.
+    /// Returns the recipients for whom a message in `outbox/` waits, with reasons, a line each; `None` if none waits.
     pub(super) fn describe_waiting(&self, path: &str) -> Option<String> {
         let waiting = self.read_waiting_letter(path)?;
         let failed = self.format.delivery_failures.lock().clone();
@@ -467,7 +469,7 @@ impl AgentAzall {
         Some(lines + &moved.unwrap_or_default()).filter(|text| !text.is_empty())
     }
 
-    /// One line per waiting message and recipient, for people.
+    /// Returns one line for people for each waiting message and recipient.
     pub(super) fn render_waiting_lines(&self) -> Vec<String> {
         let mut out = Vec::new();
         let mut say = |line: String| out.push(sanitize_line(&line).into_owned());
@@ -504,15 +506,15 @@ impl AgentAzall {
         out
     }
 
-    /// Folders whose new names must reach the disk.
+    /// Notes folders whose new names must reach the disk.
     pub(super) fn mark_unsynced(&self, folders: impl IntoIterator<Item = PathBuf>) {
         self.format.unsynced_dirs.lock().extend(folders);
     }
 
-    /// Waits until they have.
+    /// Waits until the new names of the noted folders are on disk.
     ///
     /// # Errors
-    /// As the system gave it; the folders are tried again next time.
+    /// The error of the system; the folders are tried again next time.
     pub(super) fn sync_dirs(&self) -> Result<(), StoreError> {
         let mut unsynced = self.format.unsynced_dirs.lock();
         fs::sync_dirs(&*unsynced)?;
@@ -521,18 +523,18 @@ impl AgentAzall {
     }
 }
 
-/// Under which path it is noted who has got a file: wherever it lies now, that in the outbox.
+/// Returns the path under which a file's recipients are noted: that in the outbox, wherever the file lies now.
 fn to_outbox_path(path: &str) -> String {
     LetterPath::parse(path)
         .map_or_else(|| path.to_owned(), |place| place.path_in(MailboxFolder::Outbox))
 }
 
-/// Whether a folder of a mailbox holds what waits for somebody.
+/// Returns true if messages in this folder of a mailbox wait for delivery.
 fn is_waiting_folder(folder: &str) -> bool {
-    mail::parse_folder(folder).is_some_and(MailboxFolder::is_waiting)
+    format::parse_folder(folder).is_some_and(MailboxFolder::is_waiting)
 }
 
-/// The line for people on somebody who will not get it.
+/// Returns the line for people about a recipient who will not get it.
 pub(super) fn render_refusal_line(to: &str, why: &str) -> String {
     format!("{to} does not get it: {why}\n")
 }
@@ -547,7 +549,7 @@ fn check_target(target: &Path, bytes: &[u8]) -> RecipientState {
     }
 }
 
-/// Whether a file holds these bytes, read or not.
+/// Returns true if a file holds these bytes, whatever its mark.
 pub(super) fn is_same_but_status(path: &Path, bytes: &[u8]) -> bool {
     let there = fs::read_small_file(path, MAX_FILE as u64);
     there.is_ok_and(|there| text::without_mark(&there) == text::without_mark(bytes))

@@ -1,14 +1,14 @@
 //! The address filter (docs/formats/agentazall.md, section 6; section 14, P11 to P13).
 //!
-//! It acts where a message is read. Unlike the reference's it looks at the bare address, so that a
-//! display name cannot evade it, and an empty whitelist admits nobody.
+//! It acts when a message is read. Unlike the reference's, it matches the bare address, so that a display name cannot
+//! evade it, and an empty whitelist admits nobody.
 
 use serde_json::Value;
 
 use super::names::bare_address;
 use crate::model::sanitize_line;
 
-/// Who may write to me, from the configuration's `address_filter` (or `filter`).
+/// The senders that may write to me, from the configuration's `address_filter` (or `filter`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     mode: FilterMode,
@@ -18,19 +18,19 @@ pub struct Filter {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum FilterMode {
-    /// Everybody may.
+    /// A mode in which everybody may write.
     #[default]
     Off,
-    /// Everybody who is not on the blacklist.
+    /// A mode in which everybody may write who is not on the blacklist.
     Blacklist,
-    /// Nobody who is on the blacklist or not on the whitelist.
+    /// A mode in which everybody may write who is on the whitelist and not on the blacklist.
     Whitelist,
 }
 
 impl Filter {
     /// Reads `{"mode": "off" | "blacklist" | "whitelist", "blacklist": […], "whitelist": […]}`.
     ///
-    /// What is no object is no filter. A mode that is missing or unknown is `blacklist`, as in the reference.
+    /// A value that is no object is no filter. A mode that is missing or unknown is `blacklist`, as in the reference.
     /// Entries that are not text are ignored.
     pub fn from_config(value: &Value) -> Self {
         let Value::Object(filter) = value else { return Self::default() };
@@ -47,8 +47,8 @@ impl Filter {
         Self { mode, blacklist: list("blacklist"), whitelist: list("whitelist") }
     }
 
-    /// Why a message with this `From` is not accepted, in a sentence for a person; `None` if it is.
-    /// Without a sender nothing can be on a whitelist.
+    /// Returns the reason why a message with this `From` is not accepted, in a sentence for a person; `None` if it is.
+    /// A message without a sender is on no whitelist.
     pub fn find_refusal(&self, from: &str) -> Option<String> {
         if self.mode == FilterMode::Off {
             return None;
@@ -62,7 +62,7 @@ impl Filter {
                 sanitize_line(&pattern.text)
             ));
         }
-        // Nobody is on no list, not even on one that says `*`.
+        // A message without a sender is on no list, not even on `*`.
         let listed = !address.is_empty() && self.whitelist.iter().any(|p| p.matches(&folded));
         if self.mode == FilterMode::Whitelist && !listed {
             return Some(format!(
@@ -74,7 +74,7 @@ impl Filter {
     }
 }
 
-/// Lower case, one character at a time: a letter is the same whatever follows it.
+/// Returns the text in lower case, one character at a time: the next letter does not matter.
 fn fold_case(text: &str) -> Vec<char> {
     text.chars().flat_map(char::to_lowercase).collect()
 }
@@ -87,8 +87,8 @@ fn describe_sender(address: &str) -> String {
     }
 }
 
-/// A shell pattern as Python's `fnmatch` reads it: `*`, `?`, `[abc]`, `[a-z]`, `[!abc]`; upper and
-/// lower case are the same.
+/// A shell pattern as Python's `fnmatch` reads it: `*`, `?`, `[abc]`, `[a-z]`, `[!abc]`; upper and lower case are the
+/// same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct AddressPattern {
     text: String,
@@ -104,7 +104,8 @@ enum GlobToken {
 }
 
 impl AddressPattern {
-    /// `None` for an empty entry, which is a slip and not a wish to match the empty address.
+    /// Compiles a pattern. Returns `None` for an empty entry, which is a slip and not a wish to match the empty
+    /// address.
     fn new(text: &str) -> Option<Self> {
         let text = text.trim();
         let folded = fold_case(text);
@@ -113,7 +114,7 @@ impl AddressPattern {
         while let Some((first, tail)) = rest.split_first() {
             rest = tail;
             match first {
-                // A run of `*` is one `*`; matching would only be slower.
+                // A run of `*` is one `*`; more would only be slower.
                 '*' if parts.last() == Some(&GlobToken::Any) => {}
                 '*' => parts.push(GlobToken::Any),
                 '?' => parts.push(GlobToken::One),
@@ -130,8 +131,8 @@ impl AddressPattern {
         (!text.is_empty()).then(|| Self { text: text.to_owned(), parts })
     }
 
-    /// Whether all of the folded address fits. Only the last `*` is ever moved, so the time is at
-    /// most the product of the lengths.
+    /// Returns true if the pattern matches all of the folded address. Only the last `*` is ever moved, so the time is
+    /// at most the product of the lengths.
     fn matches(&self, address: &[char]) -> bool {
         let (mut part, mut at) = (0, 0);
         let mut star = None;
@@ -172,8 +173,8 @@ impl GlobToken {
     }
 }
 
-/// The set after a `[`, and what follows its `]`; `None` if it has no end, which makes the `[` an
-/// ordinary character. A `]` right at its start belongs to it.
+/// Returns the set after a `[` and the text after its `]`; `None` if it has no end. Such a `[` is an ordinary
+/// character. A `]` right at its start belongs to the set.
 fn parse_char_set(text: &[char]) -> Option<(GlobToken, &[char])> {
     let (negated, text) = match text.split_first() {
         Some(('!', tail)) => (true, tail),

@@ -1,31 +1,31 @@
-//! Which files are one message (docs/formats/agentazall.md, section 8).
+//! The grouping of files into messages (docs/formats/agentazall.md, section 8).
 //!
-//! 1. The same id, From and text, or the same signed Message-ID (by the same key): one. Files of equal
-//!    text that verify by different keys stay apart, so that nobody can hide another's message
-//!    behind a signature of his own.
-//! 2. Without a signed Message-ID, copies that came by other transports: the same signature, From and
-//!    Subject (and text), Dates of different form within 48 hours, paired in time order.
-//! 3. Different messages of one From and id: one has the id, the others the id with the hash of their
-//!    file. Who has it once keeps it ([`held`](super::held)).
+//! 1. Files with the same id, From and text, or with the same signed Message-ID (by the same key), are one message.
+//!    Files of equal text that verify by different keys stay apart, so that nobody can hide another's message behind a
+//!    signature of their own.
+//! 2. Without a signed Message-ID, copies that came by other transports are one message. They have the same signature,
+//!    From and Subject (and text), and Dates of different form within 48 hours. They are paired in time order.
+//! 3. Of different messages with one From and id, one has the id, the others the id with the hash of their file. A
+//!    message that has the id keeps it ([`held`](super::id_ledger)).
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::layout::MailboxFolder;
 use super::letter::{DateOrigin, LetterFacts, LetterHash};
-use super::place::MailboxFolder;
 use crate::store::engine::files;
 
-/// Copies that are further apart are not copies.
+/// Time limit between copies. Files that are further apart are not copies.
 const WINDOW_MS: i64 = 48 * 60 * 60 * 1000;
 
-/// What was settled about a file's id when it was looked at before.
+/// The assignment of an id that an earlier look at a file settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum IdAssignment {
-    /// Nothing: it is new, or its message is known by the id of another copy.
+    /// No assignment: the file is new, or its message is known by the id of another copy.
     #[default]
     Unassigned,
-    /// Its id is that of its message.
+    /// The id of the file, as it is.
     Plain,
-    /// Its id with this hash is that of its message.
+    /// The id of the file with this hash.
     Hashed([u8; 32]),
 }
 
@@ -34,15 +34,15 @@ pub(super) enum IdAssignment {
 pub(super) struct LetterCopy<'a> {
     /// Its source number.
     pub source: u32,
-    /// Its folder's path, and its name there.
+    /// The path of its folder, and its name there.
     pub path: (&'a str, &'a str),
     /// The folder it lies in.
     pub folder: MailboxFolder,
-    /// What it says.
+    /// Its facts.
     pub facts: &'a LetterFacts,
-    /// What was settled before.
+    /// The assignment that was settled before.
     pub assignment: IdAssignment,
-    /// Its id without a hash is known to be another message's.
+    /// True if its id without a hash is known to belong to another message.
     pub is_id_taken: bool,
 }
 
@@ -55,21 +55,21 @@ pub(super) struct LetterGroup {
     pub display_file: u32,
     /// The file whose id it has.
     pub leader: u32,
-    /// What is settled about that id.
+    /// The assignment of that id.
     pub assignment: IdAssignment,
-    /// What its copies in `inbox/` say about having been read; `None` without one.
+    /// True if a copy in `inbox/` is marked read; `None` without a copy there.
     pub read: Option<bool>,
-    /// A print of the copies in `inbox/` that could say so and do not.
+    /// A hash of the copies in `inbox/` that could be marked read and are not.
     pub unmarked: u64,
-    /// A copy lies in `inbox/`.
+    /// True if a copy lies in `inbox/`.
     pub to_me: bool,
-    /// A copy lies in `sent/`, or in `outbox/` and I am its writer or nobody is. What lies in my `sent/` I
-    /// sent, whatever it calls me (an agent may have been renamed); what waits in `outbox/` may be another's
-    /// that a program will carry, and counts as mine only if it says so.
+    /// True if a copy lies in `sent/`, or lies in `outbox/` or `carrying/` and has me or nobody as its writer.
+    /// Everything in my `sent/` is mine, whatever its From (an agent may have been renamed). A message in `outbox/` may
+    /// be another's that a program will carry, so it counts as mine only by its From.
     pub from_me: bool,
 }
 
-/// Sorts the files that share anything into messages.
+/// Groups files into messages. The files are those that share any hash.
 pub(super) fn group_copies(items: &[LetterCopy<'_>]) -> Vec<LetterGroup> {
     let mut sets = DisjointSets::new(items.len());
     join_equal_texts(items, &mut sets);
@@ -77,7 +77,7 @@ pub(super) fn group_copies(items: &[LetterCopy<'_>]) -> Vec<LetterGroup> {
     assign_ids(sets.collect_groups(), items)
 }
 
-/// Rule 1.
+/// Joins files by rule 1.
 fn join_equal_texts(items: &[LetterCopy<'_>], sets: &mut DisjointSets) {
     let mut texts: HashMap<LetterHash, Vec<usize>> = HashMap::new();
     let mut links: HashMap<LetterHash, usize> = HashMap::new();
@@ -100,7 +100,7 @@ fn join_equal_texts(items: &[LetterCopy<'_>], sets: &mut DisjointSets) {
     }
 }
 
-/// Rule 2.
+/// Joins files by rule 2.
 fn join_transport_copies(items: &[LetterCopy<'_>], sets: &mut DisjointSets) {
     struct CopyGroup<'a> {
         first: usize,
@@ -139,12 +139,12 @@ fn join_transport_copies(items: &[LetterCopy<'_>], sets: &mut DisjointSets) {
     }
 }
 
-/// A form as a bit of a set; that of no form at all is in none.
+/// Returns a form as a bit of a set; 0 for no form.
 const fn form_bit(form: DateOrigin) -> u8 {
     if matches!(form, DateOrigin::None) { 0 } else { 1 << form as u8 }
 }
 
-/// What the files of one message make, once it is settled whose id it has.
+/// Builds a message from its files, with a settled id.
 pub(super) fn build_group(
     members: &[LetterCopy<'_>],
     leader: u32,
@@ -173,7 +173,7 @@ pub(super) fn build_group(
     })
 }
 
-/// Rule 3, and which file shows the message.
+/// Assigns ids by rule 3 and chooses the file that shows each message.
 fn assign_ids(groups: Vec<Vec<usize>>, items: &[LetterCopy<'_>]) -> Vec<LetterGroup> {
     let mut out = Vec::with_capacity(groups.len());
     let mut by_name: HashMap<LetterHash, Vec<(usize, LetterCopy<'_>)>> = HashMap::new();
@@ -208,7 +208,8 @@ fn assign_ids(groups: Vec<Vec<usize>>, items: &[LetterCopy<'_>]) -> Vec<LetterGr
     out
 }
 
-/// Which file's id a message has: what verifies first, then who had it, then the writer's own.
+/// Returns the rank of a file as the one whose id the message has: verified files first, then files with a settled id,
+/// then the form of the writer's own program.
 fn leader_rank<'a>(i: &LetterCopy<'a>) -> impl Ord + use<'a> {
     let kept = i.facts;
     let signed = (!kept.is_signed(), !kept.has_bit(LetterFacts::WHOLE));
@@ -222,7 +223,7 @@ fn leader_rank<'a>(i: &LetterCopy<'a>) -> impl Ord + use<'a> {
     )
 }
 
-/// Which file shows a message: what verifies first, then what carries files.
+/// Returns the rank of a file as the one that shows a message: verified files first, then files with attachments.
 fn display_rank<'a>(i: &LetterCopy<'a>) -> impl Ord + use<'a> {
     let kept = i.facts;
     let signed = (!kept.is_signed(), !kept.has_bit(LetterFacts::WHOLE), kept.link_hash().is_none());

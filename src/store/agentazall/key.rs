@@ -1,5 +1,5 @@
-//! `.identity_key`: the agent's own signing key (docs/formats/agentazall.md, section 5). Only
-//! `private_key_hex` is read back, as the reference does; a key that is there is never replaced.
+//! `.identity_key`: the agent's own signing key (docs/formats/agentazall.md, section 5). Only `private_key_hex` is read
+//! back, as in the reference. An existing key is never replaced.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -11,22 +11,22 @@ use jiff::tz::TimeZone;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::{date, put};
+use super::{date, new_files};
 use crate::model::{PublicKey, Seed, Timestamp, encode_hex};
 use crate::store::{StoreError, fs};
 
-/// Larger than any key file.
+/// Size limit of a key file.
 const LIMIT: u64 = 64 << 10;
 
-/// Where an agent's key lies.
+/// Returns the path of an agent's key.
 pub(super) fn key_path(base: &Path) -> PathBuf {
     base.join(".identity_key")
 }
 
-/// The agent's key, `None` if it has none.
+/// Returns the agent's key; `None` if it has none.
 ///
 /// # Errors
-/// [`StoreError::NoKey`] with what to do if there is one that cannot be used.
+/// [`StoreError::NoKey`] with a remedy if there is one that cannot be used.
 pub(super) fn read_key(base: &Path) -> Result<Option<Seed>, StoreError> {
     let path = key_path(base);
     let shown = path.display();
@@ -55,7 +55,7 @@ pub(super) fn read_key(base: &Path) -> Result<Option<Seed>, StoreError> {
     })
 }
 
-/// What everybody may know of the agent's key, if it has one that can be used.
+/// Returns the public part of the agent's key, if it has one that can be used.
 pub fn read_public_key(base: &Path) -> Option<PublicKey> {
     read_key(base).ok().flatten().map(|seed| seed.public_key())
 }
@@ -80,7 +80,7 @@ fn parse_key(bytes: &[u8]) -> Option<Seed> {
 /// Writes the agent's first key, in the reference's form, for its owner only.
 ///
 /// # Errors
-/// `AlreadyExists` if there is one by now, else as the system gave it.
+/// `AlreadyExists` if there is one by now, else the error of the system.
 pub(super) fn write_first_key(
     base: &Path,
     seed: &Seed,
@@ -89,7 +89,7 @@ pub(super) fn write_first_key(
 ) -> io::Result<()> {
     let public = seed.public_key();
     let created = date::to_local_time(now, zone).strftime("%Y-%m-%dT%H:%M:%S.%6f");
-    // By hand, because the members have an order there.
+    // The text is built by hand, because the members have an order there.
     let text = Zeroizing::new(format!(
         "{{\n  \"private_key_hex\": \"{}\",\n  \"public_key_hex\": \"{}\",\n  \
          \"public_key_b64\": \"{}\",\n  \"fingerprint\": \"{}\",\n  \"created\": \"{created}\"\n}}",
@@ -98,11 +98,11 @@ pub(super) fn write_first_key(
         STANDARD.encode(public.0),
         public.fingerprint(),
     ));
-    put::create_file(&key_path(base), 0o600, text.as_bytes())?;
+    new_files::create_file(&key_path(base), 0o600, text.as_bytes())?;
     fs::sync_dir(base)
 }
 
-/// Whether others than its owner can read the key.
+/// Returns true if other users than its owner can read the key.
 pub(super) fn is_exposed(base: &Path) -> bool {
     std::fs::symlink_metadata(key_path(base)).is_ok_and(|m| m.is_file() && m.mode() & 0o077 != 0)
 }

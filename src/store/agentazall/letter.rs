@@ -1,4 +1,4 @@
-//! One message file: read whole, taken apart, and reduced to what tells it from other messages.
+//! One message file: read, parsed, and reduced to the hashes that tell it from other messages.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::block::{self, LetterContent};
 use super::date::{self, DateForm};
-use super::place::LetterPath;
+use super::layout::LetterPath;
 use super::text::{self, Letter, without_mark};
 use super::{names, thread};
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, Timestamp, verify};
@@ -16,13 +16,13 @@ use crate::store::FoundMessage;
 use crate::store::engine::files::FileFacts;
 use crate::store::fs::{self, Stamp};
 
-/// A larger file is not a message; it is not read into memory.
+/// Size limit of a message. A larger file is no message and is not read into memory.
 pub(super) const MAX_FILE: usize = fs::MAX_RECORD;
 
 /// Sixteen bytes of a SHA-256: enough that nobody makes two that are equal.
 pub(super) type LetterHash = [u8; 16];
 
-/// Who wrote the Date line, as its form tells; the writer's own program first.
+/// The program that wrote the Date line, as its form tells; the writer's own program comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DateOrigin {
     /// The writer's own program.
@@ -31,7 +31,7 @@ pub(super) enum DateOrigin {
     Relay,
     /// A mail program.
     Mail,
-    /// There is no usable Date.
+    /// No usable Date.
     None,
 }
 
@@ -45,26 +45,26 @@ impl From<DateForm> for DateOrigin {
     }
 }
 
-/// What is kept of a message file between scans. A print of zeros is none.
+/// The facts of a message file that are kept between scans. A hash of zeros is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct LetterFacts {
-    /// Of From, id and text.
+    /// Hash of From, id and text.
     pub text_hash: LetterHash,
-    /// Of From and id.
+    /// Hash of From and id.
     pub name_hash: LetterHash,
-    /// What else tells that another file is a copy: with [`Kept::LINK`], of key, signed Message-ID and
-    /// signature; else, where only they can tell, of signature, From, Subject and text.
+    /// The hash by which another file is known as a copy. With [`LetterFacts::LINK`]: of key, signed Message-ID and
+    /// signature. Else, where only they can tell: of signature, From, Subject and text.
     pub tie_hash: LetterHash,
-    /// Of the key by which its signature verifies.
+    /// Hash of the key by which its signature verifies.
     pub key_hash: LetterHash,
     /// SHA-256 of the file as it was before anybody marked it read.
     pub file_hash: [u8; 32],
-    /// When it was written, in milliseconds since 1970.
+    /// Time at which it was written, in milliseconds since 1970.
     pub time: i64,
     /// Modification time of the file, in milliseconds since 1970.
     pub mtime: i64,
-    /// The file whose id its message has, by number; [`Kept::UNSORTED`] until that is settled.
+    /// Number of the file whose id its message has; [`LetterFacts::UNSORTED`] until that is settled.
     pub leader: u32,
     pub origin: u8,
     pub bits: u8,
@@ -72,36 +72,36 @@ pub(super) struct LetterFacts {
 }
 
 impl LetterFacts {
-    /// No number of a file.
+    /// A number that no file has.
     pub const UNSORTED: u32 = u32::MAX;
-    /// Status says read.
+    /// Bit: Status is read.
     pub const READ: u8 = 1;
-    /// Files lie beside it.
+    /// Bit: it has attachments.
     pub const PARTS: u8 = 1 << 1;
-    /// All that is shown is signed.
+    /// Bit: the signature covers all that is shown.
     pub const WHOLE: u8 = 1 << 2;
-    /// It looked as if somebody was still writing it.
+    /// Bit: it looked as if somebody was still writing it.
     pub const UNFINISHED: u8 = 1 << 3;
-    /// There is a signed Message-ID.
+    /// Bit: it has a signed Message-ID.
     pub const LINK: u8 = 1 << 4;
-    /// From is me, or nobody.
+    /// Bit: From is me, or empty.
     pub const MINE: u8 = 1 << 5;
-    /// Its id is that of its message, and that is settled.
+    /// Bit: its id is that of its message, and that is settled.
     pub const PLAIN: u8 = 1 << 6;
-    /// Status says new, and may be set.
+    /// Bit: Status is new and may be set.
     pub const NEW: u8 = 1 << 7;
 
-    /// Whether a bit is set.
+    /// Returns true if a bit is set.
     pub fn has_bit(&self, bit: u8) -> bool {
         self.bits & bit != 0
     }
 
-    /// Sets a bit, or takes it away.
+    /// Sets or clears a bit.
     pub fn set_bit(&mut self, bit: u8, on: bool) {
         self.bits = if on { self.bits | bit } else { self.bits & !bit };
     }
 
-    /// The form of its Date.
+    /// Returns the origin of its Date.
     pub fn date_origin(&self) -> DateOrigin {
         match self.origin {
             0 => DateOrigin::Local,
@@ -111,28 +111,28 @@ impl LetterFacts {
         }
     }
 
-    /// The same with another form.
+    /// Returns the same facts with another origin.
     pub fn with_date_origin(self, form: DateOrigin) -> Self {
         Self { origin: form as u8, ..self }
     }
 
-    /// Whether a signature verifies.
+    /// Returns true if a signature verifies.
     pub fn is_signed(&self) -> bool {
         self.key_hash != NO_PRINT
     }
 
-    /// What ties it to files with the same signed Message-ID.
+    /// Returns the hash that it shares with files of the same signed Message-ID.
     pub fn link_hash(&self) -> Option<LetterHash> {
         (self.has_bit(Self::LINK) && self.tie_hash != NO_PRINT).then_some(self.tie_hash)
     }
 
-    /// What ties it to copies that came by other transports.
+    /// Returns the hash that it shares with copies that came by other transports.
     pub fn copy_hash(&self) -> Option<LetterHash> {
         (!self.has_bit(Self::LINK) && self.tie_hash != NO_PRINT).then_some(self.tie_hash)
     }
 }
 
-/// The slot under which files are found by From and id.
+/// The slot in which files are found by From and id.
 pub(super) const BY_NAME: u8 = 2;
 
 impl FileFacts for LetterFacts {
@@ -154,25 +154,25 @@ impl FileFacts for LetterFacts {
     }
 }
 
-/// No print at all.
+/// The hash that stands for none.
 const NO_PRINT: LetterHash = [0; 16];
 
-/// A message file taken apart.
+/// A parsed message file.
 #[derive(Debug)]
 pub(super) struct ParsedLetter {
-    /// Headers and body as they stand in the file.
+    /// Header and body as they stand in the file.
     pub letter: Letter,
-    /// What they say.
+    /// The content of header and body.
     pub content: LetterContent,
     /// The writer's bare address; empty if there is none.
     pub from: String,
     /// Its id: Message-ID, else the file's stem.
     pub id: String,
-    /// What is kept.
+    /// The facts that are kept.
     pub facts: LetterFacts,
 }
 
-/// Takes the bytes of a message file apart, which lies at `place` in the mailbox of `me`.
+/// Parses the bytes of a message file that lies at `place` in the mailbox of `me`.
 pub(super) fn parse_letter(
     bytes: &[u8],
     stamp: &Stamp,
@@ -184,7 +184,7 @@ pub(super) fn parse_letter(
     for id in
         [&mut reading.id, &mut reading.in_reply_to, &mut reading.signed_id].into_iter().flatten()
     {
-        // A NUL sets apart what msgfs itself adds to ids.
+        // A NUL separates the additions of msgfs from the id.
         *id = id.replace('\0', "\u{fffd}");
     }
     let (time, form) = match reading.date.as_deref().and_then(|d| date::parse_date(d, zone)) {
@@ -243,12 +243,12 @@ pub(super) fn parse_letter(
     ParsedLetter { letter, content: reading, from, id, facts: kept }
 }
 
-/// A print of a key.
+/// Returns the hash of a key.
 pub(super) fn hash_key(key: &[u8; 32]) -> LetterHash {
     hash_fields(b'k', &[key])
 }
 
-/// A hash of these fields, apart from those of another domain.
+/// Returns a hash of these fields. Equal fields of another domain have another hash.
 pub(super) fn hash_fields(domain: u8, fields: &[&[u8]]) -> LetterHash {
     let mut hash = Sha256::new();
     hash.update([domain]);
@@ -260,11 +260,11 @@ pub(super) fn hash_fields(domain: u8, fields: &[&[u8]]) -> LetterHash {
     digest.first_chunk().copied().unwrap_or_default()
 }
 
-/// The key by which the signature verifies, whoever's it is.
+/// Returns the key by which the signature verifies; it may be anybody's.
 fn find_verified_key(reading: &LetterContent) -> Option<PublicKey> {
     match &reading.claim {
         Some(claim @ SignatureClaim::Signed { key: Some(key), .. }) => {
-            // A Signature-V2 that was checked speaks for the body too.
+            // A verified Signature-V2 covers the body too.
             let good = reading.signed_id.is_some() || verify::verify_claim(key, claim);
             good.then_some(*key)
         }
@@ -272,7 +272,8 @@ fn find_verified_key(reading: &LetterContent) -> Option<PublicKey> {
     }
 }
 
-/// Whether a file is `before` (hash and size, as [`Kept::file`] has it) with something added, marked or not.
+/// Returns true if a file is `before` (hash and size, as [`LetterFacts::file_hash`] has it) with bytes added. Marks do
+/// not matter.
 pub(super) fn has_grown(bytes: &[u8], before: &[u8; 32], size: u64) -> bool {
     let size = usize::try_from(size).unwrap_or(usize::MAX);
     // A mark makes a file one byte longer, its removal one shorter.
@@ -281,7 +282,7 @@ pub(super) fn has_grown(bytes: &[u8], before: &[u8; 32], size: u64) -> bool {
     starts.into_iter().any(|start| <[u8; 32]>::from(Sha256::digest(without_mark(start))) == *before)
 }
 
-/// The recipients as bare addresses, each once, To before Cc.
+/// Returns the recipients as bare addresses, each once, To before Cc.
 pub(super) fn merge_recipients(to: &[String], cc: &[String]) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for address in to.iter().chain(cc) {
@@ -293,8 +294,8 @@ pub(super) fn merge_recipients(to: &[String], cc: &[String]) -> Vec<String> {
     out
 }
 
-/// The thread that a message begins: of its subject and of those who take part, me among them since
-/// it lies in my mailbox.
+/// Returns the id of the thread that a message begins. It follows from the subject and from all who take part; I am one
+/// of them, since the message lies in my mailbox.
 pub(super) fn derive_thread(subject: &str, from: &str, recipients: &[String], me: &str) -> String {
     let mut people: Vec<&str> = recipients.iter().map(String::as_str).collect();
     people.extend([from, me].into_iter().filter(|p| !p.is_empty()));
@@ -302,7 +303,7 @@ pub(super) fn derive_thread(subject: &str, from: &str, recipients: &[String], me
 }
 
 impl ParsedLetter {
-    /// The report of this message, as far as this one file tells it.
+    /// Returns the report of this message, as far as this one file tells it.
     pub fn into_report(self, me: &str) -> FoundMessage<'static> {
         let to = merge_recipients(&self.content.to, &self.content.cc);
         let subject = self.content.subject.as_deref().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Setting Status in the files of a message (docs/formats/agentazall.md, section 11).
+//! The mark `Status` in the files of a message (docs/formats/agentazall.md, section 11).
 //!
-//! The reference writes in place and nobody locks. So a file that was touched a moment ago is left for
-//! later, the text must be the one that was marked, and what a writer who was not finished puts into
-//! the file that was replaced is put in place again.
+//! The reference writes in place and nobody locks. So a file that was touched a moment ago is left for later, and the
+//! text must be the one that was marked. A writer who was not finished writes on into the replaced file; that text is
+//! put in place again.
 
 use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
@@ -14,18 +14,18 @@ use sha2::{Digest, Sha256};
 use super::letter::{LetterFacts, MAX_FILE};
 use super::{AgentAzall, text};
 use crate::model::{Timestamp, sanitize_line};
+use crate::store::atomic_file::FileSlot;
 use crate::store::engine::files::{self, StoreFile};
 use crate::store::fs::Stamp;
-use crate::store::place::FileSlot;
-use crate::store::{Location, ReadMarks, Store as _, StoreError, below};
+use crate::store::{Location, ReadMarks, Store as _, StoreError, confined};
 
-/// A file touched less than this ago is not edited.
+/// Time after the last write in which a file is not edited.
 pub(super) const STILL_MS: i64 = 1000;
-/// How long, and how many, replaced files are looked after.
+/// Time for which replaced files are watched, and the limit of their number.
 const KEPT: Duration = Duration::from_secs(60);
 const KEPT_AT_MOST: usize = 64;
 
-/// A file that was replaced by its marked copy, still open: its writer may not have finished.
+/// A file that was replaced by its marked copy. It is still open, because its writer may not have finished.
 #[derive(Debug)]
 pub(super) struct ReplacedFile {
     path: PathBuf,
@@ -33,20 +33,20 @@ pub(super) struct ReplacedFile {
     dir: OwnedFd,
     name: String,
     old_file: std::fs::File,
-    /// The old file when it was read, and the SHA-256 of what was read.
+    /// The stamp of the old file when it was read, and the SHA-256 of its bytes then.
     old_stamp: Stamp,
     old_hash: [u8; 32],
-    /// What was put in its place.
+    /// Stamp of the file that is in its place.
     new_stamp: Stamp,
     since: Instant,
 }
 
 impl ReadMarks for AgentAzall {
-    /// Has every copy in the inbox say that the message was read; whether one says so now.
+    /// Marks every copy in the inbox as read. Returns true if one is marked now.
     ///
     /// # Errors
-    /// [`StoreError::Moved`] if a file is gone or holds another text by now, [`StoreError::Busy`] if one
-    /// was touched a moment ago, else as the system gave it; the others have been tried.
+    /// [`StoreError::Moved`] if a file is gone or holds another text by now, [`StoreError::Busy`] if one was touched a
+    /// moment ago, else the error of the system; the other copies were tried too.
     fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         if !read {
             return Ok(false);
@@ -60,7 +60,7 @@ impl ReadMarks for AgentAzall {
             copies.filter(|file| file.folder.ends_with("/inbox")).collect()
         };
         self.restore_late_writes();
-        // The mark is by id: from now on no other text may get it, whatever becomes of the files.
+        // The mark belongs to the id: from now on no other text may get it, whatever happens to the files.
         self.make_id_permanent(source);
         let mut said = false;
         let mut failed = None;
@@ -75,7 +75,7 @@ impl ReadMarks for AgentAzall {
 }
 
 impl AgentAzall {
-    /// Settles that the message of this file has its id for good.
+    /// Assigns its id to the message of this file for good.
     fn make_id_permanent(&self, source: u32) {
         let lines = {
             let mut known = self.format.group_index.write();
@@ -85,7 +85,7 @@ impl AgentAzall {
         self.format.state.append_ids(&lines, false);
     }
 
-    /// Sets Status in one copy of a message, if it still holds this text; whether it says read now.
+    /// Sets Status in one copy of a message, if it still holds this text. Returns true if it is marked read now.
     fn mark_file_read(&self, file: &StoreFile<LetterFacts>) -> Result<bool, StoreError> {
         let path = self.mailbox_dir().join(file.path());
         let io = |e: io::Error| match e.kind() {
@@ -93,9 +93,9 @@ impl AgentAzall {
             _ => StoreError::io(&path, e),
         };
         let dir =
-            below::open_dir(self.mailbox_dir(), &files::path_parts(&file.folder)).map_err(io)?;
-        let old = below::open_file(&dir, &file.name).map_err(io)?;
-        let (seen, bytes) = below::read_whole(&old, MAX_FILE).map_err(io)?;
+            confined::open_dir(self.mailbox_dir(), &files::path_parts(&file.folder)).map_err(io)?;
+        let old = confined::open_file(&dir, &file.name).map_err(io)?;
+        let (seen, bytes) = confined::read_whole(&old, MAX_FILE).map_err(io)?;
         let parsed = self.format.parse_letter_file(file, &seen, &bytes).ok_or(StoreError::Moved)?;
         if parsed.facts.text_hash != file.facts.text_hash {
             self.note_change(&path);
@@ -136,7 +136,7 @@ impl AgentAzall {
         if late { Err(busy_error(&shown)) } else { Ok(true) }
     }
 
-    /// Puts in place what was written to replaced files since they were replaced.
+    /// Puts late writes to replaced files in place.
     pub(super) fn restore_late_writes(&self) {
         self.format.replaced_files.lock().retain_mut(|one| {
             let old = one.since.elapsed() >= KEPT;
@@ -150,8 +150,7 @@ impl AgentAzall {
 }
 
 impl ReplacedFile {
-    /// Looks whether the old file changed since it was read, and puts what it holds now in the place of
-    /// the marked copy. Whether it did.
+    /// Puts the old file in the place of the marked copy if it changed since it was read. Returns true if it did.
     fn restore_late_write(&mut self) -> bool {
         let Ok(now) = Stamp::from_file(&self.old_file) else { return false };
         if (now.size, now.mtime) == (self.old_stamp.size, self.old_stamp.mtime) {
@@ -173,14 +172,14 @@ impl ReplacedFile {
         let before = usize::try_from(self.old_stamp.size).ok().and_then(|size| bytes.get(..size));
         let grown =
             before.is_some_and(|before| <[u8; 32]>::from(Sha256::digest(before)) == self.old_hash);
-        // Another text was not read by anybody.
+        // Nobody has read another text.
         let marked = if grown { text::set_read(&bytes) } else { None };
         let whole = marked.as_deref().unwrap_or(&bytes);
         match FileSlot::for_component(&self.dir, &self.name)?
             .replace_if_unchanged(&self.new_stamp, whole)
         {
             Ok(Some(ours)) => self.new_stamp = ours,
-            // Somebody replaced, moved or removed the message: that is as he wants it.
+            // Another program replaced, moved or removed the message, and that stays.
             Ok(None) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),

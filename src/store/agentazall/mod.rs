@@ -1,36 +1,36 @@
 //! `AgentAZAll`: a mailbox of text files per agent, in folders by local day.
 //!
 //! - [`text`], [`date`], [`block`], [`mod@write`], [`filter`], [`names`], [`thread`]: the format, without I/O.
-//! - `letter`, `group`, `held`, `known`: one file; which files are one message; who has which id; what a
-//!   change means for that. `mail`: all of it as a format of the engine. `state`: what outlives the cache.
-//! - `mark`: marking in the mailbox. `parts`: attachments. `notebook`: what else is shown.
-//! - `send`, `deliver`, `put`, `key`: writing, and carrying mail to mailboxes of this machine. `remote`: what
-//!   links carry to others and bring from there.
+//! - `letter`: one file. `group`: the files that are one message. `held`: the owners of ids. `known`: the effects of a
+//!   change. `mail`: all of it as a format of the engine. `state`: the data that must outlive the cache.
+//! - `mark`: marks in the mailbox. `parts`: attachments. `notebook`: the other texts that are shown.
+//! - `send`, `deliver`, `put`, `key`: sending, and delivery to mailboxes of this machine. `remote`: mail that links
+//!   carry to other machines and bring from there.
 //! - `check`: `msgfs check` and `msgfs doctor`.
 //!
 //! # Locks
 //!
-//! In this order: the engine's scan or `delivering` (one delivery at a time) → what is known of messages →
-//! the table of files → all others, each held for one step and never while a sink is called.
+//! In this order: the engine's scan or `delivery_lock` (one delivery at a time) → `group_index` → the table of files →
+//! all others. Each of those is held for one step and never while a sink is called.
 
+mod attachments;
 pub mod block;
 mod check;
 mod config;
 pub mod date;
 mod deliver;
 pub mod filter;
+mod format;
 mod group;
-mod held;
+mod group_index;
+mod id_ledger;
 mod key;
-mod known;
+mod layout;
 mod letter;
-mod mail;
 mod mark;
 pub mod names;
+mod new_files;
 mod notebook;
-mod parts;
-mod place;
-mod put;
 mod remote;
 mod send;
 mod state;
@@ -55,16 +55,16 @@ use super::{
     StoreSpec, ThreadScheme, fs,
 };
 use crate::model::{Message, PublicKey, Seed, Timestamp, sanitize_line};
-use known::GroupIndex;
+use format::AgentAzallFormat;
+use group_index::GroupIndex;
+use layout::MailboxFolder;
 use letter::{LetterFacts, MAX_FILE, ParsedLetter};
-use mail::AgentAzallFormat;
-use place::MailboxFolder;
 
-/// A mailbox, read and written as one agent.
+/// A mailbox that one agent reads and writes.
 type AgentAzall = FileStore<AgentAzallFormat>;
 
-/// Opens the mailbox that a `config.json` describes: `spec.dir` is its folder, or the file itself.
-/// Neither it nor the mailbox is created.
+/// Opens the mailbox that a `config.json` describes: `spec.dir` is its folder, or the file itself. Neither the file nor
+/// the mailbox is created.
 ///
 /// # Errors
 /// If there is no usable configuration, or the agent's name cannot be that of a mailbox.
@@ -119,7 +119,7 @@ impl AgentAzall {
     /// Fails if something else than a folder is in the place of my mailbox.
     ///
     /// # Errors
-    /// [`StoreError::Unreachable`] with what to do, else as the system gave it.
+    /// [`StoreError::Unreachable`] with a remedy, else the error of the system.
     fn require_mailbox_folder(&self) -> Result<(), StoreError> {
         let base = self.mailbox_dir();
         match std::fs::symlink_metadata(base) {
@@ -135,7 +135,7 @@ impl AgentAzall {
         }
     }
 
-    /// Reads the file of a source again, with the id its message is known by; its time is the message's.
+    /// Reads the file of a source again. Returns it with the id of its message; its time is the message's.
     fn reread_message(
         &self,
         source: u32,
@@ -156,10 +156,10 @@ impl AgentAzall {
                 id = self.reread_letter(&leader)?.id;
             }
         }
-        Ok((parsed, file, mail::compose_id(&id, held)))
+        Ok((parsed, file, format::compose_id(&id, held)))
     }
 
-    /// Reads a file again, which must hold what it held.
+    /// Reads a file again. Fails if its text is another by now.
     fn reread_letter(&self, file: &StoreFile<LetterFacts>) -> Result<ParsedLetter, StoreError> {
         let (stamp, bytes) = self.read_file_bytes(file, MAX_FILE)?;
         let parsed =
@@ -172,10 +172,10 @@ impl AgentAzall {
         Err(StoreError::Moved)
     }
 
-    /// See [`Store::read`].
+    /// Reads a message for [`Store::read_record`].
     fn read_message(&self, at: &Location) -> Result<Record, StoreError> {
         let (parsed, file, id) = self.reread_message(at.source)?;
-        let attachments = parts::list_attachments(
+        let attachments = attachments::list_attachments(
             self.open_attachments_dir(&file)?.as_ref(),
             &parsed,
             &self.format.digests,
@@ -199,7 +199,7 @@ impl AgentAzall {
             body: reading.body,
             ..Message::default()
         };
-        let note = match mail::parse_folder(&file.folder) {
+        let note = match format::parse_folder(&file.folder) {
             Some(MailboxFolder::Sent) => self.render_link_refusals(&message),
             Some(folder) if folder.is_waiting() => self.describe_waiting(&file.path()),
             _ => None,
@@ -213,7 +213,7 @@ impl AgentAzall {
         })
     }
 
-    /// See [`Store::health`].
+    /// Returns the lines for [`Store::health`].
     fn render_mailbox_health(&self) -> Vec<String> {
         let mut out: Vec<String> = self.format.settings.read().fault.iter().cloned().collect();
         out.extend(self.describe_missing_folder());
@@ -235,14 +235,17 @@ impl AgentAzall {
         out
     }
 
-    /// The folder with the attachments of a message.
+    /// Opens the folder with the attachments of a message.
     fn open_attachments_dir(
         &self,
         file: &StoreFile<LetterFacts>,
     ) -> Result<Option<OwnedFd>, StoreError> {
         let path = file.path();
-        parts::open_attachments_dir(self.mailbox_dir(), path.strip_suffix(".txt").unwrap_or(&path))
-            .map_err(|e| StoreError::io(&self.mailbox_dir().join(&path), e))
+        attachments::open_attachments_dir(
+            self.mailbox_dir(),
+            path.strip_suffix(".txt").unwrap_or(&path),
+        )
+        .map_err(|e| StoreError::io(&self.mailbox_dir().join(&path), e))
     }
 }
 
@@ -253,7 +256,7 @@ impl StoreKeys for AgentAzall {
 
     fn adopt_key(&self, mine: &Seed) -> Result<Seed, StoreError> {
         let seed = mine.clone();
-        if !place::is_real_dir(self.mailbox_dir()) {
+        if !layout::is_real_dir(self.mailbox_dir()) {
             *self.format.key_for_later.lock() = Some(seed.clone());
             return Ok(seed);
         }
@@ -283,7 +286,7 @@ impl StoreKeys for AgentAzall {
 impl PartReader for AgentAzall {
     fn open_part(&self, at: &Location, name: &str) -> Result<PartContent, StoreError> {
         let (parsed, file, _) = self.reread_message(at.source)?;
-        parts::open_attachment(
+        attachments::open_attachment(
             self.open_attachments_dir(&file)?.as_ref(),
             name,
             &parsed,

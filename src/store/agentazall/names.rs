@@ -1,16 +1,15 @@
-//! Names that come from messages and become, or are compared with, names on disk.
+//! Names from messages that become names on disk or are compared with them.
 
 use crate::store::text::pytext::strip;
 
-/// The longest file name the usual file systems take, in bytes.
+/// Limit of a file name on the usual file systems, in bytes.
 pub const MAX_NAME: usize = 255;
 
-/// Whether an address can name a mailbox: one folder below `mailbox_dir`, and one item of a `To`
-/// header.
+/// Returns true if an address can name a mailbox: one folder below `mailbox_dir`, and one item of a `To` header.
 ///
-/// So: not empty, at most 255 bytes, no `/`, no comma, no control character or line separator, no
-/// leading dot (which also rules out `.` and `..`), no white space at either end, for the reader
-/// of the header would strip it.
+/// It is not empty and has at most 255 bytes. It has no `/`, no comma, no control character or line separator, and no
+/// leading dot (so it is not `.` or `..`). It has no white space at either end, because the reader of the header would
+/// strip it.
 pub fn is_mailbox_name(address: &str) -> bool {
     is_path_component(address)
         && !address.starts_with('.')
@@ -18,8 +17,8 @@ pub fn is_mailbox_name(address: &str) -> bool {
         && strip(address) == address
 }
 
-/// Whether somebody may be found under an address who has no mailbox here yet: `name@host`, with one `@`
-/// between two names, or `name.agenttalk`. Letters to anything else would wait for ever.
+/// Returns true if an address may belong to a recipient who has no mailbox here yet: `name@host`, with one `@` between
+/// two names, or `name.agenttalk`. Letters to anything else would wait for ever.
 pub fn is_address(address: &str) -> bool {
     let names = match address.split_once('@') {
         Some((name, host)) => !name.is_empty() && !host.is_empty() && !host.contains('@'),
@@ -29,8 +28,8 @@ pub fn is_address(address: &str) -> bool {
     names && is_mailbox_name(address) && !address.contains(bad)
 }
 
-/// The address in a `From` header, without the display name that e-mail adds: of
-/// `"Bob" <bob@x>` it is `bob@x`. The case is kept.
+/// Returns the address in a `From` header, without the display name that e-mail adds: for `"Bob" <bob@x>` it is
+/// `bob@x`. The case is kept.
 pub fn bare_address(from: &str) -> String {
     let from = strip(from);
     let inner = from
@@ -40,8 +39,8 @@ pub fn bare_address(from: &str) -> String {
     inner.unwrap_or(from).to_owned()
 }
 
-/// Whether an attachment can be shown under this name: one path component of at most 255 bytes without
-/// control characters, not `.` or `..`.
+/// Returns true if an attachment can be shown under this name: one path component of at most 255 bytes without control
+/// characters, not `.` or `..`.
 pub fn is_attachment_name(name: &str) -> bool {
     is_path_component(name) && name != "." && name != ".."
 }

@@ -1,5 +1,5 @@
-//! `notes/`, `remember/`, `who_am_i/` and `what_am_i_doing/` of all days as one folder each: of
-//! every name the newest text that is not empty (docs/formats/agentazall.md, section 9).
+//! `notes/`, `remember/`, `who_am_i/` and `what_am_i_doing/` of all days as one folder each. Each name shows its newest
+//! text that is not empty (docs/formats/agentazall.md, section 9).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -10,31 +10,30 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 
 use super::letter::MAX_FILE;
-use super::{AgentAzall, date, names, place, put};
+use super::{AgentAzall, date, layout, names, new_files};
 use crate::model::{Timestamp, sanitize_line};
+use crate::store::atomic_file::write_atomic;
 use crate::store::engine::files;
-use crate::store::place::write_atomic;
-use crate::store::{Notebook, NotebookEntry, StoreError, below, fs};
+use crate::store::{Notebook, NotebookEntry, StoreError, confined, fs};
 
 const FOLDERS: &[&str] = &["notes", "remember", "who_am_i", "what_am_i_doing"];
 
 impl AgentAzall {
-    /// The folders of this name, newest day first.
+    /// Returns the folders of this name, newest day first.
     pub(super) fn list_note_folders(&self, folder: &str) -> Vec<PathBuf> {
         self.open_note_folders(folder).map(|(path, _)| path).collect()
     }
 
     fn open_note_folders(&self, folder: &str) -> impl Iterator<Item = (PathBuf, OwnedFd)> {
-        let is_there = FOLDERS.contains(&folder) && place::is_real_dir(self.mailbox_dir());
-        let days = is_there.then(|| place::list_days(self.mailbox_dir()).unwrap_or_default());
+        let is_there = FOLDERS.contains(&folder) && layout::is_real_dir(self.mailbox_dir());
+        let days = is_there.then(|| layout::list_days(self.mailbox_dir()).unwrap_or_default());
         days.into_iter().flatten().rev().filter_map(move |day| {
-            let dir = below::open_dir(self.mailbox_dir(), &[&day, folder]).ok()?;
+            let dir = confined::open_dir(self.mailbox_dir(), &[&day, folder]).ok()?;
             Some((self.mailbox_dir().join(day).join(folder), dir))
         })
     }
 
-    /// Whether a file of this day and size stands for a text: if the text was removed, only what was
-    /// written since does.
+    /// Returns true if a file of this day and size stands for a text. If the text was removed, only a later file does.
     fn is_not_removed(&self, path: &Path, folder: &str, name: &str, size: u64) -> bool {
         let Some(removed) = self.format.state.removal_day(&format!("{folder}/{name}")) else {
             return true;
@@ -43,11 +42,11 @@ impl AgentAzall {
         day.is_some_and(|day| day > &*removed || day == removed && size > 0)
     }
 
-    /// The folder with the current text of a name.
+    /// Opens the folder with the current text of a name.
     fn open_current_folder(&self, folder: &str, name: &str) -> Option<OwnedFd> {
         let mut empty = None;
         for (path, dir) in self.open_note_folders(folder).filter(|_| is_shown_text(name)) {
-            match below::stat(&dir, name) {
+            match confined::stat(&dir, name) {
                 Ok((_, stamp)) if !self.is_not_removed(&path, folder, name, stamp.size) => {}
                 Ok((FileType::RegularFile, stamp)) if stamp.size > 0 => return Some(dir),
                 Ok((FileType::RegularFile, _)) => empty = empty.or(Some(dir)),
@@ -58,7 +57,7 @@ impl AgentAzall {
     }
 }
 
-/// Whether a file in one of the folders is a text: not one of the reference's markers.
+/// Returns true if a file in one of the folders is a text, not one of the reference's markers.
 fn is_shown_text(name: &str) -> bool {
     let text = name.strip_suffix(".txt").is_some_and(|stem| !stem.is_empty());
     text && !name.starts_with('.') && names::is_attachment_name(name)
@@ -78,7 +77,9 @@ impl Notebook for AgentAzall {
                 if !is_shown_text(&name) || notes.get(&name).is_some_and(|n| n.size > 0) {
                     continue;
                 }
-                let Ok((FileType::RegularFile, stamp)) = below::stat(&dir, &name) else { continue };
+                let Ok((FileType::RegularFile, stamp)) = confined::stat(&dir, &name) else {
+                    continue;
+                };
                 if !self.is_not_removed(&path, folder, &name, stamp.size) {
                     continue;
                 }
@@ -93,7 +94,7 @@ impl Notebook for AgentAzall {
 
     fn read_entry(&self, folder: &str, name: &str) -> io::Result<Vec<u8>> {
         let dir = self.open_current_folder(folder, name).ok_or(io::ErrorKind::NotFound)?;
-        fs::read_limited(below::open_file(&dir, name)?, MAX_FILE as u64)
+        fs::read_limited(confined::open_file(&dir, name)?, MAX_FILE as u64)
     }
 
     fn check_name(&self, folder: &str, name: &str) -> Result<(), StoreError> {
@@ -105,7 +106,7 @@ impl Notebook for AgentAzall {
             );
             return Err(StoreError::Invalid(why));
         }
-        // A text that is there can be written, whatever it is called.
+        // An existing text can be written, whatever its name.
         if self.open_current_folder(folder, name).is_some() {
             Ok(())
         } else {
@@ -118,7 +119,7 @@ impl Notebook for AgentAzall {
         self.write_text(folder, name, text)
     }
 
-    /// The reference writes no newline at the end.
+    /// Returns true unless this process wrote the text: the reference writes no newline at the end.
     fn may_lack_newline(&self, folder: &str, name: &str) -> bool {
         !self.format.own_texts.lock().contains(&format!("{folder}/{name}"))
     }
@@ -127,7 +128,7 @@ impl Notebook for AgentAzall {
         true
     }
 
-    /// Leaves an empty file of today, which the reference reads as no text.
+    /// Removes a text. It leaves an empty file of today, which the reference reads as no text.
     fn remove_entry(&self, folder: &str, name: &str) -> Result<(), StoreError> {
         let day = date::format_local_day(Timestamp::now(), self.zone());
         self.write_text(folder, name, b"")?;
@@ -136,13 +137,13 @@ impl Notebook for AgentAzall {
 }
 
 impl AgentAzall {
-    /// Makes this today's text of a name.
+    /// Writes today's text of a name.
     fn write_text(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError> {
         self.make_mailbox()?;
         let day = date::format_local_day(Timestamp::now(), self.zone());
         let io = |path: &Path, e| StoreError::io(path, e);
         let dir = self.mailbox_dir().join(&day).join(folder);
-        let changed = put::make_dirs_below(self.mailbox_dir(), &[&day, folder])?;
+        let changed = new_files::make_dirs_below(self.mailbox_dir(), &[&day, folder])?;
         let path = dir.join(name);
         write_atomic(&path, text, 0o666).map_err(|e| io(&path, e))?;
         for dir in changed {
@@ -153,10 +154,10 @@ impl AgentAzall {
     }
 }
 
-/// The reference replaces other characters, so that two names could become one: better to say so.
+/// Refuses unusual names. The reference replaces other characters, so that two names could become one.
 fn check_text_name(name: &str) -> Result<(), StoreError> {
     let word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
-    let problem = if !place::is_text_name(name) || name.len() <= 4 {
+    let problem = if !layout::is_text_name(name) || name.len() <= 4 {
         "it must end in .txt"
     } else if name.starts_with('.') {
         "it must not begin with '.'"

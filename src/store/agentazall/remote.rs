@@ -1,12 +1,12 @@
-//! What links carry to other machines and bring from there.
+//! Mail that links carry to other machines and bring from there.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::deliver::{is_same_but_status, render_refusal_line};
-use super::place::MailboxFolder;
-use super::{AgentAzall, date, names, put};
+use super::layout::MailboxFolder;
+use super::{AgentAzall, date, names, new_files};
 use crate::model::{Message, Timestamp};
 use crate::store::{DeliveryFate, InboundMail, LinkRouter, RemoteMail, Store as _, StoreError};
 
@@ -16,7 +16,7 @@ impl RemoteMail for AgentAzall {
     }
 
     fn set_router(&self, ways: Arc<dyn LinkRouter>) {
-        // The first ones stay: there is one set of links a mount.
+        // The first router stays: a mount has one set of links.
         let _ = self.format.ways.set(ways);
     }
 
@@ -24,14 +24,14 @@ impl RemoteMail for AgentAzall {
         self.format.ways.get().is_some_and(|ways| ways.has_link(link))
     }
 
-    /// Attachments first, then the text, each under its final name or not at all.
+    /// Puts the attachments first, then the text, each under its final name or not at all.
     fn file_mail(&self, arrived: &InboundMail) -> Result<(), StoreError> {
         self.make_mailbox()?;
         let today = || date::format_local_day(Timestamp::now(), self.zone());
         let day = arrived.day.clone().filter(|day| date::is_day(day)).unwrap_or_else(today);
         let inbox = self.mailbox_dir().join(&day).join(MailboxFolder::Inbox.as_str());
         let changed =
-            put::make_dirs_below(self.mailbox_dir(), &[&day, MailboxFolder::Inbox.as_str()])?;
+            new_files::make_dirs_below(self.mailbox_dir(), &[&day, MailboxFolder::Inbox.as_str()])?;
         self.mark_unsynced(changed);
         self.mark_unsynced([inbox.clone()]);
         let given = [&arrived.name, &arrived.other_name].into_iter().cloned();
@@ -43,7 +43,7 @@ impl RemoteMail for AgentAzall {
             let parts = inbox.join(&stem);
             if target.symlink_metadata().is_ok() {
                 if is_same_but_status(&target, &arrived.bytes) {
-                    // What came late.
+                    // Attachments that came late.
                     if !arrived.parts.is_empty() {
                         self.put_attachments(&parts, &arrived.parts).map_err(io)?;
                         self.note_change(&target);
@@ -57,7 +57,7 @@ impl RemoteMail for AgentAzall {
             {
                 continue;
             }
-            match put::create_file(&target, 0o666, &arrived.bytes) {
+            match new_files::create_file(&target, 0o666, &arrived.bytes) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 other => other.map_err(io)?,
             }
@@ -69,20 +69,20 @@ impl RemoteMail for AgentAzall {
 }
 
 impl AgentAzall {
-    /// The link that reaches an address.
+    /// Returns the link that reaches an address.
     ///
     /// # Errors
-    /// Why none of several can be chosen.
+    /// The reason why none of several can be chosen.
     pub(super) fn find_link_to(&self, address: &str) -> Result<Option<String>, String> {
         self.format.ways.get().map_or(Ok(None), |ways| ways.find_link(address))
     }
 
-    /// Whether a link of this name reaches an address.
+    /// Returns true if a link of this name reaches an address.
     pub(super) fn has_link_to(&self, link: &str, address: &str) -> bool {
         self.format.ways.get().is_some_and(|ways| ways.can_reach(link, address))
     }
 
-    /// Why a link will never hand a message to somebody.
+    /// Returns the reason why a link will never hand a message to a recipient.
     pub(super) fn find_link_refusal(&self, id: &str, to: &str) -> Option<String> {
         match self.format.ways.get()?.delivery_fate(id, to)? {
             DeliveryFate::Refused(why) => Some(why),
@@ -90,7 +90,7 @@ impl AgentAzall {
         }
     }
 
-    /// Who will never get a message, and why, a line each; `None` if nobody.
+    /// Returns the recipients who will never get a message, with reasons, a line each; `None` if there are none.
     pub(super) fn render_link_refusals(&self, message: &Message) -> Option<String> {
         let all = message.to.iter().chain(&message.cc);
         let line =

@@ -1,11 +1,10 @@
-//! Writing: from a draft to one file in today's `outbox/` (docs/formats/agentazall.md, sections 2
-//! to 4).
+//! Sending: from a draft to one file in today's `outbox/` (docs/formats/agentazall.md, sections 2 to 4).
 
 use std::io;
 
-use super::place::MailboxFolder;
+use super::layout::MailboxFolder;
 use super::write::{self, OutgoingLetter};
-use super::{AgentAzall, date, deliver, key, letter, names, place, put, text};
+use super::{AgentAzall, date, deliver, key, layout, letter, names, new_files, text};
 use crate::model::{Draft, Timestamp, sanitize_line};
 use crate::store::engine::files::{
     self,
@@ -13,27 +12,27 @@ use crate::store::engine::files::{
 };
 use crate::store::{
     AddressFit, PeerDirectory, PeerReadState, PrepareContext, PreparedRecord, RemoteMail, Store,
-    StoreError, below, fs, refuse_headers,
+    StoreError, confined, fs, refuse_headers,
 };
 
 impl PeerDirectory for AgentAzall {
     fn list_peers(&self) -> Vec<String> {
         let all =
-            below::open_dir(&self.format.mailboxes, &[]).and_then(|dir| files::list_names(&dir));
+            confined::open_dir(&self.format.mailboxes, &[]).and_then(|dir| files::list_names(&dir));
         let folders = all.unwrap_or_default().into_iter().filter(|(_, kind)| kind.is_dir());
         folders.filter_map(|(name, _)| name.ok()).filter(|n| names::is_mailbox_name(n)).collect()
     }
 
     fn peer_read_states(&self, addresses: &[&str]) -> Vec<Option<PeerReadState>> {
         const MAIL: UnreadRules = UnreadRules {
-            is_message: place::is_text_name,
+            is_message: layout::is_text_name,
             is_unread: (letter::MAX_FILE, |bytes| !text::parse(bytes).is_read()),
         };
         let are_few = self.list_peers().len() <= MAILBOXES;
         let inbox = |day: String| format!("{day}/{}", MailboxFolder::Inbox.as_str());
         let told = |address: &&str| {
             let base = self.format.mailboxes.join(address);
-            let days = (are_few && self.has_mailbox(address)).then(|| place::list_days(&base))?;
+            let days = (are_few && self.has_mailbox(address)).then(|| layout::list_days(&base))?;
             let folders: Vec<String> = days.ok()?.into_iter().map(inbox).collect();
             self.format.unread_counts.count_unread(&base, &folders, false, MAIL)
         };
@@ -79,7 +78,7 @@ impl crate::store::MessageAppender for AgentAzall {
         let lines = [
             ("Priority", draft.priority.is_some()),
             ("Type", draft.kind.is_some()),
-            // It is made of subjects and answers.
+            // The thread follows from subjects and answers.
             ("Thread", draft.thread.is_some() && draft.in_reply_to.is_none()),
         ];
         refuse_headers("an AgentAZAll letter", &lines)?;
@@ -145,7 +144,7 @@ impl crate::store::MessageAppender for AgentAzall {
         if folder == self.mailbox_dir() {
             let day = date::format_local_day(Timestamp::now(), self.zone());
             for place in [MailboxFolder::Outbox, MailboxFolder::Sent] {
-                let made = below::check_can_create(folder, &[&day, place.as_str()]);
+                let made = confined::check_can_create(folder, &[&day, place.as_str()]);
                 made.map_err(|(path, e)| StoreError::io(&path, e))?;
             }
         }
@@ -153,11 +152,11 @@ impl crate::store::MessageAppender for AgentAzall {
         fs::check_free_space(folder, bytes.saturating_mul(2))
     }
 
-    /// Puts a record into today's `outbox/` unless it is in the mailbox already, and delivers it as far
-    /// as that is possible now.
+    /// Puts a record into today's `outbox/` unless it is in the mailbox already, and delivers it as far as possible
+    /// now.
     ///
     /// # Errors
-    /// As the system gave it; nothing is half written.
+    /// The error of the system; nothing is half written.
     fn append_record(&self, message: &PreparedRecord) -> Result<(), StoreError> {
         let _turn = self.format.delivery_lock.lock();
         self.make_mailbox()?;
@@ -165,7 +164,7 @@ impl crate::store::MessageAppender for AgentAzall {
             Some(path) => path,
             None => self.write_to_outbox(message)?,
         };
-        // It is in the outbox: what cannot be delivered now is delivered later.
+        // It is in the outbox. If it cannot be delivered now, it is delivered later.
         if let Err(e) = self.deliver_file(&path) {
             tracing::warn!(file = %sanitize_line(&path), error = %e, "a message could not be delivered \
                 yet; it is tried again");
@@ -190,7 +189,7 @@ impl AgentAzall {
         )))
     }
 
-    /// An id that neither a message of mine nor a file has.
+    /// Returns an id that neither a message of mine nor a file has.
     fn find_free_id(
         &self,
         to: &str,
@@ -208,12 +207,12 @@ impl AgentAzall {
         }
     }
 
-    /// The files of this stem in any `outbox/` or `sent/`, as paths below the mailbox.
+    /// Returns the files of this stem in any `outbox/`, `carrying/` or `sent/`, as paths below the mailbox.
     fn find_files_named(&self, stem: &str) -> Result<Vec<String>, StoreError> {
-        if !place::is_real_dir(self.mailbox_dir()) {
+        if !layout::is_real_dir(self.mailbox_dir()) {
             return Ok(Vec::new());
         }
-        let days = place::list_days(self.mailbox_dir())
+        let days = layout::list_days(self.mailbox_dir())
             .map_err(|e| StoreError::io(self.mailbox_dir(), e))?;
         let mut out = Vec::new();
         for day in days.iter().rev() {
@@ -227,7 +226,7 @@ impl AgentAzall {
         Ok(out)
     }
 
-    /// Where a record is if it was appended before.
+    /// Returns the path of a record that was appended before.
     fn find_appended(&self, message: &PreparedRecord) -> Result<Option<String>, StoreError> {
         for path in self.find_files_named(&message.id)? {
             let file = self.mailbox_dir().join(&path);
@@ -243,7 +242,7 @@ impl AgentAzall {
         let day = date::format_local_day(Timestamp::now(), self.zone());
         let dir = self.mailbox_dir().join(&day).join(MailboxFolder::Outbox.as_str());
         for folder in [MailboxFolder::Inbox, MailboxFolder::Sent, MailboxFolder::Outbox] {
-            let changed = put::make_dirs_below(self.mailbox_dir(), &[&day, folder.as_str()])?;
+            let changed = new_files::make_dirs_below(self.mailbox_dir(), &[&day, folder.as_str()])?;
             self.mark_unsynced(changed);
         }
         self.mark_unsynced([dir.clone()]);
@@ -251,28 +250,29 @@ impl AgentAzall {
         if !message.files.is_empty() && !self.has_all_attachments(&parts, message) {
             let list: Vec<_> =
                 message.files.iter().map(|f| (f.name.clone(), f.path.clone())).collect();
-            put::create_folder_of_copies(&parts, &list).map_err(|e| StoreError::io(&parts, e))?;
+            new_files::create_folder_of_copies(&parts, &list)
+                .map_err(|e| StoreError::io(&parts, e))?;
         }
         let file = dir.join(format!("{}.txt", message.id));
-        put::create_file(&file, 0o666, message.bytes.as_bytes())
+        new_files::create_file(&file, 0o666, message.bytes.as_bytes())
             .map_err(|e| StoreError::io(&file, e))?;
         self.note_change(&file);
         Ok(format!("{day}/{}/{}.txt", MailboxFolder::Outbox.as_str(), message.id))
     }
 
-    /// Whether an append that was interrupted has left the attachments already.
+    /// Returns true if an interrupted append has left all attachments.
     fn has_all_attachments(&self, folder: &std::path::Path, message: &PreparedRecord) -> bool {
-        place::is_real_dir(folder)
+        layout::is_real_dir(folder)
             && message.files.iter().all(|file| {
                 let digest = self.hash_attachment(&folder.join(&file.name));
                 digest.is_ok_and(|digest| digest.eq_ignore_ascii_case(&file.sha256))
             })
     }
 
-    /// My mailbox, made if it is missing; and my key in it, if it was waiting for that.
+    /// Makes my mailbox, if it is missing, and writes my key into it, if the key waits for that.
     ///
     /// # Errors
-    /// As the system gave it, or if something else is in its place.
+    /// The error of the system, or a refusal if something else is in its place.
     pub(super) fn make_mailbox(&self) -> Result<(), StoreError> {
         let base = self.mailbox_dir();
         self.require_mailbox_folder()?;
@@ -292,10 +292,10 @@ impl AgentAzall {
     }
 }
 
-/// Whether files of these names can go along.
+/// Checks that files of these names can be attached.
 ///
 /// # Errors
-/// [`StoreError::Invalid`] naming the first that cannot.
+/// [`StoreError::Invalid`] with the first name that cannot.
 pub(super) fn check_attachment_names(files: &[(String, u64)]) -> Result<(), StoreError> {
     let mut seen: Vec<&str> = Vec::new();
     for (name, _) in files {

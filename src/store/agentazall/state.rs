@@ -1,5 +1,6 @@
-//! What is kept in the folder of msgfs's own state, because the cache may be lost: by what ids messages
-//! are known ([`held`](super::held)), who has got mail that waits for others, and which texts were removed.
+//! The saved state of the store. It lies in the folder of msgfs's own state, because the cache may be lost. It has the
+//! ids by which messages are known ([`held`](super::id_ledger)), the recipients that have mail which waits for others, and
+//! the removed texts.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,37 +10,37 @@ use std::path::{Path, PathBuf};
 use crate::model::locks::Mutex;
 
 use super::deliver::DeliveredRecipients;
-use super::held::IdLedger;
-use crate::store::{StoreError, fs, place};
+use super::id_ledger::IdLedger;
+use crate::store::{StoreError, atomic_file, fs};
 
-/// Larger than either file becomes.
+/// Size limit of each file; none grows so large.
 const LIMIT: u64 = 1 << 30;
 
-/// The folder. Where there is none, nothing is kept and nothing fails.
+/// The folder. Without a folder nothing is saved and nothing fails.
 #[derive(Debug, Default)]
 pub(super) struct AgentAzallState {
     dir: Option<PathBuf>,
     ids: Mutex<IdFile>,
-    /// Who has got what, as the file has it.
+    /// The recipients of each file, as `delivered.json` has them.
     delivered: Mutex<DeliveredRecipients>,
-    /// Texts in `me/` that were removed, and the day.
+    /// Texts in `me/` that were removed, with the day.
     removed: Mutex<BTreeMap<String, String>>,
 }
 
-/// The file of ids, which is only ever added to.
+/// The file of ids, which only grows.
 #[derive(Debug, Default)]
 struct IdFile {
     file: Option<File>,
-    /// What could not be written yet.
+    /// Lines that could not be written yet.
     unwritten: Vec<u8>,
 }
 
 impl AgentAzallState {
-    /// Reads what is kept. The folder is made when there is something to keep.
+    /// Reads the saved state. The folder is made when there is something to save.
     ///
     /// # Errors
-    /// If there is something that cannot be read: without it, marks would pass to other messages and
-    /// people would get mail twice.
+    /// If a file exists and cannot be read. Without it, marks would pass to other messages and recipients would get
+    /// mail twice.
     pub fn open(dir: Option<&Path>) -> Result<(Self, IdLedger), StoreError> {
         let Some(dir) = dir else { return Ok((Self::default(), IdLedger::default())) };
         let read = |name: &str| {
@@ -59,20 +60,20 @@ impl AgentAzallState {
         Ok((state, ledger))
     }
 
-    /// Who has got what, as it was kept.
+    /// Returns the recipients of each file, as they were saved.
     pub fn delivered(&self) -> DeliveredRecipients {
         self.delivered.lock().clone()
     }
 
-    /// The day on which a text was removed last.
+    /// Returns the day on which a text was removed last.
     pub fn removal_day(&self, text: &str) -> Option<String> {
         self.removed.lock().get(text).cloned()
     }
 
-    /// Keeps that a text was removed. On disk when it returns.
+    /// Saves the removal of a text. It is on disk when this returns.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// The error of the system.
     pub fn save_removed(&self, text: &str, day: &str) -> Result<(), StoreError> {
         let mut removed = self.removed.lock();
         removed.insert(text.to_owned(), day.to_owned());
@@ -80,12 +81,12 @@ impl AgentAzallState {
         let path = dir.join("removed.json");
         let text = serde_json::to_vec(&*removed).unwrap_or_default();
         fs::make_dirs(dir, 0o700)
-            .and_then(|()| place::write_atomic(&path, &text, 0o600))
+            .and_then(|()| atomic_file::write_atomic(&path, &text, 0o600))
             .map_err(|e| StoreError::io(&path, e))
     }
 
-    /// Adds lines to the file of ids; `sync` waits for the disk. What cannot be written is written
-    /// the next time.
+    /// Adds lines to the file of ids; `sync` waits for the disk. Lines that cannot be written are written the next
+    /// time.
     pub fn append_ids(&self, lines: &[u8], sync: bool) {
         let Some(dir) = &self.dir else { return };
         let mut ids = self.ids.lock();
@@ -99,10 +100,10 @@ impl AgentAzallState {
         }
     }
 
-    /// Keeps who has got what, if that changed. On disk when it returns.
+    /// Saves the recipients of each file, if they changed. They are on disk when this returns.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// The error of the system.
     pub fn save_delivered(&self, now: &DeliveredRecipients) -> Result<(), StoreError> {
         let Some(dir) = &self.dir else { return Ok(()) };
         let mut kept = self.delivered.lock();
@@ -112,7 +113,7 @@ impl AgentAzallState {
         let path = dir.join("delivered.json");
         let text = serde_json::to_vec(now).unwrap_or_default();
         fs::make_dirs(dir, 0o700)
-            .and_then(|()| place::write_atomic(&path, &text, 0o600))
+            .and_then(|()| atomic_file::write_atomic(&path, &text, 0o600))
             .map_err(|e| StoreError::io(&path, e))?;
         kept.clone_from(now);
         Ok(())
@@ -124,7 +125,7 @@ impl IdFile {
         if self.file.is_none() {
             fs::make_dirs(dir, 0o700)?;
             let mut file = fs::open_append(&dir.join("ids"), 0o600)?;
-            // A line that was torn off takes no other with it.
+            // A torn line must not spoil the next one.
             file.write_all(b"\n")?;
             fs::sync_dir(dir)?;
             self.file = Some(file);

@@ -79,14 +79,14 @@ impl Bed {
         AgentAzall::open_in_zone(&self.spec(), TimeZone::fixed(jiff::tz::offset(1))).unwrap()
     }
 
-    /// Loses nothing but the cache: a store that knows its state folder only.
+    /// Opens a store that has lost its cache and has only its state folder.
     pub(super) fn lose_cache(&self) -> (AgentAzall, Book) {
         let (store, mut seen) = (self.store(), Book::default());
         store.scan(true, &mut seen).unwrap();
         (store, seen)
     }
 
-    /// The store after its first scan.
+    /// Returns the store after its first scan.
     pub(super) fn scanned(&self) -> AgentAzall {
         let store = self.store();
         store.scan(true, &mut Book::default()).unwrap();
@@ -107,14 +107,14 @@ pub(super) fn age(path: &Path, seconds: i64) {
     std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
-/// The ids of what was reported, in their order.
+/// Returns the sorted ids of the reported messages.
 fn ids(seen: &Book) -> Vec<String> {
     let mut ids: Vec<String> = seen.messages.keys().map(|(_, id)| id.clone()).collect();
     ids.sort();
     ids
 }
 
-/// A writer's key.
+/// Returns a draft.
 fn draft(to: &[&str], body: &str) -> Draft {
     Draft {
         to: to.iter().map(|s| (*s).to_owned()).collect(),

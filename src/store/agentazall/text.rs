@@ -1,22 +1,22 @@
 //! The file grammar (docs/formats/agentazall.md, section 2): header lines, a line `---`, the text.
 //!
-//! The reference is a Python program, so "white space" is what `str.strip` removes and a line ends
-//! at LF, CR or CRLF. Every byte string is a letter: nothing is refused here.
+//! The reference is a Python program. So "white space" is what `str.strip` removes, and a line ends at LF, CR or CRLF.
+//! Every byte string is a letter: nothing is rejected here.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::block::unwrap::{BEGIN, SIGNATURE_END};
+use super::block::signed_block::{BEGIN, SIGNATURE_END};
 use crate::store::text::pytext::{strip, strip_start};
 
-/// UTF-8's byte order mark. The reference glues it to the first key; it is dropped here.
+/// UTF-8's byte order mark. The reference joins it to the first key; here it is dropped.
 const BOM: &str = "\u{feff}";
 /// The line, once stripped, that ends the header.
 const SEPARATOR: &str = "---";
-/// The header that says whether the message was read.
+/// The header with the mark of the message: new or read.
 const STATUS: &str = "Status";
-/// The header by which a link says why no letter can be made of what came; the text is what came.
+/// The header with the reason why a link could make no letter of a message. The text is then the message as it came.
 pub const UNREADABLE: &str = "X-Msgfs-Unreadable";
 /// The two headers of the signature form of version 1.0.17.
 const LEGACY: [&str; 2] = ["Public-Key", "Signature"];
@@ -24,22 +24,21 @@ const LEGACY: [&str; 2] = ["Public-Key", "Signature"];
 /// A message file, split as the reference splits it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Letter {
-    /// Keys and values, stripped, in file order. Of a repeated key the last value counts, at the
-    /// place of the first.
+    /// Keys and values, stripped, in file order. Of a repeated key the last value counts, at the place of the first.
     pub headers: Vec<(String, String)>,
     /// The text after the separator, with every line end as LF.
     ///
-    /// Without a separator it is empty, as in the reference, unless there is no header either: such
-    /// a file is nothing but text, and would be lost.
+    /// Without a separator it is empty, as in the reference. If there is no header either, it is the whole file, which
+    /// would be lost otherwise.
     pub body: String,
 }
 
-/// Reads a file. Bytes that are not UTF-8 become U+FFFD, a byte order mark is dropped.
+/// Parses a file. Bytes that are not UTF-8 become U+FFFD; a byte order mark is dropped.
 pub fn parse(bytes: &[u8]) -> Letter {
     let text = String::from_utf8_lossy(bytes);
     let text = normalize_newlines(text.strip_prefix(BOM).unwrap_or(&text));
     let mut headers: Vec<(String, String)> = Vec::new();
-    // Keeps a file of a million distinct keys linear.
+    // The index keeps a file of a million distinct keys linear.
     let mut index: HashMap<&str, usize> = HashMap::new();
     let mut rest = Some(text.as_ref());
     while let Some(here) = rest {
@@ -63,59 +62,57 @@ pub fn parse(bytes: &[u8]) -> Letter {
 }
 
 impl Letter {
-    /// The value of a header. Keys are case-sensitive: `to` is not `To`.
+    /// Returns the value of a header. Keys are case-sensitive: `to` is not `To`.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.headers.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
     }
 
-    /// The values of a header that is a list (`To`, `Cc`, `Attachments`): separated by commas,
-    /// stripped, empty ones dropped.
+    /// Returns the values of a header that is a list (`To`, `Cc`, `Attachments`): separated by commas, stripped, empty
+    /// ones dropped.
     pub fn list_values(&self, key: &str) -> Vec<String> {
         self.get(key).map(split_comma_list).unwrap_or_default()
     }
 
-    /// Whether the file itself says that it was read. A missing `Status` is unread.
+    /// Returns true if the file is marked read. A missing `Status` is unread.
     pub fn is_read(&self) -> bool {
         self.get(STATUS).is_some_and(|status| status.eq_ignore_ascii_case("read"))
     }
 
-    /// Whether it carries a signature in the headers, which covers `Status`: such a file must never
-    /// be edited.
+    /// Returns true if it carries a signature in the headers, which covers `Status`. Such a file must never be edited.
     pub fn is_legacy(&self) -> bool {
         LEGACY.iter().all(|key| self.get(key).is_some_and(|value| !value.is_empty()))
     }
 }
 
-/// Returns whether a file looks as if its writer has not come to its end: it is empty, has no line that ends the
-/// header, or a signed block that does not end.
+/// Returns true if a file looks unfinished: it is empty, no line ends its header, or its signed block does not end.
 pub fn is_unfinished(bytes: &[u8], letter: &Letter) -> bool {
     !find_header_status(bytes).has_end || is_half_signed(letter)
 }
 
-/// Returns whether the text begins a signed block that does not end.
+/// Returns true if the text begins a signed block that does not end.
 pub fn is_half_signed(letter: &Letter) -> bool {
     let body = letter.body.as_str();
     let is_begun = body.starts_with(BEGIN) || !body.is_empty() && BEGIN.starts_with(body);
     is_begun && !body.contains(SIGNATURE_END)
 }
 
-/// A comma-separated list: items stripped, empty ones dropped.
+/// Splits a comma-separated list: items stripped, empty ones dropped.
 pub(super) fn split_comma_list(value: &str) -> Vec<String> {
     value.split(',').map(strip).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
-/// What a header says of marks, and where.
+/// The mark in a header, and its place.
 #[derive(Debug, Default)]
 pub(super) struct HeaderStatus {
     /// The value of the last `Status` line, if it is `new` or `read` in any case.
     pub status: Option<Range<usize>>,
-    /// A signature covers it ([`Letter::is_legacy`]).
+    /// True if a signature covers it ([`Letter::is_legacy`]).
     is_legacy: bool,
-    /// The header has its end.
+    /// True if the header has its end.
     pub has_end: bool,
 }
 
-/// Looks through the header for marks.
+/// Searches the header for the mark.
 pub(super) fn find_header_status(bytes: &[u8]) -> HeaderStatus {
     let mut marks = HeaderStatus::default();
     let mut legacy = [false; LEGACY.len()];
@@ -130,8 +127,8 @@ pub(super) fn find_header_status(bytes: &[u8]) -> HeaderStatus {
         if let Some((key, value)) = text.split_once(':') {
             let name = strip(key);
             if name == STATUS {
-                // Offsets hold in the bytes too: a line with bytes that are not UTF-8 in the key
-                // has another key, and in the value another value.
+                // Offsets hold in the bytes too. A line whose key has bytes that are not UTF-8 has another key; in the
+                // value it has another value.
                 let from = at + key.len() + 1 + (value.len() - strip_start(value).len());
                 let says = |word: &&str| strip(value).eq_ignore_ascii_case(word);
                 marks.status = ["new", "read"].into_iter().find(says).map(|w| from..from + w.len());
@@ -148,10 +145,10 @@ pub(super) fn find_header_status(bytes: &[u8]) -> HeaderStatus {
     marks
 }
 
-/// The same bytes, but with the value of the last header line `Status: new` (any case of `new`)
-/// made `read`. Line ends, invalid bytes and everything else stay.
+/// Returns the bytes with the value of the last header line `Status: new` (any case of `new`) made `read`. Line ends,
+/// invalid bytes and everything else stay.
 ///
-/// `None` if there is nothing to change: no `Status`, another value, or a signature that covers it
+/// Returns `None` if there is nothing to change: no `Status`, another value, or a signature that covers it
 /// ([`Letter::is_legacy`]).
 pub fn set_read(bytes: &[u8]) -> Option<Vec<u8>> {
     find_new_status(bytes).map(|at| replace_range(bytes, at, b"read"))
@@ -162,15 +159,15 @@ pub(super) fn may_set_read(bytes: &[u8]) -> bool {
     find_new_status(bytes).is_some()
 }
 
-/// Where Status says `new` and may be set.
+/// Returns the place of a Status `new` that may be set.
 fn find_new_status(bytes: &[u8]) -> Option<Range<usize>> {
     let marks = find_header_status(bytes);
     let at = marks.status.filter(|_| !marks.is_legacy)?;
     bytes.get(at.clone())?.eq_ignore_ascii_case(b"new").then_some(at)
 }
 
-/// The bytes of a message file as they were before it was marked read: the value of the last Status
-/// line of the header is `new`. Thus a mark changes neither hash nor identity of a message.
+/// Returns the bytes of a message file as they were before it was marked read: the value of the last Status line of the
+/// header is `new`. Thus a mark changes neither hash nor identity of a message.
 pub(super) fn without_mark(bytes: &[u8]) -> Cow<'_, [u8]> {
     let status = find_header_status(bytes).status;
     status.map_or(Cow::Borrowed(bytes), |at| Cow::Owned(replace_range(bytes, at, b"new")))
@@ -181,7 +178,7 @@ fn replace_range(bytes: &[u8], at: Range<usize>, with: &[u8]) -> Vec<u8> {
     [before, with, bytes.get(at.end..).unwrap_or_default()].concat()
 }
 
-/// CRLF and CR as LF.
+/// Returns the text with CRLF and CR as LF.
 pub(super) fn normalize_newlines(text: &str) -> Cow<'_, str> {
     if text.contains('\r') {
         Cow::Owned(text.replace("\r\n", "\n").replace('\r', "\n"))
@@ -278,7 +275,7 @@ mod tests {
         assert_eq!(set_read(&raw).unwrap(), b"X: \xff\xfe\nStatus: read\n---\n\xff");
     }
 
-    /// Files of the pieces that matter, in any order.
+    /// Returns files of the pieces that matter, in any order.
     fn files() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             Just(b"Status: new".to_vec()),

@@ -1,6 +1,5 @@
-//! Conversations. The format has no thread ids: messages belong together by signed reply links, and
-//! without those by the same subject among the same people (docs/formats/agentazall.md, section
-//! 10).
+//! Threads. The format has no thread ids. Messages belong together by signed reply links, and without those by the same
+//! subject among the same participants (docs/formats/agentazall.md, section 10).
 
 use sha2::{Digest, Sha256};
 
@@ -8,13 +7,13 @@ use super::names::bare_address;
 use crate::model::encode_hex;
 use crate::store::text::pytext::{is_space, strip_start, to_nfc};
 
-/// What mail programs put before a subject when they answer or forward.
+/// The prefixes that mail programs put before a subject when they answer or forward.
 const PREFIXES: [&str; 4] = ["re", "fwd", "fw", "aw"];
 /// The longest readable part of a thread id, in bytes.
 const MAX_SLUG: usize = 60;
 
-/// A subject without the marks of answering and forwarding (any run of `Re:`, `Fwd:`, `Fw:`, `Aw:`,
-/// also numbered, `Re[2]:`), in lower case and NFC, every run of white space one blank.
+/// Returns a subject without the prefixes of answering and forwarding (any run of `Re:`, `Fwd:`, `Fw:`, `Aw:`, also
+/// numbered, `Re[2]:`), in lower case and NFC, every run of white space one blank.
 pub fn normalize_subject(subject: &str) -> String {
     let lower = subject.to_lowercase();
     let words: Vec<&str> = lower.split(is_space).filter(|word| !word.is_empty()).collect();
@@ -27,7 +26,7 @@ pub fn normalize_subject(subject: &str) -> String {
     rest.to_owned()
 }
 
-/// The subject after one mark of answering or forwarding; `None` if it begins with none.
+/// Returns the subject after one prefix of answering or forwarding; `None` if it begins with none.
 fn strip_reply_prefix(subject: &str) -> Option<&str> {
     let tail = PREFIXES.iter().find_map(|prefix| {
         let tail = subject.strip_prefix(prefix)?;
@@ -45,9 +44,9 @@ fn strip_reply_prefix(subject: &str) -> Option<&str> {
     strip_start(tail).strip_prefix(':').map(strip_start)
 }
 
-/// The id of the thread that a message begins or, lacking a signed link, belongs to: a readable
-/// part of the subject, `-`, and 8 hex digits of the SHA-256 of the whole normal subject and the
-/// participants (bare addresses in lower case, sorted, each once), separated by NUL.
+/// Returns the id of the thread that a message begins or, without a signed link, belongs to. It is a readable part of
+/// the subject, `-`, and 8 hex digits of the SHA-256 of the whole normal subject and the participants (bare addresses
+/// in lower case, sorted, each once), separated by NUL.
 pub fn derive_thread_id(subject: &str, participants: &[&str]) -> String {
     let subject = normalize_subject(subject);
     let mut people: Vec<String> = participants

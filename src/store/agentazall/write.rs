@@ -1,6 +1,5 @@
-//! Writing a letter: the reference's exact grammar, signed so that the reference verifies it and
-//! other copies of msgfs can trust the header too (docs/formats/agentazall.md, sections 2 and 4;
-//! section 14, P1 and P2).
+//! Writing a letter: the reference's exact grammar, signed so that the reference verifies it and other copies of msgfs
+//! can trust the header too (docs/formats/agentazall.md, sections 2 and 4; section 14, P1 and P2).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +7,7 @@ use jiff::tz::TimeZone;
 use sha2::{Digest, Sha256};
 
 use super::block::TIME;
-use super::block::unwrap::{BEGIN, END, SIGNATURE_BEGIN, SIGNATURE_END};
+use super::block::signed_block::{BEGIN, END, SIGNATURE_BEGIN, SIGNATURE_END};
 use super::date::format_local_stamp;
 use super::text::normalize_newlines;
 use crate::model::{DraftAttachment, Timestamp, encode_hex, flatten_line};
@@ -23,36 +22,36 @@ pub(super) const VIA: &str = "Via";
 pub struct OutgoingLetter<'a> {
     /// My address.
     pub from: &'a str,
-    /// Whom it is for.
+    /// The recipients.
     pub to: &'a [String],
-    /// Who else gets it.
+    /// The recipients of copies.
     pub cc: &'a [String],
     /// The subject; the line is written even if it is empty.
     pub subject: &'a str,
     /// The moment of sending.
     pub now: Timestamp,
-    /// The zone of `Date`, which does not say so.
+    /// The zone of `Date`, which the line does not name.
     pub zone: &'a TimeZone,
-    /// The message's id ([`new_id`]).
+    /// The message's id ([`generate_id`]).
     pub id: &'a str,
     /// The id of the message it answers.
     pub in_reply_to: Option<&'a str>,
     /// The key that makes sending again harmless.
     pub idempotency_key: Option<&'a str>,
-    /// The link that carries it, where the sender says so; unsigned, for it concerns only my machine.
+    /// The link that the sender chose for it. It is unsigned, because it concerns only my machine.
     pub via_link: Option<&'a str>,
     /// The text.
     pub body: &'a str,
-    /// The files that go along.
+    /// The attachments.
     pub attachments: &'a [DraftAttachment],
 }
 
-/// The message file: header, separator, and the text in a signed block.
+/// Returns the message file: header, separator, and the text in a signed block.
 ///
-/// What is signed is the text as every reader will see it: line ends are LF, white space at the end
-/// is gone (the reference strips it before it verifies), and markers of a signed block get a blank
-/// after their leading dashes (`--- END AGENTAZALL …`), for the reference would take them for the
-/// block's own. Values are one line each, and their markers are broken in the same way.
+/// The signed text is the text as every reader will see it. Line ends are LF. White space at the end is gone, because
+/// the reference strips it before it verifies. Markers of a signed block get a blank after their leading dashes (`---
+/// END AGENTAZALL …`), because the reference would take them for the block's own. Values are one line each, and their
+/// markers are broken in the same way.
 pub fn compose_letter(out: &OutgoingLetter<'_>, signer: &dyn Signer) -> String {
     let body = to_signable_text(out.body);
     let headers = build_headers(out);
@@ -62,7 +61,7 @@ pub fn compose_letter(out: &OutgoingLetter<'_>, signer: &dyn Signer) -> String {
         ("Public-Key", STANDARD.encode(key.0)),
     ];
     meta.extend(headers.iter().cloned());
-    // `Date` is local, in whole seconds, and does not say where.
+    // `Date` is local, in whole seconds, and does not name its zone.
     meta.push((TIME, out.now.rfc3339()));
     let links = [("In-Reply-To", out.in_reply_to), ("Idempotency-Key", out.idempotency_key)];
     meta.extend(links.into_iter().filter_map(|(name, v)| Some((name, sanitize_value(v?)))));
@@ -90,7 +89,7 @@ pub fn compose_letter(out: &OutgoingLetter<'_>, signer: &dyn Signer) -> String {
     )
 }
 
-/// The headers that are also signed, in the reference's order.
+/// Returns the headers that are also signed, in the reference's order.
 fn build_headers(out: &OutgoingLetter<'_>) -> Vec<(&'static str, String)> {
     let list =
         |names: &[String]| names.iter().map(|n| sanitize_value(n)).collect::<Vec<_>>().join(", ");
@@ -110,19 +109,18 @@ fn render_lines(pairs: &[(&str, String)]) -> String {
     pairs.iter().map(line).collect()
 }
 
-/// A value as it can stand in a line: the reader would strip its ends.
+/// Returns a value in the form that a line can hold. Its ends are stripped, as the reader would do.
 fn sanitize_value(text: &str) -> String {
     break_markers(strip(&flatten_line(strip(text))).to_owned())
 }
 
-/// The text that is signed for a body.
+/// Returns the text that is signed for a body.
 fn to_signable_text(body: &str) -> String {
     let body = normalize_newlines(body);
     break_markers(body.trim_end_matches(is_space).to_owned())
 }
 
-/// Puts a blank into every marker of a signed block. Two markers may share dashes, and then it takes
-/// two rounds.
+/// Puts a blank into every marker of a signed block. Two markers may share dashes; then it takes two rounds.
 fn break_markers(mut text: String) -> String {
     let markers = [BEGIN, END, SIGNATURE_BEGIN, SIGNATURE_END];
     while let Some(marker) = markers.iter().find(|marker| text.contains(**marker)) {
@@ -132,8 +130,8 @@ fn break_markers(mut text: String) -> String {
     text
 }
 
-/// A new id: the first 12 hex digits of the SHA-256 of sender, recipient, subject, time and random
-/// bytes, as the reference makes them. It is no hash of the content.
+/// Returns a new id: the first 12 hex digits of the SHA-256 of sender, recipient, subject, time and random bytes, as
+/// the reference makes them. It is no hash of the content.
 pub fn generate_id(from: &str, to: &str, subject: &str, now: Timestamp, random: [u8; 8]) -> String {
     let random = encode_hex(&random);
     let text = [from, to, subject, &now.iso8601_basic(), &random].join("|");
@@ -141,7 +139,7 @@ pub fn generate_id(from: &str, to: &str, subject: &str, now: Timestamp, random: 
     encode_hex(&digest).chars().take(12).collect()
 }
 
-/// The subject of an answer: the parent's with one `Re: ` before it, however many it had.
+/// Returns the subject of an answer: the parent's with one `Re: ` before it, however many it had.
 pub fn make_reply_subject(parent: &str) -> String {
     let mut subject = strip(parent);
     while let Some(tail) = subject.get(..3).filter(|head| head.eq_ignore_ascii_case("re:")) {

@@ -1,21 +1,20 @@
 //! Addresses: `name@scope…tenant.provider` (docs/formats/amp.md, section 1).
 //!
-//! Everybody splits from the right: the last two labels are the provider, the one before is the
-//! tenant, what is left is the scope. A scope says nothing about trust, so addresses are compared
-//! whole.
+//! Every program splits from the right: the last two labels are the provider, the label before is the tenant, the rest
+//! is the scope. A scope says nothing about trust, so addresses are compared whole.
 
 use std::fmt;
 
-/// The provider of agents on one host, unless the environment names another.
+/// The provider of agents on one host, unless the environment names another one.
 pub const LOCAL_PROVIDER: &str = "aimaestro.local";
 
-/// The tenant of an address that names none.
+/// The tenant of an address that names no tenant.
 pub const DEFAULT_TENANT: &str = "default";
 
-/// Longest address, in bytes.
+/// The longest address, in bytes.
 const MAX_ADDRESS: usize = 254;
 
-/// Longest name, label or scope segment, in bytes.
+/// The longest name, label or scope segment, in bytes.
 const MAX_LABEL: usize = 63;
 
 /// An address, split and in its normal form (lower case).
@@ -23,11 +22,11 @@ const MAX_LABEL: usize = 63;
 pub struct AmpAddress {
     /// The agent.
     pub name: String,
-    /// What stands between name and tenant; usually nothing.
+    /// The labels between name and tenant; usually none.
     pub scope: Vec<String>,
     /// The organisation.
     pub tenant: String,
-    /// Who carries the mail: two labels, or one for `local` and its like.
+    /// The service that carries the mail: two labels, or one for `local` and similar names.
     pub provider: String,
 }
 
@@ -39,12 +38,11 @@ impl fmt::Display for AmpAddress {
     }
 }
 
-/// Reads an address as a person or a client writes it, and completes it: without `@` it is an agent
-/// of my own tenant at the default provider, `name@x` is the default tenant at provider `x`, and
-/// `name@x.y` is tenant `x` at provider `y`.
+/// Parses an address as a person or a client writes it, and completes it. Without `@` it is an agent of my own tenant
+/// at the default provider. `name@x` is the default tenant at provider `x`. `name@x.y` is tenant `x` at provider `y`.
 ///
 /// # Errors
-/// A sentence that says which rule of the grammar is broken.
+/// A sentence that names the broken rule of the grammar.
 pub fn parse(text: &str, own_tenant: &str, default_provider: &str) -> Result<AmpAddress, String> {
     let text = text.trim().to_ascii_lowercase();
     let (name, domain) = match text.split_once('@') {
@@ -86,8 +84,8 @@ pub fn parse(text: &str, own_tenant: &str, default_provider: &str) -> Result<Amp
     Ok(address)
 }
 
-/// Whether a text is an address as it stands in a message: the grammar of docs/formats/amp.md,
-/// section 1, with a domain of two labels allowed because the plugin writes `name@default.local`.
+/// Returns true if a text is an address in the form that messages use: the grammar of docs/formats/amp.md, section 1. A
+/// domain of two labels is allowed because the plugin writes `name@default.local`.
 pub fn is_wire_address(text: &str) -> bool {
     let Some((name, domain)) = text.split_once('@') else { return false };
     text.len() <= MAX_ADDRESS
@@ -96,7 +94,7 @@ pub fn is_wire_address(text: &str) -> bool {
         && domain.split('.').all(is_label)
 }
 
-/// Whether a text may be the name of an agent.
+/// Returns true if a text may be the name of an agent.
 pub fn is_name(text: &str) -> bool {
     (1..=MAX_LABEL).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
@@ -107,15 +105,15 @@ fn is_label(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// Whether mail for this provider is delivered on this host.
+/// Returns true if mail for this provider is delivered on this host.
 pub fn is_local(provider: &str, default_provider: &str) -> bool {
     [default_provider, LOCAL_PROVIDER, "local", "default.local"]
         .iter()
         .any(|local| local.eq_ignore_ascii_case(provider))
 }
 
-/// The folder below `inbox/` or `sent/` for a correspondent (docs/formats/amp.md, section 4): a
-/// bucket, since several addresses share one.
+/// Returns the folder below `inbox/` or `sent/` for a correspondent (docs/formats/amp.md, section 4). Several addresses
+/// can share one folder.
 pub fn correspondent_folder(address: &str) -> String {
     address
         .chars()

@@ -1,5 +1,4 @@
-//! One agent of this host: its config, its registrations, its public key (docs/formats/amp.md,
-//! sections 2 and 3).
+//! One agent of this host: its config, registrations and public key (docs/formats/amp.md, sections 2 and 3).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,52 +8,52 @@ use serde_json::Value;
 use super::address::{self, AmpAddress, DEFAULT_TENANT};
 use super::{pem, registration};
 use crate::model::{PublicKey, sanitize_line};
-use crate::store::below;
+use crate::store::confined;
 use crate::store::engine::files;
 use crate::store::fs::{FaultFlag, Stamp, read_small_file};
 
-/// Largest config, registration or key file that is read, in bytes.
+/// The largest config, registration or key file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
 /// An agent as its own files describe it. All addresses and names are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AmpAgent {
-    /// Its folder.
+    /// The folder.
     pub dir: PathBuf,
-    /// Name of that folder.
+    /// The folder's name.
     pub folder: String,
     /// `agent.name`.
     pub name: String,
     pub tenant: String,
     pub provider: String,
-    /// Its address by its config.
+    /// The address in its config.
     pub address: String,
-    /// Its addresses by its registrations; its own may be among them.
+    /// The addresses in its registrations; the one of its config may be among them.
     pub registered: Vec<String>,
-    /// `keys/public.pem`, if it holds a key that can be used.
+    /// The key in `keys/public.pem`, if it is usable.
     pub key: Option<PublicKey>,
 }
 
 impl AmpAgent {
-    /// Every address it answers to, its own first.
+    /// Returns all its addresses, the one of its config first.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         let others = self.registered.iter().filter(|a| **a != self.address);
         std::iter::once(self.address.as_str()).chain(others.map(String::as_str))
     }
 
-    /// Whether this (lower-case) text is one of its addresses.
+    /// Returns true if this (lower-case) text is one of its addresses.
     pub fn has_address(&self, text: &str) -> bool {
         self.addresses().any(|a| a == text)
     }
 
-    /// Whether it goes by this (lower-case) name.
+    /// Returns true if the agent has this (lower-case) name.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.address.split_once('@').is_some_and(|(local, _)| local == name)
     }
 }
 
-/// The name by which an address selects its agent whatever the tenant; `None` if the whole of it
-/// must match. `address` is in lower case.
+/// Returns the name if an address selects its agent whatever the tenant; `None` if the whole address must match.
+/// `address` is in lower case.
 pub(super) fn short_form_name(address: &str) -> Option<&str> {
     match address.split_once('@') {
         None => Some(address),
@@ -63,22 +62,22 @@ pub(super) fn short_form_name(address: &str) -> Option<&str> {
     }
 }
 
-/// What was read of one folder, and the state of every file that was looked at.
+/// The contents of one folder as read, and the stamps of all files that were examined.
 #[derive(Debug)]
 pub(super) struct AgentFolderRecord {
-    /// The agent; `None` if the folder is none.
+    /// The agent; `None` if the folder holds none.
     pub agent: Option<AmpAgent>,
-    /// There is a config that cannot be read, and it never could: somebody may just be writing it.
+    /// True if the config is unreadable and never was readable. Another program may still be writing it.
     pub is_broken: bool,
-    /// What is wrong with its files, for people.
+    /// The fault of its files, for people.
     pub fault_text: Option<String>,
-    /// A file could not be read for a reason that may pass.
+    /// Set if a file could not be read for a reason that may pass.
     pub fault: FaultFlag,
     file_stamps: Vec<(PathBuf, Option<Stamp>)>,
 }
 
 impl AgentFolderRecord {
-    /// Whether nothing has changed since.
+    /// Returns true if nothing has changed since the read.
     pub fn is_fresh(&self) -> bool {
         !self.fault.is_set()
             && self.file_stamps.iter().all(|(path, stamp)| read_stamp(path) == *stamp)
@@ -89,8 +88,8 @@ fn read_stamp(path: &Path) -> Option<Stamp> {
     std::fs::symlink_metadata(path).ok().map(|m| Stamp::from(&m))
 }
 
-/// Reads an agent's folder. If its config cannot be read now, but was before, it stays what it was:
-/// another program may be rewriting it.
+/// Reads an agent's folder. An agent whose config was readable before, and is not now, stays as it was: another program
+/// may be rewriting the config.
 pub(super) fn read_agent(
     dir: &Path,
     default_provider: &str,
@@ -140,13 +139,13 @@ fn read_json_object(path: &Path) -> io::Result<Value> {
 }
 
 fn read_public_key(dir: &Path, fault: &FaultFlag) -> Option<PublicKey> {
-    let read = below::open_path(dir, &["keys", "public.pem"])
-        .and_then(|file| below::read_whole(&file, MAX_FILE as usize));
+    let read = confined::open_path(dir, &["keys", "public.pem"])
+        .and_then(|file| confined::read_whole(&file, MAX_FILE as usize));
     let (_, bytes) = read.inspect_err(|e| fault.note_error(e)).ok()?;
     pem::parse_public_key(std::str::from_utf8(&bytes).ok()?).ok()
 }
 
-/// The member `path` of nested objects, as a text that is not empty, in lower case.
+/// Returns the member `path` of nested objects in lower case, if it is a text that is not empty.
 pub(super) fn lowercase_text(value: &Value, path: &[&str]) -> Option<String> {
     let found = path.iter().try_fold(value, |v, key| v.get(key))?.as_str()?.trim();
     (!found.is_empty()).then(|| found.to_ascii_lowercase())
@@ -183,14 +182,14 @@ fn agent_from_config(config: &Value, dir: &Path, folder: &str, default_provider:
     }
 }
 
-/// The addresses under which an agent is registered with providers.
+/// Reads the addresses under which an agent is registered with providers.
 fn read_registered_addresses(
     dir: &Path,
     default_provider: &str,
     seen: &mut Vec<(PathBuf, Option<Stamp>)>,
     fault: &FaultFlag,
 ) -> Vec<String> {
-    let names = below::open_dir(dir, &["registrations"]).and_then(|dir| files::list_names(&dir));
+    let names = confined::open_dir(dir, &["registrations"]).and_then(|dir| files::list_names(&dir));
     let names = names.inspect_err(|e| fault.note_error(e)).unwrap_or_default();
     let mut out = Vec::new();
     let paths = names.into_iter().flat_map(|(name, _)| name);

@@ -1,4 +1,4 @@
-//! `msgfs check`: every message file of the agent against the rules of the format.
+//! The check of every message file of the agent for `msgfs check`.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,11 @@ use rustix::fs::FileType;
 
 use super::AmpStore;
 use super::address;
-use super::boxes::{AmpFlag, AmpMailFolder, message_file_stem};
+use super::attachments::resolve_attachments;
 use super::envelope::{self, AmpMessage};
 use super::facts::{self, collect_facts};
+use super::format::{AmpFlag, AmpMailFolder, message_file_stem};
 use super::limits::is_over_limit;
-use super::parts::resolve_attachments;
 use super::roster::Roster;
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::engine::files::{
@@ -28,10 +28,10 @@ struct AmpChecker<'a> {
     seen: Vec<AmpCheckedMessage>,
 }
 
-/// A message, to be compared with the others once all are known.
+/// A message that is compared with the others at the end.
 struct AmpCheckedMessage {
     arrival: ArrivalOrder,
-    /// Path in the store.
+    /// The path in the store.
     path: String,
     id: String,
     content: u64,
@@ -39,7 +39,7 @@ struct AmpCheckedMessage {
 }
 
 impl AmpStore {
-    /// See [`Store::check`](crate::store::Store::check).
+    /// Checks all messages; see [`Store::check`](crate::store::Store::check).
     pub(super) fn check_messages(
         &self,
         verify: ClaimVerifier<'_>,
@@ -51,7 +51,7 @@ impl AmpStore {
             WalkEntry::Message { folder, name, stamp, bytes } => {
                 checker.check_file(folder, name, &stamp, bytes);
             }
-            // In the folder of a correspondent there is nothing but messages.
+            // The folder of a correspondent holds nothing but messages.
             WalkEntry::Other { path, what: PathRole::Nothing }
                 if is_in_correspondent_folder(path) =>
             {
@@ -69,7 +69,7 @@ impl AmpStore {
     }
 }
 
-/// Whether something that is not hidden lies in the folder of a correspondent.
+/// Returns true if a visible file lies in the folder of a correspondent.
 fn is_in_correspondent_folder(path: &str) -> bool {
     let hidden = path.split('/').any(|name| name.starts_with('.'));
     AmpMailFolder::from_path(path).is_some() && path.split('/').count() == 4 && !hidden
@@ -152,8 +152,8 @@ impl AmpChecker<'_> {
         }
     }
 
-    /// Ids and signed bytes that are there twice, in the order in which messages came: what the mount
-    /// takes for the first is the first here too.
+    /// Reports ids and signed bytes that occur twice. The order is that of arrival, so the first message here is the
+    /// first in the mount too.
     fn report_duplicates(&mut self) {
         let mut seen = std::mem::take(&mut self.seen);
         seen.sort_by(|a, b| (a.arrival, &a.path).cmp(&(b.arrival, &b.path)));

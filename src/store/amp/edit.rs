@@ -1,7 +1,7 @@
 //! Marks: the read state in a message file (docs/formats/amp.md, section 5).
 //!
-//! Other programs re-print the whole file and so break signatures. Here only the bytes of the status
-//! members change; the rest, numbers and white space included, stays as it is.
+//! Other programs re-print the whole file and so break signatures. Here only the bytes of the status members change;
+//! everything else, numbers and white space included, stays as it is.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,11 +11,11 @@ use super::id::is_message_id;
 use crate::model::Timestamp;
 use crate::store::text::edit::JsonEdits;
 use crate::store::text::json::JsonValue;
-use crate::store::text::strict::{self as json, JsonMember, find_last};
+use crate::store::text::strict_json::{self as json, JsonMember, find_last};
 use crate::store::text::time::{format_time, parse_time};
 
-/// The file with its read mark changed: `local.status`, `metadata.status` if there is one, and when
-/// it was read. `None` if nothing is to change or the file is not a message that can be marked.
+/// Returns the file with its read mark changed: `local.status`, `metadata.status` if present, and the time of reading.
+/// Returns `None` if nothing changes or the file is no message that can be marked.
 pub fn set_status(bytes: &[u8], read: bool, now: Timestamp) -> Option<Vec<u8>> {
     envelope::parse(bytes).ok()?;
     let text = std::str::from_utf8(bytes).ok()?;
@@ -35,8 +35,8 @@ pub fn set_status(bytes: &[u8], read: bool, now: Timestamp) -> Option<Vec<u8>> {
     edits.apply()
 }
 
-/// A file of mine with the id that a provider elsewhere gave the message, as `local.relayed_id`. `None` if it
-/// has one, or is no message that has a `local`.
+/// Returns my file with the id that a provider elsewhere assigned, as `local.relayed_id`. Returns `None` if it has one,
+/// or if the file is no message with a `local`.
 pub fn set_relayed_id(bytes: &[u8], id: &str) -> Option<Vec<u8>> {
     let stored = envelope::parse(bytes).ok()?;
     if stored.relayed_id.is_some() || !is_message_id(id) {
@@ -51,9 +51,8 @@ pub fn set_relayed_id(bytes: &[u8], id: &str) -> Option<Vec<u8>> {
     edits.apply()
 }
 
-/// The file as it was before msgfs marked it, so that a print of it does not depend on marks. One that
-/// was never marked is returned as it is, unless it came with a `read_at` or as read: then the same
-/// text is returned for every mark.
+/// Returns the file as it was before msgfs marked it, so that its hash does not depend on marks. An unmarked file is
+/// returned as it is, unless it came with a `read_at` or as read: then every mark leads to the same text.
 pub fn strip_marks(bytes: &[u8]) -> Cow<'_, [u8]> {
     try_strip_marks(bytes).map_or(Cow::Borrowed(bytes), Cow::Owned)
 }
@@ -75,7 +74,7 @@ fn try_strip_marks(bytes: &[u8]) -> Option<Vec<u8>> {
     edits.apply()
 }
 
-/// Whether an object is one that [`set_status`] made where there was none.
+/// Returns true if [`set_status`] made this object.
 fn is_new_local(text: &str) -> bool {
     let rest = text.strip_prefix("{\"status\": \"");
     let rest =
@@ -115,14 +114,14 @@ impl<'a> JsonEdits<'a> {
                 None => self.append_member(local.value_at.clone(), &members, "read_at", &when),
             }
         }
-        // Behind `read_at`, which tells it from a status that was there before.
+        // It stands after `read_at`; this distinguishes it from a status that was there before.
         if status.is_none() {
             self.append_member(local.value_at.clone(), &members, "status", status_word(read));
         }
         Some(())
     }
 
-    /// Takes back what [`Edits::local`] did.
+    /// Undoes [`JsonEdits::mark_local`].
     fn unmark_local(&mut self, members: &[JsonMember<'a>], n: usize) {
         let Some(local) = members.get(n) else { return };
         let text = self.text.get(local.value_at.clone()).unwrap_or_default();
@@ -146,7 +145,7 @@ impl<'a> JsonEdits<'a> {
         }
     }
 
-    /// Removes members of an object, from one to another, as [`Edits::append`] would have added them.
+    /// Removes a range of members of an object; undoes [`JsonEdits::append_member`].
     fn remove_members(&mut self, members: &[JsonMember<'a>], from: usize, to: usize) {
         let (Some(first), Some(last)) = (members.get(from), members.get(to)) else { return };
         let before = from.checked_sub(1).and_then(|n| members.get(n));
@@ -171,7 +170,7 @@ impl<'a> JsonEdits<'a> {
         Some(())
     }
 
-    /// Adds a member at the end of an object, spaced like the last one there.
+    /// Adds a member at the end of an object, with the spacing of the last member.
     fn append_member(
         &mut self,
         object: Range<usize>,
@@ -194,7 +193,7 @@ impl<'a> JsonEdits<'a> {
     }
 }
 
-/// Whether a status says this already. What is archived was read.
+/// Returns true if a status has this value already. An archived message counts as read.
 fn has_status(status: &JsonMember<'_>, read: bool) -> bool {
     match status.value {
         JsonValue::String(text) if read => matches!(&*text.to_text(), "read" | "archived"),

@@ -1,5 +1,4 @@
-//! A message file: envelope, payload and what the store noted beside them (docs/formats/amp.md,
-//! sections 4 and 11).
+//! A message file: envelope, payload and the store's notes (docs/formats/amp.md, sections 4 and 11).
 
 use std::borrow::Cow;
 
@@ -7,9 +6,9 @@ use super::id::is_message_id;
 use super::limits::FILE_BYTES;
 use crate::model::sanitize_line;
 use crate::store::text::json::{self as scanner, JsonEvent, JsonValue};
-use crate::store::text::strict::{self as json, JsonFlaw, JsonMember};
+use crate::store::text::strict_json::{self as json, JsonFlaw, JsonMember};
 
-/// Read state as the store keeps it (docs/formats/amp.md, section 5).
+/// The read state that the store keeps (docs/formats/amp.md, section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadState {
     /// Not read.
@@ -21,7 +20,7 @@ pub enum ReadState {
 }
 
 impl ReadState {
-    /// Whether it counts as read.
+    /// Returns true if it counts as read.
     pub fn is_read(self) -> bool {
         self != Self::Unread
     }
@@ -36,46 +35,46 @@ impl ReadState {
     }
 }
 
-/// One entry of `payload.attachments`, nothing of it checked (docs/formats/amp.md, section 8).
+/// One entry of `payload.attachments`, unchecked (docs/formats/amp.md, section 8).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachmentRef<'a> {
-    /// Its id, part of the path of the bytes.
+    /// The id, which is part of the path of the bytes.
     pub id: Option<Cow<'a, str>>,
-    /// File name.
+    /// The file name.
     pub filename: Option<Cow<'a, str>>,
-    /// Size in bytes.
+    /// The size in bytes.
     pub size: Option<u64>,
     /// `sha256:` and 64 hex digits.
     pub digest: Option<Cow<'a, str>>,
-    /// Where it could be downloaded, which only a link does.
+    /// The address for a download, which only a link does.
     pub url: Option<Cow<'a, str>>,
-    /// What a scanner is said to have found.
+    /// The reported result of a scanner.
     pub scan_status: Option<Cow<'a, str>>,
-    /// Where the bytes are kept; `afp` is another service.
+    /// The service that keeps the bytes; `afp` is another one.
     pub storage: Option<Cow<'a, str>>,
 }
 
-/// A message file, read but not believed. Members that are absent, `null` or of another type than
-/// text are `None`.
+/// A message file as it was parsed; nothing in it is verified. A text member is `None` if it is absent, `null` or no
+/// text.
 #[derive(Clone, Debug)]
 pub struct AmpMessage<'a> {
-    /// The id, of the form of [`is_message_id`].
+    /// The id, of the form that [`is_message_id`] accepts.
     pub id: Cow<'a, str>,
-    /// Who says to have written it.
+    /// The sender that it claims.
     pub from: Cow<'a, str>,
-    /// Whom it is for.
+    /// The recipient.
     pub to: Cow<'a, str>,
-    /// Subject.
+    /// The subject.
     pub subject: Option<Cow<'a, str>>,
     /// `urgent`, `high`, `normal` or `low`.
     pub priority: Option<Cow<'a, str>>,
-    /// When it was written, as spelled; not signed.
+    /// The time of writing, as spelled; not signed.
     pub timestamp: Option<Cow<'a, str>>,
-    /// What it answers; `None` also for an empty text.
+    /// The id that it answers; `None` also for an empty text.
     pub in_reply_to: Option<Cow<'a, str>>,
-    /// When it goes stale, as spelled; not signed.
+    /// The time at which it goes stale, as spelled; not signed.
     pub expires_at: Option<Cow<'a, str>>,
-    /// The signature as spelled; `None` also for an empty text.
+    /// The signature, as spelled; `None` also for an empty text.
     pub signature: Option<Cow<'a, str>>,
     /// The sender's key for retries; not signed.
     pub idempotency_key: Option<Cow<'a, str>>,
@@ -93,73 +92,73 @@ pub struct AmpMessage<'a> {
     pub context: Option<&'a str>,
     /// `local.status`, else `metadata.status`; `None` if neither is a known word.
     pub status: Option<ReadState>,
-    /// `local.received_at` as spelled.
+    /// `local.received_at`, as spelled.
     pub received_at: Option<Cow<'a, str>>,
-    /// `local.fetched_from`, if a provider elsewhere gave it: the provider.
+    /// `local.fetched_from`: the provider elsewhere that delivered the message.
     pub fetched_from: Option<Cow<'a, str>>,
-    /// `local.relayed_id`: the id that a provider elsewhere gave a message of mine.
+    /// `local.relayed_id`: the id that a provider elsewhere assigned to a message of mine.
     pub relayed_id: Option<Cow<'a, str>>,
-    /// Length of the file in bytes.
+    /// The length of the file in bytes.
     pub file_len: usize,
 }
 
-/// Which rule a message breaks. The text is a sentence for a person.
+/// The rule that a message breaks. The text is a sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmpRejection {
-    /// Not JSON.
+    /// The file is not JSON.
     #[error("{0}")]
     Json(String),
-    /// A member of an object inside envelope or payload is there twice.
+    /// An object inside the envelope or the payload has a member twice.
     #[error("the {object} has the member {} twice", shown(key))]
     DuplicateKey {
         /// `envelope`, `payload` or `message`.
         object: &'static str,
-        /// Which.
+        /// The repeated member.
         key: String,
     },
-    /// A link could make no message of what came, for this reason.
+    /// A link could make no message of the received bytes, for this reason.
     #[error("a link brought something that is not a message: {0}")]
     Unreadable(String),
-    /// One of the two halves of a message is not there.
+    /// The envelope or the payload is missing.
     #[error("the file has no {0}, so it is not a message")]
     Missing(&'static str),
-    /// One of them is something else than an object.
+    /// The envelope or the payload is no object.
     #[error("the {0} is not an object")]
     NotObject(&'static str),
-    /// A number no program can represent.
+    /// A number that no program can represent.
     #[error("the {0} holds a number that is not finite")]
     NotFinite(&'static str),
-    /// An escape for half a character.
+    /// An escape of a lone surrogate.
     #[error("the {0} holds a lone surrogate escape, which is not text")]
     Unicode(&'static str),
-    /// A member that must be there is missing or cannot be used.
+    /// A required member is missing or unusable.
     #[error("envelope.{member} {problem}")]
     Member {
-        /// Its name.
+        /// The member's name.
         member: &'static str,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// The whole is too large.
+    /// The file is too large.
     #[error("the file has more than 16 MiB")]
     TooLarge,
 }
 
-/// Why a file is not a message.
+/// The reason why a file is not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmpParseError {
-    /// The text ends too early: it may still be being written.
+    /// The text ends too early. It may still be in writing.
     #[error("the file is incomplete: {0}")]
     Incomplete(String),
-    /// It will not become one.
+    /// The file will not become a message.
     #[error("{0}")]
     Rejected(#[from] AmpRejection),
 }
 
-/// Reads a message file.
+/// Parses a message file.
 ///
 /// # Errors
-/// [`Fault`] says whether it is worth looking again.
+/// [`AmpParseError`] tells whether another try may succeed.
 pub fn parse(bytes: &[u8]) -> Result<AmpMessage<'_>, AmpParseError> {
     if bytes.len() > FILE_BYTES {
         return Err(AmpRejection::TooLarge.into());
@@ -181,8 +180,8 @@ pub fn parse(bytes: &[u8]) -> Result<AmpMessage<'_>, AmpParseError> {
     Ok(build_message(&collect_members(members)?, bytes.len())?)
 }
 
-/// `local.received_at` and `envelope.timestamp` as spelled; nothing else is looked at, so that the
-/// order of many files costs little.
+/// Returns `local.received_at` and `envelope.timestamp` as spelled. It reads nothing else, so sorting many files costs
+/// little.
 pub(super) fn read_times(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
     let members = decode_utf8(bytes).ok().and_then(|text| json::parse_members(text).ok());
     let Some(Ok(file)) = members.map(collect_members) else { return (None, None) };
@@ -200,8 +199,8 @@ fn decode_utf8(bytes: &[u8]) -> Result<&str, AmpParseError> {
     })
 }
 
-/// The members of a file. What is signed is there once; of what the store noted the last counts, as for
-/// everybody.
+/// Collects the members of a file. Signed members may occur only once. Of the store's notes the last one counts, as in
+/// every other program.
 fn collect_members(members: Vec<JsonMember<'_>>) -> Result<AmpObjectMembers<'_>, AmpRejection> {
     for half in ["envelope", "payload"] {
         if members.iter().filter(|m| m.key == half).count() > 1 {
@@ -267,8 +266,7 @@ fn build_message<'a>(
     })
 }
 
-/// The entries of a list of attachments. What is none is an entry that says nothing, so that it is
-/// withheld, not hidden.
+/// Parses a list of attachments. An invalid entry becomes an empty one, so that it is withheld and not hidden.
 fn parse_attachments(value: JsonValue<'_>) -> Vec<AttachmentRef<'_>> {
     let list = match value {
         JsonValue::Null => return Vec::new(),
@@ -278,7 +276,7 @@ fn parse_attachments(value: JsonValue<'_>) -> Vec<AttachmentRef<'_>> {
     let mut entries: Vec<AttachmentRef<'_>> = Vec::new();
     let mut depth = 0usize;
     let mut key = Cow::Borrowed("");
-    // The payload was parsed before: there is no error to come.
+    // The payload was parsed before, so there is no error.
     let _ = scanner::walk_value(list, |event| match event {
         JsonEvent::ObjectStart | JsonEvent::ArrayStart => {
             if depth == 1 {
@@ -321,7 +319,7 @@ impl<'a> AttachmentRef<'a> {
     }
 }
 
-/// The members of an object of which the texts are wanted; of equal keys the last.
+/// The members of an object; of equal keys the last counts.
 struct AmpObjectMembers<'a>(Vec<JsonMember<'a>>);
 
 impl<'a> AmpObjectMembers<'a> {
@@ -333,17 +331,17 @@ impl<'a> AmpObjectMembers<'a> {
         json::find_last(&self.0, name)
     }
 
-    /// The members of a member that is an object.
+    /// Returns the members of a member that is an object.
     fn member_object(&self, name: &str) -> Option<Self> {
         object_text(self.find_member(name)?.value).map(Self::from_object)
     }
 
-    /// The text of a member; `None` for whatever is none.
+    /// Returns the text of a member; `None` if it is no text.
     fn member_text(&self, name: &str) -> Option<Cow<'a, str>> {
         string_text(self.find_member(name)?.value)
     }
 
-    /// A member that decides about the message: anything but a text or nothing is an error.
+    /// Returns a member that decides about the message. Anything but a text, `null` or nothing is an error.
     fn signed_text(&self, member: &'static str) -> Result<Option<Cow<'a, str>>, AmpRejection> {
         match self.find_member(member).map(|m| m.value) {
             None | Some(JsonValue::Null) => Ok(None),
@@ -352,7 +350,7 @@ impl<'a> AmpObjectMembers<'a> {
         }
     }
 
-    /// A member without which there is no message.
+    /// Returns a member that every message must have.
     fn required_text(&self, member: &'static str) -> Result<Cow<'a, str>, AmpRejection> {
         self.signed_text(member)?
             .filter(|text| !text.is_empty())
@@ -383,7 +381,7 @@ fn string_text(value: JsonValue<'_>) -> Option<Cow<'_, str>> {
     }
 }
 
-/// A foreign value for use in a sentence: quoted, on one line, not too long.
+/// Quotes a foreign value for a sentence, on one line and not too long.
 pub(super) fn shown(text: &str) -> String {
     let cut: String = text.chars().take(80).collect();
     let dots = if cut.len() < text.len() { "…" } else { "" };

@@ -1,12 +1,12 @@
-//! What a message file says, as far as the index needs to know.
+//! The parts of a message file that the index needs.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
 use super::address::is_wire_address;
-use super::boxes::{AmpFlag, AmpMailFolder, AmpTableFacts};
 use super::envelope::{AmpMessage, ReadState};
+use super::format::{AmpFlag, AmpMailFolder, AmpTableFacts};
 use super::id::is_message_id;
 use super::roster::Roster;
 use super::{id, verify};
@@ -15,34 +15,34 @@ use crate::store::digest;
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
 
-/// A message as it stands in its file. Texts that are compared are in lower case.
+/// A message as its file states it. Texts that are compared are in lower case.
 #[derive(Debug)]
 pub(super) struct AmpFacts {
-    /// Its writer, in lower case: pins, names and the index know one spelling only.
+    /// The sender, in lower case: pins, names and the index know one spelling only.
     pub from: String,
-    /// Its recipient, in lower case.
+    /// The recipient, in lower case.
     pub to: String,
-    /// Everybody its text went to, as it says itself, in lower case.
+    /// All recipients that the message itself names, in lower case.
     pub recipients: Vec<String>,
     pub time: Timestamp,
-    /// The id it answers, one of the spellings under which clients write it.
+    /// The id it answers, in one of the spellings that clients use.
     pub answers: Option<String>,
     /// The store's own mark.
     pub is_read: bool,
     pub expires: Option<Timestamp>,
-    /// Its id where it was written, if a link carried it: signed, and so the same in every copy.
+    /// Its original id, if a link carried it. It is signed, so every copy has the same.
     pub own_id: Option<String>,
-    /// What the table keeps of it, as far as it says so itself.
+    /// The facts for the table, as far as the message states them.
     pub table_facts: AmpTableFacts,
 }
 
-/// A [print](digest::print) of texts.
+/// Returns a [hash](digest::secure_hash64) of texts.
 pub(super) fn hash_texts(texts: &[&str]) -> u64 {
     let with_len = |text: &&str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
     digest::secure_hash64(&texts.iter().flat_map(with_len).collect::<Vec<u8>>())
 }
 
-/// Collects the facts. `now` is the moment of looking.
+/// Collects the facts of a message. `now` is the time of the scan.
 pub(super) fn collect_facts(stored: &AmpMessage<'_>, stamp: &Stamp, now: Timestamp) -> AmpFacts {
     let received = stored.received_at.as_deref().and_then(parse_time);
     let written = stored.timestamp.as_deref().and_then(parse_time);
@@ -57,7 +57,7 @@ pub(super) fn collect_facts(stored: &AmpMessage<'_>, stamp: &Stamp, now: Timesta
     let own_id = context.msgfs.id.filter(|id| is_message_id(id));
     kept.set_flag(AmpFlag::Carried, own_id.is_some() && stored.signature.is_some());
     kept.alias = own_id.as_deref().filter(|id| *id != stored.id).map_or(0, |id| hash_texts(&[id]));
-    // Judged by when it came, or when its file was made: it stays what it was once that time is there.
+    // It is judged by its arrival, or by the age of its file, so the flag stays once that time has come.
     let came = received.unwrap_or_else(|| stamp.modified()).min(now);
     kept.set_flag(AmpFlag::Future, written.is_some_and(|t| t > came.plus_millis(CLOCK_SKEW_MS)));
     let to = stored.to.trim().to_ascii_lowercase();
@@ -74,20 +74,20 @@ pub(super) fn collect_facts(stored: &AmpMessage<'_>, stamp: &Stamp, now: Timesta
     }
 }
 
-/// What msgfs says in `payload.context`.
+/// The record that msgfs writes into `payload.context`.
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 struct AmpContextRecord {
-    /// Everybody the text goes to.
+    /// All recipients.
     recipients: Vec<String>,
-    /// What a link needs.
+    /// The data that a link needs.
     msgfs: AmpOwnIdRecord,
 }
 
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 struct AmpOwnIdRecord {
-    /// The id of the message where it was written.
+    /// The original id of the message.
     id: Option<String>,
 }
 
@@ -97,22 +97,22 @@ impl AmpContextRecord {
     }
 }
 
-/// Whom the list of recipients in the context names, if the one the message is for is among them.
+/// Returns the recipients that the context lists, if the message's own recipient is among them; else only that one.
 fn list_recipients(list: Vec<String>, to: &str) -> Vec<String> {
     let list: Vec<String> = list.iter().map(|address| address.to_ascii_lowercase()).collect();
     let good = list.iter().any(|one| one == to) && list.iter().all(|one| is_wire_address(one));
     if good { list } else { vec![to.to_owned()] }
 }
 
-/// The id a reply names: one client turns every `_` of a message id into `-`.
+/// Returns the id that a reply names, without the change of one client, which turns every `_` into `-`.
 pub(super) fn normalize_reply_id(in_reply_to: &str) -> String {
     let is_turned = in_reply_to.starts_with("msg-") || in_reply_to.starts_with("receipt-");
     if is_turned { id::fold_id(in_reply_to).into_owned() } else { in_reply_to.to_owned() }
 }
 
-/// A print of everything that is shown of a message or covered by its signature, except what other
-/// clients change on the way: empty attachments, an absent context, final newlines, the spelling of
-/// numbers and the order of keys (docs/formats/amp.md, sections 5 and 9).
+/// Returns a hash of everything that is shown or signed, except what other clients change on the way: empty
+/// attachments, an absent context, final newlines, the spelling of numbers and the order of keys (docs/formats/amp.md,
+/// sections 5 and 9).
 fn hash_content(stored: &AmpMessage<'_>) -> u64 {
     let payload = match serde_json::from_str::<Value>(stored.payload) {
         Ok(mut value) => {
@@ -156,10 +156,10 @@ fn normalize_numbers(value: &mut Value) {
     }
 }
 
-/// Judges where the message lies and what it says of itself, and hands out its signature.
+/// Judges a message by its box and its members, and returns its signature.
 ///
 /// # Errors
-/// Why it is refused, in a sentence.
+/// The reason for the rejection, in a sentence.
 pub(super) fn admit_message(
     stored: &AmpMessage<'_>,
     facts: &AmpFacts,
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::store::amp::envelope;
 
-    /// What was shown with a warning is not shown without it, or the other way round, when its time has come.
+    /// The flag for a date in the future never changes, even when the date has come.
     #[test]
     fn what_is_dated_in_the_future_stays_so() {
         let text = r#"{"envelope": {"id": "msg_1_a", "from": "a@b.aimaestro.local", "to": "c@b.aimaestro.local",

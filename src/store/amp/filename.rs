@@ -1,21 +1,21 @@
-//! Names of attachments, and what is withheld (docs/formats/amp.md, section 8).
+//! Names of attachments, and reasons to withhold them (docs/formats/amp.md, section 8).
 
 use super::envelope::{AttachmentRef, shown};
 use super::id::is_attachment_id;
 use super::limits::ATTACHMENT_BYTES;
 use crate::model::shorten_name;
 
-/// Longest file name, in bytes.
+/// The longest file name, in bytes.
 const MAX_NAME: usize = 255;
 
-/// The name of what has none.
+/// The name of an attachment without a name.
 const UNNAMED: &str = "unnamed_file";
 
-/// Names that some systems take for devices.
+/// Names that are devices on some systems.
 const RESERVED: [&str; 4] = ["con", "prn", "aux", "nul"];
 
-/// The name under which an attachment is stored and shown: one path component of
-/// `[A-Za-z0-9._-]`, as the plugin cleans it.
+/// Returns the name under which an attachment is stored and shown: one path component of `[A-Za-z0-9._-]`, as the
+/// plugin cleans it.
 pub fn clean_filename(name: &str) -> String {
     let base = name.trim_end_matches('/');
     let base = base.rsplit_once('/').map_or(base, |(_, base)| base);
@@ -35,7 +35,7 @@ fn is_plain_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
 }
 
-/// `%2F`, `%5C` or `%00` in any case.
+/// Returns true if a name holds `%2F`, `%5C` or `%00` in any case.
 fn has_coded_separator(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     ["%2f", "%5c", "%00"].iter().any(|code| lower.contains(code))
@@ -49,9 +49,8 @@ fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&stem.as_str()) || numbered("com") || numbered("lpt")
 }
 
-/// Why an attachment is withheld, as far as its entry tells without touching the file; a few words
-/// that fit in `(withheld: …)`. A link is not a reason here: the bytes may lie in the store all the
-/// same ([`AttachmentRef::url`]).
+/// Returns the reason to withhold an attachment that follows from its entry alone, in a few words for `(withheld: …)`.
+/// A URL is no reason: the bytes may still be in the store ([`AttachmentRef::url`]).
 pub fn withheld_reason(attachment: &AttachmentRef<'_>) -> Option<String> {
     let AttachmentRef { id, filename, size, digest, scan_status, storage, .. } = attachment;
     if storage.as_deref() == Some("afp") {
@@ -79,7 +78,7 @@ pub fn withheld_reason(attachment: &AttachmentRef<'_>) -> Option<String> {
     }
 }
 
-/// Whether a name is what the sender may have called a file, and no attempt at a path.
+/// Returns true if a sender may have used this name for a file, and it is no attempt at a path.
 fn is_safe_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX_NAME
@@ -88,14 +87,14 @@ fn is_safe_name(name: &str) -> bool {
         && name.contains(|c: char| c != '.')
 }
 
-/// The 64 hex digits of a digest this reader understands (`sha256:` and lower-case hex).
+/// Returns the 64 hex digits of a supported digest (`sha256:` and lower-case hex).
 pub fn parse_sha256(digest: &str) -> Option<&str> {
     digest.strip_prefix("sha256:").filter(|hex| {
         hex.len() == 64 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 
-/// The MIME type by the extension, else `application/octet-stream`.
+/// Returns the MIME type for the extension, else `application/octet-stream`.
 pub fn guess_content_type(name: &str) -> &'static str {
     let extension = name.rsplit_once('.').map_or("", |(_, e)| e).to_ascii_lowercase();
     match extension.as_str() {

@@ -1,7 +1,7 @@
-//! The agents of this host and which of them is me (docs/formats/amp.md, section 2).
+//! The agents of this host, and my own agent (docs/formats/amp.md, section 2).
 //!
-//! Other clients rewrite configs whenever they like, so nothing is remembered for long: every use
-//! asks for a [`Roster`], and what it is made of is read again when its files have changed.
+//! Other clients rewrite configs whenever they like, so nothing is cached for long: every use asks for a [`Roster`],
+//! and files that have changed are read again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -17,18 +17,18 @@ use super::address;
 use super::agent::{self, AmpAgent};
 use super::roster::{AmpPeerKeys, BrokenAgent, Roster, explain_ambiguity};
 use crate::model::{PublicKey, sanitize_line};
-use crate::store::below;
+use crate::store::confined;
 use crate::store::engine::files;
 use crate::store::fs::read_small_file;
-use crate::store::{StoreError, StoreSpec, fs, place};
+use crate::store::{StoreError, StoreSpec, atomic_file, fs};
 
-/// Largest file of keys, in bytes.
+/// The largest file of keys, in bytes.
 const MAX_PEERS: u64 = 64 << 20;
 
-/// How long a roster serves those who only read messages.
+/// The time for which a roster serves readers of messages.
 const RECENT: Duration = Duration::from_millis(100);
 
-/// Where the agents are.
+/// The folders of the agents.
 #[derive(Debug)]
 pub(super) struct AmpHome {
     /// My own folder.
@@ -36,7 +36,7 @@ pub(super) struct AmpHome {
     /// The folder that holds all agents' folders; it may not exist.
     root: Option<PathBuf>,
     default_provider: String,
-    /// Where the keys of writers elsewhere are kept; `None` where nothing may be written.
+    /// The file with the keys of senders elsewhere; `None` if nothing may be written.
     peers_file: Option<PathBuf>,
     state: Mutex<AmpHomeState>,
 }
@@ -46,12 +46,12 @@ struct AmpHomeState {
     agent_records: HashMap<PathBuf, agent::AgentFolderRecord>,
     roster: Option<Arc<Roster>>,
     checked_at: Option<Instant>,
-    /// Keys of writers who are no agents of this machine, by address; as providers first gave them.
+    /// The keys of senders who are no agents of this machine, by address. The first key that a provider gave stays.
     peer_keys: Arc<AmpPeerKeys>,
 }
 
 impl AmpHome {
-    /// Finds the agents and me among them.
+    /// Finds the agents, and me among them.
     ///
     /// # Errors
     /// If there are no agents, or I am none of them or more than one.
@@ -73,7 +73,7 @@ impl AmpHome {
                 Self { my_dir: PathBuf::new(), root, default_provider, peers_file, state };
             home.my_dir =
                 home.choose_agent(&inside, spec.own_address.as_deref().unwrap_or(&spec.me))?;
-            // What was built so far does not know who I am.
+            // The roster so far does not know who I am.
             home.state.lock().roster = None;
             return Ok(home);
         }
@@ -88,7 +88,7 @@ impl AmpHome {
         let parent = dir.parent().filter(|p| p.file_name().is_some_and(|n| n == "agents"));
         let root = match parent {
             Some(parent) => Some(parent.to_owned()),
-            // One spelling of every path, so that I am not taken for a second agent.
+            // Every path has one spelling, so that I do not count as a second agent.
             None => spec.home.as_ref().map(|home| {
                 let root = home.join(".agent-messaging/agents");
                 std::fs::canonicalize(&root).unwrap_or(root)
@@ -109,7 +109,7 @@ impl AmpHome {
         ))
     }
 
-    /// The agents now: files that changed are read again.
+    /// Returns the agents now, and reads changed files again.
     ///
     /// # Errors
     /// If my own config was never readable.
@@ -117,10 +117,10 @@ impl AmpHome {
         self.refresh_agents(&mut self.state.lock()).ok_or_else(|| self.no_config_error())
     }
 
-    /// The agents as they were a moment ago, for reading many messages one after the other.
+    /// Returns the agents as they were a moment ago, for reading many messages in a row.
     ///
     /// # Errors
-    /// As [`Home::roster`].
+    /// The errors of [`AmpHome::refresh_roster`].
     pub fn recent_roster(&self) -> Result<Arc<Roster>, StoreError> {
         let mut state = self.state.lock();
         if let (Some(roster), Some(checked)) = (&state.roster, state.checked_at)
@@ -131,11 +131,11 @@ impl AmpHome {
         self.refresh_agents(&mut state).ok_or_else(|| self.no_config_error())
     }
 
-    /// Pins the key of a writer elsewhere, on disk where it can be kept. Whether it is new; one that is
-    /// known already is never replaced.
+    /// Pins the key of a sender elsewhere, on disk if possible. Returns true if the address had no key. A known key is
+    /// never replaced.
     ///
     /// # Errors
-    /// As the system gave it; then nothing is pinned.
+    /// The error of the system; then nothing is pinned.
     pub fn pin_key(&self, address: &str, key: PublicKey) -> Result<bool, StoreError> {
         let address = address.to_ascii_lowercase();
         let mut state = self.state.lock();
@@ -155,11 +155,11 @@ impl AmpHome {
                 peers.iter().map(|(address, key)| (address.as_str(), key.to_base64())).collect();
             let text = serde_json::to_vec_pretty(&text).unwrap_or_default();
             let made = path.parent().map_or(Ok(()), |dir| fs::make_dirs(dir, 0o700));
-            made.and_then(|()| place::write_atomic(path, &text, 0o600))
+            made.and_then(|()| atomic_file::write_atomic(path, &text, 0o600))
                 .map_err(|e| StoreError::io(path, e))?;
         }
         state.peer_keys = Arc::new(peers);
-        // Whoever asks next gets a roster that knows it.
+        // The next roster knows the key.
         let peers = Arc::clone(&state.peer_keys);
         if let Some(roster) = &mut state.roster {
             *roster = Arc::new(Roster { peer_keys: peers, ..Roster::clone(roster) });
@@ -167,9 +167,10 @@ impl AmpHome {
         Ok(true)
     }
 
-    /// Folders of agents: real ones, so that a `<name>` symlink to `<uuid>` is not a second agent.
+    /// Lists the folders of agents. Only real folders count, so that a `<name>` symlink to `<uuid>` is not a second
+    /// agent.
     fn list_agent_folders(&self) -> Vec<PathBuf> {
-        let list = |root: &Path| files::list_names(&below::open_dir(root, &[])?);
+        let list = |root: &Path| files::list_names(&confined::open_dir(root, &[])?);
         let root = self.root.as_deref().unwrap_or(Path::new(""));
         let names = list(root).unwrap_or_default().into_iter();
         let mut out: Vec<PathBuf> = names
@@ -215,7 +216,7 @@ impl AmpHome {
     ) -> Option<Roster> {
         let list = || folders.iter().filter_map(|dir| read.get(dir));
         let agents: Vec<AmpAgent> = list().filter_map(|r| r.agent.clone()).collect();
-        // Without a config for a moment I am still who I was.
+        // While my config is missing for a moment, I stay who I was.
         let me = agents.iter().find(|a| a.dir == self.my_dir).cloned().or(earlier);
         let mut by_address: HashMap<String, Option<usize>> = HashMap::new();
         for (n, agent) in agents.iter().enumerate() {
@@ -260,8 +261,7 @@ impl AmpHome {
         out
     }
 
-    /// The folder of the agent that somebody calls `name`: by its config, else by the index, else by
-    /// its folder.
+    /// Finds the folder of the agent called `name`: by its config, else by the index, else by its folder.
     fn choose_agent(&self, root: &Path, name: &str) -> Result<PathBuf, StoreError> {
         let roster = self.refresh_roster()?;
         let wanted = name.trim().to_ascii_lowercase();
@@ -304,14 +304,14 @@ impl AmpHome {
     }
 }
 
-/// How to say which of several agents is meant, for people.
+/// Explains to a person how to choose one of several agents.
 fn describe_choices(root: &Path, found: &[&AmpAgent]) -> String {
     let differ =
         |(n, a): (usize, &&AmpAgent)| found.iter().skip(n + 1).all(|b| a.address != b.address);
     if found.iter().enumerate().all(differ) {
         return "by its address: me = \"ADDRESS\"".to_owned();
     }
-    // One address for two: only the folder tells them apart.
+    // If two agents share an address, only the folder tells them apart.
     let list: Vec<String> = found
         .iter()
         .map(|a| format!("dir = {:?}", sanitize_line(&root.join(&a.folder).to_string_lossy())))
@@ -330,7 +330,7 @@ fn missing_dir_error(dir: &Path, error: io::Error) -> StoreError {
     ))
 }
 
-/// The keys of writers elsewhere that are kept. Without them nobody could tell who wrote what.
+/// Reads the keys of senders elsewhere. Without them nobody could verify a sender.
 fn read_peer_keys(path: &Path) -> Result<AmpPeerKeys, StoreError> {
     let bytes = match read_small_file(path, MAX_PEERS) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(AmpPeerKeys::new()),
@@ -347,7 +347,7 @@ fn read_peer_keys(path: &Path) -> Result<AmpPeerKeys, StoreError> {
     kept.into_iter().map(key).collect()
 }
 
-/// Stands for me while I am looked for.
+/// Returns an agent that stands for me while I am being found.
 fn placeholder_agent() -> AmpAgent {
     AmpAgent {
         dir: PathBuf::new(),
@@ -361,14 +361,14 @@ fn placeholder_agent() -> AmpAgent {
     }
 }
 
-/// The folders that `.index.json` gives for a name, whatever its case.
+/// Returns the folders that `.index.json` gives for a name in any case.
 fn find_indexed_folders(root: &Path, name: &str) -> Vec<String> {
     let fits = |(key, _): &(String, String)| key.eq_ignore_ascii_case(name);
     let folders = read_index(root).into_iter().filter(fits).map(|(_, folder)| folder);
-    folders.filter(|folder| below::is_component(folder)).collect()
+    folders.filter(|folder| confined::is_component(folder)).collect()
 }
 
-/// `.index.json`: folders by name.
+/// Reads `.index.json`, which maps names to folders.
 fn read_index(root: &Path) -> HashMap<String, String> {
     let bytes = read_small_file(&root.join(".index.json"), 16 << 20).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()

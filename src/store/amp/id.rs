@@ -1,17 +1,17 @@
 //! Ids of messages and attachments (docs/formats/amp.md, sections 4 and 8).
 //!
-//! Ids become file names, so what is not certainly harmless is not an id.
+//! Ids become file names, so only a text that is certainly harmless is an id.
 
 use std::borrow::Cow;
 
 use crate::model::{Timestamp, encode_hex};
 
-/// Longest id, in bytes: with `.json` and a leading dot it is still a file name everywhere.
+/// The longest id, in bytes: with `.json` and a leading dot it is still a file name everywhere.
 const MAX_ID: usize = 128;
 
-/// Whether readers take this text for the id of a message: the plugin's pattern
-/// (`msg_<digits>_<letters and digits>`, `-` for `_`), or what `amp-fetch` stores (a letter or digit
-/// and 3 to 63 more, `_` or `-`). The word `null` is what a missing id looks like and never one.
+/// Returns true if readers accept this text as the id of a message. The plugin's pattern is
+/// `msg_<digits>_<letters and digits>`, or `-` for `_`. The form that `amp-fetch` stores is a letter or digit and 3 to
+/// 63 more, `_` or `-`. The word `null` stands for a missing id and is never one.
 pub fn is_message_id(text: &str) -> bool {
     text != "null"
         && (has_pattern(text, "msg")
@@ -20,17 +20,17 @@ pub fn is_message_id(text: &str) -> bool {
                 && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))))
 }
 
-/// Tells of a text that programs of this format make such ids for their messages: `msg_<digits>_<letters and digits>`.
+/// Returns true if a program of this format may have made this id: `msg_<digits>_<letters and digits>`.
 pub fn is_generated_id(text: &str) -> bool {
     has_pattern(text, "msg")
 }
 
-/// Whether a text is the id of an attachment: `att_<digits>_<letters and digits>`.
+/// Returns true if a text is the id of an attachment: `att_<digits>_<letters and digits>`.
 pub fn is_attachment_id(text: &str) -> bool {
     has_pattern(text, "att")
 }
 
-/// `^<prefix>[_-][0-9]+[_-][A-Za-z0-9]+$`
+/// Returns true if a text matches `^<prefix>[_-][0-9]+[_-][A-Za-z0-9]+$`.
 fn has_pattern(text: &str, prefix: &str) -> bool {
     let separators = ['_', '-'];
     let Some((number, suffix)) = text
@@ -47,33 +47,33 @@ fn has_pattern(text: &str, prefix: &str) -> bool {
         && suffix.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-/// A new id of a message (`msg`) or an attachment (`att`) that fits the pattern of every known program:
-/// ten digits of seconds and 16 of lower-case hex, without `-`, which one program deletes on sight. The
-/// first three of these are the milliseconds: later ids are greater.
+/// Makes a new id of a message (`msg`) or an attachment (`att`) that fits the pattern of every known program: ten
+/// digits of seconds and 16 of lower-case hex, without `-`, which one program deletes. The first three hex digits are
+/// the milliseconds, so later ids are greater.
 pub fn new_id(prefix: &str, now: Timestamp, rest: [u8; 8]) -> String {
     build_id(&new_id_prefix(prefix, now), rest)
 }
 
-/// What new ids of a moment begin with.
+/// Returns the beginning of all new ids of a moment.
 pub(super) fn new_id_prefix(prefix: &str, now: Timestamp) -> String {
     let secs = now.secs().clamp(0, 9_999_999_999);
     let ms = now.millis().rem_euclid(1000);
     format!("{prefix}_{secs:010}_{ms:03x}")
 }
 
-/// The id that begins so and ends in 13 digits of these bytes.
+/// Builds an id from its beginning and 13 hex digits of these bytes.
 pub(super) fn build_id(beginning: &str, rest: [u8; 8]) -> String {
     format!("{beginning}{}", encode_hex(&rest).get(3..).unwrap_or_default())
 }
 
-/// What an id of this form begins with.
+/// Returns the beginning of an id of this form.
 pub(super) fn split_id_prefix(id: &str) -> Option<&str> {
     let (beginning, rest) = id.split_at_checked(id.len().checked_sub(13)?)?;
     let is_ours = beginning.len() == 18 && beginning.starts_with("msg_") && rest.is_ascii();
     is_ours.then_some(beginning)
 }
 
-/// The spelling under which ids are compared: one program writes `-` where the others write `_`.
+/// Returns the spelling in which ids are compared: one program writes `-` for `_`.
 pub fn fold_id(id: &str) -> Cow<'_, str> {
     if id.contains('-') { Cow::Owned(id.replace('-', "_")) } else { Cow::Borrowed(id) }
 }

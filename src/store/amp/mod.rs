@@ -1,41 +1,40 @@
 //! AMP 0.1 (Agent Messaging Protocol): a folder per agent, a JSON file per message.
 //!
 //! The format, as functions without I/O:
-//! - [`envelope`], [`id`], [`address`], [`limits`]: what a file says.
-//! - [`verify`], [`wrap`]: what a signature covers. [`scan_text`]: what to warn of.
+//! - [`envelope`], [`id`], [`address`], [`limits`]: the contents of a file.
+//! - [`verify`], [`frame`]: the bytes that a signature covers. [`injection`]: signs of injection.
 //! - [`write`](mod@write), [`edit`], [`filename`], [`pem`]: new messages, marks, attachments, keys.
 //!
 //! The store on top of it:
-//! - `agent`, `home`, `roster`: the agents of this host, which of them is me, and whom an address means.
-//! - `boxes`, `facts`, `relate`: what its files are, and which of them are one message. `several`: those
-//!   that are one message to several.
+//! - `agent`, `home`, `roster`: the agents of this host, my own agent, and the meaning of addresses.
+//! - `boxes`, `facts`, `relate`: the files, and those that are one message. `several`: messages to several recipients.
 //! - `read`, `parts`: one message in full. `send`: new ones. `status`, `check`: the rest.
-//! - [`registration`], `remote`: what links carry to providers elsewhere and bring from there.
+//! - [`registration`], `remote`: the mail that links exchange with providers elsewhere.
 
 pub mod address;
 mod agent;
-mod boxes;
+mod attachments;
 mod check;
 pub mod edit;
 pub mod envelope;
 mod facts;
 pub mod filename;
+mod format;
+pub mod frame;
+mod health;
 mod home;
 pub mod id;
+pub mod injection;
 pub mod limits;
-mod parts;
+mod multicast;
 pub mod pem;
 mod read;
+mod references;
 pub mod registration;
-mod relate;
 mod remote;
 mod roster;
-pub mod scan_text;
 mod send;
-mod several;
-mod status;
 pub mod verify;
-pub mod wrap;
 pub mod write;
 
 #[cfg(test)]
@@ -46,19 +45,19 @@ use std::sync::Arc;
 use super::engine::files::FileStore;
 use super::{Store, StoreError, StoreKeys, StoreProperties, StoreSpec, ThreadScheme};
 use crate::model::{PublicKey, Seed};
-use boxes::AmpFormat;
+use format::AmpFormat;
 use home::AmpHome;
 
-pub use status::signing_key;
+pub use health::signing_key;
 
-/// The mailbox of one AMP agent. My address in it is the one when it was opened; a later one is used for
-/// what is sent later.
+/// The mailbox of one AMP agent. Its address for me is the one at the time of opening; a later one is used for mail
+/// that is sent later.
 type AmpStore = FileStore<AmpFormat>;
 
-/// Opens the mailbox of the agent that `spec` names. Nothing is made.
+/// Opens the mailbox of the agent that `spec` names. It creates nothing.
 ///
 /// # Errors
-/// If there are no agents at `spec.dir`, or I am none of them or several.
+/// If `spec.dir` has no agents, or I am none of them or several.
 pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(AmpStore::open(spec)?))
 }
@@ -79,14 +78,14 @@ impl AmpStore {
 
 impl StoreKeys for AmpStore {
     fn signing_key(&self) -> Result<Option<Seed>, StoreError> {
-        status::signing_key(&self.properties.dir).map(Some)
+        health::signing_key(&self.properties.dir).map(Some)
     }
 
     fn adopt_key(&self, _mine: &Seed) -> Result<Seed, StoreError> {
-        status::signing_key(&self.properties.dir)
+        health::signing_key(&self.properties.dir)
     }
 
     fn public_key(&self, _mine: Option<PublicKey>) -> Option<PublicKey> {
-        Some(status::signing_key(&self.properties.dir).ok()?.public_key())
+        Some(health::signing_key(&self.properties.dir).ok()?.public_key())
     }
 }

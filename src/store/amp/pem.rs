@@ -6,27 +6,27 @@ use spki::DecodePublicKey as _;
 
 use crate::model::{PublicKey, Seed, verify};
 
-/// Why a key file cannot be used.
+/// The reason why a key file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PemError {
-    /// The key is of another algorithm; the format names RSA and P-256, nobody makes them.
+    /// The key is of another algorithm. The format names RSA and P-256, but nobody makes them.
     #[error("the key is not an Ed25519 key, the only kind that is supported")]
     Algorithm,
-    /// Encrypted, and nobody is there to ask for the passphrase.
+    /// It is encrypted, and nobody can enter the passphrase.
     #[error("it is encrypted")]
     Encrypted,
-    /// Not PEM, or not what its label promises.
+    /// It is no PEM, or does not hold what its label says.
     #[error("the file is not a key in PEM form")]
     NotAKey,
-    /// The bytes are there, but nothing can be trusted to them.
+    /// The key is readable, but too weak to trust.
     #[error("the public key cannot be used: {0}")]
     Weak(#[from] verify::PublicKeyError),
 }
 
-/// Reads `keys/public.pem`.
+/// Parses `keys/public.pem`.
 ///
 /// # Errors
-/// If it is no PEM, of another algorithm, or a key that anybody could sign with.
+/// If it is no PEM, of another algorithm, or a key with which anybody could sign.
 pub fn parse_public_key(text: &str) -> Result<PublicKey, PemError> {
     let key = PublicKeyBytes::from_public_key_pem(text.trim()).map_err(|e| map_spki_error(&e))?;
     let key = PublicKey(key.0);
@@ -34,13 +34,13 @@ pub fn parse_public_key(text: &str) -> Result<PublicKey, PemError> {
     Ok(key)
 }
 
-/// Reads `keys/private.pem`.
+/// Parses `keys/private.pem`.
 ///
 /// # Errors
 /// If it is encrypted, no PEM or of another algorithm.
 pub fn parse_private_key(text: &str) -> Result<Seed, PemError> {
     use ed25519_dalek::pkcs8::Error;
-    // PKCS#8 says it in its label, the older forms in a header.
+    // PKCS#8 has it in the label, the older forms in a header.
     if text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("4,ENCRYPTED") {
         return Err(PemError::Encrypted);
     }
@@ -89,7 +89,7 @@ mod tests {
         let raw = signing.verifying_key().to_bytes();
         let (public_text, private_text) =
             (pem("PUBLIC KEY", &spki(raw)), pem("PRIVATE KEY", &pkcs8([7; 32])));
-        // The sizes openssl gives.
+        // These are the sizes that openssl gives.
         assert_eq!((public_text.len(), private_text.len()), (113, 119));
         assert_eq!(parse_public_key(&public_text), Ok(PublicKey(raw)));
         assert_eq!(

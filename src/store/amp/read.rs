@@ -1,32 +1,32 @@
-//! One message in full: what its header and its text say, and what the reader is warned of.
+//! One message in full: its header, its text and its warnings.
 
 use std::io;
 use std::time::Duration;
 
 use super::AmpStore;
-use super::boxes::{self, AmpFlag, AmpMailFolder, AmpTableFacts, BY_CONTENT, message_file_stem};
+use super::attachments::{self, AmpAttachmentFile};
 use super::envelope::{self, AmpMessage};
+use super::format::{self, AmpFlag, AmpMailFolder, AmpTableFacts, BY_CONTENT, message_file_stem};
 use super::limits::{FILE_BYTES, is_over_limit};
-use super::parts::{self, AmpAttachmentFile};
-use super::relate::{begun_thread_id, resolve_reply_id};
+use super::references::{begun_thread_id, resolve_reply_id};
 use super::roster::Roster;
-use super::{facts, scan_text, verify};
+use super::{facts, injection, verify};
 use crate::model::{Message, Timestamp, qualify_id};
-use crate::store::below;
+use crate::store::atomic_file::FileSlot;
+use crate::store::confined;
 use crate::store::engine::files::{self, FileFlags, FileTable, StoreFile};
 use crate::store::fs::Stamp;
-use crate::store::place::FileSlot;
 use crate::store::{Location, PartContent, PartReader, ReadMarks, Record, Store as _, StoreError};
 
-/// How often, and after which pause, a file is read that somebody is just writing.
+/// The number of tries for a file in writing, and the pause between them.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What the table says of the file a message is read from.
+/// The table's entry for the file of a message.
 struct AmpSourceFile {
     file: StoreFile<AmpTableFacts>,
     twin: Option<[u8; 32]>,
-    /// The id under which the same signed bytes came before.
+    /// The id under which the same signed bytes came earlier.
     replay_of: Option<String>,
 }
 
@@ -38,8 +38,8 @@ impl AmpStore {
         Ok(AmpSourceFile { file, twin, replay_of })
     }
 
-    /// The message at a location, handed to `use_it` with what the table says of it. A file that
-    /// cannot be parsed is read again for a moment; then the last bytes that could be parsed count.
+    /// Passes the message at a location to `use_it`, with the table's entry. A file that cannot be parsed is read again
+    /// for a moment; then the last parsable bytes count.
     fn with_message<T>(
         &self,
         source: u32,
@@ -59,7 +59,7 @@ impl AmpStore {
                 }
                 return use_it(&stored, &place, &stamp, &bytes);
             }
-            // What was never a message is not waited for.
+            // A file that was never a message is not waited for.
             if !known || attempt + 1 == TRIES || place.file.row.has_flag(FileFlags::BROKEN) {
                 break;
             }
@@ -97,8 +97,12 @@ impl AmpStore {
         let key = roster.find_key(&facts.from);
         let also_to = roster.alternate_addresses(&facts.to);
         let bodies = verify::choose_bodies(stored, key.as_ref(), &also_to);
-        let pieces =
-            parts::resolve_attachments(stored, &self.properties.dir, roster, &self.format.digests);
+        let pieces = attachments::resolve_attachments(
+            stored,
+            &self.properties.dir,
+            roster,
+            &self.format.digests,
+        );
         let mut extra = Vec::new();
         if let Some(kind) = stored.kind.as_deref().filter(|k| !k.is_empty()) {
             extra.push(("Type", kind.to_owned()));
@@ -133,7 +137,7 @@ impl PartReader for AmpStore {
     fn open_part(&self, at: &Location, name: &str) -> Result<PartContent, StoreError> {
         let roster = self.format.home.recent_roster()?;
         self.with_message(at.source, |stored, _, _, _| {
-            let pieces = parts::resolve_attachments(
+            let pieces = attachments::resolve_attachments(
                 stored,
                 &self.properties.dir,
                 &roster,
@@ -143,18 +147,18 @@ impl PartReader for AmpStore {
                 pieces.into_iter().find(|p| p.attachment.name == name);
             let missing =
                 || StoreError::io(std::path::Path::new(name), io::ErrorKind::NotFound.into());
-            parts::open_attachment(found.ok_or_else(missing)?, stored)
+            attachments::open_attachment(found.ok_or_else(missing)?, stored)
         })
     }
 }
 
 impl ReadMarks for AmpStore {
-    /// Writes my mark into every file of the message, in my own inbox only; whether one says so now.
+    /// Writes my mark into every file of the message in my own inbox. Returns true if one has the mark now.
     fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         let copies = {
             let table = self.table.read();
             let kept = table.facts(at.source).ok_or(StoreError::Moved)?;
-            boxes::find_copies(&table, at.source, kept)
+            format::find_copies(&table, at.source, kept)
         };
         let (mut said, mut failed) = (false, None);
         for n in copies {
@@ -168,10 +172,10 @@ impl ReadMarks for AmpStore {
 }
 
 impl AmpStore {
-    /// The same in one file.
+    /// Writes my mark into one file. Returns true if it has the mark now.
     fn mark_file(&self, n: u32, read: bool) -> Result<bool, StoreError> {
         self.with_message(n, |stored, place, stamp, bytes| {
-            // Stale mail is shown as read on the store's word; nothing is said about it there.
+            // The store itself reports stale mail as read, so its files stay unmarked.
             let own = AmpMailFolder::from_path(&place.file.folder) == Some(AmpMailFolder::Inbox);
             if !own || place.file.facts.has_flag(AmpFlag::Expired) {
                 return Ok(false);
@@ -182,7 +186,7 @@ impl AmpStore {
             let path = self.properties.dir.join(place.file.path());
             let io = |e| StoreError::io(&path, e);
             let parts = files::path_parts(&place.file.folder);
-            let dir = below::open_dir(&self.properties.dir, &parts).map_err(io)?;
+            let dir = confined::open_dir(&self.properties.dir, &parts).map_err(io)?;
             let slot = FileSlot::for_component(&dir, &place.file.name).map_err(io)?;
             let done = slot.replace_if_unchanged(stamp, &edited).map_err(io)?;
             self.note_change(&path);
@@ -191,13 +195,13 @@ impl AmpStore {
     }
 }
 
-/// Whether a file holds the message that was reported. One that was refused is shown as it is.
+/// Returns true if a file still holds the reported message. A rejected file is shown as it is.
 fn is_reported_message(place: &AmpSourceFile, stored: &AmpMessage<'_>, stamp: &Stamp) -> bool {
     let Some(kept) = place.file.message_facts() else { return true };
     facts::collect_facts(stored, stamp, Timestamp::now()).table_facts.is_same_message(kept)
 }
 
-/// The id under which the signed bytes of a file came first, if that was another one.
+/// Returns the id under which the signed bytes of a file came first, if it was another id.
 fn find_replayed_id(
     table: &FileTable<AmpTableFacts>,
     file: &StoreFile<AmpTableFacts>,
@@ -212,7 +216,7 @@ fn collect_warnings(stored: &AmpMessage<'_>, place: &AmpSourceFile, body: &str) 
     let subject = stored.subject.as_deref().unwrap_or_default();
     let names: Vec<&str> =
         stored.attachments.iter().filter_map(|a| a.filename.as_deref()).collect();
-    let found = scan_text::detect_injections(&format!("{subject}\n{body}"), &names);
+    let found = injection::detect_injections(&format!("{subject}\n{body}"), &names);
     let mut out: Vec<String> = found.into_iter().map(str::to_owned).collect();
     let kept = place.file.facts;
     let also = [

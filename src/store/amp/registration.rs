@@ -1,12 +1,12 @@
-//! Where an agent is registered with providers elsewhere, and which of them reaches whom
-//! (docs/formats/amp.md, section 13).
+//! An agent's registrations with providers elsewhere, and the addresses that these reach (docs/formats/amp.md, section
+//! 13).
 
 use serde_json::Value;
 
 use super::address::{self, DEFAULT_TENANT};
 use super::agent::lowercase_text;
 
-/// The address in a registration file, in lower case; `None` if it has none that can be used.
+/// Returns the address in a registration file, in lower case; `None` if it has no usable one.
 pub fn parse_registered_address(registration: &Value, default_provider: &str) -> Option<String> {
     let written = lowercase_text(registration, &["address"]).or_else(|| {
         let name = lowercase_text(registration, &["agentName"]);
@@ -22,14 +22,14 @@ pub fn parse_registered_address(registration: &Value, default_provider: &str) ->
     written.filter(usable)
 }
 
-/// Whether a provider's name is one that only a local network has: so are those of the one program that takes
-/// the flat form of messages only.
+/// Returns true if only a local network has a provider of this name. The one program that takes nothing but flat
+/// messages uses such names.
 pub fn is_local_network(provider: &str) -> bool {
     provider.rsplit_once('.').is_some_and(|(_, last)| last == "local")
 }
 
-/// How well somebody registered under `mine` reaches `to` through the provider of that address: 2 if
-/// both have the whole domain in common, 1 if the last two labels, else `None`.
+/// Scores the reach from `mine` to `to` through the provider of `mine`: 2 if both have the same whole domain, 1 if the
+/// last two labels are the same, else `None`.
 pub fn score_reach(mine: &str, to: &str) -> Option<u8> {
     let (mine, to) = (mine.to_ascii_lowercase(), to.trim().to_ascii_lowercase());
     if !address::is_wire_address(&to) {

@@ -1,48 +1,48 @@
-//! What links carry to providers elsewhere and bring from there (docs/formats/amp.md, section 13).
+//! The mail that links exchange with providers elsewhere (docs/formats/amp.md, section 13).
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::boxes::{
-    AmpFlag, AmpFormat, AmpMailFolder, AmpMessageRecord, AmpTableFacts, BY_ID, find_resent_copies,
-};
 use super::envelope::{self, AmpMessage};
 use super::facts::{self, AmpFacts, hash_texts};
+use super::format::{
+    AmpFlag, AmpFormat, AmpMailFolder, AmpMessageRecord, AmpTableFacts, BY_ID, find_resent_copies,
+};
 use super::limits::FILE_BYTES;
-use super::several::AmpMulticast;
+use super::multicast::AmpMulticast;
 use super::{AmpStore, address, edit};
 use crate::model::{Timestamp, sanitize_line};
+use crate::store::atomic_file::FileSlot;
 use crate::store::engine::files::{self, FileTable, StoreFile};
 use crate::store::fs::Stamp;
-use crate::store::place::FileSlot;
 use crate::store::{
     DeliveryFate, DeliveryQueue, InboundMail, LinkRouter, MessageAppender as _, OutboundMail,
-    PreparedRecord, RemoteMail, Store, StoreError, below, fs,
+    PreparedRecord, RemoteMail, Store, StoreError, confined, fs,
 };
 
-/// Where mail lies whose writer has no address.
+/// The folder for mail whose sender has no address.
 const NO_WRITER: &str = "unknown";
 
-/// How a link is chosen.
+/// The way to choose a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AmpLinkChoice<'a> {
-    /// The best one; of several as good, one where I am one of these.
+    /// The best link. If several are equally good, the one that knows me by one of these addresses.
     Best(&'a [String]),
-    /// This one.
+    /// The link of this name.
     Via(&'a str),
-    /// The one where I am this.
+    /// The link that knows me by this address.
     From(&'a str),
 }
 
-/// A message of mine of which a link has more to say.
+/// A message of mine about which a link will report more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AmpPendingRelay {
     id: String,
     to: String,
-    /// Ids and recipients of the messages it stands for, itself among them.
+    /// Ids and recipients of the messages of the multicast, including this one.
     members: Vec<(String, String)>,
-    /// There is a note about one of them.
+    /// True if a link has a note about one of them.
     pub has_note: bool,
 }
 
@@ -52,7 +52,7 @@ impl RemoteMail for AmpStore {
     }
 
     fn set_router(&self, ways: Arc<dyn LinkRouter>) {
-        // The first ones stay: there is one set of links a mount.
+        // The first router stays: a mount has one set of links.
         let _ = self.format.ways.set(ways);
         *self.format.pending_relays.lock() = None;
     }
@@ -61,7 +61,7 @@ impl RemoteMail for AmpStore {
         self.find_via_link(link).is_some()
     }
 
-    /// Keys first, so that the messages that come with them can be judged.
+    /// Stores keys first, so that the messages that come with them can be judged.
     fn file_mail(&self, arrived: &InboundMail) -> Result<(), StoreError> {
         (self as &dyn Store).require_folder()?;
         for (address, key) in &arrived.keys {
@@ -80,7 +80,7 @@ impl RemoteMail for AmpStore {
             let table = self.table.read();
             let here =
                 |n: &u32| AmpMailFolder::from_path(table.folder(*n)) == Some(AmpMailFolder::Inbox);
-            // A number that no file has.
+            // No file has this number.
             find_resent_copies(&table, u32::MAX, &facts.table_facts).iter().any(here)
         };
         if facts.as_ref().is_some_and(is_double) {
@@ -98,9 +98,10 @@ impl RemoteMail for AmpStore {
         for stem in [&arrived.name, &arrived.other_name] {
             let name = format!(
                 "{}.json",
-                below::require_component(stem).map_err(|e| self.bad_name_error(stem, e))?
+                confined::require_component(stem).map_err(|e| self.bad_name_error(stem, e))?
             );
-            let there = below::open_path(&self.properties.dir, &[messages, inbox, bucket, &name]);
+            let there =
+                confined::open_path(&self.properties.dir, &[messages, inbox, bucket, &name]);
             match there {
                 Ok(file) if !has_same_message(&file, &arrived.bytes, content) => {}
                 _ => {
@@ -114,8 +115,8 @@ impl RemoteMail for AmpStore {
 }
 
 impl DeliveryQueue for AmpStore {
-    /// Writes down which ids providers gave what they took, so that replies that name these find it also
-    /// when the links have forgotten.
+    /// Writes into my messages the ids that providers assigned, so that replies find them even when the links have
+    /// forgotten. Returns true if a file changed.
     fn deliver_waiting(&self) -> Result<bool, StoreError> {
         let Some(ways) = self.format.ways.get() else { return Ok(false) };
         let mut done = false;
@@ -136,7 +137,7 @@ impl DeliveryQueue for AmpStore {
 }
 
 impl AmpStore {
-    /// The link that a line `Via` names: by its name, also behind that of the format or of the store.
+    /// Returns the link that a `Via` line names. The format's or the store's name may stand before the link's name.
     pub(super) fn find_via_link<'v>(&self, via: &'v str) -> Option<&'v str> {
         let behind =
             via.split_once('/').filter(|(of, _)| *of == "amp" || *of == self.properties.name);
@@ -144,10 +145,10 @@ impl AmpStore {
         self.format.ways.get().filter(|ways| ways.has_link(link)).map(|_| link)
     }
 
-    /// The link that takes a message to somebody, and my address there.
+    /// Chooses the link that reaches an address, and returns it with my address there.
     ///
     /// # Errors
-    /// Why none can be chosen.
+    /// A sentence that says why no link can be chosen.
     pub(super) fn choose_link(
         &self,
         to: &str,
@@ -160,7 +161,7 @@ impl AmpStore {
             AmpLinkChoice::Via(link) => {
                 return Err(format!("Via: the link {} does not reach it", sanitize_line(link)));
             }
-            // An answer goes where it was asked, if several are as good.
+            // If several links are equally good, a reply uses the one of my address in the answered message.
             AmpLinkChoice::Best(asked) => match ways.find_link(to) {
                 Ok(link) => link,
                 Err(why) => {
@@ -172,20 +173,20 @@ impl AmpStore {
         Ok(link.and_then(|link| Some((link.clone(), ways.own_address(&link)?))))
     }
 
-    /// Whether a link takes files of these sizes.
+    /// Checks that a link takes files of these sizes.
     pub(super) fn check_link_limits(&self, link: &str, files: &[u64]) -> Result<(), String> {
         self.format.ways.get().map_or(Ok(()), |ways| ways.check_file_sizes(link, files))
     }
 
-    /// Whether a link reaches an address.
+    /// Returns true if a link reaches an address.
     pub(super) fn is_reachable(&self, address: &str) -> bool {
         let address = address.trim().to_ascii_lowercase();
         let reached = self.format.ways.get().map(|ways| ways.find_link(&address));
-        // Which of several is for the writer to say.
+        // If several do, the sender chooses.
         reached.is_some_and(|reached| reached != Ok(None))
     }
 
-    /// Hands a message to a link, which has it on disk when this returns.
+    /// Hands a message to a link. The link has it on disk when this returns.
     pub(super) fn hand_to_link(
         &self,
         link: &str,
@@ -205,8 +206,8 @@ impl AmpStore {
         ways.accept_mail(link, &parcel).map_err(|e| StoreError::io(&self.properties.dir, e))
     }
 
-    /// The ids of a message elsewhere: the one under which it was written, if it came from there, and the one
-    /// by which somebody elsewhere knows it. `None` where they are no others than here.
+    /// Returns the ids of a message elsewhere: the id under which it was written, if it came from there, and the id by
+    /// which others know it. Each is `None` if it is the same as here.
     pub(super) fn lookup_remote_ids(&self, id: &str) -> (Option<String>, Option<String>) {
         let written = || {
             let path = {
@@ -216,8 +217,8 @@ impl AmpStore {
                     |n: &u32| table.facts(*n).is_some_and(|kept: &AmpTableFacts| kept.alias != 0);
                 table.path(found.into_iter().find(named)?)?
             };
-            let file = below::open_path(&self.properties.dir, &files::path_parts(&path)).ok()?;
-            let (stamp, bytes) = below::read_whole(&file, FILE_BYTES + 1).ok()?;
+            let file = confined::open_path(&self.properties.dir, &files::path_parts(&path)).ok()?;
+            let (stamp, bytes) = confined::read_whole(&file, FILE_BYTES + 1).ok()?;
             let stored = envelope::parse(&bytes).ok()?;
             Some(match AmpMailFolder::from_path(path.rsplit_once('/')?.0)? {
                 AmpMailFolder::Sent => (None, stored.relayed_id.map(std::borrow::Cow::into_owned)),
@@ -230,8 +231,8 @@ impl AmpStore {
         written().unwrap_or_default()
     }
 
-    /// What a person should know of a message of mine that links carry, a line for each recipient who has it
-    /// not.
+    /// Describes for a person the state of a message of mine that links carry: one line for each recipient who does not
+    /// have it yet.
     pub(super) fn describe_relay(
         &self,
         folder: &str,
@@ -255,15 +256,15 @@ impl AmpStore {
         Some(lines).filter(|lines| !lines.is_empty())
     }
 
-    /// Adds the id that a provider gave a message to its file in `sent/`; whether it was not there yet.
+    /// Writes the id that a provider assigned into the message's file in `sent/`. Returns true if the file changed.
     fn write_relayed_id(&self, n: u32, given: &str) -> Result<bool, StoreError> {
         let file: StoreFile<AmpTableFacts> = self.find_file(n)?;
         let (stamp, bytes) = self.read_file_bytes(&file, FILE_BYTES + 1)?;
         let Some(edited) = edit::set_relayed_id(&bytes, given) else { return Ok(false) };
         let path = self.properties.dir.join(file.path());
         let io = |e| StoreError::io(&path, e);
-        let dir =
-            below::open_dir(&self.properties.dir, &files::path_parts(&file.folder)).map_err(io)?;
+        let dir = confined::open_dir(&self.properties.dir, &files::path_parts(&file.folder))
+            .map_err(io)?;
         let done = FileSlot::for_component(&dir, &file.name)
             .and_then(|slot| slot.replace_if_unchanged(&stamp, &edited));
         let done = done.map_err(io)?.is_some();
@@ -271,10 +272,11 @@ impl AmpStore {
         Ok(done)
     }
 
-    /// Puts what came with a message beside it; what is there stays.
+    /// Stores the files that came with a message. Existing files stay.
     fn store_arrived_files(&self, id: &str, parts: &[(String, PathBuf)]) -> Result<(), StoreError> {
         for (name, path) in parts {
-            let name = below::require_component(name).map_err(|e| self.bad_name_error(name, e))?;
+            let name =
+                confined::require_component(name).map_err(|e| self.bad_name_error(name, e))?;
             let mut from = fs::open_regular(path).map_err(|e| StoreError::io(path, e))?;
             let copy = |to: &mut std::fs::File| std::io::copy(&mut from, to).map(drop);
             self.write_new_file(&self.properties.dir, &["attachments", id], name, copy)?;
@@ -288,8 +290,8 @@ impl AmpStore {
 }
 
 impl AmpFormat {
-    /// What a link has still to say of a message in `sent/`, and whether that is known at all: the links may
-    /// not have been told of yet.
+    /// Returns true if a link will report more about a message in `sent/`, and the pending relay. The relay is also
+    /// `None` while the links are unknown.
     pub(super) fn find_pending_relay(
         &self,
         parsed: &AmpMessageRecord<'_>,
@@ -314,18 +316,18 @@ impl AmpFormat {
         (underway.is_some(), underway)
     }
 
-    /// Keeps that, for [`Boxes::changed_underway`].
+    /// Stores or removes the pending relay of a message, for [`AmpFormat::list_changed_relays`].
     pub(super) fn store_pending_relay(&self, n: u32, underway: Option<AmpPendingRelay>) {
         let mut all = self.pending_relays.lock();
         match (all.as_mut(), underway) {
             (Some(all), Some(underway)) => drop(all.insert(n, underway)),
             (Some(all), None) => drop(all.remove(&n)),
-            // They are looked for first.
+            // The relays were not looked up yet.
             (None, _) => {}
         }
     }
 
-    /// Messages of which links say something new.
+    /// Returns the messages about which links report something new.
     pub(super) fn list_changed_relays(&self, table: &FileTable<AmpTableFacts>) -> Vec<u32> {
         let known = {
             let mut all = self.pending_relays.lock();
@@ -350,7 +352,7 @@ impl AmpFormat {
     }
 }
 
-/// Ids and recipients of all messages of which one stands for all.
+/// Lists ids and recipients of all messages of a multicast.
 fn list_multicast_members(stored: &AmpMessage<'_>, facts: &AmpFacts) -> Vec<(String, String)> {
     match AmpMulticast::from_stored(stored, facts) {
         Some(several) => {
@@ -360,7 +362,7 @@ fn list_multicast_members(stored: &AmpMessage<'_>, facts: &AmpFacts) -> Vec<(Str
     }
 }
 
-/// Whether links have something to say of one of these.
+/// Returns true if a link has a note about one of these messages.
 fn has_relay_note(ways: &dyn LinkRouter, all: &[(String, String)]) -> bool {
     let says = |(id, to): &(String, String)| {
         matches!(
@@ -371,9 +373,9 @@ fn has_relay_note(ways: &dyn LinkRouter, all: &[(String, String)]) -> bool {
     all.iter().any(says)
 }
 
-/// Whether a file holds what arrived: the same bytes, or the same message in other words.
+/// Returns true if a file holds the arrived message: the same bytes, or the same content spelled differently.
 fn has_same_message(file: &std::fs::File, bytes: &[u8], content: Option<u64>) -> bool {
-    let Ok((stamp, there)) = below::read_whole(file, FILE_BYTES + 1) else { return false };
+    let Ok((stamp, there)) = confined::read_whole(file, FILE_BYTES + 1) else { return false };
     let print = |there: &[u8]| {
         let stored = envelope::parse(there).ok()?;
         Some(facts::collect_facts(&stored, &stamp, Timestamp::now()).table_facts.content)

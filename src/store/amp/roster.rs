@@ -1,4 +1,4 @@
-//! The agents at one moment: whom an address means, and whose key it is.
+//! The agents at one moment: their addresses and keys.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::{address, registration};
 use crate::model::{PublicKey, sanitize_line};
 use crate::store::StoreError;
 
-/// No more of my addresses are tried for what a signature covers.
+/// The most of my addresses that are tried for a signature.
 const MAX_ALSO: usize = 16;
 
 /// Keys by address, in lower case.
@@ -20,48 +20,48 @@ pub(super) struct Roster {
     pub me: AmpAgent,
     /// All agents, me included, by folder name.
     pub agents: Vec<AmpAgent>,
-    /// Folders of agents whose configs cannot be read, with the names they go by.
+    /// Folders of agents with unreadable configs, and the names of these agents.
     pub broken_agents: Vec<BrokenAgent>,
-    /// What is wrong with their files.
+    /// The faults of the agents' files.
     pub faults: Vec<String>,
-    /// Something of them could not be read for a reason that may pass.
+    /// True if something could not be read for a reason that may pass.
     pub unsure: bool,
     pub default_provider: String,
-    /// By address: the agent, `None` if several have it.
+    /// The agent of each address; `None` if several have it.
     pub by_address: HashMap<String, Option<usize>>,
     pub peer_keys: Arc<AmpPeerKeys>,
 }
 
-/// An agent of whom only the folder is known.
+/// An agent whose config cannot be read.
 #[derive(Clone, Debug)]
 pub(super) struct BrokenAgent {
-    /// In lower case: by `.index.json`, and the folder's own.
+    /// Its names in lower case: from `.index.json`, and the folder's name.
     pub names: Vec<String>,
-    /// What is wrong, naming the file.
+    /// The fault, which names the file.
     pub fault: String,
 }
 
-/// What a recipient's address leads to.
+/// The target of a recipient's address.
 pub(super) enum AmpRecipient<'a> {
-    /// This agent, written to under this address.
+    /// This agent, under this address.
     Local(&'a AmpAgent, String),
     /// Several agents; a sentence names them.
     Ambiguous(String),
     /// An agent whose config cannot be read now; a sentence names the file.
     Broken(String),
-    /// Nobody on this host; a sentence says why.
+    /// No agent on this host; a sentence says why.
     Unknown(String),
 }
 
 impl Roster {
-    /// Whether a message to this address, whatever its spelling, is for me.
+    /// Returns true if a message to this address, in any spelling, is for me.
     pub fn is_mine(&self, to: &str) -> bool {
         let to = to.trim().to_ascii_lowercase();
         self.me.has_address(&to) || short_form_name(&to).is_some_and(|n| self.me.is_called(n))
     }
 
-    /// Whether mail in my own `sent/` may carry this address as its writer: one of mine, or my name
-    /// at a local provider, for some clients write another tenant than the config has.
+    /// Returns true if mail in my `sent/` may have this address as its sender: one of mine, or my name at a local
+    /// provider. Some clients write another tenant than the config has.
     pub fn may_write_as(&self, from: &str) -> bool {
         self.me.has_address(from)
             || address::parse(from, &self.me.tenant, &self.default_provider).is_ok_and(|a| {
@@ -69,8 +69,8 @@ impl Roster {
             })
     }
 
-    /// My addresses, if this is not one of them but a short form or another spelling that means me:
-    /// the writer may have signed any.
+    /// Returns my addresses if `to` is a short form or another spelling of one of them; else nothing. The sender may
+    /// have signed any of them.
     pub fn alternate_addresses(&self, to: &str) -> Vec<&str> {
         let to = to.trim().to_ascii_lowercase();
         let name = to.split_once('@').map_or(to.as_str(), |(name, _)| name);
@@ -80,8 +80,8 @@ impl Roster {
         self.me.addresses().take(MAX_ALSO).collect()
     }
 
-    /// Whether a message that a provider of this name gave me is for me: some of them write my name with
-    /// another tenant.
+    /// Returns true if a message from a provider of this name is for me. Some providers write my name with another
+    /// tenant.
     pub fn is_mine_at_provider(&self, to: &str, provider: &str) -> bool {
         let Ok(to) = address::parse(to, &self.me.tenant, &self.default_provider) else {
             return false;
@@ -97,7 +97,7 @@ impl Roster {
             && self.me.registered.iter().any(there)
     }
 
-    /// The key of the one agent that has exactly this address (lower case), or of the writer elsewhere.
+    /// Returns the key of the one agent with exactly this address (lower case), or of the sender elsewhere.
     pub fn find_key(&self, address: &str) -> Option<PublicKey> {
         if self.me.has_address(address) {
             return self.me.key;
@@ -108,17 +108,17 @@ impl Roster {
         }
     }
 
-    /// The one agent that has exactly this address (lower case).
+    /// Returns the one agent with exactly this address (lower case).
     pub fn find_agent(&self, address: &str) -> Option<&AmpAgent> {
         self.agents.get((*self.by_address.get(address)?)?)
     }
 
-    /// Whether some agent has exactly this address (lower case).
+    /// Returns true if an agent has exactly this address (lower case).
     pub fn has_address(&self, address: &str) -> bool {
         self.by_address.contains_key(address)
     }
 
-    /// The agent of this name whose config cannot be read.
+    /// Returns the agent of this name whose config cannot be read.
     pub fn find_broken_agent(&self, name: &str) -> Option<&BrokenAgent> {
         self.broken_agents.iter().find(|b| b.names.iter().any(|n| n == name))
     }
@@ -127,12 +127,12 @@ impl Roster {
         self.agents.iter().filter(|a| a.is_called(name)).collect()
     }
 
-    /// What is mine in it, to notice that messages must be judged again.
+    /// Returns my names and addresses. If they change, messages must be judged again.
     pub fn my_names(&self) -> Vec<&str> {
         std::iter::once(self.me.name.as_str()).chain(self.me.addresses()).collect()
     }
 
-    /// An address in the form in which messages of this store carry it.
+    /// Returns an address in the form that messages of this store use.
     pub fn canonical_address(&self, text: &str) -> String {
         let text = text.trim().to_ascii_lowercase();
         if let Some(name) = short_form_name(&text) {
@@ -150,7 +150,7 @@ impl Roster {
     /// Finds the recipient of a message.
     ///
     /// # Errors
-    /// If the text is no address at all.
+    /// If the text is no address.
     pub fn resolve_recipient(&self, text: &str) -> Result<AmpRecipient<'_>, StoreError> {
         let parsed = address::parse(text, &self.me.tenant, &self.default_provider)
             .map_err(StoreError::Invalid)?;
@@ -215,7 +215,7 @@ impl Roster {
         )
     }
 
-    /// Who there is, for people.
+    /// Lists the agents for people.
     fn describe_known_agents(&self) -> String {
         let mut known: Vec<&str> = self.agents.iter().map(|a| a.address.as_str()).collect();
         let more = known.len().saturating_sub(10);
@@ -228,7 +228,7 @@ impl Roster {
         }
     }
 
-    /// Pairs of agents that cannot be told apart: their folders and what they share.
+    /// Finds pairs of agents that cannot be told apart. Returns them with the address or name that they share.
     pub fn find_clashes(&self) -> Vec<(&AmpAgent, &AmpAgent, &str)> {
         let mut out = Vec::new();
         for (n, a) in self.agents.iter().enumerate() {
@@ -244,7 +244,7 @@ impl Roster {
     }
 }
 
-/// That several agents are meant by a text, naming them.
+/// Explains that a text means several agents, and names them.
 pub(super) fn explain_ambiguity(text: &str, found: &[&AmpAgent]) -> String {
     let list: Vec<String> = found
         .iter()

@@ -1,9 +1,9 @@
-//! Writing: from a draft to signed messages, and into the folders where their readers look
-//! (docs/formats/amp.md, sections 2, 4, 7 and 8).
+//! Sending: from a draft to signed messages in the folders of their readers (docs/formats/amp.md, sections 2, 4, 7 and
+//! 8).
 //!
-//! An append is made of steps that each happen once or not at all, in an order in which nobody sees a
-//! message whose files are missing: attachments on both sides, my `sent/`, the recipient's `inbox/`.
-//! Made again after a crash it does what is still missing.
+//! An append is a sequence of steps, and each happens once or not at all. The order is: attachments on both sides, my
+//! `sent/`, the recipient's `inbox/`. So nobody sees a message whose files are missing. A repeated append after a crash
+//! does the missing steps.
 
 use std::fs::Permissions;
 use std::io::{self, Read as _, Write as _};
@@ -15,42 +15,41 @@ use rustix::fs::Mode;
 use super::AmpStore;
 use super::address;
 use super::agent::AmpAgent;
-use super::boxes::message_file_stem;
 use super::envelope::{self, ReadState};
 use super::filename::{clean_filename, guess_content_type};
+use super::format::message_file_stem;
 use super::id::new_id;
 use super::limits::FILE_BYTES;
+use super::multicast::AmpMulticast;
 use super::remote::AmpLinkChoice;
 use super::roster::{AmpRecipient, Roster};
-use super::several::AmpMulticast;
 use super::write::{self, AmpNewAttachment, AmpNewMessage};
 use crate::model::{
     Draft, DraftAttachment, Message, Timestamp, plain_id, quote_shell_word, sanitize_line,
 };
-use crate::store::below;
+use crate::store::atomic_file::FileSlot;
+use crate::store::confined;
 use crate::store::engine::files::unread::{MAILBOXES, UnreadRules};
-use crate::store::place::FileSlot;
 use crate::store::{
     AddressFit, PeerDirectory, PeerReadState, PrepareContext, PreparedRecord, Store as _,
     StoreError, fs, refuse_headers,
 };
 
-/// Mode of folders made here (docs/formats/amp.md, section 2: nothing breaks when they are
-/// private).
+/// The mode of new folders (docs/formats/amp.md, section 2: nothing breaks when they are private).
 const DIR_MODE: u32 = 0o700;
-/// Mode of files made here.
+/// The mode of new files.
 const FILE_MODE: u32 = 0o600;
-/// Mode of what I put into the folders of another user, as the reference has it.
+/// The modes of my folders and files below another user's folder, as in the reference.
 const SHARED_DIR_MODE: u32 = 0o755;
 const SHARED_FILE_MODE: u32 = 0o644;
 /// A subject made from the body is cut to this many characters.
 const MADE_SUBJECT: usize = 80;
 
-/// Where a message goes.
+/// The destination of a message.
 enum AmpDestination<'a> {
-    /// Into the folder of an agent of this machine.
+    /// The folder of an agent of this machine.
     Here(&'a AmpAgent),
-    /// To a provider elsewhere.
+    /// A provider elsewhere.
     Elsewhere {
         /// The link that reaches it.
         link: String,
@@ -60,7 +59,7 @@ enum AmpDestination<'a> {
 }
 
 impl AmpStore {
-    /// One message for each recipient.
+    /// Prepares one message for each recipient.
     fn prepare_for_recipients(
         &self,
         roster: &Roster,
@@ -123,8 +122,8 @@ impl AmpStore {
         goals.zip(&from).zip(ids).map(made).collect()
     }
 
-    /// Where a message to somebody goes, and his address; `broken` is what a config that cannot be read
-    /// means.
+    /// Finds the destination of a message and the recipient's address. `broken` makes the error for an unreadable
+    /// config.
     fn resolve_destination<'r>(
         &self,
         roster: &'r Roster,
@@ -144,7 +143,7 @@ impl AmpStore {
         let road = self
             .choose_link(&to, choice)
             .map_err(|why| StoreError::Unreachable(format!("{to}: {why}")))?;
-        // A registration may be gone since the links were opened.
+        // The registration may have gone since the links were opened.
         match road.filter(|(_, from)| roster.me.has_address(from)) {
             Some((link, from)) => Ok((to, AmpDestination::Elsewhere { link, from })),
             None => Err(StoreError::Unreachable(why)),
@@ -152,21 +151,21 @@ impl AmpStore {
     }
 }
 
-/// Between whom a message goes.
+/// The addresses and parents of one message.
 struct AmpAddressing<'a> {
     from: &'a str,
     to: &'a str,
     recipients: &'a [&'a str],
-    /// A link carries it.
+    /// True if a link carries it.
     is_carried: bool,
-    /// The id of the message that it answers, as the recipient has it.
+    /// The id of the answered message, as the recipient knows it.
     in_reply_to: Option<&'a str>,
-    /// The same, where that message was written.
+    /// The original id of that message.
     origin_id: Option<&'a str>,
 }
 
 impl AmpDestination<'_> {
-    /// My address for whoever is there.
+    /// Returns my address for this destination.
     fn sender_address<'a>(&'a self, roster: &'a Roster) -> &'a str {
         match self {
             Self::Here(_) => &roster.me.address,
@@ -175,8 +174,8 @@ impl AmpDestination<'_> {
     }
 }
 
-/// The ids of a message to these, which nobody has yet, and the moment they are of. They follow from one
-/// another if all of it has one writer; I have another address at each provider.
+/// Assigns ids to the messages for these recipients; no other message has them yet. If all have one sender, the ids
+/// follow from one another. I have another address at each provider.
 fn assign_ids(
     from: &[&str],
     everybody: &[&str],
@@ -202,8 +201,7 @@ fn assign_ids(
     }
 }
 
-/// Whether a mailbox would take the message now: whoever writes it hears of a close that fails, and
-/// of nothing later.
+/// Checks that a mailbox would take the message now. The writer learns of an error only if `close` fails, not later.
 fn check_mailbox(dir: &Path, from: &str, made: &PreparedRecord) -> Result<(), StoreError> {
     check_creatable(dir, &["messages", "inbox", &address::correspondent_folder(from)])?;
     if !made.files.is_empty() {
@@ -214,7 +212,7 @@ fn check_mailbox(dir: &Path, from: &str, made: &PreparedRecord) -> Result<(), St
 }
 
 fn check_creatable(base: &Path, parts: &[&str]) -> Result<(), StoreError> {
-    below::check_can_create(base, parts).map_err(|(path, e)| StoreError::io(&path, e))
+    confined::check_can_create(base, parts).map_err(|(path, e)| StoreError::io(&path, e))
 }
 
 fn prepare_message(
@@ -227,9 +225,9 @@ fn prepare_message(
     let now = with.used_time.get();
     let inherited = parent.and_then(|p| p.extra.iter().find(|(name, _)| *name == "Priority"));
     let priority = draft.priority.as_deref().map(str::to_ascii_lowercase);
-    // What somebody else wrote as its priority may be any word.
+    // The parent's priority may be any word.
     let inherited = inherited.map(|(_, value)| value.as_str()).filter(|p| write::is_priority(p));
-    // Of a message to several each recipient answers his own.
+    // In a message to several, each recipient answers the one he got.
     let several =
         parent.and_then(AmpMulticast::from_message).filter(|several| several.has_recipient(who.to));
     let several = several.filter(|several| who.origin_id.is_some_and(|id| several.has_id(id)));
@@ -277,7 +275,7 @@ fn prepare_message(
     })
 }
 
-/// An attachment under its id and its clean name.
+/// Builds the record of an attachment with its id and its clean name.
 fn new_attachment<'a>(
     (file, (id, filename)): (&'a DraftAttachment, &'a (String, String)),
 ) -> AmpNewAttachment<'a> {
@@ -292,8 +290,7 @@ fn random_bytes() -> Result<[u8; 8], StoreError> {
     Ok(bytes)
 }
 
-/// The subject as written; of a reply, the parent's with one `Re: `; else the first line of the
-/// text.
+/// Chooses the subject: the written one; for a reply the parent's with one `Re: `; else the first line of the text.
 fn choose_subject(draft: &Draft, parent: Option<&Message>) -> String {
     if let Some(subject) = draft.subject.as_deref().filter(|s| !s.trim().is_empty()) {
         return subject.to_owned();
@@ -362,7 +359,7 @@ impl crate::store::MessageAppender for AmpStore {
             Ok(a) if address::is_local(&a.provider, provider) => AddressFit::Exact,
             Ok(_) if roster.has_address(&text.trim().to_ascii_lowercase()) => AddressFit::Exact,
             Ok(_) if self.is_reachable(text) => AddressFit::Exact,
-            // Nobody carries it there, so another store has the first claim.
+            // No link carries mail there, so another store has the first claim.
             Ok(_) => AddressFit::Plain,
         }
     }
@@ -373,7 +370,7 @@ impl crate::store::MessageAppender for AmpStore {
 
     fn is_registered(&self, address: &str) -> bool {
         let Ok(roster) = self.format.home.recent_roster() else { return false };
-        // One whose config is broken for a moment is no stranger.
+        // An agent with a broken config is still a known agent.
         match roster.resolve_recipient(address) {
             Err(_) => false,
             Ok(AmpRecipient::Unknown(_)) => self.is_reachable(address),
@@ -397,11 +394,11 @@ impl crate::store::MessageAppender for AmpStore {
         fs::check_free_space(dir, bytes.saturating_mul(2))
     }
 
-    /// Appends and delivers a prepared message; done again it does only what is missing.
+    /// Appends and delivers a prepared message. A repeated call does only the missing steps.
     fn append_record(&self, message: &PreparedRecord) -> Result<(), StoreError> {
         let _one = self.format.append_lock.lock();
         let roster = self.format.home.refresh_roster()?;
-        // A config that is broken is mended soon, so it is tried again soon.
+        // A broken config is often mended soon, so the error allows a retry.
         let stored = envelope::parse(message.bytes.as_bytes())
             .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
         let choice = AmpLinkChoice::From(&stored.from);
@@ -418,7 +415,7 @@ impl crate::store::MessageAppender for AmpStore {
                     self.write_attachment(mine, id, name, file)?;
                     parts.push((name.to_owned(), mine.join("attachments").join(id).join(name)));
                 }
-                // The link has the message on disk at once, so its files are there first.
+                // The link has the message on disk at once, so the files must be there first.
                 if !parts.is_empty() {
                     self.sync_appends()?;
                 }
@@ -447,7 +444,7 @@ impl crate::store::MessageAppender for AmpStore {
         )
     }
 
-    /// Makes the names of everything that was appended durable.
+    /// Makes the names of all appended files durable.
     fn sync_appends(&self) -> Result<(), StoreError> {
         let mut unsynced = self.format.unsynced.lock();
         fs::sync_dirs(&*unsynced)?;
@@ -457,15 +454,15 @@ impl crate::store::MessageAppender for AmpStore {
 }
 
 impl AmpStore {
-    /// Puts a message of mine into my `sent/`.
+    /// Writes my message into my `sent/`.
     fn write_sent_copy(&self, message: &PreparedRecord, to: &str) -> Result<(), StoreError> {
         let (name, folder) = (format!("{}.json", message.id), address::correspondent_folder(to));
         let path = ["messages", "sent", &folder];
         self.write_message_file(&self.properties.dir, &path, &name, message.bytes.as_bytes())
     }
 
-    /// Puts a new message file into a folder. One of the same name is this message, from an append
-    /// that was interrupted: nobody else makes its id.
+    /// Writes a new message file into a folder. An existing file of that name is the same message, from an interrupted
+    /// append: nobody else makes its id.
     pub(super) fn write_message_file(
         &self,
         base: &Path,
@@ -487,8 +484,8 @@ impl AmpStore {
         name: &str,
         file: &DraftAttachment,
     ) -> Result<(), StoreError> {
-        // Asked for only if it is needed: the copy is removed once everything is delivered.
-        if below::open_path(base, &["attachments", id, name]).is_ok() {
+        // The source is opened only if it is needed: it is removed once everything is delivered.
+        if confined::open_path(base, &["attachments", id, name]).is_ok() {
             return Ok(());
         }
         let source = fs::open_regular(&file.path).map_err(|e| StoreError::io(&file.path, e))?;
@@ -501,7 +498,7 @@ impl AmpStore {
         })
     }
 
-    /// Puts a file into a folder, unless something has its name.
+    /// Writes a file into a folder, unless the name exists.
     pub(super) fn write_new_file(
         &self,
         base: &Path,
@@ -511,8 +508,8 @@ impl AmpStore {
     ) -> Result<(), StoreError> {
         let folder = base.join(parts.join("/"));
         let io = |e| StoreError::io(&folder.join(name), e);
-        let dir = below::make_dir(base, parts, DIR_MODE).map_err(io)?;
-        // What lies with another user is mine, and he must read it.
+        let dir = confined::make_dir(base, parts, DIR_MODE).map_err(io)?;
+        // My folder lies below another user's, and he must be able to read it.
         let theirs = std::fs::metadata(base).is_ok_and(|m| fs::foreign_owner(&m).is_some());
         let made = rustix::fs::fstat(&dir).map_err(|e| io(e.into()))?;
         let mine = made.st_uid == rustix::process::geteuid().as_raw();
@@ -520,7 +517,7 @@ impl AmpStore {
             let mode = Mode::from_raw_mode(SHARED_DIR_MODE);
             rustix::fs::fchmod(&dir, mode).map_err(|e| io(e.into()))?;
         }
-        if below::stat(&dir, name).is_err() {
+        if confined::stat(&dir, name).is_err() {
             let fill = |file: &mut std::fs::File| {
                 if theirs {
                     file.set_permissions(Permissions::from_mode(SHARED_FILE_MODE))?;
@@ -539,7 +536,7 @@ impl AmpStore {
     }
 }
 
-/// Whether a message can carry these files.
+/// Checks that a message can carry these files.
 pub(super) fn check_attachable(files: &[(String, u64)]) -> Result<(), StoreError> {
     let mut names: Vec<String> = Vec::new();
     for (name, _) in files {

@@ -55,7 +55,7 @@ impl Host {
         self.dir.path().join("agents")
     }
 
-    /// Makes an agent in a folder of its own.
+    /// Makes an agent in its own folder.
     fn add(&self, folder: &str, name: &str, address: &str) {
         let dir = self.agents().join(folder);
         std::fs::create_dir_all(dir.join("keys")).unwrap();
@@ -99,7 +99,7 @@ impl Host {
         path
     }
 
-    /// Puts a message into an agent's inbox.
+    /// Writes a message into an agent's inbox.
     fn deliver(&self, agent: &str, message: &Mail<'_>) -> PathBuf {
         let path = format!("inbox/x/{}.json", message.id);
         self.put(agent, &path, message.json().as_bytes())
@@ -118,7 +118,7 @@ struct Mail<'a> {
     re: Option<&'a str>,
     expires: Option<&'a str>,
     status: &'a str,
-    /// Whose key signs it.
+    /// The agent whose key signs it.
     signer: Option<&'a str>,
     attachments: Vec<serde_json::Value>,
 }
@@ -172,12 +172,12 @@ fn base64(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-/// The ids of all messages, hashes cut off.
+/// Returns the ids of all messages without hashes.
 fn ids(books: &Book) -> Vec<&str> {
     books.messages.keys().map(|(_, id)| crate::model::plain_id(id)).collect()
 }
 
-/// A file that a sender wrote more than a second ago.
+/// Makes a file look as if it was written more than a second ago.
 fn age(path: &Path) {
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     let then = std::time::SystemTime::now() - std::time::Duration::from_secs(10);

@@ -1,9 +1,8 @@
-//! What a signature covers (docs/formats/amp.md, section 9).
+//! The bytes that a signature covers (docs/formats/amp.md, section 9).
 //!
-//! It is over `from|to|subject|priority|in_reply_to|hash`, the hash being that of the payload as the
-//! signer's program printed it. Programs print differently, and some add or drop members after
-//! signing, so a message has several readings. All of them mean the same: to accept any grants
-//! nothing that the signer did not say.
+//! A signature covers `from|to|subject|priority|in_reply_to|hash`; the hash is that of the payload as the signer's
+//! program printed it. Programs print differently, and some add or drop members after signing, so a message has several
+//! readings. All readings have the same meaning, so it is safe to accept any of them.
 
 use std::sync::Arc;
 
@@ -14,24 +13,24 @@ use sha2::{Digest as _, Sha256};
 use super::address::{is_name, is_wire_address};
 use super::agent::short_form_name;
 use super::envelope::{AmpMessage, AmpRejection, shown};
+use super::frame;
 use super::id::is_message_id;
 use super::limits::MESSAGE_BYTES;
-use super::wrap;
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, SignedBytes, verify};
 use crate::store::text::tape::{JsonProfile, JsonTape, TapePiece};
 
 /// The words for `envelope.priority`.
 pub const PRIORITIES: [&str; 4] = ["urgent", "high", "normal", "low"];
 
-/// What an absent priority is signed as.
+/// The priority that is signed if the member is absent.
 const DEFAULT_PRIORITY: &str = "normal";
 
-/// Checks the members that a signature covers and that end up in names: `from`, `to`, `priority`,
-/// `in_reply_to`. For signed messages by the grammar, so that the six signed fields can be cut in
-/// one way only; for the others strict enough that nothing in them can be taken for a path.
+/// Checks the signed members that become names: `from`, `to`, `priority`, `in_reply_to`. In a signed message they must
+/// follow the grammar, so that the six signed fields can be split in one way only. In an unsigned one no text may look
+/// like a path.
 ///
 /// # Errors
-/// The rule that is broken.
+/// The broken rule.
 pub fn check_signed_fields(stored: &AmpMessage<'_>) -> Result<(), AmpRejection> {
     let signed = stored.signature.is_some();
     let wrong = |member, text: &str, what: &str| {
@@ -39,7 +38,7 @@ pub fn check_signed_fields(stored: &AmpMessage<'_>) -> Result<(), AmpRejection> 
         Err(AmpRejection::Member { member, problem })
     };
     for (member, text) in [("from", &stored.from), ("to", &stored.to)] {
-        // A bare name has no `|` either; whom it selects is for the store to say.
+        // A bare name has no `|` either; the store resolves it.
         let selects =
             member == "to" && short_form_name(&text.to_ascii_lowercase()).is_some_and(is_name);
         if !(is_wire_address(text) || selects || (!signed && is_harmless(text))) {
@@ -55,18 +54,18 @@ pub fn check_signed_fields(stored: &AmpMessage<'_>) -> Result<(), AmpRejection> 
     }
 }
 
-/// Whether an unsigned text in the place of an address can do no harm.
+/// Returns true if an unsigned text is harmless in the place of an address.
 fn is_harmless(text: &str) -> bool {
     let bad = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '/' | '\\' | '|');
     text.len() <= 254 && !text.starts_with('.') && !text.contains("..") && !text.contains(bad)
 }
 
-/// The signature of a message and what it may cover; `None` if it is not signed. Runs [`check`]
-/// first. `key` is the key of exactly this sender, if the store knows it; `also_to` are addresses that mean
-/// the same as the recipient's, of which the writer may have signed any.
+/// Returns the signature of a message and the bytes that it may cover; `None` if it is not signed. Runs
+/// [`check_signed_fields`] first. `key` is the sender's key, if the store knows it. `also_to` are addresses that mean
+/// the same recipient; the sender may have signed any of them.
 ///
 /// # Errors
-/// As [`check`].
+/// The errors of [`check_signed_fields`].
 pub fn extract_claim(
     stored: &AmpMessage<'_>,
     key: Option<PublicKey>,
@@ -84,30 +83,29 @@ pub fn extract_claim(
     Ok(Some(SignatureClaim::Signed { key, signature, covered, scope: SignatureScope::Whole }))
 }
 
-/// Strict: the standard alphabet, padding, no line ends, no stray bits.
+/// Decodes strictly: the standard alphabet, padding, no line ends, no stray bits.
 fn decode_signature(text: &str) -> Option<[u8; 64]> {
     STANDARD.decode(text).ok()?.try_into().ok()
 }
 
-/// The texts to show for a message.
+/// The texts of a message to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AmpBodies {
     /// The text as stored.
     pub body: String,
-    /// The text to show if the signature is valid: there only where a receiver's program framed
-    /// the text and the signature covers what is inside.
+    /// The text to show if the signature is valid. It exists only if a receiver's program framed the text and the
+    /// signature covers the inner text.
     pub body_if_valid: Option<String>,
 }
 
-/// What to show of a message, given the key its signature is judged by. A text that the sender
-/// signed is never altered, even if it looks framed.
+/// Chooses the texts to show; `key` judges the signature. A signed text is never altered, even if it looks framed.
 pub fn choose_bodies(
     stored: &AmpMessage<'_>,
     key: Option<&PublicKey>,
     also_to: &[&str],
 ) -> AmpBodies {
     let body = stored.message.as_deref().unwrap_or_default().to_owned();
-    let framed = !wrap::strip_frame(&body).is_empty();
+    let framed = !frame::strip_frame(&body).is_empty();
     let signature = stored.signature.as_deref().and_then(decode_signature);
     let body_if_valid = match (framed, key, signature) {
         (true, Some(key), Some(signature)) => AmpSignedContent::from_message(stored, also_to)
@@ -118,7 +116,7 @@ pub fn choose_bodies(
     AmpBodies { body, body_if_valid }
 }
 
-/// The bytes that are signed, for a payload printed in this way.
+/// Returns the signed bytes for a payload in this spelling.
 pub fn signed_bytes(fields: &AmpSignedFields<'_>, payload: &str) -> Vec<u8> {
     let hash = STANDARD.encode(Sha256::digest(payload.as_bytes()));
     let AmpSignedFields { from, to, subject, priority, in_reply_to } = fields;
@@ -140,10 +138,10 @@ pub struct AmpSignedFields<'a> {
     pub in_reply_to: &'a str,
 }
 
-/// All a signature can cover, kept until somebody judges it.
+/// Everything that a signature can cover, kept for a later check.
 struct AmpSignedContent {
     from: String,
-    /// As stored, then what means the same.
+    /// The recipient as stored, then the addresses with the same meaning.
     to: Vec<String>,
     subject: String,
     priority: String,
@@ -156,7 +154,7 @@ struct AmpSignedContent {
 
 /// The reading that was accepted.
 struct AmpSignatureMatch {
-    /// The text inside the frame, if the frame is not part of what was signed.
+    /// The text inside the frame, if the signature does not cover the frame.
     unwrapped: Option<String>,
 }
 
@@ -214,10 +212,11 @@ impl AmpSignedContent {
         AmpSignedFields { from, to, subject, priority, in_reply_to }
     }
 
-    /// As stored, then without what programs add after signing, then each without a frame.
+    /// Returns the payload as stored, then without the members that programs add after signing, then each without a
+    /// frame.
     fn payload_variants(&self) -> Vec<AmpPayloadVariant<'_>> {
         let mut views = vec![AmpPayloadVariant::default()];
-        // What is larger than a message may be gets no second look, for that costs time.
+        // A payload over the size limit gets no second try, because that costs time.
         if self.payload.len() > MESSAGE_BYTES {
             return views;
         }
@@ -233,7 +232,7 @@ impl AmpSignedContent {
             views.extend(others);
         }
         let plain = views.clone();
-        for inside in wrap::strip_frame(&self.message) {
+        for inside in frame::strip_frame(&self.message) {
             views.extend(
                 plain.iter().map(|view| AmpPayloadVariant { message: Some(inside), ..*view }),
             );
@@ -242,20 +241,19 @@ impl AmpSignedContent {
     }
 }
 
-/// Which of the members that change on the way are counted: those that programs are known to add or
-/// drop after signing are put back as they were.
+/// One way to undo the changes of other programs: members that they add or drop after signing are restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct AmpPayloadVariant<'a> {
-    /// Without `attachments`. Only right where it is empty.
+    /// Drops `attachments`. This is only right if it is empty.
     drops_attachments: bool,
-    /// `context` taken away where it is `null`, or added as `null` where it is absent.
+    /// Removes `context` if it is `null`, or adds it as `null` if it is absent.
     toggles_context: bool,
-    /// This in place of `message`.
+    /// The text that replaces `message`.
     message: Option<&'a str>,
 }
 
 impl<'a> AmpPayloadVariant<'a> {
-    /// The payload, printed so; `None` if something in it has no form in this profile.
+    /// Prints the payload in this variant; `None` if some value has no form in this profile.
     fn print_payload(&self, tape: &'a JsonTape<'a>, profile: JsonProfile) -> Option<String> {
         let mut out = String::new();
         tape.print_as(&mut out, profile, |members| {
@@ -272,8 +270,8 @@ impl<'a> AmpPayloadVariant<'a> {
     }
 }
 
-/// The subject as the plugin signs it: through jq's `@tsv` and the shell's `read`. `None` if that is
-/// the subject itself.
+/// Returns the subject as the plugin signs it: after jq's `@tsv` and the shell's `read`. `None` if that changes
+/// nothing.
 fn escape_tsv(subject: &str) -> Option<String> {
     let escaped = subject
         .replace('\\', "\\\\")

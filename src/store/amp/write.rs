@@ -1,7 +1,7 @@
 //! New messages (docs/formats/amp.md, sections 4, 7, 9 and 11).
 //!
-//! What is written is what every known program reads and verifies: no `null`, no empty list, keys of
-//! ASCII letters, no number but the sizes of files.
+//! Every known program reads and verifies the written files: they have no `null`, no empty list, only ASCII letters in
+//! keys, and no numbers but the sizes of files.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,14 @@ use super::limits::{
 use super::verify::{AmpSignedFields, PRIORITIES, canonical_payload, signed_bytes};
 use crate::model::{Seed, Timestamp, sanitize_line};
 use crate::store::text::edit::JsonEdits;
-use crate::store::text::strict as json;
+use crate::store::text::strict_json as json;
 use crate::store::text::time::format_time;
 use crate::store::{Signer, StoreError};
 
 /// The version of the envelope.
 const VERSION: &str = "amp/0.1";
 
-/// How long a message is good for, in milliseconds: as long as relays keep it.
+/// The lifetime of a message in milliseconds: as long as relays keep it.
 const LIFETIME_MS: i64 = 7 * 86_400_000;
 
 /// The types that every program knows.
@@ -42,7 +42,7 @@ const KINDS: [&str; 10] = [
     "system",
 ];
 
-/// A message to be written.
+/// A message to write.
 #[derive(Clone, Debug)]
 pub struct AmpNewMessage<'a> {
     /// My address.
@@ -57,40 +57,40 @@ pub struct AmpNewMessage<'a> {
     pub kind: &'a str,
     /// Id of the message it answers.
     pub in_reply_to: Option<&'a str>,
-    /// Id of the thread's first message; the own id if it begins one.
+    /// The id of the thread's first message; the own id if the message begins one.
     pub thread_id: &'a str,
     /// Its id.
     pub id: &'a str,
-    /// The moment of sending.
+    /// The time of sending.
     pub now: Timestamp,
     /// The text.
     pub body: &'a str,
-    /// What comes with it.
+    /// The attachments.
     pub files: &'a [AmpNewAttachment<'a>],
-    /// Everybody the text goes to, if they are several: each gets a message of his own.
+    /// All recipients if there are several: each gets a message of his own.
     pub recipients: &'a [&'a str],
-    /// A link carries it, so its id is said once more where the signature covers it.
+    /// True if a link carries it. Then the signed part repeats the id.
     pub is_carried: bool,
-    /// `idk_<uuid>` or whatever the sender gave.
+    /// `idk_<uuid>`, or the key that the sender gave.
     pub idempotency_key: Option<&'a str>,
 }
 
-/// An attachment of a message to be written.
+/// An attachment of a message to write.
 #[derive(Clone, Copy, Debug)]
 pub struct AmpNewAttachment<'a> {
     /// Its id.
     pub id: &'a str,
-    /// Its [clean] name.
+    /// Its name, made by [`clean_filename`].
     pub filename: &'a str,
-    /// MIME type.
+    /// The MIME type.
     pub content_type: &'a str,
-    /// Size in bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// SHA-256 in lower-case hex.
+    /// The SHA-256 in lower-case hex.
     pub sha256: &'a str,
 }
 
-/// Whether a word may be `payload.type`: one of the ten, or one with a name space (`github:push`).
+/// Returns true if a word may be `payload.type`: one of the ten, or one with a name space (`github:push`).
 pub fn is_kind(text: &str) -> bool {
     let word = |part: &str| {
         !part.is_empty()
@@ -101,15 +101,15 @@ pub fn is_kind(text: &str) -> bool {
             && text.split_once(':').is_some_and(|(ns, name)| word(ns) && word(name)))
 }
 
-/// Whether a word may be `envelope.priority`.
+/// Returns true if a word may be `envelope.priority`.
 pub fn is_priority(text: &str) -> bool {
     PRIORITIES.contains(&text)
 }
 
-/// Checks what can be checked before the message is written.
+/// Checks all rules that can be checked before the message is written.
 ///
 /// # Errors
-/// The first rule that is broken.
+/// The first broken rule.
 pub fn check_limits(out: &AmpNewMessage<'_>) -> Result<(), StoreError> {
     check_words(out)?;
     check_subject(out.subject)?;
@@ -227,7 +227,7 @@ struct AmpEnvelope<'a> {
     timestamp: &'a str,
     expires_at: &'a str,
     signature: &'a str,
-    // Absent, not null: one verifier signs null as a word.
+    // This is absent, not null: one verifier signs null as a word.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_reply_to: Option<&'a str>,
     thread_id: &'a str,
@@ -266,7 +266,7 @@ struct AmpAttachment<'a> {
     content_type: &'a str,
     size: u64,
     digest: String,
-    // Nothing was scanned, and nothing else is said.
+    // Nothing was scanned, and the file says so.
     scan_status: &'a str,
     uploaded_at: &'a str,
     expires_at: &'a str,
@@ -280,11 +280,10 @@ struct AmpMessageFile<'a> {
     local: BTreeMap<&'a str, &'a str>,
 }
 
-/// Writes and signs a message, in the form in which it lies in `sent/`: JSON in two-space
-/// indentation with a final newline.
+/// Writes and signs a message in the form for `sent/`: JSON with two-space indentation and a final newline.
 ///
 /// # Errors
-/// As [`check_limits`].
+/// The errors of [`check_limits`].
 pub fn compose_message(out: &AmpNewMessage<'_>, signer: &dyn Signer) -> Result<String, StoreError> {
     check_limits(out)?;
     let now = format_time(out.now);
@@ -359,12 +358,12 @@ fn build_payload<'a>(
 pub struct AmpProviderAttachment {
     /// The id that the provider gave it.
     pub id: String,
-    /// Where it is found.
+    /// The address of its bytes.
     pub url: String,
 }
 
-/// A composed message with the ids under which a provider keeps its attachments, signed anew; what else it says stays.
-/// `None` if it has not as many of them.
+/// Puts the provider's attachment ids and addresses into a composed message and signs it again. Returns `None` if the
+/// numbers of attachments differ.
 pub fn sign_with_uploads(
     sent: &str,
     uploaded: &[AmpProviderAttachment],
@@ -398,9 +397,8 @@ pub fn sign_with_uploads(
     Some(message.to_string())
 }
 
-/// The form in which a composed message lies in the recipient's `inbox/`: only `local` is another.
-/// `None` if it is not what [`compose`] gave. It says nothing about trust: that is for the reader to
-/// find out.
+/// Returns a composed message in the form for the recipient's `inbox/`: only `local` differs. Returns `None` if
+/// [`compose_message`] did not make it. The copy says nothing about trust: its reader has to verify it.
 pub fn make_delivered_copy(sent: &str, received_at: Timestamp) -> Option<String> {
     let members = json::parse_members(sent).ok()?;
     let received = format_time(received_at);

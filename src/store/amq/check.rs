@@ -1,10 +1,10 @@
-//! `msgfs check`: every message file of my mailbox against the rules of the format.
+//! The check of every message file of my mailbox for `msgfs check`.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::AmqStore;
+use super::format::AmqFolderKind;
 use super::message;
-use super::queue::AmqFolderKind;
 use crate::model::sanitize_line;
 use crate::store::digest::secure_hash64;
 use crate::store::engine::files::{WalkEntry, file_violation, path_parts};
@@ -25,13 +25,13 @@ pub(super) fn check_messages(
             WalkEntry::Wrong(wrong) if wrong.file.starts_with(&mine) => return report(wrong),
             WalkEntry::Wrong(_) | WalkEntry::Other { .. } => return,
         };
-        // What others have is theirs to mend.
+        // Other agents mend their own folders.
         let place = store.format.classify_folder(&path_parts(folder));
         let Some(place) = place.filter(|place| *place != AmqFolderKind::OtherAgent) else { return };
         let path = format!("{folder}/{name}");
         let mut say =
             |rule, why: String| report(file_violation(&path, rule, sanitize_line(&why).into()));
-        // In the order of names, cur comes before new.
+        // The walk goes by name, so cur comes before new.
         if place == AmqFolderKind::Cur {
             claimed.insert(name.to_owned());
         } else if place == AmqFolderKind::New && claimed.contains(name) {
@@ -39,7 +39,7 @@ pub(super) fn check_messages(
         }
         match (name.strip_suffix(".md"), message::parse(bytes)) {
             _ if place == AmqFolderKind::DeadLetter => {
-                say("dead_letter", "is a dead letter".into())
+                say("dead_letter", "is a dead letter".into());
             }
             (None, _) => say("name", "the name of a message ends in .md".into()),
             (_, Err(fault)) => say("schema", fault.to_string()),

@@ -1,16 +1,16 @@
-//! Claiming what was read: from `new/` to `cur/`, and the receipt for which its sender may be waiting
+//! The claim of a read message: the move from `new/` to `cur/`, and the receipt for which its sender may wait
 //! (docs/formats/amq.md, section 5).
 //!
-//! The receipt is written first where only msgfs looks, and gets its name once the message is claimed.
-//! So a process that is killed between the two leaves what the next one needs to do the rest.
+//! The receipt is first written where only msgfs looks, and gets its name after the claim. If a process is killed
+//! between the two, the next one can finish the work.
 
 use std::path::PathBuf;
 
 use serde_json::json;
 
 use super::AmqStore;
+use super::format::AmqFolderKind;
 use super::message::{self, AmqJsonFields};
-use super::queue::AmqFolderKind;
 use crate::model::Timestamp;
 use crate::store::digest::secure_hash64;
 use crate::store::engine::files::PlaceOutcome;
@@ -18,7 +18,7 @@ use crate::store::{DeliveryQueue, Location, ReadMarks, Store as _, StoreError};
 
 /// The folder of receipts whose messages are about to be claimed.
 const CLAIMS: &str = "extensions/msgfs";
-/// A claim takes less than this.
+/// The longest time of a claim, in milliseconds.
 const UNDER_WAY_MS: i64 = 60_000;
 
 impl ReadMarks for AmqStore {
@@ -26,8 +26,8 @@ impl ReadMarks for AmqStore {
         true
     }
 
-    /// Claims a message of mine that was read, in every file that holds it, and tells its sender;
-    /// whether it is claimed now.
+    /// Claims a read message of mine in every file that holds it, and writes a receipt for its sender. Returns true if
+    /// it is claimed now.
     fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         if !read {
             return Ok(false);
@@ -62,16 +62,16 @@ impl ReadMarks for AmqStore {
         ];
         let text = message::print_json(&receipt) + "\n";
         let receipt = format!("{}__{me}__drained.json", shown.id);
-        // One that is there is from a claim that could not be made, or from one under way elsewhere.
+        // An existing receipt comes from a failed claim, or from one under way elsewhere.
         let begun = claims.create_file(&receipt, text.as_bytes())?;
-        // A name that is in both is left alone: every later reader stops there anyway, and a person
-        // must look at it. One that is gone was claimed by somebody else.
+        // A name that is in both folders is left alone: every later reader stops there anyway, and a person must look
+        // at it. If the file is gone, another process claimed it.
         let moved: Result<Vec<PlaceOutcome>, _> =
             names.iter().map(|name| cur.move_from(&new, name)).collect();
         let moved = moved?;
         let claimed = moved.contains(&PlaceOutcome::Done);
         if claimed && receipts.move_from(&claims, &receipt)? == PlaceOutcome::Gone {
-            // Another process that was slower took away what it had begun.
+            // A slower process removed its own receipt.
             receipts.create_file(&receipt, text.as_bytes())?;
         }
         if claimed || begun == PlaceOutcome::Done {
@@ -86,7 +86,7 @@ impl ReadMarks for AmqStore {
 }
 
 impl DeliveryQueue for AmqStore {
-    /// Does the rest for claims that were begun by a process that was killed; whether there were any.
+    /// Finishes the claims of killed processes. Returns true if there were any.
     fn deliver_waiting(&self) -> Result<bool, StoreError> {
         let _one = self.format.claim_lock.lock();
         let Ok(claims) = self.open_mailbox_folder(self.me(), CLAIMS) else { return Ok(false) };
@@ -99,7 +99,7 @@ impl DeliveryQueue for AmqStore {
                 let copies = found.iter().flat_map(|n| self.format.find_copies(&table, *n));
                 copies.map(|(place, _)| place).any(|place| place == AmqFolderKind::Cur)
             };
-            // Another process may be just about to claim it.
+            // Another process may be about to claim it.
             let young = |at: Timestamp| at.plus_millis(UNDER_WAY_MS) > Timestamp::now();
             if claimed {
                 self.open_mailbox_folder(self.me(), "receipts")?.move_from(&claims, &name)?;

@@ -5,34 +5,34 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::created;
+use super::go_time;
 use crate::model::{self, SignatureClaim, Timestamp, sanitize_line};
 use crate::store::Signer;
 use crate::store::text::canonical::signed_object_bytes;
 use crate::store::text::json::{self, JsonEvent, JsonValue};
 use crate::store::text::signature;
 
-/// Bytes of the largest file that is a message.
+/// The size of the largest message file, in bytes.
 pub const FILE_BYTES: usize = 10 << 20;
-/// What a header may say of its urgency.
+/// The words for a header's priority.
 pub const PRIORITIES: &str = "urgent normal low";
-/// What a header may say that a message is.
+/// The words for a header's kind.
 pub const KINDS: &str =
     "brainstorm review_request review_response question answer decision status todo";
-/// What a signature covers starts with this line.
+/// The first line of the bytes that a signature covers.
 const SIGNATURE_CONTEXT: &str = "amq-sig-v1\n";
-/// So much may be open at once in a header.
+/// The deepest nesting of a header.
 const DEPTH: usize = 10_000;
 const OPEN: &str = "---json";
 const CLOSE: &str = "---";
 
-/// Why a file is no message, in a sentence.
+/// The reason why a file is no message, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmqParseError {
-    /// It ends before its header does.
+    /// The file ends before its header does.
     #[error("the header does not end")]
     Incomplete,
-    /// It is something else.
+    /// The file is no message.
     #[error("{0}")]
     Malformed(String),
 }
@@ -41,19 +41,19 @@ fn parse_error(why: impl Into<String>) -> AmqParseError {
     AmqParseError::Malformed(why.into())
 }
 
-/// A message as its file says it.
+/// A message as its file states it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AmqMessage {
-    /// What is shown of it.
+    /// The shown message.
     pub message: model::Message,
-    /// Ids of the messages it answers, the nearest last.
+    /// Ids of the messages that it answers, the nearest last.
     pub refs: Vec<String>,
     /// One of [`KINDS`].
     pub kind: Option<String>,
-    /// The files that come with it: `labels.txt`, words that its writer put on it, a line each, and
-    /// `context.json`, what it is about, for programs: an object as it was written.
+    /// The attachments: `labels.txt` has the sender's labels, one a line. `context.json` has the topic for programs, as
+    /// the object was written.
     pub parts: Vec<(&'static str, String)>,
-    /// Answers go by another queue.
+    /// True if answers go to another queue.
     pub is_routed: bool,
     /// The idempotency key, which only msgfs writes.
     pub idempotency_key: Option<String>,
@@ -61,16 +61,16 @@ pub struct AmqMessage {
     pub claim: Option<SignatureClaim>,
 }
 
-/// The members of a header, in their order, under the names that the format's program takes them for.
+/// The members of a header in their order, under the names that the format's program gives them.
 struct AmqHeaderMembers<'a>(Vec<(String, JsonValue<'a>)>);
 
 impl<'a> AmqHeaderMembers<'a> {
-    /// Reads a header as the format's program does, which is written in Go: a name counts whatever its case,
-    /// and each member has to have its type, also one that a later member takes the place of.
+    /// Parses a header as the format's program does, which is written in Go: the case of a name does not matter, and
+    /// each member must have its type, even if a later member replaces it.
     fn parse_header(header: &'a str) -> Result<Self, AmqParseError> {
         let (mut members, mut fault) = (Vec::new(), None);
         json::visit_members(header, |key, value| {
-            // A member that is null leaves what an earlier one said.
+            // A null member leaves the value of an earlier one.
             if !matches!(value, JsonValue::Null) {
                 let name = fold_key(&key.to_text());
                 fault = fault.take().or_else(|| find_type_error(&name, &value));
@@ -87,7 +87,7 @@ impl<'a> AmqHeaderMembers<'a> {
         }
     }
 
-    /// The values of the members of this name.
+    /// Returns the values of the members of this name.
     fn member_values(&self, name: &str) -> impl DoubleEndedIterator<Item = &JsonValue<'a>> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value)
     }
@@ -97,7 +97,7 @@ impl<'a> AmqHeaderMembers<'a> {
         Some(last.into_owned()).filter(|text| !text.is_empty())
     }
 
-    /// The last list. Where it has null, what an earlier list has in this place stands.
+    /// Returns the last list. Its nulls keep the elements of an earlier list.
     fn member_list(&self, name: &str) -> Vec<String> {
         let (mut texts, mut len): (Vec<String>, usize) = (Vec::new(), 0);
         for list in self.member_values(name).filter_map(value_list) {
@@ -130,7 +130,7 @@ impl<'a> AmqHeaderMembers<'a> {
     }
 }
 
-/// The name that a key is taken for. Go takes two more letters for the `s` and `k` that they stand for.
+/// Returns the lower-case name for a key. Go accepts two more letters for `s` and `k`.
 fn fold_key(key: &str) -> String {
     let letter = |c: char| match c {
         '\u{17f}' => 's',
@@ -140,7 +140,7 @@ fn fold_key(key: &str) -> String {
     key.chars().map(letter).collect()
 }
 
-/// Makes the reason for a member of a wrong type.
+/// Returns an error if a member has a wrong type.
 fn find_type_error(name: &str, value: &JsonValue<'_>) -> Option<AmqParseError> {
     let kind = match name {
         "schema" => match value {
@@ -177,7 +177,7 @@ fn value_text<'a>(value: &JsonValue<'a>) -> Option<Cow<'a, str>> {
     }
 }
 
-/// The elements of a list of texts and nulls.
+/// Returns the elements of a list of texts and nulls.
 fn value_list<'a>(value: &JsonValue<'a>) -> Option<Vec<Option<Cow<'a, str>>>> {
     let JsonValue::Compound(list) = value else { return None };
     let (mut depth, mut list_of_texts, mut out) = (0u32, true, Vec::new());
@@ -192,7 +192,7 @@ fn value_list<'a>(value: &JsonValue<'a>) -> Option<Vec<Option<Cow<'a, str>>>> {
     list_of_texts.then_some(out)
 }
 
-/// Returns true if a number is larger than what a float of 64 bits holds.
+/// Returns true if a number exceeds a float of 64 bits.
 fn has_huge_number(text: &str) -> bool {
     let mut huge = false;
     let walked = json::walk_value(text, |event| {
@@ -203,7 +203,7 @@ fn has_huge_number(text: &str) -> bool {
     huge || walked.is_err()
 }
 
-/// Returns true if more is open at once than the format's program goes along with.
+/// Returns true if the nesting is deeper than the format's program accepts.
 fn is_too_deep(header: &str) -> bool {
     let (mut depth, mut deepest) = (0usize, 0);
     // Each level takes two characters.
@@ -220,7 +220,7 @@ fn is_too_deep(header: &str) -> bool {
     deepest > DEPTH
 }
 
-/// Whether a word, if there is one, is one of these.
+/// Checks that a word, if present, is one of `words`.
 pub(super) fn check_word(name: &str, word: Option<&str>, words: &str) -> Result<(), String> {
     match word {
         Some(word) if words.split(' ').all(|known| known != word) => {
@@ -230,19 +230,19 @@ pub(super) fn check_word(name: &str, word: Option<&str>, words: &str) -> Result<
     }
 }
 
-/// What a signature covers.
+/// Returns the bytes that a signature covers.
 fn signed_bytes(header: &str, body: &[u8]) -> Option<Vec<u8>> {
     let header = signed_object_bytes(SIGNATURE_CONTEXT, header, "sig")?;
     Some([header.as_slice(), b"\n", body].concat())
 }
 
-/// Whether a text can be a handle.
+/// Returns true if a text can be a handle.
 pub fn is_handle(text: &str) -> bool {
     let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-');
     !text.is_empty() && text.len() <= 200 && !text.starts_with('-') && text.bytes().all(letter)
 }
 
-/// Returns true if a text can be an id: the name of a file, with `.md` behind it. White space around it does not count.
+/// Returns true if a text can be an id: a file name before `.md`. White space around it does not count.
 pub fn is_id(text: &str) -> bool {
     let bad = text.contains(['/', '\\', '\0']);
     let name = text.trim();
@@ -250,14 +250,15 @@ pub fn is_id(text: &str) -> bool {
     text.len() <= 250 && !odd && !bad
 }
 
-/// The first line, without the ends of a line behind it, and what comes after it.
+/// Returns the first line without its line ends, and the rest.
 fn split_first_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (line, rest) = bytes.split_at_checked(memchr::memchr(b'\n', bytes)? + 1)?;
     let end = line.iter().rposition(|b| !matches!(b, b'\r' | b'\n')).map_or(0, |last| last + 1);
     Some((line.get(..end)?, rest))
 }
 
-/// Returns the text after the line that ends the header. Blanks around it and empty lines before it are nothing.
+/// Returns the text after the line that ends the header. Blanks around that line and empty lines before it do not
+/// count.
 fn find_body(mut bytes: &[u8]) -> Result<&[u8], AmqParseError> {
     loop {
         let (line, rest, is_whole) = match split_first_line(bytes) {
@@ -276,7 +277,7 @@ fn find_body(mut bytes: &[u8]) -> Result<&[u8], AmqParseError> {
     }
 }
 
-/// The header and the body of a file.
+/// Splits a file into its header and its body.
 fn split_message(bytes: &[u8]) -> Result<(Cow<'_, str>, &[u8]), AmqParseError> {
     let rest = match split_first_line(bytes) {
         Some((line, rest)) if line == OPEN.as_bytes() => rest,
@@ -297,10 +298,10 @@ fn split_message(bytes: &[u8]) -> Result<(Cow<'_, str>, &[u8]), AmqParseError> {
     Ok((String::from_utf8_lossy(header), find_body(after)?))
 }
 
-/// Reads a message file.
+/// Parses a message file.
 ///
 /// # Errors
-/// What the format's program makes a dead letter of, and files that are larger than it takes.
+/// If the format's program would make it a dead letter, or if it is too large.
 pub fn parse(bytes: &[u8]) -> Result<AmqMessage, AmqParseError> {
     if bytes.len() > FILE_BYTES {
         return Err(parse_error("it is larger than 10 MiB"));
@@ -329,7 +330,7 @@ pub fn parse(bytes: &[u8]) -> Result<AmqMessage, AmqParseError> {
     check_word("priority", priority.as_deref(), PRIORITIES).map_err(AmqParseError::Malformed)?;
     let extra = [("Type", kind.clone()), ("Priority", priority)];
     let shown = model::Message {
-        time: created::parse(&created)
+        time: go_time::parse(&created)
             .ok_or_else(|| parse_error(format!("created is {created:?}, which is no time")))?,
         subject: members.member_text("subject"),
         extra: extra.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
@@ -353,10 +354,10 @@ pub fn parse(bytes: &[u8]) -> Result<AmqMessage, AmqParseError> {
     })
 }
 
-/// The members of an object to be printed, in this order; those without a value are left out.
+/// The members of an object to print, in this order. Members without a value are left out.
 pub type AmqJsonFields<'a> = Vec<(&'a str, serde_json::Value)>;
 
-/// JSON as the format's program prints it.
+/// Prints JSON as the format's program does.
 pub fn print_json(members: &AmqJsonFields<'_>) -> String {
     let lines = members.iter().filter(|(_, value)| {
         value != &serde_json::Value::Null && value != "" && value != &serde_json::json!([])
@@ -369,7 +370,7 @@ pub fn print_json(members: &AmqJsonFields<'_>) -> String {
     text
 }
 
-/// The bytes of a message file, signed.
+/// Returns the bytes of a signed message file.
 pub fn compose_message(mut header: AmqJsonFields<'_>, body: &str, signer: &dyn Signer) -> String {
     let end = if body.is_empty() || body.ends_with('\n') { "" } else { "\n" };
     let body = format!("{body}{end}");
@@ -379,7 +380,7 @@ pub fn compose_message(mut header: AmqJsonFields<'_>, body: &str, signer: &dyn S
     format!("{OPEN}\n{}\n{CLOSE}\n{body}", print_json(&header))
 }
 
-/// An id: the moment, the process, and eight digits of chance.
+/// Makes an id of the time, the process, and eight random digits.
 pub fn new_id(now: Timestamp, chance: u32) -> String {
     let moment = now.rfc3339().replace(':', "-");
     format!("{moment}_pid{}_{chance:08x}", std::process::id())

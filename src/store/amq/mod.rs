@@ -1,14 +1,14 @@
 //! AMQ (Agent Message Queue): a Maildir per agent below one root, with a header of JSON on each message
 //! (docs/formats/amq.md).
 //!
-//! - [`message`]: one file. [`queue`]: a root as files of the engine.
-//! - `send`: new messages. `claim`: telling that one was read. `check`: `msgfs check`.
+//! - [`message`]: one file. [`mod@format`]: a root as files of the engine.
+//! - `send`: new messages. `claim`: receipts for read messages. `check`: `msgfs check`.
 
 mod check;
 mod claim;
-mod created;
+pub mod format;
+mod go_time;
 pub mod message;
-pub mod queue;
 mod send;
 
 #[cfg(test)]
@@ -18,15 +18,15 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::engine::files::{FileRow, FileStore, OpenFolder, StoreFile as Known};
+use super::engine::files::{FileRow, FileStore, OpenFolder, StoreFile};
 use super::{
     Kind, Location, PartContent, PartReader, PeerDirectory, PeerReadState, PeerUnread, Store,
     StoreError, StoreProperties, StoreSpec, digest,
 };
 use crate::model::locks::{LockLevel, Mutex};
 use crate::model::sanitize_line;
+use format::{AmqFormat, AmqTableFacts};
 use message::{AmqMessage, FILE_BYTES};
-use queue::{AmqFormat, AmqTableFacts};
 
 /// The folders that make a mailbox.
 const LEAVES: &str = "inbox/tmp inbox/new inbox/cur outbox/sent receipts dlq/tmp dlq/new dlq/cur";
@@ -34,7 +34,7 @@ const LEAVES: &str = "inbox/tmp inbox/new inbox/cur outbox/sent receipts dlq/tmp
 /// A queue, read and written as one agent.
 type AmqStore = FileStore<AmqFormat>;
 
-/// Opens a queue root. Nothing is made.
+/// Opens a queue root. It creates nothing.
 ///
 /// # Errors
 /// If my name cannot be a handle.
@@ -51,15 +51,15 @@ impl AmqStore {
             return Err(StoreError::Invalid(why));
         }
         let about = StoreProperties {
-            // The file has the header besides.
+            // The file also has the header.
             max_body: (FILE_BYTES - (64 << 10)) as u64,
             ..StoreProperties::new(spec, &me, &spec.dir)
         };
         Self::new(about, AmqFormat { me, claim_lock: Mutex::with_level(LockLevel::Store, ()) })
     }
 
-    /// The message in a file, if it still is what it was.
-    fn read_message_in(&self, file: &Known<AmqTableFacts>) -> Result<AmqMessage, StoreError> {
+    /// Reads the message in a file, if the file has not changed.
+    fn read_message_in(&self, file: &StoreFile<AmqTableFacts>) -> Result<AmqMessage, StoreError> {
         let (_, bytes) = self.read_file_bytes(file, FILE_BYTES)?;
         let known =
             file.message_facts().is_none_or(|kept| kept.content == digest::secure_hash64(&bytes));
@@ -75,7 +75,7 @@ impl AmqStore {
         self.open_folder(&format!("agents/{agent}/{leaf}"))
     }
 
-    /// Folders of my mailbox that are missing.
+    /// Returns the missing folders of my mailbox.
     fn missing_folders(&self) -> impl Iterator<Item = String> {
         let missing =
             LEAVES.split(' ').filter(|leaf| self.open_mailbox_folder(self.me(), leaf).is_err());
@@ -92,7 +92,7 @@ impl PeerDirectory for AmqStore {
         table.listed_folders().filter_map(|(_, folder)| agent(&folder.path)).collect()
     }
 
-    /// What lies in `new/` was not read.
+    /// Returns how much each agent has not read: the messages in its `new/`.
     fn peer_read_states(&self, addresses: &[&str]) -> Vec<Option<PeerReadState>> {
         let table = self.table.read();
         let told = |address: &&str| {

@@ -1,15 +1,15 @@
 //! From a draft to a file in every recipient's mailbox (docs/formats/amq.md, section 4).
 //!
-//! Every step happens once or not at all, and made again after a crash only what is missing happens:
-//! the file without a name in every `tmp/`, then its name in every `new/`, then my own copy.
+//! Each step happens once or not at all, and a repeated append does only the missing steps: the nameless file in every
+//! `tmp/`, then its name in every `new/`, then my own copy.
 
 use std::io;
 
 use serde_json::json;
 
 use super::AmqStore;
+use super::format::AmqFormat;
 use super::message::{self, AmqMessage, FILE_BYTES, KINDS, PRIORITIES, check_word};
-use super::queue::AmqFormat;
 use crate::model::{self, Draft, plain_id, sanitize_line};
 use crate::store::digest::secure_hash64;
 use crate::store::engine::files::{OpenFolder, PlaceOutcome, StoreFile};
@@ -17,7 +17,7 @@ use crate::store::{
     AddressFit, MessageAppender, PrepareContext, PreparedRecord, Store as _, StoreError, fs,
 };
 
-/// The kind of an answer to a message of this kind.
+/// Returns the kind of an answer to a message of this kind.
 fn answer_kind(kind: &str) -> &str {
     match kind {
         "review_request" => "review_response",
@@ -35,7 +35,7 @@ fn reply_subject(subject: &str) -> String {
     }
 }
 
-/// The thread of a first message between these.
+/// Returns the thread of a first message between these agents.
 fn new_thread_id(me: &str, to: &[String]) -> String {
     let mut all: Vec<&str> = to.iter().map(String::as_str).chain([me]).collect();
     all.sort_unstable();
@@ -60,11 +60,11 @@ impl MessageAppender for AmqStore {
     }
 
     fn may_be_id(&self, id: &str) -> bool {
-        // A moment, a process, chance.
+        // The parts are a time, a process and random digits.
         id.contains("_pid") && id.starts_with(|c: char| c.is_ascii_digit()) && message::is_id(id)
     }
 
-    /// One message for all recipients. Writes nothing.
+    /// Prepares one message for all recipients. It writes nothing.
     fn prepare_records(
         &self,
         draft: &Draft,
@@ -135,7 +135,7 @@ impl MessageAppender for AmqStore {
         fs::check_free_space(dir, bytes.saturating_mul(2))
     }
 
-    /// Puts a message into the mailboxes of all recipients, and my copy into `outbox/sent`.
+    /// Writes a message into the mailboxes of all recipients, and my copy into `outbox/sent`.
     fn append_record(&self, prepared: &PreparedRecord) -> Result<(), StoreError> {
         let bytes = prepared.bytes.as_bytes();
         let name = format!("{}.md", prepared.id);
@@ -154,7 +154,7 @@ impl MessageAppender for AmqStore {
         let mut staged = Vec::new();
         for to in prepared.to.split(", ") {
             let [tmp, new, cur] = self.open_mailbox(to)?;
-            // In this order: files go from new to cur, and one that was claimed must not come back.
+            // The order matters: files go from new to cur, and a claimed one must not come back.
             if !holds(&new)? && !holds(&cur)? {
                 staged.push((tmp, new));
             }
@@ -179,7 +179,7 @@ impl MessageAppender for AmqStore {
 }
 
 impl AmqStore {
-    /// What the file says of a message that is answered.
+    /// Reads the file of a message that is answered.
     fn read_answered_message(&self, parent: &model::Message) -> Option<AmqMessage> {
         let id = plain_id(&parent.id);
         let files: Vec<StoreFile<_>> = {
@@ -191,7 +191,7 @@ impl AmqStore {
         files.iter().find_map(|file| self.read_message_in(file).ok())
     }
 
-    /// The folders in which mail for a handle arrives.
+    /// Opens the folders in which mail for a handle arrives.
     pub(super) fn open_mailbox(
         &self,
         handle: &str,

@@ -62,7 +62,7 @@ impl Root {
     }
 }
 
-/// A message file whose header is changed by `head`.
+/// Returns a message file whose header is changed by `head`.
 fn file(head: &Value, body: &str) -> String {
     let mut header = json!({
         "schema": 1, "id": "m", "from": "alice", "to": ["bob"], "thread": "t",
@@ -97,7 +97,7 @@ fn answer(
 #[test]
 fn many_large_files_come_in_their_order() {
     let root = Root::new(&["alice", "bob"]);
-    // More than is held at once, and enough for all cores.
+    // This is more than is held at once, and enough for all cores.
     let body = "word ".repeat(20_000);
     for n in 0..90 {
         let id = format!("m{n:02}");
@@ -150,7 +150,7 @@ fn vectors() {
             }
         }
     }
-    // What the program wrote, printed again.
+    // Printing the program's own text again gives the same text.
     let text = vectors["files"][0]["text"].as_str().unwrap();
     let (head, body) = text["---json\n".len()..].split_once("\n---\n").unwrap();
     let parsed: Value = serde_json::from_str(head).unwrap();
@@ -230,14 +230,14 @@ fn sent_once_to_everybody_however_often() {
         let path = root.path(place).join(&name[0]);
         assert_eq!(std::fs::read_to_string(path).unwrap(), made.bytes);
     }
-    // Bob claims it; an append that is made again puts it nowhere.
+    // Bob claims it, and a repeated append does not bring it back.
     let claimed = root.path("agents/bob/inbox/cur").join(&name[0]);
     std::fs::rename(root.path("agents/bob/inbox/new").join(&name[0]), claimed).unwrap();
     std::fs::remove_file(root.path("agents/alice/outbox/sent").join(&name[0])).unwrap();
     alice.append_record(&made).unwrap();
     assert!(root.names("agents/bob/inbox/new").is_empty());
     assert_eq!(root.names("agents/alice/outbox/sent"), name, "what was missing is done");
-    // Other bytes under its name are not replaced, and nothing is left in tmp.
+    // Other bytes under its name are not replaced, and nothing stays in tmp.
     root.put(&format!("agents/carol/inbox/new/{}", name[0]), "other");
     assert!(matches!(alice.append_record(&made), Err(StoreError::Refused(_))));
     for agent in ["bob", "carol"] {
@@ -264,7 +264,7 @@ fn reading_claims_and_tells_the_sender() {
     let (alice, bob) = (root.store("alice"), root.store("bob"));
     let made = prepare(&alice, &draft(&["bob"], "hi")).unwrap();
     alice.append_record(&made).unwrap();
-    // The same under another name, which `drain` would deliver too.
+    // The same bytes are there under another name, and `drain` would deliver them too.
     root.put("agents/bob/inbox/new/again.md", &made.bytes);
     let mut books = Book::scanned(&bob);
     let one = books.one(&made.id).clone();
@@ -286,10 +286,10 @@ fn reading_claims_and_tells_the_sender() {
     let one = books.one(&made.id).clone();
     assert_eq!((books.messages.len(), one.read), (1, Some(true)));
     assert!(bob.write_mark(&one.at, true).unwrap() && !bob.deliver_waiting().unwrap());
-    // Killed between the claim and the receipt: the next process does the rest.
+    // The process is killed between the claim and the receipt: the next process finishes it.
     let begun = root.path("agents/bob/extensions/msgfs").join(&receipt);
     std::fs::rename(&path, &begun).unwrap();
-    // Another process is about to claim one; of another nothing came.
+    // Another process is about to claim one message; the other message never came.
     for name in ["soon", "never"] {
         root.put(&format!("agents/bob/extensions/msgfs/{name}__bob__drained.json"), "x");
     }
@@ -373,7 +373,7 @@ fn a_name_in_new_and_in_cur_is_told_and_left_alone() {
         let same = body == "hi\n";
         assert_eq!(books.messages.len(), if same { 1 } else { 2 });
         let new = bob.table.read().find_path("agents/bob/inbox/new/m.md").unwrap();
-        let at = Known::<AmqTableFacts>::location(new, 1);
+        let at = StoreFile::<AmqTableFacts>::location(new, 1);
         assert_eq!(bob.write_mark(&at, true).unwrap(), same);
         assert_eq!(root.names("agents/bob/inbox/new"), ["m.md"]);
         assert!(root.names("agents/bob/receipts").is_empty());
@@ -394,7 +394,7 @@ fn copies_are_one_message_and_other_bytes_another() {
     root.put("agents/carol/inbox/new/x.md", &file(&json!({"id": "x", "to": ["carol"]}), "no\n"));
     root.put("agents/eve/inbox/new/y.md", &file(&json!({"id": "y", "from": "bob"}), "mine?\n"));
     root.put("agents/eve/inbox/new/bad.md", "theirs to mend");
-    // Who came first keeps the id, whatever the paths say.
+    // The first to arrive keeps the id, whatever the paths are.
     let old = std::fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
     let first = root.path("agents/bob/inbox/new/z.md");
     std::fs::File::options().write(true).open(first).unwrap().set_times(old).unwrap();
@@ -419,7 +419,7 @@ fn copies_are_one_message_and_other_bytes_another() {
         bob.open_raw_file("agents/alice/outbox/sent/m.md").is_err(),
         "what others have is theirs"
     );
-    // Without the copy that showed it, another shows it.
+    // Without the copy that showed it, another copy shows it.
     std::fs::remove_file(root.path("agents/bob/inbox/new/m.md")).unwrap();
     books.scan(&bob, true);
     assert!(!books.one(&twin).to_me);
@@ -503,7 +503,7 @@ fn answers_take_kind_subject_and_refs() {
     assert_eq!(message::parse(again.bytes.as_bytes()).unwrap().message.subject.unwrap(), "Re: s");
     let far = answer(&bob, &reply("far"), Some(&record("far").message)).unwrap_err();
     assert!(far.to_string().contains("another queue"), "{far}");
-    // Of what is not here only the id is known.
+    // A message that is not here is known only by its id.
     let unknown = prepare(&bob, &reply("gone")).unwrap();
     assert_eq!(message::parse(unknown.bytes.as_bytes()).unwrap().refs, ["gone"]);
 }

@@ -1,8 +1,8 @@
-//! The one write to a log, and what follows from it.
+//! The one write to a log, and the updates after it.
 //!
-//! Under an exclusive `flock` of the log: a torn end is mended, one `write` appends the line, the disk
-//! has it, `thread.json` gets its numbers, and msgfs keeps a copy. Each step happens once or not at
-//! all, so an append made again after a crash does what is missing.
+//! Under an exclusive `flock` of the log, a torn tail is repaired, one `write` appends the line, the disk has it,
+//! `thread.json` gets its numbers, and msgfs keeps a copy. Each step happens once or not at all, so a repeated append
+//! after a crash does the missing steps.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -12,25 +12,27 @@ use std::path::PathBuf;
 use super::ids::hash_id;
 use super::line::{self, AtsfCounts, AtsfLine};
 use super::roots::{AGENT, THREADS};
-use super::{AtsfFormat, AtsfStore, LOG, META, assets, create, edit, head, send, thread};
+use super::{
+    AtsfFormat, AtsfStore, LOG, META, assets, edit, project_files, send, thread, thread_facts,
+};
 use crate::model::{Timestamp, sanitize_line};
+use crate::store::atomic_file::FileSlot;
 use crate::store::engine::lines::append::{LogPath, append_line};
 use crate::store::engine::lines::log::{LineRun, LogCursor, read_lines, split_lines};
 use crate::store::engine::lines::{LineFormat as _, LogFacts as _};
 use crate::store::fs::{self, Stamp};
-use crate::store::place::FileSlot;
 use crate::store::text::json;
-use crate::store::{DeliveryQueue, PreparedRecord, StoreError, below};
+use crate::store::{DeliveryQueue, PreparedRecord, StoreError, confined};
 
 const FILE_MODE: u32 = 0o644;
 
-/// A thread's folder, open.
+/// An open folder of a thread.
 pub(super) struct AtsfThreadFolder {
     pub root: PathBuf,
     pub name: String,
-    /// The thread as the mount has it.
+    /// The thread's id in the mount.
     pub key: String,
-    /// Its number, if it was seen before.
+    /// The thread's number, if it was seen before.
     pub number: Option<u32>,
     pub dir: OwnedFd,
 }
@@ -59,7 +61,7 @@ impl AtsfThreadFolder {
 }
 
 impl DeliveryQueue for AtsfStore {
-    /// Does again what [`Atsf::settle_derived`] could not.
+    /// Retries the updates that [`AtsfStore::settle_derived`] could not do.
     fn deliver_waiting(&self) -> Result<bool, StoreError> {
         let _one = self.appending.lock();
         let stale: Vec<u32> = self.format.stale_threads.lock().iter().copied().collect();
@@ -67,7 +69,7 @@ impl DeliveryQueue for AtsfStore {
             match self.refresh_derived(*n) {
                 Err(e @ StoreError::Busy(_)) => return Err(e),
                 Err(e) => {
-                    // It is gone, or nobody's to mend; `msgfs check` tells of it.
+                    // The thread is gone, or msgfs may not mend it; `msgfs check` reports it.
                     tracing::warn!(store = %self.properties.dir.display(), error = %e, "thread.json \
                         could not be brought up to date");
                 }
@@ -89,7 +91,7 @@ impl AtsfStore {
         let (text, meta) = send::split_prepared(&message.bytes);
         let told = line::parse(text)
             .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
-        // What another program removed is never put back.
+        // A message that another program removed is never appended again.
         if self.format.sent_log.has_message(hash_id(&told.role, &told.id)) {
             return Ok(());
         }
@@ -109,17 +111,17 @@ impl AtsfStore {
         if !tally.has_message {
             tally.append_line(&file, text, &told).map_err(folder.file_error(LOG))?;
         }
-        // The lock is held until the disk has it.
+        // The lock is held until the line is on disk.
         let path = folder.file_path(LOG);
         unsynced.note_append(&path, true, before.size, before);
         unsynced.sync_log(&LogPath { dir: &folder.dir, name: LOG, path: &path })?;
         self.note_path(&path);
         self.note_path(&folder.file_path(META));
-        match meta.filter(|_| below::stat(&folder.dir, META).is_err()) {
+        match meta.filter(|_| confined::stat(&folder.dir, META).is_err()) {
             Some(meta) => publish_thread(&folder, meta, &tally.tally)?,
             None => self.settle_derived(&folder, &tally.tally),
         }
-        // Last: what is kept is never looked at again.
+        // This is the last step: a message in the sent log is never appended again.
         self.format.sent_log.append_record(
             &folder.key,
             self.find_title(&folder, meta).as_deref(),
@@ -137,20 +139,19 @@ impl AtsfStore {
         self.table.read().get(folder.number?)?.facts.title.clone()
     }
 
-    /// The folder of a new thread, made if it is not there; of one that an append was interrupted in,
-    /// that one.
+    /// Makes the folder of a new thread, or opens the one of an interrupted append.
     fn make_thread_folder(&self, name: &str) -> Result<AtsfThreadFolder, StoreError> {
         let root = self.properties.dir.clone();
-        create::create_project_files(&root)?;
-        let dir = below::make_dir(&root, &[AGENT, THREADS, name], 0o755)
+        project_files::create_project_files(&root)?;
+        let dir = confined::make_dir(&root, &[AGENT, THREADS, name], 0o755)
             .map_err(|e| StoreError::io(&root.join(AGENT).join(THREADS).join(name), e))?;
         let number = self.table.read().find_log(0, name);
         Ok(AtsfThreadFolder { root, name: name.to_owned(), key: name.to_owned(), number, dir })
     }
 
-    /// The folder of a thread by its id as the mount has it.
+    /// Opens the folder of a thread by its id in the mount.
     pub(super) fn find_thread_folder(&self, key: &str) -> Result<AtsfThreadFolder, StoreError> {
-        let found = head::find_thread(&self.table.read(), key);
+        let found = thread_facts::find_thread(&self.table.read(), key);
         let unknown = || {
             StoreError::Invalid(format!(
                 "Thread: there is no thread {:?} in this project; without a Thread line, a line \
@@ -169,19 +170,20 @@ impl AtsfStore {
         };
         let (root, parts) = self.table.read().log_folder_path(n)?;
         let names: Vec<&str> = parts.iter().map(String::as_str).collect();
-        let dir = below::open_dir(&root, &names)
+        let dir = confined::open_dir(&root, &names)
             .map_err(|e| StoreError::io(&parts.iter().fold(root.clone(), |p, s| p.join(s)), e))?;
         Ok(AtsfThreadFolder { root, name, key, number: Some(n), dir })
     }
 
-    /// Whether messages may be appended to a thread.
+    /// Checks that messages may be appended to a thread.
     ///
     /// # Errors
     /// [`StoreError::NotPermitted`] with the reason.
     pub(super) fn require_appendable(folder: &AtsfThreadFolder) -> Result<(), StoreError> {
         let shown = sanitize_line(&folder.name);
         let no = |why: String| Err(StoreError::NotPermitted(why));
-        let (_, bytes) = head::read_thread_file(&folder.dir).map_err(folder.file_error(META))?;
+        let (_, bytes) =
+            thread_facts::read_thread_file(&folder.dir).map_err(folder.file_error(META))?;
         match thread::parse(&bytes) {
             thread::AtsfThreadFile::Thread(meta) if meta.id.as_deref() == Some(&folder.name) => {}
             thread::AtsfThreadFile::Thread(meta) => {
@@ -198,11 +200,11 @@ impl AtsfStore {
                 return no(format!("the thread.json of the thread {shown} cannot be read"));
             }
         }
-        match below::stat(&folder.dir, LOG) {
+        match confined::stat(&folder.dir, LOG) {
             Ok((rustix::fs::FileType::RegularFile, _)) => Ok(()),
             Ok((kind, _)) => no(format!(
                 "the log of the thread {shown} is {}, not a file",
-                below::describe_type(kind)
+                confined::describe_type(kind)
             )),
             Err(_) => no(format!(
                 "the log is not here: of the thread {shown} this copy of the project has only \
@@ -211,7 +213,7 @@ impl AtsfStore {
         }
     }
 
-    /// Counts a locked log, mending nothing yet.
+    /// Counts a locked log without repairing it.
     pub(super) fn count_log(
         &self,
         folder: &AtsfThreadFolder,
@@ -251,8 +253,8 @@ impl AtsfStore {
         })
     }
 
-    /// What was counted of a log when it was scanned, if it still begins so; whether a message is in
-    /// that part; and when the thread was made.
+    /// Returns the counts of the last scan, if the log still begins with the same bytes; whether that part has the
+    /// message; and the time of the thread's creation.
     fn find_known_tally(
         &self,
         folder: &AtsfThreadFolder,
@@ -274,8 +276,7 @@ impl AtsfStore {
         (log.tally, seen, created)
     }
 
-    /// Brings the derived members of a thread up to date; what fails is tried again later, for the
-    /// message itself is safe.
+    /// Updates the derived members of a thread. The message itself is safe, so a failed update is retried later.
     fn settle_derived(&self, folder: &AtsfThreadFolder, tally: &LogCursor<AtsfCounts>) {
         if let Err(e) = write_derived(folder, tally) {
             tracing::warn!(store = %self.properties.dir.display(), error = %e, "the numbers in thread.json are not up to date");
@@ -291,20 +292,20 @@ impl AtsfStore {
     }
 }
 
-/// A log as it was counted under its lock.
+/// The counts of a log, made under its lock.
 pub(super) struct AtsfLogCount {
     pub tally: LogCursor<AtsfCounts>,
     size: u64,
-    /// The message that was looked for is in it.
+    /// True if the log has the message that was searched.
     has_message: bool,
-    /// It ends in something that is no object and has no newline.
+    /// True if it ends in a torn line: no object and no newline.
     is_torn: bool,
-    /// It ends in an object without a newline.
+    /// True if it ends in an object without a newline.
     lacks_newline: bool,
 }
 
 impl AtsfLogCount {
-    /// Appends a line with one `write`, after the end was mended.
+    /// Repairs the tail of the log and appends a line with one `write`.
     fn append_line(&mut self, file: &File, text: &str, line: &AtsfLine<'_>) -> io::Result<()> {
         if self.is_torn {
             let lost = self.size - self.tally.offset;
@@ -318,25 +319,25 @@ impl AtsfLogCount {
     }
 }
 
-/// The time that `updatedAt` repeats.
+/// Returns the time that `updatedAt` repeats.
 pub(super) fn last_message_time(tally: &LogCursor<AtsfCounts>) -> Option<Timestamp> {
     tally.last_time.map(Timestamp::from_millis)
 }
 
-/// Brings the derived members of `thread.json` up to date; whether they were not.
+/// Updates the derived members of `thread.json`. Returns true if they changed.
 pub(super) fn write_derived(
     folder: &AtsfThreadFolder,
     tally: &LogCursor<AtsfCounts>,
 ) -> Result<bool, StoreError> {
     let io = folder.file_error(META);
     for _ in 0..3 {
-        let file = below::open_file(&folder.dir, META).map_err(&io)?;
+        let file = confined::open_file(&folder.dir, META).map_err(&io)?;
         let mode = rustix::fs::fstat(&file).map_err(|e| io(e.into()))?.st_mode & 0o777;
-        let (stamp, bytes) = below::read_whole(&file, thread::MAX_BYTES + 1).map_err(&io)?;
+        let (stamp, bytes) = confined::read_whole(&file, thread::MAX_BYTES + 1).map_err(&io)?;
         let edited = edit::set_derived(&bytes, &tally.count.stats, last_message_time(tally))
             .map_err(|why| StoreError::NotPermitted(format!("thread.json is left alone: {why}")))?;
         let Some(edited) = edited else { return Ok(false) };
-        if below::stat(&folder.dir, META).map_err(&io)?.1 == stamp {
+        if confined::stat(&folder.dir, META).map_err(&io)?.1 == stamp {
             FileSlot::new(&folder.dir, META).overwrite(mode, &edited).map_err(&io)?;
             fs::fsync(&folder.dir).map_err(&io)?;
             return Ok(true);
@@ -345,7 +346,7 @@ pub(super) fn write_derived(
     Err(StoreError::Busy("thread.json is changed again and again by another program".into()))
 }
 
-/// Gives a new thread its `thread.json`, which makes it one.
+/// Writes the `thread.json` of a new thread, which makes the folder a thread.
 fn publish_thread(
     folder: &AtsfThreadFolder,
     meta: &str,

@@ -1,4 +1,4 @@
-//! `assets/`: files that messages refer to, named by their content.
+//! The files in `assets/` that messages refer to, named by their content.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -6,18 +6,18 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::model::{DraftAttachment, encode_hex};
+use crate::store::atomic_file::FileSlot;
 use crate::store::digest::{self, DigestCache};
-use crate::store::place::FileSlot;
-use crate::store::{StoreError, below, fs};
+use crate::store::{StoreError, confined, fs};
 
-/// The folder of a thread that holds them.
+/// The folder of assets in a thread's folder.
 pub(super) const FOLDER: &str = "assets";
 const FILE_MODE: u32 = 0o644;
-/// Bytes of a file that say what it is.
+/// The number of bytes that decide the type of a file.
 const HEAD: usize = 1024;
 
-/// The 16 hex digits that an `assetRef` names its content by; `None` if it is no `assetRef`, and so
-/// could lead anywhere.
+/// Returns the 16 hex digits of the content's hash in an `assetRef`. Returns `None` if the text is no `assetRef`: it
+/// could be any path.
 pub fn parse_asset_digest(reference: &str) -> Option<&str> {
     let (digest, extension) = reference.strip_prefix("sha256-")?.split_once('.')?;
     let digits = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
@@ -28,10 +28,10 @@ pub fn parse_asset_digest(reference: &str) -> Option<&str> {
     sound.then_some(digest)
 }
 
-/// Opens a file of a thread if it is there and holds what its name says.
+/// Opens a file of a thread if it exists and its content fits its name.
 ///
 /// # Errors
-/// Why it is withheld, in a few words.
+/// The reason why it is withheld, in a few words.
 pub(super) fn open_asset(
     digests: &DigestCache,
     base: &Path,
@@ -40,7 +40,7 @@ pub(super) fn open_asset(
 ) -> Result<File, String> {
     let meant = parse_asset_digest(reference).ok_or("not the name of an asset")?;
     let parts = [thread, &[FOLDER, reference]].concat();
-    let file = below::open_path(base, &parts).map_err(|e| match e.kind() {
+    let file = confined::open_path(base, &parts).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => "the file is not here".to_owned(),
         _ => "the file cannot be opened".to_owned(),
     })?;
@@ -51,22 +51,22 @@ pub(super) fn open_asset(
     Err("digest does not match".to_owned())
 }
 
-/// A file that goes along with a message, as the message refers to it.
+/// An attachment in the form in which the message refers to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtsfAssetRef {
     /// The file's name in `assets/`.
     pub reference: String,
-    /// Its media type.
+    /// The media type.
     pub mime: &'static str,
-    /// It is an image, for which the format has a block of its own.
+    /// True if it is an image; the format has a block for images.
     pub is_image: bool,
 }
 
-/// Names a file that goes along by what is in it. Images keep their kind, whatever they are called; of
-/// others the extension is taken from the name.
+/// Names an attachment by its content. An image gets the extension of its real type; for other files the name gives the
+/// extension.
 ///
 /// # Errors
-/// As the system gave it.
+/// The error of the system.
 pub fn name_asset(file: &DraftAttachment) -> io::Result<AtsfAssetRef> {
     let mut head = Vec::new();
     File::open(&file.path)?.take(HEAD as u64).read_to_end(&mut head)?;
@@ -75,7 +75,7 @@ pub fn name_asset(file: &DraftAttachment) -> io::Result<AtsfAssetRef> {
     Ok(AtsfAssetRef { reference: format!("sha256-{digest}.{extension}"), mime, is_image: image })
 }
 
-/// Extension, media type, and whether it is an image, by name and first bytes.
+/// Returns the extension, the media type and whether it is an image, from the name and the first bytes.
 fn detect_media_type(name: &str, head: &[u8]) -> (String, &'static str, bool) {
     let images: [(&str, &str, bool); 5] = [
         ("png", "image/png", head.starts_with(b"\x89PNG\r\n\x1a\n")),
@@ -103,7 +103,7 @@ fn detect_media_type(name: &str, head: &[u8]) -> (String, &'static str, bool) {
     (if sound { extension.to_owned() } else { "bin".to_owned() }, mime, false)
 }
 
-/// Whether another file has the name already, whose first 16 digits are the same.
+/// Checks that no other file has the same name, and so the same first 16 digits.
 ///
 /// # Errors
 /// `AlreadyExists`, with the path.
@@ -114,7 +114,7 @@ pub(super) fn check_clash(
     sha256: &str,
 ) -> Result<(), StoreError> {
     let parts = [thread, &[FOLDER, reference]].concat();
-    match below::open_path(base, &parts)
+    match confined::open_path(base, &parts)
         .and_then(|file| digest::hash_file(&file))
         .map(|d| encode_hex(&d))
     {
@@ -131,10 +131,10 @@ fn join_parts(base: &Path, parts: &[&str]) -> PathBuf {
     parts.iter().fold(base.to_owned(), |path, part| path.join(part))
 }
 
-/// Puts a file into a thread's folder, unless it is there.
+/// Writes a file into a thread's folder, unless it exists.
 ///
 /// # Errors
-/// `AlreadyExists` if another file has the name, else as the system gave it.
+/// `AlreadyExists` if another file has the name; else the error of the system.
 pub(super) fn store_asset(
     base: &Path,
     thread: &[&str],
@@ -145,8 +145,8 @@ pub(super) fn store_asset(
     let folder = [thread, &[FOLDER]].concat();
     let path = join_parts(base, &folder).join(reference);
     let io = |e| StoreError::io(&path, e);
-    let dir: OwnedFd = below::make_dir(base, &folder, 0o755).map_err(io)?;
-    if below::stat(&dir, reference).is_ok() {
+    let dir: OwnedFd = confined::make_dir(base, &folder, 0o755).map_err(io)?;
+    if confined::stat(&dir, reference).is_ok() {
         return Ok(());
     }
     let slot = FileSlot::new(&dir, reference);

@@ -1,39 +1,39 @@
-//! A message as text: its blocks in order, and a marked line for everything that is not text.
-//! What the line stands for is a part of its own, in full.
+//! A message as text: its blocks in order. Each block that is not text becomes a marked line and a part with the full
+//! content.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use super::json_values::{as_text, pick_members, split_elements};
 use super::line::AtsfLine;
-use super::values::{as_text, pick_members, split_elements};
 use crate::model::{Attachment, sanitize_line, sanitize_text};
 
-/// A title in a marked line is cut to this many characters.
+/// The most characters of a title in a marked line.
 const TITLE: usize = 120;
-/// A word of the message in the name of a part is cut to this many bytes.
+/// The most bytes of a word in the name of a part.
 const WORD: usize = 40;
 
 /// A message as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AtsfRenderedMessage {
-    /// Its text.
+    /// The text.
     pub body: String,
-    /// Files it refers to, each once.
+    /// The files it refers to, each once.
     pub assets: Vec<Attachment>,
-    /// What the marked lines stand for.
+    /// The parts for which marked lines stand.
     pub parts: Vec<AtsfMessagePart>,
 }
 
-/// Something a marked line stands for.
+/// A part for which a marked line stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtsfMessagePart {
-    /// File name, unique in its message.
+    /// The file name, unique in its message.
     pub name: String,
-    /// Its bytes.
+    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Looks for a file by its `assetRef`: its size, or why it is withheld, in a few words.
+/// A function that returns the size of a file by its `assetRef`, or the reason why it is withheld.
 pub type AtsfAssetLookup<'a> = dyn Fn(&str) -> Result<u64, String> + 'a;
 
 /// Renders a message.
@@ -80,9 +80,9 @@ pub fn render(line: &AtsfLine<'_>, assets: &AtsfAssetLookup<'_>) -> AtsfRendered
 struct AtsfRenderer<'a> {
     assets: &'a AtsfAssetLookup<'a>,
     rendered: AtsfRenderedMessage,
-    /// Assets that are listed already.
+    /// Assets that are already listed.
     listed_assets: HashSet<String>,
-    /// Blocks and tool calls so far: the numbers in the names of parts.
+    /// The number of blocks and tool calls so far, used in the names of parts.
     steps: usize,
 }
 
@@ -95,15 +95,15 @@ impl AtsfRenderer<'_> {
         body.push_str(text);
     }
 
-    /// A line that stands for something.
+    /// Adds a marked line.
     fn push_placeholder(&mut self, what: &str) {
         self.push_line(&format!("[{what}]"));
     }
 
-    /// Puts something aside under a numbered name.
+    /// Adds a part under a numbered name.
     fn add_part(&mut self, word: &str, extension: &str, bytes: &[u8]) -> String {
         let name = format!("{:02}-{}.{extension}", self.steps, safe_word(word));
-        // It is looked at with `cat`, as the body is; raw/ has the bytes.
+        // People read it with `cat`, like the body; raw/ has the bytes.
         let text = String::from_utf8_lossy(bytes);
         let safe = sanitize_text(&text);
         self.rendered
@@ -166,7 +166,7 @@ impl AtsfRenderer<'_> {
         }
     }
 
-    /// What nobody here knows how to show.
+    /// Renders a block of an unknown type.
     fn render_unknown(&mut self, kind: &str, block: &str) {
         self.steps += 1;
         let kind = if kind.is_empty() { "block" } else { kind };
@@ -174,7 +174,7 @@ impl AtsfRenderer<'_> {
         self.push_placeholder(&format!("{}: not shown here -> {part}", shorten_text(kind)));
     }
 
-    /// Lists a file that the message refers to; how a marked line calls it.
+    /// Lists a file that the message refers to, and returns its name for a marked line.
     fn add_asset(&mut self, reference: &str) -> String {
         let shown = shorten_text(reference).into_owned();
         let (size, withheld) = match (self.assets)(reference) {
@@ -189,7 +189,7 @@ impl AtsfRenderer<'_> {
         place
     }
 
-    /// A tool call; marked again, its part is the same.
+    /// Renders a tool call. A second reference to the call repeats the line for the same part.
     fn render_call(&mut self, calls: &[&str], n: usize, used: &mut [Option<String>]) {
         let Some(call) = calls.get(n) else { return };
         if let Some(Some(line)) = used.get(n) {
@@ -214,7 +214,7 @@ impl AtsfRenderer<'_> {
     }
 }
 
-/// A foreign word on one line, not too long.
+/// Returns a foreign word on one line and not too long.
 fn shorten_text(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(TITLE) {
         Some((at, _)) => {
@@ -225,7 +225,7 @@ fn shorten_text(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A foreign word as a part of a file name.
+/// Returns a foreign word in a form that a file name may have.
 fn safe_word(word: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     word.chars().take(WORD).map(|c| if safe(c) { c } else { '_' }).collect()
@@ -299,7 +299,7 @@ mod tests {
             let s = shown(&array, &array);
             let names: HashSet<&str> = s.parts.iter().map(|p| p.name.as_str()).collect();
             prop_assert_eq!(names.len(), s.parts.len());
-            prop_assert!(names.iter().all(|n| crate::store::below::is_component(n)));
+            prop_assert!(names.iter().all(|n| crate::store::confined::is_component(n)));
         }
     }
 }

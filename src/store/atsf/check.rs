@@ -1,5 +1,4 @@
-//! `msgfs check` and its repair: what in the files breaks the rules of the format, and derived values
-//! made anew.
+//! `msgfs check` and its repair: violations of the format, and derived values made anew.
 
 use std::borrow::Cow;
 use std::os::fd::OwnedFd;
@@ -8,26 +7,26 @@ use rustix::fs::FileType;
 
 use super::append::{AtsfThreadFolder, last_message_time, write_derived};
 use super::edit::{derived_numbers, is_number};
+use super::json_values::{as_object, as_text, pick_members};
 use super::line::{self, AtsfCounts, AtsfThreadStats, AtsfTimestamp, parse_time};
 use super::roots::{AGENT, THREADS};
-use super::values::{as_object, as_text, pick_members};
-use super::{AtsfFormat, AtsfStore, META, assets, head, schema, send, sign, thread};
+use super::{AtsfFormat, AtsfStore, META, assets, schema, send, sign, thread, thread_facts};
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::engine::lines::check::{LineCheck, LineReporter};
 use crate::store::engine::lines::log::{BOM, LogCursor};
-use crate::store::{DerivedFiles, StoreError, below};
+use crate::store::{DerivedFiles, StoreError, confined};
 
-/// Checks a `thread.json`; its text, if it is one of a thread that can be read.
+/// Checks a `thread.json`. Returns its text if the thread can be read.
 pub(super) fn check_meta(name: &str, dir: &OwnedFd, say: &mut LineReporter<'_>) -> Option<String> {
-    match below::stat(dir, META) {
+    match confined::stat(dir, META) {
         Ok((FileType::RegularFile, _)) => {}
         Ok((kind, _)) => {
-            say(0, "file", format!("is {}, not a file", below::describe_type(kind)));
+            say(0, "file", format!("is {}, not a file", confined::describe_type(kind)));
             return None;
         }
         Err(_) => return None,
     }
-    let bytes = match head::read_thread_file(dir) {
+    let bytes = match thread_facts::read_thread_file(dir) {
         Ok((_, bytes)) => bytes,
         Err(e) => {
             say(0, "file", format!("cannot be read: {e}"));
@@ -66,7 +65,7 @@ pub(super) fn check_line(store: &AtsfStore, checked: &mut LineCheck<'_, AtsfForm
     if !checked.ended {
         return checked.report_unended();
     }
-    // Readers pass them over.
+    // Readers skip empty lines.
     if checked.text.trim().is_empty() {
         return;
     }
@@ -89,10 +88,10 @@ pub(super) fn check_line(store: &AtsfStore, checked: &mut LineCheck<'_, AtsfForm
     match line.parse_timestamp() {
         AtsfTimestamp::Zoned(_) => {}
         AtsfTimestamp::Naive(_) => {
-            checked.report_violation("time", "the timestamp has no zone".into())
+            checked.report_violation("time", "the timestamp has no zone".into());
         }
         AtsfTimestamp::Unknown => {
-            checked.report_violation("time", "the timestamp is not a time".into())
+            checked.report_violation("time", "the timestamp is not a time".into());
         }
     }
     for reference in send::list_asset_references(&line) {
@@ -135,7 +134,7 @@ impl DerivedFiles for AtsfStore {
     }
 }
 
-/// The shape of a `thread.json`, and its times.
+/// Checks the shape and the times of a `thread.json`.
 fn check_members(content: &str, say: &mut LineReporter<'_>) {
     for wrong in schema::check_thread(content) {
         say(0, "schema", wrong);
@@ -150,7 +149,7 @@ fn check_members(content: &str, say: &mut LineReporter<'_>) {
     }
 }
 
-/// Compares what is cached with what was counted. Some programs count system messages as the agent's.
+/// Compares the cached numbers with the counts. Some programs count system messages as the agent's.
 pub(super) fn check_derived(
     content: &str,
     tally: &LogCursor<AtsfCounts>,

@@ -1,7 +1,7 @@
 //! The derived members of `thread.json`: four numbers and a time.
 //!
-//! Only the bytes of these values change, and only of those that are wrong: a JSON library that prints
-//! the file again would change the spelling of everything else.
+//! Only the bytes of wrong values change. A JSON library would print the file again and change the spelling of
+//! everything else.
 
 use std::borrow::Cow;
 
@@ -10,9 +10,9 @@ use crate::model::Timestamp;
 use crate::store::engine::lines::log::BOM;
 use crate::store::text::edit::JsonEdits;
 use crate::store::text::json::JsonValue;
-use crate::store::text::strict::{find_last, parse_members};
+use crate::store::text::strict_json::{find_last, parse_members};
 
-/// The names of the numbers, and what they are.
+/// Returns the names of the derived numbers and their values.
 pub(super) fn derived_numbers(stats: &AtsfThreadStats) -> [(&'static str, u64); 4] {
     [
         ("messageCount", stats.messages),
@@ -22,10 +22,10 @@ pub(super) fn derived_numbers(stats: &AtsfThreadStats) -> [(&'static str, u64); 
     ]
 }
 
-/// The file with its derived members as they must be; `None` if they are.
+/// Returns the file with correct derived members; `None` if they are correct already.
 ///
 /// # Errors
-/// Why the file cannot be changed, in a sentence.
+/// The reason why the file cannot be changed, in a sentence.
 pub fn set_derived(
     bytes: &[u8],
     stats: &AtsfThreadStats,
@@ -59,7 +59,7 @@ fn parse_value_time(value: &JsonValue<'_>) -> Option<Timestamp> {
     parse_time(&text.to_text()).time()
 }
 
-/// Whether a value is this number, however it is spelled.
+/// Returns true if a value is this number in any spelling.
 pub(super) fn is_number(value: &JsonValue<'_>, number: u64) -> bool {
     match value {
         JsonValue::Int(text) | JsonValue::Float(text) => {
@@ -70,7 +70,7 @@ pub(super) fn is_number(value: &JsonValue<'_>, number: u64) -> bool {
     }
 }
 
-/// The text of a new `thread.json`.
+/// The contents of a new `thread.json`.
 pub(super) struct NewThread<'a> {
     pub id: &'a str,
     pub title: &'a str,
@@ -80,7 +80,7 @@ pub(super) struct NewThread<'a> {
 }
 
 impl NewThread<'_> {
-    /// In the order and with the spacing of the known application, without messages yet.
+    /// Renders the file without messages, in the order and with the spacing of the known application.
     pub fn render(&self) -> String {
         let quoted = |text: &str| {
             let mut out = String::new();

@@ -1,7 +1,7 @@
-//! Which worktrees a repository has.
+//! The worktrees of a repository, as `git` lists them.
 //!
-//! `git` is asked, in a way that runs nothing of the repository (no hooks, no file system monitor),
-//! takes no locks and is given up after a moment. Without git, or outside a repository, there are none.
+//! `git` runs in a way that executes nothing of the repository (no hooks, no file system monitor), takes no locks and
+//! ends after a moment. Without git, or outside a repository, the list is empty.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -10,33 +10,33 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How long git may take.
+/// The time limit for git.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// More than this is no list of worktrees.
+/// The largest answer of git, in bytes.
 const MAX_ANSWER: u64 = 4 << 20;
 
-/// The folder that the worktrees of a repository share, if `dir` lies in one.
+/// Returns the folder that the worktrees of a repository share, if `dir` lies in one.
 pub(super) fn find_common_dir(dir: &Path) -> Option<PathBuf> {
     let answer = run_git(dir, &["rev-parse", "--git-common-dir"])?;
     let path = answer.strip_suffix(b"\n").unwrap_or(&answer);
     if path.is_empty() {
         return None;
     }
-    // Relative to the folder asked for.
+    // The path is relative to `dir`.
     std::fs::canonicalize(dir.join(OsStr::from_bytes(path))).ok()
 }
 
-/// The folders of the worktrees of the repository `dir` lies in, the main one first.
+/// Returns the folders of the worktrees of the repository around `dir`, the main one first.
 pub(super) fn list_worktrees(dir: &Path) -> Vec<PathBuf> {
     if let Some(answer) = run_git(dir, &["worktree", "list", "--porcelain", "-z"]) {
         return parse_worktrees(&answer, 0);
     }
-    // Before 2.36 there was no `-z`.
+    // Git before 2.36 has no `-z`.
     run_git(dir, &["worktree", "list", "--porcelain"])
         .map_or_else(Vec::new, |answer| parse_worktrees(&answer, b'\n'))
 }
 
-/// The folders of a list whose lines end in this byte; bare and prunable ones are left out.
+/// Parses a list whose lines end in this byte. Bare and prunable worktrees are left out.
 fn parse_worktrees(answer: &[u8], end: u8) -> Vec<PathBuf> {
     let mut out = Vec::new();
     let mut now: Option<PathBuf> = None;
@@ -52,7 +52,7 @@ fn parse_worktrees(answer: &[u8], end: u8) -> Vec<PathBuf> {
     out
 }
 
-/// What git prints; `None` if it fails or takes too long.
+/// Returns the output of git; `None` if it fails or takes too long.
 fn run_git(dir: &Path, words: &[&str]) -> Option<Vec<u8>> {
     let mut git = Command::new("git");
     git.arg("-C").arg(dir).args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]);

@@ -1,9 +1,9 @@
-//! Which thread has the message of an id.
+//! The table of message ids and the threads that hold them.
 //!
-//! Ids are unique by rule, but logs are copied: a fork holds the messages of the thread it came from,
-//! a worktree may hold a stale copy of a thread, and a broken writer may use an id twice. Each of
-//! them is a message of its own. The first one met keeps the plain id, a later one gets a hash
-//! ([`TWIN`](crate::model::TWIN)), which does not depend on what else there is.
+//! Ids are unique by rule, but logs are copied: a fork holds the messages of its original thread, a worktree may hold a
+//! stale copy of a thread, and a broken writer may use an id twice. Each of them is a message of its own. The first one
+//! keeps the plain id, and a later one gets a hash ([`TWIN`](crate::model::TWIN)), which does not depend on other
+//! messages.
 
 use std::borrow::Cow;
 
@@ -14,20 +14,20 @@ use twox_hash::XxHash3_64;
 
 use crate::model::{TWIN, encode_hex};
 
-/// Who has an id: 24 bytes a message.
+/// The holder of an id, in 24 bytes a message.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct AtsfIdHolder {
-    /// Print of role and id.
+    /// The hash of role and id.
     hash: u64,
-    /// Print of the content blocks.
+    /// The hash of the content blocks.
     content: u64,
     thread: u32,
-    /// The reading of the whole log in which it was seen last.
+    /// The last full read of the log that found the message.
     epoch: u32,
 }
 
-/// All ids.
+/// The table of all ids.
 #[derive(Debug, Default)]
 pub struct AtsfIdTable(HashTable<AtsfIdHolder>);
 
@@ -36,20 +36,20 @@ pub struct AtsfIdTable(HashTable<AtsfIdHolder>);
 pub struct AtsfLogScan<'a> {
     pub thread: u32,
     pub epoch: u32,
-    /// The thread's id as the mount has it.
+    /// The thread's id in the mount.
     pub key: &'a str,
 }
 
-/// What became of a message's id.
+/// The result of assigning an id.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AtsfIdAssignment<'a> {
-    /// It is this one, `new` to the thread. `shared`: another thread has the plain one.
+    /// The assigned id. `new`: the thread did not have it before. `shared`: another thread has the plain id.
     Id { id: Cow<'a, str>, new: bool, shared: bool },
-    /// The same message stands in this log before.
+    /// An earlier line of this log holds the same message.
     Duplicate,
 }
 
-/// A message as far as its id goes.
+/// The parts of a message that decide about its id.
 #[derive(Clone, Copy, Debug)]
 pub struct AtsfIdInput<'a> {
     pub role: &'a str,
@@ -58,7 +58,7 @@ pub struct AtsfIdInput<'a> {
 }
 
 impl<'a> AtsfIdInput<'a> {
-    /// The id it can have if earlier ones are taken: its own, one of this thread, one of this text.
+    /// Returns the next candidate after `n` taken ids: its own id, one of this thread, one of this text.
     fn candidate_id(&self, n: usize, key: &str) -> Cow<'a, str> {
         let digest = |texts: &[&str]| {
             let mut hash = Sha256::new();
@@ -76,7 +76,7 @@ impl<'a> AtsfIdInput<'a> {
     }
 }
 
-/// The print of a role and an id.
+/// Returns the hash of a role and an id.
 pub(super) fn hash_id(role: &str, id: &str) -> u64 {
     XxHash3_64::oneshot(format!("{role}\0{id}").as_bytes())
 }
@@ -86,17 +86,17 @@ impl AtsfIdTable {
         self.0.find(hash, |h| h.hash == hash)
     }
 
-    /// Whether any thread has it.
+    /// Returns true if any thread has the id.
     pub fn has_id(&self, print: u64) -> bool {
         self.find_holder(print).is_some()
     }
 
-    /// Whether this thread has it.
+    /// Returns true if this thread has the id.
     pub fn has_id_in_thread(&self, print: u64, thread: u32) -> bool {
         self.find_holder(print).is_some_and(|h| h.thread == thread)
     }
 
-    /// Gives an id to the next message of a log.
+    /// Assigns an id to the next message of a log.
     pub fn assign_id<'a>(
         &mut self,
         told: AtsfIdInput<'a>,
@@ -125,7 +125,7 @@ impl AtsfIdTable {
         AtsfIdAssignment::Duplicate
     }
 
-    /// The id that a message of this thread was given.
+    /// Returns the id that a message of this thread was assigned.
     pub fn find_assigned_id<'a>(
         &self,
         told: AtsfIdInput<'a>,
@@ -142,7 +142,7 @@ impl AtsfIdTable {
         exact.or_else(|| (0..3).find_map(|n| held(n, false))).unwrap_or(Cow::Borrowed(told.id))
     }
 
-    /// Forgets what a reading of a whole log did not find again; the prints of it.
+    /// Forgets the ids that a full read of a log did not find again, and returns their hashes.
     pub fn forget_unseen(&mut self, thread: u32, epoch: u32) -> Vec<u64> {
         let mut gone = Vec::new();
         self.0.retain(|h| {
@@ -155,13 +155,13 @@ impl AtsfIdTable {
         gone
     }
 
-    /// As bytes, for [`Ids::restore`].
+    /// Returns the table as bytes, for [`AtsfIdTable::restore`].
     pub fn save(&self) -> Vec<u8> {
         let all: Vec<AtsfIdHolder> = self.0.iter().copied().collect();
         bytemuck::cast_slice(&all).to_vec()
     }
 
-    /// From bytes; `None` if they are not such.
+    /// Restores the table from bytes; `None` if they are malformed.
     pub fn restore(bytes: &[u8]) -> Option<Self> {
         let (holders, rest) = bytes.as_chunks::<{ size_of::<AtsfIdHolder>() }>();
         if !rest.is_empty() {
@@ -205,13 +205,13 @@ mod tests {
         assert!(twin != "a" && plain_id(&twin) == "a");
         let fork = claim(&mut ids, 2, 1, "a", "x").unwrap();
         assert!(fork != twin && plain_id(&fork) == "a");
-        // Read again, also with another text, they are the same.
+        // A second read gives the same ids, also for another text.
         assert_eq!(claim(&mut ids, 1, 2, "a", "z").unwrap(), "a");
         assert_eq!(claim(&mut ids, 2, 2, "a", "x").unwrap(), fork);
         let told = |content| AtsfIdInput { role: "user", id: "a", content };
         assert_eq!(ids.find_assigned_id(told("x"), 2, "t2"), fork);
         assert_eq!(ids.find_assigned_id(told("z"), 1, "t1"), "a");
-        // What is not found again is free.
+        // An id that is not found again is free.
         assert_eq!(ids.forget_unseen(1, 3).len(), 2);
         assert!(!ids.has_id(hash_id("user", "a")));
         assert_eq!(claim(&mut ids, 2, 3, "a", "x").unwrap(), "a");

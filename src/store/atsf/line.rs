@@ -1,64 +1,64 @@
 //! One line of a log: a message (docs/formats/atsf.md, section 4).
 //!
-//! Whatever is not asked for here may be anything: unknown members, halves of surrogate pairs, deep
-//! nesting, keys that occur twice. A line is never written again, so nothing of it is lost.
+//! Members that are not read here may be anything: unknown members, lone surrogates, deep nesting, repeated keys. A
+//! line is never written again, so nothing is lost.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::values::{as_array, as_text, pick_members, split_elements};
+use super::json_values::{as_array, as_text, pick_members, split_elements};
 use crate::model::Timestamp;
 use crate::store::engine::lines::log::LogCursor;
 use crate::store::text::json::{JsonError, JsonValue};
 use crate::store::text::time as rfc3339;
 
-/// Why a line is no message. One sentence for a person.
+/// The reason why a line is no message, in a sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AtsfLineError {
     /// It is not a JSON object.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// A member that every message needs is not there, or of another type.
+    /// A required member is missing or has another type.
     #[error("the message has no {1} \"{0}\"")]
     Missing(&'static str, &'static str),
-    /// The id cannot be one.
+    /// The id is unusable.
     #[error("the id is empty or holds U+0000")]
     BadId,
 }
 
-/// A message as far as lists need it; texts are borrowed from the line.
+/// The parts of a message that lists need; texts are borrowed from the line.
 #[derive(Clone, Debug)]
 pub struct AtsfLine<'a> {
-    /// Unique in its log, if its writer kept the rule.
+    /// The id. It is unique in its log if the writer kept the rule.
     pub id: Cow<'a, str>,
-    /// Who wrote it: `user`, `agent`, `system`, or any other word.
+    /// The sender: `user`, `agent`, `system`, or any other word.
     pub role: Cow<'a, str>,
-    /// When, as written.
+    /// The time, as written.
     pub timestamp: Cow<'a, str>,
     /// The array of content blocks, as spelled.
     pub content: &'a str,
     /// The array of tool calls, as spelled.
     pub calls: Option<&'a str>,
-    /// It has a member `signature`, whatever that is.
+    /// True if it has a member `signature` of any type.
     pub has_signature: bool,
-    /// The idempotency key msgfs put into it.
+    /// The idempotency key that msgfs wrote into it.
     pub idempotency_key: Option<Cow<'a, str>>,
 }
 
-/// A time and how well it was spelled.
+/// A time and the quality of its spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtsfTimestamp {
     /// With a zone.
     Zoned(Timestamp),
-    /// Without one; read as UTC.
+    /// Without a zone, and so read as UTC.
     Naive(Timestamp),
     /// Not a time.
     Unknown,
 }
 
 impl AtsfTimestamp {
-    /// The time, if it is one.
+    /// Returns the time, if there is one.
     pub fn time(self) -> Option<Timestamp> {
         match self {
             Self::Zoned(time) | Self::Naive(time) => Some(time),
@@ -67,15 +67,15 @@ impl AtsfTimestamp {
     }
 }
 
-/// Reads the message on this line, which comes without its newline.
+/// Parses the message on this line, which comes without its newline.
 ///
 /// # Errors
-/// [`LineError`]; other lines of the log are not affected.
+/// [`AtsfLineError`]; it does not affect other lines of the log.
 pub fn parse(line: &str) -> Result<AtsfLine<'_>, AtsfLineError> {
     let names = ["id", "role", "timestamp", "content", "toolCalls", "signature", "idem"];
     let Some([id, role, timestamp, content, calls, signature, idem]) = pick_members(line, names)
     else {
-        // Once more for the reason; this is the rare way.
+        // A second parse finds the reason; this is rare.
         crate::store::text::json::visit_members(line, |_, _| {})?;
         return Err(JsonError::NotAnObject.into());
     };
@@ -102,17 +102,17 @@ fn required_string<'a>(
 }
 
 impl AtsfLine<'_> {
-    /// When it was written.
+    /// Parses the time of writing.
     pub fn parse_timestamp(&self) -> AtsfTimestamp {
         parse_time(&self.timestamp)
     }
 
-    /// The number of its tool calls.
+    /// Returns the number of its tool calls.
     pub fn call_count(&self) -> u64 {
         self.calls.map_or(0, |calls| split_elements(calls).len() as u64)
     }
 
-    /// Whether anything comes with it besides text.
+    /// Returns true if it carries anything besides text.
     pub fn has_parts(&self) -> bool {
         let plain = |block: &str| {
             pick_members(block, ["type"])
@@ -124,32 +124,32 @@ impl AtsfLine<'_> {
     }
 }
 
-/// The four derived numbers of a thread.
+/// The derived numbers of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AtsfThreadStats {
-    /// Lines that are messages.
+    /// The lines that are messages.
     pub messages: u64,
-    /// Those of the role `user`.
+    /// The messages of the role `user`.
     pub user: u64,
-    /// Those of the role `agent`.
+    /// The messages of the role `agent`.
     pub agent: u64,
-    /// Those of the role `system`, which have no number of their own.
+    /// The messages of the role `system`; `thread.json` does not count them separately.
     pub system: u64,
-    /// Tool calls of all of them.
+    /// The tool calls of all messages.
     pub calls: u64,
 }
 
-/// What is counted in a log.
+/// The counts of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AtsfCounts {
-    /// What `thread.json` repeats.
+    /// The numbers that `thread.json` repeats.
     pub stats: AtsfThreadStats,
     /// The time in the name of the last message.
     name_time: Option<i64>,
 }
 
-/// Counts a message; its time and the time in its name. A message whose time is none has that of
-/// the one before, or `else_time`.
+/// Counts a message, and returns its time and the time in its name. A message without a valid time gets the time of the
+/// one before, or `else_time`.
 pub(super) fn count_message(
     tally: &mut LogCursor<AtsfCounts>,
     line: &AtsfLine<'_>,
@@ -174,7 +174,7 @@ pub(super) fn count_message(
     (time, name)
 }
 
-/// Reads a time: RFC 3339, or the same without a zone.
+/// Parses a time: RFC 3339, or the same without a zone.
 pub fn parse_time(text: &str) -> AtsfTimestamp {
     if let Some(time) = rfc3339::parse_time(text) {
         return AtsfTimestamp::Zoned(time);

@@ -1,36 +1,36 @@
-//! ATSF 1.1 (Agent Thread Storage Format): a project's conversations with agents, a folder each, in
-//! `.agent/threads/` of the project and of its git worktrees.
+//! ATSF 1.1 (Agent Thread Storage Format): a project's conversations with agents. Each has a folder in
+//! `.agent/threads/` of the project or of one of its git worktrees.
 //!
 //! The format, as functions without I/O:
-//! - [`line`](mod@line), [`thread`](mod@thread), `values`: what a line and a `thread.json` say.
+//! - [`line`](mod@line), [`thread`](mod@thread), `values`: the contents of a line and of a `thread.json`.
 //! - [`blocks`], [`sign`], [`edit`]: a message as text, signatures, derived numbers.
 //!
 //! The store on top of it, whose logs `engine::lines` follows:
-//! - `roots`, `git`: where threads lie. `head`: what their `thread.json` says. `ids`: which thread has
-//!   the message of an id. `lost`: what I wrote, kept.
+//! - `roots`, `git`: the folders of threads. `head`: the facts in their `thread.json`. `ids`: the thread of each id.
+//!   `lost`: the log of my own messages.
 //! - `read`, [`assets`]: one message in full. `send`, `create`, `append`: new ones. `check`, `schema`: the rest.
 //!
-//! A log is never rewritten and a `thread.json` changed in its derived numbers only, so members nobody
-//! here knows, their spelling and their order stay as they are.
+//! A log is never rewritten, and only the derived numbers of a `thread.json` change. So unknown members, their spelling
+//! and their order stay as they are.
 
 mod append;
 pub mod assets;
 pub mod blocks;
 mod check;
-mod create;
 pub mod edit;
 mod git;
-mod head;
 mod ids;
+mod json_values;
 pub mod line;
-mod lost;
+mod project_files;
 mod read;
 mod roots;
 mod schema;
 mod send;
+mod sent_log;
 pub mod sign;
 pub mod thread;
-mod values;
+mod thread_facts;
 
 #[cfg(test)]
 mod tests;
@@ -54,16 +54,16 @@ use super::{
     StoreProperties, StoreSpec, ThreadDirectory, ThreadScheme as ThreadIds,
 };
 use crate::model::{Draft, Message, ORIGIN, Timestamp, sanitize_line};
-use head::{AtsfThreadFacts, AtsfThreadState};
 use ids::{AtsfIdAssignment, AtsfIdInput, AtsfIdTable};
 pub use line::AtsfThreadStats;
 use line::{AtsfCounts, AtsfLine};
-use lost::{AtsfSentLog, AtsfSentSpan};
 use roots::{AGENT, GIT, GitRepository, THREADS};
+use sent_log::{AtsfSentLog, AtsfSentSpan};
+use thread_facts::{AtsfThreadFacts, AtsfThreadState};
 
-/// Roles the format names, as which a mount can act.
+/// The roles of the format; a mount acts as one of them.
 const ROLES: [&str; 3] = ["user", "agent", "system"];
-/// The files of a thread that have a name of their own.
+/// The names of a thread's files.
 const LOG: &str = "messages.jsonl";
 const META: &str = "thread.json";
 
@@ -71,16 +71,16 @@ const META: &str = "thread.json";
 pub type AtsfStore = LineStore<AtsfFormat>;
 type AtsfLog = LogRowOf<AtsfFormat>;
 
-/// What is kept of a project besides its logs.
+/// The state of a project besides its logs.
 pub struct AtsfFormat {
     repository: Mutex<GitRepository>,
     sent_log: AtsfSentLog,
     digests: DigestCache,
-    /// Threads whose derived numbers could not be brought up to date after an append.
+    /// Threads whose derived numbers could not be updated after an append.
     stale_threads: Mutex<BTreeSet<u32>>,
 }
 
-/// Whom a message of this role is for: the format has no recipients.
+/// Returns the recipient of a message from this role: the format has no recipients.
 fn default_recipient(role: &str) -> &'static str {
     if role == "user" { "agent" } else { "user" }
 }
@@ -99,10 +99,10 @@ impl LineFormat for AtsfFormat {
     type Shared = AtsfIdTable;
     type ParseBuffer = ();
     type LineContent<'a> = AtsfLine<'a>;
-    /// The text of its `thread.json`.
+    /// The text of the `thread.json`.
     type Head = String;
 
-    /// Opens the project whose folder, or whose `.agent`, `spec` names. Nothing is made.
+    /// Opens the project whose folder, or whose `.agent`, `spec` names. It creates nothing.
     fn open(spec: &StoreSpec) -> Result<(Self, StoreProperties), StoreError> {
         let me = spec.own_address.as_deref().unwrap_or("user");
         if !ROLES.contains(&me) {
@@ -126,7 +126,7 @@ impl LineFormat for AtsfFormat {
             threads: ThreadIds::Labels,
             uses_roles: true,
             default_recipient: Some(default_recipient(me)),
-            // How large a file may be is for the mount to say.
+            // The mount limits the sizes of files.
             attachment_rule: Some(|_| Ok(())),
             signed_text: Some(sign::covered_bytes),
             ..StoreProperties::new(spec, me, project)
@@ -149,7 +149,7 @@ impl LineFormat for AtsfFormat {
         if name.starts_with('.') { NameClass::Other } else { NameClass::Log }
     }
 
-    /// The thread's id in the mount.
+    /// Returns the thread's id in the mount.
     fn log_key(log: &AtsfLog) -> String {
         if log.facts.label.is_empty() {
             return log.name.clone();
@@ -157,7 +157,7 @@ impl LineFormat for AtsfFormat {
         format!("{}{ORIGIN}{}", log.name, log.facts.label)
     }
 
-    /// Who is read first keeps the plain ids.
+    /// Ranks logs by creation: the log that is read first keeps the plain ids.
     fn log_rank(log: &AtsfLog) -> i64 {
         log.facts.created
     }
@@ -184,8 +184,8 @@ impl LineFormat for AtsfFormat {
         line::parse(text).map_err(|e| e.to_string())
     }
 
-    /// Counts a message and gives it its id; it is left out if it stands in the log before. A line that
-    /// changed is the same message if it has the same id: what is said last counts.
+    /// Counts a message and assigns its id. A message that occurs earlier in the log is left out. A changed line with
+    /// the same id is the same message: the last version counts.
     fn accept_line<'a>(
         store: &AtsfStore,
         reading: &mut LogReading<'_, Self>,
@@ -230,12 +230,12 @@ impl LineFormat for AtsfFormat {
 
     fn read_heads(scan: &mut LogScan<'_, Self>, logs: &BTreeSet<u32>) -> BTreeSet<u32> {
         let mut retitled: BTreeSet<u32> =
-            logs.iter().copied().filter(|n| head::refresh_thread(scan, *n)).collect();
-        retitled.extend(head::relabel_threads(&mut scan.store.table.write()));
+            logs.iter().copied().filter(|n| thread_facts::refresh_thread(scan, *n)).collect();
+        retitled.extend(thread_facts::relabel_threads(&mut scan.store.table.write()));
         retitled
     }
 
-    /// What was not found again is free, and what of it is mine is reported from what is kept.
+    /// Frees the ids that the reread did not find, and reports my missing messages from the sent log.
     fn note_reread(scan: &mut LogScan<'_, Self>, n: u32) {
         let gone = {
             let mut table = scan.store.table.write();
@@ -254,8 +254,8 @@ impl LineFormat for AtsfFormat {
         report_missing(scan, &mine);
     }
 
-    /// What I wrote and nobody has any more is reported from what is kept of it; also what another program
-    /// took away before any scan saw it.
+    /// Reports my messages that no log has any more, including those that another program removed before any scan saw
+    /// them.
     fn finish_scan(scan: &mut LogScan<'_, Self>, first: bool) {
         let new = scan.store.format.sent_log.drain_new();
         if !first && new.is_empty() {
@@ -282,12 +282,12 @@ impl LineFormat for AtsfFormat {
         assets::parse_asset_digest(name).is_some()
     }
 
-    /// Messages of mine that no log has any more.
+    /// Describes my messages that no log has any more.
     fn remarks(store: &AtsfStore) -> Vec<String> {
         let line = |place: &AtsfSentSpan| {
             let bytes = store.format.sent_log.read(place.offset, place.len as usize).ok()?;
             let text = String::from_utf8_lossy(&bytes);
-            let record = lost::parse_record(&text)?;
+            let record = sent_log::parse_record(&text)?;
             let thread = record.thread.replace(ORIGIN, "~");
             Some(format!(
                 "my message {} of {} is not in the thread {} any more: another program rewrote or \
@@ -344,8 +344,7 @@ impl MessageAppender for AtsfStore {
     }
 
     fn is_registered(&self, address: &str) -> bool {
-        // A project always has a user and an agent, also before either has written, and the agent
-        // may be called by its id.
+        // A project always has a user and an agent, even before they write. The agent may also be called by its id.
         address != self.me() && self.address_fit(address) != AddressFit::No
     }
 
@@ -382,7 +381,7 @@ impl PartReader for AtsfStore {
 }
 
 impl ThreadDirectory for AtsfStore {
-    /// Threads without messages: those whose log is empty, elsewhere or not here any more.
+    /// Returns the threads without messages: their log is empty, missing or lies elsewhere.
     fn empty_threads(&self) -> Vec<EmptyThread> {
         let silent = |l: &&AtsfLog| l.is_shown() && l.tally.count.stats.messages == 0 && !l.tail;
         let shown = |log: &AtsfLog| EmptyThread {
@@ -410,7 +409,7 @@ fn describe_message<'a>(
         line: number,
         to: Cow::Borrowed(default_recipient(&line.role)),
         thread: Cow::Borrowed(key),
-        // Most ids are taken as they are; a copy of those is spared.
+        // Most ids are used as they are, so they need no copy.
         id: if id == line.id { line.id.clone() } else { Cow::Owned(id) },
         time,
         name_time: Some(name_time),
@@ -425,20 +424,20 @@ fn describe_message<'a>(
     }
 }
 
-/// What is kept of messages that no log has.
+/// Returns the spans of my messages that no log has.
 fn list_missing_messages(store: &AtsfStore) -> Vec<AtsfSentSpan> {
     let table = store.table.read();
     store.format.sent_log.list_missing(|print| table.shared.has_id(print))
 }
 
-/// Reports messages of mine from what is kept of them.
+/// Reports messages of mine from the sent log.
 fn report_missing(scan: &mut LogScan<'_, AtsfFormat>, places: &[AtsfSentSpan]) {
     for place in places {
         let Ok(bytes) = scan.store.format.sent_log.read(place.offset, place.len as usize) else {
             continue;
         };
         let text = String::from_utf8_lossy(&bytes);
-        let Some(record) = lost::parse_record(&text) else { continue };
+        let Some(record) = sent_log::parse_record(&text) else { continue };
         let time = record.line.parse_timestamp().time().unwrap_or_default();
         let at = Location { source: KEPT, offset: place.offset, len: place.len };
         let id = record.line.id.clone().into_owned();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::blocks::{self, AtsfRenderedMessage};
 use super::line::{self, AtsfLine, AtsfTimestamp};
 use super::{
-    AtsfFormat, AtsfStore, LineFormat as _, assets, default_recipient, head, ids, lost, send, sign,
-    thread,
+    AtsfFormat, AtsfStore, LineFormat as _, assets, default_recipient, ids, send, sent_log, sign,
+    thread, thread_facts,
 };
 use crate::model::{Attachment, Message, Timestamp};
 use crate::store::engine::lines::LogFacts as _;
@@ -17,27 +17,27 @@ use crate::store::engine::lines::table::{KEPT, LogSource};
 use crate::store::fs::require_regular;
 use crate::store::{Location, PartContent, PreparedRecord, Record, StoreError};
 
-/// A message and what else is known of it.
+/// A message and the facts around it.
 struct AtsfMessage<'a> {
     line: AtsfLine<'a>,
     text: &'a str,
     title: Option<String>,
-    /// Its thread as the mount has it.
+    /// Its thread's id in the mount.
     key: String,
-    /// The thread it lies in; `None` for what is kept of a lost one.
+    /// The thread that holds it; `None` for a lost message.
     thread: Option<u32>,
-    /// When its thread was made.
+    /// The time at which its thread was made.
     created: Timestamp,
 }
 
-/// The message on this line.
+/// Resolves the message on this line.
 fn resolve_message<'a>(
     store: &AtsfStore,
     at: &Location,
     text: &'a str,
 ) -> Result<AtsfMessage<'a>, StoreError> {
     if at.source == KEPT {
-        let record = lost::parse_record(text).ok_or(StoreError::Moved)?;
+        let record = sent_log::parse_record(text).ok_or(StoreError::Moved)?;
         return Ok(AtsfMessage {
             text: record.message,
             line: record.line,
@@ -103,7 +103,7 @@ pub(super) fn build_record(
     Ok(Record { message, claim, parts, ..Record::default() })
 }
 
-/// A message that waits for its thread, as it will be there.
+/// Renders a message that waits for its thread as it will look there.
 pub(super) fn render_prepared(store: &AtsfStore, prepared: &PreparedRecord) -> Option<Message> {
     let (text, meta) = send::split_prepared(&prepared.bytes);
     let line = line::parse(text).ok()?;
@@ -117,7 +117,7 @@ pub(super) fn render_prepared(store: &AtsfStore, prepared: &PreparedRecord) -> O
         meta.title
     } else {
         let table = store.table.read();
-        let log = head::find_thread(&table, &prepared.thread).and_then(|n| table.get(n));
+        let log = thread_facts::find_thread(&table, &prepared.thread).and_then(|n| table.get(n));
         log.and_then(|log| log.facts.title.clone())
     };
     let files = send::list_asset_references(&line).into_iter().zip(&prepared.files);
@@ -150,7 +150,7 @@ fn open_message_asset(
     reference: &str,
 ) -> Result<File, String> {
     let place = thread.and_then(|n| store.table.read().log_folder_path(n).ok());
-    // What a lost message referred to was lost with it.
+    // The attachments of a lost message are lost too.
     let (root, parts) = place.ok_or("the file is not here")?;
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     assets::open_asset(&store.format.digests, &root, &parts, reference)

@@ -8,30 +8,29 @@ use super::git;
 use crate::store::engine::lines::table::LogRoot;
 use crate::store::fs;
 
-/// Where `.agent` keeps its threads.
+/// The folder that holds a project's agent data, and its folder of threads.
 pub(super) const AGENT: &str = ".agent";
 pub(super) const THREADS: &str = "threads";
-/// Git's folder of worktrees, and the files in it that say where one is and when it is made.
+/// Git's folder of worktrees. [`TELLING`] are the files in it that change when a worktree is made or moved.
 const WORKTREES: &str = "worktrees";
 /// Git's own folder in the main worktree.
 pub(super) const GIT: &str = ".git";
 const TELLING: [&str; 2] = ["gitdir", "locked"];
-/// How often git is asked when nothing says that it has something new to tell.
+/// The shortest time between two runs of git if nothing shows that worktrees changed.
 const AGAIN: Duration = Duration::from_secs(3);
 
-/// What is known of the repository.
+/// The facts about the repository.
 #[derive(Debug, Default)]
 pub(super) struct GitRepository {
-    /// When git was asked last.
+    /// The time of the last run of git.
     asked_at: Option<Instant>,
     common_dir: Option<PathBuf>,
-    /// What git has noted about worktrees, as it was then.
+    /// Git's notes about worktrees at that time.
     worktree_notes: Option<Vec<(PathBuf, Option<std::time::SystemTime>)>>,
 }
 
 impl GitRepository {
-    /// Brings the list of roots up to date; whether it changed. With `ask`, also if nothing says that
-    /// it might have.
+    /// Updates the list of roots. Returns true if it changed. With `ask`, it also runs git if nothing shows a change.
     pub fn refresh_roots(&mut self, project: &Path, roots: &mut Vec<LogRoot>, ask: bool) -> bool {
         let before = roots.clone();
         if roots.is_empty() {
@@ -42,7 +41,7 @@ impl GitRepository {
         }
         let due = self.asked_at.is_none_or(|asked| ask && asked.elapsed() >= AGAIN);
         if self.common_dir.is_none() {
-            // Where it is by far most often is seen without git, also as soon as it is made.
+            // The usual folder is found without git, also as soon as it is made.
             let own = project.join(GIT);
             if own.is_dir() {
                 self.common_dir = Some(own);
@@ -55,14 +54,14 @@ impl GitRepository {
             self.asked_at = Some(Instant::now());
             self.worktree_notes = noted;
             let some = self.worktree_notes.as_ref().is_some_and(|notes| notes.len() > 1);
-            // Git is only asked where it has noted any.
+            // Git runs only if it has noted a worktree.
             let listed = if some { git::list_worktrees(project) } else { Vec::new() };
             merge_roots(project, roots, &listed);
         }
         *roots != before
     }
 
-    /// Folders of git's that tell of worktrees.
+    /// Returns git's folders that tell of worktrees.
     pub fn watched_folders(&self, project: &Path) -> Vec<PathBuf> {
         let Some(common) = &self.common_dir else { return vec![project.to_owned()] };
         let worktrees = common.join(WORKTREES);
@@ -78,8 +77,8 @@ impl GitRepository {
         out
     }
 
-    /// Whether a change of this name in one of those folders tells of worktrees; `None` if the folder
-    /// is none of them.
+    /// Returns true if a change of this name in one of those folders may concern worktrees; `None` if it is another
+    /// folder.
     pub fn is_worktree_change(&self, folder: &Path, name: &str) -> Option<bool> {
         let below = folder.strip_prefix(self.common_dir.as_ref()?).ok()?;
         let mut parts = below.iter();
@@ -91,8 +90,7 @@ impl GitRepository {
     }
 }
 
-/// What git has noted about worktrees: first the folder itself, then the file that says where each
-/// is, with their times.
+/// Returns git's notes about worktrees with their times: first the folder itself, then these files of each worktree.
 fn read_worktree_notes(common: &Path) -> Vec<(PathBuf, Option<std::time::SystemTime>)> {
     let folder = common.join(WORKTREES);
     let time = |path: &Path| std::fs::symlink_metadata(path).and_then(|m| m.modified()).ok();
@@ -109,7 +107,7 @@ fn read_worktree_notes(common: &Path) -> Vec<(PathBuf, Option<std::time::SystemT
     out
 }
 
-/// Makes the roots those that are listed. One that was a root before keeps its place and label.
+/// Makes the listed folders the roots. A known root keeps its place and label.
 fn merge_roots(project: &Path, roots: &mut Vec<LogRoot>, listed: &[PathBuf]) {
     let real = |path: &Path| std::fs::canonicalize(path).ok();
     let main = real(project);
@@ -117,7 +115,7 @@ fn merge_roots(project: &Path, roots: &mut Vec<LogRoot>, listed: &[PathBuf]) {
     roots.iter_mut().skip(1).for_each(|root| root.here = false);
     for path in listed {
         let Some(path) = real(path).filter(|path| path.is_dir()) else { continue };
-        // A project below the top of its repository is not all of it.
+        // If the project lies below the top of its repository, the top worktree is not another project.
         let around = main.as_ref().is_some_and(|main| main.starts_with(&path));
         if around || !seen.insert(path.clone()) {
             continue;
@@ -131,7 +129,7 @@ fn merge_roots(project: &Path, roots: &mut Vec<LogRoot>, listed: &[PathBuf]) {
     }
 }
 
-/// The name of the folder, with a number if another root has it.
+/// Returns the name of the folder, with a number if another root has it.
 fn unused_label(roots: &[LogRoot], path: &Path) -> String {
     let name = path.file_name().map_or_else(|| "worktree".into(), |n| n.to_string_lossy());
     let taken = |label: &str| roots.iter().any(|root| root.label == label);

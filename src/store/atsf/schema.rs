@@ -1,21 +1,21 @@
-//! The shape of messages and of `thread.json`, for `msgfs check` (docs/formats/atsf.md, sections 3 and
-//! 4). Reading asks for less: what is only oddly shaped is shown all the same.
+//! The schema of messages and of `thread.json` for `msgfs check` (docs/formats/atsf.md, sections 3 and 4). Readers
+//! require less, so an oddly shaped message is still shown.
 
-use super::values::{as_array, as_object, as_text, pick_members, split_elements};
+use super::json_values::{as_array, as_object, as_text, pick_members, split_elements};
 use crate::model::sanitize_line;
 use crate::store::text::json::{JsonValue, visit_members};
 
-/// What a member must be.
+/// The required type of a member.
 #[derive(Clone, Copy, Debug)]
 enum AtsfSchemaType {
     Text,
-    /// A string, or `null` for what is not there.
+    /// A string, or `null` for a missing value.
     TextOrNull,
     Number,
     WholeNumber,
     /// One of these words.
     OneOf(&'static [&'static str]),
-    /// An object of these members; further ones are allowed.
+    /// An object with these members; more are allowed.
     Object(&'static [AtsfSchemaField]),
     /// An array of such values.
     List(&'static AtsfSchemaType),
@@ -23,7 +23,7 @@ enum AtsfSchemaType {
     Block,
 }
 
-/// A member.
+/// A member of an object.
 #[derive(Clone, Copy, Debug)]
 struct AtsfSchemaField {
     name: &'static str,
@@ -39,7 +39,7 @@ const fn opt(name: &'static str, is: AtsfSchemaType) -> AtsfSchemaField {
     AtsfSchemaField { name, value_type: is, is_required: false }
 }
 
-/// A message. What no reader can do without is asked for when the line is read.
+/// The schema of a message. The line parser itself checks the members that every reader needs.
 const MESSAGE: &[AtsfSchemaField] = &[
     req("content", AtsfSchemaType::List(&AtsfSchemaType::Block)),
     opt("toolCalls", AtsfSchemaType::List(&AtsfSchemaType::Object(CALL))),
@@ -78,7 +78,7 @@ const CALL: &[AtsfSchemaField] = &[
 const FILE: &[AtsfSchemaField] =
     &[req("assetRef", AtsfSchemaType::Text), req("mimeType", AtsfSchemaType::Text)];
 
-/// The members of each type of content block; others may have any.
+/// The members of each type of content block; other types may have any members.
 const BLOCKS: &[(&str, &[AtsfSchemaField])] = &[
     ("text", &[req("text", AtsfSchemaType::Text)]),
     ("thinking", &[req("text", AtsfSchemaType::Text)]),
@@ -89,7 +89,7 @@ const BLOCKS: &[(&str, &[AtsfSchemaField])] = &[
     ("tool_call_ref", &[req("toolCallId", AtsfSchemaType::Text)]),
 ];
 
-/// `thread.json`. Its version, id and times have rules of their own.
+/// The schema of `thread.json`. Its version, id and times have separate rules.
 const THREAD: &[AtsfSchemaField] = &[
     req("title", AtsfSchemaType::Text),
     req("createdAt", AtsfSchemaType::Text),
@@ -133,14 +133,14 @@ const THREAD: &[AtsfSchemaField] = &[
     opt("metadata", AtsfSchemaType::Object(&[])),
 ];
 
-/// What is wrong with the shape of a message, a phrase each.
+/// Returns the violations in the shape of a message, each as a phrase.
 pub(super) fn check_message(line: &str) -> Vec<String> {
     let mut out = Vec::new();
     check_fields(line, MESSAGE, "", &mut out);
     out
 }
 
-/// The same of a `thread.json`.
+/// Returns the violations in the shape of a `thread.json`, each as a phrase.
 pub(super) fn check_thread(content: &str) -> Vec<String> {
     let mut out = Vec::new();
     check_fields(content, THREAD, "", &mut out);
@@ -154,7 +154,7 @@ fn check_fields(content: &str, of: &'static [AtsfSchemaField], path: &str, out: 
         match value {
             Some(value) => check_value(&value, field.value_type, &path, out),
             None if field.is_required => {
-                out.push(format!("it has no {} {path:?}", type_name(field.value_type)))
+                out.push(format!("it has no {} {path:?}", type_name(field.value_type)));
             }
             None => {}
         }
@@ -206,7 +206,7 @@ fn check_value(value: &JsonValue<'_>, is: AtsfSchemaType, path: &str, out: &mut 
     }
 }
 
-/// An element of an array, which is an object in all of the format.
+/// Checks an element of an array, which must be an object everywhere in the format.
 fn check_item(item: &str, is: AtsfSchemaType, path: &str, out: &mut Vec<String>) {
     if visit_members(item, |_, _| {}).is_err() {
         return out.push(format!("{path:?} is no object"));
@@ -295,7 +295,7 @@ mod tests {
             "stats":{"messageCount":0,"userMessageCount":0,"agentMessageCount":0,"toolCallCount":0},
             "metadata":{}}"#;
         assert_eq!(check_thread(text), [""; 0]);
-        // Any spelling of a number is one.
+        // Every spelling of a number is valid.
         assert_eq!(check_thread(&text.replace(":0", ":1.2e1")), [""; 0]);
         for (from, to, told) in [
             (r#""title":"t","#, "", r#"it has no string "title""#),

@@ -1,4 +1,4 @@
-//! From a draft to a signed line, and what a new thread needs besides.
+//! From a draft to a signed line, and the files of a new thread.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -6,21 +6,21 @@ use std::io;
 use std::path::Path;
 
 use super::edit::NewThread;
+use super::json_values::{as_text, pick_members, split_elements};
 use super::line::AtsfLine;
 use super::roots::{AGENT, THREADS};
-use super::values::{as_text, pick_members, split_elements};
-use super::{AtsfStore, assets, create, default_recipient, sign};
+use super::{AtsfStore, assets, default_recipient, project_files, sign};
 use crate::model::Draft;
 use crate::store::text::canonical::push_text;
-use crate::store::{PrepareContext, PreparedRecord, StoreError, below, refuse_headers};
+use crate::store::{PrepareContext, PreparedRecord, StoreError, confined, refuse_headers};
 
-/// Takes apart what a prepared message carries: its line, and for a new thread its `thread.json`.
+/// Splits a prepared message into its line and, for a new thread, its `thread.json`.
 pub(super) fn split_prepared(bytes: &str) -> (&str, Option<&str>) {
     // A line of JSON holds no newline.
     bytes.split_once('\n').map_or((bytes, None), |(line, meta)| (line, Some(meta)))
 }
 
-/// The files a message refers to, in the order in which they go along.
+/// Returns the files that a message refers to, in the order of the attachments.
 pub(super) fn list_asset_references(line: &AtsfLine<'_>) -> Vec<String> {
     let reference = |block: &str| {
         let [reference] = pick_members(block, ["assetRef"])?;
@@ -72,7 +72,7 @@ impl AtsfStore {
         Ok(vec![PreparedRecord { to, id, thread, bytes, files: draft.attachments.clone() }])
     }
 
-    /// The thread to append to, if that is possible now: whoever writes hears of it at once.
+    /// Returns the thread to append to, if an append is possible now. So the writer learns of an error at once.
     fn continue_thread(&self, thread: &str, draft: &Draft) -> Result<String, StoreError> {
         let folder = self.find_thread_folder(thread)?;
         Self::require_appendable(&folder)?;
@@ -84,7 +84,7 @@ impl AtsfStore {
         Ok(folder.key)
     }
 
-    /// A new thread: its id and its `thread.json`.
+    /// Returns the id and the `thread.json` of a new thread.
     fn begin_thread(
         &self,
         title: &str,
@@ -92,9 +92,9 @@ impl AtsfStore {
         with: &PrepareContext<'_>,
     ) -> Result<(String, String), StoreError> {
         let io = |(path, e): (std::path::PathBuf, io::Error)| StoreError::io(&path, e);
-        below::check_can_create(&self.properties.dir, &[AGENT, THREADS]).map_err(io)?;
+        confined::check_can_create(&self.properties.dir, &[AGENT, THREADS]).map_err(io)?;
         let id = new_uuid()?;
-        let preferred = create::read_preferred_agent(&self.properties.dir);
+        let preferred = project_files::read_preferred_agent(&self.properties.dir);
         let named = draft.to.first().map_or("agent", String::as_str);
         let project = std::path::absolute(&self.properties.dir)
             .unwrap_or_else(|_| self.properties.dir.clone());
@@ -153,7 +153,7 @@ impl AtsfStore {
     }
 }
 
-/// A file name as a relative URI.
+/// Encodes a file name as a relative URI.
 fn encode_uri(name: &str) -> String {
     name.bytes().fold(String::new(), |mut out, b| {
         if b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
@@ -165,7 +165,7 @@ fn encode_uri(name: &str) -> String {
     })
 }
 
-/// A random UUID (RFC 9562, version 4).
+/// Makes a random UUID (RFC 9562, version 4).
 fn new_uuid() -> Result<String, StoreError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
@@ -177,7 +177,7 @@ fn new_uuid() -> Result<String, StoreError> {
     Ok(parts.join("-"))
 }
 
-/// Refuses header lines that a thread has no place for: what is written is not dropped in silence.
+/// Refuses header lines that a thread cannot hold, so that nothing is dropped in silence.
 fn check_headers(draft: &Draft) -> Result<(), StoreError> {
     if draft.to.len() > 1 {
         return Err(StoreError::Invalid(

@@ -1,24 +1,22 @@
-//! Signatures, which the format has none of: the member `signature` that msgfs adds and other readers
-//! ignore.
+//! Signatures, which the format does not have: msgfs adds the member `signature`, and other readers ignore it.
 
 use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::values::{as_object, as_text, pick_members};
+use super::json_values::{as_object, as_text, pick_members};
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, SignedBytes};
 use crate::store::Signer;
 use crate::store::text::canonical::signed_object_bytes;
 use crate::store::text::json::JsonValue;
 
-/// What a signature covers starts with this line, so that it can never be mistaken for another
-/// kind of signed text.
+/// The first line of the bytes that a signature covers, which separates them from every other kind of signed text.
 pub const CONTEXT: &str = "atsf-sig-v1\n";
 const MEMBER: &str = "signature";
 
-/// The signature that the message on this line carries; `None` if it has no member `signature`. Roles
-/// are not identities: it is verified with the key it carries, and no key is pinned.
+/// Returns the signature of the message on this line; `None` if it has no member `signature`. Roles are not identities,
+/// so the signature is verified with the key that it carries, and no key is pinned.
 pub fn extract_claim(line: &str) -> Option<SignatureClaim> {
     let [signature] = pick_members(line, [MEMBER])?;
     let signature = signature?;
@@ -47,7 +45,7 @@ pub fn extract_claim(line: &str) -> Option<SignatureClaim> {
     })
 }
 
-/// Returns the text that a signature of the message on this line covers, whether it carries one or not.
+/// Returns the text that a signature of the message on this line covers, even if it has none.
 pub fn covered_bytes(line: &str) -> Option<Vec<u8>> {
     signed_object_bytes(CONTEXT, line, MEMBER)
 }
@@ -56,7 +54,7 @@ fn decode_bytes<const N: usize>(value: Option<&JsonValue<'_>>) -> Option<[u8; N]
     BASE64.decode(as_text(value)?.as_bytes()).ok()?.try_into().ok()
 }
 
-/// The object with its signature as its last member; as it is if it is no object.
+/// Adds the signature as the last member of the object. A text that is no object is returned as it is.
 pub fn sign_object(mut object: String, signer: &dyn Signer) -> String {
     let Some(covered) = signed_object_bytes(CONTEXT, &object, MEMBER) else { return object };
     let key = BASE64.encode(signer.public_key().0);

@@ -25,7 +25,7 @@ struct Project {
     dir: tempfile::TempDir,
 }
 
-/// What was reported, in the order of files and lines.
+/// Returns the reported messages in the order of files and lines.
 fn in_order(books: &Book) -> Vec<&Kept> {
     let mut all: Vec<&Kept> = books.messages.values().collect();
     assert!(
@@ -61,7 +61,7 @@ fn meta(id: &str, title: &str) -> String {
     .render()
 }
 
-/// A thread's folder in a root.
+/// Returns a thread's folder in a root.
 fn thread_dir(root: &Path, id: &str) -> PathBuf {
     root.join(".agent/threads").join(id)
 }
@@ -114,7 +114,7 @@ impl Project {
         AtsfStore::open(&self.spec()).unwrap()
     }
 
-    /// Opens the store and takes in everything.
+    /// Opens the store and scans everything.
     fn opened(&self) -> (AtsfStore, Book) {
         let store = self.open();
         let mut books = Book::default();
@@ -129,7 +129,7 @@ fn follow(store: &AtsfStore, books: &mut Book, path: &Path) {
     store.scan(false, books).unwrap();
 }
 
-/// Makes a file one whose writer was done long ago.
+/// Makes a file look as if its writer had finished long ago.
 fn age(path: &Path) {
     let file = std::fs::File::options().append(true).open(path).unwrap();
     let before = std::time::SystemTime::now() - std::time::Duration::from_secs(60);

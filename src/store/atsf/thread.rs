@@ -1,44 +1,44 @@
-//! `thread.json`: what a thread is (docs/formats/atsf.md, section 3).
+//! The facts of a thread in `thread.json` (docs/formats/atsf.md, section 3).
 
+use super::json_values::{as_text, pick_members};
 use super::line::parse_time;
-use super::values::{as_text, pick_members};
 use crate::model::Timestamp;
 use crate::store::engine::lines::log::BOM;
 use crate::store::text::json;
 
-/// A larger `thread.json` is none.
+/// The largest `thread.json`, in bytes.
 pub(super) const MAX_BYTES: usize = 4 << 20;
-/// The version new threads get; the MAJOR is the only one that is read.
+/// The version of new threads; only this major version is read.
 pub const VERSION: &str = "1.1";
 const MAJOR: &str = "1";
 
-/// What a `thread.json` turned out to be.
+/// The result of parsing a `thread.json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AtsfThreadFile {
     /// A thread.
     Thread(AtsfThreadMeta),
-    /// Something of another program: not an object, or without `specVersion`.
+    /// A file of another program: no object, or without `specVersion`.
     Foreign,
-    /// It does not parse; it may be half written.
+    /// It does not parse; it may be torn.
     Broken(String),
-    /// A thread that must not be read: why, in a sentence.
+    /// A thread that must not be read, with the reason in a sentence.
     Refused(String),
 }
 
-/// The members of a `thread.json` that mean something here.
+/// The members of a `thread.json` that msgfs uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AtsfThreadMeta {
-    /// The thread's own word for its id; the folder's name is what counts.
+    /// The id that the file states; the folder's name is the one that counts.
     pub id: Option<String>,
-    /// What it is about.
+    /// The title.
     pub title: Option<String>,
-    /// When it was made.
+    /// The time of creation.
     pub created: Option<Timestamp>,
-    /// When its last message was written, as cached.
+    /// The cached time of its last message.
     pub updated: Option<Timestamp>,
 }
 
-/// Reads the bytes of a `thread.json`.
+/// Parses the bytes of a `thread.json`.
 pub fn parse(bytes: &[u8]) -> AtsfThreadFile {
     let whole = String::from_utf8_lossy(bytes);
     let content = whole.strip_prefix(BOM).unwrap_or(&whole);
@@ -66,10 +66,10 @@ pub fn parse(bytes: &[u8]) -> AtsfThreadFile {
     })
 }
 
-/// Whether a `specVersion` is one whose threads are read.
+/// Checks that msgfs reads threads of this `specVersion`.
 ///
 /// # Errors
-/// Why not, in a sentence.
+/// The reason, in a sentence.
 pub fn check_version(version: &str) -> Result<(), String> {
     let shown = crate::model::sanitize_line(version);
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! What is wrong with a store, as its engine sees it.
+//! The faults of a store, as its engine sees them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,25 +6,25 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::model::locks::RwLock;
-use crate::model::{sanitize_line, spelling};
+use crate::model::{name_encoding, sanitize_line};
 use crate::store::fs::{self, FaultFlag};
 
-/// At most this many broken or strange files are remembered by name.
+/// The number of broken or unexpected files that are remembered by name.
 const MAX_TROUBLE: usize = 1000;
 
-/// What is wrong with single files, and whether that may pass.
+/// The faults of single files, and a flag for errors that may pass.
 #[derive(Debug, Default)]
 pub struct StoreHealth {
-    /// By path: what is wrong with it, in words.
+    /// The faults in words, by path.
     faults: RwLock<BTreeMap<String, String>>,
-    /// Something could not be read since the last full scan began.
+    /// Set if something could not be read since the last full scan began.
     pub read_fault: FaultFlag,
-    /// The store's folder was there since the store was opened.
+    /// True if the store's folder was there since the store was opened.
     was_seen: AtomicBool,
 }
 
 impl StoreHealth {
-    /// Notes what is wrong with something at a path, or that nothing is.
+    /// Sets or clears the fault of a path.
     pub fn set_fault(&self, path: &str, what: Option<String>) {
         if what.is_none() && !self.faults.read().contains_key(path) {
             return;
@@ -45,7 +45,7 @@ impl StoreHealth {
         self.set_fault(path, Some(format!("cannot {what}: {error}")));
     }
 
-    /// Says that the store's folder is not there any more, if so.
+    /// Returns a line if the store's folder was there and is missing now.
     pub fn describe_missing_folder(&self, dir: &Path) -> Option<String> {
         let gone = fs::missing_folder_line(dir);
         if gone.is_none() {
@@ -54,15 +54,15 @@ impl StoreHealth {
         gone.filter(|_| self.was_seen.load(Ordering::Relaxed))
     }
 
-    /// Forgets what is wrong with these paths.
+    /// Clears the faults of these paths.
     pub fn clear_faults(&self, is_one: impl Fn(&str) -> bool) {
         self.faults.write().retain(|path, _| !is_one(path));
     }
 
-    /// What is wrong, a line each.
+    /// Returns the faults, one line each.
     pub fn fault_lines(&self) -> Vec<String> {
         let line = |(path, what): (&String, &String)| {
-            format!("{} {what}", sanitize_line(&spelling::display_name(path)))
+            format!("{} {what}", sanitize_line(&name_encoding::display_name(path)))
         };
         self.faults.read().iter().map(line).collect()
     }

@@ -1,5 +1,5 @@
-//! What lies between the disk and a format: an engine opens, lists, follows, keeps and writes the
-//! files, and a format says what they mean.
+//! The engines between the disk and a format. An engine opens, lists, follows, keeps and writes the files, and a
+//! format defines their meaning.
 
 pub mod files;
 mod health;

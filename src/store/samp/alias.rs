@@ -1,4 +1,4 @@
-//! Names of writers and of their logs.
+//! Names of senders and of their logs.
 
 /// The longest alias, in bytes (which are characters, an alias being ASCII).
 pub const MAX_LEN: usize = 64;
@@ -6,9 +6,9 @@ pub const MAX_LEN: usize = 64;
 const PREFIX: &str = "log-";
 const SUFFIX: &str = ".jsonl";
 
-/// Whether this is an alias: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`, the whole of it.
+/// Returns true if this is an alias: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`, the whole of it.
 ///
-/// Stricter than the pattern in Python, whose `$` also lets one trailing newline pass.
+/// It is stricter than the pattern in Python, whose `$` also lets one trailing newline pass.
 pub fn is_valid_alias(alias: &str) -> bool {
     let mut bytes = alias.bytes();
     alias.len() <= MAX_LEN
@@ -16,29 +16,28 @@ pub fn is_valid_alias(alias: &str) -> bool {
         && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
 }
 
-/// The name of a writer's log.
+/// Returns the name of a sender's log.
 pub fn log_name(alias: &str) -> String {
     format!("{PREFIX}{alias}{SUFFIX}")
 }
 
-/// What a file in the store's folder is, by its name.
+/// The meaning of a file's name in the store's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampLogName<'a> {
-    /// The log of this writer.
+    /// The log of this sender.
     Main(&'a str),
-    /// A copy of this writer's log that a sync program put aside. It is a further source of the
-    /// writer's messages and never a participant of its own, nor ever written.
+    /// A copy of this sender's log that a sync program put aside. It is a further source of the sender's messages and
+    /// never a participant of its own, nor ever written.
     Conflict(&'a str),
-    /// Not a log at all.
+    /// A file that is no log.
     NotALog,
-    /// Named like a log, but for no valid alias: nobody's messages.
+    /// A file that is named like a log, but for no valid alias. Its lines are nobody's messages.
     BadAlias,
 }
 
-/// Says what a file is by its name.
+/// Returns the meaning of a file's name.
 ///
-/// The patterns of sync programs win over the alias rule, because Syncthing's names are also
-/// valid aliases.
+/// The patterns of sync programs win over the alias rule, because Syncthing's names are also valid aliases.
 pub fn classify_log_name(file_name: &str) -> SampLogName<'_> {
     let stem = file_name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX));
     let Some(stem) = stem else { return SampLogName::NotALog };
@@ -54,14 +53,14 @@ pub fn classify_log_name(file_name: &str) -> SampLogName<'_> {
     }
 }
 
-/// The name without one mark of a sync program at its end, if it has one.
+/// Returns the name without one mark of a sync program at its end, if it has one.
 fn strip_conflict_mark(stem: &str) -> Option<&str> {
     strip_syncthing_mark(stem)
         .or_else(|| strip_dropbox_mark(stem))
         .or_else(|| strip_icloud_mark(stem))
 }
 
-/// Syncthing: `A.sync-conflict-YYYYMMDD-HHMMSS-DEVICE`; releases before 0.14 left out the device.
+/// Strips the mark of Syncthing: `A.sync-conflict-YYYYMMDD-HHMMSS-DEVICE`. Releases before 0.14 left out the device.
 fn strip_syncthing_mark(stem: &str) -> Option<&str> {
     let (alias, mark) = stem.rsplit_once(".sync-conflict-")?;
     let mut parts = mark.split('-');
@@ -78,14 +77,14 @@ fn strip_syncthing_mark(stem: &str) -> Option<&str> {
     .then_some(alias)
 }
 
-/// Dropbox and Nextcloud: `A (Ann's conflicted copy 2026-04-13)`, `A (conflicted copy …)`.
+/// Strips the mark of Dropbox and Nextcloud: `A (Ann's conflicted copy 2026-04-13)`, `A (conflicted copy …)`.
 fn strip_dropbox_mark(stem: &str) -> Option<&str> {
     let (alias, mark) = stem.split_once(" (")?;
     let mark = mark.strip_suffix(')')?;
     mark.to_ascii_lowercase().contains("conflicted copy").then_some(alias)
 }
 
-/// iCloud: `A 2`.
+/// Strips the mark of iCloud: `A 2`.
 fn strip_icloud_mark(stem: &str) -> Option<&str> {
     let (alias, number) = stem.rsplit_once(' ')?;
     let is_number = (1..=4).contains(&number.len())
@@ -127,7 +126,7 @@ mod tests {
             ("log-x.jsonl.jsonl", SampLogName::Main("x.jsonl")),
             ("log-log-a.jsonl", SampLogName::Main("log-a")),
             (long.as_str(), SampLogName::Main(&long_a)),
-            // OneDrive's copies cannot be told from an alias.
+            // A copy of OneDrive has the form of an alias.
             ("log-foo-DESKTOP.jsonl", SampLogName::Main("foo-DESKTOP")),
             ("log-.jsonl", SampLogName::BadAlias),
             ("log-foo\n.jsonl", SampLogName::BadAlias),
@@ -152,7 +151,7 @@ mod tests {
                 "log-f.o.sync-conflict-20260413-091523-K3X2R2T.sync-conflict-20260414-000000-AAAAAAA.jsonl",
                 SampLogName::Conflict("f.o"),
             ),
-            // Not quite Syncthing's pattern: ordinary aliases.
+            // These are not quite Syncthing's pattern: ordinary aliases.
             (
                 "log-foo.sync-conflict-20260413-091523-short.jsonl",
                 SampLogName::Main("foo.sync-conflict-20260413-091523-short"),

@@ -1,4 +1,4 @@
-//! Writing: from a draft to one line, and the one `write` that appends it.
+//! The way from a draft to one line, and the one `write` that appends it.
 
 use std::io::{self, Seek as _};
 use std::path::Path;
@@ -12,12 +12,12 @@ use crate::store::engine::lines::append::{
     LogPath, UnsyncedLogs, append_line, append_once, has_final_newline,
 };
 use crate::store::fs::Stamp;
-use crate::store::{PrepareContext, PreparedRecord, StoreError, below, fs};
+use crate::store::{PrepareContext, PreparedRecord, StoreError, confined, fs};
 
-/// A log that did not change for this long is not being written.
+/// The time without a change after which a log is not being written.
 const STILL: Duration = Duration::from_millis(300);
 
-/// One record per recipient, signed, with ids that no earlier message of mine has.
+/// Prepares one signed record per recipient, with ids that no earlier message of mine has.
 pub(super) fn prepare_records(
     me: &str,
     draft: &Draft,
@@ -55,8 +55,8 @@ pub(super) fn prepare_records(
             prepare_record(me, (to, re(to)), &recipients, (&thread, &body), time, draft, with)
         });
         let all: Vec<PreparedRecord> = all.collect();
-        // The same text twice in one second would have one id, and readers would show it once. All
-        // records of a message have one time.
+        // The same text twice in one second would have one id, and readers would show it once. All records of a
+        // message have one time.
         if !all.iter().any(|record| (with.is_id_taken)(&record.id))
             || time.secs() == i64::MAX / 1000
         {
@@ -74,7 +74,7 @@ pub(super) fn prepare_records(
     Ok(all)
 }
 
-/// The records of the message that is answered, if it went to several: whom each is for, and its id.
+/// Returns the records of the message that is answered, if it went to several: the recipient and the id of each.
 fn parent_records<'a>(draft: &Draft, parent: Option<&'a Message>) -> Vec<(&'a str, String)> {
     let Some(parent) = parent.filter(|parent| parent.to.len() > 1) else { return Vec::new() };
     let (Some(from), Some(thread)) = (&parent.from, &parent.thread) else { return Vec::new() };
@@ -122,12 +122,12 @@ pub(super) fn with_own_log<T>(
     me: &str,
     use_it: impl FnOnce(&LogPath<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    let folder = below::open_dir(dir, &[]).map_err(|e| StoreError::io(dir, e))?;
+    let folder = confined::open_dir(dir, &[]).map_err(|e| StoreError::io(dir, e))?;
     let name = alias::log_name(me);
     use_it(&LogPath { dir: &folder, name: &name, path: &dir.join(&name) })
 }
 
-/// Whether the log could be written now.
+/// Fails if the log exists and cannot be written now.
 pub(super) fn check_log_writable(dir: &Path, me: &str) -> Result<(), StoreError> {
     with_own_log(dir, me, |log| match log.open(false) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(log.io_error(e)),
@@ -135,16 +135,16 @@ pub(super) fn check_log_writable(dir: &Path, me: &str) -> Result<(), StoreError>
     })
 }
 
-/// Appends one line with a single `write`, after a newline if the log does not end in one. Other
-/// programs take no lock, so nothing is cut. Answers with where the line begins and what the log is then;
-/// `None`, with nothing written, if it does not continue the log that is `known`.
+/// Appends one line with a single `write`, after a newline if the log does not end in one. Other programs take no
+/// lock, so nothing is cut. Returns the offset of the line and the new stamp of the log. `None`, with nothing written,
+/// if it does not continue the log that is `known`.
 pub(super) fn append_to_log(
     log: &LogPath<'_>,
     line: &str,
     known: Option<&Stamp>,
     unsynced: &mut UnsyncedLogs,
 ) -> Result<Option<(u64, Stamp)>, StoreError> {
-    let new = below::stat(log.dir, log.name).is_err();
+    let new = confined::stat(log.dir, log.name).is_err();
     let append = || {
         let mut file = log.open(true)?;
         let before = Stamp::from_file(&file)?;
@@ -152,7 +152,7 @@ pub(super) fn append_to_log(
             return Ok(None);
         }
         append_line(&file, before.size, !has_final_newline(&file, before.size)?, line)?;
-        // Others may have appended since its length was asked: the position tells where this went.
+        // Others may have appended since its length was read. The position of the file gives the offset of this line.
         let at = file.stream_position()?.saturating_sub(line.len() as u64 + 1);
         Ok(Some((before, at, Stamp::from_file(&file)?)))
     };
@@ -168,14 +168,14 @@ pub(super) fn is_continuation(log: &Stamp, before: &Stamp) -> bool {
     log.is_same_file(before) && log.size >= before.size
 }
 
-/// Ends the last line of my own log if it was torn, so that nobody's next line is glued to it.
+/// Ends the last line of my own log if it was torn, so that no later line is glued to it.
 pub(super) fn end_torn_line(dir: &Path, me: &str) -> Result<(), StoreError> {
     with_own_log(dir, me, |log| {
         let deadline = Instant::now() + STILL * 2;
         let end = || {
             let file = log.open(false)?;
             while !has_final_newline(&file, file.metadata()?.len())? {
-                // Another program of this alias may be in the middle of it.
+                // Another program of this alias may be in the middle of the line.
                 let age = file.metadata()?.modified()?.elapsed().unwrap_or(STILL);
                 if age >= STILL || Instant::now() >= deadline {
                     return append_once(&file, b"\n", file.metadata()?.len());

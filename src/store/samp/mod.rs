@@ -1,19 +1,19 @@
-//! SAMP v1: a shared folder with one append-only JSON-lines log per writer.
+//! SAMP v1: a shared folder with one append-only JSON-lines log per sender.
 //!
-//! - [`record`]: one line, its members, its id.
-//! - [`thread`], [`alias`]: the rules for names and derived threads.
-//! - `seen`: the read position that other readers of the folder share.
-//! - `append`: the one write that this module ever makes to a log, its own.
-//! - `recovery`: what other programs took out of that log, appended again. `kept`: where it comes from.
+//! - [`record`] is one line, its members, and its id.
+//! - [`thread`] and [`alias`] have the rules for names and derived threads.
+//! - `seen` is the read position that other readers of the folder share.
+//! - `append` is the one write that this module ever makes to a log, its own.
+//! - `recovery` appends lines again that other programs took out of that log. `kept` is the backup of these lines.
 //!
-//! The logs are followed by `engine::lines`.
+//! The engine `engine::lines` follows the logs.
 
 pub mod alias;
 mod append;
-mod kept;
+mod backup;
+mod read_position;
 pub mod record;
 mod recovery;
-mod seen;
 pub mod thread;
 
 use std::borrow::Cow;
@@ -38,23 +38,23 @@ use record::{SampRecord, SampScratch};
 /// A SAMP folder, read and written as one alias.
 pub type SampStore = LineStore<Samp>;
 
-/// A record of so many bytes goes by every link: nobody is asked.
+/// The length up to which a record goes by every link, so that no limit is checked.
 const SHORT: u64 = 4 << 10;
 
-/// The format of such a folder.
+/// The format of a SAMP folder.
 #[derive(Debug, Default)]
 pub struct Samp {
-    /// Where the lines go besides.
+    /// The links by which lines also go to other machines.
     router: OnceLock<Arc<dyn LinkRouter>>,
-    /// It is only looked at, and nothing is made.
+    /// True if the folder is only read, and nothing is created.
     is_read_only: bool,
-    /// Somebody named the folder, who makes it.
+    /// True if somebody named the folder in the configuration. msgfs then does not create it.
     is_named: bool,
     /// The recovery of lines that my log loses; `None` where nothing may be written.
     own_log: Option<recovery::OwnLogTracker>,
 }
 
-/// Why a name cannot be an alias, for people.
+/// Returns a sentence that says why a name cannot be an alias.
 fn describe_bad_alias(name: &str) -> String {
     format!(
         "{:?} is not a SAMP alias: it takes letters, digits, '.', '_' and '-', begins with a letter \
@@ -63,7 +63,7 @@ fn describe_bad_alias(name: &str) -> String {
     )
 }
 
-/// Whose log has this name, and whether it is a copy.
+/// Returns the alias of the log with this name, and true if it is a conflict copy.
 fn parse_log_name(name: &str) -> Option<(&str, bool)> {
     match alias::classify_log_name(name) {
         SampLogName::Main(alias) => Some((alias, false)),
@@ -88,8 +88,8 @@ impl LineFormat for Samp {
     type LineContent<'a> = ();
     type Head = ();
 
-    /// Opens the folder, creating it as the reference does (`mkdir -p`) if it is missing, unless it is only
-    /// looked at, or somebody named it.
+    /// Opens the folder. Creates a missing one as the reference does (`mkdir -p`), unless it is only read, or somebody
+    /// named it.
     fn open(spec: &StoreSpec) -> Result<(Self, StoreProperties), StoreError> {
         let (dir, me) = (spec.dir.as_path(), spec.own_address.as_ref().unwrap_or(&spec.me));
         if !alias::is_valid_alias(me) {
@@ -99,14 +99,14 @@ impl LineFormat for Samp {
         if !looks && !is_named {
             fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;
         }
-        match super::below::open_dir(dir, &[]) {
+        match super::confined::open_dir(dir, &[]) {
             Err(e) if (looks || is_named) && e.kind() == std::io::ErrorKind::NotFound => {}
             opened => drop(opened.map_err(|e| StoreError::io(dir, e))?),
         }
         if spec.state.is_some()
             && let Err(error) = append::end_torn_line(dir, me)
         {
-            // The next append ends it.
+            // The next append ends the line.
             tracing::debug!(%error, "the end of my log cannot be looked at");
         }
         let about = StoreProperties {
@@ -181,8 +181,7 @@ impl LineFormat for Samp {
         if accepted.is_ok() || is_blank(text) {
             return Ok(());
         }
-        // Some writers end lines with a bare CR. Offsets in a text that was repaired are not those of
-        // the file.
+        // Some writers end lines with a bare CR. Offsets in a text that was repaired are not those of the file.
         if text.trim_end().contains('\r') && text.len() == at.len as usize {
             let before = found.len();
             let mut offset = at.offset;
@@ -249,7 +248,7 @@ impl LineFormat for Samp {
     }
 }
 
-/// The message on a line, and whether it carries a signature.
+/// Returns the message on a line, and true if it carries a signature.
 fn parse_message(text: &str) -> Option<(Message, bool)> {
     let mut scratch = SampScratch::default();
     let parsed = record::parse(text, &mut scratch).ok()?;
@@ -319,7 +318,7 @@ impl MessageAppender for SampStore {
 
     fn append_record(&self, message: &PreparedRecord) -> Result<(), StoreError> {
         self.append_own_line(message)?;
-        // After it: a scan that takes the note sees the line.
+        // The note comes after the append: a scan that takes the note sees the line.
         self.note_change(&self.dir().join(alias::log_name(self.me())));
         Ok(())
     }
@@ -336,11 +335,11 @@ impl RemoteMail for SampStore {
     }
 
     fn set_router(&self, ways: Arc<dyn LinkRouter>) {
-        // The first ones stay: there is one set of links a mount.
+        // The first router stays: there is one set of links per mount.
         let _ = self.format.router.set(ways);
     }
 
-    /// Lines come by other ways: who brings them writes them into the logs.
+    /// Returns an error, because links write lines into the logs themselves.
     fn file_mail(&self, _: &InboundMail) -> Result<(), StoreError> {
         Err(StoreError::NotPermitted("a SAMP folder takes no single messages".to_owned()))
     }
@@ -348,28 +347,28 @@ impl RemoteMail for SampStore {
 
 impl ReadPosition for SampStore {
     fn watermark(&self) -> Option<Watermark> {
-        seen::read_watermark(self.dir(), self.me())
+        read_position::read_watermark(self.dir(), self.me())
     }
 
     fn advance_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
-        seen::advance_watermark(self.dir(), self.me(), mark)
+        read_position::advance_watermark(self.dir(), self.me(), mark)
     }
 }
 
 impl PeerDirectory for SampStore {
     fn list_peers(&self) -> Vec<String> {
         let table = self.table.read();
-        // What stands in a log makes its writer known, unless it was refused.
+        // A record in a log makes its sender known, unless it was refused.
         let there = table.logs.iter().filter(|log| log.stamp.is_some() && log.tally.lines == 0);
         there.map(Samp::log_key).filter(|alias| !alias.is_empty()).collect()
     }
 
     fn peer_read_states(&self, addresses: &[&str]) -> Vec<Option<PeerReadState>> {
         let told = |address: &&str| {
-            // What is no alias is no part of a path.
+            // A text that is no alias is no part of a path.
             let mark = alias::is_valid_alias(address)
-                .then(|| seen::read_watermark(self.dir(), address))??;
-            let since = seen::modified_time(self.dir(), address);
+                .then(|| read_position::read_watermark(self.dir(), address))??;
+            let since = read_position::modified_time(self.dir(), address);
             Some(PeerReadState { unread: PeerUnread::Position(mark), since })
         };
         addresses.iter().map(told).collect()
@@ -405,7 +404,7 @@ fn accept_record<'a>(
         to_me,
         from_me,
         time,
-        // Told to the millisecond, the order of the log does not matter.
+        // A time to the millisecond makes the order of the log irrelevant.
         name_time: parsed.ms.map(|_| time),
         plain_length: parsed.plain_length(&to),
         repeat_kind: if parsed.id_verified { RepeatKind::Same } else { RepeatKind::Claimed },
@@ -422,8 +421,8 @@ fn accept_record<'a>(
     Ok(())
 }
 
-/// Which record of the same message stands for this one, which is to somebody else: mine, or that to
-/// the first recipient.
+/// Returns the record of the same message that stands for this one, which is to somebody else: mine, or that to the
+/// first recipient.
 fn find_primary_record(parsed: &SampRecord<'_>, me: &str) -> Option<PrimaryRecord> {
     let to_me = parsed.rcpt.iter().any(|to| to == me);
     let first = if to_me { me } else { parsed.rcpt.first()? };

@@ -1,5 +1,4 @@
-//! One record: from a line of a log to a message, and back (docs/formats/samp.md, sections 2, 5 and
-//! 6).
+//! A record as a line of a log and as a message (docs/formats/samp.md, sections 2, 5 and 6).
 
 use std::borrow::Cow;
 
@@ -7,39 +6,39 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::alias::is_valid_alias;
-use crate::model::plain::{PlainMessage, is_visible};
+use crate::model::plain_message::{PlainMessage, is_visible};
 use crate::model::{SignatureClaim, Timestamp};
 use crate::store::text::canonical::{self, HashedMembers, RecordId, SIGNATURE_CONTEXT};
 use crate::store::text::json::{self, JsonError, JsonValue, RawStr};
 use crate::store::text::{pytext, signature};
 use crate::store::{Kind, Signer};
 
-/// Why a line is not delivered as a message. One sentence for a person.
+/// The reason why a line is not delivered as a message, one sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SampRecordError {
-    /// The line is not a JSON object.
+    /// A line that is not a JSON object.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// A member that every record needs is not there.
+    /// The lack of a member that every record needs.
     #[error("the record has no member \"{0}\"")]
     Missing(&'static str),
-    /// A member is there but is not text.
+    /// A member that is not text.
     #[error("the member \"{0}\" is not a string")]
     NotAString(&'static str),
-    /// The time is neither an integer nor a float.
+    /// A time that is neither an integer nor a float.
     #[error("the member \"ts\" is not a number")]
     TimeNotANumber,
-    /// The time is a number without a place in time: NaN, infinite, or a float too large to hold.
+    /// A time without a place in time: NaN, infinite, or a float too large to hold.
     #[error("the member \"ts\" is not a finite number")]
     TimeNotFinite,
-    /// There is no id, and none can be made.
+    /// The lack of an id where none can be made.
     #[error(
         "the record has no id, and none can be computed because its text holds half a surrogate pair"
     )]
     NoId,
 }
 
-/// Memory to parse with, so that parsing a log does not allocate for each record.
+/// Memory for parsing, so that parsing a log does not allocate for each record.
 #[derive(Debug, Default)]
 pub struct SampScratch {
     canonical: String,
@@ -50,53 +49,54 @@ pub struct SampScratch {
 pub struct SampRecord<'a> {
     /// The stored id, or the computed one if none is stored.
     pub id: Cow<'a, str>,
-    /// The id is the one that the content hashes to.
+    /// True if the id is the hash of the content.
     pub id_verified: bool,
     /// Time in whole seconds since the epoch, rounded down, saturated to the range.
     pub secs: i64,
-    /// The milliseconds of that second, if it tells them.
+    /// The milliseconds of that second, if the record states them.
     pub ms: Option<u16>,
-    /// Who says to have written it, verbatim.
+    /// The sender that it states, verbatim.
     pub from: Cow<'a, str>,
-    /// Whom it is for, verbatim.
+    /// The recipient, verbatim.
     pub to: Cow<'a, str>,
     /// Its thread, verbatim: any text at all.
     pub thread: Cow<'a, str>,
-    /// The text as spelled in the log; see [`Parsed::body_text`].
+    /// The text as spelled in the log; see [`SampRecord::body_text`].
     pub body: RawStr<'a>,
-    /// What it is about, if that is said in text.
+    /// The subject, if it is text.
     pub subject: Option<Cow<'a, str>>,
-    /// The id of the record it answers, if that is said in text.
+    /// The id of the record that it answers, if it is text.
     pub re: Option<Cow<'a, str>>,
     /// Its idempotency key, if that is text.
     pub idem: Option<Cow<'a, str>>,
-    /// Everybody the message went to, of whom each has a record; empty if it says nothing of others.
+    /// All recipients of the message, each of whom has a record. Empty if the record names no others.
     pub rcpt: Vec<String>,
-    /// It has a member `sig`, whatever that is; see [`claim`].
+    /// True if it has a member `sig`, whatever its value; see [`parse_claim`].
     pub has_sig: bool,
-    /// Every character of its line [is visible](is_visible).
+    /// True if every character of its line [is visible](is_visible).
     pub visible: bool,
 }
 
 impl<'a> SampRecord<'a> {
-    /// Its time; to the millisecond only if it tells that.
+    /// Returns its time, to the millisecond only if it states that.
     pub fn time(&self) -> Timestamp {
         Timestamp::from_secs(self.secs).plus_millis(self.ms.unwrap_or_default().into())
     }
 
-    /// Whom the message is for: everybody, also where this is the record of one of them.
+    /// Returns all recipients of the message, even if this is the record of one of them.
     pub fn all_recipients(&self) -> Vec<String> {
         if self.rcpt.is_empty() { vec![self.to.to_string()] } else { self.rcpt.clone() }
     }
 
-    /// The id of the record of the same message to somebody else.
+    /// Returns the id of the record of the same message to another recipient.
     pub fn id_for_recipient(&self, to: &str) -> String {
         let (time, body) = (self.time(), self.body_text());
         let (from, thread) = (self.from.as_ref(), self.thread.as_ref());
         NewSampRecord { time, from, to, thread, body: &body, ..NewSampRecord::default() }.id()
     }
 
-    /// As [`Found::plain`](crate::store::Found::plain); `to` is whom the message is for, as its header says it.
+    /// Returns the length for [`FoundMessage::plain_length`](crate::store::FoundMessage::plain_length). `to` names the
+    /// recipients as the header shows them.
     pub fn plain_length(&self, to: &str) -> Option<u32> {
         let (escapes, ends) = self.body.count_simple_escapes()?;
         let plain = PlainMessage {
@@ -111,7 +111,7 @@ impl<'a> SampRecord<'a> {
             escapes,
             ends_with_newline: ends,
         };
-        // What is spelled without escapes stands in the line.
+        // A value that is spelled without escapes stands in the line.
         let stands = |text: &Cow<'_, str>| matches!(text, Cow::Borrowed(_));
         let values = [&self.from, &self.to, &self.thread, &self.id].into_iter();
         let mut values = values.chain(&self.subject).chain(&self.re);
@@ -119,13 +119,13 @@ impl<'a> SampRecord<'a> {
         if visible { plain.visible_rendered_length() } else { plain.rendered_length() }
     }
 
-    /// The text, as written: not normalised.
+    /// Returns the text as written, not normalised.
     pub fn body_text(&self) -> Cow<'a, str> {
         self.body.to_text()
     }
 }
 
-/// The members that mean something here; the last of equal keys wins.
+/// The members that have a meaning here. The last of equal keys wins.
 #[derive(Default)]
 struct SampMembers<'a> {
     hashed: HashedMembers<'a>,
@@ -138,13 +138,13 @@ struct SampMembers<'a> {
     has_sig: bool,
 }
 
-/// Reads the record on this line.
+/// Parses the record on this line.
 ///
-/// The line comes without its newline; white space around the object does not matter. The caller
-/// compares [`Parsed::from`] with the log's alias.
+/// The line comes without its newline. White space around the object does not matter. The caller compares
+/// [`SampRecord::from`] with the log's alias.
 ///
 /// # Errors
-/// If the line is not delivered; other records of the log are not affected.
+/// If the line is not delivered. Other records of the log are not affected.
 pub fn parse<'a>(
     line: &'a str,
     scratch: &mut SampScratch,
@@ -225,8 +225,8 @@ fn optional_text(value: Option<JsonValue<'_>>) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Whole seconds of a time: any integer, any finite float. Nobody writes booleans as times, so
-/// they are refused although Python counts them as integers.
+/// Returns the whole seconds of a time: any integer, any finite float. Nobody writes booleans as times, so they are
+/// refused although Python counts them as integers.
 fn parse_seconds(value: Option<JsonValue<'_>>) -> Result<i64, SampRecordError> {
     match value {
         Some(JsonValue::Int(digits)) => Ok(digits.parse().unwrap_or({
@@ -244,7 +244,7 @@ fn parse_seconds(value: Option<JsonValue<'_>>) -> Result<i64, SampRecordError> {
     }
 }
 
-/// The milliseconds of a second: an integer from 0 to 999. Anything else tells none.
+/// Returns the milliseconds of a second: an integer from 0 to 999. Any other value states none.
 fn parse_millis(value: Option<JsonValue<'_>>) -> Option<u16> {
     match value {
         Some(JsonValue::Int(digits)) => digits.parse().ok().filter(|ms| *ms < 1000),
@@ -252,8 +252,8 @@ fn parse_millis(value: Option<JsonValue<'_>>) -> Option<u16> {
     }
 }
 
-/// The recipients that a record names in a list: aliases, the one it is for among them. Anything else
-/// is no list of recipients.
+/// Returns the recipients in a list of aliases that contains this record's recipient. Any other value is no list of
+/// recipients.
 fn parse_recipients(value: Option<JsonValue<'_>>, to: &str) -> Vec<String> {
     let Some(JsonValue::Compound(list)) = value else { return Vec::new() };
     let list: Vec<String> = serde_json::from_str(list).unwrap_or_default();
@@ -261,19 +261,18 @@ fn parse_recipients(value: Option<JsonValue<'_>>, to: &str) -> Vec<String> {
     if good { list } else { Vec::new() }
 }
 
-/// The signature the record on this line carries; `None` if it has no member `sig`, or is no
-/// record at all.
+/// Returns the signature of the record on this line; `None` if it has no member `sig`, or is no record at all.
 ///
-/// `sig` is the base64 of 64 bytes, `pub` that of the 32 bytes of the key; a record without `pub`
-/// names no key, and the one pinned for its sender decides.
+/// `sig` is the base64 of 64 bytes, `pub` that of the 32 bytes of the key. A record without `pub` names no key, and
+/// the key pinned for its sender decides.
 pub fn parse_claim(line: &str) -> Option<SignatureClaim> {
     signature::parse_claim(line, || canonical::signed_bytes(line))
 }
 
-/// A record to be written.
+/// A record that is to be written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewSampRecord<'a> {
-    /// When it was written.
+    /// The time at which it was written.
     pub time: Timestamp,
     /// My alias.
     pub from: &'a str,
@@ -281,20 +280,20 @@ pub struct NewSampRecord<'a> {
     pub to: &'a str,
     /// The thread.
     pub thread: &'a str,
-    /// The text; it is normalised to NFC.
+    /// The text, which is normalised to NFC.
     pub body: &'a str,
-    /// The id of the record it answers.
+    /// The id of the record that it answers.
     pub re: Option<&'a str>,
-    /// What it is about.
+    /// The subject.
     pub subject: Option<&'a str>,
     /// The idempotency key.
     pub idem: Option<&'a str>,
-    /// Everybody it goes to, if they are several.
+    /// All recipients, if they are several.
     pub rcpt: &'a [&'a str],
 }
 
 impl NewSampRecord<'_> {
-    /// The id it will have.
+    /// Returns the id that it will have.
     pub fn id(&self) -> String {
         let body = pytext::to_nfc(self.body);
         self.id_with_body(&body).as_str().to_owned()
@@ -308,7 +307,7 @@ impl NewSampRecord<'_> {
         RecordId::from_canonical(&canonical)
     }
 
-    /// The members that the reference writes, but for the id, in its order.
+    /// Returns the members that the reference writes, but for the id, in its order.
     fn id_members<'a>(&'a self, body: &'a str) -> Vec<(&'a str, SampValue<'a>)> {
         vec![
             ("ts", SampValue::Number(self.time.secs())),
@@ -320,7 +319,7 @@ impl NewSampRecord<'_> {
     }
 }
 
-/// A value of a record to be written.
+/// A value of a record that is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SampValue<'a> {
     Text(&'a str),
@@ -354,10 +353,10 @@ fn push_object(out: &mut String, members: &[(&str, SampValue<'_>)], by: JsonSepa
     out.push('}');
 }
 
-/// The line of a new record, without its newline, and its id.
+/// Returns the line of a new record, without its newline, and its id.
 ///
-/// The first six members are byte for byte what the reference writes; ours follow in the order
-/// `re`, `subject`, `idem`, `ms`, `rcpt`, `pub`, `sig`.
+/// The first six members are byte for byte those that the reference writes. Ours follow in the order `re`, `subject`,
+/// `idem`, `ms`, `rcpt`, `pub`, `sig`.
 pub fn build_line(record: &NewSampRecord<'_>, signer: &dyn Signer) -> (String, String) {
     let body = pytext::to_nfc(record.body);
     let id = record.id_with_body(&body);

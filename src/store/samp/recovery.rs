@@ -1,16 +1,15 @@
-//! My log, as this machine wrote it, and as others leave it.
+//! The recovery of lines that my log loses.
 //!
-//! Sync programs put the version of another machine in the place of my log, and mine aside, as a conflict copy
-//! of which they keep a few. So before anything is appended, and whenever the log or a copy has changed:
+//! Sync programs put the version of another machine in the place of my log, and mine aside, as a conflict copy of
+//! which they keep a few. So before anything is appended, and whenever the log or a copy has changed:
 //!
-//! 1. The lines that this machine appended in the last days (`kept`) are compared with the log. If its end is
-//!    missing, those lines are appended again. A line that is missing while a later one is there was taken out
-//!    on purpose.
-//! 2. A log that is empty or gone was emptied on purpose, if it stays so for [`GRACE`]: sync programs leave none
-//!    for a moment. Then nothing is kept any more.
-//! 3. What a conflict copy has and the log lacks is appended, if it is from me and my key has signed it.
+//! 1. The lines that this machine appended in the last days (`kept`) are compared with the log. If its end is missing,
+//!    those lines are appended again. A line that is missing while a later one is there was taken out on purpose.
+//! 2. A log that is empty or gone for [`GRACE`] was emptied on purpose: sync programs leave none for a moment. The
+//!    backup is then cleared.
+//! 3. Records that a conflict copy has and the log lacks are appended, if they are from me and my key has signed them.
 //!
-//! All of it is done by the process that may write for this identity, and by one at a time.
+//! The process that may write for this identity does all of it, and one process at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -22,7 +21,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::kept::{BackupLine, LineBackup, LogIncidents, WEEK_MS};
+use super::backup::{BackupLine, LineBackup, LogIncidents, WEEK_MS};
 use super::record::{self, SampScratch};
 use super::{SampStore, alias, append, parse_log_name};
 use crate::model::locks::{LockLevel, Mutex, MutexGuard};
@@ -30,39 +29,39 @@ use crate::model::{PublicKey, SignatureClaim, Timestamp, verify};
 use crate::store::engine::lines::append::{LogPath, UnsyncedLogs, append_once, has_final_newline};
 use crate::store::engine::lines::log::{LineRun, LogCursor, read_lines, split_lines};
 use crate::store::fs::{self, Stamp};
-use crate::store::{LogRecovery, PreparedRecord, Store as _, StoreError, below};
+use crate::store::{LogRecovery, PreparedRecord, Store as _, StoreError, confined};
 
-/// How long a log must be empty or gone until that is believed.
+/// The time for which a log must be empty or gone until that is believed.
 const GRACE: Duration = Duration::from_secs(1);
-/// How often it is looked at meanwhile.
+/// The interval between examinations meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Lines that are appended again go in writes of about this length.
+/// The length of the writes by which lines are appended again.
 const WRITE: usize = 1 << 20;
-/// The file in the state folder of the store that says which conflict copies were compared.
+/// The file in the state folder of the store with the conflict copies that were compared.
 const COPIES: &str = "copies.json";
 
-/// The knowledge of my log and its conflict copies; only where something may be written.
+/// The knowledge of my log and its conflict copies. It exists only where something may be written.
 #[derive(Debug)]
 pub(super) struct OwnLogTracker {
     state: PathBuf,
     known: Mutex<OwnLogState>,
-    /// A conflict copy may have come or changed.
+    /// Set when a conflict copy may have come or changed.
     copies_changed: AtomicBool,
-    /// For people.
+    /// The incidents, for people.
     incidents: Mutex<LogIncidents>,
 }
 
 #[derive(Debug)]
 struct OwnLogState {
     backup: LineBackup,
-    /// The log as it was when nothing of it was missing.
+    /// The stamp of the log when nothing in it was missing.
     log: Option<Stamp>,
-    /// Where the line stands that was kept last.
+    /// The position of the line that was kept last.
     last_line: Option<LinePosition>,
     compared: ComparedCopies,
 }
 
-/// The place of a line in the log, to know it again.
+/// The position of a line in the log, to recognize it.
 #[derive(Clone, Copy, Debug)]
 struct LinePosition {
     at: u64,
@@ -81,7 +80,7 @@ impl LinePosition {
     }
 }
 
-/// The conflict copies of which the log, as it was, has all.
+/// The conflict copies of which this state of the log has all records.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct ComparedCopies {
@@ -116,7 +115,7 @@ impl OwnLogTracker {
         }
     }
 
-    /// Returns the incidents of the last days, a line each.
+    /// Returns the incidents of the last days, one line each.
     pub fn incident_lines(&self, me: &str) -> Vec<String> {
         self.incidents.lock().recent_lines(&alias::log_name(me))
     }
@@ -125,14 +124,14 @@ impl OwnLogTracker {
         StoreError::io(&self.state, error)
     }
 
-    /// Takes the lock in this process, and that between processes.
+    /// Takes the lock in this process, and the one between processes.
     fn lock_state(&self) -> Result<(MutexGuard<'_, OwnLogState>, File), StoreError> {
         let known = self.known.lock();
         let alone = known.backup.lock_log().map_err(|e| self.state_error(e))?;
         Ok((known, alone))
     }
 
-    /// Notes what happened, for people.
+    /// Notes an incident, for people.
     fn report_incident(&self, log: &LogPath<'_>, note: impl FnOnce(&mut LogIncidents)) {
         let mut incidents = self.incidents.lock();
         note(&mut incidents);
@@ -146,7 +145,7 @@ impl OwnLogTracker {
 }
 
 impl SampStore {
-    /// Appends a line to my log, after what it lost.
+    /// Appends a line to my log, after the lines that it lost.
     pub(super) fn append_own_line(&self, message: &PreparedRecord) -> Result<(), StoreError> {
         let mut unsynced = self.appending.lock();
         append::with_own_log(self.dir(), self.me(), |log| {
@@ -157,13 +156,14 @@ impl SampStore {
             loop {
                 let back = restore_lost_lines(guarded, &mut known, log, &mut unsynced)?;
                 if back.contains(&message.id) {
-                    // It was among them.
+                    // The message was among the lost lines.
                     return Ok(());
                 }
                 let whole = known.log;
                 let appended =
                     append::append_to_log(log, &message.bytes, whole.as_ref(), &mut unsynced)?;
-                // Else it was replaced a moment ago: behind what it lacks, this would be the later line.
+                // If nothing was appended, the log was replaced a moment ago. The lines that it lacks must come before
+                // this one.
                 if let Some((at, stamp)) = appended {
                     known.log = Some(stamp);
                     back_up_line(&mut known, at, &message.bytes);
@@ -173,7 +173,7 @@ impl SampStore {
         })
     }
 
-    /// The conflict copies of my log, as of the last scan.
+    /// Returns the conflict copies of my log, as of the last scan.
     fn own_conflict_copies(&self) -> Vec<String> {
         let table = self.table.read();
         let there = table.logs.iter().filter(|log| log.stamp.is_some());
@@ -181,7 +181,8 @@ impl SampStore {
         mine.map(|log| log.name.clone()).collect()
     }
 
-    /// Appends what conflict copies have, the log lacks and my key has signed; how many lines.
+    /// Appends the records that conflict copies have, the log lacks and my key has signed. Returns the number of
+    /// lines.
     fn append_from_copies(
         &self,
         known: &mut OwnLogState,
@@ -204,7 +205,7 @@ impl SampStore {
         let mut ids: Option<HashSet<String>> = None;
         let mut seen = HashMap::new();
         for name in names {
-            let copy = match below::open_file(log.dir, &name) {
+            let copy = match confined::open_file(log.dir, &name) {
                 Err(e) if fs::is_absent(&e) => continue,
                 other => other.map_err(|e| log.io_error(e))?,
             };
@@ -220,7 +221,7 @@ impl SampStore {
             seen.insert(name, stamp);
         }
         if ids.is_none() {
-            // All of them were compared with this log.
+            // All copies were compared with this log.
             return Ok(0);
         }
         append_lines(log, &lacking, None, unsynced)?;
@@ -244,7 +245,7 @@ impl LogRecovery for SampStore {
         let lines: Vec<&str> = messages.iter().map(|message| message.bytes.as_str()).collect();
         let lacking = known.backup.find_missing(&lines).map_err(|e| guarded.state_error(e))?;
         for line in lacking {
-            // Where it stands is not known: it is looked for.
+            // The offset of the line is not known, so it is searched for.
             back_up_line(&mut known, 0, line);
             known.last_line = None;
         }
@@ -286,7 +287,7 @@ impl LogRecovery for SampStore {
             let taken = self.append_from_copies(&mut known, log, mine, &mut unsynced);
             let taken = taken.inspect_err(|_| self.suspect_loss())?;
             if taken > 0 {
-                // It is not the log that was found whole.
+                // The log has changed since it was found whole.
                 known.log = None;
                 let now = Timestamp::now();
                 guarded.report_incident(log, |noted| noted.taken = Some((now, taken as u64)));
@@ -294,7 +295,7 @@ impl LogRecovery for SampStore {
             if known.compared.copies != compared {
                 let text = serde_json::to_vec(&known.compared).unwrap_or_default();
                 let path = guarded.state.join(COPIES);
-                crate::store::place::write_atomic(&path, &text, 0o600)
+                crate::store::atomic_file::write_atomic(&path, &text, 0o600)
                     .map_err(|e| guarded.state_error(e))?;
             }
             Ok(back + taken)
@@ -311,7 +312,7 @@ impl LogRecovery for SampStore {
     }
 }
 
-/// Opens my log; nothing where there is none.
+/// Opens my log; `None` where there is none.
 fn open_own_log(log: &LogPath<'_>) -> io::Result<(Option<File>, Stamp)> {
     match log.open(false) {
         Ok(file) => {
@@ -323,7 +324,7 @@ fn open_own_log(log: &LogPath<'_>) -> io::Result<(Option<File>, Stamp)> {
     }
 }
 
-/// Keeps a line that stands in the log. If that fails, it is only not appended again.
+/// Adds a line of the log to the backup. If that fails, a loss of the line cannot be repaired.
 fn back_up_line(known: &mut OwnLogState, at: u64, text: &str) {
     match known.backup.append_line(at, text) {
         Ok(()) => known.last_line = Some(LinePosition::from_line(at, text)),
@@ -335,7 +336,7 @@ fn back_up_line(known: &mut OwnLogState, at: u64, text: &str) {
     }
 }
 
-/// Appends again what the log lost; the ids of that. Then `known` has the log in which nothing is missing.
+/// Appends lines again that the log lost, and returns their ids. Then `known` has the log in which nothing is missing.
 fn restore_lost_lines(
     guarded: &OwnLogTracker,
     known: &mut OwnLogState,
@@ -379,7 +380,7 @@ fn restore_lost_lines(
             lost.into_iter().partition(|line| is_recent(line));
         let texts: Vec<&str> = again.iter().map(|line| line.text.as_str()).collect();
         if !append_lines(log, &texts, Some(stamp), unsynced)? {
-            // It was replaced once more.
+            // The log was replaced once more.
             continue;
         }
         back.extend(texts.iter().filter_map(|text| parse_id_and_time(text)).map(|(id, _)| id));
@@ -387,14 +388,14 @@ fn restore_lost_lines(
             let (now, again, old) = (Timestamp::now(), texts.len() as u64, old.len() as u64);
             guarded.report_incident(log, |noted| noted.lacked = Some((now, again, old)));
         }
-        // Nothing of what may come back is missing in this file.
+        // Every line that may come back is in this file.
         known.last_line = find_line(&file, &last).map_err(failed)?;
         known.log = Some(Stamp::from_file(&file).map_err(failed)?);
         return Ok(back);
     }
 }
 
-/// Keeps nothing any more, since the log is empty or gone.
+/// Clears the backup, since the log is empty or gone.
 fn clear_backup(
     guarded: &OwnLogTracker,
     known: &mut OwnLogState,
@@ -420,7 +421,7 @@ fn wait_until_nonempty(log: &LogPath<'_>) -> io::Result<Option<(File, Stamp)>> {
     }
 }
 
-/// Returns the kept lines behind the last one that is among these ids.
+/// Returns the kept lines after the last one that is among these ids.
 fn find_lost_lines<'a>(kept: &'a [BackupLine], there: &HashSet<String>) -> Vec<&'a BackupLine> {
     let ids: Vec<Option<String>> =
         kept.iter().map(|line| parse_id_and_time(&line.text).map(|(id, _)| id)).collect();
@@ -431,7 +432,7 @@ fn find_lost_lines<'a>(kept: &'a [BackupLine], there: &HashSet<String>) -> Vec<&
     lost.map(|(line, _)| line).collect()
 }
 
-/// Finds a line in a log.
+/// Returns the position of a line in a log.
 fn find_line(file: &File, line: &BackupLine) -> io::Result<Option<LinePosition>> {
     let mut place = None;
     read_lines(file, 0, file.metadata()?.len(), |run| {
@@ -489,7 +490,7 @@ fn read_own_ids(file: Option<&File>, me: &str) -> io::Result<HashSet<String>> {
     Ok(ids)
 }
 
-/// Reads the lines of a copy that are from me, signed by my key, and not among these ids, which they join.
+/// Reads the lines of a copy that are from me, signed by my key, and not among these ids. Adds their ids to the set.
 fn read_signed_lines(
     copy: &File,
     size: u64,
@@ -516,7 +517,7 @@ fn read_signed_lines(
     Ok(lines)
 }
 
-/// Appends lines and brings them to disk. Stops, and says so, if the log does not continue the one that is
+/// Appends lines and brings them to disk. Stops and returns false if the log does not continue the one that is
 /// `known`.
 fn append_lines(
     log: &LogPath<'_>,
@@ -526,7 +527,7 @@ fn append_lines(
 ) -> Result<bool, StoreError> {
     let (mut lines, mut written) = (lines.iter().peekable(), false);
     while lines.peek().is_some() {
-        let new = below::stat(log.dir, log.name).is_err();
+        let new = confined::stat(log.dir, log.name).is_err();
         let mut write = || {
             let file = log.open(true)?;
             let before = Stamp::from_file(&file)?;

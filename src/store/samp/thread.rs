@@ -1,4 +1,4 @@
-//! From subject and text of a new message to its thread (docs/formats/samp.md, section 4).
+//! The way from subject and text of a new message to its thread (docs/formats/samp.md, section 4).
 
 use crate::store::text::pytext;
 
@@ -17,27 +17,27 @@ pub fn split_thread(body: &str) -> (Option<String>, String) {
     (Some(clean_id(id)).filter(|id| !id.is_empty()), rest.to_owned())
 }
 
-/// Derives the thread of a new message that names none from its subject or its text:
-/// `<date>-<from>-<slug>`, the slug being made of the first line. `date_utc` is the day of sending in UTC,
-/// `YYYY-MM-DD`.
+/// Derives the thread of a new message that names none from its subject or its text: `<date>-<from>-<slug>`. The slug
+/// is made of the first line. `date_utc` is the day of sending in UTC, `YYYY-MM-DD`.
 pub fn derive_thread(text: &str, from: &str, date_utc: &str) -> String {
     format!("{date_utc}-{from}-{}", make_slug(&pytext::to_nfc(text)))
 }
 
-/// Splits `\s*\[thread:([^\]]+)\]\s*` off the start: the captured text and what follows.
+/// Splits `\s*\[thread:([^\]]+)\]\s*` off the start. Returns the captured text and the rest.
 fn split_override(text: &str) -> Option<(&str, &str)> {
     let (id, rest) = pytext::strip_start(text).strip_prefix("[thread:")?.split_once(']')?;
     (!id.is_empty()).then(|| (id, pytext::strip_start(rest)))
 }
 
-/// The id of an override without control characters and surrounding white space.
+/// Returns the id of an override without control characters and surrounding white space.
 fn clean_id(id: &str) -> String {
     let kept: String = id.chars().filter(|c| !c.is_ascii_control()).collect();
     pytext::strip(&kept).to_owned()
 }
 
-/// The first line in lower case, every run of anything but ASCII letters and digits a `-`, none at
-/// the start or end, cut to 40 characters (so the cut may leave one at the end); `msg` if empty.
+/// Returns the first line in lower case, in which a `-` replaces every run of anything but ASCII letters and digits.
+/// There is none at the start or end. The slug is cut to 40 characters (so the cut may leave one at the end); `msg` if
+/// empty.
 fn make_slug(text: &str) -> String {
     let mut slug = String::with_capacity(MAX_SLUG);
     let mut gap = false;
@@ -114,11 +114,11 @@ mod tests {
         assert_eq!(make_slug(&format!("{}!!b", "a".repeat(40))), "a".repeat(40));
         assert_eq!(make_slug(&format!("{}!!", "a".repeat(39))), "a".repeat(39));
         assert_eq!(make_slug("\nfirst line is empty"), "msg");
-        // Normalised first, so the accented letter is one separator.
+        // The text is normalised first, so the accented letter is one separator.
         assert_eq!(derive("cafe\u{301}", "a", "D").0, "D-a-caf");
     }
 
-    /// The same rule, step by step as it is written down.
+    /// Returns the slug by the same rule, step by step as it is written down.
     fn plain_slug(text: &str) -> String {
         let lower = pytext::first_line(text).to_lowercase();
         let mut s = String::new();

@@ -1,5 +1,5 @@
-//! Acknowledgements and the files in `tasks/`: what a role writes besides its messages
-//! (docs/formats/ssot.md, section 5).
+//! Acknowledgements and the files in `tasks/`: the files that a role writes besides its messages (docs/formats/ssot.md,
+//! section 5).
 
 use std::io;
 use std::path::PathBuf;
@@ -10,15 +10,15 @@ use super::Ssot;
 use super::folder::{self, ACKS, IMMUTABLE, MESSAGES, RESUMES, TASKS, json_stem};
 use super::format::{SsotFormat, parse_task};
 use super::task;
-use super::words::Role;
+use super::vocabulary::Role;
 use crate::model::Timestamp;
 use crate::store::{
     AckWriter, DeliveryQueue, DerivedFiles, Location, PeerDirectory, PeerReadState, PeerUnread,
     Store as _, StoreError,
 };
 
-/// For so long `tasks/` is written at once: a mount that shall end does not wait for thousands of files.
-/// What is left is found again at the next start.
+/// Longest time for which `tasks/` is written at once: a mount that must end does not wait for thousands of files. The
+/// rest is found again at the next start.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 impl AckWriter for Ssot {
@@ -59,7 +59,7 @@ impl PeerDirectory for Ssot {
         Role::ALL.iter().filter(|role| role.can_receive()).map(|r| r.as_str().to_owned()).collect()
     }
 
-    /// What asks a role for an acknowledgement and has none.
+    /// Returns the number of messages that wait for each role's acknowledgement, and the time of its last one.
     fn peer_read_states(&self, addresses: &[&str]) -> Vec<Option<PeerReadState>> {
         let table = self.table.read();
         let told = |address: &&str| {
@@ -82,7 +82,7 @@ impl PeerDirectory for Ssot {
 
 impl DeliveryQueue for Ssot {
     fn deliver_waiting(&self) -> Result<bool, StoreError> {
-        // Once: who removes the folder meanwhile is not to find a new file in it.
+        // The settings are written once: a person who removes the folder meanwhile must not find a new file in it.
         if !self.format.has_git_settings.load(Ordering::Relaxed)
             && self.properties.dir.join(MESSAGES).is_dir()
         {
@@ -95,7 +95,7 @@ impl DeliveryQueue for Ssot {
     }
 
     fn has_more(&self) -> bool {
-        // Not what has become stale since: that is written when its scan is over.
+        // Tasks that became stale since do not count: they are written when their scan is over.
         self.format.is_behind.load(Ordering::Relaxed)
     }
 
@@ -105,8 +105,8 @@ impl DeliveryQueue for Ssot {
 }
 
 impl Ssot {
-    /// Brings `tasks/` up to date where something changed, for at most `limit` and the file at hand; only
-    /// the coordinator does.
+    /// Brings `tasks/` up to date for changed tasks, for at most `limit` and one file more. Only the coordinator
+    /// writes.
     pub(super) fn write_task_files(&self, limit: Duration) -> Result<bool, StoreError> {
         let (base, tasks) = (&self.properties.dir, &self.format);
         let mut stale = std::mem::take(&mut *tasks.stale_tasks.lock());
@@ -116,7 +116,7 @@ impl Ssot {
         let begun = Instant::now();
         let mut failed = None;
         let mut written = false;
-        stale.retain(|name| super::words::is_task_id(name));
+        stale.retain(|name| super::vocabulary::is_task_id(name));
         while let Some(name) = stale.pop_first() {
             let name = &name;
             let resumes = folder::read_resumes(base, name, &mut |_, _| {});

@@ -1,4 +1,4 @@
-//! `msgfs check`: every file of the SSOT against the rules of the format.
+//! `msgfs check`: the check of every file of the SSOT by the rules of the format.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use super::envelope::SsotMessage;
 use super::folder::{self, ACKS, MESSAGES, RESUMES, TASKS, is_skipped_name, json_stem};
 use super::format::parse_task;
 use super::task;
-use super::words::is_task_id;
+use super::vocabulary::is_task_id;
 use crate::model::sanitize_line;
 use crate::store::engine::files::{self, PathRole, WalkEntry, file_violation};
-use crate::store::{ClaimVerifier, StoreError, ViolationReporter, below};
+use crate::store::{ClaimVerifier, StoreError, ViolationReporter, confined};
 
 struct SsotChecker<'a> {
     store: &'a Ssot,
@@ -23,7 +23,7 @@ struct SsotChecker<'a> {
 }
 
 impl Ssot {
-    /// See [`Store::check`](crate::store::Store::check).
+    /// Checks all files for [`Store::check`](crate::store::Store::check).
     pub(super) fn check_store(
         &self,
         verify: ClaimVerifier<'_>,
@@ -32,7 +32,7 @@ impl Ssot {
         let mut checker = SsotChecker { store: self, verify, report, tasks: BTreeSet::new() };
         self.visit_entries(&mut |visit| match visit {
             WalkEntry::Message { folder, name, bytes, .. } => {
-                checker.check_message(folder, name, bytes)
+                checker.check_message(folder, name, bytes);
             }
             WalkEntry::Other { path, what } => checker.check_other(path, &what),
             WalkEntry::Wrong(violation) => (checker.report)(violation),
@@ -78,7 +78,7 @@ impl SsotChecker<'_> {
         self.report_violation(path, "name", why);
     }
 
-    /// Anything but a message file.
+    /// Checks anything but a message file.
     fn check_other(&mut self, path: &str, what: &PathRole) {
         match (files::path_parts(path).as_slice(), what) {
             ([.., name], _) if is_skipped_name(name) => {}
@@ -111,7 +111,7 @@ impl SsotChecker<'_> {
     }
 
     fn has_file(&self, path: &str) -> bool {
-        below::open_path(&self.store.properties.dir, &files::path_parts(path)).is_ok()
+        confined::open_path(&self.store.properties.dir, &files::path_parts(path)).is_ok()
     }
 
     fn check_task_folder(&mut self, name: &str) {
@@ -144,7 +144,7 @@ impl SsotChecker<'_> {
         }
     }
 
-    /// What the messages of each task add up to, and whether `tasks/` says so.
+    /// Checks the state of each task, and its file in `tasks/`.
     fn check_states(&mut self) {
         let derived = self.list_task_files();
         for task in std::mem::take(&mut self.tasks) {
@@ -181,7 +181,7 @@ impl SsotChecker<'_> {
         }
     }
 
-    /// The tasks of which there is a file in `tasks/`, and what is wrong with the others there.
+    /// Returns the tasks that have a file in `tasks/`, and reports the other files there.
     fn list_task_files(&mut self) -> BTreeSet<String> {
         let mut out = BTreeSet::new();
         let listed = folder::list_names(&self.store.properties.dir, &[TASKS]).unwrap_or_else(|e| {
@@ -196,7 +196,7 @@ impl SsotChecker<'_> {
                     self.report_violation(
                         &path,
                         "file",
-                        format!("is {}", below::describe_type(kind)),
+                        format!("is {}", confined::describe_type(kind)),
                     );
                 }
                 None => self.report_violation(

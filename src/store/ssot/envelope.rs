@@ -1,18 +1,18 @@
-//! A message: what stands around its payload, checked in the order of docs/formats/ssot.md, section
-//! 5: an object, its version, the envelope, the route, the payload.
+//! The envelope of a message, checked in the order of docs/formats/ssot.md, section 5: an object, its version, the
+//! envelope, the route, the payload.
 
+use super::json_node::JsonNode;
 use super::rules;
 use super::schema::{self, RuleBreach, SsotField, SsotShape, opt, req};
-use super::tree::JsonNode;
-use super::words::{Role, SsotMessageType, is_task_id, split_message_id};
+use super::vocabulary::{Role, SsotMessageType, is_task_id, split_message_id};
 use crate::model::Timestamp;
 use crate::store::text::time::parse_time;
 
-/// The version that is spoken.
+/// The supported version.
 pub const VERSION: &str = "AMP/1.0";
 /// Largest message file, in bytes.
 pub const FILE_BYTES: usize = 16 << 20;
-/// Longest message id: with `.json` and what programs add it must stay a file name.
+/// Longest message id. With `.json` and the additions of programs it must stay a file name.
 const MAX_ID: usize = 200;
 
 /// A message that breaks no hard rule.
@@ -34,24 +34,24 @@ pub struct SsotMessage<'a> {
     pub time: Timestamp,
     /// `requires_ack`.
     pub requires_ack: bool,
-    /// Within how many seconds it is to be acknowledged, if it has to be and says or its type does.
+    /// Seconds in which it must be acknowledged, if it states a limit or its type has one.
     pub ack_timeout: Option<u32>,
     /// Every member.
     pub node: JsonNode<'a>,
-    /// Recommendations that it does not follow.
+    /// The recommendations that it does not follow.
     pub soft_breaches: Vec<RuleBreach>,
 }
 
-/// Why bytes are no message.
+/// The reason why bytes are no message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SsotRejection {
     /// The hard rules it breaks, at least one, all of the same step.
     pub breaches: Vec<RuleBreach>,
-    /// It may be the beginning of a message.
+    /// True if it may be the beginning of a message.
     pub is_incomplete: bool,
     /// `msg_id`, if there is one.
     pub id: Option<String>,
-    /// `to`, if a role.
+    /// `to`, if it is a role that can receive messages.
     pub to: Option<Role>,
 }
 
@@ -89,7 +89,7 @@ const ENVELOPE: &[SsotField] = &[
 ];
 
 impl<'a> SsotMessage<'a> {
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
     /// The rules it breaks.
@@ -108,7 +108,7 @@ impl<'a> SsotMessage<'a> {
         Self::from_node(node)
     }
 
-    /// The message that an object is.
+    /// Makes a message of an object.
     ///
     /// # Errors
     /// The rules it breaks.
@@ -143,18 +143,18 @@ impl<'a> SsotMessage<'a> {
         Ok(message)
     }
 
-    /// Its payload.
+    /// Returns its payload.
     pub fn payload(&self) -> &JsonNode<'a> {
         self.node.get("payload").unwrap_or(&JsonNode::Null)
     }
 
-    /// When it should have been acknowledged, if it asks for that and a time is set.
+    /// Returns the time until which it must be acknowledged, if it asks for that and has a limit.
     pub fn ack_deadline(&self) -> Option<Timestamp> {
         let timeout = self.ack_timeout.filter(|_| self.requires_ack)?;
         Some(self.time.plus_millis(i64::from(timeout) * 1000))
     }
 
-    /// What it says of recommendations that it does not follow, a line each.
+    /// Returns the recommendations that it does not follow, a line each.
     pub fn render_note(&self) -> Option<String> {
         let lines: Vec<String> =
             self.soft_breaches.iter().map(|breach| format!("{breach}\n")).collect();
@@ -168,7 +168,7 @@ impl SsotRejection {
     }
 }
 
-/// The envelope of an object, as far as it can be told; what is wrong with it is added to `out`.
+/// Reads the envelope of an object, as far as possible, and adds its faults to `out`.
 fn read_envelope(node: &JsonNode<'_>, out: &mut Vec<RuleBreach>) -> Option<SsotMessage<'static>> {
     let kind = node.text("type").map(SsotMessageType::from_name);
     if kind == Some(None) {
@@ -213,8 +213,8 @@ fn read_envelope(node: &JsonNode<'_>, out: &mut Vec<RuleBreach>) -> Option<SsotM
     })
 }
 
-/// The time in a message's id, if the id is made of its type and task. What those are is asked for
-/// only if they are known: one mistake is named once.
+/// Returns the time in a message's id, if the id is made of its type and task. The id is checked only if both are
+/// known, so that one mistake is named once.
 fn check_message_id(
     id: Option<&str>,
     kind: Option<SsotMessageType>,
@@ -233,7 +233,7 @@ fn check_message_id(
     order
 }
 
-/// Recommendations for the envelope.
+/// Returns the recommendations that the envelope does not follow.
 fn check_soft_rules(node: &JsonNode<'_>) -> Vec<RuleBreach> {
     let mut out = Vec::new();
     if node.flag("requires_ack") == Some(false) && node.get("ack_timeout_sec").is_some() {

@@ -1,5 +1,5 @@
-//! `errors.log`: one JSON line for each file that is refused, written by the mount of the role that
-//! it is addressed to; where that cannot be told, by any (docs/formats/ssot.md, section 5).
+//! `errors.log`: one JSON line for each rejected file. The mount of the recipient's role writes it; if the recipient is
+//! unknown, any mount does (docs/formats/ssot.md, section 5).
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
@@ -11,19 +11,19 @@ use super::Ssot;
 use super::envelope::{FILE_BYTES, SsotMessage, SsotRejection};
 use super::folder::{self, ERRORS};
 use super::format::{SsotFileFacts, is_in_place};
+use super::json_node::{JsonNode, quote_json};
 use super::schema::RuleBreach;
-use super::tree::{JsonNode, quote_json};
-use crate::model::{Timestamp, encode_hex, spelling};
+use crate::model::{Timestamp, encode_hex, name_encoding};
 use crate::store::engine::files::{self, FileRow};
 use crate::store::fs::Stamp;
-use crate::store::{StoreError, below, digest, fs};
+use crate::store::{StoreError, confined, digest, fs};
 
-/// Older lines than the last so many bytes are not looked at for repetitions.
+/// Number of bytes at the end of the log that are searched for repetitions.
 const LOOK_BACK: u64 = 64 << 20;
-/// A message id is cut to this many characters.
+/// Number of characters to which a message id is cut.
 const MAX_ID: usize = 256;
 
-/// A refused file.
+/// A rejected file.
 struct ErrorLogEntry {
     source: String,
     sha256: String,
@@ -50,7 +50,7 @@ impl ErrorLogEntry {
 }
 
 impl Ssot {
-    /// Logs what was refused since, and is mine to log. Whether anything was.
+    /// Logs the new rejections of files that are mine to log. Returns true if there were any.
     pub(super) fn log_rejections(&self) -> Result<bool, StoreError> {
         let pending: Vec<u32> = {
             let table = self.table.read();
@@ -73,7 +73,7 @@ impl Ssot {
         Ok(logged)
     }
 
-    /// What is to be said of a refused file, unless another role says it or it is no more.
+    /// Returns the entry of a rejected file; `None` if another role logs it or it is gone.
     fn build_log_entry(&self, number: u32) -> Option<ErrorLogEntry> {
         let file = self.find_file(number).ok()?;
         let (_, bytes) = self.read_file_bytes(&file, FILE_BYTES + 1).ok()?;
@@ -108,7 +108,7 @@ impl Ssot {
             (encode_hex(&Sha256::digest(&bytes)), bytes.len() as u64)
         };
         Some(ErrorLogEntry {
-            source: spelling::display_name(&file.path()).into_owned(),
+            source: name_encoding::display_name(&file.path()).into_owned(),
             sha256,
             bytes,
             id: fault.id,
@@ -116,12 +116,12 @@ impl Ssot {
         })
     }
 
-    /// The hash and the length of a file of which only the beginning was read.
+    /// Returns the hash and the length of a file whose beginning alone was read.
     fn hash_whole_file(&self, path: &str) -> Option<(String, u64)> {
-        let file = below::open_path(&self.properties.dir, &files::path_parts(path)).ok()?;
+        let file = confined::open_path(&self.properties.dir, &files::path_parts(path)).ok()?;
         let before = Stamp::from_file(&file).ok()?;
         let digest = digest::hash_file(&file).ok()?;
-        // One that is still being written is logged when it is not.
+        // A file that is still being written is logged later.
         let is_still = Stamp::from_file(&file).is_ok_and(|now| now == before);
         is_still.then(|| (encode_hex(&digest), before.size))
     }
@@ -141,7 +141,7 @@ impl Ssot {
         if lines.is_empty() {
             return Ok(false);
         }
-        // What a program left there that died in its line must not swallow ours.
+        // A torn line of a program that died must not swallow the new one.
         let text = if known.ends_in_line { lines } else { format!("\n{lines}") };
         let mut file = lock.file();
         file.write_all(text.as_bytes()).map_err(io)?;
@@ -150,7 +150,7 @@ impl Ssot {
     }
 }
 
-/// What `errors.log` says already.
+/// The entries that `errors.log` has already.
 struct LoggedRejections {
     keys: HashSet<(String, String)>,
     ends_in_line: bool,

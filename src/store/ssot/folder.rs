@@ -1,5 +1,4 @@
-//! The folders of an SSOT and what lies in them (docs/formats/ssot.md, section 5), read without
-//! following any link.
+//! The folders of an SSOT and their files (docs/formats/ssot.md, section 5), read without following any link.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -10,14 +9,14 @@ use std::time::Duration;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::envelope::VERSION;
+use super::json_node::{JsonNode, quote_json};
 use super::state::TaskResume;
-use super::tree::{JsonNode, quote_json};
-use super::words::Role;
+use super::vocabulary::Role;
 use crate::model::Timestamp;
-use crate::store::below;
+use crate::store::atomic_file::FileSlot;
+use crate::store::confined;
 use crate::store::engine::files;
 use crate::store::fs::Stamp;
-use crate::store::place::FileSlot;
 use crate::store::text::time::parse_time;
 use crate::store::{StoreError, fs};
 
@@ -28,21 +27,21 @@ pub(super) const TASKS: &str = "tasks";
 pub(super) const LOCKS: &str = ".locks";
 pub(super) const ERRORS: &str = "errors.log";
 
-/// Mode of folders made here, less the umask: several users may fill the roles.
+/// Mode of folders that are made here, less the umask: several users may fill the roles.
 const DIR_MODE: u32 = 0o777;
-/// Mode of what never changes.
+/// Mode of files that never change.
 pub(super) const IMMUTABLE: u32 = 0o444;
-/// How long a lock is waited for.
+/// Longest wait for a lock.
 const LOCK_WAIT: Duration = Duration::from_secs(3);
 /// Largest acknowledgement, resume or signature that is read, in bytes.
 pub(super) const SMALL: usize = 64 << 10;
 
-/// The names in a folder that are not skipped, with what they are; none if it is not there.
+/// Returns the names in a folder that are not skipped, with their types; none if it is not there.
 ///
 /// # Errors
-/// As the system gave it; then nothing is known of what is in it.
+/// The error of the system; then the content of the folder is unknown.
 pub(super) fn list_names(base: &Path, parts: &[&str]) -> io::Result<Vec<(String, FileType)>> {
-    let names = match below::open_dir(base, parts) {
+    let names = match confined::open_dir(base, parts) {
         Ok(dir) => files::list_names(&dir)?,
         Err(e) if fs::is_absent(&e) => return Ok(Vec::new()),
         Err(e) => return Err(e),
@@ -51,73 +50,74 @@ pub(super) fn list_names(base: &Path, parts: &[&str]) -> io::Result<Vec<(String,
     Ok(names.into_iter().filter_map(shown).filter(|(name, _)| !is_skipped_name(name)).collect())
 }
 
-/// The names of the `.json` files in a folder, without the ending.
+/// Returns the names of the `.json` files in a folder, without the ending.
 ///
 /// # Errors
-/// As [`list`].
+/// The same as [`list_names`].
 pub(super) fn list_stems(base: &Path, parts: &[&str]) -> io::Result<Vec<String>> {
     let files =
         list_names(base, parts)?.into_iter().filter(|(_, kind)| *kind == FileType::RegularFile);
     Ok(files.filter_map(|(name, _)| json_stem(&name).map(str::to_owned)).collect())
 }
 
-/// Whether a name is hidden, or one that programs give to files they are still writing.
+/// Returns true if a name is hidden, or one that programs give to unfinished files.
 pub(super) fn is_skipped_name(name: &str) -> bool {
     let end = |end: &str| name.len() > end.len() && name.ends_with(end);
     let temporary = end(".tmp") || end(".part") || end("~") || name.starts_with("~syncthing~");
     temporary || name.starts_with('.')
 }
 
-/// The name of a `.json` file without the ending.
+/// Returns the name of a `.json` file without the ending.
 pub(super) fn json_stem(name: &str) -> Option<&str> {
     name.strip_suffix(".json").filter(|stem| !stem.is_empty())
 }
 
-/// The name of the message that a signature file is about, without the ending.
+/// Returns the name of the message that a signature file belongs to, without the ending.
 pub(super) fn signature_stem(name: &str) -> Option<&str> {
     name.strip_suffix(".sig").filter(|stem| !stem.is_empty())
 }
 
-/// Reads a file, at most `limit` bytes of it.
+/// Reads at most `limit` bytes of a file.
 ///
 /// # Errors
-/// As the system gave it; `InvalidInput` for anything but a regular file.
+/// The error of the system; `InvalidInput` for anything but a regular file.
 pub(super) fn read_file(base: &Path, parts: &[&str], limit: usize) -> io::Result<(Stamp, Vec<u8>)> {
-    below::read_whole(&below::open_path(base, parts)?, limit)
+    confined::read_whole(&confined::open_path(base, parts)?, limit)
 }
 
 /// Reads an acknowledgement or a signature.
 ///
 /// # Errors
-/// As [`read`].
+/// The same as [`read_file`].
 pub(super) fn read_small_file(dir: &OwnedFd, name: &str) -> io::Result<Vec<u8>> {
-    Ok(below::read_whole(&below::open_file(dir, name)?, SMALL)?.1)
+    Ok(confined::read_whole(&confined::open_file(dir, name)?, SMALL)?.1)
 }
 
-/// Makes the SSOT's folder, unless it is there, with what git should know of it.
+/// Makes the SSOT's folder, if it is missing, and the settings for git in it.
 ///
 /// # Errors
-/// As the system gave it.
+/// The error of the system.
 pub(super) fn ensure_base(base: &Path) -> Result<(), StoreError> {
     fs::make_dirs(base, 0o777).map_err(|e| StoreError::io(base, e))?;
     write_git_settings(base)
 }
 
-/// Puts beside the messages what git should know of them, unless something is there.
+/// Puts the settings for git beside the messages, if they are missing.
 ///
 /// # Errors
-/// As the system gave it, where no message is yet: what others began need not be mine to add to.
+/// The error of the system, if no message is there yet. In an SSOT that others began, I may lack the right to add
+/// files.
 pub(super) fn write_git_settings(base: &Path) -> Result<(), StoreError> {
-    let dir = below::open_dir(base, &[]).map_err(|e| StoreError::io(base, e))?;
+    let dir = confined::open_dir(base, &[]).map_err(|e| StoreError::io(base, e))?;
     let files =
         [(".gitignore", ".locks/\n.*.tmp\n"), (".gitattributes", "errors.log merge=union\n")];
     for (name, text) in files {
-        if below::stat(&dir, name).is_ok() {
+        if confined::stat(&dir, name).is_ok() {
             continue;
         }
         match create_file(&dir, name, 0o666, text.as_bytes()) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(e) if below::stat(&dir, MESSAGES).is_ok() => {
+            Err(e) if confined::stat(&dir, MESSAGES).is_ok() => {
                 tracing::debug!(%name, error = %e, "the settings for git cannot be saved");
             }
             done => done.map_err(|e| StoreError::io(&base.join(name), e))?,
@@ -126,40 +126,40 @@ pub(super) fn write_git_settings(base: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Opens a folder, making it if it is missing.
+/// Opens a folder, and makes it if it is missing.
 ///
 /// # Errors
-/// As the system gave it.
+/// The error of the system.
 pub(super) fn make_folder(base: &Path, parts: &[&str]) -> Result<OwnedFd, StoreError> {
     ensure_base(base)?;
-    below::make_dir(base, parts, DIR_MODE)
+    confined::make_dir(base, parts, DIR_MODE)
         .map_err(|e| StoreError::io(&base.join(parts.join("/")), e))
 }
 
-/// Puts a new file into a folder; on disk with its name when this returns.
+/// Puts a new file into a folder. The file and its name are on disk when this returns.
 ///
 /// # Errors
-/// `AlreadyExists` if the name is taken, else as the system gave it.
+/// `AlreadyExists` if the name is taken, else the error of the system.
 pub(super) fn create_file(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
     FileSlot::for_component(dir, name)?.create_with(mode, |file| file.write_all(bytes))?;
     fs::fsync(dir)
 }
 
-/// Gives a name to a file with these bytes, whatever had it before.
+/// Writes a file with these bytes, and replaces an older one of this name.
 ///
 /// # Errors
-/// As the system gave it.
+/// The error of the system.
 pub(super) fn overwrite_file(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
     FileSlot::for_component(dir, name)?.overwrite(mode, bytes)?;
     fs::fsync(dir)
 }
 
-/// A lock that is held as long as this lives.
+/// A lock that is held as long as this value lives.
 #[derive(Debug)]
 pub(super) struct SsotLock(File);
 
 impl SsotLock {
-    /// The file that is locked.
+    /// Returns the locked file.
     pub fn file(&self) -> &File {
         &self.0
     }
@@ -168,7 +168,7 @@ impl SsotLock {
 /// Takes an exclusive lock of an open file.
 ///
 /// # Errors
-/// [`StoreError::Busy`] if somebody holds it for long.
+/// [`StoreError::Busy`] if another program holds it for long.
 pub(super) fn acquire_lock(file: File, path: &Path) -> Result<SsotLock, StoreError> {
     if fs::lock_with_timeout(&file, LOCK_WAIT).map_err(|e| StoreError::io(path, e))? {
         return Ok(SsotLock(file));
@@ -179,14 +179,14 @@ pub(super) fn acquire_lock(file: File, path: &Path) -> Result<SsotLock, StoreErr
 /// Takes the lock of a task: one program at a time writes into it.
 ///
 /// # Errors
-/// [`StoreError::Busy`], else as the system gave it.
+/// [`StoreError::Busy`], else the error of the system.
 pub(super) fn lock_task(base: &Path, task: &str) -> Result<SsotLock, StoreError> {
     let dir = make_folder(base, &[LOCKS])?;
     let name = format!("{task}.lock");
     let path = base.join(LOCKS).join(&name);
     let open = || -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let name = below::require_component(&name)?;
+        let name = confined::require_component(&name)?;
         let mode = Mode::from_raw_mode(0o666);
         let file = File::from(rustix::fs::openat(&dir, name, flags | OFlags::CLOEXEC, mode)?);
         fs::require_regular(&file)?;
@@ -195,10 +195,10 @@ pub(super) fn lock_task(base: &Path, task: &str) -> Result<SsotLock, StoreError>
     acquire_lock(open().map_err(|e| StoreError::io(&path, e))?, &path)
 }
 
-/// Reads the acknowledgement of a message: by whom and when.
+/// Parses the acknowledgement of a message. Returns the role and the time.
 ///
 /// # Errors
-/// A sentence that says why it is none.
+/// The reason why it is no acknowledgement, in a sentence.
 pub(super) fn parse_ack(bytes: &[u8], task: &str, id: &str) -> Result<(Role, Timestamp), String> {
     let node = JsonNode::parse(bytes).map_err(|e| format!("it is not a JSON object: {}", e.why))?;
     if node.text("ack_for") != Some(id) {
@@ -215,7 +215,7 @@ pub(super) fn parse_ack(bytes: &[u8], task: &str, id: &str) -> Result<(Role, Tim
     Ok((by, time))
 }
 
-/// The text of an acknowledgement.
+/// Returns the text of an acknowledgement.
 pub(super) fn render_ack(id: &str, from: Role, task: &str, now: Timestamp) -> String {
     format!(
         "{{\n  \"ack_for\": {},\n  \"from\": \"{}\",\n  \"task_id\": {},\n  \"timestamp\": \"{}\",\n  \
@@ -227,10 +227,10 @@ pub(super) fn render_ack(id: &str, from: Role, task: &str, now: Timestamp) -> St
     )
 }
 
-/// Reads what a resume lifts. Its time is in the name of its file.
+/// Parses a resume. Its time is in the name of its file.
 ///
 /// # Errors
-/// A sentence that says why it is none.
+/// The reason why it is no resume, in a sentence.
 pub(super) fn parse_resume(bytes: &[u8], task: &str, stem: &str) -> Result<TaskResume, String> {
     let node = JsonNode::parse(bytes).map_err(|e| format!("it is not a JSON object: {}", e.why))?;
     let digits = stem.bytes().all(|b| b.is_ascii_digit());
@@ -247,7 +247,7 @@ pub(super) fn parse_resume(bytes: &[u8], task: &str, stem: &str) -> Result<TaskR
     Ok(TaskResume { time, lock: node.text("lock").map(str::to_owned), escalations })
 }
 
-/// The text of a resume.
+/// Returns the text of a resume.
 pub(super) fn render_resume(task: &str, resume: &TaskResume) -> String {
     let list: Vec<String> =
         resume.escalations.iter().map(|id| format!("\n    {}", quote_json(id))).collect();
@@ -262,13 +262,13 @@ pub(super) fn render_resume(task: &str, resume: &TaskResume) -> String {
     )
 }
 
-/// Whether there may be any resume at all.
+/// Returns true if there may be any resume at all.
 pub(super) fn may_have_resumes(base: &Path) -> bool {
-    let found = below::open_dir(base, &[]).and_then(|dir| below::stat(&dir, RESUMES));
+    let found = confined::open_dir(base, &[]).and_then(|dir| confined::stat(&dir, RESUMES));
     !found.is_err_and(|e| fs::is_absent(&e))
 }
 
-/// Reads every resume of a task; of each file `told` hears why it is none, if so.
+/// Reads every resume of a task. `told` is called for each file with the reason why it is no resume, if any.
 ///
 /// # Errors
 /// If the folder cannot be listed.
@@ -293,7 +293,7 @@ pub(super) fn read_resumes(
 /// Reads one resume file.
 ///
 /// # Errors
-/// As [`parse_resume`], or why the file cannot be read.
+/// The same as [`parse_resume`], or the reason why the file cannot be read.
 pub(super) fn read_resume(base: &Path, task: &str, stem: &str) -> Result<TaskResume, String> {
     let name = format!("{stem}.json");
     let (_, bytes) = read_file(base, &[RESUMES, task, &name], SMALL).map_err(|e| e.to_string())?;
@@ -303,7 +303,7 @@ pub(super) fn read_resume(base: &Path, task: &str, stem: &str) -> Result<TaskRes
 /// Reads one acknowledgement file.
 ///
 /// # Errors
-/// As [`parse_ack`], or why the file cannot be read.
+/// The same as [`parse_ack`], or the reason why the file cannot be read.
 pub(super) fn read_ack(base: &Path, task: &str, id: &str) -> Result<(Role, Timestamp), String> {
     let name = format!("{id}.json");
     let (_, bytes) = read_file(base, &[ACKS, task, &name], SMALL).map_err(|e| e.to_string())?;

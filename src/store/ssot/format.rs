@@ -1,14 +1,13 @@
 //! The messages of an SSOT, as files of the engine ([`crate::store::engine::files`]).
 //!
-//! What bites here, and how it is met:
+//! Pitfalls, and how they are met:
 //!
-//! 1. Writers that are not msgfs, and sync programs, may leave a file half written. What is no JSON
-//!    object is looked at again for a moment, while everything else is reported at once.
-//! 2. A message, its signature and its acknowledgement are three files that arrive in any order. So a
-//!    change of one of them is a change of the message, and a task is added up anew whenever anything
-//!    in it changes.
-//! 3. Only `messages/<task_id>/<msg_id>.json` can be a message. A file elsewhere with the same bytes
-//!    is a copy that a sync program made; with other bytes it is refused.
+//! 1. Writers that are not msgfs, and sync programs, may leave a file half written. A file that is no JSON object is
+//!    read again for a moment, while everything else is reported at once.
+//! 2. A message, its signature and its acknowledgement are three files that arrive in any order. So a change of one of
+//!    them is a change of the message, and the state of a task is derived again when anything in it changes.
+//! 3. Only `messages/<task_id>/<msg_id>.json` can be a message. A file elsewhere with the same bytes is a copy that a
+//!    sync program made. A file elsewhere with other bytes is rejected.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -26,7 +25,7 @@ use super::folder::{
 };
 use super::schema::RuleBreach;
 use super::state::{TaskMessage, TaskMessageFacts, TaskResume, TaskState, derive_state, hash_id};
-use super::words::Role;
+use super::vocabulary::Role;
 use super::{Ssot, sign, task};
 use crate::model::locks::{LockLevel, Mutex, RwLock};
 use crate::model::{SignatureClaim, Timestamp};
@@ -36,39 +35,39 @@ use crate::store::engine::files::{
 };
 use crate::store::{
     Advice, ClaimVerifier, Facets, FoundMessage, Location, Record, Store as _, StoreError,
-    TrustListener, ViolationReporter, below, digest, fs,
+    TrustListener, ViolationReporter, confined, digest, fs,
 };
 
-/// What the table keeps of a file.
+/// The facts of a file that the table keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct SsotFileFacts {
-    /// What the message says, if it is one.
+    /// The facts of the message, if the file is one.
     pub message: TaskMessageFacts,
-    /// Print of its id.
+    /// Hash of its id.
     id_hash: u64,
-    /// When its recipient acknowledged it, in milliseconds since 1970; 0 for not yet.
+    /// Time at which its recipient acknowledged it, in milliseconds since 1970; 0 for not yet.
     pub acked: i64,
-    /// Print of its bytes.
+    /// Hash of its bytes.
     digest: u64,
-    /// Its refusal is in `errors.log`, or is for others to log.
+    /// 1 if its rejection is in `errors.log`, or is for others to log.
     logged: u32,
-    /// What trust says of the message: [`COUNTS`], [`REFUSED`], or nothing yet.
+    /// The judgement of trust on the message: [`COUNTS`], [`REFUSED`] or [`UNHEARD`].
     trust: u32,
 }
 
-/// Trust takes the message: it counts.
+/// Trust accepts the message: it counts.
 const COUNTS: u32 = 0;
 /// Trust refuses the message: it counts for nothing.
 const REFUSED: u32 = 1;
 /// The message was not judged yet, and counts for nothing until then.
 const UNHEARD: u32 = 2;
 
-/// The slot under which messages are found by the prints of their ids.
+/// The slot in which messages are found by the hashes of their ids.
 const BY_ID: u8 = 0;
-/// In the print of what lies beside a message: a signature does.
+/// Bit in the hash of the companions: there is a signature.
 pub(super) const SIGNED: u64 = 1;
-/// An acknowledgement does.
+/// Bit in the hash of the companions: there is an acknowledgement.
 const ACKED: u64 = 2;
 
 impl files::FileFacts for SsotFileFacts {
@@ -88,7 +87,7 @@ impl files::FileFacts for SsotFileFacts {
 }
 
 impl SsotFileFacts {
-    /// Whether nobody has to log the refusal any more.
+    /// Returns true if nobody has to log the rejection any more.
     pub fn is_logged(&self) -> bool {
         self.logged != 0
     }
@@ -97,17 +96,17 @@ impl SsotFileFacts {
         self.logged = 1;
     }
 
-    /// Whether this is what is kept of a file with these bytes.
+    /// Returns true if these are the facts of a file with these bytes.
     pub fn has_digest_of(&self, bytes: &[u8]) -> bool {
         self.digest == digest::secure_hash64(bytes)
     }
 
-    /// Whether trust refuses the message; `None` if it was not judged yet.
+    /// Returns true if trust refuses the message; `None` if it was not judged yet.
     pub fn is_refused(&self) -> Option<bool> {
         (self.trust != UNHEARD).then_some(self.trust == REFUSED)
     }
 
-    /// Whether the message was judged, and is not refused.
+    /// Returns true if the message was judged and is not refused.
     pub fn is_counted(&self) -> bool {
         self.trust == COUNTS
     }
@@ -118,16 +117,16 @@ impl SsotFileFacts {
 pub(super) struct SsotFormat {
     dir: PathBuf,
     pub role: Role,
-    /// What the messages of tasks add up to of which people should know.
+    /// The states of the tasks that people should know of.
     pub remarkable_tasks: RwLock<BTreeMap<String, TaskState>>,
-    /// A print of what they add up to, by the number of the folder of each task. Held while a task is
-    /// added up: who does so last says what it is.
+    /// A hash of the state of each task, by the number of its folder. The lock is held while a state is derived, so
+    /// that the newest state stays.
     state_hashes: Mutex<HashMap<u32, u64>>,
-    /// Tasks whose file in `tasks/` may say something else than their messages.
+    /// Tasks whose file in `tasks/` may differ from their messages.
     pub stale_tasks: Mutex<BTreeSet<String>>,
-    /// Writing `tasks/` stopped before all of them were written.
+    /// True if writing `tasks/` stopped before all files were written.
     pub is_behind: AtomicBool,
-    /// What git should know was put beside the messages.
+    /// True if the settings for git were put beside the messages.
     pub has_git_settings: AtomicBool,
 }
 
@@ -138,7 +137,7 @@ pub(super) struct PendingTaskReport {
     found: FoundMessage<'static>,
 }
 
-/// The task in whose folder a message lies; empty for `messages/` itself.
+/// Returns the task in whose folder a message lies; empty for `messages/` itself.
 pub(super) fn parse_task(folder: &str) -> &str {
     folder.strip_prefix(MESSAGES).and_then(|rest| rest.strip_prefix('/')).unwrap_or_default()
 }
@@ -173,7 +172,7 @@ impl FileFormat for SsotFormat {
             }
             [MESSAGES | ACKS | RESUMES, _] if kind != FileType::RegularFile => PathRole::Folder,
             [MESSAGES, _, _] if !plain => classify_strange(kind),
-            // Nothing is read there, but the files in it are mine to write.
+            // Nothing is read there, but msgfs writes the files in it.
             [TASKS] if !matches!(kind, FileType::Directory | FileType::Unknown) => {
                 classify_strange(kind)
             }
@@ -211,7 +210,7 @@ impl FileFormat for SsotFormat {
         let Some(stem) = json_stem(name) else { return Ok(0) };
         let signature = dirs.stat(folder, &format!("{stem}.sig"))?;
         let ack = dirs.stat(&format!("{ACKS}/{}", parse_task(folder)), name)?;
-        // What is no file in the place of a signature makes the message a wrongly signed one.
+        // If something else than a file is in the place of a signature, the message is wrongly signed.
         let ack = ack.filter(|(kind, _)| *kind == FileType::RegularFile);
         let prints = [signature, ack].map(|it| it.map_or(0, |(_, stamp)| stamp_hash(&stamp)));
         let [signed, acked] = prints.map(|print| print != 0);
@@ -282,7 +281,7 @@ impl FileFormat for SsotFormat {
         taken: PendingReport<'a, Self>,
     ) -> Option<FoundMessage<'a>> {
         let PendingTaskReport { facts: mut kept, mut found } = taken.message;
-        // Until it was judged again.
+        // The old judgement holds until the message is judged again.
         if let Some(before) = taken.previous_facts.filter(|_| taken.is_same) {
             (kept.trust, kept.logged) = (before.trust, before.logged);
         }
@@ -358,13 +357,13 @@ impl FileFormat for SsotFormat {
         Vec::new()
     }
 
-    /// The messages and their signatures only.
+    /// Returns true only for messages and their signatures.
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
         path.first() == Some(&MESSAGES) && self.determine_role(path, kind).is_shown(kind)
     }
 }
 
-/// What a signature file is.
+/// Returns the role of a signature file: a companion of its message.
 fn classify_signature(path: &[&str]) -> PathRole {
     let path = path.join("/");
     signature_stem(&path)
@@ -372,10 +371,10 @@ fn classify_signature(path: &[&str]) -> PathRole {
 }
 
 fn classify_strange(kind: FileType) -> PathRole {
-    PathRole::Unexpected(format!("is skipped: it is {}", below::describe_type(kind)))
+    PathRole::Unexpected(format!("is skipped: it is {}", confined::describe_type(kind)))
 }
 
-/// A file that is refused. One whose bytes were refused before is not logged again.
+/// Rejects a file. A rejection of the same bytes is not logged again.
 fn refuse_file(
     opened: &FileInput<'_, SsotFileFacts>,
     digest: u64,
@@ -408,7 +407,7 @@ impl SsotFormat {
         }
     }
 
-    /// Why a message is refused that does not lie where it belongs; `None` if it lies there too.
+    /// Returns the reason to reject a message that does not lie where it belongs; `None` if it lies there too.
     pub fn find_misplacement(&self, message: &SsotMessage<'_>, bytes: &[u8]) -> Option<RuleBreach> {
         let place = format!("{MESSAGES}/{}/{}.json", message.task, message.id);
         match task::read_message_bytes(&self.dir, &message.task, &message.id) {
@@ -448,7 +447,7 @@ impl SsotFormat {
         }
     }
 
-    /// Adds up a task and notes what is new. `resumed`: something may have been resumed.
+    /// Derives the state of a task and notes changes. `resumed`: something may have been resumed.
     fn update_task(&self, files: &FileStore<Self>, task: &str, resumed: bool) {
         let mut prints = self.state_hashes.lock();
         let mut told = |stem: &str, fault: Option<String>| {
@@ -459,7 +458,7 @@ impl SsotFormat {
             if resumed { folder::read_resumes(&self.dir, task, &mut told) } else { Ok(Vec::new()) };
         let state = match resumes.map(|resumes| Self::derive_task_state(files, task, &resumes)) {
             Ok(state) => state,
-            // What the messages add up to stays what it was.
+            // The state stays what it was.
             Err(e) => return files.health.note_error(&format!("{RESUMES}/{task}"), "be read", &e),
         };
         let folder = files.table.read().find_folder(&format!("{MESSAGES}/{task}"));
@@ -478,7 +477,7 @@ impl SsotFormat {
         }
     }
 
-    /// What the messages of a task add up to with what resumed it.
+    /// Derives the state of a task from its messages and resumes.
     pub fn derive_task_state(
         files: &FileStore<Self>,
         task: &str,
@@ -510,7 +509,7 @@ impl TrustListener for Ssot {
     }
 }
 
-/// When a message was acknowledged by its recipient, by what was read from the file for that.
+/// Returns the time at which the recipient acknowledged a message. `read` is the result of reading the acknowledgement.
 fn read_ack_time(
     read: io::Result<Vec<u8>>,
     message: &SsotMessage<'_>,
@@ -524,7 +523,7 @@ fn read_ack_time(
     Ok(ack.filter(|(by, _)| *by == message.to).map(|(_, time)| time))
 }
 
-/// The messages of a task.
+/// Returns the messages of a task that count.
 fn list_task_messages(table: &files::FileTable<SsotFileFacts>, task: &str) -> Vec<TaskMessage> {
     let folder = table.find_folder(&format!("{MESSAGES}/{task}"));
     let files = folder.into_iter().flat_map(|folder| table.files_in(folder));

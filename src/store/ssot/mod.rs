@@ -1,15 +1,15 @@
-//! AMP/1.0: records of tasks between roles, one immutable JSON file a message in a shared folder,
-//! the SSOT (docs/formats/ssot.md).
+//! AMP/1.0: records of tasks between roles, one immutable JSON file a message in a shared folder, the SSOT
+//! (docs/formats/ssot.md).
 //!
 //! The format, as functions without I/O:
-//! - [`words`], [`tree`], [`schema`], [`rules`], [`envelope`]: what a message is and which rule it
-//!   breaks. [`text`]: how it reads. `sign`: what a signature covers.
-//! - `state`: what the messages of a task add up to. `order`: in which order they count.
+//! - [`vocabulary`], [`json_node`], [`schema`], [`rules`], [`envelope`]: messages and the rules that they break. [`text`]: the
+//!   body of a message. `sign`: signatures.
+//! - `state`: the state of a task. `order`: the order in which its messages count.
 //!
 //! The store on top of it:
 //! - `folder`: the files of an SSOT. `task`: one task as it is on disk, and `tasks/`.
-//! - `format`: what its files are, and what the messages of each task add up to.
-//! - `read`: one message in full. `send`: new ones. `acks`, `resume`, `errors_log`: what else is
+//! - `format`: the SSOT as a format of the engine, and the state of each task.
+//! - `read`: one message in full. `send`: new messages. `acks`, `resume`, `errors_log`: the other files that are
 //!   written. `status`, `check`: the rest.
 
 mod acks;
@@ -18,6 +18,7 @@ pub mod envelope;
 mod errors_log;
 mod folder;
 mod format;
+pub mod json_node;
 mod order;
 mod read;
 mod resume;
@@ -29,8 +30,7 @@ mod state;
 mod status;
 mod task;
 pub mod text;
-pub mod tree;
-pub mod words;
+pub mod vocabulary;
 
 #[cfg(test)]
 mod tests;
@@ -41,7 +41,7 @@ use super::engine::files::FileStore;
 use super::{Store, StoreError, StoreProperties, StoreSpec};
 use crate::model::{Roles, sanitize_line};
 use format::SsotFormat;
-use words::Role;
+use vocabulary::Role;
 
 /// The SSOT as one role sees it.
 type Ssot = FileStore<SsotFormat>;
@@ -67,7 +67,7 @@ impl Ssot {
         };
         let about = StoreProperties {
             uses_roles: spec.roles == Roles::Verify,
-            // The file has the envelope besides, and is printed with blanks.
+            // The file also has the envelope, and is printed with blanks.
             max_body: (envelope::FILE_BYTES / 2) as u64,
             headers: &["Task"],
             recipient_in: Some(send::parse_recipient),

@@ -1,12 +1,12 @@
-//! In which order the messages of a task count. The milliseconds in their ids come from the clocks of
-//! several machines, so what is sure comes first: a message counts after those that it names, after those
-//! that its writer had acknowledged, after what it answers by its type, and after the earlier ones of its
-//! writer. Where that leaves a choice, and in a circle, the earlier one counts first.
+//! The order in which the messages of a task count. The milliseconds in their ids come from the clocks of several
+//! machines, so sure facts come first. A message counts after the messages that it names, after those that its writer
+//! had acknowledged, after the one that it answers by its type, and after the earlier ones of its writer. If that
+//! leaves a choice, and in a circle, the earlier message counts first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::state::{TaskMessage, hash_id};
-use super::words::{Role, SsotMessageType};
+use super::vocabulary::{Role, SsotMessageType};
 
 /// Sorts the messages of a task.
 pub(super) fn sort_messages(mut items: Vec<TaskMessage>) -> Vec<TaskMessage> {
@@ -19,7 +19,7 @@ pub(super) fn sort_messages(mut items: Vec<TaskMessage>) -> Vec<TaskMessage> {
     order.into_iter().filter_map(|n| items.get_mut(n)?.take()).collect()
 }
 
-/// The messages of each writer, by numbers in the order of times.
+/// The messages of each writer, as numbers in the order of times.
 #[derive(Debug)]
 struct WriterSequences(BTreeMap<Role, Vec<usize>>);
 
@@ -37,16 +37,16 @@ impl WriterSequences {
     }
 }
 
-/// What comes before what, by numbers in the order of times.
+/// The precedence of messages, as numbers in the order of times.
 #[derive(Debug)]
 struct PrecedenceGraph {
-    /// Those that count after each.
+    /// The messages that count after each.
     successors: Vec<Vec<usize>>,
-    /// How many of those before each were not counted yet.
+    /// For each, the number of messages before it that were not counted yet.
     open_predecessors: Vec<usize>,
-    /// The next one of the same writer.
+    /// The next message of the same writer.
     next_by_writer: Vec<Option<usize>>,
-    /// It is the first of its writer, or the one before it was counted.
+    /// True for the first message of a writer, and for one whose predecessor was counted.
     is_next_of_writer: Vec<bool>,
 }
 
@@ -70,7 +70,7 @@ impl PrecedenceGraph {
                 links.add_edge(*before, n);
                 set_flag(&mut linked, n);
             }
-            // A review request names a result together with what that answers.
+            // A review request names a result together with the dispatch that it answers.
             if let [Some(dispatch), Some(result)] = item.facts.refs.map(|id| numbers.get(&id)) {
                 links.add_edge(*dispatch, *result);
                 set_flag(&mut linked, *result);
@@ -80,8 +80,8 @@ impl PrecedenceGraph {
         links
     }
 
-    /// Adds what each writer wrote after another of his messages, and after an acknowledgement: both are
-    /// by his own clock.
+    /// Adds the order of each writer's own messages, and the messages that a writer sent after an acknowledgement: both
+    /// are by the writer's own clock.
     fn add_writer_edges(&mut self, items: &[TaskMessage], writers: &WriterSequences) {
         for own in writers.0.values() {
             for (before, n) in own.iter().zip(own.iter().skip(1)) {
@@ -101,8 +101,8 @@ impl PrecedenceGraph {
         }
     }
 
-    /// Adds what results and verdicts answer that name nothing, if they are earlier than all that was
-    /// asked of their writer: his first one answers the first of it.
+    /// Adds an edge from a request to each result or verdict that names nothing and is earlier than all requests to its
+    /// writer. The writer's first such answer belongs to the first request.
     fn add_answer_edges(&mut self, items: &[TaskMessage], linked: &[bool]) {
         for (answer, asks) in [
             (SsotMessageType::Result, SsotMessageType::Dispatch),
@@ -121,7 +121,7 @@ impl PrecedenceGraph {
                     .filter(|(_, i)| seen.is_none_or(|seen| i.facts.order_millis < seen.millis()));
                 for (nth, (n, _)) in astray.enumerate() {
                     let before = asked.get(nth).or(asked.last());
-                    // A review request that knows of more rejections came after this one.
+                    // A review request that counts more rejections came after this one.
                     let before = before.filter(|(_, i)| i.facts.rejects as usize <= nth);
                     if let Some((before, _)) = before {
                         self.add_edge(*before, n);
@@ -148,7 +148,7 @@ impl PrecedenceGraph {
         let mut out = Vec::with_capacity(left.len());
         while !left.is_empty() {
             let free = |n: &&usize| self.open_predecessors.get(**n) == Some(&0);
-            // In a circle a writer's clock was set back, or somebody lies.
+            // A circle means that a writer's clock was set back, or that a writer lies.
             let one = ready.pop_first().or_else(|| left.iter().find(free).copied());
             let Some(one) = one.or_else(|| left.first().copied()) else { break };
             left.remove(&one);

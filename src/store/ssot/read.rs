@@ -1,10 +1,10 @@
 //! One message in full.
 
 use super::Ssot;
-use super::envelope::{FILE_BYTES, SsotMessage as Task};
+use super::envelope::{FILE_BYTES, SsotMessage};
 use super::folder::{self, json_stem};
 use super::format::{SIGNED, parse_task};
-use super::tree::JsonNode;
+use super::json_node::JsonNode;
 use super::{sign, text};
 use crate::model::{Message, SignatureClaim};
 use crate::store::engine::files::DirCache;
@@ -13,12 +13,12 @@ use crate::store::text::time::parse_time;
 use crate::store::{Location, Record, StoreError};
 
 impl Ssot {
-    /// See [`Store::read`](crate::store::Store::read).
+    /// Reads a message for [`Store::read_record`](crate::store::Store::read_record).
     pub(super) fn read_message(&self, at: &Location) -> Result<Record, StoreError> {
         let file = self.find_file(at.source)?;
         let (stamp, bytes) = self.read_file_bytes(&file, FILE_BYTES + 1)?;
         let is_message = file.row.is_message();
-        let message = match Task::parse(&bytes) {
+        let message = match SsotMessage::parse(&bytes) {
             Ok(message) => message,
             Err(_) if is_message => return Err(StoreError::Moved),
             Err(_) => return read_rejected(&bytes, &stamp),
@@ -43,7 +43,7 @@ impl Ssot {
         })
     }
 
-    /// The signature beside a message, if there is one.
+    /// Returns the signature beside a message, if there is one.
     pub(super) fn read_claim(
         &self,
         folder: &str,
@@ -56,8 +56,8 @@ impl Ssot {
     }
 }
 
-/// A message in the terms of the mount.
-pub(super) fn to_model_message(message: &Task<'_>) -> Message {
+/// Returns a message in the terms of the mount.
+pub(super) fn to_model_message(message: &SsotMessage<'_>) -> Message {
     Message {
         from: Some(message.from.as_str().to_owned()),
         to: vec![message.to.as_str().to_owned()],
@@ -70,7 +70,7 @@ pub(super) fn to_model_message(message: &Task<'_>) -> Message {
     }
 }
 
-/// What can be read of a file that is refused.
+/// Returns the readable members of a rejected file.
 fn read_rejected(bytes: &[u8], stamp: &Stamp) -> Result<Record, StoreError> {
     let node = JsonNode::parse(bytes).map_err(|_| StoreError::Moved)?;
     let said = |name: &str| node.text(name).map(str::to_owned);

@@ -1,12 +1,12 @@
-//! `msgfs ssot resume TASK`: the admin lifts the lock or the suspension of a task. It writes one
-//! immutable file that names what it lifts; `reject_count` stays.
+//! `msgfs ssot resume TASK`: the admin lifts the lock or the suspension of a task. The command writes one immutable
+//! file that names what it lifts; `reject_count` stays.
 
 use std::io;
 
 use super::Ssot;
 use super::folder::{self, IMMUTABLE, RESUMES};
 use super::state::TaskResume;
-use super::words::{Role, is_task_id};
+use super::vocabulary::{Role, is_task_id};
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::{Store as _, StoreCommands, StoreError};
 
@@ -20,7 +20,7 @@ impl StoreCommands for Ssot {
 }
 
 impl Ssot {
-    /// Lifts what holds a task up; what was lifted, a line each.
+    /// Lifts the lock and the suspensions of a task. Returns a line for each.
     fn resume_task(&self, task: &str) -> Result<String, StoreError> {
         if self.format.role != Role::Admin {
             return Err(StoreError::NotPermitted(format!(
@@ -34,7 +34,7 @@ impl Ssot {
             return Err(StoreError::Invalid(format!("{task:?} is not a task id, T-YYYY-NNN")));
         }
         let nothing = || StoreError::Refused(format!("{task} is neither locked nor suspended"));
-        // Before anything is made: an SSOT is not begun with a command that does nothing.
+        // This comes before any file is made: a command that does nothing must not begin an SSOT.
         let state = super::task::load_state(self, task)?;
         if state.lock.is_none() && state.suspended.is_empty() {
             return Err(nothing());

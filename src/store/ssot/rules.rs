@@ -1,16 +1,16 @@
 //! The payload of each type: shapes, hard rules and recommendations (docs/formats/ssot.md, sections
 //! 3 and 6).
 
+use super::json_node::JsonNode;
 use super::schema::{self, RuleBreach, SsotField, SsotShape, opt, req};
-use super::tree::JsonNode;
-use super::words::{SsotMessageType, split_message_id};
+use super::vocabulary::{SsotMessageType, split_message_id};
 use crate::store::text::time::parse_time;
 
-/// From this many rejected verdicts on a task is locked.
+/// Number of rejected verdicts from which a task is locked.
 pub const LOCK_AT: u32 = 3;
-/// From this many on the reviewer should be told.
+/// Number of rejected verdicts from which the reviewer should be warned.
 const WARN_AT: i64 = 2;
-/// A direct fix has fewer lines than this.
+/// Number of lines that a direct fix must stay below.
 const FIX_LINES: i64 = 5;
 const FIX_TYPES: &[&str] = &["typo", "lint", "whitespace", "import_order"];
 const PROTECTED: &[&str] = &["main", "master"];
@@ -138,8 +138,8 @@ const ESCALATION: &[SsotField] = &[
     req("auto_suspended", SsotShape::Bool),
 ];
 
-/// The hard rules that a payload of this type breaks. Rules about values are asked for only where the
-/// shape is right: one mistake is named once.
+/// Returns the hard rules that a payload of this type breaks. Rules about values are checked only if the shape is
+/// right, so that one mistake is named once.
 pub fn check_payload(kind: SsotMessageType, payload: &JsonNode<'_>) -> Vec<RuleBreach> {
     let mut out = Vec::new();
     let fields = match kind {
@@ -249,7 +249,7 @@ pub const REFS: [(&str, SsotMessageType); 2] = [
     ("task_result_ref", SsotMessageType::Result),
 ];
 
-/// The recommendations that a payload does not follow.
+/// Returns the recommendations that a payload does not follow.
 pub fn check_soft_rules(kind: SsotMessageType, payload: &JsonNode<'_>) -> Vec<RuleBreach> {
     let mut out = Vec::new();
     match kind {

@@ -1,7 +1,6 @@
-//! The shapes of AMP/1.0: which members an object has and of which type (docs/formats/ssot.md,
-//! sections 1 and 3).
+//! The shapes of AMP/1.0: the members of each object and their types (docs/formats/ssot.md, sections 1 and 3).
 
-use super::tree::JsonNode;
+use super::json_node::JsonNode;
 
 /// A rule that a message breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,12 +14,12 @@ pub struct RuleBreach {
 }
 
 impl RuleBreach {
-    /// A breach of `rule` at a member.
+    /// Returns a breach of `rule` at a member.
     pub fn new(rule: &'static str, member: impl Into<String>, why: impl Into<String>) -> Self {
         Self { rule, member: member.into(), why: why.into() }
     }
 
-    /// The sentence without the name of the rule.
+    /// Returns the sentence without the name of the rule.
     pub fn sentence(&self) -> String {
         format!("{} {}", self.member, self.why).trim_start().to_owned()
     }
@@ -32,10 +31,10 @@ impl std::fmt::Display for RuleBreach {
     }
 }
 
-/// The rule that a required member is there.
+/// The rule that a required member must be there.
 pub const MISSING: &str = "missing_field";
 
-/// What a value must be.
+/// The shape that a value must have.
 #[derive(Clone, Copy, Debug)]
 pub enum SsotShape {
     /// A string.
@@ -65,23 +64,23 @@ pub enum SsotShape {
 pub struct SsotField {
     /// Its key.
     pub name: &'static str,
-    /// It must be there.
+    /// True if it must be there.
     pub required: bool,
     /// Its value.
     pub shape: SsotShape,
 }
 
-/// A member that must be there.
+/// Returns a member that must be there.
 pub const fn req(name: &'static str, shape: SsotShape) -> SsotField {
     SsotField { name, required: true, shape }
 }
 
-/// A member that may be there; `null` counts as absent.
+/// Returns a member that may be there; `null` counts as absent.
 pub const fn opt(name: &'static str, shape: SsotShape) -> SsotField {
     SsotField { name, required: false, shape }
 }
 
-/// Compares an object with its fields. `path` is that of the object with a final dot, or empty.
+/// Checks an object against its fields. `path` is that of the object with a final dot, or empty.
 pub fn check_fields(
     fields: &[SsotField],
     object: &JsonNode<'_>,

@@ -1,30 +1,30 @@
-//! Writing: from a draft to a message file and its signature, every rule checked first
-//! (docs/formats/ssot.md, sections 1 to 5).
+//! Sending: from a draft to a message file and its signature, after a check of every rule (docs/formats/ssot.md,
+//! sections 1 to 5).
 //!
-//! A draft is either a whole message, in which nothing but `ack_timeout_sec` is filled in, or a
-//! payload with `To`, `Type` and `Task` beside it.
+//! A draft is either a whole message, in which only `ack_timeout_sec` is filled in, or a payload with `To`, `Type` and
+//! `Task` beside it.
 
 use std::borrow::Cow;
 
 use super::Ssot;
 use super::envelope::{FILE_BYTES, SsotMessage, SsotRejection, VERSION};
 use super::folder::{self, IMMUTABLE, MESSAGES};
+use super::json_node::JsonNode;
 use super::rules::{self, REFS};
 use super::schema::{MISSING, RuleBreach};
 use super::task;
-use super::tree::JsonNode;
-use super::words::{Role, SsotMessageType, is_task_id};
+use super::vocabulary::{Role, SsotMessageType, is_task_id};
 use crate::model::{Draft, Timestamp, sanitize_line};
 use crate::store::engine::files::FileRow;
 use crate::store::{
-    AddressFit, MessageAppender, PrepareContext, PreparedRecord, Store as _, StoreError, below, fs,
-    refuse_headers, ssot::sign,
+    AddressFit, MessageAppender, PrepareContext, PreparedRecord, Store as _, StoreError, confined,
+    fs, refuse_headers, ssot::sign,
 };
 
-/// In milliseconds.
+/// A day in milliseconds.
 const A_DAY: i64 = 24 * 3600 * 1000;
 
-/// The `to` of a draft that is a whole message; empty if it has none that could be one.
+/// Returns the `to` of a draft that is a whole message; empty if it has none.
 pub(super) fn parse_recipient(text: &str) -> Option<String> {
     if !text.trim_start().starts_with('{') {
         return None;
@@ -61,7 +61,7 @@ impl MessageAppender for Ssot {
         Some(super::read::to_model_message(&SsotMessage::parse(text.as_bytes()).ok()?))
     }
 
-    /// A draft is the payload, which stands at the end of a body.
+    /// Returns true if the draft is the payload at the end of the sent body.
     fn is_retry_of(&self, sent: &str, draft: &str) -> bool {
         let payload = sent.rsplit_once(super::text::PAYLOAD).map(|(_, payload)| payload.trim());
         payload.is_some_and(|payload| is_same_json(payload.as_bytes(), draft.trim().as_bytes()))
@@ -73,7 +73,7 @@ impl MessageAppender for Ssot {
         with: &PrepareContext<'_>,
     ) -> Result<Vec<PreparedRecord>, StoreError> {
         check_headers(draft)?;
-        // A byte order mark makes it no JSON, not another kind of draft.
+        // A byte order mark makes it invalid JSON, not another kind of draft.
         let text = draft.body.trim_start();
         let begins = text.strip_prefix('\u{feff}').unwrap_or(text).starts_with('{');
         let node = if begins && draft.kind.is_none() && draft.task.is_none() {
@@ -98,8 +98,8 @@ impl MessageAppender for Ssot {
         }])
     }
 
-    /// Puts a prepared message into its task, its signature first, so that nobody sees it unsigned.
-    /// Done again it does only what is missing.
+    /// Puts a prepared message into its task, its signature first, so that nobody sees it unsigned. A repeated call
+    /// does only the missing steps.
     fn append_record(&self, prepared: &PreparedRecord) -> Result<(), StoreError> {
         let (line, text) = prepared.bytes.split_once('\n').unwrap_or_default();
         let message = SsotMessage::parse(text.as_bytes())?;
@@ -123,7 +123,8 @@ impl MessageAppender for Ssot {
                 }
             }
         };
-        // Not before it is there: another scan would look for it, and the next one not any more.
+        // The change is noted only now. A scan before the append would find nothing, and the next one would not look
+        // again.
         self.note_change(&path);
         done
     }
@@ -132,7 +133,7 @@ impl MessageAppender for Ssot {
         let dir = &self.properties.dir;
         let top = dir.ancestors().find(|folder| folder.is_dir()).unwrap_or(dir);
         let parts: &[&str] = if top == dir { &[MESSAGES] } else { &[] };
-        below::check_can_create(top, parts).map_err(|(path, e)| StoreError::io(&path, e))?;
+        confined::check_can_create(top, parts).map_err(|(path, e)| StoreError::io(&path, e))?;
         fs::check_free_space(top, bytes)
     }
 
@@ -143,7 +144,7 @@ impl MessageAppender for Ssot {
 }
 
 impl Ssot {
-    /// A message around the payload of a draft.
+    /// Builds a message around the payload of a draft.
     fn compose_message<'a>(
         &self,
         draft: &'a Draft,
@@ -183,8 +184,8 @@ impl Ssot {
         Ok(JsonNode::Object(members))
     }
 
-    /// Now, or a moment after the newest message of the task to me: an answer is later than what it answers,
-    /// also if the other clock is ahead. One that is a day ahead counts for nothing.
+    /// Returns the time of a new message: now, or a moment after the newest message of the task to me. So an answer is
+    /// later than its question, even if the other clock is ahead. Messages that are a day ahead do not count.
     fn choose_send_time(&self, task: &str, now: Timestamp) -> Timestamp {
         let table = self.table.read();
         let folder = table.find_folder(&format!("{MESSAGES}/{task}"));
@@ -198,7 +199,7 @@ impl Ssot {
         newest.map_or(now, |newest| now.max(newest.plus_millis(1)))
     }
 
-    /// The first id from a moment on that no message has.
+    /// Returns the first free id from a moment on.
     fn find_free_id(
         &self,
         kind: SsotMessageType,
@@ -210,7 +211,8 @@ impl Ssot {
         loop {
             let id = format!("{}-{task}-{ms}", kind.as_str());
             let name = format!("{id}.json");
-            let there = || below::open_path(&self.properties.dir, &[MESSAGES, task, &name]).is_ok();
+            let there =
+                || confined::open_path(&self.properties.dir, &[MESSAGES, task, &name]).is_ok();
             if !(with.is_id_taken)(&id) && !there() {
                 return id;
             }
@@ -218,7 +220,7 @@ impl Ssot {
         }
     }
 
-    /// To whom a draft goes and as which type.
+    /// Returns the recipient and the type of a draft.
     fn resolve_route(&self, draft: &Draft) -> Result<(Role, SsotMessageType), StoreError> {
         let me = self.format.role;
         let [to] = draft.to.as_slice() else {
@@ -243,7 +245,7 @@ impl Ssot {
         Ok((to, kind))
     }
 
-    /// The task that a draft is about.
+    /// Returns the task of a draft.
     fn resolve_task(draft: &Draft) -> Result<&str, StoreError> {
         let named = draft.task.as_deref().or(draft.thread.as_deref());
         let task = named.ok_or_else(|| {
@@ -263,7 +265,7 @@ impl Ssot {
         Ok(task)
     }
 
-    /// The rules that need other messages: unique id, readable references, lock, writer.
+    /// Checks the rules that need other messages: unique id, readable references, lock, writer.
     fn check_task_state(&self, message: &SsotMessage<'_>, text: &[u8]) -> Result<(), StoreError> {
         let (id, role) = (&message.id, self.format.role.as_str());
         if message.from != self.format.role {
@@ -294,7 +296,7 @@ impl Ssot {
         Ok(())
     }
 
-    /// What a review request says of other messages.
+    /// Checks the statements of a review request about other messages.
     fn check_review_request(&self, payload: &JsonNode<'_>, rejects: u32) -> Result<(), StoreError> {
         for (name, kind) in REFS {
             let named = payload.text(name).unwrap_or_default();
@@ -320,8 +322,7 @@ impl Ssot {
     }
 }
 
-/// Adds the members that the payload of a draft lacks to what is wrong with its envelope, so that one attempt
-/// names all of them.
+/// Adds the missing members of a draft's payload to the faults of its envelope, so that one attempt names all of them.
 fn add_missing_members(mut fault: SsotRejection, node: &JsonNode<'_>) -> SsotRejection {
     let is_payload = |breach: &RuleBreach| breach.member.starts_with("payload.");
     let kind = node.text("type").and_then(SsotMessageType::from_name);
@@ -334,7 +335,7 @@ fn add_missing_members(mut fault: SsotRejection, node: &JsonNode<'_>) -> SsotRej
     fault
 }
 
-/// Header lines that a task record has no place for.
+/// Refuses header lines that have no place in a task record.
 fn check_headers(draft: &Draft) -> Result<(), StoreError> {
     let lines = [
         ("Cc", !draft.cc.is_empty()),
@@ -360,13 +361,13 @@ fn duplicate_id_error(id: &str) -> StoreError {
     to_refusal(RuleBreach::new("duplicate_msg_id", "msg_id", why))
 }
 
-/// Whether two files say the same, however they are spaced.
+/// Returns true if two files have the same JSON, whatever their spacing.
 fn is_same_json(a: &[u8], b: &[u8]) -> bool {
     let pretty = |bytes: &[u8]| JsonNode::parse(bytes).ok().map(|node| node.render_pretty());
     a == b || pretty(a).is_some_and(|text| Some(text) == pretty(b))
 }
 
-/// A draft that is a whole message, with the time limit it leaves out.
+/// Parses a draft that is a whole message, and adds the time limit if it is missing.
 fn parse_whole_message(text: &str) -> Result<JsonNode<'_>, StoreError> {
     let parsed = JsonNode::parse(text.as_bytes());
     let mut node = parsed.map_err(|e| {
@@ -386,7 +387,7 @@ fn parse_whole_message(text: &str) -> Result<JsonNode<'_>, StoreError> {
     Ok(node)
 }
 
-/// The smallest payload of a type, in one line.
+/// Returns the smallest payload of a type, in one line.
 const fn example_payload(kind: SsotMessageType) -> &'static str {
     match kind {
         SsotMessageType::Dispatch => {

@@ -1,23 +1,23 @@
-//! Signatures: `<msg_id>.sig` beside `<msg_id>.json` holds the key and the signature over
-//! `"ssot-sig-v1\n"` and the bytes of the message file.
+//! Signatures: `<msg_id>.sig` beside `<msg_id>.json` holds the key and the signature over `"ssot-sig-v1\n"` and the
+//! bytes of the message file.
 
 use std::io;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::tree::JsonNode;
+use super::json_node::JsonNode;
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, SignedBytes};
 use crate::store::{Signer, fs};
 
-/// What the signed bytes begin with, so that a signature fits no other format.
+/// The beginning of the signed bytes, so that a signature fits no other format.
 const PREFIX: &[u8] = b"ssot-sig-v1\n";
 
 fn build_signed_bytes(message: &[u8]) -> Vec<u8> {
     [PREFIX, message].concat()
 }
 
-/// The claim that a signature file makes about a message file.
+/// Returns the claim that a signature file makes about a message file.
 pub(super) fn parse_claim(signature: &[u8], message: &[u8]) -> SignatureClaim {
     let malformed = |what: &str| SignatureClaim::Malformed(format!("its signature file {what}"));
     let Ok(node) = JsonNode::parse(signature) else { return malformed("is not a JSON object") };
@@ -40,10 +40,10 @@ fn decode_member<const N: usize>(node: &JsonNode<'_>, name: &str) -> Option<[u8;
     BASE64.decode(node.text(name)?).ok()?.try_into().ok()
 }
 
-/// The claim about a message in what was read from the signature file beside it, if there is one.
+/// Returns the claim of the signature file beside a message, if there is one. `read` is the result of reading it.
 ///
 /// # Errors
-/// That of reading, if it may pass.
+/// The error of reading, if it may pass.
 pub(super) fn claim_from_result(
     read: io::Result<Vec<u8>>,
     message: &[u8],
@@ -56,12 +56,12 @@ pub(super) fn claim_from_result(
     }
 }
 
-/// The claim of a signature file that cannot be read.
+/// Returns the claim of a signature file that cannot be read.
 pub(super) fn unreadable_claim(error: &io::Error) -> SignatureClaim {
     SignatureClaim::Malformed(format!("its signature file cannot be read: {error}"))
 }
 
-/// The text of a signature file, one line.
+/// Returns the text of a signature file, one line.
 pub(super) fn render_signature(message: &[u8], signer: &dyn Signer) -> String {
     let key = BASE64.encode(signer.public_key().0);
     let signature = BASE64.encode(signer.sign(&build_signed_bytes(message)));

@@ -1,17 +1,16 @@
-//! What the messages of a task add up to: its status, its lock, who waits for whom
-//! (docs/formats/ssot.md, sections 3 to 5).
+//! The state of a task, derived from its messages: status, lock, suspensions (docs/formats/ssot.md, sections 3 to 5).
 
 use bytemuck::{Pod, Zeroable};
 
 use super::envelope::SsotMessage;
+use super::json_node::JsonNode;
 use super::order::sort_messages;
 use super::rules::{LOCK_AT, REFS};
-use super::tree::JsonNode;
-use super::words::{Role, SsotMessageType};
+use super::vocabulary::{Role, SsotMessageType};
 use crate::model::Timestamp;
 use twox_hash::XxHash3_64;
 
-/// What is kept of a message to judge its task: few bytes, plain data.
+/// The facts of a message that are kept to judge its task: few bytes, plain data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct TaskMessageFacts {
@@ -19,34 +18,34 @@ pub(super) struct TaskMessageFacts {
     pub order_millis: i64,
     /// `timestamp` in milliseconds since 1970.
     pub time: i64,
-    /// Prints of the ids that a review request names.
+    /// Hashes of the ids that a review request names.
     pub refs: [u64; 2],
-    /// Prints of the last ids of its `context_ref`.
+    /// Hashes of the last ids of its `context_ref`.
     pub context_refs: [u64; 2],
-    /// Seconds to acknowledge within; 0 for no limit.
+    /// Seconds in which to acknowledge it; 0 for no limit.
     pub timeout: u32,
     /// `reject_count` of a review request.
     pub rejects: u32,
-    /// Number of its type in [`Type::ALL`].
+    /// Number of its type in [`SsotMessageType::ALL`].
     kind: u8,
     /// Numbers of its roles in [`Role::ALL`].
     from: u8,
     to: u8,
-    /// Bits of what it says; see below.
+    /// Bits from [`ACK`] to [`CRITICAL`].
     bits: u8,
     _pad: [u8; 4],
 }
 
-/// It asks for an acknowledgement.
+/// Bit: it asks for an acknowledgement.
 const ACK: u8 = 1;
-/// A task completed, or a verdict that approves.
+/// Bit: a result that completes the task, or a verdict that approves.
 const GOOD: u8 = 1 << 1;
-/// A verdict that rejects, or a task that failed in part.
+/// Bit: a verdict that rejects, or a result that does not complete the task.
 const BAD: u8 = 1 << 2;
-/// An escalation that suspends the task.
+/// Bit: an escalation that suspends the task.
 const CRITICAL: u8 = 1 << 3;
 
-/// A print of an id. Used to find ids, never to prove that two are the same.
+/// Returns a hash of an id. It serves to find ids, never to prove that two are the same.
 pub(super) fn hash_id(id: &str) -> u64 {
     XxHash3_64::oneshot(id.as_bytes()).max(1)
 }
@@ -109,7 +108,7 @@ impl TaskMessageFacts {
         self.bits & ACK != 0
     }
 
-    /// Until when it is to be acknowledged, if that is said.
+    /// Returns the time until which it must be acknowledged, if it has a limit.
     pub fn ack_deadline(&self) -> Option<Timestamp> {
         let limit = i64::from(self.timeout) * 1000;
         (limit > 0).then(|| Timestamp::from_millis(self.time).plus_millis(limit))
@@ -125,11 +124,11 @@ impl TaskMessageFacts {
 pub(super) struct TaskMessage {
     pub id: String,
     pub facts: TaskMessageFacts,
-    /// When its recipient acknowledged it.
+    /// Time at which its recipient acknowledged it.
     pub acked_at: Option<Timestamp>,
 }
 
-/// What the admin lifted, and when.
+/// A lock and suspensions that the admin lifted, and the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TaskResume {
     pub time: Timestamp,
@@ -149,7 +148,7 @@ pub(super) struct StateBreach {
 /// The state of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct TaskState {
-    /// How many messages it has.
+    /// Number of its messages.
     pub message_count: usize,
     pub status: &'static str,
     pub reject_count: u32,
@@ -165,13 +164,13 @@ pub(super) struct TaskState {
 }
 
 impl TaskState {
-    /// Whether a person should know of it.
+    /// Returns true if a person should know of it.
     pub fn is_remarkable(&self) -> bool {
         self.lock.is_some() || !self.suspended.is_empty() || !self.breaches.is_empty()
     }
 }
 
-/// Adds up a task. `exists` tells whether a message of this print is in the SSOT.
+/// Derives the state of a task. `exists` returns true if a message with this hash is in the SSOT.
 pub(super) fn derive_state(
     items: Vec<TaskMessage>,
     resumes: &[TaskResume],
@@ -208,18 +207,18 @@ pub(super) fn derive_state(
     state
 }
 
-/// The messages so far.
+/// The sums over the messages so far.
 #[derive(Default)]
 struct TaskTally<'a> {
     holds: TaskHolds<'a>,
     rejects: u32,
     dispatch: Option<&'a TaskMessage>,
-    /// What succeeded and was not rejected since.
+    /// The successful messages that were not rejected since.
     successes: Vec<&'a TaskMessage>,
 }
 
 impl<'a> TaskTally<'a> {
-    /// Adds the next message; the status that it gives the task, if it gives one.
+    /// Adds the next message. Returns the status that it gives the task, if any.
     fn add_message(&mut self, item: &'a TaskMessage) -> Option<&'static str> {
         let good = item.facts.bits & GOOD != 0;
         let kind = item.facts.kind();
@@ -253,7 +252,7 @@ impl<'a> TaskTally<'a> {
     }
 }
 
-/// What held a task up so far.
+/// The messages that held the task up so far.
 #[derive(Default)]
 struct TaskHolds<'a> {
     /// Rejections at or above the threshold, in order.
@@ -263,7 +262,7 @@ struct TaskHolds<'a> {
 }
 
 impl<'a> TaskHolds<'a> {
-    /// The newest rejection that locks, as of a moment.
+    /// Returns the newest rejection that locks the task at a moment.
     fn find_lock(&self, at: Option<Timestamp>, resumes: &[TaskResume]) -> Option<&'a TaskMessage> {
         let last = *self.locks.last()?;
         let lifted = |r: &TaskResume| r.lock.as_deref() == Some(&*last.id);
@@ -283,7 +282,7 @@ impl<'a> TaskHolds<'a> {
         self.escalations.iter().copied().filter(open)
     }
 
-    /// Whether a message was written while the task was held up.
+    /// Returns the breach of a message that was written while the task was held up.
     fn check_message(
         &self,
         item: &TaskMessage,
@@ -304,7 +303,7 @@ impl<'a> TaskHolds<'a> {
     }
 }
 
-/// What a review request says of other messages and is not so.
+/// Returns the breaches of a review request whose statements about other messages are wrong.
 fn check_references(
     item: &TaskMessage,
     rejects: u32,

@@ -1,4 +1,4 @@
-//! What a person should know of the store.
+//! The lines about the store for people.
 
 use super::Ssot;
 use super::folder::{MESSAGES, json_stem};
@@ -6,11 +6,11 @@ use super::format::parse_task;
 use super::state::{StateBreach, TaskMessageFacts, TaskState};
 use crate::model::Timestamp;
 
-/// At most this many lines of one kind are shown.
+/// Limit of the lines of one kind.
 const NAMED: usize = 20;
 
 impl Ssot {
-    /// That nobody has sent anything here, if so.
+    /// Returns a line if nobody has sent anything here.
     pub(super) fn describe_missing_store(&self) -> Option<String> {
         let messages = self.properties.dir.join(MESSAGES);
         std::fs::symlink_metadata(&messages).is_err().then(|| {
@@ -21,8 +21,8 @@ impl Ssot {
         })
     }
 
-    /// See [`Store::remarks`](crate::store::Store::remarks): what waits, what is locked, what breaks a
-    /// rule about other messages.
+    /// Returns the lines for [`Store::remarks`](crate::store::Store::remarks): waiting acknowledgements, held tasks,
+    /// and messages that break a rule about other messages.
     pub(super) fn render_task_remarks(&self, now: Timestamp) -> Vec<String> {
         let waiting = self.render_waiting_acks(now);
         let states = self.format.remarkable_tasks.read();
@@ -40,7 +40,7 @@ impl Ssot {
         out
     }
 
-    /// The messages from me or to me that wait for their acknowledgement, the most urgent first.
+    /// Returns the messages from me or to me that wait for their acknowledgement, the most urgent first.
     fn render_waiting_acks(&self, now: Timestamp) -> Vec<String> {
         let role = self.format.role;
         let table = self.table.read();
@@ -86,7 +86,7 @@ fn render_hold_line(task: &str, state: &TaskState) -> Option<String> {
     (!why.is_empty()).then(|| format!("task {task}: {}; {lifted}", why.join(", ")))
 }
 
-/// The first lines, and how many more there are.
+/// Returns the first lines, and the number of the others.
 fn limit_lines(mut lines: Vec<String>, what: &str) -> Vec<String> {
     let all = lines.len();
     lines.truncate(NAMED);

@@ -1,5 +1,4 @@
-//! One task as it is on disk now, for everything that must not trust an index: what may be sent, what
-//! is locked, what `tasks/` says.
+//! One task as it is on disk now, for all checks that must not trust an index: sending, locks, `tasks/`.
 
 use std::io;
 use std::path::Path;
@@ -10,18 +9,18 @@ use super::Ssot;
 use super::envelope::{FILE_BYTES, SsotMessage};
 use super::folder::{self, MESSAGES, TASKS};
 use super::format::SsotFileFacts;
+use super::json_node::quote_json;
 use super::state::{TaskMessage, TaskMessageFacts, TaskState, derive_state, hash_id};
-use super::tree::quote_json;
-use super::words::{is_task_id, split_message_id};
+use super::vocabulary::{is_task_id, split_message_id};
 use crate::model::verify;
 use crate::store::StoreError;
 use crate::store::engine::files::FileRow;
 
-/// The messages of a task that break no hard rule, lie where they belong and are not refused, and what
-/// they add up to.
+/// Derives the state of a task from its messages on disk. Messages that break a hard rule, do not lie where they
+/// belong, or are refused do not count.
 ///
 /// # Errors
-/// If its folders cannot be listed: then nobody knows what the task is.
+/// If its folders cannot be listed: then the state is unknown.
 pub(super) fn load_state(store: &Ssot, task: &str) -> Result<TaskState, StoreError> {
     let base = store.properties.dir.as_path();
     let here = || base.join(MESSAGES).join(task);
@@ -42,16 +41,16 @@ pub(super) fn load_state(store: &Ssot, task: &str) -> Result<TaskState, StoreErr
     Ok(derive_state(items, &resumes, &|id| here.contains(&id)))
 }
 
-/// The bytes of a message's file.
+/// Returns the bytes of a message's file.
 ///
 /// # Errors
-/// As the system gave it.
+/// The error of the system.
 pub(super) fn read_message_bytes(base: &Path, task: &str, id: &str) -> io::Result<Vec<u8>> {
     let name = format!("{id}.json");
     Ok(folder::read_file(base, &[MESSAGES, task, &name], FILE_BYTES + 1)?.1)
 }
 
-/// Whether a message of this id is in the SSOT, can be read and counts.
+/// Returns true if a message of this id is in the SSOT, can be read and counts.
 pub(super) fn is_readable_message(store: &Ssot, id: &str) -> bool {
     let Some((_, task, _)) = split_message_id(id) else { return false };
     let Ok(bytes) = read_message_bytes(&store.properties.dir, task, id) else { return false };
@@ -59,8 +58,7 @@ pub(super) fn is_readable_message(store: &Ssot, id: &str) -> bool {
     message.is_ok_and(|message| message.id == id && is_trusted(store, &message, &bytes))
 }
 
-/// Whether a message is not refused: by what was heard of it, or, if nothing was yet, by the key that its
-/// signature names.
+/// Returns true if a message is not refused. The judgement decides; without one, the key that its signature names.
 fn is_trusted(store: &Ssot, message: &SsotMessage<'_>, bytes: &[u8]) -> bool {
     let folder = format!("{MESSAGES}/{}", message.task);
     let known = {
@@ -78,7 +76,7 @@ fn is_trusted(store: &Ssot, message: &SsotMessage<'_>, bytes: &[u8]) -> bool {
     !known.unwrap_or_else(wrong)
 }
 
-/// The text of `tasks/<task>.json`.
+/// Returns the text of `tasks/<task>.json`.
 pub(super) fn render_task_file(base: &Path, task: &str, state: &TaskState) -> String {
     let bytes = state.dispatch.as_deref().and_then(|id| read_message_bytes(base, task, id).ok());
     let dispatch = bytes.as_deref().and_then(|bytes| SsotMessage::parse(bytes).ok());
@@ -100,10 +98,10 @@ pub(super) fn render_task_file(base: &Path, task: &str, state: &TaskState) -> St
     )
 }
 
-/// Brings `tasks/<task>.json` up to date with the state of the task. Whether it was not.
+/// Brings `tasks/<task>.json` up to date with the state of the task. Returns true if it was written.
 ///
 /// # Errors
-/// As the system gave it.
+/// The error of the system, or [`StoreError::Busy`].
 pub(super) fn write_task_file(
     base: &Path,
     task: &str,
@@ -120,7 +118,7 @@ pub(super) fn write_task_file(
     Ok(true)
 }
 
-/// Whether `tasks/<task>.json` says what the state of the task is.
+/// Returns true if `tasks/<task>.json` has the state of the task.
 pub(super) fn is_task_file_current(base: &Path, task: &str, state: &TaskState) -> bool {
     has_same_text(base, &format!("{task}.json"), state, &render_task_file(base, task, state))
 }
@@ -131,10 +129,10 @@ fn has_same_text(base: &Path, name: &str, state: &TaskState, text: &str) -> bool
     state.message_count == 0 || old().is_ok_and(|(_, bytes)| bytes == text.as_bytes())
 }
 
-/// Every task that has messages.
+/// Returns every task that has a folder of messages.
 ///
 /// # Errors
-/// As the system gave it.
+/// The error of the system.
 pub(super) fn list_tasks(base: &Path) -> Result<Vec<String>, StoreError> {
     let failed = |e| StoreError::io(&base.join(MESSAGES), e);
     let folders = folder::list_names(base, &[MESSAGES]).map_err(failed)?.into_iter();

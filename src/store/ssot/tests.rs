@@ -1,5 +1,4 @@
-//! The store over real folders: four roles over one SSOT, and a sink that keeps the books like an
-//! index.
+//! Tests of the store over real folders: four roles over one SSOT, and a sink that keeps the books like an index.
 
 mod arriving;
 mod order;
@@ -77,7 +76,7 @@ impl Bed {
     }
 }
 
-/// A payload that breaks no rule and follows every recommendation.
+/// Returns a payload that breaks no rule and follows every recommendation.
 fn payload(kind: SsotMessageType) -> Value {
     match kind {
         SsotMessageType::Dispatch => json!({
@@ -115,7 +114,7 @@ fn id(kind: SsotMessageType, later: i64) -> String {
     format!("{}-{TASK}-{}", kind.as_str(), START + later)
 }
 
-/// A message of a type, so many milliseconds after the first.
+/// Returns a message of a type, `later` milliseconds after the first.
 fn message(kind: SsotMessageType, later: i64) -> Value {
     let (from, to) = match kind {
         SsotMessageType::Dispatch => ("coordinator", "executor"),
@@ -131,9 +130,9 @@ fn message(kind: SsotMessageType, later: i64) -> Value {
     })
 }
 
-use words::SsotMessageType;
+use vocabulary::SsotMessageType;
 
-/// A draft with header lines.
+/// Returns a draft with header lines.
 fn draft(to: &str, kind: SsotMessageType, body: &Value) -> Draft {
     Draft {
         to: vec![to.to_owned()],
@@ -156,20 +155,20 @@ fn prepare_at(store: &Ssot, draft: &Draft, now: Timestamp) -> Result<PreparedRec
     Ok(store.prepare_records(draft, &PrepareContext::new(now, &Key::new(7)))?.remove(0))
 }
 
-/// Sends a draft; its id.
+/// Sends a draft and returns its id.
 fn send(store: &Ssot, draft: &Draft) -> Result<String, StoreError> {
     let made = prepare(store, draft)?;
     store.append_record(&made)?;
     Ok(made.id)
 }
 
-/// Looks at what changed at a path.
+/// Scans a change at a path.
 fn noted(books: &mut Book, store: &Ssot, path: &Path) {
     store.note_change(path);
     books.scan(store, false);
 }
 
-/// What `msgfs check` finds: rule and file.
+/// Returns the findings of `msgfs check`: rule and file.
 fn violations(store: &Ssot) -> Vec<(&'static str, String)> {
     let mut out = Vec::new();
     store

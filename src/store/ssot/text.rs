@@ -1,16 +1,15 @@
-//! How a message reads: its payload in words, then as JSON with the order and spelling it has in the
-//! file.
+//! The body of a message: its payload in words, then as JSON with the order and spelling of the file.
 
 use std::fmt::Write as _;
 
 use super::envelope::SsotMessage;
-use super::tree::JsonNode;
-use super::words::SsotMessageType;
+use super::json_node::JsonNode;
+use super::vocabulary::SsotMessageType;
 
-/// The line before the payload; no line of the payload can be like it.
+/// The line before the payload; no line of the payload can be equal.
 pub(super) const PAYLOAD: &str = "Payload:\n";
 
-/// The body of a message for a person or an agent that only has `cat`.
+/// Returns the body of a message for a person or an agent that only has `cat`.
 pub fn render_body(message: &SsotMessage<'_>) -> String {
     let payload = message.payload();
     let mut out = ParagraphWriter::default();
@@ -45,7 +44,7 @@ pub fn render_body(message: &SsotMessage<'_>) -> String {
     out.0
 }
 
-/// Members of the envelope that the format does not know.
+/// Returns the members of the envelope that the format does not know.
 fn unknown_members<'a>(node: &JsonNode<'a>) -> Vec<(std::borrow::Cow<'a, str>, JsonNode<'a>)> {
     const KNOWN: [&str; 11] = [
         "msg_id",
@@ -103,7 +102,7 @@ impl ParagraphWriter {
     }
 }
 
-/// Further lines of a value stand below its first, so that none looks like the next item.
+/// Indents the further lines of a value, so that none looks like the next item.
 fn indent_continuation(value: &str) -> String {
     value.trim_end_matches('\n').replace('\n', "\n   ")
 }
@@ -186,7 +185,7 @@ fn render_result(payload: &JsonNode<'_>, out: &mut ParagraphWriter) {
     out.write_list("Work log", &log);
 }
 
-/// What `true`, `false` or `null` says.
+/// Returns the word for `true`, `false` or `null`.
 fn choose_word<'a>(node: &JsonNode<'_>, words: [&'a str; 3]) -> &'a str {
     match node {
         JsonNode::Bool(true) => words[0],

@@ -1,4 +1,4 @@
-//! A sink that keeps what it is told, by the rules of [`Sink`].
+//! A sink that keeps its reports, by the rules of [`ScanSink`].
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -12,12 +12,12 @@ use crate::store::{FoundMessage, Location, Rejection, RepeatKind, ScanSink, Stor
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
     found: FoundMessage<'static>,
-    /// It is about to be reported again.
+    /// True if it is about to be reported again.
     stale: bool,
 }
 
 impl Kept {
-    /// Whether its signature is by the key it offers; `None` if it has none.
+    /// Returns true if its signature is by the key it offers; `None` if it has none.
     pub fn valid(&self) -> Option<bool> {
         self.claim.as_deref().map(|claim| match claim {
             SignatureClaim::Signed { key: Some(key), .. } => verify_claim(key, claim),
@@ -34,33 +34,33 @@ impl Deref for Kept {
     }
 }
 
-/// What an index would know after the reports it got.
+/// The knowledge of an index after these reports.
 #[derive(Debug, Default)]
 pub struct Book {
-    /// By writer and id.
+    /// The messages, by sender and id.
     pub messages: BTreeMap<(String, String), Kept>,
-    /// By source and offset.
+    /// The rejections, by source and offset.
     pub rejected: BTreeMap<(u32, u64), Rejection>,
     rescanning: HashSet<u32>,
     /// Ids of messages that were missing at the end of any rescan.
     pub vanished: HashSet<String>,
-    /// Where each message stands that was reported, and its line, as they came.
+    /// The location of each reported message, and its line, in the order of the reports.
     pub order: Vec<(Location, u64)>,
-    /// Messages reported, all in all.
+    /// The number of messages that were reported.
     pub reported: usize,
-    /// Rescans begun.
+    /// The number of rescans that were begun.
     pub rescans: usize,
 }
 
 impl Book {
-    /// What a first scan of a store tells.
+    /// Returns the reports of a first scan of a store.
     pub fn scanned(store: &dyn Store) -> Self {
         let mut book = Self::default();
         book.scan(store, true);
         book
     }
 
-    /// Takes in what a scan tells, and trusts all of it.
+    /// Scans a store, keeps the reports, and trusts all messages.
     pub fn scan(&mut self, store: &dyn Store, full: bool) {
         let known = self.order.len();
         store.scan(full, self).unwrap();
@@ -73,7 +73,7 @@ impl Book {
         assert!(self.rescanning.is_empty(), "a rescan did not end");
     }
 
-    /// The message with this id, whoever wrote it.
+    /// Returns the message with this id, whoever wrote it.
     #[track_caller]
     pub fn one(&self, id: &str) -> &Kept {
         let found: Vec<&Kept> = self.messages.values().filter(|kept| kept.id == id).collect();
@@ -81,7 +81,7 @@ impl Book {
         found[0]
     }
 
-    /// Why things are refused, in the order of files.
+    /// Returns the reasons of the rejections, in the order of files.
     pub fn reasons(&self) -> Vec<&str> {
         self.rejected.values().map(|rejected| rejected.reason.as_str()).collect()
     }
@@ -105,7 +105,7 @@ impl ScanSink for Book {
     fn report_batch(&mut self, found: &mut Vec<FoundMessage<'_>>, rejected: &mut Vec<Rejection>) {
         for f in found.drain(..) {
             assert!(f.at.source < 1 << 24 && f.at.len > 0, "{f:?}");
-            // What is compared as a whole is a file of its own.
+            // A message that is compared as a whole is a file of its own.
             let whole = f.line == 0 && f.at.offset == 0;
             assert!(whole || f.repeat_kind != RepeatKind::Restated, "{f:?}");
             self.reported += 1;

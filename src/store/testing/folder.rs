@@ -1,4 +1,4 @@
-//! The folder of a [store in memory](super::Memory): what all processes see of it.
+//! The folder of a [store in memory](super::Memory), as all processes see it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub struct Letter {
     pub files: Vec<Vec<u8>>,
     pub body_if_valid: Option<String>,
     pub claim: Option<SignatureClaim>,
-    /// I wrote it, whatever its sender says.
+    /// True if I wrote it, whatever its sender is.
     pub from_me: bool,
     /// The store's own mark.
     pub read: Option<bool>,
@@ -22,16 +22,16 @@ pub struct Letter {
     pub note: Option<String>,
     /// Its idempotency key.
     pub key: Option<String>,
-    /// What its parent's subject was when it was written.
+    /// The subject of its parent when it was written.
     pub parent: Option<String>,
-    /// The task its draft named.
+    /// The task that its draft named.
     pub task: Option<String>,
 }
 
-/// A file: what is reported of it, and what it holds; or why it is refused.
+/// A file: the report on it and its message, or the reason why it is rejected.
 pub type State = Result<(FoundMessage<'static>, Letter), String>;
 
-/// What [`Marks::tell`](crate::store::Marks::tell) does.
+/// The behaviour of [`ReadMarks::write_mark`](crate::store::ReadMarks::write_mark).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answer {
     #[default]
@@ -40,59 +40,59 @@ pub enum Answer {
     Noted,
     Fails,
     Busy,
-    /// The file has become another one first.
+    /// Another file takes the place of the file first.
     Moves,
 }
 
-/// The folder as all processes see it, and what sets this store apart from others.
+/// The folder as all processes see it, and the properties that set this store apart from others.
 #[derive(Debug, Default)]
 pub struct Folder {
     pub files: BTreeMap<u32, (u64, State)>,
     pub versions: u64,
-    /// Whose it is.
+    /// The address of its owner.
     pub me: String,
-    /// What was told, and what is answered to that.
+    /// The marks that were written, and the answer to them.
     pub told: Vec<(u32, bool)>,
     pub answer: Answer,
-    /// Addresses are roles.
+    /// True if addresses are roles.
     pub roles: bool,
-    /// Addresses are names at providers.
+    /// True if addresses are names at providers.
     pub providers: bool,
-    /// Files are lines of logs: `Some(true)` if what is said again counts.
+    /// Set if files are lines of logs, and true if a repeated report counts.
     pub lines: Option<bool>,
-    /// Messages carry thread ids, which may carry labels; threads are not made of links.
+    /// True if messages carry thread ids, which may carry labels. Threads are then not made of links.
     pub origins: bool,
     /// Threads without messages.
     pub empty: Vec<EmptyThread>,
-    /// Nothing can be sent in it.
+    /// True if nothing can be sent in it.
     pub closed: bool,
-    /// Messages carry no files.
+    /// True if messages carry no files.
     pub text_only: bool,
-    /// Bare names are only meant if the store is named.
+    /// True if bare names are only meant if the store is named.
     pub only_via: bool,
     pub headers: &'static [&'static str],
-    /// A JSON object is a whole message.
+    /// True if a JSON object is a whole message.
     pub whole: bool,
     pub whom: Option<&'static str>,
     pub remarks: Vec<String>,
     /// Threads that somebody else keeps locked.
     pub locked: Vec<String>,
-    /// Files of messages are given as files of this folder.
+    /// A folder for the files of messages. If it is set, parts are given as files of this folder.
     pub on_disk: Option<PathBuf>,
-    /// The store's own key; none: what a mount offers.
+    /// The store's own key, if it has one. Else the mount's key counts.
     pub key: Option<Seed>,
     pub keyless: bool,
-    /// There is no room for another message.
+    /// True if there is no room for another message.
     pub full: bool,
-    /// What an append gives, if it fails.
+    /// The error of an append, if it fails.
     pub refuses: Option<fn() -> StoreError>,
-    /// Deliveries fail.
+    /// True if deliveries fail.
     pub stuck: bool,
     /// Drafts that were prepared, by id, until they are appended.
     pub prepared: Vec<(String, Letter)>,
     /// Acknowledgements that were given or tried, by number of the file.
     pub acks: Vec<u32>,
-    /// What the next acknowledgements give before one succeeds.
+    /// The errors of the next acknowledgements before one succeeds.
     pub ack_fails: Vec<StoreError>,
     pub reads: usize,
     pub appends: usize,
@@ -105,7 +105,7 @@ impl Folder {
         self.files.insert(source, (self.versions, state));
     }
 
-    /// Writes or replaces a file of which this is reported.
+    /// Writes or replaces a file with this report.
     pub fn put(&mut self, source: u32, mut found: FoundMessage<'static>) {
         found.at.source = source;
         (found.line, found.repeat_kind) = match self.lines {
@@ -138,7 +138,7 @@ impl Folder {
         self.write(self.files.len() as u32, letter);
     }
 
-    /// Adds a file that is refused, or makes it one.
+    /// Adds a file that is rejected, or makes a file a rejected one.
     pub fn refuse(&mut self, source: Option<u32>, why: &str) {
         self.set(source.unwrap_or(self.files.len() as u32), Err(why.to_owned()));
     }
@@ -160,7 +160,7 @@ impl Folder {
         state.as_ref().map(|(_, letter)| letter).map_err(|_| StoreError::Moved)
     }
 
-    /// The messages, in the order of the files.
+    /// Returns the messages, in the order of the files.
     pub fn letters(&self) -> impl Iterator<Item = &Letter> {
         self.files.values().filter_map(|(_, state)| Some(&state.as_ref().ok()?.1))
     }
@@ -170,7 +170,7 @@ pub(super) fn path_of(source: u32) -> String {
     format!("inbox/letter{source}.json")
 }
 
-/// What is reported of a message.
+/// Returns the report of a message.
 fn report(me: &str, source: u32, letter: &Letter) -> FoundMessage<'static> {
     let m = letter.message.clone();
     let from = m.from.unwrap_or_default();

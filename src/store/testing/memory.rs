@@ -1,5 +1,5 @@
-//! A store in memory: one file a message, with reply links, marks, files, acknowledgements, appends
-//! that can be repeated, and deliveries that can fail.
+//! A store in memory: one file per message, with reply links, marks, files, acknowledgements, appends that can be
+//! repeated, and deliveries that can fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -19,17 +19,17 @@ use crate::store::{
     ThreadDirectory, ThreadScheme, ViolationReporter,
 };
 
-/// What [`Marks::tell`] does first.
+/// A function that [`ReadMarks::write_mark`] calls first.
 type Hook = Box<dyn Fn() + Send + Sync>;
 
 /// One process's view of the folder.
 pub struct Memory {
     pub about: StoreProperties,
     pub folder: Arc<Mutex<Folder>>,
-    /// Versions of the files as they were reported.
+    /// The versions of the files as they were reported.
     pub seen: Mutex<BTreeMap<u32, u64>>,
     pub on_tell: Mutex<Option<Hook>>,
-    /// Texts that it keeps for me.
+    /// The texts that it keeps for me.
     pub book: Option<Texts>,
 }
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    /// A store of this name over a folder, in which I am `me`.
+    /// Returns a store of this name over a folder, in which I am `me`.
     pub fn new(name: &str, me: &str, folder: &Arc<Mutex<Folder>>) -> Self {
         let mut of = folder.lock();
         me.clone_into(&mut of.me);
@@ -75,7 +75,7 @@ impl Memory {
         }
     }
 
-    /// The store of another process over the same folder.
+    /// Returns the store of another process over the same folder.
     pub fn again(&self) -> Arc<Self> {
         Arc::new(Self::new(self.name(), self.me(), &self.folder))
     }
@@ -95,7 +95,7 @@ impl Memory {
         self.folder.lock().push(Letter { message, ..Letter::default() });
     }
 
-    /// What I sent.
+    /// Returns the messages that I sent.
     pub fn sent(&self) -> Vec<Letter> {
         let folder = self.folder.lock();
         let mine = folder.letters().filter(|l| l.message.from.as_deref() == Some(self.me()));

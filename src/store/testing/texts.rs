@@ -12,7 +12,7 @@ use crate::store::{Notebook, NotebookEntry, StoreError};
 /// Texts and their times, by folder and name.
 type Kept = BTreeMap<(String, String), (Vec<u8>, Timestamp)>;
 
-/// Texts, and what was written, in order.
+/// The texts, and the names that were written, in order.
 #[derive(Debug, Default)]
 pub struct Texts {
     kept: Mutex<Kept>,

@@ -1,10 +1,8 @@
-//! Canonical JSON: the bytes that ids and signatures are made of (docs/formats/samp.md, sections 5
-//! and 10).
+//! Canonical JSON: the bytes from which ids and signatures are made (docs/formats/samp.md, sections 5 and 10).
 //!
-//! It is what Python's `json.dumps(…, sort_keys=True, separators=(",", ":"), ensure_ascii=False)`
-//! prints for what `json.loads` read: keys sorted by code point, no spaces, characters outside
-//! ASCII as they are, numbers printed again from their value. Of the members only `body` is
-//! normalised to NFC.
+//! It is the output of Python's `json.dumps(…, sort_keys=True, separators=(",", ":"), ensure_ascii=False)` for a value
+//! that `json.loads` read: keys sorted by code point, no spaces, characters outside ASCII as they are, numbers printed
+//! again from their value. Of the members only `body` is normalised to NFC.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -16,16 +14,15 @@ use super::number::{self, NumberStyle};
 use super::pytext;
 use super::tape::{JsonProfile, JsonTape};
 
-/// What a signature covers starts with this line, so that it can never be mistaken for another
-/// kind of signed text.
+/// The first line of the signed bytes, so that a signature can never be mistaken for another kind of signed text.
 pub const SIGNATURE_CONTEXT: &str = "samp-sig-v1\n";
 
-/// The members an id is made of, as far as the record has them.
+/// The members from which an id is made, as far as the record has them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HashedMembers<'a> {
     /// The text.
     pub body: Option<JsonValue<'a>>,
-    /// The writer.
+    /// The sender.
     pub from: Option<JsonValue<'a>>,
     /// The thread.
     pub thread: Option<JsonValue<'a>>,
@@ -33,7 +30,7 @@ pub struct HashedMembers<'a> {
     pub to: Option<JsonValue<'a>>,
     /// The time.
     pub ts: Option<JsonValue<'a>>,
-    /// They are known to be spelled in ASCII.
+    /// True if they are known to be spelled in ASCII.
     pub ascii: bool,
 }
 
@@ -42,7 +39,7 @@ pub struct HashedMembers<'a> {
 pub struct RecordId([u8; 16]);
 
 impl RecordId {
-    /// The id of this canonical JSON.
+    /// Returns the id of this canonical JSON.
     pub fn from_canonical(canonical: &str) -> Self {
         const HEX: &[u8; 16] = b"0123456789abcdef";
         let digest = Sha256::digest(canonical.as_bytes());
@@ -54,19 +51,19 @@ impl RecordId {
         Self(id)
     }
 
-    /// The 16 digits.
+    /// Returns the 16 digits.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
-/// The id of the record with these members; `None` if it has none, because the body is not a
-/// string or a string that counts holds a lone surrogate.
+/// Returns the id of the record with these members. `None` if it has none, because the body is not a string or a
+/// string that counts holds a lone surrogate.
 pub fn record_id(members: &HashedMembers<'_>) -> Option<String> {
     compute_id(members, &mut String::new()).map(|id| id.as_str().to_owned())
 }
 
-/// [`id_of`], with a buffer to work in, which is left holding the canonical JSON.
+/// Returns the same id as [`record_id`]. It works in a buffer, which then holds the canonical JSON.
 pub fn compute_id(members: &HashedMembers<'_>, buffer: &mut String) -> Option<RecordId> {
     buffer.clear();
     buffer.push('{');
@@ -92,15 +89,14 @@ pub fn compute_id(members: &HashedMembers<'_>, buffer: &mut String) -> Option<Re
     Some(RecordId::from_canonical(buffer))
 }
 
-/// What the signature of the record on this line covers: [`SIGNATURE_CONTEXT`] and the canonical
+/// Returns the bytes that the signature of the record on this line covers: [`SIGNATURE_CONTEXT`] and the canonical
 /// JSON of all members except `sig`. `None` if the line is no object or has no canonical form.
 pub fn signed_bytes(line: &str) -> Option<Vec<u8>> {
     signed_object_bytes(SIGNATURE_CONTEXT, line, "sig")
 }
 
-/// What a signature in the member `without` of the object on this line covers: the context it is made
-/// in and the canonical JSON of all other members. `None` if the line is no object or has no canonical
-/// form.
+/// Returns the bytes that a signature in the member `without` of the object on this line covers: its context and the
+/// canonical JSON of all other members. `None` if the line is no object or has no canonical form.
 pub fn signed_object_bytes(context: &str, line: &str, without: &str) -> Option<Vec<u8>> {
     let mut members: Vec<(Cow<'_, str>, JsonValue<'_>)> = Vec::new();
     let mut lone_key = false;
@@ -115,7 +111,7 @@ pub fn signed_object_bytes(context: &str, line: &str, without: &str) -> Option<V
     if lone_key {
         return None;
     }
-    // The sort is stable; reversed, the last of equal keys comes first and `dedup` keeps it.
+    // The sort is stable. After the reversal, the last of equal keys comes first and `dedup` keeps it.
     members.reverse();
     members.sort_by(|(a, _), (b, _)| a.cmp(b));
     members.dedup_by(|(a, _), (b, _)| a == b);
@@ -138,12 +134,12 @@ pub fn signed_object_bytes(context: &str, line: &str, without: &str) -> Option<V
     Some(out.into_bytes())
 }
 
-/// Appends the text as Python writes a string: in quotes, with the escapes it uses and no others.
+/// Appends the text as Python writes a string: in quotes, with Python's escapes and no others.
 pub fn push_text(out: &mut String, text: &str) {
     push_escaped(out, text, |_| false);
 }
 
-/// As [`push_text`], with escapes for these characters `too`.
+/// Appends a text like [`push_text`], with escapes for these characters `too`.
 pub(super) fn push_escaped(out: &mut String, text: &str, too: impl Fn(char) -> bool) {
     out.push('"');
     let mut clean = 0;
@@ -175,7 +171,7 @@ pub(super) fn push_escaped(out: &mut String, text: &str, too: impl Fn(char) -> b
 
 fn push_body(out: &mut String, body: JsonValue<'_>, ascii: bool) -> Option<()> {
     let JsonValue::String(body) = body else { return None };
-    // Escapes are ASCII, which no character outside it combines with without being noticed here.
+    // Escapes are ASCII. A character outside ASCII that combines with one is noticed here.
     if body.is_canonical() && (ascii || pytext::is_surely_nfc(body.raw_text())) {
         push_quoted(out, body.raw_text());
     } else {
@@ -200,7 +196,7 @@ fn push_quoted(out: &mut String, raw: &str) {
     out.push('"');
 }
 
-/// The value of a string that has no lone surrogate.
+/// Returns the value of a string that has no lone surrogate.
 fn decode_whole(text: RawStr<'_>) -> Option<Cow<'_, str>> {
     let (text, lone) = text.decode();
     (!lone).then_some(text)
@@ -210,15 +206,15 @@ fn push_value(out: &mut String, value: JsonValue<'_>) -> Option<()> {
     match value {
         JsonValue::String(text) => push_string(out, text)?,
         JsonValue::Int(text) | JsonValue::Float(text) => {
-            number::push_number(out, text, NumberStyle::Python)?
+            number::push_number(out, text, NumberStyle::Python)?;
         }
-        // What is no JSON, Python prints as it read it.
+        // Python prints a constant that is no JSON as it read it.
         JsonValue::Constant(text) => out.push_str(text),
         JsonValue::Bool(true) => out.push_str("true"),
         JsonValue::Bool(false) => out.push_str("false"),
         JsonValue::Null => out.push_str("null"),
         JsonValue::Compound(text) => {
-            JsonTape::parse(text)?.print_as(out, JsonProfile::PythonRaw, |_| ())?
+            JsonTape::parse(text)?.print_as(out, JsonProfile::PythonRaw, |_| ())?;
         }
     }
     Some(())

@@ -1,20 +1,20 @@
-//! JSON with the text of its values at hand: what Python's `json` module accepts.
+//! A JSON scanner that gives the text of each value and accepts what Python's `json` module accepts.
 //!
 //! # Why not `serde_json`
 //!
-//! Whether a record exists is decided by the programs that already read these logs, and they use
-//! Python's parser. `serde_json` differs where it hurts:
+//! The programs that already read these logs decide whether a record exists, and they use Python's parser.
+//! `serde_json` differs where it hurts:
 //!
 //! - a lone surrogate escape (`"\ud800"`) in a member nobody asked for makes it refuse the line;
 //! - so does nesting deeper than 128, which Python reads and a recursive parser must limit;
 //! - `NaN`, `Infinity` and `-Infinity` are refused, and numbers beyond `f64` too;
-//! - integers beyond 64 bits lose digits, and the text of a number is gone, yet the id of a record
-//!   is a hash over the number as Python would print it again;
+//! - integers beyond 64 bits lose digits, and the text of a number is gone, yet the id of a record is a hash over the
+//!   number as Python would print it again;
 //! - derived structs refuse duplicate keys, where Python lets the last one win.
 //!
-//! So this scanner reports the members of one object in order, with the text of each value as it
-//! stands, and leaves meaning to its caller. It keeps no tree, borrows everything and does not
-//! recurse, so no input can exhaust the stack.
+//! So this scanner reports the members of one object in order, with the text of each value as it stands, and leaves
+//! meaning to its caller. It keeps no tree, borrows everything and does not recurse, so no input can exhaust the
+//! stack.
 
 use std::borrow::Cow;
 
@@ -22,33 +22,33 @@ use memchr::{memchr, memchr2};
 
 use super::pytext;
 
-/// The longest integer, in digits: Python refuses to convert longer ones, and with them the line.
+/// The largest number of digits of an integer: Python refuses to convert longer ones, and with them the line.
 const MAX_INT_DIGITS: usize = 4300;
 
-/// Why a line is not a JSON object.
+/// The reason why a line is not a JSON object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// The text breaks the grammar at this byte.
+    /// A break of the grammar at this byte.
     #[error("not JSON: at byte {at}, {problem}")]
     Syntax {
         /// Offset in the line, in bytes from 0.
         at: usize,
-        /// What is wrong there.
+        /// A description of the problem.
         problem: &'static str,
     },
-    /// An integer has more digits than Python converts.
+    /// An integer with more digits than Python converts.
     #[error("at byte {at}, an integer has more than 4300 digits")]
     LongInteger {
         /// Offset of the number, in bytes from 0.
         at: usize,
     },
-    /// It is JSON, but not an object.
+    /// A JSON value that is not an object.
     #[error("JSON, but not an object: a record is written between {{ and }}")]
     NotAnObject,
 }
 
-/// How the characters of a string are spelled. As wide as a word: of a narrower value only a part of the
-/// word is written, and whoever copies the whole of it waits until that part has reached the cache.
+/// The spelling of the characters of a string. It is as wide as a word: writing a narrower value writes only a part of
+/// the word, and a copy of the whole word waits until that part has reached the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
 enum EscapeStyle {
@@ -68,22 +68,22 @@ pub struct RawStr<'a> {
 }
 
 impl<'a> RawStr<'a> {
-    /// The text between the quotes, escapes and all.
+    /// Returns the text between the quotes, escapes and all.
     pub fn raw_text(&self) -> &'a str {
         self.text
     }
 
-    /// Whether it holds a backslash; if not, [`RawStr::raw`] is the value.
+    /// Returns true if it holds a backslash. If not, [`RawStr::raw_text`] is the value.
     pub fn has_escapes(&self) -> bool {
         self.spelling != EscapeStyle::Plain
     }
 
-    /// Whether Python would print the value again in exactly these bytes.
+    /// Returns true if Python would print the value again in exactly these bytes.
     pub fn is_canonical(&self) -> bool {
         self.spelling != EscapeStyle::Free
     }
 
-    /// The value, and whether it held a lone surrogate, shown as U+FFFD.
+    /// Returns the value, and true if it held a lone surrogate, which is shown as U+FFFD.
     pub fn decode(&self) -> (Cow<'a, str>, bool) {
         if !self.has_escapes() {
             return (Cow::Borrowed(self.text), false);
@@ -104,15 +104,15 @@ impl<'a> RawStr<'a> {
         (Cow::Owned(out), lone)
     }
 
-    /// The value, lone surrogates shown as U+FFFD.
+    /// Returns the value, with lone surrogates shown as U+FFFD.
     pub fn to_text(&self) -> Cow<'a, str> {
         self.decode().0
     }
 }
 
 impl RawStr<'_> {
-    /// How many backslashes it is spelled with, and whether it ends with a newline; `None` if one of them stands
-    /// before anything but what the value shows as it is: a newline, a tab, a quote, a backslash, a slash.
+    /// Returns the number of escapes in it, and true if it ends with an escaped newline. `None` if it has escapes
+    /// other than those of newline, tab, quote, backslash and slash, which the value shows as they are.
     pub fn count_simple_escapes(&self) -> Option<(usize, bool)> {
         let (mut count, mut last) = (0, None);
         let mut rest = self.text.as_bytes();
@@ -127,8 +127,8 @@ impl RawStr<'_> {
     }
 }
 
-/// Decodes the escape at the start: the character (`None` for a lone surrogate) and the bytes it
-/// takes. The text was checked by the scanner, so every escape is complete.
+/// Decodes the escape at the start. Returns the character (`None` for a lone surrogate) and the number of its bytes.
+/// The scanner has checked the text, so every escape is complete.
 fn decode_escape(text: &str) -> (Option<char>, usize) {
     let simple = match text.as_bytes().get(1) {
         Some(b'u') => {
@@ -153,7 +153,7 @@ fn decode_escape(text: &str) -> (Option<char>, usize) {
     (Some(simple), 2)
 }
 
-/// The number of four hexadecimal digits at this offset.
+/// Returns the number of four hexadecimal digits at this offset.
 fn parse_hex4(text: &str, at: usize) -> u32 {
     text.get(at..at + 4).and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or(0)
 }
@@ -174,11 +174,11 @@ pub enum JsonValue<'a> {
     /// `NaN`, `Infinity` or `-Infinity`, which Python reads and writes although JSON has no such
     /// values.
     Constant(&'a str),
-    /// The text of an array or object, checked to be well formed. [`walk`] goes through it.
+    /// The text of an array or object, checked to be well formed. [`walk_value`] goes through it.
     Compound(&'a str),
 }
 
-/// A step of [`walk`].
+/// A step of [`walk_value`].
 #[derive(Clone, Copy, Debug)]
 pub enum JsonEvent<'a> {
     /// `{`
@@ -240,7 +240,7 @@ pub fn visit_members<'a>(
     s.expect_end()
 }
 
-/// The text of the value that a text begins with, and what follows it; `None` if it begins with none.
+/// Returns the text of the value at the start of a text, and the text after it; `None` if there is no value.
 pub fn split_first_value(text: &str) -> Option<(&str, &str)> {
     let mut s = JsonScanner { text, at: 0 };
     s.read_value(&mut |_| {}).ok()?;
@@ -303,7 +303,7 @@ impl<'a> JsonScanner<'a> {
         Err(self.syntax_error("something follows the end of the value"))
     }
 
-    /// A key and its colon; stops at the value.
+    /// Reads a key and its colon, and stops at the value.
     #[expect(
         clippy::inline_always,
         reason = "what it gives stays in registers; through memory, a third of a parse was waiting for it"
@@ -324,9 +324,9 @@ impl<'a> JsonScanner<'a> {
         Ok(key)
     }
 
-    /// One value of any kind, with an explicit stack instead of recursion.
+    /// Reads one value of any kind, with an explicit stack instead of recursion.
     fn read_value(&mut self, visit: &mut impl FnMut(JsonEvent<'a>)) -> Result<(), JsonError> {
-        // What is open, outermost first; `true` is an object.
+        // The open containers, outermost first. `true` is an object.
         let mut open: Vec<bool> = Vec::new();
         loop {
             match self.peek() {
@@ -361,7 +361,7 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// Closes what ends behind a value and stops where the next one starts; `false` if the
+    /// Closes containers that end after a value, and stops at the start of the next value. Returns false if the
     /// outermost value has ended.
     fn finish_value(
         &mut self,
@@ -392,7 +392,7 @@ impl<'a> JsonScanner<'a> {
         Ok(false)
     }
 
-    #[expect(clippy::inline_always, reason = "see key()")]
+    #[expect(clippy::inline_always, reason = "see read_key()")]
     #[inline(always)]
     fn read_scalar(&mut self) -> Result<JsonValue<'a>, JsonError> {
         match self.peek() {
@@ -464,8 +464,8 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// The string whose opening quote is just behind; stops after the closing one.
-    #[expect(clippy::inline_always, reason = "see key()")]
+    /// Reads the rest of a string after its opening quote, and stops after the closing one.
+    #[expect(clippy::inline_always, reason = "see read_key()")]
     #[inline(always)]
     fn read_string(&mut self) -> Result<RawStr<'a>, JsonError> {
         let start = self.at;
@@ -490,13 +490,13 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// The escape whose backslash is just behind.
+    /// Reads the rest of an escape after its backslash.
     fn read_escape(&mut self) -> Result<EscapeStyle, JsonError> {
         let (spelling, len) = match self.remaining_bytes() {
             [b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't', ..] => (EscapeStyle::Canonical, 1),
             [b'/', ..] => (EscapeStyle::Free, 1),
             [b'u', hex @ ..] => match hex.first_chunk::<4>() {
-                // Control characters without a short form, the way Python writes them.
+                // These are control characters without a short form, as Python writes them.
                 Some(
                     [b'0', b'0', b'0', b'0'..=b'7' | b'b' | b'e' | b'f']
                     | [b'0', b'0', b'1', b'0'..=b'9' | b'a'..=b'f'],
@@ -513,9 +513,9 @@ impl<'a> JsonScanner<'a> {
     }
 }
 
-/// The number of bytes before the first `"`, `\` or control character.
+/// Returns the number of bytes before the first `"`, `\` or control character.
 fn plain_run_len(bytes: &[u8]) -> usize {
-    /// Where long strings are handed over to the vector search, which has a price to start.
+    /// The number of words after which the vector search takes over. It has a price to start.
     const SHORT: usize = 4;
     let (words, _) = bytes.as_chunks::<8>();
     for (n, word) in words.iter().take(SHORT).enumerate() {
@@ -528,14 +528,14 @@ fn plain_run_len(bytes: &[u8]) -> usize {
     let rest = bytes.get(done..).unwrap_or_default();
     let run = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
     let run = rest.get(..run).unwrap_or_default();
-    // Control characters are almost never there: look at all of them without a branch.
+    // Control characters are very rare, so all bytes are compared without a branch.
     let clean = run.iter().fold(0xff, |least, b| *b.min(&least)) >= 0x20;
     let len = if clean { run.len() } else { run.iter().take_while(|b| **b >= 0x20).count() };
     done + len
 }
 
-/// Marks the first byte of the word that is `"`, `\` or a control character by its highest bit;
-/// bytes behind it may be marked wrongly. 0 if there is none.
+/// Marks the first byte of the word that is `"`, `\` or a control character by its highest bit. Bytes after it may be
+/// marked wrongly. Returns 0 if there is none.
 fn mark_special_bytes(word: u64) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGH: u64 = ONES << 7;

@@ -1,5 +1,5 @@
-//! Texts as other programs read and print them, once for all formats: JSON with the places of its
-//! values, canonical printing, numbers, times, and what Python does to text.
+//! Texts as other programs read and print them, once for all formats: JSON with the places of its values, canonical
+//! printing, numbers, times, and Python's treatment of text.
 
 pub mod canonical;
 pub mod edit;
@@ -7,6 +7,6 @@ pub mod json;
 pub mod number;
 pub mod pytext;
 pub mod signature;
-pub mod strict;
+pub mod strict_json;
 pub mod tape;
 pub mod time;

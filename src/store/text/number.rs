@@ -1,4 +1,4 @@
-//! How the known writers of JSON print a number again (docs/formats/amp.md, section 9;
+//! The ways in which the known writers of JSON print a number again (docs/formats/amp.md, section 9;
 //! docs/formats/samp.md, section 5).
 //!
 //! All but one read it into a double first, and each prints doubles in its own way.
@@ -18,7 +18,7 @@ pub enum NumberStyle {
     Python,
 }
 
-/// Appends a JSON number; `None` if it has no finite value, for which only Python has words.
+/// Appends a JSON number. `None` if it has no finite value, for which only Python has words.
 pub fn push_number(out: &mut String, text: &str, style: NumberStyle) -> Option<()> {
     let integer = !text.contains(['.', 'e', 'E']);
     match style {
@@ -34,7 +34,7 @@ pub fn push_number(out: &mut String, text: &str, style: NumberStyle) -> Option<(
     Some(())
 }
 
-/// Whether all styles print this number in the same way, as its own text.
+/// Returns true if all styles print this number in the same way, as its own text.
 pub fn is_plain_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     // 15 digits are always exact in a double.
@@ -73,12 +73,12 @@ pub fn push_double(out: &mut String, value: f64, style: NumberStyle) {
     }
 }
 
-/// The digits of the shortest decimal that reads back as this number, without zeros at the ends,
-/// and the position of the decimal point behind the first of them.
+/// Returns the digits of the shortest decimal that reads back as this number, without zeros at the ends, and the
+/// position of the decimal point after the first of them.
 ///
-/// Where two of that length are equally near, the others take the even one and Rust the larger one,
-/// so the digits are rounded again from the exact value. Next to a power of two the rounded ones
-/// may read back as another number; then Rust's are right.
+/// If two of that length are equally near, the others take the even one and Rust the larger one. So the digits are
+/// rounded again from the exact value. Next to a power of two the rounded ones may read back as another number; then
+/// Rust's are right.
 fn shortest_digits(value: f64) -> (String, i32) {
     let shortest = format!("{value:e}");
     let fraction = shortest.split('e').next().map_or(0, |digits| digits.len().saturating_sub(2));
@@ -89,7 +89,7 @@ fn shortest_digits(value: f64) -> (String, i32) {
     (digits.trim_end_matches('0').to_owned(), exponent.parse::<i32>().unwrap_or(0) + 1)
 }
 
-/// Digits with the decimal point behind the first `point` of them.
+/// Appends digits with the decimal point after the first `point` of them.
 fn push_fixed(out: &mut String, digits: &str, point: i32) {
     let before = usize::try_from(point).unwrap_or(0);
     match digits.split_at_checked(before) {
@@ -111,7 +111,7 @@ fn push_fixed(out: &mut String, digits: &str, point: i32) {
     }
 }
 
-/// `d.ddd`
+/// Appends `d.ddd`.
 fn push_mantissa(out: &mut String, digits: &str) {
     let (first, rest) = digits.split_at_checked(1).unwrap_or((digits, ""));
     out.push_str(first);
@@ -121,7 +121,7 @@ fn push_mantissa(out: &mut String, digits: &str) {
     }
 }
 
-/// The scientific string of General Decimal Arithmetic, which jq prints since it keeps literals.
+/// Appends the scientific string of General Decimal Arithmetic, which jq prints since it keeps literals.
 fn push_decimal(out: &mut String, text: &str) -> Option<()> {
     let (number, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let (sign, number) = number.strip_prefix('-').map_or(("", number), |rest| ("-", rest));
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn as_the_programs_were_seen_to_print() {
-        // text, ECMAScript (node 20), jq 1.6, jq 1.7 (decNumber), Python 3.
+        // The columns are text, ECMAScript (node 20), jq 1.6, jq 1.7 (decNumber), Python 3.
         let table = [
             ("0", "0", "0", "0", "0"),
             ("-0", "0", "-0", "-0", "0"),

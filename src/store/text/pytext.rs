@@ -1,14 +1,13 @@
-//! Text as Python sees it: what is white space, where lines end, and NFC.
+//! Text as Python sees it: white space, line ends, and NFC.
 //!
-//! SAMP is defined by a Python program, so its words "white space" and "line" mean Python's. They
-//! differ from Rust's: `char::is_whitespace` lacks U+001C to U+001F, and `str::lines` knows only
-//! two of the eleven line ends.
+//! A Python program defines SAMP, so its words "white space" and "line" mean Python's. They differ from Rust's:
+//! `char::is_whitespace` lacks U+001C to U+001F, and `str::lines` knows only two of the eleven line ends.
 
 use std::borrow::Cow;
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-/// White space as `str.strip` and `\s` of Python mean it.
+/// Returns true for white space of `str.strip` and `\s` of Python.
 pub fn is_space(c: char) -> bool {
     matches!(
         c,
@@ -26,23 +25,23 @@ pub fn is_space(c: char) -> bool {
     )
 }
 
-/// A line boundary of `str.splitlines`.
+/// Returns true for a line boundary of `str.splitlines`.
 pub fn is_line_end(c: char) -> bool {
     matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// `str.strip()`.
+/// Returns the text as `str.strip()` does.
 pub fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 
-/// `str.lstrip()`.
+/// Returns the text as `str.lstrip()` does.
 pub fn strip_start(text: &str) -> &str {
     text.trim_start_matches(is_space)
 }
 
-/// The lines of `str.splitlines()`: `\r\n` is one boundary, and a boundary at the end of the text
-/// starts no further line.
+/// Returns the lines of `str.splitlines()`: `\r\n` is one boundary, and a boundary at the end of the text starts no
+/// further line.
 pub fn split_lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -62,23 +61,23 @@ pub fn split_lines(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The text before the first line boundary; empty if the text starts with one.
+/// Returns the text before the first line boundary; empty if the text starts with one.
 pub fn first_line(text: &str) -> &str {
     text.split(is_line_end).next().unwrap_or_default()
 }
 
-/// Whether the text is certainly in NFC. `false` means that only [`nfc`] can tell.
+/// Returns true if the text is certainly in NFC. False means that only [`to_nfc`] can tell.
 pub fn is_surely_nfc(text: &str) -> bool {
-    // Below U+0300, whose UTF-8 starts with 0xCC, every character is inert. This is most text;
-    // the loop has no branches so that it runs on vectors.
+    // Every character below U+0300, whose UTF-8 starts with 0xCC, is inert. This is most text. The loop has no
+    // branches so that it runs on vectors.
     text.bytes().fold(0, |max, b| b.max(max)) < 0xcc
         || text.chars().all(is_inert)
         || is_nfc_quick(text.chars()) == IsNormalized::Yes
 }
 
-/// Common characters that NFC leaves alone whatever surrounds them: no decomposition that NFC
-/// keeps, combining class 0, never the second half of a composition. Spares most text that is not
-/// Latin the look-up in tables.
+/// Returns true for common characters that NFC leaves alone whatever surrounds them. They have no decomposition that
+/// NFC keeps, have combining class 0, and are never the second half of a composition. This spares most text that is
+/// not Latin the look-up in tables.
 fn is_inert(c: char) -> bool {
     matches!(
         c,
@@ -103,7 +102,7 @@ fn is_inert(c: char) -> bool {
     )
 }
 
-/// Normalises to NFC.
+/// Returns the text in NFC.
 pub fn to_nfc(text: &str) -> Cow<'_, str> {
     if is_surely_nfc(text) { Cow::Borrowed(text) } else { Cow::Owned(text.nfc().collect()) }
 }

@@ -1,5 +1,5 @@
-//! The signature that msgfs adds to an object of JSON as two members: `sig`, the base64 of the 64 bytes,
-//! and `pub`, that of the 32 bytes of the key. Other readers ignore both.
+//! The signature that msgfs adds to an object of JSON as two members: `sig`, the base64 of the 64 bytes, and `pub`,
+//! that of the 32 bytes of the key. Other readers ignore both.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -7,9 +7,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use super::json::{self, JsonValue};
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, SignedBytes};
 
-/// The signature that the object on this line carries over what `covered` gives; `None` if it has no
-/// member `sig`, or is no object at all. Without `pub` it names no key, and the one pinned for its
-/// writer decides.
+/// Returns the signature of the object on this line, over the bytes that `covered` returns. `None` if it has no member
+/// `sig`, or is no object at all. Without `pub` it names no key, and the key pinned for its sender decides.
 pub fn parse_claim(
     line: &str,
     covered: impl FnOnce() -> Option<Vec<u8>>,
@@ -40,7 +39,7 @@ pub fn parse_claim(
     Some(SignatureClaim::Signed { key, signature, covered, scope: SignatureScope::Whole })
 }
 
-/// The bytes that a string spells in padded base64, if there are exactly `N`.
+/// Returns the bytes of a string in padded base64, if there are exactly `N`.
 fn decode_base64<const N: usize>(value: JsonValue<'_>) -> Option<[u8; N]> {
     let JsonValue::String(text) = value else { return None };
     BASE64.decode(text.to_text().as_bytes()).ok()?.try_into().ok()

@@ -1,21 +1,21 @@
-//! JSON with sorted keys, as the programs that sign it print it (docs/formats/amp.md, section 9;
-//! docs/formats/samp.md, section 10).
+//! JSON with sorted keys, as the programs that sign it print it (docs/formats/amp.md, section 9; docs/formats/samp.md,
+//! section 10).
 //!
-//! Each program has its own idea of that. A [`Tape`] is a value taken apart once; it prints itself in
-//! every [`Profile`]. Its tokens are listed first and written then, so that sorting moves no text: the
-//! cost stays near linear however the objects are nested.
+//! Each program sorts and prints in its own way. A [`JsonTape`] is a value that is taken apart once and prints itself
+//! in every [`JsonProfile`]. Its tokens are listed before they are written, so that sorting moves no text: the cost
+//! stays near linear however the objects are nested.
 
 use std::borrow::Cow;
 
 use super::canonical::push_escaped;
 use super::json::{self, JsonEvent, JsonValue, RawStr};
 use super::number::{self, NumberStyle};
-use super::strict::MAX_DEPTH;
+use super::strict_json::MAX_DEPTH;
 
-/// How a program prints JSON before it signs.
+/// The way in which a program prints JSON before it signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonProfile {
-    /// RFC 8785: raw UTF-8, keys by UTF-16 unit. This is what msgfs writes.
+    /// RFC 8785: raw UTF-8, keys by UTF-16 unit. msgfs writes this.
     Jcs,
     /// jq 1.6: raw UTF-8 but DEL, keys by code point.
     Jq16,
@@ -36,14 +36,14 @@ pub struct JsonTape<'a> {
     traits: TapeTraits,
 }
 
-/// What makes the profiles differ.
+/// The properties of a value that make the profiles differ.
 #[derive(Clone, Copy, Debug, Default)]
 struct TapeTraits {
     non_ascii: bool,
     del: bool,
     odd_number: bool,
     index_key: bool,
-    /// `__proto__`, which JavaScript drops. To accept that would let anybody add such a member.
+    /// True for a key `__proto__`, which JavaScript drops. If it were accepted, anybody could add such a member.
     proto_key: bool,
 }
 
@@ -65,7 +65,7 @@ enum TapeToken<'a> {
     Constant(&'a str),
 }
 
-/// Something to print.
+/// A part that is to be printed.
 #[derive(Clone, Copy, Debug)]
 pub enum TapePiece<'t> {
     /// The value at this token.
@@ -85,14 +85,13 @@ enum PrintFrame<'t> {
 }
 
 impl<'a> JsonTape<'a> {
-    /// Takes a value apart; `None` if it is not JSON, nested too deeply, or has half a surrogate pair in
-    /// a key.
+    /// Takes a value apart. `None` if it is not JSON, nested too deeply, or has half a surrogate pair in a key.
     pub fn parse(text: &'a str) -> Option<Self> {
         let mut tape = Self { tokens: Vec::new(), traits: TapeTraits::default() };
         let mut open = Vec::new();
         let mut sound = true;
         json::walk_value(text, |event| {
-            sound = sound && tape.push_event(&mut open, event).is_some()
+            sound = sound && tape.push_event(&mut open, event).is_some();
         })
         .ok()?;
         sound.then_some(tape)
@@ -145,7 +144,7 @@ impl<'a> JsonTape<'a> {
         (!lone).then_some(text)
     }
 
-    /// The profiles that can print this value differently, the most likely first.
+    /// Returns the profiles that can print this value differently, the most likely first.
     pub fn differing_profiles(&self) -> impl Iterator<Item = JsonProfile> + use<> {
         let t = self.traits;
         // Sorting differs only for keys outside the basic plane, which are not ASCII.
@@ -161,8 +160,8 @@ impl<'a> JsonTape<'a> {
         .filter_map(|(profile, differs)| differs.then_some(profile))
     }
 
-    /// Appends the value in a profile, the members of its outermost object `change`d before they are
-    /// sorted; `None` if something in it has no form there.
+    /// Appends the value in a profile. `change` changes the members of its outermost object before they are sorted.
+    /// `None` if something in it has no form in that profile.
     pub fn print_as<'t>(
         &'t self,
         out: &mut String,
@@ -192,7 +191,7 @@ impl<'a> JsonTape<'a> {
                 }
                 (_, TapeToken::Text(text)) => push_text(out, text, profile),
                 (_, TapeToken::Number(text)) => {
-                    number::push_number(out, text, profile.number_style())?
+                    number::push_number(out, text, profile.number_style())?;
                 }
                 (_, TapeToken::Word(word)) => out.push_str(word),
                 (_, TapeToken::Constant(text)) if profile.number_style() == NumberStyle::Python => {
@@ -213,7 +212,7 @@ impl<'a> JsonTape<'a> {
         }
     }
 
-    /// What is printed next, and the key before it; closes what has ended. `None` at the end.
+    /// Returns the next part to print, and the key before it. Closes containers that have ended. `None` at the end.
     fn next_piece<'t>(
         &self,
         out: &mut String,
@@ -238,7 +237,7 @@ impl<'a> JsonTape<'a> {
         }
     }
 
-    /// The members of the object at this token, as written.
+    /// Returns the members of the object at this token, as written.
     fn object_members(&self, object: usize, end: usize) -> Option<Vec<(&str, TapePiece<'_>)>> {
         let mut members = Vec::new();
         let mut at = object + 1;
@@ -250,7 +249,7 @@ impl<'a> JsonTape<'a> {
         Some(members)
     }
 
-    /// The token behind the value at this one.
+    /// Returns the token after the value at this one.
     fn skip_value(&self, at: usize) -> usize {
         match self.tokens.get(at) {
             Some(TapeToken::Object { end } | TapeToken::Array { end }) => *end,
@@ -273,7 +272,7 @@ impl JsonProfile {
 /// Sorts by key and keeps the last of equal keys.
 fn sort_members(members: &mut Vec<(&str, TapePiece<'_>)>, profile: JsonProfile) {
     let utf16 = |a: &str, b: &str| a.encode_utf16().cmp(b.encode_utf16());
-    // The sort is stable; reversed, the last of equal keys comes first and `dedup` keeps it.
+    // The sort is stable. After the reversal, the last of equal keys comes first and `dedup` keeps it.
     members.reverse();
     members.sort_by(|(a, _), (b, _)| match profile {
         JsonProfile::Jq16 | JsonProfile::Jq17 | JsonProfile::Python | JsonProfile::PythonRaw => {
@@ -290,7 +289,7 @@ fn sort_members(members: &mut Vec<(&str, TapePiece<'_>)>, profile: JsonProfile) 
     members.dedup_by(|(a, _), (b, _)| a == b);
 }
 
-/// The number that JavaScript takes a key for, if it orders it as one.
+/// Returns the number as which JavaScript orders a key, if it does.
 fn array_index(key: &str) -> Option<u32> {
     let canonical = key == "0" || key.starts_with(|c: char| matches!(c, '1'..='9'));
     let digits = key.bytes().all(|b| b.is_ascii_digit());

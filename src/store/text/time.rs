@@ -1,15 +1,14 @@
-//! Times as messages carry them: RFC 3339, whole seconds or milliseconds (docs/formats/amp.md,
-//! section 4).
+//! Times as messages carry them: RFC 3339, whole seconds or milliseconds (docs/formats/amp.md, section 4).
 
 use crate::model::Timestamp;
 
-/// Reads `2026-11-21T20:07:12Z`, with any fraction (what is finer than a millisecond is dropped)
-/// and with an offset in place of the `Z`.
+/// Parses `2026-11-21T20:07:12Z`, with any fraction (parts finer than a millisecond are dropped) and with an offset in
+/// place of the `Z`.
 pub fn parse_time(text: &str) -> Option<Timestamp> {
     let shaped = (20..=40).contains(&text.len())
         && text.as_bytes().get(10).is_some_and(|b| matches!(b, b'T' | b't'))
         && text.bytes().all(|b| b.is_ascii_digit() || b"TtZz:.+-".contains(&b));
-    // The library takes offsets of up to 25 hours; a day has 24.
+    // The library accepts offsets of up to 25 hours, but a day has 24.
     let offset =
         text.get(19..).and_then(|end| end.split_once(['+', '-'])).map(|(_, offset)| offset);
     let hours = offset.and_then(|offset| offset.get(..2)?.parse::<u8>().ok());
@@ -21,7 +20,7 @@ pub fn parse_time(text: &str) -> Option<Timestamp> {
     i64::try_from(nanos).ok().map(Timestamp::from_millis)
 }
 
-/// Writes a time in whole seconds, as the plugin does.
+/// Returns a time in whole seconds, as the plugin writes it.
 pub fn format_time(time: Timestamp) -> String {
     format!("{}Z", time.rfc3339().get(..19).unwrap_or_default())
 }

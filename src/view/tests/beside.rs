@@ -26,10 +26,10 @@ fn writing_beside_a_message_that_asks_acknowledges_it() {
         b.write(&place, &name, "ok", false).unwrap();
         assert_eq!(acks(&b), [0], "{place}");
         assert_eq!((b.names("inbox").len(), b.tree.index().read().unread_count()), (0, 0));
-        // Who knows the name may say it again.
+        // A process that knows the name may acknowledge again.
         b.write(&place, &name, "ok", true).unwrap_or_else(|e| panic!("{place}: {e}"));
         b.write(&format!("archive/{DAY}"), &name, "ok", true).unwrap();
-        // The next process has forgotten that there was anything to acknowledge.
+        // The next process does not know that there was anything to acknowledge.
         let again = tree(&b.dir, &b.stores, false);
         assert!(again.resolve_path(&format!("archive/{DAY}/{name}")).is_err());
     }
@@ -52,7 +52,7 @@ fn only_bytes_acknowledge_and_once_is_enough() {
     b.tree.flush(&file, 7).unwrap();
     b.tree.release(&file);
     assert_eq!(acks(&b), [0]);
-    // Without a mount it is the same.
+    // It works the same without a mount.
     b.stores[0].folder.lock().change(0, |l| (l.wants_ack, l.read) = (true, Some(false)));
     b.tree.write_path(&format!("archive/{DAY}/{STEM}.ack"), b"seen").unwrap();
     assert_eq!(acks(&b), [0]);
@@ -67,7 +67,7 @@ fn the_writer_hears_why_it_cannot_be_acknowledged() {
     let e = write().unwrap_err();
     assert_eq!((e.errno(), e.to_string().as_str()), (libc::EBADMSG, "task_locked: it is locked"));
     assert_eq!(b.tree.index().read().unread_count(), 1);
-    // What only moved is looked for, once.
+    // A message that only moved is looked for, once.
     fails(vec![StoreError::Moved, StoreError::Moved]);
     assert_eq!(write().unwrap_err().errno(), libc::ENOENT);
     fails(vec![StoreError::Moved]);
@@ -152,7 +152,7 @@ fn what_i_should_know_of_my_message_lies_beside_it_in_sent() {
     }
     let listed = b.names(&format!("archive/{DAY}"));
     assert_eq!(listed.len(), 2, "none beside a message to me: {listed:?}");
-    // Whoever looked at it is told when the message goes.
+    // Removing the message invalidates the warning for programs that looked at it.
     let ix = b.tree.index().read().find_message(0, "bob@x", "00000001aaaa").unwrap();
     let stale = b.tree.stale_inodes(&IndexChanges { removed: vec![ix], ..IndexChanges::default() });
     assert!(stale.contains(&b.tree.inode_number(&Node::Warning(ix))));

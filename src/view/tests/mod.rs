@@ -1,5 +1,5 @@
-//! The tree over stores in memory. `shown`: messages and what comes with them; `beside`: what can be
-//! written beside them; `threads`: their folders; `texts`: `me/`.
+//! The tree over stores in memory. `shown`: messages and their attachments; `beside`: files that can be written
+//! beside them; `threads`: their folders; `texts`: `me/`.
 
 mod beside;
 mod shown;
@@ -45,7 +45,7 @@ fn named(name: &str, letters: Vec<Letter>) -> Memory {
     memory
 }
 
-/// A letter to me with these files.
+/// Makes a letter to me with these files.
 fn letter(id: &str, secs: i64, files: &[(&str, &str)]) -> Letter {
     let attachments = files.iter().map(|(name, text)| Attachment {
         name: (*name).to_owned(),
@@ -160,7 +160,7 @@ impl Bed {
         }
     }
 
-    /// `echo -n text > folder/name`, as a shell does it: a flush before the first byte.
+    /// Writes as a shell does for `echo -n text > folder/name`: with a flush before the first byte.
     fn write(&self, folder: &str, name: &str, text: &str, append: bool) -> Result<(), Error> {
         let file = self.try_open(folder, name, append)?;
         self.tree.flush(&file, 7)?;

@@ -1,4 +1,4 @@
-//! Messages, the files that come with them, and what the tree says about them.
+//! Messages, their attachments, and the tree's notes about them.
 
 use super::*;
 
@@ -51,7 +51,7 @@ fn files_of_a_message_are_read_only_and_reading_them_marks_nothing() {
         b.tree.mkdir(&b.tree.resolve_path(&dir).unwrap(), "x").unwrap_err().errno(),
         libc::EPERM
     );
-    // Read, the message leaves the inbox, and its folder with it; names known already still open.
+    // A read message leaves the inbox, and its folder with it; names known already still open.
     b.cat(&format!("inbox/{STEM}.txt"));
     assert!(b.names("inbox").is_empty());
     assert_eq!(b.cat(&format!("{dir}/b")), "3");
@@ -253,7 +253,7 @@ fn a_message_that_moves_to_another_thread_is_shown_there() {
     let folder = b.tree.inode_number(&Node::Thread(old));
     assert!(!b.tree.stale_inodes(&changes).contains(&folder), "nobody was told of it");
     assert_eq!(b.attr("threads/00000003aaaa").ino, folder);
-    // As if it had left the thread `old`, which now holds nothing: its only message is gone.
+    // The message behaves as if it had left the thread `old`, which is now empty: its only message is gone.
     b.stores[0].folder.lock().refuse(Some(2), "gone");
     b.tree.index().refresh_store(0, true).unwrap();
     b.tree.drop_stale_caches(&changes);
@@ -271,7 +271,7 @@ fn a_message_that_moves_to_another_thread_is_shown_there() {
     }
     // A name that leads from one folder to the other is not trusted for long.
     assert_eq!(b.attr(&format!("threads/00000002aaaa/{name}")).caching, CachePolicy::Folder);
-    // The kernel's pages of it are dropped once, in each place.
+    // The kernel drops its pages of the message once, in each folder.
     let places = [
         MessageFolder::Archive,
         MessageFolder::Archive,
@@ -320,7 +320,7 @@ fn messages_of_one_time_have_a_name_each_and_the_same_in_every_folder() {
             l
         })
         .into();
-    // The digest of another id, as an id.
+    // The digest of another id serves as an id.
     let digest = crate::view::names::short_hash("x", 64);
     for id in ["x", &digest, &digest[..8]] {
         let mut l = letters[0].clone();
@@ -347,7 +347,7 @@ fn messages_of_one_time_have_a_name_each_and_the_same_in_every_folder() {
         std::fs::remove_file(b.dir.path().join("snapshot")).unwrap();
         b.tree = tree(&b.dir, &b.stores, false);
     }
-    // Reading one does not give its name to another.
+    // Reading a message does not give its name to another.
     let names = b.names("inbox");
     let text = b.cat(&format!("inbox/{}", names[0]));
     assert_eq!(b.names("inbox"), names[1..]);
@@ -366,7 +366,7 @@ fn what_is_known_of_paths_is_bounded() {
     let second = b.tree.inode_number(&draft(1));
     b.tree.inode_number(&draft(crate::view::PATHS));
     b.tree.inode_number(&draft(crate::view::PATHS + 1));
-    // What was used lately stays; what is looked up again has the number it had.
+    // A node used lately stays; a node that is looked up again has its former number.
     assert_eq!(
         (b.tree.node_by_inode(first), b.tree.node_by_inode(second)),
         (Some(draft(0)), Some(draft(1)))
@@ -416,7 +416,7 @@ fn a_message_is_rendered_again_only_for_who_reads_it() {
     assert!(b.tree.render_cache.lock().get(ix).is_none());
     assert_eq!(b.tree.read(&file, 0, 4096).unwrap(), text.as_bytes());
     assert!(b.tree.render_cache.lock().get(ix).is_some());
-    // As long as it is open it stays what was read of it first.
+    // The open file keeps the text that was read first.
     b.stores[0].folder.lock().change(0, |l| l.message.body = "changed".into());
     b.tree.render_cache.lock().remove(ix);
     assert_eq!(b.tree.read(&file, 5, 4096).unwrap(), &text.as_bytes()[5..]);

@@ -42,13 +42,13 @@ fn a_text_is_written_once_a_change() {
     b.write("me/plans", "fresh.txt", "first", true).unwrap();
     assert_eq!(written(&b), ["fresh.txt=first"]);
     assert_eq!(b.cat("me/plans/fresh.txt"), "first");
-    // Opened for writing, and closed without: nothing changed.
+    // Opening for writing and closing without a write changes nothing.
     let file = b.open("me/notes", "x.txt", true);
     b.tree.flush(&file, 7).unwrap();
     b.tree.release(&file);
     assert!(written(&b).is_empty());
-    // Each close of the opener that has something new saves; the flush of a child that shares the
-    // descriptor does not.
+    // Each close of the opener that has something new saves. The flush of a child that shares the descriptor
+    // does not.
     let file = b.open("me/notes", "x.txt", false);
     b.tree.write_file(&file, 0, b"a").unwrap();
     b.tree.flush(&file, 8).unwrap();
@@ -80,7 +80,7 @@ fn lengths_and_times_can_be_set_as_programs_do() {
     let too_long = "x".repeat(1001);
     let e = b.write("me/notes", "x.txt", &too_long, false).unwrap_err();
     assert_eq!(e.errno(), libc::EFBIG);
-    // What was written before does not replace the whole text that the store has.
+    // The part that was written before does not replace the whole text that the store has.
     let file = b.open("me/notes", "x.txt", false);
     b.tree.write_file(&file, 0, b"part").unwrap();
     assert_eq!(b.tree.write_file(&file, 4, too_long.as_bytes()).unwrap_err().errno(), libc::EFBIG);
@@ -165,11 +165,11 @@ fn an_editor_moves_the_text_away_writes_it_anew_and_drops_the_old() {
     assert_eq!(written(&b), ["x.txt=new"], "not added to what was moved away");
     b.unlink("me/notes", "x.txt~").unwrap();
     assert_eq!(b.names("me/notes"), ["x.txt"]);
-    // The backup alone removed: the text is where it was.
+    // Only the backup is removed: the text is under its name again.
     b.rename("me/notes", "x.txt", "x.txt~").unwrap();
     b.unlink("me/notes", "x.txt~").unwrap();
     assert_eq!(b.cat("me/notes/x.txt"), "new");
-    // And renamed back, as after a failed write.
+    // The text is renamed back, as after a failed write.
     b.rename("me/notes", "x.txt", "x.txt~").unwrap();
     b.rename("me/notes", "x.txt~", "x.txt").unwrap();
     assert_eq!(
@@ -189,14 +189,14 @@ fn two_who_write_at_once_lose_nothing_to_each_other() {
     b.tree.release(&one);
     b.tree.release(&two);
     assert_eq!(b.book().get("notes", "log.txt").unwrap(), "012");
-    // Somebody else adds to the text in the store meanwhile.
+    // Another program adds to the text in the store meanwhile.
     let mine = b.open("me/notes", "log.txt", true);
     b.book().put("notes", "log.txt", "012 theirs");
     b.tree.write_file(&mine, 0, b" mine").unwrap();
     b.tree.flush(&mine, 7).unwrap();
     b.tree.release(&mine);
     assert_eq!(b.book().get("notes", "log.txt").unwrap(), "012 theirs mine");
-    // Who replaces it replaces it.
+    // A text that replaces the other one replaces its additions, too.
     let mine = b.open("me/notes", "log.txt", false);
     b.book().put("notes", "log.txt", "theirs");
     b.tree.write_file(&mine, 0, b"mine").unwrap();

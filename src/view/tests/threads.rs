@@ -93,12 +93,12 @@ fn a_thread_without_messages_is_a_folder_that_can_be_written() {
     assert_eq!(b.attr("threads/bare~tree").time, Timestamp::from_secs(7));
     assert_eq!(b.attr("threads").time, Timestamp::from_secs(T0 + 50));
     assert_eq!(b.attr("transcripts").time, Timestamp::from_secs(T0));
-    // Whom it goes to has to be said here; then it only fails because this store signs nothing.
+    // The draft must name its recipient here; then it only fails because this store signs nothing.
     let e = b.write("threads/bare", "new", "hi\n", false).unwrap_err();
     assert_eq!(e.errno(), libc::EDESTADDRREQ, "{e}");
     let e = b.write("threads/bare", "new", "To: bob@x\n\nhi\n", false).unwrap_err();
     assert_eq!(e.errno(), libc::ENOKEY, "{e}");
-    // The same number in the next process.
+    // The next process gives the same number.
     let again = tree(&b.dir, &b.stores, true);
     assert_eq!(again.inode_number(&again.resolve_path("threads/bare").unwrap()), attr.ino);
     assert_eq!(
@@ -134,7 +134,7 @@ fn a_thread_without_messages_goes_when_it_is_not_reported_and_gets_a_transcript_
     }
 }
 
-/// Two ids whose names are cut to the same bytes and whose hashes begin alike.
+/// Returns two ids whose names are cut to the same bytes and whose hashes begin alike.
 fn alike() -> [String; 2] {
     ["739", "3062"].map(|n| format!("{}-{n:0>18}", "x".repeat(190)))
 }
@@ -145,7 +145,7 @@ fn the_thread_that_came_first_keeps_the_short_name() {
     let mut b = bed(vec![store(vec![in_thread("00000001aaaa", &first, T0)])]);
     let short = b.names("threads").remove(0);
     assert_eq!(short.len(), 199);
-    // The later one says that it is older.
+    // The later one claims to be older.
     b.stores[0].folder.lock().push(in_thread("00000002aaaa", &second, T0 - 9));
     b.tree.index().refresh_store(0, true).unwrap();
     for round in ["while it runs", "with a snapshot", "without one"] {

@@ -9,7 +9,8 @@ use crate::common::agz::{Letter, Tree};
 use crate::common::shown;
 use crate::common::{Bed, soon};
 
-/// Who of four writers arrives under a filter; the others must be in rejected/ with their text.
+/// Returns those of four senders whose mail arrives under a filter. The mail of the others must be in rejected/
+/// with its text.
 #[track_caller]
 fn arrive(config: &Value) -> Vec<&'static str> {
     let bed = Bed::new();
@@ -44,7 +45,8 @@ fn arrive(config: &Value) -> Vec<&'static str> {
     names
 }
 
-/// S112: blacklist, whitelist, globs, bare addresses, the empty whitelist, both names of the key.
+/// S112: the filter handles blacklist, whitelist, globs, bare addresses, the empty whitelist, and both names of
+/// the key.
 #[test]
 fn s112_modes() {
     let all = ["alice", "Bob", "svc", "nobody"];
@@ -75,7 +77,7 @@ fn s112_modes() {
     );
 }
 
-/// S112: the filter is read anew when the configuration changes, and what it held back appears.
+/// S112: the filter is read anew when the configuration changes, and messages that it held back appear.
 #[test]
 fn s112_changes() {
     let a = Letter::new("alice@localhost", "s", "from alice", 1);
@@ -92,8 +94,8 @@ fn s112_changes() {
     assert_eq!(m.ls("rejected").len(), 1);
 }
 
-/// S112: blocking an address takes nothing away that was delivered and read, with the cache and without it;
-/// what comes afterwards is held back, also if it says that it was read.
+/// S112: blocking an address hides no message that was delivered and read, with the cache and without it. A later
+/// message is held back, also if it says that it was read.
 #[test]
 fn s112_read_mail_stays() {
     let old = Letter::new("alice@localhost", "s", "old", 1);
@@ -116,7 +118,7 @@ fn s112_read_mail_stays() {
     assert!(m.ok("ls archive/*").contains(&name));
 }
 
-/// S112: a recipient whose filter refuses me is EBADMSG where its configuration can be read.
+/// S112: a recipient whose filter refuses me gives EBADMSG if its configuration can be read.
 #[test]
 fn s112_recipient() {
     let (_bed, tree, m) = with(|_, _| {});

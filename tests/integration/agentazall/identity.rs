@@ -12,8 +12,8 @@ use crate::common::agz::{self, Letter, ME};
 use crate::common::samp::{fingerprint, hex, key, sha_hex};
 use crate::common::shown::message;
 
-/// S111: the mailbox's own key signs, also with the mode the reference gives it; status and doctor
-/// say what to do about that.
+/// S111: the mailbox's own key signs, also with the mode that the reference program gives it. status and doctor
+/// say what to do about the mode.
 #[test]
 fn s111_own_key() {
     let (bed, tree, m) = with(|_, tree| {
@@ -26,7 +26,7 @@ fn s111_own_key() {
     let file = tree.base().join(".identity_key");
     let out = bed.msgfs_out(&["doctor", "--me", "bar"]);
     assert!(out.said().contains("chmod 600") && out.said().contains(".identity_key"), "{out:?}");
-    // Other tests leave mounts behind whose msgfs they have killed; doctor rightly tells of those too.
+    // Other tests leave mounts of a msgfs that they have killed, and doctor rightly reports those too.
     let stale = out.stdout.lines().any(|l| l.starts_with("the mount at "));
     assert_eq!(out.code(), Some(i32::from(stale)), "a warning is no failure: {out:?}");
     assert_eq!(
@@ -39,8 +39,8 @@ fn s111_own_key() {
     assert!(!out.said().contains("chmod 600"), "{out:?}");
 }
 
-/// S111: a corrupt or unreadable key is ENOKEY for sending; reading and marking work, the file stays
-/// as it is.
+/// S111: a corrupt or unreadable key gives ENOKEY for sending. Reading and marking work, and the file stays as it
+/// is.
 #[test]
 fn s111_bad_key() {
     for text in ["", "{}", "garbage", r#"{"private_key_hex": "00"}"#, r#"{"private_key_hex": 5}"#] {
@@ -66,8 +66,8 @@ fn s111_bad_key() {
     }
 }
 
-/// S111: without a key one is put there, 0600 and in the reference's form; it signs from then on, and
-/// what I sent is valid for me.
+/// S111: if there is no key, msgfs writes one, 0600 and in the reference program's form. It signs from then on,
+/// and my sent messages are valid for me.
 #[test]
 fn s111_new_key() {
     let (_bed, tree, m) =
@@ -92,8 +92,8 @@ fn s111_new_key() {
     assert!(got.contains(&format!("Signature: valid {}", sha_hex(public, 16))), "{got}");
 }
 
-/// S310: a mailbox whose key has signed gets no other when the key is gone, neither while mounted nor at
-/// the next mount, nor when the whole mailbox is: sending is ENOKEY, and status and doctor say so.
+/// S310: a mailbox whose key has signed gets no other key when the key is gone. This holds while mounted, at the
+/// next mount, and if the whole mailbox is gone. Sending gives ENOKEY, and status and doctor say so.
 #[test]
 fn s310_a_missing_key_is_not_replaced() {
     for own in [true, false] {

@@ -11,11 +11,11 @@ use crate::common::agz::{self, DAY, Letter};
 use crate::common::samp::key;
 use crate::common::wait_for;
 
-/// S107: reading changes `new` to `read` in the header of the file and no other byte, whatever the
-/// file looks like.
+/// S107: reading changes `new` to `read` in the header of the file and no other byte, whatever the file looks
+/// like.
 #[test]
 fn s107_only_the_status() {
-    /// Name, text, and what of it becomes what.
+    /// The name, the text, and the part of it that changes, with its new text.
     type Row<'a> = (&'a str, String, Option<(&'a str, &'a str)>);
     let l = |n| Letter::new("alice@localhost", "s", "x", n);
     let signed = l(2).body("Status: new\nis what the file says").signed(&key(2));
@@ -67,8 +67,8 @@ fn s107_only_the_status() {
     bed.mount("bar").inbox_stays(&[]);
 }
 
-/// S107: a message that the store calls read is in archive/ only, and one that another program marks
-/// leaves inbox/.
+/// S107: a message that the store calls read is only in archive/. A message that another program marks leaves
+/// inbox/.
 #[test]
 fn s107_told_by_the_store() {
     let read = Letter::new("alice@localhost", "s", "read", 1).set("Status", "read");
@@ -80,7 +80,7 @@ fn s107_told_by_the_store() {
         }
     });
     m.inbox_stays(&[&new.name(2), &odd.name(3)]);
-    // Of several the last counts.
+    // If there are several status lines, the last one counts.
     let text = Letter::new("alice@localhost", "s", "x", 4).text();
     tree.put(DAY, "inbox", "last-read", text.replace("Status: new", "Status: new\nStatus: read"));
     let again = Letter::new("alice@localhost", "s", "x", 5);
@@ -93,8 +93,8 @@ fn s107_told_by_the_store() {
     m.inbox_becomes(&[&odd.name(3)]);
 }
 
-/// S108: my own mark and un-mark beat the file's word: redelivery as new does not unread, and `mv`
-/// back to inbox/ lasts although the file goes on saying `read`.
+/// S108: my own mark beats the file's word, and so does its removal. A redelivery as `new` does not make the
+/// message unread. `mv` back to inbox/ lasts although the file still says `read`.
 #[test]
 fn s108_own_marks_win() {
     let a = Letter::new("alice@localhost", "s", "a", 1);
@@ -106,7 +106,7 @@ fn s108_own_marks_win() {
     m.cat(&format!("inbox/{}", a.name(1)));
     m.inbox_becomes(&[]);
     agz::says(&tree.file(DAY, "inbox", &format!("{}.txt", a.id())), "Status: read");
-    // The reference delivers again over the file, which makes it new.
+    // The reference program delivers again over the file, which makes it new.
     let file = tree.receive(&a);
     m.inbox_stays(&[]);
     agz::says(&file, "Status: read");
@@ -123,7 +123,7 @@ fn s108_own_marks_win() {
     assert_eq!(fs::read_to_string(&file).unwrap(), b.text(), "removing deletes nothing");
 }
 
-/// A folder in which nothing can be written as long as this lives.
+/// A guard that makes a folder read-only as long as it lives.
 struct ReadOnly(PathBuf);
 
 impl ReadOnly {
@@ -142,8 +142,8 @@ impl Drop for ReadOnly {
     }
 }
 
-/// S213: what could not be told, because the store was read-only until msgfs ended or was killed, is
-/// told at the next mount, without any arrival.
+/// S213: the store was read-only until msgfs ended or was killed, so msgfs could not tell it of marks. It tells
+/// the store at the next mount, without any arrival.
 #[test]
 fn s213_what_was_not_told_is_told_at_the_next_mount() {
     for killed in [false, true] {
@@ -163,7 +163,7 @@ fn s213_what_was_not_told_is_told_at_the_next_mount() {
         let file = tree.file(DAY, "inbox", &format!("{}.txt", l.id()));
         assert_eq!(fs::read_to_string(&file).unwrap(), l.text());
         let m = bed.mount("bar");
-        // Less than what passes until it is told for another reason.
+        // This limit is shorter than the time after which it is told for another reason.
         wait_for(Duration::from_secs(40), "the mark is told", || {
             fs::read_to_string(&file).is_ok_and(|text| text.contains("Status: read"))
         });
@@ -188,8 +188,8 @@ fn s107_looking_changes_nothing() {
     assert_eq!(state(), before);
 }
 
-/// S572: every copy says that the message was read, whenever it comes: before the reading, in the same
-/// moment, after it, while nobody is mounted, and without the cache.
+/// S572: every copy says that the message was read, whenever the copy comes: before the reading, in the same
+/// moment, after it, while nothing is mounted, and without the cache.
 #[test]
 fn s572_every_copy() {
     let letter = Letter::new("alice@localhost", "s", "x", 1).signed(&key(2));
@@ -199,7 +199,7 @@ fn s572_every_copy() {
     let put = |day: &str, name: &str| tree.put(day, "inbox", name, letter.text());
     let mut copies = vec![put("2026-04-26", "early")];
     m.inbox_becomes(&[&letter.name(1)]);
-    // One that the store has hardly seen when the message is read.
+    // The store has hardly seen this copy when the message is read.
     copies.push(put("2026-04-27", "same-moment"));
     m.cat(&format!("inbox/{}", letter.name(1)));
     m.inbox_becomes(&[]);
@@ -218,6 +218,6 @@ fn s572_every_copy() {
     let m = bed.mount("bar");
     agz::says(&unseen, "Status: read");
     m.inbox_stays(&[]);
-    // Nor does a copy make it unread.
+    // A copy does not make it unread either.
     assert_eq!(m.ok("ls archive/*/*").lines().count(), 1);
 }

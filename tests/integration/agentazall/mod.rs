@@ -12,7 +12,7 @@ mod threads;
 use crate::common::agz::Tree;
 use crate::common::{Bed, Mount};
 
-/// A bed whose only store is the mailbox of `bar@localhost`, filled by `fill`, mounted for bar.
+/// Makes a bed whose only store is the mailbox of `bar@localhost`, filled by `fill`, and mounts it for bar.
 #[track_caller]
 pub(crate) fn with(fill: impl FnOnce(&Bed, &Tree)) -> (Bed, Tree, Mount) {
     let bed = Bed::new();

@@ -8,8 +8,8 @@ use crate::common::agz::{self, DAY, Letter, ME, NOON, Tree};
 use crate::common::shown;
 use crate::common::{Mount, samp};
 
-/// The same letter as the transports leave it: local, by a relay (its id, UTC), by email (a new id,
-/// RFC 2822).
+/// Writes the same letter as the transports leave it: local, by a relay (its id, UTC), by email (a new id, RFC
+/// 2822).
 fn three_ways(tree: &Tree, letter: &Letter, at: i64) -> Vec<PathBuf> {
     let relay = letter
         .clone()
@@ -30,7 +30,8 @@ fn texts(m: &Mount) -> Vec<String> {
     shown::all(m, "archive").into_iter().map(|s| s.body).collect()
 }
 
-/// S101, S107: a signed message that came three ways is one, and a mark is told to each of its files.
+/// S101, S107: a signed message that came in three ways is one message, and a mark is written to each of its
+/// files.
 #[test]
 fn s101_three_ways() {
     let letter = Letter::new("alice@localhost", "release", "ship it", 1).signed(&samp::key(2));
@@ -50,8 +51,7 @@ fn s101_three_ways() {
     assert_eq!(texts(&m).len(), 1);
 }
 
-/// S101: a copy that arrives later does not bring the message back, and one that goes takes nothing
-/// with it.
+/// S101: a copy that arrives later does not make the message unread, and a copy that goes removes nothing else.
 #[test]
 fn s101_late_copy() {
     let letter = Letter::new("alice@localhost", "release", "ship it", 1).signed(&samp::key(2));
@@ -71,8 +71,8 @@ fn s101_late_copy() {
     assert_eq!(texts(&m), ["ship it\n"]);
 }
 
-/// S101: the same id, From and text in two folders, or the same signed Message-ID, is one message
-/// however the envelopes differ.
+/// S101: files with the same id, From and text in two folders, or with the same signed Message-ID, are one
+/// message, however the envelopes differ.
 #[test]
 fn s101_by_id() {
     let plain = Letter::new("alice@localhost", "twice", "the same file", 1);
@@ -93,7 +93,7 @@ fn s101_by_id() {
     );
 }
 
-/// S101: mail to myself lies in outbox or sent, and in inbox: one message, to me and from me.
+/// S101: mail to myself is in outbox or sent, and in inbox. It is one message, to me and from me.
 #[test]
 fn s101_to_self() {
     let letter = Letter::new(ME, "note", "to self", 1);
@@ -106,8 +106,8 @@ fn s101_to_self() {
     assert_eq!(m.ok("ls threads/*").lines().filter(|l| shown::has_ending(l, "txt")).count(), 1);
 }
 
-/// S102: unsigned letters with equal texts, signed ones sent twice, and ones of one id with two texts
-/// are as many messages as there are letters.
+/// S102: unsigned letters with equal texts, signed letters that are sent twice, and letters of one id with two
+/// texts are as many messages as there are letters.
 #[test]
 fn s102_two_messages() {
     let unsigned = Letter::new("alice@localhost", "same", "same", 1);

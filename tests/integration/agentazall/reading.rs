@@ -1,4 +1,4 @@
-//! Where the mailbox is, and what its files say.
+//! The place of the mailbox, and the meaning of its files.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -8,8 +8,8 @@ use crate::common::agz::{AHEAD, DAY, Letter, ME, NOON, Tree, local, put};
 use crate::common::shown::{self, Shown, message, path};
 use crate::common::{Bed, samp, soon};
 
-/// S96: the store is found by its folder, by its file and by the reference's two variables, and me is
-/// its agent whatever `--me` says.
+/// S96: the store is found by its folder, by its file and by the reference program's two variables. Me is its
+/// agent, whatever `--me` says.
 #[test]
 fn s96_places() {
     for way in ["dir", "file", "config", "root"] {
@@ -64,7 +64,7 @@ fn s96_agent() {
     }
 }
 
-/// S96: a missing configuration is an error that says so; none is made, and no folder either.
+/// S96: a missing configuration is an error that says so. msgfs makes none, and no folder either.
 #[test]
 fn s96_never_created() {
     let mut bed = Bed::new();
@@ -77,7 +77,7 @@ fn s96_never_created() {
     let out = bed.msgfs_out(&["status", "--me", "bar"]);
     assert!(!out.ok() && out.stderr.contains("config.json"), "{out:?}");
     assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
-    // Found by a variable only, it costs the other stores nothing.
+    // If only a variable names it, it costs the other stores nothing.
     let bed = {
         fs::remove_file(bed.path("config/msgfs/config.toml")).unwrap();
         bed.env.push(("AGENTAZALL_ROOT".into(), root.clone().into()));
@@ -89,7 +89,7 @@ fn s96_never_created() {
     assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
 }
 
-/// S97: what lies in my inbox is to me, whatever To says; sent and outbox are from me; the rest is no
+/// S97: mail in my inbox is to me, whatever To says. Mail in sent and outbox is from me. Everything else is no
 /// mail.
 #[test]
 fn s97_folders() {
@@ -124,19 +124,19 @@ fn s97_folders() {
     assert_eq!(texts, ["to me\n", "to another\n", "to nobody\n", "an old folder\n"]);
     assert_eq!(m.ls("inbox").len(), 4);
     assert_eq!(m.ls("sent"), ["2026-04-24"], "view folders are UTC days");
-    // What lies in the outbox waits for the program that wrote it, and says so.
+    // Mail in the outbox waits for the program that wrote it, and its warning says so.
     let note = mine(6).name(6).replace(".txt", ".warning");
     assert_eq!(m.ls("sent/2026-04-24"), [mine(5).name(5), mine(6).name(6), note]);
     let day = message(&m, Letter::new("alice@localhost", "c", "to nobody", 3).id());
     assert_eq!(day.get("To"), None, "a line without a value is left out");
-    // A folder of a new day appears while mounted.
+    // A folder of a new day appears while the tree is mounted.
     let late = Letter::new("alice@localhost", "late", "a new day", 9);
     tree.put("2026-04-27", "inbox", late.id(), late.text());
     m.appears(&format!("inbox/{}", late.name(9)));
     drop(bed);
 }
 
-/// S97: the message file, byte for byte.
+/// S97: the message file is exact, byte for byte.
 #[test]
 fn s97_file() {
     let letter = Letter::new("alice@localhost", "schema change", "first line\n\nthird\n", 1)
@@ -166,7 +166,7 @@ fn s97_file() {
     assert_eq!((meta.mtime(), meta.mtime_nsec()), (NOON + 60, 0));
 }
 
-/// S98: header and text are told apart as the reference does.
+/// S98: header and body are told apart as the reference program does it.
 #[test]
 fn s98_grammar() {
     let head = |id: &str| {
@@ -255,7 +255,7 @@ fn s98_grammar() {
     assert_eq!(m.ls("rejected"), [""; 0]);
 }
 
-/// S98: a message without headers is shown, without From, and hides nothing.
+/// S98: a message without headers is shown without From, and hides nothing.
 #[test]
 fn s98_no_headers() {
     let good = Letter::new("alice@localhost", "good", "good", 1);
@@ -270,15 +270,14 @@ fn s98_no_headers() {
     let plain = m.ok("grep -rl 'a text without anything' archive rejected");
     assert_eq!(plain.lines().count(), 1, "{plain}");
     assert!(m.ls("inbox").contains(&good.name(1)));
-    // Nobody can be answered there.
+    // It names no sender to answer.
     let file = path(&m, "archive", "bare").replace(".txt", ".reply");
     let out = m.sh(&format!("echo hi | tee '{file}'"));
     assert!(!out.ok(), "{out:?}");
     assert_eq!(tree.list(ME, "outbox"), []);
 }
 
-/// S98: what is no regular file is reported and skipped, never opened; one unreadable file hides no
-/// other.
+/// S98: a file that is not regular is reported and skipped, and never opened. One unreadable file hides no other.
 #[test]
 fn s98_not_files() {
     let good = Letter::new("alice@localhost", "good", "good", 1);
@@ -290,7 +289,7 @@ fn s98_not_files() {
         fs::write(bed.path("secret"), Letter::new("eve@x", "s", "through a link", 2).text())
             .unwrap();
         symlink(bed.path("secret"), inbox.join("link.txt")).unwrap();
-        // A day folder and an inbox that are links do not exist.
+        // A day folder and an inbox that are links do not count.
         fs::create_dir_all(bed.path("far/inbox")).unwrap();
         fs::copy(bed.path("secret"), bed.path("far/inbox/x.txt")).unwrap();
         symlink(bed.path("far"), tree.base().join("2026-04-20")).unwrap();
@@ -306,8 +305,8 @@ fn s98_not_files() {
     drop(bed);
 }
 
-/// S99: the id is the Message-ID without angle brackets, else the file's stem; the digits of the name
-/// are the fraction of Date.
+/// S99: the id is the Message-ID without angle brackets, else the file's stem. The digits of the name are the
+/// fraction of Date.
 #[test]
 fn s99_ids() {
     let (_bed, _tree, m) = with(|_, tree| {
@@ -334,8 +333,8 @@ fn s99_ids() {
     }
 }
 
-/// S99: two messages with one name and one id: the second takes the SHA-256 of its file, and both keep
-/// their names when more arrives and in another mount.
+/// S99: if two messages have one name and one id, the second takes the SHA-256 of its file. Both keep their names
+/// when more mail arrives and in another mount.
 #[test]
 fn s99_equal_names() {
     let a = Letter::new("alice@localhost", "s", "the one", 1).set("Message-ID", "abcdef012345");
@@ -363,7 +362,7 @@ fn s99_equal_names() {
     assert_eq!(bed.mount("bar").ls("inbox"), expected);
 }
 
-/// S100: every form of Date, and none.
+/// S100: every form of Date is read, and so is a message without one.
 #[test]
 fn s100_dates() {
     let midnight = NOON - 12 * 3600;
@@ -398,7 +397,7 @@ fn s100_dates() {
     }
 }
 
-/// S116: raw/ has message files and attachments by day, and neither keys nor state.
+/// S116: raw/ has message files and attachments by day, and has neither keys nor state.
 #[test]
 fn s116_raw() {
     let letter = Letter::new("alice@localhost", "s", "x", 1).set("Attachments", "a.bin");
@@ -420,14 +419,14 @@ fn s116_raw() {
     for secret in [".identity_key", ".keyring.json", ".seen_ids", "config.json"] {
         assert!(!m.sh(&format!("cat raw/agentazall/{secret}")).ok(), "{secret}");
     }
-    // A file that another program changes is there at once, with its exact size.
+    // A file that another program changes is shown at once, with its exact size.
     let longer = letter.clone().body("a longer text than before");
     tree.receive(&longer);
     soon("the new bytes are shown", || m.bytes(&format!("{raw}.txt")) == longer.text().as_bytes());
 }
 
-/// S640, S641: what a link could make no letter of is in `rejected/`, with the reason and its bytes; the others are
-/// not held.
+/// S640, S641: a file that a link could not read as a letter is in `rejected/`, with the reason and its bytes. The
+/// other messages are not delayed.
 #[test]
 fn s640_what_a_link_could_not_read_is_rejected() {
     let bed = Bed::new();

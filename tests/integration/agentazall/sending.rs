@@ -1,4 +1,4 @@
-//! What a draft becomes in the mailboxes.
+//! The files that a draft becomes in the mailboxes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,14 +16,14 @@ fn mailboxes(tree: &Tree, names: &[&str]) {
     }
 }
 
-/// The names of what I sent, as the mount shows it today, without what is said of it.
+/// Returns the names of my sent messages as the mount shows them today, without warnings.
 fn sent(m: &Mount) -> Vec<String> {
     let all = m.ls(&format!("sent/{}", samp::today()));
     all.into_iter().filter(|name| !shown::has_ending(name, "warning")).collect()
 }
 
-/// S109: the file has the reference's grammar, both signatures hold, and it lies with the recipient
-/// and in sent/ under one name.
+/// S109: the file has the reference program's grammar, both signatures hold, and the recipient's mailbox and sent/
+/// have it under one name.
 #[test]
 fn s109_file() {
     let (_bed, tree, m) = with(|_, tree| mailboxes(tree, &["bob@localhost"]));
@@ -85,7 +85,7 @@ fn s109_recipients() {
     assert_eq!(sent(&m).len(), 1, "one message");
 }
 
-/// S109: hostile texts arrive as they were written: markers, rules, header lines, line ends, blanks.
+/// S109: hostile texts arrive unchanged: markers, rules, header lines, line ends, blanks.
 #[test]
 fn s109_bodies() {
     let (bed, tree, m) = with(|_, tree| mailboxes(tree, &["bob@localhost"]));
@@ -125,7 +125,7 @@ fn s109_bodies() {
     for text in &table {
         let plain = text.replace("\r\n", "\n").replace('\r', "\n").replace('\u{85}', "\u{fffd}");
         let plain = plain.trim_end();
-        // Markers are broken, so that no reader finds a second block; nothing else changes.
+        // Markers are broken, so that no reader finds a second block. Nothing else changes.
         let visible = |s: &str| -> String {
             s.chars()
                 .filter(|c| !c.is_whitespace() && !"\u{200b}\u{2060}\u{200c}-_".contains(*c))
@@ -143,8 +143,8 @@ fn s109_bodies() {
     }
 }
 
-/// S109, S56, S51: `Idempotency-Key` sends once, also across a remount without the index; `In-Reply-To`
-/// takes the id as it is shown.
+/// S109, S56, S51: `Idempotency-Key` sends once, also across a remount without the index. `In-Reply-To` takes the
+/// id as it is shown.
 #[test]
 fn s109_retries_and_links() {
     let (bed, tree, m) = with(|_, tree| mailboxes(tree, &["bob@localhost"]));
@@ -167,8 +167,8 @@ fn s109_retries_and_links() {
     assert_eq!(m.ls("threads").len(), 1);
 }
 
-/// S110: who has a mailbox has the letter at once; it waits in outbox/ for the others, is shown in
-/// sent/ and told in status.txt, and no mailbox is made for anybody.
+/// S110: a recipient with a mailbox has the letter at once. For the others it waits in outbox/, is shown in sent/
+/// and is reported in status.txt. msgfs makes no mailbox for anybody.
 #[test]
 fn s110_waiting() {
     let (bed, tree, m) = with(|_, tree| mailboxes(tree, &["bob@localhost"]));
@@ -187,7 +187,7 @@ fn s110_waiting() {
     m.umount();
     let m = bed.mount("bar");
     assert_eq!((sent(&m).len(), tree.list("bob@localhost", "inbox").len()), (1, 1));
-    // The mailbox appears: it is delivered under the same name, and only then moved.
+    // The mailbox appears. The letter is delivered under the same name, and only then moved.
     mailboxes(&tree, &["zed@far.example"]);
     soon("it is delivered", || tree.list("zed@far.example", "inbox").len() == 1);
     let (theirs, same) = tree.only("zed@far.example", "inbox");
@@ -198,7 +198,7 @@ fn s110_waiting() {
     assert_eq!((sent(&m).len(), tree.list("bob@localhost", "inbox").len()), (1, 1));
 }
 
-/// S110: a mailbox that appeared while nobody was mounted is found at the next mount.
+/// S110: a mailbox that appeared while nothing was mounted is found at the next mount.
 #[test]
 fn s110_retried_at_mount() {
     let (bed, tree, m) = with(|_, _| {});
@@ -213,7 +213,7 @@ fn s110_retried_at_mount() {
     drop(m);
 }
 
-/// Appears as zed's mailbox at once, with `content` under the name that my letter has.
+/// Makes zed's mailbox appear at once, with `content` under the name that my letter has.
 fn occupied(
     bed: &Bed,
     tree: &Tree,
@@ -233,7 +233,7 @@ fn occupied(
     )
 }
 
-/// S110: a name that is taken by another file is never overwritten; one that has these bytes, read or
+/// S110: a name that another file has taken is never overwritten. A file that has the bytes of my letter, read or
 /// not, is the letter itself.
 #[test]
 fn s110_never_overwrites() {
@@ -256,8 +256,7 @@ fn s110_never_overwrites() {
     assert_eq!((tree.list(ME, "outbox").len(), sent(&m).len()), (0, 1));
 }
 
-/// S110: a mailbox that is a link does not exist; names that lead out of the mailboxes are no
-/// addresses.
+/// S110: a mailbox that is a link does not count. Names that lead out of the mailboxes are no addresses.
 #[test]
 fn s110_hostile_mailboxes() {
     let (bed, tree, m) = with(|bed, tree| {
@@ -291,7 +290,7 @@ fn s110_to_self() {
     assert!(m.ok("cat inbox/*").ends_with("\n\nnote to self\n"));
 }
 
-/// S110, S80: several send at once from a mount that lies beside the project, as `~/mail` does: looking
+/// S110, S80: several programs send at once from a mount that lies beside the project, as `~/mail` does. Looking
 /// for the recipients' configurations there must not ask the mount itself.
 #[test]
 fn s110_parallel() {
@@ -304,7 +303,7 @@ fn s110_parallel() {
     assert_eq!(sent(&m).len(), 40);
 }
 
-/// S110, S55: killed again and again while it sends, it delivers each letter exactly once.
+/// S110, S55: a msgfs that is killed again and again while it sends delivers each letter exactly once.
 #[test]
 fn s110_killed() {
     let bed = Bed::new();
@@ -339,7 +338,7 @@ fn s110_killed() {
     assert_eq!(m.ok("grep -rh '^letter ' sent | wc -l").trim(), total.to_string());
 }
 
-/// S285: what is no address is EINVAL where it is written, and nothing waits for it.
+/// S285: a string that is no address gives EINVAL where it is written, and no letter waits for it.
 #[test]
 fn s285_what_is_no_address() {
     let (_bed, tree, m) = with(|_, tree| mailboxes(tree, &["odd@@name"]));
@@ -356,12 +355,12 @@ fn s285_what_is_no_address() {
         }
     }
     assert_eq!((tree.list(ME, "outbox"), m.ls("sent")), (vec![], vec![]));
-    // A mailbox of any name that is there can be written to.
+    // An existing mailbox of any name can be written to.
     m.ok("echo hi > outbox/odd@@name; printf 'To: Bob <bob@far.example>\\n\\nhi\\n' > outbox/x");
     assert_eq!((tree.list("odd@@name", "inbox").len(), tree.list(ME, "outbox").len()), (1, 1));
 }
 
-/// S288, S110: a letter that waits for a mailbox says so beside it in `sent/`, until it is delivered.
+/// S288, S110: a letter that waits for a mailbox has a note about it beside it in `sent/`, until it is delivered.
 #[test]
 fn s288_what_waits_for_a_mailbox_says_so_in_sent() {
     let (_bed, tree, m) = with(|_, tree| mailboxes(tree, &["bob@localhost"]));

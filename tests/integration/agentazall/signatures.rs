@@ -1,4 +1,4 @@
-//! Whose words they are.
+//! The authors of texts, as signatures prove them.
 
 use crate::agentazall::with;
 use crate::common::agz::{self, DAY, Letter, ME, around, block};
@@ -14,12 +14,12 @@ fn letter(who: &str, text: &str, n: i64) -> Letter {
     Letter::new(&format!("{who}@localhost"), "s", text, n)
 }
 
-/// A block whose signature is over other bytes than the text it shows.
+/// Returns a block whose signature covers other bytes than the text that it shows.
 fn over(text: &str, covered: &[u8], seed: u8) -> String {
     around(text, &key(seed), &[], &BASE64.encode(key(seed).sign(covered).to_bytes()))
 }
 
-/// S103: each form of signature that a real writer leaves is valid, and the text is what was signed.
+/// S103: each form of signature that a real writer leaves is valid, and the text is the signed text.
 #[test]
 fn s103_forms() {
     let meta = |seed: u8| {
@@ -76,14 +76,14 @@ fn s103_forms() {
         if body.is_empty() {
             assert_eq!(got.body, format!("{quoting}\n"), "{name}: the outer block is what counts");
         } else {
-            // What was signed with trailing newlines may be shown with or without them.
+            // A text that was signed with trailing newlines may be shown with or without them.
             assert_eq!(got.body.trim_end_matches('\n'), body.trim_end_matches('\n'), "{name}");
         }
     }
     assert_eq!(from("legacy").must("Signature"), format!("valid {}", fingerprint(&key(20))));
 }
 
-/// S103: what was tampered with is in rejected/, with a reason, and hides nothing.
+/// S103: a changed message is in rejected/ with a reason, and hides nothing.
 #[test]
 fn s103_wrong() {
     let good = letter("good", "good", 50).signed(&key(9));
@@ -125,8 +125,8 @@ fn s103_wrong() {
     }
 }
 
-/// S103, S73: the key first seen is pinned; unsigned mail is then missing it, another key is rejected
-/// until it is trusted while mounted.
+/// S103, S73: the key that is seen first is pinned. After that, unsigned mail has the verdict missing. Another key
+/// is rejected until it is trusted, while the tree is mounted.
 #[test]
 fn s103_pins() {
     let first = letter("alice", "first", 1).signed(&key(1));
@@ -154,11 +154,12 @@ fn s103_pins() {
     assert!(out.ok(), "{out:?}");
     m.appears(&format!("inbox/{}", changed.name(3)));
     assert_eq!(m.ls("rejected"), [""; 0]);
-    // The reference's own keyring is never written.
+    // msgfs never writes the keyring of the reference program.
     assert_eq!(std::fs::read_to_string(tree.base().join(".keyring.json")).unwrap(), keyring);
 }
 
-/// S104: text around a block of a pinned key: the covered text first, then a line, then the rest.
+/// S104: if there is text around a block of a pinned key, the covered text comes first, then a line, then the
+/// rest.
 #[test]
 fn s104_partial() {
     let first = letter("alice", "first", 1).signed(&key(1));
@@ -178,8 +179,8 @@ fn s104_partial() {
     assert!(rest.contains("before") && rest.contains("after"), "{got:?}");
 }
 
-/// S104: a block of a key that is not pinned to the writer gives no credit and makes no pin: not to a
-/// quoter, and not to the writer whose name a file carries.
+/// S104: a block whose key is not pinned to the sender gives no credit and makes no pin. This holds for a sender
+/// who quotes it, and for the sender whose name a file carries.
 #[test]
 fn s104_quoted() {
     let alice = letter("alice", "said by alice", 1).signed(&key(1));
@@ -196,7 +197,7 @@ fn s104_quoted() {
         assert!(got.body.starts_with(first) && !got.body.contains(OUTSIDE), "{got:?}");
         assert!(got.body.contains("BEGIN AGENTAZALL SIGNED MESSAGE"), "the whole text is shown");
     }
-    // Had one of them made a pin, these would be rejected.
+    // If one of them had made a pin, these messages would be rejected.
     let own = letter("mallory", "mine", 4).signed(&key(5));
     let real = letter("carol", "really carol", 5).signed(&key(6));
     tree.receive(&own);
@@ -221,8 +222,8 @@ fn s104_policy() {
     assert!(one_rejected(&m).contains("pay me"));
 }
 
-/// S105: signed header lines replace those of the file; a block without Signature-V2 changes nothing,
-/// nor do unsigned links.
+/// S105: signed header lines replace those of the file. A block without Signature-V2 changes nothing, and unsigned
+/// links change nothing either.
 #[test]
 fn s105_envelope() {
     let sealed =
@@ -258,7 +259,7 @@ fn s105_envelope() {
     assert_ne!(got.must("Thread"), "hijack");
 }
 
-/// S105: an attachment that is not the signed one is left out of `.d/` and said to be wrong.
+/// S105: an attachment that is not the signed one is left out of `.d/`, and a warning says so.
 #[test]
 fn s105_attachments() {
     let good = samp::sha_hex(b"good", 64);
@@ -282,8 +283,8 @@ fn s105_attachments() {
     assert!(!m.sh(&format!("cat '{dir}/b.txt'")).ok());
 }
 
-/// S106: a key that is pinned to another address is valid and said to be another's; under a signed
-/// From it never speaks for the other address.
+/// S106: a signature by a key that is pinned to another address is valid, and `status.txt` names both addresses.
+/// Under a signed From the key never speaks for the other address.
 #[test]
 fn s106_borrowed() {
     let alice = letter("alice", "first", 1).signed(&key(1));

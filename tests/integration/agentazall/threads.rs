@@ -5,8 +5,8 @@ use crate::common::agz::{self, Letter, ME};
 use crate::common::samp::{self, key};
 use crate::common::shown::{self, message};
 
-/// S114: equal subjects among the same people are one thread, whatever stands before them; other
-/// people or another subject are another.
+/// S114: equal subjects among the same people are one thread, whatever prefix they have. Other people or another
+/// subject make another thread.
 #[test]
 fn s114_subject_and_people() {
     let l = |from: &str, subject: &str, n| Letter::new(from, subject, "x", n);
@@ -33,8 +33,8 @@ fn s114_subject_and_people() {
     assert_eq!(m.ls("transcripts").len(), 3);
 }
 
-/// S114: a signed link joins whatever the subjects are, also when the parent arrives later; an unsigned
-/// one joins nothing.
+/// S114: a signed link joins messages whatever their subjects are, also if the parent arrives later. An unsigned
+/// link joins nothing.
 #[test]
 fn s114_signed_links() {
     let root = Letter::new("alice@localhost", "the question", "why", 1).sealed(&key(1), &[]);
@@ -75,8 +75,8 @@ fn s114_signed_links() {
     assert_eq!(bed.mount("bar").ok("ls threads/*"), listed);
 }
 
-/// S114, S109: an answer written in a thread carries a signed link and one `Re: `, and lies in that
-/// thread; the answer to the answer does, too.
+/// S114, S109: an answer that is written in a thread carries a signed link and one `Re: `, and is in that thread.
+/// The same holds for the answer to the answer.
 #[test]
 fn s114_answers() {
     let first = Letter::new("alice@localhost", "plan", "shall we?", 1).sealed(&key(1), &[]);

@@ -10,7 +10,7 @@ use crate::amp::with;
 use crate::common::amp::{self, ALICE, Home, Msg};
 use crate::common::wait_for;
 
-/// A file with spellings that a JSON library would not write back.
+/// Writes a file with spellings that a JSON library would not write back.
 fn spelled(home: &Home, msg: &Msg, tail: &str) -> (std::path::PathBuf, String) {
     let text = format!(
         "{{ \"envelope\" : {{\"id\":\"{}\",\"from\":\"{ALICE}\",\"to\":\"{}\",\"subject\":\"s\\u0065\",\n\t\"priority\":\"normal\",\"timestamp\":\"{}\",\"in_reply_to\":null,\"thread_id\":\"x\",\"signature\":\"\"}},\r\n \"payload\":{{\"type\":\"request\",\"message\":\"\\\"status\\\": \\\"unread\\\" \\/\",\"context\":{{\"n\":1.10,\"e\":1e2,\"big\":12345678901234567890,\"z\":-0}}}}{tail}}}",
@@ -30,8 +30,8 @@ fn status(file: &Path, wanted: &str) {
     });
 }
 
-/// S131: a mark changes `local.status`, `metadata.status` where there is one, and `local.read_at`; all
-/// other bytes stay, whatever their spelling.
+/// S131: a mark changes `local.status`, `metadata.status` if there is one, and `local.read_at`. All other bytes
+/// stay, whatever their spelling is.
 #[test]
 fn s131_bytes() {
     let msg = Msg::new("s", "x", 1);
@@ -50,7 +50,7 @@ fn s131_bytes() {
     let at = v["local"]["read_at"].as_str().unwrap().to_owned();
     assert!(at.parse::<jiff::Timestamp>().is_ok(), "{at}");
     assert_eq!(v["metadata"]["status"], "read");
-    // Up to the local object nothing but the one word of metadata.
+    // Before the local object only the one word of metadata changes.
     let (old, new) =
         (text.split("\"local\"").next().unwrap(), after.split("\"local\"").next().unwrap());
     assert_eq!(
@@ -67,7 +67,7 @@ fn s131_bytes() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
-/// S131: without `local` one is added, and a missing status in one that is there.
+/// S131: a file without `local` gets one, and a `local` without a status gets that.
 #[test]
 fn s131_added() {
     for tail in ["", ",\"local\":{}", ",\"local\":{\"received_at\":\"2026-04-24T17:42:03Z\"}"] {
@@ -90,7 +90,8 @@ fn s131_added() {
     }
 }
 
-/// S131: what another client marked is read here, in either place; my own mark and un-mark last.
+/// S131: a message that another client marked is read here, whichever member has its mark. My own mark and its
+/// removal last.
 #[test]
 fn s131_others_and_mine() {
     let word = |n: i64, local: &str, meta: Option<&str>| {

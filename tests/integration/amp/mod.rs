@@ -9,7 +9,7 @@ mod verifying;
 use crate::common::amp::Home;
 use crate::common::{Bed, Mount};
 
-/// A bed whose only store has the agents bar and alice, filled by `fill`, mounted for bar.
+/// Makes a bed whose only store has the agents bar and alice, filled by `fill`, and mounts it for bar.
 #[track_caller]
 fn with(fill: impl FnOnce(&Bed, &Home)) -> (Bed, Home, Mount) {
     let bed = Bed::new();

@@ -1,4 +1,4 @@
-//! What a draft becomes in two mailboxes.
+//! The files that a draft becomes in two mailboxes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ fn mode(path: &std::path::Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// The script fails with this error, and nothing is sent.
+/// Checks that the script fails with this error and that nothing is sent. Returns the text of the error file.
 #[track_caller]
 fn refused(home: &Home, m: &Mount, script: &str, errno: &str) -> String {
     let out = m.sh(script);
@@ -29,9 +29,9 @@ fn refused(home: &Home, m: &Mount, script: &str, errno: &str) -> String {
     why
 }
 
-/// S253: to several, each gets a message of his own that names all of them, in the signed context, which
-/// the format leaves to its writers; to one, nothing more is said. A list that leaves out whom the message
-/// is for, or names what is no address, says nothing.
+/// S253: each of several recipients gets a message of its own. It names all of them in the signed context, which
+/// the format leaves to its writers. A message to one recipient has no such list. A list says nothing if it leaves
+/// out the message's own recipient or names something that is no address.
 #[test]
 fn s253_to_several() {
     let (bed, home, m) = with(|_, home| {
@@ -60,8 +60,8 @@ fn s253_to_several() {
     assert!(shown::all(&m, "sent").iter().all(|s| s.must("To") == format!("{ALICE}, {carol}")));
 }
 
-/// S127: what I put into the folders of another user he can list and read, whatever my umask; my own
-/// folders stay private.
+/// S127: another user can list and read what I put into its folders, whatever my umask. My own folders stay
+/// private.
 #[test]
 fn s127_another_user() {
     crate::common::need_root();
@@ -88,8 +88,8 @@ fn s127_another_user() {
     chown("0");
 }
 
-/// S127: the file is in my sent/ and in the recipient's inbox/, with the names, modes, members and the
-/// signature that every known client takes.
+/// S127: the file is in my sent/ and in the recipient's inbox/, with the names, modes, members and the signature
+/// that every known client takes.
 #[test]
 fn s127_file() {
     let (_bed, home, m) = with(|_, _| {});
@@ -142,8 +142,8 @@ fn s127_file() {
     assert_eq!(m.ls("outbox"), [""; 0]);
 }
 
-/// S127: headers, bare names and local forms of the address; text that hashes differently if anything
-/// goes wrong.
+/// S127: headers, bare names and local forms of the address arrive. The texts hash differently if anything goes
+/// wrong.
 #[test]
 fn s127_headers() {
     let (bed, home, m) = with(|_, _| {});
@@ -182,8 +182,8 @@ fn s127_headers() {
     );
 }
 
-/// S127, S56, S51: `Idempotency-Key` sends once, also across a remount without the index; `In-Reply-To`
-/// takes the id as it is shown.
+/// S127, S56, S51: `Idempotency-Key` sends once, also across a remount without the index. `In-Reply-To` takes the
+/// id as it is shown.
 #[test]
 fn s127_retries_and_links() {
     let (bed, home, m) = with(|_, _| {});
@@ -205,7 +205,7 @@ fn s127_retries_and_links() {
     assert_eq!(m.ls("threads").len(), 1);
 }
 
-/// S127: alice reads it in her own mount, valid, and answers; both see one thread.
+/// S127: alice reads the message in her own mount as valid and answers. Both see one thread.
 #[test]
 fn s127_two_mounts() {
     let (bed, _home, m) = with(|_, _| {});
@@ -226,8 +226,8 @@ fn s127_two_mounts() {
     );
 }
 
-/// S129: a remote provider and a local name without a mailbox are EHOSTUNREACH, whatever the policy for
-/// unknown recipients; the draft is kept with a sentence.
+/// S129: a remote provider and a local name without a mailbox give EHOSTUNREACH, whatever the policy for unknown
+/// recipients is. The draft is kept with a sentence.
 #[test]
 fn s129_unreachable() {
     for policy in ["accept", "refuse"] {
@@ -254,7 +254,8 @@ fn s129_unreachable() {
     }
 }
 
-/// S129: what breaks the format is EINVAL, what exceeds it EFBIG, and hostile recipients are no names.
+/// S129: a draft that breaks the format gives EINVAL, and one that exceeds it EFBIG. Hostile recipients are no
+/// names.
 #[test]
 fn s129_rules() {
     let (bed, home, m) = with(|_, _| {});
@@ -275,7 +276,7 @@ fn s129_rules() {
         );
     }
     refused(&home, &m, "printf 'nul \\000 byte' | tee outbox/alice", "Invalid argument");
-    // jq and the other clients sign it differently: whatever we signed, somebody would refuse it.
+    // jq and the other clients sign this text differently, so some of them would refuse any signature of msgfs.
     refused(&home, &m, "printf 'del \\177 byte' | tee outbox/alice", "Invalid argument");
     fs::write(bed.path("big"), "x".repeat(65_537)).unwrap();
     refused(
@@ -289,7 +290,7 @@ fn s129_rules() {
     assert_eq!(home.list("alice", "inbox").len(), 1);
 }
 
-/// S130: a private key that others can read, a broken and a missing one are ENOKEY; reading works.
+/// S130: a private key that others can read, a broken key and a missing key give ENOKEY. Reading works.
 #[test]
 fn s130_keys() {
     for fault in ["exposed", "broken", "missing"] {
@@ -320,7 +321,8 @@ fn s130_keys() {
     }
 }
 
-/// S127, S55: killed again and again while it sends, it leaves each message exactly once on both sides.
+/// S127, S55: a msgfs that is killed again and again while it sends leaves each message exactly once on both
+/// sides.
 #[test]
 fn s127_killed() {
     let bed = Bed::new();

@@ -7,8 +7,8 @@ use crate::common::amp::{self, ALICE, BAR, Msg};
 use crate::common::samp;
 use crate::common::shown::message;
 
-/// S122: the thread is the root by signed `in_reply_to`, whatever `thread_id` says; dashes are read as
-/// underscores; a parent that comes late joins both; an unsigned answer keeps its own thread.
+/// S122: the thread is the root by signed `in_reply_to`, whatever `thread_id` says. Dashes are read as
+/// underscores. A parent that comes late joins both. An unsigned answer keeps its own thread.
 #[test]
 fn s122_links() {
     let root = Msg::new("root", "question", 1).signed(2);
@@ -84,7 +84,7 @@ fn s128_reply() {
     );
     assert_eq!(e["thread_id"], json!(root.id));
     assert_eq!(m.ls(&format!("threads/{}", samp::thread_dir(&root.id))).len(), 2);
-    // The answer to an answer has still one `Re: `, and headers beat what is inherited.
+    // The answer to an answer still has one `Re: `, and headers have precedence over inherited values.
     let next = Msg::new("Re: Deploy?", "done?", 2).answering(e["id"].as_str().unwrap()).signed(2);
     home.receive(&next);
     m.appears(&format!("inbox/{}", next.name()));

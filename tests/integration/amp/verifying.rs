@@ -1,4 +1,4 @@
-//! Whose words they are.
+//! The authors of texts, as signatures prove them.
 
 use std::fs;
 
@@ -9,8 +9,8 @@ use crate::common::amp::{ALICE, BAR, Msg};
 use crate::common::samp::{fingerprint, key};
 use crate::common::shown::{message, one_rejected, rejected};
 
-/// S121: the key comes from the local agent whose address is exactly the sender's; the text of the
-/// file never vouches for itself.
+/// S121: the key comes from the local agent whose address is exactly the sender's. The text of the file never
+/// vouches for itself.
 #[test]
 fn s121_local_keys() {
     let good = Msg::new("s", "good", 1).signed(2);
@@ -57,7 +57,7 @@ fn s121_registered_address() {
     assert_eq!(message(&m, &msg.id).must("Signature"), format!("valid {}", fingerprint(&key(2))));
 }
 
-/// S121: any change of a signed field is rejected; the fields nobody signs may change.
+/// S121: a file with a changed signed field is rejected. Unsigned fields may change.
 #[test]
 fn s121_tampered() {
     let base = |n| {
@@ -75,7 +75,7 @@ fn s121_tampered() {
     ];
     let free = base(50)
         .envelope(json!({"thread_id": "msg_1_other", "expires_at": null, "version": "amp/0.2"}));
-    // Signed over the payload in the order in which it was written.
+    // The signature covers the payload in the order in which it was written.
     let mut unsorted = Msg::new("s", "pay 10", 60);
     unsorted.payload = "{\"type\":\"request\",\"message\":\"pay 10\"}".into();
     let unsorted = unsorted.signed(2);
@@ -92,7 +92,7 @@ fn s121_tampered() {
     assert!(all.iter().all(|t| t.starts_with("Reason: ") && t.contains("signature")), "{all:#?}");
 }
 
-/// S121: the key first seen stays pinned: another key of the same address is rejected until trusted.
+/// S121: the key that is seen first stays pinned. Another key of the same address is rejected until it is trusted.
 #[test]
 fn s121_pinned() {
     let first = Msg::new("s", "first", 1).signed(2);
@@ -100,7 +100,7 @@ fn s121_pinned() {
         home.receive(&first);
     });
     assert!(message(&m, &first.id).must("Signature").starts_with("valid "));
-    // alice gets another key, as a new installation would.
+    // Agent alice gets another key, as from a new installation.
     let public = home.agent_in("other", "alice2", "acme", 5).join("keys/public.pem");
     fs::copy(public, home.dir("alice").join("keys/public.pem")).unwrap();
     let second = Msg::new("s", "second", 2).signed(5);
@@ -131,8 +131,9 @@ fn s121_policy() {
     }
 }
 
-/// S71: what comes after the key was pinned is newer, whatever its date says; also after a remount, without the
-/// cache, and with the signed message gone. What was there before is not.
+/// S71: a message that comes after the key was pinned is newer than the pin, whatever its date says. This holds
+/// after a remount, without the cache, and with the signed message gone, too. A message that was there before is
+/// not newer.
 #[test]
 fn s71_backdated_in_files() {
     let missing = format!("missing {}", fingerprint(&key(2)));

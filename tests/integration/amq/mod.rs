@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::common::agz::{names, put};
 use crate::common::{Bed, Mount};
 
-/// What the program of the queue makes for each agent.
+/// The folders that the queue's own program makes for each agent.
 const LEAVES: [&str; 8] = [
     "inbox/tmp",
     "inbox/new",
@@ -29,7 +29,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// With mailboxes of these agents.
+    /// Makes a queue with mailboxes of these agents.
     pub(crate) fn new(bed: &Bed, agents: &[&str]) -> Self {
         let root = bed.path("queue/collab");
         for (agent, leaf) in agents.iter().flat_map(|a| LEAVES.map(|leaf| (a, leaf))) {
@@ -39,23 +39,23 @@ impl Queue {
         Self { root }
     }
 
-    /// The lines that make it a store of the mount.
+    /// Returns the lines that make the queue a store of the mount.
     pub(crate) fn store(&self) -> String {
         format!("[[store]]\nkind = \"amq\"\ndir = {:?}\n", self.root.to_str().expect("UTF-8"))
     }
 
-    /// A folder of a mailbox, as `bob/inbox/new`.
+    /// Returns a folder of a mailbox, such as `bob/inbox/new`.
     fn at(&self, path: &str) -> PathBuf {
         self.root.join("agents").join(path)
     }
 
-    /// Puts a file where its writer would, by a rename.
+    /// Puts a file in its place by a rename, as its writer would.
     fn put(&self, path: &str, text: &str) {
         put(&self.root.join("being-written"), text);
         fs::rename(self.root.join("being-written"), self.at(path)).expect("rename");
     }
 
-    /// The names in a folder of a mailbox, hidden ones too.
+    /// Returns the names in a folder of a mailbox, hidden ones too.
     fn names(&self, path: &str) -> Vec<String> {
         names(&self.at(path))
     }
@@ -65,13 +65,13 @@ impl Queue {
     }
 }
 
-/// Where and under which id mail number `n` of alice to bob comes, and its file.
+/// Returns the path and the id of mail number `n` from alice to bob, and its file.
 pub(crate) fn mail(n: i64) -> (String, String) {
     let head = json!({"id": format!("m{n}"), "created": format!("2026-04-24T17:42:{n:02}.25Z")});
     (format!("agents/bob/inbox/new/m{n}.md"), file(&head, &format!("mail {n}\n")))
 }
 
-/// A message file whose header is changed by `head`.
+/// Returns a message file whose header is changed by `head`.
 fn file(head: &Value, body: &str) -> String {
     let mut header = json!({
         "schema": 1, "id": "m", "from": "alice", "to": ["bob"], "thread": "p2p/alice__bob",
@@ -83,14 +83,14 @@ fn file(head: &Value, body: &str) -> String {
     format!("---json\n{header:#}\n---\n{body}")
 }
 
-/// The header and the body of a message file.
+/// Returns the header and the body of a message file.
 fn parsed(text: &str) -> (Value, &str) {
     let rest = text.strip_prefix("---json\n").expect(text);
     let (head, body) = rest.split_once("\n---\n").expect(text);
     (serde_json::from_str(head).expect(text), body)
 }
 
-/// A bed whose only store is a queue with alice, bob and carol, filled by `fill`, mounted for bob.
+/// Makes a bed whose only store is a queue with alice, bob and carol, filled by `fill`, and mounts it for bob.
 #[track_caller]
 fn with(fill: impl FnOnce(&Bed, &Queue)) -> (Bed, Queue, Mount) {
     let bed = Bed::new();
@@ -101,12 +101,12 @@ fn with(fill: impl FnOnce(&Bed, &Queue)) -> (Bed, Queue, Mount) {
     (bed, queue, m)
 }
 
-/// The name in the mount of a message of [`file`] with this id and writer.
+/// Returns the name in the mount of a message of [`file`] with this id and sender.
 fn name(from: &str, id: &str) -> String {
     format!("20260424T174203.250Z-{from}-{}.txt", crate::common::samp::sha_hex(id.as_bytes(), 8))
 }
 
-/// Whether a file is there.
+/// Returns true if the file is there.
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }

@@ -1,4 +1,4 @@
-//! What lies in mailboxes, and claiming it.
+//! Mail in mailboxes, and claiming it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,8 +10,8 @@ use super::{file, is_there, mail, name, with};
 use crate::common::shown::{self, Shown};
 use crate::common::{Bed, soon};
 
-/// S201: a message in `new/` is in `inbox/` under its header lines; reading it to the end moves the file
-/// to `cur/` as it is and writes the receipt for which its sender may be waiting.
+/// S201: a message in `new/` is in `inbox/` under its header lines. Reading it to the end moves the file unchanged
+/// to `cur/`, and writes the receipt for which its sender may wait.
 #[test]
 fn s201_claim() {
     let text =
@@ -45,7 +45,7 @@ fn s201_claim() {
     assert_eq!(m.cat(&format!("archive/2026-04-24/{name}")), got);
     assert_eq!(m.ls("raw/amq/agents/bob/inbox"), ["cur", "new"]);
     assert_eq!(m.cat("raw/amq/agents/bob/inbox/cur/m.md"), text);
-    // Another program claims one: it is read, and no receipt of ours says so.
+    // Another program claims one. It is read, and msgfs writes no receipt for it.
     queue.put("bob/inbox/new/n.md", &file(&json!({"id": "n"}), "two\n"));
     soon("it arrives", || m.ls("inbox").len() == 1);
     fs::rename(queue.at("bob/inbox/new/n.md"), queue.at("bob/inbox/cur/n.md")).unwrap();
@@ -54,7 +54,7 @@ fn s201_claim() {
     assert_eq!(queue.names("bob/receipts").len(), 1);
 }
 
-/// S202: looking claims nothing; with `mark_read = "on-remove"` removing claims.
+/// S202: looking claims nothing. With `mark_read = "on-remove"`, removing claims.
 #[test]
 fn s202_looking() {
     let (bed, queue, m) =
@@ -72,7 +72,7 @@ fn s202_looking() {
     m.ok(&format!("rm inbox/{name}"));
     soon("it is claimed", || queue.names("bob/receipts").len() == 1);
     assert_eq!(queue.names("bob/inbox/cur"), ["m.md"]);
-    // Making it unread again stays here: moving the file back would ring the peer.
+    // msgfs only notes locally that it is unread again: moving the file back would ring the peer.
     m.ok(&format!("mv archive/2026-04-24/{name} inbox/"));
     m.inbox_stays(&[&name]);
     assert!(queue.names("bob/inbox/new").is_empty());
@@ -81,7 +81,7 @@ fn s202_looking() {
     m.inbox_stays(&[&name]);
 }
 
-/// S203: what was claimed and not told to the sender is done at the next mount.
+/// S203: if a message was claimed and its sender was not told, msgfs tells it at the next mount.
 #[test]
 fn s203_killed() {
     let (bed, queue, m) =
@@ -97,7 +97,7 @@ fn s203_killed() {
     assert!(!is_there(&begun));
 }
 
-/// S201: while mail is claimed, it stays where it is listed, and whoever reads it there gets it.
+/// S201: while mail is being claimed, it stays in its listing, and programs can read it there.
 #[test]
 fn s201_it_can_be_read_while_it_is_claimed() {
     const MAIL: i64 = 60;
@@ -123,7 +123,8 @@ fn s201_it_can_be_read_while_it_is_claimed() {
     }
 }
 
-/// S204: a name in `new/` and in `cur/` is one line of `status.txt` and is left alone, whatever is read.
+/// S204: a name that is in `new/` and in `cur/` is one line of `status.txt`. msgfs leaves it alone, whatever is
+/// read.
 #[test]
 fn s204_pairs() {
     let (bed, queue, m) = with(|_, queue| {
@@ -154,7 +155,7 @@ fn s204_pairs() {
     soon("one line less", || !m.cat("status.txt").contains("cur/same.md"));
 }
 
-/// S205: kind and priority are header lines, labels and context files in `NAME.d/`.
+/// S205: kind and priority are header lines. Labels and context are files in `NAME.d/`.
 #[test]
 fn s205_members() {
     let head = json!({
@@ -172,8 +173,8 @@ fn s205_members() {
     assert!(labels.starts_with("a\nb") && !labels.contains('\u{1b}'), "{labels:?}");
 }
 
-/// S206: what `drain` makes a dead letter of, and dead letters, are in `rejected/` with the reason and
-/// stay where they are; hidden files and folders are nothing, and no link is followed.
+/// S206: messages that `drain` would make dead letters, and dead letters, are in `rejected/` with the reason and
+/// stay in their place. Hidden files and folders count for nothing, and no link is followed.
 #[test]
 fn s206_rejected() {
     let (_bed, queue, m) = with(|bed, queue| {
@@ -203,12 +204,12 @@ fn s206_rejected() {
     m.ok("cat inbox/* > /dev/null");
     soon("only the message is claimed", || queue.names("bob/inbox/cur") == ["m.md"]);
     assert_eq!(queue.names("bob/inbox/new").len(), 6);
-    // What was half written is a message once it is whole.
+    // A half written file is a message once it is whole.
     fs::write(queue.at("bob/inbox/new/a.md"), file(&json!({"id": "a"}), "now\n")).unwrap();
     soon("it is a message", || m.ls("inbox").len() == 1 && m.ls("rejected").len() == 3);
 }
 
-/// S206: of odd files those are messages that the queue's own program delivers, and the others are rejected.
+/// S206: odd files are messages if the queue's own program delivers them. The others are rejected.
 #[test]
 fn s206_odd_files() {
     let odd = |id: &str, head: Value| {
@@ -246,8 +247,8 @@ fn s206_odd_files() {
     assert_eq!(queue.names("bob/inbox/new").len(), bad.len());
 }
 
-/// S207: a conversation shows the messages of everybody in it, each once; the same id with other bytes is
-/// another message.
+/// S207: a conversation shows the messages of everybody in it, each once. The same id with other bytes is another
+/// message.
 #[test]
 fn s207_threads() {
     let thread = |id: &str, from: &str, to: &[&str], second: u32| {
@@ -285,8 +286,8 @@ fn s207_threads() {
     assert_eq!(m.ls("raw/amq/agents"), ["bob"], "the mail of others is not mine to show");
 }
 
-/// S208: `$AM_ROOT` is the default place if it holds `agents/`; the mount's me is the handle in lower
-/// case; a folder of the mailbox that is missing is told with the command that makes it.
+/// S208: `$AM_ROOT` is the default place if it holds `agents/`. The mount's me is the handle in lower case. If a
+/// folder of the mailbox is missing, msgfs names the command that makes it.
 #[test]
 fn s208_place() {
     let mut bed = Bed::new();
@@ -335,7 +336,7 @@ fn s201_claimed_before_close_returns() {
     assert!(queue.names("bob/inbox/new").is_empty(), "by .next, too");
 }
 
-/// S203: what cannot be claimed is not marked either, and `status.txt` says why.
+/// S203: a message that cannot be claimed is not marked either, and `status.txt` says why.
 #[test]
 fn s203_not_claimed() {
     let (bed, queue, m) =

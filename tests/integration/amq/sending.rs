@@ -1,4 +1,4 @@
-//! What a draft becomes in the mailboxes.
+//! The files that a draft becomes in the mailboxes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,8 +10,8 @@ use crate::common::proc::Running;
 use crate::common::shown::{self, Shown};
 use crate::common::{Bed, samp, soon};
 
-/// S209: one file of the same name and bytes in `new/` of every recipient and in my `outbox/sent`, as the
-/// format's own program makes it, signed by two more members; nothing else in the queue changes.
+/// S209: one file of the same name and bytes is in `new/` of every recipient and in my `outbox/sent`, as the
+/// format's own program makes it. Two more members sign it. Nothing else in the queue changes.
 #[test]
 fn s209_file() {
     let (bed, queue, m) = with(|_, _| {});
@@ -78,8 +78,8 @@ fn s250_a_new_conversation_joins_none_with_other_people() {
     assert_eq!(threads, ["p2p/alice__bob-2", "p2p/alice__bob-2", "p2p/bob__carol"]);
 }
 
-/// S210: a handle that is none is EINVAL, one without a mailbox EHOSTUNREACH, and no mailbox is ever
-/// made; other kinds and priorities are EINVAL; a text that does not fit into a file is EFBIG.
+/// S210: an invalid handle gives EINVAL, and a handle without a mailbox EHOSTUNREACH. msgfs never makes a mailbox.
+/// Other kinds and priorities give EINVAL. A text that does not fit into a file gives EFBIG.
 #[test]
 fn s210_refused() {
     let (bed, queue, m) = with(|_, _| {});
@@ -102,8 +102,8 @@ fn s210_refused() {
     assert!(!is_there(&queue.at("dave")));
 }
 
-/// S211: an answer takes kind, subject, thread and refs from what it answers, and is later than it; one
-/// that would have to go by another queue is EXDEV with the reason.
+/// S211: an answer takes kind, subject, thread and refs from the message that it answers, and is later than that.
+/// An answer that would have to go by another queue gives EXDEV with the reason.
 #[test]
 fn s211_answers() {
     let (_bed, queue, m) = with(|_, queue| {
@@ -137,8 +137,8 @@ fn s211_answers() {
     assert_eq!(queue.names("bob/outbox/sent").len(), 1);
 }
 
-/// S212: killed again and again while it sends, and while the recipient claims, it leaves each message
-/// exactly once, and no name in `new/` and `cur/`.
+/// S212: msgfs is killed again and again while it sends and while the recipient claims. It leaves each message
+/// exactly once, and no name is both in `new/` and in `cur/`.
 #[test]
 fn s212_killed() {
     let bed = Bed::new();

@@ -17,7 +17,7 @@ use crate::common::{Bed, Mount};
 pub(crate) const ONE: &str = "5f0c2f0a-9a35-4b1e-9d1c-0c6a4a5b7e01";
 const TWO: &str = "0d3be1b2-77ab-4c55-8f0e-53f8d0c7e902";
 
-/// The text of a thread.json as the real application writes it.
+/// Returns the text of a thread.json as the real application writes it.
 fn manifest(id: &str, title: &str, messages: &[Value]) -> Value {
     let of = |role: &str| messages.iter().filter(|m| m["role"] == role).count();
     let calls: usize =
@@ -39,7 +39,7 @@ fn manifest(id: &str, title: &str, messages: &[Value]) -> Value {
     })
 }
 
-/// A message with one text block.
+/// Returns a message with one text block.
 pub(crate) fn message(n: u32, role: &str, time: &str, text: &str) -> Value {
     json!({
         "id": format!("6a0f8f7e-0000-4000-8000-{n:012}"),
@@ -53,7 +53,7 @@ fn lines(messages: &[Value]) -> String {
     messages.iter().map(|m| format!("{m}\n")).collect()
 }
 
-/// The folder of a thread.
+/// Returns the folder of a thread.
 fn folder(project: &Path, id: &str) -> PathBuf {
     project.join(".agent/threads").join(id)
 }
@@ -65,14 +65,14 @@ pub(crate) fn thread(project: &Path, id: &str, title: &str, messages: &[Value]) 
     put(&dir.join("thread.json"), format!("{:#}\n", manifest(id, title, messages)));
 }
 
-/// The lines of a thread's log.
+/// Returns the lines of a thread's log.
 fn log(project: &Path, id: &str) -> Vec<Value> {
     let text = fs::read_to_string(folder(project, id).join("messages.jsonl")).expect("log");
     assert!(text.ends_with('\n') || text.is_empty(), "{text:?}");
     text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect()
 }
 
-/// A bed whose only store is a project filled by `fill`, and its mount.
+/// Makes a bed whose only store is a project filled by `fill`, and mounts it.
 #[track_caller]
 fn with(fill: impl FnOnce(&Path)) -> (Bed, PathBuf, Mount) {
     let bed = Bed::new();
@@ -88,7 +88,7 @@ pub(crate) fn store(project: &Path) -> String {
     format!("[[store]]\nkind = \"atsf\"\ndir = {:?}\n", project.to_str().expect("UTF-8"))
 }
 
-/// Two messages: a question of the user and an answer of the agent.
+/// Returns two messages: a question of the user and an answer of the agent.
 fn two() -> Vec<Value> {
     vec![
         message(1, "user", "2026-04-24T17:42:03.100Z", "Why does the upload fail?"),

@@ -1,4 +1,4 @@
-//! What a thread looks like.
+//! The view of a thread.
 
 use std::fs;
 
@@ -9,7 +9,8 @@ use super::{ONE, TWO, folder, lines, log, manifest, message, thread, two, with};
 use crate::common::agz::put;
 use crate::common::{shown, soon};
 
-/// S150: every thread is a folder and a transcript, its title the subject, its messages in the order of lines.
+/// S150: every thread is a folder and a transcript. Its title is the subject, and its messages are in the order of
+/// the lines.
 #[test]
 fn s150_threads() {
     let mut later = two();
@@ -46,7 +47,8 @@ fn s150_threads() {
     assert_eq!(raw, fs::read_to_string(folder(&project, ONE).join("thread.json")).unwrap());
 }
 
-/// S151: thinking, tool calls, unknown blocks and images are one marked line each and whole files beside the message.
+/// S151: thinking, tool calls, unknown blocks and images are one marked line each, and whole files beside the
+/// message.
 #[test]
 fn s151_blocks() {
     let png = b"\x89PNG\r\n\x1a\nnot much of a picture";
@@ -90,7 +92,7 @@ fn s151_blocks() {
     assert!(!m.ok(&format!("cat threads/{ONE}/*.d/*")).contains("root:"), "no path leads outside");
 }
 
-/// S152: a higher major version, a foreign folder name and broken lines hide nothing else and are told.
+/// S152: a higher major version, a foreign folder name and broken lines hide nothing else, and msgfs reports them.
 #[test]
 fn s152_odd_threads() {
     let mut higher = manifest(TWO, "from the future", &two());
@@ -130,7 +132,7 @@ fn s153_metadata_only() {
     assert!(!folder(&project, ONE).join("messages.jsonl").exists());
 }
 
-/// S150: a new line is seen as soon as it is there, and not before it is whole.
+/// S150: a new line is shown as soon as it is there, and not before it is whole.
 #[test]
 fn s150_arrival() {
     let (_bed, project, m) = with(|p| thread(p, ONE, "t", &two()));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{ONE, folder, lines, log, message, thread, two, with};
 use crate::common::soon;
 
-/// S159: a log that is written anew under a reader loses no message and shows no half one.
+/// S159: a log that is rewritten under a reader loses no message and shows no half one.
 #[test]
 fn s159_rewrites() {
     let mut all = two();
@@ -19,7 +19,7 @@ fn s159_rewrites() {
         let (path, text) = (path, lines(&all));
         move || {
             for _ in 0..30 {
-                // Truncate and write, as the application does.
+                // The test truncates and writes, as the application does.
                 fs::write(&path, &text).expect("rewrite");
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -32,7 +32,7 @@ fn s159_rewrites() {
     writer.join().expect("writer");
 }
 
-/// S318: a co-writer that writes the log from its memory all the time takes nothing out of sent/.
+/// S318: a co-writer that writes the log from its memory all the time removes nothing from sent/.
 #[test]
 fn s318_overwritten_at_once() {
     let (_bed, project, m) = with(|p| thread(p, ONE, "co-written", &two()));
@@ -57,7 +57,8 @@ fn s318_overwritten_at_once() {
     assert_eq!(m.ok("cat sent/$(date -u +%F)/*.txt").matches("\nMessage-ID: ").count(), 40);
 }
 
-/// S160: what I appended and a co-writer overwrote stays in sent/, is told, and is never appended again.
+/// S160: a message that I appended and a co-writer overwrote stays in sent/, is reported, and is never appended
+/// again.
 #[test]
 fn s160_lost_to_a_co_writer() {
     let (bed, project, m) = with(|p| thread(p, ONE, "co-written", &two()));
@@ -82,8 +83,8 @@ fn s160_lost_to_a_co_writer() {
     assert_eq!(fs::read_to_string(&path).expect("log"), lines(&theirs));
 }
 
-/// S571: a co-writer that drops the signature of a message leaves it `missing`; one that changes its text, too,
-/// has it refused.
+/// S571: if a co-writer drops the signature of a message, the verdict is `missing`. If it changes the text, too,
+/// the message is refused.
 #[test]
 fn s571_lost_signature() {
     let (bed, project, m) = with(|p| thread(p, ONE, "busy", &two()));

@@ -13,7 +13,7 @@ fn git(bed: &Bed, script: &str) {
     assert!(out.ok(), "{out:?}");
 }
 
-/// S161: what goes while mounted is no longer shown, and what comes afterwards is seen.
+/// S161: a thread that goes while mounted is no longer shown, and one that comes afterwards is shown.
 #[test]
 fn s161_removed() {
     let (bed, project, m) = with(|p| {
@@ -36,8 +36,8 @@ fn s161_removed() {
     assert!(out.ok(), "{out:?}");
 }
 
-/// S318: what I wrote in a worktree can be read under the name it has in sent/, also at the moment in which
-/// the worktree is removed.
+/// S318: my message in a worktree can be read under its name in sent/, also at the moment when the worktree is
+/// removed.
 #[test]
 fn s318_removed_worktree() {
     let (bed, _project, m) = with(|p| thread(p, ONE, "main", &two()));
@@ -52,7 +52,8 @@ fn s318_removed_worktree() {
     }
 }
 
-/// S161: threads of worktrees are there, also of one that is added while mounted; one id in two places is two folders.
+/// S161: threads of worktrees are there, also of a worktree that is added while mounted. One id in two worktrees
+/// makes two folders.
 #[test]
 fn s161_worktrees() {
     let (bed, _project, m) = with(|p| {

@@ -1,4 +1,4 @@
-//! Messages and threads made through the mount.
+//! Messages and threads that are made through the mount.
 
 use std::fs;
 use std::io::Read as _;
@@ -14,10 +14,10 @@ use super::{ONE, TWO, folder, lines, log, manifest, message, thread, two, with};
 use crate::common::agz::put;
 use crate::common::{samp, shown, soon};
 
-/// S154: a reply appends one signed line and brings the four stats and `updatedAt` up to date, changing no other byte.
+/// S154: a reply appends one signed line and updates the four stats and `updatedAt`. It changes no other byte.
 #[test]
 fn s154_reply() {
-    // Numbers, spacing, line ends and members that a library would spell in another way.
+    // The file has numbers, spacing, line ends and members that a library would spell in another way.
     let odd = format!("{:#}\n", manifest(ONE, "odd", &two()))
         .replace("\"specVersion\"", "\"x\" :  [1e2, 1.50,-0],\r\n \"specVersion\"")
         .replace("\"workingDir\"", "\"é\\u00e9\": null,   \"workingDir\"");
@@ -44,7 +44,7 @@ fn s154_reply() {
     let raw = |name: &str| BASE64.decode(mine["signature"][name].as_str().unwrap()).unwrap();
     let mut unsigned = mine.clone();
     unsigned.as_object_mut().unwrap().remove("signature");
-    // Sorted keys and no spaces: what serde_json prints of a map without preserved order.
+    // Sorted keys and no spaces: serde_json prints a map without preserved order in this way.
     let covered = format!("atsf-sig-v1\n{unsigned}");
     VerifyingKey::from_bytes(&raw("pub").try_into().unwrap())
         .unwrap()
@@ -55,7 +55,7 @@ fn s154_reply() {
     assert!(m.ok("cat sent/*/*.txt").contains("And with a proxy?"));
 }
 
-/// S155: `Via: atsf` and a Subject make a new thread each time; an image in a composing folder becomes an asset.
+/// S155: `Via: atsf` and a Subject make a new thread each time. An image in a composing folder becomes an asset.
 #[test]
 fn s155_new_threads() {
     let (_bed, project, m) = with(|p| {
@@ -142,8 +142,8 @@ fn s157_locked() {
     drop(bed);
 }
 
-/// S288, S157: what waits for a locked thread is in `sent/` as soon as its close has returned, with what it
-/// waits for beside it, and is the same file when it is in the thread.
+/// S288, S157: a message that waits for a locked thread is in `sent/` as soon as its close has returned, with a
+/// note about the lock beside it. It is the same file when it is in the thread.
 #[test]
 fn s288_what_waits_for_a_locked_thread_is_in_sent() {
     let (bed, project, m) = with(|p| thread(p, ONE, "locked", &two()));
@@ -172,7 +172,7 @@ fn s288_what_waits_for_a_locked_thread_is_in_sent() {
     drop(bed);
 }
 
-/// S158: check names wrong stats, missing and wrong assets; repair makes the stats right.
+/// S158: check names wrong stats, and missing and wrong assets. Repair makes the stats right.
 #[test]
 fn s158_check() {
     let mut with_image = message(3, "user", "2026-04-24T17:43:00.000Z", "see");

@@ -1,4 +1,4 @@
-//! AgentAZAll mailboxes as the reference writes them.
+//! AgentAZAll mailboxes as the reference program writes them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use super::samp::{self, hex};
 use super::{Bed, soon};
 
-/// Me in most tests.
+/// The address of me in most tests.
 pub(crate) const ME: &str = "bar@localhost";
-/// A day of the past, and the local noon of it in the beds' zone (14 hours ahead of UTC).
+/// A day of the past, in the zone of the beds (14 hours ahead of UTC).
 pub(crate) const DAY: &str = "2026-04-25";
 /// 2026-04-25 12:00:00 in the beds' zone.
 pub(crate) const NOON: i64 = 1_777_068_000;
-/// How far the beds' zone is ahead of UTC, in seconds.
+/// The seconds by which the beds' zone is ahead of UTC.
 pub(crate) const AHEAD: i64 = 14 * 3600;
 
 const BEGIN: &str = "---BEGIN AGENTAZALL SIGNED MESSAGE---";
@@ -26,12 +26,12 @@ const END: &str = "---END AGENTAZALL SIGNED MESSAGE---";
 const SIG_BEGIN: &str = "---BEGIN AGENTAZALL SIGNATURE---";
 const SIG_END: &str = "---END AGENTAZALL SIGNATURE---";
 
-/// A time as the reference writes it: local, without a zone.
+/// Returns a time as the reference program writes it: local, without a zone.
 pub(crate) fn local(ts: i64) -> String {
     samp::strftime(ts + AHEAD, "%Y-%m-%d %H:%M:%S")
 }
 
-/// Today's day folder.
+/// Returns the name of today's day folder.
 pub(crate) fn today() -> String {
     samp::strftime(samp::now() + AHEAD, "%Y-%m-%d")
 }
@@ -45,12 +45,12 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// The project of [`ME`] in the bed, with an empty mailbox.
+    /// Makes the project of [`ME`] in the bed, with an empty mailbox.
     pub(crate) fn new(bed: &Bed) -> Self {
         Self::with(bed, ME, &json!({}))
     }
 
-    /// A project whose configuration has further members.
+    /// Makes a project whose configuration has further members.
     pub(crate) fn with(bed: &Bed, agent: &str, more: &Value) -> Self {
         let tree = Self { root: bed.path("agz"), agent: agent.to_owned() };
         fs::create_dir_all(tree.base()).expect("mkdir");
@@ -58,7 +58,7 @@ impl Tree {
         tree
     }
 
-    /// Another agent's project over the same mailboxes, with a folder of its own beside this one.
+    /// Makes another agent's project over the same mailboxes, with a folder of its own beside this one.
     pub(crate) fn beside(&self, agent: &str, more: &Value) -> Self {
         let folder = agent.split('@').next().unwrap_or(agent);
         let other = Self {
@@ -87,7 +87,7 @@ impl Tree {
         fs::rename(tmp, self.root.join("config.json")).expect("config");
     }
 
-    /// The lines that make it a store of the mount.
+    /// Returns the lines that make it a store of the mount.
     pub(crate) fn store(&self) -> String {
         format!(
             "[[store]]\nkind = \"agentazall\"\ndir = {:?}\n",
@@ -95,24 +95,24 @@ impl Tree {
         )
     }
 
-    /// All mailboxes.
+    /// Returns the folder of all mailboxes.
     pub(crate) fn mailboxes(&self) -> PathBuf {
         let text = fs::read_to_string(self.root.join("config.json")).expect("config.json");
         let config: Value = serde_json::from_str(&text).expect("config.json");
         self.root.join(config["mailbox_dir"].as_str().expect("mailbox_dir"))
     }
 
-    /// The mailbox of an address.
+    /// Returns the mailbox of an address.
     pub(crate) fn mailbox(&self, address: &str) -> PathBuf {
         self.mailboxes().join(address)
     }
 
-    /// My mailbox.
+    /// Returns my mailbox.
     pub(crate) fn base(&self) -> PathBuf {
         self.root.join("data/mailboxes").join(&self.agent)
     }
 
-    /// A file of my mailbox.
+    /// Returns the path of a file of my mailbox.
     pub(crate) fn file(&self, day: &str, folder: &str, name: &str) -> PathBuf {
         self.base().join(day).join(folder).join(name)
     }
@@ -135,12 +135,12 @@ impl Tree {
         self.put(DAY, "inbox", letter.id(), letter.text())
     }
 
-    /// The key in the reference's own form; mode as the reference leaves it.
+    /// Writes the key in the reference program's own form and with its mode.
     pub(crate) fn identity(&self, key: &SigningKey) -> PathBuf {
         identity(&self.base(), key)
     }
 
-    /// Every message file of a folder of any mailbox, over all days, as (day, name).
+    /// Returns every message file of a folder of any mailbox, over all days, as (day, name).
     pub(crate) fn list(&self, address: &str, folder: &str) -> Vec<(String, String)> {
         let mut all = Vec::new();
         for day in names(&self.mailbox(address)) {
@@ -153,7 +153,7 @@ impl Tree {
         all
     }
 
-    /// The only message file of such a folder: its path and text.
+    /// Returns the path and text of the only message file of such a folder.
     #[track_caller]
     pub(crate) fn only(&self, address: &str, folder: &str) -> (PathBuf, String) {
         let all = self.list(address, folder);
@@ -170,7 +170,7 @@ fn merge(config: &mut Value, more: &Value) {
     }
 }
 
-/// The names in a folder, sorted; none if there is no such folder.
+/// Returns the sorted names in a folder; none if there is no such folder.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let mut all: Vec<String> = fs::read_dir(folder)
         .map(|d| d.map(|e| e.expect("entry").file_name().into_string().expect("UTF-8")).collect())
@@ -179,7 +179,7 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
     all
 }
 
-/// Writes a file as a whole, making its folders.
+/// Writes a file as a whole, and makes its folders.
 pub(crate) fn put(file: &Path, text: impl AsRef<[u8]>) {
     fs::create_dir_all(file.parent().expect("parent")).expect("mkdir");
     let tmp = file.with_extension("tmp");
@@ -187,7 +187,7 @@ pub(crate) fn put(file: &Path, text: impl AsRef<[u8]>) {
     fs::rename(tmp, file).expect("rename");
 }
 
-/// The reference's key file in a mailbox.
+/// Writes the reference program's key file into a mailbox.
 pub(crate) fn identity(base: &Path, key: &SigningKey) -> PathBuf {
     let public = key.verifying_key();
     let text = json!({
@@ -203,7 +203,7 @@ pub(crate) fn identity(base: &Path, key: &SigningKey) -> PathBuf {
     file
 }
 
-/// A message in the reference's grammar.
+/// A letter in the reference program's grammar.
 #[derive(Clone, Debug)]
 pub(crate) struct Letter {
     /// Header lines in file order.
@@ -213,7 +213,7 @@ pub(crate) struct Letter {
 }
 
 impl Letter {
-    /// An unsigned letter to [`ME`]; `n` makes its id and moves its time by as many minutes.
+    /// Returns an unsigned letter to [`ME`]. `n` makes its id and moves its time by as many minutes.
     pub(crate) fn new(from: &str, subject: &str, body: &str, n: i64) -> Self {
         let id = samp::sha_hex(format!("{from}|{subject}|{body}|{n}").as_bytes(), 12);
         let head = [
@@ -230,7 +230,7 @@ impl Letter {
         }
     }
 
-    /// With this header line, in its place or at the end.
+    /// Sets this header line, in its place or at the end.
     pub(crate) fn set(mut self, key: &str, value: &str) -> Self {
         match self.head.iter_mut().find(|(k, _)| k == key) {
             Some((_, v)) => value.clone_into(v),
@@ -239,37 +239,37 @@ impl Letter {
         self
     }
 
-    /// Without this header line.
+    /// Removes this header line.
     pub(crate) fn unset(mut self, key: &str) -> Self {
         self.head.retain(|(k, _)| k != key);
         self
     }
 
-    /// With another text.
+    /// Replaces the text.
     pub(crate) fn body(mut self, text: &str) -> Self {
         text.clone_into(&mut self.body);
         self
     }
 
-    /// A header value.
+    /// Returns a header value.
     #[track_caller]
     pub(crate) fn get(&self, key: &str) -> &str {
         self.head.iter().find(|(k, _)| k == key).map_or_else(|| panic!("no {key}"), |(_, v)| v)
     }
 
-    /// The Message-ID.
+    /// Returns the Message-ID.
     #[track_caller]
     pub(crate) fn id(&self) -> &str {
         self.get("Message-ID")
     }
 
-    /// With the text signed as the reference does.
+    /// Signs the text as the reference program does.
     pub(crate) fn signed(self, key: &SigningKey) -> Self {
         let block = block(&self.body, key, &[]);
         self.body(&block)
     }
 
-    /// With text and envelope signed: the header lines and further ones are repeated in the block.
+    /// Signs text and envelope: the block repeats the header lines and adds further ones.
     pub(crate) fn sealed(self, key: &SigningKey, more: &[(&str, &str)]) -> Self {
         let mut meta = Vec::new();
         for k in ["From", "To", "Cc", "Subject", "Date", "Message-ID"] {
@@ -282,26 +282,26 @@ impl Letter {
         self.body(&block)
     }
 
-    /// The file.
+    /// Returns the file.
     pub(crate) fn text(&self) -> String {
         let head: String = self.head.iter().map(|(k, v)| format!("{k}: {v}\n")).collect();
         format!("{head}\n---\n{}", self.body)
     }
 
-    /// The name of the message in the mount, for a letter whose Date is a whole local second.
+    /// Returns the name of the message in the mount, for a letter whose Date is a whole local second.
     #[track_caller]
     pub(crate) fn name(&self, n: i64) -> String {
         super::shown::name(NOON + 60 * n, 0, self.get("From"), self.id())
     }
 }
 
-/// A signed block around a text, with further metadata lines.
+/// Returns a signed block around a text, with further metadata lines.
 pub(crate) fn block(body: &str, key: &SigningKey, meta: &[String]) -> String {
     let sig = BASE64.encode(key.sign(body.as_bytes()).to_bytes());
     around(body, key, meta, &sig)
 }
 
-/// A block around a text with a given signature.
+/// Returns a block around a text with a given signature.
 pub(crate) fn around(body: &str, key: &SigningKey, meta: &[String], sig: &str) -> String {
     let mut lines = vec![
         format!("Fingerprint: {}", samp::fingerprint(key)),
@@ -311,7 +311,7 @@ pub(crate) fn around(body: &str, key: &SigningKey, meta: &[String], sig: &str) -
     format!("{BEGIN}\n{}\n\n{body}\n{END}\n{SIG_BEGIN}\n{sig}\n{SIG_END}", lines.join("\n"))
 }
 
-/// A block whose metadata lines are signed as well.
+/// Returns a block whose metadata lines are signed as well.
 pub(crate) fn sealed_block(body: &str, key: &SigningKey, meta: &[String]) -> String {
     let mut covered = format!(
         "Fingerprint: {}\nPublic-Key: {}\n",
@@ -330,7 +330,7 @@ pub(crate) fn sealed_block(body: &str, key: &SigningKey, meta: &[String]) -> Str
     block(body, key, &meta)
 }
 
-/// The legacy form: the signature is a header line over all others and the text.
+/// Signs in the legacy form: the signature is a header line and covers all other lines and the text.
 pub(crate) fn legacy(letter: Letter, key: &SigningKey) -> Letter {
     let letter = letter.set("Public-Key", &BASE64.encode(key.verifying_key().as_bytes()));
     let lines: Vec<String> = letter.head.iter().map(|(k, v)| format!("{k}: {v}")).collect();
@@ -339,7 +339,7 @@ pub(crate) fn legacy(letter: Letter, key: &SigningKey) -> Letter {
     letter.set("Signature", &sig)
 }
 
-/// A message file that msgfs wrote, taken apart by the reference's own rules.
+/// A message file that msgfs wrote, taken apart by the reference program's own rules.
 #[derive(Debug)]
 pub(crate) struct Sent {
     /// Header lines in order.
@@ -348,18 +348,18 @@ pub(crate) struct Sent {
     pub(crate) meta: Vec<(String, String)>,
     /// The signed text.
     pub(crate) body: String,
-    /// The key that signed.
+    /// The public key of the signature.
     pub(crate) public: VerifyingKey,
 }
 
 impl Sent {
-    /// A header value.
+    /// Returns a header value.
     #[track_caller]
     pub(crate) fn get(&self, key: &str) -> &str {
         find(&self.head, key)
     }
 
-    /// A metadata value.
+    /// Returns a metadata value.
     #[track_caller]
     pub(crate) fn meta(&self, key: &str) -> &str {
         find(&self.meta, key)
@@ -379,7 +379,7 @@ fn line(l: &str) -> (String, String) {
     (k.to_owned(), v.trim().to_owned())
 }
 
-/// Takes such a file apart and checks both signatures; panics where the reference would not verify.
+/// Takes such a file apart and checks both signatures. Panics where the reference program would not verify.
 #[track_caller]
 pub(crate) fn verify(text: &str) -> Sent {
     let (head, rest) = text.split_once("\n\n---\n").unwrap_or_else(|| panic!("no header: {text}"));
@@ -411,8 +411,8 @@ pub(crate) fn verify(text: &str) -> Sent {
     Sent { head: head.lines().map(line).collect(), meta, body: body.to_owned(), public }
 }
 
-/// Waits until a file contains a text. A mark may be told some seconds later, for it must not race a
-/// program that is still writing the file.
+/// Waits until a file contains a text. The store may be told of a mark some seconds later, because the mark must
+/// not race a program that is still writing the file.
 #[track_caller]
 pub(crate) fn says(file: &Path, text: &str) {
     soon(&format!("{} says {text:?}", file.display()), || {

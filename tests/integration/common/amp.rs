@@ -16,12 +16,12 @@ use super::Bed;
 use super::agz::{names, put};
 use super::samp;
 
-/// My address in most tests; my name is the `--me` of the mount.
+/// My address in most tests. My name is the `--me` of the mount.
 pub(crate) const BAR: &str = "bar@acme.aimaestro.local";
 /// Another agent of this machine.
 pub(crate) const ALICE: &str = "alice@acme.aimaestro.local";
-/// When the first message was written: Sat, 21 Nov 2026 20:07:12 UTC lies in the future of some
-/// clocks, this does not.
+/// The time of the first message. Sat, 21 Nov 2026 20:07:12 UTC lies in the future of some clocks; this time does
+/// not.
 pub(crate) const T0: i64 = samp::T0;
 
 /// A folder with `agents/`, as under `~/.agent-messaging`.
@@ -31,7 +31,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// With bar (key 1) and alice (key 2), both of tenant acme.
+    /// Makes bar (key 1) and alice (key 2), both of tenant acme.
     pub(crate) fn new(bed: &Bed) -> Self {
         let home = Self { root: bed.path("amp") };
         fs::create_dir_all(home.root.join("agents")).expect("mkdir");
@@ -40,7 +40,7 @@ impl Home {
         home
     }
 
-    /// The lines that make it a store of the mount.
+    /// Returns the lines that make it a store of the mount.
     pub(crate) fn store(&self) -> String {
         format!("[[store]]\nkind = \"amp\"\ndir = {:?}\n", self.root.to_str().expect("UTF-8"))
     }
@@ -87,7 +87,7 @@ impl Home {
         dir
     }
 
-    /// The folder of an agent, by its configured name.
+    /// Returns the folder of an agent, by its configured name.
     #[track_caller]
     pub(crate) fn dir(&self, name: &str) -> PathBuf {
         let agents = self.root.join("agents");
@@ -114,12 +114,12 @@ impl Home {
         self.deliver("bar", msg)
     }
 
-    /// Where a message of an agent lies.
+    /// Returns the path of an agent's message.
     pub(crate) fn place(&self, agent: &str, folder: &str, other: &str, id: &str) -> PathBuf {
         self.dir(agent).join("messages").join(folder).join(bucket(other)).join(format!("{id}.json"))
     }
 
-    /// Every message file below `inbox` or `sent` of an agent.
+    /// Returns every message file below `inbox` or `sent` of an agent.
     pub(crate) fn list(&self, agent: &str, folder: &str) -> Vec<PathBuf> {
         let top = self.dir(agent).join("messages").join(folder);
         let mut all = Vec::new();
@@ -135,7 +135,7 @@ impl Home {
         all
     }
 
-    /// The only message file there: its path and content.
+    /// Returns the path and content of the only message file there.
     #[track_caller]
     pub(crate) fn only(&self, agent: &str, folder: &str) -> (PathBuf, Value) {
         let mut all = self.list(agent, folder);
@@ -145,7 +145,7 @@ impl Home {
     }
 }
 
-/// The folder name of an address.
+/// Returns the folder name of an address.
 pub(crate) fn bucket(address: &str) -> String {
     address
         .chars()
@@ -157,20 +157,20 @@ pub(crate) fn bucket(address: &str) -> String {
         .collect()
 }
 
-/// A message file's JSON.
+/// Returns a message file's JSON.
 #[track_caller]
 pub(crate) fn read(file: &Path) -> Value {
     let text = fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}: {text}", file.display()))
 }
 
-/// The fingerprint in the plugin's configuration: over the 44 bytes of the public key's DER form.
+/// Returns the fingerprint in the plugin's configuration, over the 44 bytes of the public key's DER form.
 pub(crate) fn fingerprint(key: &SigningKey) -> String {
     let der = key.verifying_key().to_public_key_der().expect("DER");
     format!("SHA256:{}", BASE64.encode(Sha256::digest(der.as_bytes())))
 }
 
-/// JSON with sorted keys and without blanks. The objects of the tests have ASCII keys.
+/// Returns JSON with sorted keys and without blanks. The objects of the tests have ASCII keys.
 pub(crate) fn canonical(value: &Value) -> String {
     match value {
         Value::Object(o) => {
@@ -189,7 +189,7 @@ pub(crate) fn canonical(value: &Value) -> String {
     }
 }
 
-/// The bytes a signature covers.
+/// Returns the bytes that a signature covers.
 pub(crate) fn covered(
     from: &str,
     to: &str,
@@ -207,33 +207,32 @@ pub(crate) fn covered(
 pub(crate) struct Msg {
     /// Its id.
     pub(crate) id: String,
-    /// The writer.
+    /// The sender.
     pub(crate) from: String,
     /// The recipient.
     pub(crate) to: String,
     /// The subject.
     pub(crate) subject: String,
-    /// urgent, high, normal, low.
+    /// The priority: urgent, high, normal or low.
     pub(crate) priority: String,
-    /// The stamp as written.
+    /// The timestamp as it is written.
     pub(crate) timestamp: String,
-    /// The id answered.
+    /// The id of the answered message.
     pub(crate) parent: Option<String>,
-    /// The payload as it lies in the file.
+    /// The payload as it is in the file.
     pub(crate) payload: String,
     /// The signature.
     pub(crate) signature: String,
-    /// Further members of the envelope, replacing those above.
+    /// Further members of the envelope, which replace those above.
     pub(crate) envelope: Value,
-    /// The `local` object; left out if null.
+    /// The `local` object; it is left out if null.
     pub(crate) local: Value,
     /// Further members of the file.
     pub(crate) rest: Value,
 }
 
 impl Msg {
-    /// An unsigned notification from alice to me; `n` makes its id and moves its time by as many
-    /// minutes.
+    /// Returns an unsigned notification from alice to me. `n` makes its id and moves its time by as many minutes.
     pub(crate) fn new(subject: &str, text: &str, n: i64) -> Self {
         Self {
             id: format!("msg_{}_{:016x}", T0 + 60 * n, 0xa000_0000_0000_0000_u64 + n as u64),
@@ -251,31 +250,31 @@ impl Msg {
         }
     }
 
-    /// From and to whom.
+    /// Sets sender and recipient.
     pub(crate) fn between(mut self, from: &str, to: &str) -> Self {
         (self.from, self.to) = (from.into(), to.into());
         self
     }
 
-    /// With this payload.
+    /// Sets the payload.
     pub(crate) fn payload(mut self, payload: &Value) -> Self {
         self.payload = canonical(payload);
         self
     }
 
-    /// Answering this id.
+    /// Makes it an answer to this id.
     pub(crate) fn answering(mut self, id: &str) -> Self {
         self.parent = Some(id.into());
         self
     }
 
-    /// With these members in the envelope.
+    /// Adds these members to the envelope.
     pub(crate) fn envelope(mut self, more: Value) -> Self {
         self.envelope = more;
         self
     }
 
-    /// Signed, over the payload as it is, whose keys are sorted.
+    /// Signs it over the payload as it is; the payload's keys are sorted.
     pub(crate) fn signed(mut self, seed: u8) -> Self {
         let parent = self.parent.clone().unwrap_or_default();
         let bytes =
@@ -284,22 +283,22 @@ impl Msg {
         self
     }
 
-    /// Its time.
+    /// Returns its time.
     pub(crate) fn ts(&self) -> i64 {
         self.timestamp.parse::<jiff::Timestamp>().expect("timestamp").as_second()
     }
 
-    /// The name of the message in the mount.
+    /// Returns the name of the message in the mount.
     pub(crate) fn name(&self) -> String {
         super::shown::name(self.ts(), 0, &self.from, &self.id)
     }
 
-    /// Its path in `archive/`.
+    /// Returns its path in `archive/`.
     pub(crate) fn archived(&self) -> String {
         format!("archive/{}/{}", samp::strftime(self.ts(), "%Y-%m-%d"), self.name())
     }
 
-    /// The file.
+    /// Returns the file.
     pub(crate) fn text(&self) -> String {
         let mut envelope = json!({
             "version": "amp/0.1",
@@ -329,7 +328,7 @@ impl Msg {
     }
 }
 
-/// Checks the signature of a message file with a key, over the payload as the jq client does.
+/// Checks the signature of a message file with a key, over the payload as the jq client writes it.
 #[track_caller]
 pub(crate) fn verify(value: &Value, key: &SigningKey) {
     let e = &value["envelope"];

@@ -3,7 +3,7 @@
 use super::samp::{self, Rec, T0};
 use super::{Bed, Mount};
 
-/// Three messages to bar from two writers, an hour apart.
+/// Appends three messages to bar from two senders, an hour apart.
 pub(crate) fn three(bed: &Bed) -> [Rec; 3] {
     [
         samp::append(&bed.store, "foo", "bar", "plan", "first of three", T0),
@@ -12,7 +12,7 @@ pub(crate) fn three(bed: &Bed) -> [Rec; 3] {
     ]
 }
 
-/// [`three`], mounted for bar; with the names in `inbox/`.
+/// Makes [`three`] and mounts for bar. Returns the names in `inbox/` as well.
 #[track_caller]
 pub(crate) fn mounted_three() -> (Bed, Mount, [Rec; 3], Vec<String>) {
     let bed = Bed::new();
@@ -23,7 +23,7 @@ pub(crate) fn mounted_three() -> (Bed, Mount, [Rec; 3], Vec<String>) {
     (bed, mount, recs, names)
 }
 
-/// Names as the slices that assertions take.
+/// Returns names as the slices that assertions take.
 pub(crate) fn strs(names: &[String]) -> Vec<&str> {
     names.iter().map(String::as_str).collect()
 }

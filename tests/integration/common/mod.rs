@@ -1,5 +1,5 @@
-//! A bed for one test: a fresh folder with its own HOME, XDG folders and store, real mounts in it,
-//! and guards that take everything down again, also when the test panics or the mount hangs.
+//! The bed of one test: a fresh folder with its own HOME, XDG folders and store, real mounts in it, and guards.
+//! The guards take everything down again, also when the test panics or the mount hangs.
 
 pub(crate) mod agz;
 pub(crate) mod amp;
@@ -20,19 +20,19 @@ use std::time::{Duration, Instant};
 
 pub(crate) use proc::{Out, run, run_for};
 
-/// How long a mount may live before its connection to the kernel is aborted.
+/// The time that a mount may live before its connection to the kernel is aborted.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// How long something that should take milliseconds may take on a busy machine.
+/// The time that something may take on a busy machine, although it should take milliseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The program under test; `MSGFS_TEST_BIN` names another one.
+/// Returns the path of the program under test; `MSGFS_TEST_BIN` names another one.
 pub(crate) fn binary() -> PathBuf {
     std::env::var_os("MSGFS_TEST_BIN")
         .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_msgfs")), PathBuf::from)
 }
 
-/// Waits until `done` holds; panics with `what` if it does not within `limit`.
+/// Waits until `done` holds. Panics with `what` if it does not hold within `limit`.
 #[track_caller]
 pub(crate) fn wait_for(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -42,8 +42,7 @@ pub(crate) fn wait_for(limit: Duration, what: &str, mut done: impl FnMut() -> bo
     }
 }
 
-/// [`wait_for`] for what is asynchronous: it takes milliseconds, and much longer on a machine that does
-/// other things at the same time.
+/// Calls [`wait_for`] for something asynchronous. It takes milliseconds, and much longer on a busy machine.
 #[track_caller]
 pub(crate) fn soon(what: &str, done: impl FnMut() -> bool) {
     wait_for(PATIENCE, what, done);
@@ -54,9 +53,9 @@ pub(crate) struct Bed {
     root: tempfile::TempDir,
     /// The SAMP store.
     pub(crate) store: PathBuf,
-    /// Extra environment for everything started from this bed.
+    /// Extra environment variables for everything that is started from this bed.
     pub(crate) env: Vec<(OsString, OsString)>,
-    /// How long its mounts may live.
+    /// The time that its mounts may live.
     pub(crate) limit: Duration,
 }
 
@@ -77,7 +76,7 @@ impl Bed {
         bed
     }
 
-    /// A path inside the bed.
+    /// Returns a path inside the bed.
     pub(crate) fn path(&self, below: impl AsRef<Path>) -> PathBuf {
         self.root.path().join(below)
     }
@@ -88,13 +87,13 @@ impl Bed {
         fs::write(self.path("config/msgfs/config.toml"), text).expect("config");
     }
 
-    /// The state folder of `me`.
+    /// Returns the state folder of `me`.
     pub(crate) fn state(&self, me: &str) -> PathBuf {
         self.path("state/msgfs").join(me)
     }
 
-    /// A command in this bed's environment. The time zone is far from UTC, so that nothing can
-    /// mistake local days for UTC days.
+    /// Returns a command in this bed's environment. The time zone is far from UTC, so that nothing can mistake
+    /// local days for UTC days.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut c = Command::new(program);
         c.current_dir(self.path("cwd"))
@@ -122,7 +121,7 @@ impl Bed {
         c
     }
 
-    /// A `msgfs` command in this bed's environment.
+    /// Returns a `msgfs` command in this bed's environment.
     pub(crate) fn msgfs<S: AsRef<std::ffi::OsStr>>(
         &self,
         args: impl IntoIterator<Item = S>,
@@ -152,7 +151,7 @@ impl Bed {
         self.mount_by(c, dir, me)
     }
 
-    /// Runs a mount command that should mount `dir` for `me` and guards the result.
+    /// Runs a mount command that should mount `dir` for `me`, and guards the result.
     #[track_caller]
     pub(crate) fn mount_by(&self, command: Command, dir: &Path, me: &str) -> Mount {
         let mut mount = Mount::guard(self, dir, me);
@@ -164,8 +163,8 @@ impl Bed {
         mount
     }
 
-    /// Mounts for `me`, writes letters to somebody, and kills the mount in the middle, later each round. The
-    /// letters whose writers were told that they are sent.
+    /// Mounts for `me`, writes messages to `to`, and kills the mount in the middle, later in each round. Returns
+    /// the messages whose writers were told that they are sent.
     #[track_caller]
     pub(crate) fn killed_while_sending(&self, me: &str, to: &str, round: u64) -> Vec<String> {
         let m = self.mount(me);
@@ -189,7 +188,7 @@ impl Bed {
 }
 
 impl Drop for Bed {
-    /// Detaches what a failed test left mounted; the folders could not be removed otherwise.
+    /// Detaches mounts that a failed test left. Otherwise the folders could not be removed.
     fn drop(&mut self) {
         let Ok(root) = self.root.path().canonicalize() else { return };
         let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return };
@@ -201,15 +200,15 @@ impl Drop for Bed {
     }
 }
 
-/// The pid in a state folder's lock file.
+/// Returns the pid in a state folder's lock file.
 fn lock_pid(lock: &Path) -> Option<i32> {
     let text = fs::read_to_string(lock).ok()?;
     let v: serde_json::Value = serde_json::from_str(&text).ok()?;
     v.get("pid")?.as_i64()?.try_into().ok()
 }
 
-/// The line of `/proc/self/mountinfo` for a mount point: asking the kernel's table touches no
-/// file system and so cannot hang.
+/// Returns the line of `/proc/self/mountinfo` for a mount point. The kernel's table touches no file system, so
+/// this cannot hang.
 fn mountinfo(dir: &Path) -> Option<String> {
     let parent = dir.parent().and_then(|p| p.canonicalize().ok())?;
     let place = parent.join(dir.file_name()?);
@@ -218,13 +217,13 @@ fn mountinfo(dir: &Path) -> Option<String> {
     table.lines().rev().find(|l| l.split(' ').nth(4) == Some(wanted)).map(str::to_owned)
 }
 
-/// Whether something is mounted on `dir`.
+/// Returns true if something is mounted on `dir`.
 pub(crate) fn mounted(dir: &Path) -> bool {
     mountinfo(dir).is_some()
 }
 
-/// Aborts the FUSE connection of a mount point: every request, also one in uninterruptible sleep,
-/// ends with an error.
+/// Aborts the FUSE connection of a mount point. Every request ends with an error, also one in uninterruptible
+/// sleep.
 fn abort_connection(dir: &Path) {
     let Some(minor) =
         mountinfo(dir).and_then(|l| l.split(' ').nth(2)?.split(':').nth(1).map(str::to_owned))
@@ -240,11 +239,11 @@ fn abort_connection(dir: &Path) {
     }
 }
 
-/// A mounted tree; taken down when dropped.
+/// A mounted tree, which is taken down when it is dropped.
 pub(crate) struct Mount {
     /// The mount point.
     pub(crate) dir: PathBuf,
-    /// What `msgfs mount` printed.
+    /// The output of `msgfs mount`.
     pub(crate) said: String,
     lock: PathBuf,
     pid: Option<i32>,
@@ -296,12 +295,12 @@ impl Mount {
         }
     }
 
-    /// A path inside the mount.
+    /// Returns a path inside the mount.
     pub(crate) fn path(&self, below: impl AsRef<Path>) -> PathBuf {
         self.dir.join(below)
     }
 
-    /// The daemon's process id.
+    /// Returns the daemon's process id.
     #[track_caller]
     pub(crate) fn pid(&self) -> i32 {
         self.pid.or_else(|| lock_pid(&self.lock)).expect("the lock file names the daemon's pid")
@@ -319,8 +318,8 @@ impl Mount {
         c
     }
 
-    /// Runs a bash script with the mount as working directory. Nothing in the test process ever
-    /// touches `inbox/` itself, because it is msgfs's business which process lists and reads.
+    /// Runs a bash script with the mount as working directory. The test process itself never touches `inbox/`,
+    /// because msgfs looks at which process lists and reads.
     #[track_caller]
     pub(crate) fn sh(&self, script: &str) -> Out {
         let mut c = self.command("bash");
@@ -330,15 +329,15 @@ impl Mount {
         out
     }
 
-    /// Looks into `sent/`: from then on, what was closed before is in the store. The kernel tells
-    /// msgfs of the last close only after the program that closed has gone on.
+    /// Lists `sent/`. After this, every draft that was closed before is in the store. The kernel tells msgfs of
+    /// the last close only after the program that closed has gone on.
     fn settle(&self) {
         for folder in ["sent".to_owned(), format!("sent/{}", samp::today())] {
             let _ = fs::read_dir(self.path(folder)).map(Iterator::count);
         }
     }
 
-    /// Runs a script that must succeed; gives its standard output.
+    /// Runs a script that must succeed, and returns its standard output.
     #[track_caller]
     pub(crate) fn ok(&self, script: &str) -> String {
         let out = self.sh(script);
@@ -346,7 +345,7 @@ impl Mount {
         out.stdout
     }
 
-    /// Runs Python with the mount as working directory; must succeed.
+    /// Runs Python with the mount as working directory. It must succeed.
     #[track_caller]
     pub(crate) fn py(&self, program: &str, args: &[&str]) -> String {
         let mut c = self.command("python3");
@@ -359,27 +358,27 @@ impl Mount {
         out.stdout
     }
 
-    /// The names in a folder, sorted, as a separate `ls` sees them.
+    /// Returns the sorted names in a folder, as a separate `ls` sees them.
     #[track_caller]
     pub(crate) fn ls(&self, folder: &str) -> Vec<String> {
         let out = self.ok(&format!("LC_ALL=C ls -1A -- {}", quote(Path::new(folder))));
         out.lines().map(str::to_owned).collect()
     }
 
-    /// The bytes of a file, as a separate `cat` gets them.
+    /// Returns the bytes of a file, as a separate `cat` gets them.
     #[track_caller]
     pub(crate) fn cat(&self, file: &str) -> String {
         self.ok(&format!("cat -- {}", quote(Path::new(file))))
     }
 
-    /// The bytes of a file outside `inbox/`, read directly.
+    /// Returns the bytes of a file outside `inbox/`, read directly.
     #[track_caller]
     pub(crate) fn bytes(&self, file: &str) -> Vec<u8> {
         assert!(!file.starts_with("inbox"), "read inbox/ from a process of its own");
         fs::read(self.path(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
     }
 
-    /// The bytes of any file, read without marking: opened with `O_NOFOLLOW`.
+    /// Returns the bytes of any file without marking it: opens it with `O_NOFOLLOW`.
     #[track_caller]
     pub(crate) fn bytes_quietly(&self, file: &str) -> Vec<u8> {
         use std::io::Read as _;
@@ -411,8 +410,8 @@ impl Mount {
         }
     }
 
-    /// Asserts that `inbox/` lists `names` and still does a moment later: marks are set
-    /// asynchronously, so that one look would prove nothing.
+    /// Asserts that `inbox/` lists `names` and still does a moment later. Marks are set asynchronously, so one
+    /// listing would prove nothing.
     #[track_caller]
     pub(crate) fn inbox_stays(&self, names: &[&str]) {
         self.inbox_becomes(names);
@@ -434,7 +433,7 @@ impl Mount {
         wait_for(PATIENCE, "the daemon ends", || !alive(pid));
     }
 
-    /// `kill -9` of the daemon. The dead mount is left for the next mount to clear.
+    /// Kills the daemon with `kill -9`. The next mount clears the dead mount.
     #[track_caller]
     pub(crate) fn kill9(mut self) {
         self.signal(rustix::process::Signal::KILL);
@@ -443,14 +442,13 @@ impl Mount {
         self.finished.store(true, Ordering::SeqCst);
     }
 
-    /// Lets strace meddle with the daemon's system calls of this name until what is given back is
-    /// dropped.
+    /// Lets strace change the daemon's system calls of this name until the returned value is dropped.
     #[track_caller]
     pub(crate) fn meddle(&self, call: &str, how: &str) -> proc::Running {
         self.trace(call, how, Path::new("/dev/null"))
     }
 
-    /// The same; the calls are noted, each with the paths of its files.
+    /// Does the same and records the calls, each with the paths of its files.
     pub(crate) fn trace(&self, call: &str, how: &str, notes: &Path) -> proc::Running {
         let mut c = self.command("strace");
         c.args(["-f", "-qq", "-y", "-e", &format!("trace={call}"), "-o"]).arg(notes).arg("-e");
@@ -468,7 +466,7 @@ impl Mount {
         tracer
     }
 
-    /// Unmounts properly; panics if that does not work.
+    /// Unmounts properly. Panics if that fails.
     #[track_caller]
     pub(crate) fn umount(mut self) {
         let mut c = self.command(binary().to_str().unwrap());
@@ -481,7 +479,8 @@ impl Mount {
         self.finish();
     }
 
-    /// Stops the watchdog and complains if it had to act, or if msgfs panicked: locks out of their order do.
+    /// Stops the watchdog. Panics if it had to act, or if msgfs panicked, as its locks do when they are taken out
+    /// of order.
     #[track_caller]
     fn finish(&mut self) {
         self.finished.store(true, Ordering::SeqCst);
@@ -521,14 +520,14 @@ impl Drop for Mount {
     }
 }
 
-/// Whether a process runs; a zombie that nobody reaps does not.
+/// Returns true if a process runs. A zombie that nobody reaps does not run.
 pub(crate) fn alive(pid: rustix::process::Pid) -> bool {
     fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))
         .is_ok_and(|s| !s.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
 }
 
-/// Whether this process still is a msgfs: pids are reused, and only what this test started may be
-/// ended.
+/// Returns true if this process is still a msgfs. Pids are reused, and a test may end only processes that it
+/// started.
 fn is_msgfs(pid: rustix::process::Pid) -> bool {
     fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()))
         .is_ok_and(|c| c.trim() == "msgfs")
@@ -544,12 +543,12 @@ pub(crate) fn detach(dir: &Path) {
     }
 }
 
-/// A path as one shell word.
+/// Quotes a path as one shell word.
 pub(crate) fn quote(path: &Path) -> String {
     format!("'{}'", path.to_str().expect("UTF-8 path").replace('\'', r"'\''"))
 }
 
-/// For tests that need the superuser: says so instead of passing without having tested.
+/// Panics if the test does not run as the superuser, instead of passing without having tested.
 #[track_caller]
 pub(crate) fn need_root() {
     assert!(rustix::process::geteuid().is_root(), "this test needs root (mount, setpriv)");

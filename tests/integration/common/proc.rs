@@ -1,5 +1,5 @@
-//! Running programs with a time limit and with their output in files, so that a background child
-//! that keeps a pipe open cannot hang a test.
+//! Programs that run with a time limit and with their output in files, so that a background child that keeps a
+//! pipe open cannot hang a test.
 
 use std::fmt;
 use std::io::{Read, Seek, Write};
@@ -7,30 +7,30 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a finished program left.
+/// The result of a finished program.
 pub(crate) struct Out {
-    /// How it ended; `None` if it had to be killed.
+    /// Its exit status; `None` if it had to be killed.
     pub(crate) status: Option<ExitStatus>,
     /// Its standard output.
     pub(crate) stdout: String,
     /// Its standard error.
     pub(crate) stderr: String,
-    /// How long it ran.
+    /// The time that it ran.
     pub(crate) took: Duration,
 }
 
 impl Out {
-    /// It exited with 0.
+    /// Returns true if it exited with 0.
     pub(crate) fn ok(&self) -> bool {
         self.status.is_some_and(|s| s.success())
     }
 
-    /// Its exit code, with a signal as 128 + number as shells count; `None` if it was killed here.
+    /// Returns its exit code. A signal is 128 + number, as shells count; `None` means that it was killed here.
     pub(crate) fn code(&self) -> Option<i32> {
         self.status.and_then(|s| s.code().or_else(|| s.signal().map(|n| 128 + n)))
     }
 
-    /// Both outputs.
+    /// Returns both outputs.
     pub(crate) fn said(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)
     }
@@ -49,13 +49,13 @@ impl fmt::Debug for Out {
     }
 }
 
-/// Runs a command with the usual limit; panics if it does not end in time.
+/// Runs a command with the usual limit. Panics if it does not end in time.
 #[track_caller]
 pub(crate) fn run(command: Command, input: Option<&[u8]>) -> Out {
     run_for(command, input, Duration::from_secs(120))
 }
 
-/// Runs a command; panics if it does not end within `limit`.
+/// Runs a command. Panics if it does not end within `limit`.
 #[track_caller]
 pub(crate) fn run_for(command: Command, input: Option<&[u8]>, limit: Duration) -> Out {
     let shown = format!("{command:?}");
@@ -64,7 +64,7 @@ pub(crate) fn run_for(command: Command, input: Option<&[u8]>, limit: Duration) -
     out
 }
 
-/// Runs a command; kills its process group after `limit`.
+/// Runs a command. Kills its process group after `limit`.
 pub(crate) fn try_run(
     command: Command,
     input: Option<&[u8]>,
@@ -83,7 +83,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts it, in a process group of its own.
+    /// Starts a program in a process group of its own.
     pub(crate) fn start(mut command: Command, input: Option<&[u8]>) -> std::io::Result<Self> {
         let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
         let stdin = match input {
@@ -104,12 +104,12 @@ impl Running {
         Ok(Self { child, stdout, stderr, started: Instant::now(), reaped: false })
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub(crate) fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
-    /// Whether it still runs.
+    /// Returns true if it still runs.
     pub(crate) fn running(&mut self) -> bool {
         let ended = self.child.try_wait().ok().flatten().is_some();
         self.reaped |= ended;
@@ -158,8 +158,8 @@ impl Drop for Running {
         let group = rustix::process::Pid::from_raw(self.pid());
         let others =
             || group.is_some_and(|id| rustix::process::test_kill_process_group(id).is_ok());
-        // A process in uninterruptible sleep cannot be reaped; the mount's watchdog frees it. What it
-        // started has files of the mount open until it is gone, too.
+        // A process in uninterruptible sleep cannot be reaped; the mount's watchdog frees it. Its children keep
+        // files of the mount open until they are gone, too.
         let start = Instant::now();
         while (self.running() || others()) && start.elapsed() < Duration::from_secs(1) {
             std::thread::sleep(Duration::from_millis(5));

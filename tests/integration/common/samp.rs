@@ -19,11 +19,11 @@ pub(crate) const T0: i64 = 1_777_052_523;
 /// One record of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rec {
-    /// Its id as stored or computed.
+    /// Its id, stored or computed.
     pub(crate) id: String,
     /// Seconds since the epoch.
     pub(crate) ts: i64,
-    /// The writer.
+    /// The sender.
     pub(crate) from: String,
     /// The recipient.
     pub(crate) to: String,
@@ -33,17 +33,17 @@ pub(crate) struct Rec {
     pub(crate) body: String,
 }
 
-/// Now, in whole seconds.
+/// Returns the current time in whole seconds.
 pub(crate) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("clock").as_secs() as i64
 }
 
-/// A JSON string as the reference writes it: raw UTF-8, escapes only where JSON needs them.
+/// Returns a JSON string as the reference program writes it: raw UTF-8, and escapes only where JSON needs them.
 fn quoted(s: &str) -> String {
     serde_json::to_string(s).expect("string")
 }
 
-/// Lower-case hex.
+/// Returns lower-case hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut s, b| {
         let _ = write!(s, "{b:02x}");
@@ -51,14 +51,14 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The first `n` hex digits of a SHA-256.
+/// Returns the first `n` hex digits of a SHA-256.
 pub(crate) fn sha_hex(bytes: &[u8], n: usize) -> String {
     let mut s = hex(&Sha256::digest(bytes));
     s.truncate(n);
     s
 }
 
-/// The content address of a record.
+/// Returns the content address of a record.
 pub(crate) fn id(from: &str, to: &str, thread: &str, body: &str, ts: i64) -> String {
     let body: String = body.nfc().collect();
     let canonical = format!(
@@ -72,7 +72,7 @@ pub(crate) fn id(from: &str, to: &str, thread: &str, body: &str, ts: i64) -> Str
 }
 
 impl Rec {
-    /// A record with its computed id.
+    /// Returns a record with its computed id.
     pub(crate) fn new(from: &str, to: &str, thread: &str, body: &str, ts: i64) -> Self {
         let s = str::to_owned;
         Self {
@@ -85,7 +85,7 @@ impl Rec {
         }
     }
 
-    /// The line in the reference's own form, with its newline.
+    /// Returns the line in the reference program's own form, with its newline.
     pub(crate) fn line(&self) -> String {
         format!("{}}}\n", self.members())
     }
@@ -102,7 +102,7 @@ impl Rec {
         )
     }
 
-    /// The line with further members after the six.
+    /// Returns the line with further members after the six.
     pub(crate) fn line_with(&self, extra: &[(&str, Value)]) -> String {
         let mut line = self.members();
         for (k, v) in extra {
@@ -111,7 +111,7 @@ impl Rec {
         line + "}\n"
     }
 
-    /// The bytes a signature covers: the domain line and the canonical JSON of all members.
+    /// Returns the bytes that a signature covers: the domain line and the canonical JSON of all members.
     pub(crate) fn signed_bytes(&self, extra: &[(&str, Value)]) -> Vec<u8> {
         let body: String = self.body.nfc().collect();
         let mut all = Map::new();
@@ -124,7 +124,7 @@ impl Rec {
         for (k, v) in extra {
             all.insert((*k).to_owned(), v.clone());
         }
-        // By code point; the names used here are ASCII.
+        // They are sorted by code point; the names here are ASCII.
         let mut names: Vec<&String> = all.keys().collect();
         names.sort();
         let members: Vec<String> =
@@ -132,7 +132,7 @@ impl Rec {
         format!("samp-sig-v1\n{{{}}}", members.join(",")).into_bytes()
     }
 
-    /// The line signed by `key`, with `pub` and `sig` and any further members.
+    /// Returns the line signed by `key`, with `pub` and `sig` and any further members.
     pub(crate) fn signed_line(&self, key: &SigningKey, extra: &[(&str, Value)]) -> String {
         let mut members = extra.to_vec();
         members.push(("pub", json!(BASE64.encode(key.verifying_key().as_bytes()))));
@@ -141,7 +141,7 @@ impl Rec {
         self.line_with(&members)
     }
 
-    /// The message's file name when `earlier` messages of this writer share its second.
+    /// Returns the message's file name if `earlier` messages of this sender share its second.
     pub(crate) fn name(&self, earlier: usize) -> String {
         let from: String = self
             .from
@@ -154,17 +154,17 @@ impl Rec {
         format!("{}.{earlier:03}Z-{from}-{id8}.txt", strftime(self.ts, "%Y%m%dT%H%M%S"))
     }
 
-    /// The UTC day.
+    /// Returns the UTC day.
     pub(crate) fn day(&self) -> String {
         strftime(self.ts, "%Y-%m-%d")
     }
 
-    /// The path of the message in `archive/`.
+    /// Returns the path of the message in `archive/`.
     pub(crate) fn archived(&self, earlier: usize) -> String {
         format!("archive/{}/{}", self.day(), self.name(earlier))
     }
 
-    /// The message file of an ASCII record (docs/SEMANTICS.md, S19).
+    /// Returns the message file of an ASCII record (docs/SEMANTICS.md, S19).
     pub(crate) fn file(&self, signature: &str) -> String {
         format!(
             "From: {}\nTo: {}\nDate: {}\nThread: {}\nMessage-ID: <{}@samp>\nSignature: {signature}\n\n{}\n",
@@ -178,7 +178,7 @@ impl Rec {
     }
 }
 
-/// A time in UTC.
+/// Returns a time in UTC.
 pub(crate) fn strftime(ts: i64, format: &str) -> String {
     jiff::Timestamp::from_second(ts)
         .expect("time")
@@ -187,17 +187,17 @@ pub(crate) fn strftime(ts: i64, format: &str) -> String {
         .to_string()
 }
 
-/// The UTC day of now.
+/// Returns the current UTC day.
 pub(crate) fn today() -> String {
     strftime(now(), "%Y-%m-%d")
 }
 
-/// A writer's log.
+/// Returns the path of a writer's log.
 pub(crate) fn log(dir: &Path, alias: &str) -> PathBuf {
     dir.join(format!("log-{alias}.jsonl"))
 }
 
-/// Appends raw bytes to a file in one write, creating it.
+/// Appends raw bytes to a file in one write, and creates the file.
 pub(crate) fn append_raw(path: &Path, bytes: impl AsRef<[u8]>) {
     let mut f = fs::OpenOptions::new().append(true).create(true).open(path).expect("open log");
     f.write_all(bytes.as_ref()).expect("append");
@@ -215,18 +215,18 @@ pub(crate) fn append_signed(dir: &Path, key: &SigningKey, rec: &Rec) {
     append_raw(&log(dir, &rec.from), rec.signed_line(key, &[]));
 }
 
-/// A key that is the same in every run.
+/// Returns a key that is the same in every run.
 pub(crate) fn key(seed: u8) -> SigningKey {
     SigningKey::from_bytes(&[seed; 32])
 }
 
-/// The fingerprint that msgfs shows for a key.
+/// Returns the fingerprint that msgfs shows for a key.
 pub(crate) fn fingerprint(key: &SigningKey) -> String {
     sha_hex(key.verifying_key().as_bytes(), 16)
 }
 
-/// Every record of a log as plain JSON; panics on a line that is not an object, for these are the
-/// lines msgfs wrote.
+/// Returns every record of a log as plain JSON. Panics on a line that is not an object, because msgfs wrote these
+/// lines.
 #[track_caller]
 pub(crate) fn read_log(dir: &Path, alias: &str) -> Vec<Map<String, Value>> {
     let text = match fs::read_to_string(log(dir, alias)) {
@@ -243,13 +243,13 @@ pub(crate) fn read_log(dir: &Path, alias: &str) -> Vec<Map<String, Value>> {
         .collect()
 }
 
-/// The string member of a record.
+/// Returns the string member of a record.
 #[track_caller]
 pub(crate) fn member<'a>(rec: &'a Map<String, Value>, name: &str) -> &'a str {
     rec.get(name).and_then(Value::as_str).unwrap_or_else(|| panic!("no string {name} in {rec:?}"))
 }
 
-/// The only record of a log.
+/// Returns the only record of a log.
 #[track_caller]
 pub(crate) fn only(dir: &Path, alias: &str) -> Map<String, Value> {
     let mut all = read_log(dir, alias);
@@ -257,13 +257,13 @@ pub(crate) fn only(dir: &Path, alias: &str) -> Map<String, Value> {
     all.remove(0)
 }
 
-/// The bodies in a log, in order.
+/// Returns the bodies in a log, in order.
 #[track_caller]
 pub(crate) fn bodies(dir: &Path, alias: &str) -> Vec<String> {
     read_log(dir, alias).iter().map(|r| member(r, "body").to_owned()).collect()
 }
 
-/// The thread folder of a thread id (docs/SEMANTICS.md, S23).
+/// Returns the thread folder of a thread id (docs/SEMANTICS.md, S23).
 pub(crate) fn thread_dir(id: &str) -> String {
     if id.is_empty() {
         return "~e3b0c442".into();

@@ -15,7 +15,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Takes a message file apart; panics if it is none.
+    /// Takes a message file apart. Panics if it is none.
     #[track_caller]
     pub(crate) fn parse(text: &str) -> Self {
         let (head, body) = text
@@ -33,23 +33,23 @@ impl Shown {
         Self { head, body: body.to_owned() }
     }
 
-    /// The value of a header line.
+    /// Returns the value of a header line.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.head.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// The value of a header line that must be there.
+    /// Returns the value of a header line that must be there.
     #[track_caller]
     pub(crate) fn must(&self, key: &str) -> &str {
         self.get(key).unwrap_or_else(|| panic!("no {key} in {self:#?}"))
     }
 
-    /// The names of the header lines, in order.
+    /// Returns the names of the header lines, in order.
     pub(crate) fn keys(&self) -> Vec<&str> {
         self.head.iter().map(|(k, _)| k.as_str()).collect()
     }
 
-    /// The file without one header line, for comparing bytes where the format leaves that line open.
+    /// Returns the file without one header line, to compare bytes where the format leaves that line open.
     pub(crate) fn without(&self, key: &str) -> String {
         let mut text = String::new();
         for (k, v) in self.head.iter().filter(|(k, _)| k != key) {
@@ -59,7 +59,7 @@ impl Shown {
     }
 }
 
-/// The paths below `folder` of the messages with this id, found by a program that marks nothing.
+/// Returns the paths below `folder` of the messages with this id. A program that marks nothing finds them.
 #[track_caller]
 pub(crate) fn paths(m: &Mount, folder: &str, id: &str) -> Vec<String> {
     let out = m.ok(&format!(
@@ -68,7 +68,7 @@ pub(crate) fn paths(m: &Mount, folder: &str, id: &str) -> Vec<String> {
     out.lines().map(str::to_owned).collect()
 }
 
-/// The path of the only message with this id below `folder`, once it is there.
+/// Returns the path of the only message with this id below `folder`, once it is there.
 #[track_caller]
 pub(crate) fn path(m: &Mount, folder: &str, id: &str) -> String {
     let mut found = Vec::new();
@@ -80,27 +80,27 @@ pub(crate) fn path(m: &Mount, folder: &str, id: &str) -> String {
     found.remove(0)
 }
 
-/// The only message with this id in `archive/`.
+/// Returns the only message with this id in `archive/`.
 #[track_caller]
 pub(crate) fn message(m: &Mount, id: &str) -> Shown {
     let file = path(m, "archive", id);
     Shown::parse(&m.cat(&file))
 }
 
-/// Everything in `rejected/`.
+/// Returns all texts in `rejected/`.
 #[track_caller]
 pub(crate) fn rejected(m: &Mount) -> Vec<String> {
     m.ls("rejected").iter().map(|n| m.cat(&format!("rejected/{n}"))).collect()
 }
 
-/// Waits until `rejected/` holds exactly one file; gives its text.
+/// Waits until `rejected/` holds exactly one file, and returns its text.
 #[track_caller]
 pub(crate) fn one_rejected(m: &Mount) -> String {
     soon("one file is in rejected/", || m.ls("rejected").len() == 1);
     rejected(m).remove(0)
 }
 
-/// The texts of all messages below a folder, in the order of `ls`.
+/// Returns the texts of all messages below a folder, in the order of `ls`.
 #[track_caller]
 pub(crate) fn all(m: &Mount, folder: &str) -> Vec<Shown> {
     let out = m.ok(&format!(
@@ -111,17 +111,17 @@ pub(crate) fn all(m: &Mount, folder: &str) -> Vec<Shown> {
         .collect()
 }
 
-/// Whether a name ends in this, after a dot.
+/// Returns true if a name ends in this, after a dot.
 pub(crate) fn has_ending(name: &str, ending: &str) -> bool {
     std::path::Path::new(name).extension().is_some_and(|e| e == ending)
 }
 
-/// A time as message files show it.
+/// Returns a time as message files show it.
 pub(crate) fn date(ts: i64) -> String {
     samp::strftime(ts, "%a, %d %b %Y %H:%M:%S +0000")
 }
 
-/// The name of a message file by its parts.
+/// Returns the name of a message file with these parts.
 pub(crate) fn name(ts: i64, millis: u32, from: &str, id: &str) -> String {
     let from: String = from
         .chars()

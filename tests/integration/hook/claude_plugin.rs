@@ -1,4 +1,4 @@
-//! The plugin of Claude Code: what is in it, and who is left alone where it is in use.
+//! The plugin of Claude Code: its content, and the harnesses that msgfs leaves alone where the plugin is in use.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,8 @@ fn said(bed: &Bed, args: &[&str]) -> String {
     out.stdout
 }
 
-/// S771: the plugin has the hooks that `msgfs hook install` writes and the instructions that `msgfs init --integrate` writes.
+/// S771: the plugin has the hooks that `msgfs hook install` writes and the instructions that `msgfs init
+/// --integrate` writes.
 #[test]
 fn s771_the_plugin_has_what_is_installed_otherwise() {
     let bed = bed(0);
@@ -37,8 +38,8 @@ fn s771_the_plugin_has_what_is_installed_otherwise() {
     assert!(read(".claude-plugin/plugin.json").contains("\"name\": \"msgfs\""));
 }
 
-/// S771: where Claude Code uses the plugin, `hook install` and `init --integrate` leave it alone and say so, and `hook status`
-/// tells it, with what is installed beside it. Other harnesses are not left alone.
+/// S771: if Claude Code uses the plugin, `hook install` and `init --integrate` leave Claude Code alone and say so.
+/// `hook status` reports the plugin and what is installed beside it. Other harnesses are not left alone.
 #[test]
 fn s771_where_the_plugin_is_nothing_is_installed() {
     let bed = bed(0);
@@ -67,7 +68,7 @@ fn s771_where_the_plugin_is_nothing_is_installed() {
     is_left(None);
     write(&own, &with("msgfs@msgfs", true));
     is_left(Some("(~/.claude/settings.json)"));
-    // The project's settings count more, and the local ones of the project most.
+    // The project's settings have precedence over these, and the project's local ones over both.
     write(&project, &with("msgfs@msgfs", false));
     is_left(None);
     write(&local, &with("msgfs@msgfs", true));
@@ -88,7 +89,7 @@ fn s771_where_the_plugin_is_nothing_is_installed() {
     write(&own, &with("msgfs@skills-dir", true));
     is_left(None);
 
-    // What was installed before is told, and can be removed.
+    // `hook status` reports what was installed before, and it can be removed.
     write(&own, "{}\n");
     said(&bed, &["hook", "install", "--for", "claude-code"]);
     let hooks = fs::read_to_string(&own).unwrap();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::bed;
 use crate::common::{Bed, Out, binary, need_root, run};
 
-/// Each harness whose hooks are in a file of JSON, and what a new file has in it, but for the path of msgfs.
+/// Each harness whose hooks are in a JSON file, and the content of a new file, except for the path of msgfs.
 pub(super) const NEW: &[(&str, &str, &str)] = &[
     (
         "claude-code",
@@ -60,12 +60,12 @@ pub(super) const NEW: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The same text, with the msgfs of a bed in its commands.
+/// Returns the same text with the msgfs of a bed in its commands.
 fn with_path(bed: &Bed, text: &str) -> String {
     text.replace("msgfs hook run", &format!("{} hook run", bed.path("tools/msgfs").display()))
 }
 
-/// Those whose file has the hooks of others, too.
+/// Returns the harnesses whose file has the hooks of other programs, too.
 fn shared() -> impl Iterator<Item = &'static (&'static str, &'static str, &'static str)> {
     NEW.iter().filter(|(name, ..)| *name != "copilot")
 }
@@ -101,13 +101,13 @@ fn value(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// Names in the folder of a file that are not its own.
+/// Returns the files beside a file in its folder.
 fn kept(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path.parent().unwrap()).unwrap().flatten();
     entries.map(|e| e.path()).filter(|p| p != path && p.is_file()).collect()
 }
 
-/// S515: a file that was not there holds the hooks and nothing else, byte for byte, and is removed again.
+/// S515: a file that was not there holds the hooks and nothing else, byte for byte. Uninstall removes it again.
 #[test]
 fn s515_a_new_file_and_back() {
     for (harness, name, text) in NEW {
@@ -127,7 +127,7 @@ fn s515_a_new_file_and_back() {
     }
 }
 
-/// S515, S516: the same with the hook for tools, at once or later.
+/// S515, S516: the same holds with the hook for tools, whether it is installed at once or later.
 #[test]
 fn s515_mid_turn_and_back() {
     for (harness, name, _) in NEW {
@@ -157,7 +157,7 @@ fn s515_mid_turn_and_back() {
     }
 }
 
-/// Files of people, by how they are laid out: two spaces, four, tabs, one line, Windows, odd ones.
+/// Returns files as people lay them out: two spaces, four, tabs, one line, Windows, odd ones.
 fn laid_out(value: &Value) -> Vec<String> {
     let pretty = serde_json::to_string_pretty(value).unwrap();
     let indent = |by: &str| {
@@ -178,8 +178,8 @@ fn laid_out(value: &Value) -> Vec<String> {
     ]
 }
 
-/// S516: what is there stays, byte for byte and in its order; ours come last in each event's list. To
-/// uninstall gives the bytes from before.
+/// S516: the text that is there stays, byte for byte and in its order. Our hooks come last in each event's list.
+/// Uninstall restores the bytes from before.
 #[test]
 fn s516_what_others_wrote_stays() {
     for (harness, name, text) in shared() {
@@ -221,7 +221,7 @@ fn s516_what_others_wrote_stays() {
                 let expected = [theirs, list.as_array().unwrap().clone()].concat();
                 assert_eq!(now["hooks"][key], Value::from(expected), "{after}");
             }
-            // Every line of theirs is there, in its order.
+            // Every line of others is there, in its order.
             let mut lines = after.lines().map(|l| l.trim_end_matches(','));
             for line in before.lines().filter(|l| l.contains('"') && !l.contains("{\"")) {
                 let line = line.trim_end_matches(',').trim_end_matches("[]").trim_end_matches("{}");
@@ -239,8 +239,8 @@ fn s516_what_others_wrote_stays() {
     }
 }
 
-/// S517: an older hook of ours is replaced where it stands, also by a path, and more than one becomes one;
-/// what others added since install stays when ours go.
+/// S517: an older hook of ours is replaced in its place, also if it calls msgfs by a path. Several of ours become
+/// one. Entries that others added since install stay when ours go.
 #[test]
 fn s517_ours_are_replaced_in_place() {
     for (harness, name, text) in shared() {
@@ -267,13 +267,13 @@ fn s517_ours_are_replaced_in_place() {
         put(&path, &content.to_string());
         install(&bed, harness);
         let now = value(&path);
-        // Claude Code has two of ours there.
+        // Claude Code has two of our hooks there.
         let expected: Vec<&Value> = [&old[0], &list[0], &old[2]]
             .into_iter()
             .chain(list.as_array().unwrap().get(1))
             .collect();
         assert_eq!(now["hooks"][event], json!(expected));
-        // Somebody adds something behind ours.
+        // Another program adds something after our hooks.
         let mut later = now.clone();
         later["hooks"][event].as_array_mut().unwrap().push(of("echo three"));
         fs::write(&path, serde_json::to_string_pretty(&later).unwrap()).unwrap();
@@ -284,7 +284,7 @@ fn s517_ours_are_replaced_in_place() {
         }
         assert_eq!(value(&path), expected);
     }
-    // A handler of ours in a group with another's.
+    // A handler of ours shares a group with a handler of another program.
     let bed = bed(0);
     let path = file(&bed, ".claude/settings.json");
     let theirs = json!({"type":"command","command":"echo"});
@@ -298,7 +298,8 @@ fn s517_ours_are_replaced_in_place() {
     assert_eq!(value(&path), json!({"hooks":{"UserPromptSubmit":[{"hooks":[theirs]}]}}));
 }
 
-/// S518: a file that is not understood is left alone: the reason is said, and what to add; exit code 1.
+/// S518: a file that msgfs does not understand is left alone. msgfs prints the reason and the lines to add, and
+/// exits with code 1.
 #[test]
 fn s518_what_is_not_understood_is_left_alone() {
     for (harness, name, text) in shared() {
@@ -349,7 +350,7 @@ fn s518_what_is_not_understood_is_left_alone() {
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     assert_eq!(change(&bed, "install", "claude-code", &[]).code(), Some(1));
-    // One refusal keeps no other file from being written.
+    // One refusal does not keep another file from being written.
     let path = file(&bed, ".cursor/hooks.json");
     put(&path, r#"{"version":1,"hooks":{"onWhatever":[]}}"#);
     fs::create_dir(bed.path("home/.gemini")).unwrap();
@@ -363,7 +364,7 @@ fn s518_what_is_not_understood_is_left_alone() {
     assert_eq!(change(&bed, "install", "cursor", &[]).code(), Some(1));
 }
 
-/// S519: a symlink stays one, and its target is written; one that leads to somebody else's file is refused.
+/// S519: a symlink stays a symlink, and its target is written. A symlink to somebody else's file is refused.
 #[test]
 fn s519_symlinks() {
     let bed = bed(0);
@@ -383,8 +384,8 @@ fn s519_symlinks() {
     assert_eq!(fs::read_to_string(&target).unwrap(), "{}\n");
 }
 
-/// S520: where Codex keeps hooks in `config.toml` nothing is written, and the TOML is printed; its own notes
-/// of trust are no hooks.
+/// S520: if Codex keeps hooks in `config.toml`, msgfs writes nothing and prints the TOML. Codex's own notes of
+/// trust are no hooks.
 #[test]
 fn s520_codex_with_hooks_in_toml() {
     let bed = bed(0);
@@ -405,7 +406,7 @@ fn s520_codex_with_hooks_in_toml() {
     assert!(path.exists());
 }
 
-/// S521: Copilot's file and `OpenCode`'s plugin are all ours; one that is not is left alone.
+/// S521: Copilot's file and `OpenCode`'s plugin are completely ours. A file that is not ours is left alone.
 #[test]
 fn s521_files_that_are_all_ours() {
     let bed = bed(0);
@@ -436,8 +437,8 @@ fn s521_files_that_are_all_ours() {
     assert_eq!(fs::read_to_string(&own).unwrap(), foreign);
 }
 
-/// S522: without a name, each harness whose folder or program is here; `--dry-run` prints a diff that patch
-/// takes, and writes nothing. Variables that move a harness's folder count.
+/// S522: without a name, the command covers each harness whose folder or program is here. `--dry-run` prints a
+/// diff that patch takes, and writes nothing. Variables that move a harness's folder count.
 #[test]
 fn s522_which_harnesses_and_what_would_change() {
     let mut bed = bed(0);
@@ -475,8 +476,8 @@ fn s522_which_harnesses_and_what_would_change() {
     assert!(status.stdout.contains("gemini: not found; hooks: not installed ("), "{status:?}");
 }
 
-/// S523: the hooks call msgfs by the path of the first one on the PATH, quoted for a shell and with its symlinks;
-/// without one, by the path that install was called by. One that will not stay there is refused, with the
+/// S523: the hooks call the first msgfs on the PATH by its path, quoted for a shell and with its symlinks. If
+/// there is none, they use the path by which install was called. A path that will not last is refused, with the
 /// command that installs.
 #[test]
 fn s523_by_which_path_msgfs_is_called() {
@@ -526,8 +527,8 @@ fn s523_by_which_path_msgfs_is_called() {
     }
 }
 
-/// S732: hooks and standing instructions of an older msgfs, and hooks that call one that is gone, are told by
-/// `msgfs hook status` and `msgfs doctor`, with the command that renews them; after it they are not.
+/// S732: `msgfs hook status` and `msgfs doctor` report hooks and standing instructions of an older msgfs, and
+/// hooks that call a msgfs that is gone. They name the command that renews them. After it they report nothing.
 #[test]
 fn s732_what_is_installed_and_old_is_told() {
     let bed = bed(0);
@@ -551,7 +552,7 @@ fn s732_what_is_installed_and_old_is_told() {
         renew(&command, false);
         install(&bed, harness);
         renew(&command, false);
-        // As older ones have written it.
+        // The text as older versions wrote it.
         let path = file(&bed, name);
         fs::write(&path, text).unwrap();
         renew(&command, true);
@@ -597,7 +598,7 @@ fn s732_what_is_installed_and_old_is_told() {
     }
 }
 
-/// S564: a setting that keeps a harness from running the hooks is told, by status and by install, with its file.
+/// S564: status and install report a setting that keeps a harness from running the hooks, with its file.
 #[test]
 fn s564_why_nothing_rings() {
     let bed = bed(0);
@@ -670,8 +671,8 @@ fn s564_why_nothing_rings() {
     assert!(run(c, None).stdout.contains("MSGFS_HOOK=off"));
 }
 
-/// S567: Cursor's standing instructions are those of a project: in the home folder, status and install say that it
-/// is none, and nothing is written there.
+/// S567: Cursor's standing instructions belong to a project. In the home folder, status and install say that it is
+/// no project, and nothing is written there.
 #[test]
 fn s567_the_home_folder_is_no_project() {
     let bed = bed(0);
@@ -693,7 +694,7 @@ fn s567_the_home_folder_is_no_project() {
         "{project}"
     );
     assert!(!bed.path("home/.cursor/rules").exists());
-    // Whoever has not asked for Cursor is not refused anything for it.
+    // A user who did not ask for Cursor gets no refusal because of it.
     fs::create_dir_all(bed.path("home/.cursor")).unwrap();
     for more in [&[][..], &["--dry-run"], &["--uninstall"]] {
         let out = said("home", &[&["init", "--integrate"], more].concat());

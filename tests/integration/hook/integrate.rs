@@ -9,8 +9,9 @@ fn integrate(bed: &Bed, harness: &str, more: &[&str]) -> crate::common::Out {
     bed.msgfs_out(&[&["init", "--integrate", "--for", harness], more].concat())
 }
 
-/// S524: `msgfs init --integrate` writes a file of its own where the harness has a place for one, else a block
-/// of at most six lines between two markers. Line ends and a missing last one stay; it can be undone.
+/// S524: `msgfs init --integrate` writes a file of its own where the harness has a place for one. Otherwise it
+/// writes a block of at most six lines between two markers. Line ends and a missing last one stay. The command can
+/// be undone.
 #[test]
 fn s524_standing_instructions() {
     let bed = bed(0);
@@ -92,7 +93,7 @@ fn s524_standing_instructions() {
     assert!(fs::read_to_string(&over).unwrap().contains("msgfs begin"));
     assert!(!bed.path("home/.codex/AGENTS.md").exists());
     assert_eq!(bed.msgfs_out(&["init", "--dry-run"]).code(), Some(2));
-    // What OpenCode 1 has read instead so far.
+    // OpenCode 1 has read this file instead so far.
     fs::create_dir_all(bed.path("home/.claude")).unwrap();
     fs::write(bed.path("home/.claude/CLAUDE.md"), "x").unwrap();
     let out = integrate(&bed, "opencode", &[]);

@@ -1,5 +1,5 @@
-//! The bell for coding agents: what a harness hears, when, and what it finds in its configuration.
-//! Nothing here needs a harness; each is played by what is known of it (docs/HARNESSES.md).
+//! The bell for coding agents: the texts that a harness gets, their times, and the changes in its configuration.
+//! Nothing here needs a harness; the tests play each one from what is known of it (docs/HARNESSES.md).
 
 mod claude_plugin;
 mod installer;
@@ -21,11 +21,11 @@ use serde_json::{Value, json};
 use crate::common::samp::{self, Rec, T0};
 use crate::common::{Bed, Out, binary, run};
 
-/// In every text of these tests, and in nothing that a hook may say.
+/// A word in every text of these tests that no hook may print.
 const SECRET: &str = "xylophone-secret";
 
-/// A bed with mail from bob to alice, whose name is in the configuration and the environment, and with msgfs
-/// on the PATH as in a harness.
+/// Makes a bed with mail from bob to alice. Her name is in the configuration and the environment, and msgfs is on
+/// the PATH as in a harness.
 fn bed(messages: usize) -> Bed {
     let mut bed = Bed::new();
     bed.config("me = \"alice\"\n");
@@ -52,7 +52,7 @@ fn deliver(bed: &Bed, from: &str, n: i64) -> Rec {
     samp::append(&bed.store, from, "alice", SECRET, &body, T0 + n)
 }
 
-/// A hook as a harness would start it, in a shell of its own.
+/// Returns a hook as a harness would start it, in a shell of its own.
 fn hook(bed: &Bed, line: &str) -> Command {
     let mut command = bed.command("sh");
     command.args(["-c", line]);
@@ -79,8 +79,8 @@ fn ring(bed: &Bed, event: &str, harness: &str, payload: &Value) -> Out {
     out
 }
 
-/// What it prints, which is all it does. A hook that gave up because the machine was busy, which it says
-/// in its log, has told nothing, and is run again.
+/// Returns the output of a hook, which must do nothing but print. If the hook gave up because the machine was
+/// busy, as it says in its log, it has told nothing and is run again.
 #[track_caller]
 fn says(bed: &Bed, event: &str, harness: &str, payload: &Value) -> String {
     let log = || fs::read_to_string(bed.path("run/msgfs/hook/hook.log")).unwrap_or_default();
@@ -96,7 +96,7 @@ fn says(bed: &Bed, event: &str, harness: &str, payload: &Value) -> String {
     panic!("the hook is late again and again: {}", log());
 }
 
-/// What a harness tells at an event.
+/// Returns the input that a harness gives at an event.
 fn payload(harness: &str, event: &str) -> Value {
     let name = match (harness, event) {
         ("gemini", "prompt") => "BeforeAgent",
@@ -129,14 +129,14 @@ fn payload(harness: &str, event: &str) -> Value {
     told
 }
 
-/// Everything below a folder but for what the hook itself keeps: mode, time, content.
+/// Returns mode, time and content of everything below a folder, except for the hook's own files.
 fn snapshot(root: &Path) -> BTreeMap<String, (u32, i64, i64, Vec<u8>)> {
     let mut all = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
-            // What the hook keeps is made below it.
+            // The hook's own files are made below it.
             if path == root.join("run") {
                 continue;
             }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::bed;
 use crate::common::{Bed, run};
 
-/// Plays `OpenCode`, in both of its ages, with what stands for msgfs in `PATH`.
+/// A script that plays `OpenCode`, in both of its versions, with a replacement of msgfs in `PATH`.
 const PLAY: &str = include_str!("opencode.mjs");
 
 #[track_caller]
@@ -24,8 +24,9 @@ fn play(bed: &Bed, plugin: &Path, scene: &str, path: &str) -> String {
     out.stdout
 }
 
-/// S526: the plugin starts the waiter when a session of `OpenCode`, 1 or 2, becomes idle, and gives the session
-/// what it printed, once, if it rang. Sessions below another are left alone, and whatever fails harms nothing.
+/// S526: the plugin starts the waiter when a session of `OpenCode`, 1 or 2, becomes idle. If the waiter rang, the
+/// plugin gives its output to the session once. Sessions below another one are left alone, and no failure does
+/// harm.
 #[test]
 fn s526_the_plugin_of_opencode() {
     let bed = bed(0);
@@ -71,7 +72,8 @@ fn s526_the_plugin_of_opencode() {
         assert_eq!(play(&bed, &plugin, &format!("{age} throws"), &path), "");
         assert_eq!(play(&bed, &plugin, &format!("{age} idle"), "/nowhere"), "", "msgfs is missing");
     }
-    // A person's prompt is told, once for each, and not the one that the plugin makes of a ring.
+    // The plugin calls the prompt hook once for each prompt of a person, and not for the prompt that it makes of a
+    // ring.
     for (age, me) in [("1", "leaked"), ("2", "")] {
         let _ = fs::remove_file(&log);
         assert_eq!(play(&bed, &plugin, &format!("{age} typed"), &path), "s msgfs: 1 unread\n");
@@ -87,7 +89,7 @@ fn s526_the_plugin_of_opencode() {
             assert_eq!(play(&bed, &plugin, &format!("{age} idle"), &path), "", "{body}");
         }
     }
-    // The former waiter is ended, and the last one with the session.
+    // The former waiter is ended, and the last one ends with the session.
     set(&format!(
         "trap 'echo ended >>{0}; exit 0' TERM; echo began >>{0}; sleep 100 & wait $!; kill $!",
         log.display()
@@ -100,7 +102,7 @@ fn s526_the_plugin_of_opencode() {
             text.matches("ended").count() == 2 && text.matches("began").count() == 2
         });
     }
-    // The session that was left is disarmed, and stays so though a turn of it ends later.
+    // The session that was left is disarmed, and stays so although a turn of it ends later.
     set(&format!(
         "trap 'echo ended $session >>{0}; exit 0' TERM; read -r line; session=${{line#*:}}; session=${{session%%,*}}; \
          echo $3 $session >>{0}; [ $3 = stop ] || exit 0; sleep 100 & wait $!; kill $!",
@@ -120,7 +122,7 @@ fn s526_the_plugin_of_opencode() {
         expected.extend(["session-end \"s\"", "stop \"s\"", "stop \"t\""]);
         assert_eq!(lines, expected, "{age}");
     }
-    // Nothing is started any more by a plugin that is removed while it runs.
+    // A plugin that is removed while it runs starts nothing any more.
     let _ = fs::remove_file(&log);
     for age in ["1", "2"] {
         assert_eq!(play(&bed, &plugin, &format!("{age} removed"), &path), "");

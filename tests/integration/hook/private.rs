@@ -1,12 +1,12 @@
-//! Where the bell keeps its state.
+//! The place of the bell's state.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use super::{bed, payload, says};
 
-/// S506: a runtime folder that is a symlink, or that others can write to, is not used, with and without a slash
-/// behind it; folders above it may be symlinks.
+/// S506: a runtime folder that is a symlink, or that others can write to, is not used, with and without a slash at
+/// its end. Folders above it may be symlinks.
 #[test]
 fn s506_the_runtime_folder_is_a_private_folder() {
     let mut bed = bed(1);

@@ -1,4 +1,4 @@
-//! What is said, and when nothing is.
+//! The text of a ring, and the cases without a ring.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use super::{SECRET, bed, deliver, hook, payload, ring, says, snapshot};
 use crate::common::samp::{self, T0};
 use crate::common::{Bed, run};
 
-/// Each harness's answers, as its own code reads them: `TEXT` is the text.
+/// The answers of each harness, as its own code reads them. `TEXT` stands for the text.
 const ANSWERS: &[(&str, &str, &str)] = &[
     (
         "claude-code",
@@ -80,8 +80,7 @@ fn line(answer: &str, text: &str) -> String {
     if answer.is_empty() { String::new() } else { answer.replace("TEXT", text) + "\n" }
 }
 
-/// S500: each harness is answered in its own words, one line and nothing else; with nothing unread, with
-/// no byte.
+/// S500: each harness gets one line in its own format and nothing else. If nothing is unread, it gets no byte.
 #[test]
 fn s500_each_harness_hears_its_own_words() {
     for messages in [0, 1, 12] {
@@ -104,7 +103,7 @@ fn s500_each_harness_hears_its_own_words() {
     }
 }
 
-/// S501: the text has at most 240 bytes: how much is unread, how much of it is new, at most two writers,
+/// S501: the text has at most 240 bytes. It says how much is unread, how much of it is new, at most two senders,
 /// and the path in the mount, or the command.
 #[test]
 fn s501_the_text_is_short_and_names_no_more_than_two_writers() {
@@ -134,8 +133,8 @@ fn s501_the_text_is_short_and_names_no_more_than_two_writers() {
     assert!(said.contains(&end), "{said}");
 }
 
-/// S502: a message is told once in a session, whichever hook tells it; the start of a session tells how
-/// much is unread always. What is told to one session is told to another, too.
+/// S502: a session is told of a message once, whichever hook tells it. The start of a session always tells how
+/// much is unread. Another session is told of the same messages, too.
 #[test]
 fn s502_once_for_each_arrival_and_session() {
     let bed = bed(12);
@@ -164,21 +163,21 @@ fn s502_once_for_each_arrival_and_session() {
         says(&bed, "prompt", "codex", &other).contains("13 unread messages for alice, from bob:")
     );
     assert!(says(&bed, "prompt", "gemini", &payload("gemini", "prompt")).contains("13 unread"));
-    // What is read is not counted; mail of others and what I wrote myself never was.
+    // Read messages are not counted. Messages for others and messages that I wrote never were.
     samp::append(&bed.store, "alice", "alice", "t", SECRET, T0 + 30);
     samp::append(&bed.store, "bob", "carol", "t", SECRET, T0 + 31);
     assert_eq!(says(&bed, "prompt", "codex", &told("prompt")), "");
     run(bed.msgfs(["inbox"]), None);
     assert_eq!(says(&bed, "session-start", "codex", &told("session-start")), "");
-    // The ids of strangers are no paths.
+    // A strange session id is never used as a path.
     let mut odd = told("prompt");
     odd["session_id"] = "../../../../x\u{0}\n".into();
     deliver(&bed, "bob", 40);
     assert!(says(&bed, "prompt", "codex", &odd).contains("1 unread message"));
 }
 
-/// S503: nothing is said to a turn that a hook has prolonged, to a subagent, where a harness runs the hooks
-/// of another, or where somebody has switched the bell off; and what was not said is said later.
+/// S503: a hook says nothing to a turn that a hook has prolonged, to a subagent, where a harness runs the hooks of
+/// another one, or where somebody has switched the bell off. It says it later instead.
 #[test]
 fn s503_when_nothing_is_said() {
     let mut bed = bed(1);
@@ -225,8 +224,8 @@ fn s503_when_nothing_is_said() {
     assert!(out.ok() && out.said().is_empty(), "{out:?}");
 }
 
-/// S504: what a harness tells is read for a moment and up to a mebibyte. Nothing, half of it, too much of
-/// it and an end that never comes are answered with nothing, and nobody is held up.
+/// S504: a hook reads the harness's input for a moment and up to a mebibyte. It answers nothing to an empty input,
+/// to half an input, to too much of it and to an input that never ends. It holds nobody up.
 #[test]
 fn s504_odd_input_is_silence() {
     let bed = bed(1);
@@ -240,7 +239,7 @@ fn s504_odd_input_is_silence() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // It may end before it has read all.
+        // It may end before it has read everything.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let out = child.wait_with_output().unwrap();
         assert!(out.status.success() && out.stdout.is_empty() && out.stderr.is_empty(), "{out:?}");
@@ -251,14 +250,15 @@ fn s504_odd_input_is_silence() {
     let mut child = hook(&bed, &limited).stdin(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     input.write_all(good.as_bytes()).unwrap();
-    // It ends though its input does not.
+    // It ends although its input does not.
     let status = child.wait().unwrap();
     drop(input);
     assert!(status.success());
     assert!(says(&bed, "prompt", "codex", &payload("codex", "prompt")).contains("1 unread"));
 }
 
-/// S505: whatever is missing, wrong or unknown: exit code 0 and no byte. The reason is in a small log.
+/// S505: a hook ends with exit code 0 and no byte of output, whatever is missing, wrong or unknown. The reason is
+/// in a small log.
 #[test]
 fn s505_a_hook_fails_open() {
     let bed = bed(1);
@@ -310,9 +310,9 @@ fn s505_a_hook_fails_open() {
         assert!(log.contains("is not a JSON object"), "{log}");
     }
     bed.config("me = \"alice\"\n");
-    // What was said into a full disk is lost, and the next start tells the total.
+    // The text that went to a full disk is lost, and the next start tells the total.
     assert_eq!(says(&bed, "prompt", "codex", &payload("codex", "prompt")), "");
-    // A state that cannot be read is silence once, and begins anew.
+    // A state that cannot be read causes one silence, and begins anew.
     let session = fs::read_dir(&kept).unwrap().flatten();
     let session = session.map(|e| e.path()).find(|p| p.extension().is_some_and(|e| e == "json"));
     fs::write(session.unwrap(), "{").unwrap();
@@ -320,8 +320,8 @@ fn s505_a_hook_fails_open() {
     assert!(says(&bed, "prompt", "codex", &payload("codex", "prompt")).contains("1 unread"));
 }
 
-/// S506: a hook marks nothing and makes nothing: no key, no state, no store, no configuration, no cache.
-/// What was rung is kept in a private folder of its own.
+/// S506: a hook marks nothing and makes nothing: no key, no state, no store, no configuration, no cache. It keeps
+/// its record of rings in a private folder of its own.
 #[test]
 fn s506_a_hook_changes_nothing() {
     let bed = bed(2);
@@ -340,7 +340,7 @@ fn s506_a_hook_changes_nothing() {
         let text = fs::read_to_string(entry.path()).unwrap();
         assert!(!text.contains(SECRET), "{text}");
     }
-    // The same where an identity has a state, and marks.
+    // The same holds if an identity has a state and marks.
     run(bed.msgfs(["cat", "inbox"]), None);
     assert!(bed.msgfs_out(&["send", "bob", "hello"]).ok());
     let before = snapshot(&bed.path(""));
@@ -348,8 +348,8 @@ fn s506_a_hook_changes_nothing() {
     assert_eq!(snapshot(&bed.path("")), before);
 }
 
-/// S507: who the mail is for is `$MSGFS_ME`, else as in the project's folder: that which the harness names,
-/// else the one where the session was first heard of. The folder of the process does not count.
+/// S507: `$MSGFS_ME` says for whom the mail is, else the project's folder does. The harness names this folder; if
+/// it names none, the folder in which the session first appeared counts. The folder of the process does not count.
 #[test]
 fn s507_who_the_mail_is_for() {
     let mut bed = bed(1);
@@ -369,7 +369,7 @@ fn s507_who_the_mail_is_for() {
     };
     let said = |harness, event: &str, told: &Value| says(&bed, event, harness, told);
     assert!(said("codex", "prompt", &at("codex", "prompt", "p", "a")).contains("for alice,"));
-    // It has gone elsewhere.
+    // The session has gone elsewhere.
     let total = said("codex", "session-start", &at("codex", "session-start", "q", "a"));
     assert!(total.contains("for alice:"), "{total}");
     assert!(said("codex", "prompt", &at("codex", "prompt", "q", "b")).contains("for erin,"));
@@ -387,13 +387,13 @@ fn s507_who_the_mail_is_for() {
         let out = run(hook(&bed, &line), Some(told.as_bytes()));
         assert!(out.stdout.contains("for erin,"), "{out:?}");
     }
-    // A folder that says nothing is nobody in particular; without one, there is nobody.
+    // A folder that says nothing stands for nobody in particular. Without a folder there is nobody.
     assert_eq!(said("codex", "prompt", &json!({"session_id":"c","cwd":"/"})), "");
     assert_eq!(said("codex", "prompt", &json!({"session_id":"d"})), "");
 }
 
-/// S508: a mount that hangs keeps nobody: it is not asked. A hook that something else keeps gives up, with 0
-/// and without a word.
+/// S508: a mount that hangs delays nobody, because no hook asks it. A hook that something else delays gives up,
+/// with exit code 0 and without output.
 #[test]
 fn s508_nobody_is_kept() {
     let mut bed = bed(0);
@@ -416,7 +416,7 @@ fn s508_nobody_is_kept() {
     assert!(out.ok() && out.stdout.contains(&expected), "{out:?}");
     mount.appears(&format!("inbox/{}.txt", &rec.id[..8]));
     assert!(mount.ok(&format!("cat {}", path.display())).contains(SECRET), "it is its name");
-    // The folder where it is noted what was rung hangs.
+    // The folder with the record of rings hangs.
     signal(Signal::STOP);
     for event in ["prompt", "nonsense"] {
         let line = format!(
@@ -428,7 +428,7 @@ fn s508_nobody_is_kept() {
         assert!(hung.ok() && hung.said().is_empty(), "{hung:?}");
     }
     signal(Signal::CONT);
-    // Somebody keeps the lock.
+    // Another process keeps the lock.
     deliver(&bed, "bob", 2);
     let lock = fs::File::open(bed.path("run/msgfs/hook/hook.lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
@@ -437,7 +437,7 @@ fn s508_nobody_is_kept() {
     assert!(says(&bed, "prompt", "codex", &payload("codex", "prompt")).contains("1 unread"));
 }
 
-/// S509: a session that begins without an id is the one that is first heard of in its folder.
+/// S509: a session that begins without an id is the one that appears first in its folder.
 #[test]
 fn s509_a_session_gets_its_id_later() {
     let bed = bed(1);
@@ -456,7 +456,7 @@ fn s509_a_session_gets_its_id_later() {
     );
 }
 
-/// S525: whoever only looks makes nothing: `msgfs ls`, `status` and `cat` without a mount leave no state
+/// S525: a command that only looks makes nothing. `msgfs ls`, `status` and `cat` without a mount leave no state
 /// and no cache behind.
 #[test]
 fn s525_looking_makes_nothing() {
@@ -470,7 +470,8 @@ fn s525_looking_makes_nothing() {
     assert_eq!(snapshot(&bed.path("")), before);
 }
 
-/// S525: nor where there is nothing at all: the folder of the store is not made, and is empty for who looks.
+/// S525: the same holds where there is nothing at all. No command makes the folder of the store, and the store
+/// reads as empty.
 #[test]
 fn s525_looking_makes_no_store() {
     let mut bed = bed(0);
@@ -491,9 +492,9 @@ fn s525_looking_makes_no_store() {
     assert!(says(&bed, "prompt", "codex", &payload("codex", "prompt")).contains("1 unread"));
 }
 
-/// S507: for Codex, whose hooks run in the environment of the first terminal, `$MSGFS_ME` does not count, nor does
-/// the name of a folder: the configuration, else the project's `.agent-message`, else nobody is told, and
-/// `msgfs hook status` says why. The folder in which the hook itself runs counts in no harness.
+/// S507: Codex runs its hooks in the environment of the first terminal, so neither `$MSGFS_ME` nor the name of a
+/// folder counts. The configuration counts, else the project's `.agent-message`. Else nobody is told, and `msgfs
+/// hook status` says why. The folder in which the hook itself runs counts in no harness.
 #[test]
 fn s507_codex_keeps_the_first_environment() {
     let mut bed = bed(1);
@@ -533,14 +534,14 @@ fn s507_codex_keeps_the_first_environment() {
         "{}",
         status()
     );
-    // The others have an environment of their own.
+    // The other harnesses have an environment of their own.
     assert!(says(&bed, "prompt", "gemini", &payload("gemini", "prompt")).contains("for erin"));
     bed.env.retain(|(name, _)| name != "MSGFS_ME");
     for harness in ["claude-code", "codex", "gemini", "copilot"] {
         let mut told = payload(harness, "session-start");
         told["cwd"] = Value::Null;
         if harness == "gemini" {
-            // This session has been heard of before.
+            // This session appeared before.
             told["session_id"] = "fresh".into();
         }
         assert_eq!(says(&bed, "session-start", harness, &told), "", "{harness}");

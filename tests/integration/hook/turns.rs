@@ -1,4 +1,4 @@
-//! Turns that no person has begun: how often a session is rung then, and where a waiter begins to wait.
+//! Turns that no person has begun: the number of rings in them, and the events at which a waiter begins to wait.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::common::Bed;
 use crate::common::proc::Running;
 use crate::common::samp::{self, T0};
 
-/// A session of a harness that wakes, and whose it is.
+/// A session of a harness that wakes, and its agent.
 struct Agent {
     name: &'static str,
     harness: &'static str,
     session: String,
-    /// Messages it has written.
+    /// The number of messages that it has written.
     sent: i64,
 }
 
@@ -30,7 +30,7 @@ impl Agent {
         told
     }
 
-    /// Its turn ends.
+    /// Ends its turn, and returns the waiter of the session.
     #[track_caller]
     fn waits(&self, bed: &Bed) -> Running {
         let line = format!("exec msgfs hook run stop --for {} --wait", self.harness);
@@ -39,7 +39,7 @@ impl Agent {
         soon_waits(bed, command, &self.told("stop"))
     }
 
-    /// Makes the payload of a prompt, by a ring or by a person.
+    /// Runs the hook of a prompt that a ring or a person made.
     #[track_caller]
     fn prompted(&self, bed: &Bed, prompt: &str) {
         let mut told = self.told("prompt");
@@ -58,8 +58,8 @@ impl Agent {
     }
 }
 
-/// S513: two sessions that answer each other are rung five times each, and then once a minute, though each ring
-/// is a prompt for its harness; a person who types begins the count anew.
+/// S513: two sessions that answer each other are rung five times each, and then once a minute, although each ring
+/// is a prompt for its harness. A person who types begins the count anew.
 #[test]
 fn s513_two_sessions_that_answer_each_other() {
     for harness in ["claude-code", "opencode"] {
@@ -77,19 +77,19 @@ fn s513_two_sessions_that_answer_each_other() {
         }
         bob.answers(&bed, alice.name);
         let mut waiter = alice.waits(&bed);
-        // It would have rung at once.
+        // Without the pace it would have rung at once.
         std::thread::sleep(Duration::from_secs(3));
         assert!(waiter.running(), "{harness}: {:?}", ends(waiter));
         alice.prompted(&bed, "go on");
         if harness == "claude-code" {
-            // The prompt has told it.
+            // The prompt has told of it.
             bob.answers(&bed, alice.name);
         }
         assert_eq!(ends(waiter).code(), Some(10), "{harness}");
     }
 }
 
-/// The prompt that a harness makes of a ring.
+/// Returns the prompt that a harness makes of a ring.
 fn woken(harness: &str, said: &str) -> String {
     match harness {
         "claude-code" => "<task-notification>\n<task-id>b1</task-id>\n</task-notification>".into(),
@@ -97,8 +97,8 @@ fn woken(harness: &str, said: &str) -> String {
     }
 }
 
-/// S513: the same where a turn goes on at its end: five times, until a person types. The prompt that a harness
-/// makes of what it was told is not a person's.
+/// S513: the same holds if a turn goes on at its end: five rings, until a person types. The prompt that a harness
+/// makes of a ring is not a person's.
 #[test]
 fn s513_turns_that_go_on() {
     for harness in ["codex", "gemini", "copilot"] {
@@ -124,8 +124,8 @@ fn s513_turns_that_go_on() {
     }
 }
 
-/// S510: a waiter of Claude Code begins to wait at the start of a session, too, and at a prompt that no person has
-/// typed. What the hook of the same event has told does not ring.
+/// S510: a waiter of Claude Code also begins to wait at the start of a session, and at a prompt that no person has
+/// typed. Mail that the hook of the same event has told does not ring.
 #[test]
 fn s510_a_waiter_from_the_start() {
     let bed = bed(1);
@@ -153,19 +153,19 @@ fn s510_a_waiter_from_the_start() {
         soon_waits(&bed, command, &told),
         "msgfs: 3 unread messages for alice, 1 new, from bob: msgfs --me alice ls inbox",
     );
-    // Behind a person's prompt, the waiter from before stays.
+    // After a person's prompt, the waiter from before stays.
     let (command, told) = waits("session-start", "");
     let before = soon_waits(&bed, command, &told);
     let (command, told) = waits("prompt", "go on");
     is_silent(Running::start(command, Some(told.to_string().as_bytes())).unwrap());
     deliver(&bed, "bob", 3);
     assert_eq!(before.finish(LIMIT).unwrap().code(), Some(2));
-    // Nor does one wait at an end.
+    // No waiter waits at the end of a session.
     let (command, told) = waits("session-end", "");
     is_silent(Running::start(command, Some(told.to_string().as_bytes())).unwrap());
 }
 
-/// S731: where Claude Code does not set its variables, that is the reason for silence.
+/// S731: if Claude Code does not set its variables, msgfs names that as the reason for silence.
 #[test]
 fn s731_variables_that_are_missing() {
     let mut bed = bed(1);

@@ -1,4 +1,4 @@
-//! The waiter: wakes a session that is idle.
+//! The waiter: it wakes a session that is idle.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,9 +13,9 @@ use super::{SECRET, bed, deliver, hook, payload, says};
 use crate::common::proc::Running;
 use crate::common::{Bed, Out, run, soon};
 
-/// As it is installed for Claude Code.
+/// The line as it is installed for Claude Code.
 const LINE: &str = "msgfs hook run stop --for claude-code --wait; test $? -eq 10 && exit 2; exit 0";
-/// How long something may take that must happen.
+/// The longest time for something that must happen.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts a waiter of a session, and waits until it is the one that may ring.
@@ -23,7 +23,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(60);
 fn wait(bed: &Bed, session: &str) -> Running {
     let mut told = payload("claude-code", "stop");
     told["session_id"] = session.into();
-    // A turn that a hook prolonged is waited after as well.
+    // A turn that a hook prolonged gets a waiter as well.
     told["stop_hook_active"] = true.into();
     let mut command = hook(bed, LINE);
     command.env("CLAUDE_CODE_SESSION_ID", session);
@@ -47,7 +47,7 @@ fn sessions(bed: &Bed) -> Vec<(PathBuf, Value)> {
     files.filter_map(read).collect()
 }
 
-/// The waiters that may ring, of all sessions.
+/// Returns the waiters that may ring, of all sessions.
 fn tokens(bed: &Bed) -> Vec<String> {
     let mut all: Vec<String> =
         sessions(bed).iter().filter_map(|(_, s)| Some(s["waiter"].as_str()?.to_owned())).collect();
@@ -75,8 +75,8 @@ pub(super) fn is_silent(running: Running) {
     assert!(out.code() == Some(0) && out.said().is_empty(), "{out:?}");
 }
 
-/// S510: the waiter rings with exit code 10 when mail comes, at once for what was not told before, and
-/// tells together what comes together. The installed line makes it the code that wakes.
+/// S510: the waiter rings with exit code 10 when mail comes. It rings at once for mail that was not told before,
+/// and rings once for mail that comes together. The installed line turns 10 into the code that wakes.
 #[test]
 fn s510_a_waiter_rings_when_mail_comes() {
     let bed = bed(1);
@@ -89,9 +89,9 @@ fn s510_a_waiter_rings_when_mail_comes() {
         ),
     );
     let waiter = wait(&bed, "s1");
-    // Nothing of it is for alice.
+    // None of it is for alice.
     crate::common::samp::append(&bed.store, "bob", "carol", "t", SECRET, 5);
-    // It sees both at one moment, however busy the machine is.
+    // It sees both messages at one moment, however busy the machine is.
     waiter.signal(Signal::STOP);
     deliver(&bed, "carol", 2);
     deliver(&bed, "bob", 3);
@@ -100,7 +100,7 @@ fn s510_a_waiter_rings_when_mail_comes() {
         waiter,
         "msgfs: 3 unread messages for alice, 2 new, from carol and bob: msgfs --me alice ls inbox",
     );
-    // What a prompt has told is not told again, and two sessions are both woken.
+    // Mail that a prompt has told is not told again, and both sessions are woken.
     let (one, two) = (wait(&bed, "s1"), wait(&bed, "s2"));
     rings(two, "msgfs: 3 unread messages for alice, from bob and carol: msgfs --me alice ls inbox");
     let two = wait(&bed, "s2");
@@ -113,8 +113,8 @@ fn s510_a_waiter_rings_when_mail_comes() {
     }
 }
 
-/// S511: it waits only for the session of the harness that started it, and not where the harness runs from
-/// end to end in a script.
+/// S511: a waiter waits only for the session of the harness that started it. It does not wait where the harness
+/// runs in a script from start to end.
 #[test]
 fn s511_where_nobody_waits() {
     let bed = bed(1);
@@ -150,8 +150,8 @@ fn s511_where_nobody_waits() {
     assert!(tokens(&bed).is_empty(), "nobody waited");
 }
 
-/// S512: a session has one waiter, the newest. It ends, with 0 and without a word, when its session ends,
-/// when whoever started it or the harness is gone, and when it is told to.
+/// S512: a session has one waiter, the newest. The waiter ends with 0 and without output when its session ends,
+/// when its parent or the harness is gone, and when it is told to end.
 #[test]
 fn s512_a_waiter_ends_when_it_is_not_needed() {
     let bed = bed(0);
@@ -169,7 +169,7 @@ fn s512_a_waiter_ends_when_it_is_not_needed() {
         waiter.signal(signal);
         is_silent(waiter);
     }
-    // The shell that started it dies, and so does it.
+    // The shell that started it dies, and so does the waiter.
     let orphan = wait(&bed, "s3");
     let pid = rustix::process::Pid::from_raw(orphan.pid()).unwrap();
     let child = child_of(&orphan);
@@ -192,7 +192,7 @@ fn s512_a_waiter_ends_when_it_is_not_needed() {
     assert!(out.code() == Some(0) && out.stdout.is_empty(), "{out:?}");
 }
 
-/// S525: whoever waits makes no store either, and hears of the one that comes.
+/// S525: a waiter makes no store either, and it notices a store that comes later.
 #[test]
 fn s525_a_waiter_makes_no_store() {
     let mut bed = bed(0);
@@ -206,7 +206,7 @@ fn s525_a_waiter_makes_no_store() {
     assert_eq!(ends(waiter).code(), Some(2));
 }
 
-/// S513: whoever is woken five times is woken once a minute from then on, until a person types a prompt.
+/// S513: after five rings a session is rung once a minute, until a person types a prompt.
 #[test]
 fn s513_ringing_is_slowed() {
     let bed = bed(0);
@@ -217,10 +217,10 @@ fn s513_ringing_is_slowed() {
     }
     deliver(&bed, "bob", 5);
     let mut waiter = wait(&bed, "s1");
-    // It would have rung at once.
+    // Without the pace it would have rung at once.
     std::thread::sleep(Duration::from_secs(3));
     assert!(waiter.running());
-    // This prompt tells, and what comes after it rings again.
+    // This prompt tells of the mail, and later mail rings again.
     assert!(
         says(&bed, "prompt", "claude-code", &payload("claude-code", "prompt")).contains("1 new")
     );
@@ -228,7 +228,7 @@ fn s513_ringing_is_slowed() {
     rings(waiter, "msgfs: 7 unread messages for alice, 1 new, from bob: msgfs --me alice ls inbox");
 }
 
-/// S514: whatever stands for msgfs, an installed line ends with 0 and an empty standard output; only a
+/// S514: an installed line ends with 0 and an empty standard output, whatever stands in the place of msgfs. Only a
 /// waiter's 10 wakes.
 #[test]
 fn s514_the_installed_lines_do_no_harm() {
@@ -270,7 +270,7 @@ fn s514_the_installed_lines_do_no_harm() {
     }
 }
 
-/// S504: a harness may close the input of a waiter late, and its session is not deaf for that.
+/// S504: a harness may close the input of a waiter late. Its session is rung nevertheless.
 #[test]
 fn s504_a_waiter_waits_for_its_input() {
     let bed = bed(1);
@@ -288,14 +288,14 @@ fn s504_a_waiter_waits_for_its_input() {
     assert_eq!(out.status.code(), Some(2), "{out:?}");
 }
 
-/// The process of the waiter that a shell has started.
+/// Returns the process of the waiter that a shell has started.
 fn child_of(shell: &Running) -> rustix::process::Pid {
     let id = shell.pid();
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
     rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap()
 }
 
-/// S730: `msgfs hook status` counts the waiters that run, and says of how many sessions the waiter is gone.
+/// S730: `msgfs hook status` counts the waiters that run, and counts the sessions whose waiter is gone.
 #[test]
 fn s730_status_looks_at_the_process() {
     let bed = bed(0);
@@ -314,14 +314,14 @@ fn s730_status_looks_at_the_process() {
         "{}",
         status()
     );
-    // The state of an older msgfs has no process in it.
+    // The state of an older msgfs names no process.
     let (path, mut session) = sessions(&bed).remove(0);
     session.as_object_mut().unwrap().remove("process");
     fs::write(path, session.to_string()).unwrap();
     assert!(status().starts_with("sessions: 1 (0 with a waiter), "), "{}", status());
 }
 
-/// S730: uninstall ends the waiters of the harness, and no other process, whatever stands in the state.
+/// S730: uninstall ends the waiters of the harness and no other process, whatever the state says.
 #[test]
 fn s730_uninstall_ends_the_waiters() {
     let bed = bed(0);
@@ -340,7 +340,7 @@ fn s730_uninstall_ends_the_waiters() {
     is_silent(two);
     assert!(other.running());
     assert!(!uninstall(&[]).contains("ended"));
-    // A process that has got the number of a waiter, and one that never was one.
+    // One process got the number of a waiter, and another one never was a waiter.
     let waiter = wait(&bed, "s1");
     let process = child_of(&waiter);
     let mut bystander = {
@@ -360,6 +360,6 @@ fn s730_uninstall_ends_the_waiters() {
         assert!(!uninstall(&[]).contains("ended"));
     }
     assert!(bystander.running());
-    // It may not ring any more, and ends by itself, as one of an older msgfs does.
+    // It may not ring any more, and ends by itself, as a waiter of an older msgfs does.
     is_silent(waiter);
 }

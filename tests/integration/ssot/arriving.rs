@@ -10,7 +10,7 @@ use crate::common::soon;
 
 const T0: i64 = 1_777_052_523_000;
 
-/// S146: a record is shown as header lines, readable text and indented JSON; reading acknowledges nothing.
+/// S146: a record is shown as header lines, readable text and indented JSON. Reading acknowledges nothing.
 #[test]
 fn s146_reading() {
     let bed = bed();
@@ -35,13 +35,14 @@ fn s146_reading() {
     let waits =
         |l: &&str| l.contains(&format!("task_dispatch-{TASK}-{T0}")) && l.contains("overdue");
     assert!(status.lines().any(|l| waits(&l)), "{status}");
-    // Read is not acknowledged, and both sides see what is waited for.
+    // A read record is not acknowledged, and both sides see the acknowledgement that is missing.
     let c = bed.mount("coordinator");
     let status = c.cat("status.txt");
     assert!(status.lines().any(|l| waits(&l)), "{status}");
 }
 
-/// S147: an acknowledgement by the recipient marks the record read; it is given once; one by another role is nothing.
+/// S147: an acknowledgement by the recipient marks the record read. It can be given once. One by another role
+/// counts for nothing.
 #[test]
 fn s147_acknowledgements() {
     let bed = bed();
@@ -65,7 +66,8 @@ fn s147_acknowledgements() {
     assert!(!status.contains("overdue"), "{status}");
 }
 
-/// S148: a record that breaks a rule is not delivered: one line in errors.log, once, and a file in rejected/.
+/// S148: a record that breaks a rule is not delivered. It gives one line in errors.log, once, and a file in
+/// rejected/.
 #[test]
 fn s148_refused() {
     let bed = bed();
@@ -92,7 +94,7 @@ fn s148_refused() {
     }
 }
 
-/// S148: what is no file in the place of a record is told, and hides nothing else.
+/// S148: a thing in the place of a record that is no file is reported, and hides nothing else.
 #[test]
 fn s148_no_files() {
     let bed = bed();
@@ -110,7 +112,7 @@ fn s148_no_files() {
     assert_eq!(out.trim(), (T0 / 1000).to_string(), "the time of a record is that of its id");
 }
 
-/// S148: a link in the place of a folder is told, is not followed, and does not stop the mount.
+/// S148: a link in the place of a folder is reported, is not followed, and does not stop the mount.
 #[test]
 fn s148_links() {
     for area in ["messages", "acks", "resumes"] {
@@ -131,7 +133,7 @@ fn s148_links() {
         } else {
             only(&m);
         }
-        // What takes the place of the link is followed.
+        // A folder that takes the place of the link is followed.
         fs::remove_file(&here).expect("remove");
         fs::rename(&there, &here).expect("rename back");
         only(&m);
@@ -139,7 +141,7 @@ fn s148_links() {
     }
 }
 
-/// S149: check names what is wrong, and rebuilds the derived state from the records.
+/// S149: check names the errors, and rebuilds the derived state from the records.
 #[test]
 fn s149_check_and_repair() {
     let bed = bed();

@@ -16,12 +16,12 @@ use crate::common::{Bed, Mount};
 /// The task of most tests.
 const TASK: &str = "T-2026-001";
 
-/// A bed whose only store is an SSOT folder.
+/// Makes a bed whose only store is an SSOT folder.
 pub(crate) fn bed() -> Bed {
     bed_with("")
 }
 
-/// The same with further lines of configuration before the store.
+/// Makes the same with further lines of configuration before the store.
 fn bed_with(more: &str) -> Bed {
     let bed = Bed::new();
     bed.config(&format!(
@@ -31,7 +31,7 @@ fn bed_with(more: &str) -> Bed {
     bed
 }
 
-/// A payload of each type that breaks no rule. The refs are those of the first round.
+/// Returns a payload of each type that breaks no rule. The refs are those of the first round.
 pub(crate) fn payload(kind: &str) -> Value {
     match kind {
         "task_dispatch" => json!({
@@ -75,7 +75,7 @@ pub(crate) fn payload(kind: &str) -> Value {
     }
 }
 
-/// A whole record.
+/// Returns a whole record.
 pub(crate) fn record(kind: &str, from: &str, to: &str, millis: i64, payload: &Value) -> Value {
     json!({
         "msg_id": format!("{kind}-{TASK}-{millis}"),
@@ -98,12 +98,12 @@ pub(crate) fn deliver(bed: &Bed, record: &Value) -> PathBuf {
     file
 }
 
-/// The text of a draft with headers.
+/// Returns the text of a draft with headers.
 pub(crate) fn draft(to: &str, kind: &str, payload: &Value) -> String {
     format!("To: {to}\nType: {kind}\nTask: {TASK}\n\n{payload:#}\n")
 }
 
-/// Sends a draft by a shell redirection; gives the bytes of the file it became.
+/// Sends a draft by a shell redirection. Returns the bytes of the file that it became.
 #[track_caller]
 fn send(bed: &Bed, m: &Mount, to: &str, kind: &str, payload: &Value) -> (String, Value) {
     let before = files(bed);
@@ -117,7 +117,7 @@ fn send(bed: &Bed, m: &Mount, to: &str, kind: &str, payload: &Value) -> (String,
     (value["msg_id"].as_str().expect("msg_id").to_owned(), value)
 }
 
-/// The records of the task.
+/// Returns the records of the task.
 fn files(bed: &Bed) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(bed.path("ssot/messages").join(TASK)) else { return Vec::new() };
     let mut files: Vec<PathBuf> = entries
@@ -128,7 +128,7 @@ fn files(bed: &Bed) -> Vec<PathBuf> {
     files
 }
 
-/// The only name in `inbox/`, once it is there.
+/// Returns the only name in `inbox/`, once it is there.
 #[track_caller]
 fn only(m: &Mount) -> String {
     crate::common::soon("one message in inbox/", || m.ls("inbox").len() == 1);

@@ -1,5 +1,5 @@
-//! A task from its dispatch to its approval, with a lock on the way, by four agents who have only
-//! `cat` and `echo`.
+//! A task from its dispatch to its approval, with a lock on the way, by four agents that have only `cat` and
+//! `echo`.
 
 use std::fs;
 
@@ -8,15 +8,16 @@ use serde_json::{Value, json};
 use super::{TASK, bed, draft, only, payload, send};
 use crate::common::{Bed, Mount, soon};
 
-/// The derived state of the task.
+/// Returns the derived state of the task.
 fn task(bed: &Bed) -> Value {
     let text = fs::read_to_string(bed.path(format!("ssot/tasks/{TASK}.json"))).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// S314: a coordinator whose clock is an hour ahead: the result, which its own time puts before the dispatch,
-/// counts after it, so the task is submitted and not in progress, wherever that is told; so does a verdict.
-/// What the executor sends from its mount is later than what it answers.
+/// S314: a coordinator's clock is an hour ahead, so the result's own time lies before the dispatch. The result
+/// counts after the dispatch, so every view and command calls the task submitted and not in progress. A verdict
+/// counts in the same way. A message that the executor sends from its mount is later than the message that it
+/// answers.
 #[test]
 fn s314_clocks_that_differ() {
     let bed = bed();
@@ -38,7 +39,7 @@ fn s314_clocks_that_differ() {
         &payload("task_result"),
     );
     let id = |record: &Value| record["msg_id"].as_str().expect("msg_id").to_owned();
-    // By the executor's clock.
+    // The time is by the executor's clock.
     let seconds = t0 / 1000 + 60;
     let ack = json!({
         "ack_for": dispatch["msg_id"], "from": "executor", "task_id": TASK,
@@ -52,7 +53,7 @@ fn s314_clocks_that_differ() {
     soon("in progress", || task(&bed)["status"] == "in_progress");
     super::deliver(&bed, &result);
     soon("submitted", || task(&bed)["status"] == "submitted");
-    // Names and dates stay what the writers said.
+    // Names and dates stay as the writers gave them.
     let name = crate::common::samp::strftime(t0 / 1000 + 600, "%Y%m%dT%H%M%S");
     assert!(only(&m).starts_with(&name), "{name}");
     let mut review = request(&id(&dispatch), &id(&result), 0);
@@ -76,7 +77,7 @@ fn s314_clocks_that_differ() {
     m.umount();
     let out = bed.msgfs_out(&["--me", "coordinator", "check"]);
     assert!(out.ok(), "{out:?}");
-    // An answer is later than what it answers, whatever its writer's clock says.
+    // An answer is later than the message that it answers, whatever its writer's clock says.
     let ahead = crate::common::samp::now() * 1000 + hour;
     super::deliver(
         &bed,
@@ -140,7 +141,8 @@ fn verdict(decision: &str) -> Value {
     payload
 }
 
-/// S141: dispatch, acknowledgement, result, review, three rejections, lock, escalation, resume, approval.
+/// S141: a task goes through dispatch, acknowledgement, result, review, three rejections, lock, escalation, resume
+/// and approval.
 #[test]
 fn s141_a_task_from_dispatch_to_approval() {
     let bed = bed();
@@ -203,7 +205,7 @@ fn s141_a_task_from_dispatch_to_approval() {
     take(&bed, &coordinator, &approved);
     soon("approved", || task(&bed)["status"] == "approved");
 
-    // Everybody who takes part sees the whole task, in order; a rebuild changes nothing.
+    // Every participant sees the whole task, in order. A rebuild changes nothing.
     let before = fs::read(bed.path(format!("ssot/tasks/{TASK}.json"))).expect("task");
     for m in [&coordinator, &executor, &reviewer] {
         assert_eq!(m.ls(&format!("threads/{TASK}")).len(), 13, "{:?}", m.dir);

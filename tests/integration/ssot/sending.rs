@@ -1,4 +1,4 @@
-//! Drafts of task records, and what refuses them.
+//! Drafts of task records, and the rules that refuse them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -43,7 +43,7 @@ fn s142_headers_and_a_payload() {
     assert!(text.contains("\nSignature: valid "), "{text}");
 }
 
-/// S142: a draft that is a whole record goes out as it is, to whom it names.
+/// S142: a draft that is a whole record is sent as it is, to the recipient that it names.
 #[test]
 fn s142_a_whole_record() {
     let bed = bed();
@@ -65,7 +65,7 @@ fn s142_a_whole_record() {
     assert_eq!(sent, whole);
 }
 
-/// S143: what breaks a rule is refused with the rule's name, and nothing is written.
+/// S143: a draft that breaks a rule is refused with the rule's name, and nothing is written.
 #[test]
 fn s143_rules_are_named() {
     let bed = bed();
@@ -145,7 +145,7 @@ fn s143_state_rules_are_named() {
     assert!(error.contains("ref_unreadable"), "{error}");
 }
 
-/// S144: what is only unwise goes out, with a note beside the copy in sent/.
+/// S144: a draft that is only unwise is sent, with a note beside the copy in sent/.
 #[test]
 fn s144_warnings() {
     let bed = bed();
@@ -157,7 +157,7 @@ fn s144_warnings() {
     let warning = names.lines().find(|n| n.ends_with(".warning")).expect("a note is listed");
     let note = m.ok(&format!("cat sent/*/{warning}"));
     assert!(note.contains("subtasks_empty"), "{note}");
-    // Nobody else is bothered with it.
+    // Nobody else sees the note.
     let e = bed.mount("executor");
     assert!(has_ending(&only(&e), "txt"));
 }
@@ -189,8 +189,8 @@ fn s145_suspended() {
     soon("what others wrote is not held back", || e.ls("inbox").len() == 1);
 }
 
-/// S286, S56: the same key and payload, however it is spaced, is a retry that succeeds and writes nothing;
-/// another payload under the key is refused.
+/// S286, S56: the same key and payload, however it is spaced, is a retry that succeeds and writes nothing. Another
+/// payload under the key is refused.
 #[test]
 fn s286_a_retry_under_its_key_is_a_success() {
     let bed = bed();
@@ -217,7 +217,7 @@ fn s286_a_retry_under_its_key_is_a_success() {
     assert_eq!(files(&bed).len(), 1);
 }
 
-/// S287: of a whole record, whom it is for is judged by the rules like everything else in it.
+/// S287: the rules also judge the recipient of a whole record, like everything else in it.
 #[test]
 fn s287_whole_records_to_nobody_break_a_rule() {
     let bed = bed();
@@ -237,7 +237,7 @@ fn s287_whole_records_to_nobody_break_a_rule() {
     }
 }
 
-/// S288: a record whose task another program locks is in `sent/` at once, as it will be.
+/// S288: a record whose task another program locks is in `sent/` at once, in its final form.
 #[test]
 fn s288_what_waits_for_a_locked_task_is_in_sent() {
     let bed = bed();

@@ -15,7 +15,7 @@ use crate::common::{Bed, Mount, soon};
 
 const T0: i64 = 1_777_052_523_000;
 
-/// Signs the file of a record as msgfs does; `spoiled`, over something else.
+/// Signs the file of a record as msgfs does; if `spoiled`, over other bytes.
 fn sign(file: &Path, key: &SigningKey, spoiled: bool) {
     let end: &[u8] = if spoiled { b"?" } else { b"" };
     let signed = [b"ssot-sig-v1\n", fs::read(file).expect("record").as_slice(), end].concat();
@@ -26,13 +26,13 @@ fn sign(file: &Path, key: &SigningKey, spoiled: bool) {
     put(&file.with_extension("sig"), format!("{sig}\n"));
 }
 
-/// What `tasks/` says.
+/// Returns the content of `tasks/`.
 fn task(bed: &Bed) -> Value {
     let text = fs::read_to_string(bed.path(format!("ssot/tasks/{TASK}.json"))).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// The source files of `errors.log` with the rule `signature`.
+/// Returns the source files of `errors.log` with the rule `signature`.
 fn logged(bed: &Bed) -> Vec<String> {
     let log = fs::read_to_string(bed.path("ssot/errors.log")).unwrap_or_default();
     let lines = log.lines().map(|l| serde_json::from_str::<Value>(l).expect("JSON"));
@@ -49,7 +49,7 @@ fn source(record: &Value) -> String {
     format!("messages/{TASK}/{}.json", record["msg_id"].as_str().expect("msg_id"))
 }
 
-/// Delivers a record after its signature: one that is unsigned counts until its signature comes.
+/// Delivers a record after its signature. An unsigned record would count until its signature comes.
 fn deliver_signed(bed: &Bed, record: &Value, key: &SigningKey) {
     let (file, aside) = (bed.path("ssot").join(source(record)), bed.path("aside.json"));
     put(&aside, format!("{record:#}\n"));
@@ -59,7 +59,7 @@ fn deliver_signed(bed: &Bed, record: &Value, key: &SigningKey) {
     }
 }
 
-/// An acknowledged dispatch, three rejections and a critical escalation.
+/// Returns an acknowledged dispatch, three rejections and a critical escalation.
 fn locked_task() -> Vec<Value> {
     let verdict =
         |n| record("review_verdict", "reviewer", "coordinator", n, &payload("review_verdict"));
@@ -69,7 +69,7 @@ fn locked_task() -> Vec<Value> {
     vec![dispatch, verdict(T0 + 1), verdict(T0 + 2), verdict(T0 + 3), escalation]
 }
 
-/// Nothing is refused but these, and they count for nothing, wherever it is asked.
+/// Checks that only these records are refused, and that they count for nothing in any view or command.
 #[track_caller]
 fn counts_for_nothing(bed: &Bed, m: &Mount, refused: &[Value]) {
     soon("in rejected/", || m.ls("rejected").len() == refused.len());
@@ -86,8 +86,8 @@ fn counts_for_nothing(bed: &Bed, m: &Mount, refused: &[Value]) {
     soon("errors.log", || logged(bed) == mine);
 }
 
-/// S312: rejections and an escalation with wrong signatures lock and suspend nothing: not in `tasks/`, not
-/// in `status.txt`, not when something is sent, checked, repaired or resumed, with and without the cache.
+/// S312: rejections and an escalation with wrong signatures lock and suspend nothing. This holds in `tasks/`, in
+/// `status.txt`, and when something is sent, checked, repaired or resumed, with and without the cache.
 #[test]
 fn s312_wrong_signatures_count_for_nothing() {
     let bed = bed();
@@ -116,7 +116,8 @@ fn s312_wrong_signatures_count_for_nothing() {
     assert!(!out.ok() && out.said().contains("neither locked nor suspended"), "{out:?}");
 }
 
-/// S312: unsigned records under `unsigned = "refuse"`, also for what needs the policy: repair and resume.
+/// S312: the same holds for unsigned records under `unsigned = "refuse"`, also for repair and resume, which need
+/// the policy.
 #[test]
 fn s312_unsigned_records_count_for_nothing() {
     let bed = bed_with("unsigned = \"refuse\"\n");
@@ -136,8 +137,8 @@ fn s312_unsigned_records_count_for_nothing() {
     assert!(!out.ok() && out.said().contains("neither locked nor suspended"), "{out:?}");
 }
 
-/// S313: whoever fills a role signs with his own key, and all are valid; with `roles = "pin"` the first
-/// key is the role's, and what another signs counts once it is trusted.
+/// S313: each agent in a role signs with its own key, and all are valid. With `roles = "pin"` the first key is the
+/// role's, and a record under another key counts once that key is trusted.
 #[test]
 fn s313_roles_are_pinned_only_if_asked() {
     for pins in [false, true] {
@@ -148,7 +149,7 @@ fn s313_roles_are_pinned_only_if_asked() {
             record("task_dispatch", "coordinator", "executor", T0, &payload("task_dispatch"));
         sign(&deliver(&bed, &dispatch), &key(1), false);
         let m = bed.mount("coordinator");
-        // As the one coordinator that the mount is.
+        // The mount acts as the one coordinator that there is.
         assert_eq!(m.ls("rejected").len(), usize::from(pins));
         sign(&deliver(&bed, &result(T0 + 1)), &key(2), false);
         soon("the first", || m.ls("inbox").len() == 1);
@@ -173,7 +174,7 @@ fn s313_roles_are_pinned_only_if_asked() {
     }
 }
 
-/// S319: the folder of a task that was just sent is in `threads/` and `transcripts/` when `close` returned.
+/// S319: when `close` has returned, the folder of a task that was just sent is in `threads/` and `transcripts/`.
 #[test]
 fn s319_a_new_thread_is_there_after_the_close() {
     let bed = bed();
@@ -192,7 +193,7 @@ fn s319_a_new_thread_is_there_after_the_close() {
     }
 }
 
-/// S319: a transcript that was there before has what was just sent, too.
+/// S319: an existing transcript has the message that was just sent, too.
 #[test]
 fn s319_a_transcript_has_what_was_just_sent() {
     let bed = Bed::new();
@@ -201,8 +202,8 @@ fn s319_a_transcript_has_what_was_just_sent() {
     m.ok("for n in $(seq 60); do echo answer $n. > threads/t/x; grep -q \"answer $n\\.\" transcripts/t.txt || exit 1; done");
 }
 
-/// S148: a file over the limit is logged with the size and the hash that it has; a store that was there
-/// before gets what git should know, and keeps what it has.
+/// S148: a file over the limit is logged with its size and its hash. An existing store gets the entries that git
+/// needs, and keeps its own.
 #[test]
 fn s148_large_files_and_git() {
     let bed = bed();

@@ -27,13 +27,13 @@ impl Home {
         mounted
     }
 
-    /// Types something in the mount; what it printed.
+    /// Runs a shell script in the mount and returns its output.
     fn types(&self, script: &str) -> Output {
         let mut shell = Command::new("sh");
         shell.args(["-c", script]).current_dir(self.path("mail")).output().unwrap()
     }
 
-    /// The texts of all messages that came, each with the bytes of its files by name.
+    /// Returns the text of each message in the inbox, with the bytes of its attachments by name.
     fn came(&self) -> Vec<(String, BTreeMap<String, String>)> {
         let names = self.ls("inbox").into_iter().filter(|name| has_ending(name, "txt"));
         let one = |name: String| {
@@ -49,7 +49,7 @@ impl Home {
         names.map(one).collect()
     }
 
-    /// Says what the link knows of a provider, once it was there.
+    /// Runs a carrier until the link knows what the provider takes.
     fn learns(&self, done: impl Fn() -> bool) {
         let _carrying = self.carry();
         soon("it is known what the provider takes", done);
@@ -66,8 +66,9 @@ fn asked_for_info(provider: &Provider) -> usize {
     provider.state().log.iter().filter(|(_, path, _)| path.ends_with("/info")).count()
 }
 
-/// S446: the files of a draft or of a composing folder go along where an AMP provider keeps attachments: they are
-/// uploaded first, and the message is signed with the ids that they have there. It has one name here and there.
+/// S446: the attachments of a draft or of a composing folder travel where an AMP provider keeps attachments. They are
+/// uploaded first, and the signature covers the ids that the provider gave them. The message has one name on both
+/// sides.
 #[test]
 fn s446_files_go_along_where_the_provider_keeps_them() {
     let (provider, alice, bob) = pair_with_files();
@@ -83,7 +84,7 @@ fn s446_files_go_along_where_the_provider_keeps_them() {
     soon("it is taken", || provider.state().delivered.contains_key(&to));
     soon("nobody waits", || alice.waiting() == 0);
     drop(mounted);
-    // Signed over what is there: the provider has checked it, and the ids are its own.
+    // The signature covers the ids: the provider has checked it, and the ids are its own.
     let given: Value = serde_json::from_str(&provider.state().waiting[&to][0].1).unwrap();
     let files = given["payload"]["attachments"].as_array().unwrap().clone();
     assert!(files.iter().all(|f| provider.state().kept.contains_key(f["id"].as_str().unwrap())));
@@ -104,8 +105,8 @@ fn s446_files_go_along_where_the_provider_keeps_them() {
     alice.keeps_its_keys();
 }
 
-/// S447: whatever of daemon and carrier is killed, and whatever requests are lost between the files and the message,
-/// each message arrives once with its files.
+/// S447: daemon and carrier are killed, and requests get lost between the attachments and the message; each message
+/// arrives once with its attachments.
 #[test]
 fn s447_killed_and_cut_while_files_go_along() {
     let (provider, alice, bob) = pair_with_files();
@@ -130,7 +131,7 @@ fn s447_killed_and_cut_while_files_go_along() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         std::thread::sleep(Duration::from_millis(100 + (random >> 33) % 1500));
         drop(carrying);
-        // Not only the daemon: whoever speaks to the provider dies, too.
+        // The process that speaks to the provider dies as well as the daemon.
         for pid in carriers(alice.dir.path()) {
             let _ = Command::new("kill").args(["-9", &pid]).status();
         }
@@ -151,14 +152,14 @@ fn s447_killed_and_cut_while_files_go_along() {
         let expected = [(format!("plan-{n}.txt"), format!("plan {n}\n").repeat(n + 1))];
         assert_eq!(*files, BTreeMap::from(expected));
     }
-    // What was brought whole was used.
+    // Each complete upload was used.
     let whole = provider.state().kept.values().filter(|k| k.is_confirmed).count();
     let used = provider.state().kept.values().filter(|k| k.used_by.is_some()).count();
     assert_eq!((whole, used), (count, count), "no upload is done twice without need");
     alice.keeps_its_keys();
 }
 
-/// The processes of a home that speak to engines.
+/// Returns the processes of a home that speak to providers.
 fn carriers(home: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -171,8 +172,8 @@ fn carriers(home: &Path) -> Vec<String> {
     found
 }
 
-/// S448: a draft with files for a provider that takes none, takes no such, or was not reached yet, is refused when it
-/// is written, with what to do, and nothing of it is promised; a text alone goes.
+/// S448: a provider may take no attachments, may not take these, or may not have been reached yet. Then a draft with
+/// attachments is refused when it is written, with a remedy, and no part of it is accepted. A text alone is sent.
 #[test]
 fn s448_a_provider_without_attachments_refuses_the_draft_at_once() {
     let (provider, alice, _bob) = pair(Manner::Paper);
@@ -188,7 +189,7 @@ fn s448_a_provider_without_attachments_refuses_the_draft_at_once() {
     refused("the provider test.example was not reached so far, so it is not known yet");
     alice.learns(|| asked_for_info(&provider) > 0);
     refused("the provider test.example takes no attachments");
-    // It is asked again after a while.
+    // The link asks the provider again after a while.
     for path in glob(alice.dir.path(), "info.json") {
         fs::remove_file(path).unwrap();
     }
@@ -204,7 +205,7 @@ fn s448_a_provider_without_attachments_refuses_the_draft_at_once() {
     });
 }
 
-/// All files of this name in a folder.
+/// Returns all files of this name below a folder.
 fn glob(folder: &Path, name: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for path in fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()) {
@@ -217,15 +218,16 @@ fn glob(folder: &Path, name: &str) -> Vec<PathBuf> {
     found
 }
 
-/// S449: where two registrations fit a recipient equally, a line `Via: amp/NAME` chooses, and the message is from my
-/// address there; without one the draft is refused with both names. An answer goes by the way it was asked.
+/// S449: two registrations may fit a recipient equally. A line `Via: amp/NAME` chooses one, and the message is from my
+/// address there. Without the line the draft is refused, and the error has both names. An answer goes by the link that
+/// the question came by.
 #[test]
 fn s449_via_chooses_between_two_registrations() {
     let provider = Provider::start("test.example", Manner::Paper);
     let (alice, bob) = (Home::new("alice", "acme"), Home::new("bob", "acme"));
     alice.register(&provider);
     bob.register(&provider);
-    // One more organisation at the same provider.
+    // This is a second organisation at the same provider.
     let first = alice.agent().join("registrations/test.example.json");
     let mut file: Value = serde_json::from_slice(&fs::read(&first).unwrap()).unwrap();
     file["address"] = "alice@globex.test.example".into();
@@ -263,7 +265,7 @@ fn s449_via_chooses_between_two_registrations() {
     );
     let why = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(why.contains("the link globex does not reach it"), "{why}");
-    // Who was asked as one of two answers as that one.
+    // An answer is from the address that the question was sent to.
     let me = "alice@globex.test.example";
     let mail = json!({
         "id": "msg_1_asked", "envelope": {"version": "amp/0.1", "id": "msg_1_asked", "from": to, "to": me,

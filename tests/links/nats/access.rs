@@ -1,4 +1,4 @@
-//! Who may, and how that is shown.
+//! Permissions and logins, and the messages about them.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -16,7 +16,7 @@ use super::raw::Raw;
 use super::server::Server;
 use crate::soon;
 
-/// Two hosts and an admin in one account; `may` is what host 1 may publish.
+/// Returns settings with two hosts and an admin in one account; `may` lists what host 1 may publish.
 fn users(may: &str) -> String {
     let api = "\"$JS.API.STREAM.INFO.MSGFS_team\", \"$JS.API.DIRECT.GET.MSGFS_team\", \
                \"$JS.API.CONSUMER.CREATE.MSGFS_team.*\", \"$JS.API.CONSUMER.MSG.NEXT.MSGFS_team.*\", \
@@ -33,7 +33,7 @@ fn secret(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-/// A machine that logs in by user and password.
+/// Makes a machine that logs in by user and password.
 fn host(server: &Server, user: &str, password: &str) -> Machine {
     let mut machine = Machine::new(&server.url());
     secret(&machine.root.path().join("password"), &format!("{password}\n"));
@@ -53,7 +53,7 @@ fn no_permission_for_a_writer_is_told_at_once_and_granted_later() {
     let mut one = host(&server, "host1", "one");
     let mut two = host(&server, "host2", "two");
     one.start();
-    // Nobody made the stream, and none of them may.
+    // Nobody made the stream, and neither host may make it.
     one.tells("the stream MSGFS_team does not exist");
     one.tells("msgfs link create");
     let mut by_admin = spec(&server.url());
@@ -95,7 +95,7 @@ fn wrong_credentials_and_new_ones() {
     assert!(nats::check_link(&one.spec)[0].contains("user and password_file"));
     one.write("a", &record("a", 0));
     let file = one.root.path().join("password");
-    // A file that others can read is not used.
+    // The link does not use a password file that others can read.
     fs::write(&file, "one").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     one.tells("others can read it");
@@ -104,10 +104,10 @@ fn wrong_credentials_and_new_ones() {
     two.start();
     two.has("a", &record("a", 0));
     one.connected();
-    // Nothing that is told or kept holds a password.
+    // No message and no saved state holds a password.
     let kept = fs::read_to_string(one.kept().join("standing.json")).unwrap();
     assert!(!kept.contains("wrong"), "{kept}");
-    // An inbox that the server does not permit is told, too.
+    // The link also reports an inbox that the server does not permit.
     let mut lost = host(&server, "host1", "one");
     lost.spec.inbox = None;
     lost.start();
@@ -153,10 +153,10 @@ fn a_stream_that_cannot_be_used() {
     a.tells("allow_direct is false");
     raw.admin("STREAM.DELETE.MSGFS_team", &json!({}));
     a.connected();
-    // Links make the one that nobody can purge.
+    // Links make a stream that nobody can purge.
     let config = raw.admin("STREAM.INFO.MSGFS_team", &json!({}))["config"].clone();
     assert_eq!((&config["deny_purge"], &config["max_consumers"]), (&json!(true), &json!(10_000)));
-    // One without atomic batches is slower and no worse. A running link would make its own meanwhile.
+    // A stream without atomic batches is only slower. A running link would make its own stream meanwhile.
     a.stop();
     raw.admin("STREAM.DELETE.MSGFS_team", &json!({}));
     raw.make_stream(&json!({ "allow_atomic": false }));
@@ -244,7 +244,7 @@ fn two_accounts_keep_writers_apart() {
     nats::create_streams(&by_admin).unwrap();
     b.start();
     assert_eq!(nats::check_link(&a.spec), [""; 0]);
-    // Many at once: batches.
+    // Many lines at once go as batches.
     a.write("a", &records("a", 0..1200));
     b.write("b", &records("b", 0..30));
     b.write("c.d", &record("c.d", 0));
@@ -253,7 +253,7 @@ fn two_accounts_keep_writers_apart() {
     a.has("c.d", &record("c.d", 0));
     a.write("b", &record("b", 30));
     a.tells("may not publish as b");
-    // Logs are put back, which asks for subjects out of order.
+    // The link restores logs, for which it asks for subjects out of order.
     b.stop();
     fs::remove_file(b.log("a")).unwrap();
     b.start();
@@ -316,7 +316,7 @@ fn credentials_of_an_operator_that_expire_and_are_renewed() {
 
 #[test]
 fn nothing_goes_in_the_clear_to_a_public_address() {
-    // Nobody is there; but nothing of the login can have been said before TLS.
+    // No server is there, so the login cannot have been sent before TLS.
     let mut public = spec("nats://192.0.2.1:4222");
     public.url.push(format!("nats://127.0.0.1:{}", crate::ports::free_port()));
     assert_eq!(nats::check_link(&public).len(), 1);

@@ -1,4 +1,4 @@
-//! What happens to the server, the stream and the way to it.
+//! Faults of the server, of the stream and of the network between.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -65,7 +65,7 @@ fn the_stream_is_deleted_and_made_anew() {
     }
     assert_eq!(raw.messages(), 102);
     assert_eq!(raw.subject("msgfs.team.a").concat(), records("a", 0..51).into_bytes());
-    // And once more while nobody is connected; a link makes it.
+    // The stream is deleted again while nobody is connected; a link makes it.
     raw.admin("STREAM.DELETE.MSGFS_team", &json!({}));
     soon("it is there again", || raw.messages() == 102);
     let late = Machine::of(&server);
@@ -82,11 +82,11 @@ fn the_stream_is_purged() {
     b.write("b", &records("b", 0..20));
     a.has("b", &records("b", 0..20));
     b.has("a", &records("a", 0..20));
-    // All, while the links run.
+    // The whole stream is purged while the links run.
     raw.admin("STREAM.PURGE.MSGFS_team", &json!({}));
     a.write("a", &record("a", 20));
     b.has("a", &records("a", 0..21));
-    // One writer, and all but the last five, while they do not.
+    // The messages of one writer are purged while the links are stopped.
     a.stop();
     b.stop();
     a.write("a", &record("a", 21));
@@ -97,7 +97,7 @@ fn the_stream_is_purged() {
     b.has("a", &records("a", 0..22));
     a.has("b", &records("b", 0..21));
     assert_eq!(raw.messages(), 2, "nothing is published again");
-    // A new host has what is left, and goes on with it.
+    // A new host has what is left, and continues from there.
     let mut late = Machine::of(&server);
     late.has("a", &record("a", 21));
     a.write("a", &records("a", 22..25));
@@ -166,14 +166,14 @@ fn the_server_lost_lines_it_had_taken() {
     b.write("b", &records("b", 0..10));
     b.has("a", &records("a", 0..20));
     a.has("b", &records("b", 0..10));
-    // While the links run.
+    // The server gets its old copy back while the links run.
     server.kill();
     server.restore(&copy.path().join("js"));
     server.run();
     a.write("a", &record("a", 20));
     b.has("a", &records("a", 0..21));
     soon("all are there again", || server.raw().messages() == 31);
-    // While one is down, and the other has published as much again.
+    // It gets the copy back while one link is down and the other one has published as much again.
     a.stop();
     server.kill();
     server.restore(&copy.path().join("js"));
@@ -212,7 +212,7 @@ fn two_daemons_on_one_folder() {
     let (mut a, b) = (Machine::of(&server), Machine::of(&server));
     a.connected();
     let mut second = Machine::new(&server.url());
-    // The same folder and state.
+    // The second link has the same folder and state.
     let first = std::mem::replace(&mut second.root, tempfile::tempdir().unwrap());
     drop(first);
     fs::remove_dir_all(second.root.path()).unwrap();
@@ -231,7 +231,7 @@ fn two_daemons_on_one_folder() {
     assert_eq!(server.raw().messages(), 6);
 }
 
-/// A way to the server that ends after some bytes.
+/// Starts a forwarder to the server whose connections end after some bytes, and returns its port.
 fn bad_way(port: u16, limit: &Arc<AtomicU64>, open: &Arc<AtomicBool>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let here = listener.local_addr().unwrap().port();
@@ -279,7 +279,7 @@ fn answers_are_lost_on_the_way() {
         a.write("a", &record("a", n));
         b.write("b", &record("b", n));
         std::thread::sleep(Duration::from_millis(25));
-        // It ends somewhere else each time.
+        // The connection ends at another byte each time.
         limit.store(4500 + u64::from(n) * 97, Ordering::Relaxed);
     }
     limit.store(u64::MAX, Ordering::Relaxed);
@@ -322,7 +322,7 @@ fn the_server_hangs_and_answers_late() {
         server.signal("-STOP");
         a.write("a", &records("a", n * 3..n * 3 + 3));
         b.write("b", &record("b", n));
-        // Longer than an answer is waited for, so each is sent again.
+        // The pause is longer than a link waits for an answer, so each line is sent again.
         std::thread::sleep(Duration::from_secs(3));
         server.signal("-CONT");
         b.has("a", &records("a", 0..n * 3 + 3));

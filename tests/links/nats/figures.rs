@@ -1,4 +1,4 @@
-//! How fast, and at what cost: `cargo test --release --test links -- --ignored --nocapture figures`.
+//! Speed and cost: `cargo test --release --test links -- --ignored --nocapture figures`.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::machine::{Machine, record, records};
 use super::server::Server;
 
-/// The processor time of the threads of links, in hundredths of a second.
+/// Returns the processor time of the threads of links, in hundredths of a second.
 fn spent() -> u64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
     let stat = |task: fs::DirEntry| {

@@ -1,4 +1,4 @@
-//! What others put into the stream.
+//! Foreign messages in the stream.
 
 use serde_json::json;
 
@@ -66,7 +66,7 @@ fn messages_that_are_no_lines_are_refused_and_counted() {
     }
     soon("each is refused", || a.standing().refused == sent && b.standing().refused == sent);
     b.tells("is refused");
-    // The writer goes on, here and after a restart.
+    // The writer continues, here and after a restart.
     a.write("a", &record("a", 1));
     b.has("a", &records("a", 0..2));
     let mut late = Machine::of(&server);
@@ -108,7 +108,7 @@ fn a_message_that_no_client_can_read_stops_nobody() {
     late.has("a", &records("a", 0..2));
     late.has("b", &record("b", 1));
     late.tells("is refused");
-    // As the last message of a subject, when a link starts.
+    // The bad message is the last one of its subject when a link starts.
     raw.publish(b"msgfs.team.a", "", bad[0], record("a", 9).as_bytes());
     late.restart();
     a.write("a", &record("a", 2));
@@ -125,7 +125,7 @@ fn a_line_forged_under_another_writers_subject() {
     b.write("b", &record("b", 0));
     a.has("b", &record("b", 0));
     b.has("a", &record("a", 0));
-    // Whoever may publish as x stores there a line of a, and has the server answer with it on a's subject.
+    // A client that may publish as x stores a line of a there, and makes the server answer with it on the subject of a.
     let mut raw = server.raw();
     let forged = record("a", "forged");
     let at = record("a", 0).len() as u64;
@@ -136,7 +136,7 @@ fn a_line_forged_under_another_writers_subject() {
     b.tells("answer of the server");
     a.write("a", &record("a", 1));
     b.has("a", &records("a", 0..2));
-    // As its newest message, at a start.
+    // The forged line is the newest message of the subject when a link starts.
     raw.publish(b"$JS.API.DIRECT.GET.MSGFS_team", "msgfs.team.a", b"", ask.as_bytes());
     soon("it is stored again", || server.raw().subject("msgfs.team.a").len() == 4);
     a.restart();

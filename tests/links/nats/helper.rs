@@ -1,4 +1,4 @@
-//! A link in a process of its own, to be killed.
+//! A link in a process of its own, so that a test can kill it.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use super::machine::spec;
 const ROOT: &str = "MSGFS_LINK_HELPER";
 const URL: &str = "MSGFS_LINK_URL";
 
-/// Not a test: what the processes run.
+/// Runs the link in a helper process. It is not a test.
 #[test]
 fn helper_process() {
     let (Some(root), Ok(url)) = (std::env::var_os(ROOT), std::env::var(URL)) else { return };
@@ -23,14 +23,14 @@ fn helper_process() {
     loop {
         link.notify_all_changed();
         std::thread::sleep(std::time::Duration::from_millis(3));
-        // Whoever started it has gone.
+        // The test that started this process has ended.
         if std::os::unix::process::parent_id() == 1 {
             return;
         }
     }
 }
 
-/// Such a process, killed with this.
+/// A helper process, which is killed when this is dropped.
 pub(crate) struct Helper(Child);
 
 impl Helper {
@@ -38,7 +38,7 @@ impl Helper {
         Self::by(Command::new(std::env::current_exe().unwrap()), root, url)
     }
 
-    /// One whose files cannot grow beyond some blocks, until it is given room.
+    /// Starts one whose files cannot grow beyond some blocks until it gets room.
     pub(crate) fn without_room(root: &Path, url: &str, blocks: u32) -> Self {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("trap '' XFSZ; ulimit -S -f {blocks}; exec \"$0\" \"$@\""));
@@ -58,7 +58,7 @@ impl Helper {
         Self(command.spawn().unwrap())
     }
 
-    /// Whether it still runs.
+    /// Returns true if it still runs.
     pub(crate) fn runs(&mut self) -> bool {
         self.0.try_wait().unwrap().is_none()
     }

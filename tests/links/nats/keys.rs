@@ -51,7 +51,7 @@ impl Keys {
         Self::new(b'U', n)
     }
 
-    /// Of an operator, account or user: O, A or U.
+    /// Makes the key of an operator, account or user: O, A or U.
     pub(crate) fn new(letter: u8, n: u8) -> Self {
         let kind = (letter - b'A') << 3;
         let key = SigningKey::from_bytes(&[n; 32]);
@@ -60,7 +60,7 @@ impl Keys {
         Self { key, seed: checked(seed), public: checked(public) }
     }
 
-    /// What this key says of another.
+    /// Returns a JWT in which this key vouches for another one.
     pub(crate) fn jwt(&self, of: &Self, kind: &str, until: Option<i64>, more: &Value) -> String {
         let mut nats = more.clone();
         nats["type"] = json!(kind);
@@ -85,7 +85,7 @@ pub(crate) fn now() -> i64 {
     since.unwrap().as_secs().try_into().unwrap()
 }
 
-/// An authority (`ca.pem`), and a server that it knows (`server.pem`, `server.key`).
+/// Makes an authority (`ca.pem`) and a certificate that it signed for a server (`server.pem`, `server.key`).
 pub(crate) fn certificates(dir: &Path) {
     std::fs::write(dir.join("ext"), "subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
         .unwrap();

@@ -7,12 +7,12 @@ use super::machine::{Machine, record, records};
 use super::server::Server;
 use crate::soon;
 
-/// How many kills; `MSGFS_LINK_KILLS` for long runs.
+/// Returns the number of kills; `MSGFS_LINK_KILLS` sets it for long runs.
 fn kills() -> u32 {
     std::env::var("MSGFS_LINK_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(36)
 }
 
-/// Numbers that look like chance, the same each time.
+/// Pseudo-random numbers, the same each time.
 struct Chance(u64);
 
 impl Chance {

@@ -1,4 +1,4 @@
-//! What happens to logs.
+//! Changes of logs.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::soon;
 fn lines_arrive_byte_for_byte_in_both_directions_and_at_a_late_joiner() {
     let server = Server::start();
     let a = Machine::new(&server.url());
-    // Before any link runs.
+    // The log is written before any link runs.
     a.write("a.x", &records("a.x", 0..700));
     let mut a = a;
     a.start();
@@ -22,7 +22,7 @@ fn lines_arrive_byte_for_byte_in_both_directions_and_at_a_late_joiner() {
     }
     a.has("b", &records("b", 0..20));
     b.has("a.x", &records("a.x", 0..720));
-    // Odd spellings stay what they are.
+    // Odd spellings stay as they are.
     let odd = " {\"body\": \"\\u00e9\u{2028}\", \"thread\":\"\", \"to\":\"\",\"from\":\"c\",\"ts\":-1.5}\t\n";
     a.write("c", odd);
     let late = Machine::of(&server);
@@ -35,27 +35,27 @@ fn lines_arrive_byte_for_byte_in_both_directions_and_at_a_late_joiner() {
     soon("nothing waits", || a.standing().waiting == 0);
 }
 
-/// S453: a log that is cut, compacted or written anew here, also while its lines are on their way back from the server, gets
-/// them at its end, behind what is new.
+/// S453: a log is cut, compacted or written anew here, also while its lines are on their way back from the server. The
+/// missing lines come back at its end, behind the new ones.
 #[test]
 fn a_local_log_that_is_truncated_compacted_or_written_anew() {
     let server = Server::start();
     let (mut a, b) = (Machine::of(&server), Machine::of(&server));
     a.write("a", &records("a", 0..6));
     b.has("a", &records("a", 0..6));
-    // Cut, and then a new line: published, and what is missing comes back at the end.
+    // The log is cut and gets a new line: the new line is published, and the missing ones come back at the end.
     fs::write(a.log("a"), records("a", 0..2)).unwrap();
     a.write("a", &record("a", 6));
     b.has("a", &records("a", 0..7));
     let cut = records("a", 0..2) + &record("a", 6) + &records("a", 2..6);
     a.has("a", &cut);
-    // A new file under its name, in another order and spelling.
+    // A new file takes its name, in another order and spelling.
     let spelled = records("a", 0..4).replace("\":", "\": ");
     fs::write(a.folder().join("tmp"), record("a", 7) + &spelled).unwrap();
     fs::rename(a.folder().join("tmp"), a.log("a")).unwrap();
     b.has("a", &records("a", 0..8));
     a.has("a", &(record("a", 7) + &spelled + &records("a", 4..7)));
-    // The same while nothing runs.
+    // The same happens while no link runs.
     a.stop();
     let most = record("a", 3) + &record("a", 1);
     fs::write(a.log("a"), &most).unwrap();
@@ -76,15 +76,15 @@ fn a_local_log_that_is_truncated_compacted_or_written_anew() {
     assert_eq!(copies(&a), [""; 0], "nobody else wrote here");
 }
 
-/// The copies beside the logs of a machine.
+/// Returns the conflict copies beside the logs of a machine.
 fn copies(machine: &Machine) -> Vec<String> {
     let entries = fs::read_dir(machine.folder()).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.contains("sync-conflict")).collect()
 }
 
-/// S453: the log is cut, and a line is added, as soon as the server has what stood in it: again and again, so that some
-/// lines come back before that and some after.
+/// S453: the log is cut, and a line is added, as soon as the server has its lines. This is repeated, so that some lines
+/// come back before the cut and some after.
 #[test]
 fn s453_a_log_that_is_cut_while_its_lines_come_back() {
     let server = Server::start();
@@ -95,7 +95,7 @@ fn s453_a_log_that_is_cut_while_its_lines_come_back() {
         a.write(&name, &all);
         let mut raw = server.raw();
         while raw.messages() < 31 * round + 30 {}
-        // In one step, as whoever compacts a log does.
+        // The log changes in one step, as a program that compacts it does.
         let cut = records(&name, 0..2) + &record(&name, 30);
         let other = a.folder().join("tmp");
         fs::write(&other, &cut).unwrap();
@@ -115,7 +115,7 @@ fn a_log_of_another_host_that_is_deleted_cut_or_compacted_here() {
     let all = records("a", 0..5);
     a.write("a", &all);
     b.has("a", &all);
-    // While nothing runs: byte for byte again at the start.
+    // The log changes while no link runs: it is the same byte for byte after the start.
     let half = all.len() - 30;
     for cut in ["", &all[..half], &records("a", 0..3)] {
         b.stop();
@@ -127,7 +127,7 @@ fn a_log_of_another_host_that_is_deleted_cut_or_compacted_here() {
         b.start();
         b.has("a", &all);
     }
-    // While the link runs.
+    // The log changes while the link runs.
     for cut in ["", &all[..half], &records("a", 0..3)] {
         if cut.is_empty() {
             fs::remove_file(b.log("a")).unwrap();
@@ -136,7 +136,7 @@ fn a_log_of_another_host_that_is_deleted_cut_or_compacted_here() {
         }
         b.has("a", &all);
     }
-    // Compacted, and the next line comes at once: by id.
+    // The log is compacted, and the next line comes at once: lines are compared by id.
     fs::write(b.folder().join("tmp"), record("a", 4) + &record("a", 2)).unwrap();
     fs::rename(b.folder().join("tmp"), b.log("a")).unwrap();
     a.write("a", &record("a", 5));
@@ -163,7 +163,7 @@ fn a_torn_or_unterminated_last_line() {
     assert_eq!(server.raw().messages(), 1);
     a.write("a", &two[20..]);
     b.has("a", &records("a", 0..2));
-    // A line that was taken in and not finished is finished in place.
+    // A line that the link took from the stream and did not finish is finished in place.
     b.stop();
     a.write("a", &record("a", 2));
     append(&b.log("a"), &record("a", 2)[..10]);
@@ -205,7 +205,7 @@ fn the_same_writer_on_two_machines() {
             assert_eq!(lines.len(), count, "none twice in one file");
         }
     }
-    // Exactly once on the stream.
+    // Each line is exactly once on the stream.
     let mut stream = stream;
     stream.sort();
     stream.dedup();
@@ -290,7 +290,7 @@ fn a_log_that_is_a_symlink_a_fifo_or_a_folder() {
     a.has("own", &record("own", 1));
     assert_eq!(fs::read_to_string(&secret).unwrap(), record("x", 0));
     assert_eq!(server.raw().messages(), 5);
-    // When it is a file again, all of it comes.
+    // When the log is a file again, all of it arrives.
     b.stop();
     fs::remove_file(b.log("x")).unwrap();
     b.start();

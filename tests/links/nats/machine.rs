@@ -34,7 +34,7 @@ impl Drop for Link {
     }
 }
 
-/// A link of the space `team`.
+/// Returns the configuration of a link of the space `team`.
 pub(crate) fn spec(url: &str) -> LinkConfig {
     LinkConfig {
         name: "nats".into(),
@@ -45,7 +45,7 @@ pub(crate) fn spec(url: &str) -> LinkConfig {
     }
 }
 
-/// A record, with its newline.
+/// Returns a record with its newline.
 pub(crate) fn record(writer: &str, n: impl std::fmt::Display) -> String {
     format!(
         "{{\"id\":\"{writer}-{n}\",\"ts\":1700000000,\"from\":\"{writer}\",\"to\":\"b\",\
@@ -53,7 +53,7 @@ pub(crate) fn record(writer: &str, n: impl std::fmt::Display) -> String {
     )
 }
 
-/// Several.
+/// Returns several records.
 pub(crate) fn records(writer: &str, range: std::ops::Range<u32>) -> String {
     range.map(|n| record(writer, n)).collect()
 }
@@ -65,14 +65,14 @@ pub(crate) fn append(path: &Path, text: &str) {
 }
 
 impl Machine {
-    /// One that does not carry yet.
+    /// Makes a machine whose link does not run yet.
     pub(crate) fn new(url: &str) -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("samp")).unwrap();
         Self { root, spec: spec(url), link: None }
     }
 
-    /// One that carries.
+    /// Makes a machine whose link runs.
     pub(crate) fn of(server: &Server) -> Self {
         let mut machine = Self::new(&server.url());
         machine.start();
@@ -87,12 +87,12 @@ impl Machine {
         self.root.path().join("state")
     }
 
-    /// The folder of the link's own state.
+    /// Returns the folder of the link's own state.
     pub(crate) fn kept(&self) -> PathBuf {
         nats::state_folder(&self.state(), "nats")
     }
 
-    /// Starts the link. What the mount's watch does is done by looking.
+    /// Starts the link. A loop that examines the folder stands for the watch of a mount.
     pub(crate) fn start(&mut self) {
         let kept = self.kept();
         fs::create_dir_all(&kept).unwrap();
@@ -163,13 +163,13 @@ impl Machine {
         });
     }
 
-    /// Waits until people are told this.
+    /// Waits until the link reports this.
     #[track_caller]
     pub(crate) fn tells(&self, what: &str) {
         soon(what, || self.told(what));
     }
 
-    /// Whether people are told this.
+    /// Returns true if the link reports this.
     pub(crate) fn told(&self, what: &str) -> bool {
         let standing = self.standing();
         let why = match &standing.state {
@@ -186,7 +186,7 @@ impl Drop for Machine {
     }
 }
 
-/// What lies in a folder, to see a change.
+/// Returns names, lengths, inodes and times of a folder's files, so that a change is seen.
 fn look(folder: &Path) -> Vec<(std::ffi::OsString, u64, u64, std::time::SystemTime)> {
     use std::os::unix::fs::MetadataExt as _;
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! The `nats` link: each row of what it must stand is a test of that name.
+//! The `nats` link: each row of the list of faults that it must survive is a test of that name.
 
 mod access;
 mod faults;

@@ -1,4 +1,4 @@
-//! The protocol by hand, to send what no library sends.
+//! The protocol by hand, to send bytes that no library sends.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -49,7 +49,7 @@ impl Raw {
         while self.line() != "PONG" {}
     }
 
-    /// Publishes, with headers as they are to be on the wire (or none), and a subject to answer on.
+    /// Publishes a message with these bytes as headers (or none) and a subject for the answer.
     pub(crate) fn publish(&mut self, subject: &[u8], reply: &str, headers: &[u8], payload: &[u8]) {
         let mut bytes = Vec::new();
         let reply = if reply.is_empty() { String::new() } else { format!(" {reply}") };
@@ -68,13 +68,13 @@ impl Raw {
         self.pong();
     }
 
-    /// A line with its place, as a link sends it.
+    /// Publishes a line with its offset, as a link does.
     pub(crate) fn line_at(&mut self, subject: &str, at: u64, payload: &[u8]) {
         let headers = format!("NATS/1.0\r\nMsgfs-At: {at}\r\n\r\n");
         self.publish(subject.as_bytes(), "", headers.as_bytes(), payload);
     }
 
-    /// Asks, and gives the first answer.
+    /// Asks, and returns the first answer.
     pub(crate) fn ask(&mut self, subject: &str, payload: &str) -> Got {
         self.asked += 1;
         let (sid, inbox) = (self.asked, format!("_INBOX.raw.{}", self.asked));
@@ -106,14 +106,14 @@ impl Raw {
         serde_json::from_slice(&got.payload).unwrap_or(json!({ "status": got.headers }))
     }
 
-    /// The same, which must be done.
+    /// Asks the JetStream API and asserts that it did what was asked.
     pub(crate) fn admin(&mut self, what: &str, payload: &Value) -> Value {
         let answer = self.api(what, payload);
         assert!(answer.get("error").is_none() && answer.get("status").is_none(), "{answer}");
         answer
     }
 
-    /// The stream as a link would make it, with some settings changed.
+    /// Makes the stream as a link would, with some settings changed.
     pub(crate) fn make_stream(&mut self, change: &Value) {
         let mut config = json!({
             "name": "MSGFS_team", "subjects": ["msgfs.team.*"], "storage": "file",
@@ -126,7 +126,7 @@ impl Raw {
         self.admin("STREAM.CREATE.MSGFS_team", &config);
     }
 
-    /// Every message of a subject, in order, read one by one.
+    /// Returns every message of a subject, in order, read one by one.
     pub(crate) fn subject(&mut self, subject: &str) -> Vec<Vec<u8>> {
         let (mut all, mut seq) = (Vec::new(), 1u64);
         loop {
@@ -139,7 +139,7 @@ impl Raw {
         }
     }
 
-    /// How many messages there are.
+    /// Returns the number of messages in the stream.
     pub(crate) fn messages(&mut self) -> u64 {
         let info = self.api("STREAM.INFO.MSGFS_team", &json!({}));
         info.pointer("/state/messages").and_then(Value::as_u64).unwrap_or(0)

@@ -9,7 +9,7 @@ use super::raw::Raw;
 use crate::ports::free_port;
 use crate::soon;
 
-/// The program; fails if there is none, or if it is too old.
+/// Returns the path of the program; fails if there is none, or if it is too old.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -32,26 +32,26 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A running server without users.
+    /// Starts a server without users.
     pub(crate) fn start() -> Self {
         Self::with("")
     }
 
-    /// A running server with more settings.
+    /// Starts a server with more settings.
     pub(crate) fn with(settings: &str) -> Self {
         let mut server = Self::stopped(settings);
         server.run();
         server
     }
 
-    /// A server that does not run yet.
+    /// Makes a server that does not run yet.
     pub(crate) fn stopped(settings: &str) -> Self {
         let server = Self { child: None, dir: tempfile::tempdir().unwrap(), port: free_port() };
         server.configure(settings);
         server
     }
 
-    /// Gives it other settings, of which `@DIR@` is its folder. A running one takes them by `reload`.
+    /// Writes other settings, in which `@DIR@` stands for its folder. A running server takes them by `reload`.
     pub(crate) fn configure(&self, settings: &str) {
         let dir = self.dir.path().display().to_string();
         let port = self.port;
@@ -76,7 +76,7 @@ impl Server {
         soon("the server listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
     }
 
-    /// `kill -9`.
+    /// Ends it with `kill -9`.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -89,7 +89,7 @@ impl Server {
         self.run();
     }
 
-    /// Has it read its settings again.
+    /// Makes it read its settings again.
     pub(crate) fn reload(&self) {
         self.signal("-HUP");
     }
@@ -107,14 +107,14 @@ impl Server {
         Raw::connect(self.port, "{}")
     }
 
-    /// A copy of what it holds; it must not run.
+    /// Copies the data of the server, which must not run.
     pub(crate) fn copy(&self, to: &Path) {
         assert!(self.child.is_none());
         let from = self.dir.path().join("js");
         assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
     }
 
-    /// Puts a copy back; it must not run.
+    /// Restores a copy of the data of the server, which must not run.
     pub(crate) fn restore(&self, from: &Path) {
         assert!(self.child.is_none());
         let js = self.dir.path().join("js");

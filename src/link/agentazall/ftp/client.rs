@@ -1,35 +1,35 @@
-//! As much of FTP as is needed: passive mode, binary, in the clear or in TLS (RFC 959, 2428, 3659, 4217).
+//! A minimal FTP client: passive mode, binary, in the clear or in TLS (RFC 959, 2428, 3659, 4217).
 
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
-use crate::link::wire::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
+use crate::link::connection::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
 use crate::model::sanitize_line;
 
-/// No line of an answer is longer.
+/// The limit on the length of a reply's line.
 const MAX_LINE: usize = 8 << 10;
-/// No answer has more lines.
+/// The limit on the lines of a reply.
 const MAX_LINES: usize = 1000;
-/// No listing of a folder is larger.
+/// The limit on the size of a folder's listing.
 const MAX_LIST: u64 = 32 << 20;
 
-/// What the server answers.
+/// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FtpReply {
-    /// `226`, `550`, …
+    /// The code: `226`, `550`, …
     pub code: u16,
-    /// Its last line.
+    /// The last line of the reply.
     pub text: String,
 }
 
-/// Why something was not done.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FtpError {
-    /// The connection, or what is on this machine.
+    /// A failure of the connection or of this machine.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The server says no.
+    /// A refusal of the server.
     #[error("{0}")]
     Refused(FtpReply),
 }
@@ -41,7 +41,7 @@ impl fmt::Display for FtpReply {
 }
 
 impl FtpError {
-    /// The code of a no.
+    /// Returns the code of a refusal.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Refused(reply) => Some(reply.code),
@@ -50,26 +50,26 @@ impl FtpError {
     }
 }
 
-/// What a folder has.
+/// An entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FtpEntry {
-    /// Its name: one part of a path.
+    /// Its name, as one component of a path.
     pub name: String,
-    /// It is a folder, if the server says what it is.
+    /// True for a folder, if the server gives the type.
     pub is_dir: Option<bool>,
-    /// How large it is, if the server says so.
+    /// Its size, if the server gives it.
     pub size: Option<u64>,
-    /// When it was changed, by the clock of the server: `20260311142355`.
+    /// The time of its last change, by the clock of the server: `20260311142355`.
     pub modify: String,
 }
 
-/// Who logs in.
+/// The credentials of a session.
 pub struct FtpLogin<'a> {
-    /// The name.
+    /// The user's name.
     pub user: &'a str,
     /// The password.
     pub password: &'a str,
-    /// The control connection and the data are encrypted.
+    /// The TLS client for the control and data connections, if they are encrypted.
     pub tls: Option<TlsClient>,
 }
 
@@ -87,7 +87,7 @@ impl FtpClient {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// Returns [`FtpError`].
     pub fn open(
         host: &HostPort,
         login: &FtpLogin<'_>,
@@ -114,18 +114,18 @@ impl FtpClient {
         Ok(client)
     }
 
-    /// Says goodbye, without waiting for an answer.
+    /// Sends `QUIT` without waiting for the reply.
     pub fn quit(mut self) {
         let _ = self.wire.send(b"QUIT\r\n");
         self.wire.shut_down();
     }
 
-    /// What a folder has; nothing if there is none.
+    /// Returns the entries of a folder; none if it does not exist.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// Returns [`FtpError`].
     pub fn list_folder(&mut self, folder: &str) -> Result<Vec<FtpEntry>, FtpError> {
-        // Not every server takes a path with blanks in it here, but all take it there.
+        // Not every server takes a path with blanks in `MLSD`, but all take it in `CWD`.
         let reply = self.send_command(&format!("CWD {folder}"))?;
         match reply.code {
             550 => return Ok(Vec::new()),
@@ -136,7 +136,7 @@ impl FtpClient {
         if self.has_mlsd {
             match self.download_data("MLSD", MAX_LIST, &mut text) {
                 Err(FtpError::Refused(reply)) if matches!(reply.code, 500..=504) => {
-                    self.has_mlsd = false
+                    self.has_mlsd = false;
                 }
                 other => {
                     other?;
@@ -146,7 +146,7 @@ impl FtpClient {
             }
         }
         match self.download_data("NLST", MAX_LIST, &mut text) {
-            // Some say so of an empty folder.
+            // Some servers answer so for an empty folder.
             Err(FtpError::Refused(reply)) if matches!(reply.code, 450 | 550) => {}
             other => drop(other?),
         }
@@ -162,10 +162,10 @@ impl FtpClient {
         Ok(out)
     }
 
-    /// How large a file is; `None` if there is none.
+    /// Returns the size of a file; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// Returns [`FtpError`].
     pub fn query_size(&mut self, path: &str) -> Result<Option<u64>, FtpError> {
         let reply = self.send_command(&format!("SIZE {path}"))?;
         match reply.code {
@@ -175,36 +175,36 @@ impl FtpClient {
         }
     }
 
-    /// Makes a folder if it is not there.
+    /// Makes a folder if it is missing.
     ///
     /// # Errors
-    /// If the connection is gone; whoever uses the folder learns that it is not there.
+    /// Returns [`FtpError`] if the connection is gone. A refusal shows when the folder is used.
     pub fn make_dir(&mut self, path: &str) -> Result<(), FtpError> {
         self.send_command(&format!("MKD {path}")).map(drop)
     }
 
-    /// Removes what is no longer needed, if that can be done.
+    /// Removes a file or folder, if the server permits it.
     ///
     /// # Errors
-    /// If the connection is gone.
+    /// Returns [`FtpError`] if the connection is gone.
     pub fn remove(&mut self, path: &str, is_dir: bool) -> Result<(), FtpError> {
         let verb = if is_dir { "RMD" } else { "DELE" };
         self.send_command(&format!("{verb} {path}")).map(drop)
     }
 
-    /// Gives something another name.
+    /// Renames a file or folder.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// Returns [`FtpError`].
     pub fn rename(&mut self, from: &str, to: &str) -> Result<(), FtpError> {
         self.require_command(&format!("RNFR {from}"), 3)?;
         self.require_command(&format!("RNTO {to}"), 2).map(drop)
     }
 
-    /// Writes a file, over one that is there.
+    /// Writes a file, and replaces an existing one.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// Returns [`FtpError`].
     pub fn store_file(&mut self, path: &str, from: &mut dyn Read) -> Result<(), FtpError> {
         let mut data = self.open_data_connection(&format!("STOR {path}"))?;
         let mut buffer = vec![0; 64 << 10];
@@ -215,7 +215,7 @@ impl FtpClient {
             }
             if let Err(e) = data.send(buffer.get(..n).unwrap_or_default()) {
                 drop(data);
-                // It may have said why it takes no more.
+                // The server may have sent the reason.
                 return match self.read_reply() {
                     Ok(reply) if reply.code >= 400 => Err(FtpError::Refused(reply)),
                     _ => Err(FtpError::Io(e)),
@@ -226,10 +226,10 @@ impl FtpClient {
         self.expect_reply(2).map(drop)
     }
 
-    /// Reads a file; gives its length.
+    /// Reads a file and returns its length.
     ///
     /// # Errors
-    /// [`Fault`]; if it is larger than `limit`, the session is of no use any more.
+    /// Returns [`FtpError`]; if the file is larger than `limit`, the session is unusable afterwards.
     pub fn retrieve_file(
         &mut self,
         path: &str,
@@ -252,10 +252,10 @@ impl FtpClient {
         Ok(length)
     }
 
-    /// Opens a connection for data and gives the command that uses it.
+    /// Opens a data connection and sends the command that uses it.
     fn open_data_connection(&mut self, command: &str) -> Result<LineConnection, FtpError> {
         let port = self.enter_passive_mode()?;
-        // Whatever address it names: data comes from where the answers come from.
+        // The address in the reply is ignored: data comes from the host of the control connection.
         let data =
             LineConnection::connect_plain(SocketAddr::new(self.wire.peer(), port), self.patience)?;
         self.require_command(command, 1)?;
@@ -321,7 +321,7 @@ fn last_word(text: &str) -> String {
     text.split_whitespace().next_back().unwrap_or_default().to_owned()
 }
 
-/// The port in an answer to `EPSV` or `PASV`.
+/// Returns the port in a reply to `EPSV` or `PASV`.
 fn parse_passive_port(reply: &FtpReply) -> Option<u16> {
     let inner = reply.text.rsplit_once('(')?.1.split_once(')')?.0;
     if reply.code == 229 {
@@ -335,7 +335,7 @@ fn parse_passive_port(reply: &FtpReply) -> Option<u16> {
     }
 }
 
-/// The last part of what a server gives as a name; `None` if that is no name.
+/// Returns the last component of a name; `None` if it is unusable.
 fn base_name(name: &str) -> Option<String> {
     let name = name.rsplit('/').next().unwrap_or_default();
     let is_name =
@@ -343,7 +343,7 @@ fn base_name(name: &str) -> Option<String> {
     is_name.then(|| name.to_owned())
 }
 
-/// A line of `MLSD`.
+/// Parses a line of `MLSD`.
 fn parse_mlsd_entry(line: &str) -> Option<FtpEntry> {
     let (facts, name) = line.trim_end_matches('\r').split_once(' ')?;
     let fact = |wanted: &str| {
@@ -363,7 +363,7 @@ fn parse_mlsd_entry(line: &str) -> Option<FtpEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::wire::tests::server;
+    use crate::link::connection::tests::server;
     use std::time::Duration;
 
     #[test]
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(base_name("a/.."), None);
     }
 
-    /// What an answer of these bytes is.
+    /// Returns the result of opening a session with a server that sends these bytes.
     fn answered(bytes: &'static [u8]) -> Result<FtpClient, FtpError> {
         let host = server(move |mut s| {
             let _ = s.write_all(bytes);

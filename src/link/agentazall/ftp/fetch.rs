@@ -1,8 +1,8 @@
-//! Receiving: what lies in my day folders on the server, once it is whole.
+//! Fetching of complete files from my day folders on the server.
 //!
-//! A file that is being written can be seen half, and a half one may stay half for ever. A text that its
-//! own signature covers is whole, and one whose signed block has no end is not; of others it is believed when nothing
-//! changed for some time. Nothing is deleted on the server.
+//! A file can be seen while it is being written, and may stay torn for ever. A text that its own signature covers is
+//! complete. A text whose signed block has no end is not. Any other text is believed when it has not changed for some
+//! time. Nothing is deleted on the server.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -12,78 +12,78 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::client::{FtpClient, FtpEntry, FtpError};
-use crate::link::agentazall::brought;
+use crate::link::agentazall::fetch_folder;
+use crate::link::disk_space::SpaceCheckedFile;
 use crate::link::job;
-use crate::link::room::SpaceCheckedFile;
 use crate::model::{Timestamp, encode_hex};
 use crate::store::agentazall::{block, date, names, text};
-use crate::store::{fs, place};
+use crate::store::{atomic_file, fs};
 
-/// How long a text without a signature must stay as it is, in milliseconds.
+/// The time for which a text without a signature must stay unchanged, in milliseconds.
 const STABLE: i64 = 10_000;
-/// How long attachments are waited for.
+/// The time for which attachments are awaited, in milliseconds.
 const LATE: i64 = 10 * 60_000;
-/// How long it is watched whether what was filed changes on the server.
+/// The time for which a filed message is watched for changes on the server, in milliseconds.
 const WATCHED: i64 = 24 * 3_600_000;
-/// How often old days are looked at.
+/// The time between two fetches that examine old days too, in milliseconds.
 const ALL_DAYS: i64 = 10 * 60_000;
-/// A larger text is no message.
+/// The limit on the size of a text.
 const MAX_TEXT: u64 = fs::MAX_RECORD as u64;
-/// A larger attachment is left out.
+/// The limit on the size of an attachment. A larger one is left out.
 const MAX_PART: u64 = 256 << 20;
-/// The attachments of a message are no larger together.
+/// The limit on the size of all attachments of a message.
 const MAX_PARTS: u64 = 1 << 30;
-/// Nor are they more.
+/// The limit on the number of attachments of a message.
 const MAX_FILES: usize = 100;
-/// No more comes at once.
+/// The limit on the number of messages in one fetch.
 const AT_ONCE: usize = 256;
-/// What is remembered between fetches; nothing is lost with it.
+/// The file of the cache between fetches. Its loss costs nothing but requests.
 const SAW: &str = "saw.json";
 
-/// What a fetch writes beside a text and its attachments.
+/// The data that a fetch writes beside a text and its attachments.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct FtpMessageMeta {
-    /// What tells it from all others.
+    /// The id that distinguishes it from all others.
     pub id: String,
-    /// The names it gets, the better one first.
+    /// The file names for it, the better one first.
     pub names: [String; 2],
-    /// The day under which it lies.
+    /// The day of its folder.
     pub day: String,
-    /// Its attachments; the n-th is in the file `n`.
+    /// The names of its attachments; the n-th is in the file `n`.
     pub parts: Vec<String>,
-    /// Under which name the reference knows it; empty if it is not to be told.
+    /// The id by which the reference program knows it; empty if the reference should not learn of it.
     pub seen: String,
-    /// Why it cannot be read.
+    /// The reason why it cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
 
-/// How a file was seen.
+/// The listed size and times of a file and its attachments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct FtpFileStamp {
     size: u64,
     modify: String,
-    /// Its attachments, as they were listed.
+    /// The names and sizes of its attachments.
     parts: Vec<(String, u64)>,
 }
 
-/// What is remembered of a file.
+/// The history of a file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct FtpFileHistory {
     look: FtpFileStamp,
-    /// Since when it looks so.
+    /// The time since which the file is unchanged.
     since: i64,
-    /// When it was first seen.
+    /// The time at which the file was first seen.
     first: i64,
-    /// Its text does not prove that it is whole.
+    /// True if the text does not prove that it is complete.
     unproven: bool,
-    /// It was told that it is half of a signed text.
+    /// True if the torn text was reported.
     #[serde(default)]
     told: bool,
     taken: Option<FtpDelivery>,
 }
 
-/// What was brought of a file.
+/// The last fetched state of a file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct FtpDelivery {
     at: i64,
@@ -94,7 +94,7 @@ struct FtpDelivery {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct FtpFetchCache {
-    /// When all days were looked at.
+    /// The time at which all days were last examined.
     all: i64,
     files: BTreeMap<String, FtpFileHistory>,
 }
@@ -114,7 +114,7 @@ pub struct FtpFetch<'a> {
 /// A file in an inbox.
 struct FtpInboxFile<'a> {
     day: &'a str,
-    /// Its name without the ending.
+    /// The file's name without the ending.
     stem: &'a str,
     id: String,
     /// The folder of its attachments, on the server.
@@ -122,7 +122,7 @@ struct FtpInboxFile<'a> {
 }
 
 impl<'a> FtpFetch<'a> {
-    /// A fetch into a folder.
+    /// Returns a fetch into a folder.
     pub fn new(client: FtpClient, raw: &'a Path, known: &'a HashSet<String>, me: &'a str) -> Self {
         let memory = cache_path(raw).and_then(|path| fs::read_small_file(&path, MAX_TEXT).ok());
         let memory = memory.and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -139,15 +139,15 @@ impl<'a> FtpFetch<'a> {
         }
     }
 
-    /// Brings what is whole and not known.
+    /// Fetches what is complete and not known.
     ///
     /// # Errors
-    /// [`Fault`]; what was brought before is there.
+    /// Returns [`FtpError`]; messages that were fetched before it are kept.
     pub fn run(mut self) -> Result<(), FtpError> {
         let result = self.fetch_days();
-        brought::write_known_ids(self.raw, &self.listed_ids)?;
+        fetch_folder::write_known_ids(self.raw, &self.listed_ids)?;
         if let (Some(path), Ok(bytes)) = (cache_path(self.raw), serde_json::to_vec(&self.cache)) {
-            brought::write_if_changed(&path, &bytes)?;
+            fetch_folder::write_if_changed(&path, &bytes)?;
         }
         if result.is_ok() {
             self.client.quit();
@@ -246,7 +246,7 @@ impl<'a> FtpFetch<'a> {
         Ok(())
     }
 
-    /// Brings a file if it is whole.
+    /// Fetches a file if it is complete.
     fn fetch_whole_file(
         &mut self,
         place: &FtpInboxFile<'_>,
@@ -302,7 +302,8 @@ impl<'a> FtpFetch<'a> {
             let to = folder.join(kept.len().to_string());
             let sum = self.fetch_attachment(&format!("{}/{name}", place.folder), &to)?;
             let expected = signed.iter().find(|file| file.name == *name);
-            // It may still be written. What is signed otherwise is filed in the end, and withheld.
+            // The attachment may still be written. One that differs from its signature to the end is filed, and
+            // withheld.
             if expected.is_some_and(|file| file.sha256 != sum) && !is_late {
                 return Ok(std::fs::remove_dir_all(&folder)?);
             }
@@ -332,8 +333,8 @@ impl<'a> FtpFetch<'a> {
         self.write_fetched(&brought, &bytes)
     }
 
-    /// Waits for the end of a text of which the server has only the beginning. If it does not come for long, the
-    /// half is told, once, and is no message; the whole one is, whenever it comes.
+    /// Waits for the end of a text of which the server has only the beginning. After a long wait the torn text is
+    /// reported once, not as a message. The complete text becomes a message whenever it comes.
     fn report_half_file(
         &mut self,
         place: &FtpInboxFile<'_>,
@@ -362,7 +363,7 @@ impl<'a> FtpFetch<'a> {
         self.write_fetched(&brought, bytes)
     }
 
-    /// A letter about a file that is too large to be one.
+    /// Writes a letter that reports a file too large to be a message.
     fn report_large_file(
         &mut self,
         place: &FtpInboxFile<'_>,
@@ -391,7 +392,7 @@ impl<'a> FtpFetch<'a> {
         self.write_fetched(&brought, text.as_bytes())
     }
 
-    /// Reads an attachment; gives its SHA-256.
+    /// Downloads an attachment and returns its SHA-256.
     fn fetch_attachment(&mut self, path: &str, to: &Path) -> Result<String, FtpError> {
         let mut out = DigestWriter { file: SpaceCheckedFile::create(to)?, sum: Sha256::new() };
         self.client.retrieve_file(path, MAX_PART, &mut out)?;
@@ -399,18 +400,18 @@ impl<'a> FtpFetch<'a> {
         Ok(encode_hex(&out.sum.finalize()))
     }
 
-    /// Puts down what was brought; the last file says that all is there.
+    /// Writes a fetched text; the last file marks it as complete.
     fn write_fetched(&mut self, brought: &FtpMessageMeta, text: &[u8]) -> Result<(), FtpError> {
         let name = |ending: &str| self.raw.join(format!("{}.{ending}", self.fetched_count));
-        place::write_atomic(&name("txt"), text, 0o600)?;
+        atomic_file::write_atomic(&name("txt"), text, 0o600)?;
         let json = serde_json::to_vec(brought).map_err(io::Error::other)?;
-        place::write_atomic(&name("json"), &json, 0o600)?;
+        atomic_file::write_atomic(&name("json"), &json, 0o600)?;
         self.fetched_count += 1;
         Ok(())
     }
 }
 
-/// Writes and sums up.
+/// A writer that also computes the SHA-256.
 struct DigestWriter {
     file: SpaceCheckedFile,
     sum: Sha256,
@@ -436,13 +437,13 @@ fn is_fresh(age: i64) -> bool {
     (0..WATCHED).contains(&age)
 }
 
-/// A name that follows from what makes a message itself.
+/// Returns a name derived from what identifies a message.
 fn hash_name(of: &[&str]) -> String {
     let digest = encode_hex(&Sha256::digest(of.join("|")));
     digest.get(..12).unwrap_or_default().to_owned()
 }
 
-/// A text that was another when it was filed, and says so.
+/// Adds a note to a text that differed when it was first filed.
 fn add_change_notice(bytes: &[u8], old: &FtpDelivery) -> Vec<u8> {
     let begins_so = bytes
         .get(..old.length as usize)

@@ -1,5 +1,5 @@
-//! Sending in five steps, each of which may be repeated: attachments and text under temporary names,
-//! the folder and then the text renamed to their places, and a copy for my own folder.
+//! Sending in repeatable steps: uploading attachments and text under temporary names, renaming the folder and then the
+//! text to their places, and storing a copy in my own folder.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -8,40 +8,40 @@ use serde::{Deserialize, Serialize};
 
 use super::client::{FtpClient, FtpError};
 
-/// Where nobody looks for mail.
+/// The folder for temporary files, in which nobody looks for mail.
 const TEMP: &str = ".msgfs-tmp";
-/// What is there longer than that was left behind, in days of the server's clock.
+/// The age in days, by the server's clock, beyond which temporary files count as left behind.
 const LEFT: i64 = 1;
 
-/// What is sent: this, a line end, the text, and the attachments one after the other.
+/// The header of the bytes to send. A line end, the text, and the attachments follow it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FtpUploadHeader {
     /// The recipient.
     pub to: String,
-    /// The day under which it lies.
+    /// The day of its folder.
     pub day: String,
-    /// Its name, without the ending.
+    /// Its file name, without the ending.
     pub stem: String,
     /// The length of the text.
     pub text: u64,
-    /// The attachments: names and lengths.
+    /// The names and lengths of the attachments.
     pub parts: Vec<(String, u64)>,
 }
 
-/// A message as it waits.
+/// A message that waits.
 #[derive(Debug)]
 pub struct FtpUpload {
     head: FtpUploadHeader,
     file: File,
-    /// Where the text begins.
+    /// The offset at which the text begins.
     text_offset: u64,
 }
 
 impl FtpUpload {
-    /// Reads what a message says of itself.
+    /// Opens a message and reads its header.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn open(mut file: File) -> io::Result<Self> {
         let mut line = Vec::new();
         let mut byte = [0];
@@ -64,12 +64,12 @@ impl FtpUpload {
     }
 }
 
-/// Why a message is not there.
+/// The reason why a message was not delivered.
 #[derive(Debug)]
 pub enum FtpSendError {
-    /// It may be tried again, and then goes on where it ended.
+    /// A failure after which a new try goes on where this one ended.
     Fault(FtpError),
-    /// The server does not want it.
+    /// A refusal by the server.
     Refused(String),
 }
 
@@ -85,10 +85,10 @@ impl From<io::Error> for FtpSendError {
     }
 }
 
-/// Puts a message in its place on the server. Again changes nothing.
+/// Puts a message in its place on the server. Does nothing the second time.
 ///
 /// # Errors
-/// [`Stop`].
+/// Returns [`FtpSendError`].
 pub fn deliver_upload(
     client: &mut FtpClient,
     waiting: &mut FtpUpload,
@@ -108,7 +108,7 @@ pub fn deliver_upload(
         }
         upload_attachments(client, waiting, &temp, &format!("{inbox}/{}", head.stem))?;
         store_verified(client, &text_temp, &mut text.as_slice(), head.text)?;
-        // Renaming would replace what somebody put there meanwhile.
+        // Renaming would replace a file that appeared meanwhile.
         if !has_same_text(client, &text_final, &text)? {
             check_rename(client.rename(&text_temp, &text_final))?;
         }
@@ -120,7 +120,7 @@ pub fn deliver_upload(
     }
 }
 
-/// Whether this text has its place.
+/// Returns true if this text stands at its place. Refuses if another text stands there.
 fn has_same_text(client: &mut FtpClient, path: &str, text: &[u8]) -> Result<bool, FtpSendError> {
     let Some(size) = client.query_size(path)? else { return Ok(false) };
     let taken = || FtpSendError::Refused(format!("the server has another file of the name {path}"));
@@ -174,7 +174,7 @@ fn has_all_files(
     Ok(true)
 }
 
-/// Writes a file and looks whether all of it is there.
+/// Uploads a file and checks its size.
 fn store_verified(
     client: &mut FtpClient,
     path: &str,
@@ -192,7 +192,7 @@ fn store_verified(
             let why = format!("the server kept {size} of {length} bytes");
             Err(FtpSendError::Fault(FtpError::Io(io::Error::other(why))))
         }
-        // Some servers do not say.
+        // Some servers do not report sizes.
         _ => Ok(()),
     }
 }
@@ -206,7 +206,8 @@ fn check_rename(result: Result<(), FtpError>) -> Result<(), FtpSendError> {
     }
 }
 
-/// The copy under my own name, as the reference leaves it. Who may not write there has sent all the same.
+/// Stores the copy under my own name, like the reference program. The delivery counts even if the server refuses the
+/// copy.
 fn store_sent_copy(
     client: &mut FtpClient,
     head: &FtpUploadHeader,
@@ -232,12 +233,11 @@ fn store_sent_copy(
     }
 }
 
-/// Removes what I do not need any more, and what others left behind long ago. A server that does not
-/// want that may keep it.
+/// Removes my temporary files, and those that others left behind long ago. Ignores a server's refusal.
 fn clean_temp_folder(client: &mut FtpClient, temp: &str, stem: &str) -> Result<(), FtpError> {
     let all = client.list_folder(temp)?;
     let day = |modify: &str| modify.get(..8).and_then(|day| day.parse::<jiff::civil::Date>().ok());
-    // The newest there is tells what day it is on the server.
+    // The newest file shows the current day on the server.
     let today = all.iter().filter_map(|e| day(&e.modify)).max();
     for entry in &all {
         let age = today

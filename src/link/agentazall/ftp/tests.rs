@@ -1,4 +1,4 @@
-use super::brought::LISTED;
+use super::fetch_folder::LISTED;
 use super::*;
 use std::io::Seek as _;
 

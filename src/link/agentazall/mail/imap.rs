@@ -1,14 +1,14 @@
-//! As much of IMAP as is needed to read a folder without changing it (RFC 3501). Numbers of mails are 64
-//! bits: the server that comes with AgentAZAll counts milliseconds.
+//! A minimal IMAP client that reads a folder without changing it (RFC 3501). Mails have numbers of 64 bits: the server
+//! that comes with AgentAZAll counts milliseconds.
 
 use std::io::{self, Write};
 
-use crate::link::wire::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
+use crate::link::connection::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
 use crate::model::sanitize_line;
 
-/// No answer is longer, but for mails themselves: the list of a million mails fits.
+/// The limit on the size of an answer, except for mails: the list of a million mails fits.
 const MAX_LINE: usize = 32 << 20;
-/// No answer has more lines and pieces.
+/// The limit on lines and pieces of an answer.
 const MAX_LINES: usize = 100_000;
 
 /// A session with a folder open for reading.
@@ -16,18 +16,18 @@ const MAX_LINES: usize = 100_000;
 pub struct ImapClient {
     wire: LineConnection,
     tag: u32,
-    /// Says whether numbers are those of the last session.
+    /// The UIDVALIDITY of the folder: a different value invalidates all numbers.
     pub validity: u64,
 }
 
-/// What came of asking for a mail.
+/// The result of fetching a mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImapFetchResult {
-    /// All of it.
+    /// A whole mail.
     Whole,
-    /// It is not there any more.
+    /// A mail that does not exist any more.
     Missing,
-    /// It has so many bytes that it is not read; the session is of no use any more.
+    /// A mail of this size, which is not read. The session is unusable afterwards.
     TooLarge(u64),
 }
 
@@ -40,7 +40,7 @@ impl ImapClient {
     /// Connects, logs in and opens a folder.
     ///
     /// # Errors
-    /// As the system or the server gave it.
+    /// Returns the error of the system or the server.
     pub fn open(
         host: &HostPort,
         tls: Option<&TlsClient>,
@@ -72,18 +72,18 @@ impl ImapClient {
         Ok(imap)
     }
 
-    /// The numbers of all mails.
+    /// Returns the numbers of all mails.
     ///
     /// # Errors
-    /// As the system or the server gave it.
+    /// Returns the error of the system or the server.
     pub fn search_all(&mut self) -> io::Result<Vec<u64>> {
         self.search_uids("ALL")
     }
 
-    /// The numbers of the mails that may have this id: some servers name all there are.
+    /// Returns the numbers of the mails that may have this id; some servers return all numbers.
     ///
     /// # Errors
-    /// As the system or the server gave it.
+    /// Returns the error of the system or the server.
     pub fn search_message_id(&mut self, id: &str) -> io::Result<Vec<u64>> {
         self.search_uids(&format!("HEADER Message-ID {}", quote_string(id)?))
     }
@@ -102,7 +102,7 @@ impl ImapClient {
     /// Reads a mail.
     ///
     /// # Errors
-    /// As the system or the server gave it.
+    /// Returns the error of the system or the server.
     pub fn fetch_mail(
         &mut self,
         uid: u64,
@@ -139,12 +139,12 @@ impl ImapClient {
     /// Reads the beginning of a mail that is too large.
     ///
     /// # Errors
-    /// As the system gave it.
+    /// Returns the system's error.
     pub fn read_beginning(&mut self, bytes: u64, to: &mut dyn Write) -> io::Result<()> {
         self.wire.copy_exactly(bytes, to)
     }
 
-    /// Says goodbye, without waiting for an answer.
+    /// Sends `LOGOUT` without waiting for the answer.
     pub fn quit(mut self) {
         let _ = self.send_command("LOGOUT");
         self.wire.shut_down();
@@ -194,7 +194,7 @@ impl ImapClient {
     }
 }
 
-/// How many bytes follow a line that ends so: `{123}`.
+/// Returns the number of bytes that follow a line with this end: `{123}`.
 fn parse_literal_length(line: &str) -> Option<u64> {
     let digits = line.strip_suffix('}')?.rsplit_once('{')?.1;
     digits.trim_end_matches('+').parse().ok()
@@ -210,11 +210,11 @@ fn quote_string(text: &str) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::wire::tests::server;
+    use crate::link::connection::tests::server;
     use std::io::{BufRead, BufReader, Write};
     use std::time::Duration;
 
-    /// A session with a server that answers these things one after the other.
+    /// Returns a session with a server that gives these answers one after the other.
     fn session(answers: Vec<Vec<u8>>) -> io::Result<ImapClient> {
         let host = server(move |mut s| {
             let mut lines = BufReader::new(s.try_clone().unwrap());

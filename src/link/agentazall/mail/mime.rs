@@ -1,7 +1,7 @@
-//! Letters as e-mail, and e-mail as letters (RFC 5322, 2045 to 2047, 2231).
+//! Conversion of letters to e-mail and back (RFC 5322, 2045 to 2047, 2231).
 //!
-//! What is sent depends on the letter alone, so that every try sends the same. What comes is foreign: any
-//! bytes are some letter.
+//! A sent mail depends only on its letter, so that every try sends the same. A fetched mail is foreign: any bytes make
+//! some letter.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -14,32 +14,32 @@ use mail_parser::{Address, Message, MimeHeaders as _};
 use sha2::{Digest, Sha256};
 
 use crate::link::agentazall::letter::{self, clean_header_value, make_usable_name};
-use crate::link::room;
+use crate::link::disk_space;
 use crate::mime::{self, MailError};
 use crate::model::{Timestamp, encode_hex};
 use crate::store::agentazall::{block, date, names, text};
 use crate::store::{InboundMail, OutboundMail, fs};
 
-/// After the `@` of ids that have none of their own.
+/// The domain for ids that have none.
 const DOMAIN: &str = "agentazall";
-/// Bytes in a line of base64.
+/// The number of bytes in a line of base64.
 const LINE: usize = 57;
-/// Bytes in an encoded word.
+/// The number of bytes in an encoded word.
 const WORD: usize = 39;
-/// A mail has no more attachments; what is more is named in the letter.
+/// The limit on the number of attachments of a mail; the letter says that more were left out.
 const MAX_PARTS: usize = 100;
 /// The header of an attachment, after the boundary and up to its name.
 const ATTACHED: &str = "\r\nContent-Type: application/octet-stream\r\nContent-Transfer-Encoding: base64\r\n\
                         Content-Disposition: attachment; ";
-/// Says which recipient a mail was sent to, where I get a copy of what each one is sent.
+/// The header with the recipient of a mail, for accounts where I get a copy of each mail.
 const FOR: &str = "X-Msgfs-For";
-/// The day of what has no date.
+/// The day for a mail without a date.
 const NO_DAY: &str = "1970-01-01";
 
-/// The mail for a letter; with its recipient, if a copy is to tell whose it is.
+/// Composes the mail for a letter; with its recipient in a header if a copy must show it.
 ///
 /// # Errors
-/// If an attachment cannot be read, or all of it is larger than `limit`.
+/// Returns a sentence if an attachment cannot be read, or the mail is larger than `limit`.
 pub fn compose_mail(
     parcel: &OutboundMail,
     with_recipient: bool,
@@ -108,7 +108,7 @@ pub fn compose_mail(
     Ok(out.into_bytes())
 }
 
-/// An id as mails have it.
+/// Formats an id for a mail.
 fn format_mail_id(id: &str) -> String {
     let is_plain = |b: u8| b.is_ascii_graphic() && !b"<>()[]\\,;:\"".contains(&b);
     match id {
@@ -121,7 +121,7 @@ fn format_mail_id(id: &str) -> String {
     }
 }
 
-/// The date of a letter, as mails have it.
+/// Formats the date of a letter for a mail.
 fn format_mail_date(of: &str) -> String {
     let zone = TimeZone::system();
     let at = date::parse_date(of, &zone).map_or(0, |(at, _)| at.millis());
@@ -131,7 +131,7 @@ fn format_mail_date(of: &str) -> String {
     text.unwrap_or_else(|_| "Thu, 1 Jan 1970 00:00:00 +0000".to_owned())
 }
 
-/// A text in a header: as it is, or in encoded words.
+/// Encodes a text for a header: unchanged, or in encoded words.
 fn encode_header_text(value: &str) -> String {
     let value = clean_header_value(value);
     let is_plain = value.bytes().all(|b| b == b' ' || b.is_ascii_graphic());
@@ -151,12 +151,12 @@ fn encode_header_text(value: &str) -> String {
     words.collect::<Vec<_>>().join("\r\n ")
 }
 
-/// Addresses, a line each.
+/// Formats addresses, one a line.
 fn format_address_list(addresses: &[String]) -> String {
     addresses.iter().map(|a| encode_header_text(a)).collect::<Vec<_>>().join(",\r\n ")
 }
 
-/// The name of an attachment.
+/// Formats the name of an attachment.
 fn format_file_name(name: &str) -> String {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._- ".contains(&b);
     if name.bytes().all(is_plain) && name.len() <= 60 {
@@ -181,23 +181,23 @@ fn push_base64_lines(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The id of a mail, and whom it was sent to, if I got a copy of it.
+/// Returns the id of a mail and its recipient, if it is a copy for me.
 pub fn parse_copy_recipient(raw: &[u8]) -> Option<(String, String)> {
     let message = mime::parse_headers(raw).ok()?;
     let to = message.header_raw(FOR)?.trim().to_owned();
     Some((message.message_id()?.to_owned(), to))
 }
 
-/// Whether [`marks`] say that a mail was sent to this address.
+/// Returns true if the recipient from [`parse_copy_recipient`] is this address.
 pub fn is_copy_for(to: &str, address: &str) -> bool {
     to.eq_ignore_ascii_case(&encode_header_text(address))
 }
 
-/// Makes the letter of a mail. Its attachments go to a folder. The same bytes are always the same letter. A mail that
-/// nobody should take apart is filed as one that cannot be read.
+/// Converts a mail to a letter, and writes its attachments to a folder. The same bytes always make the same letter. A
+/// mail that is dangerous to parse is filed as one that cannot be read.
 ///
 /// # Errors
-/// If an attachment cannot be written.
+/// Returns the system's error, if an attachment cannot be written.
 pub fn mail_to_letter(raw: &[u8], folder: &Path) -> io::Result<InboundMail> {
     let hashed = hash_mail_name(raw);
     let mut message = match mime::parse(raw) {
@@ -239,21 +239,21 @@ pub fn mail_to_letter(raw: &[u8], folder: &Path) -> io::Result<InboundMail> {
     Ok(letter::build_arrived_letter(lines, &body, parts, hashed, mail_day(&message)))
 }
 
-/// Makes the file for a mail of which no letter can be made.
+/// Builds the mail to file for a mail that makes no letter.
 pub fn build_unreadable_mail(raw: &[u8], why: &str) -> InboundMail {
     letter::build_unreadable_letter(raw, why, hash_mail_name(raw), NO_DAY)
 }
 
-/// The name of what has none. Servers end mails with more or fewer empty lines.
+/// Returns a name for a mail that has none. Servers end mails with more or fewer empty lines.
 fn hash_mail_name(raw: &[u8]) -> String {
     let digest = encode_hex(&Sha256::digest(raw.trim_ascii_end()));
     digest.get(..12).unwrap_or_default().to_owned()
 }
 
-/// The letter about a mail that is too large to be read, by how it begins.
+/// Builds the letter about a mail that is too large to be read, from its beginning.
 ///
 /// # Errors
-/// As [`letter`].
+/// Fails like [`mail_to_letter`].
 pub fn describe_large_mail(
     begin: &[u8],
     size: u64,
@@ -275,7 +275,7 @@ pub fn describe_large_mail(
     Ok(arrived)
 }
 
-/// The day of a mail where it was written.
+/// Returns the day of a mail in the time zone of its writer.
 fn mail_day(message: &Message<'_>) -> String {
     let received = message.received().and_then(|received| received.date);
     let date = message.date().copied().filter(mail_parser::DateTime::is_valid).or(received);
@@ -284,7 +284,7 @@ fn mail_day(message: &Message<'_>) -> String {
     day.filter(is_day).unwrap_or_else(|| NO_DAY.to_owned())
 }
 
-/// The addresses of a header; with names if it is one person.
+/// Formats the addresses of a header; with the name if there is only one.
 fn format_people(all: Option<&Address<'_>>, with_name: bool) -> String {
     let clean = |text: &str| text.replace([',', '<', '>', '"'], " ").trim().to_owned();
     let one = |addr: &mail_parser::Addr<'_>| {
@@ -307,7 +307,7 @@ fn join_text_bodies(message: &Message<'_>) -> String {
     texts.join("\n")
 }
 
-/// Writes attachments to a folder, under names that can be used.
+/// Writes attachments to a folder, under usable names.
 fn write_attachments(
     message: &Message<'_>,
     folder: &Path,
@@ -324,13 +324,13 @@ fn write_attachments(
         debug_assert!(names::is_attachment_name(&name));
         let path = folder.join(n.to_string());
         fs::make_dirs(folder, 0o700)?;
-        room::write_file(&path, part.contents())?;
+        disk_space::write_file(&path, part.contents())?;
         out.push((name, path));
     }
     Ok(out)
 }
 
-/// The milliseconds of a mail's date, for comparing.
+/// Parses a mail's date, for comparing.
 pub fn parse_mail_date(text: &str) -> Option<Timestamp> {
     date::parse_date(text, &TimeZone::UTC).map(|(at, _)| at)
 }

@@ -1,15 +1,15 @@
-//! As much of POP3 as is needed to read a mailbox without changing it (RFC 1939).
+//! A minimal POP3 client that reads a mailbox without changing it (RFC 1939).
 
 use std::io::{self, Write};
 
-use crate::link::wire::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
+use crate::link::connection::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
 use crate::model::sanitize_line;
 
-/// No line of an answer is longer.
+/// The limit on the length of an answer's line.
 const MAX_LINE: usize = 1 << 20;
-/// So much of a mail is taken at once.
+/// The number of bytes of a mail that are read at once.
 const PIECE: usize = 64 << 10;
-/// No mailbox has more mails.
+/// The limit on the number of mails in a mailbox.
 const MAX_MAILS: usize = 1_000_000;
 
 /// A session.
@@ -20,7 +20,7 @@ impl PopClient {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// As the system or the server gave it.
+    /// Returns the error of the system or the server.
     pub fn open(
         host: &HostPort,
         tls: Option<&TlsClient>,
@@ -34,10 +34,10 @@ impl PopClient {
         Ok(pop)
     }
 
-    /// The numbers of all mails in this session, and their ids.
+    /// Returns the numbers of all mails in this session, with their ids.
     ///
     /// # Errors
-    /// As the system or the server gave it.
+    /// Returns the error of the system or the server.
     pub fn list_mails(&mut self) -> io::Result<Vec<(u64, String)>> {
         self.run_command("UIDL", "to list")?;
         let mut out = Vec::new();
@@ -55,16 +55,16 @@ impl PopClient {
         Err(io::Error::other("the list of mails has no end"))
     }
 
-    /// Reads a mail; `false` if it is larger than `limit`: then the session is of no use any more.
+    /// Reads a mail. Returns false if it is larger than `limit`; then the session is unusable.
     ///
     /// # Errors
-    /// As the system or the server gave it.
+    /// Returns the error of the system or the server.
     pub fn fetch_mail(&mut self, number: u64, limit: u64, to: &mut dyn Write) -> io::Result<bool> {
         self.run_command(&format!("RETR {number}"), "a mail")?;
         let mut bytes = 0;
         let mut is_begin = true;
         loop {
-            // Lines may be longer than anybody keeps at once.
+            // A line may be too long to keep in memory.
             let (piece, is_end) = self.0.read_line_piece(PIECE)?;
             let mut text = piece.as_slice();
             if is_begin && is_end && matches!(text, b".\n" | b".\r\n") {
@@ -82,7 +82,7 @@ impl PopClient {
         }
     }
 
-    /// Says goodbye, without waiting for an answer. Nothing was marked to be deleted.
+    /// Sends `QUIT` without waiting for the answer. No mail was marked for deletion.
     pub fn quit(mut self) {
         let _ = self.0.send(b"QUIT\r\n");
         self.0.shut_down();

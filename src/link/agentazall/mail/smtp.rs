@@ -1,31 +1,31 @@
-//! As much of SMTP as is needed (RFC 5321, 3207, 4954).
+//! A minimal SMTP client (RFC 5321, 3207, 4954).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
+use crate::link::connection::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
 use crate::link::engine::ExchangeOutcome;
-use crate::link::wire::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
 use crate::model::sanitize_line;
 
-/// No line of an answer is longer.
+/// The limit on the length of a reply's line.
 const MAX_LINE: usize = 8 << 10;
-/// No answer has more lines.
+/// The limit on the lines of a reply.
 const MAX_LINES: usize = 200;
-/// Found in the greeting of the server that comes with AgentAZAll. From its 354 on it spins for ever if the
+/// A word in the greeting of the server that comes with AgentAZAll. After its 354 that server spins for ever if the
 /// client goes away before the end of the text, so it gets `DATA` and the text at once.
 const FRAGILE: &str = "AgentAZAll";
 
-/// How a server is spoken to.
+/// A server and its credentials.
 #[derive(Debug)]
 pub struct SmtpServer<'a> {
-    /// Where it is.
+    /// The server's host and port.
     pub host: &'a HostPort,
     /// TLS from the first byte.
     pub tls: Option<&'a TlsClient>,
     /// TLS after the greeting.
     pub starttls: Option<&'a TlsClient>,
-    /// Who logs in; nobody if the password is empty.
+    /// The user's name; nobody logs in if the password is empty.
     pub user: &'a str,
     /// The password.
     pub password: &'a str,
@@ -36,14 +36,14 @@ pub struct SmtpServer<'a> {
 pub struct SmtpClient {
     wire: LineConnection,
     is_fragile: bool,
-    /// What it offers, in upper case.
+    /// The extensions that the server offers, in upper case.
     offers: Vec<String>,
 }
 
-/// An answer: its code and its last line.
+/// A reply: its code and its last line.
 type SmtpReply = (u16, String);
 
-/// What a no means before anything was handed over.
+/// Returns the outcome that a refusal means before the text was handed over.
 fn classify_refusal((code, text): SmtpReply) -> ExchangeOutcome {
     let why = sanitize_line(&text).into_owned();
     match code {
@@ -60,7 +60,7 @@ impl SmtpClient {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// What it means for a message.
+    /// Returns the outcome for a message.
     pub fn open(
         server: &SmtpServer<'_>,
         patience: ConnectionTimeouts,
@@ -115,7 +115,7 @@ impl SmtpClient {
             self.send_command(&STANDARD.encode(user))?;
             self.send_command(&STANDARD.encode(password))?
         } else {
-            // It wants nobody to log in.
+            // The server needs no login.
             return Ok(());
         };
         match reply {
@@ -125,11 +125,11 @@ impl SmtpClient {
         }
     }
 
-    /// Says whom a message is from and to, and who gets a copy, if the server lets him: whether it does. He is the last
-    /// one, so that whoever finds his copy knows that the other has it.
+    /// Sends the sender, the recipient and the recipient of a copy. Returns true if the server accepts the copy. The
+    /// copy's recipient comes last, so a copy proves that the other recipient was served.
     ///
     /// # Errors
-    /// What it means for the message.
+    /// Returns the outcome for the message.
     pub fn send_envelope(
         &mut self,
         from: &str,
@@ -155,7 +155,7 @@ impl SmtpClient {
         }
     }
 
-    /// Hands over the text. It does not begin to say it before it can say all of it.
+    /// Hands over the text. It begins only when the whole text is ready.
     pub fn send_text(&mut self, message: &[u8]) -> ExchangeOutcome {
         let unknown = |why: ExchangeOutcome| match why {
             ExchangeOutcome::Away { why, .. } => ExchangeOutcome::Unknown { why },
@@ -190,7 +190,7 @@ impl SmtpClient {
         }
     }
 
-    /// Says goodbye, without waiting for an answer.
+    /// Sends `QUIT` without waiting for the reply.
     pub fn quit(mut self) {
         let _ = self.wire.send(b"QUIT\r\n");
         self.wire.shut_down();
@@ -227,12 +227,12 @@ impl SmtpClient {
     }
 }
 
-/// What is said at once of who logs in (RFC 4616).
+/// Returns the token of `AUTH PLAIN` (RFC 4616).
 pub fn encode_auth_plain(user: &str, password: &str) -> Zeroizing<String> {
     Zeroizing::new(format!("\0{user}\0{password}"))
 }
 
-/// A text as it is sent: lines end in CR LF, no line is a dot, and the end is one.
+/// Encodes a text for `DATA`: CR LF ends each line, dots are doubled, and a single dot ends the text.
 fn stuff_dots(message: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len() + 16);
     let text = message.strip_suffix(b"\n").unwrap_or(message);
@@ -250,7 +250,7 @@ fn stuff_dots(message: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::wire::tests::server;
+    use crate::link::connection::tests::server;
     use std::io::{BufRead, BufReader, Write};
     use std::time::Duration;
 
@@ -270,7 +270,7 @@ mod tests {
         ConnectionTimeouts { silence: short, line: short, whole: short * 4 }
     }
 
-    /// What a server that answers each command so makes of a message.
+    /// Returns the outcome of a message at a server that answers the commands so.
     fn sent(
         greeting: &'static str,
         answer: impl Fn(&str) -> String + Send + 'static,

@@ -67,7 +67,7 @@ fn what_was_brought_is_filed_unless_the_reference_has() {
     put(0, true, "text");
     put(1, true, "another text of the same second");
     put(2, false, "text");
-    std::fs::write(raw.join(brought::LISTED), r#"["imap:old"]"#).unwrap();
+    std::fs::write(raw.join(fetch_folder::LISTED), r#"["imap:old"]"#).unwrap();
     let mut mail = mail("/email");
     mail.settings.file = root.join("config.json");
     let items: Vec<FetchedItem> = mail.unpack_items(&raw).into_iter().map(Result::unwrap).collect();
@@ -76,7 +76,7 @@ fn what_was_brought_is_filed_unless_the_reference_has() {
     assert_eq!(known, [("imap:old", true), ("imap:0", true), ("imap:1", false), ("imap:2", false)]);
 }
 
-/// S640: a letter that ends whoever takes it apart does not hold the others.
+/// S640: a letter that ends the process which reads it does not stop the others.
 #[test]
 fn s640_a_letter_that_ended_the_process_each_time_is_kept_as_it_came() {
     let dir = tempfile::tempdir().unwrap();

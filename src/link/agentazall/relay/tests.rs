@@ -14,7 +14,7 @@ fn relay() -> RelayEngine {
     RelayEngine { settings, server: "http://127.0.0.1:1".into() }
 }
 
-/// What a fetch that brought these bytes gives.
+/// Returns the items of a fetch with these bytes.
 fn unpacked(answer: &[u8]) -> (tempfile::TempDir, Vec<FetchedItem>) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join(ANSWER), answer).unwrap();
@@ -110,12 +110,12 @@ fn of_an_answer_that_was_cut_off_the_whole_messages_are_kept() {
     let ends: Vec<usize> = answer.match_indices("\"x]}\"").map(|(at, _)| at).collect();
     for cut in 0..answer.len() {
         let (_dir, items) = unpacked(&answer.as_bytes()[..cut]);
-        // Members are sorted by name: the recipient comes after the payload.
+        // Members are sorted by name, so the recipient comes after the payload.
         let whole = ends.iter().filter(|at| cut >= **at + "\"x]}\",\"to\":\"b\"}".len()).count();
         let is_odd = |item: &&FetchedItem| text_of(item).contains(text::UNREADABLE);
         let odd: Vec<&FetchedItem> = items.iter().filter(is_odd).collect();
         assert_eq!(items.len() - odd.len(), whole, "{cut}");
-        // The part of the last one that came is kept, too.
+        // The fetched beginning of the last element is kept too.
         assert!(odd.len() <= 1, "{cut}: {odd:?}");
     }
     assert_eq!(unpacked(answer.as_bytes()).1.len(), 3);
@@ -124,7 +124,7 @@ fn of_an_answer_that_was_cut_off_the_whole_messages_are_kept() {
     assert!(text_of(&items[0]).ends_with(&"[".repeat(99_999)), "{}", items.len());
 }
 
-/// S641: each element of an answer is taken alone; what is no message is kept as it came.
+/// S641: each element of an answer is parsed by itself; one that is no message is kept with its bytes.
 #[test]
 fn s641_an_odd_element_costs_no_other_one() {
     let good = |n: usize| format!(r#"{{"id":"m{n}","from":"a","to":"b","payload":"[x, \"y\"]"}}"#);

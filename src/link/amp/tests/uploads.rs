@@ -1,4 +1,4 @@
-//! Attachments that go along.
+//! Tests of messages with attachments.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,7 +15,7 @@ impl Bench {
         bench
     }
 
-    /// A message of alice's to bob with these files, as her store hands it over, and as it is kept.
+    /// Returns the kept bytes of a message of alice's to bob with these files.
     fn wire_with(&self, id: &str, names: &[&str]) -> PathBuf {
         let mut parcel = self.message(id, "bob");
         let mut message: Value = serde_json::from_slice(&parcel.bytes).unwrap();
@@ -37,7 +37,7 @@ impl Bench {
         path
     }
 
-    /// Tries until it is over; how it ended, and how many tries that took.
+    /// Tries until it is over. Returns the outcome and the number of tries.
     fn tried(&self, wire: &Path) -> (ExchangeOutcome, usize) {
         for tries in 1..40 {
             match self.engine().send(wire) {
@@ -50,7 +50,7 @@ impl Bench {
         panic!("it never ends: {:?}", self.engine().send(wire));
     }
 
-    /// What bob gets, and what it says of its files.
+    /// Returns the messages for bob, with their lists of files.
     fn got(&self) -> Vec<Value> {
         let state = self.fake.state();
         let waiting = state.waiting.get(&format!("bob@acme.{}", self.fake.name));
@@ -58,7 +58,7 @@ impl Bench {
         waiting.into_iter().flatten().map(parsed).collect()
     }
 
-    /// Bob has one message, whose files are those that the provider keeps.
+    /// Checks that bob has one message, whose files are those that the provider keeps.
     #[track_caller]
     fn got_once(&self, names: &[&str]) {
         let got = self.got();
@@ -90,13 +90,13 @@ fn files_are_uploaded_and_then_the_message_is_signed() {
     assert_eq!((tries, bench.begun()), (1, 2));
     bench.got_once(&["plan.txt", "b.bin"]);
     assert_eq!(bench.got()[0]["payload"]["context"]["msgfs"]["id"], "msg_1_a");
-    // Once more is the same request.
+    // A second send is the same request.
     assert!(matches!(bench.engine().send(&wire), ExchangeOutcome::Named { .. }));
     bench.got_once(&["plan.txt", "b.bin"]);
     assert_eq!(bench.begun(), 2);
 }
 
-/// The carrier dies after each thing it wrote down, and before it could tell of what it asked for.
+/// The carrier dies after each write, and before it could record an answer.
 #[test]
 fn killed_at_each_step_it_goes_once_and_no_upload_is_done_twice() {
     let mut steps = 0;
@@ -109,7 +109,7 @@ fn killed_at_each_step_it_goes_once_and_no_upload_is_done_twice() {
         let (outcome, _) = bench.tried(&wire);
         assert!(matches!(outcome, ExchangeOutcome::Named { .. }), "{steps}: {outcome:?}");
         bench.got_once(&["plan.txt", "b.bin"]);
-        // One that was only begun has nothing that could be used again.
+        // An upload that only began cannot be used again.
         let whole = bench.fake.state().kept.values().filter(|kept| kept.bytes.is_some()).count();
         assert_eq!(whole, 2, "{steps}");
         if !killed {
@@ -120,7 +120,7 @@ fn killed_at_each_step_it_goes_once_and_no_upload_is_done_twice() {
     assert!(steps >= 7, "{steps}");
 }
 
-/// Each request fails in each way, and the message goes once all the same.
+/// Each request fails in each way, and yet the message goes once.
 #[test]
 fn whatever_fails_at_whatever_request_it_goes_once() {
     let paths = ["/attachments/upload", "/uploads/", "/confirm", "/attachments/att_", "/route"];
@@ -208,7 +208,7 @@ fn what_cannot_go_says_why() {
     assert!(why.contains("413 attachment_too_large"), "{why}");
 }
 
-/// Where files go is said by a stranger.
+/// The upload URL is foreign text.
 #[test]
 fn a_place_that_is_elsewhere_or_odd_gets_nothing() {
     for (member, value) in [

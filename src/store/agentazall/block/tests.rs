@@ -1,4 +1,4 @@
-//! The vectors, the cases beside them, and what must hold for any text.
+//! Tests of the vectors, of the cases beside them, and of properties of any text.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::super::text::parse;
-use super::unwrap::{BEGIN, END, SIGNATURE_BEGIN, SIGNATURE_END};
+use super::signed_block::{BEGIN, END, SIGNATURE_BEGIN, SIGNATURE_END};
 use super::*;
 use crate::store::Signer;
 use crate::store::testing::Key;
 
-/// What the claim of a reading is worth by the key it names.
+/// Returns the verdict on the claim of a letter by the key it names.
 fn verdict(reading: &LetterContent) -> &'static str {
     match &reading.claim {
         None => "none",
@@ -34,7 +34,7 @@ fn covered(reading: &LetterContent) -> Vec<u8> {
     }
 }
 
-/// The metadata every block begins with.
+/// Returns the metadata that every block begins with.
 fn own(key: &Key) -> String {
     let public = key.public_key();
     format!("Fingerprint: {}\nPublic-Key: {}\n", public.fingerprint(), STANDARD.encode(public.0))
@@ -49,7 +49,7 @@ fn signed(key: &Key, body: &str) -> String {
     block(&own(key), body, &key.sign(body.as_bytes()))
 }
 
-/// A block with a second signature over `meta`.
+/// Returns a block with a second signature over `meta`.
 fn signed_v2(key: &Key, meta: &str, body: &str) -> String {
     let meta = format!("{}{meta}", own(key));
     let envelope = STANDARD.encode(key.sign(format!("{meta}\n{body}").as_bytes()));
@@ -229,7 +229,7 @@ fn a_whole_block_that_fits_nothing_is_refused() {
         (good.replace(&signature, "AAAA"), "malformed"),
         (good.replace(&signature, signature.trim_end_matches('=')), "malformed"),
         (good.replace(&signature, &signature.replace('=', "!=")), "malformed"),
-        // A signed reply whose own words were changed, and which quotes a good block.
+        // The own words of a signed reply that quotes a good block were changed.
         (signed(&other, &format!("Got it.\n{good}")).replace("Got", "Lost"), "bad"),
         // A key of small order.
         (good.replace(&public, &STANDARD.encode([0; 32])), "malformed"),
@@ -261,7 +261,7 @@ fn the_outermost_signature_counts_in_a_chain_of_replies() {
         let Some(SignatureClaim::Signed { key: claimed, .. }) = reading.claim else { panic!() };
         assert_eq!(claimed, Some(key.public_key()));
     }
-    // Quoted by somebody who does not sign: only the outermost block is credited, as a part.
+    // The quoting sender does not sign: only the outermost block is credited, as a part.
     let reading = read_body(&format!("See:\n\n{text}\n"));
     assert_eq!(verdict(&reading), "part");
     assert!(reading.body_if_valid.unwrap().starts_with("Reply 7\n"));
@@ -287,7 +287,7 @@ fn text_outside_the_block_makes_it_a_part() {
         assert_eq!(verdict(&reading), "part", "{text}");
         assert_eq!(reading.body, text);
         assert_eq!(reading.body_if_valid.unwrap(), format!("Hello\n{NOT_COVERED}\n{rest}"));
-        // A quotation must not become the sender, the id or the link of what quotes it.
+        // A quotation must not become the sender, the id or the link of the message that quotes it.
         assert_eq!(reading.from.as_deref(), Some("alice@x"));
         assert_eq!(reading.id.as_deref(), Some("1"));
         assert_eq!((reading.signed_id, reading.in_reply_to), (None, None));
@@ -396,7 +396,7 @@ fn a_text_full_of_markers_costs_little() {
     }
 }
 
-/// Texts of the pieces that matter.
+/// Returns texts of the pieces that matter.
 fn texts() -> impl Strategy<Value = String> {
     let good = signed(&Key::new(1), "Hello");
     let piece = prop_oneof![

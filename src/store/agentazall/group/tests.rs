@@ -28,7 +28,7 @@ fn item<'a>(
     kept: &'a LetterFacts,
     held: IdAssignment,
 ) -> LetterCopy<'a> {
-    let place = super::super::place::LetterPath::parse(path).unwrap();
+    let place = super::super::layout::LetterPath::parse(path).unwrap();
     let path = path.rsplit_once('/').unwrap();
     LetterCopy {
         source,
@@ -78,7 +78,7 @@ fn equal_files_in_two_folders_are_one_message() {
     assert_eq!((made[0].read, made[0].display_file), (Some(true), 1));
     let sent = sort(&[File(SENT, kept("me", "x", 1), IdAssignment::Unassigned)]);
     assert_eq!((sent[0].read, sent[0].to_me, sent[0].from_me), (None, false, true));
-    // What I sent under another name I sent; what waits in my outbox may be somebody else's.
+    // A message in my sent/ is mine under any name. A message that waits in my outbox may be another's.
     let renamed = sort(&[File(SENT, kept("eve", "x", 1), IdAssignment::Unassigned)]);
     assert!(renamed[0].from_me);
     let foreign = sort(&[File(OUT, kept("eve", "x", 1), IdAssignment::Unassigned)]);
@@ -96,7 +96,7 @@ fn one_id_and_two_texts_are_two_messages() {
         (made[0].assignment, made[1].assignment),
         (IdAssignment::Plain, IdAssignment::Hashed([2; 32]))
     );
-    // Who came first keeps the plain id, and a twin keeps its hash though nobody else has the id.
+    // The first message keeps the plain id. The other keeps its hash even if nobody else has the id.
     let later = sort(&[
         File(IN1, kept("a", "x", 1), IdAssignment::Unassigned),
         File(IN2, kept("a", "x", 2), IdAssignment::Plain),

@@ -16,7 +16,7 @@ fn read(body: &str) -> String {
     text(body).replacen("Status: new", "Status: read", 1)
 }
 
-/// A message that was written a while ago, and its writer, who still has it open.
+/// Returns a message that was written a while ago, and its writer, which still has it open.
 fn half() -> (Bed, AgentAzall, std::fs::File) {
     let bed = Bed::new();
     bed.put(PATH, &text("first"));
@@ -50,7 +50,7 @@ fn a_file_that_was_just_written_is_left_for_later() {
     store.scan(true, &mut crate::store::testing::Book::default()).unwrap();
     assert!(store.write_mark(&at, true).unwrap());
     assert_eq!(bed.get(PATH), read("first"));
-    // One that says so already need not be touched, and a clock in the future blocks nothing.
+    // A file that is marked already need not be touched, and a clock in the future blocks nothing.
     bed.put(PATH, &read("first"));
     assert!(store.write_mark(&at, true).unwrap());
     bed.put(PATH, &text("first"));
@@ -66,7 +66,7 @@ fn another_text_under_the_name_is_not_marked() {
     age(&bed.base().join(PATH), 3);
     assert!(matches!(store.write_mark(&at, true), Err(StoreError::Moved)));
     assert_eq!(bed.get(PATH), text("other"));
-    // Also after it was seen: the place of the first is not that of the second.
+    // This holds also after a scan: the location of the first is not that of the second.
     store.scan(false, &mut crate::store::testing::Book::default()).unwrap();
     assert!(matches!(store.write_mark(&at, true), Err(StoreError::Moved)));
     assert!(matches!(Store::read_record(&store, &at), Err(StoreError::Moved)));

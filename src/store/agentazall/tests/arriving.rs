@@ -1,4 +1,4 @@
-//! Messages that come, change, move and go.
+//! Messages that arrive, change, move and go.
 
 use super::*;
 
@@ -80,7 +80,7 @@ fn nothing_is_read_twice_and_a_remount_reads_nothing() {
     again.scan(true, &mut none).unwrap();
     assert_eq!(none.reported, 0);
     assert_eq!(Store::read_record(&again, &seen.one("a1").at).unwrap().message.id, "a1");
-    // What was marked meanwhile is reported under its old number.
+    // A file that was marked meanwhile is reported under its old number.
     let read = letter("bob@x", "a1", "2026-03-11 14:23:55", "hi").replace("new", "read");
     bed.put("2026-03-11/inbox/a1.txt", &read);
     let third = bed.store();
@@ -185,7 +185,7 @@ fn a_mark_is_told_to_every_copy_in_the_inbox_and_only_there() {
     assert_eq!(seen.one("a1").read, Some(true));
     let names = std::fs::read_dir(bed.base().join("2026-03-11/inbox")).unwrap().count();
     assert_eq!(names, 1, "no temporary file stays");
-    // Without a Status there is nothing to set; a file that went is Moved.
+    // Without a Status nothing can be set; a file that is gone is Moved.
     bed.put("2026-03-12/inbox/n.txt", "From: bob@x\nMessage-ID: n\n---\nx");
     store.scan(true, &mut seen).unwrap();
     let bare = seen.one("n").at;
@@ -234,7 +234,7 @@ fn odd_things_are_rejected_or_named_and_hide_nothing() {
     assert!(
         health.contains("2026-03-12 is skipped") && health.contains("2026-03-13/inbox is skipped")
     );
-    // What becomes whole leaves rejected/.
+    // A file that becomes complete leaves rejected/.
     bed.letter("2026-03-11/inbox/empty.txt", "bob@x", "e1", "2026-03-11 14:23:55", "now");
     store.scan(true, &mut seen).unwrap();
     assert_eq!(ids(&seen), ["a1", "e1", "junk"]);
@@ -260,7 +260,7 @@ fn the_filter_acts_on_arrival_and_again_when_it_changes() {
     store.scan(false, &mut seen).unwrap();
     assert_eq!(seen.rejected.len(), 2);
     assert!(store.health().iter().any(|line| line.contains("stays in use")));
-    // A remount judges by the filter of now.
+    // A remount judges by the current filter.
     bed.config(r#"{"agent_name": "me@x"}"#);
     let again = bed.store();
     assert!(again.restore_cursors(&store.save_cursors()));
@@ -303,7 +303,7 @@ fn attachments_lie_beside_the_message() {
     for closed in ["link", "gone.bin", "../a1.txt", ""] {
         assert!(store.open_part(&found.at, closed).is_err(), "{closed}");
     }
-    // Files that come after the text are noticed.
+    // Attachments that come after the text are noticed.
     bed.letter("2026-03-12/inbox/b1.txt", "bob@x", "b1", "2026-03-12 14:23:55", "x");
     store.scan(true, &mut seen).unwrap();
     assert!(!seen.one("b1").has_parts);

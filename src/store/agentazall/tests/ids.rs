@@ -1,4 +1,4 @@
-//! Which message has which id, whatever happens to files and cache.
+//! Tests of the ids of messages through changes of files and cache.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn another_text_under_the_same_name_and_id_is_another_message() {
     // It keeps its id without the cache, and with a cache that has not seen it.
     let (_, seen) = bed.lose_cache();
     assert_eq!(ids(&seen), vec![other.clone()]);
-    // The first is what it was when it comes back, and so is the second.
+    // The first text gets its id back when it comes back, and so does the second.
     bed.letter(PATH, "bob@x", "a1", DATE, "first");
     let (_, seen) = bed.lose_cache();
     assert_eq!(ids(&seen), ["a1"]);
@@ -61,7 +61,7 @@ fn who_was_marked_or_is_gone_keeps_the_id() {
     let store = bed.store();
     let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
-    // Marked, though nothing could be written to the file yet; and then killed.
+    // The message was marked, though nothing could be written to the file yet; then the process was killed.
     assert!(matches!(store.write_mark(&seen.one("b1").at, true), Err(StoreError::Busy(_))));
     std::fs::remove_file(bed.base().join(PATH)).unwrap();
     store.scan(true, &mut seen).unwrap();
@@ -91,7 +91,7 @@ fn a_file_that_only_grows_while_it_is_young_is_completed() {
     bed.letter(PATH, "bob@x", "a1", DATE, "first\nsecond\nthird");
     store.scan(true, &mut seen).unwrap();
     assert_eq!(ids(&seen), [twin(&bed, PATH, "a1")]);
-    // Unless it was plainly not whole.
+    // A file that was plainly unfinished is the exception.
     let path = "2026-03-11/inbox/h1.txt";
     let whole = letter("bob@x", "h1", DATE, "whole");
     let (half, _) = whole.split_once("---").unwrap();

@@ -1,4 +1,4 @@
-//! Messages that leave, and how they reach mailboxes of this machine.
+//! Messages that leave, and their delivery to mailboxes of this machine.
 
 use super::*;
 use crate::model::{DraftAttachment, SignatureScope, verify};
@@ -8,7 +8,7 @@ fn with<'a>(signer: &'a Key, taken: &'a dyn Fn(&str) -> bool) -> PrepareContext<
     PrepareContext { is_id_taken: taken, ..PrepareContext::new(Timestamp::now(), signer) }
 }
 
-/// A store with the key 7 and what it prepares.
+/// Returns a store with the key 7.
 fn sender(bed: &Bed) -> AgentAzall {
     let store = bed.scanned();
     assert_eq!(store.adopt_key(&seed(7)).unwrap(), seed(7));
@@ -21,7 +21,7 @@ fn prepared(store: &AgentAzall, draft: &Draft) -> PreparedRecord {
     made.remove(0)
 }
 
-/// Paths of all files below a folder, sorted.
+/// Returns the paths of all files below a folder, sorted.
 fn tree(dir: &Path) -> Vec<String> {
     fn walk(dir: &Path, root: &Path, out: &mut Vec<String>) {
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -30,7 +30,7 @@ fn tree(dir: &Path) -> Vec<String> {
                 walk(&path, root, out);
             } else {
                 let inside = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
-                // The day is today's, whatever that is.
+                // The day is the current one, so it is left out.
                 out.push(
                     inside.split_once('/').map_or(inside.clone(), |(_, rest)| rest.to_owned()),
                 );
@@ -100,7 +100,7 @@ fn a_local_recipient_has_it_at_once_and_it_moves_to_sent() {
     assert!(matches!(claim, SignatureClaim::Signed { scope: SignatureScope::Whole, .. }));
     let read = Store::read_record(&store, &found.at).unwrap().message;
     assert_eq!((read.body.as_str(), read.attachments[0].withheld.clone()), ("hi bob", None));
-    // Again, as after a crash: nothing more is written.
+    // A second append, as after a crash, writes nothing more.
     let before = (tree(&bed.base()), tree(&bed.mailbox("bob@x")));
     store.append_record(&message).unwrap();
     assert!(!store.deliver_waiting().unwrap());
@@ -132,15 +132,15 @@ fn who_is_not_here_keeps_it_in_the_outbox_and_others_get_it_once() {
     assert_eq!(remarks.len(), 1);
     assert!(remarks[0].starts_with(&format!("waiting in outbox: {id} to carol@far (no mailbox")));
     assert!(remarks[0].contains("delivered to bob@x, me@x"), "{remarks:?}");
-    // Bob reads it and throws it away: he does not get it again, also after a remount.
+    // Bob reads it and deletes it: he does not get it again, also after a remount.
     std::fs::remove_dir_all(bed.mailbox("bob@x")).unwrap();
     std::fs::create_dir_all(bed.mailbox("bob@x")).unwrap();
-    // And although nothing was saved when the process was killed.
+    // This holds although nothing was saved when the process was killed.
     let again = bed.scanned();
     assert!(!again.deliver_waiting().unwrap());
     assert!(tree(&bed.mailbox("bob@x")).is_empty());
     assert!(again.remarks()[0].contains("delivered to bob@x, me@x"));
-    // A mailbox that is away for a while makes nobody forget.
+    // A mailbox that is away for a while does not remove the notes of deliveries.
     let away = bed.root().join("away");
     std::fs::rename(bed.base(), &away).unwrap();
     again.scan(true, &mut Book::default()).unwrap();
@@ -232,7 +232,7 @@ fn what_cannot_be_delivered_says_why_and_is_tried_again() {
     assert!(store.deliver_waiting().unwrap());
     assert_eq!(tree(&bed.mailbox("bob@x")), [format!("inbox/{}.txt", message.id)]);
     assert!(store.remarks().is_empty());
-    // The same for what cannot be moved to sent/.
+    // The same holds for a message that cannot be moved to sent/.
     let message = prepared(&store, &draft(&["bob@x"], "text"));
     let sent = bed.base().join(&day).join("sent");
     std::fs::rename(&sent, bed.root().join("sent")).unwrap();
@@ -307,10 +307,10 @@ fn recipients_that_cannot_be_or_do_not_want_it() {
         matches!(e, StoreError::Refused(_)) && e.to_string().contains("bob@x does not accept"),
         "{e}"
     );
-    // Somebody else's configuration says nothing about Bob.
+    // Another agent's configuration says nothing about Bob.
     std::fs::write(bed.mailbox("bob@x").join("config.json"), block("carol@x", "..")).unwrap();
     assert!(refused("bob@x").is_ok());
-    // One who begins to refuse while mail waits does not get it.
+    // A recipient who begins to refuse while mail waits does not get it.
     let message = prepared(&store, &draft(&["dave@x"], "x"));
     store.append_record(&message).unwrap();
     store.scan(true, &mut Book::default()).unwrap();
@@ -442,7 +442,7 @@ fn two_processes_deliver_one_tree_once() {
     for m in &messages {
         bed.put(&format!("{day}/outbox/{}.txt", m.id), &m.bytes);
     }
-    // Each has a state of its own, as two agents' mounts have.
+    // Each store has a state of its own, as two agents' mounts have.
     let other = |n: u32| {
         let spec = StoreSpec { state: Some(bed.root().join(format!("state{n}"))), ..bed.spec() };
         let store = AgentAzall::open_in_zone(&spec, TimeZone::fixed(jiff::tz::offset(1))).unwrap();

@@ -1,4 +1,4 @@
-//! What is written, and that it is read back by us and by the reference.
+//! Tests of the written bytes, as msgfs and the reference read them.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn names(list: &[&str]) -> Vec<String> {
 
 static UTC: TimeZone = TimeZone::UTC;
 
-/// A message at a fixed moment in UTC.
+/// Returns a message at a fixed moment in UTC.
 fn outgoing<'a>(to: &'a [String], body: &'a str) -> OutgoingLetter<'a> {
     OutgoingLetter {
         from: "alice@x",
@@ -32,8 +32,8 @@ fn outgoing<'a>(to: &'a [String], body: &'a str) -> OutgoingLetter<'a> {
     }
 }
 
-/// What the reference would take for the text: from the first BEGIN to the first END marker after
-/// it, stripped, without the lines up to the first blank one. Only such text verifies there.
+/// Returns the text as the reference sees it: from the first BEGIN to the first END marker after it, stripped, without
+/// the lines up to the first blank one. Only such text verifies there.
 fn unwrapped_by_the_reference(body: &str) -> String {
     let (_, tail) = body.split_once(BEGIN).unwrap();
     let (inside, _) = tail.split_once(END).unwrap();
@@ -153,7 +153,7 @@ fn an_answer_has_one_re() {
     }
 }
 
-/// Bodies of the pieces that matter.
+/// Returns bodies of the pieces that matter.
 fn bodies() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just(BEGIN.to_owned()),
@@ -202,7 +202,7 @@ proptest! {
             .into_iter()
             .collect();
         prop_assert_eq!(reading.signed_attachments, Some(expected));
-        // The reference sees one block, and in it exactly what was signed.
+        // The reference sees one block, and in it exactly the signed text.
         prop_assert_eq!(letter.body.matches(BEGIN).count(), 1);
         prop_assert_eq!(letter.body.matches(END).count(), 1);
         prop_assert_eq!(unwrapped_by_the_reference(&letter.body), to_signable_text(&body));

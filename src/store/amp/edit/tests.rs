@@ -112,7 +112,7 @@ fn a_mark_can_be_thought_away() {
         let unread = set_status(&read, false, now()).unwrap();
         assert_eq!(String::from_utf8_lossy(&strip_marks(&unread)), text, "{rest}");
     }
-    // What cannot be taken back is at least always the same.
+    // If the change cannot be undone, the result is at least always the same.
     for rest in [
         r#","local":null,"x":1"#,
         r#","local":{"read_at":"x","status":"unread"}"#,
@@ -208,7 +208,7 @@ proptest! {
             }
         }
         prop_assert_eq!(&after, &expected);
-        // Done is done.
+        // A second mark changes nothing.
         prop_assert_eq!(mark(&marked, read), None);
     }
 

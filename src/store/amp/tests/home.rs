@@ -1,4 +1,4 @@
-//! Who I am and who the others are.
+//! My own agent and the other agents.
 
 use super::*;
 
@@ -133,7 +133,7 @@ fn a_config_rewritten_while_open_counts_at_once() {
     host.add("bob", "robert", "robert@new.aimaestro.local");
     books.scan(&store, false);
     assert!(books.rejected.is_empty() && books.one("msg_1_a").to_me);
-    // A config that is just being written changes nothing.
+    // A config in writing changes nothing.
     std::fs::write(host.agents().join("bob/config.json"), "{").unwrap();
     books.scan(&store, false);
     assert!(books.one("msg_1_a").to_me);

@@ -1,4 +1,4 @@
-//! Many files, and what they cost.
+//! Many files and their cost.
 
 use super::*;
 

@@ -1,9 +1,9 @@
-//! Which message came first: who keeps the id, who is the replay, and that it stays so.
+//! The order of messages: the first keeps the id, the later is the replay, and this does not change.
 
 use super::*;
 use crate::model::TWIN;
 
-/// The file, as if it had come at this second.
+/// Returns the file as if it had arrived at this second.
 fn came(second: u32, message: &Mail<'_>) -> String {
     message.json().replace("17:42:05Z", &format!("17:43:{second:02}Z"))
 }
@@ -29,7 +29,7 @@ fn checked(store: &AmpStore, rule: &str) -> Vec<String> {
 fn a_cold_scan_gives_the_ids_a_warm_one_gave() {
     let host = Host::new(&["alice", "bob"]);
     let real = Mail { signer: Some("alice"), ..mail("msg_1_a", "alice", "bob") };
-    // The genuine message comes last by name.
+    // The genuine message is last by name.
     host.put("bob", "inbox/z/msg_1_a.json", came(1, &real).as_bytes());
     let store = host.open("bob");
     let mut books = Book::scanned(&store);
@@ -42,7 +42,7 @@ fn a_cold_scan_gives_the_ids_a_warm_one_gave() {
     let hash = crate::model::encode_hex(&sha2::Sha256::digest(std::fs::read(&path).unwrap()));
     let twin = (address("alice"), format!("msg_1_a{TWIN}{hash}"));
     assert!(warm.contains(&twin), "{warm:?}");
-    // Marks change files, and neither order nor ids.
+    // Marks change files, but neither order nor ids.
     for kept in books.messages.values() {
         assert!(store.write_mark(&kept.at, true).unwrap());
     }

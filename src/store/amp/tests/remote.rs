@@ -1,14 +1,14 @@
-//! What links carry and bring.
+//! Mail that links carry away and bring.
 
 use std::sync::Arc;
 
-use super::super::several::AmpMulticast;
+use super::super::multicast::AmpMulticast;
 use super::sending::{draft, prepare};
 use super::*;
 use crate::model::locks::Mutex;
 use crate::store::{DeliveryFate, InboundMail, LinkRouter, OutboundMail, RemoteMail as _};
 
-/// Ways that a test makes.
+/// A router for tests.
 #[derive(Debug, Default)]
 struct Road {
     taken: Mutex<Vec<OutboundMail>>,
@@ -63,7 +63,7 @@ impl LinkRouter for Road {
     }
 }
 
-/// A host on which alice is registered elsewhere.
+/// Returns a host on which alice is registered elsewhere.
 fn registered() -> (Host, Arc<Road>) {
     let host = Host::new(&["alice", "bob"]);
     register(&host, "alice", "crabmail.ai", "alice@acme.crabmail.ai");
@@ -85,7 +85,7 @@ fn joined(host: &Host, me: &str, road: &Arc<Road>) -> AmpStore {
     store
 }
 
-/// A message from elsewhere, in the form in which a link files it.
+/// Returns a message from elsewhere, in the form in which a link files it.
 fn arrived(id: &str, own: Option<&str>, re: Option<&str>) -> InboundMail {
     let mut message = mail(id, "carol", "alice");
     message.from = "carol@acme.crabmail.ai".into();
@@ -187,7 +187,7 @@ fn a_note_goes_when_it_was_taken_and_the_id_given_there_is_kept_on_the_file() {
     let (head, tail) = before.split_at(before.rfind('"').unwrap() + 1);
     assert_eq!(after, format!("{head},\n    \"relayed_id\": \"msg_9_server\"{tail}"));
     assert_eq!(books.one(&made.id).valid(), Some(true));
-    // A reply names it by that id, also when the links have forgotten.
+    // A reply names it by that id, even when the links have forgotten.
     let again = joined(&host, "alice", &Arc::default());
     file(&again, &arrived("msg_2_b", None, Some("msg_9_server")));
     let books = Book::scanned(&again);
@@ -238,13 +238,13 @@ fn what_is_brought_is_filed_once_under_its_name_and_judged_by_the_key_that_came(
     let folder = host.agents().join("alice/messages/inbox/carol_acme_crabmail_ai");
     file(&store, &arrived("msg_1_a", None, None));
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
-    // Another text under the same id is another message, and the first stays what it was.
+    // Another text under the same id is another message, and the first stays as it was.
     file(&store, &arrived("msg_1_a", Some("msg_1_own"), None));
     file(&store, &arrived("msg_1_a", Some("msg_1_own"), None));
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
     books.scan(&store, false);
     assert_eq!(ids(&books), ["msg_1_a", "msg_1_a"]);
-    // Another key for the same writer changes nothing, now and after a restart.
+    // Another key for the same sender changes nothing, now and after a restart.
     let other = PublicKey(key_of("mallory").verifying_key().to_bytes());
     let keys = vec![(CAROL.to_owned(), other)];
     file(&store, &InboundMail { keys, ..InboundMail::default() });
@@ -257,7 +257,7 @@ fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// After a lost answer the provider has it twice, under two ids, with the same signed bytes.
+/// After a lost response the provider has the message twice, under two ids, with the same signed bytes.
 #[test]
 fn a_second_copy_is_the_same_message_whoever_filed_it() {
     let (host, road) = registered();
@@ -269,7 +269,7 @@ fn a_second_copy_is_the_same_message_whoever_filed_it() {
     file(&store, &arrived("msg_1_b", Some("msg_1_own"), None));
     let folder = host.agents().join("alice/messages/inbox/carol_acme_crabmail_ai");
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "it is not filed at all");
-    // Another program does.
+    // Another program files it.
     let second = arrived("msg_1_b", Some("msg_1_own"), None);
     host.put("alice", "inbox/carol_acme_crabmail_ai/msg_1_b.json", &second.bytes);
     books.scan(&store, true);
@@ -284,11 +284,11 @@ fn a_second_copy_is_the_same_message_whoever_filed_it() {
         books.scan(&store, false);
         assert_eq!(books.one(&id).in_reply_to.as_deref(), Some("msg_1_a"), "{re}");
     }
-    // The one that is shown goes: the other takes its place.
+    // When the shown file goes, the other one replaces it.
     std::fs::remove_file(folder.join("msg_1_a.json")).unwrap();
     books.scan(&store, true);
     assert!(ids(&books).contains(&"msg_1_b"));
-    // Without the signed id, two are two.
+    // Without the signed id they are two messages.
     file(&store, &arrived("msg_3_a", None, None));
     file(&store, &arrived("msg_3_b", None, None));
     books.scan(&store, false);
@@ -372,7 +372,7 @@ fn a_message_to_several_elsewhere_is_shown_once_and_says_who_has_it_not() {
     assert!(first.copy_of.is_none() && first.has_note);
     let note = store.read_record(&first.at).unwrap().note.unwrap();
     assert!(note.contains(CAROL) && note.contains(dave), "{note}");
-    // Where it comes it has another id, and a reply names each his own.
+    // The message has another id at its destination, and each reply names its own.
     let mine = "alice@acme.crabmail.ai";
     let own = AmpMulticast::new(Timestamp::now(), CAROL, &[mine, dave], ("s", "hi"));
     let mut letter = arrived("msg_1_a", Some(&own.message_id_for(mine)), None);
@@ -393,7 +393,7 @@ fn a_message_to_several_elsewhere_is_shown_once_and_says_who_has_it_not() {
     assert_eq!((named(0), named(1)), (own.message_id_for(mine), own.message_id_for(dave)));
 }
 
-/// A mesh puts my bare name in the place of the address that was signed.
+/// A mesh replaces the signed address by my bare name.
 #[test]
 fn a_short_form_of_my_address_is_verified_with_the_whole() {
     let host = Host::new(&["alice", "bob"]);

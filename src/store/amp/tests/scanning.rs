@@ -1,4 +1,4 @@
-//! Finding messages as files come, change and go.
+//! The scan of messages as files come, change and go.
 
 use super::*;
 use crate::model::TWIN;
@@ -13,7 +13,7 @@ fn inbox_and_sent_flat_and_in_folders() {
         "sent/y/msg_3_a.json",
         Mail { signer: Some("bob"), ..mail("msg_3_a", "bob", "alice") }.json().as_bytes(),
     );
-    // Hidden, of another kind, or too deep.
+    // These are hidden, of another kind, or too deep.
     host.put("bob", "inbox/x/.msg_4_a.tmp", b"{");
     host.put("bob", "inbox/x/.msg_4_a.json", b"{");
     host.put("bob", "inbox/x/note.txt", b"{");
@@ -210,7 +210,7 @@ fn a_message_stays_while_its_file_is_broken() {
     assert!(books.rejected.is_empty());
     assert!(store.health()[0].contains("cannot be read as a message now"), "{:?}", store.health());
     assert_eq!(store.read_record(&at).unwrap().message.body, "how are you");
-    // Also for a process that has only the table.
+    // The same holds for a process that has only the table.
     let again = host.open("bob");
     assert!(again.restore_cursors(&store.save_cursors()));
     books.scan(&again, true);
@@ -246,7 +246,7 @@ fn mail_to_myself_is_one_message() {
     let host = Host::new(&["bob"]);
     let note = Mail { signer: Some("bob"), ..mail("msg_1_a", "bob", "bob") };
     let sent = host.put("bob", "sent/x/msg_1_a.json", note.json().as_bytes());
-    // As the plugin delivers it.
+    // The plugin delivers it in this form.
     let delivered = note
         .json()
         .replace("\"type\": \"request\"", "\"type\": \"request\",\n \"attachments\": []");
@@ -294,7 +294,7 @@ fn another_text_under_the_same_id_is_another_message() {
     assert_ne!(twin.thread, "msg_1_a");
     let message = store.read_record(&twin.at).unwrap().message;
     assert_eq!((message.id, message.body), (twins[0].1.clone(), "send money".to_owned()));
-    // A mark changes the file, and not the id.
+    // A mark changes the file, but not the id.
     assert!(store.write_mark(&twin.at, true).unwrap());
     books.scan(&store, true);
     assert_eq!(books.messages[&twins[0]].read, Some(true));
@@ -314,7 +314,7 @@ fn a_file_replaced_in_place_does_not_inherit_the_verdict() {
     books.scan(&store, true);
     let (key, kept) = books.messages.first_key_value().unwrap();
     assert!(books.messages.len() == 1 && key.1.contains(TWIN) && kept.valid() == Some(false));
-    // A change that only spells the same otherwise is none.
+    // A change of spelling alone is no change.
     let other =
         host.deliver("bob", &Mail { signer: Some("alice"), ..mail("msg_2_a", "alice", "bob") });
     books.scan(&store, true);

@@ -1,4 +1,4 @@
-//! Preparing, appending, delivering.
+//! The preparation, the append and the delivery of messages.
 
 use super::*;
 use crate::model::{DraftAttachment, Message, encode_hex};
@@ -106,7 +106,7 @@ fn attachments_are_there_before_the_message_on_both_sides() {
     assert!(
         matches!(bob.open_part(&at, "my_report.txt").unwrap(), PartContent::Bytes(b) if &*b == b"report")
     );
-    // Changed between draft and append: nothing is delivered.
+    // The file changed between draft and append, so nothing is delivered.
     std::fs::write(&copy, "longer than it was").unwrap();
     with_file.attachments[0].path = copy;
     let made = prepare(&alice, &with_file, None).unwrap();
@@ -357,7 +357,7 @@ fn a_recipient_whose_config_breaks_is_tried_again_soon() {
     let config = host.agents().join("bob/config.json");
     let whole = std::fs::read(&config).unwrap();
     std::fs::write(&config, "{").unwrap();
-    // After a restart nothing is known of him but the folder.
+    // After a restart only his folder is known.
     let store = host.open("alice");
     assert!(matches!(store.append_record(&made[0]), Err(StoreError::Busy(_))));
     std::fs::write(&config, whole).unwrap();

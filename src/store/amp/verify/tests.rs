@@ -5,7 +5,7 @@ use super::super::pem::{self, PemError};
 use super::*;
 use crate::model::verify::{PublicKeyError, verify_claim};
 
-/// The file a vector describes; the payload in its own spelling where the vector gives one.
+/// Returns the file that a vector describes; the payload keeps its own spelling if the vector gives one.
 fn file(vector: &Json) -> String {
     let payload = match vector["stored_payload_json"].as_str() {
         Some(text) => text.to_owned(),
@@ -17,7 +17,7 @@ fn file(vector: &Json) -> String {
     )
 }
 
-/// What msgfs makes of a vector: `None` if the signature is valid, else the reason.
+/// Returns the verdict of msgfs on a vector: `None` if the signature is valid, else the reason.
 fn judge(vector: &Json) -> Option<&'static str> {
     let text = file(vector);
     let stored = match envelope::parse(text.as_bytes()) {
@@ -81,13 +81,13 @@ fn vectors() {
         let name = vector["name"].as_str().unwrap();
         let got = judge(vector);
         let expected = match vector["expected_reason"].as_str() {
-            // Strict verification makes no difference between the two.
+            // Strict verification does not distinguish the two.
             Some("non_canonical_s") => Some("signature_invalid"),
             other => other,
         };
         assert_eq!(got, expected, "{name}");
         assert_eq!(got.is_none(), vector["expected_valid"].as_bool().unwrap(), "{name}");
-        // A valid one of the vectors is valid by the reading the vector names.
+        // A valid vector is valid by the reading that it names.
         if let (None, Some(reading)) = (got, vector["superset_match"].as_str()) {
             assert_eq!(first_reading(vector), signed_text(vector), "{name}: {reading}");
         }
@@ -98,7 +98,7 @@ fn signed_text(vector: &Json) -> String {
     vector["canonical_string"].as_str().unwrap().to_owned()
 }
 
-/// The reading that verifies.
+/// Returns the reading that verifies.
 fn first_reading(vector: &Json) -> String {
     let text = file(vector);
     let stored = envelope::parse(text.as_bytes()).unwrap();
@@ -122,7 +122,7 @@ fn pair() -> (ed25519_dalek::SigningKey, PublicKey) {
     (key, public)
 }
 
-/// A message whose signature covers these fields.
+/// Returns a message whose signature covers these fields.
 fn signed(subject: &str, signed_payload: &str, stored_payload: &str, extra: &str) -> String {
     use ed25519_dalek::Signer as _;
     let fields = AmpSignedFields {
@@ -148,7 +148,7 @@ fn is_valid(text: &str) -> bool {
 #[test]
 fn every_program_verifies() {
     let cases = [
-        // What was signed, what is stored.
+        // Each pair is the signed and the stored payload.
         (r#"{"message":"\u00e9\u007f"}"#, "{\"message\":\"\u{e9}\u{7f}\"}"),
         ("{\"message\":\"\u{e9}\\u007f\"}", "{\"message\":\"\u{e9}\u{7f}\"}"),
         ("{\"message\":\"\u{e9}\u{7f}\"}", "{\"message\":\"\\u00e9\\u007f\"}"),

@@ -115,7 +115,7 @@ fn the_form_in_inbox() {
     assert_eq!(stored.attachments.len(), 1);
     assert_eq!(super::super::filename::withheld_reason(&stored.attachments[0]), None);
     assert!(is_valid(&inbox));
-    // No null anywhere: one verifier reads it as a word.
+    // It has no null: one verifier reads it as a word.
     assert!(!inbox.contains("null"));
     assert_eq!(make_delivered_copy("{}", plain().now), None);
     assert_eq!(make_delivered_copy("", plain().now), None);
@@ -225,7 +225,7 @@ proptest! {
         prop_assert!(is_valid(&read));
         let unread = set_status(read.as_bytes(), false, out.now).unwrap();
         prop_assert!(is_valid(std::str::from_utf8(&unread).unwrap()));
-        // What other programs add, and how they print it again.
+        // Other programs add members and print the message again.
         let mut damaged: Json = serde_json::from_str(&inbox).unwrap();
         damaged["payload"]["context"] = Json::Null;
         if !with_file {

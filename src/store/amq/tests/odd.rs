@@ -1,19 +1,19 @@
-//! Odd files: what the format's own program delivers and what it makes a dead letter of, as `encoding/json`
-//! and `time.Parse` of Go decide (docs/formats/amq.md, section 6).
+//! Odd files: those that the format's own program delivers and those that it makes dead letters, as `encoding/json` and
+//! `time.Parse` of Go decide (docs/formats/amq.md, section 6).
 
 use super::*;
 
-/// A message with more members behind those that it needs; of two of one name the last counts.
+/// Returns a message with more members after the required ones; of two members with one name the last counts.
 fn with(members: &str) -> String {
     whole(&format!("{{{NEEDED},{members}}}\n---\nhi\n"))
 }
 
-/// A message whose time is this.
+/// Returns a message with this time.
 fn at(created: &str) -> String {
     with(&format!(r#""created":"{created}""#))
 }
 
-/// A file that begins as a message does.
+/// Returns a file that begins like a message.
 fn whole(rest: &str) -> String {
     format!("---json\n{rest}")
 }
@@ -39,7 +39,7 @@ fn delivered() {
         whole(&format!("{header} \n\u{b}\n\n \t\n---\nhi\n")),
         whole(&format!("\n\n \t{header}\n---\nhi\n")),
         format!("---json\r\r\n{header}\n---\nhi\n"),
-        // Types, and null for what is not there.
+        // Types, and null for missing members.
         with(r#""schema":1"#),
         with(r#""schema":0"#),
         with(r#""schema":-3"#),
@@ -71,7 +71,7 @@ fn delivered() {
         with(r#""idem":5"#),
         with(r#""subjects":5"#),
         with(r#""":null"#),
-        // Names in another case, and two letters that are taken for others.
+        // Names in another case, and two letters that count as others.
         with(r#""SUBJECT":"s""#),
         with(r#""ſubject":"s""#),
         with(r#""\u212Aind":"todo""#),
@@ -129,7 +129,7 @@ fn dead_letters() {
         whole("\"x\"\n---\nhi\n"),
         whole("1\n---\nhi\n"),
         whole("{}\n---\nhi\n"),
-        // Types, also of a member that a later one takes the place of.
+        // Types, also of a member that a later one replaces.
         with(r#""schema":"1""#),
         with(r#""schema":1.0"#),
         with(r#""schema":1e2"#),
@@ -159,7 +159,7 @@ fn dead_letters() {
         with(r#""priority":1"#),
         with(r#""priority":"Urgent""#),
         with(r#""kind":" todo""#),
-        // Writers and kinds.
+        // Senders and kinds.
         with(r#""to":[]"#),
         with(r#""to":["bob",null]"#),
         with(r#""to":[""]"#),
@@ -257,6 +257,6 @@ fn what_is_read_of_odd_files() {
 proptest! {
     #[test]
     fn any_time_is_read_or_refused(text in "[0-9T:Z.,+ -]{0,40}|2026-11-22T[0-9:.,Z+-]{5,30}") {
-        let _ = super::super::created::parse(&text);
+        let _ = super::super::go_time::parse(&text);
     }
 }

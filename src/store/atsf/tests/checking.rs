@@ -99,7 +99,7 @@ fn a_repair_makes_derived_values_anew() {
     assert_eq!(violations(&store), []);
 }
 
-/// All that the application writes, as it writes it (docs/formats/atsf.md, sections 3 and 4).
+/// The application's own files, in its spelling (docs/formats/atsf.md, sections 3 and 4).
 #[test]
 fn what_the_application_writes_has_no_violations() {
     let project = Project::new();

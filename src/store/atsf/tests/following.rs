@@ -26,7 +26,7 @@ fn what_is_new_is_read_and_nothing_else() {
     follow(&store, &mut books, &project.log("t"));
     assert_eq!((books.reported, books.rejected.len()), (2, 0));
     assert_eq!(ids(&books), ["a", "c", "d", "b"]);
-    // Nothing changed: nothing is reported.
+    // Nothing changed, so nothing is reported.
     store.scan(true, &mut books).unwrap();
     assert_eq!(books.reported, 2);
     assert!(books.vanished.is_empty());
@@ -48,20 +48,20 @@ fn half_a_line_is_told_of_when_its_writer_had_a_second() {
     append(&project.log("t"), "{\"id\":\"ha");
     follow(&store, &mut books, &project.log("t"));
     assert!(books.rejected.is_empty() && wrong().is_empty());
-    // It is looked at again although nothing happens.
+    // The store reads it again although nothing happens.
     assert!(store.is_failing());
     std::thread::sleep(Duration::from_millis(1100));
     let saved = store.save_cursors();
     store.scan(true, &mut books).unwrap();
     assert_eq!((books.rejected.len(), wrong()), (1, vec!["unterminated"]));
     assert!(!store.is_failing());
-    // So it is by the next mount.
+    // The next mount does the same.
     let next = project.open();
     assert!(next.restore_cursors(&saved));
     books.rejected.clear();
     next.scan(true, &mut books).unwrap();
     assert_eq!(books.rejected.len(), 1);
-    // A last line that is whole is told of at once.
+    // A complete last line is reported at once.
     append(&project.log("t"), &message("half", "agent", "y").replacen("{\"id\":\"ha", "", 1));
     follow(&store, &mut books, &project.log("t"));
     assert_eq!((ids(&books), books.rejected.len()), (vec!["a", "half"], 0));
@@ -151,7 +151,7 @@ fn a_new_title_reports_the_messages_again() {
     assert_eq!(books.reported, 1);
     let subject = store.read_record(&books.one("a").at).unwrap().message.subject;
     assert_eq!(subject.as_deref(), Some("another"));
-    // A thread.json that is broken for a moment takes nothing away.
+    // A `thread.json` that is broken for a moment removes nothing.
     std::fs::write(project.meta("t"), "{").unwrap();
     follow(&store, &mut books, &project.meta("t"));
     assert_eq!(ids(&books), ["a"]);

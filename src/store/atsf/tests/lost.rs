@@ -1,4 +1,4 @@
-//! What other programs take away.
+//! Messages that other programs remove.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn sent(project: &Project) -> (AtsfStore, Book, String) {
     (store, books, prepared.id)
 }
 
-/// The application writes what it has in memory, which lacks my message.
+/// Overwrites the log as the application does from its memory, which lacks my message.
 fn overwrite(project: &Project) {
     let lines = [message("a", "agent", "x"), message("b", "agent", "y")];
     std::fs::write(project.log("t"), lines.map(|l| l + "\n").concat()).unwrap();
@@ -39,7 +39,7 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
         assert!(remarks.len() == 1 && remarks[0].contains(&id), "{remarks:?}");
     };
     told(&store, &books);
-    // Also across a restart, with or without the cache.
+    // The same holds after a restart, with or without the cache.
     let (again, mut fresh) = project.opened();
     told(&again, &fresh);
     assert_eq!(fresh.messages.len(), 3);
@@ -52,12 +52,12 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
     let mut seen = Book::default();
     reading.scan(true, &mut seen).unwrap();
     told(&reading, &seen);
-    // It is never appended again, and is no loss once it is back.
+    // The message is never appended again, and is not lost once it is back.
     let before = read(&project.log("t"));
     let text =
         String::from_utf8(again.format.sent_log.read(0, fresh.one(&id).at.len as usize).unwrap())
             .unwrap();
-    let line = super::super::lost::parse_record(&text).unwrap().message.to_owned();
+    let line = super::super::sent_log::parse_record(&text).unwrap().message.to_owned();
     let prepared = PreparedRecord {
         to: "agent".into(),
         id: id.clone(),
@@ -85,7 +85,7 @@ fn a_message_of_mine_that_no_scan_saw_stays() {
     store.scan(false, &mut books).unwrap();
     assert_eq!(books.one(&prepared.id).at.source, KEPT);
     assert_eq!(store.remarks().len(), 1);
-    // One that is where it was written is told from there.
+    // A message that is still in its log is reported from there.
     let prepared = prepare(&store, &draft(Some("t"), None, "again")).unwrap();
     store.append_record(&prepared).unwrap();
     store.scan(false, &mut books).unwrap();

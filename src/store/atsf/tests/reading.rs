@@ -1,4 +1,4 @@
-//! What threads and messages are found, and how one is read.
+//! The threads and messages that a scan finds, and the reading of one.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn a_whole_last_line_without_newline_is_a_message() {
     let (store, mut books) = project.opened();
     assert_eq!(ids(&books), ["a"]);
     assert!(store.empty_threads().is_empty());
-    // The newline, and another message.
+    // The writer adds the newline and another message.
     std::fs::write(
         project.log("t"),
         format!("{}\n{}\n", message("a", "user", "x"), message("b", "user", "y")),
@@ -139,7 +139,7 @@ fn threads_that_must_not_be_read() {
         assert!(matches!(refused, StoreError::NotPermitted(_)), "{id}: {refused}");
     }
     assert_eq!(read(&project.log("two")), before);
-    // Once mended it is read.
+    // After the repair it is read.
     std::fs::write(project.meta("two"), meta("two", "t")).unwrap();
     follow(&store, &mut books, &project.meta("two"));
     assert_eq!(books.rejected.len(), 1);
@@ -185,7 +185,7 @@ fn ids_used_twice() {
         let record = store.read_record(&kept.at).unwrap();
         assert_eq!((&record.message.id, record.message.from.as_ref()), (id, Some(from)));
     }
-    // The same on every machine.
+    // Every machine has the same ids.
     let again = project.opened().1;
     assert_eq!(again.messages, books.messages);
 }

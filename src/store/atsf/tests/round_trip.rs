@@ -1,11 +1,11 @@
-//! Whatever others wrote stays as it is, byte for byte, when a message is appended.
+//! The bytes of other programs stay as they are when a message is appended.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
 
-/// A JSON value in an odd spelling.
+/// Returns a JSON value in an odd spelling.
 fn odd_value() -> impl Strategy<Value = String> {
     let scalar = prop_oneof![
         Just("1e2".to_owned()),
@@ -28,7 +28,7 @@ fn odd_value() -> impl Strategy<Value = String> {
     })
 }
 
-/// Unknown members to put into an object.
+/// Returns unknown members to put into an object.
 fn odd_members() -> impl Strategy<Value = String> {
     proptest::collection::vec(("[a-z]{1,3}_", odd_value()), 0..3).prop_map(|list| {
         list.into_iter()
@@ -60,7 +60,7 @@ fn odd_thread() -> impl Strategy<Value = Odd> {
 }
 
 impl Odd {
-    /// `thread.json` with these derived values.
+    /// Returns a `thread.json` with these derived values.
     fn meta(&self, total: &str, user: &str, updated: &str) -> String {
         let Self { space: s, end, outer, inner, .. } = self;
         format!(

@@ -92,7 +92,7 @@ fn a_subject_begins_a_thread_each_time() {
         store.scan(false, &mut books).unwrap();
         assert_eq!(books.one(&prepared.id).thread, prepared.thread);
         assert_eq!(json(&config)["createdBy"]["name"] == "msgfs", round == 0);
-        // What is there is not changed.
+        // Existing files are not changed.
         let with = r#"{"specVersion":"1.1","defaults":{"agentId":"claude-code"}}"#;
         std::fs::write(&config, with).unwrap();
         std::fs::write(project.root().join(".agent/.gitignore"), "mine").unwrap();
@@ -100,7 +100,7 @@ fn a_subject_begins_a_thread_each_time() {
     let third = prepare(&store, &draft(None, Some("x"), "hi")).unwrap();
     store.append_record(&third).unwrap();
     assert_eq!(read(&project.root().join(".agent/.gitignore")), "mine");
-    // The settings of a later version mean nothing here.
+    // The settings of a later version have no effect.
     std::fs::write(&config, r#"{"specVersion":"2.0","defaults":{"agentId":"x"}}"#).unwrap();
     let fourth = prepare(&store, &draft(None, Some("x"), "hi")).unwrap();
     assert!(fourth.bytes.contains("\"id\": \"agent\""), "{}", fourth.bytes);

@@ -42,7 +42,7 @@ fn a_worktree_that_is_added_and_removed() {
     assert!(store.folders_to_watch().contains(&wt), "{:?}", store.folders_to_watch());
     assert!(store.folders_to_watch().contains(&common.join("worktrees/wt")));
     assert!(store.is_relevant(&common.join("worktrees/wt"), OsStr::new("gitdir")));
-    // The same id in both is two threads; a message copied from one to the other is in both.
+    // The same id in both worktrees makes two threads. A message copied from one to the other is in both.
     put_thread(&wt, "t", &[message("a", "agent", "x"), message("b", "agent", "y")]);
     put_thread(&wt, "u", &[message("c", "agent", "z")]);
     follow(&store, &mut books, &wt.join(".agent"));
@@ -55,17 +55,17 @@ fn a_worktree_that_is_added_and_removed() {
     assert_eq!(raw, ["t", "wt"]);
     assert!(store.open_raw_file("wt/u/messages.jsonl").is_ok());
     assert_eq!(store.source_path(books.one("c").at.source).unwrap(), "wt/u/messages.jsonl");
-    // Mine in the worktree.
+    // My message goes to the worktree's thread.
     let mine = prepare(&store, &draft(Some("t\0wt"), None, "mine")).unwrap();
     store.append_record(&mine).unwrap();
     assert_eq!(read(&thread_dir(&wt, "t").join("messages.jsonl")).lines().count(), 3);
     store.scan(false, &mut books).unwrap();
     assert_eq!(books.one(&mine.id).thread, "t\0wt");
-    // The project's copy is deleted: the other one has the plain names now.
+    // When the project's copy is deleted, the other one gets the plain names.
     std::fs::remove_dir_all(thread_dir(&project.root(), "t")).unwrap();
     follow(&store, &mut books, &thread_dir(&project.root(), "t"));
     assert_eq!(in_thread(&books, "t"), ["a", "b", &mine.id]);
-    // And then the worktree goes, with all that is in it but my message.
+    // Then the worktree goes with everything in it except my message.
     git(&project.root(), &["worktree", "remove", "--force", wt.to_str().unwrap()]);
     follow(&store, &mut books, &common.join("worktrees"));
     assert_eq!(ids(&books), [mine.id.as_str()]);
@@ -83,7 +83,7 @@ fn worktrees_that_cannot_be_used_are_skipped() {
     std::fs::remove_dir_all(&gone).unwrap();
     let (_, books) = project.opened();
     assert_eq!(ids(&books), ["a"]);
-    // Seen from the worktree, the project is the other one.
+    // Seen from the worktree, the project is the other worktree.
     let store = AtsfStore::open(&StoreSpec { dir: here, ..project.spec() }).unwrap();
     project.thread("v", &[message("c", "agent", "x")]);
     let mut books = Book::default();

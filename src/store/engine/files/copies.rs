@@ -1,4 +1,4 @@
-//! Files with one id: which of them hold the same message, and which ids are carried by two.
+//! Files with one id: copies of one message, and different messages that carry one id.
 
 use twox_hash::XxHash3_64;
 
@@ -6,34 +6,34 @@ use super::format::FileFormat;
 use super::scan::ScanPass;
 use super::table::{FileFacts, FileTable};
 
-/// How a message stands to those in other files.
+/// The relation of a message to those in other files.
 #[derive(Debug)]
 pub struct FileCopies {
-    /// The files that hold it, its own among them, by number.
+    /// The numbers of the files that hold it, its own among them.
     pub members: Vec<u32>,
     /// The hash that its id carries, because another message has the id.
     pub twin_hash: Option<[u8; 32]>,
 }
 
-/// What is known of a message that was read.
+/// The facts of a message that was read, for looking up its id.
 #[derive(Clone, Copy, Debug)]
 pub struct IdLookup {
-    /// The slot in which ids are keys, and the print of its own.
+    /// The slot in which ids are keys, and the hash of its own id.
     pub key: (u8, u64),
-    /// It is the message that was there before.
+    /// True if it is the message that was there before.
     pub is_same: bool,
-    /// Another message with this id was shown in its place before.
+    /// True if another message with this id was shown in its place before.
     pub replaces_other: bool,
 }
 
-/// A print of the files of a message that do not say yet that it was read; 0 for none.
+/// Returns a hash of the files of a message that carry no read mark yet; 0 for none.
 pub fn hash_unmarked_files(files: impl IntoIterator<Item = u32>) -> u64 {
     let mut files: Vec<u32> = files.into_iter().collect();
     files.sort_unstable();
     if files.is_empty() { 0 } else { XxHash3_64::oneshot(bytemuck::cast_slice(&files)).max(1) }
 }
 
-/// Files other than this one under the same key that are the same to `same`.
+/// Returns the files other than this one under the same key for which `same` is true.
 pub fn other_copies<F: FileFacts>(
     table: &FileTable<F>,
     n: u32,
@@ -45,8 +45,8 @@ pub fn other_copies<F: FileFacts>(
 }
 
 impl<F: FileFormat> ScanPass<'_, F> {
-    /// Compares a message with those known under its id: files that are the `same` hold it too, and all
-    /// others another message. Who came first keeps the plain id; `hash` is made of the file as it came.
+    /// Compares a message with those known under its id. Files for which `same` is true hold it too, and all others
+    /// hold another message. The first message keeps the plain id. `hash` is made of the file as it came.
     pub fn find_copies(
         &mut self,
         n: u32,

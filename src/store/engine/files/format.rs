@@ -1,4 +1,4 @@
-//! What a format says of itself, so that the engine can find its messages.
+//! The trait by which a format tells the engine how to find and read its messages.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -6,38 +6,38 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::look::DirCache;
 use super::scan::ScanPass;
 use super::table::{FileFacts, FileTable};
+use super::walk::DirCache;
 use super::{FileStore, StoreFile};
 use crate::model::Timestamp;
 use crate::store::fs::Stamp;
 use crate::store::{
     Advice, ClaimVerifier, Facets, FoundMessage, Location, Record, StoreError, ViolationReporter,
-    below,
+    confined,
 };
 
-/// What a path below the store's folder is.
+/// The role of a path below the store's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathRole {
-    /// A folder in which messages, or folders with them, lie.
+    /// A folder that contains messages, or folders with messages.
     Folder,
     /// A file that is a message or should be one.
     Message,
     /// Something that belongs to the message at this path: a change of it is a change of the message.
     Companion(String),
-    /// Something that no file is read again for, but [`Format::finish`] wants to know this name.
+    /// Something that causes no file to be read again. [`FileFormat::finish_pass`] gets this name.
     Group(String),
-    /// Something on which all judgements rest: see [`Format::begin`].
+    /// Something on which all judgements rest: see [`FileFormat::load_context`].
     Context,
-    /// What should not be there; what it is said to be.
+    /// Something that should not be there, and its description.
     Unexpected(String),
     /// Nothing that matters.
     Nothing,
 }
 
 impl PathRole {
-    /// Whether something of this kind is shown in `raw/`, as far as its format has no rule of its own.
+    /// Returns true if `raw/` shows something of this role and type. A format may have its own rule instead.
     pub fn is_shown(&self, kind: FileType) -> bool {
         match self {
             Self::Folder => kind == FileType::Directory,
@@ -47,74 +47,74 @@ impl PathRole {
     }
 }
 
-/// What is said of something that is not the message file it is called like.
+/// Describes something that has the name of a message file and is none.
 pub fn describe_non_message(kind: FileType) -> String {
-    format!("is skipped: it is {}, not a message file", below::describe_type(kind))
+    format!("is skipped: it is {}, not a message file", confined::describe_type(kind))
 }
 
-/// The same where it is a refused message ([`Format::REFUSES_ODD`]).
+/// Describes the same where it is a rejected message ([`FileFormat::REFUSES_ODD`]).
 pub(super) fn describe_odd_type(kind: FileType) -> String {
-    format!("it is {}, not a file", below::describe_type(kind))
+    format!("it is {}, not a file", confined::describe_type(kind))
 }
 
 /// A file that was opened and read.
 #[derive(Debug)]
 pub struct FileInput<'a, F> {
-    /// Where it is, and what the table says of it so far.
+    /// Its path, and its facts in the table so far.
     pub file: &'a StoreFile<F>,
     /// Its state when it was read.
     pub stamp: Stamp,
-    /// What lies beside it: [`Format::beside`].
+    /// The hash of what lies beside it: [`FileFormat::hash_companions`].
     pub companion_hash: u64,
-    /// At most [`Format::LONGEST`] bytes and one.
+    /// Its bytes, at most one more than [`FileFormat::LONGEST`].
     pub bytes: &'a [u8],
 }
 
-/// What a file says.
+/// The result of reading a file.
 #[derive(Debug)]
 pub struct FileReading<M, F> {
-    /// What it is.
+    /// The verdict on the file.
     pub verdict: FileVerdict<M, F>,
-    /// Its writer may still be at it: a file that was touched a moment ago is looked at again before it
+    /// True if its writer may still be writing it. A file that was changed a moment ago is then read again before it
     /// counts.
     pub unfinished: bool,
-    /// What it is depends on other files.
+    /// True if the verdict depends on other files.
     pub depends: bool,
 }
 
-/// What a file is.
+/// The verdict on a file.
 #[derive(Debug)]
 pub enum FileVerdict<M, F> {
     /// A message.
     Message {
-        /// What [`Format::take`] needs to know of it.
+        /// The parsed message, for [`FileFormat::accept_message`].
         message: M,
-        /// It is the one that was there before, with another mark perhaps.
+        /// True if it is the message that was there before, perhaps with another mark.
         same: bool,
     },
-    /// Not a message, but one that was there before is shown on.
+    /// No message, but the one that was there before is still shown.
     Broken(FileRejection<F>),
-    /// Not a message.
+    /// No message.
     Rejected(FileRejection<F>),
-    /// Nothing to be reported.
+    /// Nothing to report.
     Nothing,
 }
 
-/// Why a file is no message.
+/// The reason why a file is no message.
 #[derive(Debug, Default)]
 pub struct FileRejection<F> {
     /// A sentence for a person.
     pub reason: String,
-    /// It may still become one.
+    /// True if it may still become a message.
     pub incomplete: bool,
-    /// Its time, if it says one; else it is that of the file.
+    /// The time that it states, if any. Else the file's time counts.
     pub time: Option<Timestamp>,
-    /// What is kept of it.
+    /// The facts that the table keeps of it.
     pub facts: F,
 }
 
 impl<M, F> FileVerdict<M, F> {
-    /// Returns true if a message that was in the file before is still in it.
+    /// Returns true if the file still contains the message that was in it before.
     pub(super) fn has_previous_message(&self) -> bool {
         match self {
             Self::Message { same, .. } => *same,
@@ -125,25 +125,25 @@ impl<M, F> FileVerdict<M, F> {
 }
 
 impl<M, F: Default> FileReading<M, F> {
-    /// A message.
+    /// Returns the reading of a message.
     pub fn message(message: M, same: bool) -> Self {
         let verdict = FileVerdict::Message { message, same };
         Self { verdict, unfinished: false, depends: false }
     }
 
-    /// Not a message, for this reason.
+    /// Returns the reading of a file that is no message, with the reason.
     pub fn rejected(reason: String) -> Self {
         let verdict = FileVerdict::Rejected(FileRejection { reason, ..FileRejection::default() });
         Self { verdict, unfinished: false, depends: false }
     }
 
-    /// Not a message yet, for this reason.
+    /// Returns the reading of a file that is no message yet, with the reason.
     pub fn incomplete(reason: String) -> Self {
         let refusal = FileRejection { reason, incomplete: true, ..FileRejection::default() };
         Self { verdict: FileVerdict::Rejected(refusal), unfinished: true, depends: false }
     }
 
-    /// Nothing to be reported.
+    /// Returns the reading of a file of which nothing is reported.
     pub fn nothing() -> Self {
         Self { verdict: FileVerdict::Nothing, unfinished: false, depends: false }
     }
@@ -154,43 +154,44 @@ impl<M, F: Default> FileReading<M, F> {
 pub struct PendingReport<'a, F: FileFormat> {
     /// Its number, which is new if the file held another message before.
     pub n: u32,
-    /// The file as it was read; its number there is the one it had before.
+    /// The file as it was read. The number in it is the one that it had before.
     pub opened: &'a FileInput<'a, F::Facts>,
-    /// What it says.
+    /// The parsed message.
     pub message: F::Message<'a>,
-    /// What the file was before, if it was a message.
+    /// The facts of the file before, if it was a message.
     pub previous_facts: Option<F::Facts>,
-    /// It is the same message.
+    /// True if it is the same message as before.
     pub is_same: bool,
 }
 
-/// A format in which a message is a file. The engine asks it what a path is and what a file says; it
-/// never touches a file itself.
+/// A format in which a message is a file. The engine asks it for the role of a path and the meaning of a file. The
+/// format never touches a file itself.
 pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
-    /// What the table keeps of a file.
+    /// The facts that the table keeps of a file.
     type Facts: FileFacts;
-    /// What a file says, until it is reported.
+    /// A parsed message until it is reported.
     type Message<'a>: Send;
-    /// What judgements rest on, for one scan.
+    /// The context on which judgements rest, for one scan.
     type Context: Sync;
 
-    /// First bytes of the saved table; another version is thrown away.
+    /// The first bytes of the saved table. A table with other bytes is thrown away.
     const TAG: [u8; 8];
-    /// Bytes of the largest file that can be a message.
+    /// The size in bytes of the largest file that can be a message.
     const LONGEST: usize;
 
-    /// What a path is. The kind is `Unknown` for something that may not be there (any more).
+    /// Returns the role of a path. The kind is `Unknown` if there may be nothing at the path (any more).
     fn determine_role(&self, path: &[&str], kind: FileType) -> PathRole;
 
-    /// What else a change at a path means: [`What::Beside`] for something strange that lies beside a
-    /// message, and for a folder whose files lie beside the messages of another; [`What::Group`] for a
-    /// folder whose files belong to a group. Which files came or went is not told if their folder did.
+    /// Returns a second role that a change at a path has. [`PathRole::Companion`] is for something unexpected that
+    /// lies beside a message, and for a folder whose files lie beside the messages of another folder.
+    /// [`PathRole::Group`] is for a folder whose files belong to a group. If a folder came or went, its files are not
+    /// named one by one.
     fn determine_related_role(&self, _path: &[&str]) -> PathRole {
         PathRole::Nothing
     }
 
-    /// What judgements rest on as it is now, and a print of that: when the print changes, every file is
-    /// read again. `None` if there is nothing to look at now: what was there stays.
+    /// Loads the context on which judgements rest, and returns it with its hash. When the hash changes, every file is
+    /// read again. `None` means that there is nothing to scan now and that known files stay.
     ///
     /// # Errors
     /// If nothing can be judged now.
@@ -199,10 +200,10 @@ pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
         files: &FileStore<Self>,
     ) -> Result<Option<(Self::Context, u64)>, StoreError>;
 
-    /// A print of what lies beside a message and belongs to it; 0 if nothing does.
+    /// Returns a hash of what lies beside a message and belongs to it; 0 if there is nothing.
     ///
     /// # Errors
-    /// As the system gave it; then nothing is known of the message.
+    /// As the system gave them. Nothing is then known of the message.
     fn hash_companions(
         &self,
         _dirs: &mut DirCache<'_>,
@@ -212,18 +213,20 @@ pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
         Ok(0)
     }
 
-    /// When a file came, for those that are found together; equal ones go by their paths.
+    /// Returns the order of arrival of a file among those that are found together. Equal ones are ordered by their
+    /// paths.
     fn arrival_order(&self, _folder: &str, stamp: &Stamp, _bytes: &[u8]) -> ArrivalOrder {
         ArrivalOrder { when: stamp.modified().millis(), is_got: false, mtime: stamp.mtime }
     }
 
-    /// Whether [`Format::arrival`] is asked; else files come in the order of their paths.
+    /// True if [`FileFormat::arrival_order`] is used. Else files are ordered by their paths.
     const HAS_ARRIVAL: bool = false;
 
-    /// What a file says. Called on all cores at once and without any lock; `dirs` are those of this thread.
+    /// Parses a file. The engine calls this on all cores at once and without any lock. `dirs` belongs to the calling
+    /// thread.
     ///
     /// # Errors
-    /// If what belongs to it cannot be read: then nothing is known of the message.
+    /// If something that belongs to the file cannot be read. Nothing is then known of the message.
     fn parse_file<'a>(
         &self,
         context: &Self::Context,
@@ -231,20 +234,21 @@ pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
         opened: &'a FileInput<'a, Self::Facts>,
     ) -> io::Result<FileReading<Self::Message<'a>, Self::Facts>>;
 
-    /// Returns the facts that the table keeps of a message, as far as the file alone says it.
+    /// Returns the facts that the table keeps of a message, as far as the file alone states them.
     fn message_facts<'m>(message: &'m Self::Message<'_>) -> &'m Self::Facts;
 
-    /// Returns true if a print of what lies beside a message says that a signature does.
+    /// Returns true if the hash of what lies beside a message shows that there is a signature.
     fn is_signed(_beside: u64) -> bool {
         false
     }
 
-    /// The file from which the message in a file was reported: where several hold it, that may be another.
+    /// Returns the file from which the message in a file was reported. It may be another file if several hold the
+    /// message.
     fn report_source(_files: &FileStore<Self>, n: u32) -> u32 {
         n
     }
 
-    /// Notes what is kept of a message ([`Table::change`]) and says how it is reported, if it is.
+    /// Notes the facts of a message ([`FileTable::update_row`]) and returns the message as it is reported, if it is.
     fn accept_message<'a>(
         &self,
         context: &Self::Context,
@@ -252,19 +256,19 @@ pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
         taken: PendingReport<'a, Self>,
     ) -> Option<FoundMessage<'a>>;
 
-    /// A message is no longer there, or another is in its place.
+    /// Notes that a message is gone, or that another one is in its place.
     fn forget_message(&self, _pass: &mut ScanPass<'_, Self>, _n: u32) {}
 
-    /// What a store of the format can.
+    /// Returns the facets of a store of the format.
     fn facets(files: &FileStore<Self>) -> Facets<'_>;
 
-    /// The message at a location; see [`Store::read`](crate::store::Store::read).
+    /// Reads the message at a location; see [`Store::read_record`](crate::store::Store::read_record).
     ///
     /// # Errors
     /// As there.
     fn read_record(files: &FileStore<Self>, at: &Location) -> Result<Record, StoreError>;
 
-    /// See [`Store::check`](crate::store::Store::check).
+    /// Checks all files; see [`Store::check`](crate::store::Store::check).
     ///
     /// # Errors
     /// As there.
@@ -274,22 +278,22 @@ pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
         report: ViolationReporter<'_>,
     ) -> Result<(), StoreError>;
 
-    /// See [`Store::health`](crate::store::Store::health).
+    /// Returns the lines of [`Store::health`](crate::store::Store::health).
     fn health(files: &FileStore<Self>) -> Vec<String> {
         files.default_health()
     }
 
-    /// See [`Store::remarks`](crate::store::Store::remarks).
+    /// Returns the lines of [`Store::remarks`](crate::store::Store::remarks).
     fn remarks(_files: &FileStore<Self>) -> Vec<String> {
         Vec::new()
     }
 
-    /// See [`Store::advice`](crate::store::Store::advice).
+    /// Returns the entries of [`Store::advice`](crate::store::Store::advice).
     fn advice(_files: &FileStore<Self>) -> Vec<Advice> {
         Vec::new()
     }
 
-    /// Messages that must be read again although nothing happened to their files.
+    /// Returns the messages that must be read again although their files did not change.
     fn messages_to_reread(
         &self,
         _context: &Self::Context,
@@ -298,83 +302,83 @@ pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
         Vec::new()
     }
 
-    /// All files were taken: what belongs together can be reported. What must be read now, because of
-    /// them.
+    /// Finishes a pass in which all files were accepted: messages of several files can be reported now. Returns the
+    /// files that must be read now because of them.
     fn finish_pass(&self, _context: &Self::Context, _done: &mut PassSummary<'_, Self>) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Whether something that is called like a message and is no regular file is a refused message; else
-    /// it is only said to be skipped.
+    /// True if something that has the name of a message and is no regular file is a rejected message. Else `health`
+    /// only says that it is skipped.
     const REFUSES_ODD: bool = false;
 
-    /// Whether what is no message is refused in a folder. Else it is for others to mend.
+    /// Returns true if files of a folder that are no messages are rejected. Else they are for others to mend.
     fn may_reject_in(&self, _folder: &str) -> bool {
         true
     }
 
-    /// The table was replaced by another.
+    /// Notes that another table has replaced the table.
     fn note_restored_table(&self, _table: &FileTable<Self::Facts>) {}
 
-    /// Whether something is shown in `raw/`.
+    /// Returns true if `raw/` shows this path.
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
         self.determine_role(path, kind).is_shown(kind)
     }
 
-    /// Whether the root of `raw/` leaves out folders in which nothing is shown.
+    /// True if the root of `raw/` leaves out folders in which nothing is shown.
     const HIDES_EMPTY: bool = false;
 
-    /// Folders besides those of the messages in which a change can mean something.
+    /// Returns folders besides those of the messages in which a change can matter.
     fn extra_watched_folders(_files: &FileStore<Self>) -> Vec<PathBuf> {
         Vec::new()
     }
 
-    /// Whether a change of a path outside the store's folder can mean something.
+    /// Returns true if a change of a path outside the store's folder can matter.
     fn is_relevant_outside(&self, _path: &Path) -> bool {
         false
     }
 }
 
-/// What a pass did, for [`Format::finish`].
+/// The results of a pass, for [`FileFormat::finish_pass`].
 #[derive(Debug)]
 pub struct PassSummary<'a, F: FileFormat> {
-    /// The files.
+    /// The store.
     pub files: &'a FileStore<F>,
-    /// Everything was looked at.
+    /// True if everything was scanned.
     pub is_full: bool,
-    /// Files that were read or went away.
+    /// The files that were read or went away.
     pub touched: &'a BTreeSet<u32>,
-    /// Names given by [`What::Group`].
+    /// The names given by [`PathRole::Group`].
     pub groups: &'a BTreeSet<String>,
-    /// Whom to report to.
+    /// The receiver of reports.
     pub reports: &'a mut dyn MessageReporter,
 }
 
-/// Takes reports of messages that are made of several files.
+/// A receiver of messages that are made of several files.
 pub trait MessageReporter: std::fmt::Debug {
-    /// What was reported from these files is about to be reported anew, or is gone.
+    /// Announces that the messages of these files are reported anew or are gone.
     fn begin_rescan(&mut self, files: Vec<u32>);
 
     /// Reports messages.
     fn report_messages(&mut self, found: &mut Vec<FoundMessage<'_>>);
 
-    /// Something could not be reported now: what was reported before stays.
+    /// Notes that something could not be reported now: earlier reports stay valid.
     fn keep_reported(&mut self);
 }
 
-/// When a file came: what the store noted, else what its writer says, else the time of its file; in
-/// one moment what I sent before what I got.
+/// The time at which a file came: the time that the store noted, else the time that its writer states, else the time
+/// of the file. At the same moment, my sent messages come before received ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ArrivalOrder {
-    /// In milliseconds since 1970.
+    /// Milliseconds since 1970.
     pub when: i64,
-    /// Somebody sent it to me.
+    /// True if somebody sent it to me.
     pub is_got: bool,
     /// Modification time of the file, in nanoseconds since 1970.
     pub mtime: i128,
 }
 
 impl ArrivalOrder {
-    /// Of what cannot be read: it is no message and comes last.
+    /// The order of a file that cannot be read: it is no message and comes last.
     pub(super) const LAST: Self = Self { when: i64::MAX, is_got: true, mtime: i128::MAX };
 }

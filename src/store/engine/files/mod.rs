@@ -1,37 +1,36 @@
-//! Stores in which a message is a file.
+//! The engine of stores in which a message is a file.
 //!
-//! The engine owns all that lies between the disk and a [`Format`]:
-//! - `look`: listing folders and looking at single files, without following any link; what is new,
-//!   changed, or gone.
-//! - `scan`: reading what changed, on all cores, and reporting it; waiting for half-written files.
-//! - `table`: every file ever seen, and how that is saved. `copies`: those with one id. `changed`: those
+//! The engine owns everything between the disk and a [`FileFormat`]:
+//! - `look` lists folders and examines single files, without following any link. It finds what is new, changed, or
+//!   gone.
+//! - `scan` reads changed files, on all cores, and reports them. It waits for unfinished files.
+//! - `table` holds every file ever seen, and saves them. `copies` finds the files with one id. `changed` finds files
 //!   that held a verified message and hold something else now.
-//! - `store`: what a store is asked. `open`: one file by its number. `put`: new files. `raw`, `watch`,
-//!   `visit`: what `raw/` shows, which folders tell of
-//!   news, the walk of `msgfs check`.
+//! - `store` implements the trait of stores. `open` opens one file by its number. `put` places new files. `raw` lists
+//!   `raw/`, `watch` names the folders to watch, and `visit` is the walk of `msgfs check`.
 //!
 //! Rules that hold for every format:
 //!
 //! 1. Nothing is opened through a symbolic link below the store's folder.
-//! 2. A file that is unfinished and was touched less than [`GRACE`] ago is looked at again for as long,
-//!    while everything else is reported at once.
-//! 3. What cannot be read now stays what it was, and is tried again. What is gone, or is something else
+//! 2. An unfinished file that was changed less than [`GRACE`] ago is examined again for as long, while everything else
+//!    is reported at once.
+//! 3. A file that cannot be read now stays what it was, and is tried again. A file that is gone, or is something else
 //!    now, is gone. A store that is away as a whole hides nothing.
 //! 4. A number stands for one message under one path and is never used again.
 //! 5. One bad file never hides another.
 
-mod changed;
 mod copies;
+mod folder;
 mod format;
-mod look;
 mod open;
-mod put;
 mod raw;
 mod scan;
 mod store;
 mod table;
+mod tamper_log;
 pub mod unread;
 mod visit;
+mod walk;
 mod watch;
 
 use std::collections::HashSet;
@@ -39,73 +38,73 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use self::changed::TamperLog;
 pub use self::copies::{FileCopies, IdLookup, hash_unmarked_files, other_copies};
+pub use self::folder::{OpenFolder, PlaceOutcome};
 pub use self::format::{
     ArrivalOrder, FileFormat, FileInput, FileReading, FileRejection, FileVerdict, MessageReporter,
     PassSummary, PathRole, PendingReport, describe_non_message,
 };
-pub use self::look::DirCache;
 pub use self::open::StoreFile;
-pub use self::put::{OpenFolder, PlaceOutcome};
 use self::scan::JudgedFile;
 pub use self::scan::ScanPass;
 pub use self::table::{FileFacts, FileFlags, FileRow, FileTable, stamp_hash};
+use self::tamper_log::TamperLog;
 pub use self::visit::{WalkEntry, file_violation, list_names};
+pub use self::walk::DirCache;
 use super::health::StoreHealth;
 use crate::model::locks::{LockLevel, Mutex, RwLock};
 use crate::store::{FolderListener, Store as _, StoreError, StoreProperties};
 
-/// How long an unfinished file is waited for.
+/// The time for which a scan waits for an unfinished file.
 pub const GRACE: Duration = Duration::from_secs(1);
-/// At most this many are named to people.
+/// The number of faults that people are shown.
 const NAMED: usize = 20;
 
 /// The files of one store, shared by scans and readers.
 #[derive(Debug)]
 pub struct FileStore<F: FileFormat> {
-    /// What does not change as long as it is open.
+    /// The properties, which do not change as long as it is open.
     pub properties: StoreProperties,
     /// Its format.
     pub format: F,
-    /// Held for short moments only, and never while a sink is called.
+    /// The table of files. It is locked for short moments only, and never while a sink is called.
     pub table: RwLock<FileTable<F::Facts>>,
-    /// One scan at a time.
+    /// The state of scans. Its lock allows one scan at a time.
     memory: Mutex<ScanMemory>,
     /// Paths at which something changed since the last scan.
     noted: Mutex<HashSet<PathBuf>>,
-    /// What is wrong with single files.
+    /// The faults of single files.
     pub health: StoreHealth,
-    /// Who hears of folders before they are listed.
+    /// The listener that hears of folders before they are listed.
     listener: OnceLock<Arc<dyn FolderListener>>,
     /// The messages that were changed after they were verified.
     tamper_log: TamperLog,
 }
 
-/// What scans remember between them, besides the table.
+/// The state that scans keep between them, besides the table.
 #[derive(Debug, Default)]
 struct ScanMemory {
-    /// Everything was looked at.
+    /// True if everything was scanned.
     is_listed: bool,
-    /// Print of what every judgement in the table rests on.
+    /// The hash of the context on which every judgement in the table rests.
     basis: u64,
 }
 
-/// A path in a store.
+/// Returns the path of a name in a folder of a store.
 pub(super) fn join_path(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// The components of a path in a store.
+/// Returns the components of a path in a store.
 pub fn path_parts(path: &str) -> Vec<&str> {
     path.split('/').filter(|part| !part.is_empty()).collect()
 }
 
 impl<F: FileFormat> FileStore<F> {
-    /// The files of a store. Nothing is looked at yet.
+    /// Returns a store whose files are not scanned yet.
     ///
     /// # Errors
-    /// If what is kept of them in the state folder cannot be read.
+    /// If the notes on them in the state folder cannot be read.
     pub fn new(about: StoreProperties, format: F) -> Result<Self, StoreError> {
         Ok(Self {
             tamper_log: TamperLog::open(about.state.clone())?,
@@ -130,7 +129,7 @@ impl<F: FileFormat> FileStore<F> {
         *self.table.write() = table;
     }
 
-    /// What is wrong with the folder and what lies in it, in words.
+    /// Returns the faults of the folder and its files, in words.
     pub fn default_health(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.describe_missing_folder().into_iter().collect();
         lines.extend(self.fault_lines());
@@ -138,7 +137,7 @@ impl<F: FileFormat> FileStore<F> {
         lines
     }
 
-    /// What is wrong with single files, in words.
+    /// Returns the faults of single files, in words.
     pub fn fault_lines(&self) -> Vec<String> {
         let mut lines = self.health.fault_lines();
         let more = lines.len().saturating_sub(NAMED);

@@ -3,13 +3,13 @@
 use std::io;
 
 use super::format::FileFormat;
-use super::look::DirCache;
 use super::table::{FileFacts, FileRow, FileTable};
+use super::walk::DirCache;
 use super::{FileStore, join_path};
 use crate::store::fs::Stamp;
-use crate::store::{Location, StoreError, below};
+use crate::store::{Location, StoreError, confined};
 
-/// A file of the table, as it was when it was asked for.
+/// A file of the table, as it was when the table was read.
 #[derive(Clone, Debug)]
 pub struct StoreFile<F> {
     /// Its number.
@@ -18,14 +18,14 @@ pub struct StoreFile<F> {
     pub folder: String,
     /// Its name.
     pub name: String,
-    /// What is known of it.
+    /// Its row in the table.
     pub row: FileRow,
-    /// What its format keeps of it.
+    /// The facts that its format keeps of it.
     pub facts: F,
 }
 
 impl<F: FileFacts> StoreFile<F> {
-    /// Takes it from the table.
+    /// Returns the file with a number in the table.
     pub fn from_table(table: &FileTable<F>, n: u32) -> Option<Self> {
         Some(Self {
             n,
@@ -36,24 +36,24 @@ impl<F: FileFacts> StoreFile<F> {
         })
     }
 
-    /// Its path in the store.
+    /// Returns its path in the store.
     pub fn path(&self) -> String {
         join_path(&self.folder, &self.name)
     }
 
-    /// What the format keeps of it, if it is a message.
+    /// Returns the facts that the format keeps of it, if it is a message.
     pub fn message_facts(&self) -> Option<&F> {
         Some(&self.facts).filter(|_| self.row.is_message())
     }
 
-    /// Its location, now that it has this size.
+    /// Returns the location of a file with this size.
     pub fn location(n: u32, len: usize) -> Location {
         Location { source: n, offset: 0, len: u32::try_from(len).unwrap_or(u32::MAX) }
     }
 }
 
 impl<F: FileFormat> FileStore<F> {
-    /// A file by its number.
+    /// Returns a file by its number.
     ///
     /// # Errors
     /// [`StoreError::Moved`] if there is no such file any more.
@@ -62,7 +62,7 @@ impl<F: FileFormat> FileStore<F> {
         file.filter(|file| !file.row.has_flag(super::FileFlags::GONE)).ok_or(StoreError::Moved)
     }
 
-    /// The bytes of a file as they are, at most so many.
+    /// Returns the bytes of a file as they are, at most `limit` of them.
     ///
     /// # Errors
     /// [`StoreError::Moved`] if it is not there, else as the system gave it.
@@ -73,7 +73,7 @@ impl<F: FileFormat> FileStore<F> {
     ) -> Result<(Stamp, Vec<u8>), StoreError> {
         let open = || {
             let dir = DirCache::new(&self.properties.dir).open(&file.folder)?;
-            below::read_whole(&below::open_file(&dir, &file.name)?, limit)
+            confined::read_whole(&confined::open_file(&dir, &file.name)?, limit)
         };
         open().map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => StoreError::Moved,

@@ -1,4 +1,4 @@
-//! `raw/<store>/`: the store's own files, byte for byte; never keys or state.
+//! The entries of `raw/<store>/`: the store's own files, byte for byte, never keys or state.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,23 +9,23 @@ use super::format::{FileFormat, PathRole};
 use super::table::{FileFacts, FileTable};
 use super::{FileStore, join_path};
 use crate::model::Timestamp;
-use crate::store::{RawEntry, below};
+use crate::store::{RawEntry, confined};
 
 impl<F: FileFormat> FileStore<F> {
-    /// A path that is shown, in parts, given what it is.
+    /// Returns the parts of a path if it is shown as something of this type.
     fn shown_parts<'p>(&self, path: &'p str, kind: FileType) -> Option<Vec<&'p str>> {
         let parts: Vec<&str> = if path.is_empty() { Vec::new() } else { path.split('/').collect() };
         let (last, above) = parts.split_last().map_or((None, &[][..]), |(l, a)| (Some(l), a));
         let dirs = (1..=above.len())
             .all(|n| above.get(..n).is_some_and(|p| self.format.is_shown(p, FileType::Directory)));
         let own = last.is_none() || self.format.is_shown(&parts, kind);
-        (dirs && own && parts.iter().all(|part| below::is_component(part))).then_some(parts)
+        (dirs && own && parts.iter().all(|part| confined::is_component(part))).then_some(parts)
     }
 
-    /// See [`Store::raw_list`](crate::store::Store::raw_list).
+    /// Lists a folder; see [`Store::list_raw_folder`](crate::store::Store::list_raw_folder).
     pub(super) fn list_raw(&self, folder: &str) -> Option<Vec<RawEntry>> {
         let parts = self.shown_parts(folder, FileType::Directory)?;
-        let dir = below::open_dir(&self.properties.dir, &parts).ok()?;
+        let dir = confined::open_dir(&self.properties.dir, &parts).ok()?;
         let mut out = Vec::new();
         for entry in Dir::read_from(&dir).ok()?.flatten() {
             if let Ok(name) = entry.file_name().to_str() {
@@ -36,15 +36,15 @@ impl<F: FileFormat> FileStore<F> {
         Some(out)
     }
 
-    /// See [`Store::raw_look`](crate::store::Store::raw_look).
+    /// Returns one entry; see [`Store::stat_raw_entry`](crate::store::Store::stat_raw_entry).
     pub(super) fn stat_raw(&self, path: &str) -> Option<RawEntry> {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         let parts = self.shown_parts(folder, FileType::Directory)?;
-        let dir = below::open_dir(&self.properties.dir, &parts).ok()?;
+        let dir = confined::open_dir(&self.properties.dir, &parts).ok()?;
         self.raw_entry(&dir, folder, &parts, name)
     }
 
-    /// Returns the entry of a name in a folder, of which these are the path and its parts; `None` if it is not shown.
+    /// Returns the entry of a name in a folder with this path and these parts; `None` if it is not shown.
     fn raw_entry(
         &self,
         dir: &OwnedFd,
@@ -52,7 +52,7 @@ impl<F: FileFormat> FileStore<F> {
         above: &[&str],
         name: &str,
     ) -> Option<RawEntry> {
-        let (kind, stamp) = below::stat(dir, name).ok()?;
+        let (kind, stamp) = confined::stat(dir, name).ok()?;
         let is_dir = kind == FileType::Directory;
         let path = join_path(folder, name);
         let parts: Vec<&str> = above.iter().copied().chain([name]).collect();
@@ -75,7 +75,7 @@ impl<F: FileFormat> FileStore<F> {
         Some(RawEntry { is_dir, size, modified, source, name: name.to_owned() })
     }
 
-    /// Whether something that lies beside a message lies beside one that is there.
+    /// Returns false if something belongs to a message that is not there.
     fn has_known_message(&self, path: &[&str], kind: FileType) -> bool {
         let PathRole::Companion(message) = self.format.determine_role(path, kind) else {
             return true;
@@ -83,21 +83,21 @@ impl<F: FileFormat> FileStore<F> {
         self.table.read().find_path(&message).is_some()
     }
 
-    /// See [`Store::raw_newest`](crate::store::Store::raw_newest).
+    /// Returns the newest time; see [`Store::newest_raw_time`](crate::store::Store::newest_raw_time).
     pub(super) fn newest_raw(&self, folder: &str) -> Option<Timestamp> {
         self.shown_parts(folder, FileType::Directory)?;
         let newest = self.table.read().newest_in(folder).map(Timestamp::from_millis);
         newest.or_else(|| self.list_raw(folder)?.iter().map(|e| e.modified).max())
     }
 
-    /// See [`Store::raw_open`](crate::store::Store::raw_open).
+    /// Opens a file; see [`Store::open_raw_file`](crate::store::Store::open_raw_file).
     ///
     /// # Errors
-    /// `NotFound` for what is not shown, else as the system gave it.
+    /// `NotFound` for a file that is not shown, else as the system gave it.
     pub(super) fn open_raw(&self, path: &str) -> io::Result<std::fs::File> {
         let shown = self.shown_parts(path, FileType::RegularFile).filter(|parts| !parts.is_empty());
         let known = shown.filter(|parts| self.has_known_message(parts, FileType::RegularFile));
-        below::open_path(&self.properties.dir, &known.ok_or(io::ErrorKind::NotFound)?)
+        confined::open_path(&self.properties.dir, &known.ok_or(io::ErrorKind::NotFound)?)
     }
 }
 

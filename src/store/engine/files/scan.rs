@@ -1,4 +1,4 @@
-//! From changed files to messages.
+//! The scan that turns changed files into messages.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -13,26 +13,26 @@ use super::format::{
     FileFormat, FileInput, FileReading, FileRejection, FileVerdict, MessageReporter, PassSummary,
     PendingReport, describe_odd_type,
 };
-use super::look::{DirCache, ScanWork};
 use super::open::StoreFile;
 use super::table::{FileFlags, FileTable, stamp_hash};
+use super::walk::{DirCache, ScanWork};
 use super::{FileStore, GRACE, ScanMemory};
-use crate::model::{Timestamp, sanitize_line, spelling};
+use crate::model::{Timestamp, name_encoding, sanitize_line};
 use crate::store::fs::{self, Stamp};
-use crate::store::{FoundMessage, Rejection, ScanSink, StoreError, below, parallel};
+use crate::store::{FoundMessage, Rejection, ScanSink, StoreError, confined, parallel};
 
-/// How often an unfinished file is looked at.
+/// The interval between examinations of an unfinished file.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Files read before what was found in them is reported.
+/// Files that are read before their messages are reported.
 const CHUNK: usize = 128;
-/// Bytes read before that.
+/// Bytes that are read before that.
 const CHUNK_BYTES: usize = 4 << 20;
-/// From so many files on, other threads are worth their start.
+/// The number of files from which other threads are worth their start.
 const MANY: usize = 64;
-/// What is said of a message whose file is none any more.
+/// The fault of a message whose file is no message any more.
 const BROKEN: &str = "cannot be read as a message now; its last readable text is shown";
 
-/// What a format may do while files are taken in.
+/// The access of a format to the table while files are accepted.
 #[derive(Debug)]
 pub struct ScanPass<'a, F: FileFormat> {
     /// All files.
@@ -47,22 +47,22 @@ impl<F: FileFormat> ScanPass<'_, F> {
     }
 }
 
-/// A file read in full.
+/// A file that was read in full.
 #[derive(Debug)]
 struct BatchFile<F> {
     file: StoreFile<F>,
     stamp: Stamp,
     companion_hash: u64,
-    /// Where its bytes are.
+    /// The range of its bytes in the batch.
     bytes: Range<usize>,
 }
 
 /// An unfinished file.
 #[derive(Debug)]
 struct UnfinishedFile {
-    /// When that was seen first.
+    /// The time at which it was first seen unfinished.
     since: Instant,
-    /// The print of the stamp it had.
+    /// The hash of the stamp that it had.
     stamp: u64,
 }
 
@@ -75,7 +75,7 @@ struct FileScan<'a, F: FileFormat> {
     waiting: HashMap<u32, UnfinishedFile>,
     /// Numbers whose rescan was begun.
     rescan_numbers: BTreeSet<u32>,
-    /// Not everything could be reported anew.
+    /// True if not everything could be reported anew.
     keeps_reported: bool,
     touched: BTreeSet<u32>,
     done: u64,
@@ -83,13 +83,13 @@ struct FileScan<'a, F: FileFormat> {
 }
 
 impl<F: FileFormat> FileStore<F> {
-    /// Reports what is new or changed.
+    /// Reports everything that is new or changed.
     ///
     /// # Errors
     /// If nothing can be judged now, or the store's folder cannot be opened.
     pub(super) fn scan_files(&self, full: bool, sink: &mut dyn ScanSink) -> Result<(), StoreError> {
         let mut memory = self.memory.lock();
-        // If it is there, it is missed from now on.
+        // If the folder is there, it is missed from now on.
         self.health.describe_missing_folder(&self.properties.dir);
         let Some((context, basis)) = self.format.load_context(self)? else { return Ok(()) };
         if memory.basis != basis {
@@ -119,7 +119,7 @@ impl<F: FileFormat> FileStore<F> {
         Ok(())
     }
 
-    /// After the list of troubles was begun anew: files that are still broken are in it.
+    /// Adds files that are still broken to the list of faults, after that was begun anew.
     fn report_broken(&self) {
         let table = self.table.read();
         for (n, ..) in table.messages().filter(|(_, row, _)| row.has_flag(FileFlags::BROKEN)) {
@@ -145,7 +145,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         }
     }
 
-    /// Files whose time is over, or that have changed since they were unfinished.
+    /// Returns files whose time is over, or that have changed since they were unfinished.
     fn due_files(&mut self) -> Vec<u32> {
         let mut out = Vec::new();
         for (n, waiting) in &self.waiting {
@@ -188,7 +188,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         }
     }
 
-    /// Adds the files whose meaning depends on others in folders in which something changed.
+    /// Adds files whose meaning depends on others in folders in which something changed.
     fn add_dependent(&self, work: &mut ScanWork) {
         let table = self.files.table.read();
         let changed = work.changed.iter().chain(&work.gone);
@@ -198,7 +198,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         work.changed.extend(dependent);
     }
 
-    /// These were reported, and are not there any more or are about to be reported anew.
+    /// Begins the rescan of reported files that are gone or are about to be reported anew.
     fn start_rescan(&mut self, again: Vec<u32>) {
         let new: Vec<u32> = again.into_iter().filter(|n| self.rescan_numbers.insert(*n)).collect();
         if !new.is_empty() {
@@ -206,7 +206,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         }
     }
 
-    /// Files that are no longer there.
+    /// Removes files that are no longer there.
     fn remove_gone_files(&mut self, gone: &[u32]) {
         for n in gone {
             self.waiting.remove(n);
@@ -235,7 +235,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         self.start_rescan(reported);
     }
 
-    /// Tells the format that a file is not the message any more that it was.
+    /// Tells the format that a file no longer holds the message that it held.
     fn drop_message(&mut self, table: &mut FileTable<F::Facts>, n: u32, was_message: bool) {
         if was_message {
             self.files.format.forget_message(&mut ScanPass { table, queue: &mut self.queue }, n);
@@ -243,7 +243,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         table.twins.remove(&n);
     }
 
-    /// Reads the files of the queue, on all cores if there are many, and takes them in in their order.
+    /// Reads the files of the queue, on all cores if there are many, and accepts them in their order.
     fn read_queue(&mut self) {
         let mut queue = std::mem::take(&mut self.queue);
         let (files, context) = (self.files, self.context);
@@ -259,7 +259,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
             let readings = parse_files(files, context, reader.dirs(files), &opened);
             turn.run_in_turn(|scan| {
                 scan.accept_batch(&reads, &opened, readings);
-                // What was too much to be held at once.
+                // These files were too much to be held at once.
                 while !reader.queue.is_empty() {
                     let reads = reader.read_batch(files);
                     let opened = file_inputs(&reads);
@@ -271,7 +271,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         });
     }
 
-    /// Reports what is in these files.
+    /// Reports the messages of these files.
     fn accept_batch<'r>(
         &mut self,
         reads: &'r ReadBatch<F::Facts>,
@@ -321,7 +321,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         refused.clear();
     }
 
-    /// Whether an unfinished file is given a moment.
+    /// Returns true if an unfinished file is given a moment.
     fn should_wait(&mut self, opened: &FileInput<'_, F::Facts>) -> bool {
         let age = Timestamp::now().millis().saturating_sub(opened.stamp.modified().millis());
         let n = opened.file.n;
@@ -333,8 +333,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         waits
     }
 
-    /// Gives another number to files that hold another message than the one that was reported, and has
-    /// what was reported reported anew.
+    /// Gives another number to files that hold another message than the reported one. Has the reported ones rescanned.
     fn assign_numbers<'r>(
         &mut self,
         mut ready: Vec<JudgedFile<'r, F>>,
@@ -361,7 +360,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         out
     }
 
-    /// Notes what a file is, and adds it to what is reported.
+    /// Notes the verdict on a file, and adds the file to the report.
     fn accept_file<'r>(
         &mut self,
         opened: &'r FileInput<'r, F::Facts>,
@@ -411,7 +410,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         }
     }
 
-    /// A file that is there and cannot be read.
+    /// Handles a file that is there and cannot be read.
     fn handle_unreadable(
         &mut self,
         file: &StoreFile<F::Facts>,
@@ -422,7 +421,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         self.waiting.remove(&n);
         let denied = error.kind() == io::ErrorKind::PermissionDenied;
         if fs::is_transient(error) || denied && file.row.is_message() {
-            // Whatever it is, it still is; without a stamp, the next walk reads it.
+            // The file stays what it was. Without a stamp, the next walk reads it.
             self.files.health.note_error(&file.path(), "be read now", error);
             return self.files.table.write().update_row(n, |row, _| row.stamp = 0);
         }
@@ -446,7 +445,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
 
 impl<F: FileFormat> fmt::Debug for FileScan<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scan").field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("FileScan").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }
 
@@ -464,12 +463,12 @@ impl<F: FileFormat> MessageReporter for FileScan<'_, F> {
     }
 }
 
-/// What a thread reads files with.
+/// The state with which a thread reads files.
 struct FileReader<F: FileFormat> {
-    /// The numbers of those that it is to read.
+    /// The numbers of the files that it is to read.
     queue: VecDeque<u32>,
     dirs: Option<DirCache<'static>>,
-    /// Room for what is read next.
+    /// Room for the next bytes.
     buffer: Vec<u8>,
     format: PhantomData<F>,
 }
@@ -480,14 +479,14 @@ impl<F: FileFormat> Default for FileReader<F> {
     }
 }
 
-/// What came of reading files.
+/// The results of reading files.
 struct ReadBatch<F> {
     done: Vec<BatchFile<F>>,
-    /// What they hold, one behind the other: a buffer for each would have to be found and given back.
+    /// The bytes of the files, one after the other. Separate buffers would have to be allocated and freed.
     bytes: Vec<u8>,
     gone: Vec<u32>,
     failed: Vec<(StoreFile<F>, io::Error)>,
-    /// How many they are.
+    /// The number of files that were taken from the queue.
     count: usize,
 }
 
@@ -534,8 +533,8 @@ fn read_with_companions<F: FileFormat>(
     file: &StoreFile<F::Facts>,
     bytes: &mut Vec<u8>,
 ) -> io::Result<(Stamp, u64)> {
-    let opened = below::open_file(&*dirs.open(&file.folder)?, &file.name)?;
-    let stamp = below::read_whole_into(&opened, F::LONGEST.saturating_add(1), bytes)?;
+    let opened = confined::open_file(&*dirs.open(&file.folder)?, &file.name)?;
+    let stamp = confined::read_whole_into(&opened, F::LONGEST.saturating_add(1), bytes)?;
     Ok((stamp, files.companion_hash(dirs, &file.folder, &file.name)?))
 }
 
@@ -548,7 +547,7 @@ fn file_inputs<T>(reads: &ReadBatch<T>) -> Vec<FileInput<'_, T>> {
     out
 }
 
-/// What files say.
+/// Parses files.
 fn parse_files<'r, F: FileFormat>(
     files: &FileStore<F>,
     context: &F::Context,
@@ -556,7 +555,7 @@ fn parse_files<'r, F: FileFormat>(
     opened: &'r [FileInput<'r, F::Facts>],
 ) -> Vec<FileReadingResult<'r, F>> {
     let mut said = |opened: &'r FileInput<'r, F::Facts>| {
-        if spelling::is_encoded(&opened.file.name) {
+        if name_encoding::is_encoded(&opened.file.name) {
             return Ok(FileReading::rejected("its name is not UTF-8".into()));
         }
         files.format.parse_file(context, dirs, opened)
@@ -564,23 +563,23 @@ fn parse_files<'r, F: FileFormat>(
     opened.iter().map(&mut said).collect()
 }
 
-/// What a file says, if it could be read.
+/// The reading of a file, if it could be read.
 type FileReadingResult<'r, F> =
     io::Result<FileReading<<F as FileFormat>::Message<'r>, <F as FileFormat>::Facts>>;
 
-/// A file that was read, and what it says.
+/// A file that was read, and its reading.
 pub(super) type JudgedFile<'r, F> = (
     &'r FileInput<'r, <F as FileFormat>::Facts>,
     FileReading<<F as FileFormat>::Message<'r>, <F as FileFormat>::Facts>,
 );
-/// The same with the number that it has from now on.
+/// A file, its new number, and its reading.
 type NumberedFile<'r, F> = (
     &'r FileInput<'r, <F as FileFormat>::Facts>,
     u32,
     FileReading<<F as FileFormat>::Message<'r>, <F as FileFormat>::Facts>,
 );
 
-/// Notes that a file was read and is this.
+/// Notes that a file was read, and what it is.
 fn note_file<T: super::FileFacts>(
     table: &mut FileTable<T>,
     n: u32,
@@ -599,7 +598,7 @@ fn note_file<T: super::FileFacts>(
     });
 }
 
-/// Notes why a file is refused, and says so.
+/// Notes the facts of a rejected file, and returns the rejection.
 fn reject_file<T: super::FileFacts>(
     table: &mut FileTable<T>,
     n: u32,

@@ -1,4 +1,4 @@
-//! What a store is asked, of files.
+//! The trait of stores for a store of files.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -43,7 +43,7 @@ impl<F: FileFormat> Store for FileStore<F> {
 
     fn save_cursors(&self) -> Vec<u8> {
         let basis = self.memory.lock().basis;
-        // What is mine is not the same for somebody else.
+        // My messages are not the same for somebody else.
         [self.me().as_bytes(), &self.table.read().to_bytes(F::TAG, basis)].concat()
     }
 
@@ -51,7 +51,7 @@ impl<F: FileFormat> Store for FileStore<F> {
         let saved = saved.strip_prefix(self.me().as_bytes());
         let restored = saved.and_then(|saved| FileTable::from_bytes(saved, F::TAG));
         let Some((table, basis)) = restored else { return false };
-        // The folders are listed again: only what has changed since is read.
+        // The folders are listed again, and only changed files are read.
         self.replace_table(table, ScanMemory { basis, is_listed: false });
         true
     }
@@ -78,7 +78,7 @@ impl<F: FileFormat> Store for FileStore<F> {
             return self.format.is_relevant_outside(&path);
         };
         let parts: Option<Vec<&str>> = inside.iter().map(OsStr::to_str).collect();
-        // A name that is not UTF-8 is told of, where others would be messages.
+        // A name that is not UTF-8 is relevant in the folders of messages.
         let Some(parts) = parts else { return self.is_folder_listed(inside.parent()) };
         match self.format.determine_role(&parts, rustix::fs::FileType::Unknown) {
             PathRole::Folder
@@ -92,7 +92,7 @@ impl<F: FileFormat> Store for FileStore<F> {
 
     fn describe_missing_folder(&self) -> Option<String> {
         let missed = self.health.describe_missing_folder(&self.properties.dir);
-        // Or an earlier process has read something of it.
+        // An earlier process may have read something of it.
         let read = || !self.table.read().is_empty();
         missed.or_else(|| fs::missing_folder_line(&self.properties.dir).filter(|_| read()))
     }

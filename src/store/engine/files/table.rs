@@ -1,9 +1,8 @@
-//! Every message file ever seen, in few bytes each.
+//! A table of every message file ever seen, in few bytes each.
 //!
-//! A file's number in the table is its source number. It stands for one message under one path: when
-//! the file is gone, or holds another message, the number is never used again, so whoever still has it
-//! can neither read nor mark the wrong message. The table is what makes a remount cheap: a file whose
-//! stamp has not changed is not opened.
+//! A file's number in the table is its source number. It stands for one message under one path. When the file is gone,
+//! or holds another message, the number is never used again. So a caller with an old number can neither read nor mark
+//! the wrong message. The table makes a remount cheap: a file whose stamp has not changed is not opened.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -18,34 +17,35 @@ use crate::store::fs::Stamp;
 /// The largest number of files: a source number has 24 bits.
 pub const MAX_FILES: usize = (1 << 24) - 1;
 
-/// What a format keeps of a file, in a fixed size.
+/// The facts that a format keeps of a file, in a fixed size.
 pub trait FileFacts: Pod + Default + PartialEq + Debug + Send + Sync {
-    /// Under how many keys a file can be found.
+    /// The number of keys under which a file can be found.
     const SLOTS: u8 = 0;
 
-    /// The key of a slot; 0 for none. Files that are gone may still be found.
+    /// Returns the key of a slot; 0 for none. Files that are gone may still be found.
     fn slot_key(&self, _slot: u8, _is_message: bool) -> u64 {
         0
     }
 
-    /// The time of the message, in milliseconds since 1970.
+    /// Returns the time of the message, in milliseconds since 1970.
     fn time(&self) -> i64;
 
-    /// Prints of its id, and of all of it that is shown or signed: nobody can make two texts for one.
+    /// Returns hashes of its id, and of all its content that is shown or signed. Nobody can make two texts with one
+    /// hash.
     fn hashes(&self) -> (u64, u64);
 }
 
-/// What is known of a file, whatever its format.
+/// The facts of a file that every format has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct FileRow {
-    /// Print of the [`Stamp`] it had when it was last read; 0 if it must be read.
+    /// The hash of the [`Stamp`] that it had when it was last read; 0 if it must be read.
     pub stamp: u64,
-    /// Print of what lies beside it ([`Format::beside`](super::Format::beside)).
+    /// The hash of what lies beside it ([`FileFormat::hash_companions`](super::FileFormat::hash_companions)).
     pub companion_hash: u64,
-    /// Where its name starts in the names of the table.
+    /// The offset of its name in the names of the table.
     name: u32,
-    /// Its folder, by number.
+    /// The number of its folder.
     pub folder: u32,
     /// Its size in bytes.
     pub len: u32,
@@ -53,33 +53,33 @@ pub struct FileRow {
     flags: FileFlags,
 }
 
-/// Bits of a [`Row`].
+/// The bits of a [`FileRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct FileFlags(u16);
 
 impl FileFlags {
-    /// No longer there, or there as something else.
+    /// A file that is no longer there, or has another number now.
     pub const GONE: Self = Self(1);
-    /// It is a message, or was when it last could be read.
+    /// A message, also one that can no longer be read.
     pub const MESSAGE: Self = Self(1 << 1);
-    /// Refused, with a reason.
+    /// A file that is rejected, with a reason.
     pub const REFUSED: Self = Self(1 << 2);
-    /// It is a message that cannot be read now.
+    /// A message that cannot be read now.
     pub const BROKEN: Self = Self(1 << 3);
-    /// What it is depends on other files: it is read again when anything in its folder changes.
+    /// A file whose verdict depends on other files. It is read again when anything in its folder changes.
     pub const DEPENDS: Self = Self(1 << 4);
-    /// The message had a valid signature when it was here last.
+    /// A message that had a valid signature when it was here last.
     pub const VERIFIED: Self = Self(1 << 5);
 }
 
 impl FileRow {
-    /// Whether a bit is set.
+    /// Returns true if a bit is set.
     pub fn has_flag(&self, bit: FileFlags) -> bool {
         self.flags.0 & bit.0 != 0
     }
 
-    /// Sets a bit, or takes it away.
+    /// Sets or clears a bit.
     pub fn set_flag(&mut self, bit: FileFlags, on: bool) {
         if on {
             self.flags.0 |= bit.0;
@@ -88,12 +88,12 @@ impl FileRow {
         }
     }
 
-    /// Whether it is a message that is there.
+    /// Returns true if it is a message that is there.
     pub fn is_message(&self) -> bool {
         self.has_flag(FileFlags::MESSAGE) && !self.has_flag(FileFlags::GONE)
     }
 
-    /// Whether it is there and refused.
+    /// Returns true if it is there and rejected.
     pub fn is_rejected(&self) -> bool {
         self.has_flag(FileFlags::REFUSED) && !self.has_flag(FileFlags::GONE)
     }
@@ -104,30 +104,30 @@ impl FileRow {
 pub struct FolderRow {
     /// Its path in the store.
     pub path: Box<str>,
-    /// It was there when it was listed last. Not saved.
+    /// True if it was there when it was last listed. Not saved.
     pub is_listed: bool,
     /// Its files, some of which may be gone.
     files: Vec<u32>,
 }
 
-/// All files.
+/// The table of all files.
 #[derive(Debug)]
 pub struct FileTable<F> {
     rows: Vec<FileRow>,
     facts: Vec<F>,
     folders: Vec<FolderRow>,
     by_folder: HashTable<u32>,
-    /// The names of all files, one behind the other.
+    /// The names of all files, one after the other.
     names: String,
     by_path: HashTable<u32>,
     /// The numbers of verified messages that went out of use, by path.
     retired: HashTable<u32>,
     /// File numbers by key, with the slot in the upper 8 bits.
     keys: HashTable<u32>,
-    /// The SHA-256 that the ids of twins carry: of the files as they were when they came, because marks
-    /// change the file and the id must stay.
+    /// The SHA-256 that the ids of duplicates carry. They are hashes of the files as they were when they came, because
+    /// marks change the file and the id must stay.
     pub twins: HashMap<u32, [u8; 32]>,
-    /// What [`Table::newest_in`] found, as long as no message comes, goes or changes its time.
+    /// The results of [`FileTable::newest_in`], as long as no message comes, goes or changes its time.
     newest: OnceLock<HashMap<Box<str>, i64>>,
 }
 
@@ -148,7 +148,7 @@ impl<F> Default for FileTable<F> {
     }
 }
 
-/// A print of a stamp, never 0.
+/// Returns the hash of a stamp, never 0.
 pub fn stamp_hash(stamp: &Stamp) -> u64 {
     let mut bytes = [0; 56];
     let numbers = [stamp.dev, stamp.ino, stamp.size].map(u64::to_le_bytes);
@@ -158,7 +158,7 @@ pub fn stamp_hash(stamp: &Stamp) -> u64 {
     XxHash3_64::oneshot(&bytes).max(1)
 }
 
-/// A print of a path, stable on disk. Not for telling hostile texts apart.
+/// Returns the hash of a path, stable on disk. Hostile texts may have the same hash.
 fn path_hash(folder: u32, name: &str) -> u64 {
     XxHash3_64::oneshot_with_seed(u64::from(folder), name.as_bytes())
 }
@@ -172,7 +172,7 @@ fn row_name<'n>(names: &'n str, row: &FileRow) -> &'n str {
     names.get(start..start + usize::from(row.name_len)).unwrap_or_default()
 }
 
-/// The print of a file's path, by its number.
+/// Returns a function that hashes a file's path, by the file's number.
 fn path_hasher<'t>(rows: &'t [FileRow], names: &'t str) -> impl Fn(&u32) -> u64 + 't {
     |n| {
         let row = rows.get(*n as usize).copied().unwrap_or_default();
@@ -188,32 +188,32 @@ fn entry_key<F: FileFacts>(rows: &[FileRow], facts: &[F], entry: u32) -> u64 {
 }
 
 impl<F: FileFacts> FileTable<F> {
-    /// How many files were ever seen.
+    /// Returns the number of files that were ever seen.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether none ever was.
+    /// Returns true if no file was ever seen.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// What is known of a file.
+    /// Returns the row of a file.
     pub fn row(&self, n: u32) -> Option<&FileRow> {
         self.rows.get(n as usize)
     }
 
-    /// What its format keeps of it.
+    /// Returns the facts that the format keeps of a file.
     pub fn facts(&self, n: u32) -> Option<&F> {
         self.facts.get(n as usize)
     }
 
-    /// Every file that is a message and there, with what its format keeps of it.
+    /// Returns every file that is a message and there, with the facts that its format keeps of it.
     pub fn messages(&self) -> impl Iterator<Item = (u32, &FileRow, &F)> {
         self.iter_all().filter(|(_, row, _)| row.is_message())
     }
 
-    /// The time of the newest message of every folder that has one, by number.
+    /// Returns the time of the newest message of every folder that has one, by number.
     pub fn newest_by_folder(&self) -> HashMap<u32, i64> {
         let mut out: HashMap<u32, i64> = HashMap::new();
         for (_, row, facts) in self.messages() {
@@ -223,7 +223,7 @@ impl<F: FileFacts> FileTable<F> {
         out
     }
 
-    /// The time of the newest message in a folder and those below it.
+    /// Returns the time of the newest message in a folder and those below it.
     pub fn newest_in(&self, path: &str) -> Option<i64> {
         let newest = self.newest.get_or_init(|| {
             let mut out: HashMap<Box<str>, i64> = HashMap::new();
@@ -243,40 +243,40 @@ impl<F: FileFacts> FileTable<F> {
         newest.get(path).copied()
     }
 
-    /// Every file ever seen.
+    /// Returns every file ever seen.
     pub fn iter_all(&self) -> impl Iterator<Item = (u32, &FileRow, &F)> {
         (0u32..).zip(&self.rows).zip(&self.facts).map(|((n, row), facts)| (n, row, facts))
     }
 
-    /// The folders, by number.
+    /// Returns the folders, by number.
     pub fn folders(&self) -> &[FolderRow] {
         &self.folders
     }
 
-    /// The path of a file's folder.
+    /// Returns the path of a file's folder.
     pub fn folder(&self, n: u32) -> &str {
         let folder = self.row(n).and_then(|row| self.folders.get(row.folder as usize));
         folder.map_or("", |folder| &folder.path)
     }
 
-    /// A file's name.
+    /// Returns a file's name.
     pub fn name(&self, n: u32) -> &str {
         self.row(n).map_or("", |row| row_name(&self.names, row))
     }
 
-    /// A file's path in the store.
+    /// Returns a file's path in the store.
     pub fn path(&self, n: u32) -> Option<String> {
         self.row(n)?;
         Some(super::join_path(self.folder(n), self.name(n)))
     }
 
-    /// The number of a folder that was ever seen.
+    /// Returns the number of a folder, if it was ever seen.
     pub fn find_folder(&self, path: &str) -> Option<u32> {
         let is_it = |n: &u32| self.folders.get(*n as usize).is_some_and(|f| *f.path == *path);
         self.by_folder.find(path_hash(0, path), is_it).copied()
     }
 
-    /// The folders that were listed and are there, with their numbers.
+    /// Returns the folders that were listed and are there, with their numbers.
     pub fn listed_folders(&self) -> impl Iterator<Item = (u32, &FolderRow)> {
         (0u32..).zip(&self.folders).filter(|(_, folder)| folder.is_listed)
     }
@@ -289,40 +289,40 @@ impl<F: FileFacts> FileTable<F> {
         }
     }
 
-    /// Takes back that these folders were listed.
+    /// Notes that these folders are no longer listed.
     pub fn unmark_listed(&mut self, is_gone: impl Fn(&str) -> bool) {
         let gone = self.folders.iter_mut().filter(|folder| is_gone(&folder.path));
         gone.for_each(|folder| folder.is_listed = false);
     }
 
-    /// The files that are in a folder.
+    /// Returns the files that are in a folder.
     pub fn files_in(&self, folder: u32) -> impl Iterator<Item = u32> {
         let files = self.folders.get(folder as usize).map(|f| f.files.as_slice());
         let there = |n: &u32| self.row(*n).is_some_and(|row| !row.has_flag(FileFlags::GONE));
         files.unwrap_or_default().iter().copied().filter(there)
     }
 
-    /// The number of the file that is at a path.
+    /// Returns the number of the file that is at a path.
     pub fn find_file(&self, folder: u32, name: &str) -> Option<u32> {
         let is_it =
             |n: &u32| self.row(*n).is_some_and(|row| row.folder == folder && self.name(*n) == name);
         self.by_path.find(path_hash(folder, name), is_it).copied()
     }
 
-    /// The numbers under which verified messages were at a path that are not there any more.
+    /// Returns the numbers of verified messages that were once at a path.
     pub fn retired_numbers(&self, folder: u32, name: &str) -> Vec<u32> {
         let is_it =
             |n: &&u32| self.row(**n).is_some_and(|r| r.folder == folder) && self.name(**n) == name;
         self.retired.iter_hash(path_hash(folder, name)).filter(is_it).copied().collect()
     }
 
-    /// The same for a path in one piece.
+    /// Returns the number of the file that is at a path in one piece.
     pub fn find_path(&self, path: &str) -> Option<u32> {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         self.find_file(self.find_folder(folder)?, name)
     }
 
-    /// The number of a folder, new if it was never seen.
+    /// Returns the number of a folder, a new one if it was never seen.
     pub fn folder_number(&mut self, path: &str) -> u32 {
         if let Some(n) = self.find_folder(path) {
             return n;
@@ -335,7 +335,7 @@ impl<F: FileFacts> FileTable<F> {
         n
     }
 
-    /// A number for a file that has none; `None` if the table is full.
+    /// Gives a number to a file that has none; `None` if the table is full.
     pub fn add_file(&mut self, folder: u32, name: &str) -> Option<u32> {
         let start = u32::try_from(self.names.len()).ok()?;
         self.names.push_str(name);
@@ -361,7 +361,7 @@ impl<F: FileFacts> FileTable<F> {
         Some(n)
     }
 
-    /// Takes a number out of use. What its format keeps stays, so that its keys may still find it.
+    /// Takes a number out of use. The facts stay, so that its keys may still find it.
     pub fn retire_number(&mut self, n: u32) {
         let Some(row) = self.row(n) else { return };
         let hash = path_hash(row.folder, self.name(n));
@@ -384,15 +384,15 @@ impl<F: FileFacts> FileTable<F> {
         }
     }
 
-    /// Gives the file at the path of a number another one, because it holds another message; `None` if
-    /// the table is full.
+    /// Gives a new number to the file at the path of a number, because it holds another message; `None` if the table
+    /// is full.
     pub fn renew_number(&mut self, n: u32) -> Option<u32> {
         let FileRow { name, name_len, folder, .. } = *self.row(n)?;
         self.retire_number(n);
         self.push_row(FileRow { name, folder, name_len, ..FileRow::default() })
     }
 
-    /// Changes what is known of a file.
+    /// Changes the row and the facts of a file.
     pub fn update_row(&mut self, n: u32, change: impl FnOnce(&mut FileRow, &mut F)) {
         self.for_each_key(n, |keys, _, _, entry, key| {
             if let Ok(entry) = keys.find_entry(key, |e| *e == entry) {
@@ -429,7 +429,7 @@ impl<F: FileFacts> FileTable<F> {
         }
     }
 
-    /// The files with this key, in the order of their numbers.
+    /// Returns the files with this key, in the order of their numbers.
     pub fn files_with_key(&self, slot: u8, key: u64) -> Vec<u32> {
         let is_it = |e: &&u32| {
             split_key_entry(**e).1 == slot && entry_key(&self.rows, &self.facts, **e) == key
@@ -440,12 +440,12 @@ impl<F: FileFacts> FileTable<F> {
         out
     }
 
-    /// Has every file read again.
+    /// Marks every file to be read again.
     pub fn forget_stamps(&mut self) {
         self.rows.iter_mut().for_each(|row| row.stamp = 0);
     }
 
-    /// Gives back what growing took too much.
+    /// Frees the spare memory that growing left.
     pub fn shrink_to_fit(&mut self) {
         self.rows.shrink_to_fit();
         self.facts.shrink_to_fit();
@@ -457,8 +457,8 @@ impl<F: FileFacts> FileTable<F> {
         keys.shrink_to_fit(|e| entry_key(rows, facts, *e));
     }
 
-    /// The table as bytes for [`Table::restore`], with a print of what its judgements rest on. The tag
-    /// tells formats and versions apart.
+    /// Returns the table as bytes for [`FileTable::from_bytes`], with the hash of the context of its judgements. The
+    /// tag differs for each format and version.
     pub fn to_bytes(&self, tag: [u8; 8], basis: u64) -> Vec<u8> {
         let folders: String = self.folders.iter().flat_map(|f| [&*f.path, "\0"]).collect();
         let mut twins: Vec<_> = self.twins.iter().collect();
@@ -480,7 +480,7 @@ impl<F: FileFacts> FileTable<F> {
         out
     }
 
-    /// A saved table and the print it was saved with; `None` if the bytes are anything else.
+    /// Returns a saved table and the hash that it was saved with; `None` if the bytes are anything else.
     pub fn from_bytes(saved: &[u8], tag: [u8; 8]) -> Option<(Self, u64)> {
         let mut rest = saved.strip_prefix(&tag)?;
         let number = |rest: &mut &[u8]| {
@@ -542,7 +542,7 @@ impl<F: FileFacts> FileTable<F> {
     }
 }
 
-/// The values that some bytes are; `None` if they are not a whole number of them.
+/// Returns the values in some bytes; `None` if they are not a whole number of values.
 fn cast_values<T: Pod>(bytes: &[u8]) -> Option<Vec<T>> {
     let chunks = bytes.chunks_exact(size_of::<T>());
     chunks.remainder().is_empty().then(|| chunks.map(bytemuck::pod_read_unaligned).collect())

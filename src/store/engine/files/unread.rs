@@ -1,4 +1,4 @@
-//! How many messages in the mailbox of somebody else are not read, by what its files say.
+//! The count of messages that a peer has not read, from the files of its mailbox.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,30 +8,31 @@ use rustix::fs::FileType;
 
 use super::table::stamp_hash;
 use crate::model::locks::Mutex;
-use crate::store::{PeerReadState, PeerUnread, below};
+use crate::store::{PeerReadState, PeerUnread, confined};
 
-/// In a mailbox with more files nothing is counted: whoever asks would wait for it.
+/// The number of files up to which a mailbox is counted. The caller would wait too long for more.
 const FILES: usize = 500;
-/// Where there are more mailboxes, in none.
+/// The number of mailboxes up to which any is counted.
 pub const MAILBOXES: usize = 64;
 
-/// What the files of one mailbox said: by path, the print of each one's stamp and whether it is unread.
+/// The state of the files of one mailbox: by path, the hash of the stamp, and true if it is unread.
 type UnreadCache = HashMap<String, (u64, bool)>;
 
-/// What was counted. A file is read again when it changed.
+/// A counter that keeps earlier results. A file is read again when it changed.
 #[derive(Debug, Default)]
 pub struct UnreadCounter(Mutex<HashMap<PathBuf, UnreadCache>>);
 
-/// What is a message in a mailbox, and whether it is unread.
+/// The rules by which files of a mailbox are messages, and unread.
 #[derive(Clone, Copy, Debug)]
 pub struct UnreadRules {
-    /// Whether a file of this name is one.
+    /// A function that returns true if a file of this name is a message.
     pub is_message: fn(&str) -> bool,
-    /// Whether one with these bytes, at most so many of them, is unread.
+    /// A number of bytes, and a function that returns true if a file that begins with at most that many bytes is
+    /// unread.
     pub is_unread: (usize, fn(&[u8]) -> bool),
 }
 
-/// One count.
+/// One count under way.
 struct MailboxCount<'a> {
     base: &'a Path,
     mail: UnreadRules,
@@ -41,8 +42,8 @@ struct MailboxCount<'a> {
 }
 
 impl UnreadCounter {
-    /// Counts in these folders of a mailbox, and with `deeper` in the folders in them. `None` if not all of it
-    /// can be read, or there is too much of it.
+    /// Counts the unread messages in these folders of a mailbox, and with `deeper` in the folders in them. `None` if
+    /// not all of it can be read, or there is too much of it.
     pub fn count_unread(
         &self,
         base: &Path,
@@ -63,7 +64,7 @@ impl UnreadCounter {
 
 impl MailboxCount<'_> {
     fn count_folder(&mut self, folder: &str, deeper: bool) -> io::Result<()> {
-        let dir = match below::open_dir(self.base, &super::path_parts(folder)) {
+        let dir = match confined::open_dir(self.base, &super::path_parts(folder)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             dir => dir?,
         };
@@ -79,13 +80,13 @@ impl MailboxCount<'_> {
             if self.counted.len() >= FILES {
                 return Err(io::ErrorKind::FileTooLarge.into());
             }
-            let (_, stamp) = below::stat(&dir, &name)?;
+            let (_, stamp) = confined::stat(&dir, &name)?;
             let print = stamp_hash(&stamp);
             self.newest = self.newest.max(stamp.mtime);
             let (limit, is_unread) = self.mail.is_unread;
             let unread = match self.before.get(&path) {
                 Some((old, unread)) if *old == print => *unread,
-                _ => is_unread(&below::read_whole(&below::open_file(&dir, &name)?, limit)?.1),
+                _ => is_unread(&confined::read_whole(&confined::open_file(&dir, &name)?, limit)?.1),
             };
             self.counted.insert(path, (print, unread));
         }

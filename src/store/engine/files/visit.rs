@@ -1,4 +1,4 @@
-//! The walk of `msgfs check`: everything that lies below the store's folder, whatever a table says.
+//! The walk of `msgfs check`: everything below the store's folder, whatever a table contains.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use rustix::fs::{Dir, FileType};
 
 use super::format::{FileFormat, PathRole, describe_non_message, describe_odd_type};
-use super::look::DirCache;
+use super::walk::DirCache;
 use super::{FileStore, join_path, path_parts};
 use crate::store::fs::Stamp;
-use crate::store::{StoreError, Violation, below};
+use crate::store::{StoreError, Violation, confined};
 
-/// Something that the walk came to.
+/// A path that the walk came to.
 #[derive(Debug)]
 pub enum WalkEntry<'a> {
     /// A message file.
@@ -23,21 +23,21 @@ pub enum WalkEntry<'a> {
         name: &'a str,
         /// Its state when it was read.
         stamp: Stamp,
-        /// At most [`Format::LONGEST`] bytes and one.
+        /// Its bytes, at most one more than [`FileFormat::LONGEST`].
         bytes: &'a [u8],
     },
     /// Something else that has a meaning.
     Other {
         /// Its path in the store.
         path: &'a str,
-        /// What it is.
+        /// Its role.
         what: PathRole,
     },
-    /// Something that should not be so.
+    /// Something that breaks a rule.
     Wrong(Violation),
 }
 
-/// A broken rule of a file.
+/// Returns the violation of a rule by a file.
 pub fn file_violation(file: &str, rule: &'static str, detail: String) -> Violation {
     Violation { file: file.to_owned(), line: 0, rule, detail }
 }
@@ -48,7 +48,7 @@ impl<F: FileFormat> FileStore<F> {
     /// # Errors
     /// If the store's folder cannot be listed.
     pub fn visit_entries(&self, each: &mut dyn FnMut(WalkEntry<'_>)) -> Result<(), StoreError> {
-        below::open_dir(&self.properties.dir, &[])
+        confined::open_dir(&self.properties.dir, &[])
             .map_err(|e| StoreError::io(&self.properties.dir, e))?;
         self.visit_folder("", &mut DirCache::new(&self.properties.dir), each);
         Ok(())
@@ -79,12 +79,12 @@ impl<F: FileFormat> FileStore<F> {
                     folders.push(here);
                 }
                 (PathRole::Folder, kind) => {
-                    let what = below::describe_type(kind);
+                    let what = confined::describe_type(kind);
                     each(wrong_file(&here, format!("is {what}, not a folder")));
                 }
                 (PathRole::Message, FileType::RegularFile) => {
-                    let read = below::open_file(&dir, &name)
-                        .and_then(|file| below::read_whole(&file, F::LONGEST.saturating_add(1)));
+                    let read = confined::open_file(&dir, &name)
+                        .and_then(|file| confined::read_whole(&file, F::LONGEST.saturating_add(1)));
                     match read {
                         Ok((stamp, bytes)) => {
                             each(WalkEntry::Message {
@@ -98,10 +98,10 @@ impl<F: FileFormat> FileStore<F> {
                     }
                 }
                 (PathRole::Message, kind) if F::REFUSES_ODD => {
-                    each(wrong_file(&here, describe_odd_type(kind)))
+                    each(wrong_file(&here, describe_odd_type(kind)));
                 }
                 (PathRole::Message, kind) => {
-                    each(wrong_file(&here, strip_skip_phrase(&describe_non_message(kind))))
+                    each(wrong_file(&here, strip_skip_phrase(&describe_non_message(kind))));
                 }
                 (PathRole::Unexpected(why), _) => each(wrong_file(&here, strip_skip_phrase(&why))),
                 (what, _) => each(WalkEntry::Other { path: &here, what }),
@@ -117,12 +117,12 @@ fn wrong_file(file: &str, detail: String) -> WalkEntry<'static> {
     WalkEntry::Wrong(file_violation(file, "file", detail))
 }
 
-/// What the mount skips is simply wrong here.
+/// Returns a sentence without the phrase that the mount skips a file: here it is simply wrong.
 fn strip_skip_phrase(why: &str) -> String {
     why.replacen("is skipped: it is", "is", 1)
 }
 
-/// The names in a folder with what they are, sorted; those that are not UTF-8 as they can be shown.
+/// Returns the names in a folder with their types, sorted. A name that is not UTF-8 is an `Err` with the text to show.
 ///
 /// # Errors
 /// As the system gave it.
@@ -133,7 +133,7 @@ pub fn list_names(dir: &OwnedFd) -> io::Result<Vec<(Result<String, String>, File
         match entry.file_name().to_str() {
             Ok("." | "..") => {}
             Ok(name) => {
-                let kind = below::stat(dir, name).map_or(FileType::Unknown, |(kind, _)| kind);
+                let kind = confined::stat(dir, name).map_or(FileType::Unknown, |(kind, _)| kind);
                 out.push((Ok(name.to_owned()), kind));
             }
             Err(_) => {

@@ -1,18 +1,18 @@
-//! Which folders tell of news.
+//! The folders in which changes matter.
 
 use std::path::{Path, PathBuf};
 
 use super::FileStore;
 use super::format::FileFormat;
 
-/// At most this many folders with messages are watched, those with the newest first, and as many others,
-/// those whose names come last; what changes in the rest is seen by a full scan.
+/// The number of folders with messages that are watched, those with the newest messages first. The same number of
+/// other folders is watched, those with the last names. A full scan finds changes in the rest.
 const MAX_WATCHED: usize = 4096;
 
 impl<F: FileFormat> FileStore<F> {
-    /// See [`Store::watched`](crate::store::Store::watched).
+    /// Returns the folders to watch; see [`Store::folders_to_watch`](crate::store::Store::folders_to_watch).
     pub(super) fn watched_folders(&self) -> Vec<PathBuf> {
-        // Of a store that is not there yet, the nearest folder that is.
+        // For a store that is not there yet, this is the nearest folder that is.
         let above = self.properties.dir.ancestors().find(|folder| folder.is_dir());
         let mut out: Vec<PathBuf> = above.map(Path::to_owned).into_iter().collect();
         out.extend(F::extra_watched_folders(self).into_iter().filter(|path| path.is_dir()));
@@ -26,7 +26,7 @@ impl<F: FileFormat> FileStore<F> {
         out
     }
 
-    /// The folders that were listed and tell of news.
+    /// Returns the listed folders in which changes matter.
     fn folders_by_age(&self) -> Vec<String> {
         let table = self.table.read();
         let newest = table.newest_by_folder();
@@ -40,7 +40,7 @@ impl<F: FileFormat> FileStore<F> {
         dated.into_iter().chain(others).map(|(_, path)| path.to_owned()).collect()
     }
 
-    /// Says that not every folder is watched, if so.
+    /// Returns a line if not every folder is watched.
     pub fn unwatched_line(&self) -> Option<String> {
         let count = self.table.read().listed_folders().count();
         (count > MAX_WATCHED).then(|| {

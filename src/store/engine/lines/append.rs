@@ -1,5 +1,4 @@
-//! The one write to a log: one line with its newline, by one `write`, after the end of the log was
-//! mended.
+//! The one write to a log: one line with its newline, by one `write`, after the end of the log was mended.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,9 +12,9 @@ use rustix::io::retry_on_intr;
 
 use crate::model::sanitize_line;
 use crate::store::fs::{self, Stamp, require_regular};
-use crate::store::{StoreError, below};
+use crate::store::{StoreError, confined};
 
-/// How long a lock is waited for: others have messages to send too.
+/// The time for which an append waits for a lock. Other messages must be sent too.
 const PATIENCE: Duration = Duration::from_millis(100);
 const FILE_MODE: u32 = 0o644;
 
@@ -26,12 +25,12 @@ pub struct LogPath<'a> {
     pub dir: &'a OwnedFd,
     /// The name of the log in it.
     pub name: &'a str,
-    /// The same as a path.
+    /// The path of the log.
     pub path: &'a Path,
 }
 
 impl LogPath<'_> {
-    /// An error at this place.
+    /// Returns an error with this path.
     pub fn io_error(&self, error: impl Into<io::Error>) -> StoreError {
         StoreError::io(self.path, error.into())
     }
@@ -45,16 +44,16 @@ impl LogPath<'_> {
         Ok(file)
     }
 
-    /// Opens the log for appending, and makes it with `create`.
+    /// Opens the log for appending. Creates it if `create` is set.
     ///
     /// # Errors
-    /// As the system gave it; `InvalidInput` for what is no file.
+    /// As the system gave it; `InvalidInput` for something that is no file.
     pub fn open(&self, create: bool) -> io::Result<File> {
         let create = if create { OFlags::CREATE } else { OFlags::empty() };
         self.open_read_write(OFlags::APPEND | create)
     }
 
-    /// The same, with the lock that the programs of some formats take while they append.
+    /// Opens the log with the lock that the programs of some formats take while they append.
     ///
     /// # Errors
     /// [`StoreError::Busy`] if another program holds the lock.
@@ -64,12 +63,12 @@ impl LogPath<'_> {
             let file = self.open(create).map_err(|e| self.io_error(e))?;
             let patience = give_up.saturating_duration_since(Instant::now());
             let locked = fs::lock_with_timeout(&file, patience).map_err(|e| self.io_error(e))?;
-            let same = below::stat(self.dir, self.name).map_err(|e| self.io_error(e))?.1;
+            let same = confined::stat(self.dir, self.name).map_err(|e| self.io_error(e))?.1;
             if locked && same.is_same_file(&Stamp::from_file(&file).map_err(|e| self.io_error(e))?)
             {
                 return Ok(file);
             }
-            // Replaced while it was waited for, or still locked.
+            // The log was replaced while this waited for it, or it is still locked.
             if Instant::now() >= give_up {
                 return Err(StoreError::Busy(format!(
                     "another program holds the lock of {}; it is tried again",
@@ -80,7 +79,7 @@ impl LogPath<'_> {
     }
 }
 
-/// Whether a file of this length is empty or ends in a newline.
+/// Returns true if a file of this length is empty or ends in a newline.
 pub fn has_final_newline(file: &File, len: u64) -> io::Result<bool> {
     let mut last = [b'\n'];
     if len > 0 {
@@ -92,14 +91,14 @@ pub fn has_final_newline(file: &File, len: u64) -> io::Result<bool> {
 /// Appends a line to a log of this length. With `open`, the last line is ended first.
 ///
 /// # Errors
-/// As the system gave it; then no reader sees half a line.
+/// As the system gave it. Then no reader sees a torn line.
 pub fn append_line(file: &File, before: u64, open: bool, line: &str) -> io::Result<()> {
     let start = if open { "\n" } else { "" };
     append_once(file, format!("{start}{line}\n").as_bytes(), before)
 }
 
-/// One `write`; if the disk takes only a part of it, the part is taken back, so that no reader
-/// sees half a line.
+/// Appends a text by one `write`. If the disk takes only a part of it, the part is taken back, so that no reader sees
+/// a torn line.
 pub fn append_once(mut file: &File, text: &[u8], before: u64) -> io::Result<()> {
     let written = loop {
         match file.write(text) {
@@ -110,32 +109,32 @@ pub fn append_once(mut file: &File, text: &[u8], before: u64) -> io::Result<()> 
     if written == text.len() {
         return Ok(());
     }
-    // A program that takes no lock may have appended meanwhile: then cutting would take its line, and
-    // the torn part is left for readers to skip.
+    // A program that takes no lock may have appended meanwhile. Cutting would then take its line, so the torn part is
+    // left for readers to skip.
     if file.metadata()?.len() == before + written as u64 {
         file.set_len(before)?;
     }
     Err(io::Error::from_raw_os_error(libc::ENOSPC))
 }
 
-/// What was appended to a log and may not be on disk.
+/// Bytes that were appended to a log and may not be on disk.
 #[derive(Debug)]
 struct UnsyncedAppend {
-    /// The name of the log is new.
+    /// True if the name of the log is new.
     is_new_file: bool,
-    /// Where it begins, and in which file.
+    /// The offset at which they begin, and the stamp of the file.
     from: u64,
     file: Stamp,
-    /// The disk has failed to take it.
+    /// True if the disk has failed to take them.
     failed: bool,
 }
 
-/// What was appended and may not be on disk, by log.
+/// Appends that may not be on disk, by log.
 #[derive(Debug, Default)]
 pub struct UnsyncedLogs(HashMap<PathBuf, UnsyncedAppend>);
 
 impl UnsyncedLogs {
-    /// Notes that something was appended behind `from`.
+    /// Notes that bytes were appended after `from`.
     pub fn note_append(&mut self, log: &Path, new: bool, from: u64, file: Stamp) {
         match self.0.get_mut(log) {
             Some(behind) if behind.file.is_same_file(&file) => behind.is_new_file |= new,
@@ -149,14 +148,14 @@ impl UnsyncedLogs {
         }
     }
 
-    /// Waits until a log, and its name if that is new, are on disk: also what a killed msgfs appended,
-    /// of which nothing is known here.
+    /// Waits until a log, and its name if that is new, are on disk. The wait includes bytes that a killed msgfs
+    /// appended, of which nothing is known here.
     ///
     /// # Errors
-    /// As the system gave it; then nobody knows what of it is.
+    /// As the system gave it. Then it is unknown which bytes are on disk.
     pub fn sync_log(&mut self, log: &LogPath<'_>) -> Result<(), StoreError> {
         let mut behind = self.0.get_mut(log.path);
-        let mut file = below::open_file(log.dir, log.name).map_err(|e| log.io_error(e))?;
+        let mut file = confined::open_file(log.dir, log.name).map_err(|e| log.io_error(e))?;
         let stamp = Stamp::from_file(&file).map_err(|e| log.io_error(e))?;
         if let Some(behind) = behind.as_ref().filter(|b| b.failed && b.file.is_same_file(&stamp)) {
             file = log.open_read_write(OFlags::empty()).map_err(|e| log.io_error(e))?;
@@ -184,7 +183,7 @@ mod tests {
     fn what_the_disk_did_not_take_is_written_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let folder = below::open_dir(dir.path(), &[]).unwrap();
+        let folder = confined::open_dir(dir.path(), &[]).unwrap();
         let spot = LogPath { dir: &folder, name: "log", path: &path };
         let mut unsynced = UnsyncedLogs::default();
         let append = |line: &str, unsynced: &mut UnsyncedLogs| {
@@ -205,7 +204,7 @@ mod tests {
         assert!(after.is_same_file(&before) && after.mtime > before.mtime, "written");
         assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
         assert!(unsynced.0.is_empty());
-        // A file that was put in its place is left alone.
+        // A file that replaced the log is left alone.
         append("three", &mut unsynced);
         fail(&mut unsynced);
         std::fs::remove_file(&path).unwrap();

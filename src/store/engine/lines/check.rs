@@ -1,4 +1,4 @@
-//! `msgfs check`: every line of every log against the rules of the format.
+//! The part of `msgfs check` that checks every line of every log against the rules of the format.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -14,26 +14,26 @@ use super::scan::is_recently_changed;
 use super::{LineFormat, LineStore, NameClass};
 use crate::model::{SignatureClaim, sanitize_line};
 use crate::store::fs::Stamp;
-use crate::store::{ClaimVerifier, StoreError, Violation, ViolationReporter, below};
+use crate::store::{ClaimVerifier, StoreError, Violation, ViolationReporter, confined};
 
-/// Reports a violation: line (0: the file), rule, sentence.
+/// A function that reports a violation: line (0: the file), rule, sentence.
 pub type LineReporter<'a> = dyn FnMut(u64, &'static str, String) + 'a;
 
 /// A line that is checked.
 pub struct LineCheck<'c, F: LineFormat> {
     /// The line as it is.
     pub piece: &'c LogLine<'c>,
-    /// The same without the mark that may begin a file.
+    /// The line without the byte order mark that may begin a file.
     pub text: &'c str,
-    /// It ends in a newline.
+    /// True if it ends in a newline.
     pub ended: bool,
     /// The root of the log, and the name of the log in it.
     pub root: &'c Path,
-    /// As [`Format::classify`] knows it.
+    /// The name that [`LineFormat::classify_name`] classifies.
     pub name: &'c str,
-    /// What was counted so far, this line included.
+    /// The counts so far, this line included.
     pub tally: &'c mut LogCursor<F::Count>,
-    /// Answers with what is wrong with a signature.
+    /// A function that returns what is wrong with a signature.
     verify: ClaimVerifier<'c>,
     ids: &'c mut HashSet<String>,
     reporter: &'c mut LineReporter<'c>,
@@ -50,7 +50,7 @@ impl<F: LineFormat> LineCheck<'_, F> {
         (self.reporter)(self.tally.lines, rule, detail);
     }
 
-    /// Takes the id of a message, which no other of the log may have.
+    /// Checks that no other message of the log has this id.
     pub fn check_unique_id(&mut self, id: &str) {
         if !self.ids.insert(id.to_owned()) {
             let id = sanitize_line(id).into_owned();
@@ -58,7 +58,7 @@ impl<F: LineFormat> LineCheck<'_, F> {
         }
     }
 
-    /// Takes the signature of a message.
+    /// Checks the signature of a message.
     pub fn check_claim(&mut self, claim: Option<SignatureClaim>) {
         if let Some(wrong) = claim.as_ref().and_then(self.verify) {
             self.report_violation("signature", wrong);
@@ -67,7 +67,7 @@ impl<F: LineFormat> LineCheck<'_, F> {
 }
 
 impl<F: LineFormat> LineStore<F> {
-    /// Where logs lie, whether or not they were looked at.
+    /// Returns the roots of logs, even if no scan has found them yet.
     fn current_roots(&self) -> Vec<super::table::LogRoot> {
         let mut roots = self.table.read().roots.clone();
         if roots.is_empty() {
@@ -76,8 +76,8 @@ impl<F: LineFormat> LineStore<F> {
         roots
     }
 
-    /// Every name among the logs of all roots that is UTF-8, with the root and the open folder in which
-    /// the log lies; `bad` hears of other names.
+    /// Calls `each` for every name of a log in all roots, with the number and path of the root and the open folder
+    /// that contains the log. `bad` gets names that break a rule.
     ///
     /// # Errors
     /// Only if there is no store without the folder.
@@ -87,7 +87,7 @@ impl<F: LineFormat> LineStore<F> {
         mut bad: impl FnMut(&Path, OsString, &'static str, &str),
     ) -> Result<(), StoreError> {
         for (n, root) in (0u32..).zip(self.current_roots()).filter(|(_, root)| root.here) {
-            let listed = below::open_dir(&root.path, F::SHAPE.folder)
+            let listed = confined::open_dir(&root.path, F::SHAPE.folder)
                 .and_then(|dir| Ok((Dir::read_from(&dir)?, dir)));
             let (entries, dir) = match listed {
                 Ok(listed) => listed,
@@ -109,10 +109,10 @@ impl<F: LineFormat> LineStore<F> {
                     NameClass::Other => {}
                     NameClass::Bad(rule, why) => bad(&root.path, name, rule, why),
                     NameClass::Log if F::SHAPE.log_file.is_none() => {
-                        each(n, &root.path, text, Ok(&dir))
+                        each(n, &root.path, text, Ok(&dir));
                     }
                     NameClass::Log => {
-                        let opened = below::open_subdir(&dir, text);
+                        let opened = confined::open_subdir(&dir, text);
                         each(n, &root.path, text, opened.as_ref().map_err(|e| e.kind().into()));
                     }
                 }
@@ -152,7 +152,7 @@ impl<F: LineFormat> LineStore<F> {
         )
     }
 
-    /// Checks a log; what is counted in it. `None` if it is not here.
+    /// Checks a log and returns its counts. `None` if it is not there.
     fn check_log(
         &self,
         root: &Path,
@@ -161,7 +161,7 @@ impl<F: LineFormat> LineStore<F> {
         verify: ClaimVerifier<'_>,
         say: &mut LineReporter<'_>,
     ) -> Option<LogCursor<F::Count>> {
-        let file = match below::open_file(dir, F::SHAPE.log_file.unwrap_or(name)) {
+        let file = match confined::open_file(dir, F::SHAPE.log_file.unwrap_or(name)) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
             Err(e) => {

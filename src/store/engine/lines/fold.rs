@@ -1,4 +1,4 @@
-//! From lines to what is reported: what each says by itself, on any core, and what they say one after
+//! The fold of lines into reports: it parses each line by itself, on any core, and accepts their contents one after
 //! the other.
 
 use super::log::{LogLine, MAX_LINE};
@@ -7,10 +7,10 @@ use super::{LineFormat, LineStore, LogFacts as _, LogReading};
 use crate::model::sanitize_line;
 use crate::store::{FoundMessage, Location, Rejection, ScanSink, set_source_path};
 
-/// What a thread reads lines with.
+/// The buffers with which a thread reads lines.
 pub(super) struct LineBuffer<F: LineFormat> {
     pub bytes: Vec<u8>,
-    /// Empty: its room is used again and again.
+    /// An empty list whose memory is used again and again.
     pub found: Vec<FoundMessage<'static>>,
     pub work: F::ParseBuffer,
 }
@@ -21,26 +21,26 @@ impl<F: LineFormat> Default for LineBuffer<F> {
     }
 }
 
-/// The room of a list without what is in it.
+/// Returns the memory of a list without its messages.
 #[allow(clippy::unnecessary_filter_map, reason = "it makes another type of nothing")]
 pub(super) fn recycle_list(mut list: Vec<FoundMessage<'_>>) -> Vec<FoundMessage<'static>> {
     list.clear();
-    // Nothing is there that could refer to anything; the list is collected in its own place.
+    // Nothing is left that could refer to anything, and the list is collected in place.
     list.into_iter().filter_map(|_| None).collect()
 }
 
-/// A line, and what it says by itself.
+/// A line, and its content by itself.
 pub(super) struct ParsedLine<'a, F: LineFormat> {
     /// Its number in the run, counted from 1.
     number: u64,
     at: Location,
     text: &'a str,
-    /// How many messages were found in the run up to its end.
+    /// The number of messages in the run up to its end.
     found: usize,
     content: Result<F::LineContent<'a>, String>,
 }
 
-/// Reads lines as far as each speaks for itself: on any core, and without any lock. With their number.
+/// Parses lines by themselves, on any core and without any lock. Returns the parsed lines and the number of all lines.
 pub(super) fn parse_lines<'a, F: LineFormat>(
     store: &LineStore<F>,
     work: &mut F::ParseBuffer,
@@ -65,19 +65,19 @@ pub(super) fn parse_lines<'a, F: LineFormat>(
     (lines, pieces.len() as u64)
 }
 
-/// Takes in what lines say, in their order.
+/// The fold that accepts the contents of lines in their order.
 pub(super) struct LineFold<'a, F: LineFormat> {
     pub store: &'a LineStore<F>,
     pub sink: &'a mut dyn ScanSink,
     pub n: u32,
     pub log: &'a mut LogRowOf<F>,
     pub key: &'a str,
-    /// Of the log.
+    /// The path of the log.
     pub path: &'a str,
 }
 
 impl<'a, F: LineFormat> LineFold<'a, F> {
-    /// Reports a run of lines; whether the last of them is a message. `tail`: it has no newline.
+    /// Reports a run of lines. Returns true if the last of them is a message. `tail` means that it has no newline.
     pub fn accept_lines<'t>(
         &mut self,
         (lines, count): (Vec<ParsedLine<'t, F>>, u64),
@@ -114,7 +114,7 @@ impl<'a, F: LineFormat> LineFold<'a, F> {
             }
         }
         self.log.tally.lines = before + count;
-        // What was found in lines by themselves has its path already.
+        // Messages that were found by parsing have their path already.
         if found.last().is_some_and(|last| last.path.is_empty()) {
             set_source_path(self.path, found, &mut []);
         }
@@ -137,7 +137,7 @@ impl<'a, F: LineFormat> LineFold<'a, F> {
         }
     }
 
-    /// So many bytes more were read.
+    /// Advances the cursor by this many bytes, and reports progress.
     pub fn advance_cursor(&mut self, read: u64, (done, total): &mut (&mut u64, u64)) {
         self.log.tally.offset += read;
         **done += read;

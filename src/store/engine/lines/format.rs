@@ -1,4 +1,4 @@
-//! What a format says.
+//! The trait by which a format tells the engine how to read its logs.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Debug;
@@ -18,65 +18,65 @@ use crate::store::{
     Facets, FoundMessage, Location, Record, StoreError, StoreProperties, StoreSpec,
 };
 
-/// What is the same for all stores of a format.
+/// The properties that all stores of a format share.
 #[derive(Debug)]
 pub struct LogShape {
-    /// The folders, one in the other, below a root in which logs lie.
+    /// The folders, one in the other, below a root that contains logs.
     pub folder: &'static [&'static str],
     /// The name of a log that has a folder of its own; `None` where logs lie beside each other.
     pub log_file: Option<&'static str>,
-    /// The file beside a log that says what it is.
+    /// The file beside a log that describes it.
     pub head_file: Option<&'static str>,
     /// The folder beside a log with files that its messages refer to.
     pub parts_folder: Option<&'static str>,
-    /// Other programs write whole logs anew in place: what has lost lines is not believed at once.
+    /// True if other programs write whole logs anew in place. A log that has lost lines is then not believed at once.
     pub rewritten: bool,
-    /// Sync programs put copies beside a log, which have the same [key](Format::key).
+    /// True if sync programs put copies beside a log, which have the same [key](LineFormat::log_key).
     pub has_copies: bool,
 }
 
 impl LogShape {
-    /// Whether logs lie in the root itself. It is listed at every look of which nobody said what changed, which
-    /// costs little, and without it there is no store.
+    /// Returns true if logs lie in the root itself. Each scan without a list of changed paths lists such a root. The
+    /// listing costs little, and without the root there is no store.
     pub fn is_flat(&self) -> bool {
         self.folder.is_empty()
     }
 }
 
-/// What a name among the logs is.
+/// The class of a name in the folder of the logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameClass {
     /// A log, or the folder of one.
     Log,
     /// Something else.
     Other,
-    /// Named like a log, but none: the rule that is broken, and how.
+    /// A name like that of a log for something that is none: the broken rule, and how it is broken.
     Bad(&'static str, &'static str),
 }
 
-/// What a format knows of a log.
+/// The facts that a format keeps of a log.
 pub trait LogFacts:
     Clone + Debug + Default + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// Whether the messages of the log are shown.
+    /// Returns true if the messages of the log are shown.
     fn is_shown(&self) -> bool {
         true
     }
 
-    /// Whether it is a log of the format at all, so that its files are shown.
+    /// Returns true if it is a log of the format at all, so that its files are shown.
     fn is_ours(&self) -> bool {
         true
     }
 
-    /// The whole log is about to be read again.
+    /// Resets the facts before the whole log is read again.
     fn reset_for_reread(&mut self) {}
 
-    /// When the log was begun: the time of what has none.
+    /// Returns the time at which the log was begun. A record without a time gets it.
     fn begin_time(&self) -> Timestamp {
         Timestamp::default()
     }
 
-    /// When the log, or the file beside it, was changed as far as that says so itself.
+    /// Returns the time of the last change that the log, or the file beside it, states itself.
     fn change_time(&self) -> Option<Timestamp> {
         None
     }
@@ -84,61 +84,61 @@ pub trait LogFacts:
 
 impl LogFacts for () {}
 
-/// A log while lines of it are read.
+/// A log while its lines are read.
 pub struct LogReading<'r, F: LineFormat> {
     /// Its number.
     pub n: u32,
-    /// It.
+    /// Its row in the table.
     pub log: &'r mut LogRowOf<F>,
-    /// What is known of all logs together.
+    /// The facts of all logs together.
     pub shared: &'r mut F::Shared,
 }
 
 /// A log-structured format.
 pub trait LineFormat: Send + Sync + Sized + 'static {
-    /// What is the same for all stores of it.
+    /// The properties that all its stores share.
     const SHAPE: LogShape;
-    /// What is known of a log besides how far it was read.
+    /// The facts of a log besides its cursor.
     type Facts: LogFacts;
-    /// What is counted in a log.
+    /// The counts of a log.
     type Count: Copy + Debug + Default + Serialize + DeserializeOwned + Send + Sync + 'static;
-    /// What is known of all logs together; kept with the table.
+    /// The facts of all logs together, kept with the table.
     type Shared: Default + Send + Sync + 'static;
-    /// Memory for a thread to read lines with.
+    /// Memory in which a thread parses lines.
     type ParseBuffer: Default;
-    /// What a line says by itself.
+    /// The content of a line by itself.
     type LineContent<'a>;
-    /// What was read of the file beside a log, for `check`.
+    /// The content of the file beside a log, for `check`.
     type Head;
 
-    /// Opens a store: what the format keeps of it, and what it is.
+    /// Opens a store. Returns the format's own state and the properties of the store.
     fn open(spec: &StoreSpec) -> Result<(Self, StoreProperties), StoreError>;
 
-    /// What a store of the format can.
+    /// Returns the facets of a store of the format.
     fn facets(store: &LineStore<Self>) -> Facets<'_>;
 
-    /// What a name is.
+    /// Returns the class of a name.
     fn classify_name(name: &str) -> NameClass;
 
-    /// Who or what a log is for: what its lines are read as.
+    /// Returns the key of a log, by which its lines are parsed: its owner or its subject.
     fn log_key(log: &LogRowOf<Self>) -> String;
 
-    /// Logs of one root are read in this order, and in that of their names.
+    /// Returns the rank in which logs of one root are read. Logs of the same rank are read in the order of their
+    /// names.
     fn log_rank(_log: &LogRowOf<Self>) -> i64 {
         0
     }
 
-    /// What people should know of a log that is there.
+    /// Returns what people should know of a log that is there.
     fn log_remark(_log: &LogRowOf<Self>) -> Option<String> {
         None
     }
 
-    /// Reads one line of the log with this key as far as it speaks for itself: on any core, and without any
-    /// lock. Messages that depend on nothing else go to `found`; their number and the log's last time are
-    /// noted by the engine.
+    /// Parses one line of the log with this key by itself, on any core and without any lock. Messages that depend on
+    /// nothing else go to `found`. The engine counts them and notes the log's last time.
     ///
     /// # Errors
-    /// Why it is no message, in a sentence.
+    /// The reason why it is no message, in a sentence.
     fn parse_line<'a>(
         store: &LineStore<Self>,
         work: &mut Self::ParseBuffer,
@@ -148,8 +148,8 @@ pub trait LineFormat: Send + Sync + Sized + 'static {
         found: &mut Vec<FoundMessage<'a>>,
     ) -> Result<Self::LineContent<'a>, String>;
 
-    /// Takes in what one line (the log's key, its text, its place) said, after those before it: what it finds
-    /// goes to `found`, unless [`Format::said`] finds the messages.
+    /// Accepts the content of one line (the log's key, its text, its location) after the lines before it. New messages
+    /// go to `found`, unless [`LineFormat::parse_line`] finds the messages.
     ///
     /// # Errors
     /// As there.
@@ -163,7 +163,7 @@ pub trait LineFormat: Send + Sync + Sized + 'static {
         Ok(())
     }
 
-    /// The message at a location, from its line.
+    /// Returns the message at a location, parsed from its line.
     ///
     /// # Errors
     /// [`StoreError::Moved`] if it is no message.
@@ -173,7 +173,8 @@ pub trait LineFormat: Send + Sync + Sized + 'static {
         text: &str,
     ) -> Result<Record, StoreError>;
 
-    /// The folders with logs; whether they are others now. `ask`: also if nothing says so.
+    /// Finds the folders with logs, and returns true if they have changed. `ask` searches for them even if nothing
+    /// indicates a change.
     fn find_roots(
         &self,
         dir: &Path,
@@ -188,72 +189,72 @@ pub trait LineFormat: Send + Sync + Sized + 'static {
         new
     }
 
-    /// Looks at what lies beside these logs; those of which all is said differently now.
+    /// Reads what lies beside these logs. Returns the logs whose messages all change because of it.
     fn read_heads(_scan: &mut LogScan<'_, Self>, _logs: &BTreeSet<u32>) -> BTreeSet<u32> {
         BTreeSet::new()
     }
 
-    /// A path in the store has changed.
+    /// Notes that a path in the store has changed.
     fn note_change(&self, _about: &StoreProperties, _path: &Path) {}
 
-    /// A whole log was read again, or is gone; what it had and has no more is not told of yet.
+    /// Notes that a whole log was read again, or is gone. The messages that it lost are not reported yet.
     fn note_reread(_scan: &mut LogScan<'_, Self>, _log: u32) {}
 
-    /// A scan looked at all it had to look at; `first`: at all logs, for the first time.
+    /// Notes that a scan has finished. `first` means that it was the first one and covered all logs.
     fn finish_scan(_scan: &mut LogScan<'_, Self>, _first: bool) {}
 
-    /// What is kept of all logs together, as bytes.
+    /// Returns the facts of all logs together as bytes.
     fn save_shared(_shared: &Self::Shared) -> Vec<u8> {
         Vec::new()
     }
 
-    /// From bytes; `None` if they cannot be used.
+    /// Restores the facts of all logs from bytes; `None` if they cannot be used.
     fn restore_shared(_bytes: &[u8]) -> Option<Self::Shared> {
         Some(Self::Shared::default())
     }
 
-    /// Reads what is kept besides the logs.
+    /// Reads bytes that the format keeps besides the logs.
     fn read_kept(&self, _offset: u64, _len: usize) -> Result<Vec<u8>, StoreError> {
         Err(StoreError::Moved)
     }
 
-    /// Whether a file of this name in [`Shape::parts`] is shown.
+    /// Returns true if a file of this name in [`LogShape::parts_folder`] is shown.
     fn is_shown_part(_name: &str) -> bool {
         false
     }
 
-    /// As `Store::remarks`, for a store that was looked at.
+    /// Returns the lines of `Store::remarks` for a store that was scanned.
     fn remarks(_store: &LineStore<Self>) -> Vec<String> {
         Vec::new()
     }
 
-    /// That what makes the folder a store is not there, if so.
+    /// Returns a sentence if the file that makes the folder a store is missing.
     fn describe_missing(_store: &LineStore<Self>) -> Option<String> {
         None
     }
 
-    /// Whether the store is empty where its folder was never seen, instead of out of reach.
+    /// Returns true if a store whose folder was never seen is empty instead of out of reach.
     fn may_be_missing(&self) -> bool {
         false
     }
 
-    /// Folders besides those of logs in which a change matters.
+    /// Returns folders besides those of logs in which a change matters.
     fn extra_watched_folders(&self, _dir: &Path) -> Vec<PathBuf> {
         Vec::new()
     }
 
-    /// Whether a change of this name, which is not that of a log, matters.
+    /// Returns true if a change of this name, which is not that of a log, matters.
     fn is_relevant_name(_store: &LineStore<Self>, _folder: &Path, _name: &str) -> bool {
         false
     }
 
-    /// Checks a log's name and what lies beside it; `None` if the log is nothing to check.
+    /// Checks a log's name and the file beside it; `None` if the log needs no further checks.
     fn check_head(name: &str, dir: &OwnedFd, say: &mut LineReporter<'_>) -> Option<Self::Head>;
 
     /// Checks one line, and counts it.
     fn check_line(store: &LineStore<Self>, line: &mut LineCheck<'_, Self>);
 
-    /// Checks what was said of a log against what was counted in it.
+    /// Checks the counts of a log against the statements of its head.
     fn check_counts(
         _head: &Self::Head,
         _tally: &LogCursor<Self::Count>,

@@ -1,4 +1,4 @@
-//! A log as a run of lines, and how far it was read.
+//! A log as a run of lines, and the cursor in it.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -9,48 +9,48 @@ use twox_hash::XxHash3_64;
 
 use crate::store::fs::{MAX_RECORD, read_at_most};
 
-/// Bytes read at once: they, and what is found in them, fit the processor's cache, and no index is
-/// locked for longer than one batch takes.
+/// Bytes that are read at once. They, and the messages in them, fit the processor's cache, and no index is locked for
+/// longer than one batch takes.
 const CHUNK: usize = 256 << 10;
-/// From so many bytes on, other threads are worth their start.
+/// The number of bytes from which other threads are worth their start.
 const LONG: u64 = 4 * CHUNK as u64;
-/// A line longer than this is no message; it is passed over without keeping it in memory.
+/// The length of the longest line that can be a message. Longer lines are skipped without keeping them in memory.
 pub const MAX_LINE: usize = MAX_RECORD;
-/// Bytes before a position, and at the beginning, that must be the same for the position to hold.
+/// The number of bytes before a cursor, and at the beginning, that must be the same for the cursor to hold.
 const PRINT: u64 = 4096;
-/// The print of no bytes at all.
+/// The hash of no bytes at all.
 const NONE: u64 = u64::MAX;
 
-/// The byte order mark some editors put before a text.
+/// The byte order mark that some editors put before a text.
 pub const BOM: char = '\u{feff}';
 
-/// How far a log was read, and what its format counted on the way.
+/// The position up to which a log was read, and the counts of its format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogCursor<C> {
-    /// Next byte to read; always at the start of a line.
+    /// The next byte to read, always at the start of a line.
     pub offset: u64,
-    /// Lines before it.
+    /// The number of lines before it.
     pub lines: u64,
     /// The time of the last message that has one, in milliseconds.
     pub last_time: Option<i64>,
-    /// What the format counts.
+    /// The counts of the format.
     pub count: C,
-    /// Print of the bytes before the offset.
+    /// The hash of the bytes before the offset.
     print: u64,
 }
 
 impl<C> LogCursor<C> {
-    /// Whether the bytes before the position are those that were counted.
+    /// Returns true if the bytes before the cursor are those that were counted.
     pub fn matches_file(&self, file: &File, size: u64) -> bool {
         size >= self.offset && hash_prefix(file, self.offset).is_ok_and(|print| print == self.print)
     }
 
-    /// Notes the bytes before the position.
+    /// Stores the hash of the bytes before the cursor.
     pub fn store_prefix_hash(&mut self, file: &File) {
         self.print = hash_prefix(file, self.offset).unwrap_or(NONE);
     }
 
-    /// Makes the position one that no file fits.
+    /// Makes the cursor one that no file fits.
     pub fn invalidate(&mut self) {
         self.print = NONE;
     }
@@ -61,7 +61,7 @@ fn hash_prefix(file: &File, offset: u64) -> io::Result<u64> {
     let mut bytes = vec![0; len as usize * 2];
     let (head, tail) = bytes.split_at_mut(len as usize);
     let got = read_at_most(file, head, 0)? + read_at_most(file, tail, offset - len)?;
-    // What ends in no newline is not the start of a line.
+    // A prefix without a final newline does not end at the start of a line.
     let sound = got as u64 == len * 2 && tail.last().is_none_or(|b| *b == b'\n');
     if !sound {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -69,7 +69,7 @@ fn hash_prefix(file: &File, offset: u64) -> io::Result<u64> {
     Ok(XxHash3_64::oneshot(&bytes) >> 1)
 }
 
-/// What [`read_lines`] hands out, with where it begins.
+/// A part of a log that [`read_lines`] hands out, with its offset.
 pub enum LineRun<'a> {
     /// Complete lines.
     Lines(&'a [u8], u64),
@@ -77,8 +77,8 @@ pub enum LineRun<'a> {
     TooLong(u64, u64),
 }
 
-/// Reads from a position to `end` and hands out what it finds; answers with where the last line starts
-/// that has no newline, and its bytes.
+/// Reads from an offset to `end` and hands out runs of lines. Returns the offset and the bytes of the last line if it
+/// has no newline.
 pub fn read_lines(
     file: &File,
     from: u64,
@@ -92,17 +92,17 @@ pub fn read_lines(
     Ok((reader.offset, reader.carry))
 }
 
-/// What [`Reader::next`] has read: where it begins and how long it is.
+/// The offset and length of what [`LogReader::next`] has read.
 #[derive(Clone, Copy, Debug)]
 pub enum NextRun {
     /// Complete lines, which are in the buffer.
     Lines(u64),
-    /// As [`Run::TooLong`].
+    /// A long line, as [`LineRun::TooLong`].
     TooLong(u64, u64),
 }
 
 impl NextRun {
-    /// The same with the lines.
+    /// Returns the same with the lines.
     pub fn to_run(self, buffer: &[u8]) -> LineRun<'_> {
         match self {
             Self::Lines(offset) => LineRun::Lines(buffer, offset),
@@ -111,31 +111,31 @@ impl NextRun {
     }
 }
 
-/// Reads a log piece by piece.
+/// A reader of a log, piece by piece.
 pub struct LogReader<'f> {
     file: &'f File,
-    /// Where the next line begins.
+    /// The offset of the next line.
     pub offset: u64,
     end: u64,
-    /// What was read of it; in the end, a line without a newline.
+    /// Bytes of that line that were read. At the end, it is a line without a newline.
     pub carry: Vec<u8>,
 }
 
 impl<'f> LogReader<'f> {
-    /// Reads from a position, which is at the start of a line, to `end`.
+    /// Returns a reader from an offset, which is at the start of a line, to `end`.
     pub fn new(file: &'f File, offset: u64, end: u64) -> Self {
         Self { file, offset, end, carry: Vec::new() }
     }
 
-    /// Whether this is worth all cores.
+    /// Returns true if reading this much is worth all cores.
     pub fn is_long(&self) -> bool {
         self.end.saturating_sub(self.offset) >= LONG
     }
 
-    /// The next lines, into a buffer whose bytes are not needed any more; `None` at the end.
+    /// Reads the next lines into a buffer whose bytes are not needed any more; `None` at the end.
     ///
     /// # Errors
-    /// As the system gave it; then the end is here.
+    /// As the system gave it. Then the end is reached.
     pub fn next(&mut self, buf: &mut Vec<u8>) -> io::Result<Option<NextRun>> {
         let next = self.read_run(buf);
         if next.is_err() {
@@ -146,7 +146,7 @@ impl<'f> LogReader<'f> {
 
     fn read_run(&mut self, buf: &mut Vec<u8>) -> io::Result<Option<NextRun>> {
         buf.clear();
-        // A long line stays where it is: else each piece of it would move what came before.
+        // A long line stays in its buffer. Else each piece of it would move the earlier bytes.
         if self.carry.len() > CHUNK {
             std::mem::swap(buf, &mut self.carry);
         } else {
@@ -164,7 +164,7 @@ impl<'f> LogReader<'f> {
                 std::mem::swap(buf, &mut self.carry);
                 return Ok(None);
             }
-            // What was carried over holds no newline.
+            // The carried bytes hold no newline.
             let fresh = buf.get(carry..).unwrap_or_default();
             if let Some(last) = memchr::memrchr(b'\n', fresh) {
                 let complete = carry + last + 1;
@@ -182,7 +182,7 @@ impl<'f> LogReader<'f> {
     }
 }
 
-/// Where the line after this place begins.
+/// Returns the offset of the line after this one.
 fn find_next_line(file: &File, mut at: u64, end: u64) -> io::Result<u64> {
     let mut buf = vec![0; CHUNK];
     loop {
@@ -195,18 +195,18 @@ fn find_next_line(file: &File, mut at: u64, end: u64) -> io::Result<u64> {
     }
 }
 
-/// A line and where it stands.
+/// A line and its place in the log.
 pub struct LogLine<'a> {
-    /// Its first byte.
+    /// The offset of its first byte.
     pub offset: u64,
     /// Its length in bytes, without the newline.
     pub len: u32,
-    /// It; bytes that are no UTF-8 are U+FFFD.
+    /// Its text. Bytes that are no UTF-8 are U+FFFD.
     pub text: Cow<'a, str>,
 }
 
 impl LogLine<'_> {
-    /// The text without the mark that may begin a file, and how many bytes that mark has.
+    /// Returns the text without the byte order mark that may begin a file, and the length of the mark in bytes.
     pub fn strip_bom(&self) -> (&str, u32) {
         match self.text.strip_prefix(BOM) {
             Some(rest) if self.offset == 0 => (rest, BOM.len_utf8() as u32),
@@ -215,9 +215,9 @@ impl LogLine<'_> {
     }
 }
 
-/// The lines of a run.
+/// Returns the lines of a run.
 pub fn split_lines(run: &[u8], offset: u64) -> Vec<LogLine<'_>> {
-    // Checked once for the whole run; only a run with a flaw is looked at line by line.
+    // The whole run is checked once. Only a run with a flaw is checked line by line.
     let whole = std::str::from_utf8(run).ok();
     let mut out = Vec::with_capacity(run.len() / 256 + 1);
     let mut start = 0;

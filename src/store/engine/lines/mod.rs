@@ -1,11 +1,11 @@
 //! The engine for stores in which a message is a line of a log that only grows.
 //!
-//! - [`log`]: a log as a run of lines, and how far it was read. `table`: all logs.
-//! - `survey`: which logs may have changed. `scan`: what happened to them, and reading them. `fold`: what
-//!   their lines say.
-//! - `read`: one message. `append`: a new one. `raw`, `check`: the files themselves.
+//! - [`log`] reads a log as a run of lines and keeps the cursor. `table` holds all logs.
+//! - `survey` finds the logs that may have changed. `scan` finds their changes and reads them. `fold` accepts the
+//!   contents of their lines.
+//! - `read` reads one message. `append` writes a new one. `raw` and `check` work on the files themselves.
 //!
-//! A format ([`Format`]) says what the name of a log means, what a line says, and what is appended.
+//! A format ([`LineFormat`]) defines the names of logs, the contents of lines, and the lines to append.
 
 pub mod append;
 pub mod check;
@@ -38,25 +38,25 @@ pub use format::{LineFormat, LogFacts, LogReading, LogShape, NameClass};
 use read::ReadAheadCache;
 use table::{LogRoot, LogSource, LogTable};
 
-/// Lines of one kind that are shown to people.
+/// The number of lines of one kind that are shown to people.
 const SHOWN: usize = 50;
 
 /// A store of logs.
 pub struct LineStore<F: LineFormat> {
-    /// What does not change as long as it is open.
+    /// The properties, which do not change as long as it is open.
     pub(crate) properties: StoreProperties,
-    /// What the format keeps of it.
+    /// The format's own state.
     pub(crate) format: F,
     pub(crate) table: RwLock<LogTable<F>>,
-    /// One scan at a time; set once everything was listed.
+    /// A flag that is set once everything was listed. Its lock allows one scan at a time.
     scanning: Mutex<bool>,
     /// Paths that changed since the last scan.
     noted: Mutex<HashSet<PathBuf>>,
-    /// What was read of logs a moment ago.
+    /// Bytes of logs that were read a moment ago.
     read_ahead: Mutex<ReadAheadCache>,
-    /// What is wrong with single files.
+    /// The faults of single files.
     pub(crate) health: StoreHealth,
-    /// One append at a time; what of it may not be on disk.
+    /// Appends that may not be on disk. The lock allows one append at a time.
     pub(crate) appending: Mutex<UnsyncedLogs>,
 }
 
@@ -82,7 +82,7 @@ impl<F: LineFormat> LineStore<F> {
         })
     }
 
-    /// Whether there is room for an append of this many bytes.
+    /// Fails unless there is room for an append of this many bytes.
     ///
     /// # Errors
     /// As the system gave it.
@@ -90,17 +90,17 @@ impl<F: LineFormat> LineStore<F> {
         fs::check_free_space(&self.properties.dir, bytes)
     }
 
-    /// Whether the folder may be missing, and nothing was ever seen in it.
+    /// Returns true if the folder may be missing and nothing was ever seen in it.
     pub(crate) fn is_expected_missing(&self) -> bool {
         self.format.may_be_missing() && self.table.read().logs.is_empty()
     }
 
-    /// Has the next scan look at a path.
+    /// Has the next scan examine a path.
     pub(crate) fn note_path(&self, path: &Path) {
         self.noted.lock().insert(path.to_owned());
     }
 
-    /// Whether a log that lies in the store's folder is as it was when it was read.
+    /// Returns true if a log in the store's folder is as it was when it was read.
     fn is_up_to_date(&self, path: &Path) -> bool {
         let name = path.strip_prefix(&self.properties.dir).ok().and_then(Path::to_str);
         let Some(name) = name else { return false };
@@ -119,13 +119,13 @@ impl<F: LineFormat> LineStore<F> {
         std::mem::take(&mut *self.noted.lock())
     }
 
-    /// The roots as of the last look, or before the first one.
+    /// Returns the roots as of the last scan, or the store's own before the first one.
     pub(crate) fn roots(&self) -> Vec<LogRoot> {
         let roots = self.table.read().roots.clone();
         if roots.is_empty() { vec![LogRoot::main_root(self.properties.dir.clone())] } else { roots }
     }
 
-    /// A path below a root down to which folders lead to the logs, as far as they exist.
+    /// Returns the deepest existing folder on the way from a root to its logs.
     fn deepest_folder(root: &LogRoot) -> PathBuf {
         let down = (0..=F::SHAPE.folder.len()).rev();
         let mut paths = down.map(|depth| {
@@ -135,7 +135,7 @@ impl<F: LineFormat> LineStore<F> {
     }
 }
 
-/// The first lines, and how many more there are.
+/// Returns the first lines, and a line with the number of further ones.
 fn truncate_lines(mut lines: Vec<String>) -> Vec<String> {
     let more = lines.len().saturating_sub(SHOWN);
     lines.truncate(SHOWN);
@@ -159,12 +159,13 @@ impl<F: LineFormat> Store for LineStore<F> {
         self.note_path(path);
     }
 
-    /// A change is noted by who made it, and by who watches the folder. The second to come needs no scan.
+    /// Returns true if a noted path is not taken in yet. The writer of a change notes it, and so does the watch of the
+    /// folder. The second note needs no scan.
     fn has_unscanned_changes(&self) -> bool {
         if !F::SHAPE.is_flat() {
             return true;
         }
-        // Taken before they are looked at: what changes after that look is noted anew.
+        // The paths are taken before they are examined: a later change is noted anew.
         let mut new = self.take_noted_paths();
         new.retain(|path| !self.is_up_to_date(path));
         let mut noted = self.noted.lock();
@@ -173,7 +174,7 @@ impl<F: LineFormat> Store for LineStore<F> {
     }
 
     fn scan(&self, full: bool, sink: &mut dyn ScanSink) -> Result<(), StoreError> {
-        // What is found is read anew, and so is what is read while the scan runs.
+        // Found records are read anew, and so are those that are read while the scan runs.
         self.read_ahead.lock().discard_all();
         let done = scan::scan_logs(self, &mut self.scanning.lock(), full, sink);
         self.read_ahead.lock().discard_all();
@@ -190,7 +191,7 @@ impl<F: LineFormat> Store for LineStore<F> {
 
     fn restore_cursors(&self, saved: &[u8]) -> bool {
         let Some(table) = LogTable::from_bytes(saved) else { return false };
-        // The folders are walked again: only what has changed since is read.
+        // The folders are walked again, and only changed logs are read.
         *self.scanning.lock() = false;
         *self.table.write() = table;
         self.read_ahead.lock().discard_all();
@@ -205,7 +206,7 @@ impl<F: LineFormat> Store for LineStore<F> {
         self.take_noted_paths();
     }
 
-    /// The folders of logs; of a root that has none yet, the folder in which they will appear.
+    /// Returns the folders of logs. For a root without logs, it is the folder in which they will appear.
     fn folders_to_watch(&self) -> Vec<PathBuf> {
         let mut out = self.format.extra_watched_folders(&self.properties.dir);
         let roots = self.roots();
@@ -224,7 +225,7 @@ impl<F: LineFormat> Store for LineStore<F> {
     }
 
     fn is_relevant(&self, folder: &Path, name: &OsStr) -> bool {
-        // What is not UTF-8 is told of.
+        // A name that is not UTF-8 is relevant.
         let Some(name) = name.to_str() else { return true };
         let of_root = self.roots().iter().find_map(|root| {
             let below = folder.strip_prefix(&root.path).ok()?;
@@ -273,7 +274,7 @@ impl<F: LineFormat> Store for LineStore<F> {
     }
 
     fn remarks(&self) -> Vec<String> {
-        // While a scan is under way nobody waits for it; then the last one counts.
+        // Nobody waits for a scan that is under way; then the last one counts.
         if self.scanning.try_lock().is_some_and(|listed| !*listed) {
             return Vec::new();
         }

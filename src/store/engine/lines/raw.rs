@@ -1,5 +1,5 @@
-//! `raw/<store>/`: the logs and what lies beside them, byte for byte. What is in the store's own folder
-//! lies at the top, what is in another root below its label.
+//! The entries of `raw/<store>/`: the logs and the files beside them, byte for byte. Files of the store's own folder
+//! lie at the top, those of another root below its label.
 
 use std::fs::File;
 use std::io;
@@ -11,15 +11,15 @@ use super::table::{LogRoot, LogRow, LogRowOf, LogSource, LogTable};
 use super::{LineFormat, LineStore, LogFacts as _, NameClass};
 use crate::model::Timestamp;
 use crate::store::fs::Stamp;
-use crate::store::{RawEntry, below};
+use crate::store::{RawEntry, confined};
 
-/// A folder or file below `raw/<store>/`: the root, and the path below its folder of logs.
+/// Returns the root of a folder or file below `raw/<store>/`, and the path below its folder of logs.
 fn resolve_raw_path<'a, F: LineFormat>(
     table: &LogTable<F>,
     path: &'a str,
 ) -> Option<(u32, Vec<&'a str>)> {
     let parts: Vec<&str> = path.split('/').filter(|_| !path.is_empty()).collect();
-    let sound = |part: &&str| below::is_component(part) && !part.starts_with('.');
+    let sound = |part: &&str| confined::is_component(part) && !part.starts_with('.');
     if !parts.iter().all(sound) {
         return None;
     }
@@ -37,7 +37,7 @@ fn other_roots<F: LineFormat>(table: &LogTable<F>) -> impl Iterator<Item = (u32,
     (0u32..).zip(&table.roots).skip(1).filter(|(_, root)| root.here)
 }
 
-/// The time of a log: that of its last message, which is the same on every machine.
+/// Returns the time of a log. It is that of its last message, which is the same on every machine.
 fn log_time<F: LineFormat>(log: &LogRowOf<F>) -> Option<Timestamp> {
     log.last_time().or_else(|| log.facts.change_time())
 }
@@ -57,7 +57,7 @@ fn file_entry(
     RawEntry { name, is_dir: false, size: stamp.size, modified, source }
 }
 
-/// The logs of a root as folders.
+/// Returns the logs of a root as folders.
 fn log_folders<F: LineFormat>(table: &LogTable<F>, root: u32) -> Vec<RawEntry> {
     let own = table.logs.iter().filter(|log| log.root == root && log.is_listed());
     own.map(|log| folder_entry(&log.name, log_time::<F>(log).unwrap_or_default())).collect()
@@ -109,7 +109,7 @@ impl<F: LineFormat> LineStore<F> {
         Some(out)
     }
 
-    /// See [`Store::raw_look`](crate::store::Store::raw_look).
+    /// Returns one entry; see [`Store::stat_raw_entry`](crate::store::Store::stat_raw_entry).
     pub(super) fn stat_raw(&self, path: &str) -> Option<RawEntry> {
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         let table = self.table.read();
@@ -156,7 +156,7 @@ impl<F: LineFormat> LineStore<F> {
 
     pub(super) fn newest_raw(&self, path: &str) -> Option<Timestamp> {
         if F::SHAPE.log_file.is_none() && path.is_empty() {
-            // It is asked for often, and what was read says it.
+            // It is needed often, and the table contains it.
             let table = self.table.read();
             let logs = table.logs.iter().filter_map(|log| Some((log, log.stamp?)));
             return logs.map(|(log, s)| log_time::<F>(log).unwrap_or_else(|| s.modified())).max();
@@ -186,29 +186,30 @@ impl<F: LineFormat> LineStore<F> {
             let root = table.roots.get(root as usize).map(|root| root.path.clone());
             (root.unwrap_or_else(|| self.properties.dir.clone()), parts)
         };
-        below::open_path(&root, &[F::SHAPE.folder, parts.as_slice()].concat())
+        confined::open_path(&root, &[F::SHAPE.folder, parts.as_slice()].concat())
     }
 }
 
-/// The regular files of a folder of a root, and how they are.
+/// Returns the regular files of a folder of a root, with their stamps.
 fn list_regular_files(root: &LogRoot, parts: &[&str]) -> Option<Vec<(String, Stamp)>> {
-    let dir = below::open_dir(&root.path, parts).ok()?;
+    let dir = confined::open_dir(&root.path, parts).ok()?;
     let entries = Dir::read_from(&dir).ok()?.flatten();
     let file = |entry: rustix::fs::DirEntry| {
         let name = entry.file_name().to_str().ok()?;
-        let (kind, stamp) = below::stat(&dir, name).ok()?;
+        let (kind, stamp) = confined::stat(&dir, name).ok()?;
         (kind == FileType::RegularFile).then(|| (name.to_owned(), stamp))
     };
     Some(entries.filter_map(file).collect())
 }
 
-/// How a regular file in a folder of a root is.
+/// Returns the stamp of a regular file in a folder of a root.
 fn stat_regular(root: &Path, parts: &[&str], name: &str) -> Option<Stamp> {
-    let (kind, stamp) = below::stat(&below::open_dir(root, parts).ok()?, name).ok()?;
+    let (kind, stamp) = confined::stat(&confined::open_dir(root, parts).ok()?, name).ok()?;
     (kind == FileType::RegularFile).then_some(stamp)
 }
 
-/// A log, what lies beside it, and the folder of what its messages carry; or that folder's files.
+/// Returns the entries of a log's folder: the log, the files beside it, and the folder of attachments. With `carried`,
+/// it returns the files of that folder.
 fn list_log_folder<F: LineFormat>(
     root: &LogRoot,
     n: u32,
@@ -228,7 +229,7 @@ fn list_log_folder<F: LineFormat>(
     Some(out)
 }
 
-/// A file beside a log, or one that its messages carry; `None` if it is not shown.
+/// Returns the entry of a file beside a log, or of an attachment of its messages; `None` if it is not shown.
 fn log_folder_entry<F: LineFormat>(
     n: u32,
     log: &LogRowOf<F>,
@@ -247,13 +248,13 @@ fn log_folder_entry<F: LineFormat>(
     Some(file_entry(name, stamp, source, time))
 }
 
-/// The folder of what the messages of a log carry, if it is there.
+/// Returns the folder of a log's attachments, if it is there.
 fn parts_folder_entry<F: LineFormat>(
     root: &Path,
     own: &[&str],
     log: &LogRowOf<F>,
 ) -> Option<RawEntry> {
     let name = F::SHAPE.parts_folder?;
-    below::open_dir(root, &[own, &[name]].concat()).ok()?;
+    confined::open_dir(root, &[own, &[name]].concat()).ok()?;
     Some(folder_entry(name, log_time::<F>(log).unwrap_or_default()))
 }

@@ -1,5 +1,5 @@
-//! One message, by where it stands. Who walks through a folder comes to the lines of a log one after the other:
-//! then a stretch of the log is read at once, and used for a moment.
+//! The reader of one message at a location. A walk through a folder reads the lines of a log one after the other. A
+//! larger chunk of the log is then read at once, and used for a moment.
 
 use std::fs::File;
 use std::io;
@@ -9,48 +9,48 @@ use super::log::BOM;
 use super::table::{KEPT, LogSource};
 use super::{LineFormat, LineStore};
 use crate::store::fs::{MAX_RECORD, Stamp, read_range};
-use crate::store::{Location, StoreError, below};
+use crate::store::{Location, StoreError, confined};
 
-/// How long after a change a log may be half rewritten.
+/// The time after a change in which a log may be partly rewritten.
 const GRACE: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Bytes of a log read at once.
+/// The number of bytes of a log that are read at once.
 const STRETCH: usize = 32 << 10;
-/// Lines are read together that are not farther apart, and the second not longer.
+/// The largest gap between two lines that are read together. The second line is not longer than it either.
 const NEAR: u64 = STRETCH as u64 / 4;
-/// Logs of which a stretch is kept.
+/// The number of logs of which a chunk is kept.
 const STRETCHES: usize = 16;
-/// How long one is used.
+/// The time for which a chunk is used.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// Stretches of logs.
+/// A cache of chunks of logs.
 #[derive(Debug, Default)]
 pub(super) struct ReadAheadCache {
-    /// Grows with each scan: what was read before one is not used after it.
+    /// The number of scans. Bytes that were read before a scan are not used after it.
     scans: u64,
-    /// The one used last is the last one.
+    /// The chunks. The one used last is the last one.
     chunks: Vec<ReadAheadChunk>,
 }
 
 #[derive(Debug)]
 struct ReadAheadChunk {
     source: u32,
-    /// Where the last line ended that was asked for.
+    /// The end of the line that was read last.
     end: u64,
-    /// Where the bytes begin; none if nobody read on.
+    /// The offset of the bytes. They are empty until a reader goes on to the next line.
     from: u64,
     bytes: Vec<u8>,
     read: Instant,
 }
 
 impl ReadAheadCache {
-    /// A store is being scanned, or was.
+    /// Discards all chunks, because the store is being scanned or was.
     pub fn discard_all(&mut self) {
         self.scans += 1;
         self.chunks.clear();
     }
 
-    /// A line, if it is there as a whole, and what follows it.
+    /// Returns a line, if a chunk holds the whole line and a byte after it.
     fn find_line(&mut self, at: &Location) -> Option<Vec<u8>> {
         let stretch = self.chunks.iter_mut().find(|stretch| stretch.source == at.source)?;
         let begin = usize::try_from(at.offset.checked_sub(stretch.from)?).ok()?;
@@ -61,7 +61,8 @@ impl ReadAheadCache {
         extract_line(&stretch.bytes, stretch.from, at).map(<[u8]>::to_vec)
     }
 
-    /// Whether somebody reads on from the line before, and the scans so far.
+    /// Removes the chunk of a log. Returns true if this line follows the line that was read last, and the number of
+    /// scans so far.
     fn check_sequential(&mut self, at: &Location) -> (bool, u64) {
         let known = self.chunks.iter().position(|stretch| stretch.source == at.source);
         let ends = known.map(|n| self.chunks.remove(n).end);
@@ -82,8 +83,7 @@ impl ReadAheadCache {
 }
 
 impl<F: LineFormat> LineStore<F> {
-    /// Opens the file a source stands for. It is never kept open: that would keep its disk from being
-    /// unmounted.
+    /// Opens the file of a source. It is never kept open: its disk could then not be unmounted.
     fn open_source(&self, source: u32) -> Result<File, StoreError> {
         let (n, name) = match LogSource::from_number(source) {
             LogSource::Kept => return Err(StoreError::Moved),
@@ -98,7 +98,7 @@ impl<F: LineFormat> LineStore<F> {
             (root, parts)
         };
         let names: Vec<&str> = parts.iter().map(String::as_str).collect();
-        below::open_path(&root, &names).map_err(|e| match e.kind() {
+        confined::open_path(&root, &names).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound if F::SHAPE.rewritten => StoreError::Moved,
             _ => StoreError::io(&parts.drain(..).fold(root.clone(), |p, part| p.join(part)), e),
         })
@@ -113,8 +113,8 @@ impl<F: LineFormat> LineStore<F> {
         read_range(&file, at.offset, limit).map_err(|e| StoreError::io(&self.properties.dir, e))
     }
 
-    /// Hands the line at a location to `use_it`, which answers [`StoreError::Moved`] if it is no
-    /// message. A log that is being rewritten is short for a moment.
+    /// Hands the line at a location to `use_it`, which returns [`StoreError::Moved`] if it is no message. A log that
+    /// is being rewritten is short for a moment.
     pub(crate) fn with_line<T>(
         &self,
         at: &Location,
@@ -166,8 +166,8 @@ impl<F: LineFormat> LineStore<F> {
         }
     }
 
-    /// Hands on the lines at several locations, each log opened once and lines that are near read together.
-    /// What is not there is left out.
+    /// Hands on the lines at several locations. Each log is opened once, and near lines are read together. Lines that
+    /// are not there are left out.
     pub(super) fn with_lines(&self, at: &[Location], mut each: impl FnMut(usize, &Location, &str)) {
         let in_log = |at: &Location| at.source != KEPT && at.len as usize <= MAX_RECORD;
         let mut lines: Vec<(usize, &Location)> =
@@ -193,12 +193,13 @@ fn end_offset(at: &Location) -> u64 {
     at.offset.saturating_add(at.len.into())
 }
 
-/// Whether the second line of a log is to be read together with the first.
+/// Returns true if the second line of a log is read together with the first.
 fn are_near(a: &Location, b: &Location) -> bool {
     u64::from(b.len) < NEAR && b.offset.checked_sub(end_offset(a)).is_some_and(|gap| gap < NEAR)
 }
 
-/// The bytes of lines that follow each other, with those before and behind, and where they begin.
+/// Returns the bytes of lines that follow each other, with the byte before and the byte after, and the offset of the
+/// first byte.
 fn read_span(file: &File, lines: &[(usize, &Location)]) -> Option<(Vec<u8>, u64)> {
     let ((_, first), (_, last)) = (lines.first()?, lines.last()?);
     let from = first.offset.saturating_sub(1);
@@ -206,8 +207,8 @@ fn read_span(file: &File, lines: &[(usize, &Location)]) -> Option<(Vec<u8>, u64)
     Some((read_range(file, from, most).ok()?, from))
 }
 
-/// The bytes at a location, if a line begins and ends there: in a stretch of its log that holds the bytes before
-/// and behind it, if the log has them.
+/// Returns the bytes at a location, if a line begins and ends there. `bytes` is a part of its log that holds the bytes
+/// before and after it, if the log has them.
 fn extract_line<'a>(bytes: &'a [u8], from: u64, at: &Location) -> Option<&'a [u8]> {
     const MARK: u64 = BOM.len_utf8() as u64;
     // Some writers end lines with a bare CR.
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(kept.check_sequential(&at(1, 4, 3)), (true, 0));
         kept.insert(stretch(1, b"one\ntwo\nthr", 7), 0);
         assert_eq!(kept.find_line(&at(1, 4, 3)).as_deref(), Some(&b"two"[..]));
-        // Another log, and a line that is not there to its end.
+        // These are another log, and a line without its end.
         assert!(kept.find_line(&at(2, 4, 3)).is_none() && kept.find_line(&at(1, 8, 3)).is_none());
         let (_, scans) = kept.check_sequential(&at(1, 8, 3));
         kept.discard_all();

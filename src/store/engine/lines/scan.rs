@@ -1,22 +1,22 @@
-//! Following the logs.
+//! The scan of logs.
 //!
-//! What bites here, and how it is met:
+//! These are the dangers, and how the scan meets them:
 //!
-//! 1. Logs grow under us: a line counts when its newline is there, or when it is complete; the position
-//!    never moves past an unterminated line, so the rest of it is read next time.
-//! 2. Logs are replaced by rename, truncated, or rewritten in place: a position holds as long as the log
-//!    is the same file, longer, and the bytes before it are the same. Else the log is read again from
-//!    its start, and the index drops what is not found.
-//! 3. A program that rewrites a log in place leaves it empty or short for a moment. Where programs do so
-//!    ([`Shape::rewritten`](super::Shape)), what has lost lines is looked at again for up to [`GRACE`],
-//!    and until then nothing that was in it vanishes. A scan then lasts up to a second longer, and goes
-//!    on taking in what is noted meanwhile.
-//! 4. The end of a log may be half a line, for its writer is just writing. It is no news until the log
-//!    was left alone for [`GRACE`].
-//! 5. Copies that sync programs put beside a log are read after it, and again whenever it is, so that a
-//!    message in both is located in the log itself.
+//! 1. Logs grow while they are read. A line counts when its newline is there, or when it is complete. The cursor never
+//!    moves past an unterminated line, so the next scan reads the rest of it.
+//! 2. Logs are replaced by rename, truncated, or rewritten in place. A cursor holds as long as the log is the same
+//!    file, longer, and the bytes before the cursor are the same. Else the log is read again from its start, and the
+//!    index drops messages that are not found.
+//! 3. A program that rewrites a log in place leaves it empty or short for a moment. If programs of the format do so
+//!    ([`LogShape::rewritten`](super::LogShape)), a log that has lost lines is examined again for up to [`GRACE`].
+//!    Until then none of its messages vanishes. Such a scan lasts up to a second longer, and goes on taking in paths
+//!    that are noted meanwhile.
+//! 4. The end of a log may be a torn line while its writer is writing. It is reported only when the log was left alone
+//!    for [`GRACE`].
+//! 5. Copies that sync programs put beside a log are read after it, and again whenever it is. So a message in both is
+//!    located in the log itself.
 //! 6. One bad line, file or folder never hides another: it is rejected, or named in `health`.
-//! 7. What cannot be read now keeps what was read of it; so does a folder that is not there.
+//! 7. If a log or its folder cannot be read now, or the folder is missing, earlier messages stay.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -34,31 +34,31 @@ use super::{LineFormat, LineStore};
 use crate::model::{Timestamp, verify};
 use crate::store::fs::{self, Stamp};
 use crate::store::{
-    FoundMessage, Rejection, ScanSink, StoreError, below, parallel, set_source_path,
+    FoundMessage, Rejection, ScanSink, StoreError, confined, parallel, set_source_path,
 };
 
-/// How long a log that lost lines, or ends in half a line, is not believed.
+/// The time for which a log that lost lines, or has a torn tail, is not believed.
 const GRACE: Duration = Duration::from_secs(1);
-/// How often it is looked at meanwhile.
+/// The interval between examinations meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What happened to a log.
+/// The change of a log since it was last read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogChange {
     Same,
-    /// It is like this now: what is behind the position is new.
+    /// Growth: the log has this stamp now, and all bytes after the cursor are new.
     Grown(Stamp),
-    /// It is not what was read before, or all of it is said differently. `fewer`: it has lost lines.
+    /// Any other change of the log, or of all its messages by its head. `fewer` means that it has lost lines.
     Other {
         stamp: Stamp,
         fewer: bool,
     },
     Gone,
-    /// It cannot be read now, or is not believed yet.
+    /// An unknown change: the log cannot be read now, or its change is not believed yet.
     Unknown,
 }
 
-/// Reports everything new. See the module for the rules.
+/// Reports everything new. The module's head has the rules.
 pub(super) fn scan_logs<F: LineFormat>(
     store: &LineStore<F>,
     listed: &mut bool,
@@ -66,7 +66,7 @@ pub(super) fn scan_logs<F: LineFormat>(
     sink: &mut dyn ScanSink,
 ) -> Result<(), StoreError> {
     let first = !*listed;
-    // If it is there, it is missed from now on.
+    // If the folder is there, it is missed from now on.
     store.health.describe_missing_folder(&store.properties.dir);
     let mut scan = LogScan {
         store,
@@ -78,7 +78,7 @@ pub(super) fn scan_logs<F: LineFormat>(
         done: 0,
         total: 0,
     };
-    // Who does not say what changed wants to know of everything, as far as one folder holds it.
+    // A scan without a list of changed paths examines every log if all logs lie in one folder.
     let unasked = F::SHAPE.is_flat() && !store.has_noted_paths();
     let work = scan.find_changed_logs(full || first || unasked)?;
     *listed = true;
@@ -88,7 +88,7 @@ pub(super) fn scan_logs<F: LineFormat>(
         let mut work = scan.find_changed_logs(false)?;
         work.extend(scan.waiting.keys().filter_map(|source| source.log_number()));
         scan.process_logs(&work);
-        // What nobody asks for any more, since its whole folder went, is not waited for.
+        // A log whose whole folder is gone is examined no more, so nothing waits for it.
         scan.waiting.retain(|_, since| since.elapsed() < GRACE * 2);
     }
     F::finish_scan(&mut scan, first);
@@ -97,15 +97,15 @@ pub(super) fn scan_logs<F: LineFormat>(
 
 /// A scan under way.
 pub struct LogScan<'a, F: LineFormat> {
-    /// What is scanned.
+    /// The store that is scanned.
     pub store: &'a LineStore<F>,
-    /// Who is told.
+    /// The receiver of reports.
     pub sink: &'a mut dyn ScanSink,
-    /// Logs that must be read again because of what was found in others.
+    /// Logs that must be read again because of messages in others.
     pub reread_queue: BTreeSet<u32>,
     /// Files that vanished or lost lines, and since when.
     waiting: HashMap<LogSource, Instant>,
-    /// The folders with logs that are open, by root.
+    /// The open folders with logs, by root.
     pub(super) folders: HashMap<u32, Rc<OwnedFd>>,
     buffer: LineBuffer<F>,
     done: u64,
@@ -117,7 +117,7 @@ impl<F: LineFormat> LogScan<'_, F> {
         let retold = F::read_heads(self, work);
         let mut order: Vec<u32> = work.union(&retold).copied().collect();
         {
-            // The same on every machine, for who is read first may matter.
+            // The order is the same on every machine, because the first log may decide.
             let table = self.store.table.read();
             let place = |l: &LogRowOf<F>| (l.root, F::log_rank(l), l.name.clone());
             order.sort_by_cached_key(|n| table.get(*n).map(place));
@@ -130,7 +130,7 @@ impl<F: LineFormat> LogScan<'_, F> {
         self.total = self.done;
     }
 
-    /// Brings the messages of these logs up to date; those of `retold` are all reported again.
+    /// Brings the messages of these logs up to date. All messages of `retold` logs are reported again.
     fn update_logs(&mut self, order: &[u32], retold: &BTreeSet<u32>) {
         let changes: HashMap<u32, LogChange> =
             order.iter().map(|n| (*n, self.detect_change(*n, retold.contains(n)))).collect();
@@ -148,7 +148,7 @@ impl<F: LineFormat> LogScan<'_, F> {
                 && let Some(mut log) = self.clone_log(*n)
             {
                 self.sink.resume_source(LogSource::Log(*n).number());
-                // What could not be read is told, and read with the next scan.
+                // `health` names an error, and the next scan reads on.
                 let _ = self.read_log(*n, &mut log, stamp, false);
             }
         }
@@ -158,7 +158,7 @@ impl<F: LineFormat> LogScan<'_, F> {
         self.store.table.read().get(n).cloned()
     }
 
-    /// The logs that are read again together, the first one first.
+    /// Returns the logs that are read again together, the first one first.
     fn log_group(&self, n: u32) -> Vec<u32> {
         if !F::SHAPE.has_copies {
             return vec![n];
@@ -171,7 +171,7 @@ impl<F: LineFormat> LogScan<'_, F> {
         group.into_iter().map(|(n, _)| n).collect()
     }
 
-    /// How much is to be read.
+    /// Returns the number of bytes to read.
     fn count_bytes(&self, changes: &HashMap<u32, LogChange>, redo: &BTreeSet<u32>) -> u64 {
         let table = self.store.table.read();
         let bytes = |(n, change): (&u32, &LogChange)| match change {
@@ -187,33 +187,33 @@ impl<F: LineFormat> LogScan<'_, F> {
         changes.iter().map(bytes).sum()
     }
 
-    /// The folder of a root in which its logs lie.
+    /// Opens the folder of a root that contains its logs.
     pub(super) fn open_root_folder(&mut self, n: u32) -> io::Result<Rc<OwnedFd>> {
         if let Some(dir) = self.folders.get(&n) {
             return Ok(Rc::clone(dir));
         }
         let root = self.store.table.read().roots.get(n as usize).cloned();
         let root = root.filter(|root| root.here).ok_or(io::ErrorKind::NotFound)?;
-        let dir = Rc::new(below::open_dir(&root.path, F::SHAPE.folder)?);
+        let dir = Rc::new(confined::open_dir(&root.path, F::SHAPE.folder)?);
         self.folders.insert(n, Rc::clone(&dir));
         Ok(dir)
     }
 
-    /// The folder in which a log lies.
+    /// Opens the folder that contains a log.
     pub fn open_log_folder(&mut self, log: &LogRowOf<F>) -> io::Result<Rc<OwnedFd>> {
         let dir = self.open_root_folder(log.root)?;
         match F::SHAPE.log_file {
             None => Ok(dir),
-            Some(_) => Ok(Rc::new(below::open_subdir(&dir, &log.name)?)),
+            Some(_) => Ok(Rc::new(confined::open_subdir(&dir, &log.name)?)),
         }
     }
 
-    /// Whether the root a log lies in is the store's own and not there: then nothing in it is gone.
+    /// Returns true if a log lies in the store's own root and that is missing: then nothing in it is gone.
     pub fn is_root_missing(&self, log: &LogRowOf<F>) -> bool {
         log.root == 0 && fs::is_folder_missing(&self.store.properties.dir)
     }
 
-    /// Tells what happened to a log since it was last read.
+    /// Returns the change of a log since it was last read.
     fn detect_change(&mut self, n: u32, retold: bool) -> LogChange {
         let Some(log) = self.clone_log(n) else { return LogChange::Same };
         let source = LogSource::Log(n);
@@ -233,10 +233,11 @@ impl<F: LineFormat> LogScan<'_, F> {
                 return LogChange::Unknown;
             }
         };
-        match below::stat(&dir, F::SHAPE.log_file.unwrap_or(&log.name)) {
+        match confined::stat(&dir, F::SHAPE.log_file.unwrap_or(&log.name)) {
             Ok((FileType::RegularFile, stamp)) => self.compare_stamp(n, &log, &dir, stamp, retold),
             Ok((kind, _)) => {
-                let what = format!("is skipped: it is {}, not a file", below::describe_type(kind));
+                let what =
+                    format!("is skipped: it is {}, not a file", confined::describe_type(kind));
                 self.store.health.set_fault(&path, Some(what));
                 self.stop_waiting(source);
                 gone
@@ -268,14 +269,14 @@ impl<F: LineFormat> LogScan<'_, F> {
             let told = log.stamp.is_some() && !log.half;
             return if told { LogChange::Same } else { LogChange::Grown(stamp) };
         };
-        let file = match below::open_file(dir, F::SHAPE.log_file.unwrap_or(&log.name)) {
+        let file = match confined::open_file(dir, F::SHAPE.log_file.unwrap_or(&log.name)) {
             Ok(file) => file,
             Err(e) => {
                 self.store.health.note_error(&log.path(F::SHAPE.log_file), "be read", &e);
                 return if fs::is_absent(&e) { LogChange::Gone } else { LogChange::Unknown };
             }
         };
-        // A last line that was delivered without its newline may have become another.
+        // A last line that was reported without its newline may have changed since.
         let longer = old.is_same_file(&stamp) && stamp.size > old.size && !log.tail;
         if longer && !retold && log.tally.matches_file(&file, stamp.size) {
             self.stop_waiting(source);
@@ -289,7 +290,7 @@ impl<F: LineFormat> LogScan<'_, F> {
         LogChange::Other { stamp, fewer }
     }
 
-    /// Whether something that vanished a moment ago is not believed yet.
+    /// Returns true if a file that vanished a moment ago counts as present still.
     pub fn should_wait(&mut self, file: LogSource, changed: &Stamp) -> bool {
         let since = *self.waiting.entry(file).or_insert_with(Instant::now);
         let age = Timestamp::now().millis() - changed.modified().millis();
@@ -301,12 +302,12 @@ impl<F: LineFormat> LogScan<'_, F> {
         false
     }
 
-    /// A file is what it looks like.
+    /// Accepts the present state of a file.
     pub fn stop_waiting(&mut self, file: LogSource) {
         self.waiting.remove(&file);
     }
 
-    /// Reads logs again from the start, but for those of which nothing is known.
+    /// Reads logs again from the start, except those whose change is unknown.
     fn rescan_group(&mut self, group: &[u32], changes: &HashMap<u32, LogChange>) {
         let known = |n: &&u32| changes.get(n) != Some(&LogChange::Unknown);
         let group: Vec<u32> = group.iter().filter(known).copied().collect();
@@ -321,7 +322,7 @@ impl<F: LineFormat> LogScan<'_, F> {
                     self.reread_log(*n, log, *stamp, lines)
                 }
                 (Some(LogChange::Grown(stamp)), _) => self.reread_log(*n, log, *stamp, 0),
-                // Not changed itself, but another one of this group was.
+                // The log itself is unchanged, but another log of this group has changed.
                 (Some(LogChange::Same) | None, Some(stamp)) => self.reread_log(*n, log, stamp, 0),
                 _ => Err(io::ErrorKind::NotFound.into()),
             };
@@ -340,7 +341,7 @@ impl<F: LineFormat> LogScan<'_, F> {
         }
     }
 
-    /// The messages of a log are not to be seen any more.
+    /// Hides the messages of a log.
     fn forget_log(&self, n: u32) {
         let Some(mut log) = self.clone_log(n) else { return };
         log.reset_for_reread();
@@ -348,8 +349,8 @@ impl<F: LineFormat> LogScan<'_, F> {
         self.store.table.write().set_log(n, log);
     }
 
-    /// Reads a whole log. One that is rewritten meanwhile may end early, with fewer `lines` than it
-    /// had, or be two logs in one.
+    /// Reads a whole log. A log that is rewritten meanwhile may end early, with fewer `lines` than it had, or be two
+    /// logs in one.
     fn reread_log(
         &mut self,
         n: u32,
@@ -372,11 +373,11 @@ impl<F: LineFormat> LogScan<'_, F> {
     }
 
     fn open_log(&mut self, log: &LogRowOf<F>) -> io::Result<File> {
-        below::open_file(&*self.open_log_folder(log)?, F::SHAPE.log_file.unwrap_or(&log.name))
+        confined::open_file(&*self.open_log_folder(log)?, F::SHAPE.log_file.unwrap_or(&log.name))
     }
 
-    /// Reads a log that was as `seen` says from where it was read before. What cannot be read to its end
-    /// goes on there with the next scan, or `again` from its start.
+    /// Reads a log from its cursor. `seen` is its stamp when it was examined. If an error stops the reading, the next
+    /// scan goes on there, or from the start if `again` is set.
     fn read_log(
         &mut self,
         n: u32,
@@ -393,7 +394,7 @@ impl<F: LineFormat> LogScan<'_, F> {
             log.stamp = Some(stamp);
             log.tally.store_prefix_hash(&file);
             if read.is_err() {
-                // Not the stamp of a file that was read.
+                // This is not the stamp of a file that was read to its end.
                 log.stamp = Some(Stamp { ctime: 0, size: log.tally.offset, ..stamp });
                 if again {
                     log.tally.invalidate();
@@ -441,7 +442,7 @@ impl<F: LineFormat> LogScan<'_, F> {
                         let lines = split_lines(run, offset);
                         let mut found = std::mem::take(room);
                         let said = parse_lines(store, work, n, &key, &lines, &mut found);
-                        // Not one for all threads, which would fight for its counter.
+                        // Each thread has its own copy of the path, because threads would fight for one counter.
                         set_source_path(&path, &mut found, &mut []);
                         if many {
                             found
@@ -468,7 +469,7 @@ impl<F: LineFormat> LogScan<'_, F> {
         }
         log.half = false;
         if !tail.trim_ascii().is_empty() {
-            // It is counted when its newline comes.
+            // The line is counted when its newline comes.
             let mut as_if = log.clone();
             as_if.half = is_recently_changed(&Stamp::from_file(file)?);
             let pieces = split_lines(&tail, log.tally.offset);
@@ -479,7 +480,7 @@ impl<F: LineFormat> LogScan<'_, F> {
             log.tail = fold.accept_lines(said, &mut found, true);
             log.half = as_if.half && !log.tail;
             if log.half {
-                // Nothing may happen that would have it looked at again.
+                // Perhaps no other event causes another scan of this log.
                 self.store.health.read_fault.set();
             }
             log.facts = as_if.facts;
@@ -504,18 +505,18 @@ impl<F: LineFormat> LogScan<'_, F> {
     }
 }
 
-/// Whether a log was changed a moment ago, so that its writer may not be done.
+/// Returns true if a log was changed a moment ago, so that its writer may not be done.
 pub(super) fn is_recently_changed(stamp: &Stamp) -> bool {
     let age = Timestamp::now().millis() - stamp.modified().millis();
     (0..GRACE.as_millis() as i64).contains(&age)
 }
 
-/// The stamp of an open folder.
+/// Returns the stamp of an open folder.
 pub fn dir_stamp(dir: &OwnedFd) -> Stamp {
     rustix::fs::fstat(dir).map(|stat| Stamp::from(&stat)).unwrap_or_default()
 }
 
-/// Whether a log has fewer complete lines than were read of it.
+/// Returns true if a log has fewer complete lines than were read of it.
 fn has_fewer_lines<C>(file: &File, stamp: &Stamp, tally: &LogCursor<C>) -> bool {
     let mut lines = 0;
     let counted = read_lines(file, 0, stamp.size, |run| {

@@ -1,4 +1,4 @@
-//! Which logs have to be looked at.
+//! The search for logs that a scan has to examine.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -11,13 +11,13 @@ use super::scan::LogScan;
 use super::table::{LogRoot, MAX_LOGS};
 use super::{LineFormat, NameClass};
 use crate::model::sanitize_line;
-use crate::store::{StoreError, below};
+use crate::store::{StoreError, confined};
 
 impl<F: LineFormat> LogScan<'_, F> {
-    /// The logs that may have changed: all of them, or those that the noted paths belong to.
+    /// Returns the logs that may have changed: all of them, or those to which the noted paths belong.
     ///
     /// # Errors
-    /// Only if there is no store without what cannot be read.
+    /// Only if there is no store without the folder that cannot be read.
     pub(super) fn find_changed_logs(&mut self, full: bool) -> Result<BTreeSet<u32>, StoreError> {
         let noted = self.store.take_noted_paths();
         self.folders.clear();
@@ -46,7 +46,7 @@ impl<F: LineFormat> LogScan<'_, F> {
                 match parts.strip_prefix(down) {
                     Some([name, ..]) => match F::classify_name(name) {
                         NameClass::Log => work.extend(self.assign_number(n, name)),
-                        // It is told why it is none.
+                        // The listing of the root reports why it is no log.
                         NameClass::Bad(..) => drop(lists.insert(n)),
                         NameClass::Other => {}
                     },
@@ -84,7 +84,7 @@ impl<F: LineFormat> LogScan<'_, F> {
     ) -> Result<(), StoreError> {
         let flat = F::SHAPE.is_flat();
         if root.is_main() && !root.here && !flat {
-            // What was in the store stays: it was moved away, or is made anew.
+            // The messages of the store stay: its folder was moved away, or is being created anew.
             return Ok(());
         }
         let listed = match self.open_root_folder(n).and_then(|dir| self.list_log_numbers(n, &dir)) {
@@ -95,7 +95,7 @@ impl<F: LineFormat> LogScan<'_, F> {
             Err(e) if flat => return Err(StoreError::io(&root.path, e)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
             Err(e) => {
-                // Of what cannot be listed nothing is known, so nothing has changed.
+                // A folder that cannot be listed says nothing, so nothing has changed.
                 let path = F::SHAPE.folder.iter().fold(root.path.clone(), |p, part| p.join(part));
                 self.store.health.note_error(&path.to_string_lossy(), "be listed", &e);
                 return Ok(());
@@ -109,7 +109,7 @@ impl<F: LineFormat> LogScan<'_, F> {
         Ok(())
     }
 
-    /// The numbers of the logs in a folder.
+    /// Returns the numbers of the logs in a folder.
     fn list_log_numbers(
         &self,
         root: u32,
@@ -139,16 +139,16 @@ impl<F: LineFormat> LogScan<'_, F> {
                 }
             }
             let kind = match entry.file_type() {
-                // One that cannot be looked at is read, and then told of.
-                FileType::Unknown => below::stat(dir, name).map_or(meant, |(kind, _)| kind),
+                // An entry whose type is unknown is read, and reported then.
+                FileType::Unknown => confined::stat(dir, name).map_or(meant, |(kind, _)| kind),
                 known => known,
             };
             if kind == meant {
                 out.extend(self.assign_number(root, name));
             } else if meant == FileType::RegularFile || kind == FileType::Symlink {
-                skipped(name, format!("it is {}, not a {word}", below::describe_type(kind)));
+                skipped(name, format!("it is {}, not a {word}", confined::describe_type(kind)));
             }
-            // Else other programs put other things here.
+            // Other programs put other things here.
         }
         Ok(out)
     }

@@ -1,4 +1,4 @@
-//! All logs ever seen, and how far they were read.
+//! The table of all logs ever seen, with their cursors.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,24 +11,24 @@ use crate::model::Timestamp;
 use crate::store::StoreError;
 use crate::store::fs::Stamp;
 
-/// The source that stands for what a format keeps besides the logs.
+/// The source number for what a format keeps besides the logs.
 pub const KEPT: u32 = 0;
-/// The source numbers of an index go no further, and a log has two.
+/// The largest number of logs. A log has two source numbers, and those of an index go no further.
 pub const MAX_LOGS: usize = (1 << 23) - 1;
 
-/// What a source number stands for.
+/// The meaning of a source number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LogSource {
-    /// What the format keeps besides the logs.
+    /// The data that the format keeps besides the logs.
     Kept,
-    /// This log.
+    /// A log.
     Log(u32),
-    /// The file beside this log.
+    /// The file beside a log.
     Head(u32),
 }
 
 impl LogSource {
-    /// What this number stands for.
+    /// Returns the meaning of a number.
     pub fn from_number(number: u32) -> Self {
         match (number.checked_sub(1), number % 2) {
             (None, _) => Self::Kept,
@@ -37,7 +37,7 @@ impl LogSource {
         }
     }
 
-    /// Its number.
+    /// Returns the number of a source.
     pub fn number(self) -> u32 {
         match self {
             Self::Kept => KEPT,
@@ -46,7 +46,7 @@ impl LogSource {
         }
     }
 
-    /// The log it belongs to.
+    /// Returns the log to which it belongs.
     pub fn log_number(self) -> Option<u32> {
         match self {
             Self::Kept => None,
@@ -58,46 +58,46 @@ impl LogSource {
 /// A folder below which logs lie.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogRoot {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Empty for the store's own folder; else unique.
+    /// Its label, empty for the store's own folder and else unique.
     pub label: String,
-    /// It is there, as of the last look.
+    /// True if it was there at the last scan.
     pub here: bool,
 }
 
 impl LogRoot {
-    /// The store's own folder.
+    /// Returns the root that is the store's own folder.
     pub fn main_root(path: PathBuf) -> Self {
         Self { path, label: String::new(), here: true }
     }
 
-    /// It is the store's own folder.
+    /// Returns true if it is the store's own folder.
     pub fn is_main(&self) -> bool {
         self.label.is_empty()
     }
 }
 
-/// A log and how far it was read.
+/// A log and its cursor.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LogRow<X, C> {
-    /// The root it lies in.
+    /// The number of its root.
     pub root: u32,
-    /// Its file's name; where each log has a folder of its own, the name of that.
+    /// The name of its file, or of its folder where each log has one.
     pub name: String,
-    /// Its folder is not there.
+    /// True if its folder is not there.
     pub gone: bool,
-    /// The file as it was when it was read; `None` if nothing of it is shown.
+    /// The stamp of the file when it was read; `None` if none of its messages is shown.
     pub stamp: Option<Stamp>,
-    /// How far it was read.
+    /// Its cursor.
     pub tally: LogCursor<C>,
-    /// The unterminated last line was a message and was delivered.
+    /// True if the unterminated last line was reported as a message.
     pub tail: bool,
-    /// It ends in half a line that its writer may still finish; nobody was told of it yet.
+    /// True if it ends in a torn line that its writer may still finish. The line was not reported yet.
     pub half: bool,
-    /// Counts the readings of the whole log.
+    /// The number of times that the whole log was read.
     pub epoch: u32,
-    /// What the format knows of it.
+    /// The facts that the format keeps of it.
     pub facts: X,
 }
 
@@ -105,42 +105,42 @@ pub struct LogRow<X, C> {
 pub type LogRowOf<F> = LogRow<<F as LineFormat>::Facts, <F as LineFormat>::Count>;
 
 impl<X: LogFacts, C: Default> LogRow<X, C> {
-    /// Its messages are shown.
+    /// Returns true if its messages are shown.
     pub fn is_shown(&self) -> bool {
         !self.gone && self.facts.is_shown()
     }
 
-    /// Its files are shown.
+    /// Returns true if its files are shown.
     pub fn is_listed(&self) -> bool {
         !self.gone && self.facts.is_ours()
     }
 
-    /// The time of its last message, if it has one that says when it was written.
+    /// Returns the time of its last message that states one, if any does.
     pub fn last_time(&self) -> Option<Timestamp> {
         self.tally.last_time.map(Timestamp::from_millis)
     }
 
-    /// Forgets what was read, for it is read again or gone.
+    /// Resets the cursor and the facts, because the log is read again or gone.
     pub fn reset_for_reread(&mut self) {
         self.epoch += 1;
         (self.tail, self.half, self.tally) = (false, false, LogCursor::default());
         self.facts.reset_for_reread();
     }
 
-    /// A path below the root's folder of logs: the log itself, or a file beside it.
+    /// Returns a path below the root's folder of logs: the log itself, or a file beside it.
     pub fn path(&self, file: Option<&str>) -> String {
         file.map_or_else(|| self.name.clone(), |file| format!("{}/{file}", self.name))
     }
 }
 
-/// The tables.
+/// The table of logs and roots.
 pub struct LogTable<F: LineFormat> {
     /// The folders with logs, the store's own first.
     pub roots: Vec<LogRoot>,
-    /// The logs by number.
+    /// The logs, by number.
     pub logs: Vec<LogRowOf<F>>,
     by_name: HashMap<(u32, String), u32>,
-    /// What the format knows of all logs together.
+    /// The facts of all logs together that the format keeps.
     pub shared: F::Shared,
 }
 
@@ -152,30 +152,31 @@ impl<F: LineFormat> Default for LogTable<F> {
 }
 
 impl<F: LineFormat> LogTable<F> {
-    /// A log by its number.
+    /// Returns a log by its number.
     pub fn get(&self, log: u32) -> Option<&LogRowOf<F>> {
         self.logs.get(log as usize)
     }
 
-    /// All logs with their numbers.
+    /// Returns all logs with their numbers.
     pub fn iter_numbered(&self) -> impl Iterator<Item = (u32, &LogRowOf<F>)> {
         (0u32..).zip(&self.logs)
     }
 
-    /// Changes what is known of a log.
+    /// Replaces the row of a log.
     pub fn set_log(&mut self, n: u32, log: LogRowOf<F>) {
         if let Some(slot) = self.logs.get_mut(n as usize) {
             *slot = log;
         }
     }
 
-    /// The log of a name.
+    /// Returns the number of the log with a name.
     pub fn find_log(&self, root: u32, name: &str) -> Option<u32> {
-        // Borrowing half of a pair is not possible; names are short.
+        // Half of a pair cannot be borrowed, and names are short.
         self.by_name.get(&(root, name.to_owned())).copied()
     }
 
-    /// The number of a log, for names that can be one; `None` also if there are too many.
+    /// Returns the number of a log, a new one if it has none. `None` if the name is not that of a log, or there are
+    /// too many logs.
     pub fn assign_number(&mut self, root: u32, name: &str) -> Option<u32> {
         if let Some(n) = self.find_log(root, name) {
             return Some(n);
@@ -190,7 +191,7 @@ impl<F: LineFormat> LogTable<F> {
         Some(n)
     }
 
-    /// The folder of the root a log lies in, and the names below it, down to its folder.
+    /// Returns the path of a log's root, and the names of folders below it down to the log's folder.
     ///
     /// # Errors
     /// [`StoreError::Moved`] if there is no such log.
@@ -202,14 +203,14 @@ impl<F: LineFormat> LogTable<F> {
         Ok((root.path.clone(), parts))
     }
 
-    /// A path in `raw/`: what lies in another root is under its label.
+    /// Returns the path of a log or a file beside it in `raw/`. Those of another root are under its label.
     pub fn raw_path(&self, log: &LogRowOf<F>, file: Option<&str>) -> String {
         let label = self.roots.get(log.root as usize).map_or("", |root| &root.label);
         let slash = if label.is_empty() { "" } else { "/" };
         format!("{label}{slash}{}", log.path(file))
     }
 
-    /// As bytes, for [`Table::restore`].
+    /// Returns the table as bytes, for [`LogTable::from_bytes`].
     pub fn to_bytes(&self) -> Vec<u8> {
         let Ok(text) = serde_json::to_vec(&(&self.roots, &self.logs)) else {
             return Vec::new();
@@ -220,7 +221,7 @@ impl<F: LineFormat> LogTable<F> {
         out
     }
 
-    /// From bytes; `None` if they cannot be used.
+    /// Restores the table from bytes; `None` if they cannot be used.
     pub fn from_bytes(saved: &[u8]) -> Option<Self> {
         let (len, rest) = saved.split_first_chunk::<8>()?;
         let (text, shared) =

@@ -1,5 +1,4 @@
-//! Long logs are read on all cores; what is reported is the same. Of logs beside each other those are read that
-//! changed.
+//! Tests of reports from long logs, which are read on all cores, and of scans that read only changed logs.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,7 +7,7 @@ use crate::model::Roles;
 use crate::store::testing::Book;
 use crate::store::{self, Kind, Store, StoreSpec};
 
-/// Bytes that one thread reads alone.
+/// The number of bytes that one thread reads alone.
 const SHORT: usize = 500 << 10;
 
 fn open(dir: &std::path::Path) -> std::sync::Arc<dyn Store> {
@@ -26,7 +25,7 @@ fn open(dir: &std::path::Path) -> std::sync::Arc<dyn Store> {
     store::open(&spec).unwrap()
 }
 
-/// A log with all that can be in one: records, some twice, lines that are none, empty ones, a long one.
+/// Returns a log with everything that can be in one: records, some twice, lines that are none, empty ones, a long one.
 fn log() -> String {
     let (mut log, mut last) = (String::from('\u{feff}'), String::new());
     for n in 0..12_000 {

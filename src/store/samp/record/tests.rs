@@ -6,7 +6,7 @@ use super::*;
 use crate::model::{PublicKey, SignatureScope, SignedBytes};
 use crate::store::samp::alias::{SampLogName, classify_log_name};
 
-/// The id vectors: the line, the expected id and the expected canonical form.
+/// Returns the id vectors: the line, the expected id and the expected canonical form.
 fn id_vectors() -> Vec<Json> {
     let all: Json =
         serde_json::from_str(include_str!("../../../../tests/vectors/samp-ids.json")).unwrap();
@@ -35,7 +35,7 @@ fn hashed_members(line: &str) -> HashedMembers<'_> {
     m
 }
 
-/// The vectors too large for the file, by the recipe that they state.
+/// Returns the vectors that are too large for the file, by the recipe that they state.
 fn large_line(name: &str) -> String {
     let body = match name {
         "large-64KiB-ascii" => "a".repeat(65536),
@@ -57,8 +57,8 @@ fn sha256(bytes: &[u8]) -> String {
 fn id_vectors_hold() {
     for v in id_vectors() {
         let name = v["name"].as_str().unwrap();
-        // Two characters that compose only by the tables of Unicode 16, which the program that
-        // made the vectors did not have.
+        // These two characters compose only by the tables of Unicode 16, which the program that made the vectors did
+        // not have.
         if name == "nfc-unicode16-version-dependent" {
             continue;
         }
@@ -78,7 +78,7 @@ fn id_vectors_hold() {
             canonical::compute_id(&members, &mut buffer);
             assert_eq!(buffer, canonical, "{name}");
         }
-        // Where the record is delivered, it is delivered under this id.
+        // A record that is delivered has this id.
         match parse(&line, &mut SampScratch::default()) {
             Ok(parsed) => {
                 assert_eq!(Some(&*parsed.id), expected, "{name}");
@@ -99,7 +99,7 @@ fn id_vectors_hold() {
     }
 }
 
-/// The files of a store vector, the large ones by the recipe of their records.
+/// Returns the files of a store vector, the large ones by the recipe of their records.
 fn files(v: &Json) -> Vec<(String, Vec<u8>)> {
     let record = |ts: u64, body: &str, id: &Json| {
         format!(
@@ -192,7 +192,7 @@ fn parsed(line: &str) -> Result<(String, bool), SampRecordError> {
 fn ids_stored_and_computed() {
     let computed = "262b3c8fbec35a2d";
     assert_eq!(parsed(GOOD), Ok((computed.to_owned(), true)));
-    // Without a usable id.
+    // These records have no usable id.
     for id in ["\"\"", "null", "0", "1", "[1]", "{\"a\":1}", "true"] {
         let line = GOOD.replace("\"262b3c8fbec35a2d\"", id);
         assert_eq!(parsed(&line), Ok((computed.to_owned(), true)), "{id}");
@@ -208,11 +208,11 @@ fn ids_stored_and_computed() {
         parsed(&GOOD.replace(computed, "\\u003262b3c8fbec35a2d")),
         Ok((computed.to_owned(), true))
     );
-    // A body nobody can hash: the stored id serves, else there is none.
+    // Nobody can hash this body: the stored id serves, else there is none.
     let lone = GOOD.replace("hello", "x\\ud800y");
     assert_eq!(parsed(&lone), Ok((computed.to_owned(), false)));
     assert_eq!(parsed(&lone.replacen("id", "x", 1)), Err(SampRecordError::NoId));
-    // Half a pair where it does not count.
+    // Half a pair does not matter in these places.
     let unknown = GOOD.replace("\"ts\"", "\"x\":\"\\ud800\",\"\\udc00\":[[]],\"ts\"");
     assert_eq!(parsed(&unknown), Ok((computed.to_owned(), true)));
 }
@@ -291,7 +291,7 @@ fn plain_records_are_borrowed() {
     }
 }
 
-/// A signer whose signature says what it was made over.
+/// A signer whose signature contains the signed bytes.
 struct FakeKey;
 
 impl Signer for FakeKey {

@@ -57,7 +57,7 @@ impl Machine {
         }
     }
 
-    /// The bodies in the log, in order.
+    /// Returns the bodies in the log, in order.
     fn bodies(&self) -> Vec<String> {
         bodies(&self.log())
     }
@@ -67,7 +67,7 @@ impl Machine {
         text.split_inclusive('\n').skip(range.start).take(range.len()).collect()
     }
 
-    /// Another program puts this text in the place of a file.
+    /// Replaces a file by this text, as another program would.
     fn replace(&self, text: &str) {
         let temp = self.path(".syncthing.tmp");
         std::fs::write(&temp, text).unwrap();
@@ -92,7 +92,7 @@ fn message_at(body: &str, key: &Key, time: Timestamp) -> PreparedRecord {
 fn bodies(log: &Path) -> Vec<String> {
     let mut all = Vec::new();
     for_each_record(&File::open(log).unwrap(), |parsed, _| {
-        all.push(parsed.body_text().into_owned())
+        all.push(parsed.body_text().into_owned());
     })
     .unwrap();
     all
@@ -215,7 +215,7 @@ fn of_a_conflict_copy_only_what_i_signed_is_appended_and_once() {
     let copy = [
         machine.lines(0..1),
         mine.clone() + "\n",
-        // Changed after it was signed; the id no longer fits, or the signature.
+        // These records were changed after they were signed: the id no longer fits, or the signature.
         mine.replace("mine", "nine") + "\n",
         mine.replace("\"ms\": ", "\"ms\": 1") + "\n",
         message("another key", &Key::new(8)).bytes + "\n",
@@ -251,7 +251,7 @@ fn what_an_earlier_process_appended_is_kept_too() {
     let machine = Machine::new();
     let store = machine.open();
     machine.send(&store, "a");
-    // As if it had been killed, or had lost its power, before it was kept.
+    // This is as if msgfs had been killed, or had lost its power, before the line was kept.
     std::fs::remove_dir_all(machine.state()).unwrap();
     let (a, b) = (machine.lines(0..1), message("b", &machine.key));
     let appended = PreparedRecord { bytes: a.trim_end().to_owned(), ..b.clone() };
@@ -272,7 +272,7 @@ fn a_message_that_is_restored_is_not_appended_again() {
     let b = message("b", &machine.key);
     store.append_record(&b).unwrap();
     machine.replace(&machine.lines(0..1));
-    // Its sender did not hear that it was appended.
+    // The sender of this message did not learn that it was appended.
     store.append_record(&b).unwrap();
     assert_eq!(machine.bodies(), ["a", "b"]);
 }

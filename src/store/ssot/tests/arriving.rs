@@ -1,4 +1,4 @@
-//! What others put into the SSOT: messages, signatures, acknowledgements, rubbish; in any order.
+//! Files of others in the SSOT: messages, signatures, acknowledgements, rubbish; in any order.
 
 use super::*;
 
@@ -77,7 +77,7 @@ fn names_and_copies() {
             .iter()
             .any(|r| r.contains("belongs at messages/T-2026-007/task_dispatch-T-2026-007-5"))
     );
-    // Without its rival the copy is judged anew.
+    // Without its rival the copy is judged again.
     std::fs::remove_file(&copy).unwrap();
     noted(&mut books, &store, &copy);
     assert_eq!(books.reasons().len(), 2);
@@ -104,7 +104,7 @@ fn nothing_but_files_is_opened() {
     assert!(health.contains("a symbolic link") && health.contains("a FIFO"), "{health}");
 }
 
-/// A dispatch that is acknowledged, and an escalation that is lifted.
+/// Makes a dispatch that is acknowledged, and an escalation that is lifted.
 fn one_of_each(bed: &Bed) -> String {
     let (dispatch, escalation) =
         (id(SsotMessageType::Dispatch, 0), id(SsotMessageType::Escalation, 5));
@@ -119,7 +119,7 @@ fn one_of_each(bed: &Bed) -> String {
     dispatch
 }
 
-/// Puts a link to a folder in its place; what takes it away again.
+/// Puts a link to a folder in its place. Returns a closure that removes it.
 fn linked<'b>(bed: &'b Bed, path: &str) -> impl Fn() + use<'b> {
     let (here, there) = (bed.dir().join(path), bed.top.path().join("elsewhere"));
     std::fs::rename(&here, &there).unwrap();
@@ -137,7 +137,7 @@ fn a_link_in_the_place_of_a_folder_is_told_and_not_followed() {
         let bed = Bed::new();
         let dispatch = one_of_each(&bed);
         let store = bed.open("executor");
-        // What is told of a store without the link, and of one with it.
+        // This checks the reports about a store with and without the link.
         let sees = |books: &mut Book, all: bool| {
             let has = |area: &str| all || !path.starts_with(area);
             let found = books.messages.values().find(|kept| kept.id == dispatch);
@@ -163,7 +163,7 @@ fn a_link_in_the_place_of_a_folder_is_told_and_not_followed() {
         away();
         noted(&mut books, &store, &bed.dir().join(&path));
         sees(&mut books, true);
-        // The same while the store is followed.
+        // The same holds while changes are followed.
         let away = linked(&bed, &path);
         noted(&mut books, &store, &bed.dir().join(&path));
         sees(&mut books, false);
@@ -224,7 +224,7 @@ fn a_half_written_file_is_waited_for() {
     let mut books = Book::scanned(&store);
     writer.join().unwrap();
     assert_eq!((books.messages.len(), books.reasons().len()), (1, 0));
-    // One that nobody completes is refused, and leaves when somebody does.
+    // A torn file that nobody completes is rejected, and becomes a message when it is completed.
     let late = bed.put(&path(&id(SsotMessageType::Dispatch, 1)), &text[..100]);
     noted(&mut books, &store, &late);
     assert!(books.rejected.values().all(|r| r.incomplete) && books.rejected.len() == 1);
@@ -304,7 +304,7 @@ fn rules_about_other_messages_hold_nothing_back() {
     for rule in ["ref_unreadable", "reject_count_wrong", "task_suspended"] {
         assert!(said.contains(rule), "{said}");
     }
-    // What was missing comes by sync.
+    // The missing messages come by sync.
     store.note_change(&bed.deliver(&message(SsotMessageType::Dispatch, 0)));
     store.note_change(&bed.deliver(&message(SsotMessageType::Result, 1)));
     let last = bed.deliver(&message(SsotMessageType::ReviewVerdict, 2));
@@ -391,15 +391,15 @@ fn folders_and_raw_files() {
     );
 }
 
-/// An index that takes its time: it looks at the store before it judges what was reported.
+/// A slow index: it reads the store before it judges the reported messages.
 struct Slow<'a> {
     store: &'a Ssot,
     refuses: bool,
-    /// What `tasks/` and the remarks said before the judgement, and right after it.
+    /// The text of `tasks/` and the remarks, before the judgement and right after it.
     seen: Vec<[String; 2]>,
 }
 
-/// What `tasks/` says now, and the remarks.
+/// Returns the current text of `tasks/`, and the remarks.
 fn said(store: &Ssot) -> String {
     store.deliver_waiting().unwrap();
     let task = store.properties.dir.join(format!("tasks/{TASK}.json"));
@@ -410,7 +410,7 @@ fn said(store: &Ssot) -> String {
 impl ScanSink for Slow<'_> {
     fn report_batch(&mut self, found: &mut Vec<FoundMessage<'_>>, _: &mut Vec<Rejection>) {
         let judged: Vec<(Location, bool)> = found.iter().map(|f| (f.at, self.refuses)).collect();
-        // As if the scan before had just left something to write.
+        // The scan before left something to write.
         self.store.format.stale_tasks.lock().insert(TASK.to_owned());
         let before = said(self.store);
         self.store.note_judgements(&judged);
@@ -426,8 +426,8 @@ impl ScanSink for Slow<'_> {
     fn report_progress(&mut self, _: u64, _: u64) {}
 }
 
-/// A record does not count before it was judged, and counts at once when it was accepted, for whoever asks
-/// meanwhile; one that is refused never does.
+/// Checks that a record does not count before it was judged. It counts at once when it was accepted, for every reader
+/// in between. A refused record never counts.
 #[test]
 fn nothing_counts_before_it_is_judged() {
     let bed = Bed::new();

@@ -4,11 +4,11 @@ use super::*;
 use crate::store::ssot::envelope;
 use crate::store::ssot::order::sort_messages;
 use crate::store::ssot::state::{TaskMessage, TaskMessageFacts};
-use crate::store::ssot::words::Role;
+use crate::store::ssot::vocabulary::Role;
 
 const MINUTE: i64 = 60_000;
 
-/// A message as it counts, written by a clock that is so much ahead, and acknowledged by one.
+/// Returns a message as it counts, acknowledged at a moment.
 fn item(value: &Value, acked: Option<i64>) -> TaskMessage {
     let text = value.to_string();
     let message = envelope::SsotMessage::parse(text.as_bytes()).unwrap();
@@ -20,7 +20,7 @@ fn item(value: &Value, acked: Option<i64>) -> TaskMessage {
     }
 }
 
-/// How far a role's clock is ahead.
+/// Returns the milliseconds by which a role's clock is ahead.
 fn ahead(clocks: &[i64; 3], role: Role) -> i64 {
     match role {
         Role::Coordinator => clocks[0],
@@ -29,7 +29,7 @@ fn ahead(clocks: &[i64; 3], role: Role) -> i64 {
     }
 }
 
-/// Two rounds of a task as they happened, one message each ten minutes, by these clocks.
+/// Returns two rounds of a task as they happened, one message every ten minutes, by these clocks.
 fn rounds(clocks: &[i64; 3], with_acks: bool) -> Vec<TaskMessage> {
     let mut out: Vec<TaskMessage> = Vec::new();
     let mut last: Vec<String> = Vec::new();
@@ -96,7 +96,7 @@ fn what_carries_no_ref_counts_after_what_it_answers() {
         (vec![&r1, &d1], vec![&d1, &r1]),
         (vec![&r1, &r2, &d1], vec![&d1, &r1, &r2]),
         (vec![&r1, &r2, &d1, &d2], vec![&d1, &r1, &d2, &r2]),
-        // It was there before the second was asked for.
+        // It was there before the second request.
         (vec![&d(1), &r1, &d1], vec![&d(1), &r1, &d1]),
         (vec![&d(1), &named(7, &d1), &d1], vec![&d(1), &d1, &named(7, &d1)]),
     ] {

@@ -1,10 +1,10 @@
-//! From drafts to files: what is filled in, what is refused, and a task from dispatch to approval.
+//! Sending: the members that are filled in, the refusals, and a task from dispatch to approval.
 
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
-/// The text of a refusal.
+/// Returns the text of a refusal.
 fn refusal(result: Result<impl std::fmt::Debug, StoreError>) -> String {
     match result.unwrap_err() {
         StoreError::Refused(why) => why,
@@ -67,7 +67,7 @@ fn a_payload_becomes_a_message() {
     assert_eq!(folder.count(), 2);
     assert_eq!(bed.text(".gitignore"), ".locks/\n.*.tmp\n");
     assert_eq!(bed.text(".gitattributes"), "errors.log merge=union\n");
-    // The same millisecond again.
+    // This is the same millisecond again.
     assert!(prepare_at(&store, &good, now).unwrap().id.ends_with("7002"));
     let books = Book::scanned(&store);
     let kept = books.one(&made.id);
@@ -101,7 +101,7 @@ fn a_whole_message_is_taken_as_it_is() {
     );
     assert_eq!(store.properties().recipient_in.unwrap()("{\"to\": \"executor\"}"), None);
     store.append_record(&made).unwrap();
-    // Again it is the same; with other words it is a duplicate.
+    // The same message again is accepted; with other words it is a duplicate.
     assert_eq!(send(&store, &whole(&message(SsotMessageType::Dispatch, 0))).unwrap(), made.id);
     let mut other = message(SsotMessageType::Dispatch, 0);
     other["payload"]["description"] = json!("something else");
@@ -140,7 +140,7 @@ fn drafts_that_are_no_task_records() {
         assert!(said.contains(words), "{said}");
     }
     assert!(store.properties().check_attachments(&[("a.txt".into(), 1)]).is_err());
-    // The type follows from who writes to whom, the task from the thread.
+    // The type follows from sender and recipient, the task from the thread.
     let untyped = Draft { kind: None, ..good.clone() };
     let thread = Draft { task: None, thread: Some(TASK.into()), is_reply: true, ..good };
     for draft in [untyped, thread] {
@@ -174,7 +174,7 @@ fn references_and_counts_are_checked() {
     assert!(said.starts_with("reject_count_wrong: payload.reject_count is 0"), "{said}");
 }
 
-/// What `tasks/` says of the task, brought up to date by the coordinator.
+/// Returns the file of the task in `tasks/`, after the coordinator brought it up to date.
 fn task(bed: &Bed, coordinator: &Ssot) -> Value {
     Book::scanned(coordinator);
     coordinator.deliver_waiting().unwrap();
@@ -236,7 +236,7 @@ fn a_task_from_dispatch_to_approval() {
     assert_eq!(violations(&admin), []);
 }
 
-/// Only escalations get through.
+/// Checks that only escalations can be sent.
 fn locked(bed: &Bed, coordinator: &Ssot, reviewer: &Ssot) {
     assert!(refusal(send(reviewer, &rejecting())).starts_with("task_locked: task_id"));
     let dispatch =
@@ -249,7 +249,7 @@ fn locked(bed: &Bed, coordinator: &Ssot, reviewer: &Ssot) {
     assert!(coordinator.remarks()[0].contains("suspended by escalation-"));
 }
 
-/// The admin lifts the lock and the suspension, and the next rejection locks again.
+/// Checks that the admin lifts the lock and the suspension, and that the next rejection locks again.
 fn resumed(bed: &Bed, admin: &Ssot, coordinator: &Ssot, reviewer: &Ssot) {
     let resume = |store: &Ssot| store.run_command(&["resume".into(), TASK.into()]);
     assert!(matches!(resume(coordinator), Err(StoreError::NotPermitted(_))));

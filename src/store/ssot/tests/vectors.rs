@@ -1,14 +1,14 @@
 //! The vectors, and messages that one change makes invalid.
 
 use super::*;
-use crate::store::ssot::envelope::{FILE_BYTES, SsotMessage as Task};
+use crate::store::ssot::envelope::{FILE_BYTES, SsotMessage};
 use proptest::prelude::*;
 
 const VECTORS: &str = include_str!("../../../../tests/vectors/amp1.json");
 
-/// The rules that a value breaks.
+/// Returns the rules that a value breaks.
 fn broken(value: &Value) -> Vec<&'static str> {
-    match Task::parse(value.to_string().as_bytes()) {
+    match SsotMessage::parse(value.to_string().as_bytes()) {
         Ok(_) => Vec::new(),
         Err(fault) => fault.breaches.into_iter().map(|b| b.rule).collect(),
     }
@@ -77,11 +77,11 @@ fn what_the_vectors_leave_out() {
         assert_eq!(broken(&changed), [rule], "{path}");
     }
     for text in ["", "null", "{\"msg_id\":\"a\",\"msg_id\":\"a\"}", "\u{feff}{}", "{\"a\":NaN}"] {
-        let fault = Task::parse(text.as_bytes()).unwrap_err();
+        let fault = SsotMessage::parse(text.as_bytes()).unwrap_err();
         assert_eq!(fault.breaches[0].rule, "not_an_object", "{text}");
     }
     let large = vec![b' '; FILE_BYTES + 1];
-    assert_eq!(Task::parse(&large).unwrap_err().breaches[0].rule, "not_an_object");
+    assert_eq!(SsotMessage::parse(&large).unwrap_err().breaches[0].rule, "not_an_object");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn recommendations_are_named_and_hold_nothing_back() {
     ];
     for (kind, path, new, rule) in cases {
         let text = with(message(kind, 3), path, Some(new)).to_string();
-        let rules: Vec<_> = Task::parse(text.as_bytes())
+        let rules: Vec<_> = SsotMessage::parse(text.as_bytes())
             .unwrap()
             .soft_breaches
             .into_iter()
@@ -111,13 +111,13 @@ fn recommendations_are_named_and_hold_nothing_back() {
     }
     for kind in SsotMessageType::ALL {
         let text = message(kind, 3).to_string();
-        assert_eq!(Task::parse(text.as_bytes()).unwrap().soft_breaches, [], "{kind:?}");
+        assert_eq!(SsotMessage::parse(text.as_bytes()).unwrap().soft_breaches, [], "{kind:?}");
     }
     let branch = with(message(Dispatch, 0), "/payload/branch", Some(json!("feature/main")));
-    assert_eq!(Task::parse(branch.to_string().as_bytes()).unwrap().soft_breaches, []);
+    assert_eq!(SsotMessage::parse(branch.to_string().as_bytes()).unwrap().soft_breaches, []);
 }
 
-/// Paths of all members of objects, and whether each is required.
+/// Returns the paths of all members of objects.
 fn members(kind: SsotMessageType) -> Vec<String> {
     fn walk(value: &Value, path: &str, out: &mut Vec<String>) {
         if let Value::Object(members) = value {
@@ -136,7 +136,7 @@ fn members(kind: SsotMessageType) -> Vec<String> {
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = Task::parse(&bytes);
+        let _ = SsotMessage::parse(&bytes);
     }
 
     #[test]
@@ -149,7 +149,7 @@ proptest! {
         let free = with(message(kind, 3), "/x_extra", Some(json!(text)));
         prop_assert_eq!(broken(&free), Vec::<&str>::new());
         let read = free.to_string();
-        let read = Task::parse(read.as_bytes()).unwrap();
+        let read = SsotMessage::parse(read.as_bytes()).unwrap();
         let shown = super::super::text::render_body(&read);
         prop_assert!(shown.contains("Payload:\n"));
         let all = members(kind);
@@ -172,11 +172,11 @@ proptest! {
         let mut bytes = message(kind, 3).to_string().into_bytes();
         let at = at.index(bytes.len());
         bytes[at] = byte;
-        if let Ok(read) = Task::parse(&bytes) {
+        if let Ok(read) = SsotMessage::parse(&bytes) {
             let _ = super::super::text::render_body(&read);
         }
         bytes.truncate(at);
-        let fault = Task::parse(&bytes).unwrap_err();
+        let fault = SsotMessage::parse(&bytes).unwrap_err();
         prop_assert!(fault.is_incomplete || at == 0, "{}", fault);
     }
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::super::json::tests::any_json;
-use super::super::strict::MAX_DEPTH;
+use super::super::strict_json::MAX_DEPTH;
 use super::*;
 
 fn canonical(text: &str) -> Option<String> {
@@ -44,7 +44,7 @@ fn numbers_as_python_prints_them() {
         ("-Infinity", "-Infinity"),
         ("9007199254740993.0", "9007199254740992.0"),
         ("5.684341886080801e-14", "5.684341886080801e-14"),
-        // Two shortest forms equally near: the even one.
+        // Two shortest forms are equally near: the even one wins.
         ("1801514316094494.3", "1801514316094494.2"),
         ("2244273033561874.75", "2244273033561874.8"),
         ("2.2250738585072011e-308", "2.225073858507201e-308"),
@@ -88,7 +88,7 @@ fn compounds_are_sorted_at_every_depth() {
             "[{\"b\":{},\"a\":[]},{\"d\":null,\"c\":true}]",
             "[{\"a\":[],\"b\":{}},{\"c\":true,\"d\":null}]",
         ),
-        // By code point, not by UTF-16 unit; last of equal keys.
+        // Keys are sorted by code point, not by UTF-16 unit, and the last of equal keys wins.
         (
             "{\"\u{1f600}\":1,\"\u{ffff}\":2,\"\":3,\"Z\":4,\"a\":5}",
             "{\"\":3,\"Z\":4,\"a\":5,\"\u{ffff}\":2,\"\u{1f600}\":1}",
@@ -112,7 +112,7 @@ fn depth_is_limited() {
 
 #[test]
 fn nested_sorting_is_near_linear() {
-    // Each level needs sorting; moving text at each would be 10^11 bytes.
+    // Each level needs sorting. Moving text at each would move 10^11 bytes.
     let n = MAX_DEPTH / 2;
     let pad = "x".repeat(2000);
     let line = format!("{{\"b\":\"{pad}\",\"a\":").repeat(n) + "1" + &"}".repeat(n);
@@ -135,7 +135,7 @@ fn signatures_cover_all_but_sig() {
     }
 }
 
-/// Canonical JSON the slow way.
+/// Returns canonical JSON the slow way.
 fn naive(value: &serde_json::Value) -> String {
     use serde_json::Value::{Array, Object};
     match value {
@@ -156,7 +156,7 @@ fn naive(value: &serde_json::Value) -> String {
     }
 }
 
-/// Writes every character of a text as an escape.
+/// Returns a text with every character as an escape.
 fn escaped(text: &str) -> String {
     text.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect::<Vec<_>>().concat()
 }

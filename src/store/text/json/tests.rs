@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What the scanner reports, in a form that can be compared.
+/// Returns the reports of the scanner, in a form that can be compared.
 fn report(line: &str) -> Result<Vec<(String, String)>, JsonError> {
     let mut got = Vec::new();
     visit_members(line, |key, value| got.push((key.to_text().into_owned(), show(value))))?;
@@ -21,7 +21,7 @@ fn show(value: JsonValue<'_>) -> String {
     }
 }
 
-/// One value through the scanner.
+/// Returns one value as the scanner reports it.
 fn value(text: &str) -> Result<String, JsonError> {
     Ok(report(&format!("{{\"k\":{text}}}"))?.remove(0).1)
 }
@@ -261,7 +261,7 @@ fn walk_reports_every_step() {
     assert!(walk_value("1 2", |_| {}).is_err());
 }
 
-/// Any JSON value without floats, whose text `serde_json` may print differently.
+/// Returns any JSON value without floats, whose text `serde_json` may print differently.
 pub(crate) fn any_json() -> impl Strategy<Value = serde_json::Value> {
     let leaf = prop_oneof![
         Just(serde_json::Value::Null),
@@ -291,7 +291,7 @@ proptest! {
     ) {
         let _ = report(&line);
         let _ = report(&format!("{{\"k\":{line}}}"));
-        // Whatever serde_json takes, Python takes.
+        // Python accepts everything that serde_json accepts.
         if serde_json::from_str::<serde_json::Value>(&line).is_ok() {
             let taken = walk_value(&line, |_| {});
             prop_assert_eq!(taken, Ok(()));

@@ -12,7 +12,7 @@ fn printed(tape: &JsonTape<'_>, profile: JsonProfile) -> Option<String> {
     tape.print_as(&mut out, profile, |_| ()).map(|()| out)
 }
 
-/// Values that every profile prints alike: ASCII without DEL, small integers, no keys of digits.
+/// Returns values that every profile prints alike: ASCII without DEL, small integers, no keys of digits.
 fn plain_json() -> impl Strategy<Value = Json> {
     let leaf = prop_oneof![
         Just(Json::Null),

@@ -6,7 +6,7 @@ fn parcel(text: &str, parts: Vec<(String, PathBuf)>) -> OutboundMail {
     OutboundMail { message_id: "0123456789ab".into(), to: "al@y".into(), bytes: text.into(), parts }
 }
 
-/// A letter of a mail.
+/// Returns the letter of a mail.
 fn got(raw: &[u8]) -> (tempfile::TempDir, InboundMail, text::Letter) {
     let dir = tempfile::tempdir().unwrap();
     let arrived = mail_to_letter(raw, &dir.path().join("parts")).unwrap();
@@ -175,7 +175,7 @@ proptest! {
     }
 }
 
-/// S640: of a mail that nobody should take apart all bytes are kept, and the store refuses them.
+/// S640: a mail that is dangerous to parse keeps all its bytes, and the store rejects it.
 #[test]
 fn s640_what_is_made_to_stop_its_reader_is_kept_as_it_came() {
     let raw = "From: a@x\r\n".to_owned() + &"Content-Type: message/rfc822\r\n\r\n".repeat(20_000);

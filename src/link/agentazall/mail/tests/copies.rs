@@ -1,4 +1,4 @@
-//! Copies to me, by which it can be seen what a server has taken.
+//! Copies to me, which show the mails that a server has taken.
 
 use super::*;
 use std::io::{BufRead, BufReader, Write};
@@ -6,24 +6,24 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex};
 
-/// What the server does when it has a text.
+/// The server's action after it has a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
-    /// It serves and says so.
+    /// A delivery with an answer.
     All,
-    /// It serves, and is cut off before it says so.
+    /// A delivery that is cut off before the answer.
     Serve,
-    /// It is cut off.
+    /// No delivery: it is cut off before.
     Nothing,
 }
 
 /// A server of one account, by SMTP and IMAP.
 struct Server {
-    /// What is said to it by SMTP, but texts.
+    /// The lines that it heard by SMTP, except for texts.
     said: Mutex<Vec<String>>,
     inbox: Mutex<Vec<String>>,
     does: Mutex<Does>,
-    /// Takes me for no recipient.
+    /// True if the server refuses me as a recipient.
     refuses_me: bool,
 }
 
@@ -71,7 +71,7 @@ impl Server {
             let (tag, command) = line.split_once(' ').unwrap();
             let inbox = self.inbox.lock().unwrap().clone();
             let answer = if command.starts_with("UID SEARCH HEADER Message-ID \"m@agentazall\"") {
-                // As that of the reference does, it names all there are.
+                // Like the server of the reference, it returns all numbers.
                 let all: Vec<String> = (1..=inbox.len()).map(|n| n.to_string()).collect();
                 format!("* SEARCH {}\r\n", all.join(" "))
             } else if let Some(rest) = command.strip_prefix("UID FETCH ") {
@@ -92,7 +92,7 @@ impl Server {
     }
 }
 
-/// A port at which each connection is served like this.
+/// Serves each connection at a port with this function, and returns the port.
 fn listen(server: &Arc<Server>, serve: fn(&Server, TcpStream)) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, server) = (listener.local_addr().unwrap().port(), Arc::clone(server));
@@ -138,7 +138,7 @@ impl Bed {
         MailEngine::open(&self.settings).unwrap()
     }
 
-    /// The bytes for a recipient, as they lie in the link's folder.
+    /// Returns the file with the bytes for a recipient in the link's folder.
     fn wire(&self, to: &str) -> PathBuf {
         let bytes = b"From: bob@x\nTo: zed@y, amy@y\nMessage-ID: m\n---\nhi".to_vec();
         let parcel =
@@ -157,8 +157,8 @@ fn is_unknown(outcome: &ExchangeOutcome) -> bool {
     matches!(outcome, ExchangeOutcome::Unknown { .. })
 }
 
-/// S454: I am the last recipient, and what was cut off before its answer is looked for in my inbox before it is sent
-/// again. The copy of what another one was sent is none of this one's.
+/// S454: I am the last recipient. A mail whose answer was lost is sought in my inbox before it is sent again. The copy
+/// of another recipient's mail does not count for this one.
 #[test]
 fn s454_what_was_cut_off_is_looked_for() {
     for does in [Does::Serve, Does::Nothing] {
@@ -174,7 +174,7 @@ fn s454_what_was_cut_off_is_looked_for() {
         assert_eq!(bed.mail().send(&zed), ExchangeOutcome::Done);
         let served = usize::from(does == Does::Serve);
         assert_eq!(bed.server.heard("DATA"), 2 - served, "{does:?}");
-        // The mail to the other one has the same Message-ID.
+        // The mail to the other recipient has the same Message-ID.
         bed.does(Does::Nothing);
         assert!(is_unknown(&bed.mail().send(&amy)));
         bed.does(Does::All);
@@ -184,7 +184,7 @@ fn s454_what_was_cut_off_is_looked_for() {
     }
 }
 
-/// S454: as long as the inbox cannot be asked, nothing goes a second time.
+/// S454: nothing is sent a second time while the inbox cannot be read.
 #[test]
 fn s454_an_inbox_that_cannot_be_asked() {
     let bed = Bed::new(Does::Serve, false);
@@ -192,7 +192,7 @@ fn s454_an_inbox_that_cannot_be_asked() {
     let zed = bed.wire("zed@y");
     assert!(is_unknown(&bed.mail().send(&zed)));
     let imap = bed.mail().inbox.port;
-    // Nobody listens there.
+    // No server listens there.
     let bed = bed.described(smtp, 1);
     let outcome = bed.mail().send(&zed);
     assert!(
@@ -204,8 +204,8 @@ fn s454_an_inbox_that_cannot_be_asked() {
     assert_eq!(bed.server.heard("DATA"), 1);
 }
 
-/// S454: where I get no copy nothing is looked for: a server that does not take me, and without `self_copy`, also if
-/// it is taken away.
+/// S454: nothing is sought if I get no copy: with a server that refuses me, and without `self_copy`, even if it was
+/// just removed.
 #[test]
 fn s454_without_a_copy_the_same_goes_again() {
     let refused = Bed::new(Does::Nothing, true);
@@ -225,7 +225,7 @@ fn s454_without_a_copy_the_same_goes_again() {
     assert_eq!(refused.server.heard("DATA"), 2);
 }
 
-/// S566: `self_copy` without IMAP is refused, with what to do.
+/// S566: `self_copy` without IMAP is refused with a remedy.
 #[test]
 fn s566_a_copy_needs_imap() {
     let dir = tempfile::tempdir().unwrap();
@@ -245,7 +245,7 @@ fn s566_a_copy_needs_imap() {
             Ok(_) => assert!(works, "{part}"),
             Err(why) => assert!(!works && why.contains("needs IMAP"), "{part}: {why}"),
         }
-        // Another account sends nothing.
+        // A second account sends nothing.
         let second = EngineSettings { part: "/email_accounts/1".into(), ..settings.clone() };
         assert!(MailEngine::open(&second).is_ok_and(|mail| !mail.self_copy));
     }

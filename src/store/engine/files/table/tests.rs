@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// An id, and a content by which also what is gone is found.
+/// An id, and a content that also finds files that are gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 struct Sample {

@@ -1,0 +1,278 @@
+//! The tree as files below a mount point.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use msgfs::model::Timestamp;
+use msgfs::view::FolderEntry;
+use rustix::io::Errno;
+
+use super::super::GlobalOptions;
+use super::super::context::CommandContext;
+use super::super::failure::{Failure, format_io_error};
+use super::{PAUSE, TreeAccess, resolve_move_target, split_path};
+
+/// The most bytes read from a file that has the reason of a refusal.
+const REASON_LIMIT: u64 = 64 << 10;
+
+/// The mount that acts for me.
+pub(super) struct MountAccess {
+    root: PathBuf,
+    me: String,
+    config: Option<PathBuf>,
+}
+
+impl MountAccess {
+    pub(super) fn new(root: PathBuf, global: &GlobalOptions, context: &CommandContext) -> Self {
+        Self { root, me: context.me.name.clone(), config: global.config.clone() }
+    }
+
+    fn full_path(&self, path: &str) -> PathBuf {
+        if path.is_empty() { self.root.clone() } else { self.root.join(path) }
+    }
+
+    /// Returns the mount's own text about a refused draft, from the file beside the draft.
+    fn read_reason(&self, path: &str) -> Option<String> {
+        let beside = format!("{path}.error");
+        let in_outbox = format!("outbox/{}.error", split_path(path).1);
+        [beside, in_outbox].iter().find_map(|path| {
+            let mut text = String::new();
+            File::open(self.full_path(path))
+                .ok()?
+                .take(REASON_LIMIT)
+                .read_to_string(&mut text)
+                .ok()?;
+            let text = text.trim();
+            (!text.is_empty()).then(|| text.to_owned())
+        })
+    }
+}
+
+impl TreeAccess for MountAccess {
+    fn ls(&self, path: &str) -> Result<Vec<FolderEntry>, Failure> {
+        let full = self.full_path(path);
+        let meta = fs::symlink_metadata(&full).map_err(|e| failure_from_errno(path, &e))?;
+        if !meta.is_dir() {
+            return Ok(vec![entry_from_metadata(split_path(path).1.to_owned(), &meta)]);
+        }
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&full).map_err(|e| failure_from_errno(path, &e))? {
+            let entry = entry.map_err(|e| failure_from_errno(path, &e))?;
+            // An entry that was read or sent since the folder was opened is gone now.
+            if let Ok(meta) = entry.metadata() {
+                all.push(entry_from_metadata(
+                    entry.file_name().to_string_lossy().into_owned(),
+                    &meta,
+                ));
+            }
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        let mut file =
+            File::open(self.full_path(path)).map_err(|e| failure_from_errno(path, &e))?;
+        let mut written = Ok(());
+        read_to_end(&mut file, |part| {
+            written = out.write_all(part);
+            written.is_ok()
+        })
+        .map_err(|e| failure_from_errno(path, &e))?;
+        written.map_err(|e| Failure::from_output_error(&e))
+    }
+
+    fn has_path(&self, path: &str) -> bool {
+        fs::symlink_metadata(self.full_path(path)).is_ok()
+    }
+
+    fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
+        let opened =
+            OpenOptions::new().write(true).create(true).truncate(true).open(self.full_path(path));
+        let mut file = opened.map_err(|e| {
+            Failure::Errno(
+                e.raw_os_error().unwrap_or(libc::EIO),
+                failure_from_errno(path, &e).to_string(),
+            )
+        })?;
+        let written = file.write_all(text);
+        // The mount judges the whole draft at its close, so the error of close matters.
+        let closed = close_file(file);
+        written.and(closed).map_err(|e| {
+            let text =
+                self.read_reason(path).unwrap_or_else(|| failure_from_errno(path, &e).to_string());
+            Failure::Errno(e.raw_os_error().unwrap_or(libc::EIO), text)
+        })
+    }
+
+    fn rm(&self, path: &str) -> Result<(), Failure> {
+        fs::remove_file(self.full_path(path)).map_err(|e| failure_from_errno(path, &e))
+    }
+
+    fn mark_all_read(&self) -> Result<usize, Failure> {
+        let marked = File::open(&self.root).and_then(|root| msgfs::fuse::mark_all_read(&root));
+        match marked {
+            // This is a mount of an earlier version.
+            Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => {
+                let mut unread = self.ls("inbox")?;
+                unread.retain(|entry| !entry.is_dir);
+                let all: Vec<String> = unread.iter().map(|e| format!("inbox/{}", e.name)).collect();
+                super::for_each_path(&all, |path| self.rm(path)).map(|()| all.len())
+            }
+            marked => marked.map_err(|e| failure_from_errno("inbox", &e)),
+        }
+    }
+
+    fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure> {
+        let to = resolve_move_target(self.full_path(to).is_dir(), from, to);
+        match fs::rename(self.full_path(from), self.full_path(&to)) {
+            Err(e) if e.kind() == io::ErrorKind::CrossesDevices => Ok(Some(to)),
+            done => done.map(|()| None).map_err(|e| match self.read_reason(&to) {
+                Some(reason) => Failure::refused(reason),
+                None => failure_from_errno(from, &e),
+            }),
+        }
+    }
+
+    fn list_unread(&self) -> Result<Vec<String>, Failure> {
+        // A process that has listed inbox/ reads without marking (docs/SEMANTICS.md, S29: looking must not
+        // consume). So another process lists, and this one reads.
+        let mut ls = Command::new("/proc/self/exe");
+        ls.args(["ls", "inbox", "--me", &self.me]);
+        if let Some(config) = &self.config {
+            ls.arg("--config").arg(config);
+        }
+        let done = ls
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|e| Failure::from_io("cannot list inbox/ in a process of its own", &e))?;
+        if !done.status.success() {
+            return Err(Failure::AlreadyReported);
+        }
+        let names = String::from_utf8_lossy(&done.stdout);
+        Ok(names.lines().filter(|n| n.strip_suffix(".txt").is_some()).map(str::to_owned).collect())
+    }
+
+    fn wait_for_mail(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
+        let deadline = Instant::now() + timeout;
+        let unread = self.ls("inbox")?;
+        let unread: Vec<String> =
+            unread.into_iter().filter(|e| !e.is_dir).map(|e| e.name).collect();
+        if !unread.is_empty() || timeout.is_zero() {
+            return Ok(unread);
+        }
+        // The read blocks in the kernel for as long as the mount likes, so a thread does it while this one
+        // keeps the time. The end of the process interrupts it.
+        let (answer, answered) = mpsc::channel();
+        let file = self.full_path(".wait");
+        thread::spawn(move || {
+            while answer.send(read_names(&file)).is_ok() {
+                // A mount with `wait_timeout = "0s"` answers at once; the pause prevents a busy loop.
+                thread::sleep(PAUSE);
+            }
+        });
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match answered.recv_timeout(left) {
+                Ok(Ok(names)) if names.is_empty() => {}
+                Ok(Ok(names)) => return Ok(names),
+                Ok(Err(e)) => return Err(failure_from_errno(".wait", &e)),
+                Err(_) => return Ok(Vec::new()),
+            }
+        }
+    }
+}
+
+fn read_names(file: &Path) -> io::Result<Vec<String>> {
+    let mut text = Vec::new();
+    read_to_end(&mut File::open(file)?, |part| {
+        text.extend_from_slice(part);
+        true
+    })?;
+    Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
+}
+
+/// Reads to the end, or until `take` returns false. The library's own loops trust the size. Waiting files have
+/// none, so those loops would begin with reads of a few bytes.
+fn read_to_end(file: &mut File, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) if take(buffer.get(..n).unwrap_or_default()) => {}
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Closes a file and returns the error of the file system, which a drop would ignore.
+fn close_file(file: File) -> io::Result<()> {
+    // SAFETY: `into_raw_fd` gives up ownership, so this is the only close of this descriptor.
+    match unsafe { libc::close(file.into_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn entry_from_metadata(name: String, meta: &fs::Metadata) -> FolderEntry {
+    FolderEntry {
+        name,
+        is_dir: meta.is_dir(),
+        size: meta.len(),
+        time: meta.modified().map_or_else(|_| Timestamp::default(), Timestamp::from),
+        mode: (meta.permissions().mode() & 0o7777) as u16,
+    }
+}
+
+/// Returns a refusal of the mount in words (docs/SEMANTICS.md, "Errors"): the kernel passes on only a number.
+fn failure_from_errno(path: &str, error: &io::Error) -> Failure {
+    let path = if path.is_empty() { "/" } else { path };
+    let number = error.raw_os_error().map(Errno::from_raw_os_error);
+    let hint = match number {
+        Some(Errno::INVAL) => {
+            "a name or header is not valid, or the newest messages come from several senders"
+        }
+        Some(Errno::DESTADDRREQ) => "no recipient; add a `To:` line or use the name as file name",
+        Some(Errno::HOSTUNREACH) => {
+            "no store reaches this recipient, or several could; name one with a `Via:` line"
+        }
+        Some(Errno::ILSEQ) => "the text is not UTF-8; convert it with `iconv -t UTF-8` first",
+        Some(Errno::FBIG) => "the text is larger than the store or max_message allows",
+        Some(Errno::PERM) => "this cannot be written; README.txt in the mount says what can",
+        Some(Errno::NOKEY) => "the signing key is missing or not readable; see `msgfs doctor`",
+        Some(Errno::BADMSG) => "the recipient refuses messages from you, or a rule is broken",
+        Some(Errno::ROFS) => "the mount is read-only",
+        _ => return Failure::refused(format!("{path}: {}", format_io_error(error))),
+    };
+    Failure::refused(format!("{path}: {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_sentences() {
+        let text =
+            |n| failure_from_errno("outbox/bob", &io::Error::from_raw_os_error(n)).to_string();
+        assert!(text(libc::EDESTADDRREQ).contains("no recipient"));
+        assert!(text(libc::EILSEQ).contains("UTF-8"));
+        assert_eq!(text(libc::ENOENT), "outbox/bob: No such file or directory");
+    }
+
+    #[test]
+    fn the_error_of_close_is_seen() {
+        let file = OpenOptions::new().write(true).open("/dev/null").unwrap();
+        assert!(close_file(file).is_ok());
+    }
+}

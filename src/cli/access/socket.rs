@@ -1,0 +1,170 @@
+//! Access to the tree of a process that acts for me and is not reached as a mount: `msgfs carry --all`, or a
+//! mount that cannot be seen from here.
+
+use std::cell::Cell;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use msgfs::config;
+use msgfs::view::FolderEntry;
+
+use super::super::failure::{Failure, format_io_error};
+use super::wire::{self, TreeRequest, TreeResponse};
+use super::{PATIENCE, PAUSE, TreeAccess};
+
+/// The time within which that process must greet.
+const GREETS_WITHIN: Duration = Duration::from_secs(2);
+/// The time within which a carrying process must end its work and let a mount take over.
+const YIELDS_WITHIN: Duration = Duration::from_secs(60);
+
+/// A connection to that process.
+pub(super) struct SocketAccess {
+    stream: UnixStream,
+    /// A request was sent and answered.
+    used: Cell<bool>,
+}
+
+impl SocketAccess {
+    /// Connects to the process that acts in a state folder; `None` if none listens there or answers.
+    pub(super) fn connect(state: &Path) -> Option<Self> {
+        let stream = connect_greeted(state)?;
+        Some(Self { stream, used: Cell::new(false) })
+    }
+
+    /// Sends a request with the text that belongs to it.
+    fn send_request(&self, request: &TreeRequest, text: Option<&[u8]>) -> Result<(), Failure> {
+        let sent = wire::send(&self.stream, request)
+            .and_then(|()| text.map_or(Ok(()), |text| wire::send_frame(&self.stream, text)));
+        sent.map_err(|e| self.connection_failure(&e, false))
+    }
+
+    fn receive_response(&self) -> Result<TreeResponse, Failure> {
+        let answer = wire::receive(&self.stream).map_err(|e| self.connection_failure(&e, true))?;
+        self.used.set(true);
+        match answer {
+            TreeResponse::Failed { errno: Some(errno), text } => Err(Failure::Errno(errno, text)),
+            TreeResponse::Failed { errno: None, text } => Err(Failure::Refused(text)),
+            answer => Ok(answer),
+        }
+    }
+
+    fn call_server(&self, request: &TreeRequest) -> Result<TreeResponse, Failure> {
+        self.send_request(request, None)?;
+        self.receive_response()
+    }
+
+    fn run_request(&self, request: &TreeRequest) -> Result<(), Failure> {
+        self.call_server(request).map(drop)
+    }
+
+    /// Returns the failure for a broken connection. `asked`: a request was sent. If the process has not read
+    /// the whole request, it has not begun it, and the system reports that the connection was reset.
+    fn connection_failure(&self, error: &io::Error, asked: bool) -> Failure {
+        if !self.used.get() && (!asked || error.kind() == io::ErrorKind::ConnectionReset) {
+            return Failure::ServerGone;
+        }
+        Failure::refused(format!(
+            "the msgfs that acts for this name has ended ({}); a message that it had accepted is in sent/ soon",
+            format_io_error(error)
+        ))
+    }
+}
+
+/// Returns a connection on which that process has greeted.
+fn connect_greeted(state: &Path) -> Option<UnixStream> {
+    let stream = wire::connect(state).ok().filter(wire::is_same_user)?;
+    stream.set_read_timeout(Some(GREETS_WITHIN)).ok()?;
+    let Ok(TreeResponse::Done) = wire::receive(&stream) else { return None };
+    stream.set_read_timeout(None).ok()?;
+    Some(stream)
+}
+
+/// Asks the process that carries without a mount to let a mount take over. It has ended its work when this
+/// returns, and waits while the connection is open. `None` if nobody has to be asked.
+pub(crate) fn request_takeover(state: &Path) -> Option<UnixStream> {
+    let deadline = Instant::now() + PATIENCE;
+    // A mount is not asked, because it stays.
+    while config::find_lock_holder(state).is_some_and(|holder| holder.mountpoint.is_none()) {
+        if let Some(stream) = connect_greeted(state) {
+            stream.set_read_timeout(Some(YIELDS_WITHIN)).ok()?;
+            wire::send(&stream, &TreeRequest::Place).ok()?;
+            return matches!(wire::receive(&stream), Ok(TreeResponse::Done)).then_some(stream);
+        }
+        if Instant::now() > deadline {
+            return None;
+        }
+        // The holder is a command, which ends by itself, or a process that begins to carry.
+        std::thread::sleep(PAUSE);
+    }
+    None
+}
+
+/// Tells a mount that it may take over.
+pub(crate) fn grant_takeover(mount: &UnixStream) -> io::Result<()> {
+    wire::send(mount, &TreeResponse::Done)
+}
+
+/// Returns the failure for an answer that does not fit the request, like that of another version.
+fn version_mismatch() -> Failure {
+    Failure::refused("the msgfs that acts for this name has another version; restart it")
+}
+
+impl TreeAccess for SocketAccess {
+    fn ls(&self, path: &str) -> Result<Vec<FolderEntry>, Failure> {
+        match self.call_server(&TreeRequest::Ls(path.to_owned()))? {
+            TreeResponse::Listed(entries) => {
+                Ok(entries.into_iter().map(FolderEntry::from).collect())
+            }
+            _ => Err(version_mismatch()),
+        }
+    }
+
+    fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        self.send_request(&TreeRequest::Cat(path.to_owned()), None)?;
+        while let TreeResponse::Part = self.receive_response()? {
+            let part =
+                wire::receive_frame(&self.stream).map_err(|e| self.connection_failure(&e, true))?;
+            if let Err(e) = out.write_all(&part).and_then(|()| out.flush()) {
+                // A text that was not printed was not read.
+                let _ = self.stream.shutdown(std::net::Shutdown::Both);
+                return Err(Failure::from_output_error(&e));
+            }
+            wire::send_frame(&self.stream, b"").map_err(|e| self.connection_failure(&e, true))?;
+        }
+        Ok(())
+    }
+
+    fn has_path(&self, path: &str) -> bool {
+        matches!(self.call_server(&TreeRequest::Has(path.to_owned())), Ok(TreeResponse::Has(true)))
+    }
+
+    fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
+        self.send_request(&TreeRequest::Write(path.to_owned()), Some(text))?;
+        self.receive_response().map(drop)
+    }
+
+    fn rm(&self, path: &str) -> Result<(), Failure> {
+        self.run_request(&TreeRequest::Rm(path.to_owned()))
+    }
+
+    fn mark_all_read(&self) -> Result<usize, Failure> {
+        match self.call_server(&TreeRequest::MarkAll)? {
+            TreeResponse::Marked(count) => Ok(count),
+            _ => Err(version_mismatch()),
+        }
+    }
+
+    fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure> {
+        match self.call_server(&TreeRequest::Mv(from.to_owned(), to.to_owned()))? {
+            TreeResponse::MovedTo(to) => Ok(to),
+            _ => Err(version_mismatch()),
+        }
+    }
+
+    fn wait_for_mail(&self, _: Duration) -> Result<Vec<String>, Failure> {
+        // A command that only waits follows the stores by itself.
+        self.list_unread()
+    }
+}

@@ -1,0 +1,131 @@
+//! Reads that wait for mail: `.wait`, `.next` and `.watch`. Their replies are parked here, and one thread
+//! answers them all: when mail comes, when their time is over, and when their process got a signal, which fuser
+//! does not report. It sleeps while no read waits.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use fuser::{Errno, ReplyData};
+
+use super::guard::run_guarded;
+use crate::view::reader::has_pending_signal;
+use crate::view::{OpenFile, Tree, WaitTarget};
+
+/// Interval at which the processes of waiting readers are checked.
+const LOOK: Duration = Duration::from_millis(400);
+
+/// A read that waits.
+pub(super) struct ParkedRead {
+    pub pid: u32,
+    pub file: Arc<OpenFile>,
+    pub target: WaitTarget,
+    pub offset: u64,
+    pub size: usize,
+    pub reply: ReplyData,
+}
+
+/// The queue to the thread. Dropping it ends the thread.
+pub(super) struct ParkedReadQueue {
+    tree: Arc<Tree>,
+    queue: Sender<(ParkedRead, Option<Instant>)>,
+}
+
+impl ParkedReadQueue {
+    /// Starts the thread.
+    pub fn start(tree: &Arc<Tree>) -> std::io::Result<Self> {
+        let (queue, parked) = unbounded();
+        let of = Arc::clone(tree);
+        let thread = std::thread::Builder::new().name("msgfs-wait".into());
+        thread.spawn(move || run(&of, &parked))?;
+        Ok(Self { tree: Arc::clone(tree), queue })
+    }
+
+    /// Parks a read, which is answered as soon as it has data.
+    pub fn park_read(&self, read: ParkedRead) {
+        let until = (read.target != WaitTarget::Arrivals)
+            .then(|| Instant::now() + self.tree.settings().wait_timeout);
+        match self.queue.send((read, until)) {
+            Ok(()) => self.tree.index().wake_all(),
+            Err(e) => e.into_inner().0.reply.error(Errno::EIO),
+        }
+    }
+}
+
+fn run(tree: &Tree, queue: &Receiver<(ParkedRead, Option<Instant>)>) {
+    let mut waiting: Vec<(ParkedRead, Option<Instant>)> = Vec::new();
+    let mut looked = Instant::now();
+    let mut tried = None;
+    loop {
+        let known = waiting.len();
+        if waiting.is_empty() {
+            let Ok(first) = queue.recv() else { return };
+            waiting.push(first);
+        }
+        // The count is read first, so a later change ends the wait below at once.
+        let seen = tree.index().change_count();
+        waiting.extend(queue.try_iter());
+        let look = looked.elapsed() >= LOOK;
+        if look {
+            looked = Instant::now();
+        }
+        let news = tried.replace(seen) != Some(seen) || waiting.len() > known;
+        waiting = answer_ready(tree, waiting, news, look);
+        if !waiting.is_empty() {
+            let next = waiting.iter().filter_map(|(_, until)| *until).min();
+            let look_again = looked + LOOK;
+            tree.index()
+                .wait_for_change(seen, next.map_or(look_again, |next| next.min(look_again)));
+        }
+    }
+}
+
+/// Answers the reads that have data, and returns the others.
+fn answer_ready(
+    tree: &Tree,
+    waiting: Vec<(ParkedRead, Option<Instant>)>,
+    news: bool,
+    look: bool,
+) -> Vec<(ParkedRead, Option<Instant>)> {
+    let mut left = Vec::new();
+    // Targets without data; no other read of the same target has any.
+    let mut dry = Vec::new();
+    for (read, until) in waiting {
+        if look && has_pending_signal(read.pid) {
+            read.reply.error(Errno::EINTR);
+            continue;
+        }
+        let is_dry = !news || dry.contains(&read.target);
+        let found = if is_dry {
+            Ok(false)
+        } else {
+            run_guarded("wait", || tree.try_fill_answer(&read.file))
+        };
+        match found {
+            Ok(true) => reply_with_data(tree, read),
+            Ok(false) if until.is_some_and(|until| Instant::now() >= until) => {
+                tree.answer_empty(&read.file);
+                reply_with_data(tree, read);
+            }
+            Ok(false) => {
+                if !is_dry && read.target != WaitTarget::Arrivals {
+                    dry.push(read.target);
+                }
+                left.push((read, until));
+            }
+            Err(e) => read.reply.error(e),
+        }
+    }
+    left
+}
+
+fn reply_with_data(tree: &Tree, read: ParkedRead) {
+    // A process that was just killed has read nothing, so the next reader gets the data.
+    if has_pending_signal(read.pid) {
+        return read.reply.error(Errno::EINTR);
+    }
+    match run_guarded("wait", || tree.read(&read.file, read.offset, read.size)) {
+        Ok(bytes) => read.reply.data(&bytes),
+        Err(e) => read.reply.error(e),
+    }
+}

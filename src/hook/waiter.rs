@@ -1,0 +1,254 @@
+//! The waiter. It stays behind when a turn ends, and rings when mail comes. Each session has one, the newest; it ends
+//! by itself when the session, its parent or the harness is gone.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
+
+use super::sessions::{Session, SessionDir, unix_seconds};
+use super::waiter_process::WaiterProcess;
+use super::{
+    HookCall, HookEvent, HookInput, RINGS, SilenceReason, is_typed_prompt, open_glance, rate_limit,
+    render_bell_text, resolve_project_folder, write_line,
+};
+use crate::config::Env;
+use crate::index::Index;
+use crate::mailbox::{Mailbox, MailboxOptions};
+use crate::store::process;
+
+/// The lifetime of a waiter, a little less than the harness allows.
+const STAYS: Duration = Duration::from_secs(28_700);
+/// The time between two checks that the waiter is still needed.
+const TICK: Duration = Duration::from_secs(1);
+/// The time without new mail after which the waiter rings, so that mail that comes together is announced together.
+const QUIET: Duration = Duration::from_millis(500);
+/// The longest wait for such a quiet time.
+const GATHERS: Duration = Duration::from_secs(2);
+/// The time that the hook of the same event has to announce its mail. The waiter does not ring for that mail.
+const IS_TOLD: Duration = Duration::from_secs(5);
+
+/// A waiter and the session that it waits for.
+struct Waiter<'a> {
+    sessions: &'a SessionDir,
+    input: &'a HookInput,
+    /// The token that tells this waiter from the session's others.
+    token: String,
+    deadline: Instant,
+    harness: Option<OwnedFd>,
+}
+
+impl Waiter<'_> {
+    /// Replaces the session's waiter with this one.
+    fn take_over_session(&self, call: &HookCall) -> Result<(), SilenceReason> {
+        let held = self.sessions.acquire_lock()?;
+        held.remove_old_sessions();
+        let which = &self.input.session_key;
+        let session = held.load_session(which)?;
+        // After a person's prompt the earlier waiter is still there; after a ring there is none.
+        if call.event == HookEvent::Prompt && is_typed_prompt(call, &self.input.payload, &session) {
+            return Err(SilenceReason::Nothing);
+        }
+        let (waiter, process) = (Some(self.token.clone()), WaiterProcess::current());
+        Ok(held.save_session(which, &Session { waiter, process, ..session })?)
+    }
+
+    /// Returns true if a session is still there for this waiter to wake.
+    fn is_needed(&self) -> bool {
+        Instant::now() < self.deadline
+            && getppid() == self.input.parent
+            && !self.harness.as_ref().is_some_and(has_ended)
+            && self
+                .sessions
+                .load_session(&self.input.session_key)
+                .is_ok_and(|session| self.may_ring(&session))
+    }
+
+    fn may_ring(&self, session: &Session) -> bool {
+        session.waiter.as_deref() == Some(&self.token)
+    }
+
+    /// Sleeps until `until`. Returns true if the waiter is still needed then.
+    fn sleep_until(&self, until: Instant) -> bool {
+        while self.is_needed() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            thread::sleep(left.min(TICK));
+        }
+        false
+    }
+
+    /// Waits until no mail comes any more. Returns true if the waiter is still needed then.
+    fn wait_until_quiet(&self, index: &Index) -> bool {
+        let most = Instant::now() + GATHERS;
+        loop {
+            let seen = index.change_count();
+            if !self.sleep_until(most.min(Instant::now() + QUIET)) {
+                return false;
+            }
+            if index.change_count() == seen || Instant::now() >= most {
+                return true;
+            }
+        }
+    }
+}
+
+fn has_ended(process: &OwnedFd) -> bool {
+    let ready = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec::default()));
+    ready.is_ok_and(|n| n > 0)
+}
+
+/// Opens the process that the harness names as its own, if it names one.
+fn open_harness_process(call: &HookCall, env: &Env) -> Result<Option<OwnedFd>, SilenceReason> {
+    let told =
+        call.harness.variables.and_then(|marks| env.var(marks.process)?.to_str()?.parse().ok());
+    let Some(id) = told.and_then(Pid::from_raw) else { return Ok(None) };
+    match pidfd_open(id, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => Err(SilenceReason::NoHarness(id.as_raw_nonzero().get())),
+        opened => Ok(opened.ok()),
+    }
+}
+
+/// Waits, and rings or ends in silence.
+pub(super) fn run(
+    call: &HookCall,
+    env: Env,
+    sessions: &SessionDir,
+    told: &HookInput,
+) -> Result<u8, SilenceReason> {
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        let always = Arc::new(AtomicBool::new(true));
+        signal_hook::flag::register_conditional_shutdown(signal, 0, always)?;
+    }
+    let needed = Waiter {
+        sessions,
+        input: told,
+        token: generate_token()?,
+        deadline: Instant::now() + STAYS,
+        harness: open_harness_process(call, &env)?,
+    };
+    needed.take_over_session(call)?;
+    let folder = resolve_project_folder(call, &env, sessions, told)?;
+    let env = env.with_cwd(folder);
+    let options = MailboxOptions { read_only: true, ..call.options.clone() };
+    process::limit_heap_retention();
+    let mailbox = Mailbox::open_with_env(&options, &env, &mut |_, _| {})?;
+    let index = mailbox.tree().index();
+    let mut known: HashSet<String> = HashSet::new();
+    if call.event != HookEvent::Stop && !needed.sleep_until(Instant::now() + IS_TOLD) {
+        return Ok(0);
+    }
+    let mut first = true;
+    loop {
+        let seen = index.change_count();
+        let mail: Vec<String> =
+            mailbox.tree().list_unread_mail().into_iter().map(|mail| mail.key).collect();
+        let is_new = mail.iter().any(|key| !known.contains(key));
+        if is_new {
+            if !first && !needed.wait_until_quiet(index) {
+                return Ok(0);
+            }
+            match claim_ring_text(&needed, call, &env) {
+                Ok(Some(text)) => {
+                    write_line(
+                        call.harness.wake_stream.unwrap_or(super::BellStream::Err),
+                        &(text + "\n"),
+                    );
+                    return Ok(RINGS);
+                }
+                Ok(None) => known.extend(mail),
+                // The store may be back when it changes again.
+                Err(SilenceReason::Open(why)) => sessions.log_reason(&why.to_string()),
+                Err(why) => return Err(why),
+            }
+        }
+        first = false;
+        process::trim_heap();
+        // New mail ends this wait at once.
+        while index.change_count() == seen {
+            if !needed.is_needed() {
+                return Ok(0);
+            }
+            index.wait_for_change(seen, Instant::now() + TICK);
+        }
+        if !needed.is_needed() {
+            return Ok(0);
+        }
+    }
+}
+
+/// Returns a token that no waiter ever had.
+fn generate_token() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(crate::model::encode_hex(&bytes))
+}
+
+/// Returns the text of the ring when its time has come; `None` if nothing is new, or this waiter is not needed.
+///
+/// It opens the mailbox afresh, so that it does not announce mail that was read meanwhile, here or elsewhere.
+fn claim_ring_text(
+    needed: &Waiter<'_>,
+    call: &HookCall,
+    env: &Env,
+) -> Result<Option<String>, SilenceReason> {
+    let which = &needed.input.session_key;
+    loop {
+        let glance = open_glance(call, env)?;
+        let mail = glance.tree().list_unread_mail();
+        let keys: Vec<&str> = mail.iter().map(|mail| mail.key.as_str()).collect();
+        let held = needed.sessions.acquire_lock()?;
+        let mut session = held.load_session(which)?;
+        let new = session.claim_unrung(&keys);
+        if new.is_empty() || !needed.may_ring(&session) {
+            return Ok(None);
+        }
+        let (now, due) =
+            (unix_seconds(), rate_limit::compute_next_ring(&session.rings, unix_seconds()));
+        if due <= now {
+            let new: Vec<_> = new.iter().filter_map(|n| mail.get(*n)).collect();
+            let text = render_bell_text(&glance, &mail, &new);
+            session.note_ring(&text);
+            held.save_session(which, &session)?;
+            return Ok(Some(text));
+        }
+        drop(held);
+        // A prompt shortens the wait, so the time is computed again after each.
+        drop(glance);
+        if !needed.wait_for_turn(due) {
+            return Ok(None);
+        }
+    }
+}
+
+impl Waiter<'_> {
+    /// Waits until the waiter may ring. A prompt may bring that forward. Returns true if the waiter is still needed
+    /// then.
+    fn wait_for_turn(&self, due: u64) -> bool {
+        loop {
+            if !self.sleep_until(Instant::now() + TICK) {
+                return false;
+            }
+            if unix_seconds() >= due {
+                return true;
+            }
+            if self
+                .sessions
+                .load_session(&self.input.session_key)
+                .is_ok_and(|session| session.rings.is_empty())
+            {
+                // The hook of the prompt that brought it forward first announces its mail.
+                return self.sleep_until(Instant::now() + GATHERS);
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The registry of keys that have signed for me. A key that goes missing is not replaced: readers who know it would
+//! refuse the signatures of another under my name.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{KeyError, disk};
+use crate::model::PublicKey;
+use crate::model::locks::Mutex;
+use crate::store::fs;
+
+/// The last signing key of each place. The file is a JSON object of base64.
+#[derive(Debug)]
+pub struct SignerRegistry {
+    path: PathBuf,
+    read_only: bool,
+    notes: Mutex<Result<BTreeMap<String, String>, String>>,
+}
+
+impl SignerRegistry {
+    /// The place of the mount's own key. The place of a store's key is its folder.
+    pub const OWN: &'static str = "msgfs";
+
+    /// Reads the registry; a missing file is an empty one.
+    pub fn open(path: &Path, read_only: bool) -> Self {
+        let notes = match fs::read_small_file(path, disk::MAX_BYTES) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+            Err(e) => Err(e.to_string()),
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| e.to_string()),
+        };
+        Self { path: path.to_owned(), read_only, notes: Mutex::new(notes) }
+    }
+
+    /// Returns the path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the key that signed last in a place, if any did.
+    ///
+    /// # Errors
+    /// [`KeyError::SignersUnreadable`] if the registry cannot be read: then nobody knows.
+    pub fn last_key(&self, place: &str) -> Result<Option<PublicKey>, KeyError> {
+        let notes = self.notes.lock();
+        let known = notes
+            .as_ref()
+            .map_err(|e| KeyError::SignersUnreadable(self.path.clone(), e.clone()))?;
+        let Some(text) = known.get(place) else { return Ok(None) };
+        let key = PublicKey::from_base64(text);
+        key.map(Some).ok_or_else(|| {
+            let why = "it holds something that is not a key".to_owned();
+            KeyError::SignersUnreadable(self.path.clone(), why)
+        })
+    }
+
+    /// Records that a key signs in a place. The record is on disk when this returns.
+    ///
+    /// # Errors
+    /// [`KeyError::Io`] if it cannot be written.
+    pub fn record_key(&self, place: &str, key: PublicKey) -> Result<(), KeyError> {
+        if self.read_only || self.last_key(place).is_ok_and(|known| known == Some(key)) {
+            return Ok(());
+        }
+        let io = |e| KeyError::Io(self.path.clone(), e);
+        let mut notes = self.notes.lock();
+        let mut new = notes.as_ref().map(Clone::clone).unwrap_or_default();
+        new.insert(place.to_owned(), key.to_base64());
+        let text = serde_json::to_string_pretty(&new).map_err(|e| io(e.into()))?;
+        disk::replace_file(&self.path, format!("{text}\n").as_bytes()).map_err(io)?;
+        *notes = Ok(new);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_signed_is_known_for_good() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("signers.json");
+        let (a, b) = (PublicKey([1; 32]), PublicKey([2; 32]));
+        let used = SignerRegistry::open(&path, false);
+        assert_eq!(used.last_key(SignerRegistry::OWN).unwrap(), None);
+        used.record_key(SignerRegistry::OWN, a).unwrap();
+        used.record_key("/box", a).unwrap();
+        used.record_key("/box", b).unwrap();
+        let again = SignerRegistry::open(&path, true);
+        assert_eq!(again.last_key(SignerRegistry::OWN).unwrap(), Some(a));
+        assert_eq!(again.last_key("/box").unwrap(), Some(b));
+        again.record_key("/box", a).unwrap();
+        assert_eq!(
+            SignerRegistry::open(&path, true).last_key("/box").unwrap(),
+            Some(b),
+            "only read"
+        );
+    }
+
+    #[test]
+    fn notes_that_cannot_be_read_say_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("signers.json");
+        for text in ["", "[]", "{\"msgfs\": \"AAAA\"}"] {
+            std::fs::write(&path, text).unwrap();
+            let used = SignerRegistry::open(&path, false);
+            assert!(
+                matches!(used.last_key(SignerRegistry::OWN), Err(KeyError::SignersUnreadable(..))),
+                "{text}"
+            );
+            used.record_key(SignerRegistry::OWN, PublicKey([1; 32])).unwrap();
+            assert_eq!(
+                SignerRegistry::open(&path, true).last_key(SignerRegistry::OWN).unwrap(),
+                Some(PublicKey([1; 32]))
+            );
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Tests with threads that stores report without messages.
+
+use super::super::testing::{Bed, entry, listen, message};
+use super::super::{Index, ThreadIx};
+use crate::model::Timestamp;
+use crate::store::EmptyThread;
+
+fn empty(id: &str, secs: i64) -> EmptyThread {
+    EmptyThread { id: id.into(), title: None, time: Timestamp::from_secs(secs) }
+}
+
+fn folders(index: &Index) -> Vec<String> {
+    let core = index.read();
+    let mut all: Vec<String> =
+        core.thread_folders(false).map(|t| core.thread_id(t).unwrap().0.to_owned()).collect();
+    all.sort();
+    all
+}
+
+fn find(index: &Index, id: &str) -> ThreadIx {
+    index.read().find_thread(0, id).unwrap()
+}
+
+#[test]
+fn they_have_a_folder_as_long_as_the_store_reports_them() {
+    let bed = Bed::new();
+    bed.put(1, message("foo", "a", 10));
+    bed.folder.lock().empty = vec![empty("bare", 5), empty("a", 6)];
+    let index = bed.open();
+    assert_eq!(folders(&index), ["a", "bare"]);
+    let (bare, heard) = (find(&index, "bare"), listen(&index));
+    assert_eq!(index.read().empty_thread_time(bare), Some(Timestamp::from_secs(5)));
+    assert_eq!(index.read().newest_empty_time(), Some(Timestamp::from_secs(6)));
+    assert!(
+        !index.read().is_thread_visible(bare, true) && index.read().has_thread_folder(bare, false)
+    );
+    let identity = index.read().thread_identity(bare).unwrap();
+    assert_eq!(index.read().find_thread_by_identity(identity), Some(bare));
+    // Nothing changed, so no listener is called.
+    index.refresh_store(0, false).unwrap();
+    assert!(heard.lock().is_empty());
+    // One thread changes, one goes, one is new.
+    bed.folder.lock().empty = vec![empty("bare", 7), empty("next", 8)];
+    let generation = index.read().generation();
+    index.refresh_store(0, false).unwrap();
+    let mut changed = heard.lock().pop().unwrap().empty_threads;
+    changed.sort_unstable();
+    let mut expected = vec![find(&index, "a"), bare, find(&index, "next")];
+    expected.sort_unstable();
+    assert_eq!(changed, expected);
+    assert!(index.read().generation() > generation);
+    assert_eq!(folders(&index), ["a", "bare", "next"]);
+    // The first message of a thread arrives.
+    bed.put(2, message("foo", "next", 20));
+    bed.folder.lock().empty = vec![empty("bare", 7)];
+    index.refresh_store(0, false).unwrap();
+    assert_eq!(entry(&index, "next").thread, find(&index, "next"));
+    assert_eq!(folders(&index), ["a", "bare", "next"]);
+    bed.folder.lock().empty.clear();
+    index.refresh_store(0, false).unwrap();
+    assert_eq!(folders(&index), ["a", "next"]);
+    // After a reload of the snapshot, only reported threads exist.
+    bed.folder.lock().empty = vec![empty("bare", 9)];
+    index.close();
+    let index = bed.open();
+    assert_eq!(folders(&index), ["a", "bare", "next"]);
+    let bare = find(&index, "bare");
+    assert_eq!(index.read().thread_identity(bare), Some(identity));
+}

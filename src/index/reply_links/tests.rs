@@ -1,0 +1,311 @@
+//! Tests of threads made from links, against a model that knows everything at once.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::super::marks::MarkCheckpoint;
+use super::super::snapshot;
+use super::super::tables::{InsertOutcome, StoreInfo};
+use super::super::testing::message;
+use super::*;
+use crate::model::{PublicKey, TWIN, Timestamp};
+
+/// A message of the model.
+#[derive(Clone, Debug)]
+struct Plan {
+    /// The number that its plain id is made of. Messages with equal numbers have the same id.
+    number: u8,
+    answers: Option<u8>,
+    subject: Option<u8>,
+    secs: u8,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// The message arrives, or is reported again.
+    Come(usize),
+    Judge(usize, bool),
+    Refuse(usize),
+    Go(usize),
+    /// Its store changes the id that it answers.
+    Answer(usize, Option<u8>),
+    /// Its store changes its time.
+    Date(usize, u8),
+    /// A batch ends.
+    Relink,
+    /// The process ends and another continues from the snapshot.
+    Reload,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    valid: bool,
+    refused: bool,
+}
+
+const KEY: PublicKey = PublicKey([7; 32]);
+
+fn core() -> IndexTables {
+    let info = |name: &str, links| StoreInfo { links, ..StoreInfo::with_name(name) };
+    IndexTables {
+        stores: vec![info("plain", false), info("linked", true)],
+        ..IndexTables::default()
+    }
+}
+
+/// Returns an id. The order of ids is not that of the numbers.
+fn plain(number: u8) -> String {
+    format!("m{:02x}", number.wrapping_mul(37) % 64)
+}
+
+struct World {
+    core: IndexTables,
+    plans: Vec<Plan>,
+    /// The state of each message that has arrived.
+    states: BTreeMap<usize, State>,
+    at: BTreeMap<usize, MsgIx>,
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    fn found(&self, n: usize) -> FoundMessage<'static> {
+        let plan = &self.plans[n];
+        let first = self.plans.iter().position(|p| p.number == plan.number) == Some(n);
+        let twin = if first { String::new() } else { format!("{TWIN}{n}") };
+        let id = plain(plan.number) + &twin;
+        let own = plan.subject.map_or_else(|| id.clone(), |s| format!("subject {s}"));
+        let mut found = message(["foo", "bar"][n % 2], &id, i64::from(plan.secs));
+        found.thread = own.into();
+        found.at.source = n as u32;
+        found.in_reply_to = plan.answers.map(|number| Cow::Owned(plain(number)));
+        found
+    }
+
+    fn come(&mut self, n: usize) {
+        let found = self.found(n);
+        match self.core.insert_message(1, &found) {
+            InsertOutcome::New(ix) => {
+                self.at.insert(n, ix);
+                self.states.entry(n).or_default();
+                self.core.admit_message(ix, true);
+            }
+            InsertOutcome::Updated(..) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Come(n) => self.come(*n),
+            Step::Judge(n, valid) => self.judge(*n, *valid),
+            Step::Refuse(n) => {
+                let Some(state) = self.states.get_mut(n) else { return };
+                *state = State { refused: true, ..*state };
+                self.core.withhold_message(self.at[n]);
+                self.core.queue_relink(self.at[n]);
+            }
+            Step::Go(n) => {
+                if let Some(ix) = self.at.get(n) {
+                    self.core.dismiss_gone(&[*ix]);
+                }
+            }
+            Step::Answer(n, answers) => {
+                self.plans[*n].answers = *answers;
+                self.states.contains_key(n).then(|| self.come(*n));
+            }
+            Step::Date(n, secs) => {
+                self.plans[*n].secs = *secs;
+                self.states.contains_key(n).then(|| self.come(*n));
+            }
+            Step::Relink => self.relink(),
+            Step::Reload => self.reload(),
+        }
+    }
+
+    fn judge(&mut self, n: usize, valid: bool) {
+        let Some(state) = self.states.get_mut(&n) else { return };
+        *state = State { valid, refused: false };
+        let ix = self.at[&n];
+        let (sig, key) =
+            if valid { (SignatureKind::Valid, Some(KEY)) } else { (SignatureKind::None, None) };
+        self.core.accept_signature(ix, sig, key, valid);
+    }
+
+    /// Relinks, and asserts that it returns every message that a view may have shown in another thread.
+    fn relink(&mut self) {
+        let before: Vec<ThreadIx> = self.core.entries.iter().map(|e| e.thread).collect();
+        let moved = self.core.relink_threads();
+        let mut expected = Vec::new();
+        for (ix, old) in (0u32..).zip(before) {
+            let entry = self.core.entry(ix).unwrap();
+            if entry.thread != old && entry.is_live() {
+                expected.push((ix, old));
+            }
+        }
+        let mut moved = moved;
+        moved.sort_unstable();
+        assert_eq!(moved, expected);
+    }
+
+    fn reload(&mut self) {
+        self.relink();
+        let path = self.dir.path().join("index");
+        snapshot::save(&path, "", &self.core, &[], MarkCheckpoint::default(), BTreeMap::new())
+            .unwrap();
+        let stores = self.core.stores.clone();
+        self.core = IndexTables { stores, ..snapshot::load(&path, "", true, 0).unwrap().core };
+    }
+
+    // --- the model ---
+
+    /// Returns the message that an id means.
+    fn meant(&self, number: u8) -> Option<usize> {
+        let same =
+            self.states.iter().filter(|(n, _)| plain(self.plans[**n].number) == plain(number));
+        let rank = |n: usize| {
+            let found = self.found(n);
+            (self.states[&n].refused, found.time, found.id.to_string(), found.from.to_string())
+        };
+        same.map(|(n, _)| *n).min_by_key(|n| rank(*n))
+    }
+
+    fn parent(&self, n: usize) -> Option<usize> {
+        let state = self.states[&n];
+        let answers = self.plans[n].answers.filter(|_| state.valid && !state.refused)?;
+        self.meant(answers).filter(|parent| *parent != n)
+    }
+
+    /// Returns the message whose thread this one belongs to.
+    fn root(&self, n: usize) -> usize {
+        let mut path = vec![n];
+        while let Some(parent) = self.parent(path[path.len() - 1]) {
+            if let Some(from) = path.iter().position(|n| *n == parent) {
+                let cycle = path[from..].iter().copied();
+                return cycle.min_by_key(|n| plain(self.plans[*n].number)).unwrap();
+            }
+            path.push(parent);
+        }
+        path[path.len() - 1]
+    }
+
+    fn check(&self) {
+        for (n, ix) in &self.at {
+            let entry = self.core.entry(*ix).unwrap();
+            let (thread, store) = self.core.thread_id(entry.thread).unwrap();
+            assert_eq!((thread, store), (&*self.found(self.root(*n)).thread, 1), "message {n}");
+            // Climbing ends at the root.
+            let mut top = *ix;
+            while let Some(parent) = self.core.thread_parent(top) {
+                top = parent;
+            }
+            assert_eq!(top, self.at[&self.root(*n)]);
+            assert_eq!(self.core.find_id(1, &plain(self.plans[*n].number)), {
+                self.meant(self.plans[*n].number).map(|n| self.at[&n])
+            });
+            let answers = self.plans[*n].answers.map(plain);
+            assert_eq!(self.core.answered_id(entry), answers.as_deref());
+        }
+        for thread in 0..self.core.threads.len() as ThreadIx {
+            let entries = (0u32..).zip(&self.core.entries);
+            let members: BTreeSet<MsgIx> =
+                entries.filter(|(_, e)| e.thread == thread).map(|(ix, _)| ix).collect();
+            let chain: Vec<MsgIx> = self.core.thread_chain(thread).collect();
+            assert_eq!(chain.len(), members.len());
+            assert_eq!(chain.into_iter().collect::<BTreeSet<_>>(), members);
+            let live = members.iter().any(|ix| self.core.entry(*ix).unwrap().is_live());
+            assert_eq!(self.core.is_thread_visible(thread, true), live);
+            assert_eq!(self.core.is_thread_visible(thread, false), live);
+        }
+        let live = self.core.entries.iter().filter(|e| e.is_live()).count();
+        assert_eq!(self.core.unread_count(), live);
+        assert_eq!(self.core.messages_to_me().count(), live);
+        assert!(self.core.to_me.is_sorted_by(|a, b| self.core.compare_order(*a, *b).is_lt()));
+    }
+}
+
+fn steps(messages: usize) -> impl Strategy<Value = Vec<Step>> {
+    let n = || 0..messages;
+    let step = prop_oneof![
+        6 => n().prop_map(Step::Come),
+        6 => (n(), prop::bool::weighted(0.8)).prop_map(|(n, valid)| Step::Judge(n, valid)),
+        1 => n().prop_map(Step::Refuse),
+        1 => n().prop_map(Step::Go),
+        1 => (n(), prop::option::of(0..10u8)).prop_map(|(n, a)| Step::Answer(n, a)),
+        1 => (n(), 0..4u8).prop_map(|(n, secs)| Step::Date(n, secs)),
+        3 => Just(Step::Relink),
+        1 => Just(Step::Reload),
+    ];
+    prop::collection::vec(step, 0..80)
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    let subject = prop::option::weighted(0.2, 0..2u8);
+    (0..10u8, prop::option::weighted(0.8, 0..12u8), subject, 0..4u8)
+        .prop_map(|(number, answers, subject, secs)| Plan { number, answers, subject, secs })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn threads_do_not_depend_on_what_came_first(
+        plans in prop::collection::vec(plan(), 12),
+        steps in steps(12),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let (states, at) = (BTreeMap::new(), BTreeMap::new());
+        let mut world = World { core: core(), plans, states, at, dir };
+        for step in &steps {
+            world.step(step);
+            if matches!(step, Step::Relink | Step::Reload) {
+                world.check();
+            }
+        }
+        world.relink();
+        world.check();
+    }
+}
+
+#[test]
+fn a_long_chain_is_followed_to_its_end_whichever_end_comes_first() {
+    for backwards in [false, true] {
+        let mut core = core();
+        let numbers: Vec<u32> =
+            if backwards { (0..5000).rev().collect() } else { (0..5000).collect() };
+        for (count, n) in numbers.into_iter().enumerate() {
+            let mut found = message("foo", &format!("m{n:05}"), i64::from(n));
+            found.in_reply_to = n.checked_sub(1).map(|p| Cow::Owned(format!("m{p:05}")));
+            let InsertOutcome::New(ix) = core.insert_message(1, &found) else {
+                panic!("{n} is known")
+            };
+            core.note_signature(ix, SignatureKind::Valid, Some(KEY));
+            core.admit_message(ix, true);
+            if count % 1000 == 0 {
+                core.relink_threads();
+            }
+        }
+        core.relink_threads();
+        let root = core.find_thread(1, "m00000").unwrap();
+        assert_eq!(core.thread_messages(root).len(), 5000);
+        assert_eq!(core.visible_threads(true).collect::<Vec<_>>(), [root]);
+    }
+}
+
+#[test]
+fn a_store_with_thread_ids_may_name_another_thread() {
+    let mut core = core();
+    let mut found = message("foo", "a", 5);
+    let InsertOutcome::New(ix) = core.insert_message(0, &found) else { panic!("it is known") };
+    core.admit_message(ix, true);
+    assert!(core.relink_threads().is_empty());
+    let old = core.entry(ix).unwrap().thread;
+    found.thread = "b".into();
+    assert!(matches!(core.insert_message(0, &found), InsertOutcome::Updated(..)));
+    assert_eq!(core.relink_threads(), [(ix, old)]);
+    let new = core.find_thread(0, "b").unwrap();
+    assert_eq!((core.thread_messages(old), core.thread_messages(new)), (vec![], vec![ix]));
+    assert!(!core.is_thread_visible(old, true) && core.is_thread_visible(new, false));
+    assert_eq!((core.find_id(0, "a"), core.thread_parent(ix)), (Some(ix), None));
+    assert_eq!(core.entry(ix).unwrap().time(), Timestamp::from_secs(5));
+}

@@ -1,0 +1,65 @@
+//! The file `.seen_ids`, in which the reference program lists what it has filed. Links add what they filed, so that the
+//! reference files nothing twice.
+
+use std::collections::{BTreeSet, HashSet};
+use std::io;
+use std::path::Path;
+
+use crate::link::engine::{EngineSettings, ExchangeOutcome};
+use crate::store::{atomic_file, fs};
+
+/// The name of the file in the mailbox.
+const FILE: &str = ".seen_ids";
+/// The limit on the size of the file; the reference keeps 10,000 lines.
+const MAX_FILE: u64 = 16 << 20;
+
+/// Returns the ids that the reference has filed in the mailbox of a link.
+pub fn read_reference_ids(settings: &EngineSettings) -> HashSet<String> {
+    super::find_mailbox(settings).map_or_else(HashSet::new, |mailbox| read_ids(&mailbox))
+}
+
+/// Adds the ids that a link has filed, for the reference.
+pub fn report_filed(settings: &EngineSettings, ids: &[String]) -> ExchangeOutcome {
+    let added = super::find_mailbox(settings).map_or(Ok(()), |mailbox| add_ids(&mailbox, ids));
+    added.map_or_else(ExchangeOutcome::away, |()| ExchangeOutcome::Done)
+}
+
+/// Reads the ids; none if the file cannot be read.
+fn read_ids(mailbox: &Path) -> HashSet<String> {
+    let bytes = fs::read_small_file(&mailbox.join(FILE), MAX_FILE).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+}
+
+/// Adds ids, by rename. A mailbox that does not exist yet needs none.
+fn add_ids(mailbox: &Path, ids: &[String]) -> io::Result<()> {
+    if !mailbox.is_dir() {
+        return Ok(());
+    }
+    let known = read_ids(mailbox);
+    if ids.iter().all(|id| known.contains(id)) {
+        return Ok(());
+    }
+    let is_one_line = |id: &&String| !id.is_empty() && !id.contains(char::is_control);
+    let new = ids.iter().filter(is_one_line).map(String::as_str);
+    let all: BTreeSet<&str> = known.iter().map(String::as_str).chain(new).collect();
+    let text = all.into_iter().collect::<Vec<_>>().join("\n");
+    atomic_file::write_atomic(&mailbox.join(FILE), text.as_bytes(), 0o644)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_added_to_those_of_the_reference() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(read_ids(dir.path()).is_empty());
+        std::fs::write(dir.path().join(FILE), "7\nftp:2026-03-11/a.txt").unwrap();
+        add_ids(dir.path(), &["8".into(), "7".into(), "a\nb".into()]).unwrap();
+        let text = std::fs::read_to_string(dir.path().join(FILE)).unwrap();
+        assert_eq!(text, "7\n8\nftp:2026-03-11/a.txt");
+        add_ids(&dir.path().join("none"), &["8".into()]).unwrap();
+        assert!(!dir.path().join("none").exists());
+    }
+}

@@ -1,0 +1,609 @@
+//! A link that carries whole messages: its waiting messages, its running job, its fetched messages.
+//!
+//! Each link has one thread and at most one carrier. The journal and the remaining jobs record what a killed thread was
+//! doing, and the next thread continues there.
+
+use std::cell::Cell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::backoff;
+use super::board::{HealthBoard, LinkState};
+use super::disk_space;
+use super::engine::{EngineSettings, ExchangeOutcome, LinkEngine};
+use super::job::{Carrier, CarrierJob, CarrierTask};
+use super::journal::{DeliveryStage, Journal, JournalEntry};
+use super::request::LinkRequest;
+use crate::model::locks::{Condvar, Mutex};
+use crate::model::{Timestamp, sanitize_line};
+use crate::store::{DeliveryFate, InboundMail, OutboundMail};
+
+/// The pause between checks of a carrier that reports its own end.
+const WATCHED: Duration = Duration::from_secs(5);
+/// The pause between checks of a carrier that an earlier process started: at first, and later.
+const ASK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+/// The delay after the disk refuses a write.
+const DISK_WAIT: Duration = Duration::from_secs(5);
+/// The pause between checks that another program still carries.
+const OTHER_WAIT: Duration = Duration::from_secs(5);
+/// The longest backoff after a carrier was killed, which says nothing about the engine.
+const KILLED_WAIT: Duration = Duration::from_secs(5);
+/// The number of messages that are acknowledged at once.
+const ACKNOWLEDGED_AT_ONCE: usize = 100;
+
+/// The number of interrupted fetches that are reported.
+const TOLD_CUTS: usize = 10;
+
+/// A function that files a fetched message, and does nothing the second time.
+pub type ArrivalFiler = Box<dyn Fn(&InboundMail) -> io::Result<()> + Send + Sync>;
+
+/// A link that carries whole messages.
+pub struct MessageLink {
+    name: String,
+    settings: EngineSettings,
+    folder: PathBuf,
+    engine: Box<dyn LinkEngine>,
+    filer: ArrivalFiler,
+    carrier: Carrier,
+    journal: Mutex<Journal>,
+    board: Arc<HealthBoard>,
+    wakeup: Arc<LinkWakeup>,
+    stop: AtomicBool,
+    /// True if a person asked that nothing waits.
+    is_urgent: AtomicBool,
+    next_job: AtomicU64,
+}
+
+impl std::fmt::Debug for MessageLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MessageLink").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The signals that wake the thread.
+#[derive(Debug, Default)]
+struct LinkWakeup {
+    counts: Mutex<WakeupCounts>,
+    condvar: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct WakeupCounts {
+    /// The number of calls that may have given the thread something to do.
+    calls: u64,
+    /// The number of carriers that ended.
+    ends: u64,
+}
+
+impl LinkWakeup {
+    fn current_counts(&self) -> WakeupCounts {
+        *self.counts.lock()
+    }
+
+    fn update_counts(&self, change: impl FnOnce(&mut WakeupCounts)) {
+        change(&mut self.counts.lock());
+        self.condvar.notify_all();
+    }
+}
+
+/// The backoff of a link.
+#[derive(Debug, Default)]
+struct RetrySchedule {
+    /// The number of failed exchanges in a row.
+    failures: u32,
+    /// The number of killed carriers in a row.
+    kills: u32,
+    /// The moment before which nothing is sent or fetched, in milliseconds since the epoch.
+    rest_until: i64,
+    /// The next time to fetch mail.
+    next_fetch: i64,
+}
+
+impl MessageLink {
+    /// Opens a link's folder.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn open(
+        name: &str,
+        folder: &Path,
+        settings: EngineSettings,
+        engine: Box<dyn LinkEngine>,
+        file: ArrivalFiler,
+        carrier: Carrier,
+    ) -> io::Result<Self> {
+        let journal = Journal::open(folder, now())?;
+        let board = Arc::new(HealthBoard::new(name, folder, engine.describe_engine()));
+        let post = Self {
+            name: name.to_owned(),
+            settings,
+            folder: folder.to_owned(),
+            engine,
+            filer: file,
+            carrier,
+            journal: Mutex::new(journal),
+            board,
+            wakeup: Arc::default(),
+            stop: AtomicBool::new(false),
+            is_urgent: AtomicBool::new(false),
+            next_job: AtomicU64::new(0),
+        };
+        post.update_board();
+        Ok(post)
+    }
+
+    /// Returns the link's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the board with the link's health.
+    pub fn board(&self) -> &Arc<HealthBoard> {
+        &self.board
+    }
+
+    /// Returns the link's folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Runs the request of a command, if there is one.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn run_request(&self) -> io::Result<()> {
+        match LinkRequest::read(&self.folder) {
+            Some(LinkRequest::Retry) => self.retry_waiting()?,
+            Some(LinkRequest::Drop) => self.drop_waiting()?,
+            None => return Ok(()),
+        };
+        LinkRequest::remove(&self.folder)
+    }
+
+    /// Returns the engine.
+    pub fn engine(&self) -> &dyn LinkEngine {
+        self.engine.as_ref()
+    }
+
+    /// Accepts a message for one recipient durably. Does nothing if the message is known.
+    ///
+    /// # Errors
+    /// Returns the system's error; then the message was not accepted.
+    pub fn accept_parcel(&self, parcel: &OutboundMail) -> io::Result<()> {
+        let (message, to) = (&parcel.message_id, &parcel.to);
+        if self.journal.lock().find_entry(message, to).is_some() {
+            return Ok(());
+        }
+        let wire = self.engine.encode_parcel(parcel);
+        {
+            let mut journal = self.journal.lock();
+            match &wire {
+                Ok(wire) => journal.spool_message(message, to, wire, now())?,
+                Err(why) => journal.refuse_at_once(message, to, why, now())?,
+            }
+        }
+        self.update_board();
+        self.wake();
+        Ok(())
+    }
+
+    /// Returns the fate of a message for a recipient.
+    pub fn find_fate(&self, message: &str, to: &str) -> Option<DeliveryFate> {
+        let state = self.board.health().state;
+        let journal = self.journal.lock();
+        let entry = journal.find_entry(message, to)?;
+        Some(describe_fate(entry, &self.name, &self.engine.describe_engine(), &state))
+    }
+
+    /// Returns the id that the engine gave a message for a recipient.
+    pub fn find_given_id(&self, message: &str, to: &str) -> Option<String> {
+        self.journal.lock().find_entry(message, to)?.given_id.clone()
+    }
+
+    /// Makes all waiting messages due now. Returns their number.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn retry_waiting(&self) -> io::Result<usize> {
+        self.settle_waiting(|journal, no| {
+            journal.record_later(no, "asked to be tried again", now())
+        })
+    }
+
+    /// Refuses all waiting messages for good. Returns their number.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn drop_waiting(&self) -> io::Result<usize> {
+        self.settle_waiting(|journal, no| {
+            journal.record_refused(no, "given up by msgfs link drop", now())
+        })
+    }
+
+    /// Records something for every waiting message that no carrier has. Then ends the backoff and wakes the thread, so
+    /// that the store moves what is finished.
+    fn settle_waiting(
+        &self,
+        say: impl Fn(&mut Journal, u64) -> io::Result<()>,
+    ) -> io::Result<usize> {
+        let waiting = {
+            let mut journal = self.journal.lock();
+            let open = journal.open_entries().filter(|(_, e)| e.stage != DeliveryStage::Trying);
+            let waiting: Vec<u64> = open.map(|(no, _)| no).collect();
+            waiting.iter().try_for_each(|no| say(&mut journal, *no))?;
+            waiting.len()
+        };
+        self.update_board();
+        self.is_urgent.store(true, Ordering::Relaxed);
+        self.wake();
+        Ok(waiting)
+    }
+
+    /// Wakes the thread, since there may be something to do.
+    pub fn wake(&self) {
+        self.wakeup.update_counts(|counts| counts.calls += 1);
+    }
+
+    /// Makes [`MessageLink::run`] return soon. A running carrier goes on.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Carries until [`MessageLink::stop`] is called. Calls `changed` when the store should scan: before the thread
+    /// rests, and at most a tenth of the time while it is busy, since the store may examine everything that waits.
+    pub fn run(&self, changed: &dyn Fn()) {
+        let mut rest = RetrySchedule::default();
+        let (untold, mut quiet) = (Cell::new(false), Instant::now());
+        while !self.is_stopped() {
+            let seen = self.wakeup.current_counts();
+            if self.is_urgent.swap(false, Ordering::Relaxed) {
+                rest = RetrySchedule::default();
+                changed();
+            }
+            let turn = self.run_turn(&mut rest, &|| untold.set(true));
+            if untold.get() && (!matches!(turn, Ok(true)) || quiet <= Instant::now()) {
+                let began = Instant::now();
+                untold.set(false);
+                changed();
+                quiet = Instant::now() + began.elapsed() * 9;
+            }
+            let until = match turn {
+                Ok(true) => continue,
+                Ok(false) => self.next_due_time(&rest),
+                Err(error) => {
+                    let why = format!("the mail of this link cannot be saved here: {error}");
+                    tracing::warn!(link = self.name, why = %sanitize_line(&why), "the link waits \
+                        before it tries again");
+                    self.board.report_failure(&why);
+                    now().saturating_add(DISK_WAIT.as_millis() as i64)
+                }
+            };
+            let wait = until.saturating_sub(now()).clamp(1, 3_600_000);
+            self.wait_for_call(seen, Duration::from_millis(wait as u64));
+        }
+    }
+
+    /// Does one thing. Returns false if there was none.
+    fn run_turn(&self, rest: &mut RetrySchedule, changed: &dyn Fn()) -> io::Result<bool> {
+        let called = self.wakeup.current_counts().calls;
+        if let Some(job) = self.find_left_job()? {
+            self.wait_for_job(job, called, rest, changed)?;
+            return Ok(true);
+        }
+        let now = now();
+        if now < rest.rest_until {
+            return Ok(false);
+        }
+        if let Some(why) = self.engine.find_other_carrier() {
+            if self.board.health().state
+                != (LinkState::Stopped { why: sanitize_line(&why).into_owned() })
+            {
+                self.board.report_stopped(&why);
+                changed();
+            }
+            rest.rest_until = now.saturating_add(OTHER_WAIT.as_millis() as i64);
+            return Ok(false);
+        }
+        let due = self.journal.lock().find_due_entry(now);
+        if let Some(no) = due {
+            let job =
+                self.create_job(CarrierTask::Send { no, wire: self.journal.lock().wire_path(no) })?;
+            self.journal.lock().record_try(no)?;
+            self.run_job(job, called, rest, changed)?;
+            return Ok(true);
+        }
+        if now < rest.next_fetch {
+            return Ok(false);
+        }
+        disk_space::check_free_space(&self.folder)?;
+        let known = {
+            let journal = self.journal.lock();
+            let known = journal.seen_ids().filter(|id| self.engine.is_needed_by_fetch(id));
+            known.map(str::to_owned).collect()
+        };
+        // A carrier must not stay before the first answer, so that people learn of each try.
+        let is_connected = matches!(self.board.health().state, LinkState::Connected { .. });
+        let every =
+            (is_connected && self.engine.can_keep_polling()).then(|| self.engine.poll_interval());
+        let every = every.map(|every| every.as_millis() as u64);
+        let job = self.create_job(CarrierTask::Fetch { known, every })?;
+        self.run_job(job, called, rest, changed)?;
+        rest.next_fetch = self::now() + self.engine.poll_interval().as_millis() as i64;
+        Ok(true)
+    }
+
+    /// Returns the time at which something is due by itself.
+    fn next_due_time(&self, rest: &RetrySchedule) -> i64 {
+        let first = self.journal.lock().next_due_time();
+        first.unwrap_or(i64::MAX).min(rest.next_fetch).max(rest.rest_until)
+    }
+
+    fn create_job(&self, task: CarrierTask) -> io::Result<CarrierJob> {
+        let no = self.next_job.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{}-{no}", now(), std::process::id());
+        let job = CarrierJob::new(&self.folder.join("jobs").join(name), &self.settings, task);
+        crash_point();
+        job
+    }
+
+    /// Returns a job that is left in the folder.
+    fn find_left_job(&self) -> io::Result<Option<CarrierJob>> {
+        let entries = match std::fs::read_dir(self.folder.join("jobs")) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        folders.sort_unstable();
+        for folder in folders {
+            match CarrierJob::reopen(&folder)? {
+                Some(job) => return Ok(Some(job)),
+                // This job was never started.
+                None => std::fs::remove_dir_all(&folder)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Runs a job in a carrier to its end.
+    fn run_job(
+        &self,
+        mut job: CarrierJob,
+        called: u64,
+        rest: &mut RetrySchedule,
+        changed: &dyn Fn(),
+    ) -> io::Result<()> {
+        crash_point();
+        let calls = Arc::clone(&self.wakeup);
+        job.start(&self.carrier, move || calls.update_counts(|counts| counts.ends += 1))?;
+        crash_point();
+        self.wait_for_job(job, called, rest, changed)
+    }
+
+    /// Waits until a job's carrier has ended, and applies the outcome. A carrier that stays must end as soon as the
+    /// number of calls differs from `called`.
+    fn wait_for_job(
+        &self,
+        mut job: CarrierJob,
+        called: u64,
+        rest: &mut RetrySchedule,
+        changed: &dyn Fn(),
+    ) -> io::Result<()> {
+        let mut pause = ASK.0;
+        loop {
+            let seen = self.wakeup.current_counts();
+            if job.has_ended()? {
+                break;
+            }
+            if self.is_stopped() {
+                return Ok(());
+            }
+            if seen.calls != called {
+                job.stop_polling();
+            }
+            if job.is_watched() {
+                self.wait_for_call(seen, WATCHED);
+            } else {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(ASK.1);
+            }
+        }
+        let outcome = job.read_outcome();
+        match job.task().clone() {
+            CarrierTask::Send { no, .. } => self.finish_send(no, outcome.as_ref(), rest)?,
+            CarrierTask::Fetch { .. } => self.finish_fetch(&job, outcome.as_ref(), rest)?,
+            CarrierTask::Acknowledge { .. } => self.apply_outcome(outcome.as_ref(), rest),
+        }
+        crash_point();
+        job.remove()?;
+        crash_point();
+        self.update_board();
+        changed();
+        Ok(())
+    }
+
+    fn finish_send(
+        &self,
+        no: u64,
+        outcome: Option<&ExchangeOutcome>,
+        rest: &mut RetrySchedule,
+    ) -> io::Result<()> {
+        self.apply_outcome(outcome, rest);
+        let mut journal = self.journal.lock();
+        let Some(entry) = journal.entry(no).cloned() else { return Ok(()) };
+        if matches!(entry.stage, DeliveryStage::Taken | DeliveryStage::Refused(_)) {
+            return Ok(());
+        }
+        let (why, after) = match outcome {
+            Some(ExchangeOutcome::Done) => return journal.record_taken(no, None, now()),
+            Some(ExchangeOutcome::Named { id }) => {
+                return journal.record_taken(no, Some(id), now());
+            }
+            Some(ExchangeOutcome::Refused { why }) => {
+                return journal.record_refused(no, why, now());
+            }
+            Some(ExchangeOutcome::Later { why, after }) => (why.as_str(), *after),
+            // Only the link backs off; the message goes as soon as the link does.
+            Some(ExchangeOutcome::Away { why, .. } | ExchangeOutcome::Unknown { why }) => {
+                (why.as_str(), Some(0))
+            }
+            None => ("the carrier was killed", Some(0)),
+        };
+        let is_link = !matches!(outcome, Some(ExchangeOutcome::Later { .. }));
+        let next = entry.next_try_time(now(), after.map(Duration::from_secs));
+        match next {
+            Some(until) => journal.record_later(no, why, if is_link { now() } else { until }),
+            None => journal.record_refused(no, &format!("not taken for a week: {why}"), now()),
+        }
+    }
+
+    /// Applies an outcome to the link's health and backoff.
+    fn apply_outcome(&self, outcome: Option<&ExchangeOutcome>, rest: &mut RetrySchedule) {
+        let asked = match outcome {
+            Some(
+                ExchangeOutcome::Done
+                | ExchangeOutcome::Named { .. }
+                | ExchangeOutcome::Refused { .. }
+                | ExchangeOutcome::Later { .. },
+            ) => {
+                self.board.report_contact();
+                *rest = RetrySchedule { next_fetch: rest.next_fetch, ..RetrySchedule::default() };
+                return;
+            }
+            Some(ExchangeOutcome::Away { after, .. }) => Some(*after),
+            Some(ExchangeOutcome::Unknown { .. }) => Some(None),
+            None => None,
+        };
+        let why = outcome.and_then(ExchangeOutcome::reason).unwrap_or("the carrier was killed");
+        self.board.report_failure(why);
+        let wait = if let Some(after) = asked {
+            (rest.failures, rest.kills) = (rest.failures.saturating_add(1), 0);
+            backoff::retry_delay(rest.failures).max(Duration::from_secs(after.unwrap_or_default()))
+        } else {
+            rest.kills = rest.kills.saturating_add(1);
+            backoff::retry_delay(rest.kills).min(KILLED_WAIT)
+        };
+        rest.rest_until = now().saturating_add(wait.as_millis() as i64);
+    }
+
+    /// Files the messages of a fetch, and then acknowledges them.
+    fn finish_fetch(
+        &self,
+        job: &CarrierJob,
+        outcome: Option<&ExchangeOutcome>,
+        rest: &mut RetrySchedule,
+    ) -> io::Result<()> {
+        let mut seen = Vec::new();
+        let mut acknowledged = Vec::new();
+        let mut failed = None;
+        for item in self.engine.unpack_items(&job.raw_folder()) {
+            let filed = item.and_then(|item| {
+                let is_seen = item.is_only_known() || self.journal.lock().is_seen(&item.id);
+                if !is_seen {
+                    (self.filer)(&item.arrived)?;
+                }
+                Ok(item)
+            });
+            match filed {
+                Ok(item) => {
+                    crash_point();
+                    seen.push(item.id);
+                    acknowledged.extend(item.ack_id);
+                }
+                Err(e) => failed = Some(e),
+            }
+        }
+        self.journal.lock().record_seen(&seen, now())?;
+        crash_point();
+        for ids in acknowledged.chunks(ACKNOWLEDGED_AT_ONCE) {
+            let said = self.create_job(CarrierTask::Acknowledge { ids: ids.to_vec() })?;
+            self.run_job(said, self.wakeup.current_counts().calls, rest, &|| {})?;
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let is_whole =
+            matches!(outcome, Some(ExchangeOutcome::Done | ExchangeOutcome::Away { .. }));
+        if !is_whole && self.engine.is_fetch_destructive() && job.has_asked() {
+            self.journal.lock().record_cut(now())?;
+        }
+        self.apply_outcome(outcome, rest);
+        Ok(())
+    }
+
+    /// Updates the counts and the notes on interrupted fetches.
+    fn update_board(&self) {
+        let (waiting, refused, cuts) = {
+            let journal = self.journal.lock();
+            let (open, refused) = (journal.open_count() as u64, journal.refused_count() as u64);
+            (open, refused, journal.cuts().to_vec())
+        };
+        let cut = |at: &i64| {
+            let at = Timestamp::from_millis(*at).rfc3339_short();
+            format!("a fetch was cut off at {at}: mail that the server gave then may be lost")
+        };
+        self.board.update_health(|standing| {
+            standing.waiting = waiting;
+            standing.refused = refused;
+            // The latest ones matter most.
+            standing.notes = cuts.iter().rev().take(TOLD_CUTS).map(cut).collect();
+        });
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn wait_for_call(&self, seen: WakeupCounts, limit: Duration) {
+        let until = Instant::now() + limit;
+        let mut counts = self.wakeup.counts.lock();
+        while *counts == seen && !self.is_stopped() {
+            if self.wakeup.condvar.wait_until(&mut counts, until) {
+                return;
+            }
+        }
+    }
+}
+
+/// Describes the fate of a message by its entry in the journal and by the state of the link.
+pub(super) fn describe_fate(
+    entry: &JournalEntry,
+    link: &str,
+    place: &str,
+    state: &LinkState,
+) -> DeliveryFate {
+    let waits = |why: Option<&str>| {
+        let since = Timestamp::from_millis(entry.since).rfc3339_short();
+        let why = match (why, state) {
+            // A message without a reason of its own was not tried yet.
+            (_, LinkState::Stopped { why }) | (None, LinkState::Waiting { why, .. }) => {
+                sanitize_line(why).into_owned()
+            }
+            (Some(why), _) => format!("{}, tried {} times", sanitize_line(why), entry.tries),
+            (None, _) => "it is on its way".to_owned(),
+        };
+        DeliveryFate::Waits(format!("link {link} to {place}, since {since}: {why}"))
+    };
+    match &entry.stage {
+        DeliveryStage::Taken => DeliveryFate::Taken,
+        DeliveryStage::Refused(why) => DeliveryFate::Refused(format!("refused by {place}: {why}")),
+        DeliveryStage::Trying => waits(None),
+        DeliveryStage::Waits { why, .. } => waits(why.as_deref()),
+    }
+}
+
+fn now() -> i64 {
+    Timestamp::now().millis()
+}
+
+/// Marks a place at which the tests kill this process.
+fn crash_point() {
+    #[cfg(test)]
+    tests::step();
+}
+
+#[cfg(test)]
+mod tests;

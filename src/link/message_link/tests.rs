@@ -1,0 +1,550 @@
+//! A fake engine that dies, cuts off, repeats, delays and lies at every step.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::super::engine::FetchedItem;
+use super::super::job::{note_asked, run_job};
+use super::*;
+use crate::model::locks::Mutex as Locked;
+
+thread_local! {
+    /// The number of steps until this thread is killed.
+    static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Kills the thread if its steps are used up.
+pub(super) fn step() {
+    LEFT.with(|left| match left.get() {
+        Some(0) => {
+            left.set(None);
+            std::panic::panic_any("killed");
+        }
+        Some(n) => left.set(Some(n - 1)),
+        None => {}
+    });
+}
+
+/// The fault of one exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// A death of the carrier before the engine gets anything.
+    DieBefore,
+    /// A death of the carrier after the engine has done its part.
+    DieAfter,
+    /// A lost answer.
+    LoseAnswer,
+    /// An engine that cannot be reached.
+    Away,
+    /// An engine without room for this message.
+    Later,
+    /// A false report of failure, after the engine did its part.
+    Lie,
+}
+
+/// The state of the engine.
+#[derive(Debug, Default)]
+struct Server {
+    got: Vec<Vec<u8>>,
+    mail: BTreeMap<String, String>,
+    faults: VecDeque<Fault>,
+    destroys: bool,
+    doubles: bool,
+    acknowledges: bool,
+    other: bool,
+    /// The number of times that there is no room for the first fetched message.
+    full: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Fake(Arc<Locked<Server>>);
+
+impl Fake {
+    fn fault(&self) -> Option<Fault> {
+        self.0.lock().faults.pop_front()
+    }
+}
+
+/// Kills a carrier: its thread ends without an outcome.
+fn die() -> ! {
+    std::panic::panic_any("killed")
+}
+
+impl LinkEngine for Fake {
+    fn describe_engine(&self) -> String {
+        "fake".into()
+    }
+
+    fn rank_address(&self, _: &str) -> Option<u8> {
+        Some(1)
+    }
+
+    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String> {
+        if parcel.bytes.is_empty() { Err("empty".into()) } else { Ok(parcel.bytes.clone()) }
+    }
+
+    fn unpack_items(&self, raw: &Path) -> Vec<io::Result<FetchedItem>> {
+        let Ok(bytes) = std::fs::read(raw.join("mail")) else { return Vec::new() };
+        let mail: BTreeMap<String, String> = serde_json::from_slice(&bytes).unwrap_or_default();
+        let item = |(id, text): (String, String)| FetchedItem {
+            arrived: InboundMail {
+                name: id.clone(),
+                bytes: text.into_bytes(),
+                ..InboundMail::default()
+            },
+            ack_id: Some(id.clone()),
+            id,
+        };
+        let mut items: Vec<io::Result<FetchedItem>> = mail.into_iter().map(item).map(Ok).collect();
+        let mut server = self.0.lock();
+        if let (Some(first), true) = (items.first_mut(), server.full > 0) {
+            server.full -= 1;
+            *first = Err(io::ErrorKind::StorageFull.into());
+        }
+        items
+    }
+
+    fn find_other_carrier(&self) -> Option<String> {
+        self.0.lock().other.then(|| "another one carries".into())
+    }
+
+    fn poll_interval(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn is_fetch_destructive(&self) -> bool {
+        self.0.lock().destroys
+    }
+
+    fn send(&self, wire: &Path) -> ExchangeOutcome {
+        let fault = self.fault();
+        match fault {
+            Some(Fault::DieBefore) => die(),
+            Some(Fault::Away) => return ExchangeOutcome::Away { why: "down".into(), after: None },
+            Some(Fault::Later) => {
+                return ExchangeOutcome::Later { why: "full".into(), after: Some(0) };
+            }
+            _ => {}
+        }
+        let bytes = std::fs::read(wire).unwrap();
+        if bytes == b"bad" {
+            return ExchangeOutcome::Refused { why: "404 not found".into() };
+        }
+        {
+            let mut server = self.0.lock();
+            server.got.push(bytes.clone());
+            if server.doubles {
+                server.got.push(bytes);
+            }
+        }
+        match fault {
+            Some(Fault::DieAfter) => die(),
+            Some(Fault::LoseAnswer) => ExchangeOutcome::Unknown { why: "reset".into() },
+            Some(Fault::Lie) => ExchangeOutcome::Away { why: "500".into(), after: None },
+            _ => ExchangeOutcome::Done,
+        }
+    }
+
+    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
+        let fault = self.fault();
+        match fault {
+            Some(Fault::DieBefore) => die(),
+            Some(Fault::Away | Fault::Later) => {
+                return ExchangeOutcome::Away { why: "down".into(), after: None };
+            }
+            _ => {}
+        }
+        note_asked(raw).unwrap();
+        let mail = {
+            let mut server = self.0.lock();
+            let mail = server.mail.clone();
+            if server.destroys {
+                server.mail.clear();
+            }
+            mail
+        };
+        if matches!(fault, Some(Fault::LoseAnswer)) {
+            return ExchangeOutcome::Unknown { why: "reset".into() };
+        }
+        let doubles = self.0.lock().doubles;
+        let new = mail.into_iter().filter(|(id, _)| doubles || !known.contains(id));
+        let new: BTreeMap<String, String> = new.collect();
+        std::fs::write(raw.join("mail"), serde_json::to_vec(&new).unwrap()).unwrap();
+        if matches!(fault, Some(Fault::DieAfter)) {
+            die();
+        }
+        ExchangeOutcome::Done
+    }
+
+    fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome {
+        let fault = self.fault();
+        if matches!(fault, Some(Fault::DieBefore)) {
+            die();
+        }
+        let mut server = self.0.lock();
+        if server.acknowledges {
+            server.mail.retain(|id, _| !ids.contains(id));
+        }
+        ExchangeOutcome::Done
+    }
+
+    fn check_connection(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn load_secrets(&self) -> Vec<zeroize::Zeroizing<String>> {
+        Vec::new()
+    }
+}
+
+/// A filed message: name and bytes.
+type Filed = (String, Vec<u8>);
+
+/// A link to the fake engine, with a list of filed messages.
+struct Bench {
+    dir: tempfile::TempDir,
+    fake: Fake,
+    filed: Arc<Locked<Vec<Filed>>>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { dir, fake: Fake::default(), filed: Arc::default() }
+    }
+
+    fn post(&self) -> MessageLink {
+        let settings = EngineSettings {
+            kind: "fake".into(),
+            file: PathBuf::new(),
+            part: String::new(),
+            me: "me".into(),
+            insecure: false,
+            ca: None,
+            self_copy: false,
+        };
+        let filed = Arc::clone(&self.filed);
+        let file = move |arrived: &InboundMail| {
+            let one = (arrived.name.clone(), arrived.bytes.clone());
+            let mut filed = filed.lock();
+            if !filed.contains(&one) {
+                filed.push(one);
+            }
+            Ok(())
+        };
+        let fake = self.fake.clone();
+        let carry = move |folder: &Path| {
+            let engine = fake.clone();
+            let _ = catch_unwind(AssertUnwindSafe(|| run_job(folder, |_| Ok(Box::new(engine)))));
+        };
+        let engine = Box::new(self.fake.clone());
+        let carrier = Carrier::Here(Arc::new(carry));
+        MessageLink::open("fake", self.dir.path(), settings, engine, Box::new(file), carrier)
+            .unwrap()
+    }
+
+    /// Runs turns until nothing is left to do, without waiting for backoffs.
+    fn settle(post: &MessageLink) {
+        let mut rest = RetrySchedule::default();
+        for _ in 0..200 {
+            rest.rest_until = 0;
+            let is_idle = post.journal.lock().open_entries().next().is_none()
+                && rest.next_fetch > 0
+                && (rest.failures, rest.kills) == (0, 0)
+                && post.find_left_job().unwrap().is_none();
+            if is_idle {
+                return;
+            }
+            post.retry_waiting().unwrap();
+            post.run_turn(&mut rest, &|| {}).unwrap();
+        }
+        panic!("never at rest");
+    }
+
+    /// Does the same, but kills the thread after some steps. Returns true if it was killed.
+    fn killed_after(&self, steps: u32) -> bool {
+        let post = self.post();
+        LEFT.with(|left| left.set(Some(steps)));
+        let end = catch_unwind(AssertUnwindSafe(|| Self::settle(&post)));
+        let killed = LEFT.with(|left| left.replace(None).is_none());
+        assert_eq!(end.is_err(), killed);
+        killed
+    }
+}
+
+fn parcel(message: &str, to: &str, text: &str) -> OutboundMail {
+    let bytes = text.as_bytes().to_vec();
+    OutboundMail { message_id: message.into(), to: to.into(), bytes, parts: Vec::new() }
+}
+
+fn quiet<T>(f: impl FnOnce() -> T) -> T {
+    // Kills are panics whose messages are of no use.
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if info.payload().downcast_ref::<&str>() != Some(&"killed") {
+                hook(info);
+            }
+        }));
+    });
+    f()
+}
+
+#[test]
+fn what_finds_no_room_is_not_lost_to_an_engine_that_destroys() {
+    let bench = Bench::new();
+    {
+        let mut server = bench.fake.0.lock();
+        server.destroys = true;
+        server.full = 2;
+        server.mail = ["a", "b"].map(|id| (id.to_owned(), format!("text of {id}"))).into();
+    }
+    let post = bench.post();
+    let mut rest = RetrySchedule::default();
+    let names = || bench.filed.lock().iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    for _ in 0..2 {
+        assert!(post.run_turn(&mut rest, &|| {}).is_err());
+        assert_eq!(names(), ["b"]);
+    }
+    Bench::settle(&post);
+    assert_eq!(names(), ["b", "a"]);
+}
+
+#[test]
+fn what_is_taken_goes_once_and_what_is_refused_says_why() {
+    let bench = Bench::new();
+    let post = bench.post();
+    for (message, text) in [("a", "one"), ("a", "one"), ("b", "bad"), ("c", "")] {
+        post.accept_parcel(&parcel(message, "bob", text)).unwrap();
+    }
+    assert!(matches!(post.find_fate("a", "bob"), Some(DeliveryFate::Waits(_))));
+    assert_eq!(post.find_fate("a", "carol"), None);
+    assert_eq!(post.board().health().waiting, 2);
+    Bench::settle(&post);
+    assert_eq!(bench.fake.0.lock().got, [b"one".to_vec()]);
+    assert_eq!(post.find_fate("a", "bob"), Some(DeliveryFate::Taken));
+    let refused = |id, why| {
+        assert_eq!(
+            post.find_fate(id, "bob"),
+            Some(DeliveryFate::Refused(format!("refused by fake: {why}")))
+        );
+    };
+    refused("b", "404 not found");
+    refused("c", "empty");
+    let standing = post.board().health();
+    assert_eq!((standing.waiting, standing.refused), (0, 2));
+    assert!(matches!(standing.state, crate::link::LinkState::Connected { .. }));
+}
+
+/// A kill at any step of the daemon, in both directions, loses nothing and files nothing twice. Only messages that the
+/// engine may not have got go out twice.
+#[test]
+fn killed_at_each_step() {
+    quiet(|| {
+        for (destroys, acknowledges) in [(false, false), (true, false), (false, true)] {
+            for steps in 0.. {
+                let bench = Bench::new();
+                {
+                    let mut server = bench.fake.0.lock();
+                    (server.destroys, server.acknowledges) = (destroys, acknowledges);
+                    server.mail =
+                        [("x", "hi"), ("y", "ho")].map(|(k, v)| (k.into(), v.into())).into();
+                }
+                let post = bench.post();
+                post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+                post.accept_parcel(&parcel("b", "bob", "two")).unwrap();
+                drop(post);
+                let killed = bench.killed_after(steps);
+                Bench::settle(&bench.post());
+                assert_eq!(bench.fake.0.lock().got, [b"one", b"two"], "{steps}");
+                let mut filed = bench.filed.lock().clone();
+                filed.sort();
+                let both = [("x".to_owned(), b"hi".to_vec()), ("y".to_owned(), b"ho".to_vec())];
+                assert_eq!(filed, both, "{steps}");
+                assert_eq!(bench.fake.0.lock().mail.is_empty(), destroys || acknowledges);
+                if !killed {
+                    assert!(steps > 10, "{steps}");
+                    break;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_fetch_that_was_cut_off_is_told() {
+    quiet(|| {
+        for (fault, told) in [
+            (Fault::DieBefore, false),
+            (Fault::Away, false),
+            (Fault::LoseAnswer, true),
+            (Fault::DieAfter, true),
+        ] {
+            let bench = Bench::new();
+            {
+                let mut server = bench.fake.0.lock();
+                server.destroys = true;
+                server.mail = [("x".to_owned(), "hi".to_owned())].into();
+                server.faults = [fault].into();
+            }
+            let post = bench.post();
+            Bench::settle(&post);
+            let notes = post.board().health().notes;
+            assert_eq!(
+                notes.iter().any(|n| n.contains("may be lost")),
+                told,
+                "{fault:?} {notes:?}"
+            );
+            let lost = fault == Fault::LoseAnswer;
+            assert_eq!(bench.filed.lock().is_empty(), lost, "{fault:?}");
+            assert_eq!(bench.post().board().health().notes, notes, "told after a restart");
+        }
+    });
+}
+
+#[test]
+fn a_link_that_is_away_rests_longer_and_longer() {
+    let bench = Bench::new();
+    bench.fake.0.lock().faults = [Fault::Away; 4].into();
+    let post = bench.post();
+    post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+    let mut rest = RetrySchedule::default();
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        rest.rest_until = 0;
+        assert!(post.run_turn(&mut rest, &|| {}).unwrap());
+        waits.push((rest.rest_until - now() + 500) / 1000);
+        assert!(!post.run_turn(&mut rest, &|| {}).unwrap(), "nothing is tried meanwhile");
+    }
+    assert_eq!(waits, [1, 5, 30, 60]);
+    let Some(DeliveryFate::Waits(why)) = post.find_fate("a", "bob") else { panic!("it waits") };
+    assert!(why.contains("down, tried 4 times"), "{why}");
+    assert!(matches!(post.board().health().state, crate::link::LinkState::Waiting { .. }));
+}
+
+#[test]
+fn killed_carriers_do_not_make_the_link_rest_for_long() {
+    quiet(|| {
+        let bench = Bench::new();
+        bench.fake.0.lock().faults = [Fault::DieBefore; 7].into();
+        let post = bench.post();
+        post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+        let mut rest = RetrySchedule::default();
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            rest.rest_until = 0;
+            assert!(post.run_turn(&mut rest, &|| {}).unwrap());
+            waits.push((rest.rest_until - now() + 500) / 1000);
+        }
+        assert_eq!(waits, [1, 5, 5, 5, 5, 5, 5]);
+        Bench::settle(&post);
+        assert_eq!(bench.fake.0.lock().got, [b"one"]);
+    });
+}
+
+#[test]
+fn as_long_as_another_one_carries_nothing_is_done() {
+    let bench = Bench::new();
+    bench.fake.0.lock().other = true;
+    let post = bench.post();
+    post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+    let mut rest = RetrySchedule::default();
+    assert!(!post.run_turn(&mut rest, &|| {}).unwrap());
+    assert!(rest.rest_until > now() && bench.fake.0.lock().got.is_empty());
+    let stopped = crate::link::LinkState::Stopped { why: "another one carries".into() };
+    assert_eq!(post.board().health().state, stopped);
+    bench.fake.0.lock().other = false;
+    Bench::settle(&post);
+    assert_eq!(bench.fake.0.lock().got, [b"one"]);
+    assert!(matches!(post.board().health().state, crate::link::LinkState::Connected { .. }));
+}
+
+#[test]
+fn given_up_and_tried_again() {
+    let bench = Bench::new();
+    let post = bench.post();
+    post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+    assert_eq!(post.drop_waiting().unwrap(), 1);
+    assert!(matches!(post.find_fate("a", "bob"), Some(DeliveryFate::Refused(_))));
+    post.accept_parcel(&parcel("b", "bob", "two")).unwrap();
+    assert_eq!(post.retry_waiting().unwrap(), 1);
+    Bench::settle(&post);
+    assert_eq!(bench.fake.0.lock().got, [b"two"]);
+}
+
+fn faults() -> impl Strategy<Value = Vec<Option<Fault>>> {
+    let fault = prop_oneof![
+        Just(None),
+        Just(Some(Fault::DieBefore)),
+        Just(Some(Fault::DieAfter)),
+        Just(Some(Fault::LoseAnswer)),
+        Just(Some(Fault::Away)),
+        Just(Some(Fault::Later)),
+        Just(Some(Fault::Lie)),
+    ];
+    proptest::collection::vec(fault, 0..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// After any faults of the engine, every message is there at the end, and filed once.
+    #[test]
+    fn nothing_is_lost(faults in faults(), kill in 0u32..40, doubles: bool, count in 1usize..6) {
+        quiet(|| {
+            let bench = Bench::new();
+            {
+                let mut server = bench.fake.0.lock();
+                server.faults = faults.iter().flatten().copied().collect();
+                server.doubles = doubles;
+                server.mail = (0..count).map(|n| (format!("m{n}"), format!("in {n}"))).collect();
+            }
+            let post = bench.post();
+            for n in 0..count {
+                post.accept_parcel(&parcel(&n.to_string(), "bob", &format!("out {n}"))).unwrap();
+            }
+            drop(post);
+            bench.killed_after(kill);
+            Bench::settle(&bench.post());
+            let mut got = bench.fake.0.lock().got.clone();
+            got.sort();
+            got.dedup();
+            assert_eq!(got.len(), count);
+            let mut filed = bench.filed.lock().clone();
+            filed.sort();
+            let all: Vec<_> =
+                (0..count).map(|n| (format!("m{n}"), format!("in {n}").into_bytes())).collect();
+            assert_eq!(filed, all);
+        });
+    }
+}
+
+/// While many messages wait, the store scans only now and then, but it scans after the last one.
+#[test]
+fn the_store_hears_at_the_end_of_all_that_was_sent() {
+    let bench = Bench::new();
+    let post = bench.post();
+    for n in 0..40 {
+        post.accept_parcel(&parcel(&format!("m{n:02}"), "bob", &format!("text {n:02}"))).unwrap();
+    }
+    let heard = Locked::new(Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            post.run(&|| {
+                let left = post.journal.lock().open_count();
+                heard.lock().push(left);
+                std::thread::sleep(Duration::from_millis(20));
+                if left == 0 {
+                    post.stop();
+                }
+            });
+        });
+    });
+    assert_eq!(heard.lock().last(), Some(&0));
+    let expected: Vec<Vec<u8>> = (0..40).map(|n| format!("text {n:02}").into_bytes()).collect();
+    assert_eq!(bench.fake.0.lock().got, expected, "in their order");
+}

@@ -1,0 +1,135 @@
+//! The read position in `.seen-<alias>` that all readers of the folder share.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::model::Timestamp;
+use crate::store::{StoreError, Watermark, atomic_file, fs};
+
+/// The largest size of a read position. No reader writes more.
+const LIMIT: u64 = 64 << 20;
+
+fn position_path(dir: &Path, me: &str) -> PathBuf {
+    dir.join(format!(".seen-{me}"))
+}
+
+/// Returns the position, if there is a file that holds one. Garbage counts as absent, as it does for the reference.
+pub(super) fn read_watermark(dir: &Path, me: &str) -> Option<Watermark> {
+    parse_watermark(&load_bytes(dir, me).ok()?)
+}
+
+/// Returns the time at which the file was last written.
+pub(super) fn modified_time(dir: &Path, me: &str) -> Option<Timestamp> {
+    let meta = std::fs::symlink_metadata(position_path(dir, me)).ok()?;
+    Some(meta.modified().ok()?.into())
+}
+
+fn load_bytes(dir: &Path, me: &str) -> std::io::Result<Vec<u8>> {
+    fs::read_small_file(&position_path(dir, me), LIMIT)
+}
+
+fn parse_watermark(bytes: &[u8]) -> Option<Watermark> {
+    let value: Value = serde_json::from_slice(bytes).ok()?;
+    let object = value.as_object()?;
+    let secs = match object.get("ts") {
+        None => 0,
+        Some(ts) => ts.as_i64().or_else(|| ts.as_f64().map(|f| f as i64))?,
+    };
+    let ids: HashSet<String> = match object.get("ids") {
+        Some(Value::Array(ids)) => {
+            ids.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+        }
+        _ => HashSet::new(),
+    };
+    Some(Watermark { time: Timestamp::from_secs(secs), ids })
+}
+
+/// Moves the position forward to `mark`. A position that is already further is left alone. The ids of another reader
+/// at the same second are kept. Returns the position that was written.
+///
+/// # Errors
+/// As the system gave it.
+pub(super) fn advance_watermark(
+    dir: &Path,
+    me: &str,
+    mark: &Watermark,
+) -> Result<Option<Watermark>, StoreError> {
+    let mut ids = mark.ids.clone();
+    let old = match load_bytes(dir, me) {
+        // A position that cannot be read now may be further.
+        Err(e) if fs::is_transient(&e) => return Err(StoreError::io(&position_path(dir, me), e)),
+        old => old.ok().and_then(|bytes| parse_watermark(&bytes)),
+    };
+    if let Some(old) = old {
+        if old.time > mark.time {
+            return Ok(None);
+        }
+        if old.time == mark.time {
+            if mark.ids.is_subset(&old.ids) {
+                return Ok(None);
+            }
+            ids.extend(old.ids);
+        }
+    }
+    let mut list: Vec<String> = ids.iter().map(|id| Value::from(id.as_str()).to_string()).collect();
+    list.sort_unstable();
+    let text = format!("{{\"ts\": {}, \"ids\": [{}]}}", mark.time.secs(), list.join(", "));
+    let path = position_path(dir, me);
+    atomic_file::write_atomic(&path, text.as_bytes(), 0o644)
+        .map_err(|e| StoreError::io(&path, e))?;
+    Ok(Some(Watermark { time: mark.time, ids }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(secs: i64, ids: &[&str]) -> Watermark {
+        Watermark {
+            time: Timestamp::from_secs(secs),
+            ids: ids.iter().map(|s| (*s).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn moves_forward_only_and_unites_ids_of_one_second() {
+        let dir = tempfile::tempdir().unwrap();
+        advance_watermark(dir.path(), "bar", &mark(10, &["a", "foo:a"])).unwrap();
+        let text = std::fs::read_to_string(dir.path().join(".seen-bar")).unwrap();
+        assert_eq!(text, r#"{"ts": 10, "ids": ["a", "foo:a"]}"#);
+        advance_watermark(dir.path(), "bar", &mark(9, &["z"])).unwrap();
+        advance_watermark(dir.path(), "bar", &mark(10, &["b"])).unwrap();
+        assert_eq!(read_watermark(dir.path(), "bar"), Some(mark(10, &["a", "b", "foo:a"])));
+        advance_watermark(dir.path(), "bar", &mark(11, &["c"])).unwrap();
+        assert_eq!(read_watermark(dir.path(), "bar"), Some(mark(11, &["c"])));
+    }
+
+    #[test]
+    fn garbage_and_symlinks_are_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        for text in ["", "[]", "null", "{\"ts\": \"x\"}", "{"] {
+            std::fs::write(dir.path().join(".seen-bar"), text).unwrap();
+            assert_eq!(read_watermark(dir.path(), "bar"), None, "{text}");
+        }
+        std::fs::remove_file(dir.path().join(".seen-bar")).unwrap();
+        std::fs::write(dir.path().join("t"), "{\"ts\": 5}").unwrap();
+        std::os::unix::fs::symlink("t", dir.path().join(".seen-bar")).unwrap();
+        assert_eq!(read_watermark(dir.path(), "bar"), None);
+        advance_watermark(dir.path(), "bar", &mark(6, &[])).unwrap();
+        assert_eq!(std::fs::read_to_string(dir.path().join("t")).unwrap(), "{\"ts\": 5}");
+    }
+
+    #[test]
+    fn both_spellings_cover() {
+        let m = mark(10, &["a", "foo:b"]);
+        let at = Timestamp::from_secs;
+        assert!(m.has_read(at(9), "foo", "z"));
+        assert!(m.has_read(at(10), "foo", "a"));
+        assert!(m.has_read(at(10), "foo", "b"));
+        assert!(!m.has_read(at(10), "bar", "b"));
+        assert!(m.has_read(at(11), "foo", "b"));
+        assert!(!m.has_read(at(11), "foo", "a"));
+    }
+}

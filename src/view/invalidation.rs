@@ -1,0 +1,115 @@
+//! Inodes that a change of the index makes stale in the kernel's caches. Names are never invalidated. To
+//! invalidate one, the kernel locks its folder, and a request that waits for msgfs may hold that lock. If msgfs
+//! were killed then, the kernel would wait for ever. A name that is gone is soon looked up again, or leads to
+//! an inode that reports [`super::Error::Stale`]. Then the kernel looks the name up.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+use super::Tree;
+use super::node::{Ino, MaildirFolder, MessageFolder, Node};
+use crate::index::{IndexChanges, MsgIx, ThreadIx};
+
+/// The folders whose pages the kernel may keep. Every read of `inbox/` goes through msgfs.
+const CACHED: [MessageFolder; 4] =
+    [MessageFolder::Archive, MessageFolder::Sent, MessageFolder::Thread, MessageFolder::Maildir];
+
+impl Tree {
+    /// Returns the inodes whose attributes a cache of this tree must forget after a change of the index.
+    pub fn stale_inodes(&self, changes: &IndexChanges) -> HashSet<Ino> {
+        let boxes = [MaildirFolder::New, MaildirFolder::Cur].map(Node::MailBox);
+        let mut stale = vec![Node::Root, Node::Inbox];
+        stale.extend(boxes);
+        let listed =
+            [&changes.added, &changes.redrawn, &changes.removed].iter().any(|l| !l.is_empty());
+        if listed || !changes.moved.is_empty() || !changes.empty_threads.is_empty() {
+            stale.extend([Node::Archive, Node::Sent, Node::Threads, Node::Transcripts]);
+        }
+        if changes.other {
+            stale.extend([Node::Rejected, Node::Raw]);
+        }
+        if changes.stores {
+            stale.extend([Node::Readme, Node::Me]);
+        }
+        for ix in changes.added.iter().chain(&changes.redrawn).chain(&changes.removed) {
+            self.add_stale_folders(*ix, &mut stale);
+        }
+        for (ix, left) in &changes.moved {
+            self.add_stale_folders(*ix, &mut stale);
+            self.add_stale_thread(*left, &mut stale);
+        }
+        for ix in changes.redrawn.iter().chain(changes.moved.iter().map(|(ix, _)| ix)) {
+            add_stale_text(*ix, &mut stale);
+        }
+        for ix in &changes.removed {
+            add_stale_text(*ix, &mut stale);
+            for place in [
+                MessageFolder::Inbox,
+                MessageFolder::Archive,
+                MessageFolder::Sent,
+                MessageFolder::Thread,
+            ] {
+                stale.extend([Node::Parts(place, *ix), Node::Ack(place, *ix)]);
+            }
+        }
+        for thread in &changes.empty_threads {
+            self.add_stale_thread(*thread, &mut stale);
+        }
+        stale.iter().map(|node| self.inode_number(node)).collect()
+    }
+
+    /// Adds the folders of a message.
+    fn add_stale_folders(&self, ix: MsgIx, stale: &mut Vec<Node>) {
+        let core = self.index.read();
+        let Some(entry) = core.entry(ix) else { return };
+        let day = core.name_time(entry).day();
+        if stale.last() != Some(&Node::SentDay(day)) {
+            stale.extend([Node::ArchiveDay(day), Node::SentDay(day)]);
+        }
+        self.add_stale_thread(core.thread_of(entry), stale);
+    }
+
+    /// Adds the folder and the transcript of a thread that got or lost a message.
+    fn add_stale_thread(&self, thread: ThreadIx, stale: &mut Vec<Node>) {
+        // Most messages that come at once are in new threads, which no cache knows.
+        if thread < self.threads_exposed.load(Ordering::Acquire) {
+            stale.extend([Node::Thread(thread), Node::Transcript(thread)]);
+        }
+    }
+
+    /// Notes that a cache may know a node from now on. The caller notes it before it reads the attributes, so
+    /// that later changes make them [stale](Tree::stale_inodes).
+    pub(super) fn note_exposed(&self, node: &Node) {
+        if let Node::Thread(thread) | Node::Transcript(thread) = node {
+            self.threads_exposed.fetch_max(thread.saturating_add(1), Ordering::AcqRel);
+        }
+    }
+
+    /// Drops the cached values of messages that changed or went. The caller does so before it invalidates
+    /// [`Tree::stale_inodes`].
+    pub fn drop_stale_caches(&self, changes: &IndexChanges) {
+        self.maildir_time();
+        let rewritten = changes.moved.iter().map(|(ix, _)| *ix).chain(changes.redrawn.clone());
+        let gone = changes.added.iter().chain(&changes.removed).copied();
+        let all: HashSet<MsgIx> = gone.chain(rewritten.clone()).collect();
+        for ix in &all {
+            self.render_cache.lock().remove(*ix);
+            self.parts_cache.remove(ix);
+        }
+        let mut open_anew = self.rewritten.lock();
+        open_anew.extend(rewritten.flat_map(|ix| CACHED.map(|place| (place, ix))));
+    }
+
+    /// Returns true if the kernel may keep the pages of a message's file from an earlier open. The first open
+    /// after a change of the text returns false (see [`IndexChanges::redrawn`], [`IndexChanges::moved`]).
+    pub fn may_keep_pages(&self, place: MessageFolder, ix: MsgIx) -> bool {
+        let mut rewritten = self.rewritten.lock();
+        rewritten.is_empty() || !rewritten.remove(&(place, ix))
+    }
+}
+
+/// Adds the files of a message whose text changed or went.
+fn add_stale_text(ix: MsgIx, stale: &mut Vec<Node>) {
+    stale.extend([Node::Warning(ix), Node::Message(MessageFolder::Inbox, ix)]);
+    stale.extend(CACHED.map(|place| Node::Message(place, ix)));
+}

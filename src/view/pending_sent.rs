@@ -1,0 +1,214 @@
+//! Messages in `sent/` that were accepted and are not in their store yet. Each has the bytes that it will have
+//! there, and beside it a note with the reason of the wait.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::listing::Listing;
+use super::names::{self, FULL, SHORT};
+use super::node::{MessageFolder, Node};
+use super::{Error, Tree, render, strip_thread_label};
+use crate::index::{IndexEntry, MsgIx};
+use crate::link::HealthBoard;
+use crate::model::{Day, Message, SignatureState, Timestamp, sanitize_line};
+use crate::outbox::PendingMessage;
+
+/// A message that waits.
+pub(super) struct PendingSentFile {
+    /// Number of its store.
+    store: usize,
+    id: String,
+    stem: String,
+    time: Timestamp,
+    /// True if there is a note about it, because it is not merely on its way.
+    is_noted: bool,
+}
+
+impl PendingSentFile {
+    fn day(&self) -> Day {
+        self.time.day()
+    }
+
+    fn to_node(&self, warning: bool) -> Node {
+        Node::Held(self.store, self.id.clone(), warning)
+    }
+
+    /// Returns its name and node, and those of the note beside it.
+    fn entries(&self) -> impl Iterator<Item = (String, Node)> + '_ {
+        let note = || (format!("{}.warning", self.stem), self.to_node(true));
+        let text = (format!("{}.txt", self.stem), self.to_node(false));
+        std::iter::once(text).chain(self.is_noted.then(note))
+    }
+}
+
+/// Returns the note about a message that waits.
+fn format_waiting_note(held: &PendingMessage) -> Option<String> {
+    let (why, since) = held.waits.as_ref()?;
+    let to = sanitize_line(&held.message.to);
+    let (since, why) = (since.rfc3339(), sanitize_line(why));
+    Some(format!("waits for {to} since {since} and is tried again by itself: {why}\n"))
+}
+
+impl Tree {
+    /// Returns the messages that were accepted and are not in their stores yet, oldest first.
+    fn list_pending(&self) -> Vec<PendingSentFile> {
+        let held = self.outbox.as_ref().map(|outbox| outbox.pending_messages()).unwrap_or_default();
+        let mut taken = HashSet::new();
+        held.iter().filter_map(|held| self.make_pending_file(held, &mut taken)).collect()
+    }
+
+    /// Returns true if there may be such messages.
+    pub(super) fn has_pending(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.has_pending())
+    }
+
+    /// Returns a pending message as its store will return it, and the number of the store; `None` if the index
+    /// has it.
+    fn preview_message(&self, held: &PendingMessage) -> Option<(usize, Message)> {
+        if self.find_in_index(held).is_some() {
+            return None;
+        }
+        let mut stores = self.index.stores().iter().enumerate();
+        let (number, store) = stores.find(|(_, store)| store.name() == held.store)?;
+        let mut message = store.require_appender().ok()?.preview_message(&held.message)?;
+        strip_thread_label(store.as_ref(), &mut message);
+        Some((number, message))
+    }
+
+    fn make_pending_file(
+        &self,
+        held: &PendingMessage,
+        taken: &mut HashSet<String>,
+    ) -> Option<PendingSentFile> {
+        let (store, message) = self.preview_message(held)?;
+        let time = message.time;
+        let from = message.from.clone().unwrap_or_default();
+        let stem = |level| names::format_stem(time, &from, &message.id, level);
+        let folder = Node::SentDay(time.day());
+        let free = |stem: &String| {
+            !taken.contains(stem) && self.find_message_by_stem(&folder, stem).is_none()
+        };
+        let stem = Some(stem(SHORT)).filter(free).unwrap_or_else(|| stem(FULL));
+        taken.insert(stem.clone());
+        let is_noted = held.waits.is_some();
+        Some(PendingSentFile { store, id: held.message.id.clone(), stem, time, is_noted })
+    }
+
+    /// Returns the message in the index that still waits because not every recipient has it.
+    fn find_in_index(&self, held: &PendingMessage) -> Option<MsgIx> {
+        let number = self.index.stores().iter().position(|s| s.name() == held.store)?;
+        self.find_my_message(number, &held.message.id)
+    }
+
+    /// Returns my message with this id in a store, if the index has it.
+    fn find_my_message(&self, number: usize, id: &str) -> Option<MsgIx> {
+        let core = self.index.read();
+        let ix = core.find_message(number, self.index.stores().get(number)?.me(), id)?;
+        core.entry(ix).is_some_and(IndexEntry::is_live).then_some(ix)
+    }
+
+    /// Returns the messages of mine that are in the index and wait for a recipient, each with its note.
+    pub(super) fn list_undelivered(&self) -> Vec<(MsgIx, String)> {
+        let held = self.outbox.as_ref().map(|outbox| outbox.pending_messages()).unwrap_or_default();
+        held.iter()
+            .filter_map(|held| Some((self.find_in_index(held)?, format_waiting_note(held)?)))
+            .collect()
+    }
+
+    /// Returns true if lines of mine may wait for a link.
+    pub(super) fn may_wait_for_link(&self) -> bool {
+        self.link_boards().iter().any(|board| board.has_backlog())
+    }
+
+    /// Returns the warning about a message of mine whose line waits for a link.
+    pub(super) fn link_wait_warning(&self, entry: &IndexEntry) -> Option<String> {
+        let store = self.index.store_of(entry).filter(|_| entry.is_from_me())?;
+        let (at, me) = (entry.location(), store.me());
+        let why =
+            |board: &std::sync::Arc<HealthBoard>| board.explain_wait(store.name(), me, at.offset);
+        let why = self.link_boards().iter().find_map(why)?;
+        // A line in a copy of the log waits for nothing.
+        store.source_path(at.source).filter(|path| *path == format!("log-{me}.jsonl")).map(|_| why)
+    }
+
+    /// Returns the pending messages of a day of `sent/`.
+    pub(super) fn pending_on_day(&self, day: Day) -> Vec<PendingSentFile> {
+        self.list_pending().into_iter().filter(|waiting| waiting.day() == day).collect()
+    }
+
+    /// Adds pending messages to the listing of their day of `sent/`, unless they are in their store and listed.
+    pub(super) fn add_pending(
+        &self,
+        mut held: Vec<PendingSentFile>,
+        listing: Option<Listing>,
+    ) -> Option<Listing> {
+        if let Some(listing) = &listing {
+            let listed: HashSet<MsgIx> = listing.messages(0, listing.len()).collect();
+            held.retain(|w| {
+                self.find_my_message(w.store, &w.id).is_none_or(|ix| !listed.contains(&ix))
+            });
+        }
+        if held.is_empty() {
+            return listing;
+        }
+        let mut listing = listing.unwrap_or_else(|| Listing::empty(MessageFolder::Sent));
+        listing.add_entries(held.iter().flat_map(PendingSentFile::entries));
+        Some(listing)
+    }
+
+    /// Returns the days of `sent/` with pending messages.
+    pub(super) fn pending_days(&self) -> BTreeSet<Day> {
+        self.list_pending().iter().map(PendingSentFile::day).collect()
+    }
+
+    /// Returns the time of the newest pending message of a day.
+    pub(super) fn newest_pending(&self, day: Day) -> Option<Timestamp> {
+        self.list_pending()
+            .iter()
+            .filter(|waiting| waiting.day() == day)
+            .map(|waiting| waiting.time)
+            .max()
+    }
+
+    /// Finds a pending message, or its note, by its name in a day of `sent/`.
+    pub(super) fn find_pending(&self, folder: &Node, name: &str) -> Option<Node> {
+        let Node::SentDay(day) = folder else { return None };
+        let held = self.pending_on_day(*day);
+        let mut entries = held.iter().flat_map(PendingSentFile::entries);
+        entries.find(|(entry, _)| entry == name).map(|(_, node)| node)
+    }
+
+    /// Returns the text of a message that waits, or of the note beside it, and its time. A message that has
+    /// gone to its store since its name was looked up has the same text there.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for a note once its message is in its store.
+    pub(super) fn pending_text(&self, node: &Node) -> Result<(String, Timestamp), Error> {
+        let Node::Held(store, id, warning) = node else { return Err(Error::NotFound) };
+        let held = self.outbox.as_ref().map(|outbox| outbox.pending_messages()).unwrap_or_default();
+        let of_id = held.iter().filter(|held| held.message.id == *id);
+        let mut texts = of_id.filter_map(|held| {
+            let (number, message) =
+                self.preview_message(held).filter(|(number, _)| number == store)?;
+            let text = if *warning {
+                format_waiting_note(held)?
+            } else {
+                self.render_outgoing(number, &message)?
+            };
+            Some((text, message.time))
+        });
+        if let Some(text) = texts.next() {
+            return Ok(text);
+        }
+        let ix = self.find_my_message(*store, id).filter(|_| !*warning).ok_or(Error::NotFound)?;
+        let text = String::from_utf8_lossy(&self.rendered_text(ix)?).into_owned();
+        Ok((text, self.live_entry(ix)?.time()))
+    }
+
+    /// Returns the text that a message of mine will have once its store has it.
+    fn render_outgoing(&self, number: usize, message: &Message) -> Option<String> {
+        let key = self.index.my_key(number).map(|key| key.fingerprint());
+        let signature = key.map_or(SignatureState::None, SignatureState::Valid);
+        let store = self.index.stores().get(number)?;
+        Some(render::render_message(message, store.kind(), signature))
+    }
+}

@@ -1,0 +1,104 @@
+//! The two messages that were read last, for `msgfs reply` without a name. They are in a small file of the
+//! state folder that is written in place and only has to survive the process.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::index::MsgIx;
+use crate::model::Timestamp;
+use crate::model::locks::Mutex;
+use crate::store::fs;
+
+use super::Tree;
+
+/// Size of the file: one block, so one write replaces it.
+const BLOCK: usize = 2048;
+
+/// A message that was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecentRead {
+    /// The time, in milliseconds since 1970.
+    pub time: i64,
+    /// Its sender.
+    pub from: String,
+    /// The name of its file.
+    pub name: String,
+}
+
+/// Returns the messages in the file, the newest first.
+pub fn load_recent_reads(path: &Path) -> Vec<RecentRead> {
+    let text = std::fs::read(path).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// The file, once a message is read, and its content.
+#[derive(Debug)]
+pub(super) struct RecentReads {
+    path: PathBuf,
+    file: Mutex<Option<(File, Vec<RecentRead>)>>,
+}
+
+impl RecentReads {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, file: Mutex::default() }
+    }
+
+    /// Records a message as the one that was read last. A failure is only logged.
+    fn record_read(&self, reading: RecentRead) {
+        let mut open = self.file.lock();
+        if open.is_none() {
+            let before = load_recent_reads(&self.path);
+            *open = fs::open_read_write(&self.path, 0o600).ok().map(|file| (file, before));
+        }
+        let Some((file, all)) = open.as_mut() else { return };
+        all.retain(|other| other.name != reading.name);
+        all.insert(0, reading);
+        all.truncate(2);
+        let Ok(mut block) = serde_json::to_vec(all) else { return };
+        block.resize(block.len().max(BLOCK), b' ');
+        if let Err(error) = file.write_all_at(&block, 0) {
+            tracing::debug!(%error, "the messages read last cannot be saved");
+        }
+    }
+}
+
+impl Tree {
+    /// Notes that a message was read to its end.
+    pub(super) fn note_reading(&self, ix: MsgIx) {
+        let from = {
+            let core = self.index.read();
+            core.entry(ix).map(|entry| core.sender(entry).to_owned())
+        };
+        let (Some(from), Some(name)) = (from, self.message_name(ix)) else { return };
+        self.recent_reads.record_read(RecentRead { time: Timestamp::now().millis(), from, name });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_two_are_kept_each_once_and_over_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("read-last");
+        let note = |lately: &RecentReads, time, name: &str| {
+            lately.record_read(RecentRead { time, from: "bob".into(), name: name.into() });
+        };
+        let names =
+            || load_recent_reads(&path).into_iter().map(|r| (r.name, r.time)).collect::<Vec<_>>();
+        assert_eq!(names(), []);
+        let lately = RecentReads::new(path.clone());
+        note(&lately, 1, &"long".repeat(60));
+        note(&lately, 2, "b");
+        note(&lately, 3, "b");
+        assert_eq!(names(), [("b".into(), 3), ("long".repeat(60), 1)]);
+        note(&RecentReads::new(path.clone()), 4, "c");
+        assert_eq!(names(), [("c".into(), 4), ("b".into(), 3)]);
+        std::fs::write(&path, "[{\"time\":").unwrap();
+        assert_eq!(names(), [], "half of it says nothing");
+    }
+}

@@ -1,0 +1,52 @@
+//! Unread messages as a bell counts them, and the name of a message in a path that a bell shows.
+
+use super::node::Node;
+use super::{Tree, names};
+use crate::index::MsgIx;
+
+/// An unread message from another agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadMail {
+    /// A key that no other message has, now or later.
+    pub key: String,
+    /// Its sender.
+    pub from: String,
+}
+
+/// Digits of a message's key: as good as unique among those of a mailbox.
+const DIGITS: usize = 16;
+
+impl Tree {
+    /// Returns the unread messages from other agents, oldest first.
+    pub fn list_unread_mail(&self) -> Vec<UnreadMail> {
+        let core = self.index.read();
+        let entries = core.inbox().filter_map(|ix| core.entry(ix)).filter(|e| !e.is_from_me());
+        let mail = entries.map(|e| {
+            let mut key = names::message_digest(&core, e);
+            key.truncate(DIGITS);
+            UnreadMail { key, from: core.sender(e).to_owned() }
+        });
+        mail.collect()
+    }
+
+    /// Returns the shortest name in `inbox/` of the unread message from another agent, if there is just one.
+    pub fn sole_unread_name(&self) -> Option<String> {
+        let ix: MsgIx = {
+            let core = self.index.read();
+            let is_mail = |ix: &MsgIx| core.entry(*ix).is_some_and(|e| !e.is_from_me());
+            let mut all = core.inbox().filter(is_mail);
+            let first = all.next()?;
+            all.next().is_none().then_some(first)?
+        };
+        let short = {
+            let core = self.index.read();
+            let name = names::short_id(&core.id(core.entry(ix)?));
+            (self.find_by_short_id(&core, &Node::Inbox, &name) == Some(ix)).then_some(name)
+        };
+        if let Some(short) = short {
+            return Some(short + ".txt");
+        }
+        let all = self.unread_files(usize::MAX);
+        all.into_iter().find(|(of, _)| *of == ix).map(|(_, name)| name)
+    }
+}
