@@ -122,7 +122,6 @@ pub(super) fn build_view_settings(
         read_only: options.read_only,
         allow_other: options.allow_other,
         warnings: Arc::default(),
-        name_owners_file: paths.state.join("names"),
         recent_reads_file: paths.read_last_file(),
         link_boards: Arc::default(),
     }

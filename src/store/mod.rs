@@ -53,6 +53,8 @@ pub use self::records::{
     ScanSink, set_source_path,
 };
 pub use self::remote::{DeliveryFate, InboundMail, LinkRouter, OutboundMail, RemoteMail};
+use sha2::{Digest as _, Sha256};
+
 use crate::model::{Roles, SignatureClaim, Timestamp};
 
 /// A listener that hears of folders before they are listed.
@@ -181,6 +183,14 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// I/O errors as they come.
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError>;
+
+    /// Returns the SHA-256 of a message as its writer left it: marks that the store keeps in its file do not count.
+    ///
+    /// # Errors
+    /// I/O errors as they come.
+    fn content_digest(&self, at: &Location) -> Result<[u8; 32], StoreError> {
+        Ok(Sha256::digest(self.read_bytes(at, usize::MAX)?).into())
+    }
 
     /// Returns the entries of a folder of `raw/<store>/`, `""` being its root; `None` if there is no such folder. Only
     /// message files are listed, never keys or state.

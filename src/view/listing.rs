@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use super::names::{self, NameLevel};
+use super::names;
 use super::node::{Ino, MaildirFolder, MessageFolder, Node, files};
+use super::unique_names::NameForm;
 use super::{Attr, Error, Tree};
 use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::{Day, Timestamp};
@@ -17,14 +18,14 @@ use crate::model::{Day, Timestamp};
 pub(super) enum ListingEntry {
     /// Number of an entry with a name of its own.
     Named(u32),
-    /// A message, and the level of the id in its name.
-    Message(MsgIx, NameLevel),
+    /// A message, and the form of its name.
+    Message(MsgIx, NameForm),
     /// The same in a folder of `.maildir/`.
-    Mail(MaildirFolder, MsgIx, NameLevel),
+    Mail(MaildirFolder, MsgIx, NameForm),
     /// The attachment folder of a message, named like it.
-    Parts(MsgIx, NameLevel),
+    Parts(MsgIx, NameForm),
     /// The note about a message of mine, named like it.
-    Warning(MsgIx, NameLevel),
+    Warning(MsgIx, NameForm),
     Thread(ThreadIx),
     Transcript(ThreadIx),
 }
@@ -170,13 +171,13 @@ impl Tree {
         let list: Vec<MsgIx> = list.into_iter().collect();
         let noted = |ix: &MsgIx| core.has_note(*ix) || waiting.contains(ix);
         let mut items = Vec::with_capacity(list.len());
-        for (ix, level) in self.name_levels(core, list) {
+        for (ix, form) in self.name_forms(core, list) {
             if core.entry(ix).is_some_and(IndexEntry::has_parts) {
-                items.push(ListingEntry::Parts(ix, level));
+                items.push(ListingEntry::Parts(ix, form));
             }
-            items.push(ListingEntry::Message(ix, level));
+            items.push(ListingEntry::Message(ix, form));
             if place == MessageFolder::Sent && noted(&ix) {
-                items.push(ListingEntry::Warning(ix, level));
+                items.push(ListingEntry::Warning(ix, form));
             }
         }
         Listing::from_entries(place, items)
@@ -373,9 +374,9 @@ impl Tree {
         number: usize,
         name: &mut String,
     ) -> Option<Node> {
-        let mut beside = |ix: MsgIx, level: NameLevel, ending: &str| {
+        let mut beside = |ix: MsgIx, form: NameForm, ending: &str| {
             let core = self.index.read();
-            names::push_stem(name, &core, core.entry(ix)?, level);
+            self.push_stem(name, &core, ix, form)?;
             name.push_str(ending);
             Some(())
         };
@@ -386,20 +387,20 @@ impl Tree {
                 name.push_str(named);
                 node.clone()
             }
-            ListingEntry::Message(ix, level) => {
-                beside(ix, level, ".txt")?;
+            ListingEntry::Message(ix, form) => {
+                beside(ix, form, ".txt")?;
                 Node::Message(place, ix)
             }
-            ListingEntry::Mail(which, ix, level) => {
-                name.push_str(&self.maildir_name(which, ix, level)?);
+            ListingEntry::Mail(which, ix, form) => {
+                name.push_str(&self.maildir_name(which, ix, form)?);
                 Node::Message(place, ix)
             }
-            ListingEntry::Parts(ix, level) => {
-                beside(ix, level, ".d")?;
+            ListingEntry::Parts(ix, form) => {
+                beside(ix, form, ".d")?;
                 Node::Parts(place, ix)
             }
-            ListingEntry::Warning(ix, level) => {
-                beside(ix, level, ".warning")?;
+            ListingEntry::Warning(ix, form) => {
+                beside(ix, form, ".warning")?;
                 Node::Warning(ix)
             }
             ListingEntry::Thread(t) => {

@@ -6,8 +6,8 @@
 //! names of one file would do nothing, and the kernel would not even ask.
 
 use super::listing::ListingEntry;
-use super::names::{self, NameLevel};
 use super::node::{MaildirFolder, Node};
+use super::unique_names::NameForm;
 use super::{Error, Listing, Tree};
 use crate::index::{MailLabel, MsgIx, TRASHED};
 use crate::model::Timestamp;
@@ -134,8 +134,8 @@ impl Tree {
             let (read, label) = (entry.is_read(), core.label(entry));
             choose_folder(read, label) == which && is_listed(read, label)
         };
-        let mail = self.name_levels(&core, core.messages_to_me().filter(lies_there));
-        Listing::from_maildir(mail.map(|(ix, level)| ListingEntry::Mail(which, ix, level)))
+        let mail = self.name_forms(&core, core.messages_to_me().filter(lies_there));
+        Listing::from_maildir(mail.map(|(ix, form)| ListingEntry::Mail(which, ix, form)))
     }
 
     /// Returns the present name of a message in a folder of the Maildir.
@@ -143,14 +143,16 @@ impl Tree {
         &self,
         which: MaildirFolder,
         ix: MsgIx,
-        level: NameLevel,
+        form: NameForm,
     ) -> Option<String> {
         let core = self.index.read();
         let entry = core.entry(ix).filter(|e| e.is_to_me())?;
         let (read, label) = (entry.is_read(), core.label(entry));
         let standing = MaildirState::from_marks(read, core.is_answered(entry), label);
         let there = standing.folder == which && is_listed(read, label);
-        there.then(|| standing.file_name(&names::message_stem(&core, entry, level)))
+        let mut stem = String::with_capacity(64);
+        self.push_stem(&mut stem, &core, ix, form).filter(|()| there)?;
+        Some(standing.file_name(&stem))
     }
 
     /// Finds a message by its name in a folder of the Maildir. A message that was thrown away there is found

@@ -3,14 +3,15 @@
 //!
 //! - [`node`]: the kinds of nodes, and the inode number of each. `listing`: the entries of a folder.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
-//! - `beside`: the files beside a message. `threads`: the folders of threads. `twins`: messages with the same
-//!   time, whose names may be equal. `short`: ids that stand for names. `firsts`: owners of names that several
-//!   messages have. `lately`: the messages that were read last. `parts`: the attachments of a message. `raw`:
-//!   the stores' own files. `me`, `texts`: texts that stores keep.
-//! - `maildir`: `.maildir/`, for mail programs.
+//! - `sidecars`: the files beside a message. `threads`: the folders of threads. `names`: file names.
+//!   `unique_names`: names of messages with the same time. `short_names`: ids that stand for names. `recent_reads`:
+//!   the messages that were read last. `parts`: the attachments of a message. `raw`: the stores' own files. `me`,
+//!   `text_buffers`: texts that stores keep.
+//! - `maildir`: `.maildir/`, for mail programs. `wait`: `.wait`, `.next` and `.watch`.
 //! - `write`: writes, renames and removals. `path`: the same tree by path, for the command line.
-//! - `render`, `status`, `agents`, `readme`, `transcript`: the bytes of files. `rendered`, `dated`: caches of
-//!   computed values. `ahead`: rendering before a read asks for it. [`reader`]: the program that reads.
+//! - `render`, `status`, `agents`, `readme`, `transcript`: the bytes of files. `render_cache`, `generation_cache`:
+//!   caches of computed values. `read_ahead`: rendering before a read asks for it. [`reader`]: the program that
+//!   reads.
 //! - `error`: every refusal, and its errno.
 
 mod agents;
@@ -35,7 +36,6 @@ mod readme;
 mod recent_reads;
 mod render;
 mod render_cache;
-mod short_name_owners;
 mod short_names;
 mod sidecars;
 mod status;
@@ -114,19 +114,10 @@ pub struct TreeSettings {
     pub allow_other: bool,
     /// Lines for `status.txt` about present problems outside the stores.
     pub warnings: Arc<RwLock<Vec<String>>>,
-    /// The file with the owners of names that several messages have.
-    pub name_owners_file: PathBuf,
     /// The file with the messages that were read last.
     pub recent_reads_file: PathBuf,
     /// The health of each link.
     pub link_boards: HealthBoards,
-}
-
-/// The numbers of messages and threads when the tree was made.
-#[derive(Clone, Copy, Debug)]
-struct InitialCounts {
-    messages: usize,
-    threads: usize,
 }
 
 /// The tree of one mount.
@@ -134,8 +125,8 @@ pub struct Tree {
     index: Arc<Index>,
     outbox: Option<Arc<Outbox>>,
     settings: TreeSettings,
-    initial_counts: InitialCounts,
-    name_owners: short_name_owners::ShortNameOwners,
+    /// Number of messages when the tree was made.
+    messages_at_start: usize,
     recent_reads: recent_reads::RecentReads,
     long_thread_names: Mutex<threads::LongThreadNames>,
     same_time_groups: unique_names::SameTimeCache,
@@ -178,19 +169,14 @@ pub struct Tree {
 impl Tree {
     /// Makes a tree over an index. Without an outbox nothing can be written.
     pub fn new(index: Arc<Index>, outbox: Option<Arc<Outbox>>, settings: TreeSettings) -> Self {
-        let (at_start, generation) = {
+        let (messages_at_start, generation) = {
             let core = index.read();
-            let (messages, threads) = (core.messages_so_far(), core.threads_so_far());
-            (InitialCounts { messages, threads }, core.generation())
+            (core.messages_so_far(), core.generation())
         };
         Self {
             index,
             outbox,
-            initial_counts: at_start,
-            name_owners: short_name_owners::ShortNameOwners::open(
-                settings.name_owners_file.clone(),
-                settings.read_only,
-            ),
+            messages_at_start,
             recent_reads: recent_reads::RecentReads::new(settings.recent_reads_file.clone()),
             long_thread_names: Mutex::default(),
             same_time_groups: GenerationCache::new(unique_names::GROUPS),

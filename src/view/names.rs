@@ -5,7 +5,7 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use crate::index::{IndexEntry, IndexTables};
-use crate::model::{ORIGIN, Timestamp, encode_hex, id_qualifier, name_encoding, plain_id};
+use crate::model::{ORIGIN, Timestamp, encode_hex, name_encoding, plain_id};
 
 /// Bytes of the time that a message's name begins with.
 pub(super) const STAMP: usize = 20;
@@ -13,10 +13,10 @@ pub(super) const STAMP: usize = 20;
 const MAX_FROM: usize = 64;
 /// Longest name of a thread folder, in bytes; a longer one is cut.
 const MAX_THREAD: usize = 200;
-/// Length to which it is cut before the first digits of the hash.
-const CUT_THREAD: usize = 190;
-/// Length to which it is cut before all digits of the hash.
-const CUT_FULL: usize = 135;
+/// Length to which it is cut before `~` and the hash.
+const CUT_THREAD: usize = 135;
+/// Hex digits of a SHA-256.
+const HASH_DIGITS: usize = 64;
 
 fn is_plain(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'@' | b'-')
@@ -39,7 +39,7 @@ fn id_part(id: &str, full: bool) -> String {
     match id.get(..8).filter(|start| is_lower_hex(start)) {
         Some(start) if !full => start.to_owned(),
         Some(_) if is_lower_hex(id) && id.len() <= 64 => id.to_owned(),
-        _ => short_hash(id, if full { 64 } else { 8 }),
+        _ => short_hash(id, if full { HASH_DIGITS } else { 8 }),
     }
 }
 
@@ -62,40 +62,35 @@ fn push_sender(out: &mut String, from: &str) {
     }
 }
 
-/// The amount of the id in a message's name: as little as distinguishes it from earlier messages.
-pub(super) type NameLevel = u8;
-/// The level with the first digits.
-pub(super) const SHORT: NameLevel = 0;
-/// The level with the id or its hash.
-pub(super) const FULL: NameLevel = 1;
-
-/// Returns the name of a message without its ending. From the third level on, a hash of the message's whole key
-/// replaces the id.
-pub(super) fn message_stem(core: &IndexTables, entry: &IndexEntry, level: NameLevel) -> String {
+/// Returns the short name of a message without its ending. Other messages may have it too.
+pub(super) fn short_stem(core: &IndexTables, entry: &IndexEntry) -> String {
     let mut stem = String::with_capacity(64);
-    push_stem(&mut stem, core, entry, level);
+    push_short_stem(&mut stem, core, entry);
     stem
 }
 
-/// Appends the name of a message without its ending.
-pub(super) fn push_stem(
-    out: &mut String,
-    core: &IndexTables,
-    entry: &IndexEntry,
-    level: NameLevel,
-) {
+/// Appends the short name of a message without its ending.
+pub(super) fn push_short_stem(out: &mut String, core: &IndexTables, entry: &IndexEntry) {
+    push_stem_start(out, core, entry);
+    match core.hex_id(entry) {
+        Some(id) => push_hex(out, (id >> 32) as u32),
+        None => out.push_str(&id_part(plain_id(&core.id(entry)), false)),
+    }
+}
+
+/// Appends the parts of a message's name before its id.
+fn push_stem_start(out: &mut String, core: &IndexTables, entry: &IndexEntry) {
     core.name_time(entry).push_iso8601_basic(out);
     out.push('-');
     push_sender(out, core.sender(entry));
     out.push('-');
-    match (level, core.hex_id(entry)) {
-        (SHORT, Some(id)) => push_hex(out, (id >> 32) as u32),
-        (SHORT | FULL, _) => out.push_str(&id_or_hash_part(&core.id(entry), level == FULL)),
-        _ => {
-            let parts = core.key_parts(entry).join("\0");
-            out.push_str(&short_hash(&format!("{level}\0{parts}"), 64));
-        }
-    }
+}
+
+/// Returns the name of a message whose short name others have, too. `id` distinguishes it from them.
+pub(super) fn long_stem(core: &IndexTables, entry: &IndexEntry, id: &str) -> String {
+    let mut stem = String::with_capacity(128);
+    push_stem_start(&mut stem, core, entry);
+    stem + id
 }
 
 /// Appends eight lower hex digits.
@@ -105,23 +100,19 @@ fn push_hex(out: &mut String, value: u32) {
     }
 }
 
-/// Returns the name, without its ending, of a message that is not in the index yet.
-pub(super) fn format_stem(time: Timestamp, from: &str, id: &str, level: NameLevel) -> String {
-    format!("{}-{}-{}", time.iso8601_basic(), sender_part(from), id_or_hash_part(id, level == FULL))
+/// Returns the name, without its ending, of a message that is not in the index yet. With `full`, it has the whole id.
+pub(super) fn format_stem(time: Timestamp, from: &str, id: &str, full: bool) -> String {
+    format!("{}-{}-{}", time.iso8601_basic(), sender_part(from), id_part(plain_id(id), full))
 }
 
 /// Returns the hash of a message's key.
 pub(super) fn message_digest(core: &IndexTables, entry: &IndexEntry) -> String {
-    short_hash(&core.key_parts(entry).join("\0"), 64)
+    short_hash(&core.key_parts(entry).join("\0"), HASH_DIGITS)
 }
 
-/// Returns the part of a name that stands for the id. If two messages have one id, the later one takes the hash
-/// of its file.
-fn id_or_hash_part(id: &str, full: bool) -> String {
-    match id_qualifier(id) {
-        Some(hash) if full => hash.to_owned(),
-        _ => id_part(plain_id(id), full),
-    }
+/// Returns the whole id in the form in which it stands in names.
+pub(super) fn full_id(id: &str) -> String {
+    id_part(plain_id(id), true)
 }
 
 /// Returns true if a name begins with a time, like a message's own. Such a name is never taken for an id.
@@ -190,35 +181,25 @@ fn escape_labelled(id: &str) -> String {
     }
 }
 
-/// Cuts a name that is too long, and appends the hash of the id.
-fn cut_to_length(name: String, id: &str) -> String {
-    if name.len() > MAX_THREAD { cut_with_hash(name, CUT_THREAD, short_hash(id, 8)) } else { name }
+/// Cuts a name that is too long, and appends `~` and the hash of the id.
+fn cut_to_length(mut name: String, id: &str) -> String {
+    if name.len() > MAX_THREAD {
+        name.truncate(CUT_THREAD);
+        name.push('~');
+        name.push_str(&short_hash(id, HASH_DIGITS));
+    }
+    name
 }
 
-fn cut_with_hash(mut name: String, to: usize, hash: String) -> String {
-    name.truncate(to);
-    name.push('~');
-    name + &hash
-}
-
-/// Returns the folder name of a thread. Other threads may have it too if it [looks cut](hash_of_cut_name).
-pub(super) fn short_folder_name(id: &str, labels: bool) -> String {
+/// Returns the folder name of a thread. Its id has a label if `labels` is set.
+pub(super) fn thread_folder_name(id: &str, labels: bool) -> String {
     cut_to_length(if labels { escape_labelled(id) } else { escape_id(id) }, id)
 }
 
-/// Returns the folder name of a thread whose short name belongs to another.
-pub(super) fn full_folder_name(id: &str, labels: bool) -> String {
-    cut_with_hash(
-        if labels { escape_labelled(id) } else { escape_id(id) },
-        CUT_FULL,
-        short_hash(id, 64),
-    )
-}
-
-/// Returns the first digits of the hash, if a name looks as if it was cut, to either length.
+/// Returns the hash at the end of a name that looks as if it was cut.
 pub(super) fn hash_of_cut_name(name: &str) -> Option<&str> {
     let (plain, hash) = name.rsplit_once('~')?;
-    matches!((plain.len(), hash.len()), (CUT_THREAD, 8) | (CUT_FULL, 64)).then(|| hash.get(..8))?
+    (plain.len() == CUT_THREAD && hash.len() == HASH_DIGITS).then_some(hash)
 }
 
 /// The thread id in a folder name.
@@ -257,14 +238,14 @@ pub(super) fn parse_thread_name(name: &str) -> Option<ParsedThreadName> {
 pub(super) fn reject_name(path: &str, what: &str, full: bool) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
-    let hash = short_hash(what, if full { 64 } else { 8 });
+    let hash = short_hash(what, if full { HASH_DIGITS } else { 8 });
     let mut stem = if name_encoding::is_encoded(stem) {
         cut_to_length(escape_bytes(&name_encoding::decode_name(stem)), stem)
     } else {
         thread_name(stem)
     };
     // Names have at most 255 bytes.
-    stem.truncate(if full { CUT_FULL } else { MAX_THREAD });
+    stem.truncate(if full { CUT_THREAD } else { MAX_THREAD });
     format!("{stem}-{hash}.txt")
 }
 
@@ -285,18 +266,15 @@ mod tests {
             ("\u{202e}a", "%E2%80%AEa"),
             ("a~samp", "a%7Esamp"),
         ] {
-            assert_eq!(short_folder_name(id, true), name);
+            assert_eq!(thread_folder_name(id, true), name);
             assert_eq!(parse_thread_name(name), Some(ParsedThreadName::Complete(id.to_owned())));
         }
         let long = thread_name(&"x".repeat(10_000));
-        assert_eq!(long.len(), 199);
-        assert_eq!(parse_thread_name(&long), Some(ParsedThreadName::Truncated));
-        let full = full_folder_name(&"x".repeat(10_000), false);
         assert_eq!(
-            (full.len(), parse_thread_name(&full)),
+            (long.len(), parse_thread_name(&long)),
             (200, Some(ParsedThreadName::Truncated))
         );
-        assert_eq!(hash_of_cut_name(&full), hash_of_cut_name(&long));
+        assert_eq!(hash_of_cut_name(&long), Some(short_hash(&"x".repeat(10_000), 64).as_str()));
         assert_eq!(thread_name(&"x".repeat(200)).len(), 200);
         for bad in ["a b", "%2e", "%zz", "%4", "a%41", ".", "..", "~x"] {
             assert_eq!(parse_thread_name(bad), None, "{bad}");
@@ -305,13 +283,13 @@ mod tests {
 
     #[test]
     fn a_label_stands_behind_the_id() {
-        let labelled_name = |id: &str| short_folder_name(id, true);
+        let labelled_name = |id: &str| thread_folder_name(id, true);
         assert_eq!(labelled_name("a/b"), thread_name("a/b"));
         assert_eq!(labelled_name("a/b\0my tree"), "a%2Fb~my%20tree");
         assert_eq!(labelled_name("t\0~x"), "t~%7Ex");
         let long = format!("{}\0tree", "x".repeat(198));
         let name = labelled_name(&long);
-        assert_eq!((name.len(), name.ends_with(&short_hash(&long, 8))), (199, true));
+        assert_eq!((name.len(), name.ends_with(&short_hash(&long, 64))), (200, true));
         assert_ne!(name, labelled_name(&format!("{}\0treetop", "x".repeat(198))));
         assert_eq!(parse_thread_name(&name), Some(ParsedThreadName::Truncated));
     }
@@ -324,9 +302,8 @@ mod tests {
         assert_eq!(id_part("abc", false), short_hash("abc", 8));
         assert_eq!(id_part("ab12cd34/../x", true), short_hash("ab12cd34/../x", 64));
         let twin = format!("ab12cd34ef56{TWIN}{}", "0f".repeat(32));
-        assert_eq!(id_or_hash_part(&twin, false), "ab12cd34");
-        assert_eq!(id_or_hash_part(&twin, true), "0f".repeat(32));
-        assert_eq!(id_or_hash_part("ab12cd34ef56", true), "ab12cd34ef56");
+        assert_eq!(full_id(&twin), "ab12cd34ef56");
+        assert_eq!(full_id("ab12cd34ef56"), "ab12cd34ef56");
         assert_eq!(sender_part(""), "unknown");
     }
 
@@ -366,7 +343,7 @@ mod tests {
             prop_assert!(name.bytes().all(|b| is_plain(b) || matches!(b, b'%' | b'~')));
             match parse_thread_name(&name) {
                 Some(ParsedThreadName::Complete(back)) => prop_assert_eq!(back, id),
-                Some(ParsedThreadName::Truncated) => prop_assert_eq!(name.len(), CUT_THREAD + 9),
+                Some(ParsedThreadName::Truncated) => prop_assert_eq!(name.len(), MAX_THREAD),
                 None => prop_assert!(false, "{} does not read back", name),
             }
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::listing::Listing;
-use super::names::{self, FULL, SHORT};
+use super::names;
 use super::node::{MessageFolder, Node};
 use super::{Error, Tree, render, strip_thread_label};
 use crate::index::{IndexEntry, MsgIx};
@@ -82,12 +82,12 @@ impl Tree {
         let (store, message) = self.preview_message(held)?;
         let time = message.time;
         let from = message.from.clone().unwrap_or_default();
-        let stem = |level| names::format_stem(time, &from, &message.id, level);
+        let stem = |full| names::format_stem(time, &from, &message.id, full);
         let folder = Node::SentDay(time.day());
         let free = |stem: &String| {
             !taken.contains(stem) && self.find_message_by_stem(&folder, stem).is_none()
         };
-        let stem = Some(stem(SHORT)).filter(free).unwrap_or_else(|| stem(FULL));
+        let stem = Some(stem(false)).filter(free).unwrap_or_else(|| stem(true));
         taken.insert(stem.clone());
         let is_noted = held.waits.is_some();
         Some(PendingSentFile { store, id: held.message.id.clone(), stem, time, is_noted })

@@ -9,8 +9,8 @@ use super::{Tree, names};
 use crate::index::{IndexTables, ThreadIx};
 use crate::model::{ORIGIN, thread_label};
 
-/// The threads whose names look as if they were cut, by the first digits of the hash at their end. Only such
-/// names can be equal. Threads are only ever added.
+/// The threads whose names look as if they were cut, by the first digits of the hash at their end. Such a name does
+/// not tell the id. Threads are only ever added.
 #[derive(Debug, Default)]
 pub(super) struct LongThreadNames {
     /// Number of threads examined so far.
@@ -20,53 +20,14 @@ pub(super) struct LongThreadNames {
 
 /// Returns the key of a name in [`LongThreadNames`]. A label instead of a hash may follow the `~`.
 fn hash_key(name: &str) -> Option<u32> {
-    names::hash_of_cut_name(name).map(|hash| u32::from_str_radix(hash, 16).unwrap_or_default())
+    let digits = names::hash_of_cut_name(name)?.get(..8)?;
+    Some(u32::from_str_radix(digits, 16).unwrap_or_default())
 }
 
 impl Tree {
     /// Returns the folder name of a thread, which no other thread of the store has.
-    fn own_folder_name(&self, core: &IndexTables, id: &str, number: usize) -> String {
-        let labels = self.has_labels(number);
-        let short = names::short_folder_name(id, labels);
-        if self.has_short_name(core, &short, id) {
-            short
-        } else {
-            names::full_folder_name(id, labels)
-        }
-    }
-
-    /// Returns true if a thread id owns the short name, which other ids may have as well.
-    fn has_short_name(&self, core: &IndexTables, short: &str, id: &str) -> bool {
-        if names::hash_of_cut_name(short).is_none() {
-            return true;
-        }
-        let digest = names::short_hash(id, 64);
-        if let Some(keeper) = self.name_owners.find_owner(short) {
-            return keeper == digest;
-        }
-        let mut others: Vec<ThreadIx> = self.threads_with_hash(core, short);
-        others.retain(|t| {
-            let known = core.thread_id(*t);
-            known.is_some_and(|(id, n)| names::short_folder_name(id, self.has_labels(n)) == short)
-        });
-        let id_of = |t: &ThreadIx| core.thread_id(*t).map_or("", |(id, _)| id);
-        if others.iter().all(|t| id_of(t) == id) {
-            return true;
-        }
-        let first = others.iter().min_by_key(|t| self.thread_arrival(core, **t));
-        let keeper = first.map_or("", id_of);
-        self.name_owners.record_owner(short, &names::short_hash(keeper, 64));
-        keeper == id
-    }
-
-    /// Returns a value that grows with the time at which a thread was first shown. Threads that existed when
-    /// the tree was made are ordered by their oldest message, the others by their arrival.
-    fn thread_arrival(&self, core: &IndexTables, thread: ThreadIx) -> impl Ord + use<> {
-        let hidden = !core.has_thread_folder(thread, self.is_scope_all());
-        let came = if thread as usize >= self.initial_counts.threads { thread + 1 } else { 0 };
-        let oldest = core.thread_messages(thread).first().and_then(|ix| core.entry(*ix));
-        let id = core.thread_id(thread).map(|(id, _)| id.to_owned());
-        (hidden, came, oldest.map(|e| core.name_time(e)), id)
+    fn own_folder_name(&self, id: &str, number: usize) -> String {
+        names::thread_folder_name(id, self.has_labels(number))
     }
 
     /// Returns the threads whose names end with the same hash.
@@ -76,8 +37,7 @@ impl Tree {
         for thread in known.indexed_count as ThreadIx..core.threads_so_far() as ThreadIx {
             let Some((id, number)) = core.thread_id(thread) else { continue };
             // A short id has a short name: an escaped byte takes three.
-            let key =
-                (id.len() > 60).then(|| names::short_folder_name(id, self.has_labels(number)));
+            let key = (id.len() > 60).then(|| self.own_folder_name(id, number));
             if let Some(key) = key.and_then(|name| hash_key(&name)) {
                 known.by_hash.entry(key).or_default().push(thread);
             }
@@ -97,7 +57,7 @@ impl Tree {
 
     fn make_folder_name(&self, core: &IndexTables, thread: ThreadIx) -> Option<String> {
         let (id, number) = core.thread_id(thread)?;
-        let name = self.own_folder_name(core, id, number);
+        let name = self.own_folder_name(id, number);
         // A label that reads like a store's name must not pass for one.
         let like_store = |label: &str| self.index.stores().iter().any(|s| s.name() == label);
         let ambiguous = self.has_labels(number) && thread_label(id).is_some_and(like_store);
@@ -158,8 +118,7 @@ impl Tree {
         name: &str,
     ) -> Option<ThreadIx> {
         let own = |t: &ThreadIx| {
-            core.thread_id(*t)
-                .is_some_and(|(id, number)| self.own_folder_name(core, id, number) == name)
+            core.thread_id(*t).is_some_and(|(id, number)| self.own_folder_name(id, number) == name)
         };
         let shown: Vec<ThreadIx> = {
             let shown = self.plain_folders.lock();

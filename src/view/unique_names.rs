@@ -1,18 +1,18 @@
-//! Unique names for messages with the same time. Such names differ only by sender and id, so two may be equal.
+//! Unique names for messages with the same time (docs/SEMANTICS.md, S191). Such names differ only by sender and id,
+//! so two may be equal. Then each of them has a longer name, which follows from ids and contents alone.
 //!
-//! A message has the same name in every folder. Messages from or to me get their names first. Messages between
-//! others, which only threads and `scope = "all"` show, take longer names if they must.
+//! A message has the same name in every folder. The name of a message from or to me depends only on such messages.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use super::Tree;
 use super::generation_cache::GenerationCache;
-use super::names::{self, NameLevel, SHORT};
+use super::names;
 use super::node::Node;
 use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx, stable_hash};
-use crate::model::Timestamp;
+use crate::model::{Timestamp, encode_hex, id_qualifier};
 
 /// Groups that are cached: programs walk one folder after the other.
 pub(super) const GROUPS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
@@ -33,15 +33,32 @@ pub(super) enum NameScope {
 pub(super) struct SameTimeGroup {
     /// The messages by the hash of their name.
     by_name: Vec<(u64, MsgIx)>,
-    /// The messages that do not have the short name, in order of their numbers.
-    longer: Vec<(MsgIx, NameLevel)>,
+    /// The names of the messages that share their short name.
+    long_names: BTreeMap<MsgIx, String>,
+    /// The messages that had a short name before others shared it, by its hash.
+    by_old_name: Vec<(u64, MsgIx)>,
 }
 
 impl SameTimeGroup {
-    fn name_level(&self, ix: MsgIx) -> NameLevel {
-        let at = self.longer.binary_search_by_key(&ix, |(ix, _)| *ix);
-        at.ok().and_then(|at| self.longer.get(at)).map_or(SHORT, |(_, level)| *level)
+    fn stem(&self, core: &IndexTables, ix: MsgIx) -> Option<String> {
+        let long = self.long_names.get(&ix).cloned();
+        long.or_else(|| Some(names::short_stem(core, core.entry(ix)?)))
     }
+}
+
+/// The form of a message's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NameForm {
+    /// The first digits of the id are enough.
+    Short,
+    /// Other messages share the short name.
+    Long,
+}
+
+/// Finds the messages with a hash in a sorted list.
+fn with_hash(list: &[(u64, MsgIx)], hash: u64) -> impl Iterator<Item = MsgIx> + '_ {
+    let from = list.partition_point(|(h, _)| *h < hash);
+    list.iter().skip(from).take_while(move |(h, _)| *h == hash).map(|(_, ix)| *ix)
 }
 
 /// The groups that were used last, each for a generation of the names.
@@ -112,12 +129,12 @@ impl Tree {
         }
     }
 
-    /// Returns the levels of the names of messages in listing order.
-    pub(super) fn name_levels<'a>(
+    /// Returns the forms of the names of messages in listing order.
+    pub(super) fn name_forms<'a>(
         &'a self,
         core: &'a IndexTables,
         list: impl IntoIterator<Item = MsgIx> + 'a,
-    ) -> impl Iterator<Item = (MsgIx, NameLevel)> + 'a {
+    ) -> impl Iterator<Item = (MsgIx, NameForm)> + 'a {
         let mut mine = [TimeSeeker(core.to_me_list()), TimeSeeker(core.from_me_list())];
         list.into_iter().filter_map(move |ix| {
             let entry = core.entry(ix)?;
@@ -136,19 +153,38 @@ impl Tree {
                 };
                 others.by_ref().take(FEW).all(differs) && others.next().is_none()
             };
-            let level = if apart && self.name_owners.is_empty() {
-                SHORT
-            } else {
-                self.same_time_group(core, time, peers).name_level(ix)
-            };
-            Some((ix, level))
+            let is_long =
+                !apart && self.same_time_group(core, time, peers).long_names.contains_key(&ix);
+            Some((ix, if is_long { NameForm::Long } else { NameForm::Short }))
         })
     }
 
     /// Returns the name of a message without its ending, the same in every folder.
     pub(super) fn unique_stem(&self, core: &IndexTables, ix: MsgIx) -> Option<String> {
-        let (_, level) = self.name_levels(core, [ix]).next()?;
-        Some(names::message_stem(core, core.entry(ix)?, level))
+        let (_, form) = self.name_forms(core, [ix]).next()?;
+        let mut stem = String::with_capacity(64);
+        self.push_stem(&mut stem, core, ix, form)?;
+        Some(stem)
+    }
+
+    /// Appends the name of a message without its ending. The form is that of [`Tree::name_forms`].
+    pub(super) fn push_stem(
+        &self,
+        out: &mut String,
+        core: &IndexTables,
+        ix: MsgIx,
+        form: NameForm,
+    ) -> Option<()> {
+        let entry = core.entry(ix)?;
+        match form {
+            NameForm::Short => names::push_short_stem(out, core, entry),
+            NameForm::Long => {
+                let time = message_name_time(core, ix)?;
+                let group = self.same_time_group(core, time, self.name_scope(core, entry));
+                out.push_str(&group.stem(core, ix)?);
+            }
+        }
+        Some(())
     }
 
     /// Finds the message that a folder shows under a name without ending.
@@ -173,13 +209,14 @@ impl Tree {
         [Some(NameScope::Mine), others].into_iter().flatten().find_map(|peers| {
             let group = self.same_time_group(core, time, peers);
             let hash = stable_hash(0, &[stem]);
-            let from = group.by_name.partition_point(|(h, _)| *h < hash);
-            let same = group.by_name.get(from..).unwrap_or_default();
-            let same = same.iter().take_while(|(h, _)| *h == hash).map(|(_, ix)| *ix);
-            same.into_iter().find(|ix| {
-                let entry = core.entry(*ix).filter(|e| self.is_in_folder(core, e, folder));
-                entry.is_some_and(|e| names::message_stem(core, e, group.name_level(*ix)) == stem)
-            })
+            let lies =
+                |ix: &MsgIx| core.entry(*ix).is_some_and(|e| self.is_in_folder(core, e, folder));
+            let named = |ix: &MsgIx| group.stem(core, *ix).as_deref() == Some(stem);
+            let was_named =
+                |ix: &MsgIx| core.entry(*ix).is_some_and(|e| names::short_stem(core, e) == stem);
+            let mut now = with_hash(&group.by_name, hash).filter(lies);
+            let mut before = with_hash(&group.by_old_name, hash).filter(lies);
+            now.find(named).or_else(|| before.find(was_named))
         })
     }
 
@@ -188,7 +225,7 @@ impl Tree {
         let asked = u32::from_str_radix(stem.get(stem.len().checked_sub(8)?..)?, 16).ok()?;
         let lists =
             [core.to_me_list(), core.from_me_list()].map(|l| messages_at_time(core, l, time));
-        if !self.name_owners.is_empty() || lists.iter().any(|list| list.len() > FEW) {
+        if lists.iter().any(|list| list.len() > FEW) {
             return None;
         }
         let mut found = None;
@@ -201,9 +238,7 @@ impl Tree {
                 return None;
             }
         }
-        found.filter(|ix| {
-            core.entry(*ix).is_some_and(|e| names::message_stem(core, e, SHORT) == stem)
-        })
+        found.filter(|ix| core.entry(*ix).is_some_and(|e| names::short_stem(core, e) == stem))
     }
 
     /// Returns true if a folder shows a message, or has shown it.
@@ -254,65 +289,84 @@ impl Tree {
         let known: HashSet<MsgIx> = mine.iter().copied().collect();
         let others = others.iter().copied().filter(|ix| live(ix) && !known.contains(ix));
         let all: Vec<MsgIx> = mine.iter().copied().chain(others).collect();
-        self.assign_names(core, &all, mine.len())
+        self.assign_names(core, &all)
     }
 
-    /// Assigns a name to each message. The first `mine` of them have priority.
-    fn assign_names(&self, core: &IndexTables, all: &[MsgIx], mine: usize) -> SameTimeGroup {
-        let came =
-            |ix: MsgIx| if (ix as usize) < self.initial_counts.messages { 0 } else { ix + 1 };
-        let mut by_short: Vec<(String, (bool, MsgIx, usize), MsgIx)> = (0..)
-            .zip(all)
-            .filter_map(|(n, ix)| {
-                let short = names::message_stem(core, core.entry(*ix)?, SHORT);
-                Some((short, (n >= mine, came(*ix), n), *ix))
-            })
-            .collect();
+    /// Assigns a name to each message of one time.
+    fn assign_names(&self, core: &IndexTables, all: &[MsgIx]) -> SameTimeGroup {
+        let short = |ix: &MsgIx| Some((names::short_stem(core, core.entry(*ix)?), *ix));
+        let mut by_short: Vec<(String, MsgIx)> = all.iter().filter_map(short).collect();
         by_short.sort_unstable();
         let mut group = SameTimeGroup::default();
-        let mut later = Vec::new();
         for same in by_short.chunk_by(|a, b| a.0 == b.0) {
-            let keeper = self.choose_owner(core, same);
-            for (short, _, ix) in same {
-                if keeper == Some(*ix) {
-                    group.by_name.push((stable_hash(0, &[short]), *ix));
-                } else {
-                    later.push(*ix);
+            match same {
+                [(stem, ix)] => group.by_name.push((stable_hash(0, &[stem]), *ix)),
+                [(stem, _), ..] => {
+                    let members: Vec<MsgIx> = same.iter().map(|(_, ix)| *ix).collect();
+                    let old = self.find_first_shown(&members);
+                    group.by_old_name.extend(old.map(|ix| (stable_hash(0, &[stem]), ix)));
+                    group.long_names.extend(self.make_long_names(core, members));
                 }
+                [] => {}
             }
         }
-        if !later.is_empty() {
-            let mut taken: HashSet<String> =
-                by_short.into_iter().map(|(short, ..)| short).collect();
-            for ix in later {
-                let Some(entry) = core.entry(ix) else { continue };
-                let stem = |level| (names::message_stem(core, entry, level), level);
-                let free = (SHORT + 1..NameLevel::MAX).map(stem).find(|(s, _)| !taken.contains(s));
-                let Some((stem, level)) = free else { continue };
-                group.by_name.push((stable_hash(0, &[&stem]), ix));
-                group.longer.push((ix, level));
-                taken.insert(stem);
-            }
-        }
+        let long = group.long_names.iter().map(|(ix, stem)| (stable_hash(0, &[stem]), *ix));
+        group.by_name.extend(long);
         group.by_name.sort_unstable();
-        group.longer.sort_unstable();
+        group.by_old_name.sort_unstable();
         group
     }
 
-    /// Returns the owner of a short name that several messages share.
-    fn choose_owner(
-        &self,
-        core: &IndexTables,
-        same: &[(String, (bool, MsgIx, usize), MsgIx)],
-    ) -> Option<MsgIx> {
-        let (short, _, first) = same.first()?;
-        let digest = |ix: MsgIx| core.entry(ix).map(|e| names::message_digest(core, e));
-        if let Some(noted) = self.name_owners.find_owner(short) {
-            return same.iter().map(|(.., ix)| *ix).find(|ix| digest(*ix).as_ref() == Some(&noted));
+    /// Returns the message that alone had the short name before the others came, in this mount.
+    fn find_first_shown(&self, members: &[MsgIx]) -> Option<MsgIx> {
+        let at_start = |ix: &&MsgIx| (**ix as usize) < self.messages_at_start;
+        match members.iter().filter(at_start).count() {
+            0 | 1 => members.iter().min().copied(),
+            _ => None,
         }
-        if same.len() > 1 {
-            self.name_owners.record_owner(short, &digest(*first)?);
+    }
+
+    /// Returns the names of messages that share their short name. Each has its full id. Those of one id have the
+    /// digest of their content, and copies with one content in several stores have the hash of their key.
+    fn make_long_names(&self, core: &IndexTables, members: Vec<MsgIx>) -> Vec<(MsgIx, String)> {
+        let full_id = |ix| Some(names::full_id(&core.id(core.entry(ix)?)));
+        let content = |ix| self.content_digest(core, core.entry(ix)?);
+        let key = |ix| Some(names::message_digest(core, core.entry(ix)?));
+        let forms: [&dyn Fn(MsgIx) -> Option<String>; 3] = [&full_id, &content, &key];
+        let mut named = Vec::with_capacity(members.len());
+        let mut rest = members;
+        for form in forms {
+            let mut by_id: BTreeMap<Option<String>, Vec<MsgIx>> = BTreeMap::new();
+            for ix in rest.drain(..) {
+                by_id.entry(form(ix)).or_default().push(ix);
+            }
+            for (id, same) in by_id {
+                match (id, &same[..]) {
+                    (Some(id), [ix]) => {
+                        let stem = core.entry(*ix).map(|e| names::long_stem(core, e, &id));
+                        named.extend(stem.map(|stem| (*ix, stem)));
+                    }
+                    _ => rest.extend(same),
+                }
+            }
         }
-        Some(*first)
+        named
+    }
+
+    /// Returns the hash of a message's content: the one that its id carries because another message has the id, or
+    /// that of the bytes in its store. Returns `None` if they cannot be read now.
+    fn content_digest(&self, core: &IndexTables, entry: &IndexEntry) -> Option<String> {
+        if let Some(hash) = id_qualifier(&core.id(entry)) {
+            return Some(hash.to_owned());
+        }
+        let store = self.index.stores().get(entry.store())?;
+        match store.content_digest(&entry.location()) {
+            Ok(hash) => Some(encode_hex(&hash)),
+            Err(error) => {
+                tracing::warn!(store = store.name(), %error, "a message that shares its id with \
+                    another cannot be read; its name is made of its key until it can");
+                None
+            }
+        }
     }
 }

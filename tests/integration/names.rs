@@ -19,29 +19,28 @@ fn alike() -> [String; 2] {
     ["739", "3062"].map(|n| format!("{}-{n:0>18}", "x".repeat(190)))
 }
 
-/// S190: the second of two such threads gets a name of its own, and each answer goes to its thread.
+/// S190: two such threads have folders of their own, which no arrival changes, and each answer goes to its thread.
 #[test]
 fn s190_two_threads_never_share_a_folder() {
     let bed = Bed::new();
     let [first, second] = alike();
     let honest = samp::append(&bed.store, "foo", "bar", &first, "mine", T0);
-    let short = samp::thread_dir(&first);
-    assert_eq!(short, samp::thread_dir(&second));
+    let [one, other] = [&first, &second].map(|id| samp::thread_dir(id));
+    assert_eq!((one.get(..136), &one[136..144]), (other.get(..136), &other[136..144]));
     let m = bed.mount("bar");
-    assert_eq!(m.ls("threads"), [short.as_str()]);
+    assert_eq!(m.ls("threads"), [one.as_str()]);
     // It comes later, says that it is older, and its log comes first.
     let forged = samp::append(&bed.store, "evil", "bar", &second, "no, mine", T0 - 9);
-    let long = format!("{}~{}", &second[..135], samp::sha_hex(second.as_bytes(), 64));
+    let mut names = [one.clone(), other.clone()];
+    names.sort();
     let mut m = m;
     for round in ["a", "b", "c"] {
-        let mut names = [short.clone(), long.clone()];
-        names.sort();
         lists(&m, "threads", &names);
-        assert_eq!(m.ls(&format!("threads/{short}")).first(), Some(&honest.name(0)));
-        m.ok(&format!("ls -l threads transcripts; echo answer-{round} > threads/{short}/answer"));
-        let reply = format!("threads/{long}/{}.reply", forged.name(0).trim_end_matches(".txt"));
+        assert_eq!(m.ls(&format!("threads/{one}")).first(), Some(&honest.name(0)));
+        m.ok(&format!("ls -l threads transcripts; echo answer-{round} > threads/{one}/answer"));
+        let reply = format!("threads/{other}/{}.reply", forged.name(0).trim_end_matches(".txt"));
         m.ok(&format!("echo reply-{round} > {reply}; ls sent > /dev/null"));
-        assert!(m.cat(&format!("transcripts/{short}.txt")).contains("\n\nmine\n"));
+        assert!(m.cat(&format!("transcripts/{one}.txt")).contains("\n\nmine\n"));
         m.umount();
         if round == "b" {
             std::fs::remove_dir_all(bed.path("cache")).expect("the cache");
@@ -58,7 +57,8 @@ fn s190_two_threads_never_share_a_folder() {
     }
 }
 
-/// S191: if two messages have one time, sender and short id, the later one is named by its full id.
+/// S191: if two messages have one time, sender and short id, each is named by its full id. The short name that the
+/// first one had opens it as long as the mount lives, and is listed nowhere.
 #[test]
 fn s191_two_messages_never_share_a_name() {
     let bed = Bed::new();
@@ -71,19 +71,22 @@ fn s191_two_messages_never_share_a_name() {
     let short = first.name(1);
     assert_eq!(m.ls("inbox"), [short.as_str()]);
     tree.receive(&second);
-    let long = second.name(1).replace("00000001", "00000001aaaa");
-    let mut both = [short.clone(), long.clone()];
-    both.sort();
+    let [long, other] = ["00000001bbbb", "00000001aaaa"].map(|id| short.replace("00000001", id));
+    let both = [other.clone(), long.clone()];
     lists(&m, "inbox", &both);
+    assert!(m.cat(&format!("archive/2026-04-24/{short}")).ends_with("\n\n00000001bbbb\n"));
     assert!(m.cat(&format!("inbox/{short}")).ends_with("\n\n00000001bbbb\n"));
-    lists(&m, "inbox", std::slice::from_ref(&long));
+    lists(&m, "inbox", std::slice::from_ref(&other));
     m.umount();
     std::fs::remove_dir_all(bed.path("cache")).expect("the cache");
+    std::fs::remove_dir_all(bed.path("state")).expect("the state");
     let m = bed.mount("bar");
-    assert_eq!(m.ls("inbox"), [long.as_str()]);
+    assert_eq!(m.ls("inbox"), [other.as_str()]);
     let thread = m.ls("threads").remove(0);
     assert_eq!(m.ls(&format!("threads/{thread}")), both);
-    assert!(m.cat(&format!("threads/{thread}/{long}")).ends_with("\n\n00000001aaaa\n"));
+    assert!(m.cat(&format!("threads/{thread}/{other}")).ends_with("\n\n00000001aaaa\n"));
+    let gone = m.sh(&format!("cat archive/2026-04-24/{short}"));
+    assert!(!gone.ok() && gone.stderr.contains("No such file"), "{gone:?}");
 }
 
 /// S191: two broken lines whose names in `rejected/` would be equal are both there.

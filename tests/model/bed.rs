@@ -103,7 +103,6 @@ impl Bed {
             read_only: false,
             allow_other: false,
             warnings: Arc::default(),
-            name_owners_file: state.join("names"),
             recent_reads_file: state.join("read-last"),
             link_boards: Arc::default(),
         };

@@ -10,6 +10,7 @@
 //! 3. A file that only grew while its writer was not finished is still the same message. Any other change of the text
 //!    makes another one.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -474,6 +475,10 @@ impl FileFormat for AgentAzallFormat {
 
     fn read_record(files: &AgentAzall, at: &Location) -> Result<Record, StoreError> {
         files.read_message(at)
+    }
+
+    fn strip_marks(bytes: &[u8]) -> Cow<'_, [u8]> {
+        text::without_mark(bytes)
     }
 
     fn check_files(

@@ -12,6 +12,7 @@
 //! 3. Only a file in `sent/` makes a message mine. A file in `inbox/` that names me as its sender proves nothing.
 //! 4. Stale mail stays out of the inbox: it is reported as read, and the file is left alone.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -21,9 +22,7 @@ use std::sync::{Arc, OnceLock};
 use bytemuck::{Pod, Zeroable};
 use lru::LruCache;
 use rustix::fs::FileType;
-use sha2::{Digest as _, Sha256};
 
-use super::edit::strip_marks;
 use super::envelope::{self, AmpMessage, AmpParseError};
 use super::facts::{self, AmpFacts};
 use super::home::AmpHome;
@@ -32,7 +31,7 @@ use super::multicast::AmpMulticast;
 use super::references::{begun_thread_id, resolve_reply_id};
 use super::remote::AmpPendingRelay;
 use super::roster::Roster;
-use super::{AmpStore, filename, id, verify};
+use super::{AmpStore, edit, filename, id, verify};
 use crate::model::locks::{LockLevel, Mutex};
 use crate::model::verify::{check_claim, verify_claim};
 use crate::model::{SignatureClaim, Timestamp, qualify_id};
@@ -418,9 +417,7 @@ impl FileFormat for AmpFormat {
         let AmpTableFacts { key, content, .. } = parsed.facts.table_facts;
         let replaces = !same && seen.is_some_and(|old| old.key == key);
         let ids = IdLookup { key: (BY_ID, key), is_same: same, replaces_other: replaces };
-        // The hash is of the file as it came: marks change the file, but the id must stay, also without the cache.
-        let hash = || Sha256::digest(strip_marks(opened.bytes)).into();
-        let mut copies = pass.find_copies(n, ids, |kept| kept.content == content, hash);
+        let mut copies = pass.find_copies(n, ids, |kept| kept.content == content, opened.bytes);
         let to_me = AmpMailFolder::from_path(&opened.file.folder) == Some(AmpMailFolder::Inbox);
         let mut kept = self.build_table_facts(&parsed, to_me, context.now);
         let (is_open, underway) =
@@ -533,6 +530,10 @@ impl FileFormat for AmpFormat {
 
     fn read_record(files: &AmpStore, at: &Location) -> Result<Record, StoreError> {
         files.read_message(at)
+    }
+
+    fn strip_marks(bytes: &[u8]) -> Cow<'_, [u8]> {
+        edit::strip_marks(bytes)
     }
 
     fn check_files(

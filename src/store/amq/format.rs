@@ -9,7 +9,6 @@ use std::io;
 use bytemuck::{Pod, Zeroable};
 use rustix::fs::FileType;
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use super::message::{self, AmqMessage, AmqParseError, FILE_BYTES};
 use super::{AmqStore, LEAVES, check};
@@ -297,8 +296,7 @@ impl FileFormat for AmqFormat {
         pass.table.update_row(n, |_, facts| *facts = kept);
         let replaces = !same && before.is_some_and(|old| old.key == key);
         let ids = IdLookup { key: (0, key), is_same: same, replaces_other: replaces };
-        let hash = || Sha256::digest(opened.bytes).into();
-        let twin = pass.find_copies(n, ids, |kept| kept.content == content, hash).twin_hash;
+        let twin = pass.find_copies(n, ids, |kept| kept.content == content, opened.bytes).twin_hash;
         let copies = self.find_copies(pass.table, n);
         let first = copies.first().map_or(n, |(_, first)| *first);
         if first != n {

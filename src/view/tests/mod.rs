@@ -114,7 +114,6 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         read_only,
         allow_other: false,
         warnings: Arc::default(),
-        name_owners_file: dir.path().join("names"),
         recent_reads_file: dir.path().join("read-last"),
         link_boards: Arc::default(),
     };

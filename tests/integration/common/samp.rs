@@ -278,8 +278,8 @@ pub(crate) fn thread_dir(id: &str) -> String {
         }
     }
     if name.len() > 200 {
-        name.truncate(190);
-        let _ = write!(name, "~{}", sha_hex(id.as_bytes(), 8));
+        name.truncate(135);
+        let _ = write!(name, "~{}", sha_hex(id.as_bytes(), 64));
     }
     name
 }

@@ -1,5 +1,6 @@
 //! Files with one id: copies of one message, and different messages that carry one id.
 
+use sha2::{Digest as _, Sha256};
 use twox_hash::XxHash3_64;
 
 use super::format::FileFormat;
@@ -44,15 +45,21 @@ pub fn other_copies<F: FileFacts>(
     table.files_with_key(key.0, key.1).into_iter().filter(is_other).collect()
 }
 
+/// Returns the SHA-256 of a message file as its writer left it.
+pub(super) fn digest_content<F: FileFormat>(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(F::strip_marks(bytes)).into()
+}
+
 impl<F: FileFormat> ScanPass<'_, F> {
     /// Compares a message with those known under its id. Files for which `same` is true hold it too, and all others
-    /// hold another message. The first message keeps the plain id. `hash` is made of the file as it came.
+    /// hold another message. The first message keeps the plain id. Another one gets the hash of its bytes without marks:
+    /// marks change the file, but the id must stay, also without the cache.
     pub fn find_copies(
         &mut self,
         n: u32,
         ids: IdLookup,
         same: impl Fn(&F::Facts) -> bool,
-        hash: impl FnOnce() -> [u8; 32],
+        bytes: &[u8],
     ) -> FileCopies {
         let mut members = other_copies(self.table, n, ids.key, same);
         let known =
@@ -62,7 +69,7 @@ impl<F: FileFormat> ScanPass<'_, F> {
         } else if let Some(first) = members.first() {
             self.table.twins.get(first).copied()
         } else if known > 0 || ids.replaces_other {
-            Some(hash())
+            Some(digest_content::<F>(bytes))
         } else {
             None
         };

@@ -1,5 +1,6 @@
 //! The trait by which a format tells the engine how to find and read its messages.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -267,6 +268,11 @@ pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
     /// # Errors
     /// As there.
     fn read_record(files: &FileStore<Self>, at: &Location) -> Result<Record, StoreError>;
+
+    /// Returns the bytes of a message file without what marks change in it.
+    fn strip_marks(bytes: &[u8]) -> Cow<'_, [u8]> {
+        Cow::Borrowed(bytes)
+    }
 
     /// Checks all files; see [`Store::check`](crate::store::Store::check).
     ///

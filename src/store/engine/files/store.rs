@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::copies::digest_content;
 use super::format::{FileFormat, PathRole};
 use super::table::FileTable;
 use super::{FileStore, ScanMemory};
@@ -128,6 +129,10 @@ impl<F: FileFormat> Store for FileStore<F> {
 
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
         Ok(self.read_file_bytes(&self.find_file(at.source)?, limit)?.1)
+    }
+
+    fn content_digest(&self, at: &Location) -> Result<[u8; 32], StoreError> {
+        Ok(digest_content::<F>(&self.read_bytes(at, F::LONGEST)?))
     }
 
     fn list_raw_folder(&self, folder: &str) -> Option<Vec<RawEntry>> {
