@@ -66,7 +66,7 @@ fn s191_two_messages_never_share_a_name() {
     bed.config(&tree.store());
     let letter = |id: &str| Letter::new("foo@x", "t", id, 1).set("Message-ID", id);
     let [first, second] = ["00000001bbbb", "00000001aaaa"].map(letter);
-    tree.receive(&first);
+    let file = tree.receive(&first);
     let m = bed.mount("bar");
     let short = first.name(1);
     assert_eq!(m.ls("inbox"), [short.as_str()]);
@@ -77,6 +77,7 @@ fn s191_two_messages_never_share_a_name() {
     assert!(m.cat(&format!("archive/2026-04-24/{short}")).ends_with("\n\n00000001bbbb\n"));
     assert!(m.cat(&format!("inbox/{short}")).ends_with("\n\n00000001bbbb\n"));
     lists(&m, "inbox", std::slice::from_ref(&other));
+    crate::common::agz::says(&file, "Status: read");
     m.umount();
     std::fs::remove_dir_all(bed.path("cache")).expect("the cache");
     std::fs::remove_dir_all(bed.path("state")).expect("the state");
