@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use msgfs::model::plain_message::RULE;
+use msgfs::model::RULE;
 use msgfs::model::{escape_json, sanitize_line, sanitize_lines};
 use serde::Serialize;
 

@@ -8,9 +8,9 @@ mod mark;
 mod message;
 pub mod name_encoding;
 mod name_similarity;
-pub mod plain_message;
 mod policy;
 mod remedy;
+mod render;
 mod seed;
 mod signature;
 mod signature_cache;
@@ -26,13 +26,14 @@ pub use message::{
 pub use name_similarity::{find_nearest, is_similar_name};
 pub use policy::{Choice, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch};
 pub use remedy::Remedy;
+pub use render::{ByteCounter, RULE, ShownMessage, TextSink, render_body};
 pub use seed::Seed;
 pub use signature::{
     CandidateVisitor, Fingerprint, PublicKey, SignatureClaim, SignatureScope, SignatureState,
     SignedBytes,
 };
 pub use text::{
-    decode_hex_u64, display_path, encode_hex, escape_json, flatten_line, quote_shell_word,
-    sanitize_line, sanitize_lines, sanitize_text, shorten_name, write_at,
+    decode_hex_u64, display_path, encode_hex, escape_json, flatten_line, is_visible,
+    quote_shell_word, sanitize_line, sanitize_lines, sanitize_text, shorten_name, write_at,
 };
 pub use time::{CLOCK_SKEW_MS, Day, Timestamp};

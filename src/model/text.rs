@@ -9,7 +9,7 @@ pub fn sanitize_text(text: &str) -> Cow<'_, str> {
     let bad = |c: char| c.is_control() && c != '\n' && c != '\t';
     // Only bytes below 0x20, DEL and the lead byte 0xC2 of C1 can start a character to replace.
     let may_be = |b: u8| (b < 0x20 && b != b'\n' && b != b'\t') || b == 0x7f || b == 0xc2;
-    if !text.bytes().any(may_be) || !text.chars().any(bad) {
+    if !text.bytes().fold(false, |any, b| any | may_be(b)) || !text.chars().any(bad) {
         return Cow::Borrowed(text);
     }
     Cow::Owned(replace_chars(&text.replace("\r\n", "\n"), bad).into_owned())
@@ -20,10 +20,15 @@ pub fn sanitize_text(text: &str) -> Cow<'_, str> {
 /// itself.
 pub fn sanitize_line(text: &str) -> Cow<'_, str> {
     // Most values are plain, and every message has several.
-    if text.bytes().all(|b| matches!(b, b' '..=b'~')) {
+    if is_visible(text) {
         return Cow::Borrowed(text);
     }
     replace_chars(text, is_deceptive)
+}
+
+/// Returns true if every character is visible ASCII or a space. It checks all of them, many at once.
+pub fn is_visible(text: &str) -> bool {
+    text.bytes().fold(true, |visible, b| visible & matches!(b, b' '..=b'~'))
 }
 
 /// Returns the name of a file in at most `max` bytes. A longer name is cut before its ending.

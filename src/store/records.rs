@@ -74,7 +74,7 @@ pub struct FoundMessage<'a> {
     /// True if there is a note about it ([`Record::note`]).
     pub has_note: bool,
     /// The length of its rendered text in bytes without the lines on its signature, if that is known without rendering
-    /// it ([`PlainMessage`](crate::model::plain_message::PlainMessage)).
+    /// it ([`ShownMessage`](crate::model::ShownMessage)).
     pub plain_length: Option<u32>,
     /// The record as it stands in its log, if the log may be rewritten
     /// ([`StoreProperties::signed_text`](super::StoreProperties::signed_text)).

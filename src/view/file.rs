@@ -13,7 +13,7 @@ use super::transcript::TranscriptPlan;
 use super::wait::WatchFeed;
 use super::{DraftWriters, Error, ReaderProfile, TextHandle, Tree};
 use crate::index::{MsgIx, Reject, ThreadIx};
-use crate::model::{MarkRead, Timestamp};
+use crate::model::{MarkRead, ShownMessage, Timestamp, render_body};
 use crate::outbox::{ComposeHandle, DraftId, Outbox};
 use crate::store::{Location, fs};
 
@@ -402,7 +402,8 @@ fn render_reject(store: &dyn crate::store::Store, at: &Location, reject: &Reject
     let mut text = String::new();
     let body = if let Ok(mut record) = store.read_record(at) {
         super::strip_thread_label(store, &mut record.message);
-        text.push_str(&super::render::render_header(&record.message, store.kind(), None));
+        let shown = ShownMessage::new(&record.message, store.kind().as_str());
+        shown.render_header(&mut text, None);
         record.message.body
     } else {
         let bytes = store.read_bytes(at, SHOWN).unwrap_or_default();
@@ -413,7 +414,7 @@ fn render_reject(store: &dyn crate::store::Store, at: &Location, reject: &Reject
         body
     };
     text.push('\n');
-    text.push_str(&super::render::render_body(&body));
+    text.push_str(&render_body(&body));
     if !text.ends_with('\n') {
         text.push('\n');
     }

@@ -9,7 +9,7 @@
 //!   `text_buffers`: texts that stores keep.
 //! - `maildir`: `.maildir/`, for mail programs. `wait`: `.wait`, `.next` and `.watch`.
 //! - `write`: writes, renames and removals. `path`: the same tree by path, for the command line.
-//! - `render`, `status`, `agents`, `readme`, `transcript`: the bytes of files. `render_cache`, `generation_cache`:
+//! - `status`, `agents`, `readme`, `transcript`: the bytes of files. `render_cache`, `generation_cache`:
 //!   caches of computed values. `read_ahead`: rendering before a read asks for it. [`reader`]: the program that
 //!   reads.
 //! - `error`: every refusal, and its errno.
@@ -34,7 +34,6 @@ mod read_ahead;
 pub mod reader;
 mod readme;
 mod recent_reads;
-mod render;
 mod render_cache;
 mod short_names;
 mod sidecars;
@@ -79,7 +78,7 @@ use lru::LruCache;
 use crate::index::{Index, IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::link::{HealthBoard, HealthBoards};
 use crate::model::{
-    MarkRead, Message, PublicKey, Scope, SignatureState, Timestamp, plain_thread_id,
+    MarkRead, Message, PublicKey, Scope, ShownMessage, SignatureState, Timestamp, plain_thread_id,
 };
 use crate::outbox::Outbox;
 use crate::store::{Record, Store, StoreError};
@@ -335,8 +334,9 @@ impl Tree {
         {
             record.message.body = body;
         }
-        let bytes: Arc<[u8]> =
-            render::render_message(&record.message, kind, signature).into_bytes().into();
+        let mut text = String::with_capacity(256 + record.message.body.len());
+        ShownMessage::new(&record.message, kind.as_str()).render(&mut text, &signature.to_string());
+        let bytes: Arc<[u8]> = text.into_bytes().into();
         if entry.size() != Some(bytes.len() as u64) {
             let ruled = transcript::find_rules(&bytes).count() as u32;
             self.index.remember_size(ix, entry, generation, (bytes.len() as u64, ruled));

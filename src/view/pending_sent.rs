@@ -6,10 +6,10 @@ use std::collections::{BTreeSet, HashSet};
 use super::listing::Listing;
 use super::names;
 use super::node::{MessageFolder, Node};
-use super::{Error, Tree, render, strip_thread_label};
+use super::{Error, Tree, strip_thread_label};
 use crate::index::{IndexEntry, MsgIx};
 use crate::link::HealthBoard;
-use crate::model::{Day, Message, SignatureState, Timestamp, sanitize_line};
+use crate::model::{Day, Message, ShownMessage, SignatureState, Timestamp, sanitize_line};
 use crate::outbox::PendingMessage;
 
 /// A message that waits.
@@ -209,6 +209,8 @@ impl Tree {
         let key = self.index.my_key(number).map(|key| key.fingerprint());
         let signature = key.map_or(SignatureState::None, SignatureState::Valid);
         let store = self.index.stores().get(number)?;
-        Some(render::render_message(message, store.kind(), signature))
+        let mut text = String::new();
+        ShownMessage::new(message, store.kind().as_str()).render(&mut text, &signature.to_string());
+        Some(text)
     }
 }

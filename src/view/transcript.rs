@@ -11,8 +11,7 @@ use crate::model::locks::Mutex;
 
 use super::{Error, Tree};
 use crate::index::{MsgIx, ThreadIx};
-use crate::model::Timestamp;
-use crate::model::plain_message::RULE;
+use crate::model::{RULE, Timestamp};
 
 /// The positions of the messages in a transcript.
 #[derive(Debug)]

@@ -116,6 +116,26 @@ impl<'a> TimeSeeker<'a> {
     }
 }
 
+/// Finds a message of mine by its short name, if few messages have its time and each name ends differently.
+fn find_unambiguous(core: &IndexTables, time: Timestamp, stem: &str) -> Option<MsgIx> {
+    let asked = u32::from_str_radix(stem.get(stem.len().checked_sub(8)?..)?, 16).ok()?;
+    let lists = [core.to_me_list(), core.from_me_list()].map(|l| messages_at_time(core, l, time));
+    if lists.iter().any(|list| list.len() > FEW) {
+        return None;
+    }
+    let mut found = None;
+    for ix in lists.into_iter().flatten().copied() {
+        let entry = core.entry(ix)?;
+        if entry.is_live()
+            && short_id_digits(core, ix)? == asked
+            && found.replace(ix).is_some_and(|f| f != ix)
+        {
+            return None;
+        }
+    }
+    found.filter(|ix| core.entry(*ix).is_some_and(|e| names::short_stem(core, e) == stem))
+}
+
 impl Tree {
     /// Returns the messages among which the name of a message is unique. It depends on the message alone, not
     /// on the folder.
@@ -201,7 +221,7 @@ impl Tree {
             Node::Thread(_) | Node::ArchiveDay(_) if all => Some(NameScope::All),
             _ => None,
         };
-        if let Some(ix) = self.find_unambiguous(core, time, stem)
+        if let Some(ix) = find_unambiguous(core, time, stem)
             && core.entry(ix).is_some_and(|e| self.is_in_folder(core, e, folder))
         {
             return Some(ix);
@@ -218,27 +238,6 @@ impl Tree {
             let mut before = with_hash(&group.by_old_name, hash).filter(lies);
             now.find(named).or_else(|| before.find(was_named))
         })
-    }
-
-    /// Finds a message of mine by its short name, if few messages have its time and each name ends differently.
-    fn find_unambiguous(&self, core: &IndexTables, time: Timestamp, stem: &str) -> Option<MsgIx> {
-        let asked = u32::from_str_radix(stem.get(stem.len().checked_sub(8)?..)?, 16).ok()?;
-        let lists =
-            [core.to_me_list(), core.from_me_list()].map(|l| messages_at_time(core, l, time));
-        if lists.iter().any(|list| list.len() > FEW) {
-            return None;
-        }
-        let mut found = None;
-        for ix in lists.into_iter().flatten().copied() {
-            let entry = core.entry(ix)?;
-            if entry.is_live()
-                && short_id_digits(core, ix)? == asked
-                && found.replace(ix).is_some_and(|f| f != ix)
-            {
-                return None;
-            }
-        }
-        found.filter(|ix| core.entry(*ix).is_some_and(|e| names::short_stem(core, e) == stem))
     }
 
     /// Returns true if a folder shows a message, or has shown it.

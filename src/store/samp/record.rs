@@ -6,8 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::alias::is_valid_alias;
-use crate::model::plain_message::{PlainMessage, is_visible};
-use crate::model::{SignatureClaim, Timestamp};
+use crate::model::{ShownMessage, SignatureClaim, Timestamp, is_visible};
 use crate::store::text::canonical::{self, HashedMembers, RecordId, SIGNATURE_CONTEXT};
 use crate::store::text::json::{self, JsonError, JsonValue, RawStr};
 use crate::store::text::{pytext, signature};
@@ -73,8 +72,6 @@ pub struct SampRecord<'a> {
     pub rcpt: Vec<String>,
     /// True if it has a member `sig`, whatever its value; see [`parse_claim`].
     pub has_sig: bool,
-    /// True if every character of its line [is visible](is_visible).
-    pub visible: bool,
 }
 
 impl<'a> SampRecord<'a> {
@@ -98,25 +95,19 @@ impl<'a> SampRecord<'a> {
     /// Returns the length for [`FoundMessage::plain_length`](crate::store::FoundMessage::plain_length). `to` names the
     /// recipients as the header shows them.
     pub fn plain_length(&self, to: &str) -> Option<u32> {
-        let (escapes, ends) = self.body.count_simple_escapes()?;
-        let plain = PlainMessage {
+        let shown = ShownMessage {
             kind: Kind::Samp.as_str(),
-            from: &self.from,
-            to,
+            from: Some(&self.from),
+            to: to.into(),
+            time: self.time(),
             subject: self.subject.as_deref(),
             thread: &self.thread,
             in_reply_to: self.re.as_deref(),
             id: &self.id,
-            body: self.body.raw_text(),
-            escapes,
-            ends_with_newline: ends,
+            body: &self.body_text(),
+            ..ShownMessage::default()
         };
-        // A value that is spelled without escapes stands in the line.
-        let stands = |text: &Cow<'_, str>| matches!(text, Cow::Borrowed(_));
-        let values = [&self.from, &self.to, &self.thread, &self.id].into_iter();
-        let mut values = values.chain(&self.subject).chain(&self.re);
-        let visible = self.visible && escapes == 0 && values.all(stands);
-        if visible { plain.visible_rendered_length() } else { plain.rendered_length() }
+        shown.length_unverified()
     }
 
     /// Returns the text as written, not normalised.
@@ -177,8 +168,7 @@ pub fn parse<'a>(
     let to = required_text(m.hashed.to, "to")?;
     let thread = required_text(m.hashed.thread, "thread")?;
     let body = required_text(m.hashed.body, "body")?;
-    let visible = is_visible(line);
-    m.hashed.ascii = visible;
+    m.hashed.ascii = is_visible(line);
     let computed = canonical::compute_id(&m.hashed, &mut scratch.canonical);
     let (id, id_verified) = match (optional_text(m.id).filter(|id| !id.is_empty()), computed) {
         (Some(stored), computed) => {
@@ -203,7 +193,6 @@ pub fn parse<'a>(
         re: optional_text(m.re),
         idem: optional_text(m.idem),
         has_sig: m.has_sig,
-        visible,
     })
 }
 

@@ -110,23 +110,6 @@ impl<'a> RawStr<'a> {
     }
 }
 
-impl RawStr<'_> {
-    /// Returns the number of escapes in it, and true if it ends with an escaped newline. `None` if it has escapes
-    /// other than those of newline, tab, quote, backslash and slash, which the value shows as they are.
-    pub fn count_simple_escapes(&self) -> Option<(usize, bool)> {
-        let (mut count, mut last) = (0, None);
-        let mut rest = self.text.as_bytes();
-        while self.has_escapes()
-            && let Some(at) = memchr(b'\\', rest)
-        {
-            let escaped = rest.get(at + 1).filter(|b| b"nt\"\\/".contains(b))?;
-            rest = rest.get(at + 2..).unwrap_or_default();
-            (count, last) = (count + 1, rest.is_empty().then_some(escaped));
-        }
-        Some((count, last == Some(&b'n')))
-    }
-}
-
 /// Decodes the escape at the start. Returns the character (`None` for a lone surrogate) and the number of its bytes.
 /// The scanner has checked the text, so every escape is complete.
 fn decode_escape(text: &str) -> (Option<char>, usize) {

@@ -309,18 +309,6 @@ proptest! {
     }
 
     #[test]
-    fn simple_escapes_are_counted(text in "[ab\\\\/\"\n\t\r\u{1}\u{e9}]{0,12}") {
-        let line = serde_json::json!({ "k": text }).to_string();
-        visit_members(&line, |_, value| {
-            let JsonValue::String(raw) = value else { panic!("{value:?}") };
-            let simple = !text.contains(['\r', '\u{1}']);
-            let escapes = raw.raw_text().len() - text.len();
-            assert_eq!(raw.count_simple_escapes(), simple.then(|| (escapes, text.ends_with('\n'))));
-        })
-        .unwrap();
-    }
-
-    #[test]
     fn agrees_with_serde_json(object in prop::collection::btree_map(any::<String>(), any_json(), 0..8), pretty: bool) {
         let line = if pretty {
             serde_json::to_string_pretty(&object).unwrap()
