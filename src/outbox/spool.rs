@@ -5,30 +5,26 @@
 //! because a process that finds a put without an end first looks for the message in the store. So each message is
 //! appended exactly once, whenever the process dies.
 //!
-//! A put that did not reach the disk was refused, and is struck out in place, which needs no room. A line without a
-//! newline at the end of the file was never whole, and the next line takes its place.
-//!
-//! Behind the lines the file is filled with NULs ahead, because a disk writes into a file of constant length in half
-//! the time: only the line's bytes are written then, and no journal of the file system. A NUL is no part of any line,
-//! so a line of which the disk has only some blocks is not a line.
+//! A put that did not reach the disk was refused, and is struck out in place, which needs no room.
+//! The lines are in an [`AppendLog`] that grows ahead.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::model::locks::{LockLevel, Mutex};
 use serde::{Deserialize, Serialize};
 
-use crate::store::{Durability, PreparedRecord, fs};
+use crate::store::append_log::{AppendLog, LogLine, LogSync, read_log, split_log};
+use crate::store::{Durability, PreparedRecord};
 
 /// The length above which the file is cut back to nothing when nothing is pending.
 const KEEP: u64 = 1 << 20;
 /// The step by which the file grows.
 const AHEAD: u64 = 32 << 10;
+/// A size that the file never reaches.
+const LIMIT: u64 = 1 << 40;
 
 /// One message on its way to a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,11 +74,7 @@ struct SpoolEntry {
 
 #[derive(Debug)]
 struct SpoolState {
-    file: Arc<File>,
-    /// Bytes of whole lines in the file. The next line is written there.
-    len: u64,
-    /// The length of the file.
-    filled: u64,
+    log: AppendLog,
     /// Bytes ever written, also those that were cut back since.
     written: u64,
     next: u64,
@@ -96,39 +88,15 @@ impl SpoolState {
     fn append_line(&mut self, line: &SpoolLine) -> io::Result<u64> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
-        let (at, len) = (self.len, text.len());
-        let end = at + len as u64;
-        if end > self.filled {
-            text.resize(len + (end.next_multiple_of(AHEAD) - end) as usize, 0);
-        }
-        let mut written = self.file.write_all_at(&text, at);
-        if written.is_err() && text.len() > len {
-            // There may be room for the line alone.
-            text.truncate(len);
-            written = self.file.write_all_at(&text, at);
-        }
-        if let Err(e) = written {
-            self.truncate_to(at);
-            return Err(e);
-        }
-        self.filled = self.filled.max(at + text.len() as u64);
-        self.len = end;
-        self.written += len as u64;
+        let at = self.log.append(&text, LogSync::Later)?;
+        self.written += text.len() as u64;
         Ok(at)
-    }
-
-    /// Cuts the file back to this length, if possible. If not, the next line overwrites the rest, and no reader accepts
-    /// a torn line.
-    fn truncate_to(&mut self, len: u64) {
-        if self.file.set_len(len).is_ok() {
-            (self.len, self.filled) = (len, len);
-        }
     }
 
     /// Makes the line of a put unreadable.
     fn strike_out(&mut self, put: &SpoolEntry) -> io::Result<()> {
         self.written += 1;
-        self.file.write_all_at(b"-", put.offset)
+        self.log.strike_out(put.offset)
     }
 
     /// Ends a put, even on a full disk.
@@ -147,54 +115,34 @@ impl SpoolState {
 impl Spool {
     /// Opens the spool. [`Spool::pending`] returns its pending messages.
     pub fn open(path: &Path, durability: Durability) -> io::Result<Self> {
-        let file = fs::open_read_write(path, 0o600)?;
-        let bytes = std::fs::read(path)?;
-        let spool = Self::from_bytes(file, &bytes, durability, false);
-        {
-            let mut state = spool.state.lock();
-            let rest = bytes.get(state.len as usize..).unwrap_or_default();
-            if rest.iter().any(|byte| *byte != 0) {
-                // No later line may complete this torn line.
-                let len = state.len;
-                state.truncate_to(len);
-            }
-        }
-        if let Some(dir) = path.parent() {
-            fs::sync_dir(dir)?;
-        }
-        Ok(spool)
+        let bytes = read_log(path, LIMIT)?;
+        let mut log = AppendLog::new(path).growing_by(AHEAD);
+        log.open()?;
+        Ok(Self::from_bytes(log, &bytes, durability, false))
     }
 
-    /// Opens the spool to look at only, and makes nothing on disk. An in-memory file stands in for the real one,
-    /// because an empty container has no `/dev/null`.
+    /// Opens the spool to look at only, and makes nothing on disk.
     pub fn open_read_only(path: &Path) -> io::Result<Self> {
-        let bytes = fs::empty_if_absent(std::fs::read(path))?;
-        let nowhere = rustix::fs::memfd_create("spool", rustix::fs::MemfdFlags::CLOEXEC)?;
-        Ok(Self::from_bytes(File::from(nowhere), &bytes, Durability::None, true))
+        let bytes = read_log(path, LIMIT)?;
+        Ok(Self::from_bytes(AppendLog::new(path), &bytes, Durability::None, true))
     }
 
-    fn from_bytes(file: File, bytes: &[u8], durability: Durability, looks: bool) -> Self {
+    fn from_bytes(log: AppendLog, bytes: &[u8], durability: Durability, looks: bool) -> Self {
         let (mut next, mut pending, mut sent) = (0, BTreeMap::new(), Vec::new());
-        let mut len = 0;
-        for piece in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
-            len += piece.len() as u64;
-            // The disk may have lost the end of a refused line, so a put can stand behind its remains.
-            let text = piece.rsplit(|byte| *byte == 0).next().unwrap_or_default();
-            let at = len - text.len() as u64;
+        for LogLine { offset, text } in split_log(bytes) {
             let Ok(line) = serde_json::from_slice::<SpoolLine>(text) else { continue };
             next = line.n.max(next);
             if let Some(earlier) = line.instead {
                 pending.remove(&earlier);
             }
             let ended = match line.put {
-                Some(parcels) => pending.insert(line.n, SpoolEntry { offset: at, parcels }),
+                Some(parcels) => pending.insert(line.n, SpoolEntry { offset, parcels }),
                 None => pending.remove(&line.n),
             };
             sent.extend(ended.filter(|_| line.sent).into_iter().flat_map(|put| put.parcels));
         }
-        let filled = bytes.len() as u64;
-        let file = Arc::new(file);
-        let state = SpoolState { file, len, filled, written: len, next, pending, sent };
+        let written = log.len();
+        let state = SpoolState { log, written, next, pending, sent };
         let disk = Mutex::with_level(LockLevel::Spool, 0);
         let failures = AtomicU64::new(0);
         Self { durability, read_only: looks, state: Mutex::new(state), synced: disk, failures }
@@ -261,7 +209,7 @@ impl Spool {
             }
         }
         // A second failure does no more harm than the first.
-        let _ = state.file.sync_data();
+        let _ = state.log.file().map(|file| file.sync_data());
     }
 
     /// Waits until everything up to `written` is on disk. Concurrent callers share one sync. If it fails, it fails for
@@ -276,9 +224,9 @@ impl Spool {
         }
         let (upto, file) = {
             let state = self.state.lock();
-            (state.written, Arc::clone(&state.file))
+            (state.written, state.log.file())
         };
-        file.sync_data().inspect_err(|_| {
+        file.map_or(Ok(()), |file| file.sync_data()).inspect_err(|_| {
             self.failures.fetch_add(1, Ordering::SeqCst);
         })?;
         *disk = upto;
@@ -287,22 +235,23 @@ impl Spool {
 
     /// Ends an entry and returns its parcels. `sent` is false if they will not be sent.
     pub fn end_entry(&self, n: u64, sent: bool) -> Vec<SpoolParcel> {
-        let put = self.state.lock().end_entry(n, sent);
+        let mut state = self.state.lock();
+        let put = if self.read_only { state.pending.remove(&n) } else { state.end_entry(n, sent) };
         put.map(|p| p.parcels).unwrap_or_default()
     }
 
     /// Returns true if [`Spool::trim_if_long`] would cut the file.
     pub fn is_long(&self) -> bool {
         let state = self.state.lock();
-        state.pending.is_empty() && state.len > KEEP
+        state.pending.is_empty() && state.log.len() > KEEP
     }
 
     /// Cuts the file back to nothing if it is long and nothing is pending. The stores must have the sent messages on
     /// disk.
     pub fn trim_if_long(&self) {
         let mut state = self.state.lock();
-        if state.pending.is_empty() && state.len > KEEP {
-            state.truncate_to(0);
+        if state.pending.is_empty() && state.log.len() > KEEP {
+            state.log.truncate_to(0);
         }
     }
 }
@@ -310,8 +259,10 @@ impl Spool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::Write;
     use std::path::PathBuf;
+    use std::sync::Arc;
 
     pub fn parcel(store: &str, id: &str, thread: &str) -> SpoolParcel {
         let message = PreparedRecord {
@@ -381,7 +332,7 @@ pub(super) mod tests {
     fn of_a_line_the_disk_may_have_any_blocks() {
         let (_dir, path, spool) = spool();
         let a = put(&spool, "a");
-        let end = spool.state.lock().len as usize;
+        let end = spool.state.lock().log.len() as usize;
         let mut long = of_id("b");
         long.message.bytes = "x".repeat(3 * 512);
         spool.insert(vec![long], None).unwrap();
@@ -426,10 +377,10 @@ pub(super) mod tests {
         let (upto, failures) = (spool.state.lock().written, 0);
         // It accepts every write and cannot be synced.
         let null = File::options().write(true).open("/dev/null").unwrap();
-        let file = std::mem::replace(&mut spool.state.lock().file, Arc::new(null));
+        let file = spool.state.lock().log.swap_file(Arc::new(null));
         spool.insert(vec![of_id("c")], None).unwrap_err();
         assert_eq!(spool.pending().len(), 2);
-        spool.state.lock().file = file;
+        spool.state.lock().log.swap_file(file);
         assert!(spool.sync_up_to(upto, failures).is_err(), "nobody knows which lines the disk has");
         assert!(spool.sync_up_to(upto, 1).is_ok(), "it had these before");
         let put = spool.state.lock().pending.remove(&b);

@@ -3,6 +3,7 @@
 pub mod agentazall;
 pub mod amp;
 pub mod amq;
+pub mod append_log;
 pub mod atomic_file;
 pub mod atsf;
 pub mod confined;

@@ -6,13 +6,14 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::{atomic_file, fs};
+use crate::store::append_log::{AppendLog, LogSync, read_log, split_log};
+use crate::store::fs;
 
 const LOCK: &str = "lock";
 const JOURNAL: &str = "journal.jsonl";
@@ -62,9 +63,7 @@ enum NatsStateLine<'a> {
 /// The state of one link. Only the process that holds it carries for the link on this machine.
 #[derive(Debug)]
 pub struct NatsState {
-    path: PathBuf,
-    journal: File,
-    size: u64,
+    log: AppendLog,
     /// The cursor in the stream.
     pub cursor: StreamCursor,
     _lock: File,
@@ -83,8 +82,7 @@ impl NatsState {
         }
         let path = dir.join(JOURNAL);
         let (cursor, places) = read_journal(&path)?;
-        let journal = File::open("/dev/null")?;
-        let mut state = Self { path, journal, size: 0, cursor, _lock: lock };
+        let mut state = Self { log: AppendLog::new(path), cursor, _lock: lock };
         state.rewrite_file(places.iter().map(|(w, p)| (w.as_str(), p)))?;
         Ok(Some((state, places)))
     }
@@ -115,9 +113,8 @@ impl NatsState {
             );
         }
         push_line(&mut text, &NatsStateLine::Cursor(self.cursor.clone()));
-        self.journal.write_all(&text)?;
-        self.size += text.len() as u64;
-        if self.size > LONG && self.size > 4 * 100 * all.clone().count() as u64 {
+        self.log.append(&text, LogSync::Later)?;
+        if self.log.len() > LONG && self.log.len() > 4 * 100 * all.clone().count() as u64 {
             self.rewrite_file(all)?;
         }
         Ok(())
@@ -135,10 +132,7 @@ impl NatsState {
             );
         }
         push_line(&mut text, &NatsStateLine::Cursor(self.cursor.clone()));
-        atomic_file::write_atomic(&self.path, &text, 0o600)?;
-        self.journal = fs::open_append(&self.path, 0o600)?;
-        self.size = text.len() as u64;
-        Ok(())
+        self.log.replace(&text)
     }
 }
 
@@ -152,15 +146,14 @@ fn push_line(text: &mut Vec<u8>, entry: &NatsStateLine<'_>) {
 /// Reads a journal up to its last cursor. Later lines were not finished.
 fn read_journal(path: &Path) -> io::Result<(StreamCursor, HashMap<String, SubjectPosition>)> {
     let (mut cursor, mut places, mut open) = (StreamCursor::default(), HashMap::new(), Vec::new());
-    let bytes = fs::empty_if_absent(fs::read_small_file(path, MAX_JOURNAL))?;
-    for line in bytes.split_inclusive(|b| *b == b'\n') {
-        match serde_json::from_slice(line) {
+    for line in split_log(&read_log(path, MAX_JOURNAL)?) {
+        match serde_json::from_slice(line.text) {
             Ok(NatsStateLine::Writer { writer, place }) => open.push((writer.into_owned(), place)),
-            Ok(NatsStateLine::Cursor(read)) if line.ends_with(b"\n") => {
+            Ok(NatsStateLine::Cursor(read)) => {
                 cursor = read;
                 places.extend(open.drain(..));
             }
-            _ => break,
+            Err(_) => break,
         }
     }
     Ok((cursor, places))

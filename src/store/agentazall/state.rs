@@ -3,14 +3,13 @@
 //! the removed texts.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::model::locks::Mutex;
 
 use super::deliver::DeliveredRecipients;
 use super::id_ledger::IdLedger;
+use crate::store::append_log::{AppendLog, LogSync};
 use crate::store::{StoreError, atomic_file, fs};
 
 /// Size limit of each file; none grows so large.
@@ -20,7 +19,7 @@ const LIMIT: u64 = 1 << 30;
 #[derive(Debug, Default)]
 pub(super) struct AgentAzallState {
     dir: Option<PathBuf>,
-    ids: Mutex<IdFile>,
+    ids: Option<Mutex<IdFile>>,
     /// The recipients of each file, as `delivered.json` has them.
     delivered: Mutex<DeliveredRecipients>,
     /// Texts in `me/` that were removed, with the day.
@@ -28,9 +27,9 @@ pub(super) struct AgentAzallState {
 }
 
 /// The file of ids, which only grows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct IdFile {
-    file: Option<File>,
+    log: AppendLog,
     /// Lines that could not be written yet.
     unwritten: Vec<u8>,
 }
@@ -53,9 +52,12 @@ impl AgentAzallState {
         let removed = serde_json::from_slice(&read("removed.json")?).unwrap_or_default();
         let state = Self {
             dir: Some(dir.to_owned()),
+            ids: Some(Mutex::new(IdFile {
+                log: AppendLog::new(dir.join("ids")),
+                unwritten: Vec::new(),
+            })),
             delivered: Mutex::new(delivered),
             removed: Mutex::new(removed),
-            ..Self::default()
         };
         Ok((state, ledger))
     }
@@ -88,15 +90,15 @@ impl AgentAzallState {
     /// Adds lines to the file of ids; `sync` waits for the disk. Lines that cannot be written are written the next
     /// time.
     pub fn append_ids(&self, lines: &[u8], sync: bool) {
-        let Some(dir) = &self.dir else { return };
-        let mut ids = self.ids.lock();
+        let Some(mut ids) = self.ids.as_ref().map(Mutex::lock) else { return };
         ids.unwritten.extend_from_slice(lines);
         if ids.unwritten.is_empty() {
             return;
         }
-        if let Err(error) = ids.write_pending(dir, sync) {
-            tracing::warn!(path = %dir.display(), %error, "the list of message ids could not be \
-                saved");
+        let IdFile { log, unwritten } = &mut *ids;
+        match log.append(unwritten, if sync { LogSync::Now } else { LogSync::Later }) {
+            Ok(_) => unwritten.clear(),
+            Err(error) => tracing::warn!(%error, "the list of message ids could not be saved"),
         }
     }
 
@@ -117,26 +119,6 @@ impl AgentAzallState {
             .map_err(|e| StoreError::io(&path, e))?;
         kept.clone_from(now);
         Ok(())
-    }
-}
-
-impl IdFile {
-    fn write_pending(&mut self, dir: &Path, sync: bool) -> io::Result<()> {
-        if self.file.is_none() {
-            fs::make_dirs(dir, 0o700)?;
-            let mut file = fs::open_append(&dir.join("ids"), 0o600)?;
-            // A torn line must not spoil the next one.
-            file.write_all(b"\n")?;
-            fs::sync_dir(dir)?;
-            self.file = Some(file);
-        }
-        let Some(file) = &mut self.file else { return Ok(()) };
-        if let Err(e) = file.write_all(&self.unwritten) {
-            self.file = None;
-            return Err(e);
-        }
-        self.unwritten.clear();
-        if sync { file.sync_data() } else { Ok(()) }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::model::locks::Mutex;
@@ -14,7 +14,7 @@ use crate::model::locks::Mutex;
 use super::ids::hash_id;
 use super::json_values::{as_object, as_text, pick_members};
 use super::line::{self, AtsfLine};
-use crate::store::engine::lines::append::has_final_newline;
+use crate::store::append_log::{AppendLog, LogSync};
 use crate::store::engine::lines::log::{LineRun, read_lines, split_lines};
 use crate::store::text::canonical::push_text;
 use crate::store::{StoreError, fs};
@@ -33,10 +33,17 @@ pub(super) struct AtsfSentSpan {
 pub(super) struct AtsfSentLog {
     /// The file; `None` if nothing may be written and no file exists.
     path: Option<PathBuf>,
-    /// The spans by the hash of role and id.
-    spans: Mutex<HashMap<u64, AtsfSentSpan>>,
+    spans: Mutex<AtsfSentSpans>,
     /// The spans that were added since the last [`Self::drain_new`].
     new_spans: Mutex<Vec<AtsfSentSpan>>,
+}
+
+/// The records of the file.
+#[derive(Debug)]
+struct AtsfSentSpans {
+    log: Option<AppendLog>,
+    /// The spans by the hash of role and id.
+    by_hash: HashMap<u64, AtsfSentSpan>,
 }
 
 /// A parsed record of the file.
@@ -63,12 +70,13 @@ impl AtsfSentLog {
                     .map_err(|e| StoreError::io(path, e))?,
             }
         }
-        Ok(Self { path, spans: Mutex::new(places), new_spans: Mutex::default() })
+        let spans = AtsfSentSpans { log: path.as_ref().map(AppendLog::new), by_hash: places };
+        Ok(Self { path, spans: Mutex::new(spans), new_spans: Mutex::default() })
     }
 
     /// Returns true if this message was ever appended.
     pub fn has_message(&self, print: u64) -> bool {
-        self.spans.lock().contains_key(&print)
+        self.spans.lock().by_hash.contains_key(&print)
     }
 
     /// Returns the spans that were added since the last call.
@@ -78,12 +86,12 @@ impl AtsfSentLog {
 
     /// Returns the span of a message.
     pub fn find_span(&self, print: u64) -> Option<AtsfSentSpan> {
-        self.spans.lock().get(&print).copied()
+        self.spans.lock().by_hash.get(&print).copied()
     }
 
     /// Returns the messages that `has` does not know, in the order of their appends.
     pub fn list_missing(&self, has: impl Fn(u64) -> bool) -> Vec<AtsfSentSpan> {
-        let places = self.spans.lock();
+        let places = &self.spans.lock().by_hash;
         let mut out: Vec<AtsfSentSpan> =
             places.iter().filter(|(print, _)| !has(**print)).map(|(_, place)| *place).collect();
         out.sort_unstable_by_key(|place| place.offset);
@@ -100,12 +108,11 @@ impl AtsfSentLog {
         title: Option<&str>,
         message: &str,
     ) -> Result<(), StoreError> {
-        let Some(path) = &self.path else { return Ok(()) };
-        let io = |e| StoreError::io(path, e);
         let Ok(line) = line::parse(message) else { return Ok(()) };
         let print = hash_id(&line.role, &line.id);
-        let mut places = self.spans.lock();
-        if places.contains_key(&print) {
+        let mut spans = self.spans.lock();
+        let AtsfSentSpans { log: Some(log), by_hash } = &mut *spans else { return Ok(()) };
+        if by_hash.contains_key(&print) {
             return Ok(());
         }
         let mut record = String::from("{\"thread\":");
@@ -117,25 +124,11 @@ impl AtsfSentLog {
         record.push_str(",\"message\":");
         record.push_str(message);
         record.push_str("}\n");
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        let new = !path.exists();
-        if new {
-            fs::make_dirs(folder, 0o700).map_err(io)?;
-        }
-        let mut file = fs::open_append(path, 0o600).map_err(io)?;
-        let mut offset = file.metadata().map_err(io)?.len();
-        if !has_final_newline(&file, offset).map_err(io)? {
-            // A crash tore the last record.
-            record.insert(0, '\n');
-            offset += 1;
-        }
-        file.write_all(record.as_bytes()).and_then(|()| file.sync_data()).map_err(io)?;
-        if new {
-            fs::sync_dir(folder).map_err(io)?;
-        }
-        let len = record.trim_matches('\n').len() as u32;
-        places.insert(print, AtsfSentSpan { offset, len });
-        drop(places);
+        let appended = log.append(record.as_bytes(), LogSync::Now);
+        let offset = appended.map_err(|e| StoreError::io(log.path(), e))?;
+        let len = record.len() as u32 - 1;
+        by_hash.insert(print, AtsfSentSpan { offset, len });
+        drop(spans);
         self.new_spans.lock().push(AtsfSentSpan { offset, len });
         Ok(())
     }

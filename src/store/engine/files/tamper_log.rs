@@ -6,7 +6,7 @@
 //! `["c", path, id, content]`, which only grows.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::format::{FileFormat, FileRejection, FileVerdict};
@@ -15,7 +15,8 @@ use super::table::{FileFacts as _, FileFlags, FileRow};
 use super::{FileStore, JudgedFile};
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
-use crate::store::{ScanSink, StoreError, fs};
+use crate::store::append_log::{AppendLog, LogSync, read_log, split_log};
+use crate::store::{ScanSink, StoreError};
 
 /// The name of the file in the folder of a store's state.
 const NAME: &str = "changed";
@@ -27,10 +28,13 @@ const REASON: &str = "it was changed after it was verified: the file held a sign
 
 /// The messages of paths that took something else under the same id.
 #[derive(Debug, Default)]
-pub(super) struct TamperLog {
+pub(super) struct TamperLog(Mutex<TamperNotes>);
+
+#[derive(Debug, Default)]
+struct TamperNotes {
     /// The file; `None` where nothing may be written.
-    file: Option<PathBuf>,
-    notes: Mutex<HashMap<String, HashSet<(u64, u64)>>>,
+    log: Option<AppendLog>,
+    by_path: HashMap<String, HashSet<(u64, u64)>>,
 }
 
 impl TamperLog {
@@ -40,7 +44,8 @@ impl TamperLog {
     /// If the file cannot be read: without it, rejected messages would be shown.
     pub fn open(state: Option<PathBuf>) -> Result<Self, StoreError> {
         let Some(dir) = state else { return Ok(Self::default()) };
-        let changed = Self { file: Some(dir.join(NAME)), ..Self::default() };
+        let changed = Self::default();
+        changed.0.lock().log = Some(AppendLog::new(dir.join(NAME)));
         changed.load_notes(&dir)?;
         Ok(changed)
     }
@@ -51,15 +56,13 @@ impl TamperLog {
     /// As [`TamperLog::open`].
     pub fn load_notes(&self, dir: &Path) -> Result<(), StoreError> {
         let file = dir.join(NAME);
-        let text = fs::empty_if_absent(fs::read_small_file(&file, LIMIT));
-        let text = text.map_err(|e| StoreError::io(&file, e))?;
-        let mut notes = self.notes.lock();
-        for line in text.split(|b| *b == b'\n') {
-            // A torn line was never the reason for anything.
+        let bytes = read_log(&file, LIMIT).map_err(|e| StoreError::io(&file, e))?;
+        let mut notes = self.0.lock();
+        for line in split_log(&bytes) {
             if let Ok(("c", path, id, content)) =
-                serde_json::from_slice::<(&str, String, u64, u64)>(line)
+                serde_json::from_slice::<(&str, String, u64, u64)>(line.text)
             {
-                notes.entry(path).or_default().insert((id, content));
+                notes.by_path.entry(path).or_default().insert((id, content));
             }
         }
         Ok(())
@@ -67,30 +70,22 @@ impl TamperLog {
 
     /// Returns the hashes of the noted contents of a path.
     fn noted_hashes(&self, path: impl FnOnce() -> String) -> Vec<(u64, u64)> {
-        let notes = self.notes.lock();
+        let notes = &self.0.lock().by_path;
         let held = if notes.is_empty() { None } else { notes.get(&path()) };
         held.into_iter().flatten().copied().collect()
     }
 
     /// Notes the hashes of a path's content. They are on disk when this returns, unless that fails, which is logged.
     fn note_hashes(&self, path: String, prints: (u64, u64)) {
-        let mut notes = self.notes.lock();
+        let TamperNotes { log, by_path } = &mut *self.0.lock();
         let line = serde_json::to_string(&("c", &path, prints.0, prints.1));
-        if !notes.entry(path).or_default().insert(prints) {
+        if !by_path.entry(path).or_default().insert(prints) {
             return;
         }
-        let Some(file) = &self.file else { return };
-        let add = |line: String| {
-            fs::make_dirs(file.parent().unwrap_or(file), 0o700)?;
-            let mut out = fs::open_append(file, 0o600)?;
-            // The newline keeps a torn line from damaging this one.
-            out.write_all(format!("\n{line}\n").as_bytes())?;
-            out.sync_data()?;
-            fs::sync_dir(file.parent().unwrap_or(file))
-        };
+        let Some(log) = log else { return };
+        let add = |line: String| log.append(format!("{line}\n").as_bytes(), LogSync::Now);
         if let Err(error) = line.map_err(io::Error::from).and_then(add) {
-            tracing::error!(path = %file.display(), %error, "the note about a changed message \
-                could not be saved");
+            tracing::error!(%error, "the note about a changed message could not be saved");
         }
     }
 }
