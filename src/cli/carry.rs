@@ -128,7 +128,7 @@ fn watch_end_signals() -> Result<Receiver<()>, Failure> {
             let _ = told.send(());
         });
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(watch).map_err(failed)?;
+    thread::Builder::new().name("msgfs-signals".to_owned()).spawn(watch).map_err(failed)?;
     Ok(events)
 }
 

@@ -200,7 +200,7 @@ fn watch_signals(stop: Sender<MountEndReason>) -> Result<(), Failure> {
             }
         }
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(watch).map_err(failed)?;
+    thread::Builder::new().name("msgfs-signals".to_owned()).spawn(watch).map_err(failed)?;
     Ok(())
 }
 
@@ -212,7 +212,7 @@ fn watch_mount_end(mounted: Arc<FuseMount>, stop: Sender<MountEndReason>) -> Res
         drop(mounted);
         let _ = stop.send(MountEndReason::Unmounted);
     };
-    let spawned = thread::Builder::new().name("mount-end".to_owned()).spawn(watch);
+    let spawned = thread::Builder::new().name("msgfs-end".to_owned()).spawn(watch);
     spawned.map(|_| ()).map_err(|e| Failure::from_io("cannot watch the mount", &e))
 }
 
@@ -276,7 +276,7 @@ fn limit_shutdown_time() {
         std::process::exit(1);
     };
     // Without this thread the end is merely unbounded.
-    let _ = thread::Builder::new().name("stop-limit".to_owned()).spawn(watch);
+    let _ = thread::Builder::new().name("msgfs-limit".to_owned()).spawn(watch);
 }
 
 /// Returns the output of `msgfs mount`: the mount point, me and its source, the key, the unread count and the

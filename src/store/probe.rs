@@ -91,7 +91,7 @@ impl Drop for PathProbe {
         }
         // The end of this process ends a thread that waits for a child, and the system then adopts the child.
         let wait = move || rustix::process::waitpid(Some(child), WaitOptions::empty());
-        let _ = std::thread::Builder::new().name("asked".to_owned()).spawn(wait);
+        let _ = std::thread::Builder::new().name("msgfs-probe".to_owned()).spawn(wait);
     }
 }
 
