@@ -289,9 +289,8 @@ fn open_outbox(
     };
     let open = if look { Outbox::open_read_only } else { Outbox::open };
     let outbox = open(&paths.state, Arc::clone(index), keys, settings)?;
-    let outbox = Arc::new(outbox);
     if !look {
-        outbox.resume_folders();
+        outbox.composer().resume_folders();
     }
     Ok(Some(outbox))
 }

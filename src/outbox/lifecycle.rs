@@ -139,16 +139,18 @@ impl Outbox {
 
     /// Checks a draft that may not be complete.
     pub(super) fn check_partial(&self, d: &OpenDraft) -> Result<(), OutboxError> {
-        let Some(mut draft) = self.draft_parser().parse_partial(&d.text)? else { return Ok(()) };
+        let Some(mut draft) = self.packer.draft_parser().parse_partial(&d.text)? else {
+            return Ok(());
+        };
         if whole_message::may_become_whole(self.context.index.stores(), &draft, &d.target) {
             return Ok(());
         }
         address::complete_draft(&self.context.index, &mut draft, &d.name, &d.target)?;
-        let routes = self.route_draft(&draft)?;
+        let routes = self.packer.route_draft(&draft)?;
         for store in routes.iter().filter_map(|r| self.context.index.stores().get(r.store)) {
             self.keys.key_for_store(store.as_ref())?;
         }
-        self.check_files(&draft, &routes)
+        self.packer.check_files(&draft, &routes)
     }
 
     /// Cuts or extends the text.

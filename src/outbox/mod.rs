@@ -41,6 +41,7 @@ mod spool;
 mod thread_backoff;
 mod whole_message;
 
+pub use compose::Composer;
 pub use error::OutboxError;
 pub use folders::{BODY, ComposeHandle};
 pub use keys::{MyPublicKeys, SigningKeys, explain_lost_key};
@@ -60,9 +61,8 @@ use crate::index::Index;
 use crate::model::{Timestamp, UnknownRecipient};
 use crate::store::{Durability, Facets, LogRecovery, PreparedRecord, Store};
 use attachments::AttachmentSpool;
-use clock::SendClock;
-use draft::DraftParser;
 use folders::ComposeFolders;
+use pack::DraftPacker;
 use reservations::Reservations;
 use saved_drafts::SavedDrafts;
 use sender::{SendContext, SenderThread};
@@ -284,9 +284,9 @@ pub struct Outbox {
     context: Arc<SendContext>,
     settings: OutboxSettings,
     keys: Arc<SigningKeys>,
+    packer: DraftPacker,
     sender: SenderThread,
     next: AtomicU64,
-    clock: Mutex<SendClock>,
     open_drafts: Mutex<BTreeMap<DraftId, OpenDraftEntry>>,
     saved_drafts: Mutex<SavedDrafts>,
     folders: ComposeFolders,
@@ -307,7 +307,7 @@ impl Outbox {
         index: Arc<Index>,
         keys: Arc<SigningKeys>,
         settings: OutboxSettings,
-    ) -> Result<Self, OutboxError> {
+    ) -> Result<Arc<Self>, OutboxError> {
         let outbox = Self::open_state(state, index, keys, settings, false)?;
         outbox.report_sent_to_stores();
         outbox.recover_spool();
@@ -327,7 +327,7 @@ impl Outbox {
         index: Arc<Index>,
         keys: Arc<SigningKeys>,
         settings: OutboxSettings,
-    ) -> Result<Self, OutboxError> {
+    ) -> Result<Arc<Self>, OutboxError> {
         Self::open_state(state, index, keys, settings, true)
     }
 
@@ -337,7 +337,7 @@ impl Outbox {
         keys: Arc<SigningKeys>,
         settings: OutboxSettings,
         looks: bool,
-    ) -> Result<Self, OutboxError> {
+    ) -> Result<Arc<Self>, OutboxError> {
         let io = |what| move |error| OutboxError::Io { what, error };
         let (at, drafts) = (state.join("spool"), state.join("drafts"));
         let spool =
@@ -373,28 +373,21 @@ impl Outbox {
         };
         let sender = sender.map_err(io("the sending thread cannot be started"))?;
         let last_refusal = shelf.last_refusal();
-        Ok(Self {
+        let packer = DraftPacker::new(Arc::clone(&tools), settings.clone(), Arc::clone(&keys));
+        Ok(Arc::new(Self {
             context: tools,
             settings,
             keys,
+            packer,
             sender,
             next: AtomicU64::new(1),
-            clock: Mutex::default(),
             open_drafts: Mutex::default(),
             saved_drafts: Mutex::with_level(LockLevel::Shelf, shelf),
             last_refusal: Mutex::new(last_refusal),
             folder_notes: notes,
             folders,
             removed_notes: Mutex::default(),
-        })
-    }
-
-    /// Returns a parser for the header lines that a draft can have here.
-    fn draft_parser(&self) -> DraftParser {
-        let stores = self.context.index.stores();
-        DraftParser::with_headers(
-            stores.iter().flat_map(|store| store.properties().headers).copied(),
-        )
+        }))
     }
 
     /// Has the stores record what earlier processes had sent and may not have recorded on disk.
@@ -503,11 +496,11 @@ impl Outbox {
     }
 
     /// Stops sending after finishing what is under way; the rest stays in the spool.
-    pub fn close(&self) {
+    pub fn close(self: &Arc<Self>) {
         for folder in self.folders.stop_waiting() {
-            self.send_folder(&folder);
+            self.composer().send_folder(&folder);
         }
-        self.wait_for_folders(Duration::from_secs(5));
+        self.composer().wait_for_folders(Duration::from_secs(5));
         self.wait_until_appended(Duration::from_secs(5));
         self.sender.stop();
         self.saved_drafts.lock().save_unsaved();

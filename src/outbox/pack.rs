@@ -7,12 +7,18 @@ use std::sync::Arc;
 use super::address::{self, ReplyParent};
 use super::attachments::{self, AttachmentSource, NamedSize};
 use super::clock::{SendClock, TimeFloor};
+use super::draft::DraftParser;
+use super::keys::SigningKeys;
 use super::reservations::{IdempotencyUse, Reservations};
 use super::route::{self, Route};
+use super::sender::SendContext;
 use super::spool::SpoolParcel;
-use super::{IDEMPOTENCY_WINDOW_MS, OpenDraft, Outbox, OutboxError, SpooledDraft, draft};
+use super::{
+    IDEMPOTENCY_WINDOW_MS, OpenDraft, Outbox, OutboxError, OutboxSettings, SpooledDraft, draft,
+};
 use crate::identity::KeyPair;
 use crate::index::MsgIx;
+use crate::model::locks::Mutex;
 use crate::model::{Draft, Message, Timestamp, plain_id, plain_thread_id, sanitize_line};
 use crate::store::{PrepareContext, Signer as _, Store, StoreError};
 
@@ -30,6 +36,14 @@ struct StoreDraft {
 /// A signed message and its recipients, as its store compares addresses.
 type RoutedMessage = (SpoolParcel, Vec<String>);
 
+/// The way from a draft to signed records: it routes, copies attachments and signs.
+pub(super) struct DraftPacker {
+    context: Arc<SendContext>,
+    settings: OutboxSettings,
+    keys: Arc<SigningKeys>,
+    clock: Mutex<SendClock>,
+}
+
 impl Outbox {
     /// Puts the draft as it is now into the spool, in place of an earlier version.
     pub(super) fn spool_draft(&self, d: &mut OpenDraft) -> Result<(), OutboxError> {
@@ -39,7 +53,7 @@ impl Outbox {
             return Ok(());
         }
         let replaced = earlier.as_ref().map_or(&[][..], |spooled| &spooled.parcels);
-        let parcels = match self.prepare_parcels(d, replaced) {
+        let parcels = match self.packer.prepare_parcels(d, replaced) {
             Ok(parcels) if !parcels.is_empty() => parcels,
             Ok(_) => {
                 self.discard_spooled(earlier);
@@ -84,6 +98,24 @@ impl Outbox {
         if let Some(SpooledDraft { number: Some(n), parcels }) = spooled {
             self.sender.send(n, parcels, false);
         }
+    }
+}
+
+impl DraftPacker {
+    pub(super) fn new(
+        context: Arc<SendContext>,
+        settings: OutboxSettings,
+        keys: Arc<SigningKeys>,
+    ) -> Self {
+        Self { context, settings, keys, clock: Mutex::default() }
+    }
+
+    /// Returns a parser for the header lines that a draft can have here.
+    pub(super) fn draft_parser(&self) -> DraftParser {
+        let stores = self.context.index.stores();
+        DraftParser::with_headers(
+            stores.iter().flat_map(|store| store.properties().headers).copied(),
+        )
     }
 
     /// Parses, routes, copies and signs. The ids of the result are reserved. The result is empty if every recipient has

@@ -36,11 +36,11 @@ impl Bed {
         self.root.path().join(name)
     }
 
-    fn open(&self) -> Outbox {
+    fn open(&self) -> Arc<Outbox> {
         self.open_as(Ok(Seed::new(SEED)))
     }
 
-    fn open_as(&self, mine: Result<Seed, &'static str>) -> Outbox {
+    fn open_as(&self, mine: Result<Seed, &'static str>) -> Arc<Outbox> {
         std::fs::create_dir_all(self.path("samp")).unwrap();
         let samp = crate::store::open(&StoreSpec {
             may_create: true,

@@ -335,7 +335,7 @@ mod tests {
             let bytes = std::fs::read(&path).unwrap();
             let cut = cut.index(bytes.len() + 1);
             std::fs::write(&path, &bytes[..cut]).unwrap();
-            let whole = bytes[..cut].iter().filter(|b| **b == b'\n').count();
+            let whole = split_log(&bytes[..cut]).count();
             let mut log = AppendLog::new(&path);
             log.append(b"END\n", LogSync::Later).unwrap();
             let mut expected = texts[..whole].to_vec();

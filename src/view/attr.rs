@@ -301,7 +301,8 @@ impl Tree {
             }
             Node::ComposeFile(folder, name) => {
                 let outbox = self.outbox.as_ref();
-                let found = outbox.and_then(|outbox| outbox.stat_folder_file(folder, name));
+                let found =
+                    outbox.and_then(|outbox| outbox.composer().stat_folder_file(folder, name));
                 let (len, time) = found.ok_or(Error::NotFound)?;
                 written(0o600, len, time)
             }
@@ -424,7 +425,7 @@ impl Tree {
             Node::Parts(_, ix) => self.live_entry(*ix).ok().map(|e| e.time()),
             Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.newest_text_time(node),
             Node::Outbox => self.outbox.as_ref()?.newest_time(),
-            Node::Compose(name) => self.outbox.as_ref()?.folder_time(name),
+            Node::Compose(name) => self.outbox.as_ref()?.composer().folder_time(name),
             files!() => None,
         }
     }

@@ -14,7 +14,7 @@ use super::wait::WatchFeed;
 use super::{DraftWriters, Error, ReaderProfile, TextHandle, Tree};
 use crate::index::{MsgIx, Reject, ThreadIx};
 use crate::model::{MarkRead, ShownMessage, Timestamp, render_body};
-use crate::outbox::{ComposeHandle, DraftId, Outbox};
+use crate::outbox::{ComposeHandle, DraftId};
 use crate::store::{Location, fs};
 
 /// Bytes of a rejected message that `rejected/` shows.
@@ -304,7 +304,9 @@ impl Tree {
         {
             match file {
                 OpenFile::Draft { id, .. } => outbox.refuse_interrupted(*id, signal),
-                OpenFile::Compose { file, .. } => outbox.mark_folder_file_cut(file, signal),
+                OpenFile::Compose { file, .. } => {
+                    outbox.composer().mark_folder_file_cut(file, signal);
+                }
                 _ => {}
             }
         }
@@ -319,8 +321,12 @@ impl Tree {
         match file {
             OpenFile::Draft { id, writers, composed, .. } => {
                 let (outbox, by_opener) = (self.writable_outbox()?, writers.is_opened_by(by));
-                let flush = if *composed { Outbox::flush_body } else { Outbox::flush };
-                Ok(flush(outbox, *id, by_opener)?)
+                let flushed = if *composed {
+                    outbox.composer().flush_body(*id, by_opener)
+                } else {
+                    outbox.flush(*id, by_opener)
+                };
+                Ok(flushed?)
             }
             OpenFile::Text(file) if is_opener(file.opener, by) => {
                 Ok(file.flush(self.notebook(file.key().0)?)?)
@@ -343,13 +349,13 @@ impl Tree {
     pub fn release(&self, file: &OpenFile) {
         match file {
             OpenFile::Draft { id, composed, .. } => match &self.outbox {
-                Some(outbox) if *composed => outbox.release_body(*id),
+                Some(outbox) if *composed => outbox.composer().release_body(*id),
                 Some(outbox) => drop(outbox.release(*id)),
                 None => {}
             },
             OpenFile::Compose { file, .. } => {
                 if let Some(outbox) = &self.outbox {
-                    outbox.close_folder_file(file);
+                    outbox.composer().close_folder_file(file);
                 }
             }
             // The log and `status.txt` say why it could not be saved.

@@ -279,7 +279,7 @@ impl Tree {
         {
             outbox.wait_until_appended(SETTLE);
             if matches!(folder, Node::Sent | Node::SentDay(_)) {
-                outbox.wait_for_folders(SETTLE);
+                outbox.composer().wait_for_folders(SETTLE);
                 outbox.wait_until_appended(SETTLE);
             }
         }

@@ -148,7 +148,7 @@ impl Tree {
         done?;
         if matches!(file, OpenFile::Draft { .. }) {
             let outbox = self.writable_outbox()?;
-            outbox.wait_for_folders(SENT);
+            outbox.composer().wait_for_folders(SENT);
             outbox.wait_until_appended(SENT);
         }
         Ok(())

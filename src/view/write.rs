@@ -140,7 +140,7 @@ impl Tree {
                 Ok(self.writable_outbox()?.write(*id, at, data)?)
             }
             OpenFile::Compose { file, .. } => {
-                Ok(self.writable_outbox()?.write_folder_file(file, offset, data)?)
+                Ok(self.writable_outbox()?.composer().write_folder_file(file, offset, data)?)
             }
             OpenFile::Text(file) => {
                 Ok(file.write(offset, data, self.writable_outbox()?.max_message())?)
@@ -160,7 +160,7 @@ impl Tree {
                 Ok(self.writable_outbox()?.truncate(*id, len)?)
             }
             (Some(OpenFile::Compose { file, .. }), _) => {
-                Ok(self.writable_outbox()?.resize_folder_file(file, len)?)
+                Ok(self.writable_outbox()?.composer().resize_folder_file(file, len)?)
             }
             (Some(OpenFile::Text(file)), _) => self.set_text_len(file, len),
             (None, Node::Text(number, folder, name)) => {
@@ -171,9 +171,10 @@ impl Tree {
             | (None, Node::Reply(..) | Node::ReplyAll(..) | Node::Ack(..)) => Ok(()),
             (None, Node::ComposeFile(folder, name)) if *name != BODY => {
                 let outbox = self.writable_outbox()?;
-                let file = outbox.open_folder_file(folder, name, true, (false, false))?;
-                let done = outbox.resize_folder_file(&file, len);
-                outbox.close_folder_file(&file);
+                let file =
+                    outbox.composer().open_folder_file(folder, name, true, (false, false))?;
+                let done = outbox.composer().resize_folder_file(&file, len);
+                outbox.composer().close_folder_file(&file);
                 Ok(done?)
             }
             (None, Node::Draft(_) | Node::ThreadDraft(..) | Node::ReplyDraft(..)) => {
@@ -197,7 +198,7 @@ impl Tree {
         if *parent != Node::Outbox {
             return Err(Error::not_permitted("folders can only be made in outbox/"));
         }
-        outbox.create_folder(name)?;
+        outbox.composer().create_folder(name)?;
         Ok(Node::Compose(name.to_owned()))
     }
 
@@ -209,7 +210,11 @@ impl Tree {
         if *parent != Node::Outbox {
             return Err(Error::not_permitted("this folder cannot be removed"));
         }
-        if self.writable_outbox()?.remove_folder(name)? { Ok(()) } else { Err(Error::NotEmpty) }
+        if self.writable_outbox()?.composer().remove_folder(name)? {
+            Ok(())
+        } else {
+            Err(Error::NotEmpty)
+        }
     }
 
     /// Serves `rm`: marks a message of `inbox/` as read, throws a draft away.
@@ -236,7 +241,7 @@ impl Tree {
             },
             Node::MailBox(which) => self.remove_from_maildir(*which, name),
             Node::Outbox => Ok(outbox.remove(name, &DraftTarget::Outbox)?),
-            Node::Compose(folder) => Ok(outbox.remove_folder_file(folder, name)?),
+            Node::Compose(folder) => Ok(outbox.composer().remove_folder_file(folder, name)?),
             Node::TextFolder(number, folder) => {
                 self.remove_text(&(*number, *folder, name.to_owned()))
             }
@@ -262,8 +267,8 @@ impl Tree {
     ) -> Result<(), Error> {
         let outbox = self.writable_outbox()?;
         match (parent, new_parent) {
-            (Node::Outbox, Node::Outbox) if outbox.folder_time(name).is_some() => {
-                Ok(outbox.rename_folder(name, new_name)?)
+            (Node::Outbox, Node::Outbox) if outbox.composer().folder_time(name).is_some() => {
+                Ok(outbox.composer().rename_folder(name, new_name)?)
             }
             (Node::Outbox, Node::Outbox) if self.is_error_note(name) => Err(Error::not_permitted(
                 "this note about a refused draft goes with its draft; rename the draft, or copy the note",
@@ -298,7 +303,7 @@ impl Tree {
                 Ok(())
             }
             (Node::Compose(from), Node::Compose(to)) if from == to => {
-                Ok(outbox.rename_folder_file(from, name, new_name)?)
+                Ok(outbox.composer().rename_folder_file(from, name, new_name)?)
             }
             (Node::TextFolder(number, folder), Node::TextFolder(n, f))
                 if (number, folder) == (n, f) =>
@@ -307,7 +312,7 @@ impl Tree {
                 self.rename_text(&key(name), &key(new_name), replace)
             }
             (Node::Compose(folder), Node::Outbox)
-                if outbox.move_file_out(folder, name, new_name, replace)? =>
+                if outbox.composer().move_file_out(folder, name, new_name, replace)? =>
             {
                 Ok(())
             }
@@ -368,7 +373,8 @@ impl Tree {
 
     /// Finds a draft or composing folder by its name in `outbox/`.
     pub(super) fn find_draft(&self, name: &str) -> Option<Node> {
-        if self.outbox.as_ref().is_some_and(|outbox| outbox.folder_time(name).is_some()) {
+        if self.outbox.as_ref().is_some_and(|outbox| outbox.composer().folder_time(name).is_some())
+        {
             return Some(Node::Compose(name.to_owned()));
         }
         if name.strip_suffix(".error").is_some() {
@@ -382,14 +388,15 @@ impl Tree {
         let Some(outbox) = &self.outbox else { return Vec::new() };
         let drafts =
             outbox.list_entries().into_iter().map(|l| (l.name.clone(), Node::Draft(l.name)));
-        let folders = outbox.folder_names().into_iter().map(|n| (n.clone(), Node::Compose(n)));
+        let folders =
+            outbox.composer().folder_names().into_iter().map(|n| (n.clone(), Node::Compose(n)));
         let mut out: Vec<(String, Node)> = drafts.chain(folders).collect();
         out.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         out
     }
 
     pub(super) fn compose_entries(&self, folder: &str) -> Result<Vec<(String, Node)>, Error> {
-        let files = self.outbox.as_ref().and_then(|outbox| outbox.folder_files(folder));
+        let files = self.outbox.as_ref().and_then(|outbox| outbox.composer().folder_files(folder));
         let node = |n: String| (n.clone(), Node::ComposeFile(folder.to_owned(), n));
         Ok(files.ok_or(Error::NotFound)?.into_iter().map(node).collect())
     }
@@ -404,12 +411,12 @@ impl Tree {
         let writers = DraftWriters::new(access.opener);
         if name != BODY || !access.write {
             let how = (access.truncate, append);
-            let file = outbox.open_folder_file(folder, name, access.write, how)?;
+            let file = outbox.composer().open_folder_file(folder, name, access.write, how)?;
             return Ok(OpenFile::Compose { file, writers });
         }
-        outbox.folder_time(folder).ok_or(Error::NotFound)?;
-        let kept = if access.truncate { Vec::new() } else { outbox.folder_body(folder) };
-        let id = outbox.start_body(folder, kept);
+        outbox.composer().folder_time(folder).ok_or(Error::NotFound)?;
+        let kept = if access.truncate { Vec::new() } else { outbox.composer().folder_body(folder) };
+        let id = outbox.composer().start_body(folder, kept);
         Ok(OpenFile::Draft { id, writers, append, composed: true })
     }
 

@@ -93,7 +93,6 @@ impl Bed {
         let seed = signer.seed();
         let keys = SigningKeys::new(move |_| Ok(seed.clone()), Arc::clone(index.keyring()), used);
         let outbox = Outbox::open(&state, Arc::clone(&index), Arc::new(keys), settings).unwrap();
-        let outbox = Arc::new(outbox);
         let settings = view::TreeSettings {
             me: ME.into(),
             key: Some(my_key),

@@ -79,8 +79,7 @@ fn a_store_that_is_meant_only_by_name_is_named() {
     send(&outbox, "agent", "Via: amp\nSubject: new\n\nhi\n").unwrap();
     assert_eq!(last(&bed).message.to, ["agent"]);
     // The text of a composing folder carries such lines as well.
-    let outbox = Arc::new(outbox);
-    outbox.create_folder("agent").unwrap();
+    outbox.composer().create_folder("agent").unwrap();
     put_into(&outbox, "agent", "a.png", b"1");
     write_body(&outbox, "agent", "Via: amp\nSubject: composed\n\nsee file\n").unwrap();
     sent_folders(&outbox);

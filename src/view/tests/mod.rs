@@ -103,8 +103,8 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         unknown_recipient: UnknownRecipient::Accept,
         groups: BTreeMap::default(),
     };
-    let outbox = (!read_only)
-        .then(|| Arc::new(Outbox::open(dir.path(), Arc::clone(&index), keys, settings).unwrap()));
+    let outbox =
+        (!read_only).then(|| Outbox::open(dir.path(), Arc::clone(&index), keys, settings).unwrap());
     let settings = TreeSettings {
         me: "me".into(),
         key: None,
