@@ -77,7 +77,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let user_key = args.user_key.as_deref().map(read_user_key).transpose()?;
     let links = &context.config.links;
     let of_store =
-        |link: &&msgfs::link::LinkConfig| link.kind == LinkKind::Amp && link.store == spec.name;
+        |link: &&msgfs::link::LinkConfig| link.kind() == LinkKind::Amp && link.store == spec.name;
     let link = links.iter().find(of_store);
     let request = AmpRegisterRequest {
         agent: store.dir().to_owned(),

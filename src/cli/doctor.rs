@@ -181,14 +181,15 @@ fn find_link_problems(context: &CommandContext, stores: &[Arc<dyn Store>]) -> Ve
         }
     }
     #[cfg(feature = "nats")]
-    for spec in context.config.links.iter().filter(|s| s.kind == link::LinkKind::Nats && !s.off) {
+    for spec in context.config.links.iter().filter(|s| !s.off).filter_map(link::LinkConfig::to_nats)
+    {
         let told = |why: String| {
             DoctorProblem::error(format!("the link {}: {}", spec.name, sanitize_text(&why)))
         };
-        let wrong = link::nats::check_link(spec);
-        if wrong.is_empty() && spec.marks {
+        let wrong = link::nats::check_link(&spec);
+        if wrong.is_empty() && spec.settings.marks {
             let store = stores.iter().find(|store| store.name() == spec.store);
-            let why = store.and_then(|store| link::nats::check_mark_sync(spec, store.me()));
+            let why = store.and_then(|store| link::nats::check_mark_sync(&spec, store.me()));
             let text = |why: String| format!("the link {}: {}", spec.name, sanitize_text(&why));
             problems.extend(why.map(|why| DoctorProblem::warning(text(why))));
         }

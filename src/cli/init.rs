@@ -391,7 +391,7 @@ mod tests {
             assert_eq!(parsed(&text), Config { me: Some("x".into()), ..parsed("") }, "{text}");
             let (_, example) = text.split_once("# [[link]]").unwrap();
             let said = parsed(&format!("[[link]]{}", example.replace("\n# ", "\n")));
-            assert_eq!(said.links[0].kind.as_str(), *kind);
+            assert_eq!(said.links[0].kind().as_str(), *kind);
         }
     }
 

@@ -112,29 +112,28 @@ fn list_opened_links(folder: &Path, is_carried: bool) -> Vec<LinkStatusRow> {
 /// Returns the configured links whose state all names of the user share.
 fn list_shared_links(context: &CommandContext) -> Vec<LinkStatusRow> {
     let states = context.paths.state.parent().unwrap_or(&context.paths.state);
-    let nats = context.config.links.iter().filter(|link| link.kind == link::LinkKind::Nats);
-    let shown = |link: &link::LinkConfig| {
+    let shown = |link: link::NatsConfig| {
         let folder = link::shared_links_folder(states).join(&link.name);
         let standing = board::read_saved_health(&folder)?;
-        let (name, store) = (link.name.clone(), link.store.clone());
+        let (name, store) = (link.name, link.store);
         // One of the names of this machine carries for all of them.
         let is_carried = config::find_lock_holder(&folder).is_some();
         Some(LinkStatusRow { name, store, standing, folder: PathBuf::new(), is_carried })
     };
-    nats.filter_map(shown).collect()
+    context.config.links.iter().filter_map(link::LinkConfig::to_nats).filter_map(shown).collect()
 }
 
 /// Makes the streams of a link.
 fn create_streams(context: &CommandContext, name: Option<&str>) -> Result<(), Failure> {
-    let links = context.config.links.iter().filter(|link| link.kind == link::LinkKind::Nats);
-    let links: Vec<&link::LinkConfig> = links.collect();
+    let links = context.config.links.iter().filter_map(link::LinkConfig::to_nats);
+    let links: Vec<link::NatsConfig> = links.collect();
     let spec = match (&links[..], name) {
         ([], _) => refuse!("the configuration has no [[link]] of kind \"nats\""),
-        ([only], None) => *only,
+        ([only], None) => only,
         (_, name) => {
             let asked = name.unwrap_or_default();
             if let Some(spec) = links.iter().find(|link| link.name == asked) {
-                *spec
+                spec
             } else {
                 let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
                 let names = names.join(", ");
@@ -151,7 +150,7 @@ fn create_streams(context: &CommandContext, name: Option<&str>) -> Result<(), Fa
         output::print_data(&format!("the streams of {} are there\n", spec.name))
     }
     #[cfg(not(feature = "nats"))]
-    refuse!("{}", spec.kind.explain_absence().unwrap_or_default());
+    refuse!("{}: {}", spec.name, link::LinkKind::Nats.explain_absence().unwrap_or_default());
 }
 
 fn print_status(links: &[LinkStatusRow], json: bool) -> Result<(), Failure> {

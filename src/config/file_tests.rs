@@ -1,5 +1,6 @@
 use super::*;
-use crate::store::StoreSpec;
+use crate::link::{LinkConfig, LinkSettings, MailSettings, NatsSettings, NoSettings};
+use crate::store::{Kind, StoreSpec};
 use proptest::prelude::*;
 use std::fs;
 
@@ -31,7 +32,10 @@ fn groups_are_lists_of_addresses() {
         assert!(trouble.starts_with(&format!("{line}: ")) && trouble.contains(words), "{trouble}");
     }
     let several = parse("[groups]\nteam = [1, \"\"]").unwrap_err();
-    assert!(several.contains("not a number") && several.contains("empty"), "{several}");
+    assert!(
+        several.contains("not a value of type integer") && several.contains("empty"),
+        "{several}"
+    );
     assert!(trouble("[group]\nteam = [\"bob\"]").contains("did you mean \"groups\"?"));
 }
 
@@ -245,19 +249,17 @@ fn unknown_words_come_with_the_nearest() {
 #[test]
 fn keys_in_the_wrong_place_are_told_where_they_belong() {
     assert!(trouble("kind = \"samp\"").contains("is a key of [[store]]"));
-    assert!(
-        trouble("[[store]]\nkind = \"samp\"\nunsigned = \"refuse\"").contains(
-            "3: unknown key \"unsigned\"; \"unsigned\" belongs above the first [[store]]"
-        )
-    );
+    assert!(trouble("[[store]]\nkind = \"samp\"\nunsigned = \"refuse\"").contains(
+        "3: unknown key \"unsigned\"; \"unsigned\" belongs above the first line in brackets"
+    ));
 }
 
 #[test]
 fn bad_values_are_named_with_their_line() {
     for (text, line, part) in [
         ("me = \"a b\"", 1, "me = \"a b\": a name has"),
-        ("\nme = 5", 2, "me must be a text in quotes, not a number"),
-        ("scope = true", 1, "not true or false"),
+        ("\nme = 5", 2, "me must be a text in quotes, not a value of type integer"),
+        ("scope = true", 1, "not a value of type boolean"),
         ("wait_timeout = 60", 1, "must be a text"),
         ("wait_timeout = \"60\"", 1, "units ms, s, m, h"),
         ("max_message = \"16 Mib\"", 1, "units"),
@@ -414,10 +416,154 @@ fn links_say_what_they_cannot_be() {
 #[test]
 fn s566_self_copy_is_a_key_of_mail() {
     let link = |kind: &str| format!("[[link]]\nkind = \"{kind}\"\nself_copy = true");
-    assert!(parse(&link("mail")).unwrap().links[0].self_copy);
-    assert!(!parse("[[link]]\nkind = \"mail\"").unwrap().links[0].self_copy);
+    for (text, self_copy) in [(link("mail"), true), ("[[link]]\nkind = \"mail\"".into(), false)] {
+        let settings = &parse(&text).unwrap().links[0].settings;
+        assert_eq!(*settings, LinkSettings::Mail(MailSettings { self_copy }));
+    }
     for kind in ["ftp", "agenttalk", "amp"] {
         let trouble = trouble(&link(kind));
         assert!(trouble.contains("\"self_copy\" is a key of links of kind \"mail\""), "{trouble}");
     }
+}
+
+#[test]
+fn every_key_of_a_link_is_read() {
+    let config = parse(
+        r#"
+[[link]]
+kind = "nats"
+name = "fleet"
+store = "logs"
+url = ["nats://a:4222", "tls://b:4222"]
+space = "ops"
+creds = "team.creds"
+user = "host1"
+password_file = "~/password"
+ca = "$SYNC/ca.pem"
+api = "JS.team"
+inbox = "_INBOX_host1"
+marks = false
+insecure = true
+
+[[link]]
+kind = "ftp"
+off = true
+"#,
+    )
+    .unwrap();
+    let settings = NatsSettings {
+        url: vec!["nats://a:4222".into(), "tls://b:4222".into()],
+        space: "ops".into(),
+        creds: Some("/etc/msgfs/team.creds".into()),
+        user: Some("host1".into()),
+        password_file: Some("/home/u/password".into()),
+        api: "JS.team".into(),
+        inbox: Some("_INBOX_host1".into()),
+        marks: false,
+    };
+    let nats = LinkConfig {
+        name: "fleet".into(),
+        store: "logs".into(),
+        ca: Some("/sync/ca.pem".into()),
+        insecure: true,
+        off: false,
+        settings: LinkSettings::Nats(settings),
+    };
+    let ftp = LinkConfig {
+        name: "ftp".into(),
+        store: "agentazall".into(),
+        ca: None,
+        insecure: false,
+        off: true,
+        settings: LinkSettings::Ftp(NoSettings {}),
+    };
+    assert_eq!(config.links, [nats, ftp]);
+}
+
+#[test]
+fn wrong_values_are_told_wherever_they_are() {
+    let nats = "[[link]]\nkind = \"nats\"\nurl = \"nats://h:4222\"\n";
+    for (text, told) in [
+        ("[trust]\nroles = 1", "2: roles must be a text in quotes, not a value of type integer"),
+        (
+            "[trust]\nroles = \"pim\"",
+            "2: roles = \"pim\": must be one of \"verify\", \"pin\"; did you mean \"pin\"?",
+        ),
+        (
+            "[trust]\nme = \"x\"",
+            "2: unknown key \"me\"; \"me\" belongs above the first line in brackets",
+        ),
+        ("trust = 1", "1: trust is written as [trust] with its keys below"),
+        ("trust = [\"pin\"]", "1: trust is written as [trust] with its keys below"),
+        (
+            "link = [[\"a\", \"b\"]]",
+            "1: a link is written as [[link]], with two brackets, and its keys below",
+        ),
+        ("me.x = 1", "1: me must be a text in quotes, not a value of type table"),
+        ("me = 1979-05-27", "1: me must be a text in quotes, not a value of type datetime"),
+        (
+            "[groups.team]\na = 1",
+            "1: team must be a list of addresses, as in [\"bob\", \"carol\"], not a value of type table",
+        ),
+        ("[groups]\nteam = [[]]", "2: team must be a text in quotes, not a value of type array"),
+        ("[[store]]\nkind = 1", "2: kind must be a text in quotes, not a value of type integer"),
+        (
+            "[[store]]\nkind = \"samp\"\nlinks = \"yes\"",
+            "3: links must be true or false, not a value of type string",
+        ),
+        (
+            "[[store]]\nkind = \"samp\"\ndir = []",
+            "3: dir must be a text in quotes, not a value of type array",
+        ),
+        (
+            "[[store]]\nkind = \"amq\"\ndir = \"x\"",
+            "3: dir = \"x\": dir of an amq store must be an absolute path, or begin with ~/ or a variable",
+        ),
+        ("max_message = []", "1: max_message must be a text in quotes, not a value of type array"),
+        ("wait_timeout = \"25h\"", "1: wait_timeout = \"25h\": it must be at most 24h"),
+        (
+            &format!("{nats}marks = 1"),
+            "4: marks must be true or false, not a value of type integer",
+        ),
+        (&format!("{nats}user = \"a b\""), "4: user = \"a b\": must be a word without blanks"),
+        (&format!("{nats}creds = \"$NO\""), "4: creds = \"$NO\": $NO is not set"),
+        (
+            &format!("{nats}me = \"x\""),
+            "4: unknown key \"me\"; \"me\" belongs above the first line in brackets",
+        ),
+        (
+            &format!("{nats}self_copy = true"),
+            "4: unknown key \"self_copy\"; \"self_copy\" is a key of links of kind \"mail\"",
+        ),
+        (
+            &format!("{nats}[[link]]\nkind = \"ftp\"\nname = \"nats\""),
+            "6: there is already a link named \"nats\" (line 1); give this one another name = \"…\"",
+        ),
+        (
+            "[[link]]\nkind = \"nats\"\nurl = 5",
+            "3: url = 5: must be a text in quotes, or a list of them",
+        ),
+        (
+            "[[link]]\nkind = \"nats\"\nurl = []",
+            "1: a link of kind \"nats\" needs url = \"nats://HOST:4222\"",
+        ),
+        (
+            "[[link]]\nurl = \"nats://h:4222\"",
+            "1: this [[link]] needs kind = \"…\", one of \"nats\", \"amp\", \"agenttalk\", \"mail\", \"ftp\"",
+        ),
+        (
+            "[[link]]\nkind = \"nast\"\nspace = \"x\"",
+            "2: kind = \"nast\": must be one of \"nats\", \"amp\", \"agenttalk\", \"mail\", \"ftp\"; did you mean \"nats\"?",
+        ),
+    ] {
+        assert_eq!(trouble(text), told, "{text}");
+    }
+}
+
+/// A file that is nothing but problems is reported in a moment.
+#[test]
+fn problems_without_end_are_told_in_part() {
+    let groups: Vec<String> = (0..20_000).map(|n| format!("g{n} = 1")).collect();
+    let told = parse(&format!("[groups]\n{}", groups.join("\n"))).unwrap_err();
+    assert!(told.lines().count() < 200, "{}", told.lines().count());
 }

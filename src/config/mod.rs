@@ -11,14 +11,15 @@ mod lock;
 mod lock_process;
 mod me;
 mod paths;
+mod reader;
 mod stores;
 mod values;
 
 pub use env::Env;
-pub use file::{Config, ConfigError, ConfigProblem, StoreConfig, parse_alias};
+pub use file::{Config, ConfigError, ConfigProblem, TrustRules};
 pub use lock::{LockError, LockHolder, StateLock, find_lock_holder, wait_until_free};
 pub use lock_process::LockProcess;
 pub use me::{Me, MeError, MeOrigin};
 pub use paths::{PathError, Paths, private_base};
-pub use stores::AbsentStore;
-pub use values::parse_duration;
+pub use stores::{AbsentStore, StoreConfig};
+pub use values::{parse_alias, parse_duration};

@@ -2,11 +2,70 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::de::{Deserialize, Deserializer, Error as _};
+
 use super::env::Env;
-use super::file::{Config, StoreConfig};
+use super::file::Config;
 use super::paths::{PathError, default_dir, dir_variables, find_default_store};
-use crate::model::Roles;
+use super::reader::{ConfigReader, SpannedValue};
+use super::values::{parse_address, parse_alias, parse_entry_name};
+use crate::model::{Roles, find_word};
 use crate::store::{Kind, StoreSpec};
+
+/// A `[[store]]` as written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StoreConfig {
+    /// The store's name in the mount; the kind if none is given.
+    pub name: String,
+    /// The store's kind.
+    #[serde(deserialize_with = "read_kind")]
+    pub kind: Kind,
+    /// The store's folder, absolute and expanded; `None` for the default place of the kind.
+    pub dir: Option<PathBuf>,
+    /// My address in the store; `None` for the mount's me.
+    pub me: Option<String>,
+    /// The links that its own configuration describes carry its mail.
+    pub links: bool,
+}
+
+impl ConfigReader<'_> {
+    /// Checks a `[[store]]`, gives it its default name, and makes its folder absolute.
+    pub(super) fn check_store(&mut self, table: &SpannedValue<'_>, store: &mut StoreConfig) {
+        let kind = table.get_ref().get("kind").map(|kind| kind.get_ref().as_str());
+        if kind.is_none() {
+            self.report_missing_kind(
+                "store",
+                &table.span(),
+                Kind::ALL.iter().map(|kind| kind.as_str()),
+            );
+        }
+        let is_samp = kind == Some(Some(Kind::Samp.as_str()));
+        self.check_texts(table, "me", if is_samp { parse_alias } else { parse_address });
+        self.check_texts(table, "name", parse_entry_name);
+        self.resolve_path(table, "dir", &mut store.dir);
+        if store.kind == Kind::Amq {
+            self.check_texts(table, "dir", check_amq_root);
+        }
+        if store.name.is_empty() {
+            store.name = store.kind.to_string();
+        }
+    }
+}
+
+fn read_kind<'de, D: Deserializer<'de>>(from: D) -> Result<Kind, D::Error> {
+    let kinds: Vec<_> = Kind::ALL.iter().map(|kind| (kind.as_str(), *kind)).collect();
+    find_word(&String::deserialize(from)?, &kinds, &[]).map_err(D::Error::custom)
+}
+
+/// Checks that a root means one folder. AMQ's own programs look for a relative one in the current folder and in all
+/// folders above it.
+fn check_amq_root(dir: &str) -> Result<(), String> {
+    if dir.starts_with(['/', '~', '$']) {
+        return Ok(());
+    }
+    Err("dir of an amq store must be an absolute path, or begin with ~/ or a variable".to_owned())
+}
 
 impl Config {
     /// Returns the stores to open for this me: the `[[store]]` entries, or SAMP at its default place if there
@@ -23,7 +82,7 @@ impl Config {
                 None => default_dir(entry.kind, env)?,
             };
             let no_place = || PathError::NoPlace(entry.name.clone(), entry.kind);
-            Ok(entry.to_spec(dir.ok_or_else(no_place)?, env, me, self.roles))
+            Ok(entry.to_spec(dir.ok_or_else(no_place)?, env, me, self.trust.roles))
         };
         entries.iter().map(spec).collect()
     }
@@ -42,7 +101,7 @@ impl Config {
                 find_default_store(*kind, env)?,
                 env,
                 me,
-                self.roles,
+                self.trust.roles,
             ))
         };
         kinds.iter().filter_map(spec).collect()
@@ -54,7 +113,7 @@ impl Config {
         let vacant = |kind: &Kind| {
             let dir = default_dir(*kind, env).ok().flatten()?;
             let is_vacant = *kind != Kind::Samp && find_default_store(*kind, env).is_none();
-            let spec = || StoreConfig::with_defaults(*kind).to_spec(dir, env, me, self.roles);
+            let spec = || StoreConfig::with_defaults(*kind).to_spec(dir, env, me, self.trust.roles);
             is_vacant.then(|| AbsentStore { spec: spec(), env: env.clone() })
         };
         kinds.iter().filter_map(vacant).collect()
@@ -89,7 +148,7 @@ impl AbsentStore {
 impl StoreConfig {
     /// Returns a store that is named after its kind and lies at its default place.
     fn with_defaults(kind: Kind) -> Self {
-        Self { name: kind.to_string(), kind, dir: None, me: None, links: false }
+        Self { name: kind.to_string(), kind, ..Self::default() }
     }
 
     fn to_spec(&self, dir: PathBuf, env: &Env, me: &str, roles: Roles) -> StoreSpec {

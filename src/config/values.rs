@@ -1,13 +1,16 @@
 //! The values of configuration keys.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::model::Choice;
-use crate::store::Durability;
+use serde::de::{Deserialize, Deserializer, Error as _, Unexpected};
 
-impl Choice for Durability {
-    const ALL: &'static [(&'static str, Self)] = &[("fsync", Self::Fsync), ("none", Self::None)];
-}
+use super::env::Env;
+use super::me::{ALIAS_RULE, is_alias};
+use crate::model::sanitize_line;
+
+/// The longest name of a store or link, in bytes; it becomes part of names in the mount.
+const MAX_NAME: usize = 64;
 
 /// The longest `wait_timeout`.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -53,13 +56,72 @@ pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     check_size(parse_with_unit(text, &units)?)
 }
 
+/// Reads a duration.
+pub(super) fn read_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    parse_duration(&String::deserialize(from)?).map_err(D::Error::custom)
+}
+
+/// Reads a size: a text with a unit, or a number of bytes.
+pub(super) fn read_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    match toml::Value::deserialize(from)? {
+        toml::Value::String(text) => parse_size(&text).map_err(D::Error::custom),
+        toml::Value::Integer(n) => check_size(n.try_into().unwrap_or(0)).map_err(D::Error::custom),
+        other => Err(D::Error::invalid_type(Unexpected::Other(other.type_str()), &"a string")),
+    }
+}
+
 /// Checks the range of a size in bytes.
-pub(super) fn check_size(bytes: u64) -> Result<u64, String> {
+fn check_size(bytes: u64) -> Result<u64, String> {
     if (1..=MAX_SIZE).contains(&bytes) {
         Ok(bytes)
     } else {
         Err("it must be from 1B to 512MiB".into())
     }
+}
+
+/// Returns a name that can be mine.
+///
+/// # Errors
+/// Returns the rule for names.
+pub fn parse_alias(name: &str) -> Result<String, String> {
+    check_rules(&[(!is_alias(name), ALIAS_RULE)])?;
+    Ok(name.to_owned())
+}
+
+/// Returns an address; only its store knows the form.
+pub(super) fn parse_address(name: &str) -> Result<String, String> {
+    check_rules(&[
+        (name.trim().is_empty(), "an address cannot be empty"),
+        (sanitize_line(name) != name, "an address cannot hold control characters"),
+    ])?;
+    Ok(name.to_owned())
+}
+
+/// Returns the name of a store or link. Names become folders.
+pub(super) fn parse_entry_name(name: &str) -> Result<String, String> {
+    check_rules(&[
+        (name.is_empty(), "a name cannot be empty"),
+        (name.starts_with('.'), "a name cannot begin with a dot"),
+        (name.contains('/'), "a name cannot hold a slash"),
+        (sanitize_line(name) != name, "a name cannot hold control characters"),
+        (name.len() > MAX_NAME, "a name has at most 64 bytes"),
+    ])?;
+    Ok(name.to_owned())
+}
+
+/// Returns an absolute path. Relative ones start at `base` and not at the current folder, because a file must mean
+/// the same wherever it is read.
+pub(super) fn parse_path(text: &str, env: &Env, base: &Path) -> Result<PathBuf, String> {
+    check_rules(&[
+        (text.is_empty(), "a path cannot be empty"),
+        (text.contains('\0'), "a path cannot hold a NUL character"),
+    ])?;
+    Ok(env.make_absolute(&base.join(env.expand(text)?)))
+}
+
+/// Returns the first error whose condition is true.
+pub(super) fn check_rules(reasons: &[(bool, &str)]) -> Result<(), String> {
+    reasons.iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, why)| Err((*why).to_owned()))
 }
 
 #[cfg(test)]

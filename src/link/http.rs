@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
-use ureq::http::HeaderMap;
+use ureq::http::{HeaderMap, Uri};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Error, SendBody};
 
@@ -76,20 +76,15 @@ impl HttpClient {
     /// Returns a sentence if that is no URL, or plain text must not go there, or `ca` cannot be used.
     pub fn new(base: &str, insecure: bool, ca: Option<&Path>) -> Result<Self, String> {
         let shown = crate::model::sanitize_line(base).into_owned();
-        let host = |rest: &str| {
-            let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-            let authority = rest.get(..end).unwrap_or_default();
-            let bare = match authority.strip_prefix('[') {
-                Some(rest) => rest.split(']').next(),
-                None => authority.split(':').next(),
-            };
-            bare.filter(|_| !authority.contains('@')).unwrap_or_default().to_owned()
-        };
-        let is_plain = match base.split_once("://") {
-            Some(("http", rest)) if !host(rest).is_empty() => {
-                !private_hosts::is_private_host(&host(rest))
+        let uri: Option<Uri> = base.parse().ok();
+        let authority = uri.as_ref().and_then(Uri::authority);
+        // A user and a password before the host would be shown and logged.
+        let host = authority.filter(|of| !of.as_str().contains('@') && !of.host().is_empty());
+        let is_plain = match (uri.as_ref().and_then(Uri::scheme_str), host) {
+            (Some("http"), Some(host)) => {
+                !private_hosts::is_private_host(host.host().trim_matches(['[', ']']))
             }
-            Some(("https", rest)) if !host(rest).is_empty() => false,
+            (Some("https"), Some(_)) => false,
             _ => return Err(format!("{shown:?} is not an address of the form https://HOST")),
         };
         if is_plain && !insecure {

@@ -12,7 +12,7 @@ use super::logs::LogLink;
 use super::marks::MarkLogProvider;
 use super::message_link::MessageLink;
 use super::read_only::{ReadOnlyLink, ReadOnlyRoutes};
-use super::spec::{LinkConfig, LinkKind};
+use super::spec::{LinkConfig, LinkKind, LinkSettings, MailSettings};
 use crate::model::locks::{Mutex, RwLock};
 use crate::model::sanitize_line;
 use crate::store::{self, DeliveryFate, InboundMail, LinkRouter, OutboundMail, Store};
@@ -281,7 +281,7 @@ fn describe_left_out(spec: &LinkConfig, why: &str) -> String {
 
 /// Returns true if a link carries the lines of logs and is not switched off.
 fn is_log_link(spec: &LinkConfig) -> bool {
-    spec.kind == LinkKind::Nats && !spec.off
+    matches!(spec.settings, LinkSettings::Nats(_)) && !spec.off
 }
 
 impl Drop for LinkSet {
@@ -309,13 +309,15 @@ pub fn engine_settings(
     };
     let said = |kind: &str| {
         let mut specs = specs.iter().filter(|spec| spec.store == store.name());
-        specs.find(|spec| spec.kind.as_str() == kind)
+        specs.find(|spec| spec.kind().as_str() == kind)
     };
     found.retain(|(_, settings)| said(&settings.kind).is_none_or(|spec| !spec.off));
     for (_, settings) in &mut found {
         let spec = said(&settings.kind);
         settings.insecure |= spec.is_some_and(|spec| spec.insecure);
-        settings.self_copy |= spec.is_some_and(|spec| spec.self_copy);
+        settings.self_copy |= spec.is_some_and(|spec| {
+            matches!(spec.settings, LinkSettings::Mail(MailSettings { self_copy: true }))
+        });
         settings.ca = spec.and_then(|spec| spec.ca.clone()).or(settings.ca.take());
     }
     found

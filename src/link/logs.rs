@@ -8,22 +8,21 @@ use super::board::HealthBoard;
 use super::links::LinkSetOptions;
 use super::marks::SharedMarkLog;
 use super::nats::{self, MarkOwner, NatsLink};
-use super::spec::{LinkConfig, SPACE};
+use super::spec::{LinkConfig, NatsConfig};
 use crate::model::locks::Mutex;
 use crate::store;
 use crate::store::fs;
 
 /// Returns the addresses and the space of an engine, for people.
-fn describe_place(spec: &LinkConfig) -> String {
-    let space = spec.space.as_deref().unwrap_or(SPACE);
-    format!("{}, space {space}", spec.url.join(" "))
+fn describe_place(spec: &NatsConfig) -> String {
+    format!("{}, space {}", spec.settings.url.join(" "), spec.settings.space)
 }
 
 /// A link that carries the logs of a store.
 #[derive(Debug)]
 pub(super) struct LogLink {
     pub(super) board: Arc<HealthBoard>,
-    link: (LinkConfig, PathBuf, PathBuf),
+    link: (NatsConfig, PathBuf, PathBuf),
     identity: MarkOwner,
     running: Mutex<Option<Arc<LogLinkConnections>>>,
 }
@@ -39,11 +38,14 @@ impl LogLink {
     /// Opens a configured link. Returns it with the number of its store.
     ///
     /// # Errors
-    /// Returns a sentence if there is no such store, or its folder cannot be made.
+    /// Returns a sentence if there is no such store, its folder cannot be made, or such links carry no logs.
     pub(super) fn open(
         wanted: &LinkSetOptions<'_>,
         spec: &LinkConfig,
     ) -> Result<(usize, Self), String> {
+        let Some(spec) = spec.to_nats() else {
+            return Err(format!("a link of kind {} carries no logs", spec.kind()));
+        };
         let number = wanted.stores.iter().position(|store| store.name() == spec.store);
         let store = number.and_then(|number| Some((number, wanted.stores.get(number)?)));
         let Some((number, store)) = store else {
@@ -60,9 +62,9 @@ impl LogLink {
         let folder = nats::state_folder(&states, &spec.name);
         fs::make_dirs(&folder, 0o700).map_err(|e| e.to_string())?;
         let board =
-            HealthBoard::new(&spec.name, &folder, describe_place(spec)).with_store(store.name());
+            HealthBoard::new(&spec.name, &folder, describe_place(&spec)).with_store(store.name());
         let board = Arc::new(board);
-        let link = (spec.clone(), store.dir().to_owned(), states);
+        let link = (spec, store.dir().to_owned(), states);
         let identity = MarkOwner { me: store.me().to_owned(), state: wanted.state.to_owned() };
         Ok((number, Self { board, link, identity, running: Mutex::default() }))
     }
@@ -77,7 +79,7 @@ impl LogLink {
         let (spec, folder, states) = &self.link;
         let lines = nats::start(spec, folder, states, Arc::clone(&self.board))?;
         let share = || nats::start_mark_sync(spec, &self.identity, marks, Arc::clone(&self.board));
-        let marks = spec.marks.then(share).transpose()?;
+        let marks = spec.settings.marks.then(share).transpose()?;
         *self.running.lock() = Some(Arc::new(LogLinkConnections { lines, marks }));
         Ok(())
     }

@@ -59,4 +59,7 @@ pub use self::links::{
 };
 pub use self::marks::{MarkLogProvider, SharedMarkLog};
 pub use self::request::LinkRequest;
-pub use self::spec::{LinkConfig, LinkKind, shared_links_folder};
+pub use self::spec::{
+    LinkConfig, LinkKind, LinkSettings, MailSettings, NatsConfig, NatsSettings, NoSettings,
+    shared_links_folder,
+};

@@ -19,7 +19,7 @@ pub(super) struct LogLink {
 
 impl LogLink {
     pub(super) fn open(_: &LinkSetOptions<'_>, spec: &LinkConfig) -> Result<(usize, Self), String> {
-        Err(spec.kind.explain_absence().unwrap_or_default())
+        Err(spec.kind().explain_absence().unwrap_or_default())
     }
 
     pub(super) fn longest_line(&self) -> Option<(u64, String)> {

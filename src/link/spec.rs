@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Deserializer};
+
 /// Returns the folder of the links that all of a user's names share, in the folder of all states.
 pub fn shared_links_folder(states: &Path) -> PathBuf {
     states.join("link")
@@ -14,9 +16,6 @@ pub fn is_space_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     (1..=32).contains(&name.len()) && name.bytes().all(plain)
 }
-
-/// The default space.
-pub const SPACE: &str = "team";
 
 /// The kind of engine that a link speaks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,68 +99,137 @@ impl LinkKind {
     }
 }
 
-impl LinkConfig {
-    /// Returns a link with default values.
-    pub fn new(kind: LinkKind) -> Self {
-        Self {
-            name: String::new(),
-            kind,
-            store: String::new(),
-            url: Vec::new(),
-            space: None,
-            creds: None,
-            user: None,
-            password_file: None,
-            ca: None,
-            api: None,
-            inbox: None,
-            insecure: false,
-            marks: true,
-            self_copy: false,
-            off: false,
-        }
-    }
-}
-
 impl fmt::Display for LinkKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-/// One configured link. Members that its kind does not use are `None`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkConfig {
+/// A configured link, with the settings of its kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkConfig<S = LinkSettings> {
     /// Its name, unique among the links.
+    #[serde(default)]
     pub name: String,
-    /// Its engine.
-    pub kind: LinkKind,
     /// The name of the store that it serves.
+    #[serde(default)]
     pub store: String,
-    /// The addresses of the engine, which are tried in turn.
+    /// A file with certificates of further authorities, in PEM.
+    pub ca: Option<PathBuf>,
+    /// True if plain text may go to any host.
+    #[serde(default)]
+    pub insecure: bool,
+    /// True if the link is switched off.
+    #[serde(default)]
+    pub off: bool,
+    /// The settings that links of other kinds do not have.
+    #[serde(rename = "kind")]
+    pub settings: S,
+}
+
+/// The settings of one kind of link.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkSettings {
+    /// A link over NATS.
+    Nats(NatsSettings),
+    /// A link to a provider of AMP. The registrations of the agent describe it.
+    Amp(NoSettings),
+    /// A link to AgentAZAll's relay. The store's own file describes it.
+    AgentTalk(NoSettings),
+    /// A link by e-mail. The store's own file describes the accounts.
+    Mail(MailSettings),
+    /// A link over FTP. The store's own file describes it.
+    Ftp(NoSettings),
+}
+
+/// The settings of a link that other files describe.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoSettings {}
+
+/// The settings of a link over NATS.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NatsSettings {
+    /// The addresses of the servers, which are tried in turn.
+    #[serde(deserialize_with = "read_one_or_many")]
     pub url: Vec<String>,
-    /// `nats`: the name of the group whose machines share one stream.
-    pub space: Option<String>,
-    /// `nats`: a file with a JWT and seed, or with an nkey seed.
+    /// The name of the group whose machines share one stream.
+    pub space: String,
+    /// A file with a JWT and seed, or with an nkey seed.
     pub creds: Option<PathBuf>,
-    /// `nats`: the user's name.
+    /// The user's name.
     pub user: Option<String>,
     /// A file with the password.
     pub password_file: Option<PathBuf>,
-    /// A file with certificates of further authorities, in PEM.
-    pub ca: Option<PathBuf>,
-    /// `nats`: the prefix of the subjects of the API.
-    pub api: Option<String>,
-    /// `nats`: the prefix of the subjects for answers to this machine.
+    /// The prefix of the subjects of the API.
+    pub api: String,
+    /// The prefix of the subjects for answers to this machine.
     pub inbox: Option<String>,
-    /// True if plain text may go to any host.
-    pub insecure: bool,
-    /// `nats`: true if this machine and my other machines exchange marks.
+    /// True if this machine and my other machines exchange marks.
     pub marks: bool,
-    /// `mail`: true if the server sends me a copy of each mail, as proof that it took the mail.
+}
+
+impl Default for NatsSettings {
+    fn default() -> Self {
+        Self {
+            url: Vec::new(),
+            space: "team".to_owned(),
+            creds: None,
+            user: None,
+            password_file: None,
+            api: "$JS.API".to_owned(),
+            inbox: None,
+            marks: true,
+        }
+    }
+}
+
+/// The settings of a link by e-mail.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MailSettings {
+    /// True if the server sends me a copy of each mail, as proof that it took the mail.
     pub self_copy: bool,
-    /// True if the link is switched off.
-    pub off: bool,
+}
+
+/// A configured link over NATS.
+pub type NatsConfig = LinkConfig<NatsSettings>;
+
+impl LinkConfig {
+    /// Returns the kind of its engine.
+    pub fn kind(&self) -> LinkKind {
+        match self.settings {
+            LinkSettings::Nats(_) => LinkKind::Nats,
+            LinkSettings::Amp(_) => LinkKind::Amp,
+            LinkSettings::AgentTalk(_) => LinkKind::AgentTalk,
+            LinkSettings::Mail(_) => LinkKind::Mail,
+            LinkSettings::Ftp(_) => LinkKind::Ftp,
+        }
+    }
+
+    /// Returns the configuration of a link over NATS; `None` for other kinds.
+    pub fn to_nats(&self) -> Option<NatsConfig> {
+        let Self { name, store, ca, insecure, off, settings } = self.clone();
+        let LinkSettings::Nats(settings) = settings else { return None };
+        Some(LinkConfig { name, store, ca, insecure, off, settings })
+    }
+}
+
+/// Reads one text, or a list of texts.
+fn read_one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "must be a text in quotes, or a list of them")]
+    enum OneOrMany {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match OneOrMany::deserialize(from)? {
+        OneOrMany::One(text) => vec![text],
+        OneOrMany::Many(texts) => texts,
+    })
 }
 
 #[cfg(test)]

@@ -24,7 +24,9 @@ pub use message::{
     id_qualifier, plain_id, plain_thread_id, qualify_id, thread_label,
 };
 pub use name_similarity::{find_nearest, is_similar_name};
-pub use policy::{Choice, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch};
+pub use policy::{
+    Durability, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch, find_word, quote_words,
+};
 pub use remedy::Remedy;
 pub use render::{ByteCounter, RULE, ShownMessage, TextSink, render_body};
 pub use seed::Seed;

@@ -2,10 +2,40 @@
 
 use std::fmt;
 
+use serde::de::{Deserialize, Deserializer, Error as _};
+
+use super::find_nearest;
+
 /// A value that is one of a few words.
 pub trait Choice: Copy + 'static {
     /// Every word and its value.
     const ALL: &'static [(&'static str, Self)];
+}
+
+/// Returns the value of a word. `synonyms` are other words, with a known one for the hint.
+///
+/// # Errors
+/// Returns the known words, and the nearest of them.
+pub fn find_word<T: Copy>(
+    word: &str,
+    known: &[(&str, T)],
+    synonyms: &[(&str, &str)],
+) -> Result<T, String> {
+    let words = || known.iter().map(|(word, _)| *word);
+    let find = |word: &str| known.iter().find(|(known, _)| *known == word);
+    let error = || {
+        let lower = word.to_lowercase();
+        let meant = synonyms.iter().find(|(others, _)| others.split(' ').any(|o| o == lower));
+        let near = meant.map(|(_, meant)| *meant).or_else(|| find_nearest(word, words()));
+        let hint = near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+        format!("must be one of {}{hint}", quote_words(words()))
+    };
+    find(word).map(|(_, value)| *value).ok_or_else(error)
+}
+
+/// Returns the words as `"a", "b"`.
+pub fn quote_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Declares an enum whose values are words of the configuration.
@@ -17,6 +47,12 @@ macro_rules! choice {
 
         impl Choice for $name {
             const ALL: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                find_word(&String::deserialize(from)?, Self::ALL, &[]).map_err(D::Error::custom)
+            }
         }
 
         impl fmt::Display for $name {
@@ -87,6 +123,17 @@ choice! {
 }
 
 choice! {
+    /// The way in which an append treats the disk (key `durability`).
+    Durability {
+        /// An append counts as done after `fdatasync`.
+        #[default]
+        Fsync = "fsync",
+        /// The kernel decides when to write.
+        None = "none",
+    }
+}
+
+choice! {
     /// The way in which changes of the stores are noticed (key `watch`).
     Watch {
         /// inotify, or polling where the file system has no inotify.
@@ -114,6 +161,7 @@ mod tests {
         assert_eq!(words::<Unsigned>(), "accept accept=accept known=known refuse=refuse");
         assert_eq!(words::<UnknownRecipient>(), "near near=near accept=accept refuse=refuse");
         assert_eq!(words::<Roles>(), "verify verify=verify pin=pin");
+        assert_eq!(words::<Durability>(), "fsync fsync=fsync none=none");
         assert_eq!(words::<Watch>(), "auto auto=auto poll=poll");
     }
 }

@@ -4,9 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The kinds of stores that msgfs supports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// SAMP v1: one append-only JSON-lines log per sender in a shared folder.
+    #[default]
     Samp,
     /// AgentAZAll: a mailbox of text files per agent, in folders by day.
     AgentAzall,

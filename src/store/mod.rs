@@ -45,15 +45,14 @@ pub use self::facets::{
     TrustListener,
 };
 pub use self::kind::Kind;
-pub use self::prepare::{
-    AddressFit, Durability, PrepareContext, PreparedRecord, Signer, refuse_headers,
-};
+pub use self::prepare::{AddressFit, PrepareContext, PreparedRecord, Signer, refuse_headers};
 pub use self::properties::{AttachmentRule, SignedTextFn, StoreProperties, ThreadScheme};
 pub use self::records::{
     EmptyThread, FoundMessage, Location, PartContent, PrimaryRecord, Record, Rejection, RepeatKind,
     ScanSink, set_source_path,
 };
 pub use self::remote::{DeliveryFate, InboundMail, LinkRouter, OutboundMail, RemoteMail};
+pub use crate::model::Durability;
 use sha2::{Digest as _, Sha256};
 
 use crate::model::{Roles, SignatureClaim, Timestamp};

@@ -123,17 +123,6 @@ pub struct PreparedRecord {
     pub files: Vec<DraftAttachment>,
 }
 
-/// The way in which an append treats the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Durability {
-    /// An append counts as done after `fdatasync`.
-    #[default]
-    Fsync,
-    /// The kernel decides when to write.
-    None,
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;

@@ -6,7 +6,7 @@ use async_nats::{ConnectError, ConnectErrorKind};
 
 use super::login;
 use crate::link::secret::{self, SecretError};
-use crate::link::{LinkConfig, tls};
+use crate::link::{NatsConfig, tls};
 use crate::model::sanitize_line;
 
 /// The reason why a link cannot go on. In each case the link tries again.
@@ -51,7 +51,7 @@ pub enum NatsError {
 
 impl NatsError {
     /// Returns the error for people, without secrets: a server may repeat those that it got.
-    pub fn describe_redacted(&self, spec: &LinkConfig) -> String {
+    pub fn describe_redacted(&self, spec: &NatsConfig) -> String {
         let text = match self {
             Self::NoStream(..) => format!("{self} {}`", spec.name),
             _ => self.to_string(),

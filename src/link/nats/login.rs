@@ -7,7 +7,7 @@ use async_nats::{ConnectOptions, ServerAddr};
 use zeroize::Zeroizing;
 
 use super::failure::NatsError;
-use crate::link::{LinkConfig, private_hosts, secret};
+use crate::link::{NatsConfig, private_hosts, secret};
 use crate::model::{display_path, sanitize_line};
 
 /// The time limit for a server's greeting.
@@ -19,10 +19,10 @@ pub const ANSWER: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// Returns the error of one address, without a password that may be in it.
-pub fn parse_addresses(spec: &LinkConfig) -> Result<Vec<ServerAddr>, NatsError> {
+pub fn parse_addresses(spec: &NatsConfig) -> Result<Vec<ServerAddr>, NatsError> {
     let wrong = |why: &str| Err(NatsError::Settings(format!("url: {why}")));
     let mut all = Vec::new();
-    for url in &spec.url {
+    for url in &spec.settings.url {
         let Ok(address) = url.parse::<ServerAddr>() else {
             return wrong(
                 "one of them is not an address; write it as nats://host:4222 or tls://host:4222",
@@ -43,10 +43,10 @@ pub fn parse_addresses(spec: &LinkConfig) -> Result<Vec<ServerAddr>, NatsError> 
 }
 
 /// Returns the secrets that only the server may see, as the files have them now.
-pub fn load_secrets(spec: &LinkConfig) -> Vec<Zeroizing<String>> {
+pub fn load_secrets(spec: &NatsConfig) -> Vec<Zeroizing<String>> {
     let read = |path: &Option<PathBuf>| secret::read_secret(path.as_deref()?).ok();
-    let password = read(&spec.password_file).map(|text| text.trim().to_owned());
-    let creds = read(&spec.creds).unwrap_or_default();
+    let password = read(&spec.settings.password_file).map(|text| text.trim().to_owned());
+    let creds = read(&spec.settings.creds).unwrap_or_default();
     // Sentences for people surround the JWT and the seed.
     let lines = creds.lines().map(str::trim);
     let lines =
@@ -59,11 +59,11 @@ pub fn load_secrets(spec: &LinkConfig) -> Vec<Zeroizing<String>> {
 /// # Errors
 /// Returns the unusable file, and the remedy.
 pub fn build_options(
-    spec: &LinkConfig,
+    spec: &NatsConfig,
     addresses: &[ServerAddr],
 ) -> Result<ConnectOptions, NatsError> {
     let mut options = ConnectOptions::new();
-    if let Some(path) = &spec.creds {
+    if let Some(path) = &spec.settings.creds {
         let text = secret::read_secret(path)?;
         let seed = text.trim();
         options = if seed.starts_with("SU") && !seed.contains(char::is_whitespace) {
@@ -73,8 +73,8 @@ pub fn build_options(
             let bad = |_| NatsError::Settings(format!("creds: {} {bad}", path.display()));
             options.credentials(&text).map_err(bad)?
         };
-    } else if let Some(user) = &spec.user {
-        let password = match &spec.password_file {
+    } else if let Some(user) = &spec.settings.user {
+        let password = match &spec.settings.password_file {
             Some(path) => secret::read_secret(path)?.trim_end_matches(['\r', '\n']).to_owned(),
             None => String::new(),
         };
@@ -88,7 +88,7 @@ pub fn build_options(
         })?;
         options = options.add_root_certificates(ca.clone());
     }
-    if let Some(inbox) = &spec.inbox {
+    if let Some(inbox) = &spec.settings.inbox {
         options = options.custom_inbox_prefix(inbox);
     }
     // Nothing goes in the clear over public networks, even if the server permits it.

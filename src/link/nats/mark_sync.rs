@@ -22,7 +22,7 @@ use super::{
     FIRST, LONGEST, NatsLink, NatsWakeup, block_on_runtime, make_consumer_name, mark_session,
 };
 use crate::link::marks::SharedMarkLog;
-use crate::link::{HealthBoard, LinkConfig};
+use crate::link::{HealthBoard, NatsConfig};
 use crate::model::MachineId;
 use crate::store::{atomic_file, fs};
 
@@ -45,7 +45,7 @@ pub struct MarkOwner {
 /// # Errors
 /// Returns the system's error, if no thread can be started.
 pub fn start_mark_sync(
-    spec: &LinkConfig,
+    spec: &NatsConfig,
     identity: &MarkOwner,
     marks: Arc<dyn SharedMarkLog>,
     board: Arc<HealthBoard>,
@@ -65,7 +65,7 @@ pub fn start_mark_sync(
 }
 
 /// Checks without sending that marks of an identity can be shared, and returns the obstacle if there is one.
-pub fn check_mark_sync(spec: &LinkConfig, me: &str) -> Option<String> {
+pub fn check_mark_sync(spec: &NatsConfig, me: &str) -> Option<String> {
     let checked = async {
         let mut server = NatsConnection::connect(spec).await?.with_mark_bucket();
         let Some(info) = server.query_mark_bucket().await? else {
@@ -113,7 +113,7 @@ pub fn describe_not_permitted(subjects: &str) -> String {
     )
 }
 
-fn describe_not_shared(failure: &NatsError, spec: &LinkConfig) -> String {
+fn describe_not_shared(failure: &NatsError, spec: &NatsConfig) -> String {
     format!(
         "this machine and my other machines do not share what I have read: {}; see \
          docs/links/nats.md, or set marks = false",
@@ -140,7 +140,7 @@ fn load_host(state: &Path) -> io::Result<MachineId> {
 #[derive(Debug)]
 pub struct MarkSyncWorker {
     /// The configuration of the link.
-    pub spec: LinkConfig,
+    pub spec: NatsConfig,
     /// The identity whose marks are shared.
     pub identity: MarkOwner,
     /// The marks of this machine.

@@ -46,7 +46,7 @@ use self::log_sync::{ConnectionRisk, LogSync};
 pub use self::mark_sync::{MarkOwner, check_mark_sync, start_mark_sync};
 use self::server::NatsConnection;
 use self::state::NatsState;
-use super::{HealthBoard, LinkConfig};
+use super::{HealthBoard, NatsConfig};
 use crate::model::locks::Mutex;
 
 /// The pause after the first failure. Each further failure doubles it, up to the second value.
@@ -146,7 +146,7 @@ pub fn longest_line(me_state: &Path, name: &str) -> Option<u64> {
 /// # Errors
 /// Returns the system's error, if no thread can be started.
 pub fn start(
-    spec: &LinkConfig,
+    spec: &NatsConfig,
     folder: &Path,
     me_state: &Path,
     board: Arc<HealthBoard>,
@@ -168,7 +168,7 @@ pub fn start(
 ///
 /// # Errors
 /// Returns a sentence that says why they were not created.
-pub fn create_streams(spec: &LinkConfig) -> Result<(), String> {
+pub fn create_streams(spec: &NatsConfig) -> Result<(), String> {
     let made = async {
         let mut server = NatsConnection::connect(spec).await?;
         if server.query_line_stream().await?.is_none() {
@@ -187,7 +187,7 @@ pub fn create_streams(spec: &LinkConfig) -> Result<(), String> {
 }
 
 /// Checks a link without sending, and returns the obstacles, one a line.
-pub fn check_link(spec: &LinkConfig) -> Vec<String> {
+pub fn check_link(spec: &NatsConfig) -> Vec<String> {
     let checked = async {
         let mut server = NatsConnection::connect(spec).await?;
         let Some(info) = server.query_line_stream().await? else {
@@ -246,7 +246,7 @@ fn make_consumer_name() -> String {
 /// The state of a link's thread.
 #[derive(Debug)]
 struct NatsWorker {
-    spec: LinkConfig,
+    spec: NatsConfig,
     folder: PathBuf,
     state: PathBuf,
     board: Arc<HealthBoard>,

@@ -14,7 +14,7 @@ use super::bucket_value::MAX_VALUE;
 use super::failure::NatsError;
 use super::login;
 use super::subject::NatsSpace;
-use crate::link::spec::{LinkConfig, SPACE};
+use crate::link::spec::NatsConfig;
 use crate::model::sanitize_line;
 
 /// The code of an answer when nothing has this name.
@@ -154,8 +154,8 @@ impl NatsConnection {
     ///
     /// # Errors
     /// Returns the reason, with a remedy.
-    pub async fn connect(spec: &LinkConfig) -> Result<Self, NatsError> {
-        let space = NatsSpace::new(spec.space.as_deref().unwrap_or(SPACE)).ok_or_else(|| {
+    pub async fn connect(spec: &NatsConfig) -> Result<Self, NatsError> {
+        let space = NatsSpace::new(&spec.settings.space).ok_or_else(|| {
             let rule = "space: takes 1 to 32 letters, digits, '_' and '-'";
             NatsError::Settings(rule.to_owned())
         })?;
@@ -186,7 +186,7 @@ impl NatsConnection {
         if !client.is_server_compatible(2, 11, 0) {
             return Err(NatsError::OldServer(sanitize_line(&info.version).into_owned()));
         }
-        let api = spec.api.clone().unwrap_or_else(|| "$JS.API".to_owned());
+        let api = spec.settings.api.clone();
         let (stream, most) = (space.stream_name(), info.max_payload as u64);
         Ok(Self { client, space, stream, max_payload: most, api, events, gone })
     }
@@ -389,7 +389,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::link::LinkKind;
+    use crate::link::NatsSettings;
     use crate::link::nats::block_on_runtime;
 
     /// Answers each request with this text, and then ends if `ends` is true.
@@ -432,7 +432,8 @@ mod tests {
             let (stream, _) = listener.accept().unwrap();
             let _ = serve(stream, says, ends);
         });
-        let spec = LinkConfig { url: vec![url], ..LinkConfig::new(LinkKind::Nats) };
+        let settings = NatsSettings { url: vec![url], ..NatsSettings::default() };
+        let spec = NatsConfig { settings, ..NatsConfig::default() };
         let asked = async {
             let mut server = NatsConnection::connect(&spec).await?.with_mark_bucket();
             server.query_mark_bucket().await

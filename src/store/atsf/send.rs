@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use super::edit::NewThread;
 use super::json_values::{as_text, pick_members, split_elements};
 use super::line::AtsfLine;
@@ -137,8 +139,11 @@ impl AtsfStore {
                 out.push_str("{\"type\":\"image\"");
             } else {
                 // The format has no block for other files; the application knows this one.
-                let _ =
-                    write!(out, "{{\"type\":\"resource\",\"uri\":\"{}\"", encode_uri(&file.name));
+                let _ = write!(
+                    out,
+                    "{{\"type\":\"resource\",\"uri\":\"{}\"",
+                    utf8_percent_encode(&file.name, ESCAPED)
+                );
             }
             let (reference, mime) = (&named.reference, named.mime);
             let _ = write!(out, ",\"assetRef\":\"{reference}\",\"mimeType\":\"{mime}\"}}");
@@ -153,17 +158,8 @@ impl AtsfStore {
     }
 }
 
-/// Encodes a file name as a relative URI.
-fn encode_uri(name: &str) -> String {
-    name.bytes().fold(String::new(), |mut out, b| {
-        if b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
-            out.push(char::from(b));
-        } else {
-            let _ = write!(out, "%{b:02X}");
-        }
-        out
-    })
-}
+/// The bytes of a file name that a relative URI does not hold as they are.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Makes a random UUID (RFC 9562, version 4).
 fn new_uuid() -> Result<String, StoreError> {
@@ -211,6 +207,7 @@ mod tests {
 
     #[test]
     fn names_as_uris() {
+        let encode_uri = |name| utf8_percent_encode(name, ESCAPED).to_string();
         assert_eq!(encode_uri("plan v2.pdf"), "plan%20v2.pdf");
         assert_eq!(encode_uri("\u{e9}\"/"), "%C3%A9%22%2F");
     }

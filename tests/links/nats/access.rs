@@ -37,9 +37,9 @@ fn secret(path: &Path, text: &str) {
 fn host(server: &Server, user: &str, password: &str) -> Machine {
     let mut machine = Machine::new(&server.url());
     secret(&machine.root.path().join("password"), &format!("{password}\n"));
-    machine.spec.user = Some(user.into());
-    machine.spec.password_file = Some(machine.root.path().join("password"));
-    machine.spec.inbox = Some(format!("_INBOX_{user}"));
+    machine.spec.settings.user = Some(user.into());
+    machine.spec.settings.password_file = Some(machine.root.path().join("password"));
+    machine.spec.settings.inbox = Some(format!("_INBOX_{user}"));
     machine
 }
 
@@ -57,10 +57,10 @@ fn no_permission_for_a_writer_is_told_at_once_and_granted_later() {
     one.tells("the stream MSGFS_team does not exist");
     one.tells("msgfs link create");
     let mut by_admin = spec(&server.url());
-    by_admin.user = Some("admin".into());
+    by_admin.settings.user = Some("admin".into());
     let password = one.root.path().join("root");
     secret(&password, "root");
-    by_admin.password_file = Some(password);
+    by_admin.settings.password_file = Some(password);
     assert!(!nats::check_link(&by_admin).is_empty());
     nats::create_streams(&by_admin).unwrap();
     nats::create_streams(&by_admin).unwrap();
@@ -109,14 +109,14 @@ fn wrong_credentials_and_new_ones() {
     assert!(!kept.contains("wrong"), "{kept}");
     // The link also reports an inbox that the server does not permit.
     let mut lost = host(&server, "host1", "one");
-    lost.spec.inbox = None;
+    lost.spec.settings.inbox = None;
     lost.start();
     lost.tells("ermissions Violation for Subscription");
     let mut url = spec("nats://me:hunter2@127.0.0.1:4222");
     assert!(!nats::check_link(&url)[0].contains("hunter2"));
-    url.url = vec!["http://127.0.0.1".into()];
+    url.settings.url = vec!["http://127.0.0.1".into()];
     assert!(nats::check_link(&url)[0].contains("nats://"));
-    url.space = Some("a.b".into());
+    url.settings.space = "a.b".into();
     assert!(nats::check_link(&url)[0].starts_with("space"));
 }
 
@@ -229,9 +229,9 @@ fn two_accounts_keep_writers_apart() {
         let mut machine = Machine::new(&server.url());
         let file = machine.root.path().join("seed");
         secret(&file, &format!("{}\n", key.seed));
-        machine.spec.creds = Some(file);
-        machine.spec.api = Some("JS.team".into());
-        machine.spec.inbox = Some(format!("_INBOX_host{n}"));
+        machine.spec.settings.creds = Some(file);
+        machine.spec.settings.api = "JS.team".into();
+        machine.spec.settings.inbox = Some(format!("_INBOX_host{n}"));
         machine
     };
     let (mut a, mut b) = (machine(&one, 1), machine(&two, 2));
@@ -240,7 +240,7 @@ fn two_accounts_keep_writers_apart() {
     let mut by_admin = spec(&server.url());
     let file = a.root.path().join("admin");
     secret(&file, &root.seed);
-    by_admin.creds = Some(file);
+    by_admin.settings.creds = Some(file);
     nats::create_streams(&by_admin).unwrap();
     b.start();
     assert_eq!(nats::check_link(&a.spec), [""; 0]);
@@ -297,7 +297,7 @@ fn credentials_of_an_operator_that_expire_and_are_renewed() {
     let mut a = Machine::new(&server.url());
     let file = a.root.path().join("a.creds");
     secret(&file, &creds(4));
-    a.spec.creds = Some(file.clone());
+    a.spec.settings.creds = Some(file.clone());
     a.start();
     a.write("a", &record("a", 0));
     a.connected();
@@ -307,10 +307,10 @@ fn credentials_of_an_operator_that_expire_and_are_renewed() {
     secret(&file, &creds(3600));
     a.connected();
     let mut b = Machine::new(&server.url());
-    b.spec.creds = Some(file);
+    b.spec.settings.creds = Some(file);
     b.start();
     b.has("a", &records("a", 0..2));
-    secret(b.spec.creds.as_ref().unwrap(), "nonsense");
+    secret(b.spec.settings.creds.as_ref().unwrap(), "nonsense");
     assert!(nats::check_link(&b.spec)[0].contains("neither a file of credentials"));
 }
 
@@ -318,14 +318,14 @@ fn credentials_of_an_operator_that_expire_and_are_renewed() {
 fn nothing_goes_in_the_clear_to_a_public_address() {
     // No server is there, so the login cannot have been sent before TLS.
     let mut public = spec("nats://192.0.2.1:4222");
-    public.url.push(format!("nats://127.0.0.1:{}", crate::ports::free_port()));
+    public.settings.url.push(format!("nats://127.0.0.1:{}", crate::ports::free_port()));
     assert_eq!(nats::check_link(&public).len(), 1);
     let server = Server::start();
-    public.url = vec![server.url(), "nats://192.0.2.1:4222".into()];
+    public.settings.url = vec![server.url(), "nats://192.0.2.1:4222".into()];
     let told = nats::check_link(&public);
     assert_eq!(told.len(), 1, "{told:?}");
     public.insecure = true;
-    public.url.truncate(1);
+    public.settings.url.truncate(1);
     nats::create_streams(&public).unwrap();
     assert_eq!(nats::check_link(&public), [""; 0]);
 }

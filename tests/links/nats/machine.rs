@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use msgfs::link::nats::{self, NatsLink};
-use msgfs::link::{HealthBoard, LinkConfig, LinkHealth, LinkKind, LinkState};
+use msgfs::link::{HealthBoard, LinkHealth, LinkState, NatsConfig, NatsSettings};
 
 use super::server::Server;
 use crate::soon;
 
 pub(crate) struct Machine {
     pub(crate) root: tempfile::TempDir,
-    pub(crate) spec: LinkConfig,
+    pub(crate) spec: NatsConfig,
     link: Option<Link>,
 }
 
@@ -35,13 +35,16 @@ impl Drop for Link {
 }
 
 /// Returns the configuration of a link of the space `team`.
-pub(crate) fn spec(url: &str) -> LinkConfig {
-    LinkConfig {
+pub(crate) fn spec(url: &str) -> NatsConfig {
+    NatsConfig {
         name: "nats".into(),
         store: "samp".into(),
-        url: vec![url.into()],
-        space: Some("team".into()),
-        ..LinkConfig::new(LinkKind::Nats)
+        settings: NatsSettings {
+            url: vec![url.into()],
+            space: "team".into(),
+            ..NatsSettings::default()
+        },
+        ..NatsConfig::default()
     }
 }
 

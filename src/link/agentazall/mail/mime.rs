@@ -10,6 +10,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use jiff::tz::TimeZone;
+use mail_builder::MessageBuilder;
+use mail_builder::headers::content_type::ContentType;
+use mail_builder::headers::raw::Raw;
+use mail_builder::mime::MimePart;
 use mail_parser::{Address, Message, MimeHeaders as _};
 use sha2::{Digest, Sha256};
 
@@ -22,15 +26,10 @@ use crate::store::{InboundMail, OutboundMail, fs};
 
 /// The domain for ids that have none.
 const DOMAIN: &str = "agentazall";
-/// The number of bytes in a line of base64.
-const LINE: usize = 57;
 /// The number of bytes in an encoded word.
 const WORD: usize = 39;
 /// The limit on the number of attachments of a mail; the letter says that more were left out.
 const MAX_PARTS: usize = 100;
-/// The header of an attachment, after the boundary and up to its name.
-const ATTACHED: &str = "\r\nContent-Type: application/octet-stream\r\nContent-Transfer-Encoding: base64\r\n\
-                        Content-Disposition: attachment; ";
 /// The header with the recipient of a mail, for accounts where I get a copy of each mail.
 const FOR: &str = "X-Msgfs-For";
 /// The day for a mail without a date.
@@ -63,49 +62,40 @@ pub fn compose_mail(
         }
         parts.push((name, bytes));
     }
-    let mut out = String::new();
-    let mut put = |key: &str, value: &str| {
-        out.push_str(key);
-        out.push_str(": ");
-        out.push_str(value);
-        out.push_str("\r\n");
-    };
-    put("From", &encode_header_text(letter.get("From").unwrap_or_default()));
-    put("To", &format_address_list(&letter.list_values("To")));
+    let mut headers = vec![
+        ("From", encode_header_text(letter.get("From").unwrap_or_default())),
+        ("To", format_address_list(&letter.list_values("To"))),
+    ];
     let cc = letter.list_values("Cc");
     if !cc.is_empty() {
-        put("Cc", &format_address_list(&cc));
+        headers.push(("Cc", format_address_list(&cc)));
     }
-    put("Subject", &encode_header_text(letter.get("Subject").unwrap_or_default()));
-    put("Date", &format_mail_date(letter.get("Date").unwrap_or_default()));
-    put("Message-ID", &format_mail_id(&parcel.message_id));
+    headers.push(("Subject", encode_header_text(letter.get("Subject").unwrap_or_default())));
+    headers.push(("Date", format_mail_date(letter.get("Date").unwrap_or_default())));
+    headers.push(("Message-ID", format_mail_id(&parcel.message_id)));
     let answers = reading.in_reply_to.as_deref().or_else(|| letter.get("In-Reply-To"));
     if let Some(id) = answers.map(format_mail_id) {
-        put("In-Reply-To", &id);
-        put("References", &id);
+        headers.extend([("In-Reply-To", id.clone()), ("References", id)]);
     }
     if with_recipient {
-        put(FOR, &encode_header_text(&parcel.to));
+        headers.push((FOR, encode_header_text(&parcel.to)));
     }
-    put("MIME-Version", "1.0");
-    let plain =
-        "Content-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: base64\r\n\r\n";
-    if parts.is_empty() {
-        out.push_str(plain);
-        push_base64_lines(&mut out, letter.body.as_bytes());
-        return Ok(out.into_bytes());
+    // As bytes the text is sent in base64, which no server changes.
+    let mut body = MimePart::raw(letter.body.as_bytes())
+        .header("Content-Type", Raw::new("text/plain; charset=utf-8"));
+    if !parts.is_empty() {
+        let digest = encode_hex(&Sha256::digest(&parcel.bytes));
+        let boundary = format!("=_msgfs_{}", digest.get(..24).unwrap_or_default());
+        let mixed = ContentType::new("multipart/mixed").attribute("boundary", boundary);
+        let files = parts.into_iter().map(|(name, bytes)| {
+            MimePart::new("application/octet-stream", bytes).attachment(name.as_str())
+        });
+        body = MimePart::new(mixed, [body].into_iter().chain(files).collect::<Vec<_>>());
     }
-    let digest = encode_hex(&Sha256::digest(&parcel.bytes));
-    let boundary = format!("=_msgfs_{}", digest.get(..24).unwrap_or_default());
-    put("Content-Type", &format!("multipart/mixed; boundary=\"{boundary}\""));
-    out.extend(["\r\n--", &boundary, "\r\n", plain]);
-    push_base64_lines(&mut out, letter.body.as_bytes());
-    for (name, bytes) in parts {
-        out.extend(["--", &boundary, ATTACHED, &format_file_name(name), "\r\n\r\n"]);
-        push_base64_lines(&mut out, &bytes);
-    }
-    out.extend(["--", &boundary, "--\r\n"]);
-    Ok(out.into_bytes())
+    let mail = headers
+        .into_iter()
+        .fold(MessageBuilder::new(), |mail, (key, value)| mail.header(key, Raw::new(value)));
+    mail.body(body).write_to_vec().map_err(|e| e.to_string())
 }
 
 /// Formats an id for a mail.
@@ -131,7 +121,8 @@ fn format_mail_date(of: &str) -> String {
     text.unwrap_or_else(|_| "Thu, 1 Jan 1970 00:00:00 +0000".to_owned())
 }
 
-/// Encodes a text for a header: unchanged, or in encoded words.
+/// Encodes a text for a header: unchanged, or in encoded words. Also a text that looks like encoded words is encoded,
+/// unlike by `mail_builder`.
 fn encode_header_text(value: &str) -> String {
     let value = clean_header_value(value);
     let is_plain = value.bytes().all(|b| b == b' ' || b.is_ascii_graphic());
@@ -148,43 +139,18 @@ fn encode_header_text(value: &str) -> String {
     }
     words.push(word);
     let words = words.iter().map(|word| format!("=?utf-8?B?{}?=", STANDARD.encode(word)));
-    words.collect::<Vec<_>>().join("\r\n ")
+    words.collect::<Vec<_>>().join(" ")
 }
 
-/// Formats addresses, one a line.
+/// Formats addresses.
 fn format_address_list(addresses: &[String]) -> String {
-    addresses.iter().map(|a| encode_header_text(a)).collect::<Vec<_>>().join(",\r\n ")
-}
-
-/// Formats the name of an attachment.
-fn format_file_name(name: &str) -> String {
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._- ".contains(&b);
-    if name.bytes().all(is_plain) && name.len() <= 60 {
-        return format!("filename=\"{name}\"");
-    }
-    let encoded = |b: u8| match b {
-        b if b.is_ascii_alphanumeric() || b"._-".contains(&b) => char::from(b).to_string(),
-        b => format!("%{b:02X}"),
-    };
-    let all: Vec<String> = name.bytes().map(encoded).collect();
-    let pieces = all.chunks(20).enumerate().map(|(n, piece)| {
-        let charset = if n == 0 { "utf-8''" } else { "" };
-        format!("filename*{n}*={charset}{}", piece.concat())
-    });
-    pieces.collect::<Vec<_>>().join(";\r\n ")
-}
-
-fn push_base64_lines(out: &mut String, bytes: &[u8]) {
-    for line in bytes.chunks(LINE) {
-        STANDARD.encode_string(line, out);
-        out.push_str("\r\n");
-    }
+    addresses.iter().map(|a| encode_header_text(a)).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the id of a mail and its recipient, if it is a copy for me.
 pub fn parse_copy_recipient(raw: &[u8]) -> Option<(String, String)> {
     let message = mime::parse_headers(raw).ok()?;
-    let to = message.header_raw(FOR)?.trim().to_owned();
+    let to = message.header_raw(FOR)?.trim().replace("\r\n", "");
     Some((message.message_id()?.to_owned(), to))
 }
 

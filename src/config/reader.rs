@@ -1,0 +1,239 @@
+//! A reader of the configuration that collects all problems.
+//!
+//! serde gives each value its type and stops at the first one that is wrong. So the file is read once more without
+//! each value that was refused. Rules that need other keys, or the environment, are checked afterwards.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize as _;
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
+
+use super::env::Env;
+use super::file::{Config, ConfigProblem, KEYS, line_number_at};
+use super::links::{MAIL_KEYS, NATS_KEYS};
+use super::values::parse_path;
+use crate::model::{find_nearest, quote_words, sanitize_line};
+
+/// A value with its place in the file.
+pub(super) type SpannedValue<'a> = Spanned<DeValue<'a>>;
+
+/// The most values that are reported because serde refused them.
+const MAX_REFUSED: usize = 100;
+
+/// The forms of the tables of the file.
+const TABLES: &[(&str, &str)] = &[
+    ("groups", "groups are written below a line [groups], one a line"),
+    ("trust", "trust is written as [trust] with its keys below"),
+    ("store", "a store is written as [[store]], with two brackets, and its keys below"),
+    ("link", "a link is written as [[link]], with two brackets, and its keys below"),
+];
+
+/// The form of a group.
+pub(super) const MEMBERS: &str = "a list of addresses, as in [\"bob\", \"carol\"]";
+
+/// Keys, and the place where they belong.
+const PLACES: &[(&str, &str)] = &[
+    (KEYS, "belongs above the first line in brackets"),
+    ("roles", "is a key of [trust]"),
+    ("name kind dir links", "is a key of [[store]]"),
+    (
+        NATS_KEYS,
+        "is a key of links of kind \"nats\"; other links take their settings from the store's own files",
+    ),
+    (MAIL_KEYS, "is a key of links of kind \"mail\""),
+    ("ca insecure off", "is a key of [[link]]"),
+];
+
+/// A reader of one file.
+pub(super) struct ConfigReader<'a> {
+    pub(super) text: &'a str,
+    /// The folder in which relative paths begin.
+    pub(super) base: &'a Path,
+    pub(super) env: &'a Env,
+    pub(super) problems: Vec<ConfigProblem>,
+}
+
+impl<'a> ConfigReader<'a> {
+    pub(super) fn report_problem(&mut self, span: &Range<usize>, text: impl AsRef<str>) {
+        let text = sanitize_line(text.as_ref()).into_owned();
+        self.problems.push(ConfigProblem { line: self.line_of(span), text });
+    }
+
+    pub(super) fn report_value(&mut self, key: &str, value: &SpannedValue<'_>, why: &str) {
+        let written = self.text.get(value.span()).unwrap_or_default();
+        self.report_problem(&value.span(), format!("{key} = {written}: {why}"));
+    }
+
+    fn line_of(&self, span: &Range<usize>) -> usize {
+        line_number_at(self.text.as_bytes().get(..span.start).unwrap_or_default())
+    }
+
+    /// Removes and reports what must be a table and is none: serde would also read a list.
+    pub(super) fn remove_non_tables(&mut self, file: &mut DeTable<'_>) {
+        for (word, form) in TABLES {
+            let Some((key, value)) = file.get_key_value(*word) else { continue };
+            let one = Some(std::slice::from_ref(value));
+            let is_list = form.contains("[[");
+            let tables = if is_list { value.get_ref().as_array().map(|all| &**all) } else { one };
+            let wrong = tables.map(|all| all.iter().find(|table| !table.get_ref().is_table()));
+            let Some(span) = wrong.map_or(Some(key.span()), |one| Some(one?.span())) else {
+                continue;
+            };
+            self.report_problem(&span, form);
+            file.remove(*word);
+        }
+    }
+
+    /// Reads the file without the values that serde refuses, which are reported.
+    pub(super) fn read(&mut self, file: &SpannedValue<'a>) -> Config {
+        let mut rest = file.clone();
+        for _ in 0..MAX_REFUSED {
+            let error = match Config::deserialize(ValueDeserializer::from(rest.clone())) {
+                Ok(config) => return config,
+                Err(error) => error,
+            };
+            let span = error.span().unwrap_or_default();
+            let Some((key, value)) = remove_refused(&mut rest, &span) else {
+                self.report_problem(&span, error.message());
+                break;
+            };
+            self.report_refused(&key, &value, error.message());
+        }
+        Config::default()
+    }
+
+    /// Reports a value that serde refused, or a key that it does not know.
+    fn report_refused(
+        &mut self,
+        key: &Spanned<DeString<'_>>,
+        value: &SpannedValue<'_>,
+        message: &str,
+    ) {
+        let word = key.get_ref().as_ref();
+        if let Some(known) = message.strip_prefix(&format!("unknown field `{word}`")) {
+            let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+            return self.report_problem(&key.span(), describe_unknown_key(word, &known));
+        }
+        let types = message.strip_prefix("invalid type: ");
+        let Some((_, wanted)) = types.and_then(|types| types.rsplit_once(", expected ")) else {
+            return self.report_value(word, value, message);
+        };
+        let wanted = match wanted {
+            "a string" | "path string" => "a text in quotes",
+            "a boolean" => "true or false",
+            "a sequence" => MEMBERS,
+            other => other,
+        };
+        let found = value.get_ref().type_str();
+        let text = format!("{word} must be {wanted}, not a value of type {found}");
+        self.report_problem(&value.span(), text);
+    }
+
+    /// Reports a table without a kind. `entry` is its key.
+    pub(super) fn report_missing_kind<'k>(
+        &mut self,
+        entry: &str,
+        table: &Range<usize>,
+        kinds: impl Iterator<Item = &'k str>,
+    ) {
+        let text = format!("this [[{entry}]] needs kind = \"…\", one of {}", quote_words(kinds));
+        self.report_problem(table, text);
+    }
+
+    /// Reports a text, or each text of a list, that breaks a rule.
+    pub(super) fn check_texts<T>(
+        &mut self,
+        table: &SpannedValue<'_>,
+        key: &str,
+        rule: impl Fn(&str) -> Result<T, String>,
+    ) {
+        let Some(value) = table.get_ref().get(key) else { return };
+        let items = value.get_ref().as_array().map_or(std::slice::from_ref(value), |items| items);
+        for item in items {
+            if let Some(Err(why)) = item.get_ref().as_str().map(&rule) {
+                self.report_value(key, item, &why);
+            }
+        }
+    }
+
+    /// Makes a path absolute, or reports why this is impossible.
+    pub(super) fn resolve_path(
+        &mut self,
+        table: &SpannedValue<'_>,
+        key: &str,
+        path: &mut Option<PathBuf>,
+    ) {
+        let (env, base) = (self.env, self.base);
+        self.check_texts(table, key, |text| parse_path(text, env, base));
+        let text = path.as_deref().and_then(Path::to_str);
+        *path = text.and_then(|text| parse_path(text, env, base).ok());
+    }
+
+    /// Reports entries of one name. `entry` is their key.
+    pub(super) fn check_names<'n>(
+        &mut self,
+        file: &SpannedValue<'_>,
+        entry: &str,
+        names: impl Iterator<Item = &'n str>,
+    ) {
+        let mut lines = HashMap::new();
+        for (name, table) in names.zip(list_entries(file, entry)) {
+            let key = table.get_ref().as_table().and_then(|table| table.get_key_value("name"));
+            let span = key.map_or(table.span(), |(key, _)| key.span());
+            if let Some(first) = lines.insert(name, self.line_of(&span)) {
+                let text = format!(
+                    "there is already a {entry} named {name:?} (line {first}); give this one \
+                     another name = \"…\""
+                );
+                self.report_problem(&span, text);
+            }
+        }
+    }
+}
+
+/// Returns the tables that are written as `[[key]]`.
+pub(super) fn list_entries<'f, 'a>(
+    file: &'f SpannedValue<'a>,
+    key: &str,
+) -> impl Iterator<Item = &'f SpannedValue<'a>> {
+    file.get_ref().get(key).and_then(|value| value.get_ref().as_array()).into_iter().flatten()
+}
+
+/// Removes the member that has its key or value at a place, or a value of its list. Returns the key and that value.
+fn remove_refused<'a>(
+    value: &mut SpannedValue<'a>,
+    at: &Range<usize>,
+) -> Option<(Spanned<DeString<'a>>, SpannedValue<'a>)> {
+    match value.get_mut() {
+        DeValue::Table(table) => {
+            let found = table.iter().find_map(|(key, value)| {
+                let items = value.get_ref().as_array().into_iter().flatten();
+                let refused = items.chain([value]).find(|value| value.span() == *at);
+                let is_it = key.span() == *at || refused.is_some();
+                is_it.then(|| (key.clone(), refused.unwrap_or(value).clone()))
+            });
+            if let Some((key, _)) = &found {
+                table.remove(key.get_ref().as_ref());
+                return found;
+            }
+            table.iter_mut().find_map(|(_, value)| remove_refused(value, at))
+        }
+        DeValue::Array(items) => items.iter_mut().find_map(|item| remove_refused(item, at)),
+        _ => None,
+    }
+}
+
+/// Returns the text about an unknown key: its place, the nearest known key, or all known ones.
+fn describe_unknown_key(word: &str, known: &[&str]) -> String {
+    let place = PLACES.iter().find(|(keys, _)| keys.split(' ').any(|key| key == word));
+    let all = PLACES.iter().flat_map(|(keys, _)| keys.split(' '));
+    let hint = match (place, find_nearest(word, known.iter().copied().chain(all))) {
+        (Some((_, place)), _) => format!("{word:?} {place}"),
+        (None, Some(near)) => format!("did you mean {near:?}?"),
+        (None, None) => format!("known are {}", quote_words(known.iter().copied())),
+    };
+    format!("unknown key {word:?}; {hint}")
+}
