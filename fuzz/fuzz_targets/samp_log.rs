@@ -38,6 +38,7 @@ fuzz_target!(|data: &[u8]| {
         state: None,
         roles: msgfs::model::Roles::default(),
         home: None,
+        maildir: msgfs::store::maildir::MaildirSettings::default(),
     };
     let store = store::open(&spec).unwrap();
     let mut seen = Seen::default();

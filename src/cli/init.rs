@@ -91,6 +91,12 @@ const CONFIG: &str = r#"# The configuration of msgfs. Every key is optional. A k
 # dir = "~/src/project/.agent-mail/collab"    # the folder of agents/
 # me = "bob"                         # a handle; default: my name
 
+# [[store]]
+# kind = "maildir"
+# dir = "~/Maildir"                  # the folder of new/ and cur/; default: $MAILDIR, else this
+# me = "bob@example.org"             # or a list; mail is sent from the first address
+# sendmail = "/usr/sbin/sendmail"    # sends mail to other machines; default: none is sent
+
 # Links carry mail to other machines. docs/links says what each kind needs. The links of AgentAZAll are in its
 # config.json; they carry mail if its [[store]] has the key links. The links of AMP are its registrations.
 # With a [[link]] here you switch one of these off, or allow it plain text to public addresses (insecure).

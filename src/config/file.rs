@@ -216,6 +216,9 @@ impl<'a> ConfigReader<'a> {
     fn read_file(&mut self, file: Spanned<DeTable<'a>>) -> Config {
         let (span, mut table) = (file.span(), file.into_inner());
         self.remove_non_tables(&mut table);
+        if let Some(DeValue::Array(stores)) = table.get_mut("store").map(Spanned::get_mut) {
+            stores.iter_mut().for_each(|store| self.nest_maildir(store));
+        }
         if let Some(DeValue::Array(links)) = table.get_mut("link").map(Spanned::get_mut) {
             links.iter_mut().for_each(|link| self.nest_settings(link));
         }

@@ -200,6 +200,10 @@ pub(super) fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, Path
             let home = env.home().ok_or(PathError::NoHome("AMP_DIR"))?;
             Ok(Some(home.join(".agent-messaging")))
         }
+        Kind::Maildir => {
+            let home = env.home().ok_or(PathError::NoHome("MAILDIR"))?;
+            Ok(Some(home.join("Maildir")))
+        }
         Kind::AgentAzall | Kind::Amq | Kind::Atsf | Kind::Ssot => Ok(None),
     }
 }
@@ -211,6 +215,7 @@ pub(super) fn dir_variables(kind: Kind) -> &'static [&'static str] {
         Kind::AgentAzall => &["AGENTAZALL_CONFIG", "AGENTAZALL_ROOT"],
         Kind::Amp => &["AMP_DIR"],
         Kind::Amq => &["AM_ROOT"],
+        Kind::Maildir => &["MAILDIR"],
         Kind::Atsf | Kind::Ssot => &[],
     }
 }
@@ -226,7 +231,7 @@ fn in_words(kind: Kind) -> Option<String> {
 pub(super) fn find_default_store(kind: Kind, env: &Env) -> Option<PathBuf> {
     let dir = default_dir(kind, env).ok().flatten()?;
     let there = match kind {
-        Kind::Samp | Kind::Atsf | Kind::Ssot => false,
+        Kind::Samp | Kind::Atsf | Kind::Ssot | Kind::Maildir => false,
         // Opening the store reports the fault.
         _ if probe::require_response(&dir).is_err() => true,
         Kind::AgentAzall => dir.is_file() || dir.join("config.json").is_file(),

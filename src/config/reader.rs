@@ -44,6 +44,7 @@ const PLACES: &[(&str, &str)] = &[
         "is a key of links of kind \"nats\"; other links take their settings from the store's own files",
     ),
     (MAIL_KEYS, "is a key of links of kind \"mail\""),
+    ("folders sent sendmail local", "is a key of stores of kind \"maildir\""),
     ("ca insecure off", "is a key of [[link]]"),
 ];
 

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, Error as _};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use super::env::Env;
 use super::file::Config;
@@ -10,6 +12,7 @@ use super::paths::{PathError, default_dir, dir_variables, find_default_store};
 use super::reader::{ConfigReader, SpannedValue};
 use super::values::{parse_address, parse_alias, parse_entry_name};
 use crate::model::{Roles, find_word};
+use crate::store::maildir::{self, MaildirSettings};
 use crate::store::{Kind, StoreSpec};
 
 /// A `[[store]]` as written.
@@ -27,9 +30,34 @@ pub struct StoreConfig {
     pub me: Option<String>,
     /// The links that its own configuration describes carry its mail.
     pub links: bool,
+    /// The settings of a store of kind `maildir`.
+    pub maildir: MaildirSettings,
 }
 
-impl ConfigReader<'_> {
+/// The table of the settings that only a store of kind `maildir` has.
+const MAILDIR: &str = "maildir";
+
+impl<'a> ConfigReader<'a> {
+    /// Moves the settings that only a Maildir has into a table of their own, as serde reads them.
+    pub(super) fn nest_maildir(&mut self, store: &mut SpannedValue<'a>) {
+        let span = store.span();
+        let DeValue::Table(table) = store.get_mut() else { return };
+        if let Some((key, _)) = table.remove_entry(MAILDIR) {
+            let text = format!("unknown key {MAILDIR:?}; write its keys into [[store]] itself");
+            self.report_problem(&key.span(), text);
+        }
+        if table.get("kind").and_then(|kind| kind.get_ref().as_str()) != Some(MAILDIR) {
+            return;
+        }
+        let is_own = |key: &str| maildir::KEYS.split(' ').any(|own| own == key);
+        let all = std::mem::take(table).into_iter();
+        let (own, mut common): (DeTable<'_>, DeTable<'_>) =
+            all.partition(|(key, _)| is_own(key.get_ref().as_ref()));
+        let own = Spanned::new(span.clone(), DeValue::Table(own));
+        common.insert(Spanned::new(span, MAILDIR.into()), own);
+        *table = common;
+    }
+
     /// Checks a `[[store]]`, gives it its default name, and makes its folder absolute.
     pub(super) fn check_store(&mut self, table: &SpannedValue<'_>, store: &mut StoreConfig) {
         let kind = table.get_ref().get("kind").map(|kind| kind.get_ref().as_str());
@@ -47,8 +75,22 @@ impl ConfigReader<'_> {
         if store.kind == Kind::Amq {
             self.check_texts(table, "dir", check_amq_root);
         }
+        if let Some(own) = table.get_ref().get(MAILDIR) {
+            self.check_maildir(own, &mut store.maildir);
+        }
         if store.name.is_empty() {
             store.name = store.kind.to_string();
+        }
+    }
+
+    fn check_maildir(&mut self, table: &SpannedValue<'_>, own: &mut MaildirSettings) {
+        self.check_texts(table, "me", parse_address);
+        self.resolve_path(table, "sendmail", &mut own.sendmail);
+        let Some(local) = table.get_ref().get("local") else { return };
+        for (address, dir) in &mut own.local {
+            let mut path = Some(std::mem::take(dir));
+            self.resolve_path(local, address, &mut path);
+            *dir = path.unwrap_or_default();
         }
     }
 }
@@ -112,7 +154,9 @@ impl Config {
         let kinds = if self.entries.is_empty() { Kind::ALL } else { &[] };
         let vacant = |kind: &Kind| {
             let dir = default_dir(*kind, env).ok().flatten()?;
-            let is_vacant = *kind != Kind::Samp && find_default_store(*kind, env).is_none();
+            // SAMP needs no files, and mail is read only where a person says so.
+            let is_vacant = !matches!(kind, Kind::Samp | Kind::Maildir)
+                && find_default_store(*kind, env).is_none();
             let spec = || StoreConfig::with_defaults(*kind).to_spec(dir, env, me, self.trust.roles);
             is_vacant.then(|| AbsentStore { spec: spec(), env: env.clone() })
         };
@@ -155,7 +199,7 @@ impl StoreConfig {
         // This variable gives the agent's name to the format's programs.
         let variable = match self.kind {
             Kind::AgentAzall => env.var("AGENTAZALL_AGENT"),
-            Kind::Samp | Kind::Amp | Kind::Atsf | Kind::Ssot | Kind::Amq => None,
+            Kind::Samp | Kind::Amp | Kind::Atsf | Kind::Ssot | Kind::Amq | Kind::Maildir => None,
         };
         StoreSpec {
             name: self.name.clone(),
@@ -168,6 +212,7 @@ impl StoreConfig {
             state: None,
             home: env.home().map(Path::to_owned),
             roles,
+            maildir: self.maildir.clone(),
         }
     }
 }

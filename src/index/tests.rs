@@ -348,6 +348,7 @@ fn open_with(dir: &Path, unsigned: Unsigned) -> Index {
         state: None,
         roles: crate::model::Roles::default(),
         home: None,
+        maildir: crate::store::maildir::MaildirSettings::default(),
     })
     .unwrap();
     let settings = IndexSettings {

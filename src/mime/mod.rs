@@ -5,7 +5,11 @@
 //! mail, and a mail that would take too long is refused before. Afterwards, parsed parts whose bytes were
 //! changed are made again from the mail itself, so nobody sees the difference.
 
+pub mod attachments;
 pub mod charset;
+pub mod compose;
+pub mod reading;
+pub mod utf7;
 
 use std::ops::Range;
 use std::panic::UnwindSafe;
@@ -79,6 +83,22 @@ fn catch_parser_panic(
     parse: impl FnOnce() -> Option<Message<'static>> + UnwindSafe,
 ) -> Option<Message<'static>> {
     std::panic::catch_unwind(parse).ok().flatten()
+}
+
+/// Decodes again all of a mail that names no known charset, and finds its text. `parse` is the function that parsed it.
+///
+/// # Errors
+/// Returns the error of `parse`.
+pub fn decode_texts<E>(
+    mut mail: Message<'static>,
+    parse: impl Fn(&[u8]) -> Result<Message<'static>, E>,
+) -> Result<Message<'static>, E> {
+    if let Some(text) = charset::unicode_headers(&mail) {
+        mail = parse(&text)?;
+    }
+    charset::unicode_texts(&mut mail);
+    find_text(&mut mail);
+    Ok(mail)
 }
 
 /// Returns true if a part is a mail. Its bytes are that mail.

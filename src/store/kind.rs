@@ -19,12 +19,21 @@ pub enum Kind {
     Ssot,
     /// AMQ: a Maildir per agent below one root, with a header of JSON on each message.
     Amq,
+    /// Maildir: one mail a file, as mail programs and servers keep them.
+    Maildir,
 }
 
 impl Kind {
     /// Every kind, in the order in which they are listed to people.
-    pub const ALL: &[Self] =
-        &[Self::Samp, Self::AgentAzall, Self::Amp, Self::Atsf, Self::Ssot, Self::Amq];
+    pub const ALL: &[Self] = &[
+        Self::Samp,
+        Self::AgentAzall,
+        Self::Amp,
+        Self::Atsf,
+        Self::Ssot,
+        Self::Amq,
+        Self::Maildir,
+    ];
 
     /// Returns the word for it in configuration, paths and header lines.
     pub const fn as_str(self) -> &'static str {
@@ -35,6 +44,7 @@ impl Kind {
             Self::Atsf => "atsf",
             Self::Ssot => "ssot",
             Self::Amq => "amq",
+            Self::Maildir => "maildir",
         }
     }
 
@@ -57,6 +67,7 @@ impl Kind {
                 "an AMQ handle takes lower-case letters, digits, '_' and '-', and has a mailbox in \
                  the queue"
             }
+            Self::Maildir => "mail goes to an address written NAME@HOST",
         }
     }
 
@@ -74,7 +85,9 @@ impl Kind {
     /// [`StoreCommands`](super::StoreCommands) runs them.
     pub const fn commands(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Samp | Self::AgentAzall | Self::Amp | Self::Atsf | Self::Amq => &[],
+            Self::Samp | Self::AgentAzall | Self::Amp | Self::Atsf | Self::Amq | Self::Maildir => {
+                &[]
+            }
             Self::Ssot => {
                 &[("resume TASK", "lift the lock or the suspension of a task; works only as admin")]
             }

@@ -14,6 +14,7 @@ mod extras;
 mod facets;
 pub mod fs;
 mod kind;
+pub mod maildir;
 pub mod mounts;
 pub mod parallel;
 mod prepare;
@@ -248,6 +249,8 @@ pub struct StoreSpec {
     pub roles: Roles,
     /// `$HOME`, for formats whose programs always read there.
     pub home: Option<PathBuf>,
+    /// The settings that only stores of kind `maildir` have.
+    pub maildir: maildir::MaildirSettings,
 }
 
 /// Opens a store. Creates its folder if the format allows it.
@@ -263,5 +266,6 @@ pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
         Kind::Atsf => Arc::new(atsf::AtsfStore::open(spec)?),
         Kind::Ssot => ssot::open(spec)?,
         Kind::Amq => amq::open(spec)?,
+        Kind::Maildir => maildir::open(spec)?,
     })
 }

@@ -46,6 +46,7 @@ mod late;
 mod lifecycle;
 mod looking;
 mod maildir;
+mod maildir_store;
 mod mailtools;
 mod marks;
 mod me;

@@ -71,6 +71,7 @@ impl Bed {
             state: None,
             roles: msgfs::model::Roles::default(),
             home: None,
+            maildir: msgfs::store::maildir::MaildirSettings::default(),
         })
         .unwrap();
         let settings = index::IndexSettings {

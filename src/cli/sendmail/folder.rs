@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use super::mail::SubmittedAttachment;
+use msgfs::mime::attachments::MailAttachment;
 
 /// A folder of this process; removed at its end.
 pub(super) struct SubmissionFolder(PathBuf);
@@ -26,7 +26,7 @@ impl SubmissionFolder {
     ///
     /// # Errors
     /// Returns the error of the system.
-    pub fn write_files(&self, files: &[SubmittedAttachment<'_>]) -> io::Result<Vec<PathBuf>> {
+    pub fn write_files(&self, files: &[MailAttachment<'_>]) -> io::Result<Vec<PathBuf>> {
         if files.is_empty() {
             return Ok(Vec::new());
         }
@@ -35,7 +35,7 @@ impl SubmissionFolder {
         let above = self.0.parent().unwrap_or(Path::new("/"));
         DirBuilder::new().recursive(true).mode(0o700).create(above)?;
         DirBuilder::new().mode(0o700).create(&self.0)?;
-        let put = |file: &SubmittedAttachment<'_>| {
+        let put = |file: &MailAttachment<'_>| {
             let path = self.0.join(&file.name);
             fs::write(&path, &file.bytes).map(|()| path)
         };

@@ -1,19 +1,17 @@
 //! The conversion of a mail (RFC 5322) to the text of a draft.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use mail_parser::{Address, HeaderValue, Message, MimeHeaders as _, PartType};
-use msgfs::mime::{self, charset};
-use msgfs::model::{sanitize_line, shorten_name};
+use mail_parser::{Address, HeaderValue, Message};
+use msgfs::mime;
+use msgfs::mime::attachments::MailAttachment;
+use msgfs::model::sanitize_line;
 use rustix::system::uname;
 
 use crate::cli::message::header_value;
 
-/// The longest name of a file, in bytes.
-const NAME: usize = 150;
 /// The longest id of a mail that is kept, in bytes.
 const ID: usize = 256;
 /// The most files of a mail: links carry no more.
@@ -23,14 +21,6 @@ const MAX_PARTS: usize = 1_000;
 
 /// A mail.
 pub(super) struct SubmittedMail<'a>(Message<'a>);
-
-/// A file that comes with it.
-pub(super) struct SubmittedAttachment<'a> {
-    /// A name that no other file of the mail has.
-    pub name: String,
-    /// The decoded content.
-    pub bytes: Cow<'a, [u8]>,
-}
 
 /// The recipients of a mail.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -108,11 +98,7 @@ impl<'a> SubmittedMail<'a> {
     /// Returns an error if the mail cannot be understood.
     pub fn parse(text: &'a [u8]) -> Result<Self, String> {
         let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
-        // A mailbox file has this line.
-        let text = match text.strip_prefix(b"From ") {
-            Some(rest) => rest.splitn(2, |b| *b == b'\n').nth(1).unwrap_or_default(),
-            None => text,
-        };
+        let text = mime::reading::strip_mbox_line(text);
         let text: Cow<'a, [u8]> = match find_text_start(text) {
             Some(at) => {
                 let (headers, rest) = text.split_at(at);
@@ -120,13 +106,7 @@ impl<'a> SubmittedMail<'a> {
             }
             None => text.into(),
         };
-        let mut message = parse_bounded(&text)?;
-        if let Some(text) = charset::unicode_headers(&message) {
-            message = parse_bounded(&text)?;
-        }
-        charset::unicode_texts(&mut message);
-        mime::find_text(&mut message);
-        Ok(Self(message))
+        Ok(Self(mime::decode_texts(parse_bounded(&text)?, parse_bounded)?))
     }
 
     /// Returns the text, as plain text.
@@ -137,29 +117,8 @@ impl<'a> SubmittedMail<'a> {
     }
 
     /// Returns the files that come with the mail.
-    pub fn attachments(&self) -> Vec<SubmittedAttachment<'_>> {
-        let mut taken = BTreeSet::new();
-        let mut files = Vec::new();
-        for (n, part) in self.0.attachments().enumerate() {
-            let given =
-                part.attachment_name().map(sanitize_file_name).filter(|name| !name.is_empty());
-            let kind = if mime::is_mail_part(part) { "message.eml" } else { "attachment" };
-            let name = given.unwrap_or_else(|| kind.to_owned());
-            let (stem, end) =
-                name.rsplit_once('.').filter(|(s, _)| !s.is_empty()).unwrap_or((&name, ""));
-            let dot = if end.is_empty() { "" } else { "." };
-            let numbered = (2..).map(|n| format!("{stem}-{n}{dot}{end}"));
-            let free =
-                std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name));
-            let name = free.unwrap_or_else(|| n.to_string());
-            taken.insert(name.clone());
-            let bytes = match part.body {
-                PartType::Text(_) | PartType::Html(_) => charset::bytes(&self.0, part),
-                _ => part.contents().into(),
-            };
-            files.push(SubmittedAttachment { name, bytes });
-        }
-        files
+    pub fn attachments(&self) -> Vec<MailAttachment<'_>> {
+        mime::attachments::list_attachments(&self.0, self.0.attachments())
     }
 
     /// Returns the id of the mail that this one answers.
@@ -240,13 +199,6 @@ fn is_message_id(id: &str) -> bool {
         && id.len() <= ID
         && id.chars().all(|c| c.is_ascii_graphic() && c != '<' && c != '>')
         && !id.starts_with('@')
-}
-
-/// Returns the name of a file without folders and without unsafe characters.
-fn sanitize_file_name(given: &str) -> String {
-    let last = given.rsplit(['/', '\\']).next().unwrap_or_default();
-    let name: String = sanitize_line(last.trim()).chars().filter(|c| *c != '\u{fffd}').collect();
-    shorten_name(name.trim().trim_start_matches('.').trim_end(), NAME)
 }
 
 impl SubmissionEnvelope {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::mime::compose::clean_header_value;
 use crate::model::{sanitize_line, shorten_name};
 use crate::store::InboundMail;
 use crate::store::agentazall::names::{self, MAX_NAME};
@@ -56,12 +57,6 @@ pub fn build_unreadable_letter(came: &[u8], why: &str, name: String, day: &str) 
 /// Returns the reason why a letter with an unreadable attachment cannot go.
 pub fn describe_read_error(name: &str, why: &io::Error) -> String {
     format!("the attachment {} cannot be read: {why}", sanitize_line(name))
-}
-
-/// Returns a value that cannot begin another line of the header.
-pub fn clean_header_value(text: &str) -> String {
-    let ends = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
-    text.replace(ends, " ").trim().to_owned()
 }
 
 /// Returns true if an id can be the name of a file unchanged.

@@ -15,10 +15,11 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::letter::{self, clean_header_value, make_usable_name};
+use super::letter::{self, make_usable_name};
 use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine};
 use crate::link::http::{HttpAnswer, HttpClient, HttpError};
 use crate::link::{disk_space, job, json_lists, secret};
+use crate::mime::compose::clean_header_value;
 use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{date, text};
 use crate::store::{OutboundMail, fs};

@@ -54,6 +54,7 @@ impl Root {
             state: None,
             roles: crate::model::Roles::default(),
             home: None,
+            maildir: crate::store::maildir::MaildirSettings::default(),
         }
     }
 

@@ -50,6 +50,7 @@ impl Bed {
             state: None,
             roles: crate::model::Roles::default(),
             home: None,
+            maildir: crate::store::maildir::MaildirSettings::default(),
         }
     }
 

@@ -113,6 +113,7 @@ impl Bed {
             .env_remove("AMP_DIR")
             .env_remove("AMP_PROVIDER_DOMAIN")
             .env_remove("AM_ROOT")
+            .env_remove("MAILDIR")
             .env_remove("RUST_LOG")
             .env_remove("NOTIFY_SOCKET");
         for (k, v) in &self.env {

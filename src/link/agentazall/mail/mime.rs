@@ -6,8 +6,6 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use jiff::tz::TimeZone;
 use mail_builder::MessageBuilder;
@@ -17,8 +15,9 @@ use mail_builder::mime::MimePart;
 use mail_parser::{Address, Message, MimeHeaders as _};
 use sha2::{Digest, Sha256};
 
-use crate::link::agentazall::letter::{self, clean_header_value, make_usable_name};
+use crate::link::agentazall::letter::{self, make_usable_name};
 use crate::link::disk_space;
+use crate::mime::compose::{self, clean_header_value};
 use crate::mime::{self, MailError};
 use crate::model::{Timestamp, encode_hex};
 use crate::store::agentazall::{block, date, names, text};
@@ -26,8 +25,6 @@ use crate::store::{InboundMail, OutboundMail, fs};
 
 /// The domain for ids that have none.
 const DOMAIN: &str = "agentazall";
-/// The number of bytes in an encoded word.
-const WORD: usize = 39;
 /// The limit on the number of attachments of a mail; the letter says that more were left out.
 const MAX_PARTS: usize = 100;
 /// The header with the recipient of a mail, for accounts where I get a copy of each mail.
@@ -121,30 +118,14 @@ fn format_mail_date(of: &str) -> String {
     text.unwrap_or_else(|_| "Thu, 1 Jan 1970 00:00:00 +0000".to_owned())
 }
 
-/// Encodes a text for a header: unchanged, or in encoded words. Also a text that looks like encoded words is encoded,
-/// unlike by `mail_builder`.
+/// Encodes a text for a header that mail-builder folds.
 fn encode_header_text(value: &str) -> String {
-    let value = clean_header_value(value);
-    let is_plain = value.bytes().all(|b| b == b' ' || b.is_ascii_graphic());
-    if is_plain && value.len() <= 900 && !value.contains("=?") {
-        return value;
-    }
-    let mut words = Vec::new();
-    let mut word = String::new();
-    for c in value.chars() {
-        if word.len() + c.len_utf8() > WORD {
-            words.push(std::mem::take(&mut word));
-        }
-        word.push(c);
-    }
-    words.push(word);
-    let words = words.iter().map(|word| format!("=?utf-8?B?{}?=", STANDARD.encode(word)));
-    words.collect::<Vec<_>>().join(" ")
+    compose::encode_header_text(value).replace("\r\n ", " ")
 }
 
-/// Formats addresses.
+/// Formats addresses for a header that mail-builder folds.
 fn format_address_list(addresses: &[String]) -> String {
-    addresses.iter().map(|a| encode_header_text(a)).collect::<Vec<_>>().join(", ")
+    compose::format_address_list(addresses).replace("\r\n ", " ")
 }
 
 /// Returns the id of a mail and its recipient, if it is a copy for me.

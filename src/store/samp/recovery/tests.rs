@@ -30,6 +30,7 @@ impl Machine {
             state: Some(self.state()),
             roles: Roles::default(),
             home: None,
+            maildir: crate::store::maildir::MaildirSettings::default(),
             may_create: true,
         })
         .unwrap()

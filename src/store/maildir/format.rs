@@ -1,0 +1,436 @@
+//! A Maildir as files of the engine ([`crate::store::engine::files`]).
+//!
+//! Other programs rename and move files all the time. A message is therefore its content: the id in the index carries
+//! the digest of the canonical form, unless a signature vouches for the plain id. A message that disappears is held for
+//! a moment, because a program may be about to put it back under another name.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use bytemuck::{Pod, Zeroable};
+use rustix::fs::FileType;
+
+use super::mail::{self, MaildirMail};
+use super::names::{self, MailFolderRole};
+use super::send::SendmailRuns;
+use super::settings::{MaildirMarks, MaildirSettings};
+use super::{MaildirStore, check};
+use crate::mime::reading::{FILE_BYTES, MailLimitError};
+use crate::model::locks::Mutex;
+use crate::model::qualify_id;
+use crate::store::digest::secure_hash64;
+use crate::store::engine::files::{
+    self, DirCache, FileFacts, FileFlags, FileFormat, FileInput, FileReading, FileRow, FileTable,
+    PassSummary, PathRole, PendingReport, ScanPass, StoreFile,
+};
+use crate::store::{
+    Advice, ClaimVerifier, Facets, FoundMessage, Location, Record, StoreError, ViolationReporter,
+};
+
+/// The time for which a message that disappeared still counts as there.
+const HOLD: Duration = Duration::from_secs(10);
+/// The number of answers one to the other up to which a thread is followed to its first mail.
+const MAX_CLIMB: usize = 100;
+
+/// The facts about a mail that the table keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct MaildirFacts {
+    /// The hash of the id.
+    key: u64,
+    /// The digest of all that is shown or signed.
+    pub(super) digest: [u64; 4],
+    /// The time of writing, in milliseconds since 1970.
+    time: i64,
+    /// The hash of the id of the mail that gives the thread; 0 if the mail itself gives it.
+    parent: u64,
+    /// The hash of the thread's id.
+    root: u64,
+    /// 1 if the id is shown without the digest.
+    is_plain: u32,
+    /// 1 if the file is gone and its message is still held.
+    is_held: u32,
+}
+
+impl FileFacts for MaildirFacts {
+    const SLOTS: u8 = 2;
+
+    /// Returns the hash of the id in the first slot, also for a file that is gone, and that of the parent in the
+    /// second.
+    fn slot_key(&self, slot: u8, is_message: bool) -> u64 {
+        match slot {
+            0 => self.key,
+            _ if is_message => self.parent,
+            _ => 0,
+        }
+    }
+
+    fn time(&self) -> i64 {
+        self.time
+    }
+
+    fn hashes(&self) -> (u64, u64) {
+        (self.key, self.digest[0])
+    }
+}
+
+impl MaildirFacts {
+    fn of_mail(mail: &MaildirMail) -> Self {
+        let shown = &mail.message;
+        let hash = |text: &Option<String>| text.as_ref().map_or(0, |t| secure_hash64(t.as_bytes()));
+        Self {
+            key: secure_hash64(shown.id.as_bytes()),
+            digest: Self::split_digest(mail.digest),
+            time: shown.time.millis(),
+            parent: if mail.has_thread { 0 } else { hash(&shown.in_reply_to) },
+            ..Self::default()
+        }
+    }
+
+    /// Returns a digest in the form in which the table keeps it.
+    pub(super) fn split_digest(digest: [u8; 32]) -> [u64; 4] {
+        bytemuck::cast(digest)
+    }
+
+    /// Returns true if two files hold the same message.
+    fn is_same(&self, other: &Self) -> bool {
+        (self.key, self.digest) == (other.key, other.digest)
+    }
+
+    /// Returns the files that hold this message and are there.
+    pub(super) fn find_copies(&self, table: &FileTable<Self>) -> Vec<u32> {
+        let mut all = table.files_with_key(0, self.key);
+        let is_one = |n: &u32| table.row(*n).is_some_and(FileRow::is_message);
+        all.retain(|n| is_one(n) && table.facts(*n).is_some_and(|other| other.is_same(self)));
+        all
+    }
+
+    /// Returns the id under which the index knows the message.
+    pub(super) fn qualify<'a>(&self, id: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
+        let digest: [u8; 32] = bytemuck::cast(self.digest);
+        qualify_id(id, (self.is_plain == 0).then_some(&digest))
+    }
+}
+
+/// Returns the path of another leaf of the mail folder to which a leaf belongs.
+pub(super) fn sibling(folder: &str, leaf: &str) -> String {
+    match folder.rsplit_once('/') {
+        Some((above, _)) => format!("{above}/{leaf}"),
+        None => leaf.to_owned(),
+    }
+}
+
+/// A Maildir as one person sees it.
+#[derive(Debug)]
+pub struct MaildirFormat {
+    /// The settings, with addresses in lower case.
+    pub(super) settings: MaildirSettings,
+    /// The runs of the program that sends mail.
+    pub(super) runs: SendmailRuns,
+    /// The ids of threads, by the hash of the id of a mail that does not begin its thread itself.
+    threads: Mutex<HashMap<u64, Box<str>>>,
+    /// The numbers of files that are gone and whose messages are held, and the ends of that.
+    held: Mutex<Vec<(u32, Instant)>>,
+}
+
+impl MaildirFormat {
+    pub(super) fn new(settings: MaildirSettings) -> Self {
+        Self {
+            settings,
+            runs: SendmailRuns::default(),
+            threads: Mutex::default(),
+            held: Mutex::default(),
+        }
+    }
+
+    /// Ends the time for which messages are held.
+    #[cfg(test)]
+    pub(super) fn end_holds(&self) {
+        self.held.lock().iter_mut().for_each(|(_, end)| *end = Instant::now());
+    }
+
+    /// Returns the role of the mail folder in which a leaf lies.
+    pub(super) fn leaf_role(&self, leaf: &[&str]) -> MailFolderRole {
+        let name = leaf.split_last().and_then(|(_, folder)| names::folder_name(folder));
+        name.map_or(MailFolderRole::Hidden, |name| names::folder_role(&name, &self.settings))
+    }
+
+    /// Returns the role of the mail folder of a file in the table.
+    pub(super) fn file_role(&self, table: &FileTable<MaildirFacts>, n: u32) -> MailFolderRole {
+        self.leaf_role(&files::path_parts(table.folder(n)))
+    }
+
+    /// Returns the id of a mail's thread. A mail that only names the one that it answers belongs to the thread of that
+    /// one, as soon as that is known.
+    fn find_thread(
+        &self,
+        pass: &mut ScanPass<'_, Self>,
+        mail: &MaildirMail,
+        facts: &MaildirFacts,
+    ) -> String {
+        let own = mail.message.thread.clone().unwrap_or_default();
+        if facts.parent == 0 || is_in_circle(pass.table, facts) {
+            return own;
+        }
+        let Some(parent) = find_mail(pass.table, facts.parent) else { return own };
+        let begins = pass.table.facts(parent).is_some_and(|facts| facts.root == facts.key);
+        let known = self.threads.lock().get(&facts.parent).map(ToString::to_string);
+        if known.is_none() && !begins {
+            // After a restart, the mail is read for its thread.
+            pass.queue_files([parent]);
+        }
+        known.unwrap_or(own)
+    }
+
+    /// Notes the thread of a mail, and has its answers read again if they are in another one.
+    fn note_thread(&self, pass: &mut ScanPass<'_, Self>, facts: &MaildirFacts, thread: &str) {
+        if facts.root == facts.key {
+            self.threads.lock().remove(&facts.key);
+        } else {
+            self.threads.lock().insert(facts.key, thread.into());
+        }
+        let table = &*pass.table;
+        let moves = |n: &u32| {
+            let answer = table.facts(*n).copied().unwrap_or_default();
+            answer.root != facts.root && !is_in_circle(table, &answer)
+        };
+        let answers: Vec<u32> =
+            table.files_with_key(1, facts.key).into_iter().filter(moves).collect();
+        pass.queue_files(answers);
+    }
+}
+
+/// Returns the first file with a mail of this id.
+fn find_mail(table: &FileTable<MaildirFacts>, key: u64) -> Option<u32> {
+    let mut found = table.files_with_key(0, key).into_iter();
+    found.find(|n| table.row(*n).is_some_and(FileRow::is_message))
+}
+
+/// Returns true if the way from a mail to the one that it answers, and so on, leads back to it, or is too long.
+fn is_in_circle(table: &FileTable<MaildirFacts>, facts: &MaildirFacts) -> bool {
+    let mut at = facts.parent;
+    for _ in 0..MAX_CLIMB {
+        if at == 0 || at == facts.key {
+            return at != 0;
+        }
+        at = find_mail(table, at).and_then(|n| table.facts(n)).map_or(0, |above| above.parent);
+    }
+    true
+}
+
+impl FileFormat for MaildirFormat {
+    type Facts = MaildirFacts;
+    type Message<'a> = Box<(MaildirMail, MaildirFacts)>;
+    type Context = ();
+
+    const TAG: [u8; 8] = *b"maildi01";
+    const LONGEST: usize = FILE_BYTES;
+    const REFUSES_ODD: bool = true;
+
+    fn determine_role(&self, path: &[&str], kind: FileType) -> PathRole {
+        let is_folder = matches!(kind, FileType::Directory | FileType::Unknown);
+        match path {
+            [folder @ .., "new" | "cur"] => match self.leaf_role(path) {
+                _ if names::folder_name(folder).is_none() => PathRole::Nothing,
+                MailFolderRole::Hidden => PathRole::Nothing,
+                MailFolderRole::Inbox | MailFolderRole::Sent => PathRole::Folder,
+            },
+            [leaf @ .., name] if matches!(leaf, [.., "new" | "cur"]) => {
+                let is_shown = self.leaf_role(leaf) != MailFolderRole::Hidden;
+                if is_shown && !name.starts_with('.') {
+                    PathRole::Message
+                } else {
+                    PathRole::Nothing
+                }
+            }
+            // A folder that is not shown may have one in it that is.
+            folder if is_folder && names::folder_name(folder).is_some() => PathRole::Folder,
+            _ => PathRole::Nothing,
+        }
+    }
+
+    fn facets(store: &MaildirStore) -> Facets<'_> {
+        let writes_marks = store.format.settings.marks == MaildirMarks::On;
+        Facets {
+            appender: Some(store),
+            marks: writes_marks.then_some(store),
+            parts: Some(store),
+            ..Facets::default()
+        }
+    }
+
+    fn read_record(store: &MaildirStore, at: &Location) -> Result<Record, StoreError> {
+        let (mail, facts) = store.read_mail(at.source)?;
+        let mut message = mail.message;
+        message.id = facts.qualify(message.id).into_owned();
+        let threads = store.format.threads.lock();
+        if let Some(thread) = threads.get(&facts.key).filter(|_| !mail.has_thread) {
+            message.thread = Some(thread.to_string());
+        }
+        Ok(Record { message, claim: mail.claim, ..Record::default() })
+    }
+
+    fn check_files(
+        store: &MaildirStore,
+        verify: ClaimVerifier<'_>,
+        report: ViolationReporter<'_>,
+    ) -> Result<(), StoreError> {
+        check::check_mails(store, verify, report)
+    }
+
+    fn advice(store: &MaildirStore) -> Vec<Advice> {
+        check::advise(store)
+    }
+
+    fn load_context(&self, _: &MaildirStore) -> Result<Option<((), u64)>, StoreError> {
+        let settings = format!("{:?}", self.settings);
+        Ok(Some(((), secure_hash64(settings.as_bytes()))))
+    }
+
+    fn parse_file<'a>(
+        &self,
+        (): &(),
+        _: &mut DirCache<'_>,
+        opened: &'a FileInput<'a, MaildirFacts>,
+    ) -> io::Result<FileReading<Self::Message<'a>, MaildirFacts>> {
+        if names::has_flag(&opened.file.name, 'T') {
+            return Ok(FileReading::nothing());
+        }
+        let read = mail::parse_mail(opened.bytes, &opened.file.name, opened.stamp.modified());
+        Ok(match read {
+            Ok(mail) => {
+                let facts = MaildirFacts::of_mail(&mail);
+                let same = opened.file.message_facts().is_some_and(|old| old.is_same(&facts));
+                let reading = FileReading::message(Box::new((mail, facts)), same);
+                // Some programs write where others only rename.
+                FileReading { unfinished: !opened.bytes.ends_with(b"\n"), ..reading }
+            }
+            Err(why @ MailLimitError::Empty) => FileReading::incomplete(why.to_string()),
+            Err(why) => {
+                let unfinished = !opened.bytes.ends_with(b"\n");
+                FileReading { unfinished, ..FileReading::rejected(why.to_string()) }
+            }
+        })
+    }
+
+    fn message_facts<'m>(message: &'m Self::Message<'_>) -> &'m MaildirFacts {
+        &message.1
+    }
+
+    fn report_source(store: &MaildirStore, n: u32) -> u32 {
+        let table = store.table.read();
+        let copies = table.facts(n).map_or_else(Vec::new, |facts| facts.find_copies(&table));
+        copies.into_iter().min_by_key(|n| (store.format.file_role(&table, *n), *n)).unwrap_or(n)
+    }
+
+    fn accept_message<'a>(
+        &self,
+        (): &(),
+        pass: &mut ScanPass<'_, Self>,
+        taken: PendingReport<'a, Self>,
+    ) -> Option<FoundMessage<'a>> {
+        let PendingReport { n, opened, message, .. } = taken;
+        let (mail, mut facts) = *message;
+        let known: Vec<MaildirFacts> = {
+            let others = pass.table.files_with_key(0, facts.key).into_iter();
+            others.filter_map(|m| pass.table.facts(m)).copied().collect()
+        };
+        // Nobody else's mail takes the plain id of one that is signed.
+        let before = known.iter().find(|other| other.is_same(&facts));
+        let is_free = !known.iter().any(|other| other.is_plain != 0);
+        facts.is_plain =
+            before.map_or(u32::from(mail.is_signed && is_free), |before| before.is_plain);
+        let thread = self.find_thread(pass, &mail, &facts);
+        facts.root = secure_hash64(thread.as_bytes());
+        pass.table.update_row(n, |_, kept| *kept = facts);
+        self.note_thread(pass, &facts, &thread);
+        let copies = facts.find_copies(pass.table);
+        let copies: Vec<(MailFolderRole, u32)> =
+            copies.into_iter().map(|n| (self.file_role(pass.table, n), n)).collect();
+        let first = copies.iter().min().map_or(n, |(_, first)| *first);
+        if first != n {
+            pass.queue_files([first]);
+            return None;
+        }
+        let inbox = || copies.iter().filter(|(role, _)| *role == MailFolderRole::Inbox);
+        let is_read = |n: &u32| names::has_flag(pass.table.name(*n), 'S');
+        let to_me = inbox().next().is_some();
+        let unread = inbox().map(|(_, n)| *n).filter(|n| !is_read(n));
+        let shown = mail.message;
+        let from = shown.from.unwrap_or_default().to_ascii_lowercase();
+        let in_sent = copies.iter().any(|(role, _)| *role == MailFolderRole::Sent);
+        let from_me = in_sent || self.settings.me.contains(&from);
+        let to: Vec<String> = shown.to.iter().map(|to| to.to_ascii_lowercase()).collect();
+        Some(FoundMessage {
+            at: StoreFile::<MaildirFacts>::location(n, opened.bytes.len()),
+            from: from.into(),
+            to: to.join(", ").into(),
+            thread: thread.into(),
+            id: facts.qualify(shown.id),
+            time: shown.time,
+            to_me,
+            from_me,
+            read: to_me.then(|| inbox().any(|(_, n)| is_read(n))),
+            unmarked_hash: files::hash_unmarked_files(
+                unread.filter(|_| self.settings.marks == MaildirMarks::On),
+            ),
+            has_parts: !shown.attachments.is_empty(),
+            claim: mail.claim.map(Box::new),
+            idempotency_key: mail.idempotency_key.filter(|_| from_me).map(Into::into),
+            in_reply_to: shown.in_reply_to.filter(|_| from_me).map(Into::into),
+            ..FoundMessage::default()
+        })
+    }
+
+    /// Queues other files that hold the same message, so that they are reported in its place.
+    fn forget_message(&self, pass: &mut ScanPass<'_, Self>, n: u32) {
+        let Some(facts) = pass.table.facts(n).copied() else { return };
+        let copies = facts.find_copies(pass.table);
+        pass.queue_files(copies.into_iter().filter(|copy| *copy != n));
+    }
+
+    /// Holds the messages of files that are gone, and lets go of those that were held long enough.
+    fn finish_pass(&self, (): &(), done: &mut PassSummary<'_, Self>) -> Vec<u32> {
+        let lost: Vec<u32> = {
+            let table = done.files.table.read();
+            let is_lost = |n: &u32| {
+                let was_shown = table.row(*n).is_some_and(|row| {
+                    row.has_flag(FileFlags::GONE) && row.has_flag(FileFlags::MESSAGE)
+                });
+                let facts = table.facts(*n).filter(|_| was_shown);
+                facts.is_some_and(|facts| facts.find_copies(&table).is_empty())
+            };
+            done.touched.iter().copied().filter(is_lost).collect()
+        };
+        let now = Instant::now();
+        let mut held = self.held.lock();
+        held.extend(lost.iter().map(|n| (*n, now + HOLD)));
+        // A pass that keeps what was reported lets nothing go.
+        let ends = |end: Instant| lost.is_empty() && end <= now;
+        let over: Vec<u32> = held.extract_if(.., |(_, end)| ends(*end)).map(|h| h.0).collect();
+        if !held.is_empty() {
+            // Another scan must follow by itself.
+            done.files.health.read_fault.set();
+        }
+        drop(held);
+        let mut table = done.files.table.write();
+        let changed = lost.iter().map(|n| (n, 1)).chain(over.iter().map(|n| (n, 0)));
+        for (n, is_held) in changed {
+            table.update_row(*n, |_, facts| facts.is_held = is_held);
+        }
+        drop(table);
+        if lost.is_empty() {
+            done.reports.begin_rescan(over);
+        } else {
+            done.reports.keep_reported();
+        }
+        Vec::new()
+    }
+
+    fn note_restored_table(&self, table: &FileTable<MaildirFacts>) {
+        let held = table.iter_all().filter(|(_, _, facts)| facts.is_held != 0);
+        *self.held.lock() = held.map(|(n, ..)| (n, Instant::now() + HOLD)).collect();
+    }
+}

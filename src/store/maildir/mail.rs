@@ -1,0 +1,227 @@
+//! One mail: its decoded values, and the canonical form that identifies it and that a signature covers
+//! (docs/formats/maildir.md, sections 4, 6 and 7).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use mail_parser::Message;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use super::names;
+use crate::mime::attachments::list_attachments;
+use crate::mime::reading::{
+    MailLimitError, find_body, first_text, list_addresses, list_ids, parse_limited, read_body,
+    received_seconds, written_seconds,
+};
+use crate::model::verify::find_claim_fault;
+use crate::model::{
+    self, Attachment, PublicKey, SignatureClaim, SignatureScope, SignedBytes, Timestamp, encode_hex,
+};
+
+/// The first bytes of a signed text.
+const SIGNED: &str = "maildir-sig-v1\n";
+/// The first second of 1990. Names of files do not begin with an earlier one.
+const YEAR_1990: i64 = 631_152_000;
+/// The longest id, in bytes.
+const ID_BYTES: usize = 900;
+/// One day, in milliseconds.
+const DAY_MS: i64 = 86_400_000;
+
+/// A mail that was read.
+#[derive(Debug, Default)]
+pub struct MaildirMail {
+    /// The message as it is shown. Its thread is the id of the first mail that it names.
+    pub message: model::Message,
+    /// The contents of its attachments.
+    pub files: Vec<Vec<u8>>,
+    /// The ids in `References`.
+    pub references: Vec<String>,
+    /// True if the thread follows from the mail alone, and not from the mail that it answers.
+    pub has_thread: bool,
+    /// The signature that it carries.
+    pub claim: Option<SignatureClaim>,
+    /// True if its signature is by the key that it names.
+    pub is_signed: bool,
+    /// The canonical form.
+    pub canonical: String,
+    /// The digest of the canonical form and the signature.
+    pub digest: [u8; 32],
+    /// The idempotency key that it carries.
+    pub idempotency_key: Option<String>,
+}
+
+/// The decoded values of a mail, in the order in which JSON has them.
+#[derive(Serialize)]
+struct CanonicalMail<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    body: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cc: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    date: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ms: Option<u16>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<(&'a str, usize, String)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    re: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    to: Vec<String>,
+}
+
+/// Parses a mail. Its file gives the time if the mail has none.
+///
+/// # Errors
+/// Returns a [`MailLimitError`].
+pub fn parse_mail(
+    raw: &[u8],
+    name: &str,
+    modified: Timestamp,
+) -> Result<MaildirMail, MailLimitError> {
+    let mail = parse_limited(raw)?;
+    let body_part = find_body(&mail);
+    let body = body_part.map(|n| read_body(&mail, n)).unwrap_or_default();
+    let is_file = |n: &u32| mail.attachments.contains(n) || mail.text_body.contains(n);
+    let numbers = (0..mail.parts.len() as u32).filter(|n| is_file(n) && Some(*n) != body_part);
+    let parts = numbers.filter_map(|n| mail.parts.get(n as usize));
+    let files = list_attachments(&mail, parts);
+
+    let [from, to, cc] = ["From", "To", "Cc"].map(|name| list_addresses(&mail, name));
+    let ids = |name| list_ids(&mail, name).into_iter().map(shorten_id).collect::<Vec<_>>();
+    let written_id = ids("Message-ID").into_iter().next();
+    let references = ids("References");
+    let answered = ids("In-Reply-To").pop();
+    let subject = first_text(&mail, "Subject").map(|text| join_blanks(&text));
+    let subject = subject.filter(|text| !text.is_empty());
+    let date = written_seconds(&mail);
+    let ms = first_text(&mail, "X-Msgfs-Ms").and_then(|ms| ms.trim().parse().ok());
+    let ms: Option<u16> = ms.filter(|ms| *ms <= 999);
+    let own_thread = first_text(&mail, "X-Msgfs-Thread").map(|text| join_blanks(&text));
+    let canonical = CanonicalMail {
+        body: &body,
+        cc: sorted(&cc),
+        date,
+        from: from.first().map(|from| from.to_ascii_lowercase()),
+        id: written_id.as_deref(),
+        ms,
+        parts: files
+            .iter()
+            .map(|file| (&*file.name, file.bytes.len(), encode_hex(&Sha256::digest(&file.bytes))))
+            .collect(),
+        re: answered.as_deref(),
+        subject: subject.as_deref(),
+        thread: own_thread.as_deref(),
+        to: sorted(&to),
+    };
+    let canonical = serde_json::to_string(&canonical)
+        .unwrap_or_else(|e| panic!("text and numbers make no JSON: {e}"));
+    let claim = parse_claim(&mail, &canonical);
+    let is_signed = claim.as_ref().is_some_and(|claim| {
+        matches!(claim, SignatureClaim::Signed { key: Some(_), .. })
+            && find_claim_fault(claim).is_none()
+    });
+    let marks = ["X-Msgfs-Key", "X-Msgfs-Signature"].map(|name| first_text(&mail, name));
+    let mut digest = Sha256::new_with_prefix(&canonical);
+    marks.iter().flatten().for_each(|mark| digest.update(format!("\0{}", without_blanks(mark))));
+    let seconds = date.or_else(|| received_seconds(&mail)).map(Timestamp::from_secs);
+    let time = seconds.unwrap_or_else(|| file_time(name, modified));
+    let time = time.plus_millis(ms.filter(|_| is_signed).map_or(0, i64::from));
+    let id = written_id.unwrap_or_else(|| digest_id(raw));
+    let own_thread = own_thread.filter(|thread| is_signed && !thread.is_empty());
+    let named = own_thread.or_else(|| references.first().cloned());
+    let has_thread = named.is_some();
+    let thread = named.or_else(|| answered.clone()).unwrap_or_else(|| id.clone());
+    let attachments = files.iter().map(|f| Attachment::new(&*f.name, f.bytes.len())).collect();
+    let message = model::Message {
+        from: from.into_iter().next(),
+        to,
+        cc,
+        time,
+        subject,
+        thread: Some(thread),
+        in_reply_to: answered,
+        id,
+        attachments,
+        body,
+        ..model::Message::default()
+    };
+    Ok(MaildirMail {
+        files: files.into_iter().map(|file| file.bytes.into_owned()).collect(),
+        idempotency_key: first_text(&mail, "X-Msgfs-Idempotency").filter(|key| !key.is_empty()),
+        digest: digest.finalize().into(),
+        message,
+        references,
+        has_thread,
+        claim,
+        is_signed,
+        canonical,
+    })
+}
+
+/// Returns the bytes that a signature covers.
+pub fn signed_bytes(canonical: &str) -> Vec<u8> {
+    [SIGNED, canonical].concat().into_bytes()
+}
+
+/// Returns an id, or the digest of a long one.
+fn shorten_id(id: String) -> String {
+    if id.len() > ID_BYTES { digest_id(id.as_bytes()) } else { id }
+}
+
+/// Returns the id of a mail that carries none.
+fn digest_id(raw: &[u8]) -> String {
+    let digest = encode_hex(&Sha256::digest(raw));
+    format!("sha256-{}", digest.get(..32).unwrap_or_default())
+}
+
+fn sorted(addresses: &[String]) -> Vec<String> {
+    let mut all: Vec<String> = addresses.iter().map(|a| a.to_ascii_lowercase()).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn without_blanks(text: &str) -> String {
+    text.split_whitespace().collect()
+}
+
+fn join_blanks(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the time of a mail that has none: that in the name of its file, or else that of the file.
+fn file_time(name: &str, modified: Timestamp) -> Timestamp {
+    let limit = Timestamp::now().plus_millis(DAY_MS).secs();
+    let told = names::name_seconds(name).filter(|secs| (YEAR_1990..=limit).contains(secs));
+    told.map_or(Timestamp::from_secs(modified.secs()), Timestamp::from_secs)
+}
+
+/// Returns the signature of a mail.
+fn parse_claim(mail: &Message<'_>, canonical: &str) -> Option<SignatureClaim> {
+    let bytes = |name: &str| {
+        let text = without_blanks(&first_text(mail, name)?);
+        Some(BASE64.decode(text).unwrap_or_default())
+    };
+    let Ok(signature) = bytes("X-Msgfs-Signature")?.try_into() else {
+        return Some(SignatureClaim::Malformed(
+            "X-Msgfs-Signature is not 64 bytes in base64".into(),
+        ));
+    };
+    let key = match bytes("X-Msgfs-Key").map(TryInto::try_into) {
+        None => None,
+        Some(Ok(key)) => Some(PublicKey(key)),
+        Some(Err(_)) => {
+            return Some(SignatureClaim::Malformed("X-Msgfs-Key is not 32 bytes in base64".into()));
+        }
+    };
+    let covered = SignedBytes::from_bytes(signed_bytes(canonical));
+    Some(SignatureClaim::Signed { key, signature, covered, scope: SignatureScope::Whole })
+}

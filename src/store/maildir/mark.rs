@@ -1,0 +1,93 @@
+//! Flags in the names of files (docs/formats/maildir.md, section 5). A file is renamed, never copied or written.
+
+use std::io;
+use std::path::Path;
+
+use super::MaildirStore;
+use super::format::{self, MaildirFacts};
+use super::names::{self, MailFolderRole};
+use crate::store::atomic_file::rename_new_between;
+use crate::store::digest::secure_hash64;
+use crate::store::engine::files::{FileRow, FileTable, StoreFile, path_parts};
+use crate::store::{Location, ReadMarks, Store as _, StoreError, confined, fs};
+
+impl ReadMarks for MaildirStore {
+    /// Sets or clears the flag S of all files in my folders that hold a message. Returns true if none is left.
+    fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
+        let files = {
+            let table = self.table.read();
+            let facts = table.facts(at.source).ok_or(StoreError::Moved)?;
+            self.files_in_inbox(&table, facts.find_copies(&table))
+        };
+        if files.is_empty() {
+            return Err(StoreError::Moved);
+        }
+        let mut is_done = true;
+        for file in files {
+            is_done &= self.write_flag(&file, 'S', read)?;
+        }
+        Ok(is_done)
+    }
+}
+
+impl MaildirStore {
+    /// Returns those of these files that lie in folders whose mail is for me.
+    fn files_in_inbox(
+        &self,
+        table: &FileTable<MaildirFacts>,
+        numbers: Vec<u32>,
+    ) -> Vec<StoreFile<MaildirFacts>> {
+        let mine = |n: &u32| self.format.file_role(table, *n) == MailFolderRole::Inbox;
+        numbers.into_iter().filter(mine).filter_map(|n| StoreFile::from_table(table, n)).collect()
+    }
+
+    /// Notes on a mail that I answered it. A mail without the flag is no fault.
+    pub(super) fn mark_replied(&self, id: &str) {
+        let files = {
+            let table = self.table.read();
+            let mut found = table.files_with_key(0, secure_hash64(id.as_bytes()));
+            found.retain(|n| table.row(*n).is_some_and(FileRow::is_message));
+            self.files_in_inbox(&table, found)
+        };
+        for file in files {
+            if let Err(error) = self.write_flag(&file, 'R', true) {
+                tracing::debug!(%error, "an answered mail could not be marked");
+            }
+        }
+    }
+
+    /// Gives a file its name with or without a flag, in `cur/`. Returns false if no name can have it.
+    fn write_flag(
+        &self,
+        file: &StoreFile<MaildirFacts>,
+        flag: char,
+        on: bool,
+    ) -> Result<bool, StoreError> {
+        if names::has_flag(&file.name, flag) == on {
+            return Ok(true);
+        }
+        let Some(name) = names::set_flag(&file.name, flag, on) else { return Ok(false) };
+        let cur = format::sibling(&file.folder, "cur");
+        let base = &self.properties.dir;
+        let rename = || {
+            let from = confined::open_dir(base, &path_parts(&file.folder))?;
+            let to = confined::open_dir(base, &path_parts(&cur))?;
+            rename_new_between((&from, Path::new(&file.name)), (&to, Path::new(&name)))?;
+            fs::sync_open_dir(&to)?;
+            if cur == file.folder { Ok(()) } else { fs::sync_open_dir(&from) }
+        };
+        let renamed = rename();
+        self.note_change(&base.join(file.path()));
+        self.note_change(&base.join(&cur).join(&name));
+        match renamed {
+            Ok(()) => Ok(true),
+            // Another program was faster, or its copy has the name.
+            Err(e)
+                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) =>
+            {
+                Err(StoreError::Moved)
+            }
+            Err(e) => Err(StoreError::io(&base.join(file.path()), e)),
+        }
+    }
+}

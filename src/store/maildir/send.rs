@@ -1,0 +1,354 @@
+//! Sending: a copy among my sent mail, then a file in the Maildir of each recipient of this machine, then the program
+//! that reaches the others (docs/formats/maildir.md, section 8).
+//!
+//! A repeated append does only what is missing. A file is delivered if the unique part of its name is in `new/` or
+//! `cur/`. Nobody knows if the program took a mail before msgfs was killed, so that step may happen twice.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use super::compose::{NewMail, compose_mail};
+use super::mail::{self, MaildirMail};
+use super::names::{self, SENT};
+use super::settings::MaildirMarks;
+use super::{MAX_BODY, MaildirStore, is_address};
+use crate::mime::utf7::encode_utf7;
+use crate::model::locks::Mutex;
+use crate::model::{Draft, DraftAttachment, Message, Timestamp, plain_id, sanitize_line};
+use crate::store::atomic_file::FileSlot;
+use crate::store::digest::secure_hash64;
+use crate::store::engine::files::FileRow;
+use crate::store::{
+    AddressFit, MessageAppender, PrepareContext, PreparedRecord, Store as _, StoreError, confined,
+    fs, refuse_headers,
+};
+
+/// The mode of files in the Maildir of another.
+const FILE_MODE: u32 = 0o600;
+/// The mode of new folders.
+const DIR_MODE: u32 = 0o700;
+/// The most ids in `References`.
+const MAX_REFERENCES: usize = 20;
+/// The status with which the program says that a mail may go later.
+const TEMPORARY: i32 = 75;
+/// The time that an append waits for the program. Other mail does not wait longer.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// The most bytes of the program's errors that are shown.
+const MAX_SAID: usize = 500;
+
+/// The runs of the program that sends mail, by the id of the mail.
+#[derive(Debug, Default)]
+pub(super) struct SendmailRuns(Mutex<HashMap<String, Receiver<io::Result<Output>>>>);
+
+/// Fails if attachments are too large for a mail.
+pub(super) fn check_attachments(files: &[(String, u64)]) -> Result<(), StoreError> {
+    let bytes = files.iter().fold(0u64, |sum, (_, size)| sum.saturating_add(*size));
+    if bytes.saturating_mul(4) / 3 <= MAX_BODY {
+        return Ok(());
+    }
+    Err(StoreError::TooLarge("a mail with its attachments has at most 16 MiB".into()))
+}
+
+impl MessageAppender for MaildirStore {
+    fn canonical_address(&self, address: &str) -> String {
+        address.to_ascii_lowercase()
+    }
+
+    fn address_fit(&self, address: &str) -> AddressFit {
+        match self.find_route(address) {
+            Ok(_) => AddressFit::Plain,
+            Err(_) if is_address(address) => AddressFit::Via,
+            Err(_) => AddressFit::No,
+        }
+    }
+
+    fn is_registered(&self, address: &str) -> bool {
+        matches!(self.find_route(address), Ok(Some(_)))
+    }
+
+    /// Prepares one mail for all recipients. It writes nothing.
+    fn prepare_records(
+        &self,
+        draft: &Draft,
+        with: &PrepareContext<'_>,
+    ) -> Result<Vec<PreparedRecord>, StoreError> {
+        let Some(me) = self.format.settings.me.first() else {
+            return Err(StoreError::Invalid(format!(
+                "no address of yours is known in the store {}; add a line to its [[store]]: \
+                 me = \"NAME@HOST\"",
+                self.name()
+            )));
+        };
+        let [kind, priority, task] =
+            [&draft.kind, &draft.priority, &draft.task].map(Option::is_some);
+        refuse_headers("a mail", &[("Type", kind), ("Priority", priority), ("Task", task)])?;
+        let lower = |list: &Vec<String>| list.iter().map(|a| a.to_ascii_lowercase()).collect();
+        let [to, cc]: [Vec<String>; 2] = [&draft.to, &draft.cc].map(lower);
+        let all: BTreeSet<&str> = to.iter().chain(&cc).map(String::as_str).collect();
+        for address in &all {
+            if let Some(dir) = self.find_route(address)? {
+                self.open_maildir(dir)?;
+            }
+        }
+        let parent = with.parent.filter(|_| draft.is_reply);
+        let subject = draft.subject.clone().unwrap_or_else(|| reply_subject(parent));
+        let random = getrandom::u64();
+        let random = random.map_err(|e| StoreError::io(self.dir(), io::Error::other(e)))?;
+        let host = me.rsplit_once('@').map_or("", |(_, host)| host);
+        let id = format!("{random:016x}@{host}");
+        let in_reply_to = draft.in_reply_to.as_deref().map(plain_id);
+        let references = in_reply_to.map_or_else(Vec::new, |id| self.collect_references(id));
+        let root = references.first().unwrap_or(&id);
+        let thread = draft.thread.as_ref().or_else(|| parent?.thread.as_ref()).unwrap_or(root);
+        let files: Result<Vec<_>, _> = draft.attachments.iter().map(read_attachment).collect();
+        let new = NewMail {
+            from: me,
+            to: &to,
+            cc: &cc,
+            now: with.now,
+            subject: &subject,
+            id: &id,
+            in_reply_to,
+            references: &references,
+            thread: Some(thread.as_str()).filter(|thread| *thread != root),
+            files: &files?,
+        };
+        let bytes = compose_mail(&new, draft, with.signer);
+        let bytes = bytes.map_err(|why| StoreError::Invalid(why.to_string()))?;
+        if bytes.len() as u64 > MAX_BODY {
+            return Err(StoreError::TooLarge("a mail has at most 16 MiB".into()));
+        }
+        let thread = thread.clone();
+        let to = all.into_iter().collect::<Vec<_>>().join(", ");
+        Ok(vec![PreparedRecord { to, id, thread, bytes, files: Vec::new() }])
+    }
+
+    fn check_appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        fs::check_free_space(self.dir(), bytes.saturating_mul(3))
+    }
+
+    /// Keeps a copy of a mail, and delivers it. The program that sends mail gets some time. Then the mail is busy.
+    fn append_record(&self, prepared: &PreparedRecord) -> Result<(), StoreError> {
+        let bytes = prepared.bytes.as_bytes();
+        let mail = mail::parse_mail(bytes, "", Timestamp::now());
+        let mail = mail.map_err(|why| StoreError::Invalid(why.to_string()))?;
+        let name = unique_name(&mail);
+        let was_begun = self.keep_copy(&name, bytes)?;
+        let mut remote = Vec::new();
+        for address in prepared.to.split(", ") {
+            match self.find_route(address)? {
+                Some(dir) => self.deliver(dir, &name, bytes, was_begun)?,
+                None => remote.push(address),
+            }
+        }
+        if let Some(id) = mail.message.in_reply_to.as_deref()
+            && self.format.settings.marks == MaildirMarks::On
+        {
+            self.mark_replied(id);
+        }
+        let Some(program) = self.format.settings.sendmail.as_ref().filter(|_| !remote.is_empty())
+        else {
+            return Ok(());
+        };
+        let mut command = Command::new(program);
+        command.args(["-i", "-f", self.me(), "--"]).args(remote);
+        self.format.runs.send(&prepared.id, bytes, command)
+    }
+
+    fn sync_appends(&self) -> Result<(), StoreError> {
+        // An append is on disk when it returns.
+        Ok(())
+    }
+}
+
+impl MaildirStore {
+    /// Returns the Maildir of an address, or `None` if the program sends mail to it.
+    fn find_route(&self, address: &str) -> Result<Option<&Path>, StoreError> {
+        let settings = &self.format.settings;
+        let address = address.to_ascii_lowercase();
+        if !is_address(&address) {
+            let shown = sanitize_line(&address);
+            return Err(StoreError::Invalid(format!("{shown:?} is not written NAME@HOST")));
+        }
+        let local = settings.local.get(&address).map(PathBuf::as_path);
+        let local = local.or_else(|| settings.me.contains(&address).then(|| self.dir()));
+        if local.is_some() || settings.sendmail.is_some() {
+            return Ok(local);
+        }
+        Err(StoreError::Unreachable(format!(
+            "nothing takes mail to {address}: the store {} has no line for it below [store.local], \
+             and no line sendmail = \"/usr/sbin/sendmail\"",
+            self.name()
+        )))
+    }
+
+    /// Returns the ids of the mails before an answer to this one.
+    fn collect_references(&self, id: &str) -> Vec<String> {
+        let found: Vec<u32> = {
+            let table = self.table.read();
+            let found = table.files_with_key(0, secure_hash64(id.as_bytes())).into_iter();
+            found.filter(|n| table.row(*n).is_some_and(FileRow::is_message)).collect()
+        };
+        let mut ids = found.into_iter().find_map(|n| self.read_mail(n).ok()).map_or_else(
+            Vec::new,
+            |(mail, _)| match mail.references {
+                none if none.is_empty() => mail.message.in_reply_to.into_iter().collect(),
+                some => some,
+            },
+        );
+        ids.push(id.to_owned());
+        let extra = ids.len().saturating_sub(MAX_REFERENCES);
+        ids.drain(1..=extra);
+        ids
+    }
+
+    /// Returns the path of the folder for copies of sent mail. It may be missing.
+    fn sent_folder(&self) -> String {
+        let name = self.format.settings.sent.as_deref().unwrap_or(SENT);
+        let dotted: Vec<String> = name.split('/').map(encode_utf7).collect();
+        let dotted = format!(".{}", dotted.join("."));
+        let places = [dotted.clone(), format!(".INBOX{dotted}"), name.to_owned()];
+        let is_there = |path: &String| self.open_folder(&format!("{path}/cur")).is_ok();
+        places.into_iter().find(is_there).unwrap_or(dotted)
+    }
+
+    /// Puts a copy of a mail among my sent mail. Returns true if one was there.
+    fn keep_copy(&self, name: &str, bytes: &[u8]) -> Result<bool, StoreError> {
+        let folder = self.sent_folder();
+        let leaf = |leaf: &str| self.make_folder(&format!("{folder}/{leaf}"));
+        let (tmp, _, cur) = (leaf("tmp")?, leaf("new")?, leaf("cur")?);
+        let was_there = cur.list_names()?.iter().any(|there| names::unique_part(there) == name);
+        if !was_there {
+            let name = format!("{name}:2,S");
+            cur.publish_file(&name, &tmp.stage_file(&name, bytes)?)?;
+        }
+        Ok(was_there)
+    }
+
+    /// Opens `tmp/`, `new/` and `cur/` of a Maildir. Only my own gets those that are missing.
+    fn open_maildir(&self, dir: &Path) -> Result<[OwnedFd; 3], StoreError> {
+        let shown = dir.display();
+        let meta = std::fs::symlink_metadata(dir)
+            .map_err(|e| StoreError::Unreachable(format!("there is no Maildir {shown}: {e}")))?;
+        let is_mine = dir == self.dir();
+        if meta.is_symlink() && !is_mine {
+            let why = format!("{shown} is a symbolic link, and mail is not delivered through one");
+            return Err(StoreError::NotPermitted(why));
+        }
+        if let Some(owner) = fs::foreign_owner(&meta).filter(|_| !meta.is_symlink()) {
+            let why = format!("{shown} belongs to the user {owner}, who could not read the mail");
+            return Err(StoreError::NotPermitted(why));
+        }
+        let open = |leaf: &str| {
+            let opened = if is_mine {
+                confined::make_dir(dir, &[leaf], DIR_MODE)
+            } else {
+                confined::open_dir(dir, &[leaf])
+            };
+            let why = |e| format!("{shown} is no Maildir, because of {leaf}/: {e}");
+            opened.map_err(|e| StoreError::Unreachable(why(e)))
+        };
+        Ok([open("tmp")?, open("new")?, open("cur")?])
+    }
+
+    /// Delivers a mail into a Maildir, unless an earlier attempt did.
+    fn deliver(
+        &self,
+        dir: &Path,
+        name: &str,
+        bytes: &[u8],
+        was_begun: bool,
+    ) -> Result<(), StoreError> {
+        let [tmp, new, cur] = self.open_maildir(dir)?;
+        let holds = |leaf: &OwnedFd| -> io::Result<bool> {
+            let names = crate::store::engine::files::list_names(leaf)?;
+            let mut names = names.into_iter().filter_map(|(name, _)| name.ok());
+            Ok(names.any(|there| names::unique_part(&there) == name))
+        };
+        let put = || {
+            if was_begun && (holds(&new)? || holds(&cur)?) {
+                return Ok(());
+            }
+            match FileSlot::for_component(&tmp, name)?.stage(FILE_MODE, bytes)?.publish(&new) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                put => put.and_then(|()| fs::sync_open_dir(&new)),
+            }
+        };
+        put().map_err(|e| StoreError::io(dir, e))?;
+        self.note_change(&dir.join("new").join(name));
+        Ok(())
+    }
+}
+
+/// Returns the subject of an answer.
+fn reply_subject(parent: Option<&Message>) -> String {
+    let Some(parent) = parent else { return String::new() };
+    let subject = parent.subject.as_deref().unwrap_or_default().trim();
+    match subject.get(..3) {
+        Some(start) if start.eq_ignore_ascii_case("re:") => subject.to_owned(),
+        _ => format!("Re: {subject}").trim_end().to_owned(),
+    }
+}
+
+/// Returns the unique name of a mail of mine. It is the same whenever the mail is delivered.
+fn unique_name(mail: &MaildirMail) -> String {
+    let time = mail.message.time;
+    let micros = time.millis().rem_euclid(1000) * 1000;
+    let (chance, host) = mail.message.id.split_once('@').unwrap_or((&mail.message.id, "localhost"));
+    format!("{}.M{micros}R{chance}.{host}", time.millis().div_euclid(1000))
+}
+
+fn read_attachment(file: &DraftAttachment) -> Result<(String, Vec<u8>), StoreError> {
+    let read = fs::read_small_file(&file.path, MAX_BODY);
+    Ok((file.name.clone(), read.map_err(|e| StoreError::io(&file.path, e))?))
+}
+
+impl SendmailRuns {
+    /// Has the program take a mail, or goes on with an earlier run.
+    fn send(&self, id: &str, bytes: &[u8], mut command: Command) -> Result<(), StoreError> {
+        let earlier = self.0.lock().remove(id);
+        let run = earlier.unwrap_or_else(|| {
+            let ((done, run), bytes) = (channel(), bytes.to_owned());
+            std::thread::spawn(move || {
+                // Nobody listens any more after the end of msgfs.
+                let _ = done.send(run_program(&mut command, &bytes));
+            });
+            run
+        });
+        let busy = |why: &str| Err(StoreError::Busy(format!("sendmail {why}")));
+        let output = match run.recv_timeout(PATIENCE) {
+            Err(RecvTimeoutError::Timeout) => {
+                self.0.lock().insert(id.to_owned(), run);
+                return busy("has not finished yet");
+            }
+            Err(RecvTimeoutError::Disconnected) => return busy("did not end"),
+            Ok(output) => output.map_err(|e| StoreError::io(Path::new("sendmail"), e))?,
+        };
+        let said = output.stderr.get(..MAX_SAID).unwrap_or(&output.stderr);
+        let said = String::from_utf8_lossy(said).trim().to_owned();
+        let said = sanitize_line(&said);
+        match output.status.code() {
+            Some(0) => Ok(()),
+            Some(TEMPORARY) => busy(&format!("says to try later: {said}")),
+            _ => Err(StoreError::Refused(format!("sendmail: {}: {said}", output.status))),
+        }
+    }
+}
+
+/// Runs the program with a mail as its input.
+fn run_program(command: &mut Command, mail: &[u8]) -> io::Result<Output> {
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).current_dir("/");
+    let mut child = command.spawn()?;
+    // A program that does not read the mail says why when it ends.
+    let written = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(mail));
+    let output = child.wait_with_output()?;
+    if output.status.success() {
+        written?;
+    }
+    Ok(output)
+}

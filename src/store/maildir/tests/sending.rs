@@ -1,0 +1,238 @@
+//! New mail: its bytes, and its way.
+
+use super::*;
+use crate::model::{Draft, Message};
+use crate::store::{AddressFit, PrepareContext, PreparedRecord};
+use std::os::unix::fs::PermissionsExt as _;
+
+const NOW: Timestamp = Timestamp::from_millis(1_777_052_523_250);
+
+fn draft(to: &[&str], body: &str) -> Draft {
+    let to = to.iter().map(|to| (*to).to_owned()).collect();
+    Draft { to, body: body.into(), ..Draft::default() }
+}
+
+fn prepare(
+    store: &MaildirStore,
+    draft: &Draft,
+    parent: Option<&Message>,
+) -> Result<PreparedRecord, StoreError> {
+    let key = vector_key();
+    let with = PrepareContext { parent, ..PrepareContext::new(NOW, &key) };
+    Ok(store.prepare_records(draft, &with)?.remove(0))
+}
+
+fn with_bob(place: &Place) -> MaildirStore {
+    place.make("bob");
+    let local = [("Bob@Localhost".to_owned(), place.path("bob"))].into();
+    place.store_with(MaildirSettings { local, ..MaildirSettings::default() })
+}
+
+/// Returns a store whose program is this script.
+fn with_program(place: &Place, script: &str) -> MaildirStore {
+    let program = place.path("sendmail");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    place.store_with(MaildirSettings { sendmail: Some(program), ..MaildirSettings::default() })
+}
+
+/// Appends until the program has ended.
+fn append(store: &MaildirStore, prepared: &PreparedRecord) -> Result<(), StoreError> {
+    for _ in 0..100 {
+        match store.append_record(prepared) {
+            Err(StoreError::Busy(why)) if why.contains("finished") => {}
+            done => return done,
+        }
+    }
+    panic!("the program did not end");
+}
+
+#[test]
+fn local_mail_is_delivered_once() {
+    let place = Place::new();
+    let store = with_bob(&place);
+    let draft = Draft {
+        subject: Some("schéma change".into()),
+        ..draft(&["BOB@localhost"], "réview\nFrom here")
+    };
+    let prepared = prepare(&store, &draft, None).unwrap();
+    assert_eq!(prepared.to, "bob@localhost");
+    store.append_record(&prepared).unwrap();
+    let names = place.names("bob/new");
+    let chance = prepared.id.split('@').next().unwrap();
+    assert_eq!(names, [format!("1777052523.M250000R{chance}.example.org")]);
+    let path = place.path("bob/new").join(&names[0]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), prepared.bytes);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(place.names("box/.Sent/cur"), [format!("{}:2,S", names[0])]);
+    // Bob reads it, and msgfs is killed before it knows of its success.
+    std::fs::rename(&path, place.path("bob/cur").join(format!("{}:2,RS", names[0]))).unwrap();
+    store.append_record(&prepared).unwrap();
+    assert!(place.names("bob/new").is_empty() && place.names("bob/tmp").is_empty());
+    assert_eq!((place.names("bob/cur").len(), place.names("box/.Sent/cur").len()), (1, 1));
+
+    let read = parse(&prepared.bytes);
+    assert!(read.is_signed);
+    assert_eq!(read.message.body, draft.body);
+    assert_eq!(read.message.subject, draft.subject);
+    assert_eq!((read.message.time, read.message.thread.as_deref()), (NOW, Some(&*prepared.thread)));
+    let book = Book::scanned(&store);
+    assert_eq!(
+        (&*only(&book).id, only(&book).from_me, only(&book).to_me),
+        (&*prepared.id, true, false)
+    );
+}
+
+#[test]
+fn a_kill_after_the_copy_leaves_the_rest_to_the_next_process() {
+    let place = Place::new();
+    let store = with_bob(&place);
+    let prepared = prepare(&store, &draft(&["bob@localhost"], "x"), None).unwrap();
+    std::fs::rename(place.path("bob/new"), place.path("bob/away")).unwrap();
+    assert!(store.append_record(&prepared).is_err());
+    let name = place.names("box/.Sent/cur").remove(0);
+    std::fs::rename(place.path("bob/away"), place.path("bob/new")).unwrap();
+    let next = with_bob(&place);
+    next.append_record(&prepared).unwrap();
+    next.append_record(&prepared).unwrap();
+    assert_eq!(place.names("bob/new"), [name.strip_suffix(":2,S").unwrap()]);
+    assert_eq!(place.names("box/.Sent/cur").len(), 1);
+}
+
+#[test]
+fn an_answer_continues_the_thread_and_marks_the_mail() {
+    let place = Place::new();
+    place.put("cur/1.h:2,FS", &mail("m@x", "References: <a@x> <b@x>\nSubject: Plan\n", "x"));
+    let store = with_bob(&place);
+    let mut book = Book::scanned(&store);
+    let parent = store.read_record(&only(&book).at).unwrap().message;
+    let answer =
+        Draft { is_reply: true, in_reply_to: Some("m@x".into()), ..draft(&["bob@localhost"], "y") };
+    let prepared = prepare(&store, &answer, Some(&parent)).unwrap();
+    let read = parse(&prepared.bytes);
+    assert_eq!(read.references, ["a@x", "b@x", "m@x"]);
+    assert_eq!(read.message.in_reply_to.as_deref(), Some("m@x"));
+    assert_eq!(read.message.subject.as_deref(), Some("Re: Plan"));
+    assert_eq!(read.message.thread.as_deref(), Some("a@x"));
+    assert!(!prepared.bytes.contains("X-Msgfs-Thread"));
+    store.append_record(&prepared).unwrap();
+    assert_eq!(place.names("box/cur"), ["1.h:2,FRS"]);
+    book.scan(&store, false);
+    assert_eq!(book.messages.len(), 2);
+    for thread in ["plans", "pl\u{e4}ne f\u{fc}r morgen"] {
+        let other = Draft {
+            thread: Some(thread.into()),
+            idempotency_key: Some("k \u{e9}".into()),
+            ..draft(&["bob@localhost"], "z")
+        };
+        let read = parse(&prepare(&store, &other, None).unwrap().bytes);
+        assert!(read.is_signed);
+        assert_eq!(read.message.thread.as_deref(), Some(thread));
+        assert_eq!(read.idempotency_key.as_deref(), Some("k \u{e9}"));
+    }
+}
+
+#[test]
+fn attachments_and_odd_texts_arrive_as_they_are() {
+    let place = Place::new();
+    let store = with_bob(&place);
+    std::fs::write(place.path("file"), b"\0\xff\r\n").unwrap();
+    let file = crate::model::DraftAttachment {
+        name: "r\u{e9}sum\u{e9} 1.pdf".into(),
+        path: place.path("file"),
+        size: 4,
+        sha256: String::new(),
+    };
+    for body in ["plain", "a\rb", &"long ".repeat(500), "--=_msgfs_\n.", ""] {
+        let draft = Draft { attachments: vec![file.clone()], ..draft(&["bob@localhost"], body) };
+        let prepared = prepare(&store, &draft, None).unwrap();
+        let read = parse(&prepared.bytes);
+        assert!(read.is_signed);
+        assert_eq!(read.message.body, body);
+        assert_eq!(
+            (read.message.attachments[0].name.as_str(), read.files),
+            (&*file.name, vec![b"\0\xff\r\n".to_vec()])
+        );
+    }
+}
+
+#[test]
+fn mail_goes_only_where_it_can() {
+    let place = Place::new();
+    let store = with_bob(&place);
+    let fit = |to: &str| store.address_fit(to);
+    assert_eq!(
+        (fit("bob@localhost"), fit("eve@x"), fit("bob")),
+        (AddressFit::Plain, AddressFit::Via, AddressFit::No)
+    );
+    assert!(matches!(
+        prepare(&store, &draft(&["eve@x"], "x"), None),
+        Err(StoreError::Unreachable(_))
+    ));
+    for odd in ["-oQ@x", "a b@x", "a@x,b@x", "a\n@x", "<a@x>", "@x", "a@"] {
+        assert!(
+            matches!(prepare(&store, &draft(&[odd], "x"), None), Err(StoreError::Invalid(_))),
+            "{odd}"
+        );
+    }
+    let typed = Draft { kind: Some("review".into()), ..draft(&["bob@localhost"], "x") };
+    assert!(matches!(prepare(&store, &typed, None), Err(StoreError::Invalid(_))));
+    let link = place.path("link");
+    std::os::unix::fs::symlink(place.path("bob"), &link).unwrap();
+    let local =
+        [("bob@localhost".to_owned(), link), ("none@localhost".to_owned(), place.path("none"))]
+            .into();
+    let linked = place.store_with(MaildirSettings { local, ..MaildirSettings::default() });
+    assert!(matches!(
+        prepare(&linked, &draft(&["bob@localhost"], "x"), None),
+        Err(StoreError::NotPermitted(_))
+    ));
+    assert!(matches!(
+        prepare(&linked, &draft(&["none@localhost"], "x"), None),
+        Err(StoreError::Unreachable(_))
+    ));
+    assert!(!place.path("none").exists());
+    let nobody = MaildirStore::open(&place.spec(MaildirSettings::default())).unwrap();
+    let why = prepare(&nobody, &draft(&["bob@localhost"], "x"), None).unwrap_err();
+    assert!(
+        matches!(&why, StoreError::Invalid(why) if why.contains("me = \"NAME@HOST\"")),
+        "{why}"
+    );
+}
+
+#[test]
+fn the_program_gets_the_mail_and_its_answer_counts() {
+    let place = Place::new();
+    let log = place.path("log");
+    let script = format!(
+        "echo \"$@\" >>{log}; cat >>{log}.mail; n=$(wc -l <{log}); [ $n -gt 2 ] || exit 75",
+        log = log.display()
+    );
+    let store = with_program(&place, &script);
+    let prepared = prepare(&store, &draft(&["eve@x.example", "bob@y"], "x"), None).unwrap();
+    for _ in 0..2 {
+        let why = append(&store, &prepared).unwrap_err();
+        assert!(matches!(why, StoreError::Busy(_)), "{why}");
+    }
+    append(&store, &prepared).unwrap();
+    let arguments = "-i -f anna@example.org -- eve@x.example bob@y\n";
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), arguments.repeat(3));
+    let mails = std::fs::read_to_string(place.path("log.mail")).unwrap();
+    assert_eq!(mails, prepared.bytes.repeat(3));
+    assert_eq!(place.names("box/.Sent/cur").len(), 1);
+
+    let store = with_program(&place, "echo 'no such user' >&2; exit 67");
+    let why = append(&store, &prepared).unwrap_err();
+    assert!(matches!(&why, StoreError::Refused(why) if why.contains("no such user")), "{why}");
+}
+
+#[test]
+fn a_program_that_hangs_holds_up_nothing() {
+    let place = Place::new();
+    let store = with_program(&place, "exec sleep 3");
+    let prepared = prepare(&store, &draft(&["eve@x.example"], "x"), None).unwrap();
+    let start = std::time::Instant::now();
+    assert!(matches!(store.append_record(&prepared), Err(StoreError::Busy(_))));
+    assert!(start.elapsed().as_secs() < 2);
+    append(&store, &prepared).unwrap();
+}

@@ -1,0 +1,150 @@
+//! Mail from the mount to other Maildirs and to other machines.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::{Place, mail, texts, with};
+use crate::common::shown;
+use crate::common::{Bed, quote, soon};
+
+/// S806: mail to an address of this machine is one signed file in that `new/`, with a copy among my sent mail. Mail
+/// programs show it, and another mount.
+#[test]
+fn s806_local() {
+    let (bed, place, m) = with("", |_| {});
+    m.ok("printf 'To: bob@localhost\\nSubject: schéma\\n\\nréview\\nFrom here\\n' > outbox/x");
+    soon("it is delivered", || place.names("bob/new").len() == 1);
+    let name = place.names("bob/new").remove(0);
+    assert_eq!(place.names("anna/.Sent/cur"), [format!("{name}:2,S")]);
+    let file = place.at("bob/new").join(&name);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let shown = bed.sh(&format!("mshow -n -h from:to:subject:auto-submitted {}", quote(&file)));
+    for part in
+        ["anna@example.org", "bob@localhost", "schéma", "auto-generated", "réview\nFrom here"]
+    {
+        assert!(shown.stdout.contains(part), "{shown:?}");
+    }
+    assert_eq!(texts(&m, &format!("sent/{}", crate::common::samp::today())), ["réview\nFrom here"]);
+    drop(m);
+    bed.config(&format!(
+        "[[store]]\nkind = \"maildir\"\ndir = {:?}\nme = \"bob@localhost\"\n",
+        place.at("bob").to_str().unwrap()
+    ));
+    let bob = bed.mount("bob");
+    let got = shown::all(&bob, "inbox").remove(0);
+    assert!(got.must("Signature").starts_with("valid "), "{got:?}");
+    assert_eq!((got.must("From"), got.must("Subject")), ("anna@example.org", "schéma"));
+}
+
+/// S811: an answer goes to the thread of its parent, and sets `R` on it.
+#[test]
+fn s811_answer() {
+    let (_bed, place, m) = with("", |place| {
+        let text = mail(1, "").replace("bob@example.org", "bob@localhost");
+        place.deliver("anna/new/1.h", &text);
+    });
+    m.ok(
+        "cat inbox/*; for f in archive/2026-04-24/*.txt; do echo fine > \"${f%.txt}.reply\"; done",
+    );
+    soon("it is delivered", || place.names("bob/new").len() == 1);
+    let text = fs::read_to_string(place.at("bob/new").join(&place.names("bob/new")[0])).unwrap();
+    assert!(
+        text.contains("\nIn-Reply-To: <m1@example.org>\nReferences: <m1@example.org>\n"),
+        "{text}"
+    );
+    assert!(text.contains("\nSubject: Re: mail 1\n"), "{text}");
+    soon("R is set", || place.names("anna/cur") == ["1.h:2,RS"]);
+    assert_eq!(m.ls("threads"), ["m1@example.org"]);
+    m.ok("test $(ls threads/m1@example.org | wc -l) = 2");
+}
+
+/// S807: other mail goes to the program. Its status decides, and while it hangs, other mail goes.
+#[test]
+fn s807_sendmail() {
+    let bed = Bed::new();
+    let program = bed.path("sendmail");
+    let log = bed.path("log");
+    let text = format!(
+        "#!/bin/sh\necho \"$@\" >>{log}\ncase \"$*\" in *hang*) exec sleep 60 ;; *gone*) echo 'no such user' >&2; exit 67 ;; esac\n\
+         [ $(wc -l <{log}) -gt 2 ] || exit 75\ncat >{log}.mail\n",
+        log = log.display()
+    );
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let place = Place::new(&bed, &format!("sendmail = \"{}\"\n", program.display()));
+    let m = bed.mount("anna");
+    m.ok("printf 'To: eve@x.example\\n\\nhello\\n' > outbox/x");
+    soon("the third call takes it", || bed.path("log.mail").exists());
+    let calls = fs::read_to_string(&log).unwrap();
+    assert_eq!(calls, "-i -f anna@example.org -- eve@x.example\n".repeat(3));
+    assert!(fs::read_to_string(bed.path("log.mail")).unwrap().ends_with("\n\nhello\n"));
+    m.ok("printf 'To: hang@x.example\\n\\nslow\\n' > outbox/y");
+    m.ok("printf 'To: bob@localhost\\n\\nfast\\n' > outbox/z");
+    soon("other mail goes", || place.names("bob/new").len() == 1);
+    m.ok("printf 'To: gone@x.example\\n\\nlost\\n' > outbox/w");
+    soon("the reason is told", || m.sh("cat status.txt").stdout.contains("no such user"));
+    assert_eq!(place.names("anna/.Sent/cur").len(), 4);
+}
+
+/// S808: what cannot go is refused at once, with the reason.
+#[test]
+fn s808_refused() {
+    let (bed, place, m) = with("", |_| {});
+    let refused = |m: &crate::common::Mount, to: &str, errno: &str, why: &str| {
+        let out = m.sh(&format!("printf 'To: {to}\\n\\nx\\n' | cat > outbox/x"));
+        assert!(!out.ok() && out.stderr.contains(errno), "{to}: {out:?}");
+        let note = m.cat("outbox/x.error");
+        assert!(note.contains(why), "{note}");
+        m.ok("rm outbox/x");
+    };
+    refused(&m, "eve@x.example", "No route to host", "has no mailbox in maildir");
+    drop(m);
+    fs::rename(place.at("bob"), place.at("real")).unwrap();
+    std::os::unix::fs::symlink(place.at("real"), place.at("bob")).unwrap();
+    let m = bed.mount("anna");
+    refused(&m, "bob@localhost", "Operation not permitted", "symbolic link");
+    drop(m);
+    bed.config(&format!(
+        "[[store]]\nkind = \"maildir\"\ndir = {:?}\n",
+        place.at("anna").to_str().unwrap()
+    ));
+    let m = bed.mount("anna");
+    refused(&m, "bob@localhost", "Invalid argument", "me = \"NAME@HOST\"");
+}
+
+/// S809: kills of msgfs lose and double no local mail, while the recipient's program moves it.
+#[test]
+fn s809_killed() {
+    let bed = Bed::new();
+    let place = Place::new(&bed, "");
+    let mut accepted = Vec::new();
+    for round in 0..5 {
+        let mut mover = bed.command("bash");
+        mover.args(["-c", "while :; do for f in new/*; do [ -e \"$f\" ] && mv -n \"$f\" \"cur/${f#new/}:2,S\"; done; sleep 0.01; done"]);
+        mover.current_dir(place.at("bob"));
+        let mover = crate::common::proc::Running::start(mover, None).unwrap();
+        accepted.extend(bed.killed_while_sending("anna", "bob@localhost", round));
+        drop(mover);
+    }
+    let _m = bed.mount("anna");
+    let texts = |folders: &[&str]| {
+        let mut all: Vec<String> = Vec::new();
+        for folder in folders {
+            for name in place.names(folder) {
+                let text = fs::read_to_string(place.at(folder).join(name)).unwrap();
+                all.push(text.split_once("\n\n").unwrap().1.trim_end().to_owned());
+            }
+        }
+        all.sort();
+        all
+    };
+    soon("both sides agree", || texts(&["anna/.Sent/cur"]) == texts(&["bob/new", "bob/cur"]));
+    let got = texts(&["bob/new", "bob/cur"]);
+    let mut once = got.clone();
+    once.dedup();
+    assert_eq!(once.len(), got.len(), "doubled");
+    assert!(!accepted.is_empty());
+    for text in &accepted {
+        assert!(got.binary_search(text).is_ok(), "{text} was accepted and is lost");
+    }
+}
