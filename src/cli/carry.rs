@@ -9,7 +9,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, unbounded};
 use msgfs::config::{self, LockError, StateLock};
-use msgfs::link::{self, job};
+use msgfs::link::{self, carrier_worker};
 use msgfs::mailbox::{Mailbox, MailboxOpenError, MailboxOptions};
 use msgfs::model::sanitize_text;
 use msgfs::store::process;
@@ -40,26 +40,23 @@ pub(crate) struct Args {
     /// The connection of a mount that comes before this process
     #[arg(long, hide = true, requires = "all", value_name = "FD")]
     before: Option<RawFd>,
-    /// The folder of one exchange, which is made and then ends
+    /// The folder of one link, whose exchanges are made until its daemon hangs up
     #[arg(hide = true, conflicts_with = "all")]
-    job: Option<PathBuf>,
+    link: Option<PathBuf>,
 }
 
 impl Args {
-    /// Returns true for the command that carries for all links, and false for the hidden one that makes one
-    /// exchange.
+    /// Returns true for the command that carries for all links, and false for the hidden one that makes the
+    /// exchanges of one link.
     pub(crate) fn should_carry_all(&self) -> bool {
         self.all
     }
 }
 
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
-    match &args.job {
-        Some(folder) => {
-            let failed = |e| Failure::from_io("the exchange cannot be made", &e);
-            job::become_carrier(folder).map_err(failed)?;
-            job::run_job(folder, link::open_engine).map_err(failed)
-        }
+    match &args.link {
+        Some(folder) => carrier_worker::run_carrier_process(folder, &link::open_engine)
+            .map_err(|e| Failure::from_io("the exchange cannot be made", &e)),
         None => carry_all_links(global, args.before),
     }
 }

@@ -16,7 +16,7 @@ use msgfs::config::{Env, LockHolder, LockProcess, Paths};
 use msgfs::fuse::mountpoint::{self, MountEntry, MountState, UnmountMode};
 use msgfs::hook::harness::ALL;
 use msgfs::hook::install;
-use msgfs::link::job;
+use msgfs::link::carrier;
 use msgfs::model::{display_path, sanitize_line};
 use msgfs::store::probe;
 
@@ -237,7 +237,7 @@ impl Uninstaller {
     /// Waits a moment for the exchanges of links, which end by themselves.
     fn await_exchanges(&mut self, states: &[PathBuf]) {
         let at_work =
-            || states.iter().map(|state| job::count_running_jobs(&state.join("links"))).sum();
+            || states.iter().map(|state| carrier::count_carriers(&state.join("links"))).sum();
         let mut count: usize = at_work();
         let deadline = Instant::now() + GONE_WITHIN;
         while count > 0 && !self.dry_run && Instant::now() < deadline {

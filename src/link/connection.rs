@@ -1,6 +1,6 @@
 //! A connection to an engine with a protocol of lines, in the clear or in TLS.
 //!
-//! Everything has a limit: the silence of the other side, the time for one line and for the whole connection, the
+//! Everything has a limit: the silence of the other side, the time for one line and for one exchange, the
 //! length of a line, and the size of one piece.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
@@ -23,7 +23,7 @@ pub struct ConnectionTimeouts {
     pub silence: Duration,
     /// The limit for one line.
     pub line: Duration,
-    /// The limit for the whole connection.
+    /// The limit for one exchange, with the time to connect.
     pub whole: Duration,
 }
 
@@ -173,7 +173,7 @@ impl Read for ConnectionStream {
 #[derive(Debug)]
 pub struct LineConnection {
     stream: BufReader<ConnectionStream>,
-    line_timeout: Duration,
+    patience: ConnectionTimeouts,
     peer: IpAddr,
 }
 
@@ -208,7 +208,7 @@ impl LineConnection {
         let timed =
             TimedSocket { tcp, silence: patience.silence, deadline: until, line_deadline: None };
         let stream = BufReader::with_capacity(64 << 10, ConnectionStream::Plain(timed));
-        Ok(Self { stream, line_timeout: patience.line, peer: address.ip() })
+        Ok(Self { stream, patience, peer: address.ip() })
     }
 
     fn start_tls_if_given(self, tls: Option<&TlsClient>, host: &HostPort) -> io::Result<Self> {
@@ -246,12 +246,18 @@ impl LineConnection {
             })?;
         }
         let stream = BufReader::with_capacity(64 << 10, ConnectionStream::Tls(Box::new(stream)));
-        Ok(Self { stream, line_timeout: self.line_timeout, peer: self.peer })
+        Ok(Self { stream, patience: self.patience, peer: self.peer })
     }
 
     /// Returns the address of the other side.
     pub fn peer(&self) -> IpAddr {
         self.peer
+    }
+
+    /// Begins another exchange, which has the whole time again.
+    pub fn begin_exchange(&mut self) {
+        let until = Instant::now() + self.patience.whole;
+        self.stream.get_mut().socket_mut().deadline = until;
     }
 
     /// Reads one line, without its end.
@@ -276,7 +282,7 @@ impl LineConnection {
     /// # Errors
     /// Returns the system's error; also if the other side hung up.
     pub fn read_line_piece(&mut self, max: usize) -> io::Result<(Vec<u8>, bool)> {
-        let limit = Instant::now() + self.line_timeout;
+        let limit = Instant::now() + self.patience.line;
         self.stream.get_mut().socket_mut().line_deadline = Some(limit);
         let piece = self.read_piece(max);
         self.stream.get_mut().socket_mut().line_deadline = None;

@@ -1,8 +1,9 @@
 //! The trait of engines, which hand over and fetch whole messages.
 //!
 //! One half of an engine runs in the daemon and touches no network: it says which addresses it reaches, encodes the
-//! bytes that go out and unpacks those that came in. The other half runs in a carrier ([`super::job`]) and touches
-//! nothing but the network and its job's folder.
+//! bytes that go out and unpacks those that came in. The other half, a [`LinkSession`], runs in a carrier
+//! ([`super::carrier`]) and touches nothing but the network and its job's folder. `docs/ADDING-A-LINK.md` says what each
+//! method must promise.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -64,31 +65,43 @@ pub trait LinkEngine: Send + Sync + fmt::Debug {
     /// Returns true if the engine deletes what it hands over, so that an interrupted fetch may have lost mail.
     fn is_fetch_destructive(&self) -> bool;
 
-    /// Hands over the bytes of one message. Runs in a carrier.
-    fn send(&self, wire: &Path) -> ExchangeOutcome;
+    /// Opens a session, which connects when it is used first. Runs in a carrier.
+    fn open_session(&self) -> Box<dyn LinkSession + '_>;
 
-    /// Fetches what is available and not known into the folder, and syncs each file. Runs in a carrier.
-    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome;
-
-    /// Returns true if a carrier stays, and asks again as long as nothing comes.
+    /// Returns true if a carrier asks again by itself as long as nothing comes.
     fn can_keep_polling(&self) -> bool {
         false
     }
 
     /// Returns true if the last fetch wrote something to the folder that must be filed or acknowledged. Runs in a
-    /// carrier that stays.
+    /// carrier that asks again by itself.
     fn has_fetched(&self, _raw: &Path) -> bool {
         true
     }
-
-    /// Tells the engine that these messages are on disk here. Runs in a carrier.
-    fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome;
 
     /// Tries the engine without sending and returns the problems for `msgfs doctor`, one a line.
     fn check_connection(&self) -> Vec<String>;
 
     /// Returns the secrets that only the engine may see, as the files have them now.
     fn load_secrets(&self) -> Vec<Zeroizing<String>>;
+}
+
+/// The use of an engine by a carrier, which keeps its connection from one exchange to the next.
+///
+/// An outcome concerns one exchange only: after a refusal the session takes the next message. A connection that the
+/// server ended while nothing was exchanged is replaced unseen.
+pub trait LinkSession {
+    /// Hands over the bytes of one message.
+    fn send(&mut self, wire: &Path) -> ExchangeOutcome;
+
+    /// Fetches what is available and not known into the folder, and syncs each file.
+    fn fetch(&mut self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome;
+
+    /// Tells the engine that these messages are on disk here.
+    fn acknowledge(&mut self, ids: &[String]) -> ExchangeOutcome;
+
+    /// Ends the connection, since nothing is to be exchanged now. The next exchange makes another.
+    fn disconnect(&mut self);
 }
 
 /// Returns the problems for `msgfs doctor`, without secrets and with advice.

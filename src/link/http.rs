@@ -20,14 +20,48 @@ use crate::store::fs;
 const MAX_ANSWER: u64 = 64 << 20;
 /// The time limit for connecting, and for silence of the server.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 30 });
+/// The longest time for which an unused connection is kept.
+const KEPT: Duration = Duration::from_secs(2);
 /// The time limit for a whole exchange.
 const LONGEST: Duration = Duration::from_secs(if cfg!(test) { 6 } else { 10 * 60 });
 
 /// A server, identified by the part of its URL that all calls share.
 #[derive(Clone, Debug)]
 pub struct HttpClient {
-    agent: Agent,
+    agents: HttpAgents,
     base: String,
+}
+
+/// The agents for one server. A connection is used again only if the server announces that it stays open, because one
+/// that the server closes at that moment would look like a lost answer.
+#[derive(Clone, Debug)]
+struct HttpAgents {
+    /// An agent that closes each connection.
+    single: Agent,
+    roots: RootCerts,
+    /// An agent that keeps a connection, as long as the last answer announced that.
+    keeping: Arc<Mutex<Option<Agent>>>,
+}
+
+impl HttpAgents {
+    fn current(&self) -> Agent {
+        self.keeping.lock().as_ref().unwrap_or(&self.single).clone()
+    }
+
+    /// Keeps the next connection if this answer announces it; closes a kept one if not.
+    fn follow_answer(&self, answer: &Result<ureq::http::Response<Body>, Error>) {
+        let says_keep = |response: &ureq::http::Response<Body>| {
+            let all = response.headers().get_all("connection").iter();
+            let mut words = all.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
+            words.any(|word| word.trim().eq_ignore_ascii_case("keep-alive"))
+        };
+        let mut keeping = self.keeping.lock();
+        if !answer.as_ref().is_ok_and(says_keep) {
+            *keeping = None;
+        } else if keeping.is_none() {
+            *keeping = Some(make_agent(self.roots.clone(), 1));
+        }
+    }
 }
 
 /// An answer.
@@ -93,12 +127,17 @@ impl HttpClient {
                  insecure = true in a [[link]] for it"
             ));
         }
-        Ok(Self { agent: shared_agent(ca)?, base: base.trim_end_matches('/').to_owned() })
+        Ok(Self { agents: shared_agents(ca)?, base: base.trim_end_matches('/').to_owned() })
     }
 
     /// Returns a client for the same server by another of its URLs.
     pub fn with_base(&self, base: &str) -> Self {
-        Self { agent: self.agent.clone(), base: base.to_owned() }
+        Self { agents: self.agents.clone(), base: base.to_owned() }
+    }
+
+    /// Closes the connection that is kept, since nothing is to be exchanged now.
+    pub fn disconnect(&self) {
+        *self.agents.keeping.lock() = None;
     }
 
     /// Posts JSON.
@@ -111,13 +150,15 @@ impl HttpClient {
         token: Option<&str>,
         json: &[u8],
     ) -> Result<HttpAnswer, HttpError> {
-        let mut request = self.agent.post(format!("{}{path}", self.base));
+        let mut request = self.agents.current().post(format!("{}{path}", self.base));
         if let Some(token) = token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
         // The body has a length, since not every server reads chunks.
         let request = request.header("Content-Type", "application/json");
-        read_answer(request.send(json).map_err(classify_error)?)
+        let answer = request.send(json);
+        self.agents.follow_answer(&answer);
+        read_answer(answer.map_err(classify_error)?)
     }
 
     /// Puts `size` bytes of a file, with these headers and no others.
@@ -131,7 +172,8 @@ impl HttpClient {
         size: u64,
     ) -> Result<HttpAnswer, HttpError> {
         let file = fs::open_regular(file).map_err(|e| HttpError::NotSent(e.to_string()))?;
-        let mut request = self.agent.put(&self.base).header("Content-Length", size.to_string());
+        let mut request =
+            self.agents.single.put(&self.base).header("Content-Length", size.to_string());
         for (name, value) in headers {
             request = request.header(name, value);
         }
@@ -144,7 +186,7 @@ impl HttpClient {
     /// # Errors
     /// Returns [`HttpError`].
     pub fn get(&self, path: &str, token: Option<&str>) -> Result<HttpAnswer, HttpError> {
-        read_answer(self.send_request(path, token, "GET")?)
+        read_answer(self.send_request(path, token, "GET", true)?)
     }
 
     /// Deletes a resource.
@@ -152,10 +194,11 @@ impl HttpClient {
     /// # Errors
     /// Returns [`HttpError`].
     pub fn delete(&self, path: &str, token: Option<&str>) -> Result<HttpAnswer, HttpError> {
-        read_answer(self.send_request(path, token, "DELETE")?)
+        read_answer(self.send_request(path, token, "DELETE", true)?)
     }
 
-    /// Gets an answer into a file and syncs it. The file also gets the beginning of an answer that was cut off. An
+    /// Gets an answer into a file and syncs it, over a connection of its own: an answer that is lost may hold mail that
+    /// the server has deleted. The file also gets the beginning of an answer that was cut off. An
     /// unsuccessful answer is not written.
     ///
     /// # Errors
@@ -167,7 +210,7 @@ impl HttpClient {
         file: &Path,
         limit: u64,
     ) -> Result<HttpAnswer, HttpError> {
-        let response = self.send_request(path, token, "GET")?;
+        let response = self.send_request(path, token, "GET", false)?;
         if !response.status().is_success() {
             return read_answer(response);
         }
@@ -198,36 +241,51 @@ impl HttpClient {
         path: &str,
         token: Option<&str>,
         method: &str,
+        may_keep: bool,
     ) -> Result<ureq::http::Response<Body>, HttpError> {
         let url = format!("{}{path}", self.base);
-        let mut request =
-            if method == "DELETE" { self.agent.delete(url) } else { self.agent.get(url) };
+        let agent = if may_keep { self.agents.current() } else { self.agents.single.clone() };
+        let mut request = if method == "DELETE" { agent.delete(url) } else { agent.get(url) };
         if let Some(token) = token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
-        request.call().map_err(classify_error)
+        let answer = request.call();
+        if may_keep {
+            self.agents.follow_answer(&answer);
+        }
+        answer.map_err(classify_error)
     }
 }
 
-/// Returns the HTTP agent, which is cached for its root certificates: building it takes longer than a request.
-fn shared_agent(ca: Option<&Path>) -> Result<Agent, String> {
+/// Returns the HTTP agents for a server. The root certificates and the agent that keeps nothing are cached: building
+/// them takes longer than a request.
+fn shared_agents(ca: Option<&Path>) -> Result<HttpAgents, String> {
     /// An agent, and the root certificates that it trusts.
-    type CachedHttpAgent = Option<(Vec<CertificateDer<'static>>, Agent)>;
+    type CachedHttpAgent = Option<(Vec<CertificateDer<'static>>, RootCerts, Agent)>;
     static LAST: LazyLock<Mutex<CachedHttpAgent>> = LazyLock::new(Mutex::default);
     let believed = tls::load_root_certificates(ca)?;
     let mut last = LAST.lock();
-    if let Some((_, agent)) = last.as_ref().filter(|(of, _)| *of == believed) {
-        return Ok(agent.clone());
+    if let Some((_, roots, single)) = last.as_ref().filter(|(of, _, _)| *of == believed) {
+        let (single, roots) = (single.clone(), roots.clone());
+        return Ok(HttpAgents { single, roots, keeping: Arc::default() });
     }
     let certs = believed.iter().map(|cert| Certificate::from_der(cert).to_owned());
     let roots = RootCerts::Specific(Arc::new(certs.collect()));
+    let single = make_agent(roots.clone(), 0);
+    *last = Some((believed, roots.clone(), single.clone()));
+    Ok(HttpAgents { single, roots, keeping: Arc::default() })
+}
+
+/// Returns an agent that keeps so many unused connections.
+fn make_agent(roots: RootCerts, kept: usize) -> Agent {
     let config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
         .proxy(None)
-        // A reused connection that the server has closed would look like a lost answer.
-        .max_idle_connections(0)
+        .max_idle_connections(kept)
+        .max_idle_connections_per_host(kept)
+        .max_idle_age(KEPT)
         .user_agent(concat!("msgfs/", env!("CARGO_PKG_VERSION")))
         .timeout_connect(Some(PATIENCE))
         .timeout_resolve(Some(PATIENCE))
@@ -237,9 +295,7 @@ fn shared_agent(ca: Option<&Path>) -> Result<Agent, String> {
         .timeout_global(Some(LONGEST))
         .tls_config(TlsConfig::builder().root_certs(roots).build())
         .build();
-    let agent = config.new_agent();
-    *last = Some((believed, agent.clone()));
-    Ok(agent)
+    config.new_agent()
 }
 
 fn read_answer(response: ureq::http::Response<Body>) -> Result<HttpAnswer, HttpError> {
@@ -297,5 +353,67 @@ fn classify_error(error: Error) -> HttpError {
             HttpError::NotSent(text)
         }
         _ => HttpError::Lost(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead as _, BufReader, Read as _};
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Returns a client of a server that answers `times` requests on each connection with these headers, and the number
+    /// of its connections.
+    fn served(headers: &'static str, times: usize) -> (HttpClient, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let met = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&met);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                count.fetch_add(1, Ordering::SeqCst);
+                let mut lines = BufReader::new(stream.try_clone().unwrap());
+                for _ in 0..times {
+                    let mut line = String::new();
+                    while !line.ends_with("\r\n\r\n") && lines.read_line(&mut line).unwrap() > 0 {}
+                    if line.is_empty() {
+                        break;
+                    }
+                    let body = if line.starts_with("POST") { 2 } else { 0 };
+                    lines.read_exact(&mut vec![0; body]).unwrap();
+                    let answer = format!("HTTP/1.1 200 OK\r\n{headers}Content-Length: 2\r\n\r\nok");
+                    (&stream).write_all(answer.as_bytes()).unwrap();
+                }
+            }
+        });
+        (HttpClient::new(&url, false, None).unwrap(), met)
+    }
+
+    #[test]
+    fn a_connection_is_used_again_only_if_the_server_says_so() {
+        for (headers, connections) in
+            [("Connection: keep-alive\r\n", 2), ("Connection: close\r\n", 5), ("", 5)]
+        {
+            let times = if connections == 2 { usize::MAX } else { 1 };
+            let (client, met) = served(headers, times);
+            for _ in 0..5 {
+                assert_eq!(client.post_json("/", None, b"{}").unwrap().body, b"ok");
+            }
+            assert_eq!(met.load(Ordering::SeqCst), connections, "{headers:?}");
+        }
+    }
+
+    /// A server that ends a connection which it promised to keep costs one lost answer, not more.
+    #[test]
+    fn a_broken_promise_to_keep_a_connection_is_believed_once() {
+        let (client, met) = served("Connection: keep-alive\r\n", 1);
+        let mut lost = 0;
+        for _ in 0..6 {
+            lost += usize::from(client.post_json("/", None, b"{}").is_err());
+        }
+        assert!(lost <= 3 && met.load(Ordering::SeqCst) >= 3, "{lost}");
+        client.disconnect();
+        assert!(client.post_json("/", None, b"{}").is_ok());
     }
 }

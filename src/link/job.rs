@@ -1,60 +1,54 @@
-//! One exchange with an engine, in a process of its own.
+//! A job of a carrier: a folder with the order, the outcomes, and what a fetch brings.
 //!
-//! A killed daemon must not interrupt an exchange, so each exchange runs in a short-lived process (`msgfs carry JOB`)
-//! of its own session, which ends by itself. Daemon and carrier share a folder with the order, the outcome and a lock.
-//! The carrier inherits the lock when it starts, so one of the two always holds it. A free lock without an outcome
-//! means that the carrier died.
+//! The daemon writes the order. The carrier appends the outcomes to a file, a line each, and ends the job with a line.
+//! A line is in the file before the carrier begins anything else, so a kill of either process loses no outcome. A job
+//! that no carrier has and that has no last line shows that its carrier died: the first letter without an outcome may
+//! have been sent, and those behind it were not begun.
 //!
-//! A carrier that fetches mail may stay: it asks again and again as long as nothing comes, because starting a process
-//! costs more than a request. It holds one end of a pipe. The daemon closes the other end when it wants something else,
-//! or by dying. Then the carrier ends after its current exchange.
+//! An order to send needs no sync. After a loss of power the journal alone says which letters may have been sent, and
+//! they count as unknown. An order to fetch is synced, because its folder may hold mail that the server has deleted.
 
-use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, PipeWriter};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::disk_space;
-use super::engine::{EngineSettings, ExchangeOutcome, LinkEngine};
+use super::engine::{EngineSettings, ExchangeOutcome};
 use crate::store::{atomic_file, fs};
 
+/// The folder of jobs in a link's folder.
+const JOBS: &str = "jobs";
 /// The file with the order.
 const ORDER: &str = "order.json";
-/// The file with the outcome.
-const OUTCOME: &str = "outcome.json";
-/// The file whose lock is held while a carrier lives.
-const LOCK: &str = "lock";
+/// The file with the outcomes.
+const OUTCOMES: &str = "outcomes";
+/// The file in which older builds left the only outcome of a job.
+const OLD_OUTCOME: &str = "outcome.json";
+/// The file whose lock the carrier of an older build holds while it lives.
+const OLD_LOCK: &str = "lock";
 /// The folder into which a fetch writes.
 const RAW: &str = "raw";
 /// A file in that folder, made before the engine is asked.
 const ASKED: &str = ".asked";
-/// The limit on the size of either file.
+/// The limit on the size of any of these files.
 const MAX_FILE: u64 = 64 << 20;
-/// The limit on the time of an exchange. A longer one is cut off, and its outcome is unknown.
-const LONGEST: Duration = Duration::from_secs(15 * 60);
-/// The time for which a carrier keeps asking; much less than any exchange may take.
-const STAY: Duration = Duration::from_secs(4 * 60);
-/// The exit code of a carrier that was cut off: `EX_TEMPFAIL`.
-const LATE: i32 = 75;
+/// The longest time for which an outcome waits for its sync while the carrier goes on. A loss of power within it makes
+/// a delivered letter an unknown one.
+const SYNC_WITHIN: Duration = Duration::from_millis(5);
 
-/// The task of a carrier.
+/// The task of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub enum CarrierTask {
-    /// The delivery of a file's bytes.
-    Send {
-        /// The number of the entry in the journal.
-        no: u64,
-        /// The file.
-        wire: PathBuf,
+    /// The delivery of letters, one after the other.
+    Deliver {
+        /// The letters, the oldest first.
+        letters: Vec<LetterOrder>,
     },
+    /// A delivery of one letter, as older builds ordered it.
+    Send(LetterOrder),
     /// A fetch of messages that are not known.
     Fetch {
         /// The known ids.
@@ -70,71 +64,109 @@ pub enum CarrierTask {
     },
 }
 
+/// A letter to deliver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LetterOrder {
+    /// The number of the entry in the journal.
+    pub no: u64,
+    /// The file with the bytes to send.
+    pub wire: PathBuf,
+}
+
 /// An order in the form in which it lies in the job's folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct JobOrder {
-    settings: EngineSettings,
-    task: CarrierTask,
+pub(super) struct JobOrder {
+    pub settings: EngineSettings,
+    pub task: CarrierTask,
 }
 
-/// The process that carries.
-#[derive(Clone)]
-pub enum Carrier {
-    /// This program, called with `carry JOB`.
-    Program(PathBuf),
-    /// A thread of this process.
-    #[cfg(test)]
-    Here(std::sync::Arc<dyn Fn(&Path) + Send + Sync>),
+/// A line of the file of outcomes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "line")]
+pub enum OutcomeLine {
+    /// The outcome of a letter.
+    Letter {
+        /// The number of the entry in the journal.
+        no: u64,
+        /// The outcome.
+        outcome: ExchangeOutcome,
+    },
+    /// The outcome of any other job.
+    Job {
+        /// The outcome.
+        outcome: ExchangeOutcome,
+    },
+    /// The end of the job: nothing of it is begun any more.
+    End,
 }
 
-impl std::fmt::Debug for Carrier {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Carrier")
-    }
-}
-
-/// A job, identified by its folder.
+/// A job as the daemon sees it, identified by its folder.
 #[derive(Debug)]
 pub struct CarrierJob {
     folder: PathBuf,
     task: CarrierTask,
-    lock: File,
-    /// A pipe that is closed when the carrier should stop asking.
-    hangup_pipe: Option<PipeWriter>,
-    is_watched: bool,
+    /// The number of bytes of outcomes that were read.
+    read: usize,
 }
 
 impl CarrierJob {
-    /// Writes an order to disk durably.
+    /// Writes an order into a new folder of this name.
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn new(folder: &Path, settings: &EngineSettings, task: CarrierTask) -> io::Result<Self> {
+    pub fn new(
+        link: &Path,
+        name: &str,
+        settings: &EngineSettings,
+        task: CarrierTask,
+    ) -> io::Result<Self> {
+        let folder = job_folder(link, name);
         fs::make_dirs(&folder.join(RAW), 0o700)?;
         let order = JobOrder { settings: settings.clone(), task };
-        atomic_file::write_atomic(&folder.join(ORDER), &serde_json::to_vec(&order)?, 0o600)?;
-        let lock = fs::open_read_write(&folder.join(LOCK), 0o600)?;
-        Ok(Self::with_lock(folder, order.task, lock))
+        let (path, bytes) = (folder.join(ORDER), serde_json::to_vec(&order)?);
+        if matches!(order.task, CarrierTask::Fetch { .. }) {
+            atomic_file::write_atomic(&path, &bytes, 0o600)?;
+        } else {
+            fs::open_append(&path, 0o600)?.write_all(&bytes)?;
+        }
+        Ok(Self { folder, task: order.task, read: 0 })
     }
 
-    fn with_lock(folder: &Path, task: CarrierTask, lock: File) -> Self {
-        Self { folder: folder.to_owned(), task, lock, hangup_pipe: None, is_watched: false }
-    }
-
-    /// Opens a job that an earlier process left; `None` if its order was never written.
+    /// Returns the job of the lowest name that is left in a link's folder. Removes jobs whose order was never written.
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn reopen(folder: &Path) -> io::Result<Option<Self>> {
-        let Ok(bytes) = fs::read_small_file(&folder.join(ORDER), MAX_FILE) else { return Ok(None) };
-        let Ok(order) = serde_json::from_slice::<JobOrder>(&bytes) else { return Ok(None) };
-        let lock = fs::open_read_write(&folder.join(LOCK), 0o600)?;
-        Ok(Some(Self::with_lock(folder, order.task, lock)))
+    pub fn find_left(link: &Path) -> io::Result<Option<Self>> {
+        let entries = match std::fs::read_dir(link.join(JOBS)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        folders.sort_unstable();
+        for folder in folders {
+            match read_order(&folder) {
+                Some(JobOrder { task, .. }) => {
+                    let task = match task {
+                        CarrierTask::Send(letter) => CarrierTask::Deliver { letters: vec![letter] },
+                        other => other,
+                    };
+                    return Ok(Some(Self { folder, task, read: 0 }));
+                }
+                // This job was never started.
+                None => std::fs::remove_dir_all(&folder)?,
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the task of the job.
     pub fn task(&self) -> &CarrierTask {
         &self.task
+    }
+
+    /// Returns the name of the job's folder.
+    pub(super) fn name(&self) -> &std::ffi::OsStr {
+        self.folder.file_name().unwrap_or_default()
     }
 
     /// Returns the folder into which a fetch writes.
@@ -147,80 +179,48 @@ impl CarrierJob {
         self.raw_folder().join(ASKED).exists()
     }
 
-    /// Starts the carrier, which survives the death of this process. Calls `ended` when the carrier has ended.
-    ///
-    /// # Errors
-    /// Returns the system's error; then nothing was started.
-    pub fn start(
-        &mut self,
-        carrier: &Carrier,
-        ended: impl FnOnce() + Send + 'static,
-    ) -> io::Result<()> {
-        if !fs::lock_with_timeout(&self.lock, Duration::ZERO)? {
-            return Err(io::Error::new(
-                io::ErrorKind::WouldBlock,
-                "another process does this exchange already",
-            ));
-        }
-        // The lock belongs to the open file, which the carrier inherits.
-        let lock = self.lock.try_clone()?;
-        match carrier {
-            Carrier::Program(program) => {
-                let (theirs, mine) = io::pipe()?;
-                let child = Command::new(program)
-                    .arg("carry")
-                    .arg(&self.folder)
-                    .stdin(Stdio::from(lock))
-                    .stdout(Stdio::from(theirs))
-                    .stderr(Stdio::null())
-                    .spawn();
-                let mut child = child?;
-                self.hangup_pipe = Some(mine);
-                std::thread::Builder::new().name("msgfs-reap".into()).spawn(move || {
-                    let _ = child.wait();
-                    ended();
-                })?;
-            }
-            #[cfg(test)]
-            Carrier::Here(carry) => {
-                let (carry, folder) = (std::sync::Arc::clone(carry), self.folder.clone());
-                std::thread::spawn(move || {
-                    // A carrier that dies calls `ended` too, as a process would.
-                    let carry = std::panic::AssertUnwindSafe(|| carry(&folder));
-                    let _ = std::panic::catch_unwind(carry);
-                    drop(lock);
-                    ended();
-                });
-            }
-        }
-        self.is_watched = true;
-        Ok(())
-    }
-
-    /// Returns true if this process is notified when the carrier ends.
-    pub fn is_watched(&self) -> bool {
-        self.is_watched
-    }
-
-    /// Tells the carrier to stop asking.
-    pub fn stop_polling(&mut self) {
-        self.hangup_pipe = None;
-    }
-
-    /// Returns true if the carrier has ended. Gives up this process's own share of the lock.
+    /// Returns true if the carrier of an older build, which had this job alone, works on it.
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn has_ended(&mut self) -> io::Result<bool> {
-        // This needs an open file of its own, since the old one shares the carrier's lock.
-        self.lock = fs::open_read_write(&self.folder.join(LOCK), 0o600)?;
-        fs::lock_with_timeout(&self.lock, Duration::ZERO)
+    pub fn has_old_carrier(&self) -> io::Result<bool> {
+        match fs::open_regular(&self.folder.join(OLD_LOCK)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            lock => Ok(!fs::lock_with_timeout(&lock?, Duration::ZERO)?),
+        }
     }
 
-    /// Returns the outcome; `None` if the carrier died.
-    pub fn read_outcome(&self) -> Option<ExchangeOutcome> {
-        let bytes = fs::read_small_file(&self.folder.join(OUTCOME), MAX_FILE).ok()?;
-        serde_json::from_slice(&bytes).ok()
+    /// Returns the outcomes that were appended since the last call.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn read_outcomes(&mut self) -> io::Result<Vec<OutcomeLine>> {
+        let bytes =
+            fs::empty_if_absent(fs::read_small_file(&self.folder.join(OUTCOMES), MAX_FILE))?;
+        let new = bytes.get(self.read..).unwrap_or_default();
+        let whole = new.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        let lines = new.get(..whole).unwrap_or_default().split(|b| *b == b'\n');
+        self.read += whole;
+        Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
+    }
+
+    /// Returns the outcomes of a job of an older build; none if the job is of this build.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn read_old_outcome(&self) -> io::Result<Vec<OutcomeLine>> {
+        let bytes =
+            fs::empty_if_absent(fs::read_small_file(&self.folder.join(OLD_OUTCOME), MAX_FILE))?;
+        let Ok(outcome) = serde_json::from_slice::<ExchangeOutcome>(&bytes) else {
+            return Ok(Vec::new());
+        };
+        let line = match &self.task {
+            CarrierTask::Deliver { letters } => letters
+                .first()
+                .map(|letter| OutcomeLine::Letter { no: letter.no, outcome: outcome.clone() }),
+            _ => Some(OutcomeLine::Job { outcome }),
+        };
+        Ok(line.into_iter().chain([OutcomeLine::End]).collect())
     }
 
     /// Removes the job's folder.
@@ -232,19 +232,20 @@ impl CarrierJob {
     }
 }
 
-/// Returns the number of running exchanges of all links below a folder.
-pub fn count_running_jobs(links: &Path) -> usize {
-    let below = |folder: PathBuf| {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path())
-    };
-    let jobs = below(links.to_owned()).flat_map(below).flat_map(|link| below(link.join("jobs")));
-    let is_held = |job: &PathBuf| {
-        let lock = fs::open_regular(&job.join(LOCK));
-        let look = FlockOperation::NonBlockingLockShared;
-        lock.is_ok_and(|lock| rustix::fs::flock(lock, look) == Err(Errno::WOULDBLOCK))
-    };
-    jobs.filter(is_held).count()
+/// Returns the folder of a job in a link's folder.
+pub(super) fn job_folder(link: &Path, name: impl AsRef<Path>) -> PathBuf {
+    link.join(JOBS).join(name)
+}
+
+/// Returns the folder into which the fetch of a job writes.
+pub(super) fn raw_folder(job: &Path) -> PathBuf {
+    job.join(RAW)
+}
+
+/// Reads the order in a job's folder; `None` if it was never written as a whole.
+pub(super) fn read_order(job: &Path) -> Option<JobOrder> {
+    let bytes = fs::read_small_file(&job.join(ORDER), MAX_FILE).ok()?;
+    serde_json::from_slice(&bytes).ok()
 }
 
 /// Records durably, in the folder of a fetch, that an engine is asked now.
@@ -255,112 +256,118 @@ pub fn note_asked(raw: &Path) -> io::Result<()> {
     atomic_file::write_atomic(&raw.join(ASKED), b"", 0o600)
 }
 
+/// Records that nothing that the engine was asked can be lost any more. Returns false if the record failed.
+pub(super) fn clear_asked(raw: &Path) -> bool {
+    let removed = std::fs::remove_file(raw.join(ASKED));
+    removed.is_ok() || removed.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+}
+
 /// Returns the folder of the link to which the folder of a fetch belongs. One carrier a link works at a time, so it may
 /// cache things there; they may vanish at any time.
 pub fn link_folder(raw: &Path) -> Option<&Path> {
     raw.parent()?.parent()?.parent()
 }
 
-/// Makes this process a carrier with a session of its own and a limited life.
-///
-/// # Errors
-/// Fails if no thread can be started.
-pub fn become_carrier(folder: &Path) -> io::Result<()> {
-    // A signal to the daemon's session does not reach this one.
-    let _ = rustix::process::setsid();
-    let folder = folder.to_owned();
-    let limit = move || {
-        std::thread::sleep(LONGEST);
-        let minutes = LONGEST.as_secs() / 60;
-        let why = format!("the exchange took more than {minutes} minutes and was ended");
-        // Even without an outcome the free lock shows that the exchange is over.
-        let _ = write_outcome(&folder, &ExchangeOutcome::Unknown { why });
-        std::process::exit(LATE);
-    };
-    std::thread::Builder::new().name("msgfs-longest".into()).spawn(limit).map(drop)
+/// The outcomes of a job as its carrier writes them.
+#[derive(Debug)]
+pub(super) struct OutcomeLog {
+    file: File,
+    /// The time of the oldest line that is not synced.
+    unsynced_since: Option<Instant>,
 }
 
-/// Runs the job in a folder. `open` makes the engine.
-///
-/// # Errors
-/// Fails if there is no order, or the outcome cannot be written.
-pub fn run_job(
-    folder: &Path,
-    open: impl FnOnce(&EngineSettings) -> Result<Box<dyn LinkEngine>, String>,
-) -> io::Result<()> {
-    let bytes = fs::read_small_file(&folder.join(ORDER), MAX_FILE)?;
-    let order: JobOrder = serde_json::from_slice(&bytes)?;
-    let outcome = match open(&order.settings) {
-        Err(why) => ExchangeOutcome::away(why),
-        Ok(engine) => {
-            // The secrets may change meanwhile.
-            let mut secrets = engine.load_secrets();
-            let outcome = run_task(engine.as_ref(), &order.task, folder);
-            secrets.extend(engine.load_secrets());
-            outcome.redact_secrets(&secrets)
-        }
-    };
-    write_outcome(folder, &outcome)
-}
+impl OutcomeLog {
+    /// Opens the file of outcomes in a job's folder.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn open(job: &Path) -> io::Result<Self> {
+        Ok(Self { file: fs::open_append(&job.join(OUTCOMES), 0o600)?, unsynced_since: None })
+    }
 
-fn run_task(engine: &dyn LinkEngine, task: &CarrierTask, folder: &Path) -> ExchangeOutcome {
-    match task {
-        CarrierTask::Send { wire, .. } => engine.send(wire),
-        CarrierTask::Fetch { known, every } => {
-            let known: HashSet<String> = known.iter().cloned().collect();
-            let raw = folder.join(RAW);
-            match every {
-                None => engine.fetch(&raw, &known),
-                Some(every) => poll_mail(engine, &raw, &known, Duration::from_millis(*every)),
-            }
+    /// Appends a line. It survives this process at once, and the power of the machine within [`SYNC_WITHIN`] while
+    /// lines follow; the last line of a job is synced at once.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn append(&mut self, line: &OutcomeLine) -> io::Result<()> {
+        let mut bytes = serde_json::to_vec(line)?;
+        bytes.push(b'\n');
+        self.file.write_all(&bytes)?;
+        let since = *self.unsynced_since.get_or_insert_with(Instant::now);
+        if *line == OutcomeLine::End || since.elapsed() >= SYNC_WITHIN {
+            self.file.sync_data()?;
+            self.unsynced_since = None;
         }
-        CarrierTask::Acknowledge { ids } => engine.acknowledge(ids),
+        Ok(())
     }
 }
 
-/// Asks for mail until some comes, or the daemon hangs up, or the time is over.
-fn poll_mail(
-    engine: &dyn LinkEngine,
-    raw: &Path,
-    known: &HashSet<String>,
-    every: Duration,
-) -> ExchangeOutcome {
-    let until = Instant::now() + STAY;
-    loop {
-        let outcome = engine.fetch(raw, known);
-        let is_over = outcome != ExchangeOutcome::Done || engine.has_fetched(raw);
-        // From here to the next request nothing can be lost.
-        if is_over
-            || std::fs::remove_file(raw.join(ASKED))
-                .is_err_and(|e| e.kind() != io::ErrorKind::NotFound)
-        {
-            return outcome;
-        }
-        if Instant::now() > until
-            || wait_for_hangup(every)
-            || disk_space::check_free_space(raw).is_err()
-            || engine.find_other_carrier().is_some()
-        {
-            return outcome;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> EngineSettings {
+        EngineSettings {
+            kind: "fake".into(),
+            file: PathBuf::new(),
+            part: String::new(),
+            me: "me".into(),
+            insecure: false,
+            ca: None,
+            self_copy: false,
         }
     }
-}
 
-/// Waits, and returns true if the daemon hung up meanwhile.
-fn wait_for_hangup(within: Duration) -> bool {
-    let line = rustix::stdio::stdout();
-    let mut watched = [PollFd::new(&line, PollFlags::empty())];
-    let limit = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-    poll(&mut watched, Some(&limit)) != Ok(0)
-}
+    fn letter(no: u64) -> LetterOrder {
+        LetterOrder { no, wire: PathBuf::from(format!("out/{no}")) }
+    }
 
-/// Writes the outcome. The first rename makes it visible even if this process is killed; the second write makes it
-/// durable.
-fn write_outcome(folder: &Path, outcome: &ExchangeOutcome) -> io::Result<()> {
-    let bytes = serde_json::to_vec(outcome)?;
-    let path = folder.join(OUTCOME);
-    let temp = atomic_file::temp_path(&path);
-    std::fs::write(&temp, &bytes)?;
-    std::fs::rename(&temp, &path)?;
-    atomic_file::write_atomic(&path, &bytes, 0o600)
+    #[test]
+    fn outcomes_are_read_once_and_a_torn_one_never() {
+        let dir = tempfile::tempdir().unwrap();
+        let task = CarrierTask::Deliver { letters: vec![letter(7), letter(8)] };
+        let mut job = CarrierJob::new(dir.path(), "1", &settings(), task.clone()).unwrap();
+        let folder = job_folder(dir.path(), "1");
+        let mut log = OutcomeLog::open(&folder).unwrap();
+        let line = |no| OutcomeLine::Letter { no, outcome: ExchangeOutcome::Done };
+        assert_eq!(job.read_outcomes().unwrap(), []);
+        log.append(&line(7)).unwrap();
+        log.file.write_all(b"{\"line\":\"let").unwrap();
+        assert_eq!(job.read_outcomes().unwrap(), [line(7)]);
+        log.file.write_all(b"ter\"\n").unwrap();
+        log.append(&line(8)).unwrap();
+        log.append(&OutcomeLine::End).unwrap();
+        assert_eq!(job.read_outcomes().unwrap(), [line(8), OutcomeLine::End]);
+        let mut left = CarrierJob::find_left(dir.path()).unwrap().unwrap();
+        assert_eq!(left.task(), &task);
+        assert_eq!(left.read_outcomes().unwrap().len(), 3);
+        left.remove().unwrap();
+        assert!(CarrierJob::find_left(dir.path()).unwrap().is_none());
+    }
+
+    /// A job that a build left which started a process for each letter is taken up.
+    #[test]
+    fn jobs_of_older_builds_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = job_folder(dir.path(), "1");
+        std::fs::create_dir_all(folder.join(RAW)).unwrap();
+        std::fs::write(
+            folder.join(ORDER),
+            r#"{"settings":{"kind":"mail","file":"c.json","part":"/email","me":"me","insecure":false},
+                "task":{"do":"send","no":7,"wire":"out/7"}}"#,
+        )
+        .unwrap();
+        let lock = fs::open_read_write(&folder.join(OLD_LOCK), 0o600).unwrap();
+        let mut job = CarrierJob::find_left(dir.path()).unwrap().unwrap();
+        assert_eq!(job.task(), &CarrierTask::Deliver { letters: vec![letter(7)] });
+        assert!(fs::lock_with_timeout(&lock, Duration::ZERO).unwrap());
+        assert!(job.has_old_carrier().unwrap());
+        std::fs::write(folder.join(OLD_OUTCOME), r#"{"is":"done"}"#).unwrap();
+        drop(lock);
+        assert!(!job.has_old_carrier().unwrap());
+        assert_eq!(job.read_outcomes().unwrap(), []);
+        let line = OutcomeLine::Letter { no: 7, outcome: ExchangeOutcome::Done };
+        assert_eq!(job.read_old_outcome().unwrap(), [line, OutcomeLine::End]);
+    }
 }

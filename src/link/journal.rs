@@ -68,6 +68,30 @@ pub enum DeliveryStage {
     Refused(String),
 }
 
+/// A change of an entry after a carrier had it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryChange {
+    /// The engine has it, perhaps under an id of its own.
+    Taken {
+        /// The engine's id.
+        given: Option<String>,
+    },
+    /// The engine refused it for good.
+    Refused {
+        /// The reason.
+        why: String,
+    },
+    /// It may go no sooner than a moment.
+    Later {
+        /// The reason.
+        why: String,
+        /// That moment, in milliseconds since the epoch.
+        until: i64,
+    },
+    /// The carrier ended before it began with it.
+    Untried,
+}
+
 /// One line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
@@ -76,6 +100,8 @@ enum JournalLine {
     Spooled { no: u64, message: String, to: String, at: i64 },
     /// The start of a try.
     Trying { no: u64, tries: u32 },
+    /// The end of a carrier that did not begin the try.
+    Untried { no: u64, at: i64 },
     /// A delay until this moment.
     Later { no: u64, until: i64, why: String },
     /// A delivery to the engine.
@@ -218,40 +244,36 @@ impl Journal {
         ])
     }
 
-    /// Records durably that a carrier is about to get an entry.
+    /// Records durably that a carrier is about to get some entries.
     ///
     /// # Errors
-    /// Returns the system's error; then no carrier may get it.
-    pub fn record_try(&mut self, no: u64) -> io::Result<()> {
-        let tries = self.entries.get(&no).map_or(0, |entry| entry.tries).saturating_add(1);
-        self.append_line(JournalLine::Trying { no, tries })
+    /// Returns the system's error; then no carrier may get them.
+    pub fn record_tries(&mut self, all: &[u64]) -> io::Result<()> {
+        let tries = |no| self.entries.get(no).map_or(0, |entry| entry.tries).saturating_add(1);
+        let lines = all.iter().map(|no| JournalLine::Trying { no: *no, tries: tries(no) });
+        self.append_lines(lines.collect())
     }
 
-    /// Records that an entry may go no sooner than `until`.
+    /// Records changes of entries durably, all with one sync; then removes the bytes of those that are over.
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn record_later(&mut self, no: u64, why: &str, until: i64) -> io::Result<()> {
-        self.append_line(JournalLine::Later { no, until, why: why.to_owned() })
-    }
-
-    /// Records durably that the engine has an entry, perhaps under an id of its own; then removes its bytes.
-    ///
-    /// # Errors
-    /// Returns the system's error.
-    pub fn record_taken(&mut self, no: u64, given: Option<&str>, now: i64) -> io::Result<()> {
-        self.append_line(JournalLine::Taken { no, at: now, given: given.map(str::to_owned) })?;
-        self.remove_wire_files(no);
-        Ok(())
-    }
-
-    /// Records durably that an entry is refused for good; then removes its bytes.
-    ///
-    /// # Errors
-    /// Returns the system's error.
-    pub fn record_refused(&mut self, no: u64, why: &str, now: i64) -> io::Result<()> {
-        self.append_line(JournalLine::Refused { no, at: now, why: why.to_owned() })?;
-        self.remove_wire_files(no);
+    pub fn record_changes(&mut self, changes: Vec<(u64, EntryChange)>, now: i64) -> io::Result<()> {
+        let is_over = |change: &EntryChange| {
+            matches!(change, EntryChange::Taken { .. } | EntryChange::Refused { .. })
+        };
+        let over: Vec<u64> =
+            changes.iter().filter(|(_, change)| is_over(change)).map(|(no, _)| *no).collect();
+        let line = |(no, change)| match change {
+            EntryChange::Taken { given } => JournalLine::Taken { no, at: now, given },
+            EntryChange::Refused { why } => JournalLine::Refused { no, at: now, why },
+            EntryChange::Later { why, until } => JournalLine::Later { no, until, why },
+            EntryChange::Untried => JournalLine::Untried { no, at: now },
+        };
+        self.append_lines(changes.into_iter().map(line).collect())?;
+        for no in over {
+            self.remove_wire_files(no);
+        }
         Ok(())
     }
 
@@ -263,9 +285,8 @@ impl Journal {
         // Ids that the engine still lists must not be forgotten.
         let is_old = |at: &i64| now.saturating_sub(*at) > REMEMBERED / 2;
         let new = ids.iter().filter(|id| self.seen.get(*id).is_none_or(is_old));
-        let lines: Vec<JournalLine> =
-            new.map(|id| JournalLine::Seen { id: id.clone(), at: now }).collect();
-        if lines.is_empty() { Ok(()) } else { self.append_lines(lines) }
+        let lines = new.map(|id| JournalLine::Seen { id: id.clone(), at: now }).collect();
+        self.append_lines(lines)
     }
 
     /// Records durably that a fetch was interrupted that may have lost mail.
@@ -320,15 +341,15 @@ impl Journal {
         self.refused
     }
 
-    /// Returns the oldest entry that may go now.
-    pub fn find_due_entry(&mut self, now: i64) -> Option<u64> {
+    /// Returns the entries that may go now, the oldest first, at most so many.
+    pub fn list_due_entries(&mut self, now: i64, at_most: usize) -> Vec<u64> {
         while let Some((until, no)) =
             self.waiting.first().copied().filter(|(until, _)| *until <= now)
         {
             self.waiting.remove(&(until, no));
             self.ready.insert(no);
         }
-        self.ready.first().copied()
+        self.ready.iter().copied().take(at_most).collect()
     }
 
     /// Returns the time at which the next entry may go, 0 for now; `None` if no entry is open.
@@ -342,6 +363,9 @@ impl Journal {
     }
 
     fn append_lines(&mut self, lines: Vec<JournalLine>) -> io::Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
         let text = render_lines(&lines)?;
         let Some(file) = &mut self.file else {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());
@@ -374,6 +398,10 @@ impl Journal {
             JournalLine::Trying { no, tries } => self.update_entry(no, |entry| {
                 entry.tries = tries;
                 entry.stage = DeliveryStage::Trying;
+            }),
+            JournalLine::Untried { no, at } => self.update_entry(no, |entry| {
+                entry.tries = entry.tries.saturating_sub(1);
+                entry.stage = DeliveryStage::Waits { until: at, why: None };
             }),
             JournalLine::Later { no, until, why } => {
                 self.update_entry(no, |entry| {
@@ -460,10 +488,15 @@ impl Journal {
             let (no, at) = (*no, self.ended_at.get(no).copied().unwrap_or(entry.since));
             let (message, to) = (entry.message.clone(), entry.to.clone());
             lines.push(JournalLine::Spooled { no, message, to, at: entry.since });
+            let is_untried = matches!(&entry.stage, DeliveryStage::Waits { why: None, .. });
             if entry.tries > 0 {
-                lines.push(JournalLine::Trying { no, tries: entry.tries });
+                let tries = entry.tries.saturating_add(u32::from(is_untried));
+                lines.push(JournalLine::Trying { no, tries });
             }
             match &entry.stage {
+                DeliveryStage::Waits { why: None, until } if entry.tries > 0 => {
+                    lines.push(JournalLine::Untried { no, at: *until });
+                }
                 DeliveryStage::Waits { why: None, .. } | DeliveryStage::Trying => {}
                 DeliveryStage::Waits { until, why: Some(why) } => {
                     lines.push(JournalLine::Later { no, until: *until, why: why.clone() });

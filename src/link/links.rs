@@ -1,13 +1,12 @@
 //! All links of a mount.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use super::board::{self, HealthBoard};
+use super::carrier::CarrierProgram;
 use super::engine::{EngineSettings, LinkEngine};
-use super::job::Carrier;
+use super::lifecycle::{Link, LinkCallbacks, LinkEvent, RescanCallback};
 use super::logs::LogLink;
 use super::marks::MarkLogProvider;
 use super::message_link::MessageLink;
@@ -20,23 +19,15 @@ use crate::store::{self, DeliveryFate, InboundMail, LinkRouter, OutboundMail, St
 /// The open links of a mount. They carry once they are [started](LinkSet::start).
 #[derive(Debug, Default)]
 pub struct LinkSet {
-    message_links: RwLock<Vec<(usize, Arc<MessageLink>)>>,
-    log_links: RwLock<Vec<(usize, Arc<LogLink>)>>,
+    /// The links, with the numbers of their stores. Later stores add more.
+    links: RwLock<Vec<(usize, Arc<dyn Link>)>>,
     boards: HealthBoards,
     /// The callbacks, once the links carry.
     started: Mutex<Option<LinkCallbacks>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// The boards of all links. Later stores add more.
 pub type HealthBoards = Arc<RwLock<Vec<Arc<HealthBoard>>>>;
-
-/// The callbacks for changes and for marks.
-#[derive(Clone)]
-struct LinkCallbacks {
-    on_change: RescanCallback,
-    mark_logs: MarkLogProvider,
-}
 
 /// The parameters for opening links.
 #[derive(Debug)]
@@ -50,11 +41,8 @@ pub struct LinkSetOptions<'a> {
     /// The folder of my state.
     pub state: &'a Path,
     /// The process that carries.
-    pub carrier: Carrier,
+    pub carrier: CarrierProgram,
 }
-
-/// A callback that makes a store, by number, scan again.
-pub type RescanCallback = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// The links that carry the lines of one store.
 #[derive(Debug)]
@@ -99,12 +87,11 @@ impl LinkSet {
         for spec in wanted.specs.iter().filter(|spec| is_log_link(spec) && spec.store == name) {
             warnings.retain(|warning| !warning.starts_with(&describe_left_out(spec, "")));
         }
-        let posts = self.message_links.read().len();
-        let logs = self.log_links.read().len();
+        let before = self.links.read().len();
         self.open_message_links(wanted, number, warnings);
         self.open_log_links(wanted, number, warnings);
         let started = self.started.lock().clone();
-        started.map_or(Ok(()), |hearers| self.start_remaining(posts, logs, &hearers))
+        started.map_or(Ok(()), |callbacks| self.start_behind(before, &callbacks))
     }
 
     /// Opens the links that carry whole messages of a store.
@@ -137,8 +124,13 @@ impl LinkSet {
         if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
             remote.set_router(Arc::new(MessageLinkRoutes(of_store.clone())));
         }
-        self.boards.write().extend(of_store.iter().map(|post| Arc::clone(post.board())));
-        self.message_links.write().extend(of_store.into_iter().map(|post| (number, post)));
+        self.add_links(number, of_store);
+    }
+
+    fn add_links<L: Link + 'static>(&self, number: usize, links: Vec<Arc<L>>) {
+        self.boards.write().extend(links.iter().map(|link| Arc::clone(link.board())));
+        let links = links.into_iter().map(|link| (number, link as Arc<dyn Link>));
+        self.links.write().extend(links);
     }
 
     /// Opens the links that carry the lines of a store.
@@ -162,8 +154,7 @@ impl LinkSet {
         if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
             remote.set_router(Arc::new(LogLinkRoutes(of_store.clone())));
         }
-        self.boards.write().extend(of_store.iter().map(|logs| Arc::clone(&logs.board)));
-        self.log_links.write().extend(of_store.into_iter().map(|logs| (number, logs)));
+        self.add_links(number, of_store);
     }
 
     /// Gives the stores the fates of waiting messages, for readers. Opens no link and writes nothing. A link whose
@@ -186,50 +177,41 @@ impl LinkSet {
         }
     }
 
-    /// Starts a thread for each link.
+    /// Starts all links.
     ///
     /// # Errors
     /// Returns the system's error, if no thread can be started.
     pub fn start(&self, changed: &RescanCallback, marks: &MarkLogProvider) -> std::io::Result<()> {
-        let hearers =
+        let callbacks =
             LinkCallbacks { on_change: Arc::clone(changed), mark_logs: Arc::clone(marks) };
-        *self.started.lock() = Some(hearers.clone());
-        self.start_remaining(0, 0, &hearers)
+        *self.started.lock() = Some(callbacks.clone());
+        self.start_behind(0, &callbacks)
     }
 
-    /// Starts the links behind the first `posts` message links and the first `logs` log links.
-    fn start_remaining(
-        &self,
-        posts: usize,
-        logs: usize,
-        hearers: &LinkCallbacks,
-    ) -> std::io::Result<()> {
-        let all = self.message_links.read().clone();
-        for (number, post) in all.into_iter().skip(posts) {
-            let changed = Arc::clone(&hearers.on_change);
-            let name = format!("msgfs-link-{}", post.name());
-            let thread = std::thread::Builder::new().name(name);
-            let thread = thread.spawn(move || post.run(&|| changed(number)))?;
-            self.threads.lock().push(thread);
-        }
-        let mut logs = self.list_log_links().into_iter().skip(logs);
-        logs.try_for_each(|(number, logs)| logs.start((hearers.mark_logs)(number)))
+    /// Starts the links behind the first ones.
+    fn start_behind(&self, first: usize, callbacks: &LinkCallbacks) -> std::io::Result<()> {
+        let mut links = self.list_links().into_iter().skip(first);
+        links.try_for_each(|(number, link)| link.start(number, callbacks))
     }
 
-    /// Returns the links that carry lines, with the numbers of their stores.
-    fn list_log_links(&self) -> Vec<(usize, Arc<LogLink>)> {
-        self.log_links.read().clone()
+    /// Returns the links, with the numbers of their stores.
+    fn list_links(&self) -> Vec<(usize, Arc<dyn Link>)> {
+        self.links.read().clone()
+    }
+
+    fn wake_all(&self, event: &LinkEvent<'_>) {
+        self.list_links().iter().for_each(|(_, link)| link.wake(event));
     }
 
     /// Tells the links that a mark may have changed.
     pub fn notify_mark_change(&self) {
-        self.list_log_links().iter().for_each(|(_, logs)| logs.notify_mark_change());
+        self.wake_all(&LinkEvent::MarkChange);
     }
 
     /// Tells the links that a store, by number, has changed: in these files, or anywhere.
     pub fn notify_store_change(&self, number: usize, files: Option<&[PathBuf]>) {
-        for (_, logs) in self.list_log_links().iter().filter(|(store, _)| *store == number) {
-            logs.notify_store_change(files);
+        for (_, link) in self.list_links().iter().filter(|(store, _)| *store == number) {
+            link.wake(&LinkEvent::StoreChange(files));
         }
     }
 
@@ -238,39 +220,26 @@ impl LinkSet {
         &self.boards
     }
 
-    /// Returns the links that carry whole messages.
-    pub fn list_message_links(&self) -> Vec<Arc<MessageLink>> {
-        self.message_links.read().iter().map(|(_, post)| Arc::clone(post)).collect()
-    }
-
     /// Returns the folders in which commands leave requests.
     pub fn request_folders(&self) -> Vec<PathBuf> {
-        self.list_message_links().iter().map(|post| post.folder().to_owned()).collect()
+        let links = self.list_links();
+        links.iter().filter_map(|(_, link)| link.request_folder()).map(Path::to_owned).collect()
     }
 
     /// Runs the requests of commands.
     pub fn run_requests(&self) {
-        for post in self.list_message_links() {
-            if let Err(error) = post.run_request() {
-                tracing::warn!(link = post.name(), %error, "a request to this link failed");
-            }
-        }
+        self.wake_all(&LinkEvent::Request);
     }
 
-    /// Ends the threads. Running carriers go on, and the next start adopts them.
+    /// Ends the links. A running carrier ends after its current exchange, and the next start takes up the rest.
     pub fn stop(&self) {
-        self.list_message_links().iter().for_each(|post| post.stop());
-        let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
-            let _ = thread.join();
+        let links = self.list_links();
+        for (_, link) in &links {
+            link.stop();
         }
-        self.list_log_links().iter().for_each(|(_, logs)| logs.stop());
-    }
-}
-
-impl fmt::Debug for LinkCallbacks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkCallbacks").finish_non_exhaustive()
+        for (_, link) in &links {
+            link.join();
+        }
     }
 }
 

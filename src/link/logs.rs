@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::board::HealthBoard;
+use super::lifecycle::{Link, LinkCallbacks, LinkEvent};
 use super::links::LinkSetOptions;
-use super::marks::SharedMarkLog;
 use super::nats::{self, MarkOwner, NatsLink};
 use super::spec::{LinkConfig, NatsConfig};
 use crate::model::locks::Mutex;
@@ -21,7 +21,7 @@ fn describe_place(spec: &NatsConfig) -> String {
 /// A link that carries the logs of a store.
 #[derive(Debug)]
 pub(super) struct LogLink {
-    pub(super) board: Arc<HealthBoard>,
+    board: Arc<HealthBoard>,
     link: (NatsConfig, PathBuf, PathBuf),
     identity: MarkOwner,
     running: Mutex<Option<Arc<LogLinkConnections>>>,
@@ -75,17 +75,8 @@ impl LogLink {
         Some((nats::longest_line(states, &spec.name)?, spec.name.clone()))
     }
 
-    pub(super) fn start(&self, marks: Arc<dyn SharedMarkLog>) -> io::Result<()> {
-        let (spec, folder, states) = &self.link;
-        let lines = nats::start(spec, folder, states, Arc::clone(&self.board))?;
-        let share = || nats::start_mark_sync(spec, &self.identity, marks, Arc::clone(&self.board));
-        let marks = spec.settings.marks.then(share).transpose()?;
-        *self.running.lock() = Some(Arc::new(LogLinkConnections { lines, marks }));
-        Ok(())
-    }
-
     /// Tells the link that a mark may have changed.
-    pub(super) fn notify_mark_change(&self) {
+    fn notify_mark_change(&self) {
         // The lock is held, because the woken thread may ask for this lock and must not end itself.
         if let Some(marks) = self.running.lock().as_ref().and_then(|running| running.marks.as_ref())
         {
@@ -94,7 +85,7 @@ impl LogLink {
     }
 
     /// Tells the link that these files of the folder have changed, or any file.
-    pub(super) fn notify_store_change(&self, files: Option<&[PathBuf]>) {
+    fn notify_store_change(&self, files: Option<&[PathBuf]>) {
         // The lock is not held, because the call takes other locks.
         let running = self.running.lock().clone();
         if let Some(LogLinkConnections { lines, .. }) = running.as_deref() {
@@ -104,9 +95,36 @@ impl LogLink {
             }
         }
     }
+}
 
-    pub(super) fn stop(&self) {
+impl Link for LogLink {
+    fn board(&self) -> &Arc<HealthBoard> {
+        &self.board
+    }
+
+    fn start(self: Arc<Self>, store: usize, callbacks: &LinkCallbacks) -> io::Result<()> {
+        let (spec, folder, states) = &self.link;
+        let lines = nats::start(spec, folder, states, Arc::clone(&self.board))?;
+        let log = || (callbacks.mark_logs)(store);
+        let share = || nats::start_mark_sync(spec, &self.identity, log(), Arc::clone(&self.board));
+        let marks = spec.settings.marks.then(share).transpose()?;
+        *self.running.lock() = Some(Arc::new(LogLinkConnections { lines, marks }));
+        Ok(())
+    }
+
+    fn wake(&self, event: &LinkEvent<'_>) {
+        match event {
+            LinkEvent::StoreChange(files) => self.notify_store_change(*files),
+            LinkEvent::MarkChange => self.notify_mark_change(),
+            LinkEvent::Request => {}
+        }
+    }
+
+    fn stop(&self) {
+        // The threads end with their connections.
         let running = self.running.lock().take();
         drop(running);
     }
+
+    fn join(&self) {}
 }

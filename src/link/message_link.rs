@@ -1,30 +1,43 @@
 //! A link that carries whole messages: its waiting messages, its running job, its fetched messages.
 //!
-//! Each link has one thread and at most one carrier. The journal and the remaining jobs record what a killed thread was
-//! doing, and the next thread continues there.
+//! Each link has one thread and at most one carrier, which stays while there is work. The journal and the remaining jobs
+//! record what a killed thread was doing, and the next thread continues there.
+//!
+//! Letters go in jobs of many. All of a job are recorded as tried, with one sync, before the carrier gets it. Their
+//! outcomes are taken over as they come: all that came meanwhile with one sync.
+
+mod delivery;
+mod jobs;
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::backoff;
 use super::board::{HealthBoard, LinkState};
+use super::carrier::{CarrierProcess, CarrierProgram};
 use super::disk_space;
 use super::engine::{EngineSettings, ExchangeOutcome, LinkEngine};
-use super::job::{Carrier, CarrierJob, CarrierTask};
-use super::journal::{DeliveryStage, Journal, JournalEntry};
+use super::job::{CarrierJob, CarrierTask};
+use super::journal::{DeliveryStage, EntryChange, Journal, JournalEntry};
+use super::lifecycle::{Link, LinkCallbacks, LinkEvent};
 use super::request::LinkRequest;
 use crate::model::locks::{Condvar, Mutex};
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::{DeliveryFate, InboundMail, OutboundMail};
 
-/// The pause between checks of a carrier that reports its own end.
-const WATCHED: Duration = Duration::from_secs(5);
-/// The pause between checks of a carrier that an earlier process started: at first, and later.
-const ASK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+/// The time after which a carrier without work is ended.
+const IDLE: Duration = Duration::from_secs(2);
+/// The number of letters in the first job of a carrier, and in any. A job gets twice as many as the one before it
+/// delivered.
+const LETTERS: (usize, usize) = (8, 128);
+/// The number of new messages in a fetch after which the engine is asked again at once, since it may have more.
+const MANY: usize = 100;
 /// The delay after the disk refuses a write.
 const DISK_WAIT: Duration = Duration::from_secs(5);
 /// The pause between checks that another program still carries.
@@ -34,6 +47,10 @@ const KILLED_WAIT: Duration = Duration::from_secs(5);
 /// The number of messages that are acknowledged at once.
 const ACKNOWLEDGED_AT_ONCE: usize = 100;
 
+/// The reason of a try whose carrier died.
+const KILLED: &str = "the carrier was killed";
+/// The reason for refusing what a person gave up.
+const GIVEN_UP: &str = "given up by msgfs link drop";
 /// The number of interrupted fetches that are reported.
 const TOLD_CUTS: usize = 10;
 
@@ -47,10 +64,14 @@ pub struct MessageLink {
     folder: PathBuf,
     engine: Box<dyn LinkEngine>,
     filer: ArrivalFiler,
-    carrier: Carrier,
+    program: CarrierProgram,
+    carrier: Mutex<Option<CarrierProcess>>,
     journal: Mutex<Journal>,
+    /// The entries of the carrier's job that a person gave up meanwhile.
+    given_up: Mutex<HashSet<u64>>,
     board: Arc<HealthBoard>,
     wakeup: Arc<LinkWakeup>,
+    thread: Mutex<Option<JoinHandle<()>>>,
     stop: AtomicBool,
     /// True if a person asked that nothing waits.
     is_urgent: AtomicBool,
@@ -74,8 +95,8 @@ struct LinkWakeup {
 struct WakeupCounts {
     /// The number of calls that may have given the thread something to do.
     calls: u64,
-    /// The number of carriers that ended.
-    ends: u64,
+    /// The number of reports of carriers.
+    reports: u64,
 }
 
 impl LinkWakeup {
@@ -89,7 +110,7 @@ impl LinkWakeup {
     }
 }
 
-/// The backoff of a link.
+/// The backoff and the pace of a link.
 #[derive(Debug, Default)]
 struct RetrySchedule {
     /// The number of failed exchanges in a row.
@@ -100,6 +121,8 @@ struct RetrySchedule {
     rest_until: i64,
     /// The next time to fetch mail.
     next_fetch: i64,
+    /// The number of letters that the last job delivered.
+    delivered: usize,
 }
 
 impl MessageLink {
@@ -113,7 +136,7 @@ impl MessageLink {
         settings: EngineSettings,
         engine: Box<dyn LinkEngine>,
         file: ArrivalFiler,
-        carrier: Carrier,
+        program: CarrierProgram,
     ) -> io::Result<Self> {
         let journal = Journal::open(folder, now())?;
         let board = Arc::new(HealthBoard::new(name, folder, engine.describe_engine()));
@@ -123,10 +146,13 @@ impl MessageLink {
             folder: folder.to_owned(),
             engine,
             filer: file,
-            carrier,
+            program,
+            carrier: Mutex::default(),
             journal: Mutex::new(journal),
+            given_up: Mutex::default(),
             board,
             wakeup: Arc::default(),
+            thread: Mutex::default(),
             stop: AtomicBool::new(false),
             is_urgent: AtomicBool::new(false),
             next_job: AtomicU64::new(0),
@@ -140,21 +166,13 @@ impl MessageLink {
         &self.name
     }
 
-    /// Returns the board with the link's health.
-    pub fn board(&self) -> &Arc<HealthBoard> {
-        &self.board
-    }
-
     /// Returns the link's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Runs the request of a command, if there is one.
-    ///
-    /// # Errors
-    /// Returns the system's error.
-    pub fn run_request(&self) -> io::Result<()> {
+    fn run_request(&self) -> io::Result<()> {
         match LinkRequest::read(&self.folder) {
             Some(LinkRequest::Retry) => self.retry_waiting()?,
             Some(LinkRequest::Drop) => self.drop_waiting()?,
@@ -186,7 +204,7 @@ impl MessageLink {
             }
         }
         self.update_board();
-        self.wake();
+        self.wake_thread();
         Ok(())
     }
 
@@ -208,9 +226,8 @@ impl MessageLink {
     /// # Errors
     /// Returns the system's error.
     pub fn retry_waiting(&self) -> io::Result<usize> {
-        self.settle_waiting(|journal, no| {
-            journal.record_later(no, "asked to be tried again", now())
-        })
+        let why = "asked to be tried again".to_owned();
+        self.settle_waiting(&EntryChange::Later { why, until: now() })
     }
 
     /// Refuses all waiting messages for good. Returns their number.
@@ -218,44 +235,43 @@ impl MessageLink {
     /// # Errors
     /// Returns the system's error.
     pub fn drop_waiting(&self) -> io::Result<usize> {
-        self.settle_waiting(|journal, no| {
-            journal.record_refused(no, "given up by msgfs link drop", now())
-        })
+        let change = EntryChange::Refused { why: GIVEN_UP.to_owned() };
+        let dropped = self.settle_waiting(&change)?;
+        // A carrier may not have come to these yet.
+        let tried: Vec<u64> = {
+            let journal = self.journal.lock();
+            let tried = journal.open_entries().filter(|(_, e)| e.stage == DeliveryStage::Trying);
+            tried.map(|(no, _)| no).collect()
+        };
+        self.given_up.lock().extend(tried);
+        Ok(dropped)
     }
 
-    /// Records something for every waiting message that no carrier has. Then ends the backoff and wakes the thread, so
+    /// Records a change of every waiting message that no carrier has. Then ends the backoff and wakes the thread, so
     /// that the store moves what is finished.
-    fn settle_waiting(
-        &self,
-        say: impl Fn(&mut Journal, u64) -> io::Result<()>,
-    ) -> io::Result<usize> {
+    fn settle_waiting(&self, change: &EntryChange) -> io::Result<usize> {
         let waiting = {
             let mut journal = self.journal.lock();
             let open = journal.open_entries().filter(|(_, e)| e.stage != DeliveryStage::Trying);
-            let waiting: Vec<u64> = open.map(|(no, _)| no).collect();
-            waiting.iter().try_for_each(|no| say(&mut journal, *no))?;
-            waiting.len()
+            let changes: Vec<_> = open.map(|(no, _)| (no, change.clone())).collect();
+            let waiting = changes.len();
+            journal.record_changes(changes, now())?;
+            waiting
         };
         self.update_board();
         self.is_urgent.store(true, Ordering::Relaxed);
-        self.wake();
+        self.wake_thread();
         Ok(waiting)
     }
 
     /// Wakes the thread, since there may be something to do.
-    pub fn wake(&self) {
+    fn wake_thread(&self) {
         self.wakeup.update_counts(|counts| counts.calls += 1);
     }
 
-    /// Makes [`MessageLink::run`] return soon. A running carrier goes on.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.wake();
-    }
-
-    /// Carries until [`MessageLink::stop`] is called. Calls `changed` when the store should scan: before the thread
+    /// Carries until the link is asked to end. Calls `changed` when the store should scan: before the thread
     /// rests, and at most a tenth of the time while it is busy, since the store may examine everything that waits.
-    pub fn run(&self, changed: &dyn Fn()) {
+    pub(super) fn run(&self, changed: &dyn Fn()) {
         let mut rest = RetrySchedule::default();
         let (untold, mut quiet) = (Cell::new(false), Instant::now());
         while !self.is_stopped() {
@@ -283,14 +299,29 @@ impl MessageLink {
                 }
             };
             let wait = until.saturating_sub(now()).clamp(1, 3_600_000);
-            self.wait_for_call(seen, Duration::from_millis(wait as u64));
+            let mut wait = Duration::from_millis(wait as u64);
+            if wait > IDLE && self.carrier.lock().is_some() {
+                wait -= IDLE;
+                if self.wait_for_call(seen, IDLE) {
+                    continue;
+                }
+                self.release_carrier();
+            }
+            self.wait_for_call(seen, wait);
         }
+        self.release_carrier();
+    }
+
+    /// Ends the carrier, after its current exchange.
+    fn release_carrier(&self) {
+        let carrier = self.carrier.lock().take();
+        drop(carrier);
     }
 
     /// Does one thing. Returns false if there was none.
     fn run_turn(&self, rest: &mut RetrySchedule, changed: &dyn Fn()) -> io::Result<bool> {
         let called = self.wakeup.current_counts().calls;
-        if let Some(job) = self.find_left_job()? {
+        if let Some(job) = CarrierJob::find_left(&self.folder)? {
             self.wait_for_job(job, called, rest, changed)?;
             return Ok(true);
         }
@@ -308,12 +339,10 @@ impl MessageLink {
             rest.rest_until = now.saturating_add(OTHER_WAIT.as_millis() as i64);
             return Ok(false);
         }
-        let due = self.journal.lock().find_due_entry(now);
-        if let Some(no) = due {
-            let job =
-                self.create_job(CarrierTask::Send { no, wire: self.journal.lock().wire_path(no) })?;
-            self.journal.lock().record_try(no)?;
-            self.run_job(job, called, rest, changed)?;
+        let at_once = (rest.delivered * 2).clamp(LETTERS.0, LETTERS.1);
+        let due = self.journal.lock().list_due_entries(now, at_once);
+        if !due.is_empty() {
+            self.deliver_letters(&due, called, rest, changed)?;
             return Ok(true);
         }
         if now < rest.next_fetch {
@@ -325,139 +354,26 @@ impl MessageLink {
             let known = journal.seen_ids().filter(|id| self.engine.is_needed_by_fetch(id));
             known.map(str::to_owned).collect()
         };
-        // A carrier must not stay before the first answer, so that people learn of each try.
-        let is_connected = matches!(self.board.health().state, LinkState::Connected { .. });
+        // The carrier must not stay before the first answer, so that people learn of each try, nor after a delivery, of
+        // which the store must hear.
+        let may_stay = matches!(self.board.health().state, LinkState::Connected { .. })
+            && std::mem::take(&mut rest.delivered) == 0;
         let every =
-            (is_connected && self.engine.can_keep_polling()).then(|| self.engine.poll_interval());
+            (may_stay && self.engine.can_keep_polling()).then(|| self.engine.poll_interval());
         let every = every.map(|every| every.as_millis() as u64);
         let job = self.create_job(CarrierTask::Fetch { known, every })?;
-        self.run_job(job, called, rest, changed)?;
-        rest.next_fetch = self::now() + self.engine.poll_interval().as_millis() as i64;
-        Ok(true)
+        rest.next_fetch = i64::MAX;
+        let fetched = self.run_job(job, called, rest, changed);
+        // A fetch with much mail leaves another time than this one.
+        let next = self::now() + self.engine.poll_interval().as_millis() as i64;
+        rest.next_fetch = rest.next_fetch.min(next);
+        fetched.map(|()| true)
     }
 
     /// Returns the time at which something is due by itself.
     fn next_due_time(&self, rest: &RetrySchedule) -> i64 {
         let first = self.journal.lock().next_due_time();
         first.unwrap_or(i64::MAX).min(rest.next_fetch).max(rest.rest_until)
-    }
-
-    fn create_job(&self, task: CarrierTask) -> io::Result<CarrierJob> {
-        let no = self.next_job.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{}-{}-{no}", now(), std::process::id());
-        let job = CarrierJob::new(&self.folder.join("jobs").join(name), &self.settings, task);
-        crash_point();
-        job
-    }
-
-    /// Returns a job that is left in the folder.
-    fn find_left_job(&self) -> io::Result<Option<CarrierJob>> {
-        let entries = match std::fs::read_dir(self.folder.join("jobs")) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
-        let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        folders.sort_unstable();
-        for folder in folders {
-            match CarrierJob::reopen(&folder)? {
-                Some(job) => return Ok(Some(job)),
-                // This job was never started.
-                None => std::fs::remove_dir_all(&folder)?,
-            }
-        }
-        Ok(None)
-    }
-
-    /// Runs a job in a carrier to its end.
-    fn run_job(
-        &self,
-        mut job: CarrierJob,
-        called: u64,
-        rest: &mut RetrySchedule,
-        changed: &dyn Fn(),
-    ) -> io::Result<()> {
-        crash_point();
-        let calls = Arc::clone(&self.wakeup);
-        job.start(&self.carrier, move || calls.update_counts(|counts| counts.ends += 1))?;
-        crash_point();
-        self.wait_for_job(job, called, rest, changed)
-    }
-
-    /// Waits until a job's carrier has ended, and applies the outcome. A carrier that stays must end as soon as the
-    /// number of calls differs from `called`.
-    fn wait_for_job(
-        &self,
-        mut job: CarrierJob,
-        called: u64,
-        rest: &mut RetrySchedule,
-        changed: &dyn Fn(),
-    ) -> io::Result<()> {
-        let mut pause = ASK.0;
-        loop {
-            let seen = self.wakeup.current_counts();
-            if job.has_ended()? {
-                break;
-            }
-            if self.is_stopped() {
-                return Ok(());
-            }
-            if seen.calls != called {
-                job.stop_polling();
-            }
-            if job.is_watched() {
-                self.wait_for_call(seen, WATCHED);
-            } else {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(ASK.1);
-            }
-        }
-        let outcome = job.read_outcome();
-        match job.task().clone() {
-            CarrierTask::Send { no, .. } => self.finish_send(no, outcome.as_ref(), rest)?,
-            CarrierTask::Fetch { .. } => self.finish_fetch(&job, outcome.as_ref(), rest)?,
-            CarrierTask::Acknowledge { .. } => self.apply_outcome(outcome.as_ref(), rest),
-        }
-        crash_point();
-        job.remove()?;
-        crash_point();
-        self.update_board();
-        changed();
-        Ok(())
-    }
-
-    fn finish_send(
-        &self,
-        no: u64,
-        outcome: Option<&ExchangeOutcome>,
-        rest: &mut RetrySchedule,
-    ) -> io::Result<()> {
-        self.apply_outcome(outcome, rest);
-        let mut journal = self.journal.lock();
-        let Some(entry) = journal.entry(no).cloned() else { return Ok(()) };
-        if matches!(entry.stage, DeliveryStage::Taken | DeliveryStage::Refused(_)) {
-            return Ok(());
-        }
-        let (why, after) = match outcome {
-            Some(ExchangeOutcome::Done) => return journal.record_taken(no, None, now()),
-            Some(ExchangeOutcome::Named { id }) => {
-                return journal.record_taken(no, Some(id), now());
-            }
-            Some(ExchangeOutcome::Refused { why }) => {
-                return journal.record_refused(no, why, now());
-            }
-            Some(ExchangeOutcome::Later { why, after }) => (why.as_str(), *after),
-            // Only the link backs off; the message goes as soon as the link does.
-            Some(ExchangeOutcome::Away { why, .. } | ExchangeOutcome::Unknown { why }) => {
-                (why.as_str(), Some(0))
-            }
-            None => ("the carrier was killed", Some(0)),
-        };
-        let is_link = !matches!(outcome, Some(ExchangeOutcome::Later { .. }));
-        let next = entry.next_try_time(now(), after.map(Duration::from_secs));
-        match next {
-            Some(until) => journal.record_later(no, why, if is_link { now() } else { until }),
-            None => journal.record_refused(no, &format!("not taken for a week: {why}"), now()),
-        }
     }
 
     /// Applies an outcome to the link's health and backoff.
@@ -470,14 +386,14 @@ impl MessageLink {
                 | ExchangeOutcome::Later { .. },
             ) => {
                 self.board.report_contact();
-                *rest = RetrySchedule { next_fetch: rest.next_fetch, ..RetrySchedule::default() };
+                (rest.failures, rest.kills, rest.rest_until) = (0, 0, 0);
                 return;
             }
             Some(ExchangeOutcome::Away { after, .. }) => Some(*after),
             Some(ExchangeOutcome::Unknown { .. }) => Some(None),
             None => None,
         };
-        let why = outcome.and_then(ExchangeOutcome::reason).unwrap_or("the carrier was killed");
+        let why = outcome.and_then(ExchangeOutcome::reason).unwrap_or(KILLED);
         self.board.report_failure(why);
         let wait = if let Some(after) = asked {
             (rest.failures, rest.kills) = (rest.failures.saturating_add(1), 0);
@@ -498,12 +414,13 @@ impl MessageLink {
     ) -> io::Result<()> {
         let mut seen = Vec::new();
         let mut acknowledged = Vec::new();
-        let mut failed = None;
+        let (mut failed, mut new) = (None, 0);
         for item in self.engine.unpack_items(&job.raw_folder()) {
             let filed = item.and_then(|item| {
                 let is_seen = item.is_only_known() || self.journal.lock().is_seen(&item.id);
                 if !is_seen {
                     (self.filer)(&item.arrived)?;
+                    new += 1;
                 }
                 Ok(item)
             });
@@ -529,6 +446,9 @@ impl MessageLink {
             matches!(outcome, Some(ExchangeOutcome::Done | ExchangeOutcome::Away { .. }));
         if !is_whole && self.engine.is_fetch_destructive() && job.has_asked() {
             self.journal.lock().record_cut(now())?;
+        }
+        if is_whole && new >= MANY {
+            rest.next_fetch = 0;
         }
         self.apply_outcome(outcome, rest);
         Ok(())
@@ -557,13 +477,58 @@ impl MessageLink {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn wait_for_call(&self, seen: WakeupCounts, limit: Duration) {
+    /// Waits for a call or a report. Returns false if none came within the limit.
+    fn wait_for_call(&self, seen: WakeupCounts, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let mut counts = self.wakeup.counts.lock();
         while *counts == seen && !self.is_stopped() {
             if self.wakeup.condvar.wait_until(&mut counts, until) {
-                return;
+                return false;
             }
+        }
+        true
+    }
+}
+
+impl Link for MessageLink {
+    fn board(&self) -> &Arc<HealthBoard> {
+        &self.board
+    }
+
+    fn request_folder(&self) -> Option<&Path> {
+        Some(&self.folder)
+    }
+
+    fn start(self: Arc<Self>, store: usize, callbacks: &LinkCallbacks) -> io::Result<()> {
+        let (link, changed) = (Arc::clone(&self), Arc::clone(&callbacks.on_change));
+        let thread = std::thread::Builder::new().name(format!("msgfs-link-{}", self.name));
+        let thread = thread.spawn(move || link.run(&|| changed(store)))?;
+        *self.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    fn wake(&self, event: &LinkEvent<'_>) {
+        match event {
+            LinkEvent::Request => {
+                if let Err(error) = self.run_request() {
+                    tracing::warn!(link = self.name, %error, "a request to this link failed");
+                }
+            }
+            // The store hands over each message when it delivers.
+            LinkEvent::StoreChange(_) | LinkEvent::MarkChange => {}
+        }
+    }
+
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.wake_thread();
+    }
+
+    fn join(&self) {
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            // A thread that panicked has logged why.
+            let _ = thread.join();
         }
     }
 }

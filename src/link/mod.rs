@@ -14,7 +14,9 @@
 //! - `json_lists`: lists in JSON with broken elements.
 //! - [`connection`]: connections with a protocol of lines.
 //! - [`agentazall`]: the links of AgentAZAll. [`amp`]: those of AMP.
+//! - `lifecycle`: the trait of all links, which start, wake, stop and report their health.
 //! - [`message_link`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`mod@engine`].
+//! - [`carrier`]: the process that makes the exchanges of a link. [`carrier_worker`]: its work.
 //! - `nats`: the logs of a SAMP folder over NATS JetStream.
 
 #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
@@ -23,6 +25,8 @@ pub mod agentazall;
 pub mod amp;
 pub mod backoff;
 pub mod board;
+pub mod carrier;
+pub mod carrier_worker;
 #[cfg(any(feature = "ftp", feature = "mail"))]
 pub mod connection;
 pub mod disk_space;
@@ -35,6 +39,7 @@ pub mod job;
 pub mod journal;
 #[cfg(feature = "http")]
 mod json_lists;
+mod lifecycle;
 mod links;
 #[cfg(feature = "nats")]
 mod logs;
@@ -54,9 +59,8 @@ pub mod tls;
 
 pub use self::board::{HealthBoard, LinkHealth, LinkState};
 pub use self::engine::check_engine;
-pub use self::links::{
-    HealthBoards, LinkSet, LinkSetOptions, RescanCallback, engine_settings, open_engine,
-};
+pub use self::lifecycle::RescanCallback;
+pub use self::links::{HealthBoards, LinkSet, LinkSetOptions, engine_settings, open_engine};
 pub use self::marks::{MarkLogProvider, SharedMarkLog};
 pub use self::request::LinkRequest;
 pub use self::spec::{

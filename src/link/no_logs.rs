@@ -2,20 +2,16 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::board::HealthBoard;
+use super::lifecycle::{Link, LinkCallbacks, LinkEvent};
 use super::links::LinkSetOptions;
-use super::marks::SharedMarkLog;
 use super::spec::LinkConfig;
 
 /// A type without values.
 #[derive(Debug)]
-pub(super) struct LogLink {
-    pub(super) board: Arc<HealthBoard>,
-    never: Infallible,
-}
+pub(super) struct LogLink(Infallible);
 
 impl LogLink {
     pub(super) fn open(_: &LinkSetOptions<'_>, spec: &LinkConfig) -> Result<(usize, Self), String> {
@@ -23,22 +19,28 @@ impl LogLink {
     }
 
     pub(super) fn longest_line(&self) -> Option<(u64, String)> {
-        match self.never {}
+        match self.0 {}
+    }
+}
+
+impl Link for LogLink {
+    fn board(&self) -> &Arc<HealthBoard> {
+        match self.0 {}
     }
 
-    pub(super) fn start(&self, _: Arc<dyn SharedMarkLog>) -> io::Result<()> {
-        match self.never {}
+    fn start(self: Arc<Self>, _: usize, _: &LinkCallbacks) -> io::Result<()> {
+        match self.0 {}
     }
 
-    pub(super) fn notify_mark_change(&self) {
-        match self.never {}
+    fn wake(&self, _: &LinkEvent<'_>) {
+        match self.0 {}
     }
 
-    pub(super) fn notify_store_change(&self, _: Option<&[PathBuf]>) {
-        match self.never {}
+    fn stop(&self) {
+        match self.0 {}
     }
 
-    pub(super) fn stop(&self) {
-        match self.never {}
+    fn join(&self) {
+        match self.0 {}
     }
 }

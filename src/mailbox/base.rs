@@ -8,7 +8,7 @@ use super::{MailboxOpenError, MailboxOptions};
 use crate::config::{Config, Env, Me, Paths, StateLock};
 use crate::identity::{KeyError, Keyring, OwnKey, SignerRegistry};
 use crate::index::{self, Index};
-use crate::link::job::Carrier;
+use crate::link::carrier::CarrierProgram;
 use crate::link::{LinkSet, LinkSetOptions};
 use crate::model::{PublicKey, Watch, sanitize_line};
 use crate::outbox::{OutboxError, SigningKeys};
@@ -318,7 +318,7 @@ pub(super) fn gather_link_inputs<'a>(
     stores: &'a [Arc<dyn Store>],
     paths: &'a Paths,
 ) -> Option<LinkSetOptions<'a>> {
-    let carrier = Carrier::Program(std::env::current_exe().ok()?);
+    let carrier = CarrierProgram::Program(std::env::current_exe().ok()?);
     let (specs, state) = (&config.links, &paths.state);
     Some(LinkSetOptions { stores, specs, self_described: linked, state, carrier })
 }

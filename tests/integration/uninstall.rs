@@ -250,10 +250,10 @@ echo "{\"pid\":$other,\"mountpoint\":\"/nowhere\"}" >"$lock"
 flock "$lock" sleep 600 & holder=$!
 held() { ! flock -n "$1" true; }
 soon held "$lock"
-job=$XDG_STATE_HOME/msgfs/alice/links/samp/far/jobs/send-1
-mkdir -p "$job"
-flock "$job/lock" sleep 600 & exchange=$!
-soon held "$job/lock"
+link=$XDG_STATE_HOME/msgfs/alice/links/samp/far
+mkdir -p "$link"
+flock "$link/carrier.lock" sleep 600 & exchange=$!
+soon held "$link/carrier.lock"
 msgfs uninstall --dry-run || true
 status=0
 msgfs uninstall || status=$?

@@ -17,12 +17,12 @@ use zeroize::Zeroizing;
 
 use self::client::{FtpClient, FtpError, FtpLogin};
 use self::fetch::{FtpFetch, FtpMessageMeta};
-use self::send::{FtpSendError, FtpUpload, FtpUploadHeader};
+use self::send::{FtpKnownFolders, FtpSendError, FtpUpload, FtpUploadHeader};
 use super::fetch_folder;
 use super::letter::{build_unreadable_letter, describe_read_error, is_file_stem, make_usable_name};
 use super::{is_enabled, port_member, seen_ids, text_member};
 use crate::link::connection::{self, ConnectionTimeouts, HostPort, TlsClient};
-use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine};
+use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession};
 use crate::link::private_hosts;
 use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{date, names, text};
@@ -208,43 +208,8 @@ impl LinkEngine for FtpEngine {
         false
     }
 
-    fn send(&self, wire: &Path) -> ExchangeOutcome {
-        let waiting = fs::open_regular(wire).and_then(FtpUpload::open);
-        let mut waiting = match waiting {
-            Ok(waiting) => waiting,
-            Err(e) => return ExchangeOutcome::away(e),
-        };
-        let mut client = match self.connect_client() {
-            Ok(client) => client,
-            Err(outcome) => return outcome,
-        };
-        match send::deliver_upload(&mut client, &mut waiting, &self.settings.me) {
-            Ok(()) => {
-                client.quit();
-                ExchangeOutcome::Done
-            }
-            Err(FtpSendError::Refused(why)) => ExchangeOutcome::Refused { why },
-            // The next try repeats no finished step.
-            Err(FtpSendError::Fault(fault)) => self.classify_error(&fault),
-        }
-    }
-
-    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
-        let client = match self.connect_client() {
-            Ok(client) => client,
-            Err(outcome) => return outcome,
-        };
-        let mut known = known.clone();
-        if super::is_first_part(&self.settings.part) {
-            known.extend(seen_ids::read_reference_ids(&self.settings));
-        }
-        match FtpFetch::new(client, raw, &known, &self.settings.me).run() {
-            Ok(()) => ExchangeOutcome::Done,
-            Err(fault) => match self.classify_error(&fault) {
-                ExchangeOutcome::Later { why, after } => ExchangeOutcome::Away { why, after },
-                other => other,
-            },
-        }
+    fn open_session(&self) -> Box<dyn LinkSession + '_> {
+        Box::new(FtpSession { engine: self, client: None, folders: FtpKnownFolders::default() })
     }
 
     fn can_keep_polling(&self) -> bool {
@@ -253,10 +218,6 @@ impl LinkEngine for FtpEngine {
 
     fn has_fetched(&self, raw: &Path) -> bool {
         fetch_folder::has_letters(raw)
-    }
-
-    fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome {
-        seen_ids::report_filed(&self.settings, ids)
     }
 
     fn check_connection(&self) -> Vec<String> {
@@ -271,6 +232,102 @@ impl LinkEngine for FtpEngine {
 
     fn load_secrets(&self) -> Vec<Zeroizing<String>> {
         self.read_password().into_iter().collect()
+    }
+}
+
+/// The use of a server by a carrier.
+struct FtpSession<'a> {
+    engine: &'a FtpEngine,
+    /// The connection of the last exchange.
+    client: Option<FtpClient>,
+    folders: FtpKnownFolders,
+}
+
+impl FtpSession<'_> {
+    /// Delivers a message on this connection, which is kept unless something failed.
+    fn deliver(
+        &mut self,
+        mut client: FtpClient,
+        waiting: &mut FtpUpload,
+    ) -> Result<(), FtpSendError> {
+        client.begin_exchange();
+        let (me, folders) = (&self.engine.settings.me, &mut self.folders);
+        let delivered = send::deliver_upload(&mut client, waiting, me, folders);
+        match delivered {
+            Ok(()) | Err(FtpSendError::Refused(_)) => self.client = Some(client),
+            Err(FtpSendError::Fault(_)) => {}
+        }
+        delivered
+    }
+
+    /// Returns the connection of the last exchange if the server still answers there, or a new one.
+    fn take_client(&mut self) -> Result<FtpClient, ExchangeOutcome> {
+        if let Some(mut client) = self.client.take() {
+            client.begin_exchange();
+            if client.is_alive() {
+                return Ok(client);
+            }
+        }
+        self.engine.connect_client()
+    }
+}
+
+impl LinkSession for FtpSession<'_> {
+    fn send(&mut self, wire: &Path) -> ExchangeOutcome {
+        let waiting = fs::open_regular(wire).and_then(FtpUpload::open);
+        let mut waiting = match waiting {
+            Ok(waiting) => waiting,
+            Err(e) => return ExchangeOutcome::away(e),
+        };
+        if let Some(client) = self.client.take()
+            && self.deliver(client, &mut waiting).is_ok()
+        {
+            return ExchangeOutcome::Done;
+        }
+        // The connection may have been dead, or a folder gone. The next try repeats no finished step.
+        self.disconnect();
+        let client = match self.engine.connect_client() {
+            Ok(client) => client,
+            Err(outcome) => return outcome,
+        };
+        match self.deliver(client, &mut waiting) {
+            Ok(()) => ExchangeOutcome::Done,
+            Err(FtpSendError::Refused(why)) => ExchangeOutcome::Refused { why },
+            Err(FtpSendError::Fault(fault)) => self.engine.classify_error(&fault),
+        }
+    }
+
+    fn fetch(&mut self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
+        let client = match self.take_client() {
+            Ok(client) => client,
+            Err(outcome) => return outcome,
+        };
+        let settings = &self.engine.settings;
+        let mut known = known.clone();
+        if super::is_first_part(&settings.part) {
+            known.extend(seen_ids::read_reference_ids(settings));
+        }
+        match FtpFetch::new(client, raw, &known, &settings.me).run() {
+            Ok(client) => {
+                self.client = Some(client);
+                ExchangeOutcome::Done
+            }
+            Err(fault) => match self.engine.classify_error(&fault) {
+                ExchangeOutcome::Later { why, after } => ExchangeOutcome::Away { why, after },
+                other => other,
+            },
+        }
+    }
+
+    fn acknowledge(&mut self, ids: &[String]) -> ExchangeOutcome {
+        seen_ids::report_filed(&self.engine.settings, ids)
+    }
+
+    fn disconnect(&mut self) {
+        self.folders = FtpKnownFolders::default();
+        if let Some(client) = self.client.take() {
+            client.quit();
+        }
     }
 }
 

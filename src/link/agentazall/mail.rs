@@ -6,6 +6,7 @@
 mod imap;
 mod mime;
 mod pop;
+mod session;
 mod smtp;
 
 use std::collections::HashSet;
@@ -19,13 +20,13 @@ use zeroize::Zeroizing;
 
 use self::imap::{ImapClient, ImapFetchResult};
 use self::pop::PopClient;
+use self::session::MailSession;
 use self::smtp::{SmtpClient, SmtpServer};
 use super::fetch_folder;
-use super::{is_enabled, port_member, seen_ids, text_member};
+use super::{is_enabled, port_member, text_member};
 use crate::link::connection::{self, ConnectionTimeouts, HostPort, TlsClient};
 use crate::link::disk_space::SpaceCheckedFile;
-use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine};
-use crate::link::journal::progress_note_path;
+use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession};
 use crate::link::private_hosts;
 use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{block, names, public_key, text};
@@ -461,66 +462,8 @@ impl LinkEngine for MailEngine {
         false
     }
 
-    fn send(&self, wire: &Path) -> ExchangeOutcome {
-        let read = fs::read_small_file(wire, MAX_MESSAGE * 3).and_then(|bytes| {
-            let at = bytes.iter().position(|b| *b == b'\n').unwrap_or(bytes.len());
-            let (line, rest) = bytes.split_at(at);
-            let envelope: SmtpEnvelope = serde_json::from_slice(line)?;
-            Ok((envelope, rest.get(1..).unwrap_or_default().to_owned()))
-        });
-        let (envelope, message) = match read {
-            Ok(read) => read,
-            Err(e) => return ExchangeOutcome::away(e),
-        };
-        let copy = envelope.copy.as_deref().filter(|_| self.self_copy);
-        // The note exists from the moment when the server may have the mail, and with it a copy.
-        let note = progress_note_path(wire);
-        if copy.is_some() && note.exists() {
-            match self.has_self_copy(&message) {
-                Ok(true) => return ExchangeOutcome::Done,
-                Ok(false) => {}
-                Err(outcome) => {
-                    let why = outcome.reason().unwrap_or_default();
-                    return ExchangeOutcome::away(format!(
-                        "the server may have it already, and the inbox cannot be searched for it: \
-                         {why}"
-                    ));
-                }
-            }
-        }
-        let mut smtp = match self.connect_smtp() {
-            Ok(smtp) => smtp,
-            // An error before the session says nothing about this message.
-            Err(ExchangeOutcome::Refused { why } | ExchangeOutcome::Later { why, .. }) => {
-                return ExchangeOutcome::away(why);
-            }
-            Err(outcome) => return outcome,
-        };
-        let outcome = match smtp.send_envelope(&envelope.from, &envelope.to, copy) {
-            Ok(true) => atomic_file::write_atomic(&note, b"", 0o600).map_err(ExchangeOutcome::away),
-            other => other.map(drop),
-        };
-        let outcome = outcome.map_or_else(|why| why, |()| smtp.send_text(&message));
-        smtp.quit();
-        outcome
-    }
-
-    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
-        let theirs = seen_ids::read_reference_ids(&self.settings);
-        let mut new = MailFetch {
-            raw,
-            known,
-            reference_ids: theirs,
-            listed_ids: Vec::new(),
-            number: 0,
-            bytes: 0,
-        };
-        let result = self.fetch_mails(&mut new);
-        match (result, fetch_folder::write_known_ids(raw, &new.listed_ids)) {
-            (Err(outcome), _) => outcome,
-            (Ok(()), Err(e)) => ExchangeOutcome::away(e),
-            (Ok(()), Ok(())) => ExchangeOutcome::Done,
-        }
+    fn open_session(&self) -> Box<dyn LinkSession + '_> {
+        Box::new(MailSession::new(self))
     }
 
     fn can_keep_polling(&self) -> bool {
@@ -529,10 +472,6 @@ impl LinkEngine for MailEngine {
 
     fn has_fetched(&self, raw: &Path) -> bool {
         fetch_folder::has_letters(raw)
-    }
-
-    fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome {
-        seen_ids::report_filed(&self.settings, ids)
     }
 
     fn check_connection(&self) -> Vec<String> {

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::letter::{self, make_usable_name};
-use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine};
+use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession};
 use crate::link::http::{HttpAnswer, HttpClient, HttpError};
 use crate::link::{disk_space, job, json_lists, secret};
 use crate::mime::compose::clean_header_value;
@@ -42,8 +42,8 @@ pub struct RelayEngine {
     server: String,
 }
 
-/// The server and the token of an exchange.
-struct RelaySession {
+/// The server and the token.
+struct RelayLogin {
     http: HttpClient,
     token: Zeroizing<String>,
 }
@@ -76,10 +76,10 @@ impl RelayEngine {
     }
 
     /// Reads the token and makes an HTTP client.
-    fn open_session(&self) -> Result<RelaySession, String> {
+    fn log_in(&self) -> Result<RelayLogin, String> {
         let (server, token) = self.read_credentials()?;
         let http = HttpClient::new(&server, self.settings.insecure, self.settings.ca.as_deref())?;
-        Ok(RelaySession { http, token })
+        Ok(RelayLogin { http, token })
     }
 }
 
@@ -147,8 +147,55 @@ impl LinkEngine for RelayEngine {
         true
     }
 
-    fn send(&self, wire: &Path) -> ExchangeOutcome {
-        let (login, wire) = match (self.open_session(), std::fs::read(wire)) {
+    fn open_session(&self) -> Box<dyn LinkSession + '_> {
+        Box::new(RelaySession { engine: self, login: None })
+    }
+
+    fn can_keep_polling(&self) -> bool {
+        true
+    }
+
+    fn has_fetched(&self, raw: &Path) -> bool {
+        !self.unpack_items(raw).is_empty()
+    }
+
+    fn check_connection(&self) -> Vec<String> {
+        let login = match self.log_in() {
+            Ok(login) => login,
+            Err(why) => return vec![why],
+        };
+        // A good token gets the answer that a recipient is missing, a bad one that it is bad. Nothing is sent.
+        match login.http.post_json("/send", Some(&login.token), b"{}") {
+            Ok(answer) if answer.status == 400 => Vec::new(),
+            Ok(answer) => vec![describe_refusal(&answer)],
+            Err(e) => vec![e.to_string()],
+        }
+    }
+
+    fn load_secrets(&self) -> Vec<Zeroizing<String>> {
+        self.read_credentials().into_iter().map(|(_, token)| token).collect()
+    }
+}
+
+/// The use of a relay by a carrier.
+struct RelaySession<'a> {
+    engine: &'a RelayEngine,
+    /// The login, which counts as long as exchanges follow each other.
+    login: Option<RelayLogin>,
+}
+
+impl RelaySession<'_> {
+    fn login(&mut self) -> Result<&RelayLogin, String> {
+        match &mut self.login {
+            Some(login) => Ok(login),
+            none => Ok(none.insert(self.engine.log_in()?)),
+        }
+    }
+}
+
+impl LinkSession for RelaySession<'_> {
+    fn send(&mut self, wire: &Path) -> ExchangeOutcome {
+        let (login, wire) = match (self.login(), std::fs::read(wire)) {
             (Ok(login), Ok(wire)) => (login, wire),
             (Err(why), _) => return ExchangeOutcome::away(why),
             (_, Err(e)) => return ExchangeOutcome::away(e),
@@ -161,8 +208,8 @@ impl LinkEngine for RelayEngine {
         }
     }
 
-    fn fetch(&self, raw: &Path, _: &HashSet<String>) -> ExchangeOutcome {
-        let login = match self.open_session() {
+    fn fetch(&mut self, raw: &Path, _: &HashSet<String>) -> ExchangeOutcome {
+        let login = match self.login() {
             Ok(login) => login,
             Err(why) => return ExchangeOutcome::away(why),
         };
@@ -183,33 +230,12 @@ impl LinkEngine for RelayEngine {
         }
     }
 
-    fn can_keep_polling(&self) -> bool {
-        true
-    }
-
-    fn has_fetched(&self, raw: &Path) -> bool {
-        !self.unpack_items(raw).is_empty()
-    }
-
-    fn acknowledge(&self, _: &[String]) -> ExchangeOutcome {
+    fn acknowledge(&mut self, _: &[String]) -> ExchangeOutcome {
         ExchangeOutcome::Done
     }
 
-    fn check_connection(&self) -> Vec<String> {
-        let login = match self.open_session() {
-            Ok(login) => login,
-            Err(why) => return vec![why],
-        };
-        // A good token gets the answer that a recipient is missing, a bad one that it is bad. Nothing is sent.
-        match login.http.post_json("/send", Some(&login.token), b"{}") {
-            Ok(answer) if answer.status == 400 => Vec::new(),
-            Ok(answer) => vec![describe_refusal(&answer)],
-            Err(e) => vec![e.to_string()],
-        }
-    }
-
-    fn load_secrets(&self) -> Vec<Zeroizing<String>> {
-        self.read_credentials().into_iter().map(|(_, token)| token).collect()
+    fn disconnect(&mut self) {
+        self.login = None;
     }
 }
 

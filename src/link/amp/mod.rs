@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-use super::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine};
+use super::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession};
 use super::http::{HttpAnswer, HttpClient, HttpError};
 use super::journal::progress_note_path;
 use crate::model::{PublicKey, sanitize_line, verify};
@@ -42,7 +42,7 @@ const MAX_PAGE: u64 = 128 << 20;
 const AT_ONCE: [u32; 3] = [100, 10, 1];
 /// The pause between fetches while mail flows, and the longest pause, in seconds.
 const POLL: (u64, u64) = (10, 60);
-/// The pause while the provider has more.
+/// The pause while the provider has more, unless all that came was new.
 const SOON: Duration = Duration::from_secs(2);
 /// The number of requests for a writer's key before the message is filed without it.
 const KEY_TRIES: u32 = 3;
@@ -240,6 +240,115 @@ impl AmpEngine {
     }
 }
 
+impl AmpEngine {
+    /// Hands over the bytes of one message.
+    fn send(&self, wire: &Path) -> ExchangeOutcome {
+        let key = match self.read_key() {
+            Ok(key) => key,
+            Err(outcome) => return outcome,
+        };
+        let bytes = std::fs::read(wire).unwrap_or_default();
+        if let Some(forms) = request_bodies::decode_bodies(&bytes) {
+            return self.route_message(&forms, &key);
+        }
+        let Some(message) = upload::decode_unsigned(&bytes) else {
+            return ExchangeOutcome::away("the message to send cannot be read");
+        };
+        let mut underway = AmpUpload::new(self, &key, message, progress_note_path(wire));
+        match underway.prepare_bodies() {
+            Ok(forms) => underway.revise_outcome(self.route_message(&forms, &key)),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// Fetches the messages that wait, the keys of their writers and their attachments.
+    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
+        let key = match self.read_key() {
+            Ok(key) => key,
+            Err(outcome) => return outcome,
+        };
+        let outcome = self.fetch_page(raw, &key);
+        if outcome != ExchangeOutcome::Done {
+            return outcome;
+        }
+        info::refresh_info(raw, &self.base, &key);
+        let page = std::fs::read(raw.join(PAGE)).unwrap_or_default();
+        let Some(list) = page::parse_list(&page) else {
+            return ExchangeOutcome::away(
+                "its list of waiting messages is not that of an AMP provider",
+            );
+        };
+        let writers = page::list_writers(&list);
+        let wanted = |address: &&String| {
+            !known.contains(&page::key_id(address))
+                && self.rank_address(address).is_some()
+                && !address.eq_ignore_ascii_case(&self.registration.address)
+        };
+        let resolve = |address: &String| Some((address.clone(), self.resolve_key(address, &key)?));
+        let keys: BTreeMap<String, PublicKey> =
+            writers.iter().filter(wanted).filter_map(resolve).collect();
+        let kept = write_keys(raw, &keys).and_then(|()| {
+            attachments::fetch_attachments(
+                &list,
+                &self.registration.provider,
+                &self.base,
+                &self.registration.base,
+                raw,
+            )
+        });
+        match kept {
+            Ok(()) => ExchangeOutcome::Done,
+            Err(e) => ExchangeOutcome::away(e.to_string()),
+        }
+    }
+
+    /// Tells the provider that messages are here.
+    fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome {
+        let key = match self.read_key() {
+            Ok(key) => key,
+            Err(outcome) => return outcome,
+        };
+        // An id that is a path would delete something else.
+        let ids: Vec<&String> = ids.iter().filter(|id| is_message_id(id)).collect();
+        if ids.len() > 1 {
+            let body = serde_json::json!({ "ids": ids }).to_string();
+            let answer = self.fetch.post_json("/ack", Some(key.as_str()), body.as_bytes());
+            match answer {
+                Ok(answer) if answer.is_success() => return ExchangeOutcome::Done,
+                Ok(answer) if answer.status == 429 || answer.status == 401 => {
+                    return self.classify_answer(&answer);
+                }
+                // Not every provider takes many ids at once.
+                Ok(_) | Err(HttpError::Lost(_)) => {}
+                Err(HttpError::NotSent(why)) => return ExchangeOutcome::away(why),
+            }
+        }
+        let ends = ids.iter().map(|id| self.acknowledge_one(id, &key));
+        ends.into_iter().find(|end| *end != ExchangeOutcome::Done).unwrap_or(ExchangeOutcome::Done)
+    }
+}
+
+/// The use of a provider by a carrier. The HTTP client keeps the connections.
+struct AmpSession<'a>(&'a AmpEngine);
+
+impl LinkSession for AmpSession<'_> {
+    fn send(&mut self, wire: &Path) -> ExchangeOutcome {
+        self.0.send(wire)
+    }
+
+    fn fetch(&mut self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
+        self.0.fetch(raw, known)
+    }
+
+    fn acknowledge(&mut self, ids: &[String]) -> ExchangeOutcome {
+        self.0.acknowledge(ids)
+    }
+
+    fn disconnect(&mut self) {
+        self.0.base.disconnect();
+    }
+}
+
 /// Returns the words of an answer, for people.
 fn describe_answer(answer: &HttpAnswer) -> String {
     answer.describe_error(&["error", "message"])
@@ -335,87 +444,8 @@ impl LinkEngine for AmpEngine {
         false
     }
 
-    fn send(&self, wire: &Path) -> ExchangeOutcome {
-        let key = match self.read_key() {
-            Ok(key) => key,
-            Err(outcome) => return outcome,
-        };
-        let bytes = std::fs::read(wire).unwrap_or_default();
-        if let Some(forms) = request_bodies::decode_bodies(&bytes) {
-            return self.route_message(&forms, &key);
-        }
-        let Some(message) = upload::decode_unsigned(&bytes) else {
-            return ExchangeOutcome::away("the message to send cannot be read");
-        };
-        let mut underway = AmpUpload::new(self, &key, message, progress_note_path(wire));
-        match underway.prepare_bodies() {
-            Ok(forms) => underway.revise_outcome(self.route_message(&forms, &key)),
-            Err(outcome) => outcome,
-        }
-    }
-
-    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
-        let key = match self.read_key() {
-            Ok(key) => key,
-            Err(outcome) => return outcome,
-        };
-        let outcome = self.fetch_page(raw, &key);
-        if outcome != ExchangeOutcome::Done {
-            return outcome;
-        }
-        info::refresh_info(raw, &self.base, &key);
-        let page = std::fs::read(raw.join(PAGE)).unwrap_or_default();
-        let Some(list) = page::parse_list(&page) else {
-            return ExchangeOutcome::away(
-                "its list of waiting messages is not that of an AMP provider",
-            );
-        };
-        let writers = page::list_writers(&list);
-        let wanted = |address: &&String| {
-            !known.contains(&page::key_id(address))
-                && self.rank_address(address).is_some()
-                && !address.eq_ignore_ascii_case(&self.registration.address)
-        };
-        let resolve = |address: &String| Some((address.clone(), self.resolve_key(address, &key)?));
-        let keys: BTreeMap<String, PublicKey> =
-            writers.iter().filter(wanted).filter_map(resolve).collect();
-        let kept = write_keys(raw, &keys).and_then(|()| {
-            attachments::fetch_attachments(
-                &list,
-                &self.registration.provider,
-                &self.base,
-                &self.registration.base,
-                raw,
-            )
-        });
-        match kept {
-            Ok(()) => ExchangeOutcome::Done,
-            Err(e) => ExchangeOutcome::away(e.to_string()),
-        }
-    }
-
-    fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome {
-        let key = match self.read_key() {
-            Ok(key) => key,
-            Err(outcome) => return outcome,
-        };
-        // An id that is a path would delete something else.
-        let ids: Vec<&String> = ids.iter().filter(|id| is_message_id(id)).collect();
-        if ids.len() > 1 {
-            let body = serde_json::json!({ "ids": ids }).to_string();
-            let answer = self.fetch.post_json("/ack", Some(key.as_str()), body.as_bytes());
-            match answer {
-                Ok(answer) if answer.is_success() => return ExchangeOutcome::Done,
-                Ok(answer) if answer.status == 429 || answer.status == 401 => {
-                    return self.classify_answer(&answer);
-                }
-                // Not every provider takes many ids at once.
-                Ok(_) | Err(HttpError::Lost(_)) => {}
-                Err(HttpError::NotSent(why)) => return ExchangeOutcome::away(why),
-            }
-        }
-        let ends = ids.iter().map(|id| self.acknowledge_one(id, &key));
-        ends.into_iter().find(|end| *end != ExchangeOutcome::Done).unwrap_or(ExchangeOutcome::Done)
+    fn open_session(&self) -> Box<dyn LinkSession + '_> {
+        Box::new(AmpSession(self))
     }
 
     fn check_connection(&self) -> Vec<String> {

@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 use provider::{Fault, Manner, Provider as Fake};
 
 use super::*;
-use crate::link::job::{Carrier, run_job};
+use crate::link::carrier::CarrierProgram;
+use crate::link::carrier_worker::{ExchangeLimit, run_carrier};
+use crate::link::lifecycle::Link as _;
 use crate::link::message_link::MessageLink;
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
@@ -128,10 +130,12 @@ impl Bench {
             }
             Ok(())
         };
-        let here = |folder: &Path| run_job(folder, open).unwrap();
+        let here = |socket: &std::os::unix::net::UnixStream, folder: &Path| {
+            run_carrier(socket, folder, &open, &ExchangeLimit::default()).unwrap();
+        };
         let folder = self.dir.path().join("state");
         let engine = open(&self.settings()).unwrap();
-        let carrier = Carrier::Here(Arc::new(here));
+        let carrier = CarrierProgram::Here(Arc::new(here));
         MessageLink::open("x", &folder, self.settings(), engine, Box::new(file), carrier).unwrap()
     }
 

@@ -130,14 +130,15 @@ impl LinkTestMachine {
     }
 
     fn send(&self, what: &str) -> ExchangeOutcome {
-        self.run(what, |engine, wire| redact_outcome(engine, engine.send(wire)))
+        self.run(what, |engine, wire| redact_outcome(engine, engine.open_session().send(wire)))
     }
 
     fn fetch(&self, what: &str) -> FetchResult {
         let raw = self.dir.path().join("links/store/name/jobs/1/raw");
         std::fs::create_dir_all(&raw).unwrap();
         self.run(what, move |engine, _| {
-            let outcome = redact_outcome(engine, engine.fetch(&raw, &HashSet::new()));
+            let outcome =
+                redact_outcome(engine, engine.open_session().fetch(&raw, &HashSet::new()));
             let items = engine.unpack_items(&raw).into_iter().map(Result::unwrap);
             let items = items.filter(|item| !item.is_only_known());
             let brought = items.map(|item| (item.arrived.name, item.arrived.bytes)).collect();

@@ -7,6 +7,43 @@ fn stages(journal: &Journal) -> Vec<(u64, JournalEntry)> {
     journal.entries.iter().map(|(no, entry)| (*no, entry.clone())).collect()
 }
 
+fn taken(given: Option<&str>) -> EntryChange {
+    EntryChange::Taken { given: given.map(str::to_owned) }
+}
+
+fn refused(why: &str) -> EntryChange {
+    EntryChange::Refused { why: why.to_owned() }
+}
+
+fn later(why: &str, until: i64) -> EntryChange {
+    EntryChange::Later { why: why.to_owned(), until }
+}
+
+/// Entries that a carrier did not come to are as they were; the others of its job are not.
+#[test]
+fn what_was_not_begun_counts_as_not_tried() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path(), 1).unwrap();
+    for message in ["a", "b", "c"] {
+        journal.spool_message(message, "bob", b"x", 1).unwrap();
+    }
+    assert_eq!(journal.list_due_entries(1, 2), [0, 1]);
+    journal.record_tries(&[0, 1, 2]).unwrap();
+    let changes = vec![(0, taken(None)), (1, later("down", 9)), (2, EntryChange::Untried)];
+    journal.record_changes(changes, 5).unwrap();
+    for journal in [&mut journal, &mut Journal::open(dir.path(), 5).unwrap()] {
+        assert_eq!(journal.entry(1).unwrap().tries, 1);
+        let untried = journal.entry(2).unwrap();
+        assert_eq!(
+            (untried.tries, &untried.stage),
+            (0, &DeliveryStage::Waits { until: 5, why: None })
+        );
+        assert_eq!(journal.list_due_entries(5, 9), [2]);
+        assert_eq!(journal.list_due_entries(9, 9), [1, 2]);
+    }
+    assert!(!journal.wire_path(0).exists() && journal.wire_path(2).exists());
+}
+
 #[test]
 fn a_message_goes_from_spooled_to_taken_and_is_not_taken_twice() {
     let dir = tempfile::tempdir().unwrap();
@@ -16,13 +53,13 @@ fn a_message_goes_from_spooled_to_taken_and_is_not_taken_twice() {
     journal.spool_message("m", "carol", b"bytes", 2).unwrap();
     assert_eq!(std::fs::read(journal.wire_path(0)).unwrap(), b"bytes");
     assert_eq!(journal.open_entries().count(), 2);
-    journal.record_try(0).unwrap();
+    journal.record_tries(&[0]).unwrap();
     let journal_again = Journal::open(dir.path(), 3).unwrap();
     assert_eq!(journal_again.find_entry("m", "bob").unwrap().stage, DeliveryStage::Trying);
     assert_eq!(journal_again.find_entry("m", "bob").unwrap().tries, 1);
-    journal.record_taken(0, Some("theirs"), 4).unwrap();
+    journal.record_changes(vec![(0, taken(Some("theirs")))], 4).unwrap();
     assert!(!journal.wire_path(0).exists() && journal.wire_path(1).exists());
-    journal.record_refused(1, "nobody", 5).unwrap();
+    journal.record_changes(vec![(1, refused("nobody"))], 5).unwrap();
     assert_eq!(journal.open_entries().count(), 0);
     let again = Journal::open(dir.path(), 6).unwrap();
     assert_eq!(stages(&again), stages(&journal));
@@ -40,7 +77,7 @@ fn what_was_torn_off_did_not_happen_and_takes_nothing_with_it() {
     let path = dir.path().join(FILE);
     let mut journal = Journal::open(dir.path(), 1).unwrap();
     journal.spool_message("a", "bob", b"", 1).unwrap();
-    journal.record_taken(0, None, 1).unwrap();
+    journal.record_changes(vec![(0, taken(None))], 1).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let first = whole.iter().position(|b| *b == b'\n').unwrap() + 1;
     for cut in first..whole.len() - 1 {
@@ -61,11 +98,11 @@ fn a_long_journal_is_made_anew_and_says_the_same() {
         journal.spool_message("m", &n.to_string(), b"x", 1).unwrap();
     }
     for _ in 0..FEW_LINES {
-        journal.record_try(0).unwrap();
-        journal.record_later(0, "down", 7).unwrap();
+        journal.record_tries(&[0]).unwrap();
+        journal.record_changes(vec![(0, later("down", 7))], 1).unwrap();
     }
-    journal.record_refused(1, "no", 2).unwrap();
-    journal.record_taken(2, Some("theirs"), 2).unwrap();
+    journal.record_changes(vec![(1, refused("no"))], 2).unwrap();
+    journal.record_changes(vec![(2, taken(Some("theirs")))], 2).unwrap();
     journal.record_seen(&["x".into(), "y".into()], 2).unwrap();
     let before = stages(&journal);
     let again = Journal::open(dir.path(), 3).unwrap();
@@ -104,7 +141,7 @@ fn is_counted(journal: &mut Journal, now: i64) {
     assert_eq!(journal.refused_count(), journal.entries.values().filter(refused).count());
     assert_eq!(journal.open_count(), open.len());
     let due = open.iter().find(|(_, until)| *until <= now).map(|(no, _)| *no);
-    assert_eq!(journal.find_due_entry(now), due);
+    assert_eq!(journal.list_due_entries(now, 1).first().copied(), due);
     assert_eq!(journal.next_due_time().is_some(), !open.is_empty());
     if due.is_none() {
         assert_eq!(journal.next_due_time(), open.iter().map(|(_, until)| *until).min());
@@ -122,9 +159,9 @@ proptest! {
                 0 => journal.spool_message("m", &no.to_string(), b"", now).unwrap(),
                 1 => journal.refuse_at_once("m", &no.to_string(), "no", now).unwrap(),
                 _ if !is_open => {}
-                2 => journal.record_try(no).unwrap(),
-                3 => journal.record_later(no, "down", now + until).unwrap(),
-                _ => journal.record_taken(no, None, now).unwrap(),
+                2 => journal.record_tries(&[no]).unwrap(),
+                3 => journal.record_changes(vec![(no, later("down", now + until))], now).unwrap(),
+                _ => journal.record_changes(vec![(no, taken(None))], now).unwrap(),
             }
             is_counted(&mut journal, now);
             if now % 8 == 0 {

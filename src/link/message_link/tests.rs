@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::engine::FetchedItem;
-use super::super::job::{note_asked, run_job};
+use super::super::carrier_worker::{ExchangeLimit, run_carrier};
+use super::super::engine::{FetchedItem, LinkSession};
+use super::super::job::note_asked;
 use super::*;
 use crate::model::locks::Mutex as Locked;
 
@@ -52,12 +53,16 @@ struct Server {
     got: Vec<Vec<u8>>,
     mail: BTreeMap<String, String>,
     faults: VecDeque<Fault>,
+    /// The faults of the next exchanges, one by one, before all others.
+    scripted: VecDeque<Option<Fault>>,
     destroys: bool,
     doubles: bool,
     acknowledges: bool,
     other: bool,
     /// The number of times that there is no room for the first fetched message.
     full: u32,
+    /// The number of sessions so far.
+    sessions: usize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -65,7 +70,9 @@ struct Fake(Arc<Locked<Server>>);
 
 impl Fake {
     fn fault(&self) -> Option<Fault> {
-        self.0.lock().faults.pop_front()
+        let mut server = self.0.lock();
+        let scripted = server.scripted.pop_front();
+        scripted.unwrap_or_else(|| server.faults.pop_front())
     }
 }
 
@@ -120,8 +127,25 @@ impl LinkEngine for Fake {
         self.0.lock().destroys
     }
 
-    fn send(&self, wire: &Path) -> ExchangeOutcome {
-        let fault = self.fault();
+    fn open_session(&self) -> Box<dyn LinkSession + '_> {
+        self.0.lock().sessions += 1;
+        Box::new(FakeSession(self))
+    }
+
+    fn check_connection(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn load_secrets(&self) -> Vec<zeroize::Zeroizing<String>> {
+        Vec::new()
+    }
+}
+
+struct FakeSession<'a>(&'a Fake);
+
+impl LinkSession for FakeSession<'_> {
+    fn send(&mut self, wire: &Path) -> ExchangeOutcome {
+        let fault = self.0.fault();
         match fault {
             Some(Fault::DieBefore) => die(),
             Some(Fault::Away) => return ExchangeOutcome::Away { why: "down".into(), after: None },
@@ -135,7 +159,7 @@ impl LinkEngine for Fake {
             return ExchangeOutcome::Refused { why: "404 not found".into() };
         }
         {
-            let mut server = self.0.lock();
+            let mut server = self.0.0.lock();
             server.got.push(bytes.clone());
             if server.doubles {
                 server.got.push(bytes);
@@ -149,8 +173,8 @@ impl LinkEngine for Fake {
         }
     }
 
-    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
-        let fault = self.fault();
+    fn fetch(&mut self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
+        let fault = self.0.fault();
         match fault {
             Some(Fault::DieBefore) => die(),
             Some(Fault::Away | Fault::Later) => {
@@ -160,7 +184,7 @@ impl LinkEngine for Fake {
         }
         note_asked(raw).unwrap();
         let mail = {
-            let mut server = self.0.lock();
+            let mut server = self.0.0.lock();
             let mail = server.mail.clone();
             if server.destroys {
                 server.mail.clear();
@@ -170,7 +194,7 @@ impl LinkEngine for Fake {
         if matches!(fault, Some(Fault::LoseAnswer)) {
             return ExchangeOutcome::Unknown { why: "reset".into() };
         }
-        let doubles = self.0.lock().doubles;
+        let doubles = self.0.0.lock().doubles;
         let new = mail.into_iter().filter(|(id, _)| doubles || !known.contains(id));
         let new: BTreeMap<String, String> = new.collect();
         std::fs::write(raw.join("mail"), serde_json::to_vec(&new).unwrap()).unwrap();
@@ -180,25 +204,19 @@ impl LinkEngine for Fake {
         ExchangeOutcome::Done
     }
 
-    fn acknowledge(&self, ids: &[String]) -> ExchangeOutcome {
-        let fault = self.fault();
+    fn acknowledge(&mut self, ids: &[String]) -> ExchangeOutcome {
+        let fault = self.0.fault();
         if matches!(fault, Some(Fault::DieBefore)) {
             die();
         }
-        let mut server = self.0.lock();
+        let mut server = self.0.0.lock();
         if server.acknowledges {
             server.mail.retain(|id, _| !ids.contains(id));
         }
         ExchangeOutcome::Done
     }
 
-    fn check_connection(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn load_secrets(&self) -> Vec<zeroize::Zeroizing<String>> {
-        Vec::new()
-    }
+    fn disconnect(&mut self) {}
 }
 
 /// A filed message: name and bytes.
@@ -237,12 +255,16 @@ impl Bench {
             Ok(())
         };
         let fake = self.fake.clone();
-        let carry = move |folder: &Path| {
-            let engine = fake.clone();
-            let _ = catch_unwind(AssertUnwindSafe(|| run_job(folder, |_| Ok(Box::new(engine)))));
+        let carry = move |socket: &std::os::unix::net::UnixStream, folder: &Path| {
+            let open = |_: &EngineSettings| -> Result<Box<dyn LinkEngine>, String> {
+                Ok(Box::new(fake.clone()))
+            };
+            let limit = ExchangeLimit::default();
+            let carry = AssertUnwindSafe(|| run_carrier(socket, folder, &open, &limit));
+            let _ = catch_unwind(carry);
         };
         let engine = Box::new(self.fake.clone());
-        let carrier = Carrier::Here(Arc::new(carry));
+        let carrier = CarrierProgram::Here(Arc::new(carry));
         MessageLink::open("fake", self.dir.path(), settings, engine, Box::new(file), carrier)
             .unwrap()
     }
@@ -255,7 +277,7 @@ impl Bench {
             let is_idle = post.journal.lock().open_entries().next().is_none()
                 && rest.next_fetch > 0
                 && (rest.failures, rest.kills) == (0, 0)
-                && post.find_left_job().unwrap().is_none();
+                && CarrierJob::find_left(&post.folder).unwrap().is_none();
             if is_idle {
                 return;
             }
@@ -475,6 +497,137 @@ fn given_up_and_tried_again() {
     assert_eq!(post.retry_waiting().unwrap(), 1);
     Bench::settle(&post);
     assert_eq!(bench.fake.0.lock().got, [b"two"]);
+}
+
+/// Accepts so many messages and runs turns until all went. Returns the number of turns.
+fn deliver_all(bench: &Bench, post: &MessageLink, count: usize) -> usize {
+    for n in 0..count {
+        post.accept_parcel(&parcel(&format!("m{n:03}"), "bob", &format!("text {n:03}"))).unwrap();
+    }
+    let mut rest = RetrySchedule { next_fetch: i64::MAX, ..RetrySchedule::default() };
+    let mut turns = 0;
+    while post.journal.lock().open_count() > 0 {
+        rest.rest_until = 0;
+        post.run_turn(&mut rest, &|| {}).unwrap();
+        turns += 1;
+        assert!(turns < 2 * count, "{:?}", bench.fake.0.lock().got.len());
+    }
+    turns
+}
+
+fn texts(numbers: impl Iterator<Item = usize>) -> Vec<Vec<u8>> {
+    numbers.map(|n| format!("text {n:03}").into_bytes()).collect()
+}
+
+#[test]
+fn many_letters_go_in_one_session() {
+    let bench = Bench::new();
+    let post = bench.post();
+    let turns = deliver_all(&bench, &post, 300);
+    let server = bench.fake.0.lock();
+    assert_eq!(server.got, texts(0..300), "in their order");
+    assert_eq!(server.sessions, 1);
+    assert!(turns <= 12, "{turns} jobs");
+}
+
+/// The carrier dies at any letter of a job, before or after the engine has it. All letters go, in their order, and only
+/// the one that the engine may not have got goes twice.
+#[test]
+fn a_carrier_that_dies_between_letters_loses_and_doubles_nothing() {
+    quiet(|| {
+        for (fault, before) in [
+            (Fault::DieBefore, 0),
+            (Fault::DieBefore, 3),
+            (Fault::DieBefore, 7),
+            (Fault::DieAfter, 0),
+            (Fault::DieAfter, 4),
+            (Fault::DieAfter, 7),
+        ] {
+            let bench = Bench::new();
+            let post = bench.post();
+            let fine = std::iter::repeat_n(None, before);
+            bench.fake.0.lock().scripted = fine.chain([Some(fault)]).collect();
+            deliver_all(&bench, &post, 12);
+            let doubled = usize::from(fault == Fault::DieAfter);
+            let expected =
+                texts((0..12).flat_map(|n| {
+                    std::iter::repeat_n(n, if n == before { 1 + doubled } else { 1 })
+                }));
+            {
+                let server = bench.fake.0.lock();
+                assert_eq!(server.got, expected, "{fault:?} at {before}");
+                assert_eq!(server.sessions, 2);
+            }
+            let tries = |n| {
+                let journal = post.journal.lock();
+                journal.find_entry(&format!("m{n:03}"), "bob").unwrap().tries
+            };
+            for n in 0..12 {
+                assert_eq!(tries(n), if n == before { 2 } else { 1 }, "{fault:?} at {before}: {n}");
+            }
+        }
+    });
+}
+
+/// A refusal, a wait or a lost answer in the middle of a job stops no other letter.
+#[test]
+fn a_refused_letter_does_not_stop_those_behind_it() {
+    let bench = Bench::new();
+    let post = bench.post();
+    for (message, text) in [("a", "one"), ("b", "bad"), ("c", "two"), ("d", "bad"), ("e", "three")]
+    {
+        post.accept_parcel(&parcel(message, "bob", text)).unwrap();
+    }
+    let mut rest = RetrySchedule::default();
+    assert!(post.run_turn(&mut rest, &|| {}).unwrap());
+    assert_eq!(bench.fake.0.lock().got, [b"one".to_vec(), b"two".to_vec(), b"three".to_vec()]);
+    let standing = post.board().health();
+    assert_eq!((standing.waiting, standing.refused), (0, 2));
+    assert_eq!(bench.fake.0.lock().sessions, 1);
+}
+
+/// When the engine goes away in the middle of a job, the letters behind were not tried, and go as soon as it is back.
+#[test]
+fn letters_behind_a_broken_connection_were_not_tried() {
+    let bench = Bench::new();
+    let post = bench.post();
+    bench.fake.0.lock().scripted = [None, Some(Fault::Away)].into();
+    for n in 0..4 {
+        post.accept_parcel(&parcel(&format!("m{n:03}"), "bob", &format!("text {n:03}"))).unwrap();
+    }
+    let mut rest = RetrySchedule::default();
+    assert!(post.run_turn(&mut rest, &|| {}).unwrap());
+    assert_eq!(bench.fake.0.lock().got, texts(0..1));
+    let waits = |n: usize| match post.find_fate(&format!("m{n:03}"), "bob") {
+        Some(DeliveryFate::Waits(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(waits(1).ends_with("down, tried 1 times"), "{}", waits(1));
+    assert!(waits(2).ends_with(": down") && waits(3).ends_with(": down"), "{}", waits(2));
+    Bench::settle(&post);
+    assert_eq!(bench.fake.0.lock().got, texts(0..4));
+}
+
+/// What a person gives up while a job runs is not begun any more.
+#[test]
+fn letters_of_a_running_job_can_be_given_up() {
+    let bench = Bench::new();
+    let post = bench.post();
+    for n in 0..4 {
+        post.accept_parcel(&parcel(&format!("m{n:03}"), "bob", &format!("text {n:03}"))).unwrap();
+    }
+    bench.fake.0.lock().scripted = [None, Some(Fault::Away)].into();
+    // As a command would, while the carrier has the letters.
+    post.journal.lock().record_tries(&[0, 1, 2, 3]).unwrap();
+    assert_eq!(post.drop_waiting().unwrap(), 0);
+    let mut rest = RetrySchedule::default();
+    assert!(post.run_turn(&mut rest, &|| {}).unwrap());
+    assert!(matches!(post.find_fate("m000", "bob"), Some(DeliveryFate::Taken)));
+    assert!(matches!(post.find_fate("m001", "bob"), Some(DeliveryFate::Waits(_))));
+    for n in 2..4 {
+        let fate = post.find_fate(&format!("m{n:03}"), "bob");
+        assert!(matches!(fate, Some(DeliveryFate::Refused(_))), "{n}: {fate:?}");
+    }
 }
 
 fn faults() -> impl Strategy<Value = Vec<Option<Fault>>> {

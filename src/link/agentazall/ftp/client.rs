@@ -114,6 +114,16 @@ impl FtpClient {
         Ok(client)
     }
 
+    /// Begins another exchange, which has the whole time again.
+    pub fn begin_exchange(&mut self) {
+        self.wire.begin_exchange();
+    }
+
+    /// Returns true if the server answers on this connection.
+    pub fn is_alive(&mut self) -> bool {
+        self.require_command("NOOP", 2).is_ok()
+    }
+
     /// Sends `QUIT` without waiting for the reply.
     pub fn quit(mut self) {
         let _ = self.wire.send(b"QUIT\r\n");

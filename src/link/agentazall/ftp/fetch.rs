@@ -139,20 +139,17 @@ impl<'a> FtpFetch<'a> {
         }
     }
 
-    /// Fetches what is complete and not known.
+    /// Fetches what is complete and not known. Returns the session, which can be used again.
     ///
     /// # Errors
     /// Returns [`FtpError`]; messages that were fetched before it are kept.
-    pub fn run(mut self) -> Result<(), FtpError> {
+    pub fn run(mut self) -> Result<FtpClient, FtpError> {
         let result = self.fetch_days();
         fetch_folder::write_known_ids(self.raw, &self.listed_ids)?;
         if let (Some(path), Ok(bytes)) = (cache_path(self.raw), serde_json::to_vec(&self.cache)) {
             fetch_folder::write_if_changed(&path, &bytes)?;
         }
-        if result.is_ok() {
-            self.client.quit();
-        }
-        result
+        result.map(|()| self.client)
     }
 
     fn fetch_days(&mut self) -> Result<(), FtpError> {

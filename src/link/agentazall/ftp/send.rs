@@ -1,6 +1,7 @@
 //! Sending in repeatable steps: uploading attachments and text under temporary names, renaming the folder and then the
 //! text to their places, and storing a copy in my own folder.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 
@@ -64,6 +65,26 @@ impl FtpUpload {
     }
 }
 
+/// The folders that a session knows on the server. They may vanish, so a message that fails goes once more without this
+/// knowledge.
+#[derive(Debug, Default)]
+pub struct FtpKnownFolders {
+    made: HashSet<String>,
+    /// Folders of temporary files that were cleaned.
+    cleaned: HashSet<String>,
+}
+
+impl FtpKnownFolders {
+    /// Makes a folder that the session does not know.
+    fn make_dir(&mut self, client: &mut FtpClient, path: &str) -> Result<(), FtpError> {
+        if !self.made.contains(path) {
+            client.make_dir(path)?;
+            self.made.insert(path.to_owned());
+        }
+        Ok(())
+    }
+}
+
 /// The reason why a message was not delivered.
 #[derive(Debug)]
 pub enum FtpSendError {
@@ -93,6 +114,7 @@ pub fn deliver_upload(
     client: &mut FtpClient,
     waiting: &mut FtpUpload,
     me: &str,
+    folders: &mut FtpKnownFolders,
 ) -> Result<(), FtpSendError> {
     let head = waiting.head.clone();
     let temp = format!("/{}/{TEMP}", head.to);
@@ -104,7 +126,7 @@ pub fn deliver_upload(
         for folder in
             [&format!("/{}", head.to), &temp, &format!("/{}/{}", head.to, head.day), &inbox]
         {
-            client.make_dir(folder)?;
+            folders.make_dir(client, folder)?;
         }
         upload_attachments(client, waiting, &temp, &format!("{inbox}/{}", head.stem))?;
         store_verified(client, &text_temp, &mut text.as_slice(), head.text)?;
@@ -113,11 +135,16 @@ pub fn deliver_upload(
             check_rename(client.rename(&text_temp, &text_final))?;
         }
     }
-    store_sent_copy(client, &head, me, &text)?;
-    match clean_temp_folder(client, &temp, &head.stem) {
-        Err(FtpError::Refused(_)) => Ok(()),
-        other => Ok(other?),
+    store_sent_copy(client, &head, me, &text, folders)?;
+    if head.parts.is_empty() && folders.cleaned.contains(&temp) {
+        return Ok(());
     }
+    match clean_temp_folder(client, &temp, &head.stem) {
+        Err(FtpError::Refused(_)) => {}
+        other => other?,
+    }
+    folders.cleaned.insert(temp);
+    Ok(())
 }
 
 /// Returns true if this text stands at its place. Refuses if another text stands there.
@@ -213,6 +240,7 @@ fn store_sent_copy(
     head: &FtpUploadHeader,
     me: &str,
     text: &[u8],
+    folders: &mut FtpKnownFolders,
 ) -> Result<(), FtpError> {
     let (mine, temp) = (format!("/{me}/{}", head.day), format!("/{me}/{TEMP}"));
     let path = format!("{mine}/sent/{}.txt", head.stem);
@@ -220,12 +248,14 @@ fn store_sent_copy(
         return Ok(());
     }
     for folder in [&format!("/{me}"), &temp, &mine, &format!("{mine}/sent")] {
-        client.make_dir(folder)?;
+        folders.make_dir(client, folder)?;
     }
     let half = format!("{temp}/sent-{}.txt", head.stem);
     let done = client.store_file(&half, &mut &*text).and_then(|()| client.rename(&half, &path));
     match done {
         Err(FtpError::Refused(reply)) if reply.code != 421 => {
+            // A folder may have vanished.
+            folders.made.clear();
             tracing::debug!(%reply, "the server does not store a copy of the sent message");
             Ok(())
         }

@@ -36,6 +36,8 @@ pub struct SmtpServer<'a> {
 pub struct SmtpClient {
     wire: LineConnection,
     is_fragile: bool,
+    /// True if a message was begun and not taken.
+    is_open_message: bool,
     /// The extensions that the server offers, in upper case.
     offers: Vec<String>,
 }
@@ -67,7 +69,7 @@ impl SmtpClient {
     ) -> Result<Self, ExchangeOutcome> {
         let wire = LineConnection::connect(server.host, server.tls, patience)
             .map_err(ExchangeOutcome::away)?;
-        let mut smtp = Self { wire, is_fragile: false, offers: Vec::new() };
+        let mut smtp = Self { wire, is_fragile: false, is_open_message: false, offers: Vec::new() };
         let (code, text) = smtp.read_reply()?;
         if code != 220 {
             return Err(ExchangeOutcome::away(text));
@@ -136,6 +138,7 @@ impl SmtpClient {
         to: &str,
         copy: Option<&str>,
     ) -> Result<bool, ExchangeOutcome> {
+        self.is_open_message = true;
         let offers_utf8 = self.offers.iter().any(|offer| offer == "SMTPUTF8");
         let utf8 =
             if offers_utf8 && !(from.is_ascii() && to.is_ascii()) { " SMTPUTF8" } else { "" };
@@ -183,11 +186,21 @@ impl SmtpClient {
             }
         }
         match self.read_reply() {
-            Ok((200..300, _)) => ExchangeOutcome::Done,
+            Ok((200..300, _)) => {
+                self.is_open_message = false;
+                ExchangeOutcome::Done
+            }
             Ok((421, text)) => unknown(ExchangeOutcome::away(text)),
             Ok(reply) => classify_refusal(reply),
             Err(outcome) => unknown(outcome),
         }
+    }
+
+    /// Begins another message, which has the whole time again. Ends the one before it, if the server refused that.
+    /// Returns false if the session cannot be used again.
+    pub fn begin_again(&mut self) -> bool {
+        self.wire.begin_exchange();
+        !self.is_open_message || matches!(self.send_command("RSET"), Ok((200..300, _)))
     }
 
     /// Sends `QUIT` without waiting for the reply.

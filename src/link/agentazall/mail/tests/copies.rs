@@ -1,6 +1,7 @@
 //! Copies to me, which show the mails that a server has taken.
 
 use super::*;
+use crate::link::journal::progress_note_path;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -164,21 +165,21 @@ fn s454_what_was_cut_off_is_looked_for() {
     for does in [Does::Serve, Does::Nothing] {
         let bed = Bed::new(does, false);
         let (zed, amy) = (bed.wire("zed@y"), bed.wire("amy@y"));
-        assert!(is_unknown(&bed.mail().send(&zed)), "{does:?}");
+        assert!(is_unknown(&bed.mail().open_session().send(&zed)), "{does:?}");
         let said = bed.server.said.lock().unwrap().clone();
         let said: Vec<&str> = said.iter().map(String::as_str).collect();
         let [.., from, to, me, data, _] = said[..] else { panic!("{said:?}") };
         assert_eq!((from, to, me), ("MAIL FROM:<bob@x>", "RCPT TO:<zed@y>", "RCPT TO:<bob@x>"));
         assert_eq!(data, "DATA");
         bed.does(Does::All);
-        assert_eq!(bed.mail().send(&zed), ExchangeOutcome::Done);
+        assert_eq!(bed.mail().open_session().send(&zed), ExchangeOutcome::Done);
         let served = usize::from(does == Does::Serve);
         assert_eq!(bed.server.heard("DATA"), 2 - served, "{does:?}");
         // The mail to the other recipient has the same Message-ID.
         bed.does(Does::Nothing);
-        assert!(is_unknown(&bed.mail().send(&amy)));
+        assert!(is_unknown(&bed.mail().open_session().send(&amy)));
         bed.does(Does::All);
-        assert_eq!(bed.mail().send(&amy), ExchangeOutcome::Done);
+        assert_eq!(bed.mail().open_session().send(&amy), ExchangeOutcome::Done);
         assert_eq!(bed.server.heard("RCPT TO:<amy@y>"), 2, "{does:?}");
         assert_eq!(bed.server.inbox.lock().unwrap().len(), 2);
     }
@@ -190,17 +191,17 @@ fn s454_an_inbox_that_cannot_be_asked() {
     let bed = Bed::new(Does::Serve, false);
     let smtp = bed.mail().smtp.port;
     let zed = bed.wire("zed@y");
-    assert!(is_unknown(&bed.mail().send(&zed)));
+    assert!(is_unknown(&bed.mail().open_session().send(&zed)));
     let imap = bed.mail().inbox.port;
     // No server listens there.
     let bed = bed.described(smtp, 1);
-    let outcome = bed.mail().send(&zed);
+    let outcome = bed.mail().open_session().send(&zed);
     assert!(
         matches!(&outcome, ExchangeOutcome::Away { why, .. } if why.contains("may have it")),
         "{outcome:?}"
     );
     let bed = bed.described(smtp, imap);
-    assert_eq!(bed.mail().send(&zed), ExchangeOutcome::Done);
+    assert_eq!(bed.mail().open_session().send(&zed), ExchangeOutcome::Done);
     assert_eq!(bed.server.heard("DATA"), 1);
 }
 
@@ -216,10 +217,10 @@ fn s454_without_a_copy_the_same_goes_again() {
         [(&refused, refused.wire("zed@y")), (&off, off.wire("zed@y")), (&off, with_it)]
     {
         bed.does(Does::Nothing);
-        assert!(is_unknown(&bed.mail().send(&wire)));
+        assert!(is_unknown(&bed.mail().open_session().send(&wire)));
         assert!(!progress_note_path(&wire).exists());
         bed.does(Does::All);
-        assert_eq!(bed.mail().send(&wire), ExchangeOutcome::Done);
+        assert_eq!(bed.mail().open_session().send(&wire), ExchangeOutcome::Done);
     }
     assert_eq!((off.server.heard("DATA"), off.server.heard("RCPT TO:<bob@x>")), (4, 0));
     assert_eq!(refused.server.heard("DATA"), 2);

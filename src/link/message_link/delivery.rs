@@ -1,0 +1,124 @@
+//! The delivery of waiting letters: jobs of many, and what follows from their outcomes.
+
+use std::io;
+use std::time::Duration;
+
+use super::{GIVEN_UP, KILLED, MessageLink, RetrySchedule, crash_point, now};
+use crate::link::engine::ExchangeOutcome;
+use crate::link::job::{CarrierTask, LetterOrder, OutcomeLine};
+use crate::link::journal::{DeliveryStage, EntryChange, Journal, JournalEntry};
+
+impl MessageLink {
+    /// Has a carrier deliver some letters.
+    pub(super) fn deliver_letters(
+        &self,
+        due: &[u64],
+        called: u64,
+        rest: &mut RetrySchedule,
+        changed: &dyn Fn(),
+    ) -> io::Result<()> {
+        let letter = |no: &u64| LetterOrder { no: *no, wire: self.journal.lock().wire_path(*no) };
+        let letters = due.iter().map(letter).collect();
+        let job = self.create_job(CarrierTask::Deliver { letters })?;
+        self.journal.lock().record_tries(due)?;
+        rest.delivered = 0;
+        self.run_job(job, called, rest, changed)
+    }
+
+    /// Records the outcomes of letters, with one sync.
+    pub(super) fn apply_letter_outcomes(
+        &self,
+        lines: &[OutcomeLine],
+        rest: &mut RetrySchedule,
+        changed: &dyn Fn(),
+    ) -> io::Result<()> {
+        let outcomes = lines.iter().filter_map(|line| match line {
+            OutcomeLine::Letter { no, outcome } => Some((*no, outcome)),
+            OutcomeLine::Job { .. } | OutcomeLine::End => None,
+        });
+        let outcomes: Vec<_> = outcomes.collect();
+        if outcomes.is_empty() {
+            return Ok(());
+        }
+        {
+            let mut journal = self.journal.lock();
+            let change = |(no, outcome): &(u64, &ExchangeOutcome)| {
+                Some((*no, change_after(find_tried_entry(&journal, *no)?, outcome)))
+            };
+            let changes = outcomes.iter().filter_map(change).collect();
+            journal.record_changes(changes, now())?;
+        }
+        crash_point();
+        rest.delivered += outcomes.len();
+        for (_, outcome) in outcomes {
+            self.apply_outcome(Some(outcome), rest);
+        }
+        // The counts follow at the end of the job, right before the store hears of it.
+        changed();
+        Ok(())
+    }
+
+    /// Records what follows for the letters of a job that have no outcome. If the job has no end, its carrier died, and
+    /// the engine may have the first of them.
+    pub(super) fn finish_delivery(
+        &self,
+        letters: &[LetterOrder],
+        lines: &[OutcomeLine],
+        rest: &mut RetrySchedule,
+    ) -> io::Result<()> {
+        let given_up = self.given_up.lock().clone();
+        let is_killed = !lines.contains(&OutcomeLine::End);
+        let changes: Vec<(u64, EntryChange)> = {
+            let journal = self.journal.lock();
+            let open =
+                letters.iter().filter_map(|l| Some((l.no, find_tried_entry(&journal, l.no)?)));
+            let change = |(n, (no, entry)): (usize, (u64, &JournalEntry))| {
+                let change = if is_killed && n == 0 {
+                    delay_entry(entry, KILLED, Some(0), true)
+                } else if given_up.contains(&no) {
+                    EntryChange::Refused { why: GIVEN_UP.to_owned() }
+                } else {
+                    EntryChange::Untried
+                };
+                (no, change)
+            };
+            open.enumerate().map(change).collect()
+        };
+        if is_killed && !changes.is_empty() {
+            self.apply_outcome(None, rest);
+        }
+        self.journal.lock().record_changes(changes, now())?;
+        self.given_up.lock().retain(|no| letters.iter().all(|letter| letter.no != *no));
+        Ok(())
+    }
+}
+
+/// Returns an entry that a carrier has or had, and whose outcome is not recorded.
+fn find_tried_entry(journal: &Journal, no: u64) -> Option<&JournalEntry> {
+    journal.entry(no).filter(|entry| entry.stage == DeliveryStage::Trying)
+}
+
+/// Returns the change of an entry after this outcome of a try.
+fn change_after(entry: &JournalEntry, outcome: &ExchangeOutcome) -> EntryChange {
+    match outcome {
+        ExchangeOutcome::Done => EntryChange::Taken { given: None },
+        ExchangeOutcome::Named { id } => EntryChange::Taken { given: Some(id.clone()) },
+        ExchangeOutcome::Refused { why } => EntryChange::Refused { why: why.clone() },
+        ExchangeOutcome::Later { why, after } => delay_entry(entry, why, *after, false),
+        ExchangeOutcome::Away { why, .. } | ExchangeOutcome::Unknown { why } => {
+            delay_entry(entry, why, Some(0), true)
+        }
+    }
+}
+
+/// Returns the change of an entry that goes later. If the failure is the link's, only the link backs off, and the message
+/// goes as soon as the link does.
+fn delay_entry(entry: &JournalEntry, why: &str, after: Option<u64>, is_link: bool) -> EntryChange {
+    match entry.next_try_time(now(), after.map(Duration::from_secs)) {
+        Some(until) => {
+            let until = if is_link { now() } else { until };
+            EntryChange::Later { why: why.to_owned(), until }
+        }
+        None => EntryChange::Refused { why: format!("not taken for a week: {why}") },
+    }
+}
