@@ -2,7 +2,9 @@
 
 use jiff::fmt::rfc2822::DateTimeParser;
 use mail_parser::decoders::html::html_to_text;
-use mail_parser::{Address, DateTime, Header, HeaderValue, Message, MimeHeaders as _, PartType};
+use mail_parser::{
+    Address, DateTime, Header, HeaderForm, HeaderValue, Message, MimeHeaders as _, PartType,
+};
 use memchr::memmem;
 
 use super::{MailError, decode_texts, parse};
@@ -94,9 +96,10 @@ fn first_header<'m>(mail: &'m Message<'_>, name: &str) -> Option<&'m HeaderValue
     found.map(Header::value)
 }
 
-/// Returns the first header of a name as one line of text.
+/// Returns the first header of a name as one line of decoded text.
 pub fn first_text(mail: &Message<'_>, name: &str) -> Option<String> {
-    let text = match first_header(mail, name)? {
+    let found = mail.headers().iter().find(|header| header.name().eq_ignore_ascii_case(name))?;
+    let text = match mail.header_as(found.name.clone(), HeaderForm::Text).into_iter().next()? {
         HeaderValue::Text(text) => text.to_string(),
         HeaderValue::TextList(list) => list.join(" "),
         _ => return None,

@@ -215,7 +215,7 @@ fn the_program_gets_the_mail_and_its_answer_counts() {
         assert!(matches!(why, StoreError::Busy(_)), "{why}");
     }
     append(&store, &prepared).unwrap();
-    let arguments = "-i -f anna@example.org -- eve@x.example bob@y\n";
+    let arguments = "-i -f anna@example.org -- bob@y eve@x.example\n";
     assert_eq!(std::fs::read_to_string(&log).unwrap(), arguments.repeat(3));
     let mails = std::fs::read_to_string(place.path("log.mail")).unwrap();
     assert_eq!(mails, prepared.bytes.repeat(3));
