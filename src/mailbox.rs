@@ -4,6 +4,7 @@ mod base;
 mod pending_stores;
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,6 +33,8 @@ const TELL_AFTER: Duration = Duration::from_millis(30);
 const TELL_AT_LEAST: Duration = Duration::from_millis(300);
 /// The interval at which the snapshot is written while things change.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
+/// Delay before the thread that syncs marks begins again after a panic.
+const SYNC_AGAIN: Duration = Duration::from_secs(1);
 
 /// Options for opening a mailbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -231,7 +234,7 @@ impl Mailbox {
 
     /// Returns the number of unread messages.
     pub fn unread_count(&self) -> usize {
-        self.index.read().unread_count()
+        self.index.read().marks.unread_count()
     }
 
     /// Returns the messages of an address that the stores hold, for
@@ -420,7 +423,12 @@ impl SyncThread {
         let (of_thread, stopped) = (Arc::clone(&index), Arc::clone(&stop));
         let thread = std::thread::Builder::new().name("msgfs-keep".into()).spawn(move || {
             sweep_folders(&of_thread, &own);
-            run_sync_loop(&of_thread, &stopped);
+            let run = || run_sync_loop(&of_thread, &stopped);
+            // A panic must not end the thread: marks would not reach the stores any more.
+            while catch_unwind(AssertUnwindSafe(run)).is_err() && !stopped.load(Ordering::Relaxed) {
+                tracing::error!("a bug in msgfs: syncing marks panicked; it is tried again");
+                std::thread::sleep(SYNC_AGAIN);
+            }
         })?;
         Ok(Self { index, stop, thread: Some(thread) })
     }

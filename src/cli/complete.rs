@@ -40,7 +40,11 @@ pub(crate) fn recipients(typed: &OsStr) -> Vec<CompletionCandidate> {
         let before = typed.get(..typed.rfind(',').map_or(0, |at| at + 1))?;
         let mailbox = parse_global_options().open_mailbox(true).ok()?;
         let core = mailbox.tree().index().read();
-        let plain = core.known_addresses().filter(|address| sanitize_line(address) == *address);
+        let plain = core
+            .messages
+            .names()
+            .known_addresses()
+            .filter(|address| sanitize_line(address) == *address);
         Some(plain.map(|address| format!("{before}{address}")).collect())
     };
     matching_candidates(typed, found())

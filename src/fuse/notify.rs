@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fuser::{INodeNo, Notifier};
 
+use super::guard::run_guarded;
 use crate::index::IndexChanges;
 use crate::view::Tree;
 
@@ -58,8 +59,11 @@ fn run(tree: &Tree, notifier: &Notifier, queue: &Receiver<IndexChanges>) {
             changes.stores |= more.stores;
             changes.other |= more.other;
         }
-        tree.drop_stale_caches(&changes);
-        for ino in tree.stale_inodes(&changes) {
+        let stale = run_guarded("invalidate", || {
+            tree.drop_stale_caches(&changes);
+            Ok(tree.stale_inodes(&changes))
+        });
+        for ino in stale.unwrap_or_default() {
             // ENOENT: the kernel does not know the inode. Any other error: the connection is ending.
             let _ = notifier.inval_inode(INodeNo(ino), -1, 0);
         }

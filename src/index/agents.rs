@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::entry::{IndexEntry, MsgIx};
+use super::column::at_mut;
 use super::intern::StrId;
+use super::messages::{IndexEntry, MessageTable};
+use super::position::MsgIx;
 use super::tables::IndexTables;
 use crate::model::{PublicKey, Timestamp};
 use crate::store::Watermark;
@@ -32,32 +34,32 @@ struct BacklogCounter<'a> {
 impl IndexTables {
     /// Returns all senders and recipients of live messages. It visits each message once.
     pub fn list_correspondents(&self) -> BTreeMap<StoreAddress, Correspondent> {
-        let mut wrote: Vec<Option<i64>> = vec![None; self.writers.len()];
+        let mut wrote: Vec<Option<i64>> = vec![None; self.messages.names().writers().len()];
         let mut to: HashSet<(usize, StrId)> = HashSet::new();
         let mut last = None;
-        for entry in self.entries.iter().filter(|e| e.is_live()) {
-            if let Some(newest) = wrote.get_mut(entry.writer as usize) {
-                *newest = (*newest).max(Some(entry.time_ms));
-            }
+        for (_, entry) in self.messages.all_entries().filter(|(_, e)| e.is_live()) {
+            let newest = at_mut(&mut wrote, entry.writer() as usize);
+            *newest = (*newest).max(Some(entry.time().millis()));
             // Neighbours in a log have the same recipients.
-            let this = Some((entry.store(), entry.to));
+            let this = Some((entry.store(), entry.recipients()));
             if this != last {
                 to.extend(this);
                 last = this;
             }
         }
+        let names = self.messages.names();
         let mut people: BTreeMap<StoreAddress, Correspondent> = BTreeMap::new();
         for (store, all) in to {
-            for one in self.strings.get(all).split(", ").filter(|one| !one.is_empty()) {
+            for one in names.text(all).split(", ").filter(|one| !one.is_empty()) {
                 people.entry((store, one.to_owned())).or_default();
             }
         }
-        for (writer, newest) in self.writers.iter().zip(wrote) {
-            let (Some(newest), name) = (newest, self.strings.get(writer.name)) else { continue };
+        for ((number, writer), newest) in (0u32..).zip(names.writers()).zip(wrote) {
+            let (Some(newest), name) = (newest, names.text(writer.name)) else { continue };
             if !name.is_empty() {
                 let person = people.entry((writer.store, name.to_owned())).or_default();
                 person.wrote = Some(Timestamp::from_millis(newest));
-                person.key = writer.keys.last().copied().map(PublicKey);
+                person.key = self.trust.newest_key(number);
             }
         }
         people
@@ -65,21 +67,20 @@ impl IndexTables {
 
     /// Returns the number of messages in each store. A message with a record for each recipient counts once.
     pub fn count_messages_by_store(&self) -> Vec<usize> {
-        let copies: HashSet<MsgIx> = self.copies().filter(|ix| self.is_copy(*ix)).collect();
-        self.count_by_store(self.live_messages().filter(|ix| !copies.contains(ix)))
+        let copies = self.messages.copies().filter(|ix| self.messages.is_copy(*ix));
+        let copies: HashSet<MsgIx> = copies.collect();
+        self.count_by_store(self.messages.live_messages().filter(|ix| !copies.contains(ix)))
     }
 
     /// Returns the number of my unread messages in each store.
     pub fn count_unread_by_store(&self) -> Vec<usize> {
-        self.count_by_store(self.inbox())
+        self.count_by_store(self.messages.inbox())
     }
 
     fn count_by_store(&self, messages: impl Iterator<Item = MsgIx>) -> Vec<usize> {
-        let mut counts = vec![0; self.stores.len()];
-        for entry in messages.filter_map(|ix| self.entry(ix)) {
-            if let Some(n) = counts.get_mut(entry.store()) {
-                *n += 1;
-            }
+        let mut counts = vec![0; self.messages.names().stores().len()];
+        for entry in messages.map(|ix| self.messages.entry(ix)) {
+            *at_mut(&mut counts, entry.store()) += 1;
         }
         counts
     }
@@ -92,7 +93,7 @@ impl IndexTables {
     ) -> Vec<(StoreAddress, u64)> {
         let mark = |(whom, position)| BacklogCounter {
             position,
-            ahead: self.find_read_ahead(whom, position),
+            ahead: find_read_ahead(&self.messages, whom, position),
             behind: 0,
         };
         let mut all: Vec<BacklogCounter<'_>> = marks.iter().map(mark).collect();
@@ -101,19 +102,20 @@ impl IndexTables {
         let mut lists: HashMap<(usize, StrId), Vec<usize>> = HashMap::new();
         // Records of one message to several recipients. It is read if one of its records is.
         let mut several: HashMap<(usize, MsgIx), bool> = HashMap::new();
-        for (ix, entry) in (0u32..).zip(&self.entries).filter(|(_, e)| e.is_live()) {
+        for (ix, entry) in self.messages.all_entries().filter(|(_, e)| e.is_live()) {
             let store = entry.store();
-            let whose = lists.entry((store, entry.to)).or_insert_with(|| {
-                let names = self.strings.get(entry.to).split(", ");
+            let whose = lists.entry((store, entry.recipients())).or_insert_with(|| {
+                let names = self.messages.recipient_list(entry).split(", ");
                 names.filter_map(|to| number.get(&(store, to.to_owned())).copied()).collect()
             });
             for n in whose.iter() {
-                let Some(mark) = all.get_mut(*n).filter(|mark| mark.may_miss(entry)) else {
+                let mark = at_mut(&mut all, *n);
+                if !mark.may_miss(entry) {
                     continue;
-                };
-                let read = mark.has_read(self, ix, entry);
-                let first = self.find_original(ix).unwrap_or(ix);
-                if first == ix && !self.strings.get(entry.to).contains(", ") {
+                }
+                let read = mark.has_read(&self.messages, ix, entry);
+                let first = self.messages.find_original(ix).unwrap_or(ix);
+                if first == ix && !self.messages.recipient_list(entry).contains(", ") {
                     mark.behind += u64::from(!read);
                 } else {
                     *several.entry((*n, first)).or_default() |= read;
@@ -121,18 +123,20 @@ impl IndexTables {
             }
         }
         for ((n, _), _) in several.into_iter().filter(|(_, read)| !read) {
-            if let Some(mark) = all.get_mut(n) {
-                mark.behind += 1;
-            }
+            at_mut(&mut all, n).behind += 1;
         }
         marks.keys().cloned().zip(all.iter().map(|mark| mark.behind)).collect()
     }
+}
 
-    /// Returns the messages that a read position names together with their writers.
-    fn find_read_ahead(&self, whom: &StoreAddress, mark: &Watermark) -> HashSet<MsgIx> {
-        let named = mark.ids.iter().filter_map(|id| id.split_once(':'));
-        named.filter_map(|(from, id)| self.find_message(whom.0, from, id)).collect()
-    }
+/// Returns the messages that a read position names together with their writers.
+fn find_read_ahead(
+    messages: &MessageTable,
+    whom: &StoreAddress,
+    mark: &Watermark,
+) -> HashSet<MsgIx> {
+    let named = mark.ids.iter().filter_map(|id| id.split_once(':'));
+    named.filter_map(|(from, id)| messages.find_message(whom.0, from, id)).collect()
 }
 
 impl BacklogCounter<'_> {
@@ -141,11 +145,12 @@ impl BacklogCounter<'_> {
         entry.time().secs() >= self.position.time.secs()
     }
 
-    fn has_read(&self, core: &IndexTables, ix: MsgIx, entry: &IndexEntry) -> bool {
+    fn has_read(&self, messages: &MessageTable, ix: MsgIx, entry: &IndexEntry) -> bool {
         // Ids without their writer count only within the second of the position.
         let same =
             entry.time().secs() == self.position.time.secs() && !self.position.ids.is_empty();
         self.ahead.contains(&ix)
-            || same && self.position.has_read(entry.time(), core.sender(entry), &core.id(entry))
+            || same
+                && self.position.has_read(entry.time(), messages.sender(entry), &messages.id(entry))
     }
 }

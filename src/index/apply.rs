@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 
 use super::Index;
-use super::entry::{EntryFlags, IndexEntry, MANY_KEYS, MsgIx, SignatureKind};
-use super::judge::{TrustDecision, TrustJudge, TrustQuery};
+use super::messages::SignatureKind;
+use super::position::{MsgIx, ThreadIx};
 use super::source::{BitSet, SourceId};
-use super::tables::{IndexTables, InsertOutcome, ThreadIx};
-use crate::model::{PublicKey, SignatureClaim, Timestamp, Unsigned, verify};
+use super::tables::{IndexTables, InsertOutcome};
+use super::trust::{TrustDecision, TrustJudge, TrustQuery};
+use crate::model::{SignatureClaim, Unsigned, verify};
 use crate::store::{FoundMessage, Rejection, RepeatKind, ScanSink, Store, digest, parallel};
 
 /// Number of messages whose table entries are prefetched together. It is small enough that they are still in the
@@ -116,28 +117,24 @@ impl ScanSink for ScanApplier<'_> {
     fn begin_rescan(&mut self, sources: &[u32]) {
         let is_among = source_filter(self.number, sources);
         let mut core = self.index.core.write();
-        let known = (0u32..).zip(&core.entries);
-        let stale = known.filter(|(_, e)| is_among(e.source) && !e.flags.has(EntryFlags::GONE));
+        let known = core.messages.all_entries();
+        let stale = known.filter(|(_, e)| is_among(e.source()) && !e.is_gone());
         let stale: Vec<MsgIx> = stale.map(|(ix, _)| ix).collect();
         for ix in &stale {
-            if let Some(entry) = core.entries.get_mut(*ix as usize) {
-                entry.flags.set(EntryFlags::STALE, true);
-            }
+            core.messages.entry_mut(*ix).set_stale(true);
         }
         self.stale.extend(stale);
-        core.remove_rejects(|key, r| is_among(key.0) && r.message.is_none());
+        core.trust.remove_rejects(|key, r| is_among(key.0) && r.message.is_none());
         self.changes.other = true;
     }
 
     fn verified_sources(&mut self, sources: &[u32]) -> HashSet<u32> {
         let is_among = source_filter(self.number, sources);
         let core = self.index.core.read();
-        let valid = |ix: MsgIx, e: &IndexEntry| {
-            e.flags.signature().0 == SignatureKind::Valid || core.stripped.contains_key(&ix)
-        };
         let entries =
-            (0u32..).zip(&core.entries).filter(|(_, e)| e.is_live() && is_among(e.source));
-        entries.filter(|(ix, e)| valid(*ix, e)).map(|(_, e)| e.source.file()).collect()
+            core.messages.all_entries().filter(|(_, e)| e.is_live() && is_among(e.source()));
+        let verified = entries.filter(|(ix, _)| core.trust.was_verified(&core.messages, *ix));
+        verified.map(|(_, e)| e.source().file()).collect()
     }
 
     fn end_rescan(&mut self, sources: &[u32]) {
@@ -145,12 +142,13 @@ impl ScanSink for ScanApplier<'_> {
         let mut core = self.index.core.write();
         let mut gone = Vec::new();
         self.stale.retain(|ix| {
-            let entry = core.entry(*ix).filter(|e| e.flags.has(EntryFlags::STALE));
-            let lost = entry.is_some_and(|e| is_among(e.source));
+            let entry = core.messages.entry(*ix);
+            let is_stale = entry.is_stale();
+            let lost = is_stale && is_among(entry.source());
             if lost {
                 gone.push(*ix);
             }
-            entry.is_some() && !lost
+            is_stale && !lost
         });
         // A message may have been marked stale twice.
         gone.sort_unstable();
@@ -159,7 +157,8 @@ impl ScanSink for ScanApplier<'_> {
         if !self.bulk {
             self.changes.redrawn.extend(core.update_missing_signatures(&self.index.keyring, false));
         }
-        core.remove_rejects(|_, r| r.message.is_some_and(|ix| gone.binary_search(&ix).is_ok()));
+        core.trust
+            .remove_rejects(|_, r| r.message.is_some_and(|ix| gone.binary_search(&ix).is_ok()));
         self.changes.removed.extend(gone);
     }
 
@@ -170,7 +169,7 @@ impl ScanSink for ScanApplier<'_> {
     fn resume_source(&mut self, source: u32) {
         let source = SourceId::new(self.number, source);
         let mut core = self.index.core.write();
-        core.remove_rejects(|key, r| key.0 == source && r.incomplete);
+        core.trust.remove_rejects(|key, r| key.0 == source && r.incomplete);
         self.changes.other = true;
     }
 
@@ -179,8 +178,8 @@ impl ScanSink for ScanApplier<'_> {
             self.reserved = true;
             let mut core = self.index.core.write();
             // The first piece of the store predicts the size of the rest.
-            let per_byte = core.entries.len() as f64 / done.max(1) as f64;
-            core.reserve((per_byte * total.saturating_sub(done) as f64) as usize);
+            let per_byte = core.messages.messages_so_far() as f64 / done.max(1) as f64;
+            core.messages.reserve((per_byte * total.saturating_sub(done) as f64) as usize);
         }
         (self.progress)(done, total);
     }
@@ -207,8 +206,12 @@ impl ScanApplier<'_> {
     pub fn unmark_stale(&mut self, which: impl Fn(SourceId) -> bool) {
         let mut core = self.index.core.write();
         self.stale.retain(|ix| {
-            let entry = core.entries.get_mut(*ix as usize).filter(|e| which(e.source));
-            entry.map(|e| e.flags.set(EntryFlags::STALE, false)).is_none()
+            let entry = core.messages.entry_mut(*ix);
+            let is_meant = which(entry.source());
+            if is_meant {
+                entry.set_stale(false);
+            }
+            !is_meant
         });
     }
 
@@ -219,19 +222,17 @@ impl ScanApplier<'_> {
         judge: &TrustJudge<'_>,
         found: &FoundMessage<'_>,
     ) -> bool {
-        let refused = |core: &IndexTables, ix| {
-            core.entry(ix).is_some_and(|e| e.flags.has(EntryFlags::REJECTED))
-        };
+        let refused = |core: &IndexTables, ix| core.messages.entry(ix).is_rejected();
         match core.insert_message(self.number, found) {
             InsertOutcome::Known => false,
             InsertOutcome::New(ix) => {
                 self.judge_new(core, judge, ix, found);
                 self.note_verified_text(core, ix, found);
-                core.set_reported_size(ix, found);
+                core.messages.set_reported_size(ix, found);
                 if !refused(core, ix) {
-                    core.note_answer(self.number, found);
+                    core.marks.note_answer(&core.messages, self.number, found);
                 }
-                core.admit_message(ix, !self.bulk);
+                core.admit_message(ix);
                 if !self.bulk {
                     self.changes.added.push(ix);
                 }
@@ -241,7 +242,7 @@ impl ScanApplier<'_> {
                 let judged = self.rejudge_found(core, judge, ix, found);
                 self.note_verified_text(core, ix, found);
                 if !refused(core, ix) {
-                    core.note_answer(self.number, found);
+                    core.marks.note_answer(&core.messages, self.number, found);
                 }
                 if !self.bulk && (what.shown || judged) {
                     self.changes.redrawn.push(ix);
@@ -271,24 +272,25 @@ impl ScanApplier<'_> {
         ix: MsgIx,
         found: &FoundMessage<'_>,
     ) {
-        core.set_refused(ix, false);
+        core.messages.entry_mut(ix).set_rejected(false);
         // It may have been there before.
         let changed = self.is_text_changed(core, ix, found);
-        core.note_stripped(ix, found.claim.is_none() && !changed);
+        core.trust.note_stripped(&core.messages, ix, found.claim.is_none() && !changed);
         if found.claim.is_none() && !changed && judge.unsigned == Unsigned::Accept {
-            core.note_unsigned(ix);
+            core.trust.note_unsigned(&mut core.messages, ix);
             return;
         }
         match judge_found(judge, found, changed) {
             TrustDecision::Accepted(sig, key) => {
-                core.note_signature(ix, sig, key);
-                core.note_unvouched(ix, found.claim.is_some() && sig != SignatureKind::Valid);
-                core.queue_relink(ix);
+                core.trust.note_signature(&mut core.messages, ix, sig, key);
+                let unvouched = found.claim.is_some() && sig != SignatureKind::Valid;
+                core.trust.note_unvouched(ix, unvouched);
+                core.threads.queue_relink(&core.messages, ix);
             }
             TrustDecision::Refused(reason) => {
-                core.set_refused(ix, true);
-                core.note_unvouched(ix, false);
-                core.queue_relink(ix);
+                core.messages.entry_mut(ix).set_rejected(true);
+                core.trust.note_unvouched(ix, false);
+                core.threads.queue_relink(&core.messages, ix);
                 self.reject_message(core, found, reason, Some(ix));
             }
         }
@@ -302,26 +304,24 @@ impl ScanApplier<'_> {
 
     /// Stores the hash of the text of a verified message.
     fn note_verified_text(&self, core: &mut IndexTables, ix: MsgIx, found: &FoundMessage<'_>) {
-        if core.signature_kind_at(ix).0 == SignatureKind::Valid
+        if core.messages.entry(ix).is_verified()
             && found.claim.is_some()
             && let Some(text) = self.signed_text_hash(found)
         {
-            core.texts.insert(ix, text);
+            core.trust.note_verified_text(ix, text);
         }
     }
 
     /// Returns true if a message was verified, is not signed any more, and has another text now.
     fn is_text_changed(&self, core: &IndexTables, ix: MsgIx, found: &FoundMessage<'_>) -> bool {
-        let was_valid =
-            core.signature_kind_at(ix).0 == SignatureKind::Valid || core.stripped.contains_key(&ix);
-        if !was_valid || found.claim.is_some() {
+        if !core.trust.was_verified(&core.messages, ix) || found.claim.is_some() {
             return false;
         }
         match found.repeat_kind {
             // The id proves it, or the store vouches for it.
             RepeatKind::Same | RepeatKind::Restated => false,
             RepeatKind::Claimed => true,
-            RepeatKind::Rewritten => core.texts.get(&ix).copied() != self.signed_text_hash(found),
+            RepeatKind::Rewritten => core.trust.verified_text(ix) != self.signed_text_hash(found),
         }
     }
 
@@ -333,17 +333,16 @@ impl ScanApplier<'_> {
         ix: MsgIx,
         found: &FoundMessage<'_>,
     ) -> bool {
-        let Some(entry) = core.entry(ix).copied() else { return false };
-        let refused = entry.flags.has(EntryFlags::REJECTED);
-        let unsigned =
-            matches!(core.signature_kind_at(ix).0, SignatureKind::None | SignatureKind::Missing);
+        let entry = core.messages.entry(ix);
+        let (refused, unsigned) = (entry.is_rejected(), entry.is_unsigned());
         let changed = self.is_text_changed(core, ix, found);
         if found.claim.is_none() && unsigned && !refused && !changed {
             return false;
         }
         match judge_found(judge, found, changed) {
             TrustDecision::Accepted(sig, key) => {
-                core.note_stripped(ix, found.claim.is_none() && sig == SignatureKind::None);
+                let stripped = found.claim.is_none() && sig == SignatureKind::None;
+                core.trust.note_stripped(&core.messages, ix, stripped);
                 core.accept_signature(ix, sig, key, found.claim.is_some())
             }
             TrustDecision::Refused(reason) => {
@@ -351,7 +350,7 @@ impl ScanApplier<'_> {
                     core.withhold_message(ix);
                     self.changes.removed.push(ix);
                 }
-                core.remove_rejects(|_, r| r.message == Some(ix));
+                core.trust.remove_rejects(|_, r| r.message == Some(ix));
                 self.reject_message(core, found, reason, Some(ix));
                 false
             }
@@ -401,136 +400,4 @@ pub(super) fn log_reject(store: &dyn Store, rejected: &Rejection) {
         reason = %crate::model::sanitize_line(&rejected.reason),
         "message rejected"
     );
-}
-
-impl IndexTables {
-    /// Sets whether only `rejected/` shows a message that is not admitted yet.
-    pub(super) fn set_refused(&mut self, ix: MsgIx, refused: bool) {
-        if let Some(entry) = self.entries.get_mut(ix as usize) {
-            entry.flags.set(EntryFlags::REJECTED, refused);
-        }
-    }
-
-    /// Sets whether a signature would count if somebody vouched for its key.
-    pub(super) fn note_unvouched(&mut self, ix: MsgIx, unvouched: bool) {
-        if unvouched {
-            self.unvouched.insert(ix);
-        } else {
-            self.unvouched.remove(&ix);
-        }
-    }
-
-    /// Stores a new verdict on a message that was judged before, and updates all that depends on it. Returns
-    /// true if the message is shown differently.
-    pub(super) fn accept_signature(
-        &mut self,
-        ix: MsgIx,
-        sig: SignatureKind,
-        key: Option<PublicKey>,
-        signed: bool,
-    ) -> bool {
-        self.note_unvouched(ix, signed && sig != SignatureKind::Valid);
-        let before = self.signature_kind_at(ix);
-        if self.entry(ix).is_some_and(|e| e.flags.has(EntryFlags::REJECTED)) {
-            self.set_refused(ix, false);
-            self.note_signature(ix, sig, key);
-            self.remove_rejects(|_, r| r.message == Some(ix));
-            self.admit_message(ix, !self.unsorted);
-            self.queue_relink(ix);
-            return true;
-        }
-        self.note_signature(ix, sig, key);
-        if self.signature_kind_at(ix) == before {
-            return false;
-        }
-        self.invalidate_rendering(ix);
-        self.queue_relink(ix);
-        true
-    }
-
-    /// Marks the rendered text of a message as changed.
-    pub(super) fn invalidate_rendering(&mut self, ix: MsgIx) {
-        if let Some(entry) = self.entries.get_mut(ix as usize) {
-            entry.size = 0;
-            self.generation += 1;
-        }
-    }
-
-    pub(super) fn note_signature(&mut self, ix: MsgIx, sig: SignatureKind, key: Option<PublicKey>) {
-        if sig == SignatureKind::None {
-            self.note_unsigned(ix);
-        } else {
-            let number = key.and_then(|key| self.message_key_number(ix, key)).unwrap_or(0);
-            self.set_signature(ix, sig, number);
-        }
-        self.queue_signer_review(ix);
-    }
-
-    /// Returns the number of a key among the keys of the message's writer.
-    fn message_key_number(&mut self, ix: MsgIx, key: PublicKey) -> Option<usize> {
-        let writer = self.entry(ix)?.writer;
-        self.key_number(writer, key)
-    }
-
-    /// Returns the number of a key among the keys of a writer.
-    pub(super) fn key_number(&mut self, writer: u32, key: PublicKey) -> Option<usize> {
-        let keys = &mut self.writers.get_mut(writer as usize)?.keys;
-        // Search from the end: a key that signed a moment ago probably signs again.
-        keys.iter().rposition(|k| *k == key.0).or_else(|| {
-            keys.push(key.0);
-            Some(keys.len() - 1)
-        })
-    }
-
-    pub(super) fn set_signature(&mut self, ix: MsgIx, sig: SignatureKind, number: usize) {
-        let Some(entry) = self.entries.get_mut(ix as usize) else { return };
-        if entry.flags.signature().0 != sig {
-            // The rendered text says so, perhaps in fewer bytes.
-            entry.size = 0;
-        }
-        entry.flags.set_signature(sig, number);
-        if number >= MANY_KEYS {
-            self.many_keys.insert(ix, number as u32);
-        } else if !self.many_keys.is_empty() {
-            self.many_keys.remove(&ix);
-        }
-    }
-
-    /// Returns the time in the name of my newest message that is not after `end`.
-    pub fn newest_from_me(&self, end: Timestamp) -> Option<Timestamp> {
-        self.find_newest_time(self.from_me.get(..self.count_from_me_until(end))?, |_| true)
-    }
-
-    /// Returns the same for my messages in a thread that are after `start`.
-    pub fn newest_from_me_in(&self, thread: ThreadIx, start: Timestamp) -> Option<Timestamp> {
-        self.find_newest_time(self.from_me.get(self.count_from_me_until(start)..)?, |e| {
-            e.thread == thread
-        })
-    }
-
-    fn count_from_me_until(&self, end: Timestamp) -> usize {
-        let name_time = |ix: &MsgIx| self.entry(*ix).map(|e| self.name_time(e));
-        self.from_me.partition_point(|ix| name_time(ix) <= Some(end))
-    }
-
-    fn find_newest_time(
-        &self,
-        list: &[MsgIx],
-        fits: impl Fn(&IndexEntry) -> bool,
-    ) -> Option<Timestamp> {
-        let mut entries = list.iter().rev().filter_map(|ix| self.entry(*ix));
-        entries.find(|e| e.is_from_me() && fits(e)).map(|e| self.name_time(e))
-    }
-
-    /// Returns the time of the newest message, for folders.
-    pub fn newest_time(&self) -> Option<Timestamp> {
-        let last = |list: &[MsgIx]| {
-            list.iter()
-                .rev()
-                .filter_map(|ix| self.entry(*ix))
-                .find(|e| e.is_live())
-                .map(|e| e.time_ms)
-        };
-        last(&self.to_me).max(last(&self.from_me)).map(Timestamp::from_millis)
-    }
 }

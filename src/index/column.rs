@@ -68,11 +68,11 @@ impl MappedRegion {
     }
 
     fn values<T: Pod>(&self) -> &[T] {
-        bytemuck::try_cast_slice(&self.bytes).unwrap_or_default()
+        bytemuck::cast_slice(&self.bytes)
     }
 
     fn values_mut<T: Pod>(&mut self) -> &mut [T] {
-        bytemuck::try_cast_slice_mut(&mut self.bytes).unwrap_or_default()
+        bytemuck::cast_slice_mut(&mut self.bytes)
     }
 
     /// Checks that a piece is as it was written.
@@ -116,6 +116,35 @@ impl MappedRegion {
         }
         process::restart_process()
     }
+}
+
+/// Panics because a position lies behind the end of its table.
+#[cold]
+#[track_caller]
+fn panic_beyond_end<T>(at: usize, len: usize) -> ! {
+    let name = std::any::type_name::<T>();
+    panic!(
+        "the index is broken: position {at} is behind the end of the table of {name}, which has {len} values"
+    )
+}
+
+/// Returns the value at a position of a table. A position without a value is a broken invariant.
+///
+/// # Panics
+/// If there is no such value.
+#[track_caller]
+pub(super) fn at<T>(table: &[T], at: usize) -> &T {
+    table.get(at).unwrap_or_else(|| panic_beyond_end::<T>(at, table.len()))
+}
+
+/// Returns the value at a position of a table, for a change.
+///
+/// # Panics
+/// If there is no such value.
+#[track_caller]
+pub(super) fn at_mut<T>(table: &mut [T], at: usize) -> &mut T {
+    let len = table.len();
+    table.get_mut(at).unwrap_or_else(|| panic_beyond_end::<T>(at, len))
 }
 
 /// A table of plain values.
@@ -186,24 +215,45 @@ impl<T: Pod> Column<T> {
         }
     }
 
-    /// Returns the value at a position, for a change.
-    pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+    /// Returns the value at a position of this table. A position without a value is a broken invariant.
+    ///
+    /// # Panics
+    /// If there is no such value.
+    #[inline]
+    #[track_caller]
+    pub fn at(&self, at: usize) -> &T {
+        self.get(at).unwrap_or_else(|| panic_beyond_end::<T>(at, self.len()))
+    }
+
+    /// Returns the value at a position of this table, for a change.
+    ///
+    /// # Panics
+    /// If there is no such value.
+    #[track_caller]
+    pub fn at_mut(&mut self, at: usize) -> &mut T {
         self.changes += 1;
-        if let Some(at) = at.checked_sub(self.base_len) {
-            return self.tail.get_mut(at);
-        }
-        self.checked_base(at)?;
-        self.base.as_mut()?.values_mut().get_mut(at)
+        let len = self.len();
+        let value = if let Some(at) = at.checked_sub(self.base_len) {
+            self.tail.get_mut(at)
+        } else {
+            self.checked_base(at);
+            self.base.as_mut().and_then(|base| base.values_mut().get_mut(at))
+        };
+        value.unwrap_or_else(|| panic_beyond_end::<T>(at, len))
     }
 
     /// Returns values that were added together.
+    ///
+    /// # Panics
+    /// If there are no such values.
     #[inline]
+    #[track_caller]
     pub fn slice(&self, range: Range<usize>) -> &[T] {
         let slice = match range.start.checked_sub(self.base_len) {
             Some(start) => self.tail.get(start..range.end.saturating_sub(self.base_len)),
-            None => self.base_slice(range),
+            None => self.base_slice(range.clone()),
         };
-        slice.unwrap_or_default()
+        slice.unwrap_or_else(|| panic_beyond_end::<T>(range.end, self.len()))
     }
 
     fn base_slice(&self, range: Range<usize>) -> Option<&[T]> {
@@ -253,7 +303,7 @@ impl<T: Pod> Column<T> {
         let (mut from, mut to) = (0, self.len());
         while from < to {
             let middle = from.midpoint(to);
-            if self.get(middle).is_some_and(&is_before) { from = middle + 1 } else { to = middle }
+            if is_before(self.at(middle)) { from = middle + 1 } else { to = middle }
         }
         from
     }
@@ -274,6 +324,9 @@ pub(super) trait SnapshotTable {
     fn write_to(&self, out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()>;
 }
 
+/// A table of any type in the form for a snapshot.
+pub(super) type AnyTable<'a> = Box<dyn SnapshotTable + 'a>;
+
 impl<T: Pod> SnapshotTable for Column<T> {
     fn byte_len(&self) -> u64 {
         (self.len() * size_of::<T>()) as u64
@@ -290,7 +343,7 @@ impl<T: Pod> SnapshotTable for Column<T> {
             let range = from..(from + each).min(self.len());
             let values = if from < self.base_len && self.base_len < range.end {
                 piece.clear();
-                piece.extend(range.filter_map(|at| self.get(at)).copied());
+                piece.extend(range.map(|at| *self.at(at)));
                 piece.as_slice()
             } else {
                 self.slice(range)
@@ -298,6 +351,20 @@ impl<T: Pod> SnapshotTable for Column<T> {
             write_values(values, out, sums)?;
         }
         Ok(())
+    }
+}
+
+impl<T: SnapshotTable + ?Sized> SnapshotTable for &T {
+    fn byte_len(&self) -> u64 {
+        (**self).byte_len()
+    }
+
+    fn piece_count(&self) -> usize {
+        (**self).piece_count()
+    }
+
+    fn write_to(&self, out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()> {
+        (**self).write_to(out, sums)
     }
 }
 

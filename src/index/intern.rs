@@ -45,8 +45,10 @@ pub fn stable_hash(seed: u64, parts: &[&str]) -> u64 {
 }
 
 impl Interner {
+    /// Returns the text with this number.
     pub fn get(&self, id: StrId) -> &str {
-        std::str::from_utf8(text_bytes(&self.bytes, &self.ends, id)).unwrap_or_default()
+        std::str::from_utf8(text_bytes(&self.bytes, &self.ends, id))
+            .unwrap_or_else(|_| panic!("the index is broken: its text {id} is not UTF-8"))
     }
 
     /// Returns true if the text with this number is `text`.
@@ -149,9 +151,8 @@ pub(super) fn force_loads(values: impl Iterator<Item = u32>) {
 
 fn text_bytes<'a>(bytes: &'a Column<u8>, ends: &Column<u32>, id: StrId) -> &'a [u8] {
     let i = id as usize;
-    let start = i.checked_sub(1).and_then(|p| ends.get(p)).copied().unwrap_or(0);
-    let end = ends.get(i).copied().unwrap_or(start);
-    bytes.slice(start as usize..end as usize)
+    let start = i.checked_sub(1).map_or(0, |before| *ends.at(before));
+    bytes.slice(start as usize..*ends.at(i) as usize)
 }
 
 #[cfg(test)]

@@ -1,241 +1,432 @@
-//! Marks: which messages I have read, on disk and by message key (docs/SEMANTICS.md, S35).
+//! The marks of messages: read or not, the labels of mail programs, and the marks that the stores do not have yet
+//! (docs/SEMANTICS.md, "Reading and marks"). All changes of a mark's state are in this file. `mark_log` keeps the
+//! marks on disk; `mark_sync` carries them to that file, to the stores and to my other machines.
 //!
-//! They are in one append-only file of JSON lines in the state folder. `["r", store, from, id]` sets a mark, and
-//! `["u", store, from, id]` clears it. With `host` and `count` after them, the line repeats a mark of another
-//! machine, and the message has that mark from then on. With `null` after them, the mark follows from a position
-//! from before msgfs kept any. `["f", store, from, id, label]` keeps a mail program's label of a message
-//! ([`MailLabel`]). `["w", store, ts, [ids…]]` records the store's own watermark at its last import, so that a
-//! message which arrives late, with a time below it, stays unread. A line is one `write`. A torn last line loses
-//! that mark and no other.
+//! A mark belongs to its store until msgfs makes or clears one. From then on msgfs's own mark counts for good:
+//!
+//! ```text
+//!                        the store reports another mark
+//!                               ┌─────────────┐
+//!                               ▼             │
+//!   a message arrives ────► STORE'S MARK ─────┘
+//!                               │
+//!                               │ read, marked or unmarked here; covered by another reader's
+//!                               ▼ position; marked by another machine of mine; in the file of marks
+//!   a message arrives ────► OWN MARK ─────┐
+//!   whose own mark waits        ▲         │ the same again; reports of the store change nothing
+//!   by identity (an orphan)     └─────────┘
+//! ```
+//!
+//! A store that keeps marks on its messages gets each own mark that differs from its own:
+//!
+//! ```text
+//!               the mark changes here, or the store contradicts it
+//!      ┌───────────────────────────────────────────────────────────┐
+//!      │                                                           ▼
+//!   SETTLED ◄── the store wrote it, or reports it as it is ─────── DUE ──┐ an error, a busy store, or a
+//!      ▲        (or its message moved away 8 times)                ▲  ▲  │ message that moved away: it is
+//!      │                                                           │  └──┘ tried again
+//!      │ the store reports it as it is                             │
+//!      │                             the mark changes here, or the │
+//!   LEFT ALONE ── store contradicts it with other unmarked parts ──┘
+//!      ▲   ▲
+//!      │   └── DUE: the store cannot keep it, or contradicted the write as it did before
+//!      └────── LEFT ALONE: the store contradicts it as it did before
+//! ```
+//!
+//! DUE is `queue`, LEFT ALONE is `again`, and `meanwhile` has the contradictions that come during a write.
 
-use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, Write};
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::label::MailLabel;
-use crate::model::{MachineId, Mark, MarkOrigin, MessageKey, Timestamp};
-use crate::store::{Watermark, fs};
+use super::intern::stable_hash;
+use super::mark_log::MarkValue;
+use super::messages::{IndexEntry, MessageTable};
+use super::position::MsgIx;
+use super::snapshot::SnapshotHeader;
+use crate::model::{Mark, MessageKey, plain_id};
+use crate::store::{FoundMessage, Location, StoreError};
 
-/// The value that the file has for a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum MarkValue {
-    /// True if the message is read.
-    Read(bool),
-    /// The label of mail programs.
-    Label(MailLabel),
+/// Number of attempts to write the mark of a message that is not at its location.
+const MOVED_AT_MOST: u8 = 8;
+
+/// The marks of all messages.
+#[derive(Debug, Default)]
+pub struct MarkTable {
+    /// The number of unread messages to me.
+    unread: usize,
+    /// Marks and cleared marks whose message is in no store at the moment, by identity.
+    orphans: HashMap<u64, bool>,
+    /// The labels of mail programs, by identity, also for messages that are in no store at the moment.
+    labels: HashMap<u64, MailLabel>,
+    /// Hashes of the ids that my messages answer.
+    answered: HashSet<u64>,
+    /// The marks that the stores have not received yet.
+    queue: MarkQueue,
+    /// A number that grows with each change of a mark that a view can show.
+    generation: u64,
 }
 
-/// One line about a message.
-pub(super) type MarkChange = (MessageKey, MarkValue);
-
-/// A part of the file, from its start, and the watermarks in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct MarkCheckpoint {
-    /// The length of the part.
-    pub len: u64,
-    /// The same as in [`MarkFile`].
-    pub imported: HashMap<String, Watermark>,
+/// The marks that are still to be written to the stores that keep marks on messages.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct MarkQueue {
+    /// Messages whose mark is to be written, and how often they were not at their location.
+    queue: BTreeMap<MsgIx, u8>,
+    /// Messages whose mark is not written again for now: the store contradicted it once or cannot keep it. The
+    /// value is a hash of what the store had not marked. The entry lasts until the store agrees, or until that
+    /// hash or the mark changes.
+    again: HashMap<MsgIx, u64>,
+    /// Messages that count as read because the store says so, although it does not say so everywhere.
+    partly: HashSet<MsgIx>,
+    /// The stores that have marks on their messages.
+    stores: BTreeSet<usize>,
+    /// The marks that the store contradicted during a write, with the hash of [`MarkQueue::again`].
+    #[serde(skip)]
+    meanwhile: HashMap<MsgIx, u64>,
+    /// True if a store reported a mark that must be written again.
+    #[serde(skip)]
+    is_asked: bool,
 }
 
-/// Returns the file from the last byte before `from` on, or from its start.
-fn read_file_from(path: &Path, from: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    file.seek(io::SeekFrom::Start(from.saturating_sub(1)))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
+impl MarkTable {
+    /// Returns a number that grows with each change of a mark that a view can show.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
 
-/// The file of marks.
-#[derive(Debug)]
-pub(super) struct MarkFile {
-    /// The file; `None` if nothing may be written (read-only mounts).
-    file: Option<File>,
-    len: u64,
-    /// For each store, the watermark that was last imported.
-    pub imported: HashMap<String, Watermark>,
-    pending: Vec<u8>,
-}
+    /// Returns the number of unread messages to me.
+    pub fn unread_count(&self) -> usize {
+        self.unread
+    }
 
-impl MarkFile {
-    /// Opens the file and replays the lines after a part that was replayed before. Returns the changes in order,
-    /// and true if the file still begins with that part. Otherwise all of it is replayed.
-    ///
-    /// # Errors
-    /// The error of the system.
-    pub fn open(
-        path: &Path,
-        before: MarkCheckpoint,
-        read_only: bool,
-    ) -> io::Result<(Self, Vec<MarkChange>, bool)> {
-        let MarkCheckpoint { len: from, imported } = before;
-        let rest = fs::empty_if_absent(read_file_from(path, from))?;
-        let usable = from == 0 || rest.first() == Some(&b'\n');
-        let (bytes, from, mut imported) = match rest.split_first() {
-            Some((_, rest)) if usable && from > 0 => (rest.to_vec(), from, imported),
-            _ if usable => (rest, 0, HashMap::new()),
-            _ => (fs::empty_if_absent(std::fs::read(path))?, 0, HashMap::new()),
-        };
-        let mut changes = Vec::new();
-        for line in bytes.split_inclusive(|b| *b == b'\n') {
-            match parse_line(line) {
-                Some(MarkLine::Mark(change, _)) => changes.push(change),
-                Some(MarkLine::Imported(store, mark)) => _ = imported.insert(store, mark),
-                None => {}
+    /// Counts a message that views show from now on.
+    pub(super) fn count_shown(&mut self, entry: &IndexEntry) {
+        self.unread += usize::from(entry.is_unread());
+    }
+
+    /// Counts a message, as it was until now, that views do not show any more, or show differently.
+    pub(super) fn count_hidden(&mut self, entry: &IndexEntry) {
+        if entry.is_unread() {
+            self.unread = self.unread.checked_sub(1).unwrap_or_else(|| {
+                panic!("the index is broken: an unread message goes, and it counted none")
+            });
+        }
+    }
+
+    // --- the mark of a message ---
+
+    /// Sets or clears a mark of msgfs; `here` means by reading in this process. Returns whether a view shows a
+    /// change, or `None` if the mark had been made before.
+    pub(super) fn set_own_mark(
+        &mut self,
+        messages: &mut MessageTable,
+        ix: MsgIx,
+        read: bool,
+        here: bool,
+    ) -> Option<bool> {
+        let changed = self.set_read(messages, ix, read);
+        let entry = messages.entry_mut(ix);
+        let known = entry.has_own_mark();
+        entry.set_own_mark(read && here);
+        let partly = self.queue.partly.remove(&ix) && read;
+        if (changed || partly) && self.queue.stores.contains(&entry.store()) {
+            self.queue.queue.insert(ix, 0);
+            self.queue.again.remove(&ix);
+        }
+        let seen = changed | (!read && self.reset_label(entry.identity()));
+        (seen || !known).then_some(seen)
+    }
+
+    /// Sets whether a message counts as read. Returns true if that changed anything.
+    fn set_read(&mut self, messages: &mut MessageTable, ix: MsgIx, read: bool) -> bool {
+        let entry = messages.entry_mut(ix);
+        if entry.is_read() == read {
+            return false;
+        }
+        self.generation += 1;
+        self.count_hidden(entry);
+        entry.set_read(read);
+        self.count_shown(entry);
+        true
+    }
+
+    /// Applies the store's mark of a message. Returns true if the mark changed.
+    pub(super) fn apply_store_mark(
+        &mut self,
+        messages: &mut MessageTable,
+        ix: MsgIx,
+        found: &FoundMessage<'_>,
+    ) -> bool {
+        let entry = *messages.entry(ix);
+        let (word, unmarked) = (found.read, found.unmarked_hash);
+        if word.is_some() {
+            self.queue.stores.insert(entry.store());
+        }
+        if !entry.has_own_mark() {
+            if word == Some(true) && unmarked != 0 {
+                self.queue.partly.insert(ix);
+            } else if !self.queue.partly.is_empty() {
+                self.queue.partly.remove(&ix);
+            }
+            return self.set_read(messages, ix, word == Some(true));
+        }
+        let agrees = word == Some(entry.is_read()) && (!entry.is_read() || unmarked == 0);
+        if agrees {
+            self.queue.queue.remove(&ix);
+            self.queue.again.remove(&ix);
+        } else if entry.is_read() && word.is_some() {
+            if self.queue.queue.contains_key(&ix) {
+                // It contradicts nothing that was written to it, unless that is being written now.
+                self.queue.meanwhile.insert(ix, unmarked);
+            } else if self.queue.again.insert(ix, unmarked) != Some(unmarked) {
+                self.queue.queue.insert(ix, 0);
+                self.queue.is_asked = true;
             }
         }
-        let len = from + bytes.len() as u64;
-        let mut marks = Self { file: None, len, imported, pending: Vec::new() };
-        if !read_only {
-            marks.file = Some(fs::open_append(path, 0o600)?);
-            fs::sync_dir(path.parent().unwrap_or(Path::new("")))?;
-            if bytes.last().is_some_and(|b| *b != b'\n') {
-                marks.pending.push(b'\n');
+        false
+    }
+
+    /// Applies a line of the file of marks. If its message is in no store at the moment, the mark is kept until
+    /// it arrives.
+    pub(super) fn apply_logged_mark(
+        &mut self,
+        messages: &mut MessageTable,
+        store: usize,
+        key: &MessageKey,
+        said: &MarkValue,
+    ) {
+        let place = messages.resolve_identity(store, &key.from, &key.id);
+        match (said, place) {
+            (MarkValue::Read(read), Ok(ix)) => {
+                _ = self.set_own_mark(messages, ix, *read, false);
+            }
+            (MarkValue::Read(read), Err(identity)) => self.store_orphan_mark(identity, *read),
+            (MarkValue::Label(label), Ok(ix)) => {
+                self.set_label(messages.entry(ix).identity(), label.clone());
+            }
+            (MarkValue::Label(label), Err(identity)) => {
+                self.set_label(identity, label.clone());
             }
         }
-        Ok((marks, changes, usable))
     }
 
-    /// Returns the part of the file that need not be replayed again.
-    pub fn checkpoint(&self) -> MarkCheckpoint {
-        MarkCheckpoint { len: self.len, imported: self.imported.clone() }
-    }
-
-    /// Returns the length of the file, as far as this process knows.
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Adds a change that is made here. [`MarkFile::write`] makes it durable.
-    pub fn push(&mut self, (key, said): &MarkChange) {
-        let MessageKey { store, from, id } = key;
-        match said {
-            MarkValue::Read(true) => self.push_read(store, from, id),
-            MarkValue::Read(false) => self.push_line(&("u", store, from, id)),
-            MarkValue::Label(label) => self.push_line(&("f", store, from, id, label)),
-        }
-    }
-
-    /// Adds the mark of a message that was read here.
-    pub fn push_read(&mut self, store: &str, from: &str, id: &str) {
-        self.push_line(&("r", store, from, id));
-    }
-
-    /// Adds a mark of any origin.
-    pub fn push_mark(&mut self, store: &str, mark: &Mark) {
-        let kind = if mark.read { "r" } else { "u" };
-        let (from, id) = (&mark.from, &mark.id);
-        match mark.origin {
-            MarkOrigin::Here => self.push_line(&(kind, store, from, id)),
-            MarkOrigin::Heard(host, count) => {
-                self.push_line(&(kind, store, from, id, host.to_string(), count));
+    /// Applies the mark of another machine. Returns the message if its mark changed.
+    pub(super) fn apply_heard_mark(
+        &mut self,
+        messages: &mut MessageTable,
+        store: usize,
+        mark: &Mark,
+    ) -> Option<MsgIx> {
+        match messages.resolve_identity(store, &mark.from, &mark.id) {
+            Ok(ix) => {
+                // The name of a message that was read here still opens.
+                let here = messages.entry(ix).is_read_here();
+                (self.set_own_mark(messages, ix, mark.read, here) == Some(true)).then_some(ix)
             }
-            MarkOrigin::Position => self.push_line(&(kind, store, from, id, ())),
+            Err(identity) => {
+                self.store_orphan_mark(identity, mark.read);
+                None
+            }
         }
     }
 
-    /// Adds a store's watermark as imported.
-    pub fn push_watermark(&mut self, store: &str, mark: &Watermark) {
-        let ids: Vec<&String> = mark.ids.iter().collect();
-        self.push_line(&("w", store, mark.time.secs(), ids));
-        self.imported.insert(store.to_owned(), mark.clone());
-    }
-
-    fn push_line(&mut self, value: &impl Serialize) {
-        // The values are texts and numbers, so serializing them into memory does not fail.
-        if self.file.is_some() && serde_json::to_writer(&mut self.pending, value).is_ok() {
-            self.pending.push(b'\n');
+    /// Keeps a mark of a message that is in no store at the moment, until it arrives.
+    fn store_orphan_mark(&mut self, identity: u64, read: bool) {
+        self.orphans.insert(identity, read);
+        if !read {
+            self.reset_label(identity);
         }
     }
 
-    /// Writes the added lines. After this they survive the end of the process.
-    ///
-    /// # Errors
-    /// The error of the system. The lines are then still pending.
-    pub fn write(&mut self) -> io::Result<()> {
-        let Some(file) = &mut self.file else { return Ok(()) };
-        if !self.pending.is_empty() {
-            if let Err(e) = file.write_all(&self.pending) {
-                // A torn line would damage the next one.
-                if file.set_len(self.len).is_err() && self.pending.first() != Some(&b'\n') {
-                    self.pending.insert(0, b'\n');
+    /// Returns the mark that waited for a message that arrives.
+    pub(super) fn take_orphan_mark(&mut self, identity: u64) -> Option<bool> {
+        // An empty table is skipped, because a lookup would hash each message.
+        if self.orphans.is_empty() { None } else { self.orphans.remove(&identity) }
+    }
+
+    #[cfg(test)]
+    pub(super) fn orphan_marks(&self) -> &HashMap<u64, bool> {
+        &self.orphans
+    }
+
+    // --- the marks that stores do not have yet ---
+
+    /// Returns true if marks are to be written to stores.
+    pub(super) fn has_due_marks(&self) -> bool {
+        !self.queue.queue.is_empty()
+    }
+
+    /// Returns true if since the last call a store reported a mark that must be written again.
+    pub(super) fn take_request(&mut self) -> bool {
+        std::mem::take(&mut self.queue.is_asked)
+    }
+
+    /// Returns the marks that are to be written to a store, and the locations of their messages.
+    pub(super) fn list_due_marks(
+        &mut self,
+        messages: &MessageTable,
+        store: usize,
+    ) -> Vec<(MsgIx, Location, bool)> {
+        self.queue.meanwhile.clear();
+        let due = self.queue.queue.keys().filter_map(|ix| {
+            let entry = messages.entry(*ix);
+            let is_due = entry.store() == store && entry.is_live();
+            is_due.then(|| (*ix, entry.location(), entry.is_read()))
+        });
+        due.collect()
+    }
+
+    /// Records the result of writing a mark.
+    pub(super) fn record_mark_result(
+        &mut self,
+        messages: &MessageTable,
+        ix: MsgIx,
+        read: bool,
+        result: &Result<bool, StoreError>,
+    ) {
+        if messages.entry(ix).is_read() != read {
+            // The mark changed again meanwhile.
+            return;
+        }
+        match result {
+            Ok(noted) => {
+                let meanwhile = self.queue.meanwhile.remove(&ix);
+                let again = meanwhile
+                    .is_some_and(|print| self.queue.again.insert(ix, print) != Some(print));
+                self.queue.is_asked |= again;
+                if !again {
+                    self.queue.queue.remove(&ix);
                 }
-                return Err(e);
+                if !noted {
+                    self.queue.again.entry(ix).or_default();
+                }
             }
-            self.len += self.pending.len() as u64;
-            self.pending.clear();
+            Err(StoreError::Moved) => {
+                let times = self.queue.queue.entry(ix).or_default();
+                *times += 1;
+                if *times >= MOVED_AT_MOST {
+                    self.queue.queue.remove(&ix);
+                }
+            }
+            Err(_) => {}
         }
-        Ok(())
     }
 
-    /// Returns a function that syncs all that was written. The caller runs it without the lock.
-    ///
-    /// # Errors
-    /// The error of the system.
-    pub fn prepare_sync(&self) -> io::Result<impl FnOnce() -> io::Result<()> + use<>> {
-        let file = self.file.as_ref().map(File::try_clone).transpose()?;
-        Ok(move || file.map_or(Ok(()), |file| file.sync_data()))
+    // --- labels ---
+
+    /// Returns the label of a message.
+    pub fn label(&self, entry: &IndexEntry) -> Option<&MailLabel> {
+        self.labels.get(&entry.identity())
+    }
+
+    /// Sets a label by its message's identity. Returns true if that changed anything.
+    pub(super) fn set_label(&mut self, identity: u64, label: MailLabel) -> bool {
+        let before = if label == MailLabel::default() {
+            self.labels.remove(&identity)
+        } else {
+            self.labels.insert(identity, label.clone())
+        };
+        let changed = before.unwrap_or_default() != label;
+        self.generation += u64::from(changed);
+        changed
+    }
+
+    /// Resets the label of a message that is unread again, so that mail programs list it. Returns true if that
+    /// changed anything.
+    fn reset_label(&mut self, identity: u64) -> bool {
+        let Some(mut label) = self.labels.get(&identity).cloned() else { return false };
+        label.reset_for_unread();
+        self.set_label(identity, label)
+    }
+
+    /// Returns true if a message of mine answers this one, as far as the format has reply links.
+    pub fn is_answered(&self, messages: &MessageTable, entry: &IndexEntry) -> bool {
+        !self.answered.is_empty()
+            && self.answered.contains(&answer_hash(messages, entry.store(), &messages.id(entry)))
+    }
+
+    /// Records the id that a message of mine answers.
+    pub(super) fn note_answer(
+        &mut self,
+        messages: &MessageTable,
+        store: usize,
+        found: &FoundMessage<'_>,
+    ) {
+        if let Some(id) = found.in_reply_to.as_deref().filter(|_| found.from_me) {
+            self.answered.insert(answer_hash(messages, store, id));
+        }
+    }
+
+    // --- the snapshot ---
+
+    /// Creates the table of a snapshot; returns `None` if a position in it leads nowhere.
+    pub(super) fn from_snapshot(
+        messages: &MessageTable,
+        header: &mut SnapshotHeader,
+    ) -> Option<Self> {
+        let queue = std::mem::take(&mut header.telling);
+        let all = queue.queue.keys().chain(queue.again.keys()).chain(&queue.partly);
+        let fits = messages.has_all(all);
+        fits.then(|| Self {
+            unread: header.unread,
+            orphans: std::mem::take(&mut header.orphan_marks),
+            labels: std::mem::take(&mut header.labels),
+            answered: std::mem::take(&mut header.answered),
+            queue,
+            generation: 0,
+        })
+    }
+
+    /// Fills in the values that the header of a snapshot has.
+    pub(super) fn save_into(&self, header: &mut SnapshotHeader) {
+        header.unread = self.unread;
+        header.orphan_marks.clone_from(&self.orphans);
+        header.labels.clone_from(&self.labels);
+        header.answered.clone_from(&self.answered);
+        header.telling.clone_from(&self.queue);
     }
 }
 
-/// Returns the marks of a store in a part of the file, in order.
-pub(super) fn read_marks_in(
-    path: &Path,
-    store: &str,
-    part: std::ops::Range<u64>,
-) -> io::Result<Vec<Mark>> {
-    let mut file = File::open(path)?;
-    file.seek(io::SeekFrom::Start(part.start))?;
-    let mut bytes = Vec::new();
-    file.take(part.end.saturating_sub(part.start)).read_to_end(&mut bytes)?;
-    let mark = |line: &[u8]| match parse_line(line) {
-        Some(MarkLine::Mark((key, MarkValue::Read(read)), origin)) if key.store == store => {
-            let MessageKey { from, id, .. } = key;
-            Some(Mark { from, id, read, origin })
-        }
-        _ => None,
-    };
-    Ok(bytes.split(|b| *b == b'\n').filter_map(mark).collect())
+/// Returns the hash of an id that a message of mine answers.
+fn answer_hash(messages: &MessageTable, store: usize, id: &str) -> u64 {
+    stable_hash(6, &[messages.names().store(store).name.as_str(), plain_id(id)])
 }
 
-enum MarkLine {
-    Mark(MarkChange, MarkOrigin),
-    Imported(String, Watermark),
+/// The flag of a message in the trash, which can still be restored.
+pub const TRASHED: char = 'T';
+
+/// The label that mail programs keep with a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MailLabel {
+    /// Its flags as a program spelled them, including flags that other programs do not know; `None` if it
+    /// spelled none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flags: Option<String>,
+    /// True if a program has seen it and nobody has read it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub old: bool,
+    /// True if it was removed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removed: bool,
+    /// True if a program cleared the flag for answered messages.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unanswered: bool,
 }
 
-fn parse_line(line: &[u8]) -> Option<MarkLine> {
-    let value: Value = serde_json::from_slice(line).ok()?;
-    let fields = value.as_array()?;
-    let text = |i: usize| fields.get(i).and_then(Value::as_str).map(str::to_owned);
-    let kind = text(0)?;
-    match kind.as_str() {
-        "r" | "u" | "f" => {
-            let key = MessageKey { store: text(1)?, from: text(2)?, id: text(3)? };
-            if kind == "f" {
-                let label = MailLabel::deserialize(fields.get(4)?).ok()?;
-                return Some(MarkLine::Mark((key, MarkValue::Label(label)), MarkOrigin::Here));
-            }
-            let host = || MachineId::parse(fields.get(4)?.as_str()?);
-            let count = || fields.get(5)?.as_u64()?.try_into().ok();
-            let origin = match fields.get(4) {
-                None => MarkOrigin::Here,
-                Some(Value::Null) => MarkOrigin::Position,
-                Some(_) => MarkOrigin::Heard(host()?, count()?),
-            };
-            Some(MarkLine::Mark((key, MarkValue::Read(kind == "r")), origin))
+impl MailLabel {
+    /// Returns true if mail programs do not list the message any more.
+    pub fn is_hidden(&self) -> bool {
+        self.removed || self.flags.as_ref().is_some_and(|flags| flags.contains(TRASHED))
+    }
+
+    /// Resets the label of a message that is unread again. Mail programs then see it as new.
+    fn reset_for_unread(&mut self) {
+        (self.old, self.removed) = (false, false);
+        if let Some(flags) = &mut self.flags {
+            flags.retain(|flag| flag != TRASHED);
         }
-        "w" => {
-            let ids = fields.get(3)?.as_array()?;
-            let ids: HashSet<String> =
-                ids.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect();
-            let time = Timestamp::from_secs(fields.get(2)?.as_i64()?);
-            Some(MarkLine::Imported(text(1)?, Watermark { time, ids }))
-        }
-        _ => None,
+        self.flags.take_if(|flags| flags.is_empty());
     }
 }
 
@@ -243,82 +434,20 @@ fn parse_line(line: &[u8]) -> Option<MarkLine> {
 mod tests {
     use super::*;
 
-    fn change(id: &str, read: bool) -> MarkChange {
-        (key(id), MarkValue::Read(read))
-    }
-
-    fn key(id: &str) -> MessageKey {
-        MessageKey { store: "samp".into(), from: "f\n\"".into(), id: id.into() }
-    }
-
     #[test]
-    fn what_mail_programs_keep_is_read_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("marks");
-        let label = MailLabel { flags: Some("\"F\n".into()), old: true, ..MailLabel::default() };
-        let said = [label, MailLabel::default()].map(|l| (key("1"), MarkValue::Label(l)));
-        let (mut marks, ..) = MarkFile::open(&path, MarkCheckpoint::default(), false).unwrap();
-        for change in &said {
-            marks.push(change);
-        }
-        marks.write().unwrap();
-        let (_, changes, _) = MarkFile::open(&path, MarkCheckpoint::default(), true).unwrap();
-        assert_eq!(changes, said);
-    }
-
-    #[test]
-    fn marks_survive_and_a_torn_line_loses_only_itself() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("marks");
-        let (mut marks, none, _) = MarkFile::open(&path, MarkCheckpoint::default(), false).unwrap();
-        assert!(none.is_empty());
-        marks.push(&change("1", true));
-        marks.push(&change("1", false));
-        marks.push_watermark(
-            "samp",
-            &Watermark { time: Timestamp::from_secs(7), ..Default::default() },
-        );
-        marks.write().unwrap();
-        let before = marks.checkpoint();
-        drop(marks);
-        std::fs::OpenOptions::new()
-            .append(true)
-            .open(&path)
-            .unwrap()
-            .write_all(b"[\"r\",\"sa")
-            .unwrap();
-        let (mut marks, changes, usable) =
-            MarkFile::open(&path, MarkCheckpoint::default(), false).unwrap();
-        assert!(usable);
-        assert_eq!(changes, [change("1", true), change("1", false)]);
-        assert_eq!(marks.imported["samp"].time.secs(), 7);
-        marks.push(&change("2", true));
-        marks.write().unwrap();
-        let (mut marks, changes, usable) = MarkFile::open(&path, before, false).unwrap();
-        assert!(usable);
-        assert_eq!(changes, [change("2", true)]);
-        assert_eq!(marks.imported["samp"].time.secs(), 7);
-        let mark = |origin| Mark { from: "a".into(), id: "3".into(), read: true, origin };
-        let more = [
-            mark(MarkOrigin::Heard(MachineId(1), 3)),
-            mark(MarkOrigin::Position),
-            mark(MarkOrigin::Here),
-        ];
-        let len = marks.len();
-        marks.push_mark("other", &more[0]);
-        for mark in &more {
-            marks.push_mark("samp", mark);
-        }
-        marks.write().unwrap();
-        assert_eq!(read_marks_in(&path, "samp", len..marks.len()).unwrap(), more);
-        let before = |len| MarkCheckpoint { len, ..MarkCheckpoint::default() };
-        assert!(
-            !MarkFile::open(&path, before(len - 1), true).unwrap().2,
-            "in the middle of a line"
-        );
-        let (marks, changes, usable) = MarkFile::open(&path, before(10_000), true).unwrap();
-        assert!(!usable);
-        assert_eq!(changes.len(), 7);
-        assert_eq!(marks.imported.len(), 1);
+    fn what_is_unread_again_is_there_again() {
+        let mut label = MailLabel {
+            flags: Some("FTa".into()),
+            old: true,
+            removed: true,
+            ..MailLabel::default()
+        };
+        assert!(label.is_hidden());
+        label.reset_for_unread();
+        assert_eq!(label, MailLabel { flags: Some("Fa".into()), ..MailLabel::default() });
+        assert!(!label.is_hidden());
+        let said = serde_json::to_string(&label).unwrap();
+        assert_eq!(said, r#"{"flags":"Fa"}"#);
+        assert_eq!(serde_json::from_str::<MailLabel>("{}").unwrap(), MailLabel::default());
     }
 }

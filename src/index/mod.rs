@@ -1,13 +1,21 @@
 //! One index over all stores: messages, their order, senders, threads and marks.
 //!
-//! - [`entry`](IndexEntry): one message (56 bytes); [`IndexTables`]: the tables; `change`: their changes.
-//! - `apply`: scan reports applied to the tables. `judge`: the trust in a message. `missing`: unsigned messages
-//!   of senders who sign. `links`: threads made from reply links. `again`: messages that are reported again.
-//!   `empty`: threads without messages. `snapshot`: the tables on disk.
-//! - `agents`: senders and recipients.
-//! - `marks`: the file of marks. `tell`: marks, and their way to the stores. `share`: marks to and from my other
-//!   machines. `label`: the labels of mail programs.
-//! - `stores`: the stores, also those that are added later.
+//! [`IndexTables`] has four parts, each with private fields:
+//!
+//! - [`messages`](MessageTable): identity, order, duplicates; the texts, stores and addresses.
+//! - [`threads`](ThreadTable): ids, the messages in them, threads made from reply links, empty threads.
+//! - [`trust`](TrustTable): signatures, keys of writers, missing signatures, rejections.
+//! - [`marks`](MarkTable): read or not, labels, marks that the stores do not have yet.
+//!
+//! The other three lie on the messages, and their functions take the messages as an argument. `tables` has the
+//! changes that concern several parts. Around them:
+//!
+//! - `apply`: scan reports applied to the tables. `agents`: senders and recipients. `stores`: the stores, also
+//!   those that are added later.
+//! - `mark_log`: the file of marks. `mark_sync`: marks on their way to the file, the stores, and my other machines.
+//! - `snapshot`: the tables on disk. `column`, `intern`, `slots`, `source`: tables of plain values.
+//! - `position`: positions in the tables. A position that leads nowhere panics with a sentence, and
+//!   `fuse::guard` answers EIO.
 //!
 //! # Locks
 //!
@@ -18,33 +26,31 @@
 
 mod agents;
 mod apply;
-mod change;
 mod column;
-mod empty_threads;
-mod entry;
 mod intern;
-mod judge;
-mod label;
-mod mark_sharing;
+mod mark_log;
 mod mark_sync;
 mod marks;
-mod missing_signatures;
-mod repeats;
-mod reply_links;
+mod messages;
+mod position;
 mod slots;
 mod snapshot;
 mod source;
 mod stores;
 mod tables;
 mod threads;
+mod trust;
 
 pub use agents::{Correspondent, StoreAddress};
 pub use apply::IndexChanges;
-pub use entry::{IndexEntry, MsgIx};
 pub use intern::{IDENTITY_MASK, stable_hash};
-pub use label::{MailLabel, TRASHED};
+pub use marks::{MailLabel, MarkTable, TRASHED};
+pub use messages::{IndexEntry, MessageTable, NameTable};
+pub use position::{MsgIx, ThreadIx};
 pub use source::SourceId;
-pub use tables::{IndexTables, Reject, RejectKey, ThreadIx};
+pub use tables::IndexTables;
+pub use threads::ThreadTable;
+pub use trust::{Reject, RejectKey, TrustTable};
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -59,9 +65,10 @@ use crate::identity::Keyring;
 use crate::model::{MessageKey, PublicKey, Timestamp, Unsigned};
 use crate::store::{Store, StoreError, fs, process};
 use apply::ScanApplier;
-use judge::TrustJudge;
-use marks::{MarkCheckpoint, MarkFile};
+use mark_log::{MarkChange, MarkCheckpoint, MarkFile};
+use messages::StoreInfo;
 use stores::StoreList;
+use trust::{PriorMessages, TrustJudge};
 
 /// The files and the policy of an index.
 #[derive(Clone, Debug)]
@@ -145,7 +152,7 @@ impl Index {
             return Err(IndexError::TooMany(stores.len()));
         }
         let (core, marks, changes) = restore_tables(&stores, &keyring, &settings)?;
-        let bulk = core.unsorted;
+        let bulk = core.messages.is_bulk_load();
         let index = Self {
             core: RwLock::with_level(LockLevel::Core, core),
             // This includes stores that are added later.
@@ -173,18 +180,16 @@ impl Index {
             (0..index.stores.len()).map(|number| index.store_failure(number).is_none()).collect();
         if bulk {
             let mut core = index.core.write();
-            for (store, looked) in core.stores.iter_mut().zip(&looked) {
-                store.is_known = *looked;
-            }
+            core.messages.set_known_stores(&looked);
             core.relink_threads();
-            core.sort_lists();
+            core.messages.sort_lists();
             core.update_missing_signatures(&index.keyring, true);
             core.shrink_tables();
             drop(core);
             process::trim_heap();
         }
         for (number, looked) in looked.into_iter().enumerate() {
-            index.core.write().note_scanned(number, looked);
+            index.core.write().messages.note_scanned(number, looked);
         }
         index.save_pins();
         index.judge_first_uses();
@@ -224,7 +229,7 @@ impl Index {
             .map_err(|error| IndexError::Marks(path.clone(), error))?;
         let name = store.name().to_owned();
         let mut core = self.core.write();
-        core.add_store(store_info(store.as_ref()));
+        core.messages.add_store(store_info(store.as_ref()));
         self.my_keys.write().push(key);
         self.stores.append(store);
         drop((core, marks, turn));
@@ -239,8 +244,8 @@ impl Index {
     }
 
     /// Returns the store of a message.
-    pub fn store_of(&self, entry: &IndexEntry) -> Option<&Arc<dyn Store>> {
-        self.stores.get(entry.store())
+    pub fn store_of(&self, entry: &IndexEntry) -> &Arc<dyn Store> {
+        column::at(&self.stores, entry.store())
     }
 
     /// Returns the key that signs what I send in a store, if it is known.
@@ -288,10 +293,10 @@ impl Index {
         let mut changes = self.scan_store(number, full, false, &mut |_, _| {});
         changes.empty_threads = self.update_empty_threads(number);
         changes.marked.extend(self.import_watermark(number));
-        if self.core.read().telling.has_due_marks() {
+        if self.core.read().marks.has_due_marks() {
             self.has_untold_marks.store(true, Ordering::Relaxed);
             // The thread that writes marks waits for changes, and there may be no visible one.
-            if self.core.write().telling.take_request() {
+            if self.core.write().marks.take_request() {
                 self.wake_all();
             }
         }
@@ -356,7 +361,7 @@ impl Index {
         }
         let changes = applier.changes;
         if !bulk {
-            self.core.write().note_scanned(number, failure.is_none());
+            self.core.write().messages.note_scanned(number, failure.is_none());
         }
         if let Some(last) = self.failures.get(number) {
             *last.lock() = failure;
@@ -366,7 +371,7 @@ impl Index {
     }
 
     fn save_pins(&self) {
-        let lines = self.core.write().prior_messages.take_lines();
+        let lines = self.core.write().trust.take_prior_lines();
         if !lines.is_empty() && !self.settings.read_only {
             let path = self.settings.prior_path();
             let added = fs::open_append(&path, 0o600).and_then(|mut file| {
@@ -385,14 +390,14 @@ impl Index {
     }
 
     fn trust_judge(&self, number: usize) -> TrustJudge<'_> {
-        let store = self.stores.get(number);
+        let store = column::at(&self.stores, number);
         TrustJudge {
             keyring: &self.keyring,
             unsigned: self.settings.unsigned,
-            store: store.map_or("", |s| s.name()),
-            me: store.map_or("", |s| s.me()),
+            store: store.name(),
+            me: store.me(),
             my_key: self.my_key(number),
-            roles: store.is_some_and(|s| s.properties().uses_roles),
+            roles: store.properties().uses_roles,
         }
     }
 
@@ -427,11 +432,10 @@ impl Index {
     }
 
     /// Returns the message's key.
-    pub fn message_key(&self, ix: MsgIx) -> Option<MessageKey> {
+    pub fn message_key(&self, ix: MsgIx) -> MessageKey {
         let core = self.core.read();
-        let entry = core.entry(ix)?;
-        let store = self.store_of(entry)?.name().to_owned();
-        Some(MessageKey { store, from: core.sender(entry).to_owned(), id: core.id(entry) })
+        let [store, from, id] = core.messages.key_parts(core.messages.entry(ix));
+        MessageKey { store, from, id }
     }
 
     /// Writes the snapshot if anything changed since the last one, and then uses its tables. Values that came
@@ -508,12 +512,12 @@ fn restore_tables(
     stores: &[Arc<dyn Store>],
     keyring: &Keyring,
     settings: &IndexSettings,
-) -> Result<(IndexTables, MarkFile, Vec<marks::MarkChange>), IndexError> {
-    let infos: Vec<tables::StoreInfo> = stores.iter().map(|s| store_info(s.as_ref())).collect();
+) -> Result<(IndexTables, MarkFile, Vec<MarkChange>), IndexError> {
+    let infos: Vec<StoreInfo> = stores.iter().map(|s| store_info(s.as_ref())).collect();
     let prior = settings.prior_path();
     let prior = fs::empty_if_absent(fs::read_small_file(&prior, PRIOR_LIMIT))
         .map_err(|error| IndexError::Marks(prior, error))?;
-    let prior = missing_signatures::PriorMessages::load(&prior);
+    let prior = PriorMessages::load(&prior);
     let saved = load_snapshot(stores, settings);
     let before = saved.as_ref().map(|saved| saved.marks.clone()).unwrap_or_default();
     let replayed = before.len > 0;
@@ -530,8 +534,9 @@ fn restore_tables(
             && stores.iter().zip(&saved.stores).all(|(store, saved)| store.restore_cursors(saved));
         if fits {
             keyring.note_changes_since(&saved.trust);
-            let mut core = IndexTables { stores: infos, prior_messages: prior, ..saved.core };
-            (0..stores.len()).for_each(|number| core.note_scanned(number, true));
+            let mut core = saved.core;
+            core.complete(infos, prior);
+            (0..stores.len()).for_each(|number| core.messages.note_scanned(number, true));
             return Ok((core, marks, changes));
         }
         // Cursors without their tables would hide messages.
@@ -539,12 +544,9 @@ fn restore_tables(
             store.reset_cursors();
         }
     }
-    let empty = IndexTables {
-        stores: infos,
-        prior_messages: prior,
-        unsorted: true,
-        ..IndexTables::default()
-    };
+    let mut empty = IndexTables::default();
+    empty.complete(infos, prior);
+    empty.messages.begin_bulk_load();
     if !had || !replayed {
         return Ok((empty, marks, changes));
     }
@@ -561,13 +563,13 @@ fn load_snapshot(
     snapshot::load(&settings.snapshot, &print, settings.map, snapshot::CHECKED_AT_ONCE)
 }
 
-fn store_info(store: &dyn Store) -> tables::StoreInfo {
-    tables::StoreInfo {
+fn store_info(store: &dyn Store) -> StoreInfo {
+    StoreInfo {
         whole_seconds: store.properties().whole_seconds,
         links: store.properties().has_reply_links(),
         roles: store.properties().uses_roles,
         log: store.kind().has_logs(),
-        ..tables::StoreInfo::with_name(store.name())
+        ..StoreInfo::with_name(store.name())
     }
 }
 
@@ -588,6 +590,6 @@ fn snapshot_fingerprint(stores: &[Arc<dyn Store>], settings: &IndexSettings) -> 
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -84,9 +84,10 @@ impl SlotLayout {
     fn insert_position(self, table: &mut [u32], hash: u64, position: u32) {
         let is_free = |at: &usize| table.get(*at).is_none_or(|slot| *slot == FREE);
         let free = self.probe_sequence(hash).find(is_free);
-        if let Some(slot) = free.and_then(|at| table.get_mut(at)) {
-            *slot = self.hash_tag(hash) | position;
-        }
+        let Some(slot) = free.and_then(|at| table.get_mut(at)) else {
+            panic!("the index is broken: a table of {} hashes has no free slot", table.len())
+        };
+        *slot = self.hash_tag(hash) | position;
     }
 
     /// Returns the table of the positions from `first` to `end`.

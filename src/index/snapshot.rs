@@ -18,16 +18,17 @@ use bytemuck::Pod;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::column::{Column, SnapshotFile, SnapshotTable};
-use super::entry::{IndexEntry, MsgIx, identity_lookup};
-use super::intern::Interner;
-use super::label::MailLabel;
-use super::mark_sync::MarkQueue;
-use super::marks::MarkCheckpoint;
-use super::reply_links::ReplyLinks;
-use super::slots::{SlotTable, SlotTableSnapshot};
+use super::column::{AnyTable, Column, SnapshotFile};
+use super::intern::{Interner, StrId};
+use super::mark_log::MarkCheckpoint;
+use super::marks::{MailLabel, MarkQueue, MarkTable};
+use super::messages::{IndexEntry, MessageColumns, MessageTable};
+use super::position::{MsgIx, ThreadIx};
+use super::slots::SlotTable;
 use super::source::BitSet;
-use super::tables::{IndexTables, Reject, RejectKey, ThreadIx, Writer};
+use super::tables::IndexTables;
+use super::threads::ThreadTable;
+use super::trust::{ExpectedKey, Reject, RejectKey, TrustTable};
 use crate::store::{PrimaryRecord, atomic_file, fs};
 
 /// Magic bytes. They change with every change of the layout, of a table or of rendering.
@@ -43,68 +44,54 @@ const ALIGN: u64 = 64;
 pub(super) const CHECKED_AT_ONCE: u64 = 4 << 20;
 /// Mode of the file. Nobody writes into it, not even I by mistake: a new file replaces it.
 const MODE: u32 = 0o400;
-/// Number of tables before the cursors of the stores.
-const TABLES: usize = 11;
 
-/// Declares the header: the values that the tables depend on, and the maps of [`IndexTables`].
-macro_rules! header {
-    ($($map:ident: $type:ty,)+) => {
-        #[derive(Serialize, Deserialize)]
-        struct Header {
-            /// A text of everything that the tables depend on besides the stores' contents.
-            fingerprint: String,
-            /// The lengths of the tables in bytes.
-            tables: Vec<u64>,
-            unread: usize,
-            /// The part of the file of marks that is applied to the entries.
-            marks: MarkCheckpoint,
-            /// The trust at the time of the judgement
-            /// ([`Keyring::trust_hashes`](crate::identity::Keyring::trust_hashes)).
-            trust: BTreeMap<String, u64>,
-            /// A list, because JSON allows only texts as keys of a map.
-            rejects: Vec<(RejectKey, Reject)>,
-            $($map: $type,)+
-        }
-
-        impl Header {
-            fn of(
-                core: &IndexTables,
-                (fingerprint, marks): (&str, MarkCheckpoint),
-                trust: BTreeMap<String, u64>,
-                tables: Vec<u64>,
-            ) -> Self {
-                let rejects = core.rejects.iter().map(|(k, r)| (*k, r.clone())).collect();
-                let (fingerprint, unread) = (fingerprint.to_owned(), core.unread);
-                Self { fingerprint, tables, unread, marks, trust, rejects, $($map: core.$map.clone(),)+ }
-            }
-
-            fn put_into(self, core: &mut IndexTables) {
-                core.unread = self.unread;
-                core.rejects = self.rejects.into_iter().collect();
-                $(core.$map = self.$map;)+
-            }
-        }
-    };
+/// One writer, as a snapshot has it: the name and counters of [`MessageTable`], and the keys of [`TrustTable`].
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct SavedWriter {
+    pub store: usize,
+    pub name: StrId,
+    pub salt: u64,
+    pub newest: (i64, u32),
+    pub counts: Option<HashMap<i64, u32>>,
+    pub keys: Vec<[u8; 32]>,
+    pub last: Option<MsgIx>,
+    pub first_signed: Option<MsgIx>,
+    pub lacked: Option<ExpectedKey>,
 }
 
-header! {
-    writers: Vec<Writer>,
-    addressed: Vec<BitSet>,
-    idempotency: HashMap<String, Vec<MsgIx>>,
-    far_names: HashMap<MsgIx, i64>,
-    many_keys: HashMap<MsgIx, u32>,
-    noted: BTreeSet<MsgIx>,
-    copies: HashMap<MsgIx, PrimaryRecord>,
-    orphan_marks: HashMap<u64, bool>,
-    labels: HashMap<u64, MailLabel>,
-    answered: HashSet<u64>,
-    unvouched: BTreeSet<MsgIx>,
-    stripped: HashMap<MsgIx, u32>,
-    texts: HashMap<MsgIx, u64>,
-    telling: MarkQueue,
-    hex_ids: HashMap<MsgIx, u64>,
-    odd_threads: BTreeMap<ThreadIx, u64>,
-    ruled: BTreeMap<MsgIx, u32>,
+/// The header: the values that the tables depend on, and the small tables. Each part of the index fills in and
+/// takes out its own.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct SnapshotHeader {
+    /// A text of everything that the tables depend on besides the stores' contents.
+    fingerprint: String,
+    /// The lengths of the tables in bytes.
+    tables: Vec<u64>,
+    pub unread: usize,
+    /// The part of the file of marks that is applied to the entries.
+    marks: MarkCheckpoint,
+    /// The trust at the time of the judgement
+    /// ([`Keyring::trust_hashes`](crate::identity::Keyring::trust_hashes)).
+    trust: BTreeMap<String, u64>,
+    /// A list, because JSON allows only texts as keys of a map.
+    pub rejects: Vec<(RejectKey, Reject)>,
+    pub writers: Vec<SavedWriter>,
+    pub addressed: Vec<BitSet>,
+    pub idempotency: HashMap<String, Vec<MsgIx>>,
+    pub far_names: HashMap<MsgIx, i64>,
+    pub many_keys: HashMap<MsgIx, u32>,
+    pub noted: BTreeSet<MsgIx>,
+    pub copies: HashMap<MsgIx, PrimaryRecord>,
+    pub orphan_marks: HashMap<u64, bool>,
+    pub labels: HashMap<u64, MailLabel>,
+    pub answered: HashSet<u64>,
+    pub unvouched: BTreeSet<MsgIx>,
+    pub stripped: HashMap<MsgIx, u32>,
+    pub texts: HashMap<MsgIx, u64>,
+    pub telling: MarkQueue,
+    pub hex_ids: HashMap<MsgIx, u64>,
+    pub odd_threads: BTreeMap<ThreadIx, u64>,
+    pub ruled: BTreeMap<MsgIx, u32>,
 }
 
 /// The tables of a snapshot and its other values.
@@ -121,25 +108,21 @@ fn align_offset(at: u64) -> u64 {
 }
 
 impl IndexTables {
-    /// Returns a number that grows with each change of the large tables.
-    pub(super) fn change_count(&self) -> u64 {
-        let columns = [
-            self.entries.change_count(),
-            self.threads.change_count(),
-            self.thread_of.change_count(),
-        ];
-        columns.iter().sum::<u64>() + self.text_ids.change_count() + self.strings.change_count()
-    }
-
-    /// Uses the large tables of a snapshot that was written from these. Returns the tables that it replaced.
-    pub(super) fn adopt_tables(&mut self, mut saved: Self) -> Self {
-        std::mem::swap(&mut self.entries, &mut saved.entries);
-        std::mem::swap(&mut self.identity_slots, &mut saved.identity_slots);
-        std::mem::swap(&mut self.strings, &mut saved.strings);
-        std::mem::swap(&mut self.threads, &mut saved.threads);
-        std::mem::swap(&mut self.thread_of, &mut saved.thread_of);
-        std::mem::swap(&mut self.text_ids, &mut saved.text_ids);
-        saved
+    /// Returns the header for tables of these lengths.
+    fn snapshot_header(
+        &self,
+        (fingerprint, marks): (&str, MarkCheckpoint),
+        trust: BTreeMap<String, u64>,
+        tables: Vec<u64>,
+    ) -> SnapshotHeader {
+        let fingerprint = fingerprint.to_owned();
+        let empty = SnapshotHeader::default();
+        let mut header = SnapshotHeader { fingerprint, tables, marks, trust, ..empty };
+        self.messages.save_into(&mut header);
+        self.threads.save_into(&mut header);
+        self.trust.save_into(&mut header);
+        self.marks.save_into(&mut header);
+        header
     }
 }
 
@@ -155,27 +138,13 @@ pub(super) fn save(
     marks: MarkCheckpoint,
     trust: BTreeMap<String, u64>,
 ) -> io::Result<()> {
-    let keys =
-        SlotTableSnapshot { slots: &core.identity_slots, hash_of: identity_lookup(&core.entries) };
-    let (texts, ends, slots) = core.strings.snapshot_parts();
-    let links = core.links.as_table();
-    let tables: [&dyn SnapshotTable; TABLES] = [
-        &core.entries,
-        &keys,
-        texts,
-        ends,
-        &slots,
-        &core.threads,
-        &core.thread_of,
-        &core.text_ids,
-        &core.to_me,
-        &core.from_me,
-        links,
-    ];
-    let tables: Vec<&dyn SnapshotTable> =
-        tables.into_iter().chain(stores.iter().map(|store| store as &dyn SnapshotTable)).collect();
+    let (first, last) = core.messages.snapshot_tables();
+    let threads = core.threads.snapshot_tables();
+    let cursors = stores.iter().map(|store| Box::new(store) as AnyTable<'_>);
+    let tables: Vec<AnyTable<'_>> =
+        first.into_iter().chain(threads).chain(last).chain(cursors).collect();
     let lengths = tables.iter().map(|table| table.byte_len()).collect();
-    let header = serde_json::to_vec(&Header::of(core, (fingerprint, marks), trust, lengths))?;
+    let header = serde_json::to_vec(&core.snapshot_header((fingerprint, marks), trust, lengths))?;
     let count: usize = tables.iter().map(|table| table.piece_count()).sum();
     atomic_file::write_atomic_with(path, MODE, |file| {
         let mut at = (START + header.len() + count * 8) as u64;
@@ -185,7 +154,7 @@ pub(super) fn save(
         for table in &tables {
             let start = align_offset(at);
             let gap = [0; ALIGN as usize];
-            out.write_all(gap.get(..(start - at) as usize).unwrap_or_default())?;
+            out.write_all(gap.split_at((start - at) as usize).0)?;
             table.write_to(&mut out, &mut sums)?;
             at = start + table.byte_len();
         }
@@ -200,7 +169,7 @@ pub(super) fn save(
 
 /// The head of a snapshot.
 struct SnapshotHead {
-    header: Header,
+    header: SnapshotHeader,
     sums: Vec<u64>,
     /// The offset of its end.
     end: u64,
@@ -268,7 +237,7 @@ pub(super) fn load(
 ) -> Option<LoadedSnapshot> {
     let file = fs::open_regular(path).ok()?;
     let len = file.metadata().ok()?.len();
-    let SnapshotHead { header, sums, end } = SnapshotHead::read(&file, len)?;
+    let SnapshotHead { mut header, sums, end } = SnapshotHead::read(&file, len)?;
     let ends = |at: u64, len: &u64| align_offset(at).checked_add(*len);
     let whole = header.tables.iter().try_fold(end, ends) == Some(len);
     if header.fingerprint != fingerprint || !whole {
@@ -279,25 +248,29 @@ pub(super) fn load(
     let (lengths, at_once) = (lengths.iter(), len <= at_once);
     let mut tables = SnapshotReader { origin, lengths, sums: &sums, at: end, at_once };
     let entries: Column<IndexEntry> = tables.next_column()?;
-    let keys = SlotTable::open(tables.next_column()?, entries.len())?;
+    let identity_slots = SlotTable::open(tables.next_column()?, entries.len())?;
     let (texts, ends): (_, Column<u32>) = (tables.next_column()?, tables.next_column()?);
     let slots = SlotTable::open(tables.next_column()?, ends.len())?;
-    let mut core = IndexTables {
+    let texts = Interner::from_parts(texts, ends, slots);
+    let (threads, thread_of) = (tables.next_column()?, tables.next_column()?);
+    let columns = MessageColumns {
         entries,
-        identity_slots: keys,
-        strings: Interner::from_parts(texts, ends, slots),
-        threads: tables.next_column()?,
-        thread_of: tables.next_column()?,
+        identity_slots,
+        texts,
         text_ids: tables.next_column()?,
         to_me: tables.next_vec()?,
         from_me: tables.next_vec()?,
-        ..IndexTables::default()
+        links: tables.next_vec()?,
     };
-    core.links = ReplyLinks::from_table(tables.next_vec()?, &core.entries)?;
     let stores = tables.lengths.len();
     let stores = (0..stores).map(|_| tables.next_vec()).collect::<Option<_>>()?;
-    let (marks, trust) = (header.marks.clone(), header.trust.clone());
-    header.put_into(&mut core);
-    core.rebuild_lookups();
+    let messages = MessageTable::from_snapshot(columns, &mut header)?;
+    let core = IndexTables {
+        threads: ThreadTable::from_snapshot(threads, thread_of, &mut header)?,
+        trust: TrustTable::from_snapshot(&messages, &mut header)?,
+        marks: MarkTable::from_snapshot(&messages, &mut header)?,
+        messages,
+    };
+    let SnapshotHeader { marks, trust, .. } = header;
     Some(LoadedSnapshot { core, stores, marks, trust })
 }

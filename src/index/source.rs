@@ -19,7 +19,10 @@ impl SourceId {
 
     /// Creates the id of the file that a store gave this number.
     pub(super) fn new(store: usize, file: u32) -> Self {
-        debug_assert!(store < Self::STORES && file < 1 << FILE_BITS, "{store} {file}");
+        assert!(
+            store < Self::STORES && file < 1 << FILE_BITS,
+            "the index has no room for file {file} of store {store}"
+        );
         Self((store as u32) << FILE_BITS | file)
     }
 

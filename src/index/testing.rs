@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::model::locks::{LockLevel, Mutex};
 use ed25519_dalek::{Signer as _, SigningKey};
 
-use super::entry::{IndexEntry, MsgIx};
-use super::{Index, IndexChanges, IndexSettings, IndexTables};
+use super::messages::StoreInfo;
+use super::trust::PriorMessages;
+use super::{Index, IndexChanges, IndexEntry, IndexSettings, IndexTables, MsgIx};
 use crate::identity::Keyring;
 use crate::model::{
     PublicKey, SignatureClaim, SignatureScope, SignedBytes, Timestamp, Unsigned, plain_id,
@@ -16,7 +17,7 @@ pub(super) use crate::store::testing::{Answer, Folder, Memory};
 use crate::store::{FoundMessage, Location, Store};
 
 /// Returns a message to me.
-pub(super) fn message(from: &str, id: &str, secs: i64) -> FoundMessage<'static> {
+pub fn message(from: &str, id: &str, secs: i64) -> FoundMessage<'static> {
     FoundMessage {
         at: Location { source: 0, offset: 0, len: 100 },
         from: from.to_owned().into(),
@@ -52,7 +53,7 @@ pub(super) fn signed(seed: u8, scope: SignatureScope) -> SignatureClaim {
 }
 
 /// A mailbox over one such store, which can be closed and opened again.
-pub(super) struct Bed {
+pub struct Bed {
     pub dir: tempfile::TempDir,
     pub folder: Arc<Mutex<Folder>>,
     pub unsigned: Unsigned,
@@ -107,23 +108,46 @@ impl Bed {
     }
 }
 
+/// Returns empty tables of these stores.
+pub(super) fn tables_of(stores: Vec<StoreInfo>) -> IndexTables {
+    with_stores(IndexTables::default(), stores)
+}
+
+/// Returns the tables of a snapshot with the stores that they were made of.
+pub(super) fn with_stores(mut core: IndexTables, stores: Vec<StoreInfo>) -> IndexTables {
+    core.complete(stores, PriorMessages::default());
+    core
+}
+
+impl Index {
+    /// Breaks an invariant: the message behind this one in the chain of its thread is behind the end of the table.
+    pub fn plant_broken_chain(&self, ix: MsgIx) {
+        let beyond = MsgIx::for_test(1_000_000);
+        let messages = &mut self.core.write().messages;
+        messages.entry_mut(ix).set_next_in_thread(beyond);
+        // Nothing that a view cached counts any more.
+        messages.note_change();
+    }
+}
+
 impl IndexTables {
     /// Returns the message that an id means in a store, from any writer: the earliest, if several have it.
     pub fn find_id(&self, store: usize, id: &str) -> Option<MsgIx> {
-        if self.has_reply_links(store) {
-            return self.resolve_id(store, self.strings.find(plain_id(id))?);
+        let (messages, names) = (&self.messages, self.messages.names());
+        if names.store(store).links {
+            return messages.resolve_id(store, names.find_text(plain_id(id))?);
         }
         (0u32..)
-            .zip(&self.writers)
+            .zip(names.writers())
             .filter(|(_, w)| w.store == store)
-            .filter_map(|(writer, _)| self.locate_message(writer, id).ok())
-            .min_by(|a, b| self.compare_order(*a, *b))
+            .filter_map(|(writer, _)| messages.locate_message(writer, id).ok())
+            .min_by(|a, b| messages.compare_order(*a, *b))
     }
 }
 
 /// Returns the message with this id.
 #[track_caller]
-pub(super) fn at(index: &Index, id: &str) -> MsgIx {
+pub fn at(index: &Index, id: &str) -> MsgIx {
     index.read().find_id(0, id).unwrap()
 }
 
@@ -131,7 +155,7 @@ pub(super) fn at(index: &Index, id: &str) -> MsgIx {
 #[track_caller]
 pub(super) fn entry(index: &Index, id: &str) -> IndexEntry {
     let ix = at(index, id);
-    *index.read().entry(ix).unwrap()
+    *index.read().messages.entry(ix)
 }
 
 /// Returns the thread id of the message with this id.
@@ -139,7 +163,7 @@ pub(super) fn entry(index: &Index, id: &str) -> IndexEntry {
 pub(super) fn thread(index: &Index, id: &str) -> String {
     let entry = entry(index, id);
     let core = index.read();
-    core.thread_id(entry.thread).unwrap().0.to_owned()
+    core.threads.thread_id(&core.messages, entry.thread()).0.to_owned()
 }
 
 /// Returns a list that receives all changes published from now on.

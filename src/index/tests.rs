@@ -6,9 +6,10 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::entry::{mix_id, unmix_id};
-use super::marks::MarkValue;
-use super::tables::{InsertOutcome, StoreInfo};
+use super::mark_log::MarkValue;
+use super::messages::{SignatureKind, StoreInfo, mix_id, unmix_id};
+use super::tables::InsertOutcome;
+use super::testing::{tables_of, with_stores};
 use super::*;
 use crate::identity::Keyring;
 use crate::model::PublicKey;
@@ -34,7 +35,13 @@ fn found(from: &'static str, id: &str, secs: i64, offset: u64) -> FoundMessage<'
 
 fn core() -> IndexTables {
     let info = |name: &str| StoreInfo { whole_seconds: true, ..StoreInfo::with_name(name) };
-    IndexTables { stores: vec![info("samp"), info("work")], ..IndexTables::default() }
+    tables_of(vec![info("samp"), info("work")])
+}
+
+/// Returns the milliseconds from a message's time to the time in its name.
+fn name_offset(core: &IndexTables, ix: MsgIx) -> i64 {
+    let entry = core.messages.entry(ix);
+    core.messages.name_time(entry).millis() - entry.time().millis()
 }
 
 #[track_caller]
@@ -42,7 +49,7 @@ fn add(core: &mut IndexTables, store: usize, found: &FoundMessage<'_>) -> MsgIx 
     let InsertOutcome::New(ix) = core.insert_message(store, found) else {
         panic!("{found:?} is not new")
     };
-    core.admit_message(ix, true);
+    core.admit_message(ix);
     ix
 }
 
@@ -59,18 +66,18 @@ fn a_key_is_writer_and_id_of_one_store() {
         add(&mut core, 0, &found("foo", "", 5, 700)),
     ];
     let mut identities: Vec<u64> =
-        others.iter().chain([&a]).map(|ix| core.entry(*ix).unwrap().identity()).collect();
+        others.iter().chain([&a]).map(|ix| core.messages.entry(*ix).identity()).collect();
     identities.sort_unstable();
     identities.dedup();
     assert_eq!(identities.len(), 6);
     for (store, from, id, ix) in
         [(0, "foo", ID_A, a), (1, "foo", ID_A, others[2]), (0, "foo", "not hex", others[3])]
     {
-        assert_eq!(core.find_message(store, from, id), Some(ix));
-        assert_eq!(core.id(core.entry(ix).unwrap()), id);
+        assert_eq!(core.messages.find_message(store, from, id), Some(ix));
+        assert_eq!(core.messages.id(core.messages.entry(ix)), id);
     }
-    assert_eq!(core.find_message(1, "zed", ID_A), None);
-    assert_eq!(core.unread_count(), 6);
+    assert_eq!(core.messages.find_message(1, "zed", ID_A), None);
+    assert_eq!(core.marks.unread_count(), 6);
 }
 
 #[test]
@@ -92,20 +99,21 @@ fn another_text_under_a_known_id_is_refused_unless_it_hashes_to_it() {
     ] {
         assert_eq!(core.insert_message(0, &forged), InsertOutcome::IdTaken, "{forged:?}");
     }
-    assert_eq!(core.unread_count(), 1);
+    assert_eq!(core.marks.unread_count(), 1);
 }
 
 #[test]
 fn an_id_crafted_to_look_like_another_message_gets_an_identity_of_its_own() {
     let mut core = core();
     let a = add(&mut core, 0, &found("foo", ID_A, 5, 0));
-    let hash = core.entry(a).unwrap().hash;
-    let writer = core.intern_writer(0, "mallory");
-    let crafted = format!("{:016x}", unmix_id(hash, core.salt(writer)));
+    let (writer, _) = core.messages.intern_writer(0, "mallory");
+    core.trust.add_writer(writer);
+    let salt = core.messages.names().writer(writer).salt;
+    let crafted = format!("{:016x}", unmix_id(core.messages.entry(a).hash(), salt));
     let b = add(&mut core, 0, &found("mallory", &crafted, 5, 100));
-    assert_ne!(core.entry(a).unwrap().identity(), core.entry(b).unwrap().identity());
-    assert_eq!(core.id(core.entry(b).unwrap()), crafted);
-    assert_eq!(core.find_message(0, "mallory", &crafted), Some(b));
+    assert_ne!(core.messages.entry(a).identity(), core.messages.entry(b).identity());
+    assert_eq!(core.messages.id(core.messages.entry(b)), crafted);
+    assert_eq!(core.messages.find_message(0, "mallory", &crafted), Some(b));
     assert_eq!(core.insert_message(0, &found("mallory", &crafted, 5, 900)), InsertOutcome::Known);
     assert_ne!(mix_id(1, 2), mix_id(1, 3));
 }
@@ -114,9 +122,9 @@ fn an_id_crafted_to_look_like_another_message_gets_an_identity_of_its_own() {
 fn digits_count_the_earlier_messages_of_a_second_in_log_order() {
     let mut core = core();
     let mut digits = |from: &'static str, secs: i64| {
-        let n = core.entries.len() as u64;
+        let n = core.messages.messages_so_far() as u64;
         let ix = add(&mut core, 0, &found(from, &format!("{n:016x}"), secs, n));
-        core.entry(ix).unwrap().name_offset
+        name_offset(&core, ix)
     };
     let times = [10, 10, 11, 10, 12, 11, 9, 9, 12, 10];
     assert_eq!(times.map(|secs| digits("foo", secs)), [0, 1, 0, 2, 0, 1, 0, 1, 1, 3]);
@@ -133,10 +141,13 @@ fn lists_stay_in_order_whatever_arrives_when() {
         add(&mut core, 0, &found("foo", &format!("{n:016x}"), secs, n as u64));
     }
     let times = |list: Vec<MsgIx>| -> Vec<i64> {
-        list.iter().map(|ix| core.entry(*ix).unwrap().time().secs()).collect()
+        list.iter().map(|ix| core.messages.entry(*ix).time().secs()).collect()
     };
-    assert_eq!(times(core.messages_to_me().collect()), [1, 3, 3, 5, 7, 9]);
-    assert_eq!(times(core.thread_messages(0)), [1, 3, 3, 5, 7, 9]);
+    assert_eq!(times(core.messages.messages_to_me().collect()), [1, 3, 3, 5, 7, 9]);
+    assert_eq!(
+        times(core.threads.thread_messages(&core.messages, ThreadIx::MIN)),
+        [1, 3, 3, 5, 7, 9]
+    );
 }
 
 /// Returns tables of which none is empty.
@@ -153,14 +164,21 @@ fn full_core() -> IndexTables {
     };
     add(&mut core, 1, &mine);
     add(&mut core, 1, &FoundMessage { thread: "".into(), ..found("zed", ID_A, 2, 300) });
-    core.note_signature(a, super::entry::SignatureKind::Valid, Some(PublicKey([7; 32])));
+    core.trust.note_signature(
+        &mut core.messages,
+        a,
+        SignatureKind::Valid,
+        Some(PublicKey([7; 32])),
+    );
     core.set_own_mark(b, true, false);
     let gone = MessageKey { store: "samp".into(), from: "gone".into(), id: ID_B.into() };
-    core.apply_own_mark(0, &gone, &MarkValue::Read(true));
+    core.marks.apply_logged_mark(&mut core.messages, 0, &gone, &MarkValue::Read(true));
     let label = MailLabel { flags: Some("F".into()), old: true, ..MailLabel::default() };
-    core.apply_own_mark(0, &gone, &MarkValue::Label(label.clone()));
-    core.set_label(core.entries[a as usize].identity(), label);
-    core.note_answer(
+    let labelled = MarkValue::Label(label.clone());
+    core.marks.apply_logged_mark(&mut core.messages, 0, &gone, &labelled);
+    core.marks.set_label(core.messages.entry(a).identity(), label);
+    core.marks.note_answer(
+        &core.messages,
         0,
         &FoundMessage { in_reply_to: Some(ID_A.into()), from_me: true, ..FoundMessage::default() },
     );
@@ -174,37 +192,55 @@ fn full_core() -> IndexTables {
 /// Returns all answers that tables can give.
 fn answers(core: &mut IndexTables) -> Vec<String> {
     let mut out = Vec::new();
-    for ix in 0..core.entries.len() as MsgIx {
-        let e = core.entries[ix as usize];
-        let (from, id) = (core.sender(&e).to_owned(), core.id(&e));
-        let found = core.find_message(e.store(), &from, &id) == Some(ix);
-        let thread = core.thread_id(core.thread_of(&e)).map(|(id, n)| (id.to_owned(), n));
-        let told = (e.time(), core.name_time(&e), e.location(), e.is_read(), e.is_to_me());
+    for ix in (0..core.messages.messages_so_far()).map(MsgIx::new) {
+        let e = *core.messages.entry(ix);
+        let (from, id) = (core.messages.sender(&e).to_owned(), core.messages.id(&e));
+        let found = core.messages.find_message(e.store(), &from, &id) == Some(ix);
+        let thread = core.threads.thread_id(&core.messages, e.thread());
+        let told = (e.time(), core.messages.name_time(&e), e.location(), e.is_read(), e.is_to_me());
         let more = (
-            core.recipient_list(&e),
-            core.signature(&e),
+            core.messages.recipient_list(&e),
+            core.trust.signature(&core.messages, &e),
             e.identity(),
-            core.find_by_identity(e.identity()),
+            core.messages.find_by_identity(e.identity()),
         );
-        let mail = (core.label(&e), core.is_answered(&e));
-        out.push(format!("{ix} {from} {id} {found} {thread:?} {told:?} {more:?} {mail:?}"));
+        let mail = (core.marks.label(&e), core.marks.is_answered(&core.messages, &e));
+        out.push(format!("{ix:?} {from} {id} {found} {thread:?} {told:?} {more:?} {mail:?}"));
     }
-    for t in core.visible_threads(true).collect::<Vec<_>>() {
-        let identity = core.thread_identity(t).unwrap();
-        assert_eq!(core.find_thread_by_identity(identity), Some(t));
-        out.push(format!("{t} {:?} {}", core.thread_messages(t), core.is_thread_visible(t, false)));
+    for t in core.threads.visible_threads(true).collect::<Vec<_>>() {
+        let identity = core.threads.thread_identity(&core.messages, t);
+        assert_eq!(core.threads.find_thread_by_identity(&core.messages, identity), Some(t));
+        out.push(format!(
+            "{t:?} {:?} {}",
+            core.threads.thread_messages(&core.messages, t),
+            core.threads.is_thread_visible(t, false)
+        ));
     }
-    out.push(format!("{:?} {:?} {}", core.to_me_list(), core.from_me_list(), core.unread_count()));
-    out.push(format!("{:?}", core.rejects().collect::<Vec<_>>()));
-    let identities: Vec<u64> = core.rejects().map(|(_, r)| r.identity).collect();
-    assert!(identities.iter().all(|i| core.find_reject(*i).is_some()));
-    out.push(format!("{:?} {:?}", core.find_by_idempotency_key("k"), core.orphan_marks));
-    out.push(format!("{:?}", core.known_addresses().collect::<Vec<_>>()));
+    out.push(format!(
+        "{:?} {:?} {}",
+        core.messages.to_me_list(),
+        core.messages.from_me_list(),
+        core.marks.unread_count()
+    ));
+    out.push(format!("{:?}", core.trust.rejects().collect::<Vec<_>>()));
+    let identities: Vec<u64> = core.trust.rejects().map(|(_, r)| r.identity).collect();
+    assert!(identities.iter().all(|i| core.trust.find_reject(*i).is_some()));
+    out.push(format!(
+        "{:?} {:?}",
+        core.messages.find_by_idempotency_key("k"),
+        core.marks.orphan_marks()
+    ));
+    out.push(format!("{:?}", core.messages.names().known_addresses().collect::<Vec<_>>()));
     // The counters behind the digits, and the kept marks, still work.
     for from in ["foo", "zed", "gone"] {
         let ix = add(core, 0, &found(from, ID_B, 5, 1000));
-        let e = core.entries[ix as usize];
-        out.push(format!("{from} {} {} {:?}", e.name_offset, e.is_read(), core.label(&e)));
+        let e = *core.messages.entry(ix);
+        out.push(format!(
+            "{from} {} {} {:?}",
+            name_offset(core, ix),
+            e.is_read(),
+            core.marks.label(&e)
+        ));
     }
     out
 }
@@ -222,7 +258,7 @@ fn save(path: &Path, core: &IndexTables, stores: &[Vec<u8>]) {
 /// Returns the tables of a snapshot. No piece is checked before its first use.
 fn load(path: &Path, like: &IndexTables) -> Option<IndexTables> {
     let core = snapshot::load(path, "print", true, 0)?.core;
-    Some(IndexTables { stores: like.stores.clone(), ..core })
+    Some(with_stores(core, like.messages.names().stores().to_vec()))
 }
 
 #[test]
@@ -234,7 +270,7 @@ fn a_snapshot_gives_back_the_same_tables() {
     for (map, at_once) in [(true, 0), (true, u64::MAX), (false, 0)] {
         let mut back = snapshot::load(&path, "print", map, at_once).unwrap();
         assert_eq!((back.stores.as_slice(), &back.marks), (&stores[..], &marks()));
-        back.core.stores = full_core().stores;
+        back.core = with_stores(back.core, full_core().messages.names().stores().to_vec());
         assert_eq!(answers(&mut back.core), answers(&mut full_core()));
     }
     assert!(snapshot::load(&path, "another print", true, 0).is_none());
@@ -245,7 +281,7 @@ fn a_snapshot_gives_back_the_same_tables() {
 fn answered(path: &Path, bytes: &[u8], at_once: u64) -> Option<Vec<String>> {
     std::fs::write(path, bytes).unwrap();
     let restored = snapshot::load(path, "print", true, at_once)?;
-    let mut core = IndexTables { stores: core().stores, ..restored.core };
+    let mut core = with_stores(restored.core, core().messages.names().stores().to_vec());
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| answers(&mut core)));
     // The next process reads the stores.
     assert_eq!(told.is_ok(), path.exists());
@@ -288,42 +324,44 @@ proptest! {
     fn a_snapshot_and_what_is_new_are_the_same_as_all_at_once(
         messages in prop::collection::vec((0usize..3, 0u64..40, 0i64..9, 0usize..4, any::<bool>()), 1..60),
         first in 0usize..60,
-        marked in prop::collection::vec(0u32..60, 0..9),
+        marked in prop::collection::vec(0usize..60, 0..9),
     ) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index");
-        let put = |core: &mut IndexTables, all: &[(usize, u64, i64, usize, bool)], sorted| {
+        let put = |core: &mut IndexTables, all: &[(usize, u64, i64, usize, bool)]| {
             for (from, id, secs, thread, hex) in all {
                 let id = if *hex { format!("{id:016x}") } else { format!("number {id}") };
                 let from = ["foo", "zed", "me"][*from];
                 let thread = ["t", "u", "", "w\u{e9}"][*thread].into();
-                let offset = core.entries.len() as u64;
+                let offset = core.messages.messages_so_far() as u64;
                 let found = FoundMessage { thread, from_me: from == "me", ..found(from, &id, *secs, offset) };
                 if let InsertOutcome::New(ix) = core.insert_message(0, &found) {
-                    core.admit_message(ix, sorted);
+                    core.admit_message(ix);
                 }
             }
         };
         let mark = |core: &mut IndexTables| {
             for ix in &marked {
-                let read = core.entry(*ix).is_some_and(|e| !e.is_read());
-                core.set_own_mark(*ix, read, false);
+                let Some(ix) = core.messages.messages_since(0).nth(*ix) else { continue };
+                let read = !core.messages.entry(ix).is_read();
+                core.set_own_mark(ix, read, false);
             }
         };
         let mut all = core();
-        put(&mut all, &messages, true);
+        put(&mut all, &messages);
         let mut bulk = core();
-        put(&mut bulk, &messages, false);
-        bulk.sort_lists();
-        prop_assert_eq!(bulk.to_me_list(), all.to_me_list());
-        prop_assert_eq!(bulk.from_me_list(), all.from_me_list());
+        bulk.messages.begin_bulk_load();
+        put(&mut bulk, &messages);
+        bulk.messages.sort_lists();
+        prop_assert_eq!(bulk.messages.to_me_list(), all.messages.to_me_list());
+        prop_assert_eq!(bulk.messages.from_me_list(), all.messages.from_me_list());
         mark(&mut all);
         let (old, new) = messages.split_at(first.min(messages.len()));
         let mut pieces = core();
-        put(&mut pieces, old, true);
+        put(&mut pieces, old);
         save(&path, &pieces, &[]);
         let mut pieces = load(&path, &pieces).unwrap();
-        put(&mut pieces, new, true);
+        put(&mut pieces, new);
         mark(&mut pieces);
         save(&path, &pieces, &[]);
         let mut again = load(&path, &pieces).unwrap();
@@ -382,11 +420,11 @@ fn append(dir: &Path, from: &str, records: &[(&str, i64)]) {
 }
 
 fn find(index: &Index, from: &str, id: &str) -> MsgIx {
-    index.read().find_message(0, from, id).unwrap()
+    index.read().messages.find_message(0, from, id).unwrap()
 }
 
 fn inbox(index: &Index) -> Vec<MsgIx> {
-    index.read().inbox().collect()
+    index.read().messages.inbox().collect()
 }
 
 #[test]
@@ -406,22 +444,25 @@ fn what_a_rescan_does_not_find_is_gone_and_may_come_back() {
     std::fs::rename(&log, &away).unwrap();
     index.refresh_store(0, true).unwrap();
     assert_eq!(changes.lock().pop(), Some((vec![], vec![a, b])));
-    assert_eq!((inbox(&index), index.read().unread_count()), (vec![z], 1));
-    assert!(index.read().is_thread_visible(0, false), "zed still writes there");
-    assert_eq!(index.read().thread_messages(0), [z]);
+    assert_eq!((inbox(&index), index.read().marks.unread_count()), (vec![z], 1));
+    assert!(index.read().threads.is_thread_visible(ThreadIx::MIN, false), "zed still writes there");
+    {
+        let core = index.read();
+        assert_eq!(core.threads.thread_messages(&core.messages, ThreadIx::MIN), [z]);
+    }
 
     // The marks and names of its messages are kept, for this process and the next.
     std::fs::rename(&away, &log).unwrap();
     index.refresh_store(0, true).unwrap();
     assert_eq!(changes.lock().pop(), Some((vec![a, b], vec![])));
-    assert_eq!((inbox(&index), index.read().unread_count()), (vec![b, z], 2));
-    assert_eq!(index.read().entry(b).unwrap().name_offset, 1);
+    assert_eq!((inbox(&index), index.read().marks.unread_count()), (vec![b, z], 2));
+    assert_eq!(name_offset(&index.read(), b), 1);
     std::fs::rename(&log, &away).unwrap();
     index.refresh_store(0, true).unwrap();
     index.close();
     std::fs::remove_file(dir.path().join("snapshot")).unwrap();
     let index = open(dir.path());
-    assert_eq!(index.read().unread_count(), 1);
+    assert_eq!(index.read().marks.unread_count(), 1);
     std::fs::rename(&away, &log).unwrap();
     index.refresh_store(0, true).unwrap();
     assert_eq!(inbox(&index), [find(&index, "foo", "b"), find(&index, "zed", "a")]);

@@ -44,7 +44,7 @@ pub(super) fn complete_draft(
     resolve_mail_id(&core, index, draft);
     let said = draft.in_reply_to.as_ref().and_then(|id| find_by_id(&core, index, id, draft));
     let said = said.or_else(|| find_by_short_id(&core, index, draft));
-    let original = original.or_else(|| reply_to_message(&core, index, said?));
+    let original = original.or_else(|| Some(reply_to_message(&core, index, said?)));
     let mut answered = None;
     if let Some(original) = original {
         draft.is_reply = true;
@@ -70,7 +70,7 @@ pub(super) fn complete_draft(
     if let (Some(answered), Some(ix)) = (&mut answered, said) {
         // A header that names another message than the one it was written beside wins.
         answered.ix = ix;
-        answered.store = core.entry(ix).map_or(answered.store, IndexEntry::store);
+        answered.store = core.messages.entry(ix).store();
     }
     if draft.to.is_empty() && draft.bcc.is_empty() && *target == DraftTarget::Outbox {
         draft.to.push(names::recipient_in_name(name).to_owned());
@@ -113,8 +113,8 @@ fn resolve_target(
         DraftTarget::Outbox => None,
         DraftTarget::Reply { store, from, id } | DraftTarget::ReplyAll { store, from, id } => {
             let (number, _) = find_store(index, store).ok_or(OutboxError::NotFound)?;
-            let ix = core.find_message(number, from, id).ok_or(OutboxError::NotFound)?;
-            let mut original = reply_to_message(core, index, ix).ok_or(OutboxError::NotFound)?;
+            let ix = core.messages.find_message(number, from, id).ok_or(OutboxError::NotFound)?;
+            let mut original = reply_to_message(core, index, ix);
             if matches!(target, DraftTarget::ReplyAll { .. }) {
                 original.to.extend(other_recipients(core, index, ix, &original.to));
             }
@@ -122,8 +122,13 @@ fn resolve_target(
         }
         DraftTarget::Thread { store, id } => {
             let (number, _) = find_store(index, store).ok_or(OutboxError::NotFound)?;
-            let thread = core.find_thread(number, id).ok_or(OutboxError::NotFound)?;
-            if core.empty_thread_time(thread).is_some() && core.thread_messages(thread).is_empty() {
+            let thread = core
+                .threads
+                .find_thread(&core.messages, number, id)
+                .ok_or(OutboxError::NotFound)?;
+            if core.threads.empty_thread_time(thread).is_some()
+                && core.threads.thread_messages(&core.messages, thread).is_empty()
+            {
                 begin_thread(index, draft, number, id);
                 None
             } else {
@@ -158,11 +163,17 @@ fn continue_thread(index: &Index, draft: &mut Draft, number: usize, id: String) 
 /// label, or the only one with one.
 pub(super) fn resolve_thread_label(core: &IndexTables, store: usize, id: String) -> String {
     if id.contains(ORIGIN)
-        || core.find_thread(store, &id).is_some_and(|t| core.has_thread_folder(t, true))
+        || core
+            .threads
+            .find_thread(&core.messages, store, &id)
+            .is_some_and(|t| core.threads.has_thread_folder(t, true))
     {
         return id;
     }
-    let all = core.thread_folders(true).filter_map(|thread| core.thread_id(thread));
+    let all = core
+        .threads
+        .thread_folders(true)
+        .map(|thread| core.threads.thread_id(&core.messages, thread));
     let mut same = all.filter(|(other, number)| *number == store && plain_thread_id(other) == id);
     match (same.next(), same.next()) {
         (Some((only, _)), None) => only.to_owned(),
@@ -173,25 +184,32 @@ pub(super) fn resolve_thread_label(core: &IndexTables, store: usize, id: String)
 /// Returns the newest message of a thread. An answer to the thread answers that message in stores whose threads are
 /// made of links.
 pub(super) fn newest_in_thread(core: &IndexTables, store: usize, id: &str) -> Option<MsgIx> {
-    core.thread_messages(core.find_thread(store, id)?).last().copied()
+    core.threads
+        .thread_messages(&core.messages, core.threads.find_thread(&core.messages, store, id)?)
+        .last()
+        .copied()
 }
 
-fn build_reply(core: &IndexTables, ix: MsgIx, to: Vec<String>) -> Option<ReplyDefaults> {
-    let entry = core.entry(ix)?;
-    let (thread, store) = core.thread_id(core.thread_of(entry))?;
-    let id = plain_id(&core.id(entry)).to_owned();
-    Some(ReplyDefaults { store, ix, to, thread: thread.to_owned(), id })
+fn build_reply(core: &IndexTables, ix: MsgIx, to: Vec<String>) -> ReplyDefaults {
+    let entry = core.messages.entry(ix);
+    let (thread, store) = core.threads.thread_id(&core.messages, entry.thread());
+    let id = plain_id(&core.messages.id(entry)).to_owned();
+    ReplyDefaults { store, ix, to, thread: thread.to_owned(), id }
 }
 
 /// Returns the recipients of a message as bare addresses.
 fn list_recipients(core: &IndexTables, entry: &IndexEntry) -> Vec<String> {
-    core.recipient_list(entry).split(", ").map(|to| draft::bare_address(to).to_owned()).collect()
+    core.messages
+        .recipient_list(entry)
+        .split(", ")
+        .map(|to| draft::bare_address(to).to_owned())
+        .collect()
 }
 
 /// Returns the defaults for an answer to a message. It goes to the sender; for my own message, to its recipients.
-fn reply_to_message(core: &IndexTables, index: &Index, ix: MsgIx) -> Option<ReplyDefaults> {
-    let entry = core.entry(ix)?;
-    let store = index.store_of(entry)?;
+fn reply_to_message(core: &IndexTables, index: &Index, ix: MsgIx) -> ReplyDefaults {
+    let entry = core.messages.entry(ix);
+    let store = index.store_of(entry);
     let to = list_recipients(core, entry);
     // A store may know me by several addresses, so the store compares them. Mail to nobody but me is answered like any
     // other.
@@ -199,15 +217,15 @@ fn reply_to_message(core: &IndexTables, index: &Index, ix: MsgIx) -> Option<Repl
     let to = if entry.is_from_me() && others {
         to
     } else {
-        vec![draft::bare_address(core.sender(entry)).to_owned()]
+        vec![draft::bare_address(core.messages.sender(entry)).to_owned()]
     };
     build_reply(core, ix, to)
 }
 
 /// Returns the recipients of a message besides me and these.
 fn other_recipients(core: &IndexTables, index: &Index, ix: MsgIx, these: &[String]) -> Vec<String> {
-    let Some(entry) = core.entry(ix) else { return Vec::new() };
-    let Some(store) = index.store_of(entry) else { return Vec::new() };
+    let entry = core.messages.entry(ix);
+    let store = index.store_of(entry);
     let mut known: Vec<String> = these.iter().map(|to| store.canonical_address(to)).collect();
     known.push(store.canonical_address(store.me()));
     let mut others = list_recipients(core, entry);
@@ -231,12 +249,14 @@ fn reply_to_thread(
     index: &Index,
     thread: ThreadIx,
 ) -> Result<ReplyDefaults, OutboxError> {
-    let messages = core.thread_messages(thread);
-    let store = core.thread_id(thread).and_then(|(_, n)| index.stores().get(n));
-    let store = store.ok_or(OutboxError::NotFound)?;
+    let messages = core.threads.thread_messages(&core.messages, thread);
+    let store = index
+        .stores()
+        .get(core.threads.thread_id(&core.messages, thread).1)
+        .ok_or(OutboxError::NotFound)?;
     let seconds = store.properties().whole_seconds;
     let newest = |mine: fn(&IndexEntry) -> bool| -> Vec<MsgIx> {
-        let picked = messages.iter().filter_map(|ix| core.entry(*ix).map(|e| (*ix, e)));
+        let picked = messages.iter().map(|ix| (*ix, core.messages.entry(*ix)));
         let picked: Vec<(MsgIx, Timestamp)> =
             picked.filter(|(_, e)| mine(e)).map(|(ix, e)| (ix, e.time())).collect();
         let last = picked.iter().map(|(_, time)| *time).max();
@@ -250,8 +270,8 @@ fn reply_to_thread(
     };
     let to_me = newest(IndexEntry::is_to_me);
     if let Some(last) = to_me.last() {
-        let from = |ix: &MsgIx| core.entry(*ix).map(|e| draft::bare_address(core.sender(e)));
-        let mut senders: Vec<&str> = to_me.iter().filter_map(from).collect();
+        let from = |ix: &MsgIx| draft::bare_address(core.messages.sender(core.messages.entry(*ix)));
+        let mut senders: Vec<&str> = to_me.iter().map(from).collect();
         senders.sort_unstable_by_key(|from| store.canonical_address(from));
         senders.dedup_by_key(|from| store.canonical_address(from));
         if senders.len() > 1 {
@@ -262,11 +282,11 @@ fn reply_to_thread(
                 senders.join(" and ")
             )));
         }
-        return reply_to_message(core, index, *last).ok_or(OutboxError::NotFound);
+        return Ok(reply_to_message(core, index, *last));
     }
     let mine = newest(IndexEntry::is_from_me);
     let mut to: Vec<String> = Vec::new();
-    for one in mine.iter().filter_map(|ix| core.entry(*ix)).flat_map(|e| list_recipients(core, e)) {
+    for one in mine.iter().flat_map(|ix| list_recipients(core, core.messages.entry(*ix))) {
         if !to.contains(&one) {
             to.push(one);
         }
@@ -277,7 +297,7 @@ fn reply_to_thread(
                 .into(),
         )
     })?;
-    build_reply(core, *last, to).ok_or(OutboxError::NotFound)
+    Ok(build_reply(core, *last, to))
 }
 
 /// Resolves the id of a mail by which a mail program names the answered message. For a message that is here, that is
@@ -291,16 +311,18 @@ fn resolve_mail_id(core: &IndexTables, index: &Index, draft: &mut Draft) {
     let place = mail.rsplit_once('@').map_or("", |(_, place)| place);
     let is_ours = Kind::ALL.iter().any(|kind| kind.as_str() == place)
         || index.stores().iter().any(|store| store.name() == place);
-    let is_it = |entry: &IndexEntry| plain_id(&core.id(entry)) == id;
+    let is_it = |entry: &IndexEntry| plain_id(&core.messages.id(entry)) == id;
     if is_ours && !draft.answers_mail
-        || core.live_messages().any(|ix| core.entry(ix).is_some_and(is_it))
+        || core.messages.live_messages().any(|ix| is_it(core.messages.entry(ix)))
     {
         return;
     }
-    let mut mine = core.find_by_idempotency_key(&mail).iter().rev().copied();
-    let mine = mine.find(|ix| core.entry(*ix).is_some_and(IndexEntry::is_from_me));
-    let first = mine.map(|ix| core.find_original(ix).unwrap_or(ix)).and_then(|ix| core.entry(ix));
-    draft.in_reply_to = first.map(|entry| plain_id(&core.id(entry)).to_owned());
+    let mut mine = core.messages.find_by_idempotency_key(&mail).iter().rev().copied();
+    let mine = mine.find(|ix| core.messages.entry(*ix).is_from_me());
+    let first = mine
+        .map(|ix| core.messages.find_original(ix).unwrap_or(ix))
+        .map(|ix| core.messages.entry(ix));
+    draft.in_reply_to = first.map(|entry| plain_id(&core.messages.id(entry)).to_owned());
 }
 
 /// Returns the newest message that has this id, in the store that the draft names, if it names one. An unknown id stays
@@ -309,11 +331,18 @@ fn find_by_id(core: &IndexTables, index: &Index, id: &str, draft: &Draft) -> Opt
     let store = draft.via.as_deref().and_then(|via| find_store(index, via));
     let fits = |ix: &MsgIx| {
         let meant = |e: &IndexEntry| store.is_none_or(|(number, _)| number == e.store());
-        core.entry(*ix).is_some_and(|e| meant(e) && plain_id(&core.id(e)) == id)
+        let e = core.messages.entry(*ix);
+        meant(e) && plain_id(&core.messages.id(e)) == id
     };
-    let mine = || core.messages_to_me().rev().chain(core.messages_from_me().rev()).find(fits);
+    let mine = || {
+        core.messages
+            .messages_to_me()
+            .rev()
+            .chain(core.messages.messages_from_me().rev())
+            .find(fits)
+    };
     // Another agent's record may be a copy of a message of mine.
-    mine().or_else(|| core.find_original(core.copies().find(fits)?))
+    mine().or_else(|| core.messages.find_original(core.messages.copies().find(fits)?))
 }
 
 /// Finds the only message whose id begins with the 8 characters of the header, which end the names of messages. It then
@@ -322,10 +351,11 @@ fn find_by_short_id(core: &IndexTables, index: &Index, draft: &mut Draft) -> Opt
     let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     let short = draft.in_reply_to.as_ref().filter(|id| id.len() == 8 && id.bytes().all(is_hex))?;
     let begins =
-        |ix: &MsgIx| core.entry(*ix).is_some_and(|e| core.id(e).starts_with(short.as_str()));
-    let fitting = core.messages_to_me().chain(core.messages_from_me()).filter(begins);
+        |ix: &MsgIx| core.messages.id(core.messages.entry(*ix)).starts_with(short.as_str());
+    let fitting =
+        core.messages.messages_to_me().chain(core.messages.messages_from_me()).filter(begins);
     let mut ids: Vec<String> =
-        fitting.filter_map(|ix| core.entry(ix)).map(|e| plain_id(&core.id(e)).to_owned()).collect();
+        fitting.map(|ix| plain_id(&core.messages.id(core.messages.entry(ix))).to_owned()).collect();
     ids.sort_unstable();
     ids.dedup();
     let [id] = <[String; 1]>::try_from(ids).ok()?;

@@ -251,7 +251,7 @@ impl DraftPacker {
         {
             let core = self.context.index.read();
             parent = address::newest_in_thread(&core, route.store, thread);
-            let id = parent.and_then(|ix| core.entry(ix)).map(|e| core.id(e));
+            let id = parent.map(|ix| core.messages.id(core.messages.entry(ix)));
             draft.in_reply_to = id.map(|id| plain_id(&id).to_owned());
         }
         draft.is_reply |= draft.in_reply_to.is_some() && parent.is_some();
@@ -267,10 +267,13 @@ impl DraftPacker {
         let after = {
             let core = self.context.index.read();
             let named = answered.map(|a| a.ix).into_iter().chain(parent);
-            let named = named.filter_map(|ix| core.entry(ix).map(|e| core.name_time(e)));
-            let thread = draft.thread.as_ref().and_then(|id| core.find_thread(route.store, id));
+            let named = named.map(|ix| core.messages.name_time(core.messages.entry(ix)));
+            let thread = draft
+                .thread
+                .as_ref()
+                .and_then(|id| core.threads.find_thread(&core.messages, route.store, id));
             let far = SendClock::horizon(Timestamp::now());
-            let mine = thread.and_then(|thread| core.newest_from_me_in(thread, far));
+            let mine = thread.and_then(|thread| core.messages.newest_from_me_in(thread, far));
             named.chain(mine).map(Timestamp::clamp_to_calendar).max()
         };
         let parent = parent.and_then(|ix| self.read_message(ix));
@@ -282,10 +285,10 @@ impl DraftPacker {
         for _ in 0..2 {
             let (entry, id) = {
                 let core = self.context.index.read();
-                let entry = *core.entry(ix)?;
-                (entry, core.id(&entry))
+                let entry = *core.messages.entry(ix);
+                (entry, core.messages.id(&entry))
             };
-            match self.context.index.store_of(&entry)?.read_record(&entry.location()) {
+            match self.context.index.store_of(&entry).read_record(&entry.location()) {
                 Ok(record) if record.message.id == id => return Some(record.message),
                 // It moved since the last scan.
                 Ok(_) | Err(StoreError::Moved) => {
@@ -322,7 +325,12 @@ impl DraftPacker {
             }
             // The lock of the tables is not held for the store: it may wait for a scan that fills them.
             let taken = |id: &str| {
-                self.context.index.read().find_message(part.store, store.me(), id).is_some()
+                self.context
+                    .index
+                    .read()
+                    .messages
+                    .find_message(part.store, store.me(), id)
+                    .is_some()
                     || reserved.contains(store.name(), id)
             };
             let others = |thread: &str, people: &[&str]| {
@@ -333,7 +341,10 @@ impl DraftPacker {
             let begun = |thread: &str| {
                 along.contains_key(&(part.store, thread.to_owned()))
                     || reserved.recipients_in_thread(store.name(), thread).next().is_some()
-                    || self.context.index.read().has_thread_messages(part.store, thread)
+                    || {
+                        let core = self.context.index.read();
+                        core.threads.has_thread_messages(&core.messages, part.store, thread)
+                    }
             };
             let now = self.next_send_time(part.after);
             let with = PrepareContext {
@@ -372,7 +383,7 @@ impl DraftPacker {
     /// Returns the time for a message sent now, later than `parent`.
     fn next_send_time(&self, parent: Option<Timestamp>) -> Timestamp {
         let now = Timestamp::now();
-        let mine = self.context.index.read().newest_from_me(SendClock::horizon(now));
+        let mine = self.context.index.read().messages.newest_from_me(SendClock::horizon(now));
         self.clock.lock().next(now, TimeFloor { mine, parent })
     }
 
@@ -386,7 +397,10 @@ impl DraftPacker {
         along: impl Iterator<Item = &'a str>,
     ) -> bool {
         // The lock of the tables is not held for the store, as for `taken`.
-        let known = self.context.index.read().list_participants(number, thread);
+        let known = {
+            let core = self.context.index.read();
+            core.threads.list_participants(&core.messages, number, thread)
+        };
         let canonical = |name: &str| store.canonical_address(draft::bare_address(name));
         let mut known: BTreeSet<String> = known.iter().map(|name| canonical(name)).collect();
         known.extend(
@@ -472,9 +486,13 @@ impl DraftPacker {
         let since = Timestamp::now().plus_millis(-IDEMPOTENCY_WINDOW_MS);
         let sent: Vec<_> = {
             let core = self.context.index.read();
-            let sent = core.find_by_idempotency_key(key).iter().filter_map(|ix| core.entry(*ix));
+            let sent = core
+                .messages
+                .find_by_idempotency_key(key)
+                .iter()
+                .map(|ix| core.messages.entry(*ix));
             sent.filter(|e| e.store() == number && e.is_from_me() && e.time() >= since)
-                .map(|e| (core.recipient_list(e).to_owned(), e.location()))
+                .map(|e| (core.messages.recipient_list(e).to_owned(), e.location()))
                 .collect()
         };
         let canonical = |to: &str| store.canonical_address(draft::bare_address(to));

@@ -215,7 +215,12 @@ fn check_known_recipient(
     let new = store.canonical_address(recipient);
     let near: Vec<String> = {
         let core = index.read();
-        core.known_addresses().filter(|known| is_similar(&new, known)).map(str::to_owned).collect()
+        core.messages
+            .names()
+            .known_addresses()
+            .filter(|known| is_similar(&new, known))
+            .map(str::to_owned)
+            .collect()
     };
     let other = |known: &&String| {
         let is_me = index
@@ -364,7 +369,8 @@ pub(super) fn is_known_recipient(index: &Index, name: &str, settings: &OutboxSet
 fn is_known_to_store(index: &Index, number: usize, recipient: &str) -> bool {
     index.stores().get(number).is_some_and(|store| {
         let canonical = store.canonical_address(recipient);
-        let written = |address: &str| index.read().is_known_address(number, address);
+        let written =
+            |address: &str| index.read().messages.names().is_known_address(number, address);
         written(recipient) || written(&canonical) || store.is_registered(recipient)
     })
 }
@@ -401,7 +407,7 @@ fn suggest_recipient(stores: &[Arc<dyn Store>], recipient: &str) -> Option<Strin
 
 fn unknown_recipient_text(core: &IndexTables, groups: &RecipientGroups, recipient: &str) -> String {
     let name = |address: &str| address.split('@').next().unwrap_or_default().to_owned();
-    let known = || groups.keys().map(String::as_str).chain(core.known_addresses());
+    let known = || groups.keys().map(String::as_str).chain(core.messages.names().known_addresses());
     let by_name = || {
         let near = find_nearest(recipient, known().map(|a| a.split('@').next().unwrap_or(a)))?;
         known().find(|a| name(a) == near)

@@ -51,8 +51,11 @@ const NO_TIME: Timestamp = Timestamp::from_secs(0);
 impl Tree {
     /// Returns the inode number of a node.
     pub fn inode_number(&self, node: &Node) -> Ino {
-        let identity = |ix: &MsgIx| self.index.read().entry(*ix).map_or(0, IndexEntry::identity);
-        let thread = |t| self.index.read().thread_identity(t).unwrap_or(0);
+        let identity = |ix: &MsgIx| self.index.read().messages.entry(*ix).identity();
+        let thread = |t| {
+            let core = self.index.read();
+            core.threads.thread_identity(&core.messages, t)
+        };
         match node {
             Node::Root => 1,
             Node::Readme => 2,
@@ -92,7 +95,7 @@ impl Tree {
             Node::Draft(name) => self.assign_path_inode(&["outbox", name], node),
             Node::ThreadDraft(t, name) => {
                 let core = self.index.read();
-                let (id, _) = core.thread_id(*t).unwrap_or(("", 0));
+                let (id, _) = core.threads.thread_id(&core.messages, *t);
                 self.assign_path_inode(&["threads", id, name], node)
             }
             Node::ReplyDraft(place, ix, name) => {
@@ -142,8 +145,10 @@ impl Tree {
     /// Returns the node of an inode number.
     pub fn node_by_inode(&self, ino: Ino) -> Option<Node> {
         let core = self.index.read();
-        let (thread, message) =
-            (|id| core.find_thread_by_identity(id), |id| core.find_by_identity(id));
+        let (thread, message) = (
+            |id| core.threads.find_thread_by_identity(&core.messages, id),
+            |id| core.messages.find_by_identity(id),
+        );
         decode_inode(ino, thread, message, |ino| self.path_nodes.lock().get(&ino).cloned())
     }
 
@@ -176,7 +181,7 @@ impl Tree {
                 let folder = name.strip_suffix(".txt");
                 let thread = folder.and_then(|f| self.find_thread(f));
                 let all = self.is_scope_all();
-                let shown = |t: &ThreadIx| self.index.read().is_thread_visible(*t, all);
+                let shown = |t: &ThreadIx| self.index.read().threads.is_thread_visible(*t, all);
                 thread.filter(shown).map(Node::Transcript)
             }
             Node::MailBox(which) => self.find_in_maildir(*which, name),
@@ -247,9 +252,8 @@ impl Tree {
                 let (size, time) = self.message_size(*ix)?;
                 // A late parent moves a message to another thread.
                 let linked = || {
-                    let entry = self.index.read().entry(*ix).copied();
-                    let store = entry.and_then(|e| self.index.store_of(&e));
-                    store.is_some_and(|s| s.properties().has_reply_links())
+                    let entry = *self.index.read().messages.entry(*ix);
+                    self.index.store_of(&entry).properties().has_reply_links()
                 };
                 let caching = match place {
                     MessageFolder::Inbox => CachePolicy::Folder,
@@ -262,7 +266,7 @@ impl Tree {
                 read(size, time, caching)
             }
             Node::Reply(_, ix) | Node::ReplyAll(_, ix) | Node::Ack(_, ix) => {
-                let time = self.index.read().entry(*ix).map_or(NO_TIME, IndexEntry::time);
+                let time = self.index.read().messages.entry(*ix).time();
                 // Editors read the files that they open to write.
                 written(if let Node::Ack(..) = node { 0o200 } else { 0o600 }, 0, time)
             }
@@ -374,8 +378,8 @@ impl Tree {
 
     /// Returns the entry of a message that is not gone.
     pub(super) fn live_entry(&self, ix: MsgIx) -> Result<IndexEntry, Error> {
-        let entry = self.index.read().entry(ix).copied();
-        entry.filter(IndexEntry::is_live).ok_or(Error::NotFound)
+        let entry = *self.index.read().messages.entry(ix);
+        entry.is_live().then_some(entry).ok_or(Error::NotFound)
     }
 
     /// Returns the time of a folder, which is that of its newest entry.
@@ -387,7 +391,7 @@ impl Tree {
             }
             Node::Inbox => {
                 let core = self.index.read();
-                core.inbox_newest_first().find_map(|ix| core.entry(ix).map(IndexEntry::time))
+                core.messages.inbox().next_back().map(|ix| core.messages.entry(ix).time())
             }
             Node::MailBox(MaildirFolder::New | MaildirFolder::Cur) => Some(self.maildir_time()),
             // Their entries never change.
@@ -403,20 +407,22 @@ impl Tree {
             }
             Node::Thread(t) => {
                 let core = self.index.read();
-                core.newest_thread_time(*t).or_else(|| core.empty_thread_time(*t))
+                core.threads
+                    .newest_thread_time(&core.messages, *t)
+                    .or_else(|| core.threads.empty_thread_time(*t))
             }
             Node::Threads => {
                 let newest = self.newest_time(&Node::Transcripts);
-                newest.max(self.index.read().newest_empty_time())
+                newest.max(self.index.read().threads.newest_empty_time())
             }
             Node::Transcripts if self.is_scope_all() => {
                 let core = self.index.read();
                 newest_live_time(&core, &self.all_messages(&core))
             }
-            Node::Transcripts => self.index.read().newest_time(),
+            Node::Transcripts => self.index.read().messages.newest_time(),
             Node::Rejected => {
                 let core = self.index.read();
-                core.rejects().map(|(_, r)| Timestamp::from_millis(r.time_ms)).max()
+                core.trust.rejects().map(|(_, r)| Timestamp::from_millis(r.time_ms)).max()
             }
             Node::Raw => (0..self.index.stores().len())
                 .filter_map(|n| self.newest_time(&Node::RawDir(n, String::new())))
@@ -432,7 +438,9 @@ impl Tree {
 
     /// Returns the time of the newest message of a day in `archive/` or `sent/`.
     fn newest_on_day(&self, place: MessageFolder, day: Day) -> Option<Timestamp> {
-        self.with_day_list(place, |core, list| newest_live_time(core, core.slice_of_day(list, day)))
+        self.with_day_list(place, |core, list| {
+            newest_live_time(core, core.messages.slice_of_day(list, day))
+        })
     }
 
     /// Returns the newest time of everything but drafts and texts. Every `stat` of the mount point needs it, so
@@ -480,20 +488,21 @@ impl Tree {
     /// Returns the folder of a message.
     pub(super) fn folder_of_message(&self, place: MessageFolder, ix: MsgIx) -> Node {
         let core = self.index.read();
-        match (place, core.entry(ix)) {
-            (MessageFolder::Archive, Some(e)) => Node::ArchiveDay(core.name_time(e).day()),
-            (MessageFolder::Sent, Some(e)) => Node::SentDay(core.name_time(e).day()),
-            (MessageFolder::Thread, Some(e)) => Node::Thread(core.thread_of(e)),
-            _ => Node::Inbox,
+        let entry = core.messages.entry(ix);
+        match place {
+            MessageFolder::Archive => Node::ArchiveDay(core.messages.name_time(entry).day()),
+            MessageFolder::Sent => Node::SentDay(core.messages.name_time(entry).day()),
+            MessageFolder::Thread => Node::Thread(entry.thread()),
+            MessageFolder::Inbox | MessageFolder::Maildir => Node::Inbox,
         }
     }
 
     /// Returns the file name of a message.
-    pub fn message_name(&self, ix: MsgIx) -> Option<String> {
-        Some(format!("{}.txt", self.unique_stem(&self.index.read(), ix)?))
+    pub fn message_name(&self, ix: MsgIx) -> String {
+        format!("{}.txt", self.unique_stem(&self.index.read(), ix))
     }
 }
 
 fn newest_live_time(core: &IndexTables, list: &[MsgIx]) -> Option<Timestamp> {
-    list.iter().rev().filter_map(|ix| core.entry(*ix)).find(|e| e.is_live()).map(IndexEntry::time)
+    list.iter().rev().map(|ix| core.messages.entry(*ix)).find(|e| e.is_live()).map(IndexEntry::time)
 }

@@ -386,7 +386,7 @@ impl Tree {
     pub(super) fn reject_text(&self, identity: u64) -> Result<(String, Timestamp), Error> {
         let (source, offset, reject) = {
             let core = self.index.read();
-            let (key, reject) = core.find_reject(identity).ok_or(Error::NotFound)?;
+            let (key, reject) = core.trust.find_reject(identity).ok_or(Error::NotFound)?;
             (key.0, key.1, reject.clone())
         };
         let store = self.index.stores().get(source.store()).ok_or(Error::NotFound)?;

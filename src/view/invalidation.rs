@@ -61,18 +61,18 @@ impl Tree {
     /// Adds the folders of a message.
     fn add_stale_folders(&self, ix: MsgIx, stale: &mut Vec<Node>) {
         let core = self.index.read();
-        let Some(entry) = core.entry(ix) else { return };
-        let day = core.name_time(entry).day();
+        let entry = core.messages.entry(ix);
+        let day = core.messages.name_time(entry).day();
         if stale.last() != Some(&Node::SentDay(day)) {
             stale.extend([Node::ArchiveDay(day), Node::SentDay(day)]);
         }
-        self.add_stale_thread(core.thread_of(entry), stale);
+        self.add_stale_thread(entry.thread(), stale);
     }
 
     /// Adds the folder and the transcript of a thread that got or lost a message.
     fn add_stale_thread(&self, thread: ThreadIx, stale: &mut Vec<Node>) {
         // Most messages that come at once are in new threads, which no cache knows.
-        if thread < self.threads_exposed.load(Ordering::Acquire) {
+        if thread.is_among_first(self.threads_exposed.load(Ordering::Acquire)) {
             stale.extend([Node::Thread(thread), Node::Transcript(thread)]);
         }
     }
@@ -81,7 +81,7 @@ impl Tree {
     /// that later changes make them [stale](Tree::stale_inodes).
     pub(super) fn note_exposed(&self, node: &Node) {
         if let Node::Thread(thread) | Node::Transcript(thread) = node {
-            self.threads_exposed.fetch_max(thread.saturating_add(1), Ordering::AcqRel);
+            self.threads_exposed.fetch_max(thread.count_up_to(), Ordering::AcqRel);
         }
     }
 

@@ -106,12 +106,12 @@ impl Listing {
         before: ThreadIx,
         thread: ThreadIx,
     ) -> Option<ThreadIx> {
-        let place = |t| core.thread_id(t).map(|(id, _)| (id, t));
+        let place = |t| (core.threads.thread_id(&core.messages, t).0, t);
         let wanted = place(before);
         let of =
             |item: &ListingEntry| if let ListingEntry::Thread(t) = item { Some(*t) } else { None };
         let at =
-            self.entries.binary_search_by(|item| of(item).and_then(place).cmp(&wanted)).ok()?;
+            self.entries.binary_search_by(|item| of(item).map(place).cmp(&Some(wanted))).ok()?;
         let (second, third) = (self.entries.get(at + 1)?, self.entries.get(at + 2)?);
         of(third).filter(|_| of(second) == Some(thread))
     }
@@ -169,10 +169,10 @@ impl Tree {
         waiting: &HashSet<MsgIx>,
     ) -> Listing {
         let list: Vec<MsgIx> = list.into_iter().collect();
-        let noted = |ix: &MsgIx| core.has_note(*ix) || waiting.contains(ix);
+        let noted = |ix: &MsgIx| core.messages.has_note(*ix) || waiting.contains(ix);
         let mut items = Vec::with_capacity(list.len());
         for (ix, form) in self.name_forms(core, list) {
-            if core.entry(ix).is_some_and(IndexEntry::has_parts) {
+            if core.messages.entry(ix).has_parts() {
                 items.push(ListingEntry::Parts(ix, form));
             }
             items.push(ListingEntry::Message(ix, form));
@@ -236,7 +236,12 @@ impl Tree {
             Node::Threads | Node::Transcripts => Ok(self.list_threads(node)),
             Node::Inbox => {
                 let core = self.index.read();
-                Ok(self.list_messages(&core, MessageFolder::Inbox, core.inbox(), &HashSet::new()))
+                Ok(self.list_messages(
+                    &core,
+                    MessageFolder::Inbox,
+                    core.messages.inbox(),
+                    &HashSet::new(),
+                ))
             }
             Node::ArchiveDay(day) => self.list_day(MessageFolder::Archive, *day),
             Node::SentDay(day) => {
@@ -249,7 +254,7 @@ impl Tree {
             Node::Thread(thread) => {
                 let core = self.index.read();
                 let list = self.thread_messages(&core, *thread);
-                if list.is_empty() && core.empty_thread_time(*thread).is_none() {
+                if list.is_empty() && core.threads.empty_thread_time(*thread).is_none() {
                     return Err(Error::NotFound);
                 }
                 Ok(self.list_messages(
@@ -274,10 +279,12 @@ impl Tree {
         let core = self.index.read();
         let all = self.is_scope_all();
         let (item, threads): (fn(ThreadIx) -> ListingEntry, Vec<ThreadIx>) = match node {
-            Node::Transcripts => (ListingEntry::Transcript, core.visible_threads(all).collect()),
-            _ => (ListingEntry::Thread, core.thread_folders(all).collect()),
+            Node::Transcripts => {
+                (ListingEntry::Transcript, core.threads.visible_threads(all).collect())
+            }
+            _ => (ListingEntry::Thread, core.threads.thread_folders(all).collect()),
         };
-        let named = threads.into_iter().filter_map(|t| Some((core.thread_id(t)?.0, t)));
+        let named = threads.into_iter().map(|t| (core.threads.thread_id(&core.messages, t).0, t));
         let mut named: Vec<(&str, ThreadIx)> = named.collect();
         named.sort_unstable();
         let items = named.into_iter().map(|(_, t)| item(t)).collect();
@@ -296,8 +303,11 @@ impl Tree {
             return f(&core, &list);
         }
         let core = self.index.read();
-        let list =
-            if place == MessageFolder::Sent { core.from_me_list() } else { core.to_me_list() };
+        let list = if place == MessageFolder::Sent {
+            core.messages.from_me_list()
+        } else {
+            core.messages.to_me_list()
+        };
         f(&core, list)
     }
 
@@ -324,10 +334,10 @@ impl Tree {
             let mut days: Vec<(String, Node)> = Vec::new();
             let mut at = 0;
             // The loop takes one step a day, not a message, because the list is in order of time.
-            while let Some(entry) = list.get(at).and_then(|ix| core.entry(*ix)) {
-                let day = core.name_time(entry).day();
-                let of_day = core.slice_of_day(list, day);
-                if of_day.iter().filter_map(|ix| core.entry(*ix)).any(IndexEntry::is_live) {
+            while let Some(entry) = list.get(at).map(|ix| core.messages.entry(*ix)) {
+                let day = core.messages.name_time(entry).day();
+                let of_day = core.messages.slice_of_day(list, day);
+                if of_day.iter().any(|ix| core.messages.entry(*ix).is_live()) {
                     days.push((day.to_string(), folder(day)));
                 }
                 at += of_day.len().max(1);
@@ -342,17 +352,17 @@ impl Tree {
         let mut waiting: HashSet<MsgIx> = waiting.into_iter().map(|(ix, _)| ix).collect();
         if place == MessageFolder::Sent && self.may_wait_for_link() {
             let of_day = |core: &IndexTables, list: &[MsgIx]| {
-                let entries = core.slice_of_day(list, day).iter();
-                entries.filter_map(|ix| Some((*ix, *core.entry(*ix)?))).collect::<Vec<_>>()
+                let entries = core.messages.slice_of_day(list, day).iter();
+                entries.map(|ix| (*ix, *core.messages.entry(*ix))).collect::<Vec<_>>()
             };
             let entries = self.with_day_list(place, of_day);
             let waits = |(_, entry): &(MsgIx, IndexEntry)| self.link_wait_warning(entry).is_some();
             waiting.extend(entries.into_iter().filter(waits).map(|(ix, _)| ix));
         }
         self.with_day_list(place, |core, list| {
-            let live = |ix: &MsgIx| core.entry(*ix).is_some_and(IndexEntry::is_live);
+            let live = |ix: &MsgIx| core.messages.entry(*ix).is_live();
             let of_day: Vec<MsgIx> =
-                core.slice_of_day(list, day).iter().copied().filter(live).collect();
+                core.messages.slice_of_day(list, day).iter().copied().filter(live).collect();
             if of_day.is_empty() {
                 return Err(Error::NotFound);
             }
@@ -376,7 +386,7 @@ impl Tree {
     ) -> Option<Node> {
         let mut beside = |ix: MsgIx, form: NameForm, ending: &str| {
             let core = self.index.read();
-            self.push_stem(name, &core, ix, form)?;
+            self.push_stem(name, &core, ix, form);
             name.push_str(ending);
             Some(())
         };
@@ -437,7 +447,7 @@ impl Tree {
 
     /// Returns unread messages and their names in `inbox/`, oldest first, at most `limit`.
     pub(super) fn unread_files(&self, limit: usize) -> Vec<(MsgIx, String)> {
-        self.inbox_files(|core| core.inbox().take(limit).collect())
+        self.inbox_files(|core| core.messages.inbox().take(limit).collect())
     }
 
     /// Returns the chosen messages to me, in listing order, and their names in `inbox/`.
@@ -481,7 +491,7 @@ impl Tree {
 /// Returns the entries of `rejected/` by name. The name is made of source and line. If two names would be
 /// equal, the later one in order of paths and lines takes the whole hash.
 fn name_rejects(core: &IndexTables) -> BTreeMap<String, u64> {
-    let rejects = core.rejects();
+    let rejects = core.trust.rejects();
     let mut ordered: Vec<(&str, u64, usize, u64)> = rejects
         .map(|((source, _), r)| (r.path.as_str(), r.line, source.store(), r.identity))
         .collect();

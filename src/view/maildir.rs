@@ -130,11 +130,11 @@ impl Tree {
     pub(super) fn list_maildir(&self, which: MaildirFolder) -> Listing {
         let core = self.index.read();
         let lies_there = |ix: &MsgIx| {
-            let Some(entry) = core.entry(*ix) else { return false };
-            let (read, label) = (entry.is_read(), core.label(entry));
+            let entry = core.messages.entry(*ix);
+            let (read, label) = (entry.is_read(), core.marks.label(entry));
             choose_folder(read, label) == which && is_listed(read, label)
         };
-        let mail = self.name_forms(&core, core.messages_to_me().filter(lies_there));
+        let mail = self.name_forms(&core, core.messages.messages_to_me().filter(lies_there));
         Listing::from_maildir(mail.map(|(ix, form)| ListingEntry::Mail(which, ix, form)))
     }
 
@@ -146,13 +146,19 @@ impl Tree {
         form: NameForm,
     ) -> Option<String> {
         let core = self.index.read();
-        let entry = core.entry(ix).filter(|e| e.is_to_me())?;
-        let (read, label) = (entry.is_read(), core.label(entry));
-        let standing = MaildirState::from_marks(read, core.is_answered(entry), label);
+        let entry = core.messages.entry(ix);
+        if !entry.is_to_me() {
+            return None;
+        }
+        let (read, label) = (entry.is_read(), core.marks.label(entry));
+        let standing =
+            MaildirState::from_marks(read, core.marks.is_answered(&core.messages, entry), label);
         let there = standing.folder == which && is_listed(read, label);
-        let mut stem = String::with_capacity(64);
-        self.push_stem(&mut stem, &core, ix, form).filter(|()| there)?;
-        Some(standing.file_name(&stem))
+        there.then(|| {
+            let mut stem = String::with_capacity(64);
+            self.push_stem(&mut stem, &core, ix, form);
+            standing.file_name(&stem)
+        })
     }
 
     /// Finds a message by its name in a folder of the Maildir. A message that was thrown away there is found
@@ -168,9 +174,9 @@ impl Tree {
         let (stem, asked) = MaildirState::parse(which, name)?;
         let core = self.index.read();
         let ix = self.find_by_stem(&core, &Node::MailBox(which), stem)?;
-        let entry = core.entry(ix)?;
-        let (read, answered) = (entry.is_read(), core.is_answered(entry));
-        let label = core.label(entry);
+        let entry = core.messages.entry(ix);
+        let (read, answered) = (entry.is_read(), core.marks.is_answered(&core.messages, entry));
+        let label = core.marks.label(entry);
         let removed = read && label.is_some_and(|label| label.removed);
         let found =
             || MaildirMessage { ix, read, answered, label: label.cloned().unwrap_or_default() };

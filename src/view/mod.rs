@@ -69,7 +69,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use crate::model::locks::{LockLevel, Mutex, RwLock};
@@ -140,7 +140,7 @@ pub struct Tree {
     all_messages: GenerationCache<(), Arc<Vec<MsgIx>>>,
     listing_cache: Mutex<listing::ListingCache>,
     /// Number of threads up to the last one whose attributes a program has got.
-    threads_exposed: AtomicU32,
+    threads_exposed: AtomicUsize,
     /// The thread whose folder was last listed with the sizes of its messages.
     last_walked_thread: Mutex<Option<ThreadIx>>,
     /// Progress of the program that reads a folder's messages in order.
@@ -170,7 +170,7 @@ impl Tree {
     pub fn new(index: Arc<Index>, outbox: Option<Arc<Outbox>>, settings: TreeSettings) -> Self {
         let (messages_at_start, generation) = {
             let core = index.read();
-            (core.messages_so_far(), core.generation())
+            (core.messages.messages_so_far(), core.generation())
         };
         Self {
             index,
@@ -188,7 +188,7 @@ impl Tree {
             transcripts: GenerationCache::new(THREADS),
             all_messages: GenerationCache::new(ONE),
             listing_cache: Mutex::default(),
-            threads_exposed: AtomicU32::new(0),
+            threads_exposed: AtomicUsize::new(0),
             last_walked_thread: Mutex::default(),
             read_ahead: Mutex::default(),
             agents_cache: GenerationCache::with_max_age(ONE, agents::FRESH),
@@ -286,7 +286,7 @@ impl Tree {
     }
 
     fn thread_messages(&self, core: &IndexTables, thread: ThreadIx) -> Arc<Vec<MsgIx>> {
-        let make = || Arc::new(core.thread_messages(thread));
+        let make = || Arc::new(core.threads.thread_messages(&core.messages, thread));
         self.thread_orders.get(thread, core.generation(), make)
     }
 
@@ -294,8 +294,8 @@ impl Tree {
     fn all_messages(&self, core: &IndexTables) -> Arc<Vec<MsgIx>> {
         self.all_messages.get((), core.generation(), || {
             let mut all: Vec<MsgIx> =
-                core.live_messages().filter(|ix| !core.is_copy(*ix)).collect();
-            all.sort_by(|a, b| core.compare_order(*a, *b));
+                core.messages.live_messages().filter(|ix| !core.messages.is_copy(*ix)).collect();
+            all.sort_by(|a, b| core.messages.compare_order(*a, *b));
             Arc::new(all)
         })
     }
@@ -304,8 +304,11 @@ impl Tree {
     fn rendered_text(&self, ix: MsgIx) -> Result<Arc<[u8]>, Error> {
         let (entry, signature, generation) = {
             let core = self.index.read();
-            let entry = *core.entry(ix).filter(|e| e.is_live()).ok_or(Error::NotFound)?;
-            (entry, core.signature(&entry), core.generation())
+            let entry = *core.messages.entry(ix);
+            if !entry.is_live() {
+                return Err(Error::NotFound);
+            }
+            (entry, core.trust.signature(&core.messages, &entry), core.generation())
         };
         // The index forgets the length if another text may have replaced this one in the same place.
         let holds = |seen: &IndexEntry, bytes: &Arc<[u8]>| {
@@ -317,7 +320,7 @@ impl Tree {
             return Ok(Arc::clone(bytes));
         }
         let record = self.read_record(ix, &entry)?;
-        self.render_record((ix, &entry), signature, generation, record)
+        Ok(self.render_record((ix, &entry), signature, generation, record))
     }
 
     /// Renders a record that was just read, and caches the text.
@@ -327,8 +330,8 @@ impl Tree {
         signature: SignatureState,
         generation: u64,
         mut record: Record,
-    ) -> Result<Arc<[u8]>, Error> {
-        let kind = self.index.store_of(entry).ok_or(Error::NotFound)?.kind();
+    ) -> Arc<[u8]> {
+        let kind = self.index.store_of(entry).kind();
         if let SignatureState::Valid(_) = signature
             && let Some(body) = record.body_if_valid.take()
         {
@@ -342,12 +345,12 @@ impl Tree {
             self.index.remember_size(ix, entry, generation, (bytes.len() as u64, ruled));
         }
         self.render_cache.lock().insert(ix, (*entry, Arc::clone(&bytes)));
-        Ok(bytes)
+        bytes
     }
 
     /// Reads the record of a message from its store and sets its thread. Fails if the message is gone.
     fn read_record(&self, ix: MsgIx, entry: &IndexEntry) -> Result<Record, Error> {
-        let store = self.index.store_of(entry).ok_or(Error::NotFound)?;
+        let store = self.index.store_of(entry);
         let record = match store.read_record(&entry.location()) {
             // The message may only have moved since the last scan: a rename claims what was read, a copy of a
             // log is merged into the log, and what I wrote is kept when a log loses it.
@@ -370,19 +373,17 @@ impl Tree {
         entry: &IndexEntry,
         mut record: Record,
     ) -> Result<Record, Error> {
-        let store = self.index.store_of(entry).ok_or(Error::NotFound)?;
+        let store = self.index.store_of(entry);
         let core = self.index.read();
-        let same = core.entry(ix).is_some_and(|e| {
-            let from = record.message.from.as_deref().unwrap_or_default();
-            core.id(e) == record.message.id && core.sender(e) == from
-        });
-        if !same {
+        let known = core.messages.entry(ix);
+        let from = record.message.from.as_deref().unwrap_or_default();
+        if core.messages.id(known) != record.message.id || core.messages.sender(known) != from {
             return Err(StoreError::Moved.into());
         }
         if store.properties().has_reply_links() {
             // In a store whose threads are made of links, only the index knows the thread of a message.
-            let thread = core.thread_id(core.thread_of(entry));
-            record.message.thread = thread.map(|(id, _)| id.to_owned());
+            let (thread, _) = core.threads.thread_id(&core.messages, entry.thread());
+            record.message.thread = Some(thread.to_owned());
         }
         strip_thread_label(store.as_ref(), &mut record.message);
         Ok(record)

@@ -72,17 +72,17 @@ pub(super) fn short_stem(core: &IndexTables, entry: &IndexEntry) -> String {
 /// Appends the short name of a message without its ending.
 pub(super) fn push_short_stem(out: &mut String, core: &IndexTables, entry: &IndexEntry) {
     push_stem_start(out, core, entry);
-    match core.hex_id(entry) {
+    match core.messages.hex_id(entry) {
         Some(id) => push_hex(out, (id >> 32) as u32),
-        None => out.push_str(&id_part(plain_id(&core.id(entry)), false)),
+        None => out.push_str(&id_part(plain_id(&core.messages.id(entry)), false)),
     }
 }
 
 /// Appends the parts of a message's name before its id.
 fn push_stem_start(out: &mut String, core: &IndexTables, entry: &IndexEntry) {
-    core.name_time(entry).push_iso8601_basic(out);
+    core.messages.name_time(entry).push_iso8601_basic(out);
     out.push('-');
-    push_sender(out, core.sender(entry));
+    push_sender(out, core.messages.sender(entry));
     out.push('-');
 }
 
@@ -107,7 +107,7 @@ pub(super) fn format_stem(time: Timestamp, from: &str, id: &str, full: bool) -> 
 
 /// Returns the hash of a message's key.
 pub(super) fn message_digest(core: &IndexTables, entry: &IndexEntry) -> String {
-    short_hash(&core.key_parts(entry).join("\0"), HASH_DIGITS)
+    short_hash(&core.messages.key_parts(entry).join("\0"), HASH_DIGITS)
 }
 
 /// Returns the whole id in the form in which it stands in names.

@@ -298,8 +298,9 @@ mod tests {
 
     /// Decodes a number; the identity of each thread or message is its own number.
     fn decode(ino: Ino) -> Option<Node> {
-        let number = |identity: u64| Some(identity as u32);
-        super::decode_inode(ino, number, number, |_| None)
+        let thread = |identity: u64| Some(ThreadIx::for_test(identity as u32));
+        let message = |identity: u64| Some(MsgIx::for_test(identity as u32));
+        super::decode_inode(ino, thread, message, |_| None)
     }
 
     #[test]
@@ -309,24 +310,25 @@ mod tests {
             let ino = day_inode(InodeTag::SentDay, day);
             assert_eq!(decode(ino), Some(Node::SentDay(day)));
         }
+        let ix = MsgIx::for_test(7);
         for place in PLACES {
             assert_eq!(
                 decode(message_inode(InodeTag::Message, place, 7)),
-                Some(Node::Message(place, 7))
+                Some(Node::Message(place, ix))
             );
             assert_eq!(
                 decode(message_inode(InodeTag::Reply, place, 7)),
-                Some(Node::Reply(place, 7))
+                Some(Node::Reply(place, ix))
             );
             let all = message_inode(InodeTag::ReplyAll, place, 7);
-            assert_eq!(decode(all), Some(Node::ReplyAll(place, 7)));
+            assert_eq!(decode(all), Some(Node::ReplyAll(place, ix)));
             assert_eq!(
                 decode(message_inode(InodeTag::Parts, place, 7)),
-                Some(Node::Parts(place, 7))
+                Some(Node::Parts(place, ix))
             );
-            assert_eq!(decode(message_inode(InodeTag::Ack, place, 7)), Some(Node::Ack(place, 7)));
+            assert_eq!(decode(message_inode(InodeTag::Ack, place, 7)), Some(Node::Ack(place, ix)));
         }
-        assert_eq!(decode(make_inode(InodeTag::Warning, 7)), Some(Node::Warning(7)));
+        assert_eq!(decode(make_inode(InodeTag::Warning, 7)), Some(Node::Warning(ix)));
         assert_eq!(decode(0), None);
         assert_eq!(decode(u64::MAX), None);
     }

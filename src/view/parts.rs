@@ -43,8 +43,11 @@ impl Tree {
     fn message_parts(&self, ix: MsgIx) -> Result<Arc<[Attachment]>, Error> {
         let (entry, generation) = {
             let core = self.index.read();
-            let entry = core.entry(ix).filter(|e| e.is_live() && e.has_parts());
-            (*entry.ok_or(Error::NotFound)?, core.generation())
+            let entry = *core.messages.entry(ix);
+            if !entry.is_live() || !entry.has_parts() {
+                return Err(Error::NotFound);
+            }
+            (entry, core.generation())
         };
         self.parts_cache.try_get(ix, generation, || {
             let record = self.read_record(ix, &entry)?;
@@ -72,7 +75,7 @@ impl Tree {
     pub(super) fn open_part(&self, ix: MsgIx, name: &str) -> Result<OpenFile, Error> {
         let listed = self.find_part(ix, name)?;
         let entry = self.live_entry(ix)?;
-        let store = self.index.store_of(&entry).ok_or(Error::NotFound)?;
+        let store = self.index.store_of(&entry);
         let parts = store.facets().parts.ok_or(Error::NotFound)?;
         let (len, file) = match parts.open_part(&entry.location(), name)? {
             PartContent::File(file) => (file.metadata()?.len(), OpenFile::Raw(file)),

@@ -102,8 +102,8 @@ impl Tree {
     /// Returns my message with this id in a store, if the index has it.
     fn find_my_message(&self, number: usize, id: &str) -> Option<MsgIx> {
         let core = self.index.read();
-        let ix = core.find_message(number, self.index.stores().get(number)?.me(), id)?;
-        core.entry(ix).is_some_and(IndexEntry::is_live).then_some(ix)
+        let ix = core.messages.find_message(number, self.index.stores().get(number)?.me(), id)?;
+        core.messages.entry(ix).is_live().then_some(ix)
     }
 
     /// Returns the messages of mine that are in the index and wait for a recipient, each with its note.
@@ -121,7 +121,7 @@ impl Tree {
 
     /// Returns the warning about a message of mine whose line waits for a link.
     pub(super) fn link_wait_warning(&self, entry: &IndexEntry) -> Option<String> {
-        let store = self.index.store_of(entry).filter(|_| entry.is_from_me())?;
+        let store = entry.is_from_me().then(|| self.index.store_of(entry))?;
         let (at, me) = (entry.location(), store.me());
         let why =
             |board: &std::sync::Arc<HealthBoard>| board.explain_wait(store.name(), me, at.offset);

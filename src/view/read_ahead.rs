@@ -72,8 +72,8 @@ impl Tree {
     /// Returns true if the sizes of the first messages of a listing are known.
     pub fn has_all_sizes(&self, listing: &Listing) -> bool {
         let core = self.index.read();
-        let unknown = |ix: MsgIx| core.entry(ix).is_some_and(|e| e.is_live() && e.size().is_none());
-        !listing.messages(0, TOGETHER).any(unknown)
+        let unknown = |e: &IndexEntry| e.is_live() && e.size().is_none();
+        !listing.messages(0, TOGETHER).any(|ix| unknown(core.messages.entry(ix)))
     }
 
     /// Renders messages after a thread's folder was listed to its end with sizes. If the messages of the
@@ -117,8 +117,9 @@ impl Tree {
         let core = self.index.read();
         let generation = core.generation();
         for ix in messages.iter().copied() {
-            if let Some(entry) = core.entry(ix).filter(|e| e.is_live() && which(e)) {
-                let ahead = (ix, *entry, core.signature(entry));
+            let entry = core.messages.entry(ix);
+            if entry.is_live() && which(entry) {
+                let ahead = (ix, *entry, core.trust.signature(&core.messages, entry));
                 wanted.entry(entry.store()).or_default().push(ahead);
             }
         }
@@ -129,7 +130,7 @@ impl Tree {
             store.read_records(&at, &mut |number, record| {
                 let Some((ix, entry, signature)) = messages.get(number) else { return };
                 if let Ok(record) = self.check_record(*ix, entry, record) {
-                    let _ = self.render_record((*ix, entry), *signature, generation, record);
+                    self.render_record((*ix, entry), *signature, generation, record);
                 }
             });
         }

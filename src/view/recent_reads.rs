@@ -70,9 +70,9 @@ impl Tree {
     pub(super) fn note_reading(&self, ix: MsgIx) {
         let from = {
             let core = self.index.read();
-            core.entry(ix).map(|entry| core.sender(entry).to_owned())
+            core.messages.sender(core.messages.entry(ix)).to_owned()
         };
-        let (Some(from), Some(name)) = (from, self.message_name(ix)) else { return };
+        let name = self.message_name(ix);
         self.recent_reads.record_read(RecentRead { time: Timestamp::now().millis(), from, name });
     }
 }

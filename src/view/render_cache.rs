@@ -71,13 +71,15 @@ mod tests {
             cache.insert(ix, (bytemuck::Zeroable::zeroed(), Arc::clone(&text)));
         };
         for ix in 0..10_000 {
-            put(&mut cache, ix % 5000);
-            assert!(cache.get(0).is_some(), "what is used stays");
+            put(&mut cache, MsgIx::for_test(ix % 5000));
+            assert!(cache.get(MsgIx::MIN).is_some(), "what is used stays");
         }
         let held = cache.by_message.iter().map(|(_, (_, bytes))| bytes.len() + EACH).sum::<usize>();
         assert!(held == cache.bytes && held <= KEPT && held > KEPT - 2000, "{held}");
-        assert!(cache.get(4999).is_some() && cache.get(1).is_none());
-        (0..5000).for_each(|ix| cache.remove(ix));
+        assert!(
+            cache.get(MsgIx::for_test(4999)).is_some() && cache.get(MsgIx::for_test(1)).is_none()
+        );
+        (0..5000).for_each(|ix| cache.remove(MsgIx::for_test(ix)));
         assert_eq!((cache.bytes, cache.by_message.len()), (0, 0));
     }
 }

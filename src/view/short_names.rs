@@ -26,7 +26,7 @@ pub struct UnknownId {
 
 /// Returns true if a folder shows a message, or has shown it.
 fn is_message_in(tree: &Tree, core: &IndexTables, ix: MsgIx, folder: &Node) -> bool {
-    core.entry(ix).is_some_and(|entry| tree.is_in_folder(core, entry, folder))
+    tree.is_in_folder(core, core.messages.entry(ix), folder)
 }
 
 /// The messages by the keys of their ids. It grows on demand, because messages are only ever added and keep
@@ -40,9 +40,10 @@ pub(super) struct ShortIdIndex {
 
 impl ShortIdIndex {
     fn index_new_messages(&mut self, core: &IndexTables) {
-        let new = self.indexed_count as MsgIx..core.messages_so_far() as MsgIx;
-        self.indexed_count = core.messages_so_far();
-        let key = |ix| Some((names::short_key_of_id(&core.id(core.entry(ix)?))?, ix));
+        let new = core.messages.messages_since(self.indexed_count);
+        self.indexed_count = core.messages.messages_so_far();
+        let key =
+            |ix| Some((names::short_key_of_id(&core.messages.id(core.messages.entry(ix)))?, ix));
         self.by_key.extend(new.filter_map(key));
     }
 
@@ -67,10 +68,11 @@ impl Tree {
             known.messages_with_key(key)
         };
         let is_meant =
-            |ix: &MsgIx| core.entry(*ix).is_some_and(|e| names::is_name_of_id(name, &core.id(e)));
-        let lies = |ix: &MsgIx| core.entry(*ix).is_some_and(|e| self.is_in_folder(core, e, folder));
+            |ix: &MsgIx| names::is_name_of_id(name, &core.messages.id(core.messages.entry(*ix)));
+        let lies = |ix: &MsgIx| self.is_in_folder(core, core.messages.entry(*ix), folder);
         // The id of a record that is not shown here belongs to the original that is shown.
-        let shown = |ix| Some(ix).filter(lies).or_else(|| core.find_original(ix).filter(lies));
+        let shown =
+            |ix| Some(ix).filter(lies).or_else(|| core.messages.find_original(ix).filter(lies));
         let meant = near.into_iter().filter(is_meant).filter_map(shown);
         let meant: BTreeSet<MsgIx> = meant.collect();
         meant.first().copied().filter(|_| meant.len() == 1)
@@ -94,13 +96,15 @@ impl Tree {
             let core = self.index.read();
             match folder {
                 // `inbox/` finds read messages, too.
-                Node::Inbox => core.messages_to_me().rev().take(LOOKED_AT).collect(),
+                Node::Inbox => core.messages.messages_to_me().rev().take(LOOKED_AT).collect(),
                 Node::Thread(thread) => self.thread_messages(&core, *thread).to_vec(),
                 Node::ArchiveDay(_) => core
+                    .messages
                     .messages_to_me()
                     .filter(|ix| is_message_in(self, &core, *ix, folder))
                     .collect(),
                 _ => core
+                    .messages
                     .messages_from_me()
                     .filter(|ix| is_message_in(self, &core, *ix, folder))
                     .collect(),
@@ -110,7 +114,7 @@ impl Tree {
             .into_iter()
             .rev()
             .take(LOOKED_AT)
-            .filter_map(|ix| Some((self.message_short_id(ix)?, self.message_name(ix)?)))
+            .map(|ix| (self.message_short_id(ix), self.message_name(ix)))
             .collect();
         let same: Vec<&str> =
             named.iter().filter(|(id, _)| id == short).map(|(_, name)| name.as_str()).collect();
@@ -126,9 +130,9 @@ impl Tree {
     }
 
     /// Returns the part of a message's name that stands for its id.
-    fn message_short_id(&self, ix: MsgIx) -> Option<String> {
+    fn message_short_id(&self, ix: MsgIx) -> String {
         let core = self.index.read();
-        Some(names::short_id(&core.id(core.entry(ix)?)))
+        names::short_id(&core.messages.id(core.messages.entry(ix)))
     }
 
     /// Returns true if a file name is a short one of this message.

@@ -62,7 +62,7 @@ impl Tree {
         (stem, ending): (&str, &str),
     ) -> Result<Option<Node>, Error> {
         let Some((place, ix)) = self.find_message_by_stem(parent, stem) else { return Ok(None) };
-        let has_parts = || self.index.read().entry(ix).is_some_and(IndexEntry::has_parts);
+        let has_parts = || self.index.read().messages.entry(ix).has_parts();
         let is_noted = || place == MessageFolder::Sent && self.has_warning(ix);
         let opens = || place != MessageFolder::Inbox || self.can_open_in_inbox(ix, stem);
         Ok(match ending {
@@ -112,7 +112,7 @@ impl Tree {
     /// listing shows it.
     fn can_open_in_inbox(&self, ix: MsgIx, stem: &str) -> bool {
         let known = |e: &IndexEntry| !e.is_read() || e.is_read_here() || self.is_acknowledged(ix);
-        !names::has_time_prefix(stem) || self.index.read().entry(ix).is_some_and(known)
+        !names::has_time_prefix(stem) || known(self.index.read().messages.entry(ix))
     }
 
     /// Returns true if a message asks me for an acknowledgement. An acknowledgement given through this tree may
@@ -121,9 +121,8 @@ impl Tree {
         if self.is_acknowledged(ix) {
             return Ok(true);
         }
-        let entry = self.index.read().entry(ix).copied();
-        let Some(entry) = entry.filter(IndexEntry::is_to_me) else { return Ok(false) };
-        Ok(self.read_record(ix, &entry)?.wants_ack)
+        let entry = *self.index.read().messages.entry(ix);
+        Ok(entry.is_to_me() && self.read_record(ix, &entry)?.wants_ack)
     }
 
     /// Returns true if the message was acknowledged through this tree.
@@ -150,7 +149,7 @@ impl Tree {
         let mut done = done.lock();
         if !*done && !data.is_empty() {
             self.acknowledge_message(ix).inspect_err(|e| {
-                let (name, why) = (self.message_name(ix).unwrap_or_default(), e.to_string());
+                let (name, why) = (self.message_name(ix), e.to_string());
                 tracing::warn!(%name, reason = %sanitize_line(&why), "acknowledgement refused");
             })?;
             *done = true;
@@ -160,11 +159,12 @@ impl Tree {
 
     fn acknowledge_message(&self, ix: MsgIx) -> Result<(), Error> {
         let at = || {
-            let entry = self.index.read().entry(ix).copied().filter(IndexEntry::is_to_me);
+            let entry = *self.index.read().messages.entry(ix);
+            let entry = entry.is_to_me().then_some(entry);
             entry.ok_or(Error::NotFound)
         };
         let entry = at()?;
-        let (number, store) = (entry.store(), self.index.store_of(&entry).ok_or(Error::NotFound)?);
+        let (number, store) = (entry.store(), self.index.store_of(&entry));
         let acks = store.facets().acks.ok_or(Error::NotFound)?;
         store.require_folder()?;
         match acks.acknowledge_message(&entry.location()) {
@@ -204,9 +204,9 @@ impl Tree {
 
     /// Returns true if there is a note about a message of mine.
     fn has_warning(&self, ix: MsgIx) -> bool {
-        let entry = self.index.read().entry(ix).copied();
-        self.index.read().has_note(ix)
+        let entry = *self.index.read().messages.entry(ix);
+        self.index.read().messages.has_note(ix)
             || self.list_undelivered().iter().any(|(of, _)| *of == ix)
-            || entry.is_some_and(|entry| self.link_wait_warning(&entry).is_some())
+            || self.link_wait_warning(&entry).is_some()
     }
 }

@@ -140,7 +140,7 @@ impl Tree {
 
     /// Returns the same as data.
     pub fn collect_status(&self) -> MailboxStatus {
-        let unread = self.index.read().unread_count();
+        let unread = self.index.read().marks.unread_count();
         let message = |(ix, name)| {
             let (subject, first_line) = self.read_headline(ix);
             UnreadHeadline { name, subject, first_line }
@@ -170,7 +170,7 @@ impl Tree {
     /// Returns the time of the last change of anything that `status.txt` shows.
     pub(super) fn status_time(&self) -> Timestamp {
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal()).map(|r| r.time);
-        let newest = self.index.read().newest_time();
+        let newest = self.index.read().messages.newest_time();
         let unknown = self.last_unknown_id.lock().as_ref().map(|unknown| unknown.time);
         let time = [newest, self.index.marks_time(), refusal, unknown, self.unsaved_time()];
         let links = self.link_boards();
@@ -209,11 +209,19 @@ impl Tree {
             let (to_me, from_me, rejected) = {
                 let core = self.index.read();
                 let of = |e: &&IndexEntry| e.store() == number;
-                let to_me =
-                    core.messages_to_me().filter_map(|ix| core.entry(ix)).filter(of).count();
-                let from_me =
-                    core.messages_from_me().filter_map(|ix| core.entry(ix)).filter(of).count();
-                let rejected = core.rejects().filter(|(k, _)| k.0.store() == number).count();
+                let to_me = core
+                    .messages
+                    .messages_to_me()
+                    .map(|ix| core.messages.entry(ix))
+                    .filter(of)
+                    .count();
+                let from_me = core
+                    .messages
+                    .messages_from_me()
+                    .map(|ix| core.messages.entry(ix))
+                    .filter(of)
+                    .count();
+                let rejected = core.trust.rejects().filter(|(k, _)| k.0.store() == number).count();
                 (to_me, from_me, rejected)
             };
             let mut health = store.health();
@@ -270,13 +278,12 @@ impl Tree {
     fn find_shared_keys(&self) -> Vec<String> {
         let writers: BTreeSet<(String, Fingerprint)> = {
             let core = self.index.read();
-            let recent = core.messages_to_me().rev().take(RECENT).filter_map(|ix| core.entry(ix));
-            let pinned = |e: &&IndexEntry| {
-                self.index.store_of(e).is_some_and(|store| !store.properties().uses_roles)
-            };
+            let recent =
+                core.messages.messages_to_me().rev().take(RECENT).map(|ix| core.messages.entry(ix));
+            let pinned = |e: &&IndexEntry| !self.index.store_of(e).properties().uses_roles;
             let others = recent.filter(|e| !e.is_from_me()).filter(pinned);
-            let signed = others.filter_map(|e| match core.signature(e) {
-                SignatureState::Valid(key) => Some((core.sender(e).to_owned(), key)),
+            let signed = others.filter_map(|e| match core.trust.signature(&core.messages, e) {
+                SignatureState::Valid(key) => Some((core.messages.sender(e).to_owned(), key)),
                 _ => None,
             });
             signed.collect()
@@ -296,10 +303,15 @@ impl Tree {
         let stores = self.index.stores();
         let named: BTreeSet<(usize, String)> = {
             let core = self.index.read();
-            let recent = core.messages_from_me().rev().take(RECENT).filter_map(|ix| core.entry(ix));
+            let recent = core
+                .messages
+                .messages_from_me()
+                .rev()
+                .take(RECENT)
+                .map(|ix| core.messages.entry(ix));
             let to = |e: &IndexEntry| {
                 let store = e.store();
-                let all = core.recipient_list(e).split(", ").filter(|to| !to.is_empty());
+                let all = core.messages.recipient_list(e).split(", ").filter(|to| !to.is_empty());
                 all.map(|to| (store, to.to_owned())).collect::<Vec<_>>()
             };
             recent.flat_map(to).collect()
@@ -308,8 +320,8 @@ impl Tree {
             let Some(store) = stores.get(*number) else { return false };
             let written = {
                 let core = self.index.read();
-                core.has_written(*number, to)
-                    || core.has_written(*number, &store.canonical_address(to))
+                core.messages.names().has_written(*number, to)
+                    || core.messages.names().has_written(*number, &store.canonical_address(to))
             };
             !written && !store.is_registered(to)
         };

@@ -34,15 +34,15 @@ impl Tree {
     fn threads_with_hash(&self, core: &IndexTables, name: &str) -> Vec<ThreadIx> {
         let Some(key) = hash_key(name) else { return Vec::new() };
         let mut known = self.long_thread_names.lock();
-        for thread in known.indexed_count as ThreadIx..core.threads_so_far() as ThreadIx {
-            let Some((id, number)) = core.thread_id(thread) else { continue };
+        for thread in core.threads.threads_since(known.indexed_count) {
+            let (id, number) = core.threads.thread_id(&core.messages, thread);
             // A short id has a short name: an escaped byte takes three.
             let key = (id.len() > 60).then(|| self.own_folder_name(id, number));
             if let Some(key) = key.and_then(|name| hash_key(&name)) {
                 known.by_hash.entry(key).or_default().push(thread);
             }
         }
-        known.indexed_count = core.threads_so_far();
+        known.indexed_count = core.threads.threads_so_far();
         known.by_hash.get(&key).cloned().unwrap_or_default()
     }
 
@@ -56,7 +56,7 @@ impl Tree {
     }
 
     fn make_folder_name(&self, core: &IndexTables, thread: ThreadIx) -> Option<String> {
-        let (id, number) = core.thread_id(thread)?;
+        let (id, number) = core.threads.thread_id(&core.messages, thread);
         let name = self.own_folder_name(id, number);
         // A label that reads like a store's name must not pass for one.
         let like_store = |label: &str| self.index.stores().iter().any(|s| s.name() == label);
@@ -71,9 +71,9 @@ impl Tree {
 
     /// Returns the threads of an id that have a folder, at most one a store.
     fn find_threads_with_id(&self, core: &IndexTables, id: &str) -> Vec<ThreadIx> {
-        let shown = |t: &ThreadIx| core.has_thread_folder(*t, self.is_scope_all());
+        let shown = |t: &ThreadIx| core.threads.has_thread_folder(*t, self.is_scope_all());
         (0..self.index.stores().len())
-            .filter_map(|number| core.find_thread(number, id))
+            .filter_map(|number| core.threads.find_thread(&core.messages, number, id))
             .filter(shown)
             .collect()
     }
@@ -103,7 +103,7 @@ impl Tree {
         if let Some((own, _store)) = name.rsplit_once('~') {
             found.extend(self.find_threads_by_name(&core, own));
         }
-        found.retain(|t| core.has_thread_folder(*t, self.is_scope_all()));
+        found.retain(|t| core.threads.has_thread_folder(*t, self.is_scope_all()));
         let called =
             found.iter().find(|t| self.make_folder_name(&core, **t).as_deref() == Some(name));
         called.copied().or_else(|| self.find_thread_by_old_name(&core, &found, name))
@@ -118,7 +118,8 @@ impl Tree {
         name: &str,
     ) -> Option<ThreadIx> {
         let own = |t: &ThreadIx| {
-            core.thread_id(*t).is_some_and(|(id, number)| self.own_folder_name(id, number) == name)
+            let (id, number) = core.threads.thread_id(&core.messages, *t);
+            self.own_folder_name(id, number) == name
         };
         let shown: Vec<ThreadIx> = {
             let shown = self.plain_folders.lock();

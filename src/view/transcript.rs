@@ -104,7 +104,7 @@ impl Tree {
         let (mut len, mut time) = (0, Timestamp::from_millis(i64::MIN));
         self.render_ahead(messages.iter().copied());
         for ix in messages.iter() {
-            let known = self.index.read().length_in_transcript(*ix);
+            let known = self.index.read().messages.length_in_transcript(*ix);
             let length =
                 || self.rendered_text(*ix).map(|t| (t.len() + find_rules(&t).count()) as u64);
             let own = match known.map_or_else(length, Ok) {
@@ -114,9 +114,9 @@ impl Tree {
                 Err(e) => return Err(e),
             };
             let core = self.index.read();
-            let Some(entry) = core.entry(*ix) else { continue };
+            let entry = core.messages.entry(*ix);
             time = time.max(entry.time());
-            let title = format!("{}.txt", self.unique_stem(&core, *ix).unwrap_or_default());
+            let title = format!("{}.txt", self.unique_stem(&core, *ix));
             let start = len;
             len += format_separator(&title).len() as u64 + own;
             parts.push(TranscriptPart { start, message: *ix, title });

@@ -40,9 +40,9 @@ pub(super) struct SameTimeGroup {
 }
 
 impl SameTimeGroup {
-    fn stem(&self, core: &IndexTables, ix: MsgIx) -> Option<String> {
+    fn stem(&self, core: &IndexTables, ix: MsgIx) -> String {
         let long = self.long_names.get(&ix).cloned();
-        long.or_else(|| Some(names::short_stem(core, core.entry(ix)?)))
+        long.unwrap_or_else(|| names::short_stem(core, core.messages.entry(ix)))
     }
 }
 
@@ -65,22 +65,18 @@ fn with_hash(list: &[(u64, MsgIx)], hash: u64) -> impl Iterator<Item = MsgIx> + 
 pub(super) type SameTimeCache = GenerationCache<(Timestamp, NameScope), Arc<SameTimeGroup>>;
 
 /// Returns the time in a message's name.
-fn message_name_time(core: &IndexTables, ix: MsgIx) -> Option<Timestamp> {
-    core.entry(ix).map(|e| core.name_time(e).clamp_to_calendar())
+fn message_name_time(core: &IndexTables, ix: MsgIx) -> Timestamp {
+    core.messages.name_time(core.messages.entry(ix)).clamp_to_calendar()
 }
 
 /// Returns the part of a list in listing order with this time, gone messages included.
 fn messages_at_time<'a>(core: &IndexTables, list: &'a [MsgIx], time: Timestamp) -> &'a [MsgIx] {
-    let from = list.partition_point(|ix| message_name_time(core, *ix) < Some(time));
+    let from = list.partition_point(|ix| message_name_time(core, *ix) < time);
     let rest = list.get(from..).unwrap_or_default();
     // Most times have one message.
+    let len = rest.iter().take(8).take_while(|ix| message_name_time(core, **ix) == time).count();
     let len =
-        rest.iter().take(8).take_while(|ix| message_name_time(core, **ix) == Some(time)).count();
-    let len = if len < 8 {
-        len
-    } else {
-        rest.partition_point(|ix| message_name_time(core, *ix) == Some(time))
-    };
+        if len < 8 { len } else { rest.partition_point(|ix| message_name_time(core, *ix) == time) };
     rest.get(..len).unwrap_or_default()
 }
 
@@ -90,7 +86,7 @@ const FEW: usize = 16;
 /// Returns the last part of a short name as a number; `None` if it is a hash. Names with different last parts
 /// differ.
 fn short_id_digits(core: &IndexTables, ix: MsgIx) -> Option<u32> {
-    core.hex_id(core.entry(ix)?).map(|id| (id >> 32) as u32)
+    core.messages.hex_id(core.messages.entry(ix)).map(|id| (id >> 32) as u32)
 }
 
 /// A cursor in a list in listing order, for one walk through another list.
@@ -99,7 +95,7 @@ struct TimeSeeker<'a>(&'a [MsgIx]);
 impl<'a> TimeSeeker<'a> {
     /// Returns the rest of the list from a time on, which must not be before that of the last call.
     fn seek_to(&mut self, core: &IndexTables, time: Timestamp) -> &'a [MsgIx] {
-        let earlier = |ix: &MsgIx| message_name_time(core, *ix) < Some(time);
+        let earlier = |ix: &MsgIx| message_name_time(core, *ix) < time;
         let mut step = 1;
         // The next message is mostly near, so the steps begin small and double.
         while self.0.get(step - 1).is_some_and(earlier) {
@@ -119,13 +115,14 @@ impl<'a> TimeSeeker<'a> {
 /// Finds a message of mine by its short name, if few messages have its time and each name ends differently.
 fn find_unambiguous(core: &IndexTables, time: Timestamp, stem: &str) -> Option<MsgIx> {
     let asked = u32::from_str_radix(stem.get(stem.len().checked_sub(8)?..)?, 16).ok()?;
-    let lists = [core.to_me_list(), core.from_me_list()].map(|l| messages_at_time(core, l, time));
+    let lists = [core.messages.to_me_list(), core.messages.from_me_list()]
+        .map(|l| messages_at_time(core, l, time));
     if lists.iter().any(|list| list.len() > FEW) {
         return None;
     }
     let mut found = None;
     for ix in lists.into_iter().flatten().copied() {
-        let entry = core.entry(ix)?;
+        let entry = core.messages.entry(ix);
         if entry.is_live()
             && short_id_digits(core, ix)? == asked
             && found.replace(ix).is_some_and(|f| f != ix)
@@ -133,19 +130,19 @@ fn find_unambiguous(core: &IndexTables, time: Timestamp, stem: &str) -> Option<M
             return None;
         }
     }
-    found.filter(|ix| core.entry(*ix).is_some_and(|e| names::short_stem(core, e) == stem))
+    found.filter(|ix| names::short_stem(core, core.messages.entry(*ix)) == stem)
 }
 
 impl Tree {
     /// Returns the messages among which the name of a message is unique. It depends on the message alone, not
     /// on the folder.
-    fn name_scope(&self, core: &IndexTables, entry: &IndexEntry) -> NameScope {
+    fn name_scope(&self, entry: &IndexEntry) -> NameScope {
         if entry.is_to_me() || entry.is_from_me() {
             NameScope::Mine
         } else if self.is_scope_all() {
             NameScope::All
         } else {
-            NameScope::Thread(core.thread_of(entry))
+            NameScope::Thread(entry.thread())
         }
     }
 
@@ -155,17 +152,18 @@ impl Tree {
         core: &'a IndexTables,
         list: impl IntoIterator<Item = MsgIx> + 'a,
     ) -> impl Iterator<Item = (MsgIx, NameForm)> + 'a {
-        let mut mine = [TimeSeeker(core.to_me_list()), TimeSeeker(core.from_me_list())];
-        list.into_iter().filter_map(move |ix| {
-            let entry = core.entry(ix)?;
-            let time = message_name_time(core, ix)?;
-            let peers = self.name_scope(core, entry);
+        let mut mine =
+            [TimeSeeker(core.messages.to_me_list()), TimeSeeker(core.messages.from_me_list())];
+        list.into_iter().map(move |ix| {
+            let entry = core.messages.entry(ix);
+            let time = message_name_time(core, ix);
+            let peers = self.name_scope(entry);
             let apart = peers == NameScope::Mine && {
                 let same = |c: &mut TimeSeeker<'a>| {
                     let near = c.seek_to(core, time).iter().copied();
-                    near.take_while(move |ix| message_name_time(core, *ix) == Some(time))
+                    near.take_while(move |ix| message_name_time(core, *ix) == time)
                 };
-                let live = |other: &MsgIx| core.entry(*other).is_some_and(IndexEntry::is_live);
+                let live = |other: &MsgIx| core.messages.entry(*other).is_live();
                 let mut others = mine.iter_mut().flat_map(same).filter(|o| *o != ix && live(o));
                 let own = short_id_digits(core, ix);
                 let differs = |other| {
@@ -175,16 +173,17 @@ impl Tree {
             };
             let is_long =
                 !apart && self.same_time_group(core, time, peers).long_names.contains_key(&ix);
-            Some((ix, if is_long { NameForm::Long } else { NameForm::Short }))
+            (ix, if is_long { NameForm::Long } else { NameForm::Short })
         })
     }
 
     /// Returns the name of a message without its ending, the same in every folder.
-    pub(super) fn unique_stem(&self, core: &IndexTables, ix: MsgIx) -> Option<String> {
-        let (_, form) = self.name_forms(core, [ix]).next()?;
+    pub(super) fn unique_stem(&self, core: &IndexTables, ix: MsgIx) -> String {
         let mut stem = String::with_capacity(64);
-        self.push_stem(&mut stem, core, ix, form)?;
-        Some(stem)
+        for (ix, form) in self.name_forms(core, [ix]) {
+            self.push_stem(&mut stem, core, ix, form);
+        }
+        stem
     }
 
     /// Appends the name of a message without its ending. The form is that of [`Tree::name_forms`].
@@ -194,17 +193,16 @@ impl Tree {
         core: &IndexTables,
         ix: MsgIx,
         form: NameForm,
-    ) -> Option<()> {
-        let entry = core.entry(ix)?;
+    ) {
+        let entry = core.messages.entry(ix);
         match form {
             NameForm::Short => names::push_short_stem(out, core, entry),
             NameForm::Long => {
-                let time = message_name_time(core, ix)?;
-                let group = self.same_time_group(core, time, self.name_scope(core, entry));
-                out.push_str(&group.stem(core, ix)?);
+                let time = message_name_time(core, ix);
+                let group = self.same_time_group(core, time, self.name_scope(entry));
+                out.push_str(&group.stem(core, ix));
             }
         }
-        Some(())
     }
 
     /// Finds the message that a folder shows under a name without ending.
@@ -222,18 +220,16 @@ impl Tree {
             _ => None,
         };
         if let Some(ix) = find_unambiguous(core, time, stem)
-            && core.entry(ix).is_some_and(|e| self.is_in_folder(core, e, folder))
+            && self.is_in_folder(core, core.messages.entry(ix), folder)
         {
             return Some(ix);
         }
         [Some(NameScope::Mine), others].into_iter().flatten().find_map(|peers| {
             let group = self.same_time_group(core, time, peers);
             let hash = stable_hash(0, &[stem]);
-            let lies =
-                |ix: &MsgIx| core.entry(*ix).is_some_and(|e| self.is_in_folder(core, e, folder));
-            let named = |ix: &MsgIx| group.stem(core, *ix).as_deref() == Some(stem);
-            let was_named =
-                |ix: &MsgIx| core.entry(*ix).is_some_and(|e| names::short_stem(core, e) == stem);
+            let lies = |ix: &MsgIx| self.is_in_folder(core, core.messages.entry(*ix), folder);
+            let named = |ix: &MsgIx| group.stem(core, *ix) == stem;
+            let was_named = |ix: &MsgIx| names::short_stem(core, core.messages.entry(*ix)) == stem;
             let mut now = with_hash(&group.by_name, hash).filter(lies);
             let mut before = with_hash(&group.by_old_name, hash).filter(lies);
             now.find(named).or_else(|| before.find(was_named))
@@ -247,15 +243,19 @@ impl Tree {
         entry: &IndexEntry,
         folder: &Node,
     ) -> bool {
-        let copy = || core.find_by_identity(entry.identity()).is_some_and(|ix| core.is_copy(ix));
-        let on = |day| core.name_time(entry).day() == day;
+        let copy = || {
+            core.messages
+                .find_by_identity(entry.identity())
+                .is_some_and(|ix| core.messages.is_copy(ix))
+        };
+        let on = |day| core.messages.name_time(entry).day() == day;
         match folder {
             Node::Inbox | Node::MailBox(_) => entry.is_to_me(),
             Node::ArchiveDay(day) => {
                 on(*day) && entry.is_live() && (entry.is_to_me() || self.is_scope_all() && !copy())
             }
             Node::SentDay(day) => on(*day) && entry.is_from_me(),
-            Node::Thread(thread) => entry.is_live() && core.thread_of(entry) == *thread && !copy(),
+            Node::Thread(thread) => entry.is_live() && entry.thread() == *thread && !copy(),
             _ => false,
         }
     }
@@ -272,12 +272,12 @@ impl Tree {
     }
 
     fn make_group(&self, core: &IndexTables, time: Timestamp, peers: NameScope) -> SameTimeGroup {
-        let live = |ix: &MsgIx| core.entry(*ix).is_some_and(IndexEntry::is_live);
-        let mine = [core.to_me_list(), core.from_me_list()]
+        let live = |ix: &MsgIx| core.messages.entry(*ix).is_live();
+        let mine = [core.messages.to_me_list(), core.messages.from_me_list()]
             .map(|l| messages_at_time(core, l, time))
             .concat();
         let mut mine: Vec<MsgIx> = mine.into_iter().filter(live).collect();
-        mine.sort_by(|a, b| core.compare_order(*a, *b));
+        mine.sort_by(|a, b| core.messages.compare_order(*a, *b));
         mine.dedup();
         let list = match peers {
             NameScope::Mine => None,
@@ -293,8 +293,8 @@ impl Tree {
 
     /// Assigns a name to each message of one time.
     fn assign_names(&self, core: &IndexTables, all: &[MsgIx]) -> SameTimeGroup {
-        let short = |ix: &MsgIx| Some((names::short_stem(core, core.entry(*ix)?), *ix));
-        let mut by_short: Vec<(String, MsgIx)> = all.iter().filter_map(short).collect();
+        let short = |ix: &MsgIx| (names::short_stem(core, core.messages.entry(*ix)), *ix);
+        let mut by_short: Vec<(String, MsgIx)> = all.iter().map(short).collect();
         by_short.sort_unstable();
         let mut group = SameTimeGroup::default();
         for same in by_short.chunk_by(|a, b| a.0 == b.0) {
@@ -318,7 +318,7 @@ impl Tree {
 
     /// Returns the message that alone had the short name before the others came, in this mount.
     fn find_first_shown(&self, members: &[MsgIx]) -> Option<MsgIx> {
-        let at_start = |ix: &&MsgIx| (**ix as usize) < self.messages_at_start;
+        let at_start = |ix: &&MsgIx| ix.is_among_first(self.messages_at_start);
         match members.iter().filter(at_start).count() {
             0 | 1 => members.iter().min().copied(),
             _ => None,
@@ -328,9 +328,10 @@ impl Tree {
     /// Returns the names of messages that share their short name. Each has its full id. Those of one id have the
     /// digest of their content, and copies with one content in several stores have the hash of their key.
     fn make_long_names(&self, core: &IndexTables, members: Vec<MsgIx>) -> Vec<(MsgIx, String)> {
-        let full_id = |ix| Some(names::full_id(&core.id(core.entry(ix)?)));
-        let content = |ix| self.content_digest(core, core.entry(ix)?);
-        let key = |ix| Some(names::message_digest(core, core.entry(ix)?));
+        let entry = |ix| core.messages.entry(ix);
+        let full_id = |ix| Some(names::full_id(&core.messages.id(entry(ix))));
+        let content = |ix| self.content_digest(core, entry(ix));
+        let key = |ix| Some(names::message_digest(core, entry(ix)));
         let forms: [&dyn Fn(MsgIx) -> Option<String>; 3] = [&full_id, &content, &key];
         let mut named = Vec::with_capacity(members.len());
         let mut rest = members;
@@ -342,8 +343,7 @@ impl Tree {
             for (id, same) in by_id {
                 match (id, &same[..]) {
                     (Some(id), [ix]) => {
-                        let stem = core.entry(*ix).map(|e| names::long_stem(core, e, &id));
-                        named.extend(stem.map(|stem| (*ix, stem)));
+                        named.push((*ix, names::long_stem(core, entry(*ix), &id)));
                     }
                     _ => rest.extend(same),
                 }
@@ -355,7 +355,7 @@ impl Tree {
     /// Returns the hash of a message's content: the one that its id carries because another message has the id, or
     /// that of the bytes in its store. Returns `None` if they cannot be read now.
     fn content_digest(&self, core: &IndexTables, entry: &IndexEntry) -> Option<String> {
-        if let Some(hash) = id_qualifier(&core.id(entry)) {
+        if let Some(hash) = id_qualifier(&core.messages.id(entry)) {
             return Some(hash.to_owned());
         }
         let store = self.index.stores().get(entry.store())?;

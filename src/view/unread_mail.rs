@@ -20,11 +20,12 @@ impl Tree {
     /// Returns the unread messages from other agents, oldest first.
     pub fn list_unread_mail(&self) -> Vec<UnreadMail> {
         let core = self.index.read();
-        let entries = core.inbox().filter_map(|ix| core.entry(ix)).filter(|e| !e.is_from_me());
+        let entries =
+            core.messages.inbox().map(|ix| core.messages.entry(ix)).filter(|e| !e.is_from_me());
         let mail = entries.map(|e| {
             let mut key = names::message_digest(&core, e);
             key.truncate(DIGITS);
-            UnreadMail { key, from: core.sender(e).to_owned() }
+            UnreadMail { key, from: core.messages.sender(e).to_owned() }
         });
         mail.collect()
     }
@@ -33,14 +34,14 @@ impl Tree {
     pub fn sole_unread_name(&self) -> Option<String> {
         let ix: MsgIx = {
             let core = self.index.read();
-            let is_mail = |ix: &MsgIx| core.entry(*ix).is_some_and(|e| !e.is_from_me());
-            let mut all = core.inbox().filter(is_mail);
+            let is_mail = |ix: &MsgIx| !core.messages.entry(*ix).is_from_me();
+            let mut all = core.messages.inbox().filter(is_mail);
             let first = all.next()?;
             all.next().is_none().then_some(first)?
         };
         let short = {
             let core = self.index.read();
-            let name = names::short_id(&core.id(core.entry(ix)?));
+            let name = names::short_id(&core.messages.id(core.messages.entry(ix)));
             (self.find_by_short_id(&core, &Node::Inbox, &name) == Some(ix)).then_some(name)
         };
         if let Some(short) = short {

@@ -135,7 +135,7 @@ impl Tree {
     /// Opens a `.watch`.
     pub(super) fn open_watch(&self) -> WatchFeed {
         let core = self.index.read();
-        let (upto, told) = (core.messages_so_far(), core.inbox().collect());
+        let (upto, told) = (core.messages.messages_so_far(), core.messages.inbox().collect());
         WatchFeed(Mutex::with_level(
             LockLevel::File,
             WatchProgress { first_new: upto, reported: told, ready: Vec::new() },
@@ -147,13 +147,12 @@ impl Tree {
         let mut seen = arrivals.0.lock();
         let came = self.inbox_files(|core| {
             let is_new = |ix: &MsgIx| {
-                core.entry(*ix).is_some_and(|e| {
-                    // A program may have read it already.
-                    let came = *ix as usize >= seen.first_new && e.is_read_here();
-                    (came || !e.is_read()) && !seen.reported.contains(ix)
-                })
+                let e = core.messages.entry(*ix);
+                // A program may have read it already.
+                let came = !ix.is_among_first(seen.first_new) && e.is_read_here();
+                (came || !e.is_read()) && !seen.reported.contains(ix)
             };
-            core.messages_to_me().filter(is_new).collect()
+            core.messages.messages_to_me().filter(is_new).collect()
         });
         for (ix, name) in came {
             seen.reported.insert(ix);
@@ -170,7 +169,7 @@ impl Tree {
             let oldest = {
                 let mut handed = self.next_claims.lock();
                 let free = |ix: &MsgIx| !handed.open.contains(ix) && !handed.read.contains(ix);
-                let oldest = self.index.read().inbox().find(free);
+                let oldest = self.index.read().messages.inbox().find(free);
                 handed.open.extend(oldest);
                 oldest
             };

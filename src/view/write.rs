@@ -65,28 +65,28 @@ impl Tree {
         match node {
             Node::Draft(name) => Ok((name.clone(), DraftTarget::Outbox)),
             Node::ThreadDraft(thread, name) => Ok((name.clone(), self.thread_target(*thread)?)),
-            Node::Reply(_, ix) => self.reply_target(*ix, false),
-            Node::ReplyAll(_, ix) => self.reply_target(*ix, true),
-            Node::ReplyDraft(_, ix, name) => Ok((name.clone(), self.reply_target(*ix, false)?.1)),
+            Node::Reply(_, ix) => Ok(self.reply_target(*ix, false)),
+            Node::ReplyAll(_, ix) => Ok(self.reply_target(*ix, true)),
+            Node::ReplyDraft(_, ix, name) => Ok((name.clone(), self.reply_target(*ix, false).1)),
             _ => Err(self.not_writable_error(node)),
         }
     }
 
     /// Returns the name and the target of an answer to a message, or to all its recipients.
-    fn reply_target(&self, ix: MsgIx, all: bool) -> Result<(String, DraftTarget), Error> {
-        let name = self.message_name(ix).ok_or(Error::NotFound)?;
+    fn reply_target(&self, ix: MsgIx, all: bool) -> (String, DraftTarget) {
+        let name = self.message_name(ix);
         let stem = name.trim_end_matches(".txt");
-        let MessageKey { store, from, id } = self.index.message_key(ix).ok_or(Error::NotFound)?;
-        Ok(if all {
+        let MessageKey { store, from, id } = self.index.message_key(ix);
+        if all {
             (format!("{stem}.reply-all"), DraftTarget::ReplyAll { store, from, id })
         } else {
             (format!("{stem}.reply"), DraftTarget::Reply { store, from, id })
-        })
+        }
     }
 
     fn thread_target(&self, thread: ThreadIx) -> Result<DraftTarget, Error> {
         let core = self.index.read();
-        let (id, number) = core.thread_id(thread).ok_or(Error::NotFound)?;
+        let (id, number) = core.threads.thread_id(&core.messages, thread);
         let store = self.index.stores().get(number).ok_or(Error::NotFound)?;
         Ok(DraftTarget::Thread { store: store.name().to_owned(), id: id.to_owned() })
     }
@@ -288,12 +288,11 @@ impl Tree {
                 let Node::Message(_, ix) = self.lookup(parent, name)? else {
                     return Err(Error::not_permitted("only messages can be moved to inbox/"));
                 };
-                let kept = self.message_name(ix).as_deref() == Some(new_name);
+                let kept = self.message_name(ix) == *new_name;
                 if !kept && !self.is_short_name(new_parent, new_name, ix) {
                     return Err(Error::not_permitted("messages keep their names"));
                 }
-                let to_me =
-                    self.index.read().entry(ix).is_some_and(crate::index::IndexEntry::is_to_me);
+                let to_me = self.index.read().messages.entry(ix).is_to_me();
                 if !to_me {
                     return Err(Error::not_permitted("this message is not addressed to you"));
                 }

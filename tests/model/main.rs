@@ -417,7 +417,11 @@ impl History {
         }
         let distinct: BTreeSet<Ino> = self.inos.values().copied().collect();
         assert_eq!(distinct.len(), self.inos.len(), "an inode number stands for two paths");
-        assert_eq!(mailbox.index.read().unread_count(), self.model.to_me(false).len(), "{after:?}");
+        assert_eq!(
+            mailbox.index.read().marks.unread_count(),
+            self.model.to_me(false).len(),
+            "{after:?}"
+        );
         assert_eq!(mailbox.refused(), self.model.refused(), "rejected/ after {after:?}");
         for (path, rec) in expected.iter().filter(|(path, _)| path.starts_with("threads/")) {
             let signature = match rec.from.as_str() {
@@ -524,7 +528,7 @@ fn nobody_waits_for_ever() {
             mailbox.index.rejudge_changed();
         }),
         Box::new(|n| {
-            let unread: Vec<_> = mailbox.index.read().inbox().take(3).collect();
+            let unread: Vec<_> = mailbox.index.read().messages.inbox().take(3).collect();
             for ix in unread {
                 mailbox.index.mark_message(ix, n % 2 == 0, true).unwrap();
             }
@@ -549,6 +553,6 @@ fn nobody_waits_for_ever() {
             }
         }
     });
-    let unread = mailbox.index.read().inbox().count();
-    assert_eq!(mailbox.index.read().unread_count(), unread, "the count of unread messages");
+    let unread = mailbox.index.read().messages.inbox().count();
+    assert_eq!(mailbox.index.read().marks.unread_count(), unread, "the count of unread messages");
 }

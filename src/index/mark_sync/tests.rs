@@ -5,8 +5,9 @@ use std::sync::{Arc, Weak};
 
 use proptest::prelude::*;
 
-use super::super::testing::{Answer, Bed, at, entry, listen, message};
 use super::*;
+use crate::index::testing::{Answer, Bed, at, entry, listen, message};
+use crate::model::MachineId;
 
 /// An event that may affect one message's mark.
 #[derive(Clone, Copy, Debug)]
@@ -82,10 +83,10 @@ proptest! {
                 let word = bed.folder.lock().file(1).read;
                 let expected = own.or(word) == Some(true);
                 prop_assert_eq!(entry(&index, "a").is_read(), expected);
-                prop_assert_eq!(index.read().unread_count(), usize::from(!expected));
-                prop_assert_eq!(index.read().inbox().count(), usize::from(!expected));
+                prop_assert_eq!(index.read().marks.unread_count(), usize::from(!expected));
+                prop_assert_eq!(index.read().messages.inbox().count(), usize::from(!expected));
             } else {
-                prop_assert_eq!(index.read().unread_count(), 0);
+                prop_assert_eq!(index.read().marks.unread_count(), 0);
             }
         }
         if there && notes {
@@ -124,7 +125,7 @@ fn a_mark_is_told_once_and_again_only_when_the_store_forgets_it() {
     bed.folder.lock().edit(2, |f| f.read = Some(true));
     index.refresh_store(0, false).unwrap();
     assert_eq!(heard.lock().pop().map(|c| c.marked), Some(vec![at(&index, "b")]));
-    assert_eq!(index.read().unread_count(), 0);
+    assert_eq!(index.read().marks.unread_count(), 0);
     // A mark that I cleared stays cleared, whatever the store says.
     index.mark_message(at(&index, "b"), false, false).unwrap();
     index.sync_marks_to_stores();
@@ -132,7 +133,7 @@ fn a_mark_is_told_once_and_again_only_when_the_store_forgets_it() {
     bed.folder.lock().edit(2, |f| f.read = Some(true));
     index.refresh_store(0, false).unwrap();
     index.sync_marks_to_stores();
-    assert_eq!((bed.told(), index.read().unread_count()), (vec![], 1));
+    assert_eq!((bed.told(), index.read().marks.unread_count()), (vec![], 1));
 }
 
 #[test]
@@ -250,5 +251,40 @@ fn marks_that_the_journal_lost_are_nobodys() {
     std::fs::write(bed.dir.path().join("marks"), "").unwrap();
     let index = bed.open();
     assert!(!entry(&index, "a").is_read() && entry(&index, "b").is_read());
-    assert_eq!(index.read().unread_count(), 1);
+    assert_eq!(index.read().marks.unread_count(), 1);
+}
+
+fn heard(id: &str, read: bool) -> Mark {
+    let origin = MarkOrigin::Heard(MachineId(7), if read { 1 } else { 2 });
+    Mark { from: "foo".into(), id: id.into(), read, origin }
+}
+
+#[test]
+fn what_is_heard_is_noted_behind_all_that_was_noted_here() {
+    let bed = Bed::new();
+    bed.put(1, message("foo", "a", 5));
+    bed.put(2, message("foo", "b", 6));
+    let index = bed.open();
+    let (_, at_first) = index.read_marks_since(0, 0).unwrap();
+    index.mark_message(at(&index, "a"), true, true).unwrap();
+    assert_eq!(index.import_marks(0, at_first, &[heard("b", true)]).unwrap(), None);
+    assert!(!entry(&index, "b").is_read());
+    let (marks, len) = index.read_marks_since(0, at_first).unwrap();
+    let (from, id) = ("foo".to_owned(), "a".to_owned());
+    assert_eq!(marks, [Mark { from, id, read: true, origin: MarkOrigin::Here }]);
+    let all = [heard("a", false), heard("b", true), heard("c", true), heard("d", true)];
+    let len = index.import_marks(0, len, &all).unwrap().unwrap();
+    assert_eq!(index.read_marks_since(0, len).unwrap(), (Vec::new(), len));
+    assert!(!entry(&index, "a").is_read() && entry(&index, "b").is_read());
+    // A message that arrives later is read already, in this process and in the next.
+    bed.put(3, message("foo", "c", 7));
+    index.refresh_store(0, false).unwrap();
+    assert!(entry(&index, "c").is_read());
+    assert_eq!(index.read().marks.unread_count(), 1);
+    drop(index);
+    bed.put(4, message("foo", "d", 8));
+    let index = bed.open();
+    let read = ["a", "b", "c", "d"].map(|id| entry(&index, id).is_read());
+    assert_eq!(read, [false, true, true, true]);
+    assert_eq!(index.read_marks_since(0, 0).unwrap().0.len(), 5);
 }

@@ -9,7 +9,7 @@ use super::super::find_store;
 use super::super::spool::SpoolParcel;
 use super::super::thread_backoff::ThreadBackoff;
 use super::{SendContext, SendJob, SenderCommand, SenderShared, StuckJob};
-use crate::index::{Index, IndexEntry};
+use crate::index::Index;
 use crate::model::Timestamp;
 use crate::store::{DeliveryQueue, Durability, Facets, MessageAppender, StoreError};
 
@@ -403,6 +403,6 @@ pub(in crate::outbox) fn is_in_store(index: &Index, parcel: &SpoolParcel) -> boo
         find_store(index, &parcel.store).filter(|(_, s)| !s.properties().can_repeat_appends);
     let Some((number, store)) = found else { return false };
     let core = index.read();
-    let found = core.find_message(number, store.me(), &parcel.message.id);
-    found.and_then(|ix| core.entry(ix)).is_some_and(IndexEntry::is_live)
+    let found = core.messages.find_message(number, store.me(), &parcel.message.id);
+    found.is_some_and(|ix| core.messages.entry(ix).is_live())
 }

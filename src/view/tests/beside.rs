@@ -25,7 +25,7 @@ fn writing_beside_a_message_that_asks_acknowledges_it() {
         );
         b.write(&place, &name, "ok", false).unwrap();
         assert_eq!(acks(&b), [0], "{place}");
-        assert_eq!((b.names("inbox").len(), b.tree.index().read().unread_count()), (0, 0));
+        assert_eq!((b.names("inbox").len(), b.tree.index().read().marks.unread_count()), (0, 0));
         // A process that knows the name may acknowledge again.
         b.write(&place, &name, "ok", true).unwrap_or_else(|e| panic!("{place}: {e}"));
         b.write(&format!("archive/{DAY}"), &name, "ok", true).unwrap();
@@ -66,14 +66,14 @@ fn the_writer_hears_why_it_cannot_be_acknowledged() {
     fails(vec![StoreError::Refused("task_locked: it is locked".into())]);
     let e = write().unwrap_err();
     assert_eq!((e.errno(), e.to_string().as_str()), (libc::EBADMSG, "task_locked: it is locked"));
-    assert_eq!(b.tree.index().read().unread_count(), 1);
+    assert_eq!(b.tree.index().read().marks.unread_count(), 1);
     // A message that only moved is looked for, once.
     fails(vec![StoreError::Moved, StoreError::Moved]);
     assert_eq!(write().unwrap_err().errno(), libc::ENOENT);
     fails(vec![StoreError::Moved]);
     let before = b.stores[0].folder.lock().deliveries;
     write().unwrap();
-    assert_eq!(b.tree.index().read().unread_count(), 0);
+    assert_eq!(b.tree.index().read().marks.unread_count(), 0);
     let deadline = std::time::Instant::now() + Duration::from_secs(5);
     while b.stores[0].folder.lock().deliveries == before {
         assert!(std::time::Instant::now() < deadline, "what is derived is brought up to date");
@@ -153,7 +153,7 @@ fn what_i_should_know_of_my_message_lies_beside_it_in_sent() {
     let listed = b.names(&format!("archive/{DAY}"));
     assert_eq!(listed.len(), 2, "none beside a message to me: {listed:?}");
     // Removing the message invalidates the warning for programs that looked at it.
-    let ix = b.tree.index().read().find_message(0, "bob@x", "00000001aaaa").unwrap();
+    let ix = b.tree.index().read().messages.find_message(0, "bob@x", "00000001aaaa").unwrap();
     let stale = b.tree.stale_inodes(&IndexChanges { removed: vec![ix], ..IndexChanges::default() });
     assert!(stale.contains(&b.tree.inode_number(&Node::Warning(ix))));
 }

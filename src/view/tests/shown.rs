@@ -35,7 +35,7 @@ fn files_of_a_message_are_read_only_and_reading_them_marks_nothing() {
     let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[("a", "12"), ("b", "3")])])]);
     let dir = format!("inbox/{STEM}.d");
     b.cat(&format!("{dir}/a"));
-    assert_eq!(b.tree.index().read().unread_count(), 1);
+    assert_eq!(b.tree.index().read().marks.unread_count(), 1);
     let eperm = |done: Result<(), Error>| {
         let e = done.unwrap_err();
         assert_eq!(e.errno(), libc::EPERM, "{e}");
@@ -246,10 +246,13 @@ fn a_message_that_moves_to_another_thread_is_shown_there() {
         letter("00000003aaaa", T0 + 2, &[]),
     ];
     let b = bed(vec![store(letters)]);
-    let find = |id: &str| b.tree.index().read().find_message(0, "bob@x", id).unwrap();
-    let thread = |id: &str| b.tree.index().read().find_thread(0, id).unwrap();
+    let find = |id: &str| b.tree.index().read().messages.find_message(0, "bob@x", id).unwrap();
+    let thread = |id: &str| {
+        let core = b.tree.index().read();
+        core.threads.find_thread(&core.messages, 0, id).unwrap()
+    };
     let (ix, old) = (find("00000002aaaa"), thread("00000003aaaa"));
-    let name = b.tree.message_name(ix).unwrap();
+    let name = b.tree.message_name(ix);
     assert!(b.cat(&format!("archive/{DAY}/{name}")).contains("Thread: 00000002aaaa\n"));
     let changes = IndexChanges { moved: vec![(ix, old)], ..IndexChanges::default() };
     let folder = b.tree.inode_number(&Node::Thread(old));
@@ -435,7 +438,7 @@ fn who_lists_sizes_finds_the_next_ones_made() {
         let Node::Message(_, ix) = b.tree.resolve_entry(&listing, n).unwrap().1 else {
             return false;
         };
-        b.tree.index().read().entry(ix).unwrap().size().is_some()
+        b.tree.index().read().messages.entry(ix).size().is_some()
     };
     let known = || [0, 1, 2].map(known);
     assert_eq!(known(), [false; 3]);

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::super::marks::MarkCheckpoint;
-use super::super::snapshot;
-use super::super::tables::{InsertOutcome, StoreInfo};
-use super::super::testing::message;
 use super::*;
+use crate::index::mark_log::MarkCheckpoint;
+use crate::index::messages::{ReplyLink, SignatureKind, StoreInfo};
+use crate::index::tables::InsertOutcome;
+use crate::index::testing::{message, tables_of, with_stores};
+use crate::index::{IndexTables, snapshot};
 use crate::model::{PublicKey, TWIN, Timestamp};
 
 /// A message of the model.
@@ -49,10 +50,7 @@ const KEY: PublicKey = PublicKey([7; 32]);
 
 fn core() -> IndexTables {
     let info = |name: &str, links| StoreInfo { links, ..StoreInfo::with_name(name) };
-    IndexTables {
-        stores: vec![info("plain", false), info("linked", true)],
-        ..IndexTables::default()
-    }
+    tables_of(vec![info("plain", false), info("linked", true)])
 }
 
 /// Returns an id. The order of ids is not that of the numbers.
@@ -89,7 +87,7 @@ impl World {
             InsertOutcome::New(ix) => {
                 self.at.insert(n, ix);
                 self.states.entry(n).or_default();
-                self.core.admit_message(ix, true);
+                self.core.admit_message(ix);
             }
             InsertOutcome::Updated(..) => {}
             other => panic!("{other:?}"),
@@ -104,7 +102,8 @@ impl World {
                 let Some(state) = self.states.get_mut(n) else { return };
                 *state = State { refused: true, ..*state };
                 self.core.withhold_message(self.at[n]);
-                self.core.queue_relink(self.at[n]);
+                let core = &mut self.core;
+                core.threads.queue_relink(&core.messages, self.at[n]);
             }
             Step::Go(n) => {
                 if let Some(ix) = self.at.get(n) {
@@ -135,12 +134,13 @@ impl World {
 
     /// Relinks, and asserts that it returns every message that a view may have shown in another thread.
     fn relink(&mut self) {
-        let before: Vec<ThreadIx> = self.core.entries.iter().map(|e| e.thread).collect();
+        let before: Vec<ThreadIx> =
+            self.core.messages.all_entries().map(|(_, e)| e.thread()).collect();
         let moved = self.core.relink_threads();
         let mut expected = Vec::new();
-        for (ix, old) in (0u32..).zip(before) {
-            let entry = self.core.entry(ix).unwrap();
-            if entry.thread != old && entry.is_live() {
+        for (ix, old) in self.core.messages.messages_since(0).zip(before) {
+            let entry = self.core.messages.entry(ix);
+            if entry.thread() != old && entry.is_live() {
                 expected.push((ix, old));
             }
         }
@@ -154,8 +154,8 @@ impl World {
         let path = self.dir.path().join("index");
         snapshot::save(&path, "", &self.core, &[], MarkCheckpoint::default(), BTreeMap::new())
             .unwrap();
-        let stores = self.core.stores.clone();
-        self.core = IndexTables { stores, ..snapshot::load(&path, "", true, 0).unwrap().core };
+        let stores = self.core.messages.names().stores().to_vec();
+        self.core = with_stores(snapshot::load(&path, "", true, 0).unwrap().core, stores);
     }
 
     // --- the model ---
@@ -191,37 +191,34 @@ impl World {
     }
 
     fn check(&self) {
+        let core = &self.core;
         for (n, ix) in &self.at {
-            let entry = self.core.entry(*ix).unwrap();
-            let (thread, store) = self.core.thread_id(entry.thread).unwrap();
+            let entry = core.messages.entry(*ix);
+            let (thread, store) = core.threads.thread_id(&core.messages, entry.thread());
             assert_eq!((thread, store), (&*self.found(self.root(*n)).thread, 1), "message {n}");
-            // Climbing ends at the root.
-            let mut top = *ix;
-            while let Some(parent) = self.core.thread_parent(top) {
-                top = parent;
-            }
-            assert_eq!(top, self.at[&self.root(*n)]);
             assert_eq!(self.core.find_id(1, &plain(self.plans[*n].number)), {
                 self.meant(self.plans[*n].number).map(|n| self.at[&n])
             });
-            let answers = self.plans[*n].answers.map(plain);
-            assert_eq!(self.core.answered_id(entry), answers.as_deref());
+            let answers = core.messages.links().get(*ix).and_then(ReplyLink::answers);
+            let answers = answers.map(|id| core.messages.names().text(id).to_owned());
+            assert_eq!(answers, self.plans[*n].answers.map(plain));
         }
-        for thread in 0..self.core.threads.len() as ThreadIx {
-            let entries = (0u32..).zip(&self.core.entries);
+        for thread in self.core.threads.threads_since(0) {
+            let entries = self.core.messages.all_entries();
             let members: BTreeSet<MsgIx> =
-                entries.filter(|(_, e)| e.thread == thread).map(|(ix, _)| ix).collect();
-            let chain: Vec<MsgIx> = self.core.thread_chain(thread).collect();
+                entries.filter(|(_, e)| e.thread() == thread).map(|(ix, _)| ix).collect();
+            let chain: Vec<MsgIx> = core.threads.thread_chain(&core.messages, thread).collect();
             assert_eq!(chain.len(), members.len());
             assert_eq!(chain.into_iter().collect::<BTreeSet<_>>(), members);
-            let live = members.iter().any(|ix| self.core.entry(*ix).unwrap().is_live());
-            assert_eq!(self.core.is_thread_visible(thread, true), live);
-            assert_eq!(self.core.is_thread_visible(thread, false), live);
+            let live = members.iter().any(|ix| self.core.messages.entry(*ix).is_live());
+            assert_eq!(self.core.threads.is_thread_visible(thread, true), live);
+            assert_eq!(self.core.threads.is_thread_visible(thread, false), live);
         }
-        let live = self.core.entries.iter().filter(|e| e.is_live()).count();
-        assert_eq!(self.core.unread_count(), live);
-        assert_eq!(self.core.messages_to_me().count(), live);
-        assert!(self.core.to_me.is_sorted_by(|a, b| self.core.compare_order(*a, *b).is_lt()));
+        let live = self.core.messages.live_messages().count();
+        assert_eq!(self.core.marks.unread_count(), live);
+        assert_eq!(self.core.messages.messages_to_me().count(), live);
+        let list = core.messages.to_me_list();
+        assert!(list.is_sorted_by(|a, b| core.messages.compare_order(*a, *b).is_lt()));
     }
 }
 
@@ -279,16 +276,16 @@ fn a_long_chain_is_followed_to_its_end_whichever_end_comes_first() {
             let InsertOutcome::New(ix) = core.insert_message(1, &found) else {
                 panic!("{n} is known")
             };
-            core.note_signature(ix, SignatureKind::Valid, Some(KEY));
-            core.admit_message(ix, true);
+            core.trust.note_signature(&mut core.messages, ix, SignatureKind::Valid, Some(KEY));
+            core.admit_message(ix);
             if count % 1000 == 0 {
                 core.relink_threads();
             }
         }
         core.relink_threads();
-        let root = core.find_thread(1, "m00000").unwrap();
-        assert_eq!(core.thread_messages(root).len(), 5000);
-        assert_eq!(core.visible_threads(true).collect::<Vec<_>>(), [root]);
+        let root = core.threads.find_thread(&core.messages, 1, "m00000").unwrap();
+        assert_eq!(core.threads.thread_messages(&core.messages, root).len(), 5000);
+        assert_eq!(core.threads.visible_threads(true).collect::<Vec<_>>(), [root]);
     }
 }
 
@@ -297,15 +294,23 @@ fn a_store_with_thread_ids_may_name_another_thread() {
     let mut core = core();
     let mut found = message("foo", "a", 5);
     let InsertOutcome::New(ix) = core.insert_message(0, &found) else { panic!("it is known") };
-    core.admit_message(ix, true);
+    core.admit_message(ix);
     assert!(core.relink_threads().is_empty());
-    let old = core.entry(ix).unwrap().thread;
+    let old = core.messages.entry(ix).thread();
     found.thread = "b".into();
     assert!(matches!(core.insert_message(0, &found), InsertOutcome::Updated(..)));
     assert_eq!(core.relink_threads(), [(ix, old)]);
-    let new = core.find_thread(0, "b").unwrap();
-    assert_eq!((core.thread_messages(old), core.thread_messages(new)), (vec![], vec![ix]));
-    assert!(!core.is_thread_visible(old, true) && core.is_thread_visible(new, false));
-    assert_eq!((core.find_id(0, "a"), core.thread_parent(ix)), (Some(ix), None));
-    assert_eq!(core.entry(ix).unwrap().time(), Timestamp::from_secs(5));
+    let new = core.threads.find_thread(&core.messages, 0, "b").unwrap();
+    assert_eq!(
+        (
+            core.threads.thread_messages(&core.messages, old),
+            core.threads.thread_messages(&core.messages, new)
+        ),
+        (vec![], vec![ix])
+    );
+    assert!(
+        !core.threads.is_thread_visible(old, true) && core.threads.is_thread_visible(new, false)
+    );
+    assert_eq!(core.find_id(0, "a"), Some(ix));
+    assert_eq!(core.messages.entry(ix).time(), Timestamp::from_secs(5));
 }

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::apply::log_reject;
-use super::entry::{EntryFlags, IndexEntry, MsgIx, SignatureKind};
-use super::tables::IndexTables;
-use super::{Index, IndexChanges};
 use crate::identity::{
     Keyring, MessageDigest, SignatureVerdict, SignedMessage, describe_other_own_key,
 };
+use crate::index::apply::log_reject;
+use crate::index::messages::{IndexEntry, MessageTable, SignatureKind};
+use crate::index::position::MsgIx;
+use crate::index::{Index, IndexChanges, IndexTables};
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, Unsigned, verify};
 use crate::store::Rejection;
 
 /// The trust decisions for one store.
-pub(super) struct TrustJudge<'a> {
+pub(in crate::index) struct TrustJudge<'a> {
     pub keyring: &'a Keyring,
     pub unsigned: Unsigned,
     pub store: &'a str,
@@ -28,7 +28,7 @@ pub(super) struct TrustJudge<'a> {
 
 /// The values of a message that the judge needs.
 #[derive(Clone, Copy)]
-pub(super) struct TrustQuery<'a> {
+pub(in crate::index) struct TrustQuery<'a> {
     pub from: &'a str,
     pub id: &'a str,
     /// True if the store knows that I wrote it.
@@ -37,7 +37,7 @@ pub(super) struct TrustQuery<'a> {
 }
 
 /// The decision on a message.
-pub(super) enum TrustDecision {
+pub(in crate::index) enum TrustDecision {
     Accepted(SignatureKind, Option<PublicKey>),
     Refused(String),
 }
@@ -130,43 +130,42 @@ impl Index {
             return;
         }
         let candidates: Vec<MsgIx> = {
-            self.core.write().queue_key_review(&changed);
-            let core = self.core.read();
-            let theirs = core
-                .messages_by_addresses(&changed)
-                .filter(|ix| core.entry(*ix).is_some_and(IndexEntry::is_live));
-            core.rejects().filter_map(|(_, r)| r.message).chain(theirs).collect()
+            self.queue_key_review(&changed);
+            let IndexTables { messages, trust, .. } = &*self.core.read();
+            let theirs = messages_by_addresses(messages, &changed);
+            let theirs = theirs.filter(|ix| messages.entry(*ix).is_live());
+            trust.rejects().filter_map(|(_, r)| r.message).chain(theirs).collect()
         };
         self.rejudge_messages(candidates);
     }
 
     /// Judges messages again whose senders just got their first key and that waited for it. The verdict on a
     /// message must not depend on the order of arrival.
-    pub(super) fn judge_first_uses(&self) {
+    pub(in crate::index) fn judge_first_uses(&self) {
         let pinned: BTreeSet<String> = self.keyring.take_first_uses().into_iter().collect();
         if pinned.is_empty() {
             return;
         }
         let known = self.settings.unsigned == Unsigned::Known;
         let waited: Vec<MsgIx> = {
-            let core = self.core.read();
+            let IndexTables { messages, trust, .. } = &*self.core.read();
             let waits = |ix: &MsgIx| {
-                core.unvouched.contains(ix)
-                    || known
-                        && matches!(
-                            core.signature_kind_at(*ix).0,
-                            SignatureKind::None | SignatureKind::Missing
-                        )
-                    || core.entry(*ix).is_some_and(|e| e.flags.has(EntryFlags::REJECTED))
+                let entry = messages.entry(*ix);
+                trust.unvouched.contains(ix) || known && entry.is_unsigned() || entry.is_rejected()
             };
-            if known || !core.unvouched.is_empty() || core.rejects().next().is_some() {
-                core.messages_by_addresses(&pinned).filter(waits).collect()
+            if known || !trust.unvouched.is_empty() || !trust.rejects.is_empty() {
+                messages_by_addresses(messages, &pinned).filter(waits).collect()
             } else {
                 Vec::new()
             }
         };
-        self.core.write().queue_key_review(&pinned);
+        self.queue_key_review(&pinned);
         self.rejudge_messages(waited);
+    }
+
+    fn queue_key_review(&self, addresses: &BTreeSet<String>) {
+        let IndexTables { messages, trust, .. } = &mut *self.core.write();
+        trust.queue_key_review(messages, addresses);
     }
 
     /// Describes each store in which another key than mine signs messages under my name, with the remedy.
@@ -180,9 +179,12 @@ impl Index {
                 continue;
             };
             let is_there = {
-                let core = self.core.read();
-                let mut refused = core.rejects().filter_map(|(_, r)| core.entry(r.message?));
-                refused.any(|e| e.store() == number && core.sender(e) == me)
+                let IndexTables { messages, trust, .. } = &*self.core.read();
+                let mut rejected = trust.rejects().filter_map(|(_, r)| r.message);
+                rejected.any(|ix| {
+                    let entry = messages.entry(ix);
+                    entry.store() == number && messages.sender(entry) == me
+                })
             };
             let text = describe_other_own_key(me, other, store.facets().keys.is_none());
             if is_there && !out.contains(&text) {
@@ -195,12 +197,12 @@ impl Index {
     /// Returns the digests of all messages of an address in all stores, including rejected ones. The keyring
     /// stores these digests when it forgets the keys of the address.
     pub fn keyring_digests(&self, address: &str) -> BTreeSet<MessageDigest> {
-        let core = self.core.read();
+        let messages = &self.core.read().messages;
         let theirs = BTreeSet::from([address.to_owned()]);
-        let prints = core.messages_by_addresses(&theirs).filter_map(|ix| {
-            let entry = core.entry(ix)?;
-            let store = self.store_of(entry)?.name();
-            Some(SignedMessage { store, from: address, id: &core.id(entry) }.digest())
+        let prints = messages_by_addresses(messages, &theirs).map(|ix| {
+            let entry = messages.entry(ix);
+            let store = self.store_of(entry).name();
+            SignedMessage { store, from: address, id: &messages.id(entry) }.digest()
         });
         prints.collect()
     }
@@ -220,33 +222,32 @@ impl Index {
     }
 
     fn rejudge_message(&self, ix: MsgIx, changes: &mut IndexChanges) {
-        let Some(entry) = self.core.read().entry(ix).copied() else { return };
-        let unsigned =
-            matches!(entry.flags.signature().0, SignatureKind::None | SignatureKind::Missing)
-                && !self.core.read().unvouched.contains(&ix);
-        if unsigned && entry.is_live() && self.settings.unsigned != Unsigned::Known {
+        let (entry, is_unvouched) = {
+            let core = self.core.read();
+            (*core.messages.entry(ix), core.trust.unvouched.contains(&ix))
+        };
+        if entry.is_unsigned()
+            && !is_unvouched
+            && entry.is_live()
+            && self.settings.unsigned != Unsigned::Known
+        {
             return;
         }
-        let Some(store) = self.store_of(&entry) else { return };
+        let store = self.store_of(&entry);
         let Ok(record) = store.read_record(&entry.location()) else { return };
         let path = store.source_path(entry.location().source).unwrap_or_default();
         let mut core = self.core.write();
-        let refused = entry.flags.has(EntryFlags::REJECTED);
+        let refused = entry.is_rejected();
         // The record was read without a lock. Meanwhile the message may have been judged, or its file replaced.
-        let same = core.entry(ix).is_some_and(|now| {
-            let state = |e: &IndexEntry| {
-                (e.location(), e.flags.has(EntryFlags::REJECTED), e.flags.signature())
-            };
-            state(now) == state(&entry)
-        });
-        if !same || entry.flags.has(EntryFlags::GONE) {
+        let state = |e: &IndexEntry| (e.location(), e.is_rejected(), e.signature());
+        if state(core.messages.entry(ix)) != state(&entry) || entry.is_gone() {
             return;
         }
         let hearing = store.facets().trust_listener;
         let judgement = self.trust_judge(entry.store()).judge_message(TrustQuery {
-            from: core.sender(&entry),
-            id: &core.id(&entry),
-            from_me: entry.flags.has(EntryFlags::FROM_ME),
+            from: core.messages.sender(&entry),
+            id: &core.messages.id(&entry),
+            from_me: entry.is_mine(),
             claim: record.claim.as_ref(),
         });
         let now_refused = matches!(judgement, TrustDecision::Refused(_));
@@ -275,19 +276,21 @@ impl Index {
     }
 }
 
-impl IndexTables {
-    /// Returns the messages of these writers that are not gone, in order of arrival.
-    fn messages_by_addresses(&self, addresses: &BTreeSet<String>) -> impl Iterator<Item = MsgIx> {
-        let writers = (0u32..).zip(&self.writers);
-        let theirs: HashSet<u32> = writers
-            .filter(|(_, writer)| addresses.contains(self.strings.get(writer.name)))
-            .map(|(number, _)| number)
-            .collect();
-        (0u32..)
-            .zip(&self.entries)
-            .filter(move |(_, e)| theirs.contains(&e.writer) && !e.flags.has(EntryFlags::GONE))
-            .map(|(ix, _)| ix)
-    }
+/// Returns the messages of these writers that are not gone, in order of arrival.
+fn messages_by_addresses<'a>(
+    messages: &'a MessageTable,
+    addresses: &BTreeSet<String>,
+) -> impl Iterator<Item = MsgIx> + use<'a> {
+    let names = messages.names();
+    let writers = (0u32..).zip(names.writers());
+    let theirs: HashSet<u32> = writers
+        .filter(|(_, writer)| addresses.contains(names.text(writer.name)))
+        .map(|(number, _)| number)
+        .collect();
+    messages
+        .all_entries()
+        .filter(move |(_, e)| theirs.contains(&e.writer()) && !e.is_gone())
+        .map(|(ix, _)| ix)
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use crate::store::{FoundMessage, Location};
 
 fn times(index: &Index, mine: bool) -> Vec<i64> {
     let core = index.read();
-    let secs = |ix: MsgIx| core.entry(ix).unwrap().time().secs();
+    let secs = |ix: MsgIx| core.messages.entry(ix).time().secs();
     if mine {
-        core.messages_from_me().map(secs).collect()
+        core.messages.messages_from_me().map(secs).collect()
     } else {
-        core.messages_to_me().map(secs).collect()
+        core.messages.messages_to_me().map(secs).collect()
     }
 }
 
@@ -33,7 +33,7 @@ fn what_the_store_says_last_counts() {
     let changes = refresh(|f| f.at.offset = 7);
     assert_eq!((changes.added, changes.removed), (vec![], vec![]));
     assert_eq!(
-        index.read().entry(ix).unwrap().location(),
+        index.read().messages.entry(ix).location(),
         Location { source: 2, offset: 7, len: 100 }
     );
     // Another time, also out of order.
@@ -46,17 +46,17 @@ fn what_the_store_says_last_counts() {
     assert_eq!((times(&index, false), times(&index, true)), (vec![10, 30, 40], vec![40]));
     assert_eq!(refresh(|f| f.to_me = false).redrawn, [ix]);
     assert_eq!((times(&index, false), times(&index, true)), (vec![10, 30], vec![40]));
-    assert_eq!(index.read().unread_count(), 2);
+    assert_eq!(index.read().marks.unread_count(), 2);
     refresh(|f| (f.to_me, f.from_me) = (true, false));
     assert_eq!((times(&index, false), times(&index, true)), (vec![10, 30, 40], vec![]));
-    assert_eq!(index.read().unread_count(), 3);
-    assert_eq!(index.read().inbox().count(), 3);
+    assert_eq!(index.read().marks.unread_count(), 3);
+    assert_eq!(index.read().messages.inbox().count(), 3);
     // Files, and recipients.
     assert!(!entry(&index, "m2").has_parts());
     assert_eq!(refresh(|f| f.has_parts = true).redrawn, [ix]);
     assert!(entry(&index, "m2").has_parts());
     assert_eq!(refresh(|f| f.to = "me, bar".into()).redrawn, [ix]);
-    assert!(index.read().is_known_address(0, "bar"));
+    assert!(index.read().messages.names().is_known_address(0, "bar"));
     // The snapshot has all of it.
     index.close();
     let index = bed.open();
@@ -69,8 +69,8 @@ fn a_message_that_is_mine_no_longer_takes_its_thread_with_it() {
     let bed = Bed::new();
     bed.put(1, message("foo", "a", 10));
     let index = bed.open();
-    let a = entry(&index, "a").thread;
-    let shown = |all| index.read().is_thread_visible(a, all);
+    let a = entry(&index, "a").thread();
+    let shown = |all| index.read().threads.is_thread_visible(a, all);
     assert!(shown(false));
     bed.folder.lock().edit(1, |f| f.to_me = false);
     index.refresh_store(0, false).unwrap();
@@ -88,11 +88,11 @@ fn one_file_of_many_goes_and_comes_back_at_another_place() {
     bed.folder.lock().remove(500);
     index.refresh_store(0, false).unwrap();
     assert_eq!(heard.lock().pop().unwrap().removed, [ix]);
-    assert_eq!((times(&index, false).len(), index.read().unread_count()), (999, 999));
+    assert_eq!((times(&index, false).len(), index.read().marks.unread_count()), (999, 999));
     bed.put(5000, message("foo", "m0500", 2000));
     index.refresh_store(0, false).unwrap();
     assert_eq!(heard.lock().pop().unwrap().added, [ix]);
-    assert_eq!((times(&index, false).len(), index.read().unread_count()), (1000, 1000));
+    assert_eq!((times(&index, false).len(), index.read().marks.unread_count()), (1000, 1000));
     assert_eq!(times(&index, false).last(), Some(&2000));
     // A message moves, and its old location is scanned too: the views show no change.
     bed.folder.lock().remove(5000);
@@ -100,7 +100,7 @@ fn one_file_of_many_goes_and_comes_back_at_another_place() {
     index.refresh_store(0, false).unwrap();
     let changes = heard.lock().pop().unwrap();
     assert_eq!((changes.added, changes.removed), (vec![], vec![]));
-    assert_eq!(index.read().entry(ix).unwrap().location().source, 500);
+    assert_eq!(index.read().messages.entry(ix).location().source, 500);
 }
 
 #[test]
@@ -112,16 +112,14 @@ fn replies_join_threads_and_leave_them_as_files_change() {
     let index = bed.open();
     let heard = listen(&index);
     assert_eq!((thread(&index, "c"), thread(&index, "d")), ("c".into(), "d".into()));
-    let (c, old) = (at(&index, "c"), entry(&index, "c").thread);
+    let (c, old) = (at(&index, "c"), entry(&index, "c").thread());
     // The middle message arrives last.
     bed.put(2, reply("foo", "b", 20, "a", 1));
     index.refresh_store(0, false).unwrap();
     let changes = heard.lock().pop().unwrap();
     assert_eq!((changes.added, changes.moved), (vec![at(&index, "b")], vec![(c, old)]));
     assert_eq!((thread(&index, "b"), thread(&index, "c")), ("a".into(), "a".into()));
-    let b = at(&index, "b");
-    assert_eq!(index.read().thread_parent(c), Some(b));
-    assert!(!index.read().is_thread_visible(old, true));
+    assert!(!index.read().threads.is_thread_visible(old, true));
     // The message goes and still links the others, also after a reload of the snapshot.
     bed.folder.lock().remove(2);
     index.refresh_store(0, false).unwrap();
@@ -139,7 +137,8 @@ fn replies_join_threads_and_leave_them_as_files_change() {
     assert_eq!(thread(&index, "d"), "a");
     let valid = SignatureState::Valid(public(3).fingerprint());
     let d = entry(&index, "d");
-    assert_eq!(index.read().signature(&d), valid);
+    let core = index.read();
+    assert_eq!(core.trust.signature(&core.messages, &d), valid);
 }
 
 fn lines(restates: bool) -> Bed {
@@ -201,8 +200,9 @@ fn a_note_comes_and_goes_and_is_in_the_snapshot() {
     bed.put(1, mine(true));
     bed.put(2, message("foo", "b", 20));
     let index = bed.open();
-    let noted =
-        |index: &Index| ["a", "b"].map(|id| at(index, id)).map(|ix| index.read().has_note(ix));
+    let noted = |index: &Index| {
+        ["a", "b"].map(|id| at(index, id)).map(|ix| index.read().messages.has_note(ix))
+    };
     assert_eq!(noted(&index), [true, false]);
     index.close();
     let index = bed.open();

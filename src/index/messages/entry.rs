@@ -2,24 +2,18 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::column::Column;
-use super::intern::{IDENTITY_MASK, StrId, stable_hash};
-use super::source::SourceId;
+use crate::index::column::Column;
+use crate::index::intern::{IDENTITY_MASK, StrId, stable_hash};
+use crate::index::position::{MsgIx, ThreadIx};
+use crate::index::source::SourceId;
 use crate::model::Timestamp;
 use crate::store::Location;
-
-/// Position of a message in the index. It stays the same for the life of the process, and means nothing outside
-/// it.
-pub type MsgIx = u32;
 
 /// Value of [`IndexEntry::name_offset`] if the time in the name is in a table of its own.
 pub(super) const FAR: u16 = u16::MAX;
 
 /// Key number in the [flags](EntryFlags::signature) if the number is in a table of its own.
-pub(super) const MANY_KEYS: usize = 15;
-
-/// The end of a chain: no message.
-pub(super) const NIL: u32 = u32::MAX;
+pub(in crate::index) const MANY_KEYS: usize = 15;
 
 /// The entry of a message. Texts are interned, and the body stays in its store.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -35,9 +29,9 @@ pub struct IndexEntry {
     pub(super) source: SourceId,
     pub(super) writer: u32,
     pub(super) to: StrId,
-    pub(super) thread: u32,
+    pub(super) thread: ThreadIx,
     /// The next message in the chain of the thread.
-    pub(super) next: u32,
+    pub(super) next: MsgIx,
     /// Length of the rendered file in bytes, or 0 while it is not known.
     pub(super) size: u32,
     /// Milliseconds from the message's time to the time in its name, which keeps the store's order; or [`FAR`].
@@ -103,7 +97,7 @@ impl EntryFlags {
 
 /// The kind of a signature state. The fingerprint comes from the writer's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SignatureKind {
+pub(in crate::index) enum SignatureKind {
     None = 0,
     Valid = 1,
     Unknown = 2,
@@ -122,9 +116,9 @@ impl SignatureKind {
     }
 }
 
-/// Returns a function from positions to the hashes in the table of identities.
-pub(super) fn identity_lookup(entries: &Column<IndexEntry>) -> impl Fn(MsgIx) -> u64 + '_ {
-    |ix| entries.get(ix as usize).map_or(0, IndexEntry::identity)
+/// Returns a function from numbers of messages to the hashes in the table of identities.
+pub(super) fn identity_lookup(entries: &Column<IndexEntry>) -> impl Fn(u32) -> u64 + '_ {
+    |number| entries.at(number as usize).identity()
 }
 
 impl IndexEntry {
@@ -136,6 +130,125 @@ impl IndexEntry {
     /// Returns the time in the file name, unless it is too far from that of the message.
     pub(super) fn near_name_time(&self) -> Option<Timestamp> {
         (self.name_offset != FAR).then(|| self.time().plus_millis(i64::from(self.name_offset)))
+    }
+
+    #[cfg(test)]
+    pub(in crate::index) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Returns the number of its writer.
+    pub(in crate::index) fn writer(&self) -> u32 {
+        self.writer
+    }
+
+    /// Returns the text with its recipients.
+    pub(in crate::index) fn recipients(&self) -> StrId {
+        self.to
+    }
+
+    /// Returns its file.
+    pub(in crate::index) fn source(&self) -> SourceId {
+        self.source
+    }
+
+    /// Returns the thread that it is in.
+    pub fn thread(&self) -> ThreadIx {
+        self.thread
+    }
+
+    /// Returns the message after it in the chain of its thread.
+    pub(in crate::index) fn next_in_thread(&self) -> Option<MsgIx> {
+        self.next.or_end()
+    }
+
+    /// Sets the message after it in the chain of its thread.
+    pub(in crate::index) fn set_next_in_thread(&mut self, next: MsgIx) {
+        self.next = next;
+    }
+
+    /// Puts it in front of `next` in the chain of a thread.
+    pub(in crate::index) fn set_thread(&mut self, thread: ThreadIx, next: MsgIx) {
+        (self.thread, self.next) = (thread, next);
+        // The rendered message has a line with the thread.
+        self.size = 0;
+    }
+
+    /// Returns the kind of its signature, and the number of the writer's key up to [`MANY_KEYS`].
+    pub(in crate::index) fn signature(&self) -> (SignatureKind, usize) {
+        self.flags.signature()
+    }
+
+    /// Sets the kind of its signature and the number of the writer's key.
+    pub(in crate::index) fn set_signature(&mut self, sig: SignatureKind, key: usize) {
+        if self.signature().0 != sig {
+            // The rendered text says so, perhaps in fewer bytes.
+            self.size = 0;
+        }
+        self.flags.set_signature(sig, key);
+    }
+
+    /// Returns true if its store knows that I wrote it, also if it is not live.
+    pub(in crate::index) fn is_mine(&self) -> bool {
+        self.flags.has(EntryFlags::FROM_ME)
+    }
+
+    /// Returns true if its signature is valid.
+    pub(in crate::index) fn is_verified(&self) -> bool {
+        self.signature().0 == SignatureKind::Valid
+    }
+
+    /// Returns true if it is not signed.
+    pub(in crate::index) fn is_unsigned(&self) -> bool {
+        matches!(self.signature().0, SignatureKind::None | SignatureKind::Missing)
+    }
+
+    /// Returns true if only `rejected/` shows it.
+    pub(in crate::index) fn is_rejected(&self) -> bool {
+        self.flags.has(EntryFlags::REJECTED)
+    }
+
+    pub(in crate::index) fn set_rejected(&mut self, rejected: bool) {
+        self.flags.set(EntryFlags::REJECTED, rejected);
+    }
+
+    /// Returns true if it is no longer in the store.
+    pub(in crate::index) fn is_gone(&self) -> bool {
+        self.flags.has(EntryFlags::GONE)
+    }
+
+    pub(in crate::index) fn set_gone(&mut self) {
+        self.flags.set(EntryFlags::GONE, true);
+    }
+
+    /// Returns true if a rescan has not found it again yet.
+    pub(in crate::index) fn is_stale(&self) -> bool {
+        self.flags.has(EntryFlags::STALE)
+    }
+
+    pub(in crate::index) fn set_stale(&mut self, stale: bool) {
+        self.flags.set(EntryFlags::STALE, stale);
+    }
+
+    /// Returns true if msgfs made or cleared its mark.
+    pub(in crate::index) fn has_own_mark(&self) -> bool {
+        self.flags.has(EntryFlags::OWN)
+    }
+
+    /// Records that msgfs made or cleared its mark; `here` means by reading in this process.
+    pub(in crate::index) fn set_own_mark(&mut self, here: bool) {
+        self.flags.set(EntryFlags::OWN, true);
+        self.flags.set(EntryFlags::READ_HERE, here);
+    }
+
+    /// Sets whether it counts as read.
+    pub(in crate::index) fn set_read(&mut self, read: bool) {
+        self.flags.set(EntryFlags::READ, read);
+    }
+
+    /// Returns true if it counts as unread mail to me.
+    pub(in crate::index) fn is_unread(&self) -> bool {
+        self.is_to_me() && !self.is_read()
     }
 
     /// Returns the 56-bit identity that the message's inode numbers are made from.
@@ -204,7 +317,7 @@ const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const UNMIX: u64 = 0xf1de_83e1_9937_733d;
 
 /// Returns the hash of a message with a hex id. It differs for each writer, and [`unmix_id`] reverses it.
-pub(super) fn mix_id(id: u64, salt: u64) -> u64 {
+pub(in crate::index) fn mix_id(id: u64, salt: u64) -> u64 {
     (id ^ salt).wrapping_mul(MIX).rotate_left(29)
 }
 
@@ -214,7 +327,7 @@ pub(super) fn hash_message_id(salt: u64, id: &str, hex: Option<u64>) -> u64 {
 }
 
 /// Returns the id that [`mix_id`] got.
-pub(super) fn unmix_id(hash: u64, salt: u64) -> u64 {
+pub(in crate::index) fn unmix_id(hash: u64, salt: u64) -> u64 {
     hash.rotate_right(29).wrapping_mul(UNMIX) ^ salt
 }
 

@@ -1,6 +1,6 @@
 //! Tests of trust: the signatures that count, and the effects of changed trust.
 
-use super::super::testing::{Bed, at, entry, listen, message, public, reply, signed, thread};
+use crate::index::testing::{Bed, at, entry, listen, message, public, reply, signed, thread};
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -24,7 +24,8 @@ fn without_key(seed: u8) -> SignatureClaim {
 
 fn state(index: &Index, id: &str) -> Option<SignatureState> {
     let entry = entry(index, id);
-    entry.is_live().then(|| index.read().signature(&entry))
+    let core = index.read();
+    entry.is_live().then(|| core.trust.signature(&core.messages, &entry))
 }
 
 fn valid(seed: u8) -> SignatureState {
@@ -61,7 +62,7 @@ fn a_part_is_not_signed_as_far_as_the_policy_asks() {
     assert_eq!(state(&index, "a"), None);
     index.keyring().trust_key("foo", Some(public(1))).unwrap();
     index.rejudge_changed();
-    assert_eq!((state(&index, "a"), index.read().rejects().count()), (Some(valid(1)), 0));
+    assert_eq!((state(&index, "a"), index.read().trust.rejects().count()), (Some(valid(1)), 0));
 }
 
 #[test]
@@ -77,7 +78,7 @@ fn a_key_does_not_become_somebody_elses_by_renaming() {
         (state(&index, "c"), state(&index, "d")),
         (Some(valid(2)), Some(SignatureState::Unknown))
     );
-    let reason = index.read().rejects().next().map(|(_, r)| r.reason.clone()).unwrap();
+    let reason = index.read().trust.rejects().next().map(|(_, r)| r.reason.clone()).unwrap();
     assert!(
         reason.contains("belongs to foo") && reason.contains("msgfs key trust bar"),
         "{reason}"
@@ -86,7 +87,7 @@ fn a_key_does_not_become_somebody_elses_by_renaming() {
     // This is the remedy in the reason.
     index.keyring().trust_key("bar", None).unwrap();
     index.rejudge_changed();
-    assert_eq!((state(&index, "b"), index.read().rejects().count()), (Some(valid(1)), 0));
+    assert_eq!((state(&index, "b"), index.read().trust.rejects().count()), (Some(valid(1)), 0));
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn trust_in_a_key_joins_and_parts_threads_at_once() {
     let heard = listen(&index);
     index.keyring().trust_key("bar", Some(public(2))).unwrap();
     index.keyring().trust_key("amp", Some(public(4))).unwrap();
-    let old = ["c", "d"].map(|id| (at(&index, id), entry(&index, id).thread));
+    let old = ["c", "d"].map(|id| (at(&index, id), entry(&index, id).thread()));
     index.rejudge_changed();
     assert_eq!(["b", "c", "d"].map(|id| thread(&index, id)), ["a", "a", "a"]);
     assert_eq!((state(&index, "b"), state(&index, "d")), (Some(valid(2)), Some(valid(4))));
@@ -144,18 +145,18 @@ fn a_signature_nobody_could_judge_is_refused_once_it_turns_out_wrong() {
     assert_eq!(state(&index, "a"), Some(SignatureState::Unknown));
     index.keyring().trust_key("amp", Some(public(5))).unwrap();
     index.rejudge_changed();
-    assert_eq!((state(&index, "a"), index.read().unread_count()), (None, 0));
-    assert_eq!(index.read().rejects().count(), 1);
+    assert_eq!((state(&index, "a"), index.read().marks.unread_count()), (None, 0));
+    assert_eq!(index.read().trust.rejects().count(), 1);
     // The file is repaired.
     bed.put(1, with("amp", "a", without_key(5)));
     index.refresh_store(0, false).unwrap();
-    assert_eq!((state(&index, "a"), index.read().unread_count()), (Some(valid(5)), 1));
-    assert_eq!(index.read().rejects().count(), 0);
+    assert_eq!((state(&index, "a"), index.read().marks.unread_count()), (Some(valid(5)), 1));
+    assert_eq!(index.read().trust.rejects().count(), 0);
     // The file is damaged again.
     bed.put(1, with("amp", "a", without_key(4)));
     index.refresh_store(0, false).unwrap();
-    assert_eq!((state(&index, "a"), index.read().unread_count()), (None, 0));
-    assert_eq!(index.read().rejects().count(), 1);
+    assert_eq!((state(&index, "a"), index.read().marks.unread_count()), (None, 0));
+    assert_eq!(index.read().trust.rejects().count(), 1);
 }
 
 #[test]
@@ -167,7 +168,7 @@ fn whoever_has_a_pinned_key_signs_everything_if_that_is_the_policy() {
     let index = bed.open();
     for _ in 0..2 {
         assert_eq!((state(&index, "before"), state(&index, "after")), (None, None));
-        assert_eq!(index.read().rejects().count(), 2);
+        assert_eq!(index.read().trust.rejects().count(), 2);
         for source in [1, 3] {
             bed.folder.lock().edit(source, |f| f.at.len += 1);
         }
@@ -202,7 +203,7 @@ fn a_role_has_as_many_keys_as_it_has_holders_and_none_is_pinned() {
     assert_eq!(state(&index, "d"), Some(SignatureState::Unknown));
     assert_eq!(state(&index, "e"), Some(SignatureState::None));
     assert_eq!((state(&index, "f"), state(&index, "g")), (None, None));
-    assert_eq!(index.read().rejects().count(), 2);
+    assert_eq!(index.read().trust.rejects().count(), 2);
     assert!(index.keyring().list_pins().is_empty());
     index.rejudge_changed();
     assert_eq!(state(&index, "b"), Some(valid(2)));
@@ -257,10 +258,14 @@ fn every_key_of_a_role_is_told_from_the_others() {
 /// Returns the verdict on every message, rejected or not, by id.
 fn judged(index: &Index) -> Vec<(String, Option<SignatureState>)> {
     let core = index.read();
-    let mut all: Vec<_> = (0u32..)
-        .map_while(|ix| core.entry(ix))
-        .filter(|e| !e.flags.has(EntryFlags::GONE))
-        .map(|e| (core.id(e), e.is_live().then(|| core.signature(e))))
+    let mut all: Vec<_> = core
+        .messages
+        .all_entries()
+        .map(|(_, e)| e)
+        .filter(|e| !e.is_gone())
+        .map(|e| {
+            (core.messages.id(e), e.is_live().then(|| core.trust.signature(&core.messages, e)))
+        })
         .collect();
     all.sort_by(|a, b| a.0.cmp(&b.0));
     all

@@ -1,7 +1,7 @@
 //! Tests with threads that stores report without messages.
 
-use super::super::testing::{Bed, entry, listen, message};
-use super::super::{Index, ThreadIx};
+use crate::index::testing::{Bed, entry, listen, message};
+use crate::index::{Index, IndexTables, ThreadIx};
 use crate::model::Timestamp;
 use crate::store::EmptyThread;
 
@@ -11,14 +11,18 @@ fn empty(id: &str, secs: i64) -> EmptyThread {
 
 fn folders(index: &Index) -> Vec<String> {
     let core = index.read();
-    let mut all: Vec<String> =
-        core.thread_folders(false).map(|t| core.thread_id(t).unwrap().0.to_owned()).collect();
+    let mut all: Vec<String> = core
+        .threads
+        .thread_folders(false)
+        .map(|t| core.threads.thread_id(&core.messages, t).0.to_owned())
+        .collect();
     all.sort();
     all
 }
 
 fn find(index: &Index, id: &str) -> ThreadIx {
-    index.read().find_thread(0, id).unwrap()
+    let core = index.read();
+    core.threads.find_thread(&core.messages, 0, id).unwrap()
 }
 
 #[test]
@@ -29,13 +33,18 @@ fn they_have_a_folder_as_long_as_the_store_reports_them() {
     let index = bed.open();
     assert_eq!(folders(&index), ["a", "bare"]);
     let (bare, heard) = (find(&index, "bare"), listen(&index));
-    assert_eq!(index.read().empty_thread_time(bare), Some(Timestamp::from_secs(5)));
-    assert_eq!(index.read().newest_empty_time(), Some(Timestamp::from_secs(6)));
+    assert_eq!(index.read().threads.empty_thread_time(bare), Some(Timestamp::from_secs(5)));
+    assert_eq!(index.read().threads.newest_empty_time(), Some(Timestamp::from_secs(6)));
     assert!(
-        !index.read().is_thread_visible(bare, true) && index.read().has_thread_folder(bare, false)
+        !index.read().threads.is_thread_visible(bare, true)
+            && index.read().threads.has_thread_folder(bare, false)
     );
-    let identity = index.read().thread_identity(bare).unwrap();
-    assert_eq!(index.read().find_thread_by_identity(identity), Some(bare));
+    let identity = {
+        let IndexTables { messages, threads, .. } = &*index.read();
+        let identity = threads.thread_identity(messages, bare);
+        assert_eq!(threads.find_thread_by_identity(messages, identity), Some(bare));
+        identity
+    };
     // Nothing changed, so no listener is called.
     index.refresh_store(0, false).unwrap();
     assert!(heard.lock().is_empty());
@@ -54,7 +63,7 @@ fn they_have_a_folder_as_long_as_the_store_reports_them() {
     bed.put(2, message("foo", "next", 20));
     bed.folder.lock().empty = vec![empty("bare", 7)];
     index.refresh_store(0, false).unwrap();
-    assert_eq!(entry(&index, "next").thread, find(&index, "next"));
+    assert_eq!(entry(&index, "next").thread(), find(&index, "next"));
     assert_eq!(folders(&index), ["a", "bare", "next"]);
     bed.folder.lock().empty.clear();
     index.refresh_store(0, false).unwrap();
@@ -65,5 +74,6 @@ fn they_have_a_folder_as_long_as_the_store_reports_them() {
     let index = bed.open();
     assert_eq!(folders(&index), ["a", "bare", "next"]);
     let bare = find(&index, "bare");
-    assert_eq!(index.read().thread_identity(bare), Some(identity));
+    let core = index.read();
+    assert_eq!(core.threads.thread_identity(&core.messages, bare), identity);
 }

@@ -1,0 +1,324 @@
+//! The file of marks: which messages I have read, by message key (docs/SEMANTICS.md, S35).
+//!
+//! Marks are in one append-only file of JSON lines in the state folder. `["r", store, from, id]` sets a mark, and
+//! `["u", store, from, id]` clears it. With `host` and `count` after them, the line repeats a mark of another
+//! machine, and the message has that mark from then on. With `null` after them, the mark follows from a position
+//! from before msgfs kept any. `["f", store, from, id, label]` keeps a mail program's label of a message
+//! ([`MailLabel`]). `["w", store, ts, [ids…]]` records the store's own watermark at its last import, so that a
+//! message which arrives late, with a time below it, stays unread. A line is one `write`. A torn last line loses
+//! that mark and no other.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::marks::MailLabel;
+use crate::model::{MachineId, Mark, MarkOrigin, MessageKey, Timestamp};
+use crate::store::{Watermark, fs};
+
+/// The value that the file has for a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum MarkValue {
+    /// True if the message is read.
+    Read(bool),
+    /// The label of mail programs.
+    Label(MailLabel),
+}
+
+/// One line about a message.
+pub(super) type MarkChange = (MessageKey, MarkValue);
+
+/// A part of the file, from its start, and the watermarks in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MarkCheckpoint {
+    /// The length of the part.
+    pub len: u64,
+    /// The same as in [`MarkFile`].
+    pub imported: HashMap<String, Watermark>,
+}
+
+/// Returns the file from the last byte before `from` on, or from its start.
+fn read_file_from(path: &Path, from: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    file.seek(io::SeekFrom::Start(from.saturating_sub(1)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The file of marks.
+#[derive(Debug)]
+pub(super) struct MarkFile {
+    /// The file; `None` if nothing may be written (read-only mounts).
+    file: Option<File>,
+    len: u64,
+    /// For each store, the watermark that was last imported.
+    pub imported: HashMap<String, Watermark>,
+    pending: Vec<u8>,
+}
+
+impl MarkFile {
+    /// Opens the file and replays the lines after a part that was replayed before. Returns the changes in order,
+    /// and true if the file still begins with that part. Otherwise all of it is replayed.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn open(
+        path: &Path,
+        before: MarkCheckpoint,
+        read_only: bool,
+    ) -> io::Result<(Self, Vec<MarkChange>, bool)> {
+        let MarkCheckpoint { len: from, imported } = before;
+        let rest = fs::empty_if_absent(read_file_from(path, from))?;
+        let usable = from == 0 || rest.first() == Some(&b'\n');
+        let (bytes, from, mut imported) = match rest.split_first() {
+            Some((_, rest)) if usable && from > 0 => (rest.to_vec(), from, imported),
+            _ if usable => (rest, 0, HashMap::new()),
+            _ => (fs::empty_if_absent(std::fs::read(path))?, 0, HashMap::new()),
+        };
+        let mut changes = Vec::new();
+        for line in bytes.split_inclusive(|b| *b == b'\n') {
+            match parse_line(line) {
+                Some(MarkLine::Mark(change, _)) => changes.push(change),
+                Some(MarkLine::Imported(store, mark)) => _ = imported.insert(store, mark),
+                None => {}
+            }
+        }
+        let len = from + bytes.len() as u64;
+        let mut marks = Self { file: None, len, imported, pending: Vec::new() };
+        if !read_only {
+            marks.file = Some(fs::open_append(path, 0o600)?);
+            fs::sync_dir(path.parent().unwrap_or(Path::new("")))?;
+            if bytes.last().is_some_and(|b| *b != b'\n') {
+                marks.pending.push(b'\n');
+            }
+        }
+        Ok((marks, changes, usable))
+    }
+
+    /// Returns the part of the file that need not be replayed again.
+    pub fn checkpoint(&self) -> MarkCheckpoint {
+        MarkCheckpoint { len: self.len, imported: self.imported.clone() }
+    }
+
+    /// Returns the length of the file, as far as this process knows.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Adds a change that is made here. [`MarkFile::write`] makes it durable.
+    pub fn push(&mut self, (key, said): &MarkChange) {
+        let MessageKey { store, from, id } = key;
+        match said {
+            MarkValue::Read(true) => self.push_read(store, from, id),
+            MarkValue::Read(false) => self.push_line(&("u", store, from, id)),
+            MarkValue::Label(label) => self.push_line(&("f", store, from, id, label)),
+        }
+    }
+
+    /// Adds the mark of a message that was read here.
+    pub fn push_read(&mut self, store: &str, from: &str, id: &str) {
+        self.push_line(&("r", store, from, id));
+    }
+
+    /// Adds a mark of any origin.
+    pub fn push_mark(&mut self, store: &str, mark: &Mark) {
+        let kind = if mark.read { "r" } else { "u" };
+        let (from, id) = (&mark.from, &mark.id);
+        match mark.origin {
+            MarkOrigin::Here => self.push_line(&(kind, store, from, id)),
+            MarkOrigin::Heard(host, count) => {
+                self.push_line(&(kind, store, from, id, host.to_string(), count));
+            }
+            MarkOrigin::Position => self.push_line(&(kind, store, from, id, ())),
+        }
+    }
+
+    /// Adds a store's watermark as imported.
+    pub fn push_watermark(&mut self, store: &str, mark: &Watermark) {
+        let ids: Vec<&String> = mark.ids.iter().collect();
+        self.push_line(&("w", store, mark.time.secs(), ids));
+        self.imported.insert(store.to_owned(), mark.clone());
+    }
+
+    fn push_line(&mut self, value: &impl Serialize) {
+        // The values are texts and numbers, so serializing them into memory does not fail.
+        if self.file.is_some() && serde_json::to_writer(&mut self.pending, value).is_ok() {
+            self.pending.push(b'\n');
+        }
+    }
+
+    /// Writes the added lines. After this they survive the end of the process.
+    ///
+    /// # Errors
+    /// The error of the system. The lines are then still pending.
+    pub fn write(&mut self) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        if !self.pending.is_empty() {
+            if let Err(e) = file.write_all(&self.pending) {
+                // A torn line would damage the next one.
+                if file.set_len(self.len).is_err() && self.pending.first() != Some(&b'\n') {
+                    self.pending.insert(0, b'\n');
+                }
+                return Err(e);
+            }
+            self.len += self.pending.len() as u64;
+            self.pending.clear();
+        }
+        Ok(())
+    }
+
+    /// Returns a function that syncs all that was written. The caller runs it without the lock.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn prepare_sync(&self) -> io::Result<impl FnOnce() -> io::Result<()> + use<>> {
+        let file = self.file.as_ref().map(File::try_clone).transpose()?;
+        Ok(move || file.map_or(Ok(()), |file| file.sync_data()))
+    }
+}
+
+/// Returns the marks of a store in a part of the file, in order.
+pub(super) fn read_marks_in(
+    path: &Path,
+    store: &str,
+    part: std::ops::Range<u64>,
+) -> io::Result<Vec<Mark>> {
+    let mut file = File::open(path)?;
+    file.seek(io::SeekFrom::Start(part.start))?;
+    let mut bytes = Vec::new();
+    file.take(part.end.saturating_sub(part.start)).read_to_end(&mut bytes)?;
+    let mark = |line: &[u8]| match parse_line(line) {
+        Some(MarkLine::Mark((key, MarkValue::Read(read)), origin)) if key.store == store => {
+            let MessageKey { from, id, .. } = key;
+            Some(Mark { from, id, read, origin })
+        }
+        _ => None,
+    };
+    Ok(bytes.split(|b| *b == b'\n').filter_map(mark).collect())
+}
+
+enum MarkLine {
+    Mark(MarkChange, MarkOrigin),
+    Imported(String, Watermark),
+}
+
+fn parse_line(line: &[u8]) -> Option<MarkLine> {
+    let value: Value = serde_json::from_slice(line).ok()?;
+    let fields = value.as_array()?;
+    let text = |i: usize| fields.get(i).and_then(Value::as_str).map(str::to_owned);
+    let kind = text(0)?;
+    match kind.as_str() {
+        "r" | "u" | "f" => {
+            let key = MessageKey { store: text(1)?, from: text(2)?, id: text(3)? };
+            if kind == "f" {
+                let label = MailLabel::deserialize(fields.get(4)?).ok()?;
+                return Some(MarkLine::Mark((key, MarkValue::Label(label)), MarkOrigin::Here));
+            }
+            let host = || MachineId::parse(fields.get(4)?.as_str()?);
+            let count = || fields.get(5)?.as_u64()?.try_into().ok();
+            let origin = match fields.get(4) {
+                None => MarkOrigin::Here,
+                Some(Value::Null) => MarkOrigin::Position,
+                Some(_) => MarkOrigin::Heard(host()?, count()?),
+            };
+            Some(MarkLine::Mark((key, MarkValue::Read(kind == "r")), origin))
+        }
+        "w" => {
+            let ids = fields.get(3)?.as_array()?;
+            let ids: HashSet<String> =
+                ids.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect();
+            let time = Timestamp::from_secs(fields.get(2)?.as_i64()?);
+            Some(MarkLine::Imported(text(1)?, Watermark { time, ids }))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(id: &str, read: bool) -> MarkChange {
+        (key(id), MarkValue::Read(read))
+    }
+
+    fn key(id: &str) -> MessageKey {
+        MessageKey { store: "samp".into(), from: "f\n\"".into(), id: id.into() }
+    }
+
+    #[test]
+    fn what_mail_programs_keep_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("marks");
+        let label = MailLabel { flags: Some("\"F\n".into()), old: true, ..MailLabel::default() };
+        let said = [label, MailLabel::default()].map(|l| (key("1"), MarkValue::Label(l)));
+        let (mut marks, ..) = MarkFile::open(&path, MarkCheckpoint::default(), false).unwrap();
+        for change in &said {
+            marks.push(change);
+        }
+        marks.write().unwrap();
+        let (_, changes, _) = MarkFile::open(&path, MarkCheckpoint::default(), true).unwrap();
+        assert_eq!(changes, said);
+    }
+
+    #[test]
+    fn marks_survive_and_a_torn_line_loses_only_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("marks");
+        let (mut marks, none, _) = MarkFile::open(&path, MarkCheckpoint::default(), false).unwrap();
+        assert!(none.is_empty());
+        marks.push(&change("1", true));
+        marks.push(&change("1", false));
+        marks.push_watermark(
+            "samp",
+            &Watermark { time: Timestamp::from_secs(7), ..Default::default() },
+        );
+        marks.write().unwrap();
+        let before = marks.checkpoint();
+        drop(marks);
+        std::fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .write_all(b"[\"r\",\"sa")
+            .unwrap();
+        let (mut marks, changes, usable) =
+            MarkFile::open(&path, MarkCheckpoint::default(), false).unwrap();
+        assert!(usable);
+        assert_eq!(changes, [change("1", true), change("1", false)]);
+        assert_eq!(marks.imported["samp"].time.secs(), 7);
+        marks.push(&change("2", true));
+        marks.write().unwrap();
+        let (mut marks, changes, usable) = MarkFile::open(&path, before, false).unwrap();
+        assert!(usable);
+        assert_eq!(changes, [change("2", true)]);
+        assert_eq!(marks.imported["samp"].time.secs(), 7);
+        let mark = |origin| Mark { from: "a".into(), id: "3".into(), read: true, origin };
+        let more = [
+            mark(MarkOrigin::Heard(MachineId(1), 3)),
+            mark(MarkOrigin::Position),
+            mark(MarkOrigin::Here),
+        ];
+        let len = marks.len();
+        marks.push_mark("other", &more[0]);
+        for mark in &more {
+            marks.push_mark("samp", mark);
+        }
+        marks.write().unwrap();
+        assert_eq!(read_marks_in(&path, "samp", len..marks.len()).unwrap(), more);
+        let before = |len| MarkCheckpoint { len, ..MarkCheckpoint::default() };
+        assert!(
+            !MarkFile::open(&path, before(len - 1), true).unwrap().2,
+            "in the middle of a line"
+        );
+        let (marks, changes, usable) = MarkFile::open(&path, before(10_000), true).unwrap();
+        assert!(!usable);
+        assert_eq!(changes.len(), 7);
+        assert_eq!(marks.imported.len(), 1);
+    }
+}

@@ -1,0 +1,248 @@
+//! The texts of the index, its stores, and the writers and recipients in them.
+
+use std::collections::HashMap;
+
+use crate::index::column::{at, at_mut};
+use crate::index::intern::{IDENTITY_MASK, Interner, StrId, stable_hash};
+use crate::index::position::MsgIx;
+use crate::index::snapshot::{SavedWriter, SnapshotHeader};
+use crate::index::source::BitSet;
+
+/// One writer of one store.
+#[derive(Clone, Debug)]
+pub(in crate::index) struct Writer {
+    pub store: usize,
+    pub name: StrId,
+    /// Hash of store and name.
+    pub salt: u64,
+    /// The second of the newest message, and the number of messages in that second.
+    pub(super) newest: (i64, u32),
+    /// The number of messages in each second, once a message arrived out of order.
+    pub(super) counts: Option<HashMap<i64, u32>>,
+    /// The writer's message that was added last.
+    pub(super) last: Option<MsgIx>,
+}
+
+/// The data of a store that the tables need.
+#[derive(Clone, Debug, Default)]
+pub(in crate::index) struct StoreInfo {
+    pub name: String,
+    /// A hash that separates the identities of its threads from those of other stores.
+    pub salt: u64,
+    pub whole_seconds: bool,
+    /// True if threads are made from reply links.
+    pub links: bool,
+    /// True if its addresses are roles, which several agents may fill.
+    pub roles: bool,
+    /// True if it keeps the messages of a writer in one log.
+    pub log: bool,
+    /// True if it was scanned before.
+    pub is_known: bool,
+    /// The number of messages after the last scan.
+    pub seen: usize,
+}
+
+impl StoreInfo {
+    pub fn with_name(name: &str) -> Self {
+        let salt = stable_hash(1, &[name]) & IDENTITY_MASK;
+        Self { name: name.to_owned(), salt, ..Self::default() }
+    }
+}
+
+/// The texts, each once, and the stores, writers and addresses that they name.
+#[derive(Debug, Default)]
+pub struct NameTable {
+    texts: Interner,
+    stores: Vec<StoreInfo>,
+    writers: Vec<Writer>,
+    writer_of: HashMap<(usize, StrId), u32>,
+    /// For each store, the texts that are the address of a writer or recipient.
+    addressed: Vec<BitSet>,
+    /// The writer of the last lookup. Neighbours in a log have the same writer.
+    last_writer: u32,
+}
+
+impl NameTable {
+    /// Creates the table of a snapshot.
+    pub(super) fn from_snapshot(texts: Interner, header: &mut SnapshotHeader) -> Self {
+        let writer = |saved: &mut SavedWriter| Writer {
+            store: saved.store,
+            name: saved.name,
+            salt: saved.salt,
+            newest: saved.newest,
+            counts: saved.counts.take(),
+            last: saved.last,
+        };
+        let writers: Vec<Writer> = header.writers.iter_mut().map(writer).collect();
+        let addressed = std::mem::take(&mut header.addressed);
+        let writer_of = (0u32..).zip(&writers).map(|(n, w)| ((w.store, w.name), n)).collect();
+        Self { texts, writers, writer_of, addressed, ..Self::default() }
+    }
+
+    /// Fills in the values that the header of a snapshot has. [`TrustTable`](crate::index::trust::TrustTable)
+    /// completes the writers.
+    pub(super) fn save_into(&self, header: &mut SnapshotHeader) {
+        header.addressed.clone_from(&self.addressed);
+        let saved = |w: &Writer| SavedWriter {
+            store: w.store,
+            name: w.name,
+            salt: w.salt,
+            newest: w.newest,
+            counts: w.counts.clone(),
+            last: w.last,
+            ..SavedWriter::default()
+        };
+        header.writers = self.writers.iter().map(saved).collect();
+    }
+
+    pub(super) fn texts(&self) -> &Interner {
+        &self.texts
+    }
+
+    pub(super) fn texts_mut(&mut self) -> &mut Interner {
+        &mut self.texts
+    }
+
+    /// Returns the text with this number.
+    pub(in crate::index) fn text(&self, id: StrId) -> &str {
+        self.texts.get(id)
+    }
+
+    /// Returns the number of a text, if the index has it.
+    pub(in crate::index) fn find_text(&self, text: &str) -> Option<StrId> {
+        self.texts.find(text)
+    }
+
+    /// Returns the texts with this identity: almost always one.
+    pub(in crate::index) fn find_texts_by_identity(
+        &self,
+        identity: u64,
+    ) -> impl Iterator<Item = StrId> + '_ {
+        self.texts.find_by_identity(identity)
+    }
+
+    /// Interns a text. Also returns true if certainly no other text has its identity.
+    pub(in crate::index) fn intern_text(&mut self, text: &str) -> (StrId, bool) {
+        self.texts.intern_checked(text)
+    }
+
+    /// Returns all stores, in the order of their numbers.
+    pub(in crate::index) fn stores(&self) -> &[StoreInfo] {
+        &self.stores
+    }
+
+    /// Returns a store by its number.
+    #[track_caller]
+    pub(in crate::index) fn store(&self, store: usize) -> &StoreInfo {
+        at(&self.stores, store)
+    }
+
+    #[track_caller]
+    pub(super) fn store_mut(&mut self, store: usize) -> &mut StoreInfo {
+        at_mut(&mut self.stores, store)
+    }
+
+    /// Sets the stores of an index that is opened.
+    pub(in crate::index) fn set_stores(&mut self, stores: Vec<StoreInfo>) {
+        self.stores = stores;
+    }
+
+    /// Appends a store that was added later.
+    pub(super) fn add_store(&mut self, store: StoreInfo) {
+        self.stores.push(store);
+    }
+
+    /// Returns all writers, in the order of their numbers.
+    pub(in crate::index) fn writers(&self) -> &[Writer] {
+        &self.writers
+    }
+
+    /// Returns a writer by its number.
+    #[track_caller]
+    pub(in crate::index) fn writer(&self, writer: u32) -> &Writer {
+        at(&self.writers, writer as usize)
+    }
+
+    #[track_caller]
+    pub(super) fn writer_mut(&mut self, writer: u32) -> &mut Writer {
+        at_mut(&mut self.writers, writer as usize)
+    }
+
+    /// Returns the salt that separates the hashes of a writer's ids from those of other writers.
+    pub(super) fn salt(&self, writer: u32) -> u64 {
+        self.writer(writer).salt
+    }
+
+    /// Returns the address of a writer.
+    pub(in crate::index) fn writer_name(&self, writer: u32) -> &str {
+        self.text(self.writer(writer).name)
+    }
+
+    /// Returns the writer with this address.
+    pub(in crate::index) fn find_writer(&self, store: usize, name: &str) -> Option<u32> {
+        let is_it = |w: &&Writer| w.store == store && self.texts.is_text(w.name, name);
+        if self.writers.get(self.last_writer as usize).as_ref().is_some_and(is_it) {
+            return Some(self.last_writer);
+        }
+        self.writer_of.get(&(store, self.find_text(name)?)).copied()
+    }
+
+    /// Returns the writer with this address, and true if it is new.
+    pub(super) fn intern_writer(&mut self, store: usize, name: &str) -> (u32, bool) {
+        let known = self.find_writer(store, name);
+        self.last_writer = known.unwrap_or_else(|| {
+            let id = self.texts.intern(name);
+            let next = self.writers.len() as u32;
+            self.writer_of.insert((store, id), next);
+            let salt = self.compute_writer_salt(store, name);
+            let (newest, counts, last) = ((0, 0), None, None);
+            self.writers.push(Writer { store, name: id, salt, newest, counts, last });
+            self.note_address(store, id);
+            next
+        });
+        (self.last_writer, known.is_none())
+    }
+
+    /// Computes the salt of a writer that may be new.
+    pub(super) fn compute_writer_salt(&self, store: usize, name: &str) -> u64 {
+        stable_hash(5, &[self.store(store).name.as_str(), name])
+    }
+
+    fn note_address(&mut self, store: usize, id: StrId) {
+        if self.addressed.len() <= store {
+            self.addressed.resize(store + 1, BitSet::default());
+        }
+        at_mut(&mut self.addressed, store).insert(id);
+    }
+
+    /// Returns the recipients as one text, and adds each of them to the known addresses.
+    pub(super) fn intern_recipients(&mut self, store: usize, to: &str) -> StrId {
+        let id = self.texts.intern(to);
+        if !to.contains(", ") {
+            self.note_address(store, id);
+            return id;
+        }
+        for one in to.split(", ") {
+            let one = self.texts.intern(one);
+            self.note_address(store, one);
+        }
+        id
+    }
+
+    /// Returns true if the address has sent or received a message in the store.
+    pub fn is_known_address(&self, store: usize, address: &str) -> bool {
+        let known = self.addressed.get(store).zip(self.find_text(address));
+        known.is_some_and(|(addresses, id)| addresses.contains(id))
+    }
+
+    /// Returns the addresses that have sent or received messages, for "did you mean".
+    pub fn known_addresses(&self) -> impl Iterator<Item = &str> {
+        let known = |id: &StrId| self.addressed.iter().any(|addresses| addresses.contains(*id));
+        (0..self.texts.len() as StrId).filter(known).map(|id| self.text(id))
+    }
+
+    /// Returns true if this address has ever written a message in the store.
+    pub fn has_written(&self, store: usize, address: &str) -> bool {
+        self.find_writer(store, address).is_some()
+    }
+}
