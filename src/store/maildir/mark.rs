@@ -50,7 +50,11 @@ impl MaildirStore {
             self.files_in_inbox(&table, found)
         };
         for file in files {
-            if let Err(error) = self.write_flag(&file, 'R', true) {
+            // A read mark may have moved the file a moment ago.
+            let moved = || ["new", "cur"].iter().find_map(|leaf| self.find_sibling(&file, leaf));
+            let again =
+                |error| moved().map_or(Err(error), |file| self.write_flag(&file, 'R', true));
+            if let Err(error) = self.write_flag(&file, 'R', true).or_else(again) {
                 tracing::debug!(%error, "an answered mail could not be marked");
             }
         }

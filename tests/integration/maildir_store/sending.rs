@@ -105,7 +105,7 @@ fn s808_refused() {
     refused(&m, "bob@localhost", "Operation not permitted", "symbolic link");
     drop(m);
     bed.config(&format!(
-        "[[store]]\nkind = \"maildir\"\ndir = {:?}\n",
+        "[[store]]\nkind = \"maildir\"\ndir = {:?}\n[store.local]\n\"bob@localhost\" = \"/x\"\n",
         place.at("anna").to_str().unwrap()
     ));
     let m = bed.mount("anna");
