@@ -5,8 +5,8 @@
 //! inherits the lock of its link when it starts, so a free lock means that no carrier lives.
 //!
 //! Daemon and carrier share a socket. The daemon writes the names of jobs, a line each; an empty line asks the carrier
-//! to end its job after the current exchange. The carrier writes [`OUTCOME`] when it has appended an outcome, and
-//! [`ENDED`] when a job is over. The daemon ends the carrier by closing the socket, or by dying. Then the carrier ends
+//! to end its job after the current exchange. The carrier writes `OUTCOME` when it has appended an outcome, and
+//! `ENDED` when a job is over. The daemon ends the carrier by closing the socket, or by dying. Then the carrier ends
 //! after its current exchange. Nothing else ends it, so a job that was handed over is never lost unseen.
 
 use std::fs::File;

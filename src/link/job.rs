@@ -285,7 +285,7 @@ impl OutcomeLog {
         Ok(Self { file: fs::open_append(&job.join(OUTCOMES), 0o600)?, unsynced_since: None })
     }
 
-    /// Appends a line. It survives this process at once, and the power of the machine within [`SYNC_WITHIN`] while
+    /// Appends a line. It survives this process at once, and the power of the machine within `SYNC_WITHIN` while
     /// lines follow; the last line of a job is synced at once.
     ///
     /// # Errors
