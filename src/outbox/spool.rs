@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::model::locks::{LockLevel, Mutex};
 use serde::{Deserialize, Serialize};
 
-use crate::store::append_log::{AppendLog, LogLine, LogSync, read_log, split_log};
+use crate::store::append_log::{AppendLog, AppendSync, AppendedLine, read_log, split_log};
 use crate::store::{Durability, PreparedRecord};
 
 /// The length above which the file is cut back to nothing when nothing is pending.
@@ -88,7 +88,7 @@ impl SpoolState {
     fn append_line(&mut self, line: &SpoolLine) -> io::Result<u64> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
-        let at = self.log.append(&text, LogSync::Later)?;
+        let at = self.log.append(&text, AppendSync::Later)?;
         self.written += text.len() as u64;
         Ok(at)
     }
@@ -129,7 +129,7 @@ impl Spool {
 
     fn from_bytes(log: AppendLog, bytes: &[u8], durability: Durability, looks: bool) -> Self {
         let (mut next, mut pending, mut sent) = (0, BTreeMap::new(), Vec::new());
-        for LogLine { offset, text } in split_log(bytes) {
+        for AppendedLine { offset, text } in split_log(bytes) {
             let Ok(line) = serde_json::from_slice::<SpoolLine>(text) else { continue };
             next = line.n.max(next);
             if let Some(earlier) = line.instead {

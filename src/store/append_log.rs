@@ -23,7 +23,7 @@ const CHUNK: u64 = 64 << 10;
 
 /// The moment at which appended lines must be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogSync {
+pub enum AppendSync {
     /// Before the append returns.
     Now,
     /// Whenever the system writes them, or the caller [syncs the file](AppendLog::file).
@@ -51,7 +51,7 @@ struct OpenLog {
 
 /// One whole line of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogLine<'a> {
+pub struct AppendedLine<'a> {
     /// The offset at which it begins.
     pub offset: u64,
     /// Its bytes without the newline.
@@ -59,14 +59,14 @@ pub struct LogLine<'a> {
 }
 
 /// Returns the whole lines in the bytes of a log, in order.
-pub fn split_log(bytes: &[u8]) -> impl Iterator<Item = LogLine<'_>> {
+pub fn split_log(bytes: &[u8]) -> impl Iterator<Item = AppendedLine<'_>> {
     let mut end = 0;
     bytes.split_inclusive(|b| *b == b'\n').filter_map(move |piece| {
         end += piece.len();
         let line = piece.strip_suffix(b"\n")?;
         // The disk may have lost the end of an earlier line, so a line can stand behind its remains.
         let text = line.rsplit(|b| *b == 0).next().unwrap_or_default();
-        Some(LogLine { offset: (end - 1 - text.len()) as u64, text })
+        Some(AppendedLine { offset: (end - 1 - text.len()) as u64, text })
     })
 }
 
@@ -146,14 +146,14 @@ impl AppendLog {
     ///
     /// # Errors
     /// As the system gave it. Then no reader finds any of the lines.
-    pub fn append(&mut self, lines: &[u8], sync: LogSync) -> io::Result<u64> {
+    pub fn append(&mut self, lines: &[u8], sync: AppendSync) -> io::Result<u64> {
         debug_assert!(lines.ends_with(b"\n"), "a line without its newline would be torn");
         let growth = self.growth;
         let open = self.open_file()?;
         let at = open.len;
         let written = open.write_lines(lines, growth).and_then(|()| match sync {
-            LogSync::Now => open.file.sync_data(),
-            LogSync::Later => Ok(()),
+            AppendSync::Now => open.file.sync_data(),
+            AppendSync::Later => Ok(()),
         });
         if let Err(e) = written {
             open.truncate_to(at);
@@ -256,8 +256,8 @@ mod tests {
     fn the_first_append_makes_the_file_and_offsets_lead_to_lines() {
         let (_dir, path, mut log) = log();
         assert!(!path.exists() && lines(&path).is_empty());
-        assert_eq!(log.append(b"one\n", LogSync::Now).unwrap(), 0);
-        assert_eq!(log.append(b"two\nthree\n", LogSync::Later).unwrap(), 4);
+        assert_eq!(log.append(b"one\n", AppendSync::Now).unwrap(), 0);
+        assert_eq!(log.append(b"two\nthree\n", AppendSync::Later).unwrap(), 4);
         assert_eq!(
             (lines(&path), log.len()),
             (vec!["one".into(), "two".into(), "three".into()], 14)
@@ -272,14 +272,14 @@ mod tests {
     #[test]
     fn a_torn_line_gives_its_place_to_the_next() {
         let (_dir, path, mut log) = log();
-        log.append(b"one\n", LogSync::Now).unwrap();
+        log.append(b"one\n", AppendSync::Now).unwrap();
         for torn in ["tw".to_owned(), "x".repeat(3 * CHUNK as usize), "\0\0x\0".to_owned()] {
             std::fs::write(&path, format!("one\n{torn}")).unwrap();
             assert_eq!(lines(&path), ["one"]);
             let mut log = AppendLog::new(&path);
             log.open().unwrap();
             assert_eq!(std::fs::read(&path).unwrap(), b"one\n");
-            log.append(b"two\n", LogSync::Now).unwrap();
+            log.append(b"two\n", AppendSync::Now).unwrap();
             assert_eq!(lines(&path), ["one", "two"]);
         }
     }
@@ -287,25 +287,25 @@ mod tests {
     #[test]
     fn lines_are_replaced_at_once() {
         let (_dir, path, mut log) = log();
-        log.append(b"one\ntwo\n", LogSync::Now).unwrap();
+        log.append(b"one\ntwo\n", AppendSync::Now).unwrap();
         log.replace(b"two\n").unwrap();
-        log.append(b"three\n", LogSync::Now).unwrap();
+        log.append(b"three\n", AppendSync::Now).unwrap();
         assert_eq!(lines(&path), ["two", "three"]);
         log.truncate_to(4);
-        log.append(b"4\n", LogSync::Now).unwrap();
+        log.append(b"4\n", AppendSync::Now).unwrap();
         assert_eq!((lines(&path), log.len()), (vec!["two".into(), "4".into()], 6));
     }
 
     #[test]
     fn a_failed_append_leaves_nothing() {
         let (_dir, path, mut log) = log();
-        log.append(b"one\n", LogSync::Now).unwrap();
+        log.append(b"one\n", AppendSync::Now).unwrap();
         // It refuses every write.
         let file = log.swap_file(Arc::new(File::open("/dev/null").unwrap()));
-        log.append(b"two\n", LogSync::Now).unwrap_err();
+        log.append(b"two\n", AppendSync::Now).unwrap_err();
         log.swap_file(file);
         assert_eq!((lines(&path), log.len()), (vec!["one".to_owned()], 4));
-        log.append(b"three\n", LogSync::Now).unwrap();
+        log.append(b"three\n", AppendSync::Now).unwrap();
         assert_eq!(lines(&path), ["one", "three"]);
     }
 
@@ -314,11 +314,11 @@ mod tests {
         let (_dir, path, log) = log();
         let mut log = log.growing_by(1024);
         for n in 0..100 {
-            log.append(format!("{n}\n").as_bytes(), LogSync::Now).unwrap();
+            log.append(format!("{n}\n").as_bytes(), AppendSync::Now).unwrap();
             assert_eq!(std::fs::metadata(&path).unwrap().len(), 1024);
         }
         let mut again = AppendLog::new(&path).growing_by(1024);
-        again.append(b"more\n", LogSync::Now).unwrap();
+        again.append(b"more\n", AppendSync::Now).unwrap();
         assert_eq!((lines(&path).len(), std::fs::metadata(&path).unwrap().len()), (101, 1024));
     }
 
@@ -330,14 +330,14 @@ mod tests {
         ) {
             let (_dir, path, mut log) = log();
             for text in &texts {
-                log.append(format!("{text}\n").as_bytes(), LogSync::Later).unwrap();
+                log.append(format!("{text}\n").as_bytes(), AppendSync::Later).unwrap();
             }
             let bytes = std::fs::read(&path).unwrap();
             let cut = cut.index(bytes.len() + 1);
             std::fs::write(&path, &bytes[..cut]).unwrap();
             let whole = split_log(&bytes[..cut]).count();
             let mut log = AppendLog::new(&path);
-            log.append(b"END\n", LogSync::Later).unwrap();
+            log.append(b"END\n", AppendSync::Later).unwrap();
             let mut expected = texts[..whole].to_vec();
             expected.push("END".into());
             prop_assert_eq!(lines(&path), expected);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::append_log::{AppendLog, LogSync, read_log, split_log};
+use crate::store::append_log::{AppendLog, AppendSync, read_log, split_log};
 use crate::store::fs;
 
 const LOCK: &str = "lock";
@@ -113,7 +113,7 @@ impl NatsState {
             );
         }
         push_line(&mut text, &NatsStateLine::Cursor(self.cursor.clone()));
-        self.log.append(&text, LogSync::Later)?;
+        self.log.append(&text, AppendSync::Later)?;
         if self.log.len() > LONG && self.log.len() > 4 * 100 * all.clone().count() as u64 {
             self.rewrite_file(all)?;
         }

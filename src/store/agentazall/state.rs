@@ -9,7 +9,7 @@ use crate::model::locks::Mutex;
 
 use super::deliver::DeliveredRecipients;
 use super::id_ledger::IdLedger;
-use crate::store::append_log::{AppendLog, LogSync};
+use crate::store::append_log::{AppendLog, AppendSync};
 use crate::store::{StoreError, atomic_file, fs};
 
 /// Size limit of each file; none grows so large.
@@ -96,7 +96,7 @@ impl AgentAzallState {
             return;
         }
         let IdFile { log, unwritten } = &mut *ids;
-        match log.append(unwritten, if sync { LogSync::Now } else { LogSync::Later }) {
+        match log.append(unwritten, if sync { AppendSync::Now } else { AppendSync::Later }) {
             Ok(_) => unwritten.clear(),
             Err(error) => tracing::warn!(%error, "the list of message ids could not be saved"),
         }

@@ -14,7 +14,7 @@ use crate::model::locks::Mutex;
 use super::ids::hash_id;
 use super::json_values::{as_object, as_text, pick_members};
 use super::line::{self, AtsfLine};
-use crate::store::append_log::{AppendLog, LogSync};
+use crate::store::append_log::{AppendLog, AppendSync};
 use crate::store::engine::lines::log::{LineRun, read_lines, split_lines};
 use crate::store::text::canonical::push_text;
 use crate::store::{StoreError, fs};
@@ -124,7 +124,7 @@ impl AtsfSentLog {
         record.push_str(",\"message\":");
         record.push_str(message);
         record.push_str("}\n");
-        let appended = log.append(record.as_bytes(), LogSync::Now);
+        let appended = log.append(record.as_bytes(), AppendSync::Now);
         let offset = appended.map_err(|e| StoreError::io(log.path(), e))?;
         let len = record.len() as u32 - 1;
         by_hash.insert(print, AtsfSentSpan { offset, len });

@@ -15,7 +15,7 @@ use super::table::{FileFacts as _, FileFlags, FileRow};
 use super::{FileStore, JudgedFile};
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
-use crate::store::append_log::{AppendLog, LogSync, read_log, split_log};
+use crate::store::append_log::{AppendLog, AppendSync, read_log, split_log};
 use crate::store::{ScanSink, StoreError};
 
 /// The name of the file in the folder of a store's state.
@@ -83,7 +83,7 @@ impl TamperLog {
             return;
         }
         let Some(log) = log else { return };
-        let add = |line: String| log.append(format!("{line}\n").as_bytes(), LogSync::Now);
+        let add = |line: String| log.append(format!("{line}\n").as_bytes(), AppendSync::Now);
         if let Err(error) = line.map_err(io::Error::from).and_then(add) {
             tracing::error!(%error, "the note about a changed message could not be saved");
         }
