@@ -10,7 +10,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, Write};
+use std::io::{self, Read as _, Seek as _};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::marks::MailLabel;
 use crate::model::{MachineId, Mark, MarkOrigin, MessageKey, Timestamp};
+use crate::store::append_log::{AppendLog, AppendSync, split_log};
 use crate::store::{Watermark, fs};
 
 /// The value that the file has for a message.
@@ -54,7 +55,8 @@ fn read_file_from(path: &Path, from: u64) -> io::Result<Vec<u8>> {
 #[derive(Debug)]
 pub(super) struct MarkFile {
     /// The file; `None` if nothing may be written (read-only mounts).
-    file: Option<File>,
+    log: Option<AppendLog>,
+    /// The length of the whole lines in bytes.
     len: u64,
     /// For each store, the watermark that was last imported.
     pub imported: HashMap<String, Watermark>,
@@ -81,21 +83,20 @@ impl MarkFile {
             _ => (fs::empty_if_absent(std::fs::read(path))?, 0, HashMap::new()),
         };
         let mut changes = Vec::new();
-        for line in bytes.split_inclusive(|b| *b == b'\n') {
-            match parse_line(line) {
+        for line in split_log(&bytes) {
+            match parse_line(line.text) {
                 Some(MarkLine::Mark(change, _)) => changes.push(change),
                 Some(MarkLine::Imported(store, mark)) => _ = imported.insert(store, mark),
                 None => {}
             }
         }
-        let len = from + bytes.len() as u64;
-        let mut marks = Self { file: None, len, imported, pending: Vec::new() };
+        let whole = memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1);
+        let len = from + whole as u64;
+        let mut marks = Self { log: None, len, imported, pending: Vec::new() };
         if !read_only {
-            marks.file = Some(fs::open_append(path, 0o600)?);
-            fs::sync_dir(path.parent().unwrap_or(Path::new("")))?;
-            if bytes.last().is_some_and(|b| *b != b'\n') {
-                marks.pending.push(b'\n');
-            }
+            let mut log = AppendLog::new(path);
+            log.open()?;
+            marks.log = Some(log);
         }
         Ok((marks, changes, usable))
     }
@@ -147,7 +148,7 @@ impl MarkFile {
 
     fn push_line(&mut self, value: &impl Serialize) {
         // The values are texts and numbers, so serializing them into memory does not fail.
-        if self.file.is_some() && serde_json::to_writer(&mut self.pending, value).is_ok() {
+        if self.log.is_some() && serde_json::to_writer(&mut self.pending, value).is_ok() {
             self.pending.push(b'\n');
         }
     }
@@ -157,28 +158,19 @@ impl MarkFile {
     /// # Errors
     /// The error of the system. The lines are then still pending.
     pub fn write(&mut self) -> io::Result<()> {
-        let Some(file) = &mut self.file else { return Ok(()) };
-        if !self.pending.is_empty() {
-            if let Err(e) = file.write_all(&self.pending) {
-                // A torn line would damage the next one.
-                if file.set_len(self.len).is_err() && self.pending.first() != Some(&b'\n') {
-                    self.pending.insert(0, b'\n');
-                }
-                return Err(e);
-            }
-            self.len += self.pending.len() as u64;
-            self.pending.clear();
-        }
+        let Some(log) = self.log.as_mut().filter(|_| !self.pending.is_empty()) else {
+            return Ok(());
+        };
+        log.append(&self.pending, AppendSync::Later)?;
+        self.len = log.len();
+        self.pending.clear();
         Ok(())
     }
 
     /// Returns a function that syncs all that was written. The caller runs it without the lock.
-    ///
-    /// # Errors
-    /// The error of the system.
-    pub fn prepare_sync(&self) -> io::Result<impl FnOnce() -> io::Result<()> + use<>> {
-        let file = self.file.as_ref().map(File::try_clone).transpose()?;
-        Ok(move || file.map_or(Ok(()), |file| file.sync_data()))
+    pub fn prepare_sync(&self) -> impl FnOnce() -> io::Result<()> + use<> {
+        let file = self.log.as_ref().and_then(AppendLog::file);
+        move || file.map_or(Ok(()), |file| file.sync_data())
     }
 }
 
@@ -241,6 +233,8 @@ fn parse_line(line: &[u8]) -> Option<MarkLine> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     fn change(id: &str, read: bool) -> MarkChange {

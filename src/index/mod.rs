@@ -53,7 +53,6 @@ pub use threads::ThreadTable;
 pub use trust::{Reject, RejectKey, TrustTable};
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,7 +62,8 @@ use crate::model::locks::{Condvar, LockLevel, Mutex, RwLock, RwLockReadGuard};
 
 use crate::identity::Keyring;
 use crate::model::{MessageKey, PublicKey, Timestamp, Unsigned};
-use crate::store::{Store, StoreError, fs, process};
+use crate::store::append_log::{AppendLog, AppendSync, read_log};
+use crate::store::{Store, StoreError, process};
 use apply::ScanApplier;
 use mark_log::{MarkChange, MarkCheckpoint, MarkFile};
 use messages::StoreInfo;
@@ -373,14 +373,9 @@ impl Index {
     fn save_pins(&self) {
         let lines = self.core.write().trust.take_prior_lines();
         if !lines.is_empty() && !self.settings.read_only {
-            let path = self.settings.prior_path();
-            let added = fs::open_append(&path, 0o600).and_then(|mut file| {
-                // The newline first: a torn line then damages no other.
-                file.write_all(&[b"\n", lines.as_slice()].concat())?;
-                file.sync_data()
-            });
-            if let Err(error) = added {
-                tracing::error!(path = %path.display(), %error, "the list of messages from before \
+            let mut log = AppendLog::new(self.settings.prior_path());
+            if let Err(error) = log.append(&lines, AppendSync::Now) {
+                tracing::error!(path = %log.path().display(), %error, "the list of messages from before \
                     a key was pinned was not saved");
             }
         }
@@ -493,7 +488,7 @@ impl Index {
     fn sync_marks(&self) {
         let sync = {
             let mut marks = self.marks.lock();
-            marks.write().and_then(|()| marks.prepare_sync())
+            marks.write().map(|()| marks.prepare_sync())
         };
         if let Err(e) = sync.and_then(|sync| sync()) {
             tracing::error!(path = %self.settings.marks.display(), error = %e, "marks were not saved");
@@ -515,8 +510,7 @@ fn restore_tables(
 ) -> Result<(IndexTables, MarkFile, Vec<MarkChange>), IndexError> {
     let infos: Vec<StoreInfo> = stores.iter().map(|s| store_info(s.as_ref())).collect();
     let prior = settings.prior_path();
-    let prior = fs::empty_if_absent(fs::read_small_file(&prior, PRIOR_LIMIT))
-        .map_err(|error| IndexError::Marks(prior, error))?;
+    let prior = read_log(&prior, PRIOR_LIMIT).map_err(|error| IndexError::Marks(prior, error))?;
     let prior = PriorMessages::load(&prior);
     let saved = load_snapshot(stores, settings);
     let before = saved.as_ref().map(|saved| saved.marks.clone()).unwrap_or_default();

@@ -8,7 +8,6 @@
 //! An order to send needs no sync. After a loss of power the journal alone says which letters may have been sent, and
 //! they count as unknown. An order to fetch is synced, because its folder may hold mail that the server has deleted.
 
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::engine::{EngineSettings, ExchangeOutcome};
+use crate::store::append_log::{AppendLog, AppendSync};
 use crate::store::{atomic_file, fs};
 
 /// The folder of jobs in a link's folder.
@@ -271,7 +271,7 @@ pub fn link_folder(raw: &Path) -> Option<&Path> {
 /// The outcomes of a job as its carrier writes them.
 #[derive(Debug)]
 pub(super) struct OutcomeLog {
-    file: File,
+    log: AppendLog,
     /// The time of the oldest line that is not synced.
     unsynced_since: Option<Instant>,
 }
@@ -282,7 +282,9 @@ impl OutcomeLog {
     /// # Errors
     /// Returns the system's error.
     pub fn open(job: &Path) -> io::Result<Self> {
-        Ok(Self { file: fs::open_append(&job.join(OUTCOMES), 0o600)?, unsynced_since: None })
+        let mut log = AppendLog::new(job.join(OUTCOMES));
+        log.open()?;
+        Ok(Self { log, unsynced_since: None })
     }
 
     /// Appends a line. It survives this process at once, and the power of the machine within `SYNC_WITHIN` while
@@ -293,10 +295,10 @@ impl OutcomeLog {
     pub fn append(&mut self, line: &OutcomeLine) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
-        self.file.write_all(&bytes)?;
         let since = *self.unsynced_since.get_or_insert_with(Instant::now);
-        if *line == OutcomeLine::End || since.elapsed() >= SYNC_WITHIN {
-            self.file.sync_data()?;
+        let is_due = *line == OutcomeLine::End || since.elapsed() >= SYNC_WITHIN;
+        self.log.append(&bytes, if is_due { AppendSync::Now } else { AppendSync::Later })?;
+        if is_due {
             self.unsynced_since = None;
         }
         Ok(())
@@ -305,6 +307,8 @@ impl OutcomeLog {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     fn settings() -> EngineSettings {
@@ -333,9 +337,9 @@ mod tests {
         let line = |no| OutcomeLine::Letter { no, outcome: ExchangeOutcome::Done };
         assert_eq!(job.read_outcomes().unwrap(), []);
         log.append(&line(7)).unwrap();
-        log.file.write_all(b"{\"line\":\"let").unwrap();
+        let mut torn = File::options().append(true).open(folder.join(OUTCOMES)).unwrap();
+        torn.write_all(b"{\"line\":\"let").unwrap();
         assert_eq!(job.read_outcomes().unwrap(), [line(7)]);
-        log.file.write_all(b"ter\"\n").unwrap();
         log.append(&line(8)).unwrap();
         log.append(&OutcomeLine::End).unwrap();
         assert_eq!(job.read_outcomes().unwrap(), [line(8), OutcomeLine::End]);

@@ -5,14 +5,14 @@
 //! before anything else is done. A torn last line counts as never written.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::backoff;
+use crate::store::append_log::{AppendLog, AppendSync, read_log, split_log};
 use crate::store::{atomic_file, fs};
 
 /// The name of the journal's file in the link's folder.
@@ -123,8 +123,8 @@ enum JournalLine {
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
-    /// The open file; `None` if the journal is read-only.
-    file: Option<File>,
+    /// The file; `None` if the journal is read-only.
+    log: Option<AppendLog>,
     lines: usize,
     next_no: u64,
     entries: BTreeMap<u64, JournalEntry>,
@@ -145,17 +145,13 @@ impl Journal {
     /// # Errors
     /// Returns the system's error: without its journal a link would send twice.
     pub fn open(folder: &Path, now: i64) -> io::Result<Self> {
-        fs::make_dirs(folder, 0o700)?;
-        let (mut journal, is_torn) = Self::load_journal(folder, now)?;
-        let mut file = fs::open_append(&folder.join(FILE), 0o600)?;
-        if is_torn {
-            file.write_all(b"\n")?;
-        }
-        journal.file = Some(file);
+        let mut journal = Self::open_read_only(folder, now)?;
+        let mut log = AppendLog::new(folder.join(FILE));
+        log.open()?;
+        journal.log = Some(log);
         if journal.lines > FEW_LINES + 4 * (journal.entries.len() + journal.seen.len()) {
             journal.compact_file()?;
         }
-        fs::sync_dir(folder)?;
         Ok(journal)
     }
 
@@ -164,15 +160,10 @@ impl Journal {
     /// # Errors
     /// Returns the system's error.
     pub fn open_read_only(folder: &Path, now: i64) -> io::Result<Self> {
-        Self::load_journal(folder, now).map(|(journal, _)| journal)
-    }
-
-    /// Reads the journal from disk. Returns true with it if its last line is torn.
-    fn load_journal(folder: &Path, now: i64) -> io::Result<(Self, bool)> {
-        let bytes = fs::empty_if_absent(fs::read_small_file(&folder.join(FILE), MAX_FILE))?;
+        let bytes = read_log(&folder.join(FILE), MAX_FILE)?;
         let mut journal = Self {
             folder: folder.to_owned(),
-            file: None,
+            log: None,
             lines: 0,
             next_no: 0,
             entries: BTreeMap::new(),
@@ -184,15 +175,14 @@ impl Journal {
             seen: HashMap::new(),
             cuts: Vec::new(),
         };
-        for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
+        for line in split_log(&bytes) {
             journal.lines += 1;
-            // A torn line was never acted upon.
-            if let Ok(line) = serde_json::from_slice(line) {
+            if let Ok(line) = serde_json::from_slice(line.text) {
                 journal.apply_line(line);
             }
         }
         journal.forget_old(now);
-        Ok((journal, bytes.last().is_some_and(|b| *b != b'\n')))
+        Ok(journal)
     }
 
     /// Returns the path of the file with the bytes of an entry.
@@ -367,16 +357,8 @@ impl Journal {
             return Ok(());
         }
         let text = render_lines(&lines)?;
-        let Some(file) = &mut self.file else {
-            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
-        };
-        let before = file.metadata()?.len();
-        let written = file.write_all(&text).and_then(|()| file.sync_data());
-        if let Err(e) = written {
-            // A line that may not be on disk must not count.
-            let _ = file.set_len(before);
-            return Err(e);
-        }
+        let log = self.log.as_mut().ok_or(io::ErrorKind::ReadOnlyFilesystem)?;
+        log.append(&text, AppendSync::Now)?;
         self.lines += lines.len();
         for line in lines {
             self.apply_line(line);
@@ -513,9 +495,8 @@ impl Journal {
         lines.extend(seen);
         lines.extend(self.cuts.iter().map(|at| JournalLine::Cut { at: *at }));
         let text = render_lines(&lines)?;
-        let path = self.folder.join(FILE);
-        atomic_file::write_atomic(&path, &text, 0o600)?;
-        self.file = Some(fs::open_append(&path, 0o600)?);
+        let log = self.log.as_mut().ok_or(io::ErrorKind::ReadOnlyFilesystem)?;
+        log.replace(&text)?;
         self.lines = lines.len();
         Ok(())
     }

@@ -4,6 +4,9 @@
 //! known without the file.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 
 use super::message::{Attachment, Message, plain_id};
 use super::text::{sanitize_line, sanitize_text};
@@ -19,10 +22,18 @@ const VERIFIED: &str = "Signature:";
 /// The beginning of a line that separates messages in a transcript.
 pub const RULE: &str = "================";
 
+static FIND_VERIFIED: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(VERIFIED));
+static FIND_RULE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(RULE));
+
 /// A receiver of rendered text.
 pub trait TextSink {
     /// Takes the next piece of the text.
     fn push_str(&mut self, text: &str);
+
+    /// Takes a time, as a header shows it.
+    fn push_date(&mut self, time: Timestamp) {
+        self.push_str(&time.rfc2822());
+    }
 }
 
 impl TextSink for String {
@@ -45,6 +56,10 @@ impl ByteCounter {
 impl TextSink for ByteCounter {
     fn push_str(&mut self, text: &str) {
         self.0 += text.len();
+    }
+
+    fn push_date(&mut self, _: Timestamp) {
+        self.0 += Timestamp::RFC2822_LEN;
     }
 }
 
@@ -77,6 +92,9 @@ pub struct ShownMessage<'a> {
     pub warnings: &'a [String],
     /// The body.
     pub body: &'a str,
+    /// True if it is known that every character of every value [is visible](super::is_visible). Then none is checked
+    /// again.
+    pub is_visible: bool,
 }
 
 impl<'a> ShownMessage<'a> {
@@ -96,14 +114,16 @@ impl<'a> ShownMessage<'a> {
             attachments: &m.attachments,
             warnings: &m.warnings,
             body: &m.body,
+            is_visible: false,
         }
     }
 
     /// Renders the message. `signature` is the result of verification.
     pub fn render(&self, out: &mut impl TextSink, signature: &str) {
-        let body = render_body(self.body);
-        let is_ascii = self.render_header(out, Some(signature)) && body.is_ascii();
-        if !is_ascii {
+        let is_plain = self.is_visible && !self.body.starts_with(VERIFIED);
+        let body = if is_plain { Cow::Borrowed(self.body) } else { render_body(self.body) };
+        let is_ascii = self.render_header(out, Some(signature));
+        if !is_ascii || !is_plain && !body.is_ascii() {
             out.push_str(MIME);
         }
         out.push_str("\n");
@@ -115,43 +135,40 @@ impl<'a> ShownMessage<'a> {
 
     /// Renders the header lines in their order; missing ones are left out. Returns true if all of them are ASCII.
     pub fn render_header(&self, out: &mut impl TextSink, signature: Option<&str>) -> bool {
-        let mut is_ascii = true;
-        let mut line = |name: &str, value: &str| {
-            let value = sanitize_line(value);
-            is_ascii &= value.is_ascii();
-            for text in [name, ": ", &value, "\n"] {
-                out.push_str(text);
-            }
-        };
-        let mut line_if = |name: &str, value: Option<&str>| {
-            if let Some(value) = value {
-                line(name, value);
-            }
-        };
-        let bracketed = |id: &str| format!("<{}@{}>", plain_id(id), self.kind);
-        line_if("From", self.from);
-        line_if("To", Some(&*self.to).filter(|to| !to.is_empty()));
-        line_if("Cc", Some(&*self.cc).filter(|cc| !cc.is_empty()));
-        line_if("Date", Some(&self.time.rfc2822()));
-        line_if("Subject", self.subject);
-        for (name, value) in self.extra {
-            line_if(name, Some(value));
+        let mut header = HeaderWriter { out, is_visible: self.is_visible, is_ascii: true };
+        let filled = |value: &'a str| Some(value).filter(|value| !value.is_empty());
+        header.write_line("From", self.from);
+        header.write_line("To", Some(&*self.to).filter(|to| !to.is_empty()));
+        header.write_line("Cc", Some(&*self.cc).filter(|cc| !cc.is_empty()));
+        for piece in ["Date", ": "] {
+            header.out.push_str(piece);
         }
-        line_if("Thread", Some(self.thread).filter(|thread| !thread.is_empty()));
-        line_if("In-Reply-To", self.in_reply_to.map(bracketed).as_deref());
-        line_if("Message-ID", Some(&bracketed(self.id)));
-        line_if("Signature", signature);
+        header.out.push_date(self.time);
+        header.out.push_str("\n");
+        header.write_line("Subject", self.subject);
+        for (name, value) in self.extra {
+            header.write_line(name, Some(value));
+        }
+        header.write_line("Thread", filled(self.thread));
+        header.write_id("In-Reply-To", self.in_reply_to, self.kind);
+        header.write_id("Message-ID", Some(self.id), self.kind);
+        header.write_line("Signature", signature);
         let files: Vec<String> = self.attachments.iter().map(format_attachment).collect();
-        line_if("Attachments", Some(files.join(", ").as_str()).filter(|_| !files.is_empty()));
+        header.write_line("Attachments", Some(&*files.join(", ")).filter(|_| !files.is_empty()));
         let warnings = self.warnings.join(", ");
-        line_if("Warnings", Some(warnings.as_str()).filter(|_| !self.warnings.is_empty()));
-        is_ascii
+        header.write_line("Warnings", Some(&*warnings).filter(|_| !self.warnings.is_empty()));
+        header.is_ascii
     }
 
     /// Returns the length of the rendered text in bytes without the result of verification. Returns `None` if a line of
     /// the body begins like [`RULE`], because a transcript shows such a message in another length.
     pub fn length_unverified(&self) -> Option<u32> {
-        if self.body.contains(RULE) {
+        let has_rule = if self.is_visible {
+            self.body.starts_with(RULE)
+        } else {
+            FIND_RULE.find(self.body.as_bytes()).is_some()
+        };
+        if has_rule {
             return None;
         }
         let mut counter = ByteCounter::default();
@@ -160,12 +177,51 @@ impl<'a> ShownMessage<'a> {
     }
 }
 
+/// A writer of header lines.
+struct HeaderWriter<'s, S> {
+    out: &'s mut S,
+    /// True if every character of every value is visible.
+    is_visible: bool,
+    /// True if all lines so far are ASCII.
+    is_ascii: bool,
+}
+
+impl<S: TextSink> HeaderWriter<'_, S> {
+    fn write_line(&mut self, name: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.write_pieces(name, &[value]);
+        }
+    }
+
+    /// Writes an id with the kind of its store.
+    fn write_id(&mut self, name: &str, id: Option<&str>, kind: &str) {
+        if let Some(id) = id {
+            self.write_pieces(name, &["<", plain_id(id), "@", kind, ">"]);
+        }
+    }
+
+    fn write_pieces(&mut self, name: &str, pieces: &[&str]) {
+        self.out.push_str(name);
+        self.out.push_str(": ");
+        for piece in pieces {
+            if self.is_visible {
+                self.out.push_str(piece);
+                continue;
+            }
+            let piece = sanitize_line(piece);
+            self.is_ascii &= piece.is_ascii();
+            self.out.push_str(&piece);
+        }
+        self.out.push_str("\n");
+    }
+}
+
 /// Returns a body as it is shown. A blank precedes each line that begins like the line about the signature,
 /// which only msgfs writes.
 pub fn render_body(text: &str) -> Cow<'_, str> {
     let text = sanitize_text(text);
     let forged = |line: &str| line.starts_with(VERIFIED);
-    if !text.contains(VERIFIED) || !text.split('\n').any(forged) {
+    if FIND_VERIFIED.find(text.as_bytes()).is_none() || !text.split('\n').any(forged) {
         return text;
     }
     let lines = text.split_inclusive('\n');
@@ -182,7 +238,7 @@ fn format_attachment(a: &Attachment) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Fingerprint, SignatureState, TWIN};
+    use crate::model::{Fingerprint, SignatureState, TWIN, is_visible};
     use proptest::prelude::*;
 
     fn render_message(m: &Message, signature: SignatureState) -> String {
@@ -318,6 +374,15 @@ mod tests {
                     prop_assert!(!has_rule);
                 }
                 None => prop_assert!(m.body.contains(RULE)),
+            }
+            let values = [&m.to[0], m.thread.as_ref().unwrap(), &m.body];
+            let values = values.into_iter().chain(&m.subject).chain(&m.in_reply_to);
+            if values.into_iter().all(|value| is_visible(value)) {
+                let known = ShownMessage { is_visible: true, ..ShownMessage::new(&m, "samp") };
+                let has_rule = m.body.starts_with(RULE);
+                prop_assert_eq!(known.length_unverified(), shown.length_unverified().or_else(|| {
+                    (!has_rule).then(|| file.len() as u32 - 4)
+                }));
             }
         }
     }

@@ -123,6 +123,9 @@ impl Timestamp {
         (time.iso8601_basic() == s).then_some(time)
     }
 
+    /// The length of [`Timestamp::rfc2822`] in bytes, the same for every time.
+    pub const RFC2822_LEN: usize = 31;
+
     /// Returns `Fri, 24 Apr 2026 17:42:03 +0000` (RFC 5322 date-time, always UTC). The day has two digits, as
     /// mail programs and `date -R` write it.
     pub fn rfc2822(self) -> String {
@@ -266,6 +269,7 @@ mod tests {
         fn calendars_agree(ms in MIN_CALENDAR_MS..MAX_CALENDAR_MS) {
             let (t, theirs) = (Timestamp::from_millis(ms), Timestamp(ms).to_zoned());
             prop_assert_eq!(t.iso8601_basic(), theirs.strftime("%Y%m%dT%H%M%S.%3fZ").to_string());
+            prop_assert_eq!(t.rfc2822().len(), Timestamp::RFC2822_LEN);
         }
 
         #[test]

@@ -72,6 +72,8 @@ pub struct SampRecord<'a> {
     pub rcpt: Vec<String>,
     /// True if it has a member `sig`, whatever its value; see [`parse_claim`].
     pub has_sig: bool,
+    /// True if every character of its line [is visible](is_visible).
+    pub is_visible: bool,
 }
 
 impl<'a> SampRecord<'a> {
@@ -95,7 +97,13 @@ impl<'a> SampRecord<'a> {
     /// Returns the length for [`FoundMessage::plain_length`](crate::store::FoundMessage::plain_length). `to` names the
     /// recipients as the header shows them.
     pub fn plain_length(&self, to: &str) -> Option<u32> {
+        // A value that is spelled without escapes stands in the line.
+        let stands = |text: &Cow<'_, str>| matches!(text, Cow::Borrowed(_));
+        let values = [&self.from, &self.to, &self.thread, &self.id].into_iter();
+        let mut values = values.chain(&self.subject).chain(&self.re);
+        let is_visible = self.is_visible && !self.body.has_escapes() && values.all(stands);
         let shown = ShownMessage {
+            is_visible,
             kind: Kind::Samp.as_str(),
             from: Some(&self.from),
             to: to.into(),
@@ -168,7 +176,8 @@ pub fn parse<'a>(
     let to = required_text(m.hashed.to, "to")?;
     let thread = required_text(m.hashed.thread, "thread")?;
     let body = required_text(m.hashed.body, "body")?;
-    m.hashed.ascii = is_visible(line);
+    let is_visible = is_visible(line);
+    m.hashed.ascii = is_visible;
     let computed = canonical::compute_id(&m.hashed, &mut scratch.canonical);
     let (id, id_verified) = match (optional_text(m.id).filter(|id| !id.is_empty()), computed) {
         (Some(stored), computed) => {
@@ -193,6 +202,7 @@ pub fn parse<'a>(
         re: optional_text(m.re),
         idem: optional_text(m.idem),
         has_sig: m.has_sig,
+        is_visible,
     })
 }
 

@@ -66,7 +66,7 @@ fn s807_sendmail() {
     let log = bed.path("log");
     let text = format!(
         "#!/bin/sh\necho \"$@\" >>{log}\ncase \"$*\" in *hang*) exec sleep 60 ;; *gone*) echo 'no such user' >&2; exit 67 ;; esac\n\
-         [ $(wc -l <{log}) -gt 2 ] || exit 75\ncat >{log}.mail\n",
+         [ $(wc -l <{log}) -gt 2 ] || exit 75\ncat >{log}.new && mv {log}.new {log}.mail\n",
         log = log.display()
     );
     fs::write(&program, text).unwrap();
