@@ -38,6 +38,8 @@ pub(super) trait Link: Send + Sync + fmt::Debug {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LinkEvent<'a> {
     /// A change of these files of the store, or of any.
+    #[cfg_attr(not(feature = "nats"), allow(dead_code))]
+    // Only links of logs look at the files.
     StoreChange(Option<&'a [PathBuf]>),
     /// A change of a mark.
     MarkChange,
@@ -51,6 +53,7 @@ pub(super) struct LinkCallbacks {
     /// Makes a store scan, since mail came or a letter went.
     pub on_change: RescanCallback,
     /// Returns the marks of a store.
+    #[cfg_attr(not(feature = "nats"), allow(dead_code))] // Only links of logs carry marks.
     pub mark_logs: MarkLogProvider,
 }
 
