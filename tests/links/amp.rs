@@ -247,6 +247,8 @@ fn there_and_back_again() {
             soon("the answer is taken", || bob.waiting() == 0);
             let _carrying = alice.carry();
             soon("the answer is here", || provider.state().waiting.values().all(Vec::is_empty));
+            // The store hears a moment later under which id the provider took the question.
+            soon("the answer joins its thread", || alice.ls("threads").len() == 1);
         }
         // Both sides show one thread.
         for home in [&alice, &bob] {
