@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 /// Returns the folder of the links that all of a user's names share, in the folder of all states.
 pub fn shared_links_folder(states: &Path) -> PathBuf {
@@ -154,7 +154,7 @@ pub struct NoSettings {}
 #[serde(default, deny_unknown_fields)]
 pub struct NatsSettings {
     /// The addresses of the servers, which are tried in turn.
-    #[serde(deserialize_with = "read_one_or_many")]
+    #[serde(deserialize_with = "crate::model::read_one_or_many")]
     pub url: Vec<String>,
     /// The name of the group whose machines share one stream.
     pub space: String,
@@ -216,20 +216,6 @@ impl LinkConfig {
         let LinkSettings::Nats(settings) = settings else { return None };
         Some(LinkConfig { name, store, ca, insecure, off, settings })
     }
-}
-
-/// Reads one text, or a list of texts.
-fn read_one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "must be a text in quotes, or a list of them")]
-    enum OneOrMany {
-        One(String),
-        Many(Vec<String>),
-    }
-    Ok(match OneOrMany::deserialize(from)? {
-        OneOrMany::One(text) => vec![text],
-        OneOrMany::Many(texts) => texts,
-    })
 }
 
 #[cfg(test)]

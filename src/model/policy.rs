@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use super::find_nearest;
 
@@ -142,6 +143,23 @@ choice! {
         /// Polling.
         Poll = "poll",
     }
+}
+
+/// Reads one text, or a list of texts.
+///
+/// # Errors
+/// If it is neither.
+pub fn read_one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "must be a text in quotes, or a list of them")]
+    enum OneOrMany {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match OneOrMany::deserialize(from)? {
+        OneOrMany::One(text) => vec![text],
+        OneOrMany::Many(texts) => texts,
+    })
 }
 
 #[cfg(test)]

@@ -608,7 +608,7 @@ fn letters_behind_a_broken_connection_were_not_tried() {
     assert_eq!(bench.fake.0.lock().got, texts(0..4));
 }
 
-/// What a person gives up while a job runs is not begun any more.
+/// The carrier does not begin a letter that a person gives up while its job runs.
 #[test]
 fn letters_of_a_running_job_can_be_given_up() {
     let bench = Bench::new();

@@ -312,14 +312,20 @@ impl SendmailRuns {
     /// Has the program take a mail, or goes on with an earlier run.
     fn send(&self, id: &str, bytes: &[u8], mut command: Command) -> Result<(), StoreError> {
         let earlier = self.0.lock().remove(id);
-        let run = earlier.unwrap_or_else(|| {
+        let run = if let Some(run) = earlier {
+            run
+        } else {
             let ((done, run), bytes) = (channel(), bytes.to_owned());
-            std::thread::spawn(move || {
+            let work = move || {
                 // Nobody listens any more after the end of msgfs.
                 let _ = done.send(run_program(&mut command, &bytes));
-            });
+            };
+            std::thread::Builder::new()
+                .name("msgfs-sendmail".into())
+                .spawn(work)
+                .map_err(|e| StoreError::io(Path::new("sendmail"), e))?;
             run
-        });
+        };
         let busy = |why: &str| Err(StoreError::Busy(format!("sendmail {why}")));
         let output = match run.recv_timeout(PATIENCE) {
             Err(RecvTimeoutError::Timeout) => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 /// The keys of a `[[store]]` that only this kind has, and `me`, which may be a list here.
 pub const KEYS: &str = "me folders sent sendmail local marks";
@@ -13,7 +13,7 @@ pub const KEYS: &str = "me folders sent sendmail local marks";
 #[serde(deny_unknown_fields, default)]
 pub struct MaildirSettings {
     /// My addresses. The first is that of a sender.
-    #[serde(deserialize_with = "one_or_more")]
+    #[serde(deserialize_with = "crate::model::read_one_or_many")]
     pub me: Vec<String>,
     /// The folders whose mail is for me, besides the inbox; `None` for all but the well-known ones.
     pub folders: Option<Vec<String>>,
@@ -43,18 +43,4 @@ impl MaildirSettings {
     pub fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         self.sendmail.iter_mut().chain(self.local.values_mut())
     }
-}
-
-/// Reads one text, or a list of texts.
-fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "me must be an address in quotes, or a list of them")]
-    enum OneOrMore {
-        One(String),
-        More(Vec<String>),
-    }
-    Ok(match OneOrMore::deserialize(from)? {
-        OneOrMore::One(one) => vec![one],
-        OneOrMore::More(more) => more,
-    })
 }
