@@ -243,7 +243,7 @@ fn s812_configuration() {
         ("sent = 1", "config.toml:3"),
         ("marks = \"maybe\"", "maybe"),
         ("local = \"bob\"", "config.toml:3"),
-        ("me = 7", "an address in quotes, or a list"),
+        ("me = 7", "a text in quotes, or a list of them"),
         ("colour = \"red\"", "unknown key \"colour\""),
     ] {
         bed.config(&format!("[[store]]\nkind = \"maildir\"\n{lines}\n"));
