@@ -239,7 +239,11 @@ fn s741_one_identity_by_rsync() {
         quote(&two.store)
     );
     let mut accepted = Vec::new();
-    for round in 0..6 {
+    for round in 0..30 {
+        // A busy machine takes fewer messages in a round, and needs more rounds.
+        if round >= 6 && accepted.len() > 50 {
+            break;
+        }
         let mut command = one.command("bash");
         command.args(["-c", &both]);
         let syncing = Running::start(command, None).unwrap();
