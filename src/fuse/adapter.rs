@@ -115,7 +115,7 @@ impl FuseAdapter {
         // Without --allow-other the kernel admits no other user.
         let stranger = self.tree.settings().allow_other && req.uid() != self.owner.0;
         let write = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let who_matters = write || unread || *node == Node::Next;
+        let who_matters = write || self.tree.needs_opener(node);
         let opener = if who_matters { requesting_process(req) } else { 0 };
         let (process, program) = if matters {
             (ProcessIdentity::from_thread(req.pid()), program_name(opener))
@@ -168,7 +168,8 @@ impl FuseAdapter {
             if volatile { Attr { caching: CachePolicy::Volatile, ..attr } } else { attr }
         });
         if matches!(found, Err(Error::NotFound))
-            && let Some(draft) = self.recent_drafts.find_draft(who, &parent, name)
+            && let Some(draft) = self.tree.name_draft(&parent, name)
+            && self.recent_drafts.is_finishing(who, &draft)
         {
             return self.stat_open_node(&draft, None);
         }
@@ -223,7 +224,9 @@ impl FuseAdapter {
         file: OpenFile,
         access: &OpenRequest,
     ) -> (FileHandle, FopenFlags) {
-        self.recent_drafts.record_opened(access.opener, node);
+        if self.tree.goes_when_closed(node) {
+            self.recent_drafts.record_opened(access.opener, node);
+        }
         let how = open_flags(&self.tree, node, &file);
         (self.files.insert(file), how)
     }
@@ -354,7 +357,7 @@ pub(super) fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlag
                 | FopenFlags::FOPEN_NONSEEKABLE
                 | FopenFlags::FOPEN_NOFLUSH
         }
-        (Node::Status | Node::Agents | Node::Draft(_) | Node::Text(..), _) => {
+        _ if tree.bypasses_page_cache(node) => {
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH
         }
         _ => FopenFlags::FOPEN_NOFLUSH,

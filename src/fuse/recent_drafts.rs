@@ -42,8 +42,7 @@ pub(super) struct RecentDrafts(Mutex<Vec<(u32, Node, Instant)>>);
 impl RecentDrafts {
     /// Records that a process opened a draft for writing.
     pub fn record_opened(&self, by: u32, node: &Node) {
-        let draft = matches!(node, Node::Draft(_) | Node::ThreadDraft(..));
-        if !draft || by == 0 {
+        if by == 0 {
             return;
         }
         let mut all = self.0.lock();
@@ -54,15 +53,12 @@ impl RecentDrafts {
         all.push((by, node.clone(), Instant::now()));
     }
 
-    /// Returns the draft of a name that is gone, for a thread of the process that wrote it.
-    pub fn find_draft(&self, thread: u32, parent: &Node, name: &str) -> Option<Node> {
-        let node = match parent {
-            Node::Outbox => Node::Draft(name.to_owned()),
-            Node::Thread(thread) => Node::ThreadDraft(*thread, name.to_owned()),
-            _ => return None,
-        };
-        let writer = self.0.lock().iter().find(|(_, of, _)| *of == node).map(|(by, ..)| *by)?;
-        (thread_group(thread) == Some(writer) && is_setting_attrs(writer, thread)).then_some(node)
+    /// Returns true if a thread of the process that wrote a draft now sets its attributes by its name.
+    pub fn is_finishing(&self, thread: u32, draft: &Node) -> bool {
+        let writer = self.0.lock().iter().find(|(_, of, _)| of == draft).map(|(by, ..)| *by);
+        writer.is_some_and(|writer| {
+            thread_group(thread) == Some(writer) && is_setting_attrs(writer, thread)
+        })
     }
 }
 
@@ -83,11 +79,11 @@ mod tests {
     #[test]
     fn who_only_looks_does_not_find_its_draft_again() {
         let (names, draft, me) =
-            (RecentDrafts::default(), Node::Draft("bob".into()), std::process::id());
+            (RecentDrafts::default(), Node::draft_for_test("bob"), std::process::id());
         names.record_opened(me, &draft);
-        assert_eq!(names.find_draft(me, &Node::Outbox, "bob"), None);
+        assert!(!names.is_finishing(me, &draft));
         for n in 0..2 * MANY as u32 {
-            names.record_opened(n + 1, &Node::Draft(n.to_string()));
+            names.record_opened(n + 1, &Node::draft_for_test(&n.to_string()));
         }
         assert_eq!(names.0.lock().len(), MANY);
     }

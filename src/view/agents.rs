@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Tree, names};
+use super::file::{OpenFile, OpenRequest};
+use super::generation_cache::GenerationCache;
+use super::table::{NodeAttributes, View};
+use super::{CachePolicy, Error, ONE, Tree, names};
 use crate::index::{Correspondent, StoreAddress};
 use crate::model::Timestamp;
 use crate::store::{PeerUnread, Store};
 
 /// Shortest time between two questions to the stores about read positions.
-pub(super) const FRESH: Duration = Duration::from_secs(1);
+const FRESH: Duration = Duration::from_secs(1);
 
 /// An agent that a store knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -35,108 +38,142 @@ pub struct AgentStatus {
 
 /// All agents at one moment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AgentDirectory {
+struct AgentDirectory {
     agents: Vec<AgentStatus>,
     /// The text of the file.
-    pub text: String,
+    text: String,
     /// Its time.
-    pub time: Timestamp,
+    time: Timestamp,
 }
 
 /// Facts of each store about an address, and the number of messages that it has not read.
 type AgentTable = BTreeMap<StoreAddress, (Correspondent, Option<u64>)>;
 
+/// The view `agents.txt`.
+#[derive(Debug)]
+pub(super) struct AgentsView {
+    cache: GenerationCache<(), Arc<AgentDirectory>>,
+}
+
+impl Default for AgentsView {
+    fn default() -> Self {
+        Self { cache: GenerationCache::with_max_age(ONE, FRESH) }
+    }
+}
+
+impl AgentsView {
+    fn directory(&self, tree: &Tree) -> Arc<AgentDirectory> {
+        self.cache.get((), tree.generation(), || Arc::new(collect_agents(tree)))
+    }
+}
+
+impl View for AgentsView {
+    type Key = ();
+
+    fn is_folder((): &()) -> bool {
+        false
+    }
+
+    fn stat(&self, tree: &Tree, (): &()) -> Result<NodeAttributes, Error> {
+        let agents = self.directory(tree);
+        Ok(NodeAttributes::of_file(agents.text.len() as u64, agents.time, CachePolicy::Volatile))
+    }
+
+    fn open(&self, tree: &Tree, (): &(), _access: &OpenRequest) -> Result<OpenFile, Error> {
+        Ok(OpenFile::from_bytes(self.directory(tree).text.clone().into_bytes()))
+    }
+
+    fn bypasses_page_cache((): &()) -> bool {
+        true
+    }
+}
+
 impl Tree {
     /// Returns all agents, by name.
     pub fn agent_statuses(&self) -> Vec<AgentStatus> {
-        self.agent_directory().agents.clone()
+        self.views.agents.directory(self).agents.clone()
     }
+}
 
-    pub(super) fn agent_directory(&self) -> Arc<AgentDirectory> {
-        self.agents_cache.get((), self.generation(), || Arc::new(self.collect_agents()))
+fn collect_agents(tree: &Tree) -> AgentDirectory {
+    let mut seen = AgentTable::new();
+    let people = tree.index.read().list_correspondents();
+    let newest = people.values().filter_map(|person| person.wrote).max();
+    for ((number, address), person) in people {
+        let Some(store) = tree.index.stores().get(number) else { continue };
+        // One address may be written in several ways.
+        let (known, _) = seen.entry((number, store.canonical_address(&address))).or_default();
+        if known.wrote <= person.wrote {
+            *known = person;
+        }
     }
-
-    fn collect_agents(&self) -> AgentDirectory {
-        let mut seen = AgentTable::new();
-        let people = self.index.read().list_correspondents();
-        let newest = people.values().filter_map(|person| person.wrote).max();
-        for ((number, address), person) in people {
-            let Some(store) = self.index.stores().get(number) else { continue };
-            // One address may be written in several ways.
-            let (known, _) = seen.entry((number, store.canonical_address(&address))).or_default();
-            if known.wrote <= person.wrote {
-                *known = person;
-            }
+    for (number, store) in tree.index.stores().iter().enumerate() {
+        for address in list_store_agents(store.as_ref()) {
+            seen.entry((number, address)).or_default();
         }
-        for (number, store) in self.index.stores().iter().enumerate() {
-            for address in list_store_agents(store.as_ref()) {
-                seen.entry((number, address)).or_default();
-            }
-        }
-        let read = self.count_unread(&mut seen);
-        let mut by_name: BTreeMap<&str, AgentStatus> = BTreeMap::new();
-        for (whom, (person, unread)) in &seen {
-            self.merge_agent(by_name.entry(&whom.1).or_default(), whom, person, *unread);
-        }
-        let mut all: Vec<AgentStatus> = by_name.into_values().collect();
-        all.sort_by_cached_key(|agent| names::thread_name(&agent.name));
-        let time = newest.max(self.index.marks_time()).max(read).unwrap_or_default();
-        AgentDirectory { text: all.iter().map(format_agent_line).collect(), agents: all, time }
     }
-
-    /// Adds the unread counts: for others from the stores, for me from `inbox/`. Returns the time when another
-    /// agent last read something.
-    fn count_unread(&self, seen: &mut AgentTable) -> Option<Timestamp> {
-        let (mut newest, mut marks) = (None, BTreeMap::new());
-        let mine = self.index.read().count_unread_by_store();
-        for (number, store) in self.index.stores().iter().enumerate() {
-            let here = seen.iter_mut().filter(|(whom, _)| whom.0 == number);
-            let (me, others): (Vec<_>, Vec<_>) = here.partition(|(whom, _)| whom.1 == store.me());
-            for (_, (_, unread)) in me {
-                *unread = mine.get(number).map(|n| *n as u64);
-            }
-            let Some(agents) = store.facets().agents else { continue };
-            let names: Vec<&str> = others.iter().map(|(whom, _)| whom.1.as_str()).collect();
-            let told = agents.peer_read_states(&names);
-            for ((whom, (_, unread)), told) in others.into_iter().zip(told) {
-                let Some(told) = told else { continue };
-                newest = newest.max(told.since);
-                match told.unread {
-                    PeerUnread::Count(count) => *unread = Some(count),
-                    PeerUnread::Position(mark) => drop(marks.insert(whom.clone(), mark)),
-                }
-            }
-        }
-        let behind =
-            if marks.is_empty() { Vec::new() } else { self.index.read().count_behind(&marks) };
-        for (whom, behind) in behind {
-            if let Some((_, unread)) = seen.get_mut(&whom) {
-                *unread = Some(behind);
-            }
-        }
-        newest
+    let read = count_unread(tree, &mut seen);
+    let mut by_name: BTreeMap<&str, AgentStatus> = BTreeMap::new();
+    for (whom, (person, unread)) in &seen {
+        merge_agent(tree, by_name.entry(&whom.1).or_default(), whom, person, *unread);
     }
+    let mut all: Vec<AgentStatus> = by_name.into_values().collect();
+    all.sort_by_cached_key(|agent| names::thread_name(&agent.name));
+    let time = newest.max(tree.index.marks_time()).max(read).unwrap_or_default();
+    AgentDirectory { text: all.iter().map(format_agent_line).collect(), agents: all, time }
+}
 
-    /// Adds the facts that one store has about an agent.
-    fn merge_agent(
-        &self,
-        agent: &mut AgentStatus,
-        whom: &StoreAddress,
-        person: &Correspondent,
-        unread: Option<u64>,
-    ) {
-        let Some(store) = self.index.stores().get(whom.0) else { return };
-        agent.name.clone_from(&whom.1);
-        agent.stores.push(store.name().to_owned());
-        agent.stores.sort_unstable();
-        agent.last_wrote = agent.last_wrote.take().max(person.wrote.map(Timestamp::rfc3339));
-        agent.unread = agent.unread.map_or(unread, |sum| Some(sum + unread.unwrap_or(0)));
-        if let Some(key) = self.index.keyring().pinned_keys(&whom.1).last() {
-            (agent.key, agent.pinned) = (Some(key.fingerprint().to_string()), true);
-        } else if store.properties().uses_roles && agent.key.is_none() {
-            // Many may fill a role; this is the key of the one that did.
-            agent.key = person.key.map(|key| key.fingerprint().to_string());
+/// Adds the unread counts: for others from the stores, for me from `inbox/`. Returns the time when another
+/// agent last read something.
+fn count_unread(tree: &Tree, seen: &mut AgentTable) -> Option<Timestamp> {
+    let (mut newest, mut marks) = (None, BTreeMap::new());
+    let mine = tree.index.read().count_unread_by_store();
+    for (number, store) in tree.index.stores().iter().enumerate() {
+        let here = seen.iter_mut().filter(|(whom, _)| whom.0 == number);
+        let (me, others): (Vec<_>, Vec<_>) = here.partition(|(whom, _)| whom.1 == store.me());
+        for (_, (_, unread)) in me {
+            *unread = mine.get(number).map(|n| *n as u64);
         }
+        let Some(agents) = store.facets().agents else { continue };
+        let names: Vec<&str> = others.iter().map(|(whom, _)| whom.1.as_str()).collect();
+        let told = agents.peer_read_states(&names);
+        for ((whom, (_, unread)), told) in others.into_iter().zip(told) {
+            let Some(told) = told else { continue };
+            newest = newest.max(told.since);
+            match told.unread {
+                PeerUnread::Count(count) => *unread = Some(count),
+                PeerUnread::Position(mark) => drop(marks.insert(whom.clone(), mark)),
+            }
+        }
+    }
+    let behind = if marks.is_empty() { Vec::new() } else { tree.index.read().count_behind(&marks) };
+    for (whom, behind) in behind {
+        if let Some((_, unread)) = seen.get_mut(&whom) {
+            *unread = Some(behind);
+        }
+    }
+    newest
+}
+
+/// Adds the facts that one store has about an agent.
+fn merge_agent(
+    tree: &Tree,
+    agent: &mut AgentStatus,
+    whom: &StoreAddress,
+    person: &Correspondent,
+    unread: Option<u64>,
+) {
+    let Some(store) = tree.index.stores().get(whom.0) else { return };
+    agent.name.clone_from(&whom.1);
+    agent.stores.push(store.name().to_owned());
+    agent.stores.sort_unstable();
+    agent.last_wrote = agent.last_wrote.take().max(person.wrote.map(Timestamp::rfc3339));
+    agent.unread = agent.unread.map_or(unread, |sum| Some(sum + unread.unwrap_or(0)));
+    if let Some(key) = tree.index.keyring().pinned_keys(&whom.1).last() {
+        (agent.key, agent.pinned) = (Some(key.fingerprint().to_string()), true);
+    } else if store.properties().uses_roles && agent.key.is_none() {
+        // Many may fill a role; this is the key of the one that did.
+        agent.key = person.key.map(|key| key.fingerprint().to_string());
     }
 }
 

@@ -4,21 +4,20 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::model::locks::{LockLevel, Mutex};
+use crate::model::locks::Mutex;
 
 use super::draft_writers::is_opener;
+use super::me::MeView;
 use super::node::{MessageFolder, Node, folders};
 use super::reader::{detect_ending_signal, has_gone, thread_group};
+use super::table::on_view;
 use super::transcript::TranscriptPlan;
 use super::wait::WatchFeed;
 use super::{DraftWriters, Error, ReaderProfile, TextHandle, Tree};
-use crate::index::{MsgIx, Reject, ThreadIx};
-use crate::model::{MarkRead, ShownMessage, Timestamp, render_body};
+use crate::index::{MsgIx, ThreadIx};
+use crate::model::MarkRead;
 use crate::outbox::{ComposeHandle, DraftId};
-use crate::store::{Location, fs};
-
-/// Bytes of a rejected message that `rejected/` shows.
-const SHOWN: usize = 64 << 10;
+use crate::store::fs;
 
 /// The way in which a file is opened.
 #[derive(Clone, Debug, Default)]
@@ -190,34 +189,18 @@ impl Tree {
     /// [`Error::IsDir`] for folders, [`Error::NotPermitted`] for writing a file that cannot be written.
     pub fn open(&self, node: &Node, access: &OpenRequest) -> Result<OpenFile, Error> {
         match node {
-            Node::Draft(_)
-            | Node::ThreadDraft(..)
-            | Node::Reply(..)
-            | Node::ReplyAll(..)
-            | Node::ReplyDraft(..)
-            | Node::ComposeFile(..) => self.open_draft(node, access),
-            Node::Text(number, folder, name) => {
-                self.open_text((*number, *folder, name.clone()), access)
+            Node::ThreadDraft(..) | Node::Reply(..) | Node::ReplyAll(..) | Node::ReplyDraft(..) => {
+                self.open_draft(node, access)
+            }
+            Node::View(of_view) if of_view.is_editable() && !of_view.is_folder() => {
+                on_view!(self, of_view, open(access))
             }
             Node::Ack(_, ix) => self.open_ack(*ix, access),
             _ if access.write || access.truncate => Err(self.not_writable_error(node)),
             Node::Part(_, ix, name) => self.open_part(*ix, name),
             Node::Held(..) => Ok(OpenFile::from_bytes(self.pending_text(node)?.0.into_bytes())),
             Node::Warning(ix) => Ok(OpenFile::from_bytes(self.warning_text(*ix)?.0.into_bytes())),
-            Node::Readme => Ok(OpenFile::from_bytes(self.readme_text().into_bytes())),
-            Node::Status => Ok(OpenFile::from_bytes(self.status_text().0.into_bytes())),
-            Node::Agents => {
-                Ok(OpenFile::from_bytes(self.agent_directory().text.clone().into_bytes()))
-            }
-            // Another user cannot mark messages, so `.next` would hand out the same message again and again.
-            Node::Next if access.reader.stranger => Err(Error::not_permitted(
-                "only the user who made the mount can take mail with .next",
-            )),
-            Node::Watch => Ok(OpenFile::Watch(self.open_watch())),
-            Node::Wait | Node::Next => {
-                let (next, opener) = (*node == Node::Next, access.opener);
-                Ok(OpenFile::Waiting { next, opener, answer: Mutex::new(None) })
-            }
+            Node::View(of_view) => on_view!(self, of_view, open(access)),
             Node::Message(place, ix)
                 if *place != MessageFolder::Inbox && self.live_entry(*ix)?.size().is_some() =>
             {
@@ -228,17 +211,6 @@ impl Tree {
                     && self.should_mark_reading(&access.reader))
                 .then(|| ReadToEndMark::new(*ix, access.opener));
                 Ok(OpenFile::Bytes(FileContent { bytes: self.rendered_text(*ix)?, mark }))
-            }
-            Node::Transcript(thread) => {
-                let plan = Mutex::with_level(LockLevel::File, self.transcript_plan(*thread)?);
-                Ok(OpenFile::Transcript { thread: *thread, plan })
-            }
-            Node::Reject(identity) => {
-                Ok(OpenFile::from_bytes(self.reject_text(*identity)?.0.into_bytes()))
-            }
-            Node::RawFile(number, path) => {
-                let store = self.index.stores().get(*number).ok_or(Error::NotFound)?;
-                Ok(OpenFile::Raw(store.open_raw_file(path)?))
             }
             folders!() => Err(Error::IsDir),
         }
@@ -267,8 +239,7 @@ impl Tree {
             }
             OpenFile::Raw(file) => Ok(fs::read_range(file, offset, size)?),
             OpenFile::Transcript { thread, plan } => {
-                let plan = self.refresh_plan(*thread, plan, offset.saturating_add(size as u64));
-                self.read_transcript(&plan, offset, size)
+                self.views.transcripts.read(self, (*thread, plan), offset, size)
             }
             OpenFile::Ack { .. } => Err(Error::not_permitted("this file can only be written")),
             OpenFile::Draft { id, .. } => {
@@ -328,9 +299,7 @@ impl Tree {
                 };
                 Ok(flushed?)
             }
-            OpenFile::Text(file) if is_opener(file.opener, by) => {
-                Ok(file.flush(self.notebook(file.key().0)?)?)
-            }
+            OpenFile::Text(file) => MeView::flush_text(self, file, by),
             OpenFile::Bytes(_) | OpenFile::Waiting { .. } => {
                 self.mark_if_read(file, Some(by));
                 Ok(())
@@ -340,8 +309,7 @@ impl Tree {
             | OpenFile::Compose { .. }
             | OpenFile::Transcript { .. }
             | OpenFile::Watch(_)
-            | OpenFile::Ack { .. }
-            | OpenFile::Text(_) => Ok(()),
+            | OpenFile::Ack { .. } => Ok(()),
         }
     }
 
@@ -359,12 +327,12 @@ impl Tree {
                 }
             }
             // The log and `status.txt` say why it could not be saved.
-            OpenFile::Text(file) => drop(self.release_text(file)),
+            OpenFile::Text(file) => drop(self.views.me.release_text(self, file)),
             OpenFile::Waiting { answer, .. } => {
                 self.mark_if_read(file, None);
                 let handed = answer.lock().take().and_then(|a| a.mark);
                 if let Some(mark) = handed {
-                    self.return_claim(mark.outcome());
+                    self.views.wait.return_claim(self, mark.outcome());
                 }
             }
             _ => self.mark_if_read(file, None),
@@ -381,48 +349,4 @@ impl Tree {
             drop(self.index.mark_message(message, true, true));
         }
     }
-
-    /// Returns the text of a file in `rejected/`: reason, source, and the readable content.
-    pub(super) fn reject_text(&self, identity: u64) -> Result<(String, Timestamp), Error> {
-        let (source, offset, reject) = {
-            let core = self.index.read();
-            let (key, reject) = core.trust.find_reject(identity).ok_or(Error::NotFound)?;
-            (key.0, key.1, reject.clone())
-        };
-        let store = self.index.stores().get(source.store()).ok_or(Error::NotFound)?;
-        let line = if reject.line > 0 { format!(":{}", reject.line) } else { String::new() };
-        let mut text = format!(
-            "Reason: {}\nSource: raw/{}/{}{line}\n",
-            crate::model::sanitize_line(&reject.reason),
-            store.name(),
-            crate::model::sanitize_line(&crate::model::name_encoding::display_name(&reject.path)),
-        );
-        let at = Location { source: source.file(), offset, len: reject.len };
-        text.push_str(&render_reject(store.as_ref(), &at, &reject));
-        Ok((text, Timestamp::from_millis(reject.time_ms)))
-    }
-}
-
-/// Renders a rejected message: header and body if it can be parsed, else its bytes as text.
-fn render_reject(store: &dyn crate::store::Store, at: &Location, reject: &Reject) -> String {
-    let mut text = String::new();
-    let body = if let Ok(mut record) = store.read_record(at) {
-        super::strip_thread_label(store, &mut record.message);
-        let shown = ShownMessage::new(&record.message, store.kind().as_str());
-        shown.render_header(&mut text, None);
-        record.message.body
-    } else {
-        let bytes = store.read_bytes(at, SHOWN).unwrap_or_default();
-        let mut body = String::from_utf8_lossy(&bytes).into_owned();
-        if u64::from(reject.len) > SHOWN as u64 {
-            body.push_str("\n[only the beginning is shown; the whole is in raw/]");
-        }
-        body
-    };
-    text.push('\n');
-    text.push_str(&render_body(&body));
-    if !text.ends_with('\n') {
-        text.push('\n');
-    }
-    text
 }

@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use super::Tree;
-use super::node::{Ino, MaildirFolder, MessageFolder, Node};
+use super::node::{Ino, MessageFolder, Node};
+use super::table::TreeChanges;
 use crate::index::{IndexChanges, MsgIx, ThreadIx};
 
 /// The folders whose pages the kernel may keep. Every read of `inbox/` goes through msgfs.
@@ -17,27 +18,23 @@ const CACHED: [MessageFolder; 4] =
 impl Tree {
     /// Returns the inodes whose attributes a cache of this tree must forget after a change of the index.
     pub fn stale_inodes(&self, changes: &IndexChanges) -> HashSet<Ino> {
-        let boxes = [MaildirFolder::New, MaildirFolder::Cur].map(Node::MailBox);
         let mut stale = vec![Node::Root, Node::Inbox];
-        stale.extend(boxes);
-        let listed =
-            [&changes.added, &changes.redrawn, &changes.removed].iter().any(|l| !l.is_empty());
-        if listed || !changes.moved.is_empty() || !changes.empty_threads.is_empty() {
-            stale.extend([Node::Archive, Node::Sent, Node::Threads, Node::Transcripts]);
+        if changes_listings(changes) {
+            stale.extend([Node::Archive, Node::Sent, Node::Threads]);
         }
-        if changes.other {
-            stale.extend([Node::Rejected, Node::Raw]);
-        }
-        if changes.stores {
-            stale.extend([Node::Readme, Node::Me]);
-        }
+        let mut threads = Vec::new();
         for ix in changes.added.iter().chain(&changes.redrawn).chain(&changes.removed) {
-            self.add_stale_folders(*ix, &mut stale);
+            threads.push(self.add_stale_days(*ix, &mut stale));
         }
         for (ix, left) in &changes.moved {
-            self.add_stale_folders(*ix, &mut stale);
-            self.add_stale_thread(*left, &mut stale);
+            threads.extend([self.add_stale_days(*ix, &mut stale), *left]);
         }
+        threads.extend(&changes.empty_threads);
+        // Most messages that come at once are in new threads, which no cache knows.
+        let exposed = self.threads_exposed.load(Ordering::Acquire);
+        threads.retain(|thread| thread.is_among_first(exposed));
+        stale.extend(threads.iter().copied().map(Node::Thread));
+        stale.extend(self.views.stale_nodes(&TreeChanges { index: changes, threads: &threads }));
         for ix in changes.redrawn.iter().chain(changes.moved.iter().map(|(ix, _)| ix)) {
             add_stale_text(*ix, &mut stale);
         }
@@ -52,43 +49,30 @@ impl Tree {
                 stale.extend([Node::Parts(place, *ix), Node::Ack(place, *ix)]);
             }
         }
-        for thread in &changes.empty_threads {
-            self.add_stale_thread(*thread, &mut stale);
-        }
         stale.iter().map(|node| self.inode_number(node)).collect()
     }
 
-    /// Adds the folders of a message.
-    fn add_stale_folders(&self, ix: MsgIx, stale: &mut Vec<Node>) {
+    /// Adds the day folders of a message. Returns its thread.
+    fn add_stale_days(&self, ix: MsgIx, stale: &mut Vec<Node>) -> ThreadIx {
         let core = self.index.read();
         let entry = core.messages.entry(ix);
         let day = core.messages.name_time(entry).day();
         if stale.last() != Some(&Node::SentDay(day)) {
             stale.extend([Node::ArchiveDay(day), Node::SentDay(day)]);
         }
-        self.add_stale_thread(entry.thread(), stale);
+        entry.thread()
     }
 
-    /// Adds the folder and the transcript of a thread that got or lost a message.
-    fn add_stale_thread(&self, thread: ThreadIx, stale: &mut Vec<Node>) {
-        // Most messages that come at once are in new threads, which no cache knows.
-        if thread.is_among_first(self.threads_exposed.load(Ordering::Acquire)) {
-            stale.extend([Node::Thread(thread), Node::Transcript(thread)]);
-        }
-    }
-
-    /// Notes that a cache may know a node from now on. The caller notes it before it reads the attributes, so
+    /// Notes that a cache may know a thread from now on. The caller notes it before it reads the attributes, so
     /// that later changes make them [stale](Tree::stale_inodes).
-    pub(super) fn note_exposed(&self, node: &Node) {
-        if let Node::Thread(thread) | Node::Transcript(thread) = node {
-            self.threads_exposed.fetch_max(thread.count_up_to(), Ordering::AcqRel);
-        }
+    pub(super) fn note_thread_exposed(&self, thread: ThreadIx) {
+        self.threads_exposed.fetch_max(thread.count_up_to(), Ordering::AcqRel);
     }
 
     /// Drops the cached values of messages that changed or went. The caller does so before it invalidates
     /// [`Tree::stale_inodes`].
     pub fn drop_stale_caches(&self, changes: &IndexChanges) {
-        self.maildir_time();
+        self.views.maildir.change_time(self);
         let rewritten = changes.moved.iter().map(|(ix, _)| *ix).chain(changes.redrawn.clone());
         let gone = changes.added.iter().chain(&changes.removed).copied();
         let all: HashSet<MsgIx> = gone.chain(rewritten.clone()).collect();
@@ -106,6 +90,14 @@ impl Tree {
         let mut rewritten = self.rewritten.lock();
         rewritten.is_empty() || !rewritten.remove(&(place, ix))
     }
+}
+
+/// Returns true if messages or threads came, went or look different.
+pub(super) fn changes_listings(changes: &IndexChanges) -> bool {
+    let IndexChanges { added, redrawn, removed, moved, empty_threads, .. } = changes;
+    [added, redrawn, removed].iter().any(|messages| !messages.is_empty())
+        || !moved.is_empty()
+        || !empty_threads.is_empty()
 }
 
 /// Adds the files of a message whose text changed or went.

@@ -1,17 +1,20 @@
 //! The entries of folders. A listing is taken once, at `opendir`, and its entries keep their numbers, so that
 //! offsets stay valid while messages come and go. Names are made when a program asks for them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use lru::LruCache;
 
+use super::maildir::{MaildirFolder, maildir_name};
 use super::names;
-use super::node::{Ino, MaildirFolder, MessageFolder, Node, files};
+use super::node::{Ino, MessageFolder, Node, files};
+use super::table::{NodeAttributes, ROOT_ENTRIES, RootEntry, on_view};
+use super::transcript::transcript_node;
 use super::unique_names::NameForm;
 use super::{Attr, Error, Tree};
 use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx};
-use crate::model::{Day, Timestamp};
+use crate::model::Day;
 
 /// One entry of a [`Listing`]. It is small, because a listing may have many.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +39,8 @@ pub struct Listing {
     folder: MessageFolder,
     entries: Vec<ListingEntry>,
     named: Vec<(String, Node)>,
-    /// Size and time of the entries with a name of their own, where the store listed them.
-    stats: Vec<Option<(u64, Timestamp)>>,
+    /// Attributes of the entries with a name of their own, where the store listed them.
+    stats: Vec<Option<NodeAttributes>>,
 }
 
 impl Listing {
@@ -72,9 +75,22 @@ impl Listing {
         listing
     }
 
-    /// Makes a listing as [`Listing::from_named`] does. Each entry may have a size and time from the store.
-    pub(super) fn with_stats(
-        items: impl Iterator<Item = (String, Node, Option<(u64, Timestamp)>)>,
+    /// Makes a listing of threads, in the order of their ids.
+    pub(super) fn from_threads(
+        core: &IndexTables,
+        threads: impl Iterator<Item = ThreadIx>,
+        entry: fn(ThreadIx) -> ListingEntry,
+    ) -> Self {
+        let named = threads.map(|t| (core.threads.thread_id(&core.messages, t).0, t));
+        let mut named: Vec<(&str, ThreadIx)> = named.collect();
+        named.sort_unstable();
+        let entries = named.into_iter().map(|(_, t)| entry(t)).collect();
+        Self::from_entries(MessageFolder::Thread, entries)
+    }
+
+    /// Makes a listing as [`Listing::from_named`] does. Each entry may have attributes from the store.
+    pub(super) fn with_attributes(
+        items: impl Iterator<Item = (String, Node, Option<NodeAttributes>)>,
     ) -> Self {
         let (mut named, mut told) = (Vec::new(), Vec::new());
         for (name, node, stat) in items {
@@ -212,28 +228,24 @@ impl Tree {
     pub fn list_folder(&self, node: &Node) -> Result<Listing, Error> {
         self.wait_for_sent(node);
         match node {
+            Node::View(folder) => on_view!(self, folder, list()),
             Node::Root => {
-                let shown = |(_, node): &&(&str, Node)| *node != Node::Me || self.has_texts();
-                let named = |(name, node): &(&str, Node)| ((*name).to_owned(), node.clone());
-                Ok(Listing::from_named(ROOT.iter().filter(shown).map(named)))
+                let old = ROOT.iter().map(|(name, node)| ((*name).to_owned(), node.clone()));
+                let shown = |entry: &&RootEntry| entry.is_listed && entry.is_shown(self);
+                let views = ROOT_ENTRIES.iter().filter(shown);
+                let views =
+                    views.map(|entry| (entry.name.to_owned(), Node::View(entry.node.clone())));
+                let mut entries: Vec<(String, Node)> = views.chain(old).collect();
+                entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+                Ok(Listing::from_named(entries))
             }
             Node::Parts(place, ix) => self.list_parts(*place, *ix),
-            Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.list_texts(node),
-            Node::Maildir => Ok(Self::list_maildir_folders()),
-            Node::MailBox(which) => Ok(self.list_maildir(*which)),
-            Node::Outbox => Ok(Listing::from_named(self.outbox_entries())),
-            Node::Compose(name) => Ok(Listing::from_named(self.compose_entries(name)?)),
-            Node::Raw => {
-                let named = |n| (self.store_name(n).to_owned(), Node::RawDir(n, String::new()));
-                Ok(Listing::from_named((0..self.index.stores().len()).map(named)))
-            }
-            Node::RawDir(number, folder) => self.list_raw(*number, folder),
-            Node::Rejected => {
-                let names = self.reject_names();
-                Ok(Listing::from_named(names.iter().map(|(n, id)| (n.clone(), Node::Reject(*id)))))
-            }
             Node::Archive | Node::Sent => Ok(self.list_days(node)),
-            Node::Threads | Node::Transcripts => Ok(self.list_threads(node)),
+            Node::Threads => {
+                let core = self.index.read();
+                let threads = core.threads.thread_folders(self.is_scope_all());
+                Ok(Listing::from_threads(&core, threads, ListingEntry::Thread))
+            }
             Node::Inbox => {
                 let core = self.index.read();
                 Ok(self.list_messages(
@@ -266,29 +278,6 @@ impl Tree {
             }
             files!() => Err(Error::NotDir),
         }
-    }
-
-    /// Returns the files of `rejected/` by name, for the present generation of the index.
-    pub(super) fn reject_names(&self) -> Arc<BTreeMap<String, u64>> {
-        let make = || Arc::new(name_rejects(&self.index.read()));
-        self.rejects_cache.get((), self.generation(), make)
-    }
-
-    /// Lists the folders of threads, or their transcripts. A thread without messages has no transcript.
-    fn list_threads(&self, node: &Node) -> Listing {
-        let core = self.index.read();
-        let all = self.is_scope_all();
-        let (item, threads): (fn(ThreadIx) -> ListingEntry, Vec<ThreadIx>) = match node {
-            Node::Transcripts => {
-                (ListingEntry::Transcript, core.threads.visible_threads(all).collect())
-            }
-            _ => (ListingEntry::Thread, core.threads.thread_folders(all).collect()),
-        };
-        let named = threads.into_iter().map(|t| (core.threads.thread_id(&core.messages, t).0, t));
-        let mut named: Vec<(&str, ThreadIx)> = named.collect();
-        named.sort_unstable();
-        let items = named.into_iter().map(|(_, t)| item(t)).collect();
-        Listing::from_entries(MessageFolder::Thread, items)
     }
 
     /// Runs `f` on the list behind the day folders of `archive/` or `sent/`, in listing order.
@@ -402,7 +391,7 @@ impl Tree {
                 Node::Message(place, ix)
             }
             ListingEntry::Mail(which, ix, form) => {
-                name.push_str(&self.maildir_name(which, ix, form)?);
+                name.push_str(&maildir_name(self, which, ix, form)?);
                 Node::Message(place, ix)
             }
             ListingEntry::Parts(ix, form) => {
@@ -420,24 +409,23 @@ impl Tree {
             ListingEntry::Transcript(t) => {
                 name.push_str(&self.thread_folder_name(t)?);
                 name.push_str(".txt");
-                Node::Transcript(t)
+                transcript_node(t)
             }
         })
     }
 
-    /// Returns the attributes of an entry. If the listing has size and time, they are those of that moment.
+    /// Returns the attributes of an entry. If the listing has them, they are those of that moment.
     ///
     /// # Errors
     /// Those of [`Tree::stat_node`].
     pub fn stat_entry(&self, listing: &Listing, number: usize, node: &Node) -> Result<Attr, Error> {
         let told = match listing.entries.get(number) {
-            Some(ListingEntry::Named(at)) => listing.stats.get(*at as usize).copied().flatten(),
+            Some(ListingEntry::Named(at)) => {
+                listing.stats.get(*at as usize).and_then(Option::as_ref)
+            }
             _ => None,
         };
-        told.map_or_else(
-            || self.stat_node(node),
-            |(size, time)| Ok(self.make_raw_attr(node, size, time)),
-        )
+        told.map_or_else(|| self.stat_node(node), |told| Ok(self.make_attr(node, told)))
     }
 
     /// Returns the entries that still exist.
@@ -488,41 +476,10 @@ impl Tree {
     }
 }
 
-/// Returns the entries of `rejected/` by name. The name is made of source and line. If two names would be
-/// equal, the later one in order of paths and lines takes the whole hash.
-fn name_rejects(core: &IndexTables) -> BTreeMap<String, u64> {
-    let rejects = core.trust.rejects();
-    let mut ordered: Vec<(&str, u64, usize, u64)> = rejects
-        .map(|((source, _), r)| (r.path.as_str(), r.line, source.store(), r.identity))
-        .collect();
-    ordered.sort_unstable();
-    let mut named = BTreeMap::new();
-    for (path, line, store, identity) in ordered {
-        let what = format!("{path}:{line}");
-        let short = names::reject_name(path, &what, false);
-        // Two stores may have equal paths, and one file several rejections at one place.
-        let longer =
-            (0u32..).map(|n| if n == 0 { what.clone() } else { format!("{what}:{store}:{n}") });
-        let longer = longer.map(|what| names::reject_name(path, &what, true));
-        let mut free = std::iter::once(short).chain(longer).filter(|n| !named.contains_key(n));
-        if let Some(name) = free.next() {
-            named.insert(name, identity);
-        }
-    }
-    named
-}
-
+/// The listed entries of the root outside the table of views.
 const ROOT: &[(&str, Node)] = &[
-    ("README.txt", Node::Readme),
-    ("agents.txt", Node::Agents),
     ("archive", Node::Archive),
     ("inbox", Node::Inbox),
-    ("me", Node::Me),
-    ("outbox", Node::Outbox),
-    ("raw", Node::Raw),
-    ("rejected", Node::Rejected),
     ("sent", Node::Sent),
-    ("status.txt", Node::Status),
     ("threads", Node::Threads),
-    ("transcripts", Node::Transcripts),
 ];

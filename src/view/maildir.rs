@@ -5,12 +5,16 @@
 //! inode number in all folders, so that a rename is a rename. No cache may trust a name: a rename between two
 //! names of one file would do nothing, and the kernel would not even ask.
 
+use super::attr::README_TIME;
+use super::file::{OpenFile, OpenRequest};
 use super::listing::ListingEntry;
-use super::node::{MaildirFolder, Node};
+use super::node::{Ino, Node};
+use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
 use super::unique_names::NameForm;
-use super::{Error, Listing, Tree};
+use super::{CachePolicy, Error, Listing, Tree};
 use crate::index::{MailLabel, MsgIx, TRASHED};
 use crate::model::Timestamp;
+use crate::model::locks::Mutex;
 
 /// Separator between a name and its flags.
 const INFO: &str = ":2,";
@@ -24,6 +28,10 @@ const FLAGS: usize = 64;
 /// The folders of the Maildir.
 const BOXES: [(&str, MaildirFolder); 3] =
     [("cur", MaildirFolder::Cur), ("new", MaildirFolder::New), ("tmp", MaildirFolder::Tmp)];
+
+/// Their inode numbers.
+const NUMBERS: [(Ino, MaildirFolder); 3] =
+    [(18, MaildirFolder::New), (19, MaildirFolder::Cur), (20, MaildirFolder::Tmp)];
 
 /// The folder of a message, and its flags if its name has any.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,19 +107,6 @@ fn is_listed(read: bool, label: Option<&MailLabel>) -> bool {
     !read || !label.is_some_and(MailLabel::is_hidden)
 }
 
-/// Time of the Maildir's last change, as its readers know it. Every change of the index changes it.
-#[derive(Debug)]
-pub(super) struct MaildirChangeTime {
-    generation: u64,
-    at: Timestamp,
-}
-
-impl MaildirChangeTime {
-    pub fn new(generation: u64) -> Self {
-        Self { generation, at: Timestamp::now() }
-    }
-}
-
 /// A message of the Maildir as it is now.
 struct MaildirMessage {
     ix: MsgIx,
@@ -120,128 +115,52 @@ struct MaildirMessage {
     label: MailLabel,
 }
 
-impl Tree {
-    /// Returns the folders of the Maildir.
-    pub(super) fn list_maildir_folders() -> Listing {
-        Listing::from_named(BOXES.map(|(name, folder)| (name.to_owned(), Node::MailBox(folder))))
-    }
+/// The folders of `.maildir/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum MaildirFolder {
+    /// Messages that are unread and that no mail program has seen.
+    New,
+    /// Messages that are read or that a mail program has seen.
+    Cur,
+    /// A folder that is always empty.
+    Tmp,
+}
 
-    /// Returns the messages of a folder of the Maildir, oldest first.
-    pub(super) fn list_maildir(&self, which: MaildirFolder) -> Listing {
-        let core = self.index.read();
-        let lies_there = |ix: &MsgIx| {
-            let entry = core.messages.entry(*ix);
-            let (read, label) = (entry.is_read(), core.marks.label(entry));
-            choose_folder(read, label) == which && is_listed(read, label)
-        };
-        let mail = self.name_forms(&core, core.messages.messages_to_me().filter(lies_there));
-        Listing::from_maildir(mail.map(|(ix, form)| ListingEntry::Mail(which, ix, form)))
-    }
+/// A node of `.maildir/`. Its messages have nodes like those of other folders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum MaildirKey {
+    /// `.maildir/`
+    Top,
+    /// A folder in it.
+    Folder(MaildirFolder),
+}
 
-    /// Returns the present name of a message in a folder of the Maildir.
-    pub(super) fn maildir_name(
-        &self,
-        which: MaildirFolder,
-        ix: MsgIx,
-        form: NameForm,
-    ) -> Option<String> {
-        let core = self.index.read();
-        let entry = core.messages.entry(ix);
-        if !entry.is_to_me() {
-            return None;
-        }
-        let (read, label) = (entry.is_read(), core.marks.label(entry));
-        let standing =
-            MaildirState::from_marks(read, core.marks.is_answered(&core.messages, entry), label);
-        let there = standing.folder == which && is_listed(read, label);
-        there.then(|| {
-            let mut stem = String::with_capacity(64);
-            self.push_stem(&mut stem, &core, ix, form);
-            standing.file_name(&stem)
-        })
-    }
+/// The view `.maildir/`.
+#[derive(Debug)]
+pub(super) struct MaildirView {
+    change: Mutex<MaildirChangeTime>,
+}
 
-    /// Finds a message by its name in a folder of the Maildir. A message that was thrown away there is found
-    /// too, so that it can be taken back; a removed one is not.
-    pub(super) fn find_in_maildir(&self, which: MaildirFolder, name: &str) -> Option<Node> {
-        Some(Node::Message(
-            super::MessageFolder::Maildir,
-            self.find_maildir_message(which, name)?.ix,
-        ))
+impl Default for MaildirView {
+    fn default() -> Self {
+        Self { change: Mutex::new(MaildirChangeTime { generation: None, at: Timestamp::now() }) }
     }
+}
 
-    fn find_maildir_message(&self, which: MaildirFolder, name: &str) -> Option<MaildirMessage> {
-        let (stem, asked) = MaildirState::parse(which, name)?;
-        let core = self.index.read();
-        let ix = self.find_by_stem(&core, &Node::MailBox(which), stem)?;
-        let entry = core.messages.entry(ix);
-        let (read, answered) = (entry.is_read(), core.marks.is_answered(&core.messages, entry));
-        let label = core.marks.label(entry);
-        let removed = read && label.is_some_and(|label| label.removed);
-        let found =
-            || MaildirMessage { ix, read, answered, label: label.cloned().unwrap_or_default() };
-        (!removed && MaildirState::from_marks(read, answered, label) == asked).then(found)
-    }
+/// Time of the Maildir's last change, as its readers know it. Every change of the index changes it.
+#[derive(Debug)]
+struct MaildirChangeTime {
+    /// The generation of the index then; `None` before the first question.
+    generation: Option<u64>,
+    at: Timestamp,
+}
 
-    /// Moves a message, or changes its flags, for a mail program.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`] if it no longer has this name there, [`Error::NotPermitted`] for another name.
-    pub(super) fn move_in_maildir(
-        &self,
-        (from, name): (MaildirFolder, &str),
-        (to, new_name): (MaildirFolder, &str),
-    ) -> Result<(), Error> {
-        let MaildirMessage { ix, read, answered, .. } =
-            self.find_maildir_message(from, name).ok_or(Error::NotFound)?;
-        let kept = name.split(INFO).next();
-        let (stem, wanted) = MaildirState::parse(to, new_name).ok_or_else(|| {
-            Error::not_permitted("after the name of a message only `:2,` and flags are allowed")
-        })?;
-        if kept != Some(stem) {
-            return Err(Error::not_permitted("messages keep their names; only flags change"));
-        }
-        let refused = match to {
-            MaildirFolder::Tmp => Some("nothing can be written to tmp/"),
-            MaildirFolder::New if wanted.has_flag(SEEN) => {
-                Some("a message that was read belongs in cur/, not in new/")
-            }
-            MaildirFolder::New | MaildirFolder::Cur => None,
-        };
-        if let Some(why) = refused {
-            return Err(Error::not_permitted(why));
-        }
-        let seen = wanted.has_flag(SEEN) || wanted.has_flag(TRASHED);
-        // An unchanged mark is not written, because another program may be changing it.
-        self.store_label(ix, wanted.into_label(seen, answered), (seen != read).then_some(seen))
-    }
-
-    /// Removes a message for a mail program: marks it read and hides it in the Maildir.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`] if it no longer has this name there.
-    pub(super) fn remove_from_maildir(
-        &self,
-        which: MaildirFolder,
-        name: &str,
-    ) -> Result<(), Error> {
-        let MaildirMessage { ix, read, label, .. } =
-            self.find_maildir_message(which, name).ok_or(Error::NotFound)?;
-        self.store_label(ix, MailLabel { removed: true, ..label }, (!read).then_some(true))
-    }
-
-    fn store_label(&self, ix: MsgIx, label: MailLabel, read: Option<bool>) -> Result<(), Error> {
-        if read == Some(false) {
-            self.release_claim(ix);
-        }
-        Ok(self.index.set_label(ix, label, read)?)
-    }
-
+impl MaildirView {
     /// Returns the time of the Maildir's last change, or a moment later. It is asked after every change.
     /// Programs look again if the time differs, and some only if it is later.
-    pub(super) fn maildir_time(&self) -> Timestamp {
-        let generation = self.generation();
-        let mut changed = self.maildir_change.lock();
+    pub fn change_time(&self, tree: &Tree) -> Timestamp {
+        let generation = Some(tree.generation());
+        let mut changed = self.change.lock();
         if changed.generation != generation {
             let at = Timestamp::now().max(changed.at.plus_millis(1));
             *changed = MaildirChangeTime { generation, at };
@@ -250,11 +169,210 @@ impl Tree {
     }
 }
 
-/// Returns the reason why nothing can be created in the Maildir.
-pub(super) fn creation_refused_error() -> Error {
-    Error::not_permitted(
-        "mail cannot be saved here; to send, write to outbox/ or set the program to call msgfs",
-    )
+impl View for MaildirView {
+    type Key = MaildirKey;
+
+    fn is_folder(_key: &MaildirKey) -> bool {
+        true
+    }
+
+    fn inode_number(&self, _tree: &Tree, key: &MaildirKey) -> Option<Ino> {
+        let MaildirKey::Folder(folder) = key else { return None };
+        NUMBERS.iter().find(|(_, of)| of == folder).map(|(number, _)| *number)
+    }
+
+    fn find_by_inode(&self, _tree: &Tree, tag: u64, low: u64) -> Option<MaildirKey> {
+        let mut numbers = NUMBERS.iter().filter(|_| tag == 0);
+        numbers.find(|(number, _)| *number == low).map(|(_, of)| MaildirKey::Folder(*of))
+    }
+
+    fn stat(&self, tree: &Tree, key: &MaildirKey) -> Result<NodeAttributes, Error> {
+        let (time, caching) = match key {
+            // A person who changed one of them looks at the other.
+            MaildirKey::Folder(MaildirFolder::New | MaildirFolder::Cur) => {
+                (self.change_time(tree), CachePolicy::Volatile)
+            }
+            // Their entries never change.
+            MaildirKey::Folder(MaildirFolder::Tmp) => (README_TIME, CachePolicy::Volatile),
+            MaildirKey::Top => (README_TIME, CachePolicy::Folder),
+        };
+        Ok(NodeAttributes::of_folder(Some(time), caching))
+    }
+
+    fn list(&self, tree: &Tree, folder: &MaildirKey) -> Result<Listing, Error> {
+        match folder {
+            MaildirKey::Top => {
+                let node = |folder| ViewKey::Maildir(MaildirKey::Folder(folder)).into();
+                let named = |(name, folder): (&str, MaildirFolder)| (name.to_owned(), node(folder));
+                Ok(Listing::from_named(BOXES.map(named)))
+            }
+            MaildirKey::Folder(folder) => Ok(list_messages(tree, *folder)),
+        }
+    }
+
+    fn find(&self, tree: &Tree, folder: &MaildirKey, name: &str) -> Result<Option<Node>, Error> {
+        match folder {
+            MaildirKey::Top => Ok(tree.find_in(&self.list(tree, folder)?, name)),
+            MaildirKey::Folder(folder) => Ok(find_in_folder(tree, *folder, name)),
+        }
+    }
+
+    fn parent_folder(&self, _tree: &Tree, folder: &MaildirKey) -> Node {
+        match folder {
+            MaildirKey::Top => Node::Root,
+            MaildirKey::Folder(_) => ViewKey::Maildir(MaildirKey::Top).into(),
+        }
+    }
+
+    fn create(
+        &self,
+        _tree: &Tree,
+        _folder: &MaildirKey,
+        _name: &str,
+        _access: &OpenRequest,
+    ) -> Result<Option<(Node, OpenFile)>, Error> {
+        Err(Error::not_permitted(
+            "mail cannot be saved here; to send, write to outbox/ or set the program to call msgfs",
+        ))
+    }
+
+    fn remove(&self, tree: &Tree, folder: &MaildirKey, name: &str) -> Result<bool, Error> {
+        let MaildirKey::Folder(folder) = folder else { return Ok(false) };
+        remove_message(tree, *folder, name)?;
+        Ok(true)
+    }
+
+    fn rename(
+        &self,
+        tree: &Tree,
+        folder: &MaildirKey,
+        name: &str,
+        (to, new_name): (&Node, &str),
+        _replace: bool,
+    ) -> Result<bool, Error> {
+        let (MaildirKey::Folder(from), Some(ViewKey::Maildir(MaildirKey::Folder(to)))) =
+            (folder, to.view_key())
+        else {
+            return Ok(false);
+        };
+        move_message(tree, (*from, name), (*to, new_name))?;
+        Ok(true)
+    }
+
+    fn is_listing_cacheable(_folder: &MaildirKey) -> bool {
+        true
+    }
+
+    fn shows_sent_messages(folder: &MaildirKey) -> bool {
+        matches!(folder, MaildirKey::Folder(_))
+    }
+
+    fn stale_keys(&self, _changes: &TreeChanges<'_>) -> Vec<MaildirKey> {
+        [MaildirFolder::New, MaildirFolder::Cur].map(MaildirKey::Folder).to_vec()
+    }
+}
+
+/// Returns the messages of a folder of the Maildir, oldest first.
+fn list_messages(tree: &Tree, which: MaildirFolder) -> Listing {
+    let core = tree.index.read();
+    let lies_there = |ix: &MsgIx| {
+        let entry = core.messages.entry(*ix);
+        let (read, label) = (entry.is_read(), core.marks.label(entry));
+        choose_folder(read, label) == which && is_listed(read, label)
+    };
+    let mail = tree.name_forms(&core, core.messages.messages_to_me().filter(lies_there));
+    Listing::from_maildir(mail.map(|(ix, form)| ListingEntry::Mail(which, ix, form)))
+}
+
+/// Returns the present name of a message in a folder of the Maildir.
+pub(super) fn maildir_name(
+    tree: &Tree,
+    which: MaildirFolder,
+    ix: MsgIx,
+    form: NameForm,
+) -> Option<String> {
+    let core = tree.index.read();
+    let entry = core.messages.entry(ix);
+    if !entry.is_to_me() {
+        return None;
+    }
+    let (read, label) = (entry.is_read(), core.marks.label(entry));
+    let standing =
+        MaildirState::from_marks(read, core.marks.is_answered(&core.messages, entry), label);
+    let there = standing.folder == which && is_listed(read, label);
+    there.then(|| {
+        let mut stem = String::with_capacity(64);
+        tree.push_stem(&mut stem, &core, ix, form);
+        standing.file_name(&stem)
+    })
+}
+
+/// Finds a message by its name in a folder of the Maildir. A message that was thrown away there is found
+/// too, so that it can be taken back; a removed one is not.
+fn find_in_folder(tree: &Tree, which: MaildirFolder, name: &str) -> Option<Node> {
+    Some(Node::Message(super::MessageFolder::Maildir, find_message(tree, which, name)?.ix))
+}
+
+fn find_message(tree: &Tree, which: MaildirFolder, name: &str) -> Option<MaildirMessage> {
+    let (stem, asked) = MaildirState::parse(which, name)?;
+    let core = tree.index.read();
+    let ix = tree.find_by_stem(&core, &Node::Inbox, stem)?;
+    let entry = core.messages.entry(ix);
+    let (read, answered) = (entry.is_read(), core.marks.is_answered(&core.messages, entry));
+    let label = core.marks.label(entry);
+    let removed = read && label.is_some_and(|label| label.removed);
+    let found = || MaildirMessage { ix, read, answered, label: label.cloned().unwrap_or_default() };
+    (!removed && MaildirState::from_marks(read, answered, label) == asked).then(found)
+}
+
+/// Moves a message, or changes its flags, for a mail program.
+///
+/// # Errors
+/// [`Error::NotFound`] if it no longer has this name there, [`Error::NotPermitted`] for another name.
+fn move_message(
+    tree: &Tree,
+    (from, name): (MaildirFolder, &str),
+    (to, new_name): (MaildirFolder, &str),
+) -> Result<(), Error> {
+    let MaildirMessage { ix, read, answered, .. } =
+        find_message(tree, from, name).ok_or(Error::NotFound)?;
+    let kept = name.split(INFO).next();
+    let (stem, wanted) = MaildirState::parse(to, new_name).ok_or_else(|| {
+        Error::not_permitted("after the name of a message only `:2,` and flags are allowed")
+    })?;
+    if kept != Some(stem) {
+        return Err(Error::not_permitted("messages keep their names; only flags change"));
+    }
+    let refused = match to {
+        MaildirFolder::Tmp => Some("nothing can be written to tmp/"),
+        MaildirFolder::New if wanted.has_flag(SEEN) => {
+            Some("a message that was read belongs in cur/, not in new/")
+        }
+        MaildirFolder::New | MaildirFolder::Cur => None,
+    };
+    if let Some(why) = refused {
+        return Err(Error::not_permitted(why));
+    }
+    let seen = wanted.has_flag(SEEN) || wanted.has_flag(TRASHED);
+    // An unchanged mark is not written, because another program may be changing it.
+    store_label(tree, ix, wanted.into_label(seen, answered), (seen != read).then_some(seen))
+}
+
+/// Removes a message for a mail program: marks it read and hides it in the Maildir.
+///
+/// # Errors
+/// [`Error::NotFound`] if it no longer has this name there.
+fn remove_message(tree: &Tree, which: MaildirFolder, name: &str) -> Result<(), Error> {
+    let MaildirMessage { ix, read, label, .. } =
+        find_message(tree, which, name).ok_or(Error::NotFound)?;
+    store_label(tree, ix, MailLabel { removed: true, ..label }, (!read).then_some(true))
+}
+
+fn store_label(tree: &Tree, ix: MsgIx, label: MailLabel, read: Option<bool>) -> Result<(), Error> {
+    if read == Some(false) {
+        tree.views.wait.release_claim(ix);
+    }
+    Ok(tree.index.set_label(ix, label, read)?)
 }
 
 #[cfg(test)]

@@ -3,62 +3,233 @@
 
 use std::collections::BTreeSet;
 
+use super::draft_writers::is_opener;
 use super::file::OpenFile;
 use super::listing::Listing;
-use super::node::Node;
-use super::text_buffers::{MissingText, TextKey, find_note};
-use super::{Error, OpenRequest, TextHandle, Tree};
+use super::node::{Ino, Node};
+use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
+use super::text_buffers::{MissingText, OpenTexts, TextKey, find_note};
+use super::{CachePolicy, Error, OpenRequest, TextHandle, Tree};
 use crate::model::{Timestamp, sanitize_line};
 use crate::outbox::names;
 use crate::store::{Notebook, StoreError};
 
-impl Tree {
-    /// Returns the numbers of the stores that keep texts.
-    fn stores_with_texts(&self) -> impl Iterator<Item = usize> + '_ {
-        let stores = self.index.stores().iter().enumerate();
-        stores.filter(|(_, s)| s.facets().notebook.is_some()).map(|(number, _)| number)
+/// A node of `me/`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum MeKey {
+    /// `me/`
+    Top,
+    /// `me/<store>/`, if several stores keep texts.
+    Store(usize),
+    /// A folder of texts, of a store.
+    Folder(usize, &'static str),
+    /// A text.
+    Text(TextKey),
+}
+
+/// The view `me/`.
+#[derive(Debug, Default)]
+pub(super) struct MeView {
+    open_texts: OpenTexts,
+}
+
+impl View for MeView {
+    type Key = MeKey;
+
+    const CHANGES_WITHOUT_INDEX: bool = true;
+
+    fn is_folder(key: &MeKey) -> bool {
+        !matches!(key, MeKey::Text(_))
     }
 
-    /// Returns true if any store keeps texts.
-    pub(super) fn has_texts(&self) -> bool {
-        self.stores_with_texts().next().is_some()
+    fn is_shown(&self, tree: &Tree, _key: &MeKey) -> bool {
+        stores_with_texts(tree).next().is_some()
     }
 
-    pub(super) fn notebook(&self, number: usize) -> Result<&dyn Notebook, Error> {
-        let store = self.index.stores().get(number);
-        store.and_then(|s| s.facets().notebook).ok_or(Error::NotFound)
+    fn inode_number(&self, tree: &Tree, key: &MeKey) -> Option<Ino> {
+        let node = ViewKey::Me(key.clone()).into();
+        let number = |path: &[&str]| Some(tree.assign_path_inode(path, &node));
+        match key {
+            MeKey::Top => None,
+            MeKey::Store(n) => number(&["me", tree.store_name(*n)]),
+            MeKey::Folder(n, folder) => number(&["me", tree.store_name(*n), folder]),
+            MeKey::Text((n, folder, name)) => number(&["me", tree.store_name(*n), folder, name]),
+        }
     }
 
-    /// Returns the folder above the folders of texts of a store.
-    pub(super) fn parent_of_texts(&self, number: usize) -> Node {
-        if self.stores_with_texts().nth(1).is_some() { Node::MeStore(number) } else { Node::Me }
-    }
-
-    pub(super) fn list_texts(&self, node: &Node) -> Result<Listing, Error> {
-        let folders = |number: usize| {
-            let folders = self.notebook(number)?.folders().iter();
-            Ok(Listing::from_named(folders.map(|f| ((*f).to_owned(), Node::TextFolder(number, f)))))
+    fn stat(&self, tree: &Tree, key: &MeKey) -> Result<NodeAttributes, Error> {
+        let MeKey::Text(text) = key else {
+            let time = self.newest_time(tree, key);
+            return Ok(NodeAttributes::of_folder(time, CachePolicy::Volatile));
         };
-        match node {
-            Node::TextFolder(number, folder) => {
-                let names = self.text_names(*number, folder)?;
-                let node = |n: &String| Node::Text(*number, folder, n.clone());
-                Ok(Listing::from_named(names.into_iter().map(|n| (n.clone(), node(&n)))))
+        let (len, time) = self.text_size(tree, text)?;
+        let mode = if tree.is_view_only() { 0o400 } else { 0o600 };
+        Ok(NodeAttributes::of_draft(mode, len, time))
+    }
+
+    fn list(&self, tree: &Tree, folder: &MeKey) -> Result<Listing, Error> {
+        match folder {
+            MeKey::Text(_) => Err(Error::NotDir),
+            MeKey::Folder(number, folder) => {
+                let names = self.text_names(tree, *number, folder)?;
+                let named = |name: String| (name.clone(), text_node((*number, *folder, name)));
+                Ok(Listing::from_named(names.into_iter().map(named)))
             }
-            Node::MeStore(number) => folders(*number),
-            _ => match self.stores_with_texts().collect::<Vec<_>>()[..] {
+            MeKey::Store(number) => list_folders(tree, *number),
+            MeKey::Top => match stores_with_texts(tree).collect::<Vec<_>>()[..] {
                 [] => Err(Error::NotFound),
-                [only] => folders(only),
+                [only] => list_folders(tree, only),
                 ref all => {
-                    let named = |n: &usize| (self.store_name(*n).to_owned(), Node::MeStore(*n));
+                    let node = |n: usize| ViewKey::Me(MeKey::Store(n)).into();
+                    let named = |n: &usize| (tree.store_name(*n).to_owned(), node(*n));
                     Ok(Listing::from_named(all.iter().map(named)))
                 }
             },
         }
     }
 
-    fn text_names(&self, number: usize, folder: &'static str) -> Result<BTreeSet<String>, Error> {
-        let notes = self.notebook(number)?.list_entries(folder);
+    fn find(&self, tree: &Tree, folder: &MeKey, name: &str) -> Result<Option<Node>, Error> {
+        let MeKey::Folder(number, of) = folder else {
+            return Ok(tree.find_in(&self.list(tree, folder)?, name));
+        };
+        let key = (*number, *of, name.to_owned());
+        Ok(self.text_size(tree, &key).ok().map(|_| text_node(key)))
+    }
+
+    fn parent_folder(&self, tree: &Tree, folder: &MeKey) -> Node {
+        match folder {
+            MeKey::Folder(number, _) if stores_with_texts(tree).nth(1).is_some() => {
+                ViewKey::Me(MeKey::Store(*number)).into()
+            }
+            MeKey::Folder(..) | MeKey::Store(_) => ViewKey::Me(MeKey::Top).into(),
+            MeKey::Top | MeKey::Text(_) => Node::Root,
+        }
+    }
+
+    fn open(&self, tree: &Tree, key: &MeKey, access: &OpenRequest) -> Result<OpenFile, Error> {
+        match key {
+            MeKey::Text(text) => self.open_text(tree, text.clone(), access),
+            _ => Err(Error::IsDir),
+        }
+    }
+
+    fn create(
+        &self,
+        tree: &Tree,
+        folder: &MeKey,
+        name: &str,
+        access: &OpenRequest,
+    ) -> Result<Option<(Node, OpenFile)>, Error> {
+        let MeKey::Folder(number, folder) = folder else { return Ok(None) };
+        let key = (*number, *folder, name.to_owned());
+        let file = self.open_text(tree, key.clone(), access)?;
+        Ok(Some((text_node(key), file)))
+    }
+
+    fn set_len(&self, tree: &Tree, key: &MeKey, len: u64) -> Result<bool, Error> {
+        let MeKey::Text(text) = key else { return Ok(false) };
+        self.truncate_text(tree, text, len)?;
+        Ok(true)
+    }
+
+    fn remove(&self, tree: &Tree, folder: &MeKey, name: &str) -> Result<bool, Error> {
+        let MeKey::Folder(number, folder) = folder else { return Ok(false) };
+        self.remove_text(tree, &(*number, *folder, name.to_owned()))?;
+        Ok(true)
+    }
+
+    fn rename(
+        &self,
+        tree: &Tree,
+        folder: &MeKey,
+        name: &str,
+        (to, new_name): (&Node, &str),
+        replace: bool,
+    ) -> Result<bool, Error> {
+        let MeKey::Folder(number, of) = folder else { return Ok(false) };
+        if *to != Node::from(ViewKey::Me(folder.clone())) {
+            return Ok(false);
+        }
+        let key = |name: &str| (*number, *of, name.to_owned());
+        self.rename_text(tree, &key(name), &key(new_name), replace)?;
+        Ok(true)
+    }
+
+    /// Returns the time of the newest text in a folder, or below one.
+    fn newest_time(&self, tree: &Tree, key: &MeKey) -> Option<Timestamp> {
+        match key {
+            MeKey::Text(_) => None,
+            MeKey::Folder(number, folder) => {
+                let names = self.text_names(tree, *number, folder).ok()?;
+                let keys = names.into_iter().map(|name| (*number, *folder, name));
+                let times = keys.filter_map(|key| self.text_size(tree, &key).ok());
+                times.map(|(_, time)| time).max()
+            }
+            MeKey::Store(number) => {
+                let folders = notebook(tree, *number).ok()?.folders().iter();
+                folders.filter_map(|f| self.newest_time(tree, &MeKey::Folder(*number, f))).max()
+            }
+            MeKey::Top => stores_with_texts(tree)
+                .filter_map(|number| self.newest_time(tree, &MeKey::Store(number)))
+                .max(),
+        }
+    }
+
+    fn is_editable(key: &MeKey) -> bool {
+        matches!(key, MeKey::Text(_))
+    }
+
+    fn takes_files(folder: &MeKey) -> bool {
+        matches!(folder, MeKey::Folder(..))
+    }
+
+    fn bypasses_page_cache(key: &MeKey) -> bool {
+        matches!(key, MeKey::Text(_))
+    }
+
+    fn stale_keys(&self, changes: &TreeChanges<'_>) -> Vec<MeKey> {
+        if changes.index.stores { vec![MeKey::Top] } else { Vec::new() }
+    }
+}
+
+/// Returns the numbers of the stores that keep texts.
+fn stores_with_texts(tree: &Tree) -> impl Iterator<Item = usize> + '_ {
+    let stores = tree.index.stores().iter().enumerate();
+    stores.filter(|(_, s)| s.facets().notebook.is_some()).map(|(number, _)| number)
+}
+
+fn notebook(tree: &Tree, number: usize) -> Result<&dyn Notebook, Error> {
+    let store = tree.index.stores().get(number);
+    store.and_then(|s| s.facets().notebook).ok_or(Error::NotFound)
+}
+
+fn text_node(key: TextKey) -> Node {
+    ViewKey::Me(MeKey::Text(key)).into()
+}
+
+/// Lists the folders of texts of a store.
+fn list_folders(tree: &Tree, number: usize) -> Result<Listing, Error> {
+    let node = |folder: &'static str| -> Node { ViewKey::Me(MeKey::Folder(number, folder)).into() };
+    let folders = notebook(tree, number)?.folders().iter();
+    Ok(Listing::from_named(folders.map(|folder| ((*folder).to_owned(), node(folder)))))
+}
+
+/// Logs a text that could not be saved (docs/SEMANTICS.md, S68).
+fn log_refused_text(tree: &Tree, key: &TextKey, error: &StoreError) {
+    let (name, reason) = (format!("{}/{}", key.1, key.2), error.to_string());
+    let (name, reason) = (sanitize_line(&name), sanitize_line(&reason));
+    let store = tree.store_name(key.0);
+    tracing::warn!(store, name = %name, reason = %reason, "text refused");
+}
+
+impl MeView {
+    fn text_names(
+        &self,
+        tree: &Tree,
+        number: usize,
+        folder: &'static str,
+    ) -> Result<BTreeSet<String>, Error> {
+        let notes = notebook(tree, number)?.list_entries(folder);
         let (here, away) = self.open_texts.list_names(number, folder);
         let mut names: BTreeSet<String> = notes.into_iter().map(|n| n.name).collect();
         for name in away {
@@ -69,43 +240,26 @@ impl Tree {
     }
 
     /// Returns length and time of a text.
-    pub(super) fn text_size(&self, key: &TextKey) -> Result<(u64, Timestamp), Error> {
+    fn text_size(&self, tree: &Tree, key: &TextKey) -> Result<(u64, Timestamp), Error> {
         match self.open_texts.with_text(key, |text| (text.bytes.len() as u64, text.time)) {
             Ok(size) => Ok(size),
             Err(MissingText::Away) => Err(Error::NotFound),
             Err(MissingText::Unknown) => {
                 let note =
-                    find_note(self.notebook(key.0)?, key.1, &key.2).ok_or(Error::NotFound)?;
+                    find_note(notebook(tree, key.0)?, key.1, &key.2).ok_or(Error::NotFound)?;
                 Ok((note.size, note.modified))
             }
         }
     }
 
-    /// Returns the time of the newest text in a folder, or below one.
-    pub(super) fn newest_text_time(&self, node: &Node) -> Option<Timestamp> {
-        let (number, folder) = match node {
-            Node::TextFolder(number, folder) => (*number, *folder),
-            Node::MeStore(number) => {
-                let folders = self.notebook(*number).ok()?.folders().iter();
-                return folders
-                    .filter_map(|f| self.newest_text_time(&Node::TextFolder(*number, f)))
-                    .max();
-            }
-            _ => {
-                return self
-                    .stores_with_texts()
-                    .filter_map(|n| self.newest_text_time(&Node::MeStore(n)))
-                    .max();
-            }
-        };
-        let names = self.text_names(number, folder).ok()?;
-        let keys = names.into_iter().map(|name| (number, folder, name));
-        keys.filter_map(|key| self.text_size(&key).ok()).map(|(_, time)| time).max()
-    }
-
     /// Opens a text, or makes one.
-    pub(super) fn open_text(&self, key: TextKey, access: &OpenRequest) -> Result<OpenFile, Error> {
-        let book = self.notebook(key.0)?;
+    fn open_text(
+        &self,
+        tree: &Tree,
+        key: TextKey,
+        access: &OpenRequest,
+    ) -> Result<OpenFile, Error> {
+        let book = notebook(tree, key.0)?;
         if !access.write && !access.truncate {
             let bytes = match self.open_texts.with_text(&key, |text| text.bytes.clone()) {
                 Ok(bytes) => bytes,
@@ -114,44 +268,44 @@ impl Tree {
             };
             return Ok(OpenFile::from_bytes(bytes));
         }
-        self.writable_outbox()?;
+        tree.writable_outbox()?;
         if !names::is_private(&key.2) {
             // Every program gets an error of open; few check that of close.
-            book.check_name(key.1, &key.2).inspect_err(|e| self.log_refused_text(&key, e))?;
+            book.check_name(key.1, &key.2).inspect_err(|e| log_refused_text(tree, &key, e))?;
         }
         Ok(OpenFile::Text(self.open_texts.open(key, book, access)?))
     }
 
     /// Sets the length of an open text.
-    pub(super) fn set_text_len(&self, file: &TextHandle, len: u64) -> Result<(), Error> {
-        Ok(file.set_len(len, self.writable_outbox()?.max_message())?)
+    pub fn set_text_len(tree: &Tree, file: &TextHandle, len: u64) -> Result<(), Error> {
+        Ok(file.set_len(len, tree.writable_outbox()?.max_message())?)
     }
 
     /// Sets the length of a text that the caller does not hold open, for `truncate NAME`.
-    pub(super) fn truncate_text(&self, key: &TextKey, len: u64) -> Result<(), Error> {
-        self.text_size(key)?;
+    fn truncate_text(&self, tree: &Tree, key: &TextKey, len: u64) -> Result<(), Error> {
+        self.text_size(tree, key)?;
         let access = OpenRequest { write: true, ..OpenRequest::default() };
-        let OpenFile::Text(file) = self.open_text(key.clone(), &access)? else {
+        let OpenFile::Text(file) = self.open_text(tree, key.clone(), &access)? else {
             return Err(Error::NotFound);
         };
-        let cut = self.set_text_len(&file, len);
-        let saved = self.release_text(&file);
+        let cut = Self::set_text_len(tree, &file, len);
+        let saved = self.release_text(tree, &file);
         cut.and(saved)
     }
 
-    pub(super) fn release_text(&self, file: &TextHandle) -> Result<(), Error> {
-        let saved = self.open_texts.release(file, self.notebook(file.key().0)?);
-        Ok(saved.inspect_err(|e| self.log_refused_text(&file.key(), e))?)
+    pub fn release_text(&self, tree: &Tree, file: &TextHandle) -> Result<(), Error> {
+        let saved = self.open_texts.release(file, notebook(tree, file.key().0)?);
+        Ok(saved.inspect_err(|e| log_refused_text(tree, &file.key(), e))?)
     }
 
     /// Removes a text, for `rm`. A text that a store keeps is removed only if the store allows it.
-    pub(super) fn remove_text(&self, key: &TextKey) -> Result<(), Error> {
-        self.text_size(key)?;
-        if find_note(self.notebook(key.0)?, key.1, &key.2).is_none() && self.open_texts.remove(key)
+    fn remove_text(&self, tree: &Tree, key: &TextKey) -> Result<(), Error> {
+        self.text_size(tree, key)?;
+        if find_note(notebook(tree, key.0)?, key.1, &key.2).is_none() && self.open_texts.remove(key)
         {
             return Ok(());
         }
-        let book = self.notebook(key.0)?;
+        let book = notebook(tree, key.0)?;
         if !book.can_remove() {
             return Err(Error::not_permitted(
                 "a text in me/ cannot be removed: write a new one in its place (`echo text > \
@@ -161,28 +315,29 @@ impl Tree {
         if names::is_private(&key.2) {
             return Err(Error::NotFound);
         }
-        book.remove_entry(key.1, &key.2).inspect_err(|e| self.log_refused_text(key, e))?;
+        book.remove_entry(key.1, &key.2).inspect_err(|e| log_refused_text(tree, key, e))?;
         self.open_texts.remove(key);
         Ok(())
     }
 
     /// Renames a text within its folder, for `mv`. A private text replaces that of the plain name.
-    pub(super) fn rename_text(
+    fn rename_text(
         &self,
+        tree: &Tree,
         from: &TextKey,
         to: &TextKey,
         replace: bool,
     ) -> Result<(), Error> {
-        let book = self.notebook(from.0)?;
-        self.text_size(from)?;
-        if !replace && self.text_size(to).is_ok() {
+        let book = notebook(tree, from.0)?;
+        self.text_size(tree, from)?;
+        if !replace && self.text_size(tree, to).is_ok() {
             return Err(Error::from_errno(libc::EEXIST));
         }
         match (names::is_private(&from.2), names::is_private(&to.2)) {
             _ if from == to => Ok(()),
             (true, _) => {
                 let done = self.open_texts.rename(from, to, book);
-                Ok(done.inspect_err(|e| self.log_refused_text(to, e))?)
+                Ok(done.inspect_err(|e| log_refused_text(tree, to, e))?)
             }
             (false, true) => Ok(self.open_texts.move_away(from, to, book)?),
             (false, false) if !book.can_remove() => Err(Error::not_permitted(
@@ -199,25 +354,17 @@ impl Tree {
                 let moved = moved.and_then(|text| book.write_entry(to.1, &to.2, &text));
                 let moved = moved.and_then(|()| book.remove_entry(from.1, &from.2));
                 self.open_texts.remove(to);
-                Ok(moved.inspect_err(|e| self.log_refused_text(to, e))?)
+                Ok(moved.inspect_err(|e| log_refused_text(tree, to, e))?)
             }
         }
     }
 
-    /// Logs a text that could not be saved (docs/SEMANTICS.md, S68).
-    fn log_refused_text(&self, key: &TextKey, error: &StoreError) {
-        let (name, reason) = (format!("{}/{}", key.1, key.2), error.to_string());
-        let (name, reason) = (sanitize_line(&name), sanitize_line(&reason));
-        let store = self.store_name(key.0);
-        tracing::warn!(store, name = %name, reason = %reason, "text refused");
-    }
-
     /// Returns a line for each text that could not be saved.
-    pub(super) fn unsaved_lines(&self) -> Vec<String> {
-        let several = self.stores_with_texts().nth(1).is_some();
+    pub fn unsaved_lines(&self, tree: &Tree) -> Vec<String> {
+        let several = stores_with_texts(tree).nth(1).is_some();
         let line = |u: super::text_buffers::UnsavedText| {
             let store =
-                if several { format!("{}/", self.store_name(u.key.0)) } else { String::new() };
+                if several { format!("{}/", tree.store_name(u.key.0)) } else { String::new() };
             let path = |name: &str| format!("me/{store}{}/{name}", u.key.1);
             format!(
                 "{} was not saved: {}; the text is in {} until you remove it or the mount ends",
@@ -230,7 +377,16 @@ impl Tree {
     }
 
     /// Returns the time at which a text last could not be saved.
-    pub(super) fn unsaved_time(&self) -> Option<Timestamp> {
+    pub fn unsaved_time(&self) -> Option<Timestamp> {
         self.open_texts.list_unsaved().iter().map(|u| u.time).max()
+    }
+
+    /// Saves an open text, if the process that closes it has opened it.
+    pub fn flush_text(tree: &Tree, file: &TextHandle, by: u32) -> Result<(), Error> {
+        if is_opener(file.opener, by) {
+            Ok(file.flush(notebook(tree, file.key().0)?)?)
+        } else {
+            Ok(())
+        }
     }
 }

@@ -1,17 +1,16 @@
 //! The tree: nodes, names, rendering. It uses no kernel types, so every operation can be tested without a
 //! mount.
 //!
-//! - [`node`]: the kinds of nodes, and the inode number of each. `listing`: the entries of a folder.
+//! - `table`: the trait of a view, and the table of the views. `readme`, `status`, `agents`, `wait` (`.wait`, `.next`
+//!   and `.watch`), `maildir`, `me`, `outbox`, `raw`, `rejected`, `transcript`: a view each.
+//! - [`node`]: the nodes of the message folders, and inode numbers. `listing`: the entries of a folder.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
 //! - `sidecars`: the files beside a message. `threads`: the folders of threads. `names`: file names.
 //!   `unique_names`: names of messages with the same time. `short_names`: ids that stand for names. `recent_reads`:
-//!   the messages that were read last. `parts`: the attachments of a message. `raw`: the stores' own files. `me`,
-//!   `text_buffers`: texts that stores keep.
-//! - `maildir`: `.maildir/`, for mail programs. `wait`: `.wait`, `.next` and `.watch`.
+//!   the messages that were read last. `parts`: the attachments of a message. `text_buffers`: the open texts of `me`.
 //! - `write`: writes, renames and removals. `path`: the same tree by path, for the command line.
-//! - `status`, `agents`, `readme`, `transcript`: the bytes of files. `render_cache`, `generation_cache`:
-//!   caches of computed values. `read_ahead`: rendering before a read asks for it. [`reader`]: the program that
-//!   reads.
+//! - `render_cache`, `generation_cache`: caches of computed values. `read_ahead`: rendering before a read asks for
+//!   it. [`reader`]: the program that reads.
 //! - `error`: every refusal, and its errno.
 
 mod agents;
@@ -26,6 +25,7 @@ mod maildir;
 mod me;
 mod names;
 pub mod node;
+mod outbox;
 mod parts;
 mod path;
 mod pending_sent;
@@ -34,10 +34,12 @@ mod read_ahead;
 pub mod reader;
 mod readme;
 mod recent_reads;
+mod rejected;
 mod render_cache;
 mod short_names;
 mod sidecars;
 mod status;
+mod table;
 #[cfg(test)]
 mod tests;
 mod text_buffers;
@@ -65,14 +67,14 @@ pub use text_buffers::TextHandle;
 pub use unread_mail::UnreadMail;
 pub use wait::{WaitTarget, WatchFeed};
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use crate::model::locks::{LockLevel, Mutex, RwLock};
+use crate::model::locks::{Mutex, RwLock};
 use lru::LruCache;
 
 use crate::index::{Index, IndexEntry, IndexTables, MsgIx, ThreadIx};
@@ -124,6 +126,7 @@ pub struct Tree {
     index: Arc<Index>,
     outbox: Option<Arc<Outbox>>,
     settings: TreeSettings,
+    views: table::Views,
     /// Number of messages when the tree was made.
     messages_at_start: usize,
     recent_reads: recent_reads::RecentReads,
@@ -133,10 +136,8 @@ pub struct Tree {
     /// Messages whose text changed and whose pages the kernel may still hold.
     rewritten: Mutex<HashSet<(MessageFolder, MsgIx)>>,
     parts_cache: parts::PartsCache,
-    raw_times: raw::RawTimeCache,
     /// Messages of threads in listing order.
     thread_orders: GenerationCache<ThreadIx, Arc<Vec<MsgIx>>>,
-    transcripts: GenerationCache<ThreadIx, Arc<transcript::TranscriptPlan>>,
     all_messages: GenerationCache<(), Arc<Vec<MsgIx>>>,
     listing_cache: Mutex<listing::ListingCache>,
     /// Number of threads up to the last one whose attributes a program has got.
@@ -145,34 +146,24 @@ pub struct Tree {
     last_walked_thread: Mutex<Option<ThreadIx>>,
     /// Progress of the program that reads a folder's messages in order.
     read_ahead: Mutex<read_ahead::ReadAheadState>,
-    agents_cache: GenerationCache<(), Arc<agents::AgentDirectory>>,
     /// Time of the newest entry.
     newest_cache: GenerationCache<(), Option<Timestamp>>,
-    /// The files of `rejected/`.
-    rejects_cache: GenerationCache<(), Arc<BTreeMap<String, u64>>>,
     /// Nodes whose inode number is the hash of a path.
     path_nodes: Mutex<LruCache<Ino, Node>>,
     inbox_listers: Mutex<InboxListers>,
-    /// The messages that `.next` has handed out.
-    next_claims: Mutex<wait::NextClaims>,
-    maildir_change: Mutex<maildir::MaildirChangeTime>,
     short_ids: Mutex<short_names::ShortIdIndex>,
     last_unknown_id: Mutex<Option<short_names::UnknownId>>,
     /// Threads whose folder was looked up without the name of their store.
     plain_folders: Mutex<HashSet<ThreadIx>>,
     /// Messages acknowledged through this tree.
     acknowledged: Mutex<HashSet<MsgIx>>,
-    open_texts: text_buffers::OpenTexts,
 }
 
 impl Tree {
     /// Makes a tree over an index. Without an outbox nothing can be written.
     pub fn new(index: Arc<Index>, outbox: Option<Arc<Outbox>>, settings: TreeSettings) -> Self {
-        let (messages_at_start, generation) = {
-            let core = index.read();
-            (core.messages.messages_so_far(), core.generation())
-        };
-        Self {
+        let messages_at_start = index.read().messages.messages_so_far();
+        let tree = Self {
             index,
             outbox,
             messages_at_start,
@@ -180,31 +171,28 @@ impl Tree {
             long_thread_names: Mutex::default(),
             same_time_groups: GenerationCache::new(unique_names::GROUPS),
             settings,
+            views: table::Views::default(),
             render_cache: Mutex::default(),
             rewritten: Mutex::default(),
             parts_cache: GenerationCache::with_max_age(parts::MESSAGES, parts::FRESH),
-            raw_times: raw::RawTimeCache::default(),
             thread_orders: GenerationCache::new(THREADS),
-            transcripts: GenerationCache::new(THREADS),
             all_messages: GenerationCache::new(ONE),
             listing_cache: Mutex::default(),
             threads_exposed: AtomicUsize::new(0),
             last_walked_thread: Mutex::default(),
             read_ahead: Mutex::default(),
-            agents_cache: GenerationCache::with_max_age(ONE, agents::FRESH),
             newest_cache: GenerationCache::new(ONE),
-            rejects_cache: GenerationCache::new(ONE),
             // `unbounded`, because a cache with a limit allocates room for all its values at once.
             path_nodes: Mutex::new(LruCache::unbounded()),
             inbox_listers: Mutex::new(InboxListers::default()),
-            next_claims: Mutex::with_level(LockLevel::Shown, wait::NextClaims::default()),
-            maildir_change: Mutex::new(maildir::MaildirChangeTime::new(generation)),
             short_ids: Mutex::default(),
             last_unknown_id: Mutex::default(),
             plain_folders: Mutex::default(),
             acknowledged: Mutex::default(),
-            open_texts: text_buffers::OpenTexts::default(),
-        }
+        };
+        // The Maildir has changed last when the tree was made.
+        tree.views.maildir.change_time(&tree);
+        tree
     }
 
     /// Returns the index below the tree.
@@ -235,19 +223,18 @@ impl Tree {
             return false;
         }
         // The other folders are listed anew each time, which is correct and only slower.
+        if let Node::View(folder) = node {
+            return folder.is_listing_cacheable();
+        }
         matches!(
             node,
             Node::Root
-                | Node::Maildir
-                | Node::MailBox(_)
                 | Node::Archive
                 | Node::ArchiveDay(_)
                 | Node::Sent
                 | Node::SentDay(_)
                 | Node::Threads
                 | Node::Thread(_)
-                | Node::Transcripts
-                | Node::Rejected
         )
     }
 
@@ -268,20 +255,60 @@ impl Tree {
 
     /// Waits until a folder shows the messages that were just sent.
     pub fn wait_for_sent(&self, folder: &Node) {
-        if let Node::Sent
-        | Node::SentDay(_)
-        | Node::Outbox
-        | Node::Threads
-        | Node::Thread(_)
-        | Node::Transcripts
-        | Node::MailBox(_) = folder
-            && let Some(outbox) = &self.outbox
+        let shows_sent = match folder {
+            Node::View(folder) => folder.shows_sent_messages(),
+            Node::Sent | Node::SentDay(_) | Node::Threads | Node::Thread(_) => true,
+            _ => false,
+        };
+        if !shows_sent {
+            return;
+        }
+        self.settle_sent_messages();
+        if let Some(outbox) = &self.outbox
+            && matches!(folder, Node::Sent | Node::SentDay(_))
         {
+            outbox.composer().wait_for_folders(SETTLE);
+            self.settle_sent_messages();
+        }
+    }
+
+    /// Waits until the messages that were just sent are in their stores.
+    fn settle_sent_messages(&self) {
+        if let Some(outbox) = &self.outbox {
             outbox.wait_until_appended(SETTLE);
-            if matches!(folder, Node::Sent | Node::SentDay(_)) {
-                outbox.composer().wait_for_folders(SETTLE);
-                outbox.wait_until_appended(SETTLE);
-            }
+        }
+    }
+
+    /// Returns true if the process that opens a file to read it matters.
+    pub fn needs_opener(&self, node: &Node) -> bool {
+        match node {
+            Node::View(node) => node.needs_opener(),
+            _ => matches!(node, Node::Message(MessageFolder::Inbox, _)),
+        }
+    }
+
+    /// Returns true if every read of a file must reach msgfs, because its text changes without notice.
+    pub fn bypasses_page_cache(&self, node: &Node) -> bool {
+        match node {
+            Node::View(node) => node.bypasses_page_cache(),
+            _ => false,
+        }
+    }
+
+    /// Returns true for a file whose name goes when it is closed, because its message is sent.
+    pub fn goes_when_closed(&self, node: &Node) -> bool {
+        match node {
+            Node::View(node) => node.goes_when_closed(),
+            _ => matches!(node, Node::ThreadDraft(..)),
+        }
+    }
+
+    /// Returns the draft that a program means by a name in a folder, also if there is none.
+    pub fn name_draft(&self, folder: &Node, name: &str) -> Option<Node> {
+        match folder {
+            Node::View(folder) => folder.name_draft(name),
+            Node::Thread(thread) => Some(Node::ThreadDraft(*thread, name.to_owned())),
+            _ => None,
         }
     }
 

@@ -4,6 +4,7 @@
 //! a message or thread, a day, or the hash of a path. So numbers are the same after a remount, and finding the
 //! node of a number needs no table that the kernel's lookups would fill.
 
+use super::table::{ViewKey, ViewNode};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::Day;
 
@@ -30,38 +31,13 @@ const PLACES: [MessageFolder; 5] = [
     MessageFolder::Maildir,
 ];
 
-/// The folders of `.maildir/`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MaildirFolder {
-    /// Messages that are unread and that no mail program has seen.
-    New,
-    /// Messages that are read or that a mail program has seen.
-    Cur,
-    /// A folder that is always empty.
-    Tmp,
-}
-
 /// One node of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Node {
     /// The mount point.
     Root,
-    /// `README.txt`
-    Readme,
-    /// `status.txt`
-    Status,
-    /// `agents.txt`
-    Agents,
-    /// `.wait`, not listed.
-    Wait,
-    /// `.next`, not listed.
-    Next,
-    /// `.watch`, not listed.
-    Watch,
-    /// `.maildir/`, not listed.
-    Maildir,
-    /// A folder of `.maildir/`.
-    MailBox(MaildirFolder),
+    /// A node of a view in the table.
+    View(ViewNode),
     /// `inbox/`
     Inbox,
     /// `archive/`
@@ -76,32 +52,10 @@ pub enum Node {
     Threads,
     /// `threads/<thread>/`
     Thread(ThreadIx),
-    /// `transcripts/`
-    Transcripts,
-    /// `transcripts/<thread>.txt`
-    Transcript(ThreadIx),
-    /// `outbox/`
-    Outbox,
-    /// A draft, or the note beside one, in `outbox/`.
-    Draft(String),
     /// A draft that is being written in a thread's folder.
     ThreadDraft(ThreadIx, String),
     /// An unfinished answer to a message, under a private name beside it, not listed.
     ReplyDraft(MessageFolder, MsgIx, String),
-    /// `outbox/<name>/`, a composing folder.
-    Compose(String),
-    /// A file in a composing folder.
-    ComposeFile(String, String),
-    /// `rejected/`
-    Rejected,
-    /// A file in `rejected/`, by identity.
-    Reject(u64),
-    /// `raw/`
-    Raw,
-    /// A folder of `raw/`: store and path below it.
-    RawDir(usize, String),
-    /// A file of `raw/`.
-    RawFile(usize, String),
     /// A message.
     Message(MessageFolder, MsgIx),
     /// `<name>.reply` beside a message, not listed.
@@ -119,23 +73,13 @@ pub enum Node {
     Parts(MessageFolder, MsgIx),
     /// An attachment of a message.
     Part(MessageFolder, MsgIx, String),
-    /// `me/`: texts that stores keep for me.
-    Me,
-    /// `me/<store>/`, if several stores keep texts.
-    MeStore(usize),
-    /// A folder of texts, of a store.
-    TextFolder(usize, &'static str),
-    /// A text, in a folder of a store.
-    Text(usize, &'static str, String),
 }
 
-/// Every folder, as a pattern. A `match` on a node ends with this or [`files!`] and never with `_`, so it does
-/// not compile until each new node is considered.
+/// Every folder outside the table of views, as a pattern. A `match` on a node ends with this or [`files!`] and
+/// never with `_`, so it does not compile until each new node is considered.
 macro_rules! folders {
     () => {
         Node::Root
-            | Node::Maildir
-            | Node::MailBox(_)
             | Node::Inbox
             | Node::Archive
             | Node::ArchiveDay(_)
@@ -143,36 +87,16 @@ macro_rules! folders {
             | Node::SentDay(_)
             | Node::Threads
             | Node::Thread(_)
-            | Node::Transcripts
-            | Node::Outbox
-            | Node::Compose(_)
-            | Node::Rejected
-            | Node::Raw
-            | Node::RawDir(..)
             | Node::Parts(..)
-            | Node::Me
-            | Node::MeStore(_)
-            | Node::TextFolder(..)
     };
 }
 pub(super) use folders;
 
-/// Every file, as a pattern.
+/// Every file outside the table of views, as a pattern.
 macro_rules! files {
     () => {
-        Node::Readme
-            | Node::Status
-            | Node::Agents
-            | Node::Wait
-            | Node::Next
-            | Node::Watch
-            | Node::Transcript(_)
-            | Node::Draft(_)
-            | Node::ThreadDraft(..)
+        Node::ThreadDraft(..)
             | Node::ReplyDraft(..)
-            | Node::ComposeFile(..)
-            | Node::Reject(_)
-            | Node::RawFile(..)
             | Node::Message(..)
             | Node::Reply(..)
             | Node::ReplyAll(..)
@@ -180,15 +104,20 @@ macro_rules! files {
             | Node::Warning(_)
             | Node::Held(..)
             | Node::Part(..)
-            | Node::Text(..)
     };
 }
 pub(super) use files;
 
 impl Node {
+    /// Returns the view and the key of a node of the table of views.
+    pub(super) fn view_key(&self) -> Option<&ViewKey> {
+        if let Self::View(node) = self { Some(node.key()) } else { None }
+    }
+
     /// Returns true for a folder.
     pub fn is_dir(&self) -> bool {
         match self {
+            Node::View(node) => node.is_folder(),
             folders!() => true,
             files!() => false,
         }
@@ -224,30 +153,9 @@ const LOW: u64 = (1 << TAG_SHIFT) - 1;
 /// Offset that makes the numbers of days positive.
 const DAY_BIAS: i64 = 1 << 40;
 
-/// The nodes that exist once, in the order of their inode numbers from 1 on
-/// ([`Tree::inode_number`](super::Tree::inode_number)).
-pub(super) const FIXED: [Node; 20] = [
-    Node::Root,
-    Node::Readme,
-    Node::Status,
-    Node::Wait,
-    Node::Next,
-    Node::Inbox,
-    Node::Archive,
-    Node::Sent,
-    Node::Threads,
-    Node::Transcripts,
-    Node::Outbox,
-    Node::Rejected,
-    Node::Raw,
-    Node::Me,
-    Node::Watch,
-    Node::Agents,
-    Node::Maildir,
-    Node::MailBox(MaildirFolder::New),
-    Node::MailBox(MaildirFolder::Cur),
-    Node::MailBox(MaildirFolder::Tmp),
-];
+/// The nodes outside the table of views that exist once, with their inode numbers.
+pub(super) const FIXED: [(Ino, Node); 5] =
+    [(1, Node::Root), (6, Node::Inbox), (7, Node::Archive), (8, Node::Sent), (9, Node::Threads)];
 
 pub(super) fn make_inode(tag: InodeTag, low: u64) -> Ino {
     (tag as u64) << TAG_SHIFT | low & LOW
@@ -262,24 +170,27 @@ pub(super) fn day_inode(tag: InodeTag, day: Day) -> Ino {
     make_inode(tag, (day.number() + DAY_BIAS) as u64)
 }
 
-/// Returns the node of an inode number. The three functions find a thread, a message and a path node by its
-/// number.
+/// Returns the upper 8 and the lower 56 bits of an inode number.
+pub(super) fn split_inode(ino: Ino) -> (u64, u64) {
+    (ino >> TAG_SHIFT, ino & LOW)
+}
+
+/// Returns the node of an inode number, if it is outside the table of views. The three functions find a thread,
+/// a message and a path node by its number.
 pub(super) fn decode_inode(
     ino: Ino,
     thread: impl Fn(u64) -> Option<ThreadIx>,
     message: impl Fn(u64) -> Option<MsgIx>,
     path: impl Fn(u64) -> Option<Node>,
 ) -> Option<Node> {
-    let (tag, low) = (ino >> TAG_SHIFT, ino & LOW);
+    let (tag, low) = split_inode(ino);
     let day = || Day::from_number(low as i64 - DAY_BIAS);
     let beside = |base: InodeTag| Some((*PLACES.get((tag - base as u64) as usize)?, message(low)?));
     Some(match tag {
-        0 => FIXED.get(usize::try_from(low).ok()?.checked_sub(1)?)?.clone(),
+        0 => FIXED.into_iter().find(|(number, _)| *number == low)?.1,
         1 => Node::ArchiveDay(day()),
         2 => Node::SentDay(day()),
         3 => Node::Thread(thread(low)?),
-        4 => Node::Transcript(thread(low)?),
-        5 => Node::Reject(low),
         6 | 7 => path(ino)?,
         16..=20 => beside(InodeTag::Message).map(|(place, ix)| Node::Message(place, ix))?,
         24..=28 => beside(InodeTag::Reply).map(|(place, ix)| Node::Reply(place, ix))?,

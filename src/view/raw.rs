@@ -9,9 +9,11 @@ use std::time::Instant;
 
 use lru::LruCache;
 
+use super::file::{OpenFile, OpenRequest};
 use super::listing::Listing;
-use super::node::Node;
-use super::{Error, Tree, join_path};
+use super::node::{Ino, Node};
+use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
+use super::{CachePolicy, Error, Tree, join_path};
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
 use crate::store::RawEntry;
@@ -30,54 +32,152 @@ struct CachedFolderTime {
     until: Instant,
 }
 
-/// The times of the last folders, by store and path.
-#[derive(Debug)]
-pub(super) struct RawTimeCache(Mutex<LruCache<(usize, String), CachedFolderTime>>);
+/// A node of `raw/`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum RawKey {
+    /// `raw/`
+    Stores,
+    /// A folder of a store: its number and path below it.
+    Folder(usize, String),
+    /// A file of a store.
+    File(usize, String),
+}
 
-impl Default for RawTimeCache {
+/// The view `raw/`.
+#[derive(Debug)]
+pub(super) struct RawView {
+    /// The times of the last folders, by store and path.
+    times: Mutex<LruCache<(usize, String), CachedFolderTime>>,
+}
+
+impl Default for RawView {
     fn default() -> Self {
-        Self(Mutex::new(LruCache::new(FOLDERS)))
+        Self { times: Mutex::new(LruCache::new(FOLDERS)) }
     }
 }
 
-impl Tree {
-    pub(super) fn list_raw(&self, number: usize, path: &str) -> Result<Listing, Error> {
-        let store = self.index.stores().get(number).ok_or(Error::NotFound)?;
-        let entries = store.list_raw_folder(path).ok_or(Error::NotFound)?;
-        let listed = |entry: RawEntry| {
-            let node = raw_node(number, path, &entry);
-            let told = (!entry.is_dir).then_some((entry.size, entry.modified));
-            (entry.name, node, told)
+impl View for RawView {
+    type Key = RawKey;
+
+    fn is_folder(key: &RawKey) -> bool {
+        !matches!(key, RawKey::File(..))
+    }
+
+    fn inode_number(&self, tree: &Tree, key: &RawKey) -> Option<Ino> {
+        let (RawKey::Folder(number, path) | RawKey::File(number, path)) = key else { return None };
+        let node = ViewKey::Raw(key.clone()).into();
+        Some(tree.assign_path_inode(&["raw", tree.store_name(*number), path], &node))
+    }
+
+    fn stat(&self, tree: &Tree, key: &RawKey) -> Result<NodeAttributes, Error> {
+        let caching = match key {
+            RawKey::File(number, path) => {
+                return Ok(file_attributes(&stat_raw(tree, *number, path)?));
+            }
+            // Its content is looked up once, and not again for each of its files.
+            RawKey::Folder(_, path) if !path.is_empty() => CachePolicy::Brief,
+            RawKey::Folder(..) | RawKey::Stores => CachePolicy::Folder,
         };
-        Ok(Listing::with_stats(entries.into_iter().map(listed)))
+        Ok(NodeAttributes::of_folder(self.newest_time(tree, key), caching))
     }
 
-    pub(super) fn find_raw(&self, number: usize, path: &str, name: &str) -> Result<Node, Error> {
-        Ok(raw_node(number, path, &self.raw_entry(number, &join_path(path, name))?))
+    fn list(&self, tree: &Tree, folder: &RawKey) -> Result<Listing, Error> {
+        match folder {
+            RawKey::Stores => {
+                let named = |n| (tree.store_name(n).to_owned(), store_folder(n));
+                Ok(Listing::from_named((0..tree.index.stores().len()).map(named)))
+            }
+            RawKey::Folder(number, path) => {
+                let store = tree.index.stores().get(*number).ok_or(Error::NotFound)?;
+                let entries = store.list_raw_folder(path).ok_or(Error::NotFound)?;
+                let listed = |entry: RawEntry| {
+                    let node = raw_node(*number, path, &entry);
+                    let told = (!entry.is_dir).then(|| file_attributes(&entry));
+                    (entry.name, node, told)
+                };
+                Ok(Listing::with_attributes(entries.into_iter().map(listed)))
+            }
+            RawKey::File(..) => Err(Error::NotDir),
+        }
     }
 
-    /// Returns a file or folder by its path, with its present size.
-    pub(super) fn raw_entry(&self, number: usize, path: &str) -> Result<RawEntry, Error> {
-        let store = self.index.stores().get(number).ok_or(Error::NotFound)?;
-        store.stat_raw_entry(path).ok_or(Error::NotFound)
+    fn find(&self, tree: &Tree, folder: &RawKey, name: &str) -> Result<Option<Node>, Error> {
+        match folder {
+            RawKey::Stores => {
+                let found = tree.index.stores().iter().position(|store| store.name() == name);
+                Ok(found.map(store_folder))
+            }
+            RawKey::Folder(number, path) => {
+                let entry = stat_raw(tree, *number, &join_path(path, name))?;
+                Ok(Some(raw_node(*number, path, &entry)))
+            }
+            RawKey::File(..) => Err(Error::NotDir),
+        }
     }
 
-    /// Returns the time of a folder.
-    pub(super) fn raw_newest_time(&self, number: usize, path: &str) -> Option<Timestamp> {
+    fn parent_folder(&self, _tree: &Tree, folder: &RawKey) -> Node {
+        let RawKey::Folder(number, path) = folder else { return Node::Root };
+        match path.rsplit_once('/') {
+            Some((up, _)) => ViewKey::Raw(RawKey::Folder(*number, up.to_owned())).into(),
+            None if path.is_empty() => ViewKey::Raw(RawKey::Stores).into(),
+            None => store_folder(*number),
+        }
+    }
+
+    fn open(&self, tree: &Tree, key: &RawKey, _access: &OpenRequest) -> Result<OpenFile, Error> {
+        let RawKey::File(number, path) = key else { return Err(Error::IsDir) };
+        let store = tree.index.stores().get(*number).ok_or(Error::NotFound)?;
+        Ok(OpenFile::Raw(store.open_raw_file(path)?))
+    }
+
+    /// Returns the time of the newest file in a folder or below.
+    fn newest_time(&self, tree: &Tree, key: &RawKey) -> Option<Timestamp> {
+        match key {
+            RawKey::Stores => (0..tree.index.stores().len())
+                .filter_map(|number| self.newest_in_folder(tree, number, ""))
+                .max(),
+            RawKey::Folder(number, path) => self.newest_in_folder(tree, *number, path),
+            RawKey::File(..) => None,
+        }
+    }
+
+    fn stale_keys(&self, changes: &TreeChanges<'_>) -> Vec<RawKey> {
+        if changes.index.other { vec![RawKey::Stores] } else { Vec::new() }
+    }
+}
+
+impl RawView {
+    fn newest_in_folder(&self, tree: &Tree, number: usize, path: &str) -> Option<Timestamp> {
         let (key, generation, start) =
-            ((number, path.to_owned()), self.generation(), Instant::now());
-        let seen = self.raw_times.0.lock().get(&key).copied();
+            ((number, path.to_owned()), tree.generation(), Instant::now());
+        let seen = self.times.lock().get(&key).copied();
         if let Some(seen) = seen.filter(|s| s.generation == generation && start < s.until) {
             return seen.time;
         }
-        let time = self.index.stores().get(number)?.newest_raw_time(path);
+        let time = tree.index.stores().get(number)?.newest_raw_time(path);
         let until = Instant::now() + start.elapsed() * TIMES;
-        self.raw_times.0.lock().put(key, CachedFolderTime { time, generation, until });
+        self.times.lock().put(key, CachedFolderTime { time, generation, until });
         time
     }
 }
 
+/// Returns a file or folder by its path, with its present size.
+fn stat_raw(tree: &Tree, number: usize, path: &str) -> Result<RawEntry, Error> {
+    let store = tree.index.stores().get(number).ok_or(Error::NotFound)?;
+    store.stat_raw_entry(path).ok_or(Error::NotFound)
+}
+
+fn file_attributes(entry: &RawEntry) -> NodeAttributes {
+    NodeAttributes::of_file(entry.size, entry.modified, CachePolicy::PerLookup)
+}
+
+/// Returns the folder of a store.
+fn store_folder(number: usize) -> Node {
+    ViewKey::Raw(RawKey::Folder(number, String::new())).into()
+}
+
 fn raw_node(number: usize, folder: &str, entry: &RawEntry) -> Node {
     let path = join_path(folder, &entry.name);
-    if entry.is_dir { Node::RawDir(number, path) } else { Node::RawFile(number, path) }
+    let key = if entry.is_dir { RawKey::Folder } else { RawKey::File };
+    ViewKey::Raw(key(number, path)).into()
 }

@@ -1,22 +1,53 @@
 //! `README.txt`: everything that an agent needs if it sees nothing else.
 
-use super::Tree;
-use crate::model::MarkRead;
+use super::attr::README_TIME;
+use super::file::{OpenFile, OpenRequest};
+use super::table::{NodeAttributes, TreeChanges, View};
+use super::{CachePolicy, Error, Tree};
+use crate::model::{MarkRead, Timestamp};
 
 /// A file that every store takes if it carries files at all.
 const SOME_FILE: (&str, u64) = ("file.txt", 1);
 
-impl Tree {
-    /// Returns the text; at most 40 lines.
-    pub(super) fn readme_text(&self) -> String {
-        let me = &self.settings.me;
-        let note = if self.is_view_only() { " Nothing can be sent or marked here." } else { "" };
-        let (reading, each) = (self.about_reading(), self.about_each());
-        let (parts, texts) = (self.about_parts(), self.about_texts());
-        let (ack, files, headers) = (self.about_ack(), self.about_files(), self.about_headers());
-        let patience = self.settings.wait_timeout;
-        format!(
-            "This folder is the mailbox of \"{me}\". Each message is a file: use ls, cat and echo.{note}
+/// The view `README.txt`.
+#[derive(Debug, Default)]
+pub(super) struct ReadmeView;
+
+impl View for ReadmeView {
+    type Key = ();
+
+    fn is_folder((): &()) -> bool {
+        false
+    }
+
+    fn stat(&self, tree: &Tree, (): &()) -> Result<NodeAttributes, Error> {
+        let size = readme_text(tree).len() as u64;
+        Ok(NodeAttributes::of_file(size, README_TIME, CachePolicy::Immutable))
+    }
+
+    fn open(&self, tree: &Tree, (): &(), _access: &OpenRequest) -> Result<OpenFile, Error> {
+        Ok(OpenFile::from_bytes(readme_text(tree).into_bytes()))
+    }
+
+    fn newest_time(&self, _tree: &Tree, (): &()) -> Option<Timestamp> {
+        Some(README_TIME)
+    }
+
+    fn stale_keys(&self, changes: &TreeChanges<'_>) -> Vec<()> {
+        if changes.index.stores { vec![()] } else { Vec::new() }
+    }
+}
+
+/// Returns the text; at most 40 lines.
+fn readme_text(tree: &Tree) -> String {
+    let me = &tree.settings.me;
+    let note = if tree.is_view_only() { " Nothing can be sent or marked here." } else { "" };
+    let (reading, each) = (about_reading(tree), about_each(tree));
+    let (parts, texts) = (about_parts(tree), about_texts(tree));
+    let (ack, files, headers) = (about_ack(tree), about_files(tree), about_headers(tree));
+    let patience = tree.settings.wait_timeout;
+    format!(
+        "This folder is the mailbox of \"{me}\". Each message is a file: use ls, cat and echo.{note}
 
 CHECK MAIL
   ls inbox         list the unread messages, oldest first; ls, grep, head, sed, awk and cp mark nothing
@@ -51,84 +82,83 @@ LOOK AROUND (this marks nothing as read)
 The line Signature: tells if From: is proved. \"valid\": the key known for that sender signed the message.
 \"none\", \"unknown\" and \"missing\" prove nothing about who wrote it.
 "
-        )
-    }
+    )
+}
 
-    /// Returns the lines about reading one message.
-    fn about_reading(&self) -> &'static str {
-        match self.settings.mark_read {
-            _ if self.is_view_only() => "  cat inbox/NAME   read one (* reads all)\n",
-            MarkRead::OnRead => {
-                "  cat inbox/NAME   read one (* reads all); it is then marked as read, and leaves inbox/\n"
-            }
-            MarkRead::OnRemove => {
-                "  cat inbox/NAME   read one (* reads all); rm inbox/NAME marks it as read\n"
-            }
+/// Returns the lines about reading one message.
+fn about_reading(tree: &Tree) -> &'static str {
+    match tree.settings.mark_read {
+        _ if tree.is_view_only() => "  cat inbox/NAME   read one (* reads all)\n",
+        MarkRead::OnRead => {
+            "  cat inbox/NAME   read one (* reads all); it is then marked as read, and leaves inbox/\n"
+        }
+        MarkRead::OnRemove => {
+            "  cat inbox/NAME   read one (* reads all); rm inbox/NAME marks it as read\n"
         }
     }
+}
 
-    /// Returns the line about reading each message as it comes, if reading can mark it.
-    fn about_each(&self) -> String {
-        let remove = match self.settings.mark_read {
-            _ if self.is_view_only() => return String::new(),
-            MarkRead::OnRead => "",
-            MarkRead::OnRemove => "; rm inbox/$NAME",
-        };
-        let each = format!("for NAME in $(cat .wait); do cat inbox/$NAME{remove}; done");
-        format!("  while :; do {each}; done      read all that comes\n")
-    }
+/// Returns the line about reading each message as it comes, if reading can mark it.
+fn about_each(tree: &Tree) -> String {
+    let remove = match tree.settings.mark_read {
+        _ if tree.is_view_only() => return String::new(),
+        MarkRead::OnRead => "",
+        MarkRead::OnRemove => "; rm inbox/$NAME",
+    };
+    let each = format!("for NAME in $(cat .wait); do cat inbox/$NAME{remove}; done");
+    format!("  while :; do {each}; done      read all that comes\n")
+}
 
-    /// Returns the line about sending files, if messages here can carry some.
-    fn about_files(&self) -> &'static str {
-        if self.can_carry_files() && !self.is_view_only() {
-            "  mkdir outbox/BOB; cp plan.pdf outbox/BOB/; echo \"text\" > outbox/BOB/body      with files\n"
-        } else {
-            ""
-        }
+/// Returns the line about sending files, if messages here can carry some.
+fn about_files(tree: &Tree) -> &'static str {
+    if can_carry_files(tree) && !tree.is_view_only() {
+        "  mkdir outbox/BOB; cp plan.pdf outbox/BOB/; echo \"text\" > outbox/BOB/body      with files\n"
+    } else {
+        ""
     }
+}
 
-    /// Returns true if a store here carries files.
-    fn can_carry_files(&self) -> bool {
-        let file = [(SOME_FILE.0.to_owned(), SOME_FILE.1)];
-        self.index.stores().iter().any(|s| s.properties().check_attachments(&file).is_ok())
-    }
+/// Returns true if a store here carries files.
+fn can_carry_files(tree: &Tree) -> bool {
+    let file = [(SOME_FILE.0.to_owned(), SOME_FILE.1)];
+    tree.index.stores().iter().any(|s| s.properties().check_attachments(&file).is_ok())
+}
 
-    /// Returns the line about `.d/`, if messages here can carry files.
-    fn about_parts(&self) -> &'static str {
-        if self.can_carry_files() {
-            "  NAME.d/                the files that came with the message NAME.txt, beside it\n"
-        } else {
-            ""
-        }
+/// Returns the line about `.d/`, if messages here can carry files.
+fn about_parts(tree: &Tree) -> &'static str {
+    if can_carry_files(tree) {
+        "  NAME.d/                the files that came with the message NAME.txt, beside it\n"
+    } else {
+        ""
     }
+}
 
-    /// Returns the line about `.ack`, if messages here can ask for one.
-    fn about_ack(&self) -> &'static str {
-        let asked = self.index.stores().iter().any(|s| s.kind().has_acks());
-        if asked && !self.is_view_only() {
-            "  echo ok > inbox/NAME.ack            acknowledge a message that asks for it\n"
-        } else {
-            ""
-        }
+/// Returns the line about `.ack`, if messages here can ask for one.
+fn about_ack(tree: &Tree) -> &'static str {
+    let asked = tree.index.stores().iter().any(|s| s.kind().has_acks());
+    if asked && !tree.is_view_only() {
+        "  echo ok > inbox/NAME.ack            acknowledge a message that asks for it\n"
+    } else {
+        ""
     }
+}
 
-    /// Returns the header names that only some stores know.
-    fn about_headers(&self) -> String {
-        let all = self.index.stores().iter().flat_map(|s| s.properties().headers);
-        all.fold(String::new(), |known, name| {
-            let more = format!(" {name},");
-            if known.contains(&more) { known } else { known + &more }
-        })
-    }
+/// Returns the header names that only some stores know.
+fn about_headers(tree: &Tree) -> String {
+    let all = tree.index.stores().iter().flat_map(|s| s.properties().headers);
+    all.fold(String::new(), |known, name| {
+        let more = format!(" {name},");
+        if known.contains(&more) { known } else { known + &more }
+    })
+}
 
-    /// Returns the line about `me/`, if there is any.
-    fn about_texts(&self) -> String {
-        let mut keepers =
-            self.index.stores().iter().filter_map(|s| Some((s.name(), s.facets().notebook?)));
-        let Some((_, first)) = keepers.next() else { return String::new() };
-        let store = if keepers.next().is_some() { "STORE/" } else { "" };
-        let path = format!("me/{store}{{{}}}/", first.folders().join(","));
-        let how = if self.is_view_only() { "" } else { ": > replaces a text, >> adds to it" };
-        format!("  {path:<22} texts that you keep for yourself{how}\n")
-    }
+/// Returns the line about `me/`, if there is any.
+fn about_texts(tree: &Tree) -> String {
+    let mut keepers =
+        tree.index.stores().iter().filter_map(|s| Some((s.name(), s.facets().notebook?)));
+    let Some((_, first)) = keepers.next() else { return String::new() };
+    let store = if keepers.next().is_some() { "STORE/" } else { "" };
+    let path = format!("me/{store}{{{}}}/", first.folders().join(","));
+    let how = if tree.is_view_only() { "" } else { ": > replaces a text, >> adds to it" };
+    format!("  {path:<22} texts that you keep for yourself{how}\n")
 }

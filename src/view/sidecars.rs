@@ -47,7 +47,8 @@ impl Tree {
             found = indexed()?;
         }
         let found = found.or_else(|| self.find_draft_beside(parent, name));
-        let found = found.or_else(|| self.find_error_note(parent, name));
+        let found =
+            found.or_else(|| self.find_error_note(parent, name).map(super::outbox::draft_node));
         let found = found.or_else(|| self.find_bare_id(parent, name));
         if found.is_none() {
             self.note_unknown_id(parent, named.map_or(name, |(stem, _)| stem));
@@ -78,8 +79,9 @@ impl Tree {
         })
     }
 
-    /// Finds the note about a refused answer, under the name of the answer in the folder of the answer.
-    pub(super) fn find_error_note(&self, folder: &Node, name: &str) -> Option<Node> {
+    /// Finds the note about a refused answer, under the name of the answer in the folder of the answer. Returns
+    /// its name in `outbox/`.
+    pub(super) fn find_error_note(&self, folder: &Node, name: &str) -> Option<String> {
         let draft = name.strip_suffix(".error")?;
         self.wait_for_sent(&Node::Sent);
         let answered = draft.rsplit_once('.').and_then(|(stem, ending)| {
@@ -92,7 +94,7 @@ impl Tree {
         });
         let node = answered.or_else(|| self.draft_node(folder, draft))?;
         let (name, target) = self.draft_target(&node).ok()?;
-        self.outbox.as_ref()?.note_name(&name, &target).map(Node::Draft)
+        self.outbox.as_ref()?.note_name(&name, &target)
     }
 
     /// Returns the draft node of a new name beside messages: an answer to a message in the making, or a draft

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Tree, UnknownId};
+use super::file::{OpenFile, OpenRequest};
+use super::table::{NodeAttributes, View};
+use super::{CachePolicy, Error, Tree, UnknownId};
 use crate::index::{IndexEntry, MsgIx};
 use crate::link::{HealthBoard, LinkHealth};
 use crate::model::{Fingerprint, SignatureState, Timestamp, sanitize_line};
@@ -103,50 +105,45 @@ pub struct LastRefusal {
     pub reason: String,
 }
 
-impl Tree {
-    /// Returns the text and its time.
-    pub(super) fn status_text(&self) -> (String, Timestamp) {
-        let status = self.collect_status();
-        let key = status.key.as_deref().unwrap_or("none");
-        let mut lines = vec![format!("me: {}", sanitize_line(&status.me)), format!("key: {key}")];
-        if status.read_only {
-            lines.push("mode: read-only".to_owned());
-        }
-        lines.push(format!("unread: {}", status.unread));
-        for UnreadHeadline { name, subject, first_line } in &status.messages {
-            lines.push(format!("  {name}  {}", subject.as_ref().unwrap_or(first_line)));
-        }
-        if status.unread > LISTED {
-            lines.push(format!("  and {} more", status.unread - LISTED));
-        }
-        lines.push("stores:".to_owned());
-        lines.extend(status.stores.iter().flat_map(|store| format_store(&status, store)));
-        if !status.links.is_empty() {
-            lines.push("links:".to_owned());
-        }
-        for LinkStatus { name, standing } in &status.links {
-            lines.extend(standing.render_lines(name).into_iter().map(|line| format!("  {line}")));
-        }
-        let refusal = status.last_refusal.map_or("none".to_owned(), |r| {
-            format!("{} {}: {}", r.time, sanitize_line(&r.name), join_lines(&r.reason))
-        });
-        lines.push(format!("last refusal: {refusal}"));
-        lines.extend(status.last_unknown_id.map(|UnknownId { id, meaning, .. }| {
-            format!("last unknown id: {} ({})", sanitize_line(&id), sanitize_line(&meaning))
-        }));
-        lines.extend(status.notes.iter().map(|text| format!("note: {}", sanitize_line(text))));
-        (lines.join("\n") + "\n", self.status_time())
+/// The view `status.txt`.
+#[derive(Debug, Default)]
+pub(super) struct StatusView;
+
+impl View for StatusView {
+    type Key = ();
+
+    fn is_folder((): &()) -> bool {
+        false
     }
 
-    /// Returns the same as data.
+    fn stat(&self, tree: &Tree, (): &()) -> Result<NodeAttributes, Error> {
+        let (text, time) = status_text(tree);
+        Ok(NodeAttributes::of_file(text.len() as u64, time, CachePolicy::Volatile))
+    }
+
+    fn open(&self, tree: &Tree, (): &(), _access: &OpenRequest) -> Result<OpenFile, Error> {
+        Ok(OpenFile::from_bytes(status_text(tree).0.into_bytes()))
+    }
+
+    fn newest_time(&self, tree: &Tree, (): &()) -> Option<Timestamp> {
+        Some(status_time(tree))
+    }
+
+    fn bypasses_page_cache((): &()) -> bool {
+        true
+    }
+}
+
+impl Tree {
+    /// Returns the content of `status.txt` as data.
     pub fn collect_status(&self) -> MailboxStatus {
         let unread = self.index.read().marks.unread_count();
         let message = |(ix, name)| {
-            let (subject, first_line) = self.read_headline(ix);
+            let (subject, first_line) = read_headline(self, ix);
             UnreadHeadline { name, subject, first_line }
         };
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
-        let keys = self.my_keys();
+        let keys = my_keys(self);
         // A copy, so that no other lock is taken under this one.
         let last_unknown_id = self.last_unknown_id.lock().clone();
         MailboxStatus {
@@ -155,7 +152,7 @@ impl Tree {
             read_only: self.is_view_only(),
             unread,
             messages: self.unread_files(LISTED).into_iter().map(message).collect(),
-            stores: self.collect_store_statuses(&keys),
+            stores: collect_store_statuses(self, &keys),
             links: self.link_boards().iter().map(link_status).collect(),
             last_refusal: refusal.map(|Refusal { name, reason, time }| LastRefusal {
                 time: time.rfc3339(),
@@ -163,170 +160,185 @@ impl Tree {
                 reason,
             }),
             last_unknown_id,
-            notes: self.collect_notes(keys.own_fault),
+            notes: collect_notes(self, keys.own_fault),
         }
     }
+}
 
-    /// Returns the time of the last change of anything that `status.txt` shows.
-    pub(super) fn status_time(&self) -> Timestamp {
-        let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal()).map(|r| r.time);
-        let newest = self.index.read().messages.newest_time();
-        let unknown = self.last_unknown_id.lock().as_ref().map(|unknown| unknown.time);
-        let time = [newest, self.index.marks_time(), refusal, unknown, self.unsaved_time()];
-        let links = self.link_boards();
-        let links = links.iter().map(|board| Some(board.changed_at()));
-        time.into_iter().chain(links).flatten().max().unwrap_or_default()
+/// Returns the text and its time.
+fn status_text(tree: &Tree) -> (String, Timestamp) {
+    let status = tree.collect_status();
+    let key = status.key.as_deref().unwrap_or("none");
+    let mut lines = vec![format!("me: {}", sanitize_line(&status.me)), format!("key: {key}")];
+    if status.read_only {
+        lines.push("mode: read-only".to_owned());
     }
-
-    /// Returns the subject of a message, if it has one, and the first line of its text, both cut.
-    fn read_headline(&self, ix: MsgIx) -> (Option<String>, String) {
-        let Ok(text) = self.rendered_text(ix) else { return (None, String::new()) };
-        let text = String::from_utf8_lossy(&text);
-        let (header, body) = text.split_once("\n\n").unwrap_or((&text, ""));
-        let first =
-            |mut lines: std::str::Lines<'_>| lines.find(|l| !l.trim().is_empty()).map(cut_line);
-        let subject = header.lines().find_map(|line| line.strip_prefix("Subject: "));
-        (
-            subject.and_then(|subject| first(subject.lines())),
-            first(body.lines()).unwrap_or_default(),
-        )
+    lines.push(format!("unread: {}", status.unread));
+    for UnreadHeadline { name, subject, first_line } in &status.messages {
+        lines.push(format!("  {name}  {}", subject.as_ref().unwrap_or(first_line)));
     }
-
-    /// Returns my present keys. A mount that sends nothing returns those of its start.
-    fn my_keys(&self) -> MyPublicKeys {
-        let fixed = || MyPublicKeys {
-            shown: self.settings.key,
-            by_store: (0..self.index.stores().len()).map(|n| self.index.my_key(n)).collect(),
-            own_fault: None,
-        };
-        self.outbox.as_ref().map_or_else(fixed, |outbox| outbox.my_keys())
+    if status.unread > LISTED {
+        lines.push(format!("  and {} more", status.unread - LISTED));
     }
-
-    fn collect_store_statuses(&self, keys: &MyPublicKeys) -> Vec<StoreStatus> {
-        let mut out = Vec::new();
-        let all = self.is_scope_all().then(|| self.index.read().count_messages_by_store());
-        for (number, store) in self.index.stores().iter().enumerate() {
-            let (to_me, from_me, rejected) = {
-                let core = self.index.read();
-                let of = |e: &&IndexEntry| e.store() == number;
-                let to_me = core
-                    .messages
-                    .messages_to_me()
-                    .map(|ix| core.messages.entry(ix))
-                    .filter(of)
-                    .count();
-                let from_me = core
-                    .messages
-                    .messages_from_me()
-                    .map(|ix| core.messages.entry(ix))
-                    .filter(of)
-                    .count();
-                let rejected = core.trust.rejects().filter(|(k, _)| k.0.store() == number).count();
-                (to_me, from_me, rejected)
-            };
-            let mut health = store.health();
-            if let Some(e) = self.index.store_failure(number).filter(|_| health.is_empty()) {
-                health.push(format!("msgfs cannot read it now, and tries again: {e}"));
-            }
-            health.extend(self.index.mark_fault(number).map(|why| {
-                format!("msgfs could not tell it what you have read, and tries again: {why}")
-            }));
-            out.push(StoreStatus {
-                name: store.name().to_owned(),
-                kind: store.kind().to_string(),
-                me: store.me().to_owned(),
-                key: keys
-                    .by_store
-                    .get(number)
-                    .copied()
-                    .flatten()
-                    .map(|k| k.fingerprint().to_string()),
-                messages: all.as_ref().and_then(|all| all.get(number).copied()),
-                to_me,
-                from_me,
-                rejected,
-                healthy: health.is_empty(),
-                health,
-                remarks: store.remarks(),
-            });
-        }
-        out
+    lines.push("stores:".to_owned());
+    lines.extend(status.stores.iter().flat_map(|store| format_store(&status, store)));
+    if !status.links.is_empty() {
+        lines.push("links:".to_owned());
     }
-
-    /// Collects further notes for a person.
-    fn collect_notes(&self, own_key: Option<String>) -> Vec<String> {
-        let mut out: Vec<String> = own_key.into_iter().collect();
-        out.extend(self.settings.warnings.read().clone());
-        out.extend(self.index.keyring().fault());
-        if let Some(outbox) = &self.outbox {
-            for (to, why) in outbox.stuck_messages() {
-                out.push(format!(
-                    "a message to {to} waits, and msgfs tries again to send it: {why}"
-                ));
-            }
-            out.extend(outbox.list_faults());
-        }
-        out.extend(self.unsaved_lines());
-        out.extend(self.index.describe_others_as_me());
-        out.extend(self.find_shared_keys());
-        let unheard = |name| format!("nobody called {name} has written yet");
-        out.extend(self.find_unheard_recipients().into_iter().map(unheard));
-        out
+    for LinkStatus { name, standing } in &status.links {
+        lines.extend(standing.render_lines(name).into_iter().map(|line| format!("  {line}")));
     }
+    let refusal = status.last_refusal.map_or("none".to_owned(), |r| {
+        format!("{} {}: {}", r.time, sanitize_line(&r.name), join_lines(&r.reason))
+    });
+    lines.push(format!("last refusal: {refusal}"));
+    lines.extend(status.last_unknown_id.map(|UnknownId { id, meaning, .. }| {
+        format!("last unknown id: {} ({})", sanitize_line(&id), sanitize_line(&meaning))
+    }));
+    lines.extend(status.notes.iter().map(|text| format!("note: {}", sanitize_line(text))));
+    (lines.join("\n") + "\n", status_time(tree))
+}
 
-    /// Returns lines about keys of recent messages to me that are pinned to another sender too.
-    fn find_shared_keys(&self) -> Vec<String> {
-        let writers: BTreeSet<(String, Fingerprint)> = {
-            let core = self.index.read();
-            let recent =
-                core.messages.messages_to_me().rev().take(RECENT).map(|ix| core.messages.entry(ix));
-            let pinned = |e: &&IndexEntry| !self.index.store_of(e).properties().uses_roles;
-            let others = recent.filter(|e| !e.is_from_me()).filter(pinned);
-            let signed = others.filter_map(|e| match core.trust.signature(&core.messages, e) {
-                SignatureState::Valid(key) => Some((core.messages.sender(e).to_owned(), key)),
-                _ => None,
-            });
-            signed.collect()
-        };
-        let keyring = self.index.keyring();
-        let line = |(from, fingerprint): &(String, Fingerprint)| {
-            let pinned = keyring.pinned_keys(from);
-            let key = pinned.iter().find(|key| key.fingerprint() == *fingerprint)?;
-            let other = keyring.find_other_owner(key, from)?;
-            Some(format!("the key {fingerprint} of {from} is also pinned to {other}"))
-        };
-        writers.iter().filter_map(line).collect()
-    }
+/// Returns the time of the last change of anything that `status.txt` shows.
+fn status_time(tree: &Tree) -> Timestamp {
+    let refusal = tree.outbox.as_ref().and_then(|o| o.last_refusal()).map(|r| r.time);
+    let newest = tree.index.read().messages.newest_time();
+    let unknown = tree.last_unknown_id.lock().as_ref().map(|unknown| unknown.time);
+    let time = [newest, tree.index.marks_time(), refusal, unknown, tree.views.me.unsaved_time()];
+    let links = tree.link_boards();
+    let links = links.iter().map(|board| Some(board.changed_at()));
+    time.into_iter().chain(links).flatten().max().unwrap_or_default()
+}
 
-    /// Returns the recipients of recent messages who have never written and have no mailbox that msgfs can see.
-    fn find_unheard_recipients(&self) -> BTreeSet<String> {
-        let stores = self.index.stores();
-        let named: BTreeSet<(usize, String)> = {
-            let core = self.index.read();
-            let recent = core
+/// Returns the subject of a message, if it has one, and the first line of its text, both cut.
+fn read_headline(tree: &Tree, ix: MsgIx) -> (Option<String>, String) {
+    let Ok(text) = tree.rendered_text(ix) else { return (None, String::new()) };
+    let text = String::from_utf8_lossy(&text);
+    let (header, body) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let first = |mut lines: std::str::Lines<'_>| lines.find(|l| !l.trim().is_empty()).map(cut_line);
+    let subject = header.lines().find_map(|line| line.strip_prefix("Subject: "));
+    (subject.and_then(|subject| first(subject.lines())), first(body.lines()).unwrap_or_default())
+}
+
+/// Returns my present keys. A mount that sends nothing returns those of its start.
+fn my_keys(tree: &Tree) -> MyPublicKeys {
+    let fixed = || MyPublicKeys {
+        shown: tree.settings.key,
+        by_store: (0..tree.index.stores().len()).map(|n| tree.index.my_key(n)).collect(),
+        own_fault: None,
+    };
+    tree.outbox.as_ref().map_or_else(fixed, |outbox| outbox.my_keys())
+}
+
+fn collect_store_statuses(tree: &Tree, keys: &MyPublicKeys) -> Vec<StoreStatus> {
+    let mut out = Vec::new();
+    let all = tree.is_scope_all().then(|| tree.index.read().count_messages_by_store());
+    for (number, store) in tree.index.stores().iter().enumerate() {
+        let (to_me, from_me, rejected) = {
+            let core = tree.index.read();
+            let of = |e: &&IndexEntry| e.store() == number;
+            let to_me =
+                core.messages.messages_to_me().map(|ix| core.messages.entry(ix)).filter(of).count();
+            let from_me = core
                 .messages
                 .messages_from_me()
-                .rev()
-                .take(RECENT)
-                .map(|ix| core.messages.entry(ix));
-            let to = |e: &IndexEntry| {
-                let store = e.store();
-                let all = core.messages.recipient_list(e).split(", ").filter(|to| !to.is_empty());
-                all.map(|to| (store, to.to_owned())).collect::<Vec<_>>()
-            };
-            recent.flat_map(to).collect()
+                .map(|ix| core.messages.entry(ix))
+                .filter(of)
+                .count();
+            let rejected = core.trust.rejects().filter(|(k, _)| k.0.store() == number).count();
+            (to_me, from_me, rejected)
         };
-        let unheard = |(number, to): &(usize, String)| {
-            let Some(store) = stores.get(*number) else { return false };
-            let written = {
-                let core = self.index.read();
-                core.messages.names().has_written(*number, to)
-                    || core.messages.names().has_written(*number, &store.canonical_address(to))
-            };
-            !written && !store.is_registered(to)
-        };
-        named.into_iter().filter(unheard).map(|(_, to)| to).collect()
+        let mut health = store.health();
+        if let Some(e) = tree.index.store_failure(number).filter(|_| health.is_empty()) {
+            health.push(format!("msgfs cannot read it now, and tries again: {e}"));
+        }
+        health.extend(tree.index.mark_fault(number).map(|why| {
+            format!("msgfs could not tell it what you have read, and tries again: {why}")
+        }));
+        out.push(StoreStatus {
+            name: store.name().to_owned(),
+            kind: store.kind().to_string(),
+            me: store.me().to_owned(),
+            key: keys.by_store.get(number).copied().flatten().map(|k| k.fingerprint().to_string()),
+            messages: all.as_ref().and_then(|all| all.get(number).copied()),
+            to_me,
+            from_me,
+            rejected,
+            healthy: health.is_empty(),
+            health,
+            remarks: store.remarks(),
+        });
     }
+    out
+}
+
+/// Collects further notes for a person.
+fn collect_notes(tree: &Tree, own_key: Option<String>) -> Vec<String> {
+    let mut out: Vec<String> = own_key.into_iter().collect();
+    out.extend(tree.settings.warnings.read().clone());
+    out.extend(tree.index.keyring().fault());
+    if let Some(outbox) = &tree.outbox {
+        for (to, why) in outbox.stuck_messages() {
+            out.push(format!("a message to {to} waits, and msgfs tries again to send it: {why}"));
+        }
+        out.extend(outbox.list_faults());
+    }
+    out.extend(tree.views.me.unsaved_lines(tree));
+    out.extend(tree.index.describe_others_as_me());
+    out.extend(find_shared_keys(tree));
+    let unheard = |name| format!("nobody called {name} has written yet");
+    out.extend(find_unheard_recipients(tree).into_iter().map(unheard));
+    out
+}
+
+/// Returns lines about keys of recent messages to me that are pinned to another sender too.
+fn find_shared_keys(tree: &Tree) -> Vec<String> {
+    let writers: BTreeSet<(String, Fingerprint)> = {
+        let core = tree.index.read();
+        let recent =
+            core.messages.messages_to_me().rev().take(RECENT).map(|ix| core.messages.entry(ix));
+        let pinned = |e: &&IndexEntry| !tree.index.store_of(e).properties().uses_roles;
+        let others = recent.filter(|e| !e.is_from_me()).filter(pinned);
+        let signed = others.filter_map(|e| match core.trust.signature(&core.messages, e) {
+            SignatureState::Valid(key) => Some((core.messages.sender(e).to_owned(), key)),
+            _ => None,
+        });
+        signed.collect()
+    };
+    let keyring = tree.index.keyring();
+    let line = |(from, fingerprint): &(String, Fingerprint)| {
+        let pinned = keyring.pinned_keys(from);
+        let key = pinned.iter().find(|key| key.fingerprint() == *fingerprint)?;
+        let other = keyring.find_other_owner(key, from)?;
+        Some(format!("the key {fingerprint} of {from} is also pinned to {other}"))
+    };
+    writers.iter().filter_map(line).collect()
+}
+
+/// Returns the recipients of recent messages who have never written and have no mailbox that msgfs can see.
+fn find_unheard_recipients(tree: &Tree) -> BTreeSet<String> {
+    let stores = tree.index.stores();
+    let named: BTreeSet<(usize, String)> = {
+        let core = tree.index.read();
+        let recent =
+            core.messages.messages_from_me().rev().take(RECENT).map(|ix| core.messages.entry(ix));
+        let to = |e: &IndexEntry| {
+            let store = e.store();
+            let all = core.messages.recipient_list(e).split(", ").filter(|to| !to.is_empty());
+            all.map(|to| (store, to.to_owned())).collect::<Vec<_>>()
+        };
+        recent.flat_map(to).collect()
+    };
+    let unheard = |(number, to): &(usize, String)| {
+        let Some(store) = stores.get(*number) else { return false };
+        let written = {
+            let core = tree.index.read();
+            core.messages.names().has_written(*number, to)
+                || core.messages.names().has_written(*number, &store.canonical_address(to))
+        };
+        !written && !store.is_registered(to)
+    };
+    named.into_iter().filter(unheard).map(|(_, to)| to).collect()
 }
 
 fn link_status(board: &Arc<HealthBoard>) -> LinkStatus {

@@ -7,9 +7,15 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::model::locks::Mutex;
+use crate::model::locks::{LockLevel, Mutex};
 
-use super::{Error, Tree};
+use super::file::{OpenFile, OpenRequest};
+use super::generation_cache::GenerationCache;
+use super::invalidation::changes_listings;
+use super::listing::{Listing, ListingEntry};
+use super::node::{Ino, InodeTag, Node, make_inode};
+use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
+use super::{CachePolicy, Error, THREADS, Tree};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::{RULE, Timestamp};
 
@@ -73,24 +79,133 @@ fn indent_rules(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-impl Tree {
+/// A node of `transcripts/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum TranscriptKey {
+    /// `transcripts/`
+    Folder,
+    /// The text of a thread.
+    Text(ThreadIx),
+}
+
+/// The view `transcripts/`.
+#[derive(Debug)]
+pub(super) struct TranscriptView {
+    plans: GenerationCache<ThreadIx, Arc<TranscriptPlan>>,
+}
+
+impl Default for TranscriptView {
+    fn default() -> Self {
+        Self { plans: GenerationCache::new(THREADS) }
+    }
+}
+
+impl View for TranscriptView {
+    type Key = TranscriptKey;
+
+    fn is_folder(key: &TranscriptKey) -> bool {
+        *key == TranscriptKey::Folder
+    }
+
+    fn inode_number(&self, tree: &Tree, key: &TranscriptKey) -> Option<Ino> {
+        let TranscriptKey::Text(thread) = key else { return None };
+        let core = tree.index.read();
+        let identity = core.threads.thread_identity(&core.messages, *thread);
+        Some(make_inode(InodeTag::Transcript, identity))
+    }
+
+    fn find_by_inode(&self, tree: &Tree, tag: u64, low: u64) -> Option<TranscriptKey> {
+        if tag != InodeTag::Transcript as u64 {
+            return None;
+        }
+        let core = tree.index.read();
+        core.threads.find_thread_by_identity(&core.messages, low).map(TranscriptKey::Text)
+    }
+
+    fn stat(&self, tree: &Tree, key: &TranscriptKey) -> Result<NodeAttributes, Error> {
+        let TranscriptKey::Text(thread) = key else {
+            return Ok(NodeAttributes::of_folder(self.newest_time(tree, key), CachePolicy::Folder));
+        };
+        tree.note_thread_exposed(*thread);
+        let plan = self.plan(tree, *thread)?;
+        Ok(NodeAttributes::of_file(plan.len(), plan.time(), CachePolicy::PerLookup))
+    }
+
+    /// Returns the threads that have messages; the others have no transcript.
+    fn list(&self, tree: &Tree, folder: &TranscriptKey) -> Result<Listing, Error> {
+        if *folder != TranscriptKey::Folder {
+            return Err(Error::NotDir);
+        }
+        let core = tree.index.read();
+        let threads = core.threads.visible_threads(tree.is_scope_all());
+        Ok(Listing::from_threads(&core, threads, ListingEntry::Transcript))
+    }
+
+    fn find(&self, tree: &Tree, folder: &TranscriptKey, name: &str) -> Result<Option<Node>, Error> {
+        if *folder != TranscriptKey::Folder {
+            return Err(Error::NotDir);
+        }
+        // The text must have the messages that were just sent, also in an old thread.
+        tree.settle_sent_messages();
+        let thread = name.strip_suffix(".txt").and_then(|name| tree.find_thread(name));
+        let all = tree.is_scope_all();
+        let shown = |t: &ThreadIx| tree.index.read().threads.is_thread_visible(*t, all);
+        Ok(thread.filter(shown).map(transcript_node))
+    }
+
+    fn open(
+        &self,
+        tree: &Tree,
+        key: &TranscriptKey,
+        _access: &OpenRequest,
+    ) -> Result<OpenFile, Error> {
+        let TranscriptKey::Text(thread) = key else { return Err(Error::IsDir) };
+        let plan = Mutex::with_level(LockLevel::File, self.plan(tree, *thread)?);
+        Ok(OpenFile::Transcript { thread: *thread, plan })
+    }
+
+    fn newest_time(&self, tree: &Tree, _key: &TranscriptKey) -> Option<Timestamp> {
+        tree.newest_message_time()
+    }
+
+    fn is_listing_cacheable(_folder: &TranscriptKey) -> bool {
+        true
+    }
+
+    fn shows_sent_messages(folder: &TranscriptKey) -> bool {
+        *folder == TranscriptKey::Folder
+    }
+
+    fn stale_keys(&self, changes: &TreeChanges<'_>) -> Vec<TranscriptKey> {
+        let folder = changes_listings(changes.index).then_some(TranscriptKey::Folder);
+        let texts = changes.threads.iter().copied().map(TranscriptKey::Text);
+        folder.into_iter().chain(texts).collect()
+    }
+}
+
+/// Returns the node of a thread's transcript.
+pub(super) fn transcript_node(thread: ThreadIx) -> Node {
+    ViewKey::Transcripts(TranscriptKey::Text(thread)).into()
+}
+
+impl TranscriptView {
     /// Returns the present plan of a thread's transcript.
-    pub(super) fn transcript_plan(&self, thread: ThreadIx) -> Result<Arc<TranscriptPlan>, Error> {
-        let make = || self.make_plan(thread).map(Arc::new);
-        self.transcripts.try_get(thread, self.generation(), make)
+    fn plan(&self, tree: &Tree, thread: ThreadIx) -> Result<Arc<TranscriptPlan>, Error> {
+        self.plans.try_get(thread, tree.generation(), || make_plan(tree, thread).map(Arc::new))
     }
 
     /// Returns the plan for a read up to `end`: that of the open file, or a newer one that only adds to it. So
     /// `tail -f` follows, and the text never changes under a reader.
-    pub(super) fn refresh_plan(
+    fn refresh_plan(
         &self,
+        tree: &Tree,
         thread: ThreadIx,
         plan: &Mutex<Arc<TranscriptPlan>>,
         end: u64,
     ) -> Arc<TranscriptPlan> {
         let mut plan = plan.lock();
         if end > plan.len
-            && let Ok(newer) = self.transcript_plan(thread)
+            && let Ok(newer) = self.plan(tree, thread)
             && newer.is_extension_of(&plan)
         {
             *plan = newer;
@@ -98,62 +213,73 @@ impl Tree {
         Arc::clone(&plan)
     }
 
-    fn make_plan(&self, thread: ThreadIx) -> Result<TranscriptPlan, Error> {
-        let messages = self.thread_messages(&self.index.read(), thread);
-        let mut parts = Vec::with_capacity(messages.len());
-        let (mut len, mut time) = (0, Timestamp::from_millis(i64::MIN));
-        self.render_ahead(messages.iter().copied());
-        for ix in messages.iter() {
-            let known = self.index.read().messages.length_in_transcript(*ix);
-            let length =
-                || self.rendered_text(*ix).map(|t| (t.len() + find_rules(&t).count()) as u64);
-            let own = match known.map_or_else(length, Ok) {
-                Ok(own) => own,
-                // The message went after the list was made.
-                Err(Error::NotFound | Error::Store(crate::store::StoreError::Moved)) => continue,
-                Err(e) => return Err(e),
-            };
-            let core = self.index.read();
-            let entry = core.messages.entry(*ix);
-            time = time.max(entry.time());
-            let title = format!("{}.txt", self.unique_stem(&core, *ix));
-            let start = len;
-            len += format_separator(&title).len() as u64 + own;
-            parts.push(TranscriptPart { start, message: *ix, title });
-        }
-        if parts.is_empty() {
-            return Err(Error::NotFound);
-        }
-        Ok(TranscriptPlan { parts, len, time })
-    }
-
-    pub(super) fn read_transcript(
+    /// Reads from an open transcript.
+    pub fn read(
         &self,
-        plan: &TranscriptPlan,
+        tree: &Tree,
+        (thread, plan): (ThreadIx, &Mutex<Arc<TranscriptPlan>>),
         offset: u64,
         size: usize,
     ) -> Result<Vec<u8>, Error> {
-        let mut out = Vec::with_capacity(size.min(plan.len.saturating_sub(offset) as usize));
-        let first = plan.parts.partition_point(|p| p.start <= offset).saturating_sub(1);
-        let ends = plan.parts.iter().skip(first + 1).map(|p| p.start).chain([plan.len]);
-        for (part, end) in plan.parts.get(first..).unwrap_or_default().iter().zip(ends) {
-            if out.len() >= size {
-                break;
-            }
-            let (title, text) = (format_separator(&part.title), self.rendered_text(part.message)?);
-            let text = indent_rules(&text);
-            let body = part.start + title.len() as u64;
-            if body + text.len() as u64 != end {
-                // The text differs from the one whose positions were computed.
-                return Err(crate::store::StoreError::Moved.into());
-            }
-            for (start, bytes) in [(part.start, title.as_bytes()), (body, &*text)] {
-                let skip = (offset + out.len() as u64).saturating_sub(start);
-                out.extend_from_slice(super::file::slice_range(bytes, skip, size - out.len()));
-            }
-        }
-        Ok(out)
+        let plan = self.refresh_plan(tree, thread, plan, offset.saturating_add(size as u64));
+        read_plan(tree, &plan, offset, size)
     }
+}
+
+fn make_plan(tree: &Tree, thread: ThreadIx) -> Result<TranscriptPlan, Error> {
+    let messages = tree.thread_messages(&tree.index.read(), thread);
+    let mut parts = Vec::with_capacity(messages.len());
+    let (mut len, mut time) = (0, Timestamp::from_millis(i64::MIN));
+    tree.render_ahead(messages.iter().copied());
+    for ix in messages.iter() {
+        let known = tree.index.read().messages.length_in_transcript(*ix);
+        let length = || tree.rendered_text(*ix).map(|t| (t.len() + find_rules(&t).count()) as u64);
+        let own = match known.map_or_else(length, Ok) {
+            Ok(own) => own,
+            // The message went after the list was made.
+            Err(Error::NotFound | Error::Store(crate::store::StoreError::Moved)) => continue,
+            Err(e) => return Err(e),
+        };
+        let core = tree.index.read();
+        let entry = core.messages.entry(*ix);
+        time = time.max(entry.time());
+        let title = format!("{}.txt", tree.unique_stem(&core, *ix));
+        let start = len;
+        len += format_separator(&title).len() as u64 + own;
+        parts.push(TranscriptPart { start, message: *ix, title });
+    }
+    if parts.is_empty() {
+        return Err(Error::NotFound);
+    }
+    Ok(TranscriptPlan { parts, len, time })
+}
+
+fn read_plan(
+    tree: &Tree,
+    plan: &TranscriptPlan,
+    offset: u64,
+    size: usize,
+) -> Result<Vec<u8>, Error> {
+    let mut out = Vec::with_capacity(size.min(plan.len.saturating_sub(offset) as usize));
+    let first = plan.parts.partition_point(|p| p.start <= offset).saturating_sub(1);
+    let ends = plan.parts.iter().skip(first + 1).map(|p| p.start).chain([plan.len]);
+    for (part, end) in plan.parts.get(first..).unwrap_or_default().iter().zip(ends) {
+        if out.len() >= size {
+            break;
+        }
+        let (title, text) = (format_separator(&part.title), tree.rendered_text(part.message)?);
+        let text = indent_rules(&text);
+        let body = part.start + title.len() as u64;
+        if body + text.len() as u64 != end {
+            // The text differs from the one whose positions were computed.
+            return Err(crate::store::StoreError::Moved.into());
+        }
+        for (start, bytes) in [(part.start, title.as_bytes()), (body, &*text)] {
+            let skip = (offset + out.len() as u64).saturating_sub(start);
+            out.extend_from_slice(super::file::slice_range(bytes, skip, size - out.len()));
+        }
+    }
+    Ok(out)
 }
 
 #[cfg(test)]

@@ -250,7 +250,7 @@ impl Tree {
         };
         let on = |day| core.messages.name_time(entry).day() == day;
         match folder {
-            Node::Inbox | Node::MailBox(_) => entry.is_to_me(),
+            Node::Inbox => entry.is_to_me(),
             Node::ArchiveDay(day) => {
                 on(*day) && entry.is_live() && (entry.is_to_me() || self.is_scope_all() && !copy())
             }

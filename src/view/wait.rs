@@ -4,14 +4,16 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use super::file::{FileContent, OpenFile, ReadToEndMark};
-use super::{Error, ReaderProfile, Tree};
+use super::attr::NO_TIME;
+use super::file::{FileContent, OpenFile, OpenRequest, ReadToEndMark};
+use super::table::{NodeAttributes, View};
+use super::{CachePolicy, Error, ReaderProfile, Tree};
 use crate::index::MsgIx;
 use crate::model::locks::{LockLevel, Mutex};
 
 /// The messages that `.next` has handed out, which no other `.next` gets.
 #[derive(Debug, Default)]
-pub(super) struct NextClaims {
+struct NextClaims {
     /// Messages of readers that have `.next` open.
     open: HashSet<MsgIx>,
     /// Messages that a reader read to the end, where that marks nothing.
@@ -39,6 +41,107 @@ impl WatchFeed {
         let mut seen = self.0.lock();
         let len = seen.ready.len().min(size);
         seen.ready.drain(..len).collect()
+    }
+}
+
+/// A node of this view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum WaitKey {
+    /// `.wait`
+    Wait,
+    /// `.next`
+    Next,
+    /// `.watch`
+    Watch,
+}
+
+/// The view of the files that block.
+#[derive(Debug)]
+pub(super) struct WaitView {
+    /// The messages that `.next` has handed out.
+    claims: Mutex<NextClaims>,
+}
+
+impl Default for WaitView {
+    fn default() -> Self {
+        Self { claims: Mutex::with_level(LockLevel::Shown, NextClaims::default()) }
+    }
+}
+
+impl View for WaitView {
+    type Key = WaitKey;
+
+    fn is_folder(_key: &WaitKey) -> bool {
+        false
+    }
+
+    fn stat(&self, _tree: &Tree, _key: &WaitKey) -> Result<NodeAttributes, Error> {
+        Ok(NodeAttributes::of_file(0, NO_TIME, CachePolicy::Volatile))
+    }
+
+    fn open(&self, tree: &Tree, key: &WaitKey, access: &OpenRequest) -> Result<OpenFile, Error> {
+        if *key == WaitKey::Watch {
+            return Ok(OpenFile::Watch(open_watch(tree)));
+        }
+        let next = *key == WaitKey::Next;
+        if next && access.reader.stranger {
+            // Another user cannot mark messages, so `.next` would hand out the same message again and again.
+            return Err(Error::not_permitted(
+                "only the user who made the mount can take mail with .next",
+            ));
+        }
+        Ok(OpenFile::Waiting { next, opener: access.opener, answer: Mutex::new(None) })
+    }
+
+    fn needs_opener(key: &WaitKey) -> bool {
+        *key == WaitKey::Next
+    }
+}
+
+impl WaitView {
+    /// Returns the oldest unread message that no other `.next` has, and reserves it until this `.next` is
+    /// closed.
+    fn claim_next(&self, tree: &Tree, opener: u32) -> Result<Option<FileContent>, Error> {
+        loop {
+            let oldest = {
+                let mut handed = self.claims.lock();
+                let free = |ix: &MsgIx| !handed.open.contains(ix) && !handed.read.contains(ix);
+                let oldest = tree.index.read().messages.inbox().find(free);
+                handed.open.extend(oldest);
+                oldest
+            };
+            let Some(ix) = oldest else { return Ok(None) };
+            match tree.rendered_text(ix) {
+                Ok(bytes) => {
+                    let mark = Some(ReadToEndMark::new(ix, opener));
+                    return Ok(Some(FileContent { bytes, mark }));
+                }
+                Err(e) => {
+                    self.return_claim(tree, (ix, false));
+                    // The message went before it could be read; the loop takes the next one.
+                    if !matches!(e, Error::NotFound) {
+                        return Err(e);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the claim of a `.next` on a message. Unless the message was read to its end, another `.next` gets
+    /// it.
+    pub fn return_claim(&self, tree: &Tree, (ix, read): (MsgIx, bool)) {
+        let mut handed = self.claims.lock();
+        handed.open.remove(&ix);
+        if read && !tree.should_mark_reading(&ReaderProfile::default()) {
+            handed.read.insert(ix);
+        }
+        drop(handed);
+        tree.index.wake_all();
+    }
+
+    /// Lets `.next` hand out a message again that is unread again.
+    pub fn release_claim(&self, ix: MsgIx) {
+        self.claims.lock().read.remove(&ix);
     }
 }
 
@@ -77,13 +180,17 @@ impl Tree {
     pub fn try_fill_answer(&self, file: &OpenFile) -> Result<bool, Error> {
         let (next, opener, answer) = match file {
             OpenFile::Waiting { next, opener, answer } => (next, opener, answer),
-            OpenFile::Watch(arrivals) => return Ok(self.collect_arrivals(arrivals)),
+            OpenFile::Watch(arrivals) => return Ok(collect_arrivals(self, arrivals)),
             _ => return Ok(true),
         };
         if answer.lock().is_some() {
             return Ok(true);
         }
-        let found = if *next { self.claim_next(*opener)? } else { self.make_names_answer() };
+        let found = if *next {
+            self.views.wait.claim_next(self, *opener)?
+        } else {
+            make_names_answer(self)
+        };
         let Some(found) = found else { return Ok(false) };
         *answer.lock() = Some(found);
         Ok(true)
@@ -102,92 +209,11 @@ impl Tree {
     /// Store errors as they come.
     pub fn await_mail(&self, file: &OpenFile) -> Result<(), Error> {
         if let OpenFile::Watch(_) = file {
-            while !self.wait_until(LONG, || self.try_fill_answer(file))? {}
-        } else if !self.wait_until(self.settings.wait_timeout, || self.try_fill_answer(file))? {
+            while !wait_until(self, LONG, || self.try_fill_answer(file))? {}
+        } else if !wait_until(self, self.settings.wait_timeout, || self.try_fill_answer(file))? {
             self.answer_empty(file);
         }
         Ok(())
-    }
-
-    /// Calls `found` after each change until it returns true or the time is over. Returns its last result.
-    fn wait_until<E>(
-        &self,
-        timeout: Duration,
-        mut found: impl FnMut() -> Result<bool, E>,
-    ) -> Result<bool, E> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            let seen = self.index.change_count();
-            let found = found()?;
-            if found || Instant::now() >= deadline {
-                return Ok(found);
-            }
-            self.index.wait_for_change(seen, deadline);
-        }
-    }
-
-    fn make_names_answer(&self) -> Option<FileContent> {
-        let names = self.unread_names();
-        let text = (!names.is_empty()).then(|| names.join("\n") + "\n")?;
-        Some(FileContent { bytes: text.into_bytes().into(), ..FileContent::default() })
-    }
-
-    /// Opens a `.watch`.
-    pub(super) fn open_watch(&self) -> WatchFeed {
-        let core = self.index.read();
-        let (upto, told) = (core.messages.messages_so_far(), core.messages.inbox().collect());
-        WatchFeed(Mutex::with_level(
-            LockLevel::File,
-            WatchProgress { first_new: upto, reported: told, ready: Vec::new() },
-        ))
-    }
-
-    /// Returns true if a `.watch` has names that it has not given yet.
-    fn collect_arrivals(&self, arrivals: &WatchFeed) -> bool {
-        let mut seen = arrivals.0.lock();
-        let came = self.inbox_files(|core| {
-            let is_new = |ix: &MsgIx| {
-                let e = core.messages.entry(*ix);
-                // A program may have read it already.
-                let came = !ix.is_among_first(seen.first_new) && e.is_read_here();
-                (came || !e.is_read()) && !seen.reported.contains(ix)
-            };
-            core.messages.messages_to_me().filter(is_new).collect()
-        });
-        for (ix, name) in came {
-            seen.reported.insert(ix);
-            seen.ready.extend_from_slice(name.as_bytes());
-            seen.ready.push(b'\n');
-        }
-        !seen.ready.is_empty()
-    }
-
-    /// Returns the oldest unread message that no other `.next` has, and reserves it until this `.next` is
-    /// closed.
-    fn claim_next(&self, opener: u32) -> Result<Option<FileContent>, Error> {
-        loop {
-            let oldest = {
-                let mut handed = self.next_claims.lock();
-                let free = |ix: &MsgIx| !handed.open.contains(ix) && !handed.read.contains(ix);
-                let oldest = self.index.read().messages.inbox().find(free);
-                handed.open.extend(oldest);
-                oldest
-            };
-            let Some(ix) = oldest else { return Ok(None) };
-            match self.rendered_text(ix) {
-                Ok(bytes) => {
-                    let mark = Some(ReadToEndMark::new(ix, opener));
-                    return Ok(Some(FileContent { bytes, mark }));
-                }
-                Err(e) => {
-                    self.return_claim((ix, false));
-                    // The message went before it could be read; the loop takes the next one.
-                    if !matches!(e, Error::NotFound) {
-                        return Err(e);
-                    }
-                }
-            }
-        }
     }
 
     /// Drops the text of a file that was not printed. It marks nothing, and another `.next` hands out its
@@ -196,25 +222,8 @@ impl Tree {
         let OpenFile::Waiting { answer, .. } = file else { return };
         let mark = answer.lock().take().and_then(|answer| answer.mark);
         if let Some((ix, _)) = mark.map(|mark| mark.outcome()) {
-            self.return_claim((ix, false));
+            self.views.wait.return_claim(self, (ix, false));
         }
-    }
-
-    /// Ends the claim of a `.next` on a message. Unless the message was read to its end, another `.next` gets
-    /// it.
-    pub(super) fn return_claim(&self, (ix, read): (MsgIx, bool)) {
-        let mut handed = self.next_claims.lock();
-        handed.open.remove(&ix);
-        if read && !self.should_mark_reading(&ReaderProfile::default()) {
-            handed.read.insert(ix);
-        }
-        drop(handed);
-        self.index.wake_all();
-    }
-
-    /// Lets `.next` hand out a message again that is unread again.
-    pub(super) fn release_claim(&self, ix: MsgIx) {
-        self.next_claims.lock().read.remove(&ix);
     }
 
     /// Returns the names of the unread messages, oldest first.
@@ -226,10 +235,63 @@ impl Tree {
     /// oldest first.
     pub fn wait_for_unread(&self, timeout: Duration) -> Vec<String> {
         let mut names = Vec::new();
-        let Ok(_) = self.wait_until(timeout, || {
+        let Ok(_) = wait_until(self, timeout, || {
             names = self.unread_names();
             Ok::<bool, Infallible>(!names.is_empty())
         });
         names
     }
+}
+
+/// Calls `found` after each change until it returns true or the time is over. Returns its last result.
+fn wait_until<E>(
+    tree: &Tree,
+    timeout: Duration,
+    mut found: impl FnMut() -> Result<bool, E>,
+) -> Result<bool, E> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let seen = tree.index.change_count();
+        let found = found()?;
+        if found || Instant::now() >= deadline {
+            return Ok(found);
+        }
+        tree.index.wait_for_change(seen, deadline);
+    }
+}
+
+fn make_names_answer(tree: &Tree) -> Option<FileContent> {
+    let names = tree.unread_names();
+    let text = (!names.is_empty()).then(|| names.join("\n") + "\n")?;
+    Some(FileContent { bytes: text.into_bytes().into(), ..FileContent::default() })
+}
+
+/// Opens a `.watch`.
+fn open_watch(tree: &Tree) -> WatchFeed {
+    let core = tree.index.read();
+    let (upto, told) = (core.messages.messages_so_far(), core.messages.inbox().collect());
+    WatchFeed(Mutex::with_level(
+        LockLevel::File,
+        WatchProgress { first_new: upto, reported: told, ready: Vec::new() },
+    ))
+}
+
+/// Returns true if a `.watch` has names that it has not given yet.
+fn collect_arrivals(tree: &Tree, arrivals: &WatchFeed) -> bool {
+    let mut seen = arrivals.0.lock();
+    let came = tree.inbox_files(|core| {
+        let is_new = |ix: &MsgIx| {
+            let e = core.messages.entry(*ix);
+            // A program may have read it already.
+            let came = !ix.is_among_first(seen.first_new) && e.is_read_here();
+            (came || !e.is_read()) && !seen.reported.contains(ix)
+        };
+        core.messages.messages_to_me().filter(is_new).collect()
+    });
+    for (ix, name) in came {
+        seen.reported.insert(ix);
+        seen.ready.extend_from_slice(name.as_bytes());
+        seen.ready.push(b'\n');
+    }
+    !seen.ready.is_empty()
 }

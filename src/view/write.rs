@@ -3,12 +3,21 @@
 use std::sync::Arc;
 
 use super::file::OpenFile;
-use super::maildir::creation_refused_error;
+use super::me::MeView;
 use super::node::{MessageFolder, Node};
+use super::table::on_view;
 use super::{DraftWriters, Error, OpenRequest, Tree};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::MessageKey;
-use crate::outbox::{BODY, DraftTarget, OutboxEntry};
+use crate::outbox::{DraftTarget, OutboxEntry};
+
+/// Returns true for a folder in which programs make files. `mv` may copy a file there.
+fn takes_files(folder: &Node) -> bool {
+    match folder {
+        Node::View(folder) => folder.takes_files(),
+        _ => matches!(folder, Node::Thread(_)),
+    }
+}
 
 fn fixed_parts_error() -> Error {
     Error::not_permitted(
@@ -31,9 +40,6 @@ impl Tree {
     }
 
     pub(super) fn open_draft(&self, node: &Node, access: &OpenRequest) -> Result<OpenFile, Error> {
-        if let Node::ComposeFile(folder, name) = node {
-            return self.open_composed(folder, name, access);
-        }
         if !access.write {
             let outbox = self.outbox.as_ref().ok_or(Error::NotFound)?;
             let (name, target) = self.draft_target(node)?;
@@ -44,14 +50,19 @@ impl Tree {
             };
             return Ok(OpenFile::from_bytes(text.ok_or(Error::NotFound)?));
         }
-        let outbox = self.writable_outbox()?;
+        self.writable_outbox()?;
         let (name, target) = self.draft_target(node)?;
-        if target == DraftTarget::Outbox && self.is_error_note(&name) {
-            return Err(Error::not_permitted(
-                "this note is about a refused draft; write the draft again",
-            ));
-        }
-        let id = outbox.start_draft(&name, target, access.truncate)?;
+        self.start_draft(&name, target, access)
+    }
+
+    /// Opens a draft to write it.
+    pub(super) fn start_draft(
+        &self,
+        name: &str,
+        target: DraftTarget,
+        access: &OpenRequest,
+    ) -> Result<OpenFile, Error> {
+        let id = self.writable_outbox()?.start_draft(name, target, access.truncate)?;
         Ok(OpenFile::Draft {
             id,
             writers: DraftWriters::new(access.opener),
@@ -60,10 +71,23 @@ impl Tree {
         })
     }
 
+    /// Sets the length of a draft that no handle holds.
+    pub(super) fn truncate_draft(
+        &self,
+        name: &str,
+        target: DraftTarget,
+        len: u64,
+    ) -> Result<(), Error> {
+        let outbox = self.writable_outbox()?;
+        let id = outbox.start_draft(name, target, false)?;
+        let done = outbox.truncate(id, len);
+        outbox.close_unsent(id);
+        Ok(done?)
+    }
+
     /// Returns the name and the target of a draft.
     pub(super) fn draft_target(&self, node: &Node) -> Result<(String, DraftTarget), Error> {
         match node {
-            Node::Draft(name) => Ok((name.clone(), DraftTarget::Outbox)),
             Node::ThreadDraft(thread, name) => Ok((name.clone(), self.thread_target(*thread)?)),
             Node::Reply(_, ix) => Ok(self.reply_target(*ix, false)),
             Node::ReplyAll(_, ix) => Ok(self.reply_target(*ix, true)),
@@ -102,22 +126,19 @@ impl Tree {
         access: &OpenRequest,
     ) -> Result<(Node, OpenFile), Error> {
         self.writable_outbox()?;
+        let access = &OpenRequest { write: true, ..access.clone() };
+        if let Node::View(folder) = parent
+            && let Some(made) = on_view!(self, folder, create(name, access))?
+        {
+            return Ok(made);
+        }
         let node = match parent {
             Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
                 if let Some(why) = super::sidecars::explain_missing(name) =>
             {
                 return Err(Error::Missing(why.to_owned()));
             }
-            Node::Outbox => Node::Draft(name.to_owned()),
-            Node::Compose(folder) => Node::ComposeFile(folder.clone(), name.to_owned()),
-            Node::TextFolder(number, folder) => {
-                let node = Node::Text(*number, folder, name.to_owned());
-                let access = OpenRequest { write: true, ..access.clone() };
-                let file = self.open_text((*number, *folder, name.to_owned()), &access)?;
-                return Ok((node, file));
-            }
             Node::Parts(..) => return Err(fixed_parts_error()),
-            Node::Maildir | Node::MailBox(_) => return Err(creation_refused_error()),
             _ => self.draft_node(parent, name).ok_or_else(|| {
                 Error::not_permitted(
                     "files cannot be created here; drafts go to outbox/, answers beside a message \
@@ -125,7 +146,7 @@ impl Tree {
                 )
             })?,
         };
-        let file = self.open_draft(&node, &OpenRequest { write: true, ..access.clone() })?;
+        let file = self.open_draft(&node, access)?;
         Ok((node, file))
     }
 
@@ -162,28 +183,15 @@ impl Tree {
             (Some(OpenFile::Compose { file, .. }), _) => {
                 Ok(self.writable_outbox()?.composer().resize_folder_file(file, len)?)
             }
-            (Some(OpenFile::Text(file)), _) => self.set_text_len(file, len),
-            (None, Node::Text(number, folder, name)) => {
-                self.truncate_text(&(*number, *folder, name.clone()), len)
-            }
+            (Some(OpenFile::Text(file)), _) => MeView::set_text_len(self, file, len),
+            (None, Node::View(of_view)) if on_view!(self, of_view, set_len(len))? => Ok(()),
             // `truncate FILE` and `> FILE` on a name that no handle holds.
             (Some(OpenFile::Ack { .. }), _)
             | (None, Node::Reply(..) | Node::ReplyAll(..) | Node::Ack(..)) => Ok(()),
-            (None, Node::ComposeFile(folder, name)) if *name != BODY => {
-                let outbox = self.writable_outbox()?;
-                let file =
-                    outbox.composer().open_folder_file(folder, name, true, (false, false))?;
-                let done = outbox.composer().resize_folder_file(&file, len);
-                outbox.composer().close_folder_file(&file);
-                Ok(done?)
-            }
-            (None, Node::Draft(_) | Node::ThreadDraft(..) | Node::ReplyDraft(..)) => {
-                let outbox = self.writable_outbox()?;
+            (None, Node::ThreadDraft(..) | Node::ReplyDraft(..)) => {
+                self.writable_outbox()?;
                 let (name, target) = self.draft_target(node)?;
-                let id = outbox.start_draft(&name, target, false)?;
-                let done = outbox.truncate(id, len);
-                outbox.close_unsent(id);
-                Ok(done?)
+                self.truncate_draft(&name, target, len)
             }
             _ => Err(self.not_writable_error(node)),
         }
@@ -194,12 +202,12 @@ impl Tree {
     /// # Errors
     /// [`Error::NotPermitted`] anywhere but in `outbox/`.
     pub fn mkdir(&self, parent: &Node, name: &str) -> Result<Node, Error> {
-        let outbox = self.writable_outbox()?;
-        if *parent != Node::Outbox {
-            return Err(Error::not_permitted("folders can only be made in outbox/"));
-        }
-        outbox.composer().create_folder(name)?;
-        Ok(Node::Compose(name.to_owned()))
+        self.writable_outbox()?;
+        let made = match parent {
+            Node::View(folder) => on_view!(self, folder, make_folder(name))?,
+            _ => None,
+        };
+        made.ok_or_else(|| Error::not_permitted("folders can only be made in outbox/"))
     }
 
     /// Removes a composing folder, which must be empty.
@@ -207,13 +215,9 @@ impl Tree {
     /// # Errors
     /// [`Error::NotEmpty`], [`Error::NotPermitted`].
     pub fn rmdir(&self, parent: &Node, name: &str) -> Result<(), Error> {
-        if *parent != Node::Outbox {
-            return Err(Error::not_permitted("this folder cannot be removed"));
-        }
-        if self.writable_outbox()?.composer().remove_folder(name)? {
-            Ok(())
-        } else {
-            Err(Error::NotEmpty)
+        match parent {
+            Node::View(folder) if on_view!(self, folder, remove_folder(name))? => Ok(()),
+            _ => Err(Error::not_permitted("this folder cannot be removed")),
         }
     }
 
@@ -231,7 +235,7 @@ impl Tree {
                 Ok(outbox.remove(&name, &target)?)
             }
             Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
-                if let Some(Node::Draft(note)) = self.find_error_note(parent, name) =>
+                if let Some(note) = self.find_error_note(parent, name) =>
             {
                 Ok(outbox.remove(&note, &DraftTarget::Outbox)?)
             }
@@ -239,12 +243,7 @@ impl Tree {
                 Node::Message(_, ix) => Ok(self.index.mark_message(ix, true, false)?),
                 node => Err(self.not_writable_error(&node)),
             },
-            Node::MailBox(which) => self.remove_from_maildir(*which, name),
-            Node::Outbox => Ok(outbox.remove(name, &DraftTarget::Outbox)?),
-            Node::Compose(folder) => Ok(outbox.composer().remove_folder_file(folder, name)?),
-            Node::TextFolder(number, folder) => {
-                self.remove_text(&(*number, *folder, name.to_owned()))
-            }
+            Node::View(folder) if on_view!(self, folder, remove(name))? => Ok(()),
             Node::Parts(..) => Err(fixed_parts_error()),
             _ => Err(Error::not_permitted(
                 "only messages in inbox/ (which marks them read) and drafts in outbox/ can be removed",
@@ -267,16 +266,6 @@ impl Tree {
     ) -> Result<(), Error> {
         let outbox = self.writable_outbox()?;
         match (parent, new_parent) {
-            (Node::Outbox, Node::Outbox) if outbox.composer().folder_time(name).is_some() => {
-                Ok(outbox.composer().rename_folder(name, new_name)?)
-            }
-            (Node::Outbox, Node::Outbox) if self.is_error_note(name) => Err(Error::not_permitted(
-                "this note about a refused draft goes with its draft; rename the draft, or copy the note",
-            )),
-            (Node::Outbox, Node::Outbox) => {
-                let named = |name: &str| (name.to_owned(), DraftTarget::Outbox);
-                Ok(outbox.rename_draft(&named(name), &named(new_name), replace)?)
-            }
             (Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_), _)
                 if parent == new_parent
                     && let Some(draft) = self.find_draft_beside(parent, name) =>
@@ -301,28 +290,15 @@ impl Tree {
                 }
                 Ok(())
             }
-            (Node::Compose(from), Node::Compose(to)) if from == to => {
-                Ok(outbox.composer().rename_folder_file(from, name, new_name)?)
-            }
-            (Node::TextFolder(number, folder), Node::TextFolder(n, f))
-                if (number, folder) == (n, f) =>
-            {
-                let key = |name: &str| (*number, *folder, name.to_owned());
-                self.rename_text(&key(name), &key(new_name), replace)
-            }
-            (Node::Compose(folder), Node::Outbox)
-                if outbox.composer().move_file_out(folder, name, new_name, replace)? =>
+            (Node::View(folder), _)
+                if on_view!(self, folder, rename(name, (new_parent, new_name), replace))? =>
             {
                 Ok(())
             }
-            (Node::MailBox(from), Node::MailBox(to)) => {
-                self.move_in_maildir((*from, name), (*to, new_name))
-            }
             // After this error `mv` copies, which writes the draft at the new name.
-            (
-                Node::Outbox | Node::Thread(_) | Node::Compose(_) | Node::TextFolder(..),
-                Node::Outbox | Node::Thread(_) | Node::Compose(_) | Node::TextFolder(..),
-            ) => Err(Error::from_errno(libc::EXDEV)),
+            _ if takes_files(parent) && takes_files(new_parent) => {
+                Err(Error::from_errno(libc::EXDEV))
+            }
             (Node::Parts(..), _) | (_, Node::Parts(..)) => Err(fixed_parts_error()),
             _ => Err(Error::not_permitted(
                 "only drafts in outbox/ and private files in me/ can be renamed, and messages moved from archive/ to inbox/",
@@ -330,16 +306,10 @@ impl Tree {
         }
     }
 
-    /// Returns true if a name in `outbox/` is that of a note about a refused draft.
-    fn is_error_note(&self, name: &str) -> bool {
-        let found = self.outbox.as_ref().and_then(|outbox| outbox.find_entry(name));
-        found.is_some_and(|file| file.is_note)
-    }
-
     /// Marks a message unread again.
     pub fn mark_unread(&self, message: &Node) {
         if let Node::Message(_, ix) = message {
-            self.release_claim(*ix);
+            self.views.wait.release_claim(*ix);
             // Only a mark can fail.
             drop(self.index.mark_message(*ix, false, false));
         }
@@ -370,68 +340,18 @@ impl Tree {
         })
     }
 
-    /// Finds a draft or composing folder by its name in `outbox/`.
-    pub(super) fn find_draft(&self, name: &str) -> Option<Node> {
-        if self.outbox.as_ref().is_some_and(|outbox| outbox.composer().folder_time(name).is_some())
-        {
-            return Some(Node::Compose(name.to_owned()));
-        }
-        if name.strip_suffix(".error").is_some() {
-            self.wait_for_sent(&Node::Sent);
-        }
-        let outbox = self.outbox.as_ref().filter(|o| !o.is_leaving(name))?;
-        outbox.find_entry(name).map(|l| Node::Draft(l.name))
-    }
-
-    pub(super) fn outbox_entries(&self) -> Vec<(String, Node)> {
-        let Some(outbox) = &self.outbox else { return Vec::new() };
-        let drafts =
-            outbox.list_entries().into_iter().map(|l| (l.name.clone(), Node::Draft(l.name)));
-        let folders =
-            outbox.composer().folder_names().into_iter().map(|n| (n.clone(), Node::Compose(n)));
-        let mut out: Vec<(String, Node)> = drafts.chain(folders).collect();
-        out.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        out
-    }
-
-    pub(super) fn compose_entries(&self, folder: &str) -> Result<Vec<(String, Node)>, Error> {
-        let files = self.outbox.as_ref().and_then(|outbox| outbox.composer().folder_files(folder));
-        let node = |n: String| (n.clone(), Node::ComposeFile(folder.to_owned(), n));
-        Ok(files.ok_or(Error::NotFound)?.into_iter().map(node).collect())
-    }
-
-    fn open_composed(
-        &self,
-        folder: &str,
-        name: &str,
-        access: &OpenRequest,
-    ) -> Result<OpenFile, Error> {
-        let (outbox, append) = (self.writable_outbox()?, access.append);
-        let writers = DraftWriters::new(access.opener);
-        if name != BODY || !access.write {
-            let how = (access.truncate, append);
-            let file = outbox.composer().open_folder_file(folder, name, access.write, how)?;
-            return Ok(OpenFile::Compose { file, writers });
-        }
-        outbox.composer().folder_time(folder).ok_or(Error::NotFound)?;
-        let kept = if access.truncate { Vec::new() } else { outbox.composer().folder_body(folder) };
-        let id = outbox.composer().start_body(folder, kept);
-        Ok(OpenFile::Draft { id, writers, append, composed: true })
-    }
-
     /// Returns true for a draft or a text. Programs may set its mode and times, without effect.
     pub fn is_editable(&self, node: &Node) -> bool {
+        if let Node::View(node) = node {
+            return node.is_editable();
+        }
         matches!(
             node,
-            Node::Draft(_)
-                | Node::ThreadDraft(..)
-                | Node::Compose(_)
-                | Node::ComposeFile(..)
+            Node::ThreadDraft(..)
                 | Node::Reply(..)
                 | Node::ReplyAll(..)
                 | Node::ReplyDraft(..)
                 | Node::Ack(..)
-                | Node::Text(..)
         )
     }
 

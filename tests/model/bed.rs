@@ -171,7 +171,8 @@ impl Mailbox {
     /// Asks for everything that is listed, while it may change.
     pub(crate) fn walk_loosely(&self) -> u64 {
         let mut size = self.tree.stat_node(&Node::Root).map_or(0, |a| a.size);
-        for view in [Node::Inbox, Node::Archive, Node::Sent, Node::Threads, Node::Transcripts] {
+        for view in ["inbox", "archive", "sent", "threads", "transcripts"] {
+            let view = self.tree.resolve_path(view).unwrap();
             for (_, node) in self.names(&view) {
                 let Ok(listing) = self.tree.list_folder(&node) else { continue };
                 for (_, file) in
@@ -187,7 +188,7 @@ impl Mailbox {
     }
 
     pub(crate) fn refused(&self) -> usize {
-        self.names(&Node::Rejected).len()
+        self.names(&self.tree.resolve_path("rejected").unwrap()).len()
     }
 }
 

@@ -492,10 +492,10 @@ fn an_answer_goes_to_its_thread_whatever_drafts_are_kept() {
 /// A length that no message can have is refused before memory is allocated for it.
 #[test]
 fn the_length_of_an_attachment_is_limited() {
-    use msgfs::view::{Node, OpenRequest};
+    use msgfs::view::OpenRequest;
     let bed = Bed::new();
     let mailbox = bed.open();
-    let folder = mailbox.tree.mkdir(&Node::Outbox, "zed").unwrap();
+    let folder = mailbox.tree.mkdir(&mailbox.tree.resolve_path("outbox").unwrap(), "zed").unwrap();
     let access = OpenRequest { write: true, ..OpenRequest::default() };
     let (node, file) = mailbox.tree.create(&folder, "plan", &access).unwrap();
     let error = mailbox.tree.set_len(&node, Some(&file), 1 << 62).unwrap_err();

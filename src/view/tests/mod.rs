@@ -6,6 +6,7 @@ mod shown;
 mod texts;
 mod threads;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

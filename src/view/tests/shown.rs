@@ -1,6 +1,9 @@
 //! Messages, their attachments, and the tree's notes about them.
 
 use super::*;
+use crate::view::me::MeKey;
+use crate::view::raw::RawKey;
+use crate::view::table::ViewKey;
 
 #[test]
 fn files_lie_beside_their_message_wherever_it_is() {
@@ -140,8 +143,8 @@ fn folders_know_the_folder_above() {
     }
     let notes = b.tree.resolve_path("me/notes").unwrap();
     assert_eq!(
-        (b.tree.parent_folder(&notes), b.tree.parent_folder(&Node::Me)),
-        (Node::Me, Node::Root)
+        (b.tree.parent_folder(&notes), b.tree.parent_folder(&ViewKey::Me(MeKey::Top).into())),
+        (ViewKey::Me(MeKey::Top).into(), Node::Root)
     );
 }
 
@@ -267,7 +270,7 @@ fn a_message_that_moves_to_another_thread_is_shown_there() {
     for expected in [
         Node::Thread(old),
         Node::Thread(new),
-        Node::Transcript(new),
+        transcript::transcript_node(new),
         Node::Threads,
         Node::Message(MessageFolder::Archive, ix),
         Node::Message(MessageFolder::Thread, ix),
@@ -362,7 +365,7 @@ fn messages_of_one_time_have_a_name_each_and_the_same_in_every_folder() {
 #[test]
 fn what_is_known_of_paths_is_bounded() {
     let b = bed(vec![store(Vec::new())]);
-    let draft = |n: usize| Node::Draft(format!("draft{n}"));
+    let draft = |n: usize| Node::draft_for_test(&format!("draft{n}"));
     let first = b.tree.inode_number(&draft(0));
     for n in 1..crate::view::PATHS {
         b.tree.inode_number(&draft(n));
@@ -383,7 +386,8 @@ fn what_is_known_of_paths_is_bounded() {
 #[test]
 fn a_folder_and_a_file_of_one_path_never_have_one_number() {
     let b = bed(vec![store(Vec::new())]);
-    let (folder, file) = (Node::RawDir(0, "x".into()), Node::RawFile(0, "x".into()));
+    let folder: Node = ViewKey::Raw(RawKey::Folder(0, "x".into())).into();
+    let file: Node = ViewKey::Raw(RawKey::File(0, "x".into())).into();
     let of_folder = b.tree.inode_number(&folder);
     b.tree.path_nodes.lock().clear();
     let of_file = b.tree.inode_number(&file);

@@ -1,6 +1,8 @@
 //! Texts that stores keep: `me/`.
 
 use super::*;
+use crate::view::me::MeKey;
+use crate::view::table::ViewKey;
 
 fn with_book(texts: &[(&str, &str)]) -> Bed {
     let mut s = store(Vec::new());
@@ -243,7 +245,7 @@ fn two_stores_with_texts_have_a_folder_each() {
     );
     let notes = b.tree.resolve_path("me/home/notes").unwrap();
     assert_eq!(b.tree.parent_folder(&notes), b.tree.resolve_path("me/home").unwrap());
-    assert_eq!(b.tree.parent_folder(&b.tree.parent_folder(&notes)), Node::Me);
+    assert_eq!(b.tree.parent_folder(&b.tree.parent_folder(&notes)), ViewKey::Me(MeKey::Top).into());
     assert!(b.cat("README.txt").contains("me/STORE/{notes,plans}/"));
 }
 

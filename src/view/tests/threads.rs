@@ -131,7 +131,7 @@ fn a_thread_without_messages_goes_when_it_is_not_reported_and_gets_a_transcript_
         Node::Threads,
         Node::Thread(threads[0]),
         Node::Thread(threads[1]),
-        Node::Transcript(threads[0]),
+        transcript::transcript_node(threads[0]),
     ] {
         assert!(stale.contains(&b.tree.inode_number(&expected)), "{expected:?} missing");
     }
