@@ -332,9 +332,9 @@ fn make_marks_provider(index: &Arc<Index>) -> link::MarkLogProvider {
 /// Scans a store and delivers what waits in it. A store that cannot be read now is reported in status.txt and
 /// tried again.
 fn scan_and_deliver(index: &Index, outbox: Option<&Arc<Outbox>>, number: usize, full: bool) {
-    let recovery = index.stores().get(number).and_then(|store| store.facets().recovery);
-    if let Some(recovery) = recovery.filter(|_| full) {
-        recovery.suspect_loss();
+    let upkeep = index.stores().get(number).and_then(|store| store.facets().upkeep);
+    if let Some(upkeep) = upkeep.filter(|_| full) {
+        upkeep.suspect_loss();
     }
     let looked =
         if full { index.refresh_store(number, true) } else { index.refresh_if_behind(number) };

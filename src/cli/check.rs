@@ -54,7 +54,7 @@ fn repair_stores(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
             let failed = |e| Failure::refused(format!("{}: {e}", sanitize_line(&spec.name)));
             store
                 .facets()
-                .derived_files
+                .upkeep
                 .map_or(Ok(Vec::new()), |upkeep| upkeep.repair_files().map_err(failed))
         });
         match made {

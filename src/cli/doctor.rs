@@ -135,7 +135,7 @@ fn find_store_problems(context: &CommandContext, specs: &[StoreSpec]) -> Vec<Doc
             Ok(store) => {
                 problems.extend(store.advice().into_iter().map(|a| problem_from_advice(&name, a)));
                 let state = context.paths.state.join("stores").join(&spec.name);
-                let incidents = store.facets().recovery.map(|recovery| recovery.incidents(&state));
+                let incidents = store.facets().upkeep.map(|upkeep| upkeep.incidents(&state));
                 let told = |line: String| problem_from_advice(&name, Advice::warning(line));
                 problems.extend(incidents.into_iter().flatten().map(told));
                 let lost = outbox::explain_lost_key(store.as_ref(), &used)
@@ -150,6 +150,7 @@ fn find_store_problems(context: &CommandContext, specs: &[StoreSpec]) -> Vec<Doc
     problems.extend(find_link_problems(context, &stores));
     problems.extend(find_duplicate_stores(context, &stores));
     problems.extend(find_foreign_keys(context, &stores));
+    problems.extend(find_unused_maildir(context));
     let folders: Vec<PathBuf> = specs.iter().map(store_folder).collect();
     problems.extend(machine::find_watch_problem(&folders));
     problems
@@ -259,6 +260,23 @@ fn find_duplicate_stores(
     problems
 }
 
+/// Returns a warning for a Maildir whose mail is not read. That of a mount of msgfs is for mail programs.
+fn find_unused_maildir(context: &CommandContext) -> Option<DoctorProblem> {
+    let dir = context.config.find_unused_maildir(&context.env)?;
+    let mounts = mountpoint::read_mounts().unwrap_or_default();
+    let real = fs::canonicalize(&dir).ok()?;
+    if mountpoint::list_our_mounts(&mounts).iter().any(|mount| real.starts_with(&mount.mountpoint))
+    {
+        return None;
+    }
+    Some(DoctorProblem::warning(format!(
+        "the mail in {} is not read, because no [[store]] has this Maildir; to read it, add one with \
+         kind = \"maildir\" to {} (as soon as there is a [[store]], msgfs uses only those)",
+        context.display_path(&dir),
+        context.display_path(&context.config_file())
+    )))
+}
+
 fn find_state_problems(context: &CommandContext) -> Vec<DoctorProblem> {
     let state = &context.paths.state;
     let mut problems: Vec<DoctorProblem> =
@@ -328,6 +346,35 @@ mod tests {
         assert_eq!(problems.len(), 1, "{problems:?}");
         let told = problems[0].to_string();
         assert!(told.contains("the stores a and b are the same mailbox (foo in"), "{told}");
+    }
+
+    #[test]
+    fn a_maildir_that_no_store_has_is_told() {
+        let home = tempfile::tempdir().unwrap();
+        let told = |text: &str| {
+            let context = context(home.path(), text);
+            let problems = find_store_problems(&context, &context.store_specs().unwrap());
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let samp = "[[store]]\nkind = \"samp\"\n";
+        fs::create_dir_all(home.path().join("Maildir/new")).unwrap();
+        assert!(told("").is_empty(), "{:?}", told(""));
+        for leaf in ["cur", "tmp"] {
+            fs::create_dir(home.path().join("Maildir").join(leaf)).unwrap();
+        }
+        for text in ["", samp] {
+            let problems = told(text);
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            assert!(
+                problems[0].starts_with("warning: the mail in ~/Maildir is not read"),
+                "{problems:?}"
+            );
+        }
+        std::os::unix::fs::symlink("Maildir", home.path().join("mail")).unwrap();
+        for dir in ["", "dir = \"~/Maildir\"\n", "dir = \"~/mail\"\n"] {
+            let problems = told(&format!("[[store]]\nkind = \"maildir\"\n{dir}"));
+            assert!(problems.is_empty(), "{problems:?}");
+        }
     }
 
     #[test]

@@ -111,8 +111,8 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let spec = stores::select_spec(&specs, options.store.as_deref(), &format!("{kind} store"))?;
     let opener = StoreOpener::new(&context)?;
     let store = opener.open_with_refusals(global, spec)?;
-    let answer = match store.facets().commands {
-        Some(commands) => commands.run_command(&options.words),
+    let answer = match store.facets().upkeep {
+        Some(upkeep) => upkeep.run_command(&options.words),
         None => Err(StoreError::Invalid(format!("a store of kind {kind} has no commands"))),
     };
     let answer = answer.map_err(|e| match e {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use msgfs::config::{LockError, StateLock};
 use msgfs::model::sanitize_line;
-use msgfs::store::{self, Store, StoreSpec};
+use msgfs::store::{self, Store, StoreSpec, StoreUpkeep};
 
 use super::GlobalOptions;
 use super::context::CommandContext;
@@ -38,14 +38,15 @@ impl StoreOpener {
         store::open(&StoreSpec { state, ..spec.clone() })
             .map_err(|e| Failure::refused(format!("store {}: {e}", sanitize_line(&spec.name))))
     }
-    /// Opens a store. If it has a trust listener, it has learned first which of its messages are refused.
+
+    /// Opens a store. If it depends on trust, it has learned first which of its messages are refused.
     pub(crate) fn open_with_refusals(
         &self,
         global: &GlobalOptions,
         spec: &StoreSpec,
     ) -> Result<Arc<dyn Store>, Failure> {
         let store = self.open(spec)?;
-        if store.facets().trust_listener.is_none() {
+        if !store.facets().upkeep.is_some_and(StoreUpkeep::depends_on_trust) {
             return Ok(store);
         }
         let mailbox = global.open_mailbox(true)?;

@@ -13,7 +13,7 @@ use super::reader::{ConfigReader, SpannedValue};
 use super::values::{parse_address, parse_alias, parse_entry_name};
 use crate::model::{Roles, find_word};
 use crate::store::maildir::{self, MaildirSettings};
-use crate::store::{Kind, StoreSpec};
+use crate::store::{Kind, StoreSpec, probe};
 
 /// A `[[store]]` as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -147,6 +147,22 @@ impl Config {
             ))
         };
         kinds.iter().filter_map(spec).collect()
+    }
+
+    /// Returns the Maildir at its default place, if there is one that no `[[store]]` has: mail is read only where a
+    /// person says so.
+    pub fn find_unused_maildir(&self, env: &Env) -> Option<PathBuf> {
+        let dir = default_dir(Kind::Maildir, env).ok().flatten()?;
+        probe::require_response(&dir).ok()?;
+        let real = dir.canonicalize().ok()?;
+        let is_it = |entry: &StoreConfig| {
+            let own = entry.dir.as_deref().unwrap_or(&dir);
+            entry.kind == Kind::Maildir
+                && (*own == *dir || own.canonicalize().ok().as_ref() == Some(&real))
+        };
+        let is_used = self.entries.iter().any(is_it);
+        let is_maildir = ["new", "cur"].iter().all(|leaf| dir.join(leaf).is_dir());
+        (is_maildir && !is_used).then_some(dir)
     }
 
     /// Returns the default places without a store now. None if there is any `[[store]]`.

@@ -9,7 +9,9 @@ use super::source::{BitSet, SourceId};
 use super::tables::{IndexTables, InsertOutcome};
 use super::trust::{TrustDecision, TrustJudge, TrustQuery};
 use crate::model::{SignatureClaim, Unsigned, verify};
-use crate::store::{FoundMessage, Rejection, RepeatKind, ScanSink, Store, digest, parallel};
+use crate::store::{
+    FoundMessage, Location, Rejection, RepeatKind, ScanSink, Store, digest, parallel,
+};
 
 /// Number of messages whose table entries are prefetched together. It is small enough that they are still in the
 /// processor's cache when the last message is added.
@@ -79,10 +81,14 @@ pub(super) struct ScanApplier<'a> {
 }
 
 impl ScanSink for ScanApplier<'_> {
-    fn report_batch(&mut self, found: &mut Vec<FoundMessage<'_>>, rejected: &mut Vec<Rejection>) {
+    fn report_batch(
+        &mut self,
+        found: &mut Vec<FoundMessage<'_>>,
+        rejected: &mut Vec<Rejection>,
+    ) -> Vec<(Location, bool)> {
         check_signatures(found);
         let judge = self.index.trust_judge(self.number);
-        let mut judged = Vec::new();
+        let mut decided = Vec::with_capacity(found.len());
         let mut core = self.index.core.write();
         let known = self.changes.added.len();
         // The caller drops the found messages later. Decrementing a reference count here would wait for all
@@ -91,7 +97,7 @@ impl ScanSink for ScanApplier<'_> {
             core.prefetch_messages(self.number, some);
             for f in some {
                 let refused = self.apply_found(&mut core, &judge, f);
-                judged.push((f.at, refused));
+                decided.push((f.at, refused));
             }
         }
         for r in rejected.drain(..) {
@@ -109,9 +115,7 @@ impl ScanSink for ScanApplier<'_> {
             }
             self.changes.redrawn.extend(core.update_missing_signatures(&self.index.keyring, false));
         }
-        if let Some(hearing) = self.store.facets().trust_listener {
-            hearing.note_judgements(&judged);
-        }
+        decided
     }
 
     fn begin_rescan(&mut self, sources: &[u32]) {

@@ -11,7 +11,7 @@ use super::marks::MailLabel;
 use super::position::MsgIx;
 use super::{Index, IndexChanges, IndexTables, write_pending_marks};
 use crate::model::{Mark, MarkOrigin, Timestamp};
-use crate::store::{ReadMarks, ReadPosition, Store, StoreError, Watermark};
+use crate::store::{Store, StoreError, StoreMarks, Watermark};
 
 /// Number of messages that are marked under one lock.
 const MARKED_AT_ONCE: usize = 4096;
@@ -27,7 +27,7 @@ impl Index {
     /// this process.
     ///
     /// # Errors
-    /// If a store that [writes first](crate::store::ReadMarks::should_write_first) could not write the mark. The
+    /// If a store that [writes first](crate::store::StoreMarks::should_write_first) could not write the mark. The
     /// message is then not marked.
     pub fn mark_message(&self, ix: MsgIx, read: bool, here: bool) -> Result<(), StoreError> {
         if self.settings.read_only {
@@ -107,7 +107,7 @@ impl Index {
         }
         let unread: Vec<MsgIx> = self.core.read().messages.inbox().collect();
         let comes_first = |store: &Arc<dyn Store>| {
-            store.facets().marks.is_some_and(ReadMarks::should_write_first)
+            store.facets().marks.is_some_and(StoreMarks::should_write_first)
         };
         let first: Vec<usize> =
             (0..).zip(self.stores.iter()).filter(|(_, s)| comes_first(s)).map(|(n, _)| n).collect();
@@ -154,7 +154,9 @@ impl Index {
     /// not cover at the last import (docs/SEMANTICS.md, S36).
     pub(super) fn import_watermark(&self, number: usize) -> Vec<MsgIx> {
         let Some(store) = self.stores.get(number) else { return Vec::new() };
-        let Some(position) = store.facets().read_position else { return Vec::new() };
+        let Some(position) = store.facets().marks.filter(|marks| marks.keeps_position()) else {
+            return Vec::new();
+        };
         // The watermark is read under the lock. Otherwise our own write of it could look like another reader's.
         let mut marks = self.marks.lock();
         let Some(mark) = position.watermark() else { return Vec::new() };
@@ -201,7 +203,7 @@ impl Index {
         for (number, store) in self.stores.iter().enumerate() {
             let next = self.sync_marks_to_store(number, store.as_ref());
             again = again.into_iter().chain(next).min();
-            if let Some(position) = store.facets().read_position {
+            if let Some(position) = store.facets().marks.filter(|marks| marks.keeps_position()) {
                 self.write_watermark(number, store.name(), position);
             }
         }
@@ -276,7 +278,7 @@ impl Index {
         }
     }
 
-    fn write_watermark(&self, number: usize, store: &str, position: &dyn ReadPosition) {
+    fn write_watermark(&self, number: usize, store: &str, position: &dyn StoreMarks) {
         let Some(mark) = self.contiguous_watermark(number) else { return };
         let mut marks = self.marks.lock();
         match position.advance_watermark(&mark) {

@@ -59,7 +59,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::index::Index;
 use crate::model::{Timestamp, UnknownRecipient};
-use crate::store::{Durability, Facets, LogRecovery, PreparedRecord, Store};
+use crate::store::{Durability, Facets, PreparedRecord, Store, StoreUpkeep};
 use attachments::AttachmentSpool;
 use folders::ComposeFolders;
 use pack::DraftPacker;
@@ -400,10 +400,10 @@ impl Outbox {
 
     /// Has one store do so. Returns false if it cannot.
     fn report_sent_to_store(&self, store: &dyn Store) -> bool {
-        let Some(recovery) = store.facets().recovery else { return true };
+        let Some(upkeep) = store.facets().upkeep else { return true };
         let sent = self.context.spool.drain_sent(store.name());
         let messages: Vec<&PreparedRecord> = sent.iter().map(|parcel| &parcel.message).collect();
-        let told = recovery.note_appended(&messages);
+        let told = upkeep.note_appended(&messages);
         told.inspect_err(|error| {
             tracing::warn!(%error, "the list of sent messages cannot be saved; the messages stay \
                 in the spool");
@@ -463,8 +463,8 @@ impl Outbox {
     /// took out are brought back.
     pub fn handle_store_change(&self, number: usize) {
         let Some(store) = self.context.index.stores().get(number) else { return };
-        let Facets { deliveries, recovery, .. } = store.facets();
-        if deliveries.is_some() || recovery.is_some_and(LogRecovery::is_recovery_due) {
+        let Facets { deliveries, upkeep, .. } = store.facets();
+        if deliveries.is_some() || upkeep.is_some_and(StoreUpkeep::is_recovery_due) {
             self.sender.request_delivery(number);
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{OutboxError, OutboxSettings, RecipientGroups, find_store};
 use crate::index::{Index, IndexTables};
 use crate::model::{Draft, UnknownRecipient, find_nearest, is_similar_name, sanitize_line};
-use crate::store::{AddressFit, Kind, PeerDirectory, Store};
+use crate::store::{AddressFit, Kind, Store, StoreDirectory};
 
 /// The recipients of a draft that one store carries, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -396,7 +396,7 @@ pub fn invalid_address_error(stores: &[Arc<dyn Store>], recipient: &str) -> Outb
 fn suggest_recipient(stores: &[Arc<dyn Store>], recipient: &str) -> Option<String> {
     let others = |store: &Arc<dyn Store>| {
         let me = store.canonical_address(store.me());
-        let all = store.facets().agents.map(PeerDirectory::list_peers).unwrap_or_default();
+        let all = store.facets().directory.map(StoreDirectory::list_peers).unwrap_or_default();
         all.into_iter().filter(|known| store.canonical_address(known) != me).collect::<Vec<_>>()
     };
     let mut known = stores.iter().flat_map(others);

@@ -98,8 +98,8 @@ impl SendContext {
             return;
         }
         let stores = self.index.stores().iter().filter(|_| self.durability == Durability::Fsync);
-        for recovery in stores.filter_map(|store| store.facets().recovery) {
-            if let Err(error) = recovery.sync_backup() {
+        for upkeep in stores.filter_map(|store| store.facets().upkeep) {
+            if let Err(error) = upkeep.sync_backup() {
                 tracing::warn!(%error, "the list of sent messages cannot be saved; the messages \
                     stay in the spool");
                 return;

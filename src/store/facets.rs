@@ -9,7 +9,8 @@ use super::{
 };
 use crate::model::{Draft, Message, PublicKey, Seed};
 
-/// The facets of a store. A facet that is `None` is something that it cannot do.
+/// The facets of a store. A facet that is `None` is something that it cannot do. A facet has default methods for what
+/// only some of its stores do.
 #[derive(Clone, Copy, Default)]
 pub struct Facets<'a> {
     /// The facet of a store that sends.
@@ -18,26 +19,14 @@ pub struct Facets<'a> {
     pub deliveries: Option<&'a dyn DeliveryQueue>,
     /// The facet of a store that keeps a key for me. Else the mount's key signs.
     pub keys: Option<&'a dyn StoreKeys>,
-    /// The facet of a store that keeps read marks on messages.
-    pub marks: Option<&'a dyn ReadMarks>,
-    /// The facet of a store that keeps one read position for me.
-    pub read_position: Option<&'a dyn ReadPosition>,
-    /// The facet of a store that knows other agents.
-    pub agents: Option<&'a dyn PeerDirectory>,
-    /// The facet of a store that learns which of its messages are refused.
-    pub trust_listener: Option<&'a dyn TrustListener>,
-    /// The facet of a store that takes acknowledgements.
-    pub acks: Option<&'a dyn AckWriter>,
+    /// The facet of a store that keeps marks of mine.
+    pub marks: Option<&'a dyn StoreMarks>,
+    /// The facet of a store that knows agents or threads besides those of its messages.
+    pub directory: Option<&'a dyn StoreDirectory>,
     /// The facet of a store with files that come with messages.
     pub parts: Option<&'a dyn PartReader>,
-    /// The facet of a store with threads without messages.
-    pub thread_directory: Option<&'a dyn ThreadDirectory>,
-    /// The facet of a store with files that are derived from messages.
-    pub derived_files: Option<&'a dyn DerivedFiles>,
-    /// The facet of a store that restores lines that other programs take out of it.
-    pub recovery: Option<&'a dyn LogRecovery>,
-    /// The facet of a store with commands for people.
-    pub commands: Option<&'a dyn StoreCommands>,
+    /// The facet of a store that is repaired or administered.
+    pub upkeep: Option<&'a dyn StoreUpkeep>,
     /// The facet of a store with mail for other machines.
     pub remote: Option<&'a dyn RemoteMail>,
     /// The facet of a store that keeps texts for me.
@@ -86,9 +75,11 @@ impl dyn Store + '_ {
         self.facets().appender.is_some_and(|o| o.is_registered(address))
     }
 
-    /// Returns the public half of the key that signs here; see [`StoreKeys::public_key`].
+    /// Returns the public half of the key that signs here, as far as it is known without writing anything. `mine` is the
+    /// public half of the mount's key.
     pub fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey> {
-        self.facets().keys.map_or(mine, |keys| keys.public_key(mine))
+        let Some(keys) = self.facets().keys else { return mine };
+        keys.signing_key().ok()?.map_or(mine, |seed| Some(seed.public_key()))
     }
 }
 
@@ -148,11 +139,13 @@ pub trait MessageAppender {
     /// part of a message.
     fn append_record(&self, message: &PreparedRecord) -> Result<(), StoreError>;
 
-    /// Waits until everything appended is on disk.
+    /// Waits until everything appended is on disk. It does nothing where each append is on disk when it returns.
     ///
     /// # Errors
     /// As the system gave it. Then it is unknown which records are on disk.
-    fn sync_appends(&self) -> Result<(), StoreError>;
+    fn sync_appends(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// A store that delivers and writes what waits in it.
@@ -171,7 +164,9 @@ pub trait DeliveryQueue {
     }
 
     /// Returns folders besides the watched ones in which a killed msgfs may have left temporary files.
-    fn folders_to_sweep(&self) -> Vec<PathBuf>;
+    fn folders_to_sweep(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
 }
 
 /// A store that keeps a key of its own for me.
@@ -188,69 +183,68 @@ pub trait StoreKeys {
     /// # Errors
     /// [`StoreError::NoKey`] if it cannot be put there.
     fn adopt_key(&self, mine: &Seed) -> Result<Seed, StoreError>;
-
-    /// Returns the public half of that key, as far as it is known without writing anything. `mine` is the public half
-    /// of the mount's key.
-    fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey>;
 }
 
-/// A store that keeps my read marks on the messages themselves.
-pub trait ReadMarks {
+/// A store that keeps marks of mine: on the messages themselves, as one read position, or as acknowledgements.
+pub trait StoreMarks {
     /// Notes on the message itself that I have read it, or not. Returns true if the store now has this mark.
     ///
     /// # Errors
     /// As the system gave it, [`StoreError::Moved`].
-    fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError>;
+    fn write_mark(&self, _at: &Location, _read: bool) -> Result<bool, StoreError> {
+        Ok(false)
+    }
 
     /// Returns true if the store gets a read mark before the message counts as read: other programs take messages
     /// without the mark.
     fn should_write_first(&self) -> bool {
         false
     }
-}
 
-/// A store that keeps one read position for me.
-pub trait ReadPosition {
+    /// Returns true if the store keeps one read position for me.
+    fn keeps_position(&self) -> bool {
+        false
+    }
+
     /// Returns the position, if somebody set it.
-    fn watermark(&self) -> Option<Watermark>;
+    fn watermark(&self) -> Option<Watermark> {
+        None
+    }
 
     /// Moves the position forward, never back. Returns the position that was written; `None` if it was left alone.
     ///
     /// # Errors
     /// As the system gave it. A read-only store deserves no more than a warning.
-    fn advance_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError>;
-}
+    fn advance_watermark(&self, _mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
+        Ok(None)
+    }
 
-/// A store that knows which agents have a mailbox in it, and how far they have read. It opens no file that I may not
-/// read.
-pub trait PeerDirectory {
-    /// Returns the addresses of agents with a mailbox of their own, as messages carry them. Agents that only wrote or
-    /// received messages need not be among them.
-    fn list_peers(&self) -> Vec<String>;
-
-    /// Returns how much each of these agents has not read yet, where the store shows it.
-    fn peer_read_states(&self, addresses: &[&str]) -> Vec<Option<PeerReadState>>;
-}
-
-/// A store that learns which of its messages are refused, because it derives something from the others.
-pub trait TrustListener {
-    /// Notes for each of these messages whether it is refused. The index calls this for new reports and whenever a
-    /// judgement changes, while its tables are still locked. So a thread that sees a message in the index finds it
-    /// noted here.
-    fn note_judgements(&self, judged: &[(Location, bool)]);
-
-    /// Applies a changed judgement of a message that no scan has reported. The caller holds no lock. The end of a scan
-    /// does the same for reported messages.
-    fn apply_judgement(&self, at: &Location);
-}
-
-/// A store that takes acknowledgements.
-pub trait AckWriter {
     /// Acknowledges the message at a location. A second acknowledgement changes nothing.
     ///
     /// # Errors
     /// [`StoreError::Invalid`] if it asks for no acknowledgement from me, else as the system gave it.
-    fn acknowledge_message(&self, at: &Location) -> Result<(), StoreError>;
+    fn acknowledge_message(&self, _at: &Location) -> Result<(), StoreError> {
+        Err(StoreError::Invalid("messages of this store ask for no acknowledgement".into()))
+    }
+}
+
+/// A store that knows agents and threads besides those of its messages. It opens no file that I may not read.
+pub trait StoreDirectory {
+    /// Returns the addresses of agents with a mailbox of their own, as messages carry them. Agents that only wrote or
+    /// received messages need not be among them.
+    fn list_peers(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns how much each of these agents has not read yet, where the store shows it.
+    fn peer_read_states(&self, addresses: &[&str]) -> Vec<Option<PeerReadState>> {
+        vec![None; addresses.len()]
+    }
+
+    /// Returns the threads without messages, by id.
+    fn empty_threads(&self) -> Vec<EmptyThread> {
+        Vec::new()
+    }
 }
 
 /// A store with files that come with messages.
@@ -263,58 +257,71 @@ pub trait PartReader {
     fn open_part(&self, at: &Location, name: &str) -> Result<PartContent, StoreError>;
 }
 
-/// A store with threads without messages.
-pub trait ThreadDirectory {
-    /// Returns those threads, by id.
-    fn empty_threads(&self) -> Vec<EmptyThread>;
-}
-
-/// A store with files that are derived from messages.
-pub trait DerivedFiles {
-    /// Writes those files anew that may be wrong. Returns a line for each of them.
+/// A store that is repaired or administered: its files are derived from messages, other programs take lines out of it,
+/// or people give it commands.
+pub trait StoreUpkeep {
+    /// Writes derived files anew that may be wrong. Returns a line for each of them.
     ///
     /// # Errors
     /// As the system gave it.
-    fn repair_files(&self) -> Result<Vec<String>, StoreError>;
-}
+    fn repair_files(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
 
-/// A store that restores lines that other programs take out of it. Sync programs put another machine's version of a
-/// file in the place of mine.
-pub trait LogRecovery {
+    /// Runs `msgfs <kind> WORD…` and returns the text to print.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] for an unknown command, else whatever stands in the way.
+    fn run_command(&self, _words: &[String]) -> Result<String, StoreError> {
+        Err(StoreError::Invalid("stores of this kind have no commands".into()))
+    }
+
+    /// Returns true if the store derives something from those of its messages that trust accepts. Scans then tell it
+    /// the decisions ([`ScanSink::report_batch`](super::ScanSink::report_batch)).
+    fn depends_on_trust(&self) -> bool {
+        false
+    }
+
+    /// Applies a changed decision on a message that no scan has reported: true if it is refused now. No scan is under
+    /// way, and the tables of the index are not locked.
+    fn apply_decision(&self, _at: &Location, _is_refused: bool) {}
+
     /// Notes that these messages, which are in the store, were appended by an earlier process.
     ///
     /// # Errors
     /// As the system gave it.
-    fn note_appended(&self, messages: &[&PreparedRecord]) -> Result<(), StoreError>;
+    fn note_appended(&self, _messages: &[&PreparedRecord]) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Brings the backup of [`MessageAppender::append_record`] to disk.
     ///
     /// # Errors
     /// As the system gave it.
-    fn sync_backup(&self) -> Result<(), StoreError>;
+    fn sync_backup(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
-    /// Has the next [`LogRecovery::recover_lines`] examine everything.
-    fn suspect_loss(&self);
+    /// Has the next [`StoreUpkeep::recover_lines`] examine everything.
+    fn suspect_loss(&self) {}
 
-    /// Returns true if [`LogRecovery::recover_lines`] has something to examine. Costs little.
-    fn is_recovery_due(&self) -> bool;
+    /// Returns true if [`StoreUpkeep::recover_lines`] has something to examine. Costs little.
+    fn is_recovery_due(&self) -> bool {
+        false
+    }
 
-    /// Appends lines again that were taken out. It also appends lines that only a conflict copy of a sync program has,
-    /// if `mine` has signed them. Returns true if anything was appended.
+    /// Appends lines again that other programs took out: sync programs put another machine's version of a file in the
+    /// place of mine. It also appends lines that only a conflict copy has, if `mine` has signed them. Returns true if
+    /// anything was appended.
     ///
     /// # Errors
     /// As the system gave it.
-    fn recover_lines(&self, mine: Option<&PublicKey>) -> Result<bool, StoreError>;
+    fn recover_lines(&self, _mine: Option<&PublicKey>) -> Result<bool, StoreError> {
+        Ok(false)
+    }
 
     /// Returns the incidents of the last days, one line each, from the notes in the store's state folder.
-    fn incidents(&self, state: &Path) -> Vec<String>;
-}
-
-/// A store with commands for people.
-pub trait StoreCommands {
-    /// Runs `msgfs <kind> WORD…` and returns the text to print.
-    ///
-    /// # Errors
-    /// [`StoreError::Invalid`] for an unknown command, else whatever stands in the way.
-    fn run_command(&self, words: &[String]) -> Result<String, StoreError>;
+    fn incidents(&self, _state: &Path) -> Vec<String> {
+        Vec::new()
+    }
 }

@@ -82,7 +82,7 @@ impl Kind {
     }
 
     /// Returns the commands of this kind, `msgfs <kind> COMMAND…`: usage and a description.
-    /// [`StoreCommands`](super::StoreCommands) runs them.
+    /// [`StoreUpkeep::run_command`](super::StoreUpkeep::run_command) runs them.
     pub const fn commands(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Samp | Self::AgentAzall | Self::Amp | Self::Atsf | Self::Amq | Self::Maildir => {

@@ -41,9 +41,8 @@ pub use self::extras::{
     Advice, Notebook, NotebookEntry, PeerReadState, PeerUnread, RawEntry, Violation, Watermark,
 };
 pub use self::facets::{
-    AckWriter, DeliveryQueue, DerivedFiles, Facets, LogRecovery, MessageAppender, PartReader,
-    PeerDirectory, ReadMarks, ReadPosition, StoreCommands, StoreKeys, ThreadDirectory,
-    TrustListener,
+    DeliveryQueue, Facets, MessageAppender, PartReader, StoreDirectory, StoreKeys, StoreMarks,
+    StoreUpkeep,
 };
 pub use self::kind::Kind;
 pub use self::prepare::{AddressFit, PrepareContext, PreparedRecord, Signer, refuse_headers};

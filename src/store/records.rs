@@ -3,8 +3,11 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::File;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
+use super::StoreError;
 use crate::model::{Attachment, Message, SignatureClaim, Timestamp};
 
 /// The location of a message's bytes: a byte range of one of the store's files.
@@ -128,8 +131,13 @@ pub fn set_source_path(path: &str, found: &mut [FoundMessage<'_>], rejected: &mu
 /// Receives the results of a scan, on whatever thread.
 pub trait ScanSink: Send {
     /// Takes these messages and rejections, in the store's order. [`FoundMessage::repeat_kind`] says what to do with a
-    /// message whose key is known. The contents of the lists afterwards mean nothing.
-    fn report_batch(&mut self, found: &mut Vec<FoundMessage<'_>>, rejected: &mut Vec<Rejection>);
+    /// message whose key is known. The contents of the lists afterwards mean nothing. Returns the location of each of
+    /// these messages, and true if trust refuses it.
+    fn report_batch(
+        &mut self,
+        found: &mut Vec<FoundMessage<'_>>,
+        rejected: &mut Vec<Rejection>,
+    ) -> Vec<(Location, bool)>;
 
     /// Begins a rescan: everything reported so far from these sources is about to be reported again. A message that is
     /// not reported again before the matching [`ScanSink::end_rescan`] is gone from the store.
@@ -192,4 +200,15 @@ pub enum PartContent {
     File(File),
     /// Bytes that are made from the message.
     Bytes(Arc<[u8]>),
+}
+
+impl PartContent {
+    /// Returns the bytes of the file with this name.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn from_bytes(name: &str, bytes: Option<Vec<u8>>) -> Result<Self, StoreError> {
+        let missing = || StoreError::io(Path::new(name), io::ErrorKind::NotFound.into());
+        bytes.map(|bytes| Self::Bytes(bytes.into())).ok_or_else(missing)
+    }
 }

@@ -11,7 +11,9 @@ use crate::model::PublicKey;
 /// A store with mail for other machines, which also takes mail from there.
 pub trait RemoteMail {
     /// Returns the file that describes the engines, where the format has one of its own.
-    fn description_path(&self) -> Option<PathBuf>;
+    fn description_path(&self) -> Option<PathBuf> {
+        None
+    }
 
     /// Sets the links that there are. It is set once, before anything is delivered.
     fn set_router(&self, ways: Arc<dyn LinkRouter>);

@@ -18,8 +18,8 @@ use crate::model::PublicKey;
 /// The traits of a store, for their methods.
 pub mod traits {
     pub use crate::store::{
-        AckWriter as _, DeliveryQueue as _, DerivedFiles as _, MessageAppender as _, Notebook as _,
-        PartReader as _, ReadMarks as _, Store as _, StoreCommands as _,
+        DeliveryQueue as _, MessageAppender as _, Notebook as _, PartReader as _, Store as _,
+        StoreMarks as _, StoreUpkeep as _,
     };
 }
 

@@ -134,9 +134,9 @@ fn count_unread(tree: &Tree, seen: &mut AgentTable) -> Option<Timestamp> {
         for (_, (_, unread)) in me {
             *unread = mine.get(number).map(|n| *n as u64);
         }
-        let Some(agents) = store.facets().agents else { continue };
+        let Some(directory) = store.facets().directory else { continue };
         let names: Vec<&str> = others.iter().map(|(whom, _)| whom.1.as_str()).collect();
-        let told = agents.peer_read_states(&names);
+        let told = directory.peer_read_states(&names);
         for ((whom, (_, unread)), told) in others.into_iter().zip(told) {
             let Some(told) = told else { continue };
             newest = newest.max(told.since);
@@ -180,8 +180,8 @@ fn merge_agent(
 /// Returns the agents that have a mailbox of their own in a store.
 fn list_store_agents(store: &dyn Store) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
-    if let Some(agents) = store.facets().agents {
-        all.extend(agents.list_peers());
+    if let Some(directory) = store.facets().directory {
+        all.extend(directory.list_peers());
     }
     all.insert(store.me().to_owned());
     all.extend(store.properties().default_recipient.map(str::to_owned));

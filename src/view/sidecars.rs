@@ -167,13 +167,13 @@ impl Tree {
         };
         let entry = at()?;
         let (number, store) = (entry.store(), self.index.store_of(&entry));
-        let acks = store.facets().acks.ok_or(Error::NotFound)?;
+        let marks = store.facets().marks.ok_or(Error::NotFound)?;
         store.require_folder()?;
-        match acks.acknowledge_message(&entry.location()) {
+        match marks.acknowledge_message(&entry.location()) {
             // It may only have moved since the last scan.
             Err(StoreError::Moved) => {
                 self.rescan_store(number, true);
-                acks.acknowledge_message(&at()?.location())?;
+                marks.acknowledge_message(&at()?.location())?;
             }
             done => done?,
         }

@@ -7,7 +7,7 @@ use crate::index::Index;
 use crate::index::messages::MessageTable;
 use crate::index::position::ThreadIx;
 use crate::model::Timestamp;
-use crate::store::{EmptyThread, ThreadDirectory};
+use crate::store::{EmptyThread, StoreDirectory};
 
 impl ThreadTable {
     /// Returns the time of the last change of a thread that its store reports without messages; `None` for every
@@ -64,7 +64,7 @@ impl Index {
     pub(in crate::index) fn update_empty_threads(&self, number: usize) -> Vec<ThreadIx> {
         let Some(store) = self.stores.get(number) else { return Vec::new() };
         let reported =
-            store.facets().thread_directory.map_or_else(Vec::new, ThreadDirectory::empty_threads);
+            store.facets().directory.map_or_else(Vec::new, StoreDirectory::empty_threads);
         if reported.is_empty() && self.core.read().threads.empty.is_empty() {
             return Vec::new();
         }

@@ -9,6 +9,7 @@ use crate::index::apply::log_reject;
 use crate::index::messages::{IndexEntry, MessageTable, SignatureKind};
 use crate::index::position::MsgIx;
 use crate::index::{Index, IndexChanges, IndexTables};
+use crate::model::locks::Mutex;
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, Unsigned, verify};
 use crate::store::Rejection;
 
@@ -234,6 +235,9 @@ impl Index {
             return;
         }
         let store = self.store_of(&entry);
+        let dependent = store.facets().upkeep.filter(|upkeep| upkeep.depends_on_trust());
+        // The store gets the decisions of scans after the tables are unlocked, and the last one counts there.
+        let _turn = dependent.and(self.scanning.get(entry.store())).map(Mutex::lock);
         let Ok(record) = store.read_record(&entry.location()) else { return };
         let path = store.source_path(entry.location().source).unwrap_or_default();
         let mut core = self.core.write();
@@ -243,7 +247,6 @@ impl Index {
         if state(core.messages.entry(ix)) != state(&entry) || entry.is_gone() {
             return;
         }
-        let hearing = store.facets().trust_listener;
         let judgement = self.trust_judge(entry.store()).judge_message(TrustQuery {
             from: core.messages.sender(&entry),
             id: &core.messages.id(&entry),
@@ -269,10 +272,10 @@ impl Index {
             }
             TrustDecision::Refused(_) => {}
         }
-        let Some(hearing) = hearing.filter(|_| now_refused != refused) else { return };
-        hearing.note_judgements(&[(entry.location(), now_refused)]);
         drop(core);
-        hearing.apply_judgement(&entry.location());
+        if let Some(upkeep) = dependent.filter(|_| now_refused != refused) {
+            upkeep.apply_decision(&entry.location(), now_refused);
+        }
     }
 }
 

@@ -152,9 +152,9 @@ impl SendWorker {
     fn recover_store(&self, number: usize) -> Result<bool, StoreError> {
         let store = self.context.index.stores().get(number);
         let there = store.filter(|store| store.describe_missing_folder().is_none());
-        let recovery = there.and_then(|store| store.facets().recovery);
+        let upkeep = there.and_then(|store| store.facets().upkeep);
         let mine = self.context.index.my_key(number);
-        recovery.map_or(Ok(false), |recovery| recovery.recover_lines(mine.as_ref()))
+        upkeep.map_or(Ok(false), |upkeep| upkeep.recover_lines(mine.as_ref()))
     }
 
     /// Scans a store for what is new. Returns true if that succeeded.
@@ -321,8 +321,8 @@ impl SendWorker {
         if doubtful && is_in_store(&self.context.index, parcel) {
             // The record may not be on disk yet if another process wrote it or the disk failed to take it.
             touched.insert(number);
-            if let Some(recovery) = store.facets().recovery {
-                recovery.note_appended(&[&parcel.message])?;
+            if let Some(upkeep) = store.facets().upkeep {
+                upkeep.note_appended(&[&parcel.message])?;
             }
             return Ok(());
         }

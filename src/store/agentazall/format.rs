@@ -462,7 +462,7 @@ impl FileFormat for AgentAzallFormat {
     fn facets(files: &AgentAzall) -> Facets<'_> {
         Facets {
             appender: Some(files),
-            agents: Some(files),
+            directory: Some(files),
             deliveries: Some(files),
             keys: Some(files),
             marks: Some(files),

@@ -17,7 +17,7 @@ use crate::model::{Timestamp, sanitize_line};
 use crate::store::atomic_file::FileSlot;
 use crate::store::engine::files::{self, StoreFile};
 use crate::store::fs::Stamp;
-use crate::store::{Location, ReadMarks, Store as _, StoreError, confined};
+use crate::store::{Location, Store as _, StoreError, StoreMarks, confined};
 
 /// Time after the last write in which a file is not edited.
 pub(super) const STILL_MS: i64 = 1000;
@@ -41,7 +41,7 @@ pub(super) struct ReplacedFile {
     since: Instant,
 }
 
-impl ReadMarks for AgentAzall {
+impl StoreMarks for AgentAzall {
     /// Marks every copy in the inbox as read. Returns true if one is marked now.
     ///
     /// # Errors

@@ -54,7 +54,7 @@ use super::{
     Location, PartContent, PartReader, Record, Store, StoreError, StoreKeys, StoreProperties,
     StoreSpec, ThreadScheme, fs,
 };
-use crate::model::{Message, PublicKey, Seed, Timestamp, sanitize_line};
+use crate::model::{Message, Seed, Timestamp, sanitize_line};
 use format::AgentAzallFormat;
 use group_index::GroupIndex;
 use layout::MailboxFolder;
@@ -271,14 +271,6 @@ impl StoreKeys for AgentAzall {
                 "the key {} cannot be written: {e}",
                 key::key_path(self.mailbox_dir()).display()
             ))),
-        }
-    }
-
-    fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey> {
-        match key::read_key(self.mailbox_dir()) {
-            Ok(Some(seed)) => Some(seed.public_key()),
-            Ok(None) => mine,
-            Err(_) => None,
         }
     }
 }

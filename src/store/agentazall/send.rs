@@ -11,11 +11,11 @@ use crate::store::engine::files::{
     unread::{MAILBOXES, UnreadRules},
 };
 use crate::store::{
-    AddressFit, PeerDirectory, PeerReadState, PrepareContext, PreparedRecord, RemoteMail, Store,
+    AddressFit, PeerReadState, PrepareContext, PreparedRecord, RemoteMail, Store, StoreDirectory,
     StoreError, confined, fs, refuse_headers,
 };
 
-impl PeerDirectory for AgentAzall {
+impl StoreDirectory for AgentAzall {
     fn list_peers(&self) -> Vec<String> {
         let all =
             confined::open_dir(&self.format.mailboxes, &[]).and_then(|dir| files::list_names(&dir));

@@ -518,7 +518,7 @@ impl FileFormat for AmpFormat {
     fn facets(files: &AmpStore) -> Facets<'_> {
         Facets {
             appender: Some(files),
-            agents: Some(files),
+            directory: Some(files),
             keys: Some(files),
             marks: Some(files),
             parts: Some(files),

@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 use super::engine::files::FileStore;
 use super::{Store, StoreError, StoreKeys, StoreProperties, StoreSpec, ThreadScheme};
-use crate::model::{PublicKey, Seed};
+use crate::model::Seed;
 use format::AmpFormat;
 use home::AmpHome;
 
@@ -83,9 +83,5 @@ impl StoreKeys for AmpStore {
 
     fn adopt_key(&self, _mine: &Seed) -> Result<Seed, StoreError> {
         health::signing_key(&self.properties.dir)
-    }
-
-    fn public_key(&self, _mine: Option<PublicKey>) -> Option<PublicKey> {
-        Some(health::signing_key(&self.properties.dir).ok()?.public_key())
     }
 }

@@ -16,7 +16,7 @@ use crate::store::atomic_file::FileSlot;
 use crate::store::confined;
 use crate::store::engine::files::{self, FileFlags, FileTable, StoreFile};
 use crate::store::fs::Stamp;
-use crate::store::{Location, PartContent, PartReader, ReadMarks, Record, Store as _, StoreError};
+use crate::store::{Location, PartContent, PartReader, Record, Store as _, StoreError, StoreMarks};
 
 /// The number of tries for a file in writing, and the pause between them.
 const TRIES: u32 = 10;
@@ -152,7 +152,7 @@ impl PartReader for AmpStore {
     }
 }
 
-impl ReadMarks for AmpStore {
+impl StoreMarks for AmpStore {
     /// Writes my mark into every file of the message in my own inbox. Returns true if one has the mark now.
     fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         let copies = {

@@ -130,10 +130,6 @@ impl DeliveryQueue for AmpStore {
         }
         failed.map_or(Ok(done), Err)
     }
-
-    fn folders_to_sweep(&self) -> Vec<PathBuf> {
-        Vec::new()
-    }
 }
 
 impl AmpStore {

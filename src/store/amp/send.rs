@@ -31,7 +31,7 @@ use crate::store::atomic_file::FileSlot;
 use crate::store::confined;
 use crate::store::engine::files::unread::{MAILBOXES, UnreadRules};
 use crate::store::{
-    AddressFit, PeerDirectory, PeerReadState, PrepareContext, PreparedRecord, Store as _,
+    AddressFit, PeerReadState, PrepareContext, PreparedRecord, Store as _, StoreDirectory,
     StoreError, fs, refuse_headers,
 };
 
@@ -315,7 +315,7 @@ fn choose_subject(draft: &Draft, parent: Option<&Message>) -> String {
     if made.is_empty() { "(no subject)".to_owned() } else { made }
 }
 
-impl PeerDirectory for AmpStore {
+impl StoreDirectory for AmpStore {
     fn list_peers(&self) -> Vec<String> {
         let Ok(roster) = self.format.home.recent_roster() else { return Vec::new() };
         roster.agents.iter().map(|agent| agent.address.clone()).collect()

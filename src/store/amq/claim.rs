@@ -14,14 +14,14 @@ use super::message::{self, AmqJsonFields};
 use crate::model::Timestamp;
 use crate::store::digest::secure_hash64;
 use crate::store::engine::files::PlaceOutcome;
-use crate::store::{DeliveryQueue, Location, ReadMarks, Store as _, StoreError};
+use crate::store::{DeliveryQueue, Location, Store as _, StoreError, StoreMarks};
 
 /// The folder of receipts whose messages are about to be claimed.
 const CLAIMS: &str = "extensions/msgfs";
 /// The longest time of a claim, in milliseconds.
 const UNDER_WAY_MS: i64 = 60_000;
 
-impl ReadMarks for AmqStore {
+impl StoreMarks for AmqStore {
     fn should_write_first(&self) -> bool {
         true
     }

@@ -180,7 +180,7 @@ impl FileFormat for AmqFormat {
     fn facets(store: &AmqStore) -> Facets<'_> {
         Facets {
             appender: Some(store),
-            agents: Some(store),
+            directory: Some(store),
             deliveries: Some(store),
             marks: Some(store),
             parts: Some(store),

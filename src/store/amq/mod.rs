@@ -14,13 +14,11 @@ mod send;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::engine::files::{FileRow, FileStore, OpenFolder, StoreFile};
 use super::{
-    Kind, Location, PartContent, PartReader, PeerDirectory, PeerReadState, PeerUnread, Store,
+    Kind, Location, PartContent, PartReader, PeerReadState, PeerUnread, Store, StoreDirectory,
     StoreError, StoreProperties, StoreSpec, digest,
 };
 use crate::model::locks::{LockLevel, Mutex};
@@ -83,7 +81,7 @@ impl AmqStore {
     }
 }
 
-impl PeerDirectory for AmqStore {
+impl StoreDirectory for AmqStore {
     fn list_peers(&self) -> Vec<String> {
         let table = self.table.read();
         let agent = |path: &str| {
@@ -115,7 +113,6 @@ impl PartReader for AmqStore {
     fn open_part(&self, at: &Location, name: &str) -> Result<PartContent, StoreError> {
         let read = self.read_message_in(&self.find_file(at.source)?)?;
         let part = read.parts.into_iter().find(|(part, _)| *part == name);
-        let missing = || StoreError::io(Path::new(name), io::ErrorKind::NotFound.into());
-        part.map(|(_, text)| PartContent::Bytes(text.into_bytes().into())).ok_or_else(missing)
+        PartContent::from_bytes(name, part.map(|(_, text)| text.into_bytes()))
     }
 }

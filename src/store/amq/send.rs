@@ -171,11 +171,6 @@ impl MessageAppender for AmqStore {
         }
         Ok(())
     }
-
-    fn sync_appends(&self) -> Result<(), StoreError> {
-        // An append is on disk when it returns.
-        Ok(())
-    }
 }
 
 impl AmqStore {

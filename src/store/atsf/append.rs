@@ -79,10 +79,6 @@ impl DeliveryQueue for AtsfStore {
         }
         Ok(!stale.is_empty())
     }
-
-    fn folders_to_sweep(&self) -> Vec<PathBuf> {
-        Vec::new()
-    }
 }
 
 impl AtsfStore {

@@ -14,7 +14,7 @@ use super::{AtsfFormat, AtsfStore, META, assets, schema, send, sign, thread, thr
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::engine::lines::check::{LineCheck, LineReporter};
 use crate::store::engine::lines::log::{BOM, LogCursor};
-use crate::store::{DerivedFiles, StoreError, confined};
+use crate::store::{StoreError, StoreUpkeep, confined};
 
 /// Checks a `thread.json`. Returns its text if the thread can be read.
 pub(super) fn check_meta(name: &str, dir: &OwnedFd, say: &mut LineReporter<'_>) -> Option<String> {
@@ -104,7 +104,7 @@ pub(super) fn check_line(store: &AtsfStore, checked: &mut LineCheck<'_, AtsfForm
     checked.check_claim(sign::extract_claim(checked.text));
 }
 
-impl DerivedFiles for AtsfStore {
+impl StoreUpkeep for AtsfStore {
     fn repair_files(&self) -> Result<Vec<String>, StoreError> {
         let _one = self.appending.lock();
         let mut folders = Vec::new();

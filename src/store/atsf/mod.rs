@@ -50,8 +50,8 @@ use super::engine::lines::table::{KEPT, LogRoot, LogRowOf};
 use super::engine::lines::{LineFormat, LineStore, LogFacts as _, LogReading, LogShape, NameClass};
 use super::{
     AddressFit, EmptyThread, Facets, FoundMessage, Location, MessageAppender, PartContent,
-    PartReader, PrepareContext, PreparedRecord, Record, RepeatKind, Store as _, StoreError,
-    StoreProperties, StoreSpec, ThreadDirectory, ThreadScheme as ThreadIds,
+    PartReader, PrepareContext, PreparedRecord, Record, RepeatKind, Store as _, StoreDirectory,
+    StoreError, StoreProperties, StoreSpec, ThreadScheme as ThreadIds,
 };
 use crate::model::{Draft, Message, ORIGIN, Timestamp, sanitize_line};
 use ids::{AtsfIdAssignment, AtsfIdInput, AtsfIdTable};
@@ -139,8 +139,8 @@ impl LineFormat for AtsfFormat {
             appender: Some(store),
             deliveries: Some(store),
             parts: Some(store),
-            thread_directory: Some(store),
-            derived_files: Some(store),
+            directory: Some(store),
+            upkeep: Some(store),
             ..Facets::default()
         }
     }
@@ -367,11 +367,6 @@ impl MessageAppender for AtsfStore {
     fn append_record(&self, message: &PreparedRecord) -> Result<(), StoreError> {
         self.append_prepared(message)
     }
-
-    fn sync_appends(&self) -> Result<(), StoreError> {
-        // An append is on disk when it returns.
-        Ok(())
-    }
 }
 
 impl PartReader for AtsfStore {
@@ -380,7 +375,7 @@ impl PartReader for AtsfStore {
     }
 }
 
-impl ThreadDirectory for AtsfStore {
+impl StoreDirectory for AtsfStore {
     /// Returns the threads without messages: their log is empty, missing or lies elsewhere.
     fn empty_threads(&self) -> Vec<EmptyThread> {
         let silent = |l: &&AtsfLog| l.is_shown() && l.tally.count.stats.messages == 0 && !l.tail;

@@ -41,7 +41,7 @@ pub struct MaildirFacts {
     /// The hash of the id.
     key: u64,
     /// The digest of all that is shown or signed.
-    pub(super) digest: [u64; 4],
+    pub(super) digest: [u8; 32],
     /// The time of writing, in milliseconds since 1970.
     time: i64,
     /// The hash of the id of the mail that gives the thread; 0 if the mail itself gives it.
@@ -72,7 +72,8 @@ impl FileFacts for MaildirFacts {
     }
 
     fn hashes(&self) -> (u64, u64) {
-        (self.key, self.digest[0])
+        let [first, ..]: [u64; 4] = bytemuck::cast(self.digest);
+        (self.key, first)
     }
 }
 
@@ -82,16 +83,11 @@ impl MaildirFacts {
         let hash = |text: &Option<String>| text.as_ref().map_or(0, |t| secure_hash64(t.as_bytes()));
         Self {
             key: secure_hash64(shown.id.as_bytes()),
-            digest: Self::split_digest(mail.digest),
+            digest: mail.digest,
             time: shown.time.millis(),
             parent: if mail.has_thread { 0 } else { hash(&shown.in_reply_to) },
             ..Self::default()
         }
-    }
-
-    /// Returns a digest in the form in which the table keeps it.
-    pub(super) fn split_digest(digest: [u8; 32]) -> [u64; 4] {
-        bytemuck::cast(digest)
     }
 
     /// Returns true if two files hold the same message.
@@ -101,16 +97,14 @@ impl MaildirFacts {
 
     /// Returns the files that hold this message and are there.
     pub(super) fn find_copies(&self, table: &FileTable<Self>) -> Vec<u32> {
-        let mut all = table.files_with_key(0, self.key);
-        let is_one = |n: &u32| table.row(*n).is_some_and(FileRow::is_message);
-        all.retain(|n| is_one(n) && table.facts(*n).is_some_and(|other| other.is_same(self)));
+        let mut all = find_mails(table, self.key);
+        all.retain(|n| table.facts(*n).is_some_and(|other| other.is_same(self)));
         all
     }
 
     /// Returns the id under which the index knows the message.
     pub(super) fn qualify<'a>(&self, id: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
-        let digest: [u8; 32] = bytemuck::cast(self.digest);
-        qualify_id(id, (self.is_plain == 0).then_some(&digest))
+        qualify_id(id, (self.is_plain == 0).then_some(&self.digest))
     }
 }
 
@@ -174,7 +168,9 @@ impl MaildirFormat {
         if facts.parent == 0 || is_in_circle(pass.table, facts) {
             return own;
         }
-        let Some(parent) = find_mail(pass.table, facts.parent) else { return own };
+        let Some(parent) = find_mails(pass.table, facts.parent).first().copied() else {
+            return own;
+        };
         let begins = pass.table.facts(parent).is_some_and(|facts| facts.root == facts.key);
         let known = self.threads.lock().get(&facts.parent).map(ToString::to_string);
         if known.is_none() && !begins {
@@ -202,10 +198,11 @@ impl MaildirFormat {
     }
 }
 
-/// Returns the first file with a mail of this id.
-fn find_mail(table: &FileTable<MaildirFacts>, key: u64) -> Option<u32> {
-    let mut found = table.files_with_key(0, key).into_iter();
-    found.find(|n| table.row(*n).is_some_and(FileRow::is_message))
+/// Returns the files with mails of this id.
+pub(super) fn find_mails(table: &FileTable<MaildirFacts>, key: u64) -> Vec<u32> {
+    let mut found = table.files_with_key(0, key);
+    found.retain(|n| table.row(*n).is_some_and(FileRow::is_message));
+    found
 }
 
 /// Returns true if the way from a mail to the one that it answers, and so on, leads back to it, or is too long.
@@ -215,7 +212,8 @@ fn is_in_circle(table: &FileTable<MaildirFacts>, facts: &MaildirFacts) -> bool {
         if at == 0 || at == facts.key {
             return at != 0;
         }
-        at = find_mail(table, at).and_then(|n| table.facts(n)).map_or(0, |above| above.parent);
+        let above = find_mails(table, at).first().and_then(|n| table.facts(*n));
+        at = above.map_or(0, |above| above.parent);
     }
     true
 }
@@ -299,20 +297,19 @@ impl FileFormat for MaildirFormat {
             return Ok(FileReading::nothing());
         }
         let read = mail::parse_mail(opened.bytes, &opened.file.name, opened.stamp.modified());
-        Ok(match read {
+        let reading = match read {
             Ok(mail) => {
                 let facts = MaildirFacts::of_mail(&mail);
                 let same = opened.file.message_facts().is_some_and(|old| old.is_same(&facts));
-                let reading = FileReading::message(Box::new((mail, facts)), same);
-                // Some programs write where others only rename.
-                FileReading { unfinished: !opened.bytes.ends_with(b"\n"), ..reading }
+                FileReading::message(Box::new((mail, facts)), same)
             }
-            Err(why @ MailLimitError::Empty) => FileReading::incomplete(why.to_string()),
-            Err(why) => {
-                let unfinished = !opened.bytes.ends_with(b"\n");
-                FileReading { unfinished, ..FileReading::rejected(why.to_string()) }
+            Err(why @ MailLimitError::Empty) => {
+                return Ok(FileReading::incomplete(why.to_string()));
             }
-        })
+            Err(why) => FileReading::rejected(why.to_string()),
+        };
+        // Some programs write where others only rename.
+        Ok(FileReading { unfinished: !opened.bytes.ends_with(b"\n"), ..reading })
     }
 
     fn message_facts<'m>(message: &'m Self::Message<'_>) -> &'m MaildirFacts {

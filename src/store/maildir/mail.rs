@@ -4,11 +4,11 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use mail_parser::Message;
-use serde::Serialize;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::names;
-use crate::mime::attachments::list_attachments;
+use crate::mime::attachments::{MailAttachment, list_attachments};
 use crate::mime::reading::{
     MailLimitError, find_body, first_text, list_addresses, list_ids, parse_limited, read_body,
     received_seconds, written_seconds,
@@ -50,33 +50,6 @@ pub struct MaildirMail {
     pub idempotency_key: Option<String>,
 }
 
-/// The decoded values of a mail, in the order in which JSON has them.
-#[derive(Serialize)]
-struct CanonicalMail<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    body: &'a str,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    cc: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    date: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ms: Option<u16>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    parts: Vec<(&'a str, usize, String)>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    re: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subject: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thread: Option<&'a str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    to: Vec<String>,
-}
-
 /// Parses a mail. Its file gives the time if the mail has none.
 ///
 /// # Errors
@@ -105,24 +78,25 @@ pub fn parse_mail(
     let ms = first_text(&mail, "X-Msgfs-Ms").and_then(|ms| ms.trim().parse().ok());
     let ms: Option<u16> = ms.filter(|ms| *ms <= 999);
     let own_thread = first_text(&mail, "X-Msgfs-Thread").map(|text| join_blanks(&text));
-    let canonical = CanonicalMail {
-        body: &body,
-        cc: sorted(&cc),
-        date,
-        from: from.first().map(|from| from.to_ascii_lowercase()),
-        id: written_id.as_deref(),
-        ms,
-        parts: files
-            .iter()
-            .map(|file| (&*file.name, file.bytes.len(), encode_hex(&Sha256::digest(&file.bytes))))
-            .collect(),
-        re: answered.as_deref(),
-        subject: subject.as_deref(),
-        thread: own_thread.as_deref(),
-        to: sorted(&to),
+    let part = |file: &MailAttachment<'_>| {
+        json!([file.name, file.bytes.len(), encode_hex(&Sha256::digest(&file.bytes))])
     };
-    let canonical = serde_json::to_string(&canonical)
-        .unwrap_or_else(|e| panic!("text and numbers make no JSON: {e}"));
+    let mut canonical = json!({
+        "body": Some(&body).filter(|body| !body.is_empty()),
+        "cc": sorted(&cc),
+        "date": date,
+        "from": from.first().map(|from| from.to_ascii_lowercase()),
+        "id": written_id,
+        "ms": ms,
+        "parts": files.iter().map(part).collect::<Vec<_>>(),
+        "re": answered,
+        "subject": subject,
+        "thread": own_thread,
+        "to": sorted(&to),
+    });
+    let is_absent = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    canonical.as_object_mut().into_iter().for_each(|all| all.retain(|_, value| !is_absent(value)));
+    let canonical = canonical.to_string();
     let claim = parse_claim(&mail, &canonical);
     let is_signed = claim.as_ref().is_some_and(|claim| {
         matches!(claim, SignatureClaim::Signed { key: Some(_), .. })

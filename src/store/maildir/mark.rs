@@ -4,14 +4,14 @@ use std::io;
 use std::path::Path;
 
 use super::MaildirStore;
-use super::format::{self, MaildirFacts};
+use super::format::{self, MaildirFacts, find_mails};
 use super::names::{self, MailFolderRole};
 use crate::store::atomic_file::rename_new_between;
 use crate::store::digest::secure_hash64;
-use crate::store::engine::files::{FileRow, FileTable, StoreFile, path_parts};
-use crate::store::{Location, ReadMarks, Store as _, StoreError, confined, fs};
+use crate::store::engine::files::{FileTable, StoreFile, path_parts};
+use crate::store::{Location, Store as _, StoreError, StoreMarks, confined, fs};
 
-impl ReadMarks for MaildirStore {
+impl StoreMarks for MaildirStore {
     /// Sets or clears the flag S of all files in my folders that hold a message. Returns true if none is left.
     fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         let files = {
@@ -45,9 +45,7 @@ impl MaildirStore {
     pub(super) fn mark_replied(&self, id: &str) {
         let files = {
             let table = self.table.read();
-            let mut found = table.files_with_key(0, secure_hash64(id.as_bytes()));
-            found.retain(|n| table.row(*n).is_some_and(FileRow::is_message));
-            self.files_in_inbox(&table, found)
+            self.files_in_inbox(&table, find_mails(&table, secure_hash64(id.as_bytes())))
         };
         for file in files {
             // A read mark may have moved the file a moment ago.

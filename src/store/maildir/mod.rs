@@ -15,8 +15,6 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 pub use self::settings::{KEYS, MaildirMarks, MaildirSettings};
@@ -75,7 +73,7 @@ impl MaildirStore {
         let read = |file: &StoreFile<MaildirFacts>| {
             let (stamp, bytes) = self.read_file_bytes(file, FILE_BYTES + 1).ok()?;
             let mail = mail::parse_mail(&bytes, &file.name, stamp.modified()).ok()?;
-            (facts.digest == MaildirFacts::split_digest(mail.digest)).then_some(mail)
+            (facts.digest == mail.digest).then_some(mail)
         };
         // Another program may move the file while its new place is looked for.
         let moved = ["new", "cur", "new"].iter().filter_map(|leaf| self.find_sibling(&file, leaf));
@@ -114,7 +112,6 @@ impl PartReader for MaildirStore {
         let (mail, _) = self.read_mail(at.source)?;
         let mut parts = mail.message.attachments.iter().zip(mail.files);
         let part = parts.find(|(part, _)| part.name == name);
-        let missing = || StoreError::io(Path::new(name), io::ErrorKind::NotFound.into());
-        part.map(|(_, bytes)| PartContent::Bytes(bytes.into())).ok_or_else(missing)
+        PartContent::from_bytes(name, part.map(|(_, bytes)| bytes))
     }
 }

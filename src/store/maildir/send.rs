@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use super::compose::{NewMail, compose_mail};
+use super::format::find_mails;
 use super::mail::{self, MaildirMail};
 use super::names::{self, SENT};
 use super::settings::MaildirMarks;
@@ -22,7 +23,6 @@ use crate::model::locks::Mutex;
 use crate::model::{Draft, DraftAttachment, Message, Timestamp, plain_id, sanitize_line};
 use crate::store::atomic_file::FileSlot;
 use crate::store::digest::secure_hash64;
-use crate::store::engine::files::FileRow;
 use crate::store::{
     AddressFit, MessageAppender, PrepareContext, PreparedRecord, Store as _, StoreError, confined,
     fs, refuse_headers,
@@ -159,11 +159,6 @@ impl MessageAppender for MaildirStore {
         command.args(["-i", "-f", self.me(), "--"]).args(remote);
         self.format.runs.send(&prepared.id, bytes, command)
     }
-
-    fn sync_appends(&self) -> Result<(), StoreError> {
-        // An append is on disk when it returns.
-        Ok(())
-    }
 }
 
 impl MaildirStore {
@@ -189,11 +184,7 @@ impl MaildirStore {
 
     /// Returns the ids of the mails before an answer to this one.
     fn collect_references(&self, id: &str) -> Vec<String> {
-        let found: Vec<u32> = {
-            let table = self.table.read();
-            let found = table.files_with_key(0, secure_hash64(id.as_bytes())).into_iter();
-            found.filter(|n| table.row(*n).is_some_and(FileRow::is_message)).collect()
-        };
+        let found = find_mails(&self.table.read(), secure_hash64(id.as_bytes()));
         let mut ids = found.into_iter().find_map(|n| self.read_mail(n).ok()).map_or_else(
             Vec::new,
             |(mail, _)| match mail.references {

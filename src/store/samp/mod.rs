@@ -19,7 +19,7 @@ pub mod thread;
 use std::borrow::Cow;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use super::engine::lines::check::{LineCheck, LineReporter};
@@ -27,9 +27,9 @@ use super::engine::lines::table::LogRowOf;
 use super::engine::lines::{LineFormat, LineStore, LogShape, NameClass};
 use super::{
     AddressFit, Facets, FoundMessage, InboundMail, LinkRouter, Location, MessageAppender,
-    PeerDirectory, PeerReadState, PeerUnread, PrepareContext, PreparedRecord, PrimaryRecord,
-    ReadPosition, Record, RemoteMail, RepeatKind, Store as _, StoreError, StoreProperties,
-    StoreSpec, Violation, Watermark, fs, refuse_headers,
+    PeerReadState, PeerUnread, PrepareContext, PreparedRecord, PrimaryRecord, Record, RemoteMail,
+    RepeatKind, Store as _, StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec,
+    Violation, Watermark, fs, refuse_headers,
 };
 use crate::model::{Draft, Message, Remedy, display_path, sanitize_line};
 use alias::SampLogName;
@@ -138,10 +138,10 @@ impl LineFormat for Samp {
     fn facets(store: &SampStore) -> Facets<'_> {
         Facets {
             appender: Some(store),
-            read_position: Some(store),
+            marks: Some(store),
+            directory: Some(store),
+            upkeep: Some(store),
             remote: Some(store),
-            agents: Some(store),
-            recovery: Some(store),
             ..Facets::default()
         }
     }
@@ -330,10 +330,6 @@ impl MessageAppender for SampStore {
 }
 
 impl RemoteMail for SampStore {
-    fn description_path(&self) -> Option<PathBuf> {
-        None
-    }
-
     fn set_router(&self, ways: Arc<dyn LinkRouter>) {
         // The first router stays: there is one set of links per mount.
         let _ = self.format.router.set(ways);
@@ -345,7 +341,11 @@ impl RemoteMail for SampStore {
     }
 }
 
-impl ReadPosition for SampStore {
+impl StoreMarks for SampStore {
+    fn keeps_position(&self) -> bool {
+        true
+    }
+
     fn watermark(&self) -> Option<Watermark> {
         read_position::read_watermark(self.dir(), self.me())
     }
@@ -355,7 +355,7 @@ impl ReadPosition for SampStore {
     }
 }
 
-impl PeerDirectory for SampStore {
+impl StoreDirectory for SampStore {
     fn list_peers(&self) -> Vec<String> {
         let table = self.table.read();
         // A record in a log makes its sender known, unless it was refused.

@@ -29,7 +29,7 @@ use crate::model::{PublicKey, SignatureClaim, Timestamp, verify};
 use crate::store::engine::lines::append::{LogPath, UnsyncedLogs, append_once, has_final_newline};
 use crate::store::engine::lines::log::{LineRun, LogCursor, read_lines, split_lines};
 use crate::store::fs::{self, Stamp};
-use crate::store::{LogRecovery, PreparedRecord, Store as _, StoreError, confined};
+use crate::store::{PreparedRecord, Store as _, StoreError, StoreUpkeep, confined};
 
 /// The time for which a log must be empty or gone until that is believed.
 const GRACE: Duration = Duration::from_secs(1);
@@ -236,7 +236,7 @@ impl SampStore {
     }
 }
 
-impl LogRecovery for SampStore {
+impl StoreUpkeep for SampStore {
     fn note_appended(&self, messages: &[&PreparedRecord]) -> Result<(), StoreError> {
         let Some(guarded) = self.format.own_log.as_ref().filter(|_| !messages.is_empty()) else {
             return Ok(());

@@ -12,16 +12,17 @@ use super::format::{SsotFormat, parse_task};
 use super::task;
 use super::vocabulary::Role;
 use crate::model::Timestamp;
+use crate::store::engine::files::FileFormat as _;
 use crate::store::{
-    AckWriter, DeliveryQueue, DerivedFiles, Location, PeerDirectory, PeerReadState, PeerUnread,
-    Store as _, StoreError,
+    DeliveryQueue, Location, PeerReadState, PeerUnread, Store as _, StoreDirectory, StoreError,
+    StoreMarks, StoreUpkeep,
 };
 
 /// Longest time for which `tasks/` is written at once: a mount that must end does not wait for thousands of files. The
 /// rest is found again at the next start.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
-impl AckWriter for Ssot {
+impl StoreMarks for Ssot {
     fn acknowledge_message(&self, at: &Location) -> Result<(), StoreError> {
         let file = self.find_file(at.source)?;
         let kept =
@@ -54,7 +55,7 @@ impl AckWriter for Ssot {
     }
 }
 
-impl PeerDirectory for Ssot {
+impl StoreDirectory for Ssot {
     fn list_peers(&self) -> Vec<String> {
         Role::ALL.iter().filter(|role| role.can_receive()).map(|r| r.as_str().to_owned()).collect()
     }
@@ -139,7 +140,24 @@ impl Ssot {
     }
 }
 
-impl DerivedFiles for Ssot {
+impl StoreUpkeep for Ssot {
+    fn run_command(&self, words: &[String]) -> Result<String, StoreError> {
+        match words {
+            [word, task] if word == "resume" => self.resume_task(task),
+            _ => Err(StoreError::Invalid("the command is: resume TASK".into())),
+        }
+    }
+
+    fn depends_on_trust(&self) -> bool {
+        true
+    }
+
+    fn apply_decision(&self, at: &Location, is_refused: bool) {
+        SsotFormat::note_decisions(self, &[(*at, is_refused)]);
+        let task = parse_task(self.table.read().folder(at.source)).to_owned();
+        self.format.update_task(self, &task, true);
+    }
+
     fn repair_files(&self) -> Result<Vec<String>, StoreError> {
         let mut lines = Vec::new();
         for name in task::list_tasks(&self.properties.dir)? {

@@ -35,7 +35,7 @@ use crate::store::engine::files::{
 };
 use crate::store::{
     Advice, ClaimVerifier, Facets, FoundMessage, Location, Record, Store as _, StoreError,
-    TrustListener, ViolationReporter, confined, digest, fs,
+    ViolationReporter, confined, digest, fs,
 };
 
 /// The facts of a file that the table keeps.
@@ -290,6 +290,18 @@ impl FileFormat for SsotFormat {
         Some(found)
     }
 
+    fn note_decisions(files: &Ssot, decided: &[(Location, bool)]) {
+        let mut table = files.table.write();
+        let mut stale = files.format.stale_tasks.lock();
+        for (at, refused) in decided {
+            let trust = if *refused { REFUSED } else { COUNTS };
+            if table.facts(at.source).is_some_and(|kept| kept.trust != trust) {
+                table.update_row(at.source, |_, kept| (kept.trust, kept.logged) = (trust, 0));
+                stale.insert(parse_task(table.folder(at.source)).to_owned());
+            }
+        }
+    }
+
     fn note_restored_table(&self, table: &FileTable<SsotFileFacts>) {
         if table.is_empty() {
             self.remarkable_tasks.write().clear();
@@ -301,11 +313,9 @@ impl FileFormat for SsotFormat {
         Facets {
             appender: Some(files),
             deliveries: Some(files),
-            trust_listener: Some(files),
-            acks: Some(files),
-            agents: Some(files),
-            derived_files: Some(files),
-            commands: Some(files),
+            marks: Some(files),
+            directory: Some(files),
+            upkeep: Some(files),
             ..Facets::default()
         }
     }
@@ -448,7 +458,7 @@ impl SsotFormat {
     }
 
     /// Derives the state of a task and notes changes. `resumed`: something may have been resumed.
-    fn update_task(&self, files: &FileStore<Self>, task: &str, resumed: bool) {
+    pub(super) fn update_task(&self, files: &FileStore<Self>, task: &str, resumed: bool) {
         let mut prints = self.state_hashes.lock();
         let mut told = |stem: &str, fault: Option<String>| {
             let path = format!("{RESUMES}/{task}/{stem}.json");
@@ -487,25 +497,6 @@ impl SsotFormat {
         let counts = |n: &u32| table.facts(*n).is_some_and(SsotFileFacts::is_counted);
         let exists = |id: u64| table.files_with_key(BY_ID, id).iter().any(counts);
         derive_state(list_task_messages(&table, task), resumes, &exists)
-    }
-}
-
-impl TrustListener for Ssot {
-    fn note_judgements(&self, judged: &[(Location, bool)]) {
-        let mut table = self.table.write();
-        let mut stale = self.format.stale_tasks.lock();
-        for (at, refused) in judged {
-            let trust = if *refused { REFUSED } else { COUNTS };
-            if table.facts(at.source).is_some_and(|kept| kept.trust != trust) {
-                table.update_row(at.source, |_, kept| (kept.trust, kept.logged) = (trust, 0));
-                stale.insert(parse_task(table.folder(at.source)).to_owned());
-            }
-        }
-    }
-
-    fn apply_judgement(&self, at: &Location) {
-        let task = parse_task(self.table.read().folder(at.source)).to_owned();
-        self.format.update_task(self, &task, true);
     }
 }
 

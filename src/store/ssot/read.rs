@@ -34,8 +34,10 @@ impl Ssot {
         let role = self.format.role;
         let asked = message.to == role && message.requires_ack;
         let mine = message.from == role;
+        // The index shows a message a moment before it counts here.
+        let is_due = file.facts.acked == 0 && file.facts.is_refused() != Some(true);
         Ok(Record {
-            wants_ack: asked && is_message && file.facts.acked == 0 && file.facts.is_counted(),
+            wants_ack: asked && is_message && is_due,
             note: message.render_note().filter(|_| mine),
             message: to_model_message(&message),
             claim,

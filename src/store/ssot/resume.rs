@@ -8,20 +8,11 @@ use super::folder::{self, IMMUTABLE, RESUMES};
 use super::state::TaskResume;
 use super::vocabulary::{Role, is_task_id};
 use crate::model::{Timestamp, sanitize_line};
-use crate::store::{Store as _, StoreCommands, StoreError};
-
-impl StoreCommands for Ssot {
-    fn run_command(&self, words: &[String]) -> Result<String, StoreError> {
-        match words {
-            [word, task] if word == "resume" => self.resume_task(task),
-            _ => Err(StoreError::Invalid("the command is: resume TASK".into())),
-        }
-    }
-}
+use crate::store::{Store as _, StoreError};
 
 impl Ssot {
     /// Lifts the lock and the suspensions of a task. Returns a line for each.
-    fn resume_task(&self, task: &str) -> Result<String, StoreError> {
+    pub(super) fn resume_task(&self, task: &str) -> Result<String, StoreError> {
         if self.format.role != Role::Admin {
             return Err(StoreError::NotPermitted(format!(
                 "only the admin resumes a task, and you are {} here; run it with --me admin, or set \

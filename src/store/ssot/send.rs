@@ -136,11 +136,6 @@ impl MessageAppender for Ssot {
         confined::check_can_create(top, parts).map_err(|(path, e)| StoreError::io(&path, e))?;
         fs::check_free_space(top, bytes)
     }
-
-    fn sync_appends(&self) -> Result<(), StoreError> {
-        // An append is on disk when it returns.
-        Ok(())
-    }
 }
 
 impl Ssot {

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::model::{Draft, SignatureClaim, Timestamp};
+use crate::store::engine::files::FileFormat as _;
 use crate::store::testing::{Book, Key, traits::*};
 use crate::store::{
     FoundMessage, Kind, Location, PrepareContext, PreparedRecord, Rejection, ScanSink,
-    TrustListener as _,
 };
 
 const TASK: &str = "T-2026-007";

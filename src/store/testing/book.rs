@@ -62,14 +62,7 @@ impl Book {
 
     /// Scans a store, keeps the reports, and trusts all messages.
     pub fn scan(&mut self, store: &dyn Store, full: bool) {
-        let known = self.order.len();
         store.scan(full, self).unwrap();
-        if let Some(hearing) = store.facets().trust_listener {
-            for (at, _) in &self.order[known..] {
-                hearing.note_judgements(&[(*at, false)]);
-                hearing.apply_judgement(at);
-            }
-        }
         assert!(self.rescanning.is_empty(), "a rescan did not end");
     }
 
@@ -102,7 +95,12 @@ fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
 }
 
 impl ScanSink for Book {
-    fn report_batch(&mut self, found: &mut Vec<FoundMessage<'_>>, rejected: &mut Vec<Rejection>) {
+    fn report_batch(
+        &mut self,
+        found: &mut Vec<FoundMessage<'_>>,
+        rejected: &mut Vec<Rejection>,
+    ) -> Vec<(Location, bool)> {
+        let accepted = found.iter().map(|f| (f.at, false)).collect();
         for f in found.drain(..) {
             assert!(f.at.source < 1 << 24 && f.at.len > 0, "{f:?}");
             // A message that is compared as a whole is a file of its own.
@@ -125,6 +123,7 @@ impl ScanSink for Book {
         for r in rejected.drain(..) {
             self.rejected.insert((r.at.source, r.at.offset), r);
         }
+        accepted
     }
 
     fn begin_rescan(&mut self, sources: &[u32]) {

@@ -31,7 +31,7 @@ pub struct Letter {
 /// A file: the report on it and its message, or the reason why it is rejected.
 pub type State = Result<(FoundMessage<'static>, Letter), String>;
 
-/// The behaviour of [`ReadMarks::write_mark`](crate::store::ReadMarks::write_mark).
+/// The behaviour of [`StoreMarks::write_mark`](crate::store::StoreMarks::write_mark).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answer {
     #[default]

@@ -11,15 +11,15 @@ use std::sync::Arc;
 use super::Texts;
 use super::folder::{Answer, Folder, Letter, path_of};
 use crate::model::locks::{LockLevel, Mutex};
-use crate::model::{Attachment, Draft, Message, PublicKey, Seed, Timestamp};
+use crate::model::{Attachment, Draft, Message, Seed, Timestamp};
 use crate::store::{
-    AckWriter, AddressFit, Advice, ClaimVerifier, DeliveryQueue, EmptyThread, Facets, Kind,
-    Location, MessageAppender, PartContent, PartReader, PrepareContext, PreparedRecord, RawEntry,
-    ReadMarks, Record, Rejection, ScanSink, Store, StoreError, StoreKeys, StoreProperties,
-    ThreadDirectory, ThreadScheme, ViolationReporter,
+    AddressFit, Advice, ClaimVerifier, DeliveryQueue, EmptyThread, Facets, Kind, Location,
+    MessageAppender, PartContent, PartReader, PrepareContext, PreparedRecord, RawEntry, Record,
+    Rejection, ScanSink, Store, StoreDirectory, StoreError, StoreKeys, StoreMarks, StoreProperties,
+    ThreadScheme, ViolationReporter,
 };
 
-/// A function that [`ReadMarks::write_mark`] calls first.
+/// A function that [`StoreMarks::write_mark`] calls first.
 type Hook = Box<dyn Fn() + Send + Sync>;
 
 /// One process's view of the folder.
@@ -126,9 +126,8 @@ impl Store for Memory {
             deliveries: Some(self),
             keys: Some(self),
             marks: Some(self),
-            acks: Some(self),
+            directory: Some(self),
             parts: Some(self),
-            thread_directory: Some(self),
             notebook: self.book.as_ref().map(|book| book as _),
             ..Facets::default()
         }
@@ -358,10 +357,6 @@ impl MessageAppender for Memory {
         folder.push(letter);
         Ok(())
     }
-
-    fn sync_appends(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
 }
 
 impl DeliveryQueue for Memory {
@@ -372,10 +367,6 @@ impl DeliveryQueue for Memory {
             return Err(StoreError::io(Path::new("/x"), io::ErrorKind::StorageFull.into()));
         }
         Ok(false)
-    }
-
-    fn folders_to_sweep(&self) -> Vec<PathBuf> {
-        Vec::new()
     }
 }
 
@@ -391,13 +382,9 @@ impl StoreKeys for Memory {
     fn adopt_key(&self, mine: &Seed) -> Result<Seed, StoreError> {
         Ok(self.folder.lock().key.insert(mine.clone()).clone())
     }
-
-    fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey> {
-        mine
-    }
 }
 
-impl ReadMarks for Memory {
+impl StoreMarks for Memory {
     fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         if let Some(hook) = &*self.on_tell.lock() {
             hook();
@@ -424,9 +411,7 @@ impl ReadMarks for Memory {
         });
         Ok(true)
     }
-}
 
-impl AckWriter for Memory {
     fn acknowledge_message(&self, at: &Location) -> Result<(), StoreError> {
         let mut folder = self.folder.lock();
         folder.acks.push(at.source);
@@ -444,16 +429,16 @@ impl PartReader for Memory {
         let letter = folder.letter(at.source)?;
         let number = letter.message.attachments.iter().position(|a| a.name == name);
         let bytes = number.and_then(|n| letter.files.get(n)).cloned();
-        let bytes =
-            bytes.ok_or_else(|| StoreError::io(Path::new(name), io::ErrorKind::NotFound.into()))?;
-        let Some(dir) = &folder.on_disk else { return Ok(PartContent::Bytes(bytes.into())) };
+        let (Some(dir), Some(bytes)) = (&folder.on_disk, &bytes) else {
+            return PartContent::from_bytes(name, bytes);
+        };
         let path = dir.join(name);
-        let written = std::fs::write(&path, &bytes).and_then(|()| File::open(&path));
+        let written = std::fs::write(&path, bytes).and_then(|()| File::open(&path));
         Ok(PartContent::File(written.map_err(|e| StoreError::io(&path, e))?))
     }
 }
 
-impl ThreadDirectory for Memory {
+impl StoreDirectory for Memory {
     fn empty_threads(&self) -> Vec<EmptyThread> {
         self.folder.lock().empty.clone()
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::super::multicast::AmpMulticast;
 use super::sending::{draft, prepare};
 use super::*;
+use crate::model::PublicKey;
 use crate::model::locks::Mutex;
 use crate::store::{DeliveryFate, InboundMail, LinkRouter, OutboundMail, RemoteMail as _};
 

@@ -257,6 +257,10 @@ pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
         taken: PendingReport<'a, Self>,
     ) -> Option<FoundMessage<'a>>;
 
+    /// Notes the decisions of trust on reported messages: true for each that is refused. A scan calls it for each batch
+    /// that it reports, before it goes on.
+    fn note_decisions(_files: &FileStore<Self>, _decided: &[(Location, bool)]) {}
+
     /// Notes that a message is gone, or that another one is in its place.
     fn forget_message(&self, _pass: &mut ScanPass<'_, Self>, _n: u32) {}
 

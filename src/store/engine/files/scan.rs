@@ -316,7 +316,8 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
             one.path = table.path(one.at.source).unwrap_or_default();
         }
         drop(table);
-        self.sink.report_batch(found, refused);
+        let decided = self.sink.report_batch(found, refused);
+        F::note_decisions(self.files, &decided);
         found.clear();
         refused.clear();
     }

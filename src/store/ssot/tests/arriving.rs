@@ -408,13 +408,18 @@ fn said(store: &Ssot) -> String {
 }
 
 impl ScanSink for Slow<'_> {
-    fn report_batch(&mut self, found: &mut Vec<FoundMessage<'_>>, _: &mut Vec<Rejection>) {
-        let judged: Vec<(Location, bool)> = found.iter().map(|f| (f.at, self.refuses)).collect();
+    fn report_batch(
+        &mut self,
+        found: &mut Vec<FoundMessage<'_>>,
+        _: &mut Vec<Rejection>,
+    ) -> Vec<(Location, bool)> {
+        let decided: Vec<(Location, bool)> = found.iter().map(|f| (f.at, self.refuses)).collect();
         // The scan before left something to write.
         self.store.format.stale_tasks.lock().insert(TASK.to_owned());
         let before = said(self.store);
-        self.store.note_judgements(&judged);
+        SsotFormat::note_decisions(self.store, &decided);
         self.seen.push([before, said(self.store)]);
+        decided
     }
 
     fn begin_rescan(&mut self, _: &[u32]) {}
