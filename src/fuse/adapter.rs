@@ -18,8 +18,8 @@ use super::recent_drafts::RecentDrafts;
 use super::walkers::FolderWalkers;
 use crate::view::reader::{ProcessIdentity, program_name, thread_group};
 use crate::view::{
-    Attr, CachePolicy, Error, Listing, MessageFolder, Node, OpenFile, OpenRequest, ReaderProfile,
-    Tree,
+    Attr, CachePolicy, Error, Listing, MessageFolder, Node, OpenFile, OpenRequest, ReadAhead,
+    ReaderProfile, Tree, may_mean_another,
 };
 
 /// Generation of all inodes; no inode number is reused for another file.
@@ -164,7 +164,7 @@ impl FuseAdapter {
         }
         let found = self.tree.lookup(&parent, name).and_then(|node| self.tree.stat_node(&node));
         let found = found.map(|attr| {
-            let volatile = self.tree.may_mean_another(&parent, name);
+            let volatile = may_mean_another(&parent, name);
             if volatile { Attr { caching: CachePolicy::Volatile, ..attr } } else { attr }
         });
         if matches!(found, Err(Error::NotFound))
@@ -266,35 +266,28 @@ impl FuseAdapter {
         end
     }
 
-    /// Renders the messages of a part of a folder whose sizes are unknown.
-    pub fn render_ahead(&self, dir: &OpenDir, from: u64, count: usize) {
-        let from = from.saturating_sub(FIRST) as usize;
-        let _ = run_guarded("look ahead", || {
-            self.tree.render_listing_ahead(&dir.listing, from, count);
+    /// Renders messages before a program asks for them.
+    pub fn render(&self, messages: impl FnOnce(&ReadAhead)) {
+        let _ = run_guarded("render ahead", || {
+            messages(self.tree.read_ahead());
             Ok(())
         });
     }
 
-    /// Renders the messages that follow a file that was just read, while the reader is busy with it.
-    pub fn render_following(&self, file: &OpenFile) {
-        let _ = run_guarded("read on", || {
-            self.tree.render_following(file);
-            Ok(())
-        });
+    /// Renders the messages of a part of a folder whose sizes are unknown.
+    pub fn render_ahead(&self, dir: &OpenDir, from: u64, count: usize) {
+        let from = from.saturating_sub(FIRST) as usize;
+        self.render(|ahead| ahead.render_listing(&dir.listing, from, count));
     }
 
     /// Renders as many further messages as were just listed with sizes, while the lister is busy with these.
     pub fn render_beyond(&self, dir: &OpenDir, from: u64, end: u64) {
         let count = end.saturating_sub(from) as usize;
         if end < dir.listing.len() as u64 + FIRST {
-            return self.render_ahead(dir, end, count);
+            self.render_ahead(dir, end, count);
+        } else if count > 0 {
+            self.render(|ahead| ahead.render_next_thread(&dir.node, count));
         }
-        let _ = run_guarded("look beyond", || {
-            if count > 0 {
-                self.tree.render_next_thread(&dir.node, count);
-            }
-            Ok(())
-        });
     }
 }
 

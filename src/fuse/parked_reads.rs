@@ -10,7 +10,7 @@ use fuser::{Errno, ReplyData};
 
 use super::guard::run_guarded;
 use crate::view::reader::has_pending_signal;
-use crate::view::{OpenFile, Tree, WaitTarget};
+use crate::view::{OpenFile, Tree, WaitTarget, try_fill_answer};
 
 /// Interval at which the processes of waiting readers are checked.
 const LOOK: Duration = Duration::from_millis(400);
@@ -99,12 +99,12 @@ fn answer_ready(
         let found = if is_dry {
             Ok(false)
         } else {
-            run_guarded("wait", || tree.try_fill_answer(&read.file))
+            run_guarded("wait", || try_fill_answer(tree, &read.file))
         };
         match found {
             Ok(true) => reply_with_data(tree, read),
             Ok(false) if until.is_some_and(|until| Instant::now() >= until) => {
-                tree.answer_empty(&read.file);
+                read.file.answer_empty();
                 reply_with_data(tree, read);
             }
             Ok(false) => {

@@ -231,7 +231,7 @@ impl Filesystem for FuseAdapter {
             Ok(file) => file,
             Err(e) => return reply.error(e),
         };
-        if let Some(what) = self.tree.wait_target(&file) {
+        if let Some(what) = file.wait_target() {
             let pid = req.pid();
             return self.parked_reads.park_read(ParkedRead {
                 pid,
@@ -246,7 +246,8 @@ impl Filesystem for FuseAdapter {
             Ok(bytes) => reply.data(&bytes),
             Err(e) => return reply.error(e),
         }
-        self.render_following(&file);
+        // The reader is busy with this one.
+        self.render(|ahead| ahead.render_following(&file));
     }
 
     fn write(
@@ -358,7 +359,7 @@ impl Filesystem for FuseAdapter {
         let done = run_guarded("readdirplus", || {
             let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
             let names = offset == 0
-                && !self.tree.has_all_sizes(&dir.listing)
+                && !self.tree.read_ahead().has_all_sizes(&dir.listing)
                 && self.walkers.should_list_names(req.pid(), ino.0);
             let mut ready = offset;
             let end = self.emit_entries(req, &dir, offset, |next, name, node| {

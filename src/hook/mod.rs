@@ -29,7 +29,7 @@ use crate::config::{Config, Env, Me, MeError, MeOrigin, find_lock_holder};
 use crate::fuse::mountpoint;
 use crate::mailbox::{MailboxGlance, MailboxOpenError, MailboxOptions};
 use crate::store::process;
-use crate::view::UnreadMail;
+use crate::view::{UnreadMail, list_unread_mail, sole_unread_name};
 use bell::MailLocation;
 use harness::HarnessVariables;
 pub use harness::{BellStream, Harness, HookEvent};
@@ -272,7 +272,7 @@ fn ring_bell(
     }
     let folder = resolve_project_folder(call, &env, sessions, told)?;
     let glance = open_glance(call, &env.with_cwd(folder))?;
-    let mail = glance.tree().list_unread_mail();
+    let mail = list_unread_mail(glance.tree());
     let held = sessions.acquire_lock()?;
     if call.event == HookEvent::SessionStart {
         held.remove_old_sessions();
@@ -377,7 +377,7 @@ fn claim_bell_text(
 }
 
 fn render_bell_text(glance: &MailboxGlance, mail: &[UnreadMail], new: &[&UnreadMail]) -> String {
-    let only = glance.tree().sole_unread_name();
+    let only = sole_unread_name(glance.tree());
     let mount = find_mountpoint(glance);
     let place = MailLocation {
         me: &glance.me().name,

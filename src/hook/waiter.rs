@@ -23,6 +23,7 @@ use crate::config::Env;
 use crate::index::Index;
 use crate::mailbox::{Mailbox, MailboxOptions};
 use crate::store::process;
+use crate::view::list_unread_mail;
 
 /// The lifetime of a waiter, a little less than the harness allows.
 const STAYS: Duration = Duration::from_secs(28_700);
@@ -151,7 +152,7 @@ pub(super) fn run(
     loop {
         let seen = index.change_count();
         let mail: Vec<String> =
-            mailbox.tree().list_unread_mail().into_iter().map(|mail| mail.key).collect();
+            list_unread_mail(mailbox.tree()).into_iter().map(|mail| mail.key).collect();
         let is_new = mail.iter().any(|key| !known.contains(key));
         if is_new {
             if !first && !needed.wait_until_quiet(index) {
@@ -204,7 +205,7 @@ fn claim_ring_text(
     let which = &needed.input.session_key;
     loop {
         let glance = open_glance(call, env)?;
-        let mail = glance.tree().list_unread_mail();
+        let mail = list_unread_mail(glance.tree());
         let keys: Vec<&str> = mail.iter().map(|mail| mail.key.as_str()).collect();
         let held = needed.sessions.acquire_lock()?;
         let mut session = held.load_session(which)?;

@@ -1,5 +1,6 @@
 //! `stat` of every node, and lookup of a node by name or number.
 
+use super::folder_scope::FolderScope;
 use super::node::{
     Ino, InodeTag, MessageFolder, Node, day_inode, decode_inode, files, folders, make_inode,
     message_inode, split_inode,
@@ -141,14 +142,15 @@ impl Tree {
                 None => self.find_in_listing(parent, name)?,
                 found => found,
             },
-            Node::Inbox | Node::Thread(_) | Node::ArchiveDay(_) | Node::SentDay(_) => {
-                self.find_message(parent, name)?
-            }
+            Node::Inbox => self.find_message(FolderScope::Inbox, name)?,
+            Node::ArchiveDay(day) => self.find_message(FolderScope::ArchiveDay(*day), name)?,
+            Node::SentDay(day) => self.find_message(FolderScope::SentDay(*day), name)?,
+            Node::Thread(thread) => self.find_message(FolderScope::Thread(*thread), name)?,
             Node::Archive => self.find_day(MessageFolder::Archive, name).map(Node::ArchiveDay),
             Node::Sent => self.find_day(MessageFolder::Sent, name).map(Node::SentDay),
             Node::Threads => self.find_thread(name).map(Node::Thread),
             Node::Parts(place, ix) => {
-                self.find_part(*ix, name)?;
+                self.parts.find(*ix, name)?;
                 Some(Node::Part(*place, *ix, name.to_owned()))
             }
             files!() => return Err(Error::NotDir),
@@ -166,9 +168,9 @@ impl Tree {
 
     /// Finds a thread by its name, also one that begins with a message that was just sent.
     pub(super) fn find_thread(&self, name: &str) -> Option<ThreadIx> {
-        self.find_thread_by_name(name).or_else(|| {
+        self.thread_names.find_thread_by_name(name).or_else(|| {
             self.wait_for_sent(&Node::Threads);
-            self.find_thread_by_name(name)
+            self.thread_names.find_thread_by_name(name)
         })
     }
 
@@ -179,7 +181,7 @@ impl Tree {
         let day = name.parse().ok()?;
         // Pending messages are read first, because one that its store gets meanwhile is in the index
         // afterwards.
-        let is_held = place == MessageFolder::Sent && self.pending_days().contains(&day);
+        let is_held = place == MessageFolder::Sent && self.pending.days().contains(&day);
         (is_held || self.newest_on_day(place, day).is_some()).then_some(day)
     }
 
@@ -198,7 +200,7 @@ impl Tree {
                 return Ok(self.make_attr(node, &on_view!(self, of_view, stat())?));
             }
             Node::Message(place, ix) => {
-                let (size, time) = self.message_size(*ix)?;
+                let (size, time) = self.texts.message_size(*ix)?;
                 // A late parent moves a message to another thread.
                 let linked = || {
                     let entry = *self.index.read().messages.entry(*ix);
@@ -220,15 +222,15 @@ impl Tree {
                 written(if let Node::Ack(..) = node { 0o200 } else { 0o600 }, 0, time)
             }
             Node::Warning(ix) => {
-                let (text, time) = self.warning_text(*ix)?;
+                let (text, time) = self.pending.warning_text(*ix)?;
                 read(text.len() as u64, time, CachePolicy::Brief)
             }
             Node::Held(..) => {
-                let (text, time) = self.pending_text(node)?;
+                let (text, time) = self.pending.text(node)?;
                 read(text.len() as u64, time, CachePolicy::Volatile)
             }
             Node::Part(_, ix, name) => {
-                let (size, time) = self.part_size(*ix, name)?;
+                let (size, time) = self.parts.size(*ix, name)?;
                 read(size, time, CachePolicy::Brief)
             }
             Node::ThreadDraft(..) | Node::ReplyDraft(..) => {
@@ -278,18 +280,6 @@ impl Tree {
         }
     }
 
-    pub(super) fn message_size(&self, ix: MsgIx) -> Result<(u64, Timestamp), Error> {
-        let entry = self.live_entry(ix)?;
-        let size = entry.size().map_or_else(|| Ok(self.rendered_text(ix)?.len() as u64), Ok);
-        size.map(|size| (size, entry.time()))
-    }
-
-    /// Returns the entry of a message that is not gone.
-    pub(super) fn live_entry(&self, ix: MsgIx) -> Result<IndexEntry, Error> {
-        let entry = *self.index.read().messages.entry(ix);
-        entry.is_live().then_some(entry).ok_or(Error::NotFound)
-    }
-
     /// Returns the time of a folder, which is that of its newest entry.
     fn newest_time(&self, node: &Node) -> Option<Timestamp> {
         match node {
@@ -305,7 +295,7 @@ impl Tree {
             Node::SentDay(day) => {
                 // Pending messages are read first, because one that its store gets meanwhile is in the index
                 // afterwards.
-                let held = self.newest_pending(*day);
+                let held = self.pending.newest_of_day(*day);
                 held.max(self.newest_on_day(MessageFolder::Sent, *day))
             }
             Node::Thread(t) => {
@@ -318,7 +308,7 @@ impl Tree {
                 let newest = self.newest_message_time();
                 newest.max(self.index.read().threads.newest_empty_time())
             }
-            Node::Parts(_, ix) => self.live_entry(*ix).ok().map(|e| e.time()),
+            Node::Parts(_, ix) => self.texts.live_entry(*ix).ok().map(|e| e.time()),
             files!() => None,
         }
     }
@@ -327,7 +317,7 @@ impl Tree {
     pub(super) fn newest_message_time(&self) -> Option<Timestamp> {
         let core = self.index.read();
         if self.is_scope_all() {
-            newest_live_time(&core, &self.all_messages(&core))
+            newest_live_time(&core, &self.lists.all_messages(&core))
         } else {
             core.messages.newest_time()
         }
@@ -358,28 +348,13 @@ impl Tree {
             Node::SentDay(_) => Node::Sent,
             Node::Thread(_) => Node::Threads,
             Node::View(of_view) => on_view!(self, of_view, parent_folder()),
-            Node::Parts(place, ix) => self.folder_of_message(*place, *ix),
+            Node::Parts(place, ix) => {
+                FolderScope::of_message(&self.index.read(), *place, *ix).into()
+            }
             Node::Root | Node::Inbox | Node::Archive | Node::Sent | Node::Threads | files!() => {
                 Node::Root
             }
         }
-    }
-
-    /// Returns the folder of a message.
-    pub(super) fn folder_of_message(&self, place: MessageFolder, ix: MsgIx) -> Node {
-        let core = self.index.read();
-        let entry = core.messages.entry(ix);
-        match place {
-            MessageFolder::Archive => Node::ArchiveDay(core.messages.name_time(entry).day()),
-            MessageFolder::Sent => Node::SentDay(core.messages.name_time(entry).day()),
-            MessageFolder::Thread => Node::Thread(entry.thread()),
-            MessageFolder::Inbox | MessageFolder::Maildir => Node::Inbox,
-        }
-    }
-
-    /// Returns the file name of a message.
-    pub fn message_name(&self, ix: MsgIx) -> String {
-        format!("{}.txt", self.unique_stem(&self.index.read(), ix))
     }
 }
 

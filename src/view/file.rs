@@ -197,12 +197,15 @@ impl Tree {
             }
             Node::Ack(_, ix) => self.open_ack(*ix, access),
             _ if access.write || access.truncate => Err(self.not_writable_error(node)),
-            Node::Part(_, ix, name) => self.open_part(*ix, name),
-            Node::Held(..) => Ok(OpenFile::from_bytes(self.pending_text(node)?.0.into_bytes())),
-            Node::Warning(ix) => Ok(OpenFile::from_bytes(self.warning_text(*ix)?.0.into_bytes())),
+            Node::Part(_, ix, name) => self.parts.open(*ix, name),
+            Node::Held(..) => Ok(OpenFile::from_bytes(self.pending.text(node)?.0.into_bytes())),
+            Node::Warning(ix) => {
+                Ok(OpenFile::from_bytes(self.pending.warning_text(*ix)?.0.into_bytes()))
+            }
             Node::View(of_view) => on_view!(self, of_view, open(access)),
             Node::Message(place, ix)
-                if *place != MessageFolder::Inbox && self.live_entry(*ix)?.size().is_some() =>
+                if *place != MessageFolder::Inbox
+                    && self.texts.live_entry(*ix)?.size().is_some() =>
             {
                 Ok(OpenFile::Message(*place, *ix, OnceLock::new()))
             }
@@ -210,7 +213,7 @@ impl Tree {
                 let mark = (*place == MessageFolder::Inbox
                     && self.should_mark_reading(&access.reader))
                 .then(|| ReadToEndMark::new(*ix, access.opener));
-                Ok(OpenFile::Bytes(FileContent { bytes: self.rendered_text(*ix)?, mark }))
+                Ok(OpenFile::Bytes(FileContent { bytes: self.texts.rendered_text(*ix)?, mark }))
             }
             folders!() => Err(Error::IsDir),
         }
@@ -222,7 +225,7 @@ impl Tree {
         self.settings.mark_read == MarkRead::OnRead && !looking && !self.settings.read_only
     }
 
-    /// Reads from an open file. `.wait`, `.next` and `.watch` return what [`Tree::try_fill_answer`] found.
+    /// Reads from an open file. `.wait`, `.next` and `.watch` return what [`super::try_fill_answer`] found.
     ///
     /// # Errors
     /// Store errors as they come.
@@ -233,7 +236,7 @@ impl Tree {
                 if let Some(bytes) = kept.get() {
                     return Ok(slice_range(bytes, offset, size).to_vec());
                 }
-                let rendered = self.rendered_text(*ix)?;
+                let rendered = self.texts.rendered_text(*ix)?;
                 let bytes = kept.get_or_init(|| rendered);
                 Ok(slice_range(bytes, offset, size).to_vec())
             }
@@ -344,7 +347,7 @@ impl Tree {
         if let Some(message) =
             file.claim_read_mark(by).filter(|_| self.should_mark_reading(&ReaderProfile::default()))
         {
-            self.note_reading(message);
+            self.recent_reads.note_reading(&self.index, &self.names, message);
             // The log and `status.txt` say why it could not be marked.
             drop(self.index.mark_message(message, true, true));
         }

@@ -77,8 +77,8 @@ impl Tree {
         let gone = changes.added.iter().chain(&changes.removed).copied();
         let all: HashSet<MsgIx> = gone.chain(rewritten.clone()).collect();
         for ix in &all {
-            self.render_cache.lock().remove(*ix);
-            self.parts_cache.remove(ix);
+            self.texts.forget(*ix);
+            self.parts.forget(*ix);
         }
         let mut open_anew = self.rewritten.lock();
         open_anew.extend(rewritten.flat_map(|ix| CACHED.map(|place| (place, ix))));

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use lru::LruCache;
 
 use super::maildir::{MaildirFolder, maildir_name};
-use super::names;
-use super::node::{Ino, MessageFolder, Node, files};
+use super::node::{MessageFolder, Node, files};
 use super::table::{NodeAttributes, ROOT_ENTRIES, RootEntry, on_view};
 use super::transcript::transcript_node;
 use super::unique_names::NameForm;
 use super::{Attr, Error, Tree};
 use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::Day;
+use crate::model::locks::Mutex;
 
 /// One entry of a [`Listing`]. It is small, because a listing may have many.
 #[derive(Clone, Copy, Debug)]
@@ -140,14 +140,17 @@ impl Listing {
 /// The listings taken last, each with its generation of the index. A program that lists a folder again gets it
 /// at once.
 #[derive(Debug)]
-pub(super) struct ListingCache {
-    by_inode: LruCache<Ino, (u64, Arc<Listing>)>,
+pub(super) struct ListingCache(Mutex<CachedListings>);
+
+#[derive(Debug)]
+struct CachedListings {
+    by_folder: LruCache<Node, (u64, Arc<Listing>)>,
     cost: usize,
 }
 
 impl Default for ListingCache {
     fn default() -> Self {
-        Self { by_inode: LruCache::unbounded(), cost: 0 }
+        Self(Mutex::new(CachedListings { by_folder: LruCache::unbounded(), cost: 0 }))
     }
 }
 
@@ -157,20 +160,23 @@ impl ListingCache {
     /// Cost of a listing in addition to its entries.
     const EACH: usize = 32;
 
-    pub fn get(&mut self, ino: Ino, generation: u64) -> Option<Arc<Listing>> {
-        let (made, listing) = self.by_inode.get(&ino)?;
+    pub fn get(&self, folder: &Node, generation: u64) -> Option<Arc<Listing>> {
+        let mut cached = self.0.lock();
+        let (made, listing) = cached.by_folder.get(folder)?;
         (*made == generation).then(|| Arc::clone(listing))
     }
 
-    fn insert(&mut self, ino: Ino, generation: u64, listing: &Arc<Listing>) {
+    fn insert(&self, folder: &Node, generation: u64, listing: &Arc<Listing>) {
         let cost = |listing: &Listing| listing.len() + Self::EACH;
-        self.cost += cost(listing);
-        if let Some((_, before)) = self.by_inode.put(ino, (generation, Arc::clone(listing))) {
-            self.cost -= cost(&before);
+        let cached = &mut *self.0.lock();
+        cached.cost += cost(listing);
+        let new = (generation, Arc::clone(listing));
+        if let Some((_, before)) = cached.by_folder.put(folder.clone(), new) {
+            cached.cost -= cost(&before);
         }
-        while self.cost > Self::KEPT {
-            let Some((_, (_, oldest))) = self.by_inode.pop_lru() else { return };
-            self.cost -= cost(&oldest);
+        while cached.cost > Self::KEPT {
+            let Some((_, (_, oldest))) = cached.by_folder.pop_lru() else { return };
+            cached.cost -= cost(&oldest);
         }
     }
 }
@@ -187,7 +193,7 @@ impl Tree {
         let list: Vec<MsgIx> = list.into_iter().collect();
         let noted = |ix: &MsgIx| core.messages.has_note(*ix) || waiting.contains(ix);
         let mut items = Vec::with_capacity(list.len());
-        for (ix, form) in self.name_forms(core, list) {
+        for (ix, form) in self.names.name_forms(core, list) {
             if core.messages.entry(ix).has_parts() {
                 items.push(ListingEntry::Parts(ix, form));
             }
@@ -208,15 +214,14 @@ impl Tree {
             return self.list_folder(node).map(Arc::new);
         }
         // The generation is read first, so a change during the listing makes the next one fresh.
-        let (ino, generation) = (self.inode_number(node), self.generation());
-        let kept = self.listing_cache.lock().get(ino, generation);
-        if let Some(listing) = kept {
+        let generation = self.generation();
+        if let Some(listing) = self.listing_cache.get(node, generation) {
             return Ok(listing);
         }
         let listing = Arc::new(self.list_folder(node)?);
         // A message may have begun to wait meanwhile.
         if self.is_cacheable(node) {
-            self.listing_cache.lock().insert(ino, generation, &listing);
+            self.listing_cache.insert(node, generation, &listing);
         }
         Ok(listing)
     }
@@ -239,7 +244,7 @@ impl Tree {
                 entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
                 Ok(Listing::from_named(entries))
             }
-            Node::Parts(place, ix) => self.list_parts(*place, *ix),
+            Node::Parts(place, ix) => self.parts.list(*place, *ix),
             Node::Archive | Node::Sent => Ok(self.list_days(node)),
             Node::Threads => {
                 let core = self.index.read();
@@ -259,13 +264,13 @@ impl Tree {
             Node::SentDay(day) => {
                 // Pending messages are read first, because one that its store gets meanwhile is in the index
                 // afterwards.
-                let held = self.pending_on_day(*day);
+                let held = self.pending.list_of_day(*day);
                 let listed = self.list_day(MessageFolder::Sent, *day).ok();
-                self.add_pending(held, listed).ok_or(Error::NotFound)
+                self.pending.add_to_listing(held, listed).ok_or(Error::NotFound)
             }
             Node::Thread(thread) => {
                 let core = self.index.read();
-                let list = self.thread_messages(&core, *thread);
+                let list = self.lists.thread_messages(&core, *thread);
                 if list.is_empty() && core.threads.empty_thread_time(*thread).is_none() {
                     return Err(Error::NotFound);
                 }
@@ -288,7 +293,7 @@ impl Tree {
     ) -> T {
         if place == MessageFolder::Archive && self.is_scope_all() {
             let core = self.index.read();
-            let list = self.all_messages(&core);
+            let list = self.lists.all_messages(&core);
             return f(&core, &list);
         }
         let core = self.index.read();
@@ -303,7 +308,7 @@ impl Tree {
     fn list_days(&self, node: &Node) -> Listing {
         // Pending messages are read first, because one that its store gets meanwhile is in the index
         // afterwards.
-        let days = if *node == Node::Sent { self.pending_days() } else { BTreeSet::new() };
+        let days = if *node == Node::Sent { self.pending.days() } else { BTreeSet::new() };
         let mut listing = self.list_index_days(node);
         if !days.is_empty() {
             let name = |day: Day| (day.to_string(), Node::SentDay(day));
@@ -337,15 +342,16 @@ impl Tree {
 
     fn list_day(&self, place: MessageFolder, day: Day) -> Result<Listing, Error> {
         let waiting =
-            if place == MessageFolder::Sent { self.list_undelivered() } else { Vec::new() };
+            if place == MessageFolder::Sent { self.pending.list_undelivered() } else { Vec::new() };
         let mut waiting: HashSet<MsgIx> = waiting.into_iter().map(|(ix, _)| ix).collect();
-        if place == MessageFolder::Sent && self.may_wait_for_link() {
+        if place == MessageFolder::Sent && self.pending.may_wait_for_link() {
             let of_day = |core: &IndexTables, list: &[MsgIx]| {
                 let entries = core.messages.slice_of_day(list, day).iter();
                 entries.map(|ix| (*ix, *core.messages.entry(*ix))).collect::<Vec<_>>()
             };
             let entries = self.with_day_list(place, of_day);
-            let waits = |(_, entry): &(MsgIx, IndexEntry)| self.link_wait_warning(entry).is_some();
+            let waits =
+                |(_, entry): &(MsgIx, IndexEntry)| self.pending.link_wait_warning(entry).is_some();
             waiting.extend(entries.into_iter().filter(waits).map(|(ix, _)| ix));
         }
         self.with_day_list(place, |core, list| {
@@ -375,7 +381,7 @@ impl Tree {
     ) -> Option<Node> {
         let mut beside = |ix: MsgIx, form: NameForm, ending: &str| {
             let core = self.index.read();
-            self.push_stem(name, &core, ix, form);
+            self.names.push_stem(name, &core, ix, form);
             name.push_str(ending);
             Some(())
         };
@@ -403,11 +409,11 @@ impl Tree {
                 Node::Warning(ix)
             }
             ListingEntry::Thread(t) => {
-                name.push_str(&self.thread_folder_name(t)?);
+                name.push_str(&self.thread_names.thread_folder_name(t)?);
                 Node::Thread(t)
             }
             ListingEntry::Transcript(t) => {
-                name.push_str(&self.thread_folder_name(t)?);
+                name.push_str(&self.thread_names.thread_folder_name(t)?);
                 name.push_str(".txt");
                 transcript_node(t)
             }
@@ -452,27 +458,6 @@ impl Tree {
             _ => None,
         };
         self.iter_entries(&listing).filter_map(file).collect()
-    }
-
-    /// Finds the message of a file name without its ending in a folder. The name is its own, or a short one.
-    pub(super) fn find_message_by_stem(
-        &self,
-        folder: &Node,
-        stem: &str,
-    ) -> Option<(MessageFolder, MsgIx)> {
-        let core = self.index.read();
-        let ix = if names::has_time_prefix(stem) {
-            self.find_by_stem(&core, folder, stem)?
-        } else {
-            self.find_by_short_id(&core, folder, stem)?
-        };
-        let place = match folder {
-            Node::Inbox => MessageFolder::Inbox,
-            Node::ArchiveDay(_) => MessageFolder::Archive,
-            Node::SentDay(_) => MessageFolder::Sent,
-            _ => MessageFolder::Thread,
-        };
-        Some((place, ix))
     }
 }
 

@@ -7,6 +7,7 @@
 
 use super::attr::README_TIME;
 use super::file::{OpenFile, OpenRequest};
+use super::folder_scope::FolderScope;
 use super::listing::ListingEntry;
 use super::node::{Ino, Node};
 use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
@@ -280,7 +281,7 @@ fn list_messages(tree: &Tree, which: MaildirFolder) -> Listing {
         let (read, label) = (entry.is_read(), core.marks.label(entry));
         choose_folder(read, label) == which && is_listed(read, label)
     };
-    let mail = tree.name_forms(&core, core.messages.messages_to_me().filter(lies_there));
+    let mail = tree.names.name_forms(&core, core.messages.messages_to_me().filter(lies_there));
     Listing::from_maildir(mail.map(|(ix, form)| ListingEntry::Mail(which, ix, form)))
 }
 
@@ -302,7 +303,7 @@ pub(super) fn maildir_name(
     let there = standing.folder == which && is_listed(read, label);
     there.then(|| {
         let mut stem = String::with_capacity(64);
-        tree.push_stem(&mut stem, &core, ix, form);
+        tree.names.push_stem(&mut stem, &core, ix, form);
         standing.file_name(&stem)
     })
 }
@@ -316,7 +317,7 @@ fn find_in_folder(tree: &Tree, which: MaildirFolder, name: &str) -> Option<Node>
 fn find_message(tree: &Tree, which: MaildirFolder, name: &str) -> Option<MaildirMessage> {
     let (stem, asked) = MaildirState::parse(which, name)?;
     let core = tree.index.read();
-    let ix = tree.find_by_stem(&core, &Node::Inbox, stem)?;
+    let ix = tree.names.find_by_stem(&core, FolderScope::Inbox, stem)?;
     let entry = core.messages.entry(ix);
     let (read, answered) = (entry.is_read(), core.marks.is_answered(&core.messages, entry));
     let label = core.marks.label(entry);

@@ -5,25 +5,23 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Error;
 use super::file::OpenFile;
 use super::generation_cache::GenerationCache;
 use super::listing::Listing;
+use super::message_texts::MessageTexts;
 use super::node::{MessageFolder, Node};
-use super::{Error, Tree};
-use crate::index::MsgIx;
+use crate::index::{Index, MsgIx};
 use crate::model::{Attachment, Timestamp};
 use crate::store::PartContent;
 
 /// Messages whose attachments are cached.
-pub(super) const MESSAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+const MESSAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 /// Time for which they are cached, which is that of the kernel's own cache. A copy or `ls -l` of a folder then
 /// reads the message once, and a file that changed in the store is seen soon.
-pub(super) const FRESH: Duration = Duration::from_secs(1);
+const FRESH: Duration = Duration::from_secs(1);
 /// The longest possible file name.
 const MAX_NAME: usize = 255;
-
-/// The attachments of messages read a moment ago.
-pub(super) type PartsCache = GenerationCache<MsgIx, Arc<[Attachment]>>;
 
 /// Returns the attachments that are shown: not withheld, each name one path component, and once. Stores ensure
 /// that; a mistake there must not become a strange tree here.
@@ -38,9 +36,26 @@ fn filter_safe(attachments: Vec<Attachment>) -> Arc<[Attachment]> {
         .collect()
 }
 
-impl Tree {
+/// The attachments of the messages of one tree.
+pub(super) struct MessageParts {
+    index: Arc<Index>,
+    texts: Arc<MessageTexts>,
+    /// Those that were read a moment ago.
+    cache: GenerationCache<MsgIx, Arc<[Attachment]>>,
+}
+
+impl MessageParts {
+    pub fn new(index: Arc<Index>, texts: Arc<MessageTexts>) -> Self {
+        Self { index, texts, cache: GenerationCache::with_max_age(MESSAGES, FRESH) }
+    }
+
+    /// Drops what is cached of a message.
+    pub fn forget(&self, ix: MsgIx) {
+        self.cache.remove(&ix);
+    }
+
     /// Returns the attachments of a message that are not withheld.
-    fn message_parts(&self, ix: MsgIx) -> Result<Arc<[Attachment]>, Error> {
+    fn of_message(&self, ix: MsgIx) -> Result<Arc<[Attachment]>, Error> {
         let (entry, generation) = {
             let core = self.index.read();
             let entry = *core.messages.entry(ix);
@@ -49,32 +64,32 @@ impl Tree {
             }
             (entry, core.generation())
         };
-        self.parts_cache.try_get(ix, generation, || {
-            let record = self.read_record(ix, &entry)?;
+        self.cache.try_get(ix, generation, || {
+            let record = self.texts.read_record(ix, &entry)?;
             Ok(filter_safe(record.message.attachments.into_iter().chain(record.parts).collect()))
         })
     }
 
     /// Returns one of them by name.
-    pub(super) fn find_part(&self, ix: MsgIx, name: &str) -> Result<Attachment, Error> {
-        self.message_parts(ix)?.iter().find(|a| a.name == name).cloned().ok_or(Error::NotFound)
+    pub fn find(&self, ix: MsgIx, name: &str) -> Result<Attachment, Error> {
+        self.of_message(ix)?.iter().find(|a| a.name == name).cloned().ok_or(Error::NotFound)
     }
 
     /// Returns its size, and its time, which is that of the message.
-    pub(super) fn part_size(&self, ix: MsgIx, name: &str) -> Result<(u64, Timestamp), Error> {
-        Ok((self.find_part(ix, name)?.size, self.live_entry(ix)?.time()))
+    pub fn size(&self, ix: MsgIx, name: &str) -> Result<(u64, Timestamp), Error> {
+        Ok((self.find(ix, name)?.size, self.texts.live_entry(ix)?.time()))
     }
 
-    pub(super) fn list_parts(&self, place: MessageFolder, ix: MsgIx) -> Result<Listing, Error> {
-        let parts = self.message_parts(ix)?;
+    pub fn list(&self, place: MessageFolder, ix: MsgIx) -> Result<Listing, Error> {
+        let parts = self.of_message(ix)?;
         let node = |a: &Attachment| (a.name.clone(), Node::Part(place, ix, a.name.clone()));
         Ok(Listing::from_named(parts.iter().map(node)))
     }
 
     /// Opens one of them. Reading it marks nothing.
-    pub(super) fn open_part(&self, ix: MsgIx, name: &str) -> Result<OpenFile, Error> {
-        let listed = self.find_part(ix, name)?;
-        let entry = self.live_entry(ix)?;
+    pub fn open(&self, ix: MsgIx, name: &str) -> Result<OpenFile, Error> {
+        let listed = self.find(ix, name)?;
+        let entry = self.texts.live_entry(ix)?;
         let store = self.index.store_of(&entry);
         let parts = store.facets().parts.ok_or(Error::NotFound)?;
         let (len, file) = match parts.open_part(&entry.location(), name)? {
@@ -83,7 +98,7 @@ impl Tree {
         };
         if len != listed.size {
             // It changed in the store, so the next listing has to read the message again.
-            self.parts_cache.remove(&ix);
+            self.cache.remove(&ix);
         }
         Ok(file)
     }

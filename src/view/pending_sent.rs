@@ -2,15 +2,21 @@
 //! there, and beside it a note with the reason of the wait.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
+use super::Error;
+use super::folder_scope::FolderScope;
 use super::listing::Listing;
+use super::message_texts::{MessageTexts, strip_thread_label};
 use super::names;
 use super::node::{MessageFolder, Node};
-use super::{Error, Tree, strip_thread_label};
-use crate::index::{IndexEntry, MsgIx};
-use crate::link::HealthBoard;
-use crate::model::{Day, Message, ShownMessage, SignatureState, Timestamp, sanitize_line};
-use crate::outbox::PendingMessage;
+use super::unique_names::MessageNames;
+use crate::index::{Index, IndexEntry, MsgIx};
+use crate::link::{HealthBoard, HealthBoards};
+use crate::model::{
+    Day, Message, ShownMessage, SignatureState, Timestamp, sanitize_line, sanitize_text,
+};
+use crate::outbox::{Outbox, PendingMessage};
 
 /// A message that waits.
 pub(super) struct PendingSentFile {
@@ -48,17 +54,45 @@ fn format_waiting_note(held: &PendingMessage) -> Option<String> {
     Some(format!("waits for {to} since {since} and is tried again by itself: {why}\n"))
 }
 
-impl Tree {
-    /// Returns the messages that were accepted and are not in their stores yet, oldest first.
-    fn list_pending(&self) -> Vec<PendingSentFile> {
-        let held = self.outbox.as_ref().map(|outbox| outbox.pending_messages()).unwrap_or_default();
-        let mut taken = HashSet::new();
-        held.iter().filter_map(|held| self.make_pending_file(held, &mut taken)).collect()
+/// The messages of mine that wait for their store, a recipient or a link.
+pub(super) struct PendingSent {
+    index: Arc<Index>,
+    outbox: Option<Arc<Outbox>>,
+    names: Arc<MessageNames>,
+    texts: Arc<MessageTexts>,
+    link_boards: HealthBoards,
+}
+
+impl PendingSent {
+    pub fn new(
+        index: Arc<Index>,
+        outbox: Option<Arc<Outbox>>,
+        names: Arc<MessageNames>,
+        texts: Arc<MessageTexts>,
+        link_boards: HealthBoards,
+    ) -> Self {
+        Self { index, outbox, names, texts, link_boards }
     }
 
-    /// Returns true if there may be such messages.
-    pub(super) fn has_pending(&self) -> bool {
-        self.outbox.as_ref().is_some_and(|outbox| outbox.has_pending())
+    fn link_boards(&self) -> Vec<Arc<HealthBoard>> {
+        self.link_boards.read().clone()
+    }
+
+    /// Returns the messages that the outbox still has.
+    fn held_messages(&self) -> Vec<PendingMessage> {
+        self.outbox.as_ref().map(|outbox| outbox.pending_messages()).unwrap_or_default()
+    }
+
+    /// Returns the messages that were accepted and are not in their stores yet, oldest first.
+    fn list(&self) -> Vec<PendingSentFile> {
+        let mut taken = HashSet::new();
+        let held = self.held_messages();
+        held.iter().filter_map(|held| self.make_file(held, &mut taken)).collect()
+    }
+
+    /// Returns true if messages may wait, and so come and go without a change of the index.
+    pub fn may_wait(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.has_pending()) || self.may_wait_for_link()
     }
 
     /// Returns a pending message as its store will return it, and the number of the store; `None` if the index
@@ -74,7 +108,7 @@ impl Tree {
         Some((number, message))
     }
 
-    fn make_pending_file(
+    fn make_file(
         &self,
         held: &PendingMessage,
         taken: &mut HashSet<String>,
@@ -83,9 +117,9 @@ impl Tree {
         let time = message.time;
         let from = message.from.clone().unwrap_or_default();
         let stem = |full| names::format_stem(time, &from, &message.id, full);
-        let folder = Node::SentDay(time.day());
+        let folder = FolderScope::SentDay(time.day());
         let free = |stem: &String| {
-            !taken.contains(stem) && self.find_message_by_stem(&folder, stem).is_none()
+            !taken.contains(stem) && self.names.find_message_by_stem(folder, stem).is_none()
         };
         let stem = Some(stem(false)).filter(free).unwrap_or_else(|| stem(true));
         taken.insert(stem.clone());
@@ -107,36 +141,56 @@ impl Tree {
     }
 
     /// Returns the messages of mine that are in the index and wait for a recipient, each with its note.
-    pub(super) fn list_undelivered(&self) -> Vec<(MsgIx, String)> {
-        let held = self.outbox.as_ref().map(|outbox| outbox.pending_messages()).unwrap_or_default();
+    pub fn list_undelivered(&self) -> Vec<(MsgIx, String)> {
+        let held = self.held_messages();
         held.iter()
             .filter_map(|held| Some((self.find_in_index(held)?, format_waiting_note(held)?)))
             .collect()
     }
 
     /// Returns true if lines of mine may wait for a link.
-    pub(super) fn may_wait_for_link(&self) -> bool {
+    pub fn may_wait_for_link(&self) -> bool {
         self.link_boards().iter().any(|board| board.has_backlog())
     }
 
     /// Returns the warning about a message of mine whose line waits for a link.
-    pub(super) fn link_wait_warning(&self, entry: &IndexEntry) -> Option<String> {
+    pub fn link_wait_warning(&self, entry: &IndexEntry) -> Option<String> {
         let store = entry.is_from_me().then(|| self.index.store_of(entry))?;
         let (at, me) = (entry.location(), store.me());
-        let why =
-            |board: &std::sync::Arc<HealthBoard>| board.explain_wait(store.name(), me, at.offset);
+        let why = |board: &Arc<HealthBoard>| board.explain_wait(store.name(), me, at.offset);
         let why = self.link_boards().iter().find_map(why)?;
         // A line in a copy of the log waits for nothing.
         store.source_path(at.source).filter(|path| *path == format!("log-{me}.jsonl")).map(|_| why)
     }
 
+    /// Returns the text of `.warning`, and its time, which is that of the message.
+    pub fn warning_text(&self, ix: MsgIx) -> Result<(String, Timestamp), Error> {
+        let entry = self.texts.live_entry(ix)?;
+        let mut text: String = self.texts.read_record(ix, &entry)?.note.into_iter().collect();
+        let waits = self.list_undelivered().into_iter().filter(|(of, _)| *of == ix);
+        text.extend(waits.map(|(_, why)| why));
+        text.extend(self.link_wait_warning(&entry));
+        if text.is_empty() {
+            return Err(Error::NotFound);
+        }
+        Ok((format!("{}\n", sanitize_text(text.trim_end_matches('\n'))), entry.time()))
+    }
+
+    /// Returns true if there is a note about a message of mine.
+    pub fn has_warning(&self, ix: MsgIx) -> bool {
+        let entry = *self.index.read().messages.entry(ix);
+        self.index.read().messages.has_note(ix)
+            || self.list_undelivered().iter().any(|(of, _)| *of == ix)
+            || self.link_wait_warning(&entry).is_some()
+    }
+
     /// Returns the pending messages of a day of `sent/`.
-    pub(super) fn pending_on_day(&self, day: Day) -> Vec<PendingSentFile> {
-        self.list_pending().into_iter().filter(|waiting| waiting.day() == day).collect()
+    pub fn list_of_day(&self, day: Day) -> Vec<PendingSentFile> {
+        self.list().into_iter().filter(|waiting| waiting.day() == day).collect()
     }
 
     /// Adds pending messages to the listing of their day of `sent/`, unless they are in their store and listed.
-    pub(super) fn add_pending(
+    pub fn add_to_listing(
         &self,
         mut held: Vec<PendingSentFile>,
         listing: Option<Listing>,
@@ -156,23 +210,18 @@ impl Tree {
     }
 
     /// Returns the days of `sent/` with pending messages.
-    pub(super) fn pending_days(&self) -> BTreeSet<Day> {
-        self.list_pending().iter().map(PendingSentFile::day).collect()
+    pub fn days(&self) -> BTreeSet<Day> {
+        self.list().iter().map(PendingSentFile::day).collect()
     }
 
     /// Returns the time of the newest pending message of a day.
-    pub(super) fn newest_pending(&self, day: Day) -> Option<Timestamp> {
-        self.list_pending()
-            .iter()
-            .filter(|waiting| waiting.day() == day)
-            .map(|waiting| waiting.time)
-            .max()
+    pub fn newest_of_day(&self, day: Day) -> Option<Timestamp> {
+        self.list_of_day(day).iter().map(|waiting| waiting.time).max()
     }
 
     /// Finds a pending message, or its note, by its name in a day of `sent/`.
-    pub(super) fn find_pending(&self, folder: &Node, name: &str) -> Option<Node> {
-        let Node::SentDay(day) = folder else { return None };
-        let held = self.pending_on_day(*day);
+    pub fn find(&self, day: Day, name: &str) -> Option<Node> {
+        let held = self.list_of_day(day);
         let mut entries = held.iter().flat_map(PendingSentFile::entries);
         entries.find(|(entry, _)| entry == name).map(|(_, node)| node)
     }
@@ -182,9 +231,9 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::NotFound`] for a note once its message is in its store.
-    pub(super) fn pending_text(&self, node: &Node) -> Result<(String, Timestamp), Error> {
+    pub fn text(&self, node: &Node) -> Result<(String, Timestamp), Error> {
         let Node::Held(store, id, warning) = node else { return Err(Error::NotFound) };
-        let held = self.outbox.as_ref().map(|outbox| outbox.pending_messages()).unwrap_or_default();
+        let held = self.held_messages();
         let of_id = held.iter().filter(|held| held.message.id == *id);
         let mut texts = of_id.filter_map(|held| {
             let (number, message) =
@@ -200,8 +249,8 @@ impl Tree {
             return Ok(text);
         }
         let ix = self.find_my_message(*store, id).filter(|_| !*warning).ok_or(Error::NotFound)?;
-        let text = String::from_utf8_lossy(&self.rendered_text(ix)?).into_owned();
-        Ok((text, self.live_entry(ix)?.time()))
+        let text = String::from_utf8_lossy(&self.texts.rendered_text(ix)?).into_owned();
+        Ok((text, self.texts.live_entry(ix)?.time()))
     }
 
     /// Returns the text that a message of mine will have once its store has it.

@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::index::MsgIx;
+use super::unique_names::MessageNames;
+use crate::index::{Index, MsgIx};
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
 use crate::store::fs;
-
-use super::Tree;
 
 /// Size of the file: one block, so one write replaces it.
 const BLOCK: usize = 2048;
@@ -42,8 +41,18 @@ pub(super) struct RecentReads {
 }
 
 impl RecentReads {
-    pub(super) fn new(path: PathBuf) -> Self {
+    pub fn new(path: PathBuf) -> Self {
         Self { path, file: Mutex::default() }
+    }
+
+    /// Notes that a message was read to its end.
+    pub fn note_reading(&self, index: &Index, names: &MessageNames, ix: MsgIx) {
+        let from = {
+            let core = index.read();
+            core.messages.sender(core.messages.entry(ix)).to_owned()
+        };
+        let name = names.message_name(ix);
+        self.record_read(RecentRead { time: Timestamp::now().millis(), from, name });
     }
 
     /// Records a message as the one that was read last. A failure is only logged.
@@ -62,18 +71,6 @@ impl RecentReads {
         if let Err(error) = file.write_all_at(&block, 0) {
             tracing::debug!(%error, "the messages read last cannot be saved");
         }
-    }
-}
-
-impl Tree {
-    /// Notes that a message was read to its end.
-    pub(super) fn note_reading(&self, ix: MsgIx) {
-        let from = {
-            let core = self.index.read();
-            core.messages.sender(core.messages.entry(ix)).to_owned()
-        };
-        let name = self.message_name(ix);
-        self.recent_reads.record_read(RecentRead { time: Timestamp::now().millis(), from, name });
     }
 }
 

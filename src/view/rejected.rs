@@ -159,7 +159,7 @@ fn reject_text(tree: &Tree, identity: u64) -> Result<(String, Timestamp), Error>
 fn render_reject(store: &dyn crate::store::Store, at: &Location, reject: &Reject) -> String {
     let mut text = String::new();
     let body = if let Ok(mut record) = store.read_record(at) {
-        super::strip_thread_label(store, &mut record.message);
+        super::message_texts::strip_thread_label(store, &mut record.message);
         let shown = ShownMessage::new(&record.message, store.kind().as_str());
         shown.render_header(&mut text, None);
         record.message.body

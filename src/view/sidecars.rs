@@ -5,10 +5,12 @@
 use crate::model::locks::{LockLevel, Mutex};
 
 use super::file::OpenFile;
+use super::folder_scope::FolderScope;
 use super::node::{MessageFolder, Node};
+use super::outbox::draft_node;
 use super::{Error, OpenRequest, Tree, names};
 use crate::index::{IndexEntry, MsgIx};
-use crate::model::{Timestamp, sanitize_line, sanitize_text};
+use crate::model::sanitize_line;
 use crate::outbox::names::is_private;
 use crate::store::StoreError;
 
@@ -35,23 +37,33 @@ fn private_reply_stem(name: &str) -> Option<&str> {
 
 impl Tree {
     /// Finds a message, a file beside one, or a draft in a thread's folder, by its name in a folder.
-    pub(super) fn find_message(&self, parent: &Node, name: &str) -> Result<Option<Node>, Error> {
+    pub(super) fn find_message(
+        &self,
+        folder: FolderScope,
+        name: &str,
+    ) -> Result<Option<Node>, Error> {
         let named = name.rsplit_once('.').filter(|(_, ending)| ENDINGS.contains(ending));
-        let indexed = || named.map_or(Ok(None), |named| self.find_indexed(parent, named));
+        let indexed = || named.map_or(Ok(None), |named| self.find_indexed(folder, named));
         if let Some(found) = indexed()? {
             return Ok(Some(found));
         }
-        let mut found = self.find_pending(parent, name);
-        if found.is_none() && matches!(parent, Node::SentDay(_)) {
+        let found = if let FolderScope::SentDay(day) = folder {
             // Its store may have got it since the index was asked.
-            found = indexed()?;
-        }
-        let found = found.or_else(|| self.find_draft_beside(parent, name));
-        let found =
-            found.or_else(|| self.find_error_note(parent, name).map(super::outbox::draft_node));
-        let found = found.or_else(|| self.find_bare_id(parent, name));
+            self.pending.find(day, name).map_or_else(indexed, |held| Ok(Some(held)))?
+        } else {
+            None
+        };
+        let found = found.or_else(|| self.find_draft_beside(folder, name));
+        let found = found.or_else(|| self.find_error_note(folder, name).map(draft_node));
+        let found = found.or_else(|| {
+            // An id alone opens its message.
+            let is_id = !names::has_time_prefix(name);
+            let ix = is_id.then(|| self.names.find_message_by_stem(folder, name))??;
+            Some(Node::Message(folder.message_folder(), ix))
+        });
         if found.is_none() {
-            self.note_unknown_id(parent, named.map_or(name, |(stem, _)| stem));
+            let id = named.map_or(name, |(stem, _)| stem);
+            self.last_unknown_id.note(&self.names, folder, id);
         }
         Ok(found)
     }
@@ -59,12 +71,13 @@ impl Tree {
     /// Finds a node of an indexed message by the name without its ending, and the ending.
     fn find_indexed(
         &self,
-        parent: &Node,
+        folder: FolderScope,
         (stem, ending): (&str, &str),
     ) -> Result<Option<Node>, Error> {
-        let Some((place, ix)) = self.find_message_by_stem(parent, stem) else { return Ok(None) };
+        let Some(ix) = self.names.find_message_by_stem(folder, stem) else { return Ok(None) };
+        let place = folder.message_folder();
         let has_parts = || self.index.read().messages.entry(ix).has_parts();
-        let is_noted = || place == MessageFolder::Sent && self.has_warning(ix);
+        let is_noted = || place == MessageFolder::Sent && self.pending.has_warning(ix);
         let opens = || place != MessageFolder::Inbox || self.can_open_in_inbox(ix, stem);
         Ok(match ending {
             "txt" if opens() => Some(Node::Message(place, ix)),
@@ -81,11 +94,12 @@ impl Tree {
 
     /// Finds the note about a refused answer, under the name of the answer in the folder of the answer. Returns
     /// its name in `outbox/`.
-    pub(super) fn find_error_note(&self, folder: &Node, name: &str) -> Option<String> {
+    pub(super) fn find_error_note(&self, folder: FolderScope, name: &str) -> Option<String> {
         let draft = name.strip_suffix(".error")?;
         self.wait_for_sent(&Node::Sent);
         let answered = draft.rsplit_once('.').and_then(|(stem, ending)| {
-            let (place, ix) = self.find_message_by_stem(folder, stem)?;
+            let place = folder.message_folder();
+            let ix = self.names.find_message_by_stem(folder, stem)?;
             match ending {
                 "reply" => Some(Node::Reply(place, ix)),
                 "reply-all" => Some(Node::ReplyAll(place, ix)),
@@ -99,12 +113,12 @@ impl Tree {
 
     /// Returns the draft node of a new name beside messages: an answer to a message in the making, or a draft
     /// of the thread.
-    pub(super) fn draft_node(&self, folder: &Node, name: &str) -> Option<Node> {
+    pub(super) fn draft_node(&self, folder: FolderScope, name: &str) -> Option<Node> {
         let answer =
-            private_reply_stem(name).and_then(|stem| self.find_message_by_stem(folder, stem));
+            private_reply_stem(name).and_then(|stem| self.names.find_message_by_stem(folder, stem));
         match (answer, folder) {
-            (Some((place, ix)), _) => Some(Node::ReplyDraft(place, ix, name.to_owned())),
-            (None, Node::Thread(thread)) => Some(Node::ThreadDraft(*thread, name.to_owned())),
+            (Some(ix), _) => Some(Node::ReplyDraft(folder.message_folder(), ix, name.to_owned())),
+            (None, FolderScope::Thread(thread)) => Some(Node::ThreadDraft(thread, name.to_owned())),
             (None, _) => None,
         }
     }
@@ -124,7 +138,7 @@ impl Tree {
             return Ok(true);
         }
         let entry = *self.index.read().messages.entry(ix);
-        Ok(entry.is_to_me() && self.read_record(ix, &entry)?.wants_ack)
+        Ok(entry.is_to_me() && self.texts.read_record(ix, &entry)?.wants_ack)
     }
 
     /// Returns true if the message was acknowledged through this tree.
@@ -151,7 +165,7 @@ impl Tree {
         let mut done = done.lock();
         if !*done && !data.is_empty() {
             self.acknowledge_message(ix).inspect_err(|e| {
-                let (name, why) = (self.message_name(ix), e.to_string());
+                let (name, why) = (self.names.message_name(ix), e.to_string());
                 tracing::warn!(%name, reason = %sanitize_line(&why), "acknowledgement refused");
             })?;
             *done = true;
@@ -172,43 +186,16 @@ impl Tree {
         match marks.acknowledge_message(&entry.location()) {
             // It may only have moved since the last scan.
             Err(StoreError::Moved) => {
-                self.rescan_store(number, true);
+                self.texts.rescan_store(number, true);
                 marks.acknowledge_message(&at()?.location())?;
             }
             done => done?,
         }
         self.acknowledged.lock().insert(ix);
-        self.rescan_store(number, false);
+        self.texts.rescan_store(number, false);
         if let Some(outbox) = &self.outbox {
             outbox.handle_store_change(number);
         }
         Ok(())
-    }
-
-    pub(super) fn rescan_store(&self, number: usize, full: bool) {
-        if let Err(error) = self.index.refresh_store(number, full) {
-            tracing::warn!(%error, "the store cannot be read now");
-        }
-    }
-
-    /// Returns the text of `.warning`, and its time, which is that of the message.
-    pub(super) fn warning_text(&self, ix: MsgIx) -> Result<(String, Timestamp), Error> {
-        let entry = self.live_entry(ix)?;
-        let mut text: String = self.read_record(ix, &entry)?.note.into_iter().collect();
-        let waits = self.list_undelivered().into_iter().filter(|(of, _)| *of == ix);
-        text.extend(waits.map(|(_, why)| why));
-        text.extend(self.link_wait_warning(&entry));
-        if text.is_empty() {
-            return Err(Error::NotFound);
-        }
-        Ok((format!("{}\n", sanitize_text(text.trim_end_matches('\n'))), entry.time()))
-    }
-
-    /// Returns true if there is a note about a message of mine.
-    fn has_warning(&self, ix: MsgIx) -> bool {
-        let entry = *self.index.read().messages.entry(ix);
-        self.index.read().messages.has_note(ix)
-            || self.list_undelivered().iter().any(|(of, _)| *of == ix)
-            || self.link_wait_warning(&entry).is_some()
     }
 }

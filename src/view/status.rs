@@ -144,8 +144,6 @@ impl Tree {
         };
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
         let keys = my_keys(self);
-        // A copy, so that no other lock is taken under this one.
-        let last_unknown_id = self.last_unknown_id.lock().clone();
         MailboxStatus {
             me: self.settings.me.clone(),
             key: keys.shown.map(|key| key.fingerprint().to_string()),
@@ -159,7 +157,7 @@ impl Tree {
                 name,
                 reason,
             }),
-            last_unknown_id,
+            last_unknown_id: self.last_unknown_id.get(),
             notes: collect_notes(self, keys.own_fault),
         }
     }
@@ -203,7 +201,7 @@ fn status_text(tree: &Tree) -> (String, Timestamp) {
 fn status_time(tree: &Tree) -> Timestamp {
     let refusal = tree.outbox.as_ref().and_then(|o| o.last_refusal()).map(|r| r.time);
     let newest = tree.index.read().messages.newest_time();
-    let unknown = tree.last_unknown_id.lock().as_ref().map(|unknown| unknown.time);
+    let unknown = tree.last_unknown_id.get().map(|unknown| unknown.time);
     let time = [newest, tree.index.marks_time(), refusal, unknown, tree.views.me.unsaved_time()];
     let links = tree.link_boards();
     let links = links.iter().map(|board| Some(board.changed_at()));
@@ -212,7 +210,7 @@ fn status_time(tree: &Tree) -> Timestamp {
 
 /// Returns the subject of a message, if it has one, and the first line of its text, both cut.
 fn read_headline(tree: &Tree, ix: MsgIx) -> (Option<String>, String) {
-    let Ok(text) = tree.rendered_text(ix) else { return (None, String::new()) };
+    let Ok(text) = tree.texts.rendered_text(ix) else { return (None, String::new()) };
     let text = String::from_utf8_lossy(&text);
     let (header, body) = text.split_once("\n\n").unwrap_or((&text, ""));
     let first = |mut lines: std::str::Lines<'_>| lines.find(|l| !l.trim().is_empty()).map(cut_line);

@@ -3,16 +3,18 @@
 //! A folder is named after the thread's id, and its label if it has one. If two stores have the same name, the
 //! store's name follows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use super::{Tree, names};
-use crate::index::{IndexTables, ThreadIx};
-use crate::model::{ORIGIN, thread_label};
+use super::names;
+use crate::index::{Index, IndexTables, ThreadIx};
+use crate::model::locks::Mutex;
+use crate::model::{ORIGIN, Scope, thread_label};
 
 /// The threads whose names look as if they were cut, by the first digits of the hash at their end. Such a name does
 /// not tell the id. Threads are only ever added.
 #[derive(Debug, Default)]
-pub(super) struct LongThreadNames {
+struct LongThreadNames {
     /// Number of threads examined so far.
     indexed_count: usize,
     by_hash: HashMap<u32, Vec<ThreadIx>>,
@@ -24,7 +26,20 @@ fn hash_key(name: &str) -> Option<u32> {
     Some(u32::from_str_radix(digits, 16).unwrap_or_default())
 }
 
-impl Tree {
+/// The names of the folders of threads.
+pub(super) struct ThreadNames {
+    index: Arc<Index>,
+    scope: Scope,
+    long_names: Mutex<LongThreadNames>,
+    /// Threads whose folder was looked up without the name of their store.
+    plain_folders: Mutex<HashSet<ThreadIx>>,
+}
+
+impl ThreadNames {
+    pub fn new(index: Arc<Index>, scope: Scope) -> Self {
+        Self { index, scope, long_names: Mutex::default(), plain_folders: Mutex::default() }
+    }
+
     /// Returns the folder name of a thread, which no other thread of the store has.
     fn own_folder_name(&self, id: &str, number: usize) -> String {
         names::thread_folder_name(id, self.has_labels(number))
@@ -33,7 +48,7 @@ impl Tree {
     /// Returns the threads whose names end with the same hash.
     fn threads_with_hash(&self, core: &IndexTables, name: &str) -> Vec<ThreadIx> {
         let Some(key) = hash_key(name) else { return Vec::new() };
-        let mut known = self.long_thread_names.lock();
+        let mut known = self.long_names.lock();
         for thread in core.threads.threads_since(known.indexed_count) {
             let (id, number) = core.threads.thread_id(&core.messages, thread);
             // A short id has a short name: an escaped byte takes three.
@@ -51,7 +66,7 @@ impl Tree {
     }
 
     /// Returns the folder name of a thread. It has the store's name if another store shows the same name.
-    pub(super) fn thread_folder_name(&self, thread: ThreadIx) -> Option<String> {
+    pub fn thread_folder_name(&self, thread: ThreadIx) -> Option<String> {
         self.make_folder_name(&self.index.read(), thread)
     }
 
@@ -69,9 +84,13 @@ impl Tree {
         Some(name)
     }
 
+    fn has_folder(&self, core: &IndexTables, thread: ThreadIx) -> bool {
+        core.threads.has_thread_folder(thread, self.scope == Scope::All)
+    }
+
     /// Returns the threads of an id that have a folder, at most one a store.
     fn find_threads_with_id(&self, core: &IndexTables, id: &str) -> Vec<ThreadIx> {
-        let shown = |t: &ThreadIx| core.threads.has_thread_folder(*t, self.is_scope_all());
+        let shown = |t: &ThreadIx| self.has_folder(core, *t);
         (0..self.index.stores().len())
             .filter_map(|number| core.threads.find_thread(&core.messages, number, id))
             .filter(shown)
@@ -97,13 +116,13 @@ impl Tree {
     }
 
     /// Finds the thread of a folder name.
-    pub(super) fn find_thread_by_name(&self, name: &str) -> Option<ThreadIx> {
+    pub fn find_thread_by_name(&self, name: &str) -> Option<ThreadIx> {
         let core = self.index.read();
         let mut found = self.find_threads_by_name(&core, name);
         if let Some((own, _store)) = name.rsplit_once('~') {
             found.extend(self.find_threads_by_name(&core, own));
         }
-        found.retain(|t| core.threads.has_thread_folder(*t, self.is_scope_all()));
+        found.retain(|t| self.has_folder(&core, *t));
         let called =
             found.iter().find(|t| self.make_folder_name(&core, **t).as_deref() == Some(name));
         called.copied().or_else(|| self.find_thread_by_old_name(&core, &found, name))

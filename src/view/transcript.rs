@@ -227,13 +227,14 @@ impl TranscriptView {
 }
 
 fn make_plan(tree: &Tree, thread: ThreadIx) -> Result<TranscriptPlan, Error> {
-    let messages = tree.thread_messages(&tree.index.read(), thread);
+    let messages = tree.lists.thread_messages(&tree.index.read(), thread);
     let mut parts = Vec::with_capacity(messages.len());
     let (mut len, mut time) = (0, Timestamp::from_millis(i64::MIN));
-    tree.render_ahead(messages.iter().copied());
+    tree.texts.render_ahead(messages.iter().copied());
     for ix in messages.iter() {
         let known = tree.index.read().messages.length_in_transcript(*ix);
-        let length = || tree.rendered_text(*ix).map(|t| (t.len() + find_rules(&t).count()) as u64);
+        let length =
+            || tree.texts.rendered_text(*ix).map(|t| (t.len() + find_rules(&t).count()) as u64);
         let own = match known.map_or_else(length, Ok) {
             Ok(own) => own,
             // The message went after the list was made.
@@ -243,7 +244,7 @@ fn make_plan(tree: &Tree, thread: ThreadIx) -> Result<TranscriptPlan, Error> {
         let core = tree.index.read();
         let entry = core.messages.entry(*ix);
         time = time.max(entry.time());
-        let title = format!("{}.txt", tree.unique_stem(&core, *ix));
+        let title = format!("{}.txt", tree.names.unique_stem(&core, *ix));
         let start = len;
         len += format_separator(&title).len() as u64 + own;
         parts.push(TranscriptPart { start, message: *ix, title });
@@ -267,7 +268,8 @@ fn read_plan(
         if out.len() >= size {
             break;
         }
-        let (title, text) = (format_separator(&part.title), tree.rendered_text(part.message)?);
+        let (title, text) =
+            (format_separator(&part.title), tree.texts.rendered_text(part.message)?);
         let text = indent_rules(&text);
         let body = part.start + title.len() as u64;
         if body + text.len() as u64 != end {

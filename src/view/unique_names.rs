@@ -7,19 +7,20 @@ use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use super::Tree;
+use super::folder_scope::FolderScope;
 use super::generation_cache::GenerationCache;
 use super::names;
-use super::node::Node;
-use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx, stable_hash};
+use super::ordered_messages::OrderedMessages;
+use super::short_names::ShortIdIndex;
+use crate::index::{Index, IndexEntry, IndexTables, MsgIx, ThreadIx, stable_hash};
 use crate::model::{Timestamp, encode_hex, id_qualifier};
 
 /// Groups that are cached: programs walk one folder after the other.
-pub(super) const GROUPS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
+const GROUPS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 
 /// The messages among which a name has to be unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum NameScope {
+enum NameScope {
     /// The messages from and to me.
     Mine,
     /// Those of a thread as well.
@@ -30,7 +31,7 @@ pub(super) enum NameScope {
 
 /// The messages of one time.
 #[derive(Debug, Default)]
-pub(super) struct SameTimeGroup {
+struct SameTimeGroup {
     /// The messages by the hash of their name.
     by_name: Vec<(u64, MsgIx)>,
     /// The names of the messages that share their short name.
@@ -60,9 +61,6 @@ fn with_hash(list: &[(u64, MsgIx)], hash: u64) -> impl Iterator<Item = MsgIx> + 
     let from = list.partition_point(|(h, _)| *h < hash);
     list.iter().skip(from).take_while(move |(h, _)| *h == hash).map(|(_, ix)| *ix)
 }
-
-/// The groups that were used last, each for a generation of the names.
-pub(super) type SameTimeCache = GenerationCache<(Timestamp, NameScope), Arc<SameTimeGroup>>;
 
 /// Returns the time in a message's name.
 fn message_name_time(core: &IndexTables, ix: MsgIx) -> Timestamp {
@@ -133,13 +131,36 @@ fn find_unambiguous(core: &IndexTables, time: Timestamp, stem: &str) -> Option<M
     found.filter(|ix| names::short_stem(core, core.messages.entry(*ix)) == stem)
 }
 
-impl Tree {
+/// The names of the messages of one tree.
+pub(super) struct MessageNames {
+    index: Arc<Index>,
+    lists: Arc<OrderedMessages>,
+    /// Number of messages when the tree was made.
+    messages_at_start: usize,
+    /// The groups that were used last, each for a generation of the names.
+    same_time_groups: GenerationCache<(Timestamp, NameScope), Arc<SameTimeGroup>>,
+    short_ids: ShortIdIndex,
+}
+
+impl MessageNames {
+    pub fn new(index: Arc<Index>, lists: Arc<OrderedMessages>) -> Self {
+        let messages_at_start = index.read().messages.messages_so_far();
+        let same_time_groups = GenerationCache::new(GROUPS);
+        Self {
+            index,
+            lists,
+            messages_at_start,
+            same_time_groups,
+            short_ids: ShortIdIndex::default(),
+        }
+    }
+
     /// Returns the messages among which the name of a message is unique. It depends on the message alone, not
     /// on the folder.
     fn name_scope(&self, entry: &IndexEntry) -> NameScope {
         if entry.is_to_me() || entry.is_from_me() {
             NameScope::Mine
-        } else if self.is_scope_all() {
+        } else if self.lists.is_scope_all() {
             NameScope::All
         } else {
             NameScope::Thread(entry.thread())
@@ -147,7 +168,7 @@ impl Tree {
     }
 
     /// Returns the forms of the names of messages in listing order.
-    pub(super) fn name_forms<'a>(
+    pub fn name_forms<'a>(
         &'a self,
         core: &'a IndexTables,
         list: impl IntoIterator<Item = MsgIx> + 'a,
@@ -178,7 +199,7 @@ impl Tree {
     }
 
     /// Returns the name of a message without its ending, the same in every folder.
-    pub(super) fn unique_stem(&self, core: &IndexTables, ix: MsgIx) -> String {
+    pub fn unique_stem(&self, core: &IndexTables, ix: MsgIx) -> String {
         let mut stem = String::with_capacity(64);
         for (ix, form) in self.name_forms(core, [ix]) {
             self.push_stem(&mut stem, core, ix, form);
@@ -186,14 +207,8 @@ impl Tree {
         stem
     }
 
-    /// Appends the name of a message without its ending. The form is that of [`Tree::name_forms`].
-    pub(super) fn push_stem(
-        &self,
-        out: &mut String,
-        core: &IndexTables,
-        ix: MsgIx,
-        form: NameForm,
-    ) {
+    /// Appends the name of a message without its ending. The form is that of [`MessageNames::name_forms`].
+    pub fn push_stem(&self, out: &mut String, core: &IndexTables, ix: MsgIx, form: NameForm) {
         let entry = core.messages.entry(ix);
         match form {
             NameForm::Short => names::push_short_stem(out, core, entry),
@@ -205,29 +220,51 @@ impl Tree {
         }
     }
 
-    /// Finds the message that a folder shows under a name without ending.
-    pub(super) fn find_by_stem(
+    /// Returns the file name of a message.
+    pub fn message_name(&self, ix: MsgIx) -> String {
+        format!("{}.txt", self.unique_stem(&self.index.read(), ix))
+    }
+
+    /// Finds the message of a file name without its ending in a folder. The name is its own, or a short one.
+    pub fn find_message_by_stem(&self, folder: FolderScope, stem: &str) -> Option<MsgIx> {
+        let core = self.index.read();
+        if names::has_time_prefix(stem) {
+            self.find_by_stem(&core, folder, stem)
+        } else {
+            self.find_by_short_id(&core, folder, stem)
+        }
+    }
+
+    /// Finds the message of a folder by a short name. Returns `None` if it fits several.
+    pub fn find_by_short_id(
         &self,
         core: &IndexTables,
-        folder: &Node,
+        folder: FolderScope,
+        name: &str,
+    ) -> Option<MsgIx> {
+        self.short_ids.find(core, name, |ix| self.is_in_folder(core, *ix, folder))
+    }
+
+    /// Finds the message that a folder shows under a name of its own without ending.
+    pub fn find_by_stem(
+        &self,
+        core: &IndexTables,
+        folder: FolderScope,
         stem: &str,
     ) -> Option<MsgIx> {
         let time = Timestamp::from_iso8601_basic(stem.get(..names::STAMP)?)?;
-        let all = self.is_scope_all();
-        let others = match folder {
-            Node::Thread(thread) if !all => Some(NameScope::Thread(*thread)),
-            Node::Thread(_) | Node::ArchiveDay(_) if all => Some(NameScope::All),
+        let others = match (folder, self.lists.is_scope_all()) {
+            (FolderScope::Thread(thread), false) => Some(NameScope::Thread(thread)),
+            (FolderScope::Thread(_) | FolderScope::ArchiveDay(_), true) => Some(NameScope::All),
             _ => None,
         };
-        if let Some(ix) = find_unambiguous(core, time, stem)
-            && self.is_in_folder(core, core.messages.entry(ix), folder)
-        {
+        let lies = |ix: &MsgIx| self.is_in_folder(core, *ix, folder);
+        if let Some(ix) = find_unambiguous(core, time, stem).filter(lies) {
             return Some(ix);
         }
         [Some(NameScope::Mine), others].into_iter().flatten().find_map(|peers| {
             let group = self.same_time_group(core, time, peers);
             let hash = stable_hash(0, &[stem]);
-            let lies = |ix: &MsgIx| self.is_in_folder(core, core.messages.entry(*ix), folder);
             let named = |ix: &MsgIx| group.stem(core, *ix) == stem;
             let was_named = |ix: &MsgIx| names::short_stem(core, core.messages.entry(*ix)) == stem;
             let mut now = with_hash(&group.by_name, hash).filter(lies);
@@ -236,28 +273,36 @@ impl Tree {
         })
     }
 
-    /// Returns true if a folder shows a message, or has shown it.
-    pub(super) fn is_in_folder(
-        &self,
-        core: &IndexTables,
-        entry: &IndexEntry,
-        folder: &Node,
-    ) -> bool {
-        let copy = || {
-            core.messages
-                .find_by_identity(entry.identity())
-                .is_some_and(|ix| core.messages.is_copy(ix))
-        };
-        let on = |day| core.messages.name_time(entry).day() == day;
-        match folder {
-            Node::Inbox => entry.is_to_me(),
-            Node::ArchiveDay(day) => {
-                on(*day) && entry.is_live() && (entry.is_to_me() || self.is_scope_all() && !copy())
+    fn is_in_folder(&self, core: &IndexTables, ix: MsgIx, folder: FolderScope) -> bool {
+        folder.contains(core, core.messages.entry(ix), self.lists.is_scope_all())
+    }
+
+    /// Returns true if a file name is a short one of this message.
+    pub fn is_short_name(&self, folder: FolderScope, name: &str, ix: MsgIx) -> bool {
+        let stem = name.strip_suffix(".txt").unwrap_or(name);
+        !names::has_time_prefix(stem) && self.find_message_by_stem(folder, stem) == Some(ix)
+    }
+
+    /// Returns messages that came last in a folder, at most `limit`: for each the part of its name that stands for
+    /// its id, and its name.
+    pub fn recent_names(&self, folder: FolderScope, limit: usize) -> Vec<(String, String)> {
+        let near: Vec<MsgIx> = {
+            let core = self.index.read();
+            let lies = |ix: &MsgIx| self.is_in_folder(&core, *ix, folder);
+            match folder {
+                // `inbox/` finds read messages, too.
+                FolderScope::Inbox => core.messages.messages_to_me().rev().take(limit).collect(),
+                FolderScope::Thread(thread) => self.lists.thread_messages(&core, thread).to_vec(),
+                FolderScope::ArchiveDay(_) => core.messages.messages_to_me().filter(lies).collect(),
+                FolderScope::SentDay(_) => core.messages.messages_from_me().filter(lies).collect(),
             }
-            Node::SentDay(day) => on(*day) && entry.is_from_me(),
-            Node::Thread(thread) => entry.is_live() && entry.thread() == *thread && !copy(),
-            _ => false,
-        }
+        };
+        let short_id = |ix| {
+            let core = self.index.read();
+            names::short_id(&core.messages.id(core.messages.entry(ix)))
+        };
+        let newest = near.into_iter().rev().take(limit);
+        newest.map(|ix| (short_id(ix), self.message_name(ix))).collect()
     }
 
     /// Returns the messages of one time and their names.
@@ -281,8 +326,8 @@ impl Tree {
         mine.dedup();
         let list = match peers {
             NameScope::Mine => None,
-            NameScope::Thread(thread) => Some(self.thread_messages(core, thread)),
-            NameScope::All => Some(self.all_messages(core)),
+            NameScope::Thread(thread) => Some(self.lists.thread_messages(core, thread)),
+            NameScope::All => Some(self.lists.all_messages(core)),
         };
         let others = list.as_deref().map_or(&[][..], |l| messages_at_time(core, l, time));
         let known: HashSet<MsgIx> = mine.iter().copied().collect();

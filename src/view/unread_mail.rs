@@ -1,6 +1,6 @@
 //! Unread messages as a bell counts them, and the name of a message in a path that a bell shows.
 
-use super::node::Node;
+use super::folder_scope::FolderScope;
 use super::{Tree, names};
 use crate::index::MsgIx;
 
@@ -16,38 +16,36 @@ pub struct UnreadMail {
 /// Digits of a message's key: as good as unique among those of a mailbox.
 const DIGITS: usize = 16;
 
-impl Tree {
-    /// Returns the unread messages from other agents, oldest first.
-    pub fn list_unread_mail(&self) -> Vec<UnreadMail> {
-        let core = self.index.read();
-        let entries =
-            core.messages.inbox().map(|ix| core.messages.entry(ix)).filter(|e| !e.is_from_me());
-        let mail = entries.map(|e| {
-            let mut key = names::message_digest(&core, e);
-            key.truncate(DIGITS);
-            UnreadMail { key, from: core.messages.sender(e).to_owned() }
-        });
-        mail.collect()
-    }
+/// Returns the unread messages from other agents, oldest first.
+pub fn list_unread_mail(tree: &Tree) -> Vec<UnreadMail> {
+    let core = tree.index.read();
+    let entries =
+        core.messages.inbox().map(|ix| core.messages.entry(ix)).filter(|e| !e.is_from_me());
+    let mail = entries.map(|e| {
+        let mut key = names::message_digest(&core, e);
+        key.truncate(DIGITS);
+        UnreadMail { key, from: core.messages.sender(e).to_owned() }
+    });
+    mail.collect()
+}
 
-    /// Returns the shortest name in `inbox/` of the unread message from another agent, if there is just one.
-    pub fn sole_unread_name(&self) -> Option<String> {
-        let ix: MsgIx = {
-            let core = self.index.read();
-            let is_mail = |ix: &MsgIx| !core.messages.entry(*ix).is_from_me();
-            let mut all = core.messages.inbox().filter(is_mail);
-            let first = all.next()?;
-            all.next().is_none().then_some(first)?
-        };
-        let short = {
-            let core = self.index.read();
-            let name = names::short_id(&core.messages.id(core.messages.entry(ix)));
-            (self.find_by_short_id(&core, &Node::Inbox, &name) == Some(ix)).then_some(name)
-        };
-        if let Some(short) = short {
-            return Some(short + ".txt");
-        }
-        let all = self.unread_files(usize::MAX);
-        all.into_iter().find(|(of, _)| *of == ix).map(|(_, name)| name)
+/// Returns the shortest name in `inbox/` of the unread message from another agent, if there is just one.
+pub fn sole_unread_name(tree: &Tree) -> Option<String> {
+    let ix: MsgIx = {
+        let core = tree.index.read();
+        let is_mail = |ix: &MsgIx| !core.messages.entry(*ix).is_from_me();
+        let mut all = core.messages.inbox().filter(is_mail);
+        let first = all.next()?;
+        all.next().is_none().then_some(first)?
+    };
+    let short = {
+        let core = tree.index.read();
+        let name = names::short_id(&core.messages.id(core.messages.entry(ix)));
+        (tree.names.find_by_short_id(&core, FolderScope::Inbox, &name) == Some(ix)).then_some(name)
+    };
+    if let Some(short) = short {
+        return Some(short + ".txt");
     }
+    let all = tree.unread_files(usize::MAX);
+    all.into_iter().find(|(of, _)| *of == ix).map(|(_, name)| name)
 }

@@ -111,7 +111,7 @@ impl WaitView {
                 oldest
             };
             let Some(ix) = oldest else { return Ok(None) };
-            match tree.rendered_text(ix) {
+            match tree.texts.rendered_text(ix) {
                 Ok(bytes) => {
                     let mark = Some(ReadToEndMark::new(ix, opener));
                     return Ok(Some(FileContent { bytes, mark }));
@@ -160,87 +160,80 @@ pub enum WaitTarget {
 /// Pause after which a wait without end looks again.
 const LONG: Duration = Duration::from_secs(86_400);
 
-impl Tree {
+impl OpenFile {
     /// Returns the event that a read of this file has to wait for, if any.
-    pub fn wait_target(&self, file: &OpenFile) -> Option<WaitTarget> {
-        match file {
-            OpenFile::Waiting { next, answer, .. } if answer.lock().is_none() => {
+    pub fn wait_target(&self) -> Option<WaitTarget> {
+        match self {
+            Self::Waiting { next, answer, .. } if answer.lock().is_none() => {
                 Some(if *next { WaitTarget::Message } else { WaitTarget::Unread })
             }
             // Every read waits, so that none of several readers takes names that another was promised.
-            OpenFile::Watch(_) => Some(WaitTarget::Arrivals),
+            Self::Watch(_) => Some(WaitTarget::Arrivals),
             _ => None,
         }
     }
 
-    /// Finds the content of a waiting file. Returns true if there is any; [`Tree::read`] then returns it.
-    ///
-    /// # Errors
-    /// Store errors as they come.
-    pub fn try_fill_answer(&self, file: &OpenFile) -> Result<bool, Error> {
-        let (next, opener, answer) = match file {
-            OpenFile::Waiting { next, opener, answer } => (next, opener, answer),
-            OpenFile::Watch(arrivals) => return Ok(collect_arrivals(self, arrivals)),
-            _ => return Ok(true),
-        };
-        if answer.lock().is_some() {
-            return Ok(true);
-        }
-        let found = if *next {
-            self.views.wait.claim_next(self, *opener)?
-        } else {
-            make_names_answer(self)
-        };
-        let Some(found) = found else { return Ok(false) };
-        *answer.lock() = Some(found);
-        Ok(true)
-    }
-
     /// Gives a waiting file empty content, because nothing came in time.
-    pub fn answer_empty(&self, file: &OpenFile) {
-        if let OpenFile::Waiting { answer, .. } = file {
+    pub fn answer_empty(&self) {
+        if let Self::Waiting { answer, .. } = self {
             answer.lock().get_or_insert_default();
         }
     }
+}
 
-    /// Waits for a message on behalf of a reader; [`Tree::read`] then has the answer.
-    ///
-    /// # Errors
-    /// Store errors as they come.
-    pub fn await_mail(&self, file: &OpenFile) -> Result<(), Error> {
-        if let OpenFile::Watch(_) = file {
-            while !wait_until(self, LONG, || self.try_fill_answer(file))? {}
-        } else if !wait_until(self, self.settings.wait_timeout, || self.try_fill_answer(file))? {
-            self.answer_empty(file);
-        }
-        Ok(())
+/// Finds the content of a waiting file. Returns true if there is any; [`Tree::read`] then returns it.
+///
+/// # Errors
+/// Store errors as they come.
+pub fn try_fill_answer(tree: &Tree, file: &OpenFile) -> Result<bool, Error> {
+    let (next, opener, answer) = match file {
+        OpenFile::Waiting { next, opener, answer } => (next, opener, answer),
+        OpenFile::Watch(arrivals) => return Ok(collect_arrivals(tree, arrivals)),
+        _ => return Ok(true),
+    };
+    if answer.lock().is_some() {
+        return Ok(true);
     }
+    let found =
+        if *next { tree.views.wait.claim_next(tree, *opener)? } else { make_names_answer(tree) };
+    let Some(found) = found else { return Ok(false) };
+    *answer.lock() = Some(found);
+    Ok(true)
+}
 
-    /// Drops the text of a file that was not printed. It marks nothing, and another `.next` hands out its
-    /// message.
-    pub(super) fn abandon_read(&self, file: &OpenFile) {
-        let OpenFile::Waiting { answer, .. } = file else { return };
-        let mark = answer.lock().take().and_then(|answer| answer.mark);
-        if let Some((ix, _)) = mark.map(|mark| mark.outcome()) {
-            self.views.wait.return_claim(self, (ix, false));
-        }
+/// Waits for a message on behalf of a reader; [`Tree::read`] then has the answer.
+pub(super) fn await_mail(tree: &Tree, file: &OpenFile) -> Result<(), Error> {
+    if let OpenFile::Watch(_) = file {
+        while !wait_until(tree, LONG, || try_fill_answer(tree, file))? {}
+    } else if !wait_until(tree, tree.settings.wait_timeout, || try_fill_answer(tree, file))? {
+        file.answer_empty();
     }
+    Ok(())
+}
 
-    /// Returns the names of the unread messages, oldest first.
-    pub(super) fn unread_names(&self) -> Vec<String> {
-        self.unread_files(usize::MAX).into_iter().map(|(_, name)| name).collect()
+/// Drops the text of a file that was not printed. It marks nothing, and another `.next` hands out its message.
+pub(super) fn abandon_read(tree: &Tree, file: &OpenFile) {
+    let OpenFile::Waiting { answer, .. } = file else { return };
+    let mark = answer.lock().take().and_then(|answer| answer.mark);
+    if let Some((ix, _)) = mark.map(|mark| mark.outcome()) {
+        tree.views.wait.return_claim(tree, (ix, false));
     }
+}
 
-    /// Waits until there is an unread message, at most `timeout`. Returns the names of the unread messages,
-    /// oldest first.
-    pub fn wait_for_unread(&self, timeout: Duration) -> Vec<String> {
-        let mut names = Vec::new();
-        let Ok(_) = wait_until(self, timeout, || {
-            names = self.unread_names();
-            Ok::<bool, Infallible>(!names.is_empty())
-        });
-        names
-    }
+/// Returns the names of the unread messages, oldest first.
+fn unread_names(tree: &Tree) -> Vec<String> {
+    tree.unread_files(usize::MAX).into_iter().map(|(_, name)| name).collect()
+}
+
+/// Waits until there is an unread message, at most `timeout`. Returns the names of the unread messages, oldest
+/// first.
+pub fn wait_for_unread(tree: &Tree, timeout: Duration) -> Vec<String> {
+    let mut names = Vec::new();
+    let Ok(_) = wait_until(tree, timeout, || {
+        names = unread_names(tree);
+        Ok::<bool, Infallible>(!names.is_empty())
+    });
+    names
 }
 
 /// Calls `found` after each change until it returns true or the time is over. Returns its last result.
@@ -261,7 +254,7 @@ fn wait_until<E>(
 }
 
 fn make_names_answer(tree: &Tree) -> Option<FileContent> {
-    let names = tree.unread_names();
+    let names = unread_names(tree);
     let text = (!names.is_empty()).then(|| names.join("\n") + "\n")?;
     Some(FileContent { bytes: text.into_bytes().into(), ..FileContent::default() })
 }

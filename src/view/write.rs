@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::file::OpenFile;
+use super::folder_scope::FolderScope;
 use super::me::MeView;
 use super::node::{MessageFolder, Node};
 use super::table::on_view;
@@ -98,7 +99,7 @@ impl Tree {
 
     /// Returns the name and the target of an answer to a message, or to all its recipients.
     fn reply_target(&self, ix: MsgIx, all: bool) -> (String, DraftTarget) {
-        let name = self.message_name(ix);
+        let name = self.names.message_name(ix);
         let stem = name.trim_end_matches(".txt");
         let MessageKey { store, from, id } = self.index.message_key(ix);
         if all {
@@ -132,14 +133,15 @@ impl Tree {
         {
             return Ok(made);
         }
+        let folder = FolderScope::of_node(parent);
         let node = match parent {
-            Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
-                if let Some(why) = super::sidecars::explain_missing(name) =>
+            _ if folder.is_some()
+                && let Some(why) = super::sidecars::explain_missing(name) =>
             {
                 return Err(Error::Missing(why.to_owned()));
             }
             Node::Parts(..) => return Err(fixed_parts_error()),
-            _ => self.draft_node(parent, name).ok_or_else(|| {
+            _ => folder.and_then(|folder| self.draft_node(folder, name)).ok_or_else(|| {
                 Error::not_permitted(
                     "files cannot be created here; drafts go to outbox/, answers beside a message \
                      (NAME.reply) or into a thread's folder",
@@ -227,18 +229,16 @@ impl Tree {
     /// [`Error::NotPermitted`] for everything else.
     pub fn unlink(&self, parent: &Node, name: &str) -> Result<(), Error> {
         let outbox = self.writable_outbox()?;
-        match parent {
-            Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
-                if let Some(draft) = self.find_draft_beside(parent, name) =>
-            {
+        if let Some(folder) = FolderScope::of_node(parent) {
+            if let Some(draft) = self.find_draft_beside(folder, name) {
                 let (name, target) = self.draft_target(&draft)?;
-                Ok(outbox.remove(&name, &target)?)
+                return Ok(outbox.remove(&name, &target)?);
             }
-            Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
-                if let Some(note) = self.find_error_note(parent, name) =>
-            {
-                Ok(outbox.remove(&note, &DraftTarget::Outbox)?)
+            if let Some(note) = self.find_error_note(folder, name) {
+                return Ok(outbox.remove(&note, &DraftTarget::Outbox)?);
             }
+        }
+        match parent {
             Node::Inbox => match self.lookup(parent, name)? {
                 Node::Message(_, ix) => Ok(self.index.mark_message(ix, true, false)?),
                 node => Err(self.not_writable_error(&node)),
@@ -266,19 +266,19 @@ impl Tree {
     ) -> Result<(), Error> {
         let outbox = self.writable_outbox()?;
         match (parent, new_parent) {
-            (Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_), _)
-                if parent == new_parent
-                    && let Some(draft) = self.find_draft_beside(parent, name) =>
+            _ if parent == new_parent
+                && let Some(folder) = FolderScope::of_node(parent)
+                && let Some(draft) = self.find_draft_beside(folder, name) =>
             {
-                let to = self.draft_target(&self.resolve_rename_target(parent, new_name)?)?;
+                let to = self.draft_target(&self.resolve_rename_target(folder, new_name)?)?;
                 Ok(outbox.rename_draft(&self.draft_target(&draft)?, &to, replace)?)
             }
             (Node::ArchiveDay(_) | Node::Inbox, Node::Inbox) => {
                 let Node::Message(_, ix) = self.lookup(parent, name)? else {
                     return Err(Error::not_permitted("only messages can be moved to inbox/"));
                 };
-                let kept = self.message_name(ix) == *new_name;
-                if !kept && !self.is_short_name(new_parent, new_name, ix) {
+                let kept = self.names.message_name(ix) == *new_name;
+                if !kept && !self.names.is_short_name(FolderScope::Inbox, new_name, ix) {
                     return Err(Error::not_permitted("messages keep their names"));
                 }
                 let to_me = self.index.read().messages.entry(ix).is_to_me();
@@ -322,13 +322,13 @@ impl Tree {
     }
 
     /// Finds the draft of this name beside messages, if there is one now.
-    pub(super) fn find_draft_beside(&self, folder: &Node, name: &str) -> Option<Node> {
+    pub(super) fn find_draft_beside(&self, folder: FolderScope, name: &str) -> Option<Node> {
         self.draft_node(folder, name).filter(|draft| self.lookup_draft(draft).is_some())
     }
 
     /// Returns the node that a draft beside messages becomes under a new name there: the answer to one of them,
     /// or a draft.
-    fn resolve_rename_target(&self, folder: &Node, name: &str) -> Result<Node, Error> {
+    fn resolve_rename_target(&self, folder: FolderScope, name: &str) -> Result<Node, Error> {
         if let Some(why) = super::sidecars::explain_missing(name) {
             let found = self.find_message(folder, name)?;
             return found.ok_or_else(|| Error::Missing(why.to_owned()));

@@ -120,7 +120,8 @@ impl Mailbox {
 
     pub(crate) fn cat(&self, path: &str) -> String {
         let mut out = Vec::new();
-        self.tree.copy_path_to(path, &mut out).unwrap_or_else(|e| panic!("cat {path}: {e}"));
+        view::copy_path_to(&self.tree, path, &mut out)
+            .unwrap_or_else(|e| panic!("cat {path}: {e}"));
         String::from_utf8(out).unwrap()
     }
 
@@ -183,7 +184,7 @@ impl Mailbox {
             }
         }
         let mut out = Vec::new();
-        let _ = self.tree.copy_path_to("status.txt", &mut out);
+        let _ = view::copy_path_to(&self.tree, "status.txt", &mut out);
         size + out.len() as u64
     }
 

@@ -17,7 +17,7 @@ mod state;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
-use msgfs::view::Ino;
+use msgfs::view::{self, Ino};
 use proptest::prelude::*;
 
 use bed::{Bed, Mailbox, read_seen};
@@ -237,13 +237,13 @@ impl History {
             }
             Op::Send { to, body } => {
                 let (to, text) = (PEOPLE[to % 4], format!("mine {body}"));
-                mailbox.tree.write_path(&format!("outbox/{to}"), text.as_bytes()).unwrap();
+                view::write_path(&mailbox.tree, &format!("outbox/{to}"), text.as_bytes()).unwrap();
                 self.sent(&[(to, &text, None)]);
             }
             Op::SendOnce { to, key } => {
                 let (to, text) = (PEOPLE[to % 4], format!("once {key}"));
                 let draft = format!("To: {to}\nIdempotency-Key: k{key}\n\n{text}\n");
-                mailbox.tree.write_path("outbox/draft", draft.as_bytes()).unwrap();
+                view::write_path(&mailbox.tree, "outbox/draft", draft.as_bytes()).unwrap();
                 let first = self.once.insert((to.to_owned(), key));
                 let expected = [(to, text.as_str(), None)];
                 self.sent(expected.get(..usize::from(first)).unwrap_or_default());
@@ -254,7 +254,7 @@ impl History {
                 if let Some((name, rec)) = pick(&mine, n) {
                     let stem = name.trim_end_matches(".txt");
                     let path = format!("archive/{}/{stem}.reply", rec.day());
-                    mailbox.tree.write_path(&path, b"agreed\n").unwrap();
+                    view::write_path(&mailbox.tree, &path, b"agreed\n").unwrap();
                     self.sent(&[(&rec.from.clone(), "agreed", Some(&rec))]);
                 }
             }
@@ -481,9 +481,9 @@ fn an_answer_goes_to_its_thread_whatever_drafts_are_kept() {
     history.add("foo", Rec::new("foo", ME, &thread, "hello", T0));
     let mailbox = history.mailbox.take().unwrap();
     mailbox.index.refresh_store(0, true).unwrap();
-    let refused = mailbox.tree.write_path("outbox/zed", b"Priority: \xff\n\nto zed\n");
+    let refused = view::write_path(&mailbox.tree, "outbox/zed", b"Priority: \xff\n\nto zed\n");
     assert!(refused.is_err(), "not UTF-8");
-    mailbox.tree.write_path("threads/t0/zed", b"to foo\n").unwrap();
+    view::write_path(&mailbox.tree, "threads/t0/zed", b"to foo\n").unwrap();
     let original = history.model.all()[0].1.clone();
     history.sent(&[("foo", "to foo", Some(&original))]);
     mailbox.tree.resolve_path("outbox/zed").expect("the refused draft is still there");
@@ -519,7 +519,7 @@ fn nobody_waits_for_ever() {
             mailbox.index.refresh_store(0, true).unwrap();
         }),
         Box::new(|n| {
-            mailbox.tree.write_path("outbox/bar", format!("mine {n}").as_bytes()).unwrap();
+            view::write_path(&mailbox.tree, "outbox/bar", format!("mine {n}").as_bytes()).unwrap();
         }),
         Box::new(|_| assert!(mailbox.walk_loosely() > 0)),
         Box::new(|_| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use msgfs::mailbox::{Mailbox, MailboxOptions};
 use msgfs::model::sanitize_line;
-use msgfs::view::{FolderEntry, Tree};
+use msgfs::view::{self, FolderEntry, Tree};
 
 use super::super::GlobalOptions;
 use super::super::failure::Failure;
@@ -69,12 +69,12 @@ impl TreeAccess for DirectAccess {
 impl TreeAccess for Tree {
     fn ls(&self, path: &str) -> Result<Vec<FolderEntry>, Failure> {
         let tree = self;
-        let mut listed = match Tree::list_path(tree, path) {
+        let mut listed = match view::list_path(tree, path) {
             Ok(listed) => listed,
             Err(e) => {
                 // A file is listed as itself, like in ls(1).
                 let (folder, name) = split_path(path);
-                let beside = Tree::list_path(tree, folder).unwrap_or_default();
+                let beside = view::list_path(tree, folder).unwrap_or_default();
                 match beside.into_iter().find(|entry| entry.name == name && !entry.is_dir) {
                     Some(file) => vec![file],
                     None => return Err(path_failure(path, e)),
@@ -86,7 +86,7 @@ impl TreeAccess for Tree {
     }
 
     fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
-        Tree::copy_path_to(self, path, out).map_err(|e| path_failure(path, e))
+        view::copy_path_to(self, path, out).map_err(|e| path_failure(path, e))
     }
 
     fn has_path(&self, path: &str) -> bool {
@@ -94,11 +94,11 @@ impl TreeAccess for Tree {
     }
 
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
-        Tree::write_path(self, path, text).map_err(|e| path_failure(path, e))
+        view::write_path(self, path, text).map_err(|e| path_failure(path, e))
     }
 
     fn rm(&self, path: &str) -> Result<(), Failure> {
-        Tree::remove_path(self, path).map_err(|e| path_failure(path, e))
+        view::remove_path(self, path).map_err(|e| path_failure(path, e))
     }
 
     fn mark_all_read(&self) -> Result<usize, Failure> {
@@ -109,14 +109,14 @@ impl TreeAccess for Tree {
         let tree = self;
         let to =
             resolve_move_target(tree.resolve_path(to).is_ok_and(|node| node.is_dir()), from, to);
-        match Tree::rename_path(tree, from, &to) {
+        match view::rename_path(tree, from, &to) {
             Err(e) if e.errno() == libc::EXDEV => Ok(Some(to)),
             done => done.map(|()| None).map_err(|e| path_failure(from, e)),
         }
     }
 
     fn wait_for_mail(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
-        Ok(Tree::wait_for_unread(self, timeout))
+        Ok(view::wait_for_unread(self, timeout))
     }
 }
 

@@ -54,7 +54,7 @@ fn only_bytes_acknowledge_and_once_is_enough() {
     assert_eq!(acks(&b), [0]);
     // It works the same without a mount.
     b.stores[0].folder.lock().change(0, |l| (l.wants_ack, l.read) = (true, Some(false)));
-    b.tree.write_path(&format!("archive/{DAY}/{STEM}.ack"), b"seen").unwrap();
+    write_path(&b.tree, &format!("archive/{DAY}/{STEM}.ack"), b"seen").unwrap();
     assert_eq!(acks(&b), [0]);
 }
 

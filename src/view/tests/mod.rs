@@ -16,12 +16,12 @@ use super::*;
 use crate::identity::{KeyError, Keyring, SignerRegistry};
 use crate::index::{self, IndexChanges};
 use crate::model::{
-    Attachment, PublicKey, SignatureClaim, SignatureScope, SignedBytes, TWIN, UnknownRecipient,
-    Unsigned,
+    Attachment, Message, PublicKey, SignatureClaim, SignatureScope, SignedBytes, TWIN,
+    UnknownRecipient, Unsigned,
 };
 use crate::outbox::{self, SigningKeys};
-use crate::store::Durability;
 use crate::store::testing::{Folder, Letter, Memory, Texts};
+use crate::store::{Durability, Store};
 
 /// 2026-04-24T17:42:03Z.
 const T0: i64 = 1_777_052_523;
@@ -123,12 +123,12 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
 
 impl Bed {
     fn names(&self, path: &str) -> Vec<String> {
-        self.tree.list_path(path).unwrap().into_iter().map(|l| l.name).collect()
+        list_path(&self.tree, path).unwrap().into_iter().map(|l| l.name).collect()
     }
 
     fn cat(&self, path: &str) -> String {
         let mut out = Vec::new();
-        self.tree.copy_path_to(path, &mut out).unwrap_or_else(|e| panic!("{path}: {e}"));
+        copy_path_to(&self.tree, path, &mut out).unwrap_or_else(|e| panic!("{path}: {e}"));
         String::from_utf8(out).unwrap()
     }
 

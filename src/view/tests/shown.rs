@@ -66,7 +66,7 @@ fn looking_at_many_files_reads_the_message_once() {
     let files: Vec<(&str, &str)> = files.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
     let b = bed(vec![store(vec![letter("00000001aaaa", T0, &files)])]);
     let dir = format!("archive/{DAY}/{STEM}.d");
-    assert_eq!(b.tree.list_path(&dir).unwrap().iter().map(|l| l.size).sum::<u64>(), 49 * 50 / 2);
+    assert_eq!(list_path(&b.tree, &dir).unwrap().iter().map(|l| l.size).sum::<u64>(), 49 * 50 / 2);
     assert_eq!(b.stores[0].folder.lock().reads, 1);
     // A file that changed in the store is seen as it is now, at the latest after a moment.
     b.stores[0].folder.lock().change(0, |l| {
@@ -255,7 +255,7 @@ fn a_message_that_moves_to_another_thread_is_shown_there() {
         core.threads.find_thread(&core.messages, 0, id).unwrap()
     };
     let (ix, old) = (find("00000002aaaa"), thread("00000003aaaa"));
-    let name = b.tree.message_name(ix);
+    let name = b.tree.names.message_name(ix);
     assert!(b.cat(&format!("archive/{DAY}/{name}")).contains("Thread: 00000002aaaa\n"));
     let changes = IndexChanges { moved: vec![(ix, old)], ..IndexChanges::default() };
     let folder = b.tree.inode_number(&Node::Thread(old));
@@ -419,15 +419,15 @@ fn a_message_is_rendered_again_only_for_who_reads_it() {
     let path = format!("archive/{DAY}/{STEM}.txt");
     let (text, node) = (b.cat(&path), b.tree.resolve_path(&path).unwrap());
     let Node::Message(_, ix) = node else { panic!("{node:?}") };
-    b.tree.render_cache.lock().remove(ix);
+    b.tree.texts.forget(ix);
     let open = || b.tree.open(&node, &OpenRequest::default()).unwrap();
     let (unread, file) = (open(), open());
-    assert!(b.tree.render_cache.lock().get(ix).is_none());
+    assert!(!b.tree.texts.is_cached(ix));
     assert_eq!(b.tree.read(&file, 0, 4096).unwrap(), text.as_bytes());
-    assert!(b.tree.render_cache.lock().get(ix).is_some());
+    assert!(b.tree.texts.is_cached(ix));
     // The open file keeps the text that was read first.
     b.stores[0].folder.lock().change(0, |l| l.message.body = "changed".into());
-    b.tree.render_cache.lock().remove(ix);
+    b.tree.texts.forget(ix);
     assert_eq!(b.tree.read(&file, 5, 4096).unwrap(), &text.as_bytes()[5..]);
     assert_ne!(b.tree.read(&unread, 0, 4096).unwrap(), text.as_bytes());
 }
@@ -446,8 +446,8 @@ fn who_lists_sizes_finds_the_next_ones_made() {
     };
     let known = || [0, 1, 2].map(known);
     assert_eq!(known(), [false; 3]);
-    b.tree.render_listing_ahead(&listing, 1, 1);
+    b.tree.read_ahead().render_listing(&listing, 1, 1);
     assert_eq!(known(), [false, true, false]);
-    b.tree.render_listing_ahead(&listing, 2, 99);
+    b.tree.read_ahead().render_listing(&listing, 2, 99);
     assert_eq!(known(), [false, true, true]);
 }

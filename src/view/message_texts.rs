@@ -1,0 +1,197 @@
+//! The texts of messages: read from their stores, rendered, and cached. Programs that walk through folders get
+//! them in batches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Error;
+use super::read_ahead::TOGETHER;
+use super::render_cache::RenderCache;
+use super::transcript::find_rules;
+use crate::index::{Index, IndexEntry, MsgIx};
+use crate::model::locks::Mutex;
+use crate::model::{Message, ShownMessage, SignatureState, Timestamp, plain_thread_id};
+use crate::store::{Record, Store, StoreError};
+
+/// A message to be rendered: its number, entry and signature.
+type PendingRender = (MsgIx, IndexEntry, SignatureState);
+
+/// The texts of the messages of one tree.
+pub(super) struct MessageTexts {
+    index: Arc<Index>,
+    cache: Mutex<RenderCache>,
+}
+
+impl MessageTexts {
+    pub fn new(index: Arc<Index>) -> Self {
+        Self { index, cache: Mutex::default() }
+    }
+
+    /// Drops the cached text of a message.
+    pub fn forget(&self, ix: MsgIx) {
+        self.cache.lock().remove(ix);
+    }
+
+    /// Returns true if the text of a message is cached, as it is now or as it was.
+    pub fn is_cached(&self, ix: MsgIx) -> bool {
+        self.cache.lock().get(ix).is_some()
+    }
+
+    /// Returns the length of a message's text, and its time.
+    pub fn message_size(&self, ix: MsgIx) -> Result<(u64, Timestamp), Error> {
+        let entry = self.live_entry(ix)?;
+        let size = entry.size().map_or_else(|| Ok(self.rendered_text(ix)?.len() as u64), Ok);
+        size.map(|size| (size, entry.time()))
+    }
+
+    /// Returns the entry of a message that is not gone.
+    pub fn live_entry(&self, ix: MsgIx) -> Result<IndexEntry, Error> {
+        let entry = *self.index.read().messages.entry(ix);
+        entry.is_live().then_some(entry).ok_or(Error::NotFound)
+    }
+
+    /// Returns the rendered text of a message.
+    pub fn rendered_text(&self, ix: MsgIx) -> Result<Arc<[u8]>, Error> {
+        let (entry, signature, generation) = {
+            let core = self.index.read();
+            let entry = *core.messages.entry(ix);
+            if !entry.is_live() {
+                return Err(Error::NotFound);
+            }
+            (entry, core.trust.signature(&core.messages, &entry), core.generation())
+        };
+        // The index forgets the length if another text may have replaced this one in the same place.
+        let holds = |seen: &IndexEntry, bytes: &Arc<[u8]>| {
+            entry.has_same_appearance(seen) && entry.size() == Some(bytes.len() as u64)
+        };
+        if let Some((seen, bytes)) = self.cache.lock().get(ix)
+            && holds(seen, bytes)
+        {
+            return Ok(Arc::clone(bytes));
+        }
+        let record = self.read_record(ix, &entry)?;
+        Ok(self.render_record((ix, &entry), signature, generation, record))
+    }
+
+    /// Renders a record that was just read, and caches the text.
+    fn render_record(
+        &self,
+        (ix, entry): (MsgIx, &IndexEntry),
+        signature: SignatureState,
+        generation: u64,
+        mut record: Record,
+    ) -> Arc<[u8]> {
+        let kind = self.index.store_of(entry).kind();
+        if let SignatureState::Valid(_) = signature
+            && let Some(body) = record.body_if_valid.take()
+        {
+            record.message.body = body;
+        }
+        let mut text = String::with_capacity(256 + record.message.body.len());
+        ShownMessage::new(&record.message, kind.as_str()).render(&mut text, &signature.to_string());
+        let bytes: Arc<[u8]> = text.into_bytes().into();
+        if entry.size() != Some(bytes.len() as u64) {
+            let ruled = find_rules(&bytes).count() as u32;
+            self.index.remember_size(ix, entry, generation, (bytes.len() as u64, ruled));
+        }
+        self.cache.lock().insert(ix, (*entry, Arc::clone(&bytes)));
+        bytes
+    }
+
+    /// Reads the record of a message from its store and sets its thread. Fails if the message is gone.
+    pub fn read_record(&self, ix: MsgIx, entry: &IndexEntry) -> Result<Record, Error> {
+        let store = self.index.store_of(entry);
+        let record = match store.read_record(&entry.location()) {
+            // The message may only have moved since the last scan: a rename claims what was read, a copy of a
+            // log is merged into the log, and what I wrote is kept when a log loses it.
+            Err(StoreError::Moved) => {
+                if let Some(path) = store.source_path(entry.location().source) {
+                    store.note_change(&store.dir().join(path));
+                }
+                self.rescan_store(entry.store(), entry.is_from_me());
+                store.read_record(&self.live_entry(ix)?.location())?
+            }
+            read => read?,
+        };
+        self.check_record(ix, entry, record)
+    }
+
+    /// Returns the record with its thread, or `Moved` if it belongs to another message.
+    fn check_record(
+        &self,
+        ix: MsgIx,
+        entry: &IndexEntry,
+        mut record: Record,
+    ) -> Result<Record, Error> {
+        let store = self.index.store_of(entry);
+        let core = self.index.read();
+        let known = core.messages.entry(ix);
+        let from = record.message.from.as_deref().unwrap_or_default();
+        if core.messages.id(known) != record.message.id || core.messages.sender(known) != from {
+            return Err(StoreError::Moved.into());
+        }
+        if store.properties().has_reply_links() {
+            // In a store whose threads are made of links, only the index knows the thread of a message.
+            let (thread, _) = core.threads.thread_id(&core.messages, entry.thread());
+            record.message.thread = Some(thread.to_owned());
+        }
+        strip_thread_label(store.as_ref(), &mut record.message);
+        Ok(record)
+    }
+
+    /// Scans a store again. A failure is only logged.
+    pub fn rescan_store(&self, number: usize, full: bool) {
+        if let Err(error) = self.index.refresh_store(number, full) {
+            tracing::warn!(%error, "the store cannot be read now");
+        }
+    }
+
+    /// Renders the messages whose text is not cached.
+    pub fn render_uncached(&self, messages: impl Iterator<Item = MsgIx>) {
+        let unread = |ix: &MsgIx| !self.is_cached(*ix);
+        let messages: Vec<MsgIx> = messages.filter(unread).collect();
+        self.render_batch(&messages, |_| true);
+    }
+
+    /// Renders messages of unknown size before a program asks for them. The read of a message reports its
+    /// error.
+    pub fn render_ahead(&self, messages: impl Iterator<Item = MsgIx>) {
+        let messages: Vec<MsgIx> = messages.collect();
+        // The batches are not of one generation: a change in between would make the rest of the work useless.
+        let unknown = |entry: &IndexEntry| entry.size().is_none();
+        messages.chunks(TOGETHER).for_each(|some| self.render_batch(some, unknown));
+    }
+
+    fn render_batch(&self, messages: &[MsgIx], which: impl Fn(&IndexEntry) -> bool) {
+        let mut wanted: BTreeMap<usize, Vec<PendingRender>> = BTreeMap::new();
+        let core = self.index.read();
+        let generation = core.generation();
+        for ix in messages.iter().copied() {
+            let entry = core.messages.entry(ix);
+            if entry.is_live() && which(entry) {
+                let ahead = (ix, *entry, core.trust.signature(&core.messages, entry));
+                wanted.entry(entry.store()).or_default().push(ahead);
+            }
+        }
+        drop(core);
+        for (number, messages) in wanted {
+            let Some(store) = self.index.stores().get(number) else { continue };
+            let at: Vec<_> = messages.iter().map(|(_, entry, _)| entry.location()).collect();
+            store.read_records(&at, &mut |number, record| {
+                let Some((ix, entry, signature)) = messages.get(number) else { return };
+                if let Ok(record) = self.check_record(*ix, entry, record) {
+                    self.render_record((*ix, entry), *signature, generation, record);
+                }
+            });
+        }
+    }
+}
+
+/// Removes the label of a thread's source from its id; people see ids without it.
+pub(super) fn strip_thread_label(store: &dyn Store, message: &mut Message) {
+    if store.properties().has_thread_labels()
+        && let Some(thread) = &mut message.thread
+    {
+        thread.truncate(plain_thread_id(thread).len());
+    }
+}

@@ -1,0 +1,43 @@
+//! The messages of threads, and those of the whole mailbox, in listing order.
+
+use std::sync::Arc;
+
+use super::generation_cache::GenerationCache;
+use super::{ONE, THREADS};
+use crate::index::{IndexTables, MsgIx, ThreadIx};
+use crate::model::Scope;
+
+/// The lists that were used last.
+#[derive(Debug)]
+pub(super) struct OrderedMessages {
+    scope: Scope,
+    by_thread: GenerationCache<ThreadIx, Arc<Vec<MsgIx>>>,
+    all: GenerationCache<(), Arc<Vec<MsgIx>>>,
+}
+
+impl OrderedMessages {
+    pub fn new(scope: Scope) -> Self {
+        Self { scope, by_thread: GenerationCache::new(THREADS), all: GenerationCache::new(ONE) }
+    }
+
+    /// Returns true if the messages between others are shown.
+    pub fn is_scope_all(&self) -> bool {
+        self.scope == Scope::All
+    }
+
+    /// Returns the messages of a thread in listing order.
+    pub fn thread_messages(&self, core: &IndexTables, thread: ThreadIx) -> Arc<Vec<MsgIx>> {
+        let make = || Arc::new(core.threads.thread_messages(&core.messages, thread));
+        self.by_thread.get(thread, core.generation(), make)
+    }
+
+    /// Returns all messages in listing order, for `scope = "all"`.
+    pub fn all_messages(&self, core: &IndexTables) -> Arc<Vec<MsgIx>> {
+        self.all.get((), core.generation(), || {
+            let mut all: Vec<MsgIx> =
+                core.messages.live_messages().filter(|ix| !core.messages.is_copy(*ix)).collect();
+            all.sort_by(|a, b| core.messages.compare_order(*a, *b));
+            Arc::new(all)
+        })
+    }
+}
