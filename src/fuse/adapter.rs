@@ -18,8 +18,8 @@ use super::recent_drafts::RecentDrafts;
 use super::walkers::FolderWalkers;
 use crate::view::reader::{ProcessIdentity, program_name, thread_group};
 use crate::view::{
-    Attr, CachePolicy, Error, Listing, MessageFolder, Node, OpenFile, OpenRequest, ReadAhead,
-    ReaderProfile, Tree, may_mean_another,
+    Attr, CachePolicy, Error, Listing, Node, NodeTrait, OpenFile, OpenRequest, PagePolicy,
+    ReadAhead, ReaderProfile, Tree, may_mean_another,
 };
 
 /// Generation of all inodes; no inode number is reused for another file.
@@ -110,14 +110,12 @@ impl FuseAdapter {
     pub fn make_open_request(&self, req: &Request, node: &Node, flags: i32) -> OpenRequest {
         let has = |flag: i32| flags & flag != 0;
         let (nofollow, noatime) = (has(libc::O_NOFOLLOW), has(libc::O_NOATIME));
-        let unread = matches!(node, Node::Message(MessageFolder::Inbox, _));
-        let matters = unread && !nofollow && !noatime;
+        let who_matters = node.has(NodeTrait::NeedsOpener);
         // Without --allow-other the kernel admits no other user.
         let stranger = self.tree.settings().allow_other && req.uid() != self.owner.0;
         let write = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let who_matters = write || self.tree.needs_opener(node);
-        let opener = if who_matters { requesting_process(req) } else { 0 };
-        let (process, program) = if matters {
+        let opener = if write || who_matters { requesting_process(req) } else { 0 };
+        let (process, program) = if who_matters && !nofollow && !noatime {
             (ProcessIdentity::from_thread(req.pid()), program_name(opener))
         } else {
             (None, None)
@@ -139,7 +137,7 @@ impl FuseAdapter {
             // The draft was sent or removed since its name was looked up. Opening it makes a new one. An error
             // here would fail another program that writes the same name at the same time. A folder stays one
             // for the processes in it.
-            (Err(Error::NotFound), size) if self.tree.is_editable(node) => Ok(Attr {
+            (Err(Error::NotFound), size) if node.has(NodeTrait::Editable) => Ok(Attr {
                 ino: self.tree.inode_number(node),
                 is_dir: node.is_dir(),
                 mode: if node.is_dir() { 0o700 } else { 0o600 },
@@ -154,7 +152,7 @@ impl FuseAdapter {
     /// Returns the attributes of a name in a folder.
     pub fn lookup_attr(&self, who: u32, parent: INodeNo, name: &OsStr) -> Result<Attr, Error> {
         let (parent, name) = (self.resolve_inode(parent)?, parse_entry_name(name)?);
-        if parent == Node::Inbox
+        if parent.has(NodeTrait::ShowsUnread)
             && let Some(from) =
                 self.inbox_moves.resolve_move(who, name, || inbox_moves::is_renaming(who))
         {
@@ -168,7 +166,7 @@ impl FuseAdapter {
             if volatile { Attr { caching: CachePolicy::Volatile, ..attr } } else { attr }
         });
         if matches!(found, Err(Error::NotFound))
-            && let Some(draft) = self.tree.name_draft(&parent, name)
+            && let Ok(Some(draft)) = self.tree.name_file(&parent, name)
             && self.recent_drafts.is_finishing(who, &draft)
         {
             return self.stat_open_node(&draft, None);
@@ -186,7 +184,7 @@ impl FuseAdapter {
     ) -> Result<(), Error> {
         let (from, to) = (self.resolve_inode(from)?, self.resolve_inode(to)?);
         let (name, new_name) = (parse_entry_name(name)?, parse_entry_name(new_name)?);
-        let moving = to == Node::Inbox && from != Node::Inbox;
+        let moving = to.has(NodeTrait::ShowsUnread) && from != to;
         if moving && !replace {
             // The name may exist when the kernel asks again, and the result would be EEXIST. After EINVAL,
             // programs check the name themselves and rename without the flag.
@@ -224,7 +222,7 @@ impl FuseAdapter {
         file: OpenFile,
         access: &OpenRequest,
     ) -> (FileHandle, FopenFlags) {
-        if self.tree.goes_when_closed(node) {
+        if node.has(NodeTrait::GoesWhenClosed) {
             self.recent_drafts.record_opened(access.opener, node);
         }
         let how = open_flags(&self.tree, node, &file);
@@ -241,7 +239,7 @@ impl FuseAdapter {
         offset: u64,
         mut add: impl FnMut(u64, &str, &Node) -> bool,
     ) -> u64 {
-        if dir.node == Node::Inbox && offset == 0 {
+        if dir.node.has(NodeTrait::ShowsUnread) && offset == 0 {
             self.tree.note_inbox_lister(ProcessIdentity::from_thread(req.pid()));
         }
         let (mut name, end) = (String::new(), dir.listing.len() as u64 + FIRST);
@@ -327,32 +325,15 @@ pub(super) fn stale_if_gone<T>(result: Result<T, Error>) -> Result<T, Error> {
 }
 
 /// Returns the flags that tell the kernel what to do with an open file.
-pub(super) fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlags {
-    match (node, file) {
-        // Every read has to reach msgfs, which decides from the reads if the message was read to its end.
-        (Node::Message(MessageFolder::Inbox, _), _) => FopenFlags::FOPEN_DIRECT_IO,
-        (Node::Message(place, ix), _) if !tree.may_keep_pages(*place, *ix) => {
-            FopenFlags::FOPEN_NOFLUSH
+fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlags {
+    let pages = match tree.page_policy(node) {
+        PagePolicy::Drop => FopenFlags::empty(),
+        PagePolicy::Keep => FopenFlags::FOPEN_KEEP_CACHE,
+        PagePolicy::Bypass => FopenFlags::FOPEN_DIRECT_IO,
+        PagePolicy::Stream => {
+            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_STREAM | FopenFlags::FOPEN_NONSEEKABLE
         }
-        (Node::Message(..), _) => FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH,
-        (
-            _,
-            OpenFile::Draft { .. }
-            | OpenFile::Compose { .. }
-            | OpenFile::Text(_)
-            | OpenFile::Ack { .. }
-            | OpenFile::Waiting { .. },
-        ) => FopenFlags::FOPEN_DIRECT_IO,
-        // The file has no seek. A shell that could seek would read lines twice, or never.
-        (_, OpenFile::Watch(_)) => {
-            FopenFlags::FOPEN_DIRECT_IO
-                | FopenFlags::FOPEN_STREAM
-                | FopenFlags::FOPEN_NONSEEKABLE
-                | FopenFlags::FOPEN_NOFLUSH
-        }
-        _ if tree.bypasses_page_cache(node) => {
-            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH
-        }
-        _ => FopenFlags::FOPEN_NOFLUSH,
-    }
+    };
+    // The close of every other file means nothing.
+    if file.should_know_closer() { pages } else { pages | FopenFlags::FOPEN_NOFLUSH }
 }

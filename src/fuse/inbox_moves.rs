@@ -99,7 +99,7 @@ pub(super) fn is_renaming(tid: u32) -> Option<bool> {
 mod tests {
     use super::*;
 
-    const X: Node = Node::Inbox;
+    const X: Node = Node::ROOT;
 
     #[test]
     fn who_renames_is_answered_as_long_as_it_does() {
@@ -119,7 +119,7 @@ mod tests {
         moving.begin_move(1, "x", X, false);
         assert_eq!([answers(1), answers(1)], [true, false]);
         moving.begin_move(1, "x", X, true);
-        moving.begin_move(2, "x", Node::Root, true);
+        moving.begin_move(2, "x", Node::draft_for_test("x"), true);
         assert_eq!([answers(1), answers(2), answers(1), answers(2)], [true; 4]);
         assert_eq!([answers(1), answers(2)], [false; 2]);
         // A lookup by another thread makes the kernel ask again.

@@ -18,7 +18,7 @@ use super::control::MARK_ALL;
 use super::guard::run_guarded;
 use super::parked_reads::ParkedRead;
 use crate::store::probe;
-use crate::view::{Attr, Error, TOGETHER};
+use crate::view::{Attr, Error, NodeTrait, TOGETHER};
 
 impl Filesystem for FuseAdapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
@@ -88,7 +88,7 @@ impl Filesystem for FuseAdapter {
             let touches = [mode, uid, gid].iter().any(Option::is_some)
                 || [atime, mtime].iter().any(Option::is_some);
             // `cp -p` and `rsync -a` set modes and times of the files that they write, and of the folder.
-            let silent = self.tree.is_editable(&node);
+            let silent = node.has(NodeTrait::Editable);
             if foreign || (touches && !silent) {
                 return Err(Error::NotPermitted(
                     "owner, mode and times cannot be changed here".into(),

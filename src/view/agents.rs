@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::file::{OpenFile, OpenRequest};
 use super::generation_cache::GenerationCache;
-use super::table::{NodeAttributes, View};
-use super::{CachePolicy, Error, ONE, Tree, names};
+use super::node::{NodeTrait, PagePolicy};
+use super::table::View;
+use super::{Error, ONE, Tree, names};
 use crate::index::{Correspondent, StoreAddress};
 use crate::model::Timestamp;
 use crate::store::{PeerUnread, Store};
@@ -70,21 +70,13 @@ impl AgentsView {
 impl View for AgentsView {
     type Key = ();
 
-    fn is_folder((): &()) -> bool {
-        false
+    fn traits((): &()) -> &'static [NodeTrait] {
+        &[NodeTrait::Pages(PagePolicy::Bypass)]
     }
 
-    fn stat(&self, tree: &Tree, (): &()) -> Result<NodeAttributes, Error> {
+    fn text(&self, tree: &Tree, (): &()) -> Result<(String, Timestamp), Error> {
         let agents = self.directory(tree);
-        Ok(NodeAttributes::of_file(agents.text.len() as u64, agents.time, CachePolicy::Volatile))
-    }
-
-    fn open(&self, tree: &Tree, (): &(), _access: &OpenRequest) -> Result<OpenFile, Error> {
-        Ok(OpenFile::from_bytes(self.directory(tree).text.clone().into_bytes()))
-    }
-
-    fn bypasses_page_cache((): &()) -> bool {
-        true
+        Ok((agents.text.clone(), agents.time))
     }
 }
 

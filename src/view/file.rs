@@ -7,8 +7,9 @@ use std::sync::{Arc, OnceLock};
 use crate::model::locks::Mutex;
 
 use super::draft_writers::is_opener;
+use super::folder_scope::MessageFolder;
 use super::me::MeView;
-use super::node::{MessageFolder, Node, folders};
+use super::node::{Node, NodeTrait};
 use super::reader::{detect_ending_signal, has_gone, thread_group};
 use super::table::on_view;
 use super::transcript::TranscriptPlan;
@@ -188,35 +189,27 @@ impl Tree {
     /// # Errors
     /// [`Error::IsDir`] for folders, [`Error::NotPermitted`] for writing a file that cannot be written.
     pub fn open(&self, node: &Node, access: &OpenRequest) -> Result<OpenFile, Error> {
-        match node {
-            Node::ThreadDraft(..) | Node::Reply(..) | Node::ReplyAll(..) | Node::ReplyDraft(..) => {
-                self.open_draft(node, access)
-            }
-            Node::View(of_view) if of_view.is_editable() && !of_view.is_folder() => {
-                on_view!(self, of_view, open(access))
-            }
-            Node::Ack(_, ix) => self.open_ack(*ix, access),
-            _ if access.write || access.truncate => Err(self.not_writable_error(node)),
-            Node::Part(_, ix, name) => self.parts.open(*ix, name),
-            Node::Held(..) => Ok(OpenFile::from_bytes(self.pending.text(node)?.0.into_bytes())),
-            Node::Warning(ix) => {
-                Ok(OpenFile::from_bytes(self.pending.warning_text(*ix)?.0.into_bytes()))
-            }
-            Node::View(of_view) => on_view!(self, of_view, open(access)),
-            Node::Message(place, ix)
-                if *place != MessageFolder::Inbox
-                    && self.texts.live_entry(*ix)?.size().is_some() =>
-            {
-                Ok(OpenFile::Message(*place, *ix, OnceLock::new()))
-            }
-            Node::Message(place, ix) => {
-                let mark = (*place == MessageFolder::Inbox
-                    && self.should_mark_reading(&access.reader))
-                .then(|| ReadToEndMark::new(*ix, access.opener));
-                Ok(OpenFile::Bytes(FileContent { bytes: self.texts.rendered_text(*ix)?, mark }))
-            }
-            folders!() => Err(Error::IsDir),
+        let is_editable = node.has(NodeTrait::Editable) && !node.is_dir();
+        if (access.write || access.truncate) && !is_editable {
+            return Err(self.not_writable_error(node));
         }
+        on_view!(self, node, open(access))
+    }
+
+    /// Opens a message. Reading it marks it only in `inbox/`.
+    pub(super) fn open_message(
+        &self,
+        place: MessageFolder,
+        ix: MsgIx,
+        access: &OpenRequest,
+    ) -> Result<OpenFile, Error> {
+        let is_inbox = place == MessageFolder::Inbox;
+        if !is_inbox && self.texts.live_entry(ix)?.size().is_some() {
+            return Ok(OpenFile::Message(place, ix, OnceLock::new()));
+        }
+        let mark = (is_inbox && self.should_mark_reading(&access.reader))
+            .then(|| ReadToEndMark::new(ix, access.opener));
+        Ok(OpenFile::Bytes(FileContent { bytes: self.texts.rendered_text(ix)?, mark }))
     }
 
     pub(super) fn should_mark_reading(&self, reader: &ReaderProfile) -> bool {

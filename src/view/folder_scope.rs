@@ -1,11 +1,30 @@
-//! The folders in which a message lies under its own name, and the messages in each.
+//! The folders that show messages.
 
-use super::node::{MessageFolder, Node};
+use super::node::NodeTrait;
 use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::Day;
 
-/// A folder that shows messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A place where messages have files. Its number is part of their inode numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MessageFolder {
+    /// `inbox/`
+    Inbox = 0,
+    /// `archive/<day>/`
+    Archive = 1,
+    /// `sent/<day>/`
+    Sent = 2,
+    /// `threads/<thread>/`
+    Thread = 3,
+    /// Any folder of `.maildir/`.
+    Maildir = 4,
+}
+
+/// The places in the folders of this module.
+pub(super) const PLACES: [MessageFolder; 4] =
+    [MessageFolder::Inbox, MessageFolder::Archive, MessageFolder::Sent, MessageFolder::Thread];
+
+/// A folder of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum FolderScope {
     /// `inbox/`
     Inbox,
@@ -18,36 +37,24 @@ pub(super) enum FolderScope {
 }
 
 impl FolderScope {
-    /// Returns the scope of a node; `None` if it is no folder of messages.
-    pub fn of_node(node: &Node) -> Option<Self> {
-        match node {
-            Node::Inbox => Some(Self::Inbox),
-            Node::ArchiveDay(day) => Some(Self::ArchiveDay(*day)),
-            Node::SentDay(day) => Some(Self::SentDay(*day)),
-            Node::Thread(thread) => Some(Self::Thread(*thread)),
-            _ => None,
-        }
-    }
-
-    /// Returns the folder of a message. A message of `.maildir/` lies in `inbox/`, too.
-    pub fn of_message(core: &IndexTables, place: MessageFolder, ix: MsgIx) -> Self {
-        let entry = core.messages.entry(ix);
-        let day = || core.messages.name_time(entry).day();
-        match place {
-            MessageFolder::Archive => Self::ArchiveDay(day()),
-            MessageFolder::Sent => Self::SentDay(day()),
-            MessageFolder::Thread => Self::Thread(entry.thread()),
-            MessageFolder::Inbox | MessageFolder::Maildir => Self::Inbox,
-        }
-    }
-
-    /// Returns the kind of the folder.
+    /// Returns the place of its messages.
     pub fn message_folder(self) -> MessageFolder {
         match self {
             Self::Inbox => MessageFolder::Inbox,
             Self::ArchiveDay(_) => MessageFolder::Archive,
             Self::SentDay(_) => MessageFolder::Sent,
             Self::Thread(_) => MessageFolder::Thread,
+        }
+    }
+
+    /// Returns the folder of a message at a place.
+    pub fn of_message(core: &IndexTables, place: MessageFolder, ix: MsgIx) -> Self {
+        let entry = core.messages.entry(ix);
+        match place {
+            MessageFolder::Archive => Self::ArchiveDay(core.messages.name_time(entry).day()),
+            MessageFolder::Sent => Self::SentDay(core.messages.name_time(entry).day()),
+            MessageFolder::Thread => Self::Thread(entry.thread()),
+            MessageFolder::Inbox | MessageFolder::Maildir => Self::Inbox,
         }
     }
 
@@ -69,15 +76,17 @@ impl FolderScope {
             Self::Thread(thread) => entry.is_live() && entry.thread() == thread && !copy(),
         }
     }
-}
 
-impl From<FolderScope> for Node {
-    fn from(folder: FolderScope) -> Self {
-        match folder {
-            FolderScope::Inbox => Self::Inbox,
-            FolderScope::ArchiveDay(day) => Self::ArchiveDay(day),
-            FolderScope::SentDay(day) => Self::SentDay(day),
-            FolderScope::Thread(thread) => Self::Thread(thread),
+    /// Returns the properties of the folder.
+    pub fn traits(self) -> &'static [NodeTrait] {
+        use NodeTrait::{
+            Folder, LastingListing, ShowsMessages, ShowsPending, ShowsSent, ShowsUnread, TakesFiles,
+        };
+        match self {
+            Self::Inbox => &[Folder, ShowsMessages, ShowsUnread],
+            Self::ArchiveDay(_) => &[Folder, ShowsMessages, LastingListing],
+            Self::SentDay(_) => &[Folder, ShowsMessages, LastingListing, ShowsSent, ShowsPending],
+            Self::Thread(_) => &[Folder, ShowsMessages, LastingListing, ShowsSent, TakesFiles],
         }
     }
 }

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 use crate::model::locks::Mutex;
 use lru::LruCache;
 
+/// Values of a cache that nothing else is said of.
+const VALUES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
+
 /// A cached value with the generation of the index that it was made from.
 #[derive(Debug)]
 struct CachedValue<V> {
@@ -22,6 +25,12 @@ pub(super) struct GenerationCache<K: Hash + Eq, V> {
     values: Mutex<LruCache<K, CachedValue<V>>>,
     /// Longest time for which a value is valid.
     max_age: Duration,
+}
+
+impl<K: Hash + Eq, V: Clone> Default for GenerationCache<K, V> {
+    fn default() -> Self {
+        Self::new(VALUES)
+    }
 }
 
 impl<K: Hash + Eq, V: Clone> GenerationCache<K, V> {

@@ -1,19 +1,21 @@
 //! The entries of folders. A listing is taken once, at `opendir`, and its entries keep their numbers, so that
 //! offsets stay valid while messages come and go. Names are made when a program asks for them.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use lru::LruCache;
 
-use super::maildir::{MaildirFolder, maildir_name};
-use super::node::{MessageFolder, Node, files};
-use super::table::{NodeAttributes, ROOT_ENTRIES, RootEntry, on_view};
+use super::folder_scope::{FolderScope, MessageFolder};
+use super::maildir::{MaildirFolder, maildir_name, maildir_node};
+use super::messages::file_node;
+use super::node::Node;
+use super::sidecars::MessageFile;
+use super::table::{NodeAttributes, on_view};
 use super::transcript::transcript_node;
 use super::unique_names::NameForm;
 use super::{Attr, Error, Tree};
-use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx};
-use crate::model::Day;
+use crate::index::{IndexTables, MsgIx, ThreadIx};
 use crate::model::locks::Mutex;
 
 /// One entry of a [`Listing`]. It is small, because a listing may have many.
@@ -183,7 +185,7 @@ impl ListingCache {
 
 impl Tree {
     /// Returns a listing of messages in listing order, with the files beside them.
-    fn list_messages(
+    pub(super) fn list_messages(
         &self,
         core: &IndexTables,
         place: MessageFolder,
@@ -232,137 +234,7 @@ impl Tree {
     /// [`Error::NotDir`] for anything else, [`Error::NotFound`] for a folder that is gone.
     pub fn list_folder(&self, node: &Node) -> Result<Listing, Error> {
         self.wait_for_sent(node);
-        match node {
-            Node::View(folder) => on_view!(self, folder, list()),
-            Node::Root => {
-                let old = ROOT.iter().map(|(name, node)| ((*name).to_owned(), node.clone()));
-                let shown = |entry: &&RootEntry| entry.is_listed && entry.is_shown(self);
-                let views = ROOT_ENTRIES.iter().filter(shown);
-                let views =
-                    views.map(|entry| (entry.name.to_owned(), Node::View(entry.node.clone())));
-                let mut entries: Vec<(String, Node)> = views.chain(old).collect();
-                entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-                Ok(Listing::from_named(entries))
-            }
-            Node::Parts(place, ix) => self.parts.list(*place, *ix),
-            Node::Archive | Node::Sent => Ok(self.list_days(node)),
-            Node::Threads => {
-                let core = self.index.read();
-                let threads = core.threads.thread_folders(self.is_scope_all());
-                Ok(Listing::from_threads(&core, threads, ListingEntry::Thread))
-            }
-            Node::Inbox => {
-                let core = self.index.read();
-                Ok(self.list_messages(
-                    &core,
-                    MessageFolder::Inbox,
-                    core.messages.inbox(),
-                    &HashSet::new(),
-                ))
-            }
-            Node::ArchiveDay(day) => self.list_day(MessageFolder::Archive, *day),
-            Node::SentDay(day) => {
-                // Pending messages are read first, because one that its store gets meanwhile is in the index
-                // afterwards.
-                let held = self.pending.list_of_day(*day);
-                let listed = self.list_day(MessageFolder::Sent, *day).ok();
-                self.pending.add_to_listing(held, listed).ok_or(Error::NotFound)
-            }
-            Node::Thread(thread) => {
-                let core = self.index.read();
-                let list = self.lists.thread_messages(&core, *thread);
-                if list.is_empty() && core.threads.empty_thread_time(*thread).is_none() {
-                    return Err(Error::NotFound);
-                }
-                Ok(self.list_messages(
-                    &core,
-                    MessageFolder::Thread,
-                    list.iter().copied(),
-                    &HashSet::new(),
-                ))
-            }
-            files!() => Err(Error::NotDir),
-        }
-    }
-
-    /// Runs `f` on the list behind the day folders of `archive/` or `sent/`, in listing order.
-    pub(super) fn with_day_list<T>(
-        &self,
-        place: MessageFolder,
-        f: impl FnOnce(&IndexTables, &[MsgIx]) -> T,
-    ) -> T {
-        if place == MessageFolder::Archive && self.is_scope_all() {
-            let core = self.index.read();
-            let list = self.lists.all_messages(&core);
-            return f(&core, &list);
-        }
-        let core = self.index.read();
-        let list = if place == MessageFolder::Sent {
-            core.messages.from_me_list()
-        } else {
-            core.messages.to_me_list()
-        };
-        f(&core, list)
-    }
-
-    fn list_days(&self, node: &Node) -> Listing {
-        // Pending messages are read first, because one that its store gets meanwhile is in the index
-        // afterwards.
-        let days = if *node == Node::Sent { self.pending.days() } else { BTreeSet::new() };
-        let mut listing = self.list_index_days(node);
-        if !days.is_empty() {
-            let name = |day: Day| (day.to_string(), Node::SentDay(day));
-            let known: Vec<String> = self.iter_entries(&listing).map(|(name, _)| name).collect();
-            listing
-                .add_entries(days.into_iter().map(name).filter(|(name, _)| !known.contains(name)));
-        }
-        listing
-    }
-
-    fn list_index_days(&self, node: &Node) -> Listing {
-        let (place, folder): (MessageFolder, fn(Day) -> Node) = match node {
-            Node::Sent => (MessageFolder::Sent, Node::SentDay),
-            _ => (MessageFolder::Archive, Node::ArchiveDay),
-        };
-        self.with_day_list(place, |core, list| {
-            let mut days: Vec<(String, Node)> = Vec::new();
-            let mut at = 0;
-            // The loop takes one step a day, not a message, because the list is in order of time.
-            while let Some(entry) = list.get(at).map(|ix| core.messages.entry(*ix)) {
-                let day = core.messages.name_time(entry).day();
-                let of_day = core.messages.slice_of_day(list, day);
-                if of_day.iter().any(|ix| core.messages.entry(*ix).is_live()) {
-                    days.push((day.to_string(), folder(day)));
-                }
-                at += of_day.len().max(1);
-            }
-            Listing::from_named(days)
-        })
-    }
-
-    fn list_day(&self, place: MessageFolder, day: Day) -> Result<Listing, Error> {
-        let waiting =
-            if place == MessageFolder::Sent { self.pending.list_undelivered() } else { Vec::new() };
-        let mut waiting: HashSet<MsgIx> = waiting.into_iter().map(|(ix, _)| ix).collect();
-        if place == MessageFolder::Sent && self.pending.may_wait_for_link() {
-            let of_day = |core: &IndexTables, list: &[MsgIx]| {
-                let entries = core.messages.slice_of_day(list, day).iter();
-                entries.map(|ix| (*ix, *core.messages.entry(*ix))).collect::<Vec<_>>()
-            };
-            let entries = self.with_day_list(place, of_day);
-            let waits =
-                |(_, entry): &(MsgIx, IndexEntry)| self.pending.link_wait_warning(entry).is_some();
-            waiting.extend(entries.into_iter().filter(waits).map(|(ix, _)| ix));
-        }
-        self.with_day_list(place, |core, list| {
-            let live = |ix: &MsgIx| core.messages.entry(*ix).is_live();
-            let of_day: Vec<MsgIx> =
-                core.messages.slice_of_day(list, day).iter().copied().filter(live).collect();
-            if of_day.is_empty() {
-                return Err(Error::NotFound);
-            }
-            Ok(self.list_messages(core, place, of_day, &waiting))
-        })
+        on_view!(self, node, list())
     }
 
     /// Returns name and node of an entry.
@@ -394,23 +266,23 @@ impl Tree {
             }
             ListingEntry::Message(ix, form) => {
                 beside(ix, form, ".txt")?;
-                Node::Message(place, ix)
+                file_node(place, ix, MessageFile::Text)
             }
             ListingEntry::Mail(which, ix, form) => {
                 name.push_str(&maildir_name(self, which, ix, form)?);
-                Node::Message(place, ix)
+                maildir_node(ix)
             }
             ListingEntry::Parts(ix, form) => {
                 beside(ix, form, ".d")?;
-                Node::Parts(place, ix)
+                file_node(place, ix, MessageFile::Parts)
             }
             ListingEntry::Warning(ix, form) => {
                 beside(ix, form, ".warning")?;
-                Node::Warning(ix)
+                file_node(place, ix, MessageFile::Warning)
             }
             ListingEntry::Thread(t) => {
                 name.push_str(&self.thread_names.thread_folder_name(t)?);
-                Node::Thread(t)
+                FolderScope::Thread(t).into()
             }
             ListingEntry::Transcript(t) => {
                 name.push_str(&self.thread_names.thread_folder_name(t)?);
@@ -453,18 +325,10 @@ impl Tree {
             let core = self.index.read();
             self.list_messages(&core, MessageFolder::Inbox, which(&core), &HashSet::new())
         };
-        let file = |(name, node)| match node {
-            Node::Message(_, ix) => Some((ix, name)),
-            _ => None,
+        let file = |number| {
+            let ListingEntry::Message(ix, _) = listing.entries.get(number)? else { return None };
+            Some((*ix, self.resolve_entry(&listing, number)?.0))
         };
-        self.iter_entries(&listing).filter_map(file).collect()
+        (0..listing.len()).filter_map(file).collect()
     }
 }
-
-/// The listed entries of the root outside the table of views.
-const ROOT: &[(&str, Node)] = &[
-    ("archive", Node::Archive),
-    ("inbox", Node::Inbox),
-    ("sent", Node::Sent),
-    ("threads", Node::Threads),
-];

@@ -7,10 +7,11 @@
 
 use super::attr::README_TIME;
 use super::file::{OpenFile, OpenRequest};
-use super::folder_scope::FolderScope;
+use super::folder_scope::{FolderScope, MessageFolder};
 use super::listing::ListingEntry;
-use super::node::{Ino, Node};
-use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
+use super::node::{Ino, InodeTag, Node, NodeTrait, PagePolicy, make_inode};
+use super::sidecars::FIXED_MESSAGE;
+use super::table::{NodeAttributes, TreeChanges, View, ViewKey, WRITE_REFUSAL};
 use super::unique_names::NameForm;
 use super::{CachePolicy, Error, Listing, Tree};
 use crate::index::{MailLabel, MsgIx, TRASHED};
@@ -127,13 +128,15 @@ pub(super) enum MaildirFolder {
     Tmp,
 }
 
-/// A node of `.maildir/`. Its messages have nodes like those of other folders.
+/// A node of `.maildir/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum MaildirKey {
     /// `.maildir/`
     Top,
     /// A folder in it.
     Folder(MaildirFolder),
+    /// A message, the same in each folder.
+    Message(MsgIx),
 }
 
 /// The view `.maildir/`.
@@ -173,16 +176,32 @@ impl MaildirView {
 impl View for MaildirView {
     type Key = MaildirKey;
 
-    fn is_folder(_key: &MaildirKey) -> bool {
-        true
+    fn traits(key: &MaildirKey) -> &'static [NodeTrait] {
+        use NodeTrait::{Folder, LastingListing, Pages, ShowsSent};
+        match key {
+            MaildirKey::Top => &[Folder, LastingListing],
+            MaildirKey::Folder(_) => &[Folder, LastingListing, ShowsSent],
+            MaildirKey::Message(_) => &[Pages(PagePolicy::Keep)],
+        }
     }
 
-    fn inode_number(&self, _tree: &Tree, key: &MaildirKey) -> Option<Ino> {
-        let MaildirKey::Folder(folder) = key else { return None };
+    fn inode_number(&self, tree: &Tree, key: &MaildirKey) -> Option<Ino> {
+        let folder = match key {
+            MaildirKey::Top => return None,
+            MaildirKey::Folder(folder) => folder,
+            MaildirKey::Message(ix) => {
+                let identity = tree.index.read().messages.entry(*ix).identity();
+                return Some(make_inode(InodeTag::MaildirMessage, identity));
+            }
+        };
         NUMBERS.iter().find(|(_, of)| of == folder).map(|(number, _)| *number)
     }
 
-    fn find_by_inode(&self, _tree: &Tree, tag: u64, low: u64) -> Option<MaildirKey> {
+    fn find_by_inode(&self, tree: &Tree, tag: u64, low: u64) -> Option<MaildirKey> {
+        if tag == InodeTag::MaildirMessage as u64 {
+            let core = tree.index.read();
+            return core.messages.find_by_identity(low).map(MaildirKey::Message);
+        }
         let mut numbers = NUMBERS.iter().filter(|_| tag == 0);
         numbers.find(|(number, _)| *number == low).map(|(_, of)| MaildirKey::Folder(*of))
     }
@@ -196,6 +215,7 @@ impl View for MaildirView {
             // Their entries never change.
             MaildirKey::Folder(MaildirFolder::Tmp) => (README_TIME, CachePolicy::Volatile),
             MaildirKey::Top => (README_TIME, CachePolicy::Folder),
+            MaildirKey::Message(ix) => return tree.stat_message(*ix, CachePolicy::Moving),
         };
         Ok(NodeAttributes::of_folder(Some(time), caching))
     }
@@ -208,30 +228,31 @@ impl View for MaildirView {
                 Ok(Listing::from_named(BOXES.map(named)))
             }
             MaildirKey::Folder(folder) => Ok(list_messages(tree, *folder)),
+            MaildirKey::Message(_) => Err(Error::NotDir),
         }
     }
 
     fn find(&self, tree: &Tree, folder: &MaildirKey, name: &str) -> Result<Option<Node>, Error> {
-        match folder {
-            MaildirKey::Top => Ok(tree.find_in(&self.list(tree, folder)?, name)),
-            MaildirKey::Folder(folder) => Ok(find_in_folder(tree, *folder, name)),
-        }
+        let MaildirKey::Folder(of) = folder else {
+            return Ok(tree.find_in(&self.list(tree, folder)?, name));
+        };
+        Ok(find_message(tree, *of, name).map(|found| maildir_node(found.ix)))
     }
 
-    fn parent_folder(&self, _tree: &Tree, folder: &MaildirKey) -> Node {
-        match folder {
-            MaildirKey::Top => Node::Root,
-            MaildirKey::Folder(_) => ViewKey::Maildir(MaildirKey::Top).into(),
-        }
+    fn parent_folder(&self, _tree: &Tree, folder: &MaildirKey) -> Option<MaildirKey> {
+        matches!(folder, MaildirKey::Folder(_)).then_some(MaildirKey::Top)
     }
 
-    fn create(
-        &self,
-        _tree: &Tree,
-        _folder: &MaildirKey,
-        _name: &str,
-        _access: &OpenRequest,
-    ) -> Result<Option<(Node, OpenFile)>, Error> {
+    fn open(&self, tree: &Tree, key: &MaildirKey, access: &OpenRequest) -> Result<OpenFile, Error> {
+        let MaildirKey::Message(ix) = key else { return Err(Error::IsDir) };
+        tree.open_message(MessageFolder::Maildir, *ix, access)
+    }
+
+    fn write_refusal(&self, _tree: &Tree, key: &MaildirKey) -> &'static str {
+        if let MaildirKey::Message(_) = key { FIXED_MESSAGE } else { WRITE_REFUSAL }
+    }
+
+    fn name_file(&self, _: &Tree, _: &MaildirKey, _name: &str) -> Result<Option<Node>, Error> {
         Err(Error::not_permitted(
             "mail cannot be saved here; to send, write to outbox/ or set the program to call msgfs",
         ))
@@ -251,8 +272,8 @@ impl View for MaildirView {
         (to, new_name): (&Node, &str),
         _replace: bool,
     ) -> Result<bool, Error> {
-        let (MaildirKey::Folder(from), Some(ViewKey::Maildir(MaildirKey::Folder(to)))) =
-            (folder, to.view_key())
+        let (MaildirKey::Folder(from), ViewKey::Maildir(MaildirKey::Folder(to))) =
+            (folder, to.key())
         else {
             return Ok(false);
         };
@@ -260,17 +281,15 @@ impl View for MaildirView {
         Ok(true)
     }
 
-    fn is_listing_cacheable(_folder: &MaildirKey) -> bool {
-        true
+    fn stale_keys(&self, changes: &TreeChanges<'_>) -> Vec<MaildirKey> {
+        let folders = [MaildirFolder::New, MaildirFolder::Cur].map(MaildirKey::Folder);
+        folders.into_iter().chain(changes.changed_texts().map(MaildirKey::Message)).collect()
     }
+}
 
-    fn shows_sent_messages(folder: &MaildirKey) -> bool {
-        matches!(folder, MaildirKey::Folder(_))
-    }
-
-    fn stale_keys(&self, _changes: &TreeChanges<'_>) -> Vec<MaildirKey> {
-        [MaildirFolder::New, MaildirFolder::Cur].map(MaildirKey::Folder).to_vec()
-    }
+/// Returns the node of a message.
+pub(super) fn maildir_node(ix: MsgIx) -> Node {
+    ViewKey::Maildir(MaildirKey::Message(ix)).into()
 }
 
 /// Returns the messages of a folder of the Maildir, oldest first.
@@ -310,10 +329,6 @@ pub(super) fn maildir_name(
 
 /// Finds a message by its name in a folder of the Maildir. A message that was thrown away there is found
 /// too, so that it can be taken back; a removed one is not.
-fn find_in_folder(tree: &Tree, which: MaildirFolder, name: &str) -> Option<Node> {
-    Some(Node::Message(super::MessageFolder::Maildir, find_message(tree, which, name)?.ix))
-}
-
 fn find_message(tree: &Tree, which: MaildirFolder, name: &str) -> Option<MaildirMessage> {
     let (stem, asked) = MaildirState::parse(which, name)?;
     let core = tree.index.read();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::draft_writers::is_opener;
 use super::file::OpenFile;
 use super::listing::Listing;
-use super::node::{Ino, Node};
+use super::node::{Ino, Node, NodeTrait, PagePolicy};
 use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
 use super::text_buffers::{MissingText, OpenTexts, TextKey, find_note};
 use super::{CachePolicy, Error, OpenRequest, TextHandle, Tree};
@@ -38,8 +38,13 @@ impl View for MeView {
 
     const CHANGES_WITHOUT_INDEX: bool = true;
 
-    fn is_folder(key: &MeKey) -> bool {
-        !matches!(key, MeKey::Text(_))
+    fn traits(key: &MeKey) -> &'static [NodeTrait] {
+        use NodeTrait::{Editable, Folder, Pages, TakesFiles};
+        match key {
+            MeKey::Top | MeKey::Store(_) => &[Folder],
+            MeKey::Folder(..) => &[Folder, TakesFiles],
+            MeKey::Text(_) => &[Editable, Pages(PagePolicy::Bypass)],
+        }
     }
 
     fn is_shown(&self, tree: &Tree, _key: &MeKey) -> bool {
@@ -96,13 +101,13 @@ impl View for MeView {
         Ok(self.text_size(tree, &key).ok().map(|_| text_node(key)))
     }
 
-    fn parent_folder(&self, tree: &Tree, folder: &MeKey) -> Node {
+    fn parent_folder(&self, tree: &Tree, folder: &MeKey) -> Option<MeKey> {
         match folder {
             MeKey::Folder(number, _) if stores_with_texts(tree).nth(1).is_some() => {
-                ViewKey::Me(MeKey::Store(*number)).into()
+                Some(MeKey::Store(*number))
             }
-            MeKey::Folder(..) | MeKey::Store(_) => ViewKey::Me(MeKey::Top).into(),
-            MeKey::Top | MeKey::Text(_) => Node::Root,
+            MeKey::Folder(..) | MeKey::Store(_) => Some(MeKey::Top),
+            MeKey::Top | MeKey::Text(_) => None,
         }
     }
 
@@ -113,17 +118,9 @@ impl View for MeView {
         }
     }
 
-    fn create(
-        &self,
-        tree: &Tree,
-        folder: &MeKey,
-        name: &str,
-        access: &OpenRequest,
-    ) -> Result<Option<(Node, OpenFile)>, Error> {
+    fn name_file(&self, _tree: &Tree, folder: &MeKey, name: &str) -> Result<Option<Node>, Error> {
         let MeKey::Folder(number, folder) = folder else { return Ok(None) };
-        let key = (*number, *folder, name.to_owned());
-        let file = self.open_text(tree, key.clone(), access)?;
-        Ok(Some((text_node(key), file)))
+        Ok(Some(text_node((*number, *folder, name.to_owned()))))
     }
 
     fn set_len(&self, tree: &Tree, key: &MeKey, len: u64) -> Result<bool, Error> {
@@ -173,18 +170,6 @@ impl View for MeView {
                 .filter_map(|number| self.newest_time(tree, &MeKey::Store(number)))
                 .max(),
         }
-    }
-
-    fn is_editable(key: &MeKey) -> bool {
-        matches!(key, MeKey::Text(_))
-    }
-
-    fn takes_files(folder: &MeKey) -> bool {
-        matches!(folder, MeKey::Folder(..))
-    }
-
-    fn bypasses_page_cache(key: &MeKey) -> bool {
-        matches!(key, MeKey::Text(_))
     }
 
     fn stale_keys(&self, changes: &TreeChanges<'_>) -> Vec<MeKey> {

@@ -1,20 +1,23 @@
 //! The tree: nodes, names, rendering. It uses no kernel types, so every operation can be tested without a
 //! mount.
 //!
-//! - `table`: the trait of a view, and the table of the views. `readme`, `status`, `agents`, `wait` (`.wait`, `.next`
-//!   and `.watch`), `maildir`, `me`, `outbox`, `raw`, `rejected`, `transcript`: a view each.
-//! - [`node`]: the nodes of the message folders, and inode numbers. `listing`: the entries of a folder.
+//! - `table`: the trait of a view, and the table of the views. `root`, `messages` (`inbox/`, `archive/`, `sent/` and
+//!   `threads/`), `readme`, `status`, `agents`, `wait` (`.wait`, `.next` and `.watch`), `maildir`, `me`, `outbox`, `raw`,
+//!   `rejected`, `transcript`: a view each.
+//! - [`node`]: what a node is, and inode numbers. `listing`: the entries of a folder.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
-//! - `sidecars`: the files beside a message. `text_buffers`: the open texts of `me`.
 //! - The tree owns a struct for each of these: `unique_names`, names of messages, and `threads`, of folders of
-//!   threads; `names` formats them, `short_names` finds ids, `folder_scope` says which folder. `ordered_messages`:
-//!   messages in order. `message_texts`: rendered messages. `parts`: attachments. `pending_sent`: messages that
-//!   wait. `read_ahead`: rendering before a read asks for it. `recent_reads`: the messages that were read last.
+//!   threads; `names` formats them, `short_names` finds ids. `ordered_messages`: messages in order. `message_texts`:
+//!   rendered messages. `parts`: attachments. `pending_sent`: messages that wait. `read_ahead`: rendering before a
+//!   read asks for it. `recent_reads`: the messages that were read last.
+//! - Of messages: `folder_scope`, `message_folders`: the folders that show them. `sidecars`: the files of a message.
+//!   `answers`: the drafts beside messages. `text_buffers`: the open texts of `me`.
 //! - `write`: writes, renames and removals. `path`: the same tree by path, for the command line.
 //! - `render_cache`, `generation_cache`: caches of computed values. [`reader`]: the program that reads.
 //! - `error`: every refusal, and its errno.
 
 mod agents;
+mod answers;
 mod attr;
 mod draft_writers;
 mod error;
@@ -25,7 +28,9 @@ mod invalidation;
 mod listing;
 mod maildir;
 mod me;
+mod message_folders;
 mod message_texts;
+mod messages;
 mod names;
 pub mod node;
 mod ordered_messages;
@@ -40,6 +45,7 @@ mod readme;
 mod recent_reads;
 mod rejected;
 mod render_cache;
+mod root;
 mod short_names;
 mod sidecars;
 mod status;
@@ -59,8 +65,9 @@ pub use attr::{Attr, CachePolicy};
 pub use draft_writers::DraftWriters;
 pub use error::Error;
 pub use file::{OpenFile, OpenRequest};
+pub use folder_scope::MessageFolder;
 pub use listing::Listing;
-pub use node::{Ino, MessageFolder, Node};
+pub use node::{Ino, Node, NodeTrait, PagePolicy};
 pub use path::{FolderEntry, copy_path_to, list_path, remove_path, rename_path, write_path};
 pub use read_ahead::{ReadAhead, TOGETHER};
 pub use reader::ReaderProfile;
@@ -83,9 +90,8 @@ use lru::LruCache;
 
 use crate::index::{Index, MsgIx};
 use crate::link::{HealthBoard, HealthBoards};
-use crate::model::{MarkRead, PublicKey, Scope, Timestamp};
+use crate::model::{MarkRead, PublicKey, Scope};
 use crate::outbox::Outbox;
-use generation_cache::GenerationCache;
 use listing::ListingCache;
 use message_texts::MessageTexts;
 use ordered_messages::OrderedMessages;
@@ -94,11 +100,10 @@ use pending_sent::PendingSent;
 use reader::InboxListers;
 use recent_reads::RecentReads;
 use short_names::LastUnknownId;
+use table::on_view;
 use threads::ThreadNames;
 use unique_names::MessageNames;
 
-/// Threads whose order or transcript is cached.
-const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 /// Capacity of a cache with one value.
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
 /// Nodes that are found by the hash of their path. The kernel looks a forgotten one up again by its name.
@@ -148,11 +153,9 @@ pub struct Tree {
     listing_cache: Arc<ListingCache>,
     read_ahead: ReadAhead,
     /// Messages whose text changed and whose pages the kernel may still hold.
-    rewritten: Mutex<HashSet<(MessageFolder, MsgIx)>>,
+    rewritten: Mutex<HashSet<Ino>>,
     /// Number of threads up to the last one whose attributes a program has got.
     threads_exposed: AtomicUsize,
-    /// Time of the newest entry.
-    newest_cache: GenerationCache<(), Option<Timestamp>>,
     /// Nodes whose inode number is the hash of a path.
     path_nodes: Mutex<LruCache<Ino, Node>>,
     inbox_listers: Mutex<InboxListers>,
@@ -195,7 +198,6 @@ impl Tree {
             listing_cache,
             rewritten: Mutex::default(),
             threads_exposed: AtomicUsize::new(0),
-            newest_cache: GenerationCache::new(ONE),
             // `unbounded`, because a cache with a limit allocates room for all its values at once.
             path_nodes: Mutex::new(LruCache::unbounded()),
             inbox_listers: Mutex::new(InboxListers::default()),
@@ -233,23 +235,9 @@ impl Tree {
 
     /// Returns true if a listing stays valid until the [generation](Tree::generation) changes.
     pub fn is_cacheable(&self, node: &Node) -> bool {
-        if matches!(node, Node::Sent | Node::SentDay(_)) && self.pending.may_wait() {
-            return false;
-        }
-        // The other folders are listed anew each time, which is correct and only slower.
-        if let Node::View(folder) = node {
-            return folder.is_listing_cacheable();
-        }
-        matches!(
-            node,
-            Node::Root
-                | Node::Archive
-                | Node::ArchiveDay(_)
-                | Node::Sent
-                | Node::SentDay(_)
-                | Node::Threads
-                | Node::Thread(_)
-        )
+        // Messages that wait come and go without a change of the index.
+        let waits = || self.pending.may_wait();
+        node.has(NodeTrait::LastingListing) && !(node.has(NodeTrait::ShowsPending) && waits())
     }
 
     fn writable_outbox(&self) -> Result<&Arc<Outbox>, Error> {
@@ -269,18 +257,17 @@ impl Tree {
 
     /// Waits until a folder shows the messages that were just sent.
     pub fn wait_for_sent(&self, folder: &Node) {
-        let shows_sent = match folder {
-            Node::View(folder) => folder.shows_sent_messages(),
-            Node::Sent | Node::SentDay(_) | Node::Threads | Node::Thread(_) => true,
-            _ => false,
-        };
-        if !shows_sent {
-            return;
+        if folder.has(NodeTrait::ShowsPending) {
+            self.settle_pending_messages();
+        } else if folder.has(NodeTrait::ShowsSent) {
+            self.settle_sent_messages();
         }
+    }
+
+    /// Waits until the messages that were just sent, or are sent as folders, are in their stores.
+    fn settle_pending_messages(&self) {
         self.settle_sent_messages();
-        if let Some(outbox) = &self.outbox
-            && matches!(folder, Node::Sent | Node::SentDay(_))
-        {
+        if let Some(outbox) = &self.outbox {
             outbox.composer().wait_for_folders(SETTLE);
             self.settle_sent_messages();
         }
@@ -293,37 +280,12 @@ impl Tree {
         }
     }
 
-    /// Returns true if the process that opens a file to read it matters.
-    pub fn needs_opener(&self, node: &Node) -> bool {
-        match node {
-            Node::View(node) => node.needs_opener(),
-            _ => matches!(node, Node::Message(MessageFolder::Inbox, _)),
-        }
-    }
-
-    /// Returns true if every read of a file must reach msgfs, because its text changes without notice.
-    pub fn bypasses_page_cache(&self, node: &Node) -> bool {
-        match node {
-            Node::View(node) => node.bypasses_page_cache(),
-            _ => false,
-        }
-    }
-
-    /// Returns true for a file whose name goes when it is closed, because its message is sent.
-    pub fn goes_when_closed(&self, node: &Node) -> bool {
-        match node {
-            Node::View(node) => node.goes_when_closed(),
-            _ => matches!(node, Node::ThreadDraft(..)),
-        }
-    }
-
-    /// Returns the draft that a program means by a name in a folder, also if there is none.
-    pub fn name_draft(&self, folder: &Node, name: &str) -> Option<Node> {
-        match folder {
-            Node::View(folder) => folder.name_draft(name),
-            Node::Thread(thread) => Some(Node::ThreadDraft(*thread, name.to_owned())),
-            _ => None,
-        }
+    /// Returns the file that a program makes under a name in a folder, if it can make one there.
+    ///
+    /// # Errors
+    /// The reason why the view refuses the name.
+    pub fn name_file(&self, folder: &Node, name: &str) -> Result<Option<Node>, Error> {
+        on_view!(self, folder, name_file(name))
     }
 }
 

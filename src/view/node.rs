@@ -4,123 +4,93 @@
 //! a message or thread, a day, or the hash of a path. So numbers are the same after a remount, and finding the
 //! node of a number needs no table that the kernel's lookups would fill.
 
-use super::table::{ViewKey, ViewNode};
-use crate::index::{MsgIx, ThreadIx};
+use super::Tree;
+use super::table::{ROOT_ENTRIES, ViewKey, on_view};
+use crate::index::stable_hash;
 use crate::model::Day;
 
-/// The folders that can contain a message file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MessageFolder {
-    /// `inbox/`
-    Inbox = 0,
-    /// `archive/<day>/`
-    Archive = 1,
-    /// `sent/<day>/`
-    Sent = 2,
-    /// `threads/<thread>/`
-    Thread = 3,
-    /// Any folder of `.maildir/`.
-    Maildir = 4,
-}
-
-const PLACES: [MessageFolder; 5] = [
-    MessageFolder::Inbox,
-    MessageFolder::Archive,
-    MessageFolder::Sent,
-    MessageFolder::Thread,
-    MessageFolder::Maildir,
-];
-
-/// One node of the tree.
+/// A node of the tree: a view and a key. Only the view knows the meaning of the key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Node {
-    /// The mount point.
-    Root,
-    /// A node of a view in the table.
-    View(ViewNode),
-    /// `inbox/`
-    Inbox,
-    /// `archive/`
-    Archive,
-    /// `archive/<day>/`
-    ArchiveDay(Day),
-    /// `sent/`
-    Sent,
-    /// `sent/<day>/`
-    SentDay(Day),
-    /// `threads/`
-    Threads,
-    /// `threads/<thread>/`
-    Thread(ThreadIx),
-    /// A draft that is being written in a thread's folder.
-    ThreadDraft(ThreadIx, String),
-    /// An unfinished answer to a message, under a private name beside it, not listed.
-    ReplyDraft(MessageFolder, MsgIx, String),
-    /// A message.
-    Message(MessageFolder, MsgIx),
-    /// `<name>.reply` beside a message, not listed.
-    Reply(MessageFolder, MsgIx),
-    /// `<name>.reply-all` beside a message, not listed.
-    ReplyAll(MessageFolder, MsgIx),
-    /// `<name>.ack` beside a message that asks for an acknowledgement, not listed.
-    Ack(MessageFolder, MsgIx),
-    /// `<name>.warning` beside a message in `sent/`: a note about it.
-    Warning(MsgIx),
-    /// A message of mine in `sent/` that is not in its store yet, or the note about it: store, id, and true for
-    /// the note.
-    Held(usize, String, bool),
-    /// `<name>.d/` beside a message: its attachments.
-    Parts(MessageFolder, MsgIx),
-    /// An attachment of a message.
-    Part(MessageFolder, MsgIx, String),
+pub struct Node(ViewKey);
+
+impl From<ViewKey> for Node {
+    fn from(key: ViewKey) -> Self {
+        Self(key)
+    }
 }
 
-/// Every folder outside the table of views, as a pattern. A `match` on a node ends with this or [`files!`] and
-/// never with `_`, so it does not compile until each new node is considered.
-macro_rules! folders {
-    () => {
-        Node::Root
-            | Node::Inbox
-            | Node::Archive
-            | Node::ArchiveDay(_)
-            | Node::Sent
-            | Node::SentDay(_)
-            | Node::Threads
-            | Node::Thread(_)
-            | Node::Parts(..)
-    };
+/// A property of a node, for everything outside its view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeTrait {
+    /// A folder. Every other node is a file.
+    Folder,
+    /// A folder whose listing stays valid until the generation of the index changes.
+    LastingListing,
+    /// A folder that shows messages that were just sent, so that its reader waits for them.
+    ShowsSent,
+    /// A folder that shows messages of mine before their store has them.
+    ShowsPending,
+    /// A folder of messages. The id of one stands for its name.
+    ShowsMessages,
+    /// The folder of unread messages: a message that is moved there becomes unread and keeps its place.
+    ShowsUnread,
+    /// A folder in which programs make files. `mv` may copy a file there.
+    TakesFiles,
+    /// A folder with files of a message, which nobody can change.
+    FixedFiles,
+    /// A file whose open depends on the process that opens it to read.
+    NeedsOpener,
+    /// A file that programs write. They may set its mode and times, without effect.
+    Editable,
+    /// A file whose name goes when it is closed, because its message is sent.
+    GoesWhenClosed,
+    /// A file that the kernel does not cache as it caches others.
+    Pages(PagePolicy),
 }
-pub(super) use folders;
 
-/// Every file outside the table of views, as a pattern.
-macro_rules! files {
-    () => {
-        Node::ThreadDraft(..)
-            | Node::ReplyDraft(..)
-            | Node::Message(..)
-            | Node::Reply(..)
-            | Node::ReplyAll(..)
-            | Node::Ack(..)
-            | Node::Warning(_)
-            | Node::Held(..)
-            | Node::Part(..)
-    };
+/// The use that the kernel may make of the pages of an open file that it read before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PagePolicy {
+    /// It may keep those since the open.
+    Drop,
+    /// It may keep those from before the open, too.
+    Keep,
+    /// It may keep none: every read has to reach msgfs.
+    Bypass,
+    /// It may keep none, and the file has no seek.
+    Stream,
 }
-pub(super) use files;
 
 impl Node {
-    /// Returns the view and the key of a node of the table of views.
-    pub(super) fn view_key(&self) -> Option<&ViewKey> {
-        if let Self::View(node) = self { Some(node.key()) } else { None }
+    /// The mount point.
+    pub const ROOT: Self = Self(ViewKey::Root(()));
+
+    /// Makes a node.
+    pub(super) const fn new(key: ViewKey) -> Self {
+        Self(key)
+    }
+
+    /// Returns the view and the key.
+    pub(super) fn key(&self) -> &ViewKey {
+        &self.0
+    }
+
+    /// Returns true if the node has a property.
+    pub fn has(&self, wanted: NodeTrait) -> bool {
+        self.0.traits().contains(&wanted)
     }
 
     /// Returns true for a folder.
     pub fn is_dir(&self) -> bool {
-        match self {
-            Node::View(node) => node.is_folder(),
-            folders!() => true,
-            files!() => false,
-        }
+        self.has(NodeTrait::Folder)
+    }
+
+    /// Returns the use that the kernel may make of the node's pages while its text stays the same.
+    pub(super) fn page_policy(&self) -> PagePolicy {
+        let policy = |known: &NodeTrait| {
+            if let NodeTrait::Pages(policy) = known { Some(*policy) } else { None }
+        };
+        self.0.traits().iter().find_map(policy).unwrap_or(PagePolicy::Drop)
     }
 }
 
@@ -140,7 +110,10 @@ pub(super) enum InodeTag {
     /// Folders whose path is in the table. The kernel gives up an inode that changes from a folder to a file,
     /// so the two never share a number.
     PathDir = 7,
+    /// Messages. The place of the folder is added to this tag and to the others of files beside a message.
     Message = 16,
+    /// Messages in the folders of `.maildir/`.
+    MaildirMessage = 20,
     Reply = 24,
     Parts = 32,
     Ack = 40,
@@ -153,94 +126,56 @@ const LOW: u64 = (1 << TAG_SHIFT) - 1;
 /// Offset that makes the numbers of days positive.
 const DAY_BIAS: i64 = 1 << 40;
 
-/// The nodes outside the table of views that exist once, with their inode numbers.
-pub(super) const FIXED: [(Ino, Node); 5] =
-    [(1, Node::Root), (6, Node::Inbox), (7, Node::Archive), (8, Node::Sent), (9, Node::Threads)];
-
 pub(super) fn make_inode(tag: InodeTag, low: u64) -> Ino {
-    (tag as u64) << TAG_SHIFT | low & LOW
+    join_inode(tag as u64, low)
 }
 
-/// Returns the inode number of a message, or of a file beside it.
-pub(super) fn message_inode(tag: InodeTag, place: MessageFolder, identity: u64) -> Ino {
-    (tag as u64 + place as u64) << TAG_SHIFT | identity & LOW
+/// Returns the inode number with these upper 8 bits and the lower 56 bits of a number.
+pub(super) fn join_inode(tag: u64, low: u64) -> Ino {
+    tag << TAG_SHIFT | low & LOW
 }
 
 pub(super) fn day_inode(tag: InodeTag, day: Day) -> Ino {
     make_inode(tag, (day.number() + DAY_BIAS) as u64)
 }
 
-/// Returns the upper 8 and the lower 56 bits of an inode number.
-pub(super) fn split_inode(ino: Ino) -> (u64, u64) {
-    (ino >> TAG_SHIFT, ino & LOW)
+/// Returns the day whose number has these lower 56 bits.
+pub(super) fn inode_day(low: u64) -> Day {
+    Day::from_number(low as i64 - DAY_BIAS)
 }
 
-/// Returns the node of an inode number, if it is outside the table of views. The three functions find a thread,
-/// a message and a path node by its number.
-pub(super) fn decode_inode(
-    ino: Ino,
-    thread: impl Fn(u64) -> Option<ThreadIx>,
-    message: impl Fn(u64) -> Option<MsgIx>,
-    path: impl Fn(u64) -> Option<Node>,
-) -> Option<Node> {
-    let (tag, low) = split_inode(ino);
-    let day = || Day::from_number(low as i64 - DAY_BIAS);
-    let beside = |base: InodeTag| Some((*PLACES.get((tag - base as u64) as usize)?, message(low)?));
-    Some(match tag {
-        0 => FIXED.into_iter().find(|(number, _)| *number == low)?.1,
-        1 => Node::ArchiveDay(day()),
-        2 => Node::SentDay(day()),
-        3 => Node::Thread(thread(low)?),
-        6 | 7 => path(ino)?,
-        16..=20 => beside(InodeTag::Message).map(|(place, ix)| Node::Message(place, ix))?,
-        24..=28 => beside(InodeTag::Reply).map(|(place, ix)| Node::Reply(place, ix))?,
-        32..=36 => beside(InodeTag::Parts).map(|(place, ix)| Node::Parts(place, ix))?,
-        40..=44 => beside(InodeTag::Ack).map(|(place, ix)| Node::Ack(place, ix))?,
-        48 => Node::Warning(message(low)?),
-        56..=60 => beside(InodeTag::ReplyAll).map(|(place, ix)| Node::ReplyAll(place, ix))?,
-        _ => return None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::Timestamp;
-
-    /// Decodes a number; the identity of each thread or message is its own number.
-    fn decode(ino: Ino) -> Option<Node> {
-        let thread = |identity: u64| Some(ThreadIx::for_test(identity as u32));
-        let message = |identity: u64| Some(MsgIx::for_test(identity as u32));
-        super::decode_inode(ino, thread, message, |_| None)
+impl Tree {
+    /// Returns the inode number of a node.
+    pub fn inode_number(&self, node: &Node) -> Ino {
+        let entry = || ROOT_ENTRIES.iter().find(|entry| entry.node == *node);
+        let number = on_view!(self, node, inode_number()).or_else(|| Some(entry()?.number));
+        number.unwrap_or_else(|| panic!("a view gives {node:?} no number, and the root has none"))
     }
 
-    #[test]
-    fn numbers_say_what_they_stand_for() {
-        for secs in [-1, 0, 1_777_052_523] {
-            let day = Timestamp::from_secs(secs).day();
-            let ino = day_inode(InodeTag::SentDay, day);
-            assert_eq!(decode(ino), Some(Node::SentDay(day)));
+    /// Returns the node of an inode number.
+    pub fn node_by_inode(&self, ino: Ino) -> Option<Node> {
+        let (tag, low) = (ino >> TAG_SHIFT, ino & LOW);
+        if tag == InodeTag::Path as u64 || tag == InodeTag::PathDir as u64 {
+            return self.path_nodes.lock().get(&ino).cloned();
         }
-        let ix = MsgIx::for_test(7);
-        for place in PLACES {
-            assert_eq!(
-                decode(message_inode(InodeTag::Message, place, 7)),
-                Some(Node::Message(place, ix))
-            );
-            assert_eq!(
-                decode(message_inode(InodeTag::Reply, place, 7)),
-                Some(Node::Reply(place, ix))
-            );
-            let all = message_inode(InodeTag::ReplyAll, place, 7);
-            assert_eq!(decode(all), Some(Node::ReplyAll(place, ix)));
-            assert_eq!(
-                decode(message_inode(InodeTag::Parts, place, 7)),
-                Some(Node::Parts(place, ix))
-            );
-            assert_eq!(decode(message_inode(InodeTag::Ack, place, 7)), Some(Node::Ack(place, ix)));
+        let entry = ROOT_ENTRIES.iter().find(|entry| tag == 0 && entry.number == low);
+        let node = entry.map(|entry| entry.node.clone());
+        node.or_else(|| self.views.find_by_inode(self, tag, low).map(Node))
+    }
+
+    /// Returns the inode number of a path, and remembers its node until it is forgotten.
+    pub(super) fn assign_path_inode(&self, parts: &[&str], node: &Node) -> Ino {
+        let tag = if node.is_dir() { InodeTag::PathDir } else { InodeTag::Path };
+        let number = |hash| make_inode(tag, hash);
+        let mut paths = self.path_nodes.lock();
+        let mut ino = number(stable_hash(3, parts));
+        // Paths can be chosen so that their hashes are equal.
+        while paths.get_or_insert(ino, || node.clone()) != node {
+            ino = number(stable_hash(ino.wrapping_add(1), parts));
         }
-        assert_eq!(decode(make_inode(InodeTag::Warning, 7)), Some(Node::Warning(ix)));
-        assert_eq!(decode(0), None);
-        assert_eq!(decode(u64::MAX), None);
+        if paths.len() > super::PATHS {
+            paths.pop_lru();
+        }
+        ino
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::generation_cache::GenerationCache;
-use super::{ONE, THREADS};
 use crate::index::{IndexTables, MsgIx, ThreadIx};
 use crate::model::Scope;
 
@@ -17,7 +16,7 @@ pub(super) struct OrderedMessages {
 
 impl OrderedMessages {
     pub fn new(scope: Scope) -> Self {
-        Self { scope, by_thread: GenerationCache::new(THREADS), all: GenerationCache::new(ONE) }
+        Self { scope, by_thread: GenerationCache::default(), all: GenerationCache::default() }
     }
 
     /// Returns true if the messages between others are shown.

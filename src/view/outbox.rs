@@ -2,7 +2,7 @@
 
 use super::file::{OpenFile, OpenRequest};
 use super::listing::Listing;
-use super::node::{Ino, Node};
+use super::node::{Ino, Node, NodeTrait, PagePolicy};
 use super::table::{NodeAttributes, View, ViewKey};
 use super::{CachePolicy, DraftWriters, Error, Tree};
 use crate::model::Timestamp;
@@ -43,8 +43,15 @@ impl View for OutboxView {
 
     const CHANGES_WITHOUT_INDEX: bool = true;
 
-    fn is_folder(key: &OutboxKey) -> bool {
-        matches!(key, OutboxKey::Top | OutboxKey::Folder(_))
+    /// Returns the properties of a node. Each is editable, because `cp -p` also sets the times of the folder.
+    fn traits(key: &OutboxKey) -> &'static [NodeTrait] {
+        use NodeTrait::{Editable, Folder, GoesWhenClosed, Pages, ShowsSent, TakesFiles};
+        match key {
+            OutboxKey::Top => &[Editable, Folder, TakesFiles, ShowsSent],
+            OutboxKey::Folder(_) => &[Editable, Folder, TakesFiles],
+            OutboxKey::Draft(_) => &[Editable, GoesWhenClosed, Pages(PagePolicy::Bypass)],
+            OutboxKey::File(..) => &[Editable, Pages(PagePolicy::Bypass)],
+        }
     }
 
     fn inode_number(&self, tree: &Tree, key: &OutboxKey) -> Option<Ino> {
@@ -102,11 +109,8 @@ impl View for OutboxView {
         }
     }
 
-    fn parent_folder(&self, _tree: &Tree, folder: &OutboxKey) -> Node {
-        match folder {
-            OutboxKey::Folder(_) => ViewKey::Outbox(OutboxKey::Top).into(),
-            _ => Node::Root,
-        }
+    fn parent_folder(&self, _tree: &Tree, folder: &OutboxKey) -> Option<OutboxKey> {
+        matches!(folder, OutboxKey::Folder(_)).then_some(OutboxKey::Top)
     }
 
     fn open(&self, tree: &Tree, key: &OutboxKey, access: &OpenRequest) -> Result<OpenFile, Error> {
@@ -130,20 +134,13 @@ impl View for OutboxView {
         }
     }
 
-    fn create(
-        &self,
-        tree: &Tree,
-        folder: &OutboxKey,
-        name: &str,
-        access: &OpenRequest,
-    ) -> Result<Option<(Node, OpenFile)>, Error> {
+    fn name_file(&self, _: &Tree, folder: &OutboxKey, name: &str) -> Result<Option<Node>, Error> {
         let key = match folder {
             OutboxKey::Top => OutboxKey::Draft(name.to_owned()),
             OutboxKey::Folder(folder) => OutboxKey::File(folder.clone(), name.to_owned()),
             OutboxKey::Draft(_) | OutboxKey::File(..) => return Ok(None),
         };
-        let file = self.open(tree, &key, access)?;
-        Ok(Some((ViewKey::Outbox(key).into(), file)))
+        Ok(Some(ViewKey::Outbox(key).into()))
     }
 
     fn set_len(&self, tree: &Tree, key: &OutboxKey, len: u64) -> Result<bool, Error> {
@@ -180,7 +177,7 @@ impl View for OutboxView {
         (to, new_name): (&Node, &str),
         replace: bool,
     ) -> Result<bool, Error> {
-        let Some(ViewKey::Outbox(to)) = to.view_key() else { return Ok(false) };
+        let ViewKey::Outbox(to) = to.key() else { return Ok(false) };
         let outbox = tree.writable_outbox()?;
         match (folder, to) {
             (OutboxKey::Top, OutboxKey::Top) => {
@@ -235,31 +232,6 @@ impl View for OutboxView {
             OutboxKey::Draft(_) | OutboxKey::File(..) => None,
         }
     }
-
-    /// Returns true for every node: `cp -p` also sets the times of the folder.
-    fn is_editable(_key: &OutboxKey) -> bool {
-        true
-    }
-
-    fn takes_files(folder: &OutboxKey) -> bool {
-        Self::is_folder(folder)
-    }
-
-    fn shows_sent_messages(folder: &OutboxKey) -> bool {
-        *folder == OutboxKey::Top
-    }
-
-    fn bypasses_page_cache(key: &OutboxKey) -> bool {
-        matches!(key, OutboxKey::Draft(_))
-    }
-
-    fn goes_when_closed(key: &OutboxKey) -> bool {
-        matches!(key, OutboxKey::Draft(_))
-    }
-
-    fn name_draft(folder: &OutboxKey, name: &str) -> Option<Node> {
-        (*folder == OutboxKey::Top).then(|| draft_node(name.to_owned()))
-    }
 }
 
 /// Returns true if a name in `outbox/` is that of a note about a refused draft.
@@ -275,7 +247,7 @@ fn find_draft(tree: &Tree, name: &str) -> Option<Node> {
         return Some(ViewKey::Outbox(OutboxKey::Folder(name.to_owned())).into());
     }
     if name.strip_suffix(".error").is_some() {
-        tree.wait_for_sent(&Node::Sent);
+        tree.settle_pending_messages();
     }
     let entry = outbox.filter(|outbox| !outbox.is_leaving(name))?.find_entry(name)?;
     Some(draft_node(entry.name))

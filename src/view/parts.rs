@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use super::Error;
 use super::file::OpenFile;
+use super::folder_scope::MessageFolder;
 use super::generation_cache::GenerationCache;
 use super::listing::Listing;
 use super::message_texts::MessageTexts;
-use super::node::{MessageFolder, Node};
+use super::messages::file_node;
+use super::sidecars::MessageFile;
 use crate::index::{Index, MsgIx};
 use crate::model::{Attachment, Timestamp};
 use crate::store::PartContent;
@@ -20,6 +22,9 @@ const MESSAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 /// Time for which they are cached, which is that of the kernel's own cache. A copy or `ls -l` of a folder then
 /// reads the message once, and a file that changed in the store is seen soon.
 const FRESH: Duration = Duration::from_secs(1);
+/// The reason why attachments cannot be changed.
+pub(super) const FIXED_PARTS: &str =
+    "the files of a message cannot be changed; copy them to where you want to work on them";
 /// The longest possible file name.
 const MAX_NAME: usize = 255;
 
@@ -82,7 +87,9 @@ impl MessageParts {
 
     pub fn list(&self, place: MessageFolder, ix: MsgIx) -> Result<Listing, Error> {
         let parts = self.of_message(ix)?;
-        let node = |a: &Attachment| (a.name.clone(), Node::Part(place, ix, a.name.clone()));
+        let node = |a: &Attachment| {
+            (a.name.clone(), file_node(place, ix, MessageFile::Part(a.name.clone())))
+        };
         Ok(Listing::from_named(parts.iter().map(node)))
     }
 

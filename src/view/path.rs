@@ -35,7 +35,7 @@ impl Tree {
     /// [`Error::NotFound`], [`Error::NotDir`].
     pub fn resolve_path(&self, path: &str) -> Result<Node, Error> {
         let parts = path.split('/').filter(|p| !p.is_empty() && *p != ".");
-        parts.into_iter().try_fold(Node::Root, |node, name| self.lookup(&node, name))
+        parts.into_iter().try_fold(Node::ROOT, |node, name| self.lookup(&node, name))
     }
 
     /// Marks all messages of `inbox/` as read, as removing each of them does. Returns their number.

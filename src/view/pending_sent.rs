@@ -5,11 +5,12 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::Error;
-use super::folder_scope::FolderScope;
+use super::folder_scope::{FolderScope, MessageFolder};
 use super::listing::Listing;
 use super::message_texts::{MessageTexts, strip_thread_label};
+use super::messages::MessagesKey;
 use super::names;
-use super::node::{MessageFolder, Node};
+use super::node::Node;
 use super::unique_names::MessageNames;
 use crate::index::{Index, IndexEntry, MsgIx};
 use crate::link::{HealthBoard, HealthBoards};
@@ -35,7 +36,7 @@ impl PendingSentFile {
     }
 
     fn to_node(&self, warning: bool) -> Node {
-        Node::Held(self.store, self.id.clone(), warning)
+        MessagesKey::Pending(self.store, self.id.clone(), warning).into()
     }
 
     /// Returns its name and node, and those of the note beside it.
@@ -231,14 +232,18 @@ impl PendingSent {
     ///
     /// # Errors
     /// [`Error::NotFound`] for a note once its message is in its store.
-    pub fn text(&self, node: &Node) -> Result<(String, Timestamp), Error> {
-        let Node::Held(store, id, warning) = node else { return Err(Error::NotFound) };
+    pub fn text(
+        &self,
+        store: usize,
+        id: &str,
+        warning: bool,
+    ) -> Result<(String, Timestamp), Error> {
         let held = self.held_messages();
-        let of_id = held.iter().filter(|held| held.message.id == *id);
+        let of_id = held.iter().filter(|held| held.message.id == id);
         let mut texts = of_id.filter_map(|held| {
             let (number, message) =
-                self.preview_message(held).filter(|(number, _)| number == store)?;
-            let text = if *warning {
+                self.preview_message(held).filter(|(number, _)| *number == store)?;
+            let text = if warning {
                 format_waiting_note(held)?
             } else {
                 self.render_outgoing(number, &message)?
@@ -248,7 +253,7 @@ impl PendingSent {
         if let Some(text) = texts.next() {
             return Ok(text);
         }
-        let ix = self.find_my_message(*store, id).filter(|_| !*warning).ok_or(Error::NotFound)?;
+        let ix = self.find_my_message(store, id).filter(|_| !warning).ok_or(Error::NotFound)?;
         let text = String::from_utf8_lossy(&self.texts.rendered_text(ix)?).into_owned();
         Ok((text, self.texts.live_entry(ix)?.time()))
     }

@@ -11,7 +11,7 @@ use lru::LruCache;
 
 use super::file::{OpenFile, OpenRequest};
 use super::listing::Listing;
-use super::node::{Ino, Node};
+use super::node::{Ino, Node, NodeTrait};
 use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
 use super::{CachePolicy, Error, Tree, join_path};
 use crate::model::Timestamp;
@@ -59,8 +59,8 @@ impl Default for RawView {
 impl View for RawView {
     type Key = RawKey;
 
-    fn is_folder(key: &RawKey) -> bool {
-        !matches!(key, RawKey::File(..))
+    fn traits(key: &RawKey) -> &'static [NodeTrait] {
+        if let RawKey::File(..) = key { &[] } else { &[NodeTrait::Folder] }
     }
 
     fn inode_number(&self, tree: &Tree, key: &RawKey) -> Option<Ino> {
@@ -115,13 +115,13 @@ impl View for RawView {
         }
     }
 
-    fn parent_folder(&self, _tree: &Tree, folder: &RawKey) -> Node {
-        let RawKey::Folder(number, path) = folder else { return Node::Root };
-        match path.rsplit_once('/') {
-            Some((up, _)) => ViewKey::Raw(RawKey::Folder(*number, up.to_owned())).into(),
-            None if path.is_empty() => ViewKey::Raw(RawKey::Stores).into(),
-            None => store_folder(*number),
+    fn parent_folder(&self, _tree: &Tree, folder: &RawKey) -> Option<RawKey> {
+        let RawKey::Folder(number, path) = folder else { return None };
+        if path.is_empty() {
+            return Some(RawKey::Stores);
         }
+        let above = path.rsplit_once('/').map_or("", |(above, _)| above);
+        Some(RawKey::Folder(*number, above.to_owned()))
     }
 
     fn open(&self, tree: &Tree, key: &RawKey, _access: &OpenRequest) -> Result<OpenFile, Error> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::folder_scope::FolderScope;
 use super::listing::ListingCache;
 use super::message_texts::MessageTexts;
+use super::messages::{MessagesKey, folder_scope};
 use super::node::Node;
 use super::ordered_messages::OrderedMessages;
 use super::{Listing, OpenFile};
@@ -98,7 +99,7 @@ impl ReadAhead {
     /// previous thread were read to the end, those of this thread are rendered. Otherwise, if this thread
     /// directly follows the previous one, `count` messages of the next thread are rendered.
     pub fn render_next_thread(&self, folder: &Node, count: usize) {
-        let Some(FolderScope::Thread(thread)) = FolderScope::of_node(folder) else { return };
+        let Some(FolderScope::Thread(thread)) = folder_scope(folder) else { return };
         let Some(before) = self.last_walked_thread.lock().replace(thread) else { return };
         let messages = |thread| self.lists.thread_messages(&self.index.read(), thread);
         let read = *self.progress.lock();
@@ -115,7 +116,7 @@ impl ReadAhead {
     /// Returns the thread that is listed after `thread`, if `thread` is listed right after `before`.
     fn find_next_thread(&self, before: ThreadIx, thread: ThreadIx) -> Option<ThreadIx> {
         let core = self.index.read();
-        let listing = self.listings.get(&Node::Threads, core.generation())?;
+        let listing = self.listings.get(&MessagesKey::Threads.into(), core.generation())?;
         listing.find_thread_after(&core, before, thread)
     }
 }

@@ -1,7 +1,6 @@
 //! `README.txt`: everything that an agent needs if it sees nothing else.
 
 use super::attr::README_TIME;
-use super::file::{OpenFile, OpenRequest};
 use super::table::{NodeAttributes, TreeChanges, View};
 use super::{CachePolicy, Error, Tree};
 use crate::model::{MarkRead, Timestamp};
@@ -16,17 +15,12 @@ pub(super) struct ReadmeView;
 impl View for ReadmeView {
     type Key = ();
 
-    fn is_folder((): &()) -> bool {
-        false
-    }
-
     fn stat(&self, tree: &Tree, (): &()) -> Result<NodeAttributes, Error> {
-        let size = readme_text(tree).len() as u64;
-        Ok(NodeAttributes::of_file(size, README_TIME, CachePolicy::Immutable))
+        Ok(NodeAttributes::of_text(&self.text(tree, &())?, CachePolicy::Immutable))
     }
 
-    fn open(&self, tree: &Tree, (): &(), _access: &OpenRequest) -> Result<OpenFile, Error> {
-        Ok(OpenFile::from_bytes(readme_text(tree).into_bytes()))
+    fn text(&self, tree: &Tree, (): &()) -> Result<(String, Timestamp), Error> {
+        Ok((readme_text(tree), README_TIME))
     }
 
     fn newest_time(&self, _tree: &Tree, (): &()) -> Option<Timestamp> {

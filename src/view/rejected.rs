@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::file::{OpenFile, OpenRequest};
 use super::generation_cache::GenerationCache;
 use super::listing::Listing;
-use super::node::{Ino, InodeTag, Node, make_inode};
-use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
-use super::{CachePolicy, Error, ONE, Tree, names};
+use super::node::{Ino, InodeTag, Node, NodeTrait, make_inode};
+use super::table::{TreeChanges, View, ViewKey};
+use super::{Error, Tree, names};
 use crate::index::{IndexTables, Reject};
 use crate::model::{ShownMessage, Timestamp, render_body};
 use crate::store::Location;
@@ -26,16 +25,10 @@ pub(super) enum RejectedKey {
 }
 
 /// The view `rejected/`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RejectedView {
     /// The files by name.
     names: GenerationCache<(), Arc<BTreeMap<String, u64>>>,
-}
-
-impl Default for RejectedView {
-    fn default() -> Self {
-        Self { names: GenerationCache::new(ONE) }
-    }
 }
 
 impl RejectedView {
@@ -51,8 +44,11 @@ fn file_node(identity: u64) -> Node {
 impl View for RejectedView {
     type Key = RejectedKey;
 
-    fn is_folder(key: &RejectedKey) -> bool {
-        *key == RejectedKey::Folder
+    fn traits(key: &RejectedKey) -> &'static [NodeTrait] {
+        match key {
+            RejectedKey::Folder => &[NodeTrait::Folder, NodeTrait::LastingListing],
+            RejectedKey::File(_) => &[],
+        }
     }
 
     fn inode_number(&self, _tree: &Tree, key: &RejectedKey) -> Option<Ino> {
@@ -64,12 +60,9 @@ impl View for RejectedView {
         (tag == InodeTag::Reject as u64).then_some(RejectedKey::File(low))
     }
 
-    fn stat(&self, tree: &Tree, key: &RejectedKey) -> Result<NodeAttributes, Error> {
-        let RejectedKey::File(identity) = key else {
-            return Ok(NodeAttributes::of_folder(self.newest_time(tree, key), CachePolicy::Folder));
-        };
-        let (text, time) = reject_text(tree, *identity)?;
-        Ok(NodeAttributes::of_file(text.len() as u64, time, CachePolicy::Volatile))
+    fn text(&self, tree: &Tree, key: &RejectedKey) -> Result<(String, Timestamp), Error> {
+        let RejectedKey::File(identity) = key else { return Err(Error::IsDir) };
+        reject_text(tree, *identity)
     }
 
     fn list(&self, tree: &Tree, folder: &RejectedKey) -> Result<Listing, Error> {
@@ -87,23 +80,9 @@ impl View for RejectedView {
         Ok(self.names(tree).get(name).copied().map(file_node))
     }
 
-    fn open(
-        &self,
-        tree: &Tree,
-        key: &RejectedKey,
-        _access: &OpenRequest,
-    ) -> Result<OpenFile, Error> {
-        let RejectedKey::File(identity) = key else { return Err(Error::IsDir) };
-        Ok(OpenFile::from_bytes(reject_text(tree, *identity)?.0.into_bytes()))
-    }
-
     fn newest_time(&self, tree: &Tree, _key: &RejectedKey) -> Option<Timestamp> {
         let core = tree.index.read();
         core.trust.rejects().map(|(_, r)| Timestamp::from_millis(r.time_ms)).max()
-    }
-
-    fn is_listing_cacheable(_folder: &RejectedKey) -> bool {
-        true
     }
 
     fn stale_keys(&self, changes: &TreeChanges<'_>) -> Vec<RejectedKey> {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::folder_scope::FolderScope;
 use super::names;
-use super::node::Node;
+use super::node::{Node, NodeTrait};
 use super::unique_names::MessageNames;
 use crate::index::{IndexTables, MsgIx};
 use crate::model::locks::Mutex;
@@ -102,5 +102,5 @@ impl ShortIdIndex {
 
 /// Returns true if new messages may give a name another meaning, or none.
 pub fn may_mean_another(folder: &Node, name: &str) -> bool {
-    FolderScope::of_node(folder).is_some() && !names::has_time_prefix(name)
+    folder.has(NodeTrait::ShowsMessages) && !names::has_time_prefix(name)
 }

@@ -2,68 +2,161 @@
 //! three are not listed, nor is the `.error` of an answer. `.warning` has a note about a message of mine. `.d/`
 //! has the attachments.
 
-use crate::model::locks::{LockLevel, Mutex};
-
+use super::answers::{find_draft, find_error_note, stat_draft};
 use super::file::OpenFile;
-use super::folder_scope::FolderScope;
-use super::node::{MessageFolder, Node};
-use super::outbox::draft_node;
-use super::{Error, OpenRequest, Tree, names};
+use super::folder_scope::{FolderScope, MessageFolder, PLACES};
+use super::messages::{MessagesKey, file_node};
+use super::node::{InodeTag, Node, NodeTrait, PagePolicy};
+use super::table::NodeAttributes;
+use super::{CachePolicy, Error, OpenRequest, Tree, names};
 use crate::index::{IndexEntry, MsgIx};
+use crate::model::locks::{LockLevel, Mutex};
 use crate::model::sanitize_line;
-use crate::outbox::names::is_private;
 use crate::store::StoreError;
 
 /// Endings of a message's name and of the files beside it.
 const ENDINGS: [&str; 6] = ["txt", "reply", "reply-all", "ack", "warning", "d"];
+/// The reason why a message cannot be written.
+pub(super) const FIXED_MESSAGE: &str =
+    "messages cannot be changed; write NAME.reply to answer this one";
 
-/// Returns the reason why a name beside a message cannot be written: there is no message to answer or
-/// acknowledge. Returns `None` for any other name.
-pub(super) fn explain_missing(name: &str) -> Option<&'static str> {
-    let (_, ending) = name.rsplit_once('.')?;
-    match ending {
-        "reply" | "reply-all" => Some("there is no message of this name to answer"),
-        "ack" => Some("no message of this name asks you for an acknowledgement"),
-        _ => None,
-    }
+/// A file or folder that a message has in a folder of messages.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum MessageFile {
+    /// `<name>.txt`: the message.
+    Text,
+    /// `<name>.reply`, not listed.
+    Reply,
+    /// `<name>.reply-all`, not listed.
+    ReplyAll,
+    /// `<name>.ack` beside a message that asks for an acknowledgement, not listed.
+    Ack,
+    /// `<name>.warning` beside a message in `sent/`: a note about it.
+    Warning,
+    /// `<name>.d/`: its attachments.
+    Parts,
+    /// An attachment.
+    Part(String),
+    /// An unfinished answer under a private name, not listed.
+    Draft(String),
 }
 
-/// Returns the stem of the message whose `.reply` a program makes under a private name. Programs that save in
-/// one step do so: `X` in `X.reply.tmp.7f2c`, `.X.reply.Ab12Cd` and `X.reply~`.
-fn private_reply_stem(name: &str) -> Option<&str> {
-    let (stem, _) = name.trim_start_matches(['.', '#']).rsplit_once(".reply")?;
-    is_private(name).then_some(stem)
+impl MessageFile {
+    /// Returns the place and the file that the upper 8 bits of an inode number stand for.
+    pub fn from_tag(tag: u64) -> Option<(MessageFolder, Self)> {
+        if tag == InodeTag::Warning as u64 {
+            return Some((MessageFolder::Sent, Self::Warning));
+        }
+        let numbered = [
+            (InodeTag::Message, Self::Text),
+            (InodeTag::Reply, Self::Reply),
+            (InodeTag::ReplyAll, Self::ReplyAll),
+            (InodeTag::Parts, Self::Parts),
+            (InodeTag::Ack, Self::Ack),
+        ];
+        let place = *PLACES.get((tag % 8) as usize)?;
+        let mut files = numbered.into_iter();
+        files.find(|(base, _)| *base as u64 == tag - tag % 8).map(|(_, file)| (place, file))
+    }
+
+    /// Returns true for a file that is empty whenever a program opens it.
+    pub fn begins_empty(&self) -> bool {
+        matches!(self, Self::Reply | Self::ReplyAll | Self::Ack)
+    }
+
+    /// Returns the properties of the file.
+    pub fn traits(&self, place: MessageFolder) -> &'static [NodeTrait] {
+        use NodeTrait::{Editable, FixedFiles, Folder, NeedsOpener, Pages};
+        match self {
+            Self::Text if place == MessageFolder::Inbox => {
+                &[NeedsOpener, Pages(PagePolicy::Bypass)]
+            }
+            Self::Text => &[Pages(PagePolicy::Keep)],
+            Self::Reply | Self::ReplyAll | Self::Ack | Self::Draft(_) => {
+                &[Editable, Pages(PagePolicy::Bypass)]
+            }
+            Self::Parts => &[Folder, FixedFiles],
+            Self::Warning | Self::Part(_) => &[],
+        }
+    }
+
+    /// Returns the attributes of the file.
+    pub fn stat(
+        &self,
+        tree: &Tree,
+        place: MessageFolder,
+        ix: MsgIx,
+    ) -> Result<NodeAttributes, Error> {
+        match self {
+            Self::Text => {
+                // A late parent moves a message to another thread.
+                let linked = || {
+                    let entry = *tree.index.read().messages.entry(ix);
+                    tree.index.store_of(&entry).properties().has_reply_links()
+                };
+                let caching = match place {
+                    MessageFolder::Inbox => CachePolicy::Folder,
+                    MessageFolder::Thread if linked() => CachePolicy::Folder,
+                    _ => CachePolicy::Immutable,
+                };
+                tree.stat_message(ix, caching)
+            }
+            Self::Reply | Self::ReplyAll | Self::Ack => {
+                let time = tree.index.read().messages.entry(ix).time();
+                // Editors read the files that they open to write.
+                Ok(NodeAttributes::of_draft(
+                    if *self == Self::Ack { 0o200 } else { 0o600 },
+                    0,
+                    time,
+                ))
+            }
+            Self::Draft(_) => stat_draft(tree, &MessagesKey::File(place, ix, self.clone())),
+            Self::Warning => {
+                Ok(NodeAttributes::of_text(&tree.pending.warning_text(ix)?, CachePolicy::Brief))
+            }
+            Self::Parts => {
+                let time = tree.texts.live_entry(ix)?.time();
+                Ok(NodeAttributes::of_folder(Some(time), CachePolicy::Folder))
+            }
+            Self::Part(name) => {
+                let (size, time) = tree.parts.size(ix, name)?;
+                Ok(NodeAttributes::of_file(size, time, CachePolicy::Brief))
+            }
+        }
+    }
 }
 
 impl Tree {
     /// Finds a message, a file beside one, or a draft in a thread's folder, by its name in a folder.
     pub(super) fn find_message(
         &self,
-        folder: FolderScope,
+        parent: FolderScope,
         name: &str,
     ) -> Result<Option<Node>, Error> {
         let named = name.rsplit_once('.').filter(|(_, ending)| ENDINGS.contains(ending));
-        let indexed = || named.map_or(Ok(None), |named| self.find_indexed(folder, named));
+        let indexed = || named.map_or(Ok(None), |named| self.find_indexed(parent, named));
         if let Some(found) = indexed()? {
             return Ok(Some(found));
         }
-        let found = if let FolderScope::SentDay(day) = folder {
+        let mut found = None;
+        if let FolderScope::SentDay(day) = parent {
+            found = self.pending.find(day, name);
+        }
+        if found.is_none() && matches!(parent, FolderScope::SentDay(_)) {
             // Its store may have got it since the index was asked.
-            self.pending.find(day, name).map_or_else(indexed, |held| Ok(Some(held)))?
-        } else {
-            None
-        };
-        let found = found.or_else(|| self.find_draft_beside(folder, name));
-        let found = found.or_else(|| self.find_error_note(folder, name).map(draft_node));
+            found = indexed()?;
+        }
+        let found = found.or_else(|| find_draft(self, parent, name).map(Node::from));
+        let found =
+            found.or_else(|| find_error_note(self, parent, name).map(super::outbox::draft_node));
         let found = found.or_else(|| {
-            // An id alone opens its message.
             let is_id = !names::has_time_prefix(name);
-            let ix = is_id.then(|| self.names.find_message_by_stem(folder, name))??;
-            Some(Node::Message(folder.message_folder(), ix))
+            let ix = is_id.then(|| self.names.find_message_by_stem(parent, name))??;
+            Some(file_node(parent.message_folder(), ix, MessageFile::Text))
         });
         if found.is_none() {
             let id = named.map_or(name, |(stem, _)| stem);
-            self.last_unknown_id.note(&self.names, folder, id);
+            self.last_unknown_id.note(&self.names, parent, id);
         }
         Ok(found)
     }
@@ -71,56 +164,24 @@ impl Tree {
     /// Finds a node of an indexed message by the name without its ending, and the ending.
     fn find_indexed(
         &self,
-        folder: FolderScope,
+        parent: FolderScope,
         (stem, ending): (&str, &str),
     ) -> Result<Option<Node>, Error> {
-        let Some(ix) = self.names.find_message_by_stem(folder, stem) else { return Ok(None) };
-        let place = folder.message_folder();
+        let Some(ix) = self.names.find_message_by_stem(parent, stem) else { return Ok(None) };
+        let place = parent.message_folder();
         let has_parts = || self.index.read().messages.entry(ix).has_parts();
         let is_noted = || place == MessageFolder::Sent && self.pending.has_warning(ix);
         let opens = || place != MessageFolder::Inbox || self.can_open_in_inbox(ix, stem);
-        Ok(match ending {
-            "txt" if opens() => Some(Node::Message(place, ix)),
-            "reply" => Some(Node::Reply(place, ix)),
-            "reply-all" => Some(Node::ReplyAll(place, ix)),
-            "ack" if place != MessageFolder::Sent && self.has_ack_request(ix)? => {
-                Some(Node::Ack(place, ix))
-            }
-            "warning" if is_noted() => Some(Node::Warning(ix)),
-            "d" if has_parts() && opens() => Some(Node::Parts(place, ix)),
-            _ => None,
-        })
-    }
-
-    /// Finds the note about a refused answer, under the name of the answer in the folder of the answer. Returns
-    /// its name in `outbox/`.
-    pub(super) fn find_error_note(&self, folder: FolderScope, name: &str) -> Option<String> {
-        let draft = name.strip_suffix(".error")?;
-        self.wait_for_sent(&Node::Sent);
-        let answered = draft.rsplit_once('.').and_then(|(stem, ending)| {
-            let place = folder.message_folder();
-            let ix = self.names.find_message_by_stem(folder, stem)?;
-            match ending {
-                "reply" => Some(Node::Reply(place, ix)),
-                "reply-all" => Some(Node::ReplyAll(place, ix)),
-                _ => None,
-            }
-        });
-        let node = answered.or_else(|| self.draft_node(folder, draft))?;
-        let (name, target) = self.draft_target(&node).ok()?;
-        self.outbox.as_ref()?.note_name(&name, &target)
-    }
-
-    /// Returns the draft node of a new name beside messages: an answer to a message in the making, or a draft
-    /// of the thread.
-    pub(super) fn draft_node(&self, folder: FolderScope, name: &str) -> Option<Node> {
-        let answer =
-            private_reply_stem(name).and_then(|stem| self.names.find_message_by_stem(folder, stem));
-        match (answer, folder) {
-            (Some(ix), _) => Some(Node::ReplyDraft(folder.message_folder(), ix, name.to_owned())),
-            (None, FolderScope::Thread(thread)) => Some(Node::ThreadDraft(thread, name.to_owned())),
-            (None, _) => None,
-        }
+        let file = match ending {
+            "txt" if opens() => MessageFile::Text,
+            "reply" => MessageFile::Reply,
+            "reply-all" => MessageFile::ReplyAll,
+            "ack" if place != MessageFolder::Sent && self.has_ack_request(ix)? => MessageFile::Ack,
+            "warning" if is_noted() => MessageFile::Warning,
+            "d" if has_parts() && opens() => MessageFile::Parts,
+            _ => return Ok(None),
+        };
+        Ok(Some(file_node(place, ix, file)))
     }
 
     /// Returns true if a message still opens in `inbox/` under a name. A program may have the name from a

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::file::{OpenFile, OpenRequest};
-use super::table::{NodeAttributes, View};
-use super::{CachePolicy, Error, Tree, UnknownId};
+use super::node::{NodeTrait, PagePolicy};
+use super::table::View;
+use super::{Error, Tree, UnknownId};
 use crate::index::{IndexEntry, MsgIx};
 use crate::link::{HealthBoard, LinkHealth};
 use crate::model::{Fingerprint, SignatureState, Timestamp, sanitize_line};
@@ -112,25 +112,16 @@ pub(super) struct StatusView;
 impl View for StatusView {
     type Key = ();
 
-    fn is_folder((): &()) -> bool {
-        false
+    fn traits((): &()) -> &'static [NodeTrait] {
+        &[NodeTrait::Pages(PagePolicy::Bypass)]
     }
 
-    fn stat(&self, tree: &Tree, (): &()) -> Result<NodeAttributes, Error> {
-        let (text, time) = status_text(tree);
-        Ok(NodeAttributes::of_file(text.len() as u64, time, CachePolicy::Volatile))
-    }
-
-    fn open(&self, tree: &Tree, (): &(), _access: &OpenRequest) -> Result<OpenFile, Error> {
-        Ok(OpenFile::from_bytes(status_text(tree).0.into_bytes()))
+    fn text(&self, tree: &Tree, (): &()) -> Result<(String, Timestamp), Error> {
+        Ok(status_text(tree))
     }
 
     fn newest_time(&self, tree: &Tree, (): &()) -> Option<Timestamp> {
         Some(status_time(tree))
-    }
-
-    fn bypasses_page_cache((): &()) -> bool {
-        true
     }
 }
 

@@ -6,20 +6,23 @@
 
 use super::agents::AgentsView;
 use super::file::{OpenFile, OpenRequest};
+use super::folder_scope::FolderScope;
 use super::listing::Listing;
 use super::maildir::{MaildirKey, MaildirView};
 use super::me::{MeKey, MeView};
-use super::node::{Ino, Node};
+use super::messages::{MessagesKey, MessagesView};
+use super::node::{Ino, Node, NodeTrait};
 use super::outbox::{OutboxKey, OutboxView};
 use super::raw::{RawKey, RawView};
 use super::readme::ReadmeView;
 use super::rejected::{RejectedKey, RejectedView};
+use super::root::RootView;
 use super::status::StatusView;
 use super::transcript::{TranscriptKey, TranscriptView};
 use super::wait::{WaitKey, WaitView};
 use super::{CachePolicy, Error, Tree};
-use crate::index::{IndexChanges, ThreadIx};
-use crate::model::Timestamp;
+use crate::index::{IndexChanges, MsgIx, ThreadIx};
+use crate::model::{Day, Timestamp};
 
 /// The attributes that a view knows of a node. The tree adds the number and the rights of other users.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +45,11 @@ impl NodeAttributes {
         Self { mode: 0o400, is_private: false, size, time, caching }
     }
 
+    /// Returns the attributes of a file with this text and time.
+    pub fn of_text((text, time): &(String, Timestamp), caching: CachePolicy) -> Self {
+        Self::of_file(text.len() as u64, *time, caching)
+    }
+
     /// Returns the attributes of a folder.
     pub fn of_folder(time: Option<Timestamp>, caching: CachePolicy) -> Self {
         let time = time.unwrap_or(super::attr::NO_TIME);
@@ -53,6 +61,9 @@ impl NodeAttributes {
         Self { mode, is_private: true, size, time, caching: CachePolicy::Volatile }
     }
 }
+
+/// The reason why most files cannot be written.
+pub(super) const WRITE_REFUSAL: &str = "this file cannot be written; drafts go to outbox/";
 
 /// A part of the tree, with everything that msgfs does there. A method that a view does not have refuses.
 pub(super) trait View {
@@ -67,11 +78,23 @@ pub(super) trait View {
         true
     }
 
-    /// Returns true if the node is a folder.
-    fn is_folder(key: &Self::Key) -> bool;
+    /// Returns the properties of a node. One without any is a file that is only read.
+    fn traits(_key: &Self::Key) -> &'static [NodeTrait] {
+        &[]
+    }
 
-    /// Returns the attributes of a node.
-    fn stat(&self, tree: &Tree, key: &Self::Key) -> Result<NodeAttributes, Error>;
+    /// Returns the text of a file that is made for each reader, and its time.
+    fn text(&self, _tree: &Tree, _key: &Self::Key) -> Result<(String, Timestamp), Error> {
+        Err(Error::IsDir)
+    }
+
+    /// Returns the attributes of a node: those of its text, or of a folder with the time of its newest entry.
+    fn stat(&self, tree: &Tree, key: &Self::Key) -> Result<NodeAttributes, Error> {
+        if Self::traits(key).contains(&NodeTrait::Folder) {
+            return Ok(NodeAttributes::of_folder(self.newest_time(tree, key), CachePolicy::Folder));
+        }
+        Ok(NodeAttributes::of_text(&self.text(tree, key)?, CachePolicy::Volatile))
+    }
 
     /// Returns the inode number of a node, or `None` for an entry of the root, whose number is in the table.
     fn inode_number(&self, _tree: &Tree, _key: &Self::Key) -> Option<Ino> {
@@ -89,39 +112,34 @@ pub(super) trait View {
     }
 
     /// Finds an entry of a folder by name, listed or not.
-    fn find(&self, _tree: &Tree, _folder: &Self::Key, _name: &str) -> Result<Option<Node>, Error> {
-        Err(Error::NotDir)
+    fn find(&self, tree: &Tree, folder: &Self::Key, name: &str) -> Result<Option<Node>, Error> {
+        Ok(tree.find_in(&self.list(tree, folder)?, name))
     }
 
-    /// Returns the folder above a folder.
-    fn parent_folder(&self, _tree: &Tree, _folder: &Self::Key) -> Node {
-        Node::Root
+    /// Returns the folder above a folder, or `None` below the root.
+    fn parent_folder(&self, _tree: &Tree, _folder: &Self::Key) -> Option<Self::Key> {
+        None
     }
 
-    /// Opens a file to read it, or to write it if it is [editable](View::is_editable).
-    fn open(
-        &self,
-        _tree: &Tree,
-        _key: &Self::Key,
-        _access: &OpenRequest,
-    ) -> Result<OpenFile, Error> {
-        Err(Error::IsDir)
+    /// Opens a file to read it, or to write it if it is [editable](NodeTrait::Editable).
+    fn open(&self, tree: &Tree, key: &Self::Key, _how: &OpenRequest) -> Result<OpenFile, Error> {
+        Ok(OpenFile::from_bytes(self.text(tree, key)?.0.into_bytes()))
     }
 
-    /// Makes a file in a folder and opens it to write. Returns `None` if no files can be made there.
-    fn create(
-        &self,
-        _tree: &Tree,
-        _folder: &Self::Key,
-        _name: &str,
-        _access: &OpenRequest,
-    ) -> Result<Option<(Node, OpenFile)>, Error> {
+    /// Returns the file that a program makes under a name in a folder, or `None` if no files can be made there. The
+    /// file is then opened to write.
+    fn name_file(&self, _: &Tree, _folder: &Self::Key, _name: &str) -> Result<Option<Node>, Error> {
         Ok(None)
     }
 
     /// Sets the length of a file that the caller does not hold open. Returns false if it cannot be written.
     fn set_len(&self, _tree: &Tree, _key: &Self::Key, _len: u64) -> Result<bool, Error> {
         Ok(false)
+    }
+
+    /// Returns the reason why a node cannot be written.
+    fn write_refusal(&self, _tree: &Tree, _key: &Self::Key) -> &'static str {
+        WRITE_REFUSAL
     }
 
     /// Serves `rm` in a folder. Returns false if nothing can be removed there.
@@ -144,7 +162,7 @@ pub(super) trait View {
     /// Makes a folder in a folder. Returns `None` if no folders can be made there.
     fn make_folder(
         &self,
-        _tree: &Tree,
+        _: &Tree,
         _folder: &Self::Key,
         _name: &str,
     ) -> Result<Option<Node>, Error> {
@@ -161,46 +179,6 @@ pub(super) trait View {
         None
     }
 
-    /// Returns true if the listing of a folder stays valid until the generation of the index changes.
-    fn is_listing_cacheable(_folder: &Self::Key) -> bool {
-        false
-    }
-
-    /// Returns true if a folder shows messages that were just sent, so that its reader waits for them.
-    fn shows_sent_messages(_folder: &Self::Key) -> bool {
-        false
-    }
-
-    /// Returns true if the tree has to know which process opens a file to read it.
-    fn needs_opener(_key: &Self::Key) -> bool {
-        false
-    }
-
-    /// Returns true for a file that programs write. They may set its mode and times, without effect.
-    fn is_editable(_key: &Self::Key) -> bool {
-        false
-    }
-
-    /// Returns true for a folder in which programs make files.
-    fn takes_files(_folder: &Self::Key) -> bool {
-        false
-    }
-
-    /// Returns true if every read of a file must reach msgfs, because its text changes without notice.
-    fn bypasses_page_cache(_key: &Self::Key) -> bool {
-        false
-    }
-
-    /// Returns true for a file whose name goes when it is closed, because its message is sent.
-    fn goes_when_closed(_key: &Self::Key) -> bool {
-        false
-    }
-
-    /// Returns the draft that a program means by a name in a folder, also if there is none.
-    fn name_draft(_folder: &Self::Key, _name: &str) -> Option<Node> {
-        None
-    }
-
     /// Returns the nodes whose attributes a cache must forget after a change.
     fn stale_keys(&self, _changes: &TreeChanges<'_>) -> Vec<Self::Key> {
         Vec::new()
@@ -212,8 +190,26 @@ pub(super) trait View {
 pub(super) struct TreeChanges<'a> {
     /// The change.
     pub index: &'a IndexChanges,
+    /// The days of its messages.
+    pub days: Vec<Day>,
     /// The threads that changed, without those that no cache knows.
-    pub threads: &'a [ThreadIx],
+    pub threads: Vec<ThreadIx>,
+}
+
+impl TreeChanges<'_> {
+    /// Returns the messages whose text changed or went.
+    pub fn changed_texts(&self) -> impl Iterator<Item = MsgIx> {
+        let IndexChanges { redrawn, moved, removed, .. } = self.index;
+        redrawn.iter().chain(moved.iter().map(|(ix, _)| ix)).chain(removed).copied()
+    }
+
+    /// Returns true if messages or threads came, went or look different.
+    pub fn changes_listings(&self) -> bool {
+        let IndexChanges { added, redrawn, removed, moved, empty_threads, .. } = self.index;
+        [added, redrawn, removed].iter().any(|messages| !messages.is_empty())
+            || !moved.is_empty()
+            || !empty_threads.is_empty()
+    }
 }
 
 /// An entry of the root.
@@ -228,24 +224,7 @@ pub(super) struct RootEntry {
     /// True if it changes without a change of the index.
     pub changes_without_index: bool,
     /// The node of the entry.
-    pub node: ViewNode,
-}
-
-/// A node of a view. Only its view knows the meaning.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ViewNode(ViewKey);
-
-impl From<ViewKey> for Node {
-    fn from(key: ViewKey) -> Self {
-        Self::View(ViewNode(key))
-    }
-}
-
-impl ViewNode {
-    /// Returns the view and the key.
-    pub(super) fn key(&self) -> &ViewKey {
-        &self.0
-    }
+    pub node: Node,
 }
 
 /// Makes what has a member for each row: the types `ViewKey` and `Views`, the entries of the root, and the macros that
@@ -276,7 +255,7 @@ macro_rules! views {
                 is_listed: $listed,
                 number: $number,
                 changes_without_index: <$type as View>::CHANGES_WITHOUT_INDEX,
-                node: ViewNode(ViewKey::$view($root)),
+                node: Node::new(ViewKey::$view($root)),
             },)*)*
         ];
 
@@ -294,26 +273,36 @@ macro_rules! views {
         }
         pub(super) use on_view;
 
-        /// Calls a function of the view of a node. The function gets the key before these arguments.
-        macro_rules! ask_view {
-            ($d node:expr, $d function:ident($d($d arg:expr),*)) => {
-                match $d node.key() {
-                    $(ViewKey::$view(key) => <$type as View>::$d function(key $d(, $d arg)*),)*
+        impl ViewKey {
+            /// Returns the properties of a node.
+            pub fn traits(&self) -> &'static [NodeTrait] {
+                match self {
+                    $(Self::$view(key) => <$type as View>::traits(key),)*
                 }
-            };
+            }
         }
 
         impl Views {
             /// Finds a node whose view knows its inode number, by the two parts of the number.
-            fn find_by_inode(&self, tree: &Tree, tag: u64, low: u64) -> Option<ViewKey> {
+            pub fn find_by_inode(&self, tree: &Tree, tag: u64, low: u64) -> Option<ViewKey> {
                 None$(.or_else(|| self.$field.find_by_inode(tree, tag, low).map(ViewKey::$view)))*
+            }
+
+            /// Returns the folder above a folder.
+            pub fn parent_folder(&self, tree: &Tree, folder: &Node) -> Node {
+                let above = match folder.key() {
+                    $(ViewKey::$view(key) => {
+                        self.$field.parent_folder(tree, key).map(ViewKey::$view)
+                    })*
+                };
+                above.map_or(Node::ROOT, Node::new)
             }
 
             /// Returns the nodes whose attributes a cache must forget after a change.
             pub fn stale_nodes(&self, changes: &TreeChanges<'_>) -> Vec<Node> {
                 let mut keys = Vec::new();
                 $(keys.extend(self.$field.stale_keys(changes).into_iter().map(ViewKey::$view));)*
-                keys.into_iter().map(Node::from).collect()
+                keys.into_iter().map(Node::new).collect()
             }
         }
     };
@@ -321,6 +310,15 @@ macro_rules! views {
 
 views! {
     ($)
+    /// The mount point.
+    Root(()) => root: RootView {}
+    /// `inbox/`, `archive/`, `sent/` and `threads/`
+    Messages(MessagesKey) => messages: MessagesView {
+        "inbox", listed: true, number: 6, MessagesKey::Folder(FolderScope::Inbox);
+        "archive", listed: true, number: 7, MessagesKey::Archive;
+        "sent", listed: true, number: 8, MessagesKey::Sent;
+        "threads", listed: true, number: 9, MessagesKey::Threads;
+    }
     /// `README.txt`
     Readme(()) => readme: ReadmeView {
         "README.txt", listed: true, number: 2, ();
@@ -365,84 +363,10 @@ views! {
     }
 }
 
-impl ViewNode {
-    /// Returns true for a folder.
-    pub(super) fn is_folder(&self) -> bool {
-        ask_view!(self, is_folder())
-    }
-
-    /// Asks [`View::is_listing_cacheable`].
-    pub(super) fn is_listing_cacheable(&self) -> bool {
-        ask_view!(self, is_listing_cacheable())
-    }
-
-    /// Asks [`View::shows_sent_messages`].
-    pub(super) fn shows_sent_messages(&self) -> bool {
-        ask_view!(self, shows_sent_messages())
-    }
-
-    /// Asks [`View::needs_opener`].
-    pub(super) fn needs_opener(&self) -> bool {
-        ask_view!(self, needs_opener())
-    }
-
-    /// Asks [`View::is_editable`].
-    pub(super) fn is_editable(&self) -> bool {
-        ask_view!(self, is_editable())
-    }
-
-    /// Asks [`View::takes_files`].
-    pub(super) fn takes_files(&self) -> bool {
-        ask_view!(self, takes_files())
-    }
-
-    /// Asks [`View::bypasses_page_cache`].
-    pub(super) fn bypasses_page_cache(&self) -> bool {
-        ask_view!(self, bypasses_page_cache())
-    }
-
-    /// Asks [`View::goes_when_closed`].
-    pub(super) fn goes_when_closed(&self) -> bool {
-        ask_view!(self, goes_when_closed())
-    }
-
-    /// Asks [`View::name_draft`].
-    pub(super) fn name_draft(&self, name: &str) -> Option<Node> {
-        ask_view!(self, name_draft(name))
-    }
-
-    /// Returns the inode number.
-    pub(super) fn inode_number(&self, tree: &Tree) -> Ino {
-        let entry = || ROOT_ENTRIES.iter().find(|entry| entry.node == *self);
-        let number = on_view!(tree, self, inode_number()).or_else(|| Some(entry()?.number));
-        number.unwrap_or_else(|| panic!("a view gives {self:?} no number, and the root has none"))
-    }
-
-    /// Finds a node by the two parts of its inode number.
-    pub(super) fn find_by_inode(tree: &Tree, tag: u64, low: u64) -> Option<Node> {
-        let entry = ROOT_ENTRIES.iter().find(|entry| tag == 0 && entry.number == low);
-        let node = entry.map(|entry| entry.node.clone());
-        node.or_else(|| tree.views.find_by_inode(tree, tag, low).map(Self)).map(Node::View)
-    }
-}
-
 impl RootEntry {
     /// Returns true if the tree has the entry now.
     pub fn is_shown(&self, tree: &Tree) -> bool {
         on_view!(tree, self.node, is_shown())
-    }
-
-    /// Finds an entry by name, listed or not.
-    pub fn find_by_name(tree: &Tree, name: &str) -> Option<Node> {
-        let entry = ROOT_ENTRIES.iter().find(|entry| entry.name == name)?;
-        entry.is_shown(tree).then(|| Node::View(entry.node.clone()))
-    }
-
-    /// Returns the newest time in the entries that change with the index, or without it.
-    pub fn newest_time(tree: &Tree, without_index: bool) -> Option<Timestamp> {
-        let chosen = |entry: &&Self| entry.changes_without_index == without_index;
-        let entries = ROOT_ENTRIES.iter().filter(chosen);
-        entries.filter_map(|entry| on_view!(tree, entry.node, newest_time())).max()
     }
 }
 
@@ -456,7 +380,7 @@ mod tests {
     fn each_entry_of_the_root_has_a_name_and_a_number_of_its_own() {
         let names: HashSet<&str> = ROOT_ENTRIES.iter().map(|entry| entry.name).collect();
         let numbers: HashSet<Ino> = ROOT_ENTRIES.iter().map(|entry| entry.number).collect();
-        let nodes: HashSet<&ViewNode> = ROOT_ENTRIES.iter().map(|entry| &entry.node).collect();
+        let nodes: HashSet<&Node> = ROOT_ENTRIES.iter().map(|entry| &entry.node).collect();
         assert_eq!([names.len(), numbers.len(), nodes.len()], [ROOT_ENTRIES.len(); 3]);
     }
 }

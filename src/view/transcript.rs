@@ -11,11 +11,11 @@ use crate::model::locks::{LockLevel, Mutex};
 
 use super::file::{OpenFile, OpenRequest};
 use super::generation_cache::GenerationCache;
-use super::invalidation::changes_listings;
 use super::listing::{Listing, ListingEntry};
-use super::node::{Ino, InodeTag, Node, make_inode};
+use super::message_folders::newest_message_time;
+use super::node::{Ino, InodeTag, Node, NodeTrait, make_inode};
 use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
-use super::{CachePolicy, Error, THREADS, Tree};
+use super::{CachePolicy, Error, Tree};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::{RULE, Timestamp};
 
@@ -89,22 +89,20 @@ pub(super) enum TranscriptKey {
 }
 
 /// The view `transcripts/`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TranscriptView {
     plans: GenerationCache<ThreadIx, Arc<TranscriptPlan>>,
-}
-
-impl Default for TranscriptView {
-    fn default() -> Self {
-        Self { plans: GenerationCache::new(THREADS) }
-    }
 }
 
 impl View for TranscriptView {
     type Key = TranscriptKey;
 
-    fn is_folder(key: &TranscriptKey) -> bool {
-        *key == TranscriptKey::Folder
+    fn traits(key: &TranscriptKey) -> &'static [NodeTrait] {
+        use NodeTrait::{Folder, LastingListing, ShowsSent};
+        match key {
+            TranscriptKey::Folder => &[Folder, LastingListing, ShowsSent],
+            TranscriptKey::Text(_) => &[],
+        }
     }
 
     fn inode_number(&self, tree: &Tree, key: &TranscriptKey) -> Option<Ino> {
@@ -165,19 +163,11 @@ impl View for TranscriptView {
     }
 
     fn newest_time(&self, tree: &Tree, _key: &TranscriptKey) -> Option<Timestamp> {
-        tree.newest_message_time()
-    }
-
-    fn is_listing_cacheable(_folder: &TranscriptKey) -> bool {
-        true
-    }
-
-    fn shows_sent_messages(folder: &TranscriptKey) -> bool {
-        *folder == TranscriptKey::Folder
+        newest_message_time(tree)
     }
 
     fn stale_keys(&self, changes: &TreeChanges<'_>) -> Vec<TranscriptKey> {
-        let folder = changes_listings(changes.index).then_some(TranscriptKey::Folder);
+        let folder = changes.changes_listings().then_some(TranscriptKey::Folder);
         let texts = changes.threads.iter().copied().map(TranscriptKey::Text);
         folder.into_iter().chain(texts).collect()
     }

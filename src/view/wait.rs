@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::attr::NO_TIME;
 use super::file::{FileContent, OpenFile, OpenRequest, ReadToEndMark};
+use super::node::{NodeTrait, PagePolicy};
 use super::table::{NodeAttributes, View};
 use super::{CachePolicy, Error, ReaderProfile, Tree};
 use crate::index::MsgIx;
@@ -71,8 +72,13 @@ impl Default for WaitView {
 impl View for WaitView {
     type Key = WaitKey;
 
-    fn is_folder(_key: &WaitKey) -> bool {
-        false
+    fn traits(key: &WaitKey) -> &'static [NodeTrait] {
+        use NodeTrait::{NeedsOpener, Pages};
+        match key {
+            WaitKey::Wait => &[Pages(PagePolicy::Bypass)],
+            WaitKey::Next => &[Pages(PagePolicy::Bypass), NeedsOpener],
+            WaitKey::Watch => &[Pages(PagePolicy::Stream)],
+        }
     }
 
     fn stat(&self, _tree: &Tree, _key: &WaitKey) -> Result<NodeAttributes, Error> {
@@ -91,10 +97,6 @@ impl View for WaitView {
             ));
         }
         Ok(OpenFile::Waiting { next, opener: access.opener, answer: Mutex::new(None) })
-    }
-
-    fn needs_opener(key: &WaitKey) -> bool {
-        *key == WaitKey::Next
     }
 }
 

@@ -140,17 +140,12 @@ impl Mailbox {
     /// be found by that name and be the same node.
     pub(crate) fn walk(&self) -> BTreeMap<String, (Ino, Timestamp)> {
         let mut out = BTreeMap::new();
-        for (view, node) in [
-            ("inbox", Node::Inbox),
-            ("archive", Node::Archive),
-            ("sent", Node::Sent),
-            ("threads", Node::Threads),
-        ] {
-            let folders = match node {
-                Node::Inbox => vec![(view.to_owned(), node)],
-                _ => {
-                    self.names(&node).into_iter().map(|(n, f)| (format!("{view}/{n}"), f)).collect()
-                }
+        for view in ["inbox", "archive", "sent", "threads"] {
+            let node = self.tree.resolve_path(view).unwrap();
+            let folders = if view == "inbox" {
+                vec![(view.to_owned(), node)]
+            } else {
+                self.names(&node).into_iter().map(|(n, f)| (format!("{view}/{n}"), f)).collect()
             };
             for (folder, node) in folders {
                 for (name, file) in self.names(&node) {
@@ -171,7 +166,7 @@ impl Mailbox {
 
     /// Asks for everything that is listed, while it may change.
     pub(crate) fn walk_loosely(&self) -> u64 {
-        let mut size = self.tree.stat_node(&Node::Root).map_or(0, |a| a.size);
+        let mut size = self.tree.stat_node(&Node::ROOT).map_or(0, |a| a.size);
         for view in ["inbox", "archive", "sent", "threads", "transcripts"] {
             let view = self.tree.resolve_path(view).unwrap();
             for (_, node) in self.names(&view) {

@@ -230,7 +230,7 @@ impl History {
             Op::MoveBack(n) => {
                 if let Some((name, rec)) = pick(&self.model.to_me(true), n) {
                     let (day, name) = mailbox.parent(&format!("archive/{}/{name}", rec.day()));
-                    let inbox = msgfs::view::Node::Inbox;
+                    let inbox = mailbox.tree.resolve_path("inbox").unwrap();
                     mailbox.tree.rename(&day, &name, &inbox, &name, true).unwrap();
                     self.model.read.remove(&rec.key());
                 }

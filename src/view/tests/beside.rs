@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::store::StoreError;
+use crate::view::sidecars::MessageFile;
 
 fn asking(id: &str, secs: i64) -> Letter {
     Letter { wants_ack: true, read: Some(false), ..letter(id, secs, &[]) }
@@ -45,7 +46,7 @@ fn only_bytes_acknowledge_and_once_is_enough() {
     let node = b.tree.resolve_path(&format!("inbox/{STEM}.ack")).unwrap();
     b.tree.set_len(&node, Some(&file), 0).unwrap();
     b.tree.set_len(&node, None, 0).unwrap();
-    assert!(b.tree.is_editable(&node) && b.tree.read(&file, 0, 9).is_err());
+    assert!(node.has(NodeTrait::Editable) && b.tree.read(&file, 0, 9).is_err());
     assert!(b.tree.open(&node, &OpenRequest::default()).is_err(), "it cannot be read");
     b.tree.write_file(&file, 0, b"ok").unwrap();
     b.tree.write_file(&file, 2, b"\n").unwrap();
@@ -155,5 +156,6 @@ fn what_i_should_know_of_my_message_lies_beside_it_in_sent() {
     // Removing the message invalidates the warning for programs that looked at it.
     let ix = b.tree.index().read().messages.find_message(0, "bob@x", "00000001aaaa").unwrap();
     let stale = b.tree.stale_inodes(&IndexChanges { removed: vec![ix], ..IndexChanges::default() });
-    assert!(stale.contains(&b.tree.inode_number(&Node::Warning(ix))));
+    let warning = messages::file_node(MessageFolder::Sent, ix, MessageFile::Warning);
+    assert!(stale.contains(&b.tree.inode_number(&warning)));
 }

@@ -16,7 +16,7 @@ use super::*;
 use crate::identity::{KeyError, Keyring, SignerRegistry};
 use crate::index::{self, IndexChanges};
 use crate::model::{
-    Attachment, Message, PublicKey, SignatureClaim, SignatureScope, SignedBytes, TWIN,
+    Attachment, Message, PublicKey, SignatureClaim, SignatureScope, SignedBytes, TWIN, Timestamp,
     UnknownRecipient, Unsigned,
 };
 use crate::outbox::{self, SigningKeys};

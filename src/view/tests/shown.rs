@@ -1,8 +1,11 @@
 //! Messages, their attachments, and the tree's notes about them.
 
 use super::*;
+use crate::view::folder_scope::FolderScope;
 use crate::view::me::MeKey;
+use crate::view::messages::{MessagesKey, file_node, message_of};
 use crate::view::raw::RawKey;
+use crate::view::sidecars::MessageFile;
 use crate::view::table::ViewKey;
 
 #[test]
@@ -130,6 +133,42 @@ fn inode_numbers_of_files_are_those_of_the_message_and_the_name() {
 }
 
 #[test]
+fn numbers_say_what_they_stand_for() {
+    let asking = Letter { wants_ack: true, ..letter("00000001aaaa", T0, &[("a", "1")]) };
+    let b = bed(vec![store(vec![asking])]);
+    let ix = b.tree.index().read().messages.find_message(0, "bob@x", "00000001aaaa").unwrap();
+    let identity = b.tree.index().read().messages.entry(ix).identity() & ((1 << 56) - 1);
+    let node = |ino: Ino| b.tree.node_by_inode(ino);
+    let folders = ["inbox", &format!("archive/{DAY}"), "sent", "threads/00000001aaaa"];
+    for (place, folder) in folders.iter().enumerate().filter(|(_, folder)| **folder != "sent") {
+        for (tag, ending) in [(16, "txt"), (24, "reply"), (32, "d"), (40, "ack"), (56, "reply-all")]
+        {
+            let path = format!("{folder}/{STEM}.{ending}");
+            let ino = b.attr(&path).ino;
+            assert_eq!(ino, (tag + place as u64) << 56 | identity, "{path}");
+            assert_eq!(node(ino), Some(b.tree.resolve_path(&path).unwrap()), "{path}");
+        }
+    }
+    let path = format!(".maildir/new/{STEM}");
+    assert_eq!(b.attr(&path).ino, 20 << 56 | identity);
+    assert_eq!(node(20 << 56 | identity), Some(b.tree.resolve_path(&path).unwrap()));
+    let warning = file_node(MessageFolder::Sent, ix, MessageFile::Warning);
+    assert_eq!(node(48 << 56 | identity), Some(warning));
+    for (secs, tag) in [(-1, 1), (0, 2), (T0, 2)] {
+        let day = Timestamp::from_secs(secs).day();
+        let ino = tag << 56 | (day.number() + (1 << 40)) as u64;
+        let scope = if tag == 1 { FolderScope::ArchiveDay(day) } else { FolderScope::SentDay(day) };
+        assert_eq!((b.tree.inode_number(&scope.into()), node(ino)), (ino, Some(scope.into())));
+    }
+    for (ino, path) in [(1, ""), (6, "inbox"), (7, "archive"), (8, "sent"), (9, "threads")] {
+        assert_eq!((b.attr(path).ino, node(ino)), (ino, b.tree.resolve_path(path).ok()));
+    }
+    for unknown in [0, 21, 21 << 56 | identity, 49 << 56 | identity, u64::MAX] {
+        assert_eq!(node(unknown), None, "{unknown}");
+    }
+}
+
+#[test]
 fn folders_know_the_folder_above() {
     let mut s = store(vec![letter("00000001aaaa", T0, &[("a", "1")])]);
     s.book = Some(Texts::default());
@@ -144,7 +183,7 @@ fn folders_know_the_folder_above() {
     let notes = b.tree.resolve_path("me/notes").unwrap();
     assert_eq!(
         (b.tree.parent_folder(&notes), b.tree.parent_folder(&ViewKey::Me(MeKey::Top).into())),
-        (ViewKey::Me(MeKey::Top).into(), Node::Root)
+        (ViewKey::Me(MeKey::Top).into(), Node::ROOT)
     );
 }
 
@@ -258,7 +297,7 @@ fn a_message_that_moves_to_another_thread_is_shown_there() {
     let name = b.tree.names.message_name(ix);
     assert!(b.cat(&format!("archive/{DAY}/{name}")).contains("Thread: 00000002aaaa\n"));
     let changes = IndexChanges { moved: vec![(ix, old)], ..IndexChanges::default() };
-    let folder = b.tree.inode_number(&Node::Thread(old));
+    let folder = b.tree.inode_number(&FolderScope::Thread(old).into());
     assert!(!b.tree.stale_inodes(&changes).contains(&folder), "nobody was told of it");
     assert_eq!(b.attr("threads/00000003aaaa").ino, folder);
     // The message behaves as if it had left the thread `old`, which is now empty: its only message is gone.
@@ -267,27 +306,29 @@ fn a_message_that_moves_to_another_thread_is_shown_there() {
     b.tree.drop_stale_caches(&changes);
     let stale = b.tree.stale_inodes(&changes);
     let new = thread("00000002aaaa");
+    let texts = [MessageFolder::Archive, MessageFolder::Thread]
+        .map(|place| file_node(place, ix, MessageFile::Text));
     for expected in [
-        Node::Thread(old),
-        Node::Thread(new),
+        FolderScope::Thread(old).into(),
+        FolderScope::Thread(new).into(),
         transcript::transcript_node(new),
-        Node::Threads,
-        Node::Message(MessageFolder::Archive, ix),
-        Node::Message(MessageFolder::Thread, ix),
-    ] {
-        assert!(stale.contains(&b.tree.inode_number(&expected)), "{expected:?} missing");
+        MessagesKey::Threads.into(),
+        maildir::maildir_node(ix),
+    ]
+    .iter()
+    .chain(&texts)
+    {
+        assert!(stale.contains(&b.tree.inode_number(expected)), "{expected:?} missing");
     }
     // A name that leads from one folder to the other is not trusted for long.
     assert_eq!(b.attr(&format!("threads/00000002aaaa/{name}")).caching, CachePolicy::Folder);
     // The kernel drops its pages of the message once, in each folder.
-    let places = [
-        MessageFolder::Archive,
-        MessageFolder::Archive,
-        MessageFolder::Thread,
-        MessageFolder::Thread,
-    ];
-    assert_eq!(places.map(|p| b.tree.may_keep_pages(p, ix)), [false, true, false, true]);
-    assert!(b.tree.may_keep_pages(MessageFolder::Archive, find("00000001aaaa")));
+    for text in &texts {
+        let policies = [(); 2].map(|()| b.tree.page_policy(text));
+        assert_eq!(policies, [PagePolicy::Drop, PagePolicy::Keep]);
+    }
+    let other = file_node(MessageFolder::Archive, find("00000001aaaa"), MessageFile::Text);
+    assert_eq!(b.tree.page_policy(&other), PagePolicy::Keep);
 }
 
 #[test]
@@ -418,7 +459,7 @@ fn a_message_is_rendered_again_only_for_who_reads_it() {
     let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[])])]);
     let path = format!("archive/{DAY}/{STEM}.txt");
     let (text, node) = (b.cat(&path), b.tree.resolve_path(&path).unwrap());
-    let Node::Message(_, ix) = node else { panic!("{node:?}") };
+    let ix = message_of(&node).unwrap();
     b.tree.texts.forget(ix);
     let open = || b.tree.open(&node, &OpenRequest::default()).unwrap();
     let (unread, file) = (open(), open());
@@ -439,9 +480,7 @@ fn who_lists_sizes_finds_the_next_ones_made() {
     let day = b.tree.resolve_path(&format!("archive/{DAY}")).unwrap();
     let listing = b.tree.cached_listing(&day).unwrap();
     let known = |n| {
-        let Node::Message(_, ix) = b.tree.resolve_entry(&listing, n).unwrap().1 else {
-            return false;
-        };
+        let ix = message_of(&b.tree.resolve_entry(&listing, n).unwrap().1).unwrap();
         b.tree.index().read().messages.entry(ix).size().is_some()
     };
     let known = || [0, 1, 2].map(known);

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::store::EmptyThread;
+use crate::view::folder_scope::FolderScope;
+use crate::view::messages::MessagesKey;
 
 fn in_thread(id: &str, thread: &str, secs: i64) -> Letter {
     let mut l = letter(id, secs, &[]);
@@ -128,9 +130,9 @@ fn a_thread_without_messages_goes_when_it_is_not_reported_and_gets_a_transcript_
         .tree
         .stale_inodes(&IndexChanges { empty_threads: threads.to_vec(), ..IndexChanges::default() });
     for expected in [
-        Node::Threads,
-        Node::Thread(threads[0]),
-        Node::Thread(threads[1]),
+        MessagesKey::Threads.into(),
+        FolderScope::Thread(threads[0]).into(),
+        FolderScope::Thread(threads[1]).into(),
         transcript::transcript_node(threads[0]),
     ] {
         assert!(stale.contains(&b.tree.inode_number(&expected)), "{expected:?} missing");

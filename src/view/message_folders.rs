@@ -1,0 +1,161 @@
+//! The messages that each folder shows, and the time of the newest one.
+
+use std::collections::HashSet;
+
+use super::folder_scope::{FolderScope, MessageFolder};
+use super::{Error, Listing, Tree};
+use crate::index::{IndexEntry, IndexTables, MsgIx};
+use crate::model::{Day, Timestamp};
+
+impl FolderScope {
+    /// Returns the entries of the folder.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the folder is gone.
+    pub fn list(self, tree: &Tree) -> Result<Listing, Error> {
+        let nothing = HashSet::new();
+        match self {
+            Self::Inbox => {
+                let core = tree.index.read();
+                Ok(tree.list_messages(
+                    &core,
+                    self.message_folder(),
+                    core.messages.inbox(),
+                    &nothing,
+                ))
+            }
+            Self::ArchiveDay(day) => list_day(tree, self.message_folder(), day, &nothing),
+            Self::SentDay(day) => {
+                // Pending messages are read first, because one that its store gets meanwhile is in the index
+                // afterwards.
+                let held = tree.pending.list_of_day(day);
+                let noted = find_undelivered(tree, day);
+                let listed = list_day(tree, self.message_folder(), day, &noted).ok();
+                tree.pending.add_to_listing(held, listed).ok_or(Error::NotFound)
+            }
+            Self::Thread(thread) => {
+                let core = tree.index.read();
+                let list = tree.lists.thread_messages(&core, thread);
+                if list.is_empty() && core.threads.empty_thread_time(thread).is_none() {
+                    return Err(Error::NotFound);
+                }
+                Ok(tree.list_messages(&core, self.message_folder(), list.iter().copied(), &nothing))
+            }
+        }
+    }
+
+    /// Returns the time of the newest entry.
+    pub fn newest_time(self, tree: &Tree) -> Option<Timestamp> {
+        match self {
+            Self::Inbox => {
+                let core = tree.index.read();
+                core.messages.inbox().next_back().map(|ix| core.messages.entry(ix).time())
+            }
+            Self::ArchiveDay(day) => newest_on_day(tree, self.message_folder(), day),
+            Self::SentDay(day) => {
+                // Pending messages are read first, as in `list`.
+                let held = tree.pending.newest_of_day(day);
+                held.max(newest_on_day(tree, self.message_folder(), day))
+            }
+            Self::Thread(thread) => {
+                let core = tree.index.read();
+                let newest = core.threads.newest_thread_time(&core.messages, thread);
+                newest.or_else(|| core.threads.empty_thread_time(thread))
+            }
+        }
+    }
+}
+
+/// Runs `f` on the list behind the day folders of `archive/` or `sent/`, in listing order.
+fn with_day_list<T>(
+    tree: &Tree,
+    place: MessageFolder,
+    f: impl FnOnce(&IndexTables, &[MsgIx]) -> T,
+) -> T {
+    let core = tree.index.read();
+    if place == MessageFolder::Sent {
+        f(&core, core.messages.from_me_list())
+    } else if tree.is_scope_all() {
+        f(&core, &tree.lists.all_messages(&core))
+    } else {
+        f(&core, core.messages.to_me_list())
+    }
+}
+
+/// Returns the days of `archive/` or `sent/` with messages in their stores.
+pub(super) fn list_days(tree: &Tree, place: MessageFolder) -> Vec<Day> {
+    with_day_list(tree, place, |core, list| {
+        let (mut days, mut at) = (Vec::new(), 0);
+        // The loop takes one step a day, not a message, because the list is in order of time.
+        while let Some(entry) = list.get(at).map(|ix| core.messages.entry(*ix)) {
+            let day = core.messages.name_time(entry).day();
+            let of_day = core.messages.slice_of_day(list, day);
+            if of_day.iter().any(|ix| core.messages.entry(*ix).is_live()) {
+                days.push(day);
+            }
+            at += of_day.len().max(1);
+        }
+        days
+    })
+}
+
+/// Returns the messages of a day in `archive/` or `sent/`. There is a note beside the `noted` ones.
+fn list_day(
+    tree: &Tree,
+    place: MessageFolder,
+    day: Day,
+    noted: &HashSet<MsgIx>,
+) -> Result<Listing, Error> {
+    with_day_list(tree, place, |core, list| {
+        let live = |ix: &MsgIx| core.messages.entry(*ix).is_live();
+        let of_day: Vec<MsgIx> =
+            core.messages.slice_of_day(list, day).iter().copied().filter(live).collect();
+        if of_day.is_empty() {
+            return Err(Error::NotFound);
+        }
+        Ok(tree.list_messages(core, place, of_day, noted))
+    })
+}
+
+/// Returns messages of a day that are in the index and wait for a recipient or a link.
+fn find_undelivered(tree: &Tree, day: Day) -> HashSet<MsgIx> {
+    let mut waiting: HashSet<MsgIx> =
+        tree.pending.list_undelivered().into_iter().map(|(ix, _)| ix).collect();
+    if tree.pending.may_wait_for_link() {
+        let of_day = |core: &IndexTables, list: &[MsgIx]| {
+            let entries = core.messages.slice_of_day(list, day).iter();
+            entries.map(|ix| (*ix, *core.messages.entry(*ix))).collect::<Vec<_>>()
+        };
+        let entries = with_day_list(tree, MessageFolder::Sent, of_day);
+        let waits =
+            |(_, entry): &(MsgIx, IndexEntry)| tree.pending.link_wait_warning(entry).is_some();
+        waiting.extend(entries.into_iter().filter(waits).map(|(ix, _)| ix));
+    }
+    waiting
+}
+
+/// Returns the time of the newest message in `archive/` or `sent/`.
+pub(super) fn newest_at_place(tree: &Tree, place: MessageFolder) -> Option<Timestamp> {
+    with_day_list(tree, place, newest_live_time)
+}
+
+/// Returns the time of the newest message of a day in `archive/` or `sent/`.
+pub(super) fn newest_on_day(tree: &Tree, place: MessageFolder, day: Day) -> Option<Timestamp> {
+    with_day_list(tree, place, |core, list| {
+        newest_live_time(core, core.messages.slice_of_day(list, day))
+    })
+}
+
+/// Returns the time of the newest message of all threads.
+pub(super) fn newest_message_time(tree: &Tree) -> Option<Timestamp> {
+    let core = tree.index.read();
+    if tree.is_scope_all() {
+        newest_live_time(&core, &tree.lists.all_messages(&core))
+    } else {
+        core.messages.newest_time()
+    }
+}
+
+fn newest_live_time(core: &IndexTables, list: &[MsgIx]) -> Option<Timestamp> {
+    list.iter().rev().map(|ix| core.messages.entry(*ix)).find(|e| e.is_live()).map(IndexEntry::time)
+}
