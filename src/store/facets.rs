@@ -250,7 +250,7 @@ pub trait StoreDirectory {
 /// A store with files that come with messages.
 pub trait PartReader {
     /// Opens a file that comes with the message at a location, by its name in
-    /// [`Store::read_record`](super::Store::read_record). A withheld file is not found.
+    /// [`MessageReader::read_record`](super::MessageReader::read_record). A withheld file is not found.
     ///
     /// # Errors
     /// `NotFound` as an I/O error if there is none of this name, else as the system gave it.

@@ -21,6 +21,7 @@ mod prepare;
 pub mod probe;
 pub mod process;
 mod properties;
+mod reading;
 mod records;
 mod remote;
 pub mod samp;
@@ -31,8 +32,6 @@ pub mod text;
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,15 +46,15 @@ pub use self::facets::{
 pub use self::kind::Kind;
 pub use self::prepare::{AddressFit, PrepareContext, PreparedRecord, Signer, refuse_headers};
 pub use self::properties::{AttachmentRule, SignedTextFn, StoreProperties, ThreadScheme};
+pub use self::reading::{MessageReader, RawTree};
 pub use self::records::{
     EmptyThread, FoundMessage, Location, PartContent, PrimaryRecord, Record, Rejection, RepeatKind,
     ScanSink, set_source_path,
 };
 pub use self::remote::{DeliveryFate, InboundMail, LinkRouter, OutboundMail, RemoteMail};
 pub use crate::model::Durability;
-use sha2::{Digest as _, Sha256};
 
-use crate::model::{Roles, SignatureClaim, Timestamp};
+use crate::model::{Roles, SignatureClaim};
 
 /// A listener that hears of folders before they are listed.
 pub trait FolderListener: Send + Sync + fmt::Debug {
@@ -66,7 +65,7 @@ pub trait FolderListener: Send + Sync + fmt::Debug {
 /// A mailbox of one kind on disk. The module's head says what implementations must keep.
 ///
 /// Every kind has the methods of this trait. A store can do more by its [facets](Facets).
-pub trait Store: Send + Sync + fmt::Debug {
+pub trait Store: MessageReader + RawTree + Send + Sync + fmt::Debug {
     /// Returns the properties, which do not change as long as the store is open.
     fn properties(&self) -> &StoreProperties;
 
@@ -158,65 +157,6 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Returns what a person should mend, for `msgfs doctor`.
     fn advice(&self) -> Vec<Advice>;
-
-    /// Returns the path of a source relative to the store's folder.
-    fn source_path(&self, source: u32) -> Option<String>;
-
-    /// Reads the message at a location.
-    ///
-    /// # Errors
-    /// [`StoreError::Moved`] if that record is no longer there, I/O errors as they come.
-    fn read_record(&self, at: &Location) -> Result<Record, StoreError>;
-
-    /// Reads the messages at several locations in the fastest order, and hands each on with its number. Messages that
-    /// cannot be read at once are left out, and the caller reads them one by one.
-    fn read_records(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {
-        for (number, at) in at.iter().enumerate() {
-            if let Ok(record) = self.read_record(at) {
-                each(number, record);
-            }
-        }
-    }
-
-    /// Returns the bytes at a location, whatever they are, at most `limit` of them.
-    ///
-    /// # Errors
-    /// I/O errors as they come.
-    fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError>;
-
-    /// Returns the SHA-256 of a message as its writer left it: marks that the store keeps in its file do not count.
-    ///
-    /// # Errors
-    /// I/O errors as they come.
-    fn content_digest(&self, at: &Location) -> Result<[u8; 32], StoreError> {
-        Ok(Sha256::digest(self.read_bytes(at, usize::MAX)?).into())
-    }
-
-    /// Returns the entries of a folder of `raw/<store>/`, `""` being its root; `None` if there is no such folder. Only
-    /// message files are listed, never keys or state.
-    fn list_raw_folder(&self, folder: &str) -> Option<Vec<RawEntry>>;
-
-    /// Returns one entry by its path without listing its folder. [`Store::list_raw_folder`] returns the same entry.
-    fn stat_raw_entry(&self, path: &str) -> Option<RawEntry>;
-
-    /// Returns the time of the newest entry of such a folder.
-    fn newest_raw_time(&self, folder: &str) -> Option<Timestamp>;
-
-    /// Opens a file listed by [`Store::list_raw_folder`].
-    ///
-    /// # Errors
-    /// As the system gave it.
-    fn open_raw_file(&self, path: &str) -> io::Result<File>;
-
-    /// Validates everything (schema, ids, signatures) and reports each violation. `verify` checks a signature.
-    ///
-    /// # Errors
-    /// Only when the store cannot be read at all.
-    fn check(
-        &self,
-        verify: ClaimVerifier<'_>,
-        report: ViolationReporter<'_>,
-    ) -> Result<(), StoreError>;
 }
 
 /// A function that returns what is wrong with a signature.

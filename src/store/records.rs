@@ -13,7 +13,7 @@ use crate::model::{Attachment, Message, SignatureClaim, Timestamp};
 /// The location of a message's bytes: a byte range of one of the store's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// The file, by the number the store gave it (see [`Store::source_path`](super::Store::source_path)). At most 2^24
+    /// The file, by the number the store gave it (see [`MessageReader::source_path`](super::MessageReader::source_path)). At most 2^24
     /// - 1.
     pub source: u32,
     /// The first byte of the record.

@@ -29,7 +29,7 @@ pub(super) fn describe_missing_mailbox(base: &Path) -> String {
 }
 
 impl AgentAzall {
-    /// Checks all files for [`Store::check`](crate::store::Store::check).
+    /// Checks all files for [`MessageReader::check`](crate::store::MessageReader::check).
     ///
     /// # Errors
     /// If the mailbox cannot be listed.
@@ -231,6 +231,7 @@ fn check_duplicate_id(
 #[cfg(test)]
 mod tests {
     use super::super::tests::Bed;
+    use crate::store::MessageReader as _;
     use crate::store::Store;
 
     #[test]

@@ -31,6 +31,7 @@ use crate::model::locks::{LockLevel, Mutex, RwLock};
 use crate::model::{Seed, Timestamp, qualify_id, sanitize_line};
 use crate::store::atomic_file::TEMP_END;
 use crate::store::digest::DigestCache;
+use crate::store::engine::Format;
 use crate::store::engine::files::unread::UnreadCounter;
 use crate::store::engine::files::{
     DirCache, FileFormat, FileInput, FileReading, FileRejection, FileStore, FileVerdict,
@@ -244,6 +245,56 @@ fn is_only_grown(
     may && old.text_hash != now.text_hash && letter::has_grown(opened.bytes, &old.file_hash, size)
 }
 
+impl Format<AgentAzall> for AgentAzallFormat {
+    fn facets(files: &AgentAzall) -> Facets<'_> {
+        Facets {
+            appender: Some(files),
+            directory: Some(files),
+            deliveries: Some(files),
+            keys: Some(files),
+            marks: Some(files),
+            parts: Some(files),
+            remote: Some(files),
+            notebook: Some(files),
+            ..Facets::default()
+        }
+    }
+
+    fn health(files: &AgentAzall) -> Vec<String> {
+        files.render_mailbox_health()
+    }
+
+    fn remarks(files: &AgentAzall) -> Vec<String> {
+        files.render_waiting_lines()
+    }
+
+    fn advice(files: &AgentAzall) -> Vec<Advice> {
+        files.list_mailbox_advice()
+    }
+
+    fn extra_watched_folders(files: &AgentAzall) -> Vec<PathBuf> {
+        let mail = &files.format;
+        let mut out: Vec<PathBuf> =
+            mail.config_file.parent().map(Path::to_owned).into_iter().collect();
+        out.push(mail.mailboxes.clone());
+        let table = files.table.read();
+        let since = Timestamp::now().millis() - PARTS_MS;
+        let young =
+            table.messages().filter(|(_, row, kept)| row.companion_hash != 0 && kept.mtime > since);
+        let paths = young.filter_map(|(n, ..)| table.path(n));
+        out.extend(paths.map(|path| layout::attachments_dir(&files.properties.dir.join(path))));
+        out.retain(|path| path.is_dir());
+        out
+    }
+
+    fn is_relevant_path(files: &AgentAzall, path: &Path) -> bool {
+        let mail = &files.format;
+        let name = path.strip_prefix(&mail.mailboxes).ok().and_then(Path::to_str);
+        *path == mail.config_file
+            || name.is_some_and(|name| mail.awaited_addresses.read().contains(name))
+    }
+}
+
 impl FileFormat for AgentAzallFormat {
     type Facts = LetterFacts;
     type Message<'a> = ParsedLetter;
@@ -445,34 +496,6 @@ impl FileFormat for AgentAzallFormat {
 
     const HIDES_EMPTY: bool = true;
 
-    fn extra_watched_folders(files: &AgentAzall) -> Vec<PathBuf> {
-        let mail = &files.format;
-        let mut out: Vec<PathBuf> =
-            mail.config_file.parent().map(Path::to_owned).into_iter().collect();
-        out.push(mail.mailboxes.clone());
-        let table = files.table.read();
-        let since = Timestamp::now().millis() - PARTS_MS;
-        let young =
-            table.messages().filter(|(_, row, kept)| row.companion_hash != 0 && kept.mtime > since);
-        let paths = young.filter_map(|(n, ..)| table.path(n));
-        out.extend(paths.map(|path| layout::attachments_dir(&files.properties.dir.join(path))));
-        out
-    }
-
-    fn facets(files: &AgentAzall) -> Facets<'_> {
-        Facets {
-            appender: Some(files),
-            directory: Some(files),
-            deliveries: Some(files),
-            keys: Some(files),
-            marks: Some(files),
-            parts: Some(files),
-            remote: Some(files),
-            notebook: Some(files),
-            ..Facets::default()
-        }
-    }
-
     fn read_record(files: &AgentAzall, at: &Location) -> Result<Record, StoreError> {
         files.read_message(at)
     }
@@ -487,23 +510,5 @@ impl FileFormat for AgentAzallFormat {
         report: ViolationReporter<'_>,
     ) -> Result<(), StoreError> {
         files.check_mailbox(verify, report)
-    }
-
-    fn health(files: &AgentAzall) -> Vec<String> {
-        files.render_mailbox_health()
-    }
-
-    fn remarks(files: &AgentAzall) -> Vec<String> {
-        files.render_waiting_lines()
-    }
-
-    fn advice(files: &AgentAzall) -> Vec<Advice> {
-        files.list_mailbox_advice()
-    }
-
-    fn is_relevant_outside(&self, path: &Path) -> bool {
-        let name = path.strip_prefix(&self.mailboxes).ok().and_then(Path::to_str);
-        *path == self.config_file
-            || name.is_some_and(|name| self.awaited_addresses.read().contains(name))
     }
 }

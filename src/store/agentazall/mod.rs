@@ -172,7 +172,7 @@ impl AgentAzall {
         Err(StoreError::Moved)
     }
 
-    /// Reads a message for [`Store::read_record`].
+    /// Reads a message for [`MessageReader::read_record`].
     fn read_message(&self, at: &Location) -> Result<Record, StoreError> {
         let (parsed, file, id) = self.reread_message(at.source)?;
         let attachments = attachments::list_attachments(

@@ -39,7 +39,7 @@ struct AmpCheckedMessage {
 }
 
 impl AmpStore {
-    /// Checks all messages; see [`Store::check`](crate::store::Store::check).
+    /// Checks all messages; see [`MessageReader::check`](crate::store::MessageReader::check).
     pub(super) fn check_messages(
         &self,
         verify: ClaimVerifier<'_>,

@@ -36,6 +36,7 @@ use crate::model::locks::{LockLevel, Mutex};
 use crate::model::verify::{check_claim, verify_claim};
 use crate::model::{SignatureClaim, Timestamp, qualify_id};
 use crate::store::digest::DigestCache;
+use crate::store::engine::Format;
 use crate::store::engine::files::unread::UnreadCounter;
 use crate::store::engine::files::{
     self, ArrivalOrder, DirCache, FileFormat, FileInput, FileReading, FileRejection, FileVerdict,
@@ -297,6 +298,34 @@ impl AmpFormat {
     }
 }
 
+impl Format<AmpStore> for AmpFormat {
+    fn facets(files: &AmpStore) -> Facets<'_> {
+        Facets {
+            appender: Some(files),
+            directory: Some(files),
+            keys: Some(files),
+            marks: Some(files),
+            parts: Some(files),
+            deliveries: Some(files),
+            remote: Some(files),
+            ..Facets::default()
+        }
+    }
+
+    fn health(files: &AmpStore) -> Vec<String> {
+        files.collect_health()
+    }
+
+    fn advice(files: &AmpStore) -> Vec<Advice> {
+        files.collect_advice()
+    }
+
+    fn extra_watched_folders(files: &AmpStore) -> Vec<PathBuf> {
+        let folder = files.properties.dir.join("registrations");
+        Some(folder).filter(|folder| folder.is_dir()).into_iter().collect()
+    }
+}
+
 impl FileFormat for AmpFormat {
     type Facts = AmpTableFacts;
     type Message<'a> = AmpMessageRecord<'a>;
@@ -511,23 +540,6 @@ impl FileFormat for AmpFormat {
         }
     }
 
-    fn extra_watched_folders(files: &AmpStore) -> Vec<PathBuf> {
-        vec![files.properties.dir.join("registrations")]
-    }
-
-    fn facets(files: &AmpStore) -> Facets<'_> {
-        Facets {
-            appender: Some(files),
-            directory: Some(files),
-            keys: Some(files),
-            marks: Some(files),
-            parts: Some(files),
-            deliveries: Some(files),
-            remote: Some(files),
-            ..Facets::default()
-        }
-    }
-
     fn read_record(files: &AmpStore, at: &Location) -> Result<Record, StoreError> {
         files.read_message(at)
     }
@@ -542,14 +554,6 @@ impl FileFormat for AmpFormat {
         report: ViolationReporter<'_>,
     ) -> Result<(), StoreError> {
         files.check_messages(verify, report)
-    }
-
-    fn health(files: &AmpStore) -> Vec<String> {
-        files.collect_health()
-    }
-
-    fn advice(files: &AmpStore) -> Vec<Advice> {
-        files.collect_advice()
     }
 }
 

@@ -15,6 +15,7 @@ use super::{AmqStore, LEAVES, check};
 use crate::model::locks::Mutex;
 use crate::model::{Attachment, qualify_id, quote_shell_word, sanitize_line};
 use crate::store::digest::secure_hash64;
+use crate::store::engine::Format;
 use crate::store::engine::files::{
     self, DirCache, FileFacts, FileFormat, FileInput, FileReading, FileTable, IdLookup, PathRole,
     PendingReport, ScanPass, StoreFile,
@@ -131,6 +132,44 @@ fn dead_letter_reason(bytes: &[u8]) -> String {
     ["it is a dead letter"].into_iter().chain(said).collect::<Vec<_>>().join(": ")
 }
 
+impl Format<AmqStore> for AmqFormat {
+    fn facets(store: &AmqStore) -> Facets<'_> {
+        Facets {
+            appender: Some(store),
+            directory: Some(store),
+            deliveries: Some(store),
+            marks: Some(store),
+            parts: Some(store),
+            ..Facets::default()
+        }
+    }
+
+    fn describe_missing(store: &AmqStore) -> Option<String> {
+        let first = store.missing_folders().next()?;
+        Some(format!("{first} is not there; a mailbox has {LEAVES}"))
+    }
+
+    fn remarks(store: &AmqStore) -> Vec<String> {
+        let inbox = format!("agents/{}/inbox", store.me());
+        let line = |name: &String| {
+            let name = sanitize_line(name);
+            format!(
+                "{inbox}/new/{name} and {inbox}/cur/{name} have one name: `amq drain` stops at \
+                 the first of them and does not read what comes after it; look at both and move \
+                 one away"
+            )
+        };
+        store.format.find_name_clashes(&store.table.read()).iter().map(line).collect()
+    }
+
+    fn advice(store: &AmqStore) -> Vec<Advice> {
+        let root = quote_shell_word(&store.properties.dir.to_string_lossy());
+        let command = Some(format!("amq init --root {root} --agents {}", store.me()));
+        let advice = |problem| Advice { problem, command, serious: true };
+        Self::describe_missing(store).map(advice).into_iter().collect()
+    }
+}
+
 impl FileFormat for AmqFormat {
     type Facts = AmqTableFacts;
     type Message<'a> = Box<(AmqMessage, AmqTableFacts)>;
@@ -177,17 +216,6 @@ impl FileFormat for AmqFormat {
         self.classify_path(folder) != AmqFolderKind::OtherAgent
     }
 
-    fn facets(store: &AmqStore) -> Facets<'_> {
-        Facets {
-            appender: Some(store),
-            directory: Some(store),
-            deliveries: Some(store),
-            marks: Some(store),
-            parts: Some(store),
-            ..Facets::default()
-        }
-    }
-
     fn read_record(store: &AmqStore, at: &Location) -> Result<Record, StoreError> {
         let mut read = store.read_message_in(&store.find_file(at.source)?)?;
         let twin = store.table.read().twins.get(&at.source).copied();
@@ -203,37 +231,6 @@ impl FileFormat for AmqFormat {
         report: ViolationReporter<'_>,
     ) -> Result<(), StoreError> {
         check::check_messages(store, verify, report)
-    }
-
-    fn health(store: &AmqStore) -> Vec<String> {
-        let mut lines = store.default_health();
-        if store.describe_missing_folder().is_none() {
-            lines.extend(Self::advice(store).into_iter().map(|advice| advice.problem));
-        }
-        lines
-    }
-
-    fn remarks(store: &AmqStore) -> Vec<String> {
-        let inbox = format!("agents/{}/inbox", store.me());
-        let line = |name: &String| {
-            let name = sanitize_line(name);
-            format!(
-                "{inbox}/new/{name} and {inbox}/cur/{name} have one name: `amq drain` stops at \
-                 the first of them and does not read what comes after it; look at both and move \
-                 one away"
-            )
-        };
-        store.format.find_name_clashes(&store.table.read()).iter().map(line).collect()
-    }
-
-    fn advice(store: &AmqStore) -> Vec<Advice> {
-        let Some(first) = store.missing_folders().next() else { return Vec::new() };
-        let root = quote_shell_word(&store.properties.dir.to_string_lossy());
-        vec![Advice {
-            problem: format!("{first} is not there; a mailbox has {LEAVES}"),
-            command: Some(format!("amq init --root {root} --agents {}", store.me())),
-            serious: true,
-        }]
     }
 
     fn load_context(&self, _: &AmqStore) -> Result<Option<((), u64)>, StoreError> {

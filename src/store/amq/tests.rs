@@ -1,5 +1,7 @@
 mod odd;
 
+use crate::store::MessageReader;
+use crate::store::RawTree as _;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
@@ -410,7 +412,7 @@ fn copies_are_one_message_and_other_bytes_another() {
     assert!(kept.to_me && kept.read == Some(false) && kept.path.ends_with("bob/inbox/new/m.md"));
     assert!(!books.one("y").from_me, "only what lies in my own folder is mine");
     assert!(!books.one("x").to_me && books.one("x").read.is_none());
-    let read = Store::read_record(&bob, &kept.at).unwrap().message;
+    let read = MessageReader::read_record(&bob, &kept.at).unwrap().message;
     assert_eq!((read.id, read.body.as_str()), (twin.clone(), "hi\n"));
     let again = root.store("bob");
     assert!(again.restore_cursors(&bob.save_cursors()));
@@ -472,7 +474,7 @@ fn answers_take_kind_subject_and_refs() {
     root.put("agents/bob/inbox/new/far.md", &file(&far, "hi\n"));
     let bob = root.store("bob");
     let books = Book::scanned(&bob);
-    let record = |id: &str| Store::read_record(&bob, &books.one(id).at).unwrap();
+    let record = |id: &str| MessageReader::read_record(&bob, &books.one(id).at).unwrap();
     let parent = record("m");
     assert_eq!(parent.message.in_reply_to.as_deref(), Some("a"));
     let extra = [("Type", "review_request".to_owned()), ("Priority", "urgent".to_owned())];

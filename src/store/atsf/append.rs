@@ -22,7 +22,7 @@ use crate::store::engine::lines::log::{LineRun, LogCursor, read_lines, split_lin
 use crate::store::engine::lines::{LineFormat as _, LogFacts as _};
 use crate::store::fs::{self, Stamp};
 use crate::store::text::json;
-use crate::store::{DeliveryQueue, PreparedRecord, StoreError, confined};
+use crate::store::{DeliveryQueue, PreparedRecord, Store as _, StoreError, confined};
 
 const FILE_MODE: u32 = 0o644;
 
@@ -61,9 +61,9 @@ impl AtsfThreadFolder {
 }
 
 impl DeliveryQueue for AtsfStore {
-    /// Retries the updates that [`AtsfStore::settle_derived`] could not do.
+    /// Retries the updates that `settle_derived` could not do.
     fn deliver_waiting(&self) -> Result<bool, StoreError> {
-        let _one = self.appending.lock();
+        let _one = self.reader.appending.lock();
         let stale: Vec<u32> = self.format.stale_threads.lock().iter().copied().collect();
         for n in &stale {
             match self.refresh_derived(*n) {
@@ -83,7 +83,7 @@ impl DeliveryQueue for AtsfStore {
 
 impl AtsfStore {
     pub(super) fn append_prepared(&self, message: &PreparedRecord) -> Result<(), StoreError> {
-        let mut unsynced = self.appending.lock();
+        let mut unsynced = self.reader.appending.lock();
         let (text, meta) = send::split_prepared(&message.bytes);
         let told = line::parse(text)
             .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
@@ -111,8 +111,8 @@ impl AtsfStore {
         let path = folder.file_path(LOG);
         unsynced.note_append(&path, true, before.size, before);
         unsynced.sync_log(&LogPath { dir: &folder.dir, name: LOG, path: &path })?;
-        self.note_path(&path);
-        self.note_path(&folder.file_path(META));
+        self.note_change(&path);
+        self.note_change(&folder.file_path(META));
         match meta.filter(|_| confined::stat(&folder.dir, META).is_err()) {
             Some(meta) => publish_thread(&folder, meta, &tally.tally)?,
             None => self.settle_derived(&folder, &tally.tally),

@@ -14,7 +14,7 @@ use super::{AtsfFormat, AtsfStore, META, assets, schema, send, sign, thread, thr
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::engine::lines::check::{LineCheck, LineReporter};
 use crate::store::engine::lines::log::{BOM, LogCursor};
-use crate::store::{StoreError, StoreUpkeep, confined};
+use crate::store::{Store as _, StoreError, StoreUpkeep, confined};
 
 /// Checks a `thread.json`. Returns its text if the thread can be read.
 pub(super) fn check_meta(name: &str, dir: &OwnedFd, say: &mut LineReporter<'_>) -> Option<String> {
@@ -106,7 +106,7 @@ pub(super) fn check_line(store: &AtsfStore, checked: &mut LineCheck<'_, AtsfForm
 
 impl StoreUpkeep for AtsfStore {
     fn repair_files(&self) -> Result<Vec<String>, StoreError> {
-        let _one = self.appending.lock();
+        let _one = self.reader.appending.lock();
         let mut folders = Vec::new();
         self.for_each_log(
             |n, root, name, dir| {
@@ -126,7 +126,7 @@ impl StoreUpkeep for AtsfStore {
             let counted = self.count_log(&folder, &file, None)?;
             if write_derived(&folder, &counted.tally)? {
                 let path = folder.file_path(META);
-                self.note_path(&path);
+                self.note_change(&path);
                 done.push(format!("{}: numbers and time made anew", path.display()));
             }
         }

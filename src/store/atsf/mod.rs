@@ -37,12 +37,14 @@ mod tests;
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::model::locks::{LockLevel, Mutex};
 
 use super::digest::DigestCache;
+use super::engine::Format;
 use super::engine::lines::check::{LineCheck, LineReporter};
 use super::engine::lines::log::LogCursor;
 use super::engine::lines::scan::LogScan;
@@ -83,6 +85,63 @@ pub struct AtsfFormat {
 /// Returns the recipient of a message from this role: the format has no recipients.
 fn default_recipient(role: &str) -> &'static str {
     if role == "user" { "agent" } else { "user" }
+}
+
+impl Format<AtsfStore> for AtsfFormat {
+    fn facets(store: &AtsfStore) -> Facets<'_> {
+        Facets {
+            appender: Some(store),
+            deliveries: Some(store),
+            parts: Some(store),
+            directory: Some(store),
+            upkeep: Some(store),
+            ..Facets::default()
+        }
+    }
+
+    fn describe_missing(store: &AtsfStore) -> Option<String> {
+        let roots = store.roots();
+        let main = std::iter::once(store.properties.dir.as_path());
+        let mut all = main.chain(roots.iter().map(|root| root.path.as_path()));
+        let none = !all.any(|project| std::fs::symlink_metadata(project.join(AGENT)).is_ok());
+        none.then(|| {
+            format!(
+                "there is no {}; check the folder of the store, or begin a thread, which makes it \
+                 (`Via: {}` and a subject)",
+                store.properties.dir.join(AGENT).display(),
+                sanitize_line(&store.properties.name)
+            )
+        })
+    }
+
+    /// Describes my messages that no log has any more.
+    fn remarks(store: &AtsfStore) -> Vec<String> {
+        let line = |place: &AtsfSentSpan| {
+            let bytes = store.format.sent_log.read(place.offset, place.len as usize).ok()?;
+            let text = String::from_utf8_lossy(&bytes);
+            let record = sent_log::parse_record(&text)?;
+            let thread = record.thread.replace(ORIGIN, "~");
+            Some(format!(
+                "my message {} of {} is not in the thread {} any more: another program rewrote or \
+                 removed the log; it is shown in sent/ and not sent again",
+                sanitize_line(&record.line.id),
+                sanitize_line(&record.line.timestamp),
+                sanitize_line(&thread)
+            ))
+        };
+        list_missing_messages(store).iter().filter_map(line).collect()
+    }
+
+    fn extra_watched_folders(store: &AtsfStore) -> Vec<PathBuf> {
+        store.format.repository.lock().watched_folders(store.dir())
+    }
+
+    fn is_relevant_path(store: &AtsfStore, path: &Path) -> bool {
+        let name = path.file_name().and_then(OsStr::to_str);
+        let Some((folder, name)) = path.parent().zip(name) else { return false };
+        let told = store.format.repository.lock().is_worktree_change(folder, name);
+        told.unwrap_or_else(|| name == GIT && store.roots().iter().any(|root| root.path == folder))
+    }
 }
 
 impl LineFormat for AtsfFormat {
@@ -132,17 +191,6 @@ impl LineFormat for AtsfFormat {
             ..StoreProperties::new(spec, me, project)
         };
         Ok((format, about))
-    }
-
-    fn facets(store: &AtsfStore) -> Facets<'_> {
-        Facets {
-            appender: Some(store),
-            deliveries: Some(store),
-            parts: Some(store),
-            directory: Some(store),
-            upkeep: Some(store),
-            ..Facets::default()
-        }
     }
 
     fn classify_name(name: &str) -> NameClass {
@@ -280,48 +328,6 @@ impl LineFormat for AtsfFormat {
 
     fn is_shown_part(name: &str) -> bool {
         assets::parse_asset_digest(name).is_some()
-    }
-
-    /// Describes my messages that no log has any more.
-    fn remarks(store: &AtsfStore) -> Vec<String> {
-        let line = |place: &AtsfSentSpan| {
-            let bytes = store.format.sent_log.read(place.offset, place.len as usize).ok()?;
-            let text = String::from_utf8_lossy(&bytes);
-            let record = sent_log::parse_record(&text)?;
-            let thread = record.thread.replace(ORIGIN, "~");
-            Some(format!(
-                "my message {} of {} is not in the thread {} any more: another program rewrote or \
-                 removed the log; it is shown in sent/ and not sent again",
-                sanitize_line(&record.line.id),
-                sanitize_line(&record.line.timestamp),
-                sanitize_line(&thread)
-            ))
-        };
-        list_missing_messages(store).iter().filter_map(line).collect()
-    }
-
-    fn describe_missing(store: &AtsfStore) -> Option<String> {
-        let roots = store.roots();
-        let main = std::iter::once(store.properties.dir.as_path());
-        let mut all = main.chain(roots.iter().map(|root| root.path.as_path()));
-        let none = !all.any(|project| std::fs::symlink_metadata(project.join(AGENT)).is_ok());
-        none.then(|| {
-            format!(
-                "there is no {}; check the folder of the store, or begin a thread, which makes it \
-                 (`Via: {}` and a subject)",
-                store.properties.dir.join(AGENT).display(),
-                sanitize_line(&store.properties.name)
-            )
-        })
-    }
-
-    fn extra_watched_folders(&self, project: &Path) -> Vec<PathBuf> {
-        self.repository.lock().watched_folders(project)
-    }
-
-    fn is_relevant_name(store: &AtsfStore, folder: &Path, name: &str) -> bool {
-        let told = store.format.repository.lock().is_worktree_change(folder, name);
-        told.unwrap_or_else(|| name == GIT && store.roots().iter().any(|root| root.path == folder))
     }
 
     fn check_head(name: &str, dir: &OwnedFd, say: &mut LineReporter<'_>) -> Option<String> {

@@ -21,6 +21,7 @@ use crate::mime::reading::{FILE_BYTES, MailLimitError};
 use crate::model::locks::Mutex;
 use crate::model::qualify_id;
 use crate::store::digest::secure_hash64;
+use crate::store::engine::Format;
 use crate::store::engine::files::{
     self, DirCache, FileFacts, FileFlags, FileFormat, FileInput, FileReading, FileRow, FileTable,
     PassSummary, PathRole, PendingReport, ScanPass, StoreFile,
@@ -218,6 +219,22 @@ fn is_in_circle(table: &FileTable<MaildirFacts>, facts: &MaildirFacts) -> bool {
     true
 }
 
+impl Format<MaildirStore> for MaildirFormat {
+    fn facets(store: &MaildirStore) -> Facets<'_> {
+        let writes_marks = store.format.settings.marks == MaildirMarks::On;
+        Facets {
+            appender: Some(store),
+            marks: writes_marks.then_some(store),
+            parts: Some(store),
+            ..Facets::default()
+        }
+    }
+
+    fn advice(store: &MaildirStore) -> Vec<Advice> {
+        check::advise(store)
+    }
+}
+
 impl FileFormat for MaildirFormat {
     type Facts = MaildirFacts;
     type Message<'a> = Box<(MaildirMail, MaildirFacts)>;
@@ -249,16 +266,6 @@ impl FileFormat for MaildirFormat {
         }
     }
 
-    fn facets(store: &MaildirStore) -> Facets<'_> {
-        let writes_marks = store.format.settings.marks == MaildirMarks::On;
-        Facets {
-            appender: Some(store),
-            marks: writes_marks.then_some(store),
-            parts: Some(store),
-            ..Facets::default()
-        }
-    }
-
     fn read_record(store: &MaildirStore, at: &Location) -> Result<Record, StoreError> {
         let (mail, facts) = store.read_mail(at.source)?;
         let mut message = mail.message;
@@ -276,10 +283,6 @@ impl FileFormat for MaildirFormat {
         report: ViolationReporter<'_>,
     ) -> Result<(), StoreError> {
         check::check_mails(store, verify, report)
-    }
-
-    fn advice(store: &MaildirStore) -> Vec<Advice> {
-        check::advise(store)
     }
 
     fn load_context(&self, _: &MaildirStore) -> Result<Option<((), u64)>, StoreError> {

@@ -17,11 +17,13 @@ mod recovery;
 pub mod thread;
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use super::engine::Format;
 use super::engine::lines::check::{LineCheck, LineReporter};
 use super::engine::lines::table::LogRowOf;
 use super::engine::lines::{LineFormat, LineStore, LogShape, NameClass};
@@ -69,6 +71,46 @@ fn parse_log_name(name: &str) -> Option<(&str, bool)> {
         SampLogName::Main(alias) => Some((alias, false)),
         SampLogName::Conflict(alias) => Some((alias, true)),
         SampLogName::NotALog | SampLogName::BadAlias => None,
+    }
+}
+
+impl Format<SampStore> for Samp {
+    fn facets(store: &SampStore) -> Facets<'_> {
+        Facets {
+            appender: Some(store),
+            marks: Some(store),
+            directory: Some(store),
+            upkeep: Some(store),
+            remote: Some(store),
+            ..Facets::default()
+        }
+    }
+
+    fn note_change(store: &SampStore, path: &Path) {
+        store.format.own_log.iter().for_each(|guarded| guarded.note_change(store.me(), path));
+    }
+
+    fn describe_missing(store: &SampStore) -> Option<String> {
+        let dir = store.dir();
+        let is_missing =
+            store.format.is_named && store.is_expected_missing() && fs::is_folder_missing(dir);
+        is_missing.then(|| {
+            format!(
+                "the folder {} does not exist; if it is the right one, make it with: {}",
+                display_path(dir),
+                Remedy::Make(dir.to_owned())
+            )
+        })
+    }
+
+    fn remarks(store: &SampStore) -> Vec<String> {
+        let guarded = store.format.own_log.as_ref();
+        guarded.map_or_else(Vec::new, |guarded| guarded.incident_lines(&store.properties.me))
+    }
+
+    fn is_relevant_path(store: &SampStore, path: &Path) -> bool {
+        let name = path.file_name().and_then(OsStr::to_str);
+        name.and_then(|name| name.strip_prefix(".seen-")) == Some(store.me())
     }
 }
 
@@ -120,30 +162,6 @@ impl LineFormat for Samp {
 
     fn may_be_missing(&self) -> bool {
         self.is_read_only || self.is_named
-    }
-
-    fn describe_missing(store: &SampStore) -> Option<String> {
-        let dir = store.dir();
-        let is_missing =
-            store.format.is_named && store.is_expected_missing() && fs::is_folder_missing(dir);
-        is_missing.then(|| {
-            format!(
-                "the folder {} does not exist; if it is the right one, make it with: {}",
-                display_path(dir),
-                Remedy::Make(dir.to_owned())
-            )
-        })
-    }
-
-    fn facets(store: &SampStore) -> Facets<'_> {
-        Facets {
-            appender: Some(store),
-            marks: Some(store),
-            directory: Some(store),
-            upkeep: Some(store),
-            remote: Some(store),
-            ..Facets::default()
-        }
     }
 
     fn classify_name(name: &str) -> NameClass {
@@ -202,19 +220,6 @@ impl LineFormat for Samp {
         let (message, signed) = parse_message(text).ok_or(StoreError::Moved)?;
         let claim = if signed { record::parse_claim(text) } else { None };
         Ok(Record { message, claim, ..Record::default() })
-    }
-
-    fn note_change(&self, about: &StoreProperties, path: &Path) {
-        self.own_log.iter().for_each(|guarded| guarded.note_change(&about.me, path));
-    }
-
-    fn remarks(store: &LineStore<Self>) -> Vec<String> {
-        let guarded = store.format.own_log.as_ref();
-        guarded.map_or_else(Vec::new, |guarded| guarded.incident_lines(&store.properties.me))
-    }
-
-    fn is_relevant_name(store: &LineStore<Self>, _folder: &Path, name: &str) -> bool {
-        name.strip_prefix(".seen-") == Some(&store.properties.me)
     }
 
     fn check_head(name: &str, _: &OwnedFd, say: &mut LineReporter<'_>) -> Option<()> {
@@ -324,7 +329,7 @@ impl MessageAppender for SampStore {
     }
 
     fn sync_appends(&self) -> Result<(), StoreError> {
-        let mut unsynced = self.appending.lock();
+        let mut unsynced = self.reader.appending.lock();
         append::with_own_log(self.dir(), self.me(), |log| unsynced.sync_log(log))
     }
 }

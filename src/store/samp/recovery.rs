@@ -147,7 +147,7 @@ impl OwnLogTracker {
 impl SampStore {
     /// Appends a line to my log, after the lines that it lost.
     pub(super) fn append_own_line(&self, message: &PreparedRecord) -> Result<(), StoreError> {
-        let mut unsynced = self.appending.lock();
+        let mut unsynced = self.reader.appending.lock();
         append::with_own_log(self.dir(), self.me(), |log| {
             let Some(guarded) = &self.format.own_log else {
                 return append::append_to_log(log, &message.bytes, None, &mut unsynced).map(drop);
@@ -274,7 +274,7 @@ impl StoreUpkeep for SampStore {
 
     fn recover_lines(&self, mine: Option<&PublicKey>) -> Result<bool, StoreError> {
         let Some(guarded) = &self.format.own_log else { return Ok(false) };
-        let mut unsynced = self.appending.lock();
+        let mut unsynced = self.reader.appending.lock();
         let appended = append::with_own_log(self.dir(), self.me(), |log| {
             let (mut known, _alone) = guarded.lock_state()?;
             let before = known.log;

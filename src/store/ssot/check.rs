@@ -23,7 +23,7 @@ struct SsotChecker<'a> {
 }
 
 impl Ssot {
-    /// Checks all files for [`Store::check`](crate::store::Store::check).
+    /// Checks all files for [`MessageReader::check`](crate::store::MessageReader::check).
     pub(super) fn check_store(
         &self,
         verify: ClaimVerifier<'_>,

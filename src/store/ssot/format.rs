@@ -29,13 +29,14 @@ use super::vocabulary::Role;
 use super::{Ssot, sign, task};
 use crate::model::locks::{LockLevel, Mutex, RwLock};
 use crate::model::{SignatureClaim, Timestamp};
+use crate::store::engine::Format;
 use crate::store::engine::files::{
     self, DirCache, FileFormat, FileInput, FileReading, FileRejection, FileStore, FileTable,
     FileVerdict, PassSummary, PathRole, PendingReport, ScanPass, StoreFile, stamp_hash,
 };
 use crate::store::{
-    Advice, ClaimVerifier, Facets, FoundMessage, Location, Record, Store as _, StoreError,
-    ViolationReporter, confined, digest, fs,
+    ClaimVerifier, Facets, FoundMessage, Location, Record, StoreError, ViolationReporter, confined,
+    digest, fs,
 };
 
 /// The facts of a file that the table keeps.
@@ -145,6 +146,27 @@ pub(super) fn parse_task(folder: &str) -> &str {
 /// Returns true if a message lies where it belongs.
 pub(super) fn is_in_place(file: &StoreFile<SsotFileFacts>, message: &SsotMessage<'_>) -> bool {
     (parse_task(&file.folder), json_stem(&file.name)) == (&message.task, Some(&message.id))
+}
+
+impl Format<Ssot> for SsotFormat {
+    fn facets(files: &Ssot) -> Facets<'_> {
+        Facets {
+            appender: Some(files),
+            deliveries: Some(files),
+            marks: Some(files),
+            directory: Some(files),
+            upkeep: Some(files),
+            ..Facets::default()
+        }
+    }
+
+    fn describe_missing(files: &Ssot) -> Option<String> {
+        files.describe_missing_store()
+    }
+
+    fn remarks(files: &Ssot) -> Vec<String> {
+        files.render_task_remarks(Timestamp::now())
+    }
 }
 
 impl FileFormat for SsotFormat {
@@ -309,17 +331,6 @@ impl FileFormat for SsotFormat {
         }
     }
 
-    fn facets(files: &Ssot) -> Facets<'_> {
-        Facets {
-            appender: Some(files),
-            deliveries: Some(files),
-            marks: Some(files),
-            directory: Some(files),
-            upkeep: Some(files),
-            ..Facets::default()
-        }
-    }
-
     fn read_record(files: &Ssot, at: &Location) -> Result<Record, StoreError> {
         files.read_message(at)
     }
@@ -330,22 +341,6 @@ impl FileFormat for SsotFormat {
         report: ViolationReporter<'_>,
     ) -> Result<(), StoreError> {
         files.check_store(verify, report)
-    }
-
-    fn health(files: &Ssot) -> Vec<String> {
-        let mut lines = files.default_health();
-        if files.describe_missing_folder().is_none() {
-            lines.extend(files.describe_missing_store());
-        }
-        lines
-    }
-
-    fn advice(files: &Ssot) -> Vec<Advice> {
-        files.describe_missing_store().map(Advice::warning).into_iter().collect()
-    }
-
-    fn remarks(files: &Ssot) -> Vec<String> {
-        files.render_task_remarks(Timestamp::now())
     }
 
     fn finish_pass(&self, _context: &Self::Context, done: &mut PassSummary<'_, Self>) -> Vec<u32> {

@@ -13,7 +13,7 @@ use crate::store::text::time::parse_time;
 use crate::store::{Location, Record, StoreError};
 
 impl Ssot {
-    /// Reads a message for [`Store::read_record`](crate::store::Store::read_record).
+    /// Reads a message for [`MessageReader::read_record`](crate::store::MessageReader::read_record).
     pub(super) fn read_message(&self, at: &Location) -> Result<Record, StoreError> {
         let file = self.find_file(at.source)?;
         let (stamp, bytes) = self.read_file_bytes(&file, FILE_BYTES + 1)?;

@@ -5,6 +5,7 @@ mod order;
 mod sending;
 mod vectors;
 
+use crate::store::MessageReader as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};

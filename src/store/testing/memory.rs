@@ -14,9 +14,9 @@ use crate::model::locks::{LockLevel, Mutex};
 use crate::model::{Attachment, Draft, Message, Seed, Timestamp};
 use crate::store::{
     AddressFit, Advice, ClaimVerifier, DeliveryQueue, EmptyThread, Facets, Kind, Location,
-    MessageAppender, PartContent, PartReader, PrepareContext, PreparedRecord, RawEntry, Record,
-    Rejection, ScanSink, Store, StoreDirectory, StoreError, StoreKeys, StoreMarks, StoreProperties,
-    ThreadScheme, ViolationReporter,
+    MessageAppender, MessageReader, PartContent, PartReader, PrepareContext, PreparedRecord,
+    RawEntry, RawTree, Record, Rejection, ScanSink, Store, StoreDirectory, StoreError, StoreKeys,
+    StoreMarks, StoreProperties, ThreadScheme, ViolationReporter,
 };
 
 /// A function that [`StoreMarks::write_mark`] calls first.
@@ -211,7 +211,9 @@ impl Store for Memory {
     fn advice(&self) -> Vec<Advice> {
         Vec::new()
     }
+}
 
+impl MessageReader for Memory {
     fn source_path(&self, source: u32) -> Option<String> {
         Some(path_of(source))
     }
@@ -228,6 +230,16 @@ impl Store for Memory {
         Ok(b"half a letter".iter().copied().take(limit).collect())
     }
 
+    fn check(
+        &self,
+        _verify: ClaimVerifier<'_>,
+        _report: ViolationReporter<'_>,
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+impl RawTree for Memory {
     fn list_raw_folder(&self, folder: &str) -> Option<Vec<RawEntry>> {
         folder.is_empty().then(Vec::new)
     }
@@ -242,14 +254,6 @@ impl Store for Memory {
 
     fn open_raw_file(&self, _path: &str) -> io::Result<File> {
         Err(io::ErrorKind::NotFound.into())
-    }
-
-    fn check(
-        &self,
-        _verify: ClaimVerifier<'_>,
-        _report: ViolationReporter<'_>,
-    ) -> Result<(), StoreError> {
-        Ok(())
     }
 }
 

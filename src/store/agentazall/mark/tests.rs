@@ -1,5 +1,6 @@
 //! Marks beside writers that are not finished.
 
+use crate::store::MessageReader;
 use std::io::Write;
 
 use super::super::tests::{Bed, age, letter};
@@ -35,7 +36,7 @@ fn one(store: &AgentAzall) -> crate::store::Location {
 
 fn id(store: &AgentAzall) -> String {
     store.scan(false, &mut crate::store::testing::Book::default()).unwrap();
-    Store::read_record(store, &one(store)).unwrap().message.id
+    MessageReader::read_record(store, &one(store)).unwrap().message.id
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn another_text_under_the_name_is_not_marked() {
     // This holds also after a scan: the location of the first is not that of the second.
     store.scan(false, &mut crate::store::testing::Book::default()).unwrap();
     assert!(matches!(store.write_mark(&at, true), Err(StoreError::Moved)));
-    assert!(matches!(Store::read_record(&store, &at), Err(StoreError::Moved)));
+    assert!(matches!(MessageReader::read_record(&store, &at), Err(StoreError::Moved)));
     assert_eq!(bed.get(PATH), text("other"));
     assert!(store.write_mark(&one(&store), true).unwrap());
     assert_eq!(bed.get(PATH), read("other"));

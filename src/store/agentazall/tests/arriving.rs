@@ -1,6 +1,7 @@
 //! Messages that arrive, change, move and go.
 
 use super::*;
+use crate::store::MessageReader;
 
 const DAY: &str = "2026-03-11";
 
@@ -57,9 +58,9 @@ fn every_day_and_folder_is_read() {
         "20260311T230000.000Z",
         "local midnight of the folder"
     );
-    let bare = Store::read_record(&store, &seen.one("bare").at).unwrap().message;
+    let bare = MessageReader::read_record(&store, &seen.one("bare").at).unwrap().message;
     assert_eq!((bare.from, bare.body.as_str()), (None, "only text\nof two lines"));
-    let read = Store::read_record(&store, &a.at).unwrap().message;
+    let read = MessageReader::read_record(&store, &a.at).unwrap().message;
     assert_eq!((read.id.as_str(), read.body.as_str()), ("a1", "hi"));
     assert_eq!(read.thread.as_deref(), Some(&*a.thread));
     assert_eq!(store.source_path(a.at.source).as_deref(), Some("2026-03-11/inbox/a1.txt"));
@@ -79,7 +80,7 @@ fn nothing_is_read_twice_and_a_remount_reads_nothing() {
     let mut none = Book::default();
     again.scan(true, &mut none).unwrap();
     assert_eq!(none.reported, 0);
-    assert_eq!(Store::read_record(&again, &seen.one("a1").at).unwrap().message.id, "a1");
+    assert_eq!(MessageReader::read_record(&again, &seen.one("a1").at).unwrap().message.id, "a1");
     // A file that was marked meanwhile is reported under its old number.
     let read = letter("bob@x", "a1", "2026-03-11 14:23:55", "hi").replace("new", "read");
     bed.put("2026-03-11/inbox/a1.txt", &read);
@@ -152,7 +153,7 @@ fn copies_are_one_message_and_twins_are_two() {
         sha2::Digest::finalize(<sha2::Sha256 as sha2::Digest>::new_with_prefix(file)).into();
     assert_eq!(*twin, format!("same{TWIN}{}", crate::model::encode_hex(&hash)));
     let at = seen.one(twin).at;
-    assert_eq!(Store::read_record(&store, &at).unwrap().message.id, *twin);
+    assert_eq!(MessageReader::read_record(&store, &at).unwrap().message.id, *twin);
     // A mark changes neither the key nor the number of messages.
     age(&bed.base().join("2026-03-11/inbox/b2.txt"), 3);
     assert!(store.write_mark(&at, true).unwrap());
@@ -192,7 +193,7 @@ fn a_mark_is_told_to_every_copy_in_the_inbox_and_only_there() {
     assert!(!store.write_mark(&bare, true).unwrap());
     std::fs::remove_file(bed.base().join("2026-03-12/inbox/n.txt")).unwrap();
     assert!(matches!(store.write_mark(&bare, true), Err(StoreError::Moved)));
-    assert!(matches!(Store::read_record(&store, &bare), Err(StoreError::Moved)));
+    assert!(matches!(MessageReader::read_record(&store, &bare), Err(StoreError::Moved)));
 }
 
 #[test]
@@ -283,7 +284,7 @@ fn attachments_lie_beside_the_message() {
     store.scan(true, &mut seen).unwrap();
     let found = seen.one("a1");
     assert!(found.has_parts);
-    let read = Store::read_record(&store, &found.at).unwrap().message;
+    let read = MessageReader::read_record(&store, &found.at).unwrap().message;
     let mut list: Vec<(String, u64, Option<String>)> =
         read.attachments.into_iter().map(|a| (a.name, a.size, a.withheld)).collect();
     list.sort();

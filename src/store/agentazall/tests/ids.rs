@@ -1,6 +1,7 @@
 //! Tests of the ids of messages through changes of files and cache.
 
 use super::*;
+use crate::store::MessageReader;
 
 const PATH: &str = "2026-03-11/inbox/a1.txt";
 const DATE: &str = "2026-03-11 14:23:55";
@@ -24,9 +25,9 @@ fn another_text_under_the_same_name_and_id_is_another_message() {
     store.scan(true, &mut seen).unwrap();
     assert_eq!(ids(&seen), vec![other.clone()]);
     assert_ne!(seen.one(&other).at.source, first.source);
-    let record = Store::read_record(&store, &seen.one(&other).at).unwrap();
+    let record = MessageReader::read_record(&store, &seen.one(&other).at).unwrap();
     assert_eq!((record.message.body.as_str(), &record.message.id), ("other", &other));
-    assert!(matches!(Store::read_record(&store, &first), Err(StoreError::Moved)));
+    assert!(matches!(MessageReader::read_record(&store, &first), Err(StoreError::Moved)));
     // It keeps its id without the cache, and with a cache that has not seen it.
     let (_, seen) = bed.lose_cache();
     assert_eq!(ids(&seen), vec![other.clone()]);
@@ -83,7 +84,7 @@ fn a_file_that_only_grows_while_it_is_young_is_completed() {
     bed.letter(PATH, "bob@x", "a1", DATE, "first\nsecond");
     store.scan(true, &mut seen).unwrap();
     assert_eq!(ids(&seen), ["a1"]);
-    let body = Store::read_record(&store, &seen.one("a1").at).unwrap().message.body;
+    let body = MessageReader::read_record(&store, &seen.one("a1").at).unwrap().message.body;
     assert_eq!(body, "first\nsecond");
     // Long after it was written, it is another text that begins in the same way.
     age(&bed.base().join(PATH), 60);
@@ -98,10 +99,13 @@ fn a_file_that_only_grows_while_it_is_young_is_completed() {
     bed.put(path, half);
     age(&bed.base().join(path), 60);
     store.scan(true, &mut seen).unwrap();
-    assert_eq!(Store::read_record(&store, &seen.one("h1").at).unwrap().message.body, "");
+    assert_eq!(MessageReader::read_record(&store, &seen.one("h1").at).unwrap().message.body, "");
     bed.put(path, &whole);
     store.scan(true, &mut seen).unwrap();
-    assert_eq!(Store::read_record(&store, &seen.one("h1").at).unwrap().message.body, "whole");
+    assert_eq!(
+        MessageReader::read_record(&store, &seen.one("h1").at).unwrap().message.body,
+        "whole"
+    );
     assert_eq!(seen.messages.len(), 2);
 }
 
@@ -157,7 +161,7 @@ fn a_message_in_several_copies_keeps_id_and_time() {
     assert_eq!((ids(&seen), seen.one("r1").time), (vec!["r1".to_owned()], time));
     let found = seen.one("r1");
     assert!(found.has_parts);
-    let message = Store::read_record(&again, &found.at).unwrap().message;
+    let message = MessageReader::read_record(&again, &found.at).unwrap().message;
     assert_eq!((message.id.as_str(), message.time), ("r1", time));
 }
 

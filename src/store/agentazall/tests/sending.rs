@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::{DraftAttachment, SignatureScope, verify};
+use crate::store::MessageReader;
 use std::os::unix::fs::MetadataExt;
 
 fn with<'a>(signer: &'a Key, taken: &'a dyn Fn(&str) -> bool) -> PrepareContext<'a> {
@@ -98,7 +99,7 @@ fn a_local_recipient_has_it_at_once_and_it_moves_to_sent() {
     let claim = found.claim.as_deref().unwrap();
     assert!(verify::verify_claim(&Key::new(7).public_key(), claim));
     assert!(matches!(claim, SignatureClaim::Signed { scope: SignatureScope::Whole, .. }));
-    let read = Store::read_record(&store, &found.at).unwrap().message;
+    let read = MessageReader::read_record(&store, &found.at).unwrap().message;
     assert_eq!((read.body.as_str(), read.attachments[0].withheld.clone()), ("hi bob", None));
     // A second append, as after a crash, writes nothing more.
     let before = (tree(&bed.base()), tree(&bed.mailbox("bob@x")));
@@ -110,7 +111,7 @@ fn a_local_recipient_has_it_at_once_and_it_moves_to_sent() {
         store.mailbox_dir().join(store.source_path(found.at.source).unwrap()).with_extension("");
     std::fs::write(part.join("plan.pdf"), "evil plan").unwrap();
     std::fs::write(part.join("more.pdf"), "evil").unwrap();
-    let read = Store::read_record(&store, &found.at).unwrap().message;
+    let read = MessageReader::read_record(&store, &found.at).unwrap().message;
     let why: Vec<_> = read.attachments.iter().map(|a| a.withheld.as_deref().unwrap()).collect();
     assert_eq!(why, ["does not match its signed hash", "is not among the signed attachments"]);
     assert!(store.open_part(&found.at, "plan.pdf").is_err());
@@ -364,7 +365,7 @@ fn an_answer_names_its_parent() {
     store.scan(true, &mut seen).unwrap();
     store.reset_cursors();
     store.scan(true, &mut seen).unwrap();
-    let parent = Store::read_record(&store, &seen.one("a1").at).unwrap().message;
+    let parent = MessageReader::read_record(&store, &seen.one("a1").at).unwrap().message;
     let key = Key::new(7);
     let with = PrepareContext { parent: Some(&parent), ..with(&key, &|_| false) };
     let answer = Draft {
@@ -379,7 +380,7 @@ fn an_answer_names_its_parent() {
     let found = seen.one(&made.id);
     assert_eq!(found.in_reply_to.as_deref(), Some("a1"));
     assert_eq!(found.thread, parent.thread.clone().unwrap());
-    let read = Store::read_record(&store, &found.at).unwrap().message;
+    let read = MessageReader::read_record(&store, &found.at).unwrap().message;
     assert_eq!(
         (read.subject.as_deref(), read.in_reply_to.as_deref()),
         (Some("Re: hello"), Some("a1"))

@@ -1,6 +1,7 @@
 //! Many files and their cost.
 
 use super::*;
+use crate::store::RawTree as _;
 
 #[test]
 fn twenty_thousand_files_and_a_broken_one() {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::TWIN;
+use crate::store::MessageReader as _;
 
 /// Returns the file as if it had arrived at this second.
 fn came(second: u32, message: &Mail<'_>) -> String {

@@ -1,5 +1,7 @@
 //! One message in full.
 
+use crate::store::MessageReader as _;
+use crate::store::RawTree as _;
 use std::io::Read as _;
 
 use super::*;

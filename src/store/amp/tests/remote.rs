@@ -1,5 +1,6 @@
 //! Mail that links carry away and bring.
 
+use crate::store::MessageReader as _;
 use std::sync::Arc;
 
 use super::super::multicast::AmpMulticast;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::TWIN;
+use crate::store::MessageReader as _;
 
 #[test]
 fn inbox_and_sent_flat_and_in_folders() {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::{DraftAttachment, Message, encode_hex};
+use crate::store::MessageReader as _;
 
 fn signer() -> Key {
     Key::from(key_of("alice"))

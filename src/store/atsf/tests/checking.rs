@@ -1,5 +1,6 @@
 //! `msgfs check` and its repair.
 
+use crate::store::MessageReader as _;
 use sha2::Digest as _;
 
 use super::*;

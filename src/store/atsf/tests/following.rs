@@ -1,5 +1,6 @@
 //! Logs that grow, shrink and are rewritten under the store.
 
+use crate::store::MessageReader as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 //! Messages that other programs remove.
 
 use super::*;
+use crate::store::MessageReader as _;
 
 fn sent(project: &Project) -> (AtsfStore, Book, String) {
     project.thread("t", &[message("a", "agent", "x")]);

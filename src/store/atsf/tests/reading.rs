@@ -1,6 +1,8 @@
 //! The threads and messages that a scan finds, and the reading of one.
 
 use super::*;
+use crate::store::MessageReader as _;
+use crate::store::RawTree as _;
 
 #[test]
 fn messages_in_line_order() {

@@ -1,5 +1,6 @@
 //! New messages and new threads.
 
+use crate::store::MessageReader as _;
 use std::time::{Duration, Instant};
 
 use sha2::Digest as _;

@@ -1,5 +1,7 @@
 //! Threads in git worktrees.
 
+use crate::store::MessageReader as _;
+use crate::store::RawTree as _;
 use std::process::Command;
 
 use super::*;

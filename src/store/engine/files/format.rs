@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
@@ -12,10 +11,10 @@ use super::table::{FileFacts, FileTable};
 use super::walk::DirCache;
 use super::{FileStore, StoreFile};
 use crate::model::Timestamp;
+use crate::store::engine::Format;
 use crate::store::fs::Stamp;
 use crate::store::{
-    Advice, ClaimVerifier, Facets, FoundMessage, Location, Record, StoreError, ViolationReporter,
-    confined,
+    ClaimVerifier, FoundMessage, Location, Record, StoreError, ViolationReporter, confined,
 };
 
 /// The role of a path below the store's folder.
@@ -167,7 +166,7 @@ pub struct PendingReport<'a, F: FileFormat> {
 
 /// A format in which a message is a file. The engine asks it for the role of a path and the meaning of a file. The
 /// format never touches a file itself.
-pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
+pub trait FileFormat: Format<FileStore<Self>> + std::fmt::Debug {
     /// The facts that the table keeps of a file.
     type Facts: FileFacts;
     /// A parsed message until it is reported.
@@ -264,10 +263,7 @@ pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
     /// Notes that a message is gone, or that another one is in its place.
     fn forget_message(&self, _pass: &mut ScanPass<'_, Self>, _n: u32) {}
 
-    /// Returns the facets of a store of the format.
-    fn facets(files: &FileStore<Self>) -> Facets<'_>;
-
-    /// Reads the message at a location; see [`Store::read_record`](crate::store::Store::read_record).
+    /// Reads the message at a location; see [`MessageReader::read_record`](crate::store::MessageReader::read_record).
     ///
     /// # Errors
     /// As there.
@@ -278,7 +274,7 @@ pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
         Cow::Borrowed(bytes)
     }
 
-    /// Checks all files; see [`Store::check`](crate::store::Store::check).
+    /// Checks all files; see [`MessageReader::check`](crate::store::MessageReader::check).
     ///
     /// # Errors
     /// As there.
@@ -287,21 +283,6 @@ pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
         verify: ClaimVerifier<'_>,
         report: ViolationReporter<'_>,
     ) -> Result<(), StoreError>;
-
-    /// Returns the lines of [`Store::health`](crate::store::Store::health).
-    fn health(files: &FileStore<Self>) -> Vec<String> {
-        files.default_health()
-    }
-
-    /// Returns the lines of [`Store::remarks`](crate::store::Store::remarks).
-    fn remarks(_files: &FileStore<Self>) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// Returns the entries of [`Store::advice`](crate::store::Store::advice).
-    fn advice(_files: &FileStore<Self>) -> Vec<Advice> {
-        Vec::new()
-    }
 
     /// Returns the messages that must be read again although their files did not change.
     fn messages_to_reread(
@@ -337,16 +318,6 @@ pub trait FileFormat: std::fmt::Debug + Send + Sync + Sized + 'static {
 
     /// True if the root of `raw/` leaves out folders in which nothing is shown.
     const HIDES_EMPTY: bool = false;
-
-    /// Returns folders besides those of the messages in which a change can matter.
-    fn extra_watched_folders(_files: &FileStore<Self>) -> Vec<PathBuf> {
-        Vec::new()
-    }
-
-    /// Returns true if a change of a path outside the store's folder can matter.
-    fn is_relevant_outside(&self, _path: &Path) -> bool {
-        false
-    }
 }
 
 /// The results of a pass, for [`FileFormat::finish_pass`].

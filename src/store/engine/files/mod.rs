@@ -1,12 +1,12 @@
-//! The engine of stores in which a message is a file.
+//! The reader of stores in which a message is a file.
 //!
-//! The engine owns everything between the disk and a [`FileFormat`]:
+//! It owns everything between the disk and a [`FileFormat`]:
 //! - `look` lists folders and examines single files, without following any link. It finds what is new, changed, or
 //!   gone.
 //! - `scan` reads changed files, on all cores, and reports them. It waits for unfinished files.
 //! - `table` holds every file ever seen, and saves them. `copies` finds the files with one id. `changed` finds files
 //!   that held a verified message and hold something else now.
-//! - `store` implements the trait of stores. `open` opens one file by its number. `put` places new files. `raw` lists
+//! - `store` is the part of the engine that such stores have alone. `open` opens one file by its number. `put` places new files. `raw` lists
 //!   `raw/`, `watch` names the folders to watch, and `visit` is the walk of `msgfs check`.
 //!
 //! Rules that hold for every format:
@@ -33,9 +33,6 @@ mod visit;
 mod walk;
 mod watch;
 
-use std::collections::HashSet;
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub use self::copies::{FileCopies, IdLookup, hash_unmarked_files, other_copies};
@@ -51,43 +48,23 @@ pub use self::table::{FileFacts, FileFlags, FileRow, FileTable, stamp_hash};
 use self::tamper_log::TamperLog;
 pub use self::visit::{WalkEntry, file_violation, list_names};
 pub use self::walk::DirCache;
-use super::health::StoreHealth;
-use crate::model::locks::{LockLevel, Mutex, RwLock};
-use crate::store::{FolderListener, Store as _, StoreError, StoreProperties};
+use super::SourceStore;
+use super::sources::truncate_lines;
+use crate::store::{StoreError, StoreProperties};
 
 /// The time for which a scan waits for an unfinished file.
 pub const GRACE: Duration = Duration::from_secs(1);
 /// The number of faults that people are shown.
 const NAMED: usize = 20;
 
-/// The files of one store, shared by scans and readers.
+/// A store in which a message is a file.
+pub type FileStore<F> = SourceStore<F, FileTable<<F as FileFormat>::Facts>, WholeFiles>;
+
+/// The state of the reader of whole files.
 #[derive(Debug)]
-pub struct FileStore<F: FileFormat> {
-    /// The properties, which do not change as long as it is open.
-    pub properties: StoreProperties,
-    /// Its format.
-    pub format: F,
-    /// The table of files. It is locked for short moments only, and never while a sink is called.
-    pub table: RwLock<FileTable<F::Facts>>,
-    /// The state of scans. Its lock allows one scan at a time.
-    memory: Mutex<ScanMemory>,
-    /// Paths at which something changed since the last scan.
-    noted: Mutex<HashSet<PathBuf>>,
-    /// The faults of single files.
-    pub health: StoreHealth,
-    /// The listener that hears of folders before they are listed.
-    listener: OnceLock<Arc<dyn FolderListener>>,
+pub struct WholeFiles {
     /// The messages that were changed after they were verified.
     tamper_log: TamperLog,
-}
-
-/// The state that scans keep between them, besides the table.
-#[derive(Debug, Default)]
-struct ScanMemory {
-    /// True if everything was scanned.
-    is_listed: bool,
-    /// The hash of the context on which every judgement in the table rests.
-    basis: u64,
 }
 
 /// Returns the path of a name in a folder of a store.
@@ -106,45 +83,12 @@ impl<F: FileFormat> FileStore<F> {
     /// # Errors
     /// If the notes on them in the state folder cannot be read.
     pub fn new(about: StoreProperties, format: F) -> Result<Self, StoreError> {
-        Ok(Self {
-            tamper_log: TamperLog::open(about.state.clone())?,
-            properties: about,
-            format,
-            table: RwLock::with_level(LockLevel::Table, FileTable::default()),
-            memory: Mutex::with_level(LockLevel::Store, ScanMemory::default()),
-            noted: Mutex::default(),
-            health: StoreHealth::default(),
-            listener: OnceLock::new(),
-        })
-    }
-
-    fn take_noted_paths(&self) -> HashSet<PathBuf> {
-        std::mem::take(&mut *self.noted.lock())
-    }
-
-    fn replace_table(&self, table: FileTable<F::Facts>, with: ScanMemory) {
-        let mut memory = self.memory.lock();
-        *memory = with;
-        self.format.note_restored_table(&table);
-        *self.table.write() = table;
-    }
-
-    /// Returns the faults of the folder and its files, in words.
-    pub fn default_health(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.describe_missing_folder().into_iter().collect();
-        lines.extend(self.fault_lines());
-        lines.extend(self.unwatched_line());
-        lines
+        let reader = WholeFiles { tamper_log: TamperLog::open(about.state.clone())? };
+        Ok(Self::unscanned(about, format, reader))
     }
 
     /// Returns the faults of single files, in words.
     pub fn fault_lines(&self) -> Vec<String> {
-        let mut lines = self.health.fault_lines();
-        let more = lines.len().saturating_sub(NAMED);
-        lines.truncate(NAMED);
-        if more > 0 {
-            lines.push(format!("and {more} more files"));
-        }
-        lines
+        truncate_lines(self.health.fault_lines(), NAMED, " files")
     }
 }

@@ -9,7 +9,7 @@ use super::format::{FileFormat, PathRole};
 use super::table::{FileFacts, FileTable};
 use super::{FileStore, join_path};
 use crate::model::Timestamp;
-use crate::store::{RawEntry, confined};
+use crate::store::{RawEntry, RawTree, confined};
 
 impl<F: FileFormat> FileStore<F> {
     /// Returns the parts of a path if it is shown as something of this type.
@@ -20,28 +20,6 @@ impl<F: FileFormat> FileStore<F> {
             .all(|n| above.get(..n).is_some_and(|p| self.format.is_shown(p, FileType::Directory)));
         let own = last.is_none() || self.format.is_shown(&parts, kind);
         (dirs && own && parts.iter().all(|part| confined::is_component(part))).then_some(parts)
-    }
-
-    /// Lists a folder; see [`Store::list_raw_folder`](crate::store::Store::list_raw_folder).
-    pub(super) fn list_raw(&self, folder: &str) -> Option<Vec<RawEntry>> {
-        let parts = self.shown_parts(folder, FileType::Directory)?;
-        let dir = confined::open_dir(&self.properties.dir, &parts).ok()?;
-        let mut out = Vec::new();
-        for entry in Dir::read_from(&dir).ok()?.flatten() {
-            if let Ok(name) = entry.file_name().to_str() {
-                out.extend(self.raw_entry(&dir, folder, &parts, name));
-            }
-        }
-        out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Some(out)
-    }
-
-    /// Returns one entry; see [`Store::stat_raw_entry`](crate::store::Store::stat_raw_entry).
-    pub(super) fn stat_raw(&self, path: &str) -> Option<RawEntry> {
-        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let parts = self.shown_parts(folder, FileType::Directory)?;
-        let dir = confined::open_dir(&self.properties.dir, &parts).ok()?;
-        self.raw_entry(&dir, folder, &parts, name)
     }
 
     /// Returns the entry of a name in a folder with this path and these parts; `None` if it is not shown.
@@ -59,7 +37,7 @@ impl<F: FileFormat> FileStore<F> {
         let (shown, what) =
             (self.format.is_shown(&parts, kind), self.format.determine_role(&parts, kind));
         let hides = F::HIDES_EMPTY && folder.is_empty() && is_dir;
-        if !shown || hides && self.list_raw(name).is_none_or(|inside| inside.is_empty()) {
+        if !shown || hides && self.list_raw_folder(name).is_none_or(|inside| inside.is_empty()) {
             return None;
         }
         let table = self.table.read();
@@ -82,19 +60,36 @@ impl<F: FileFormat> FileStore<F> {
         };
         self.table.read().find_path(&message).is_some()
     }
+}
 
-    /// Returns the newest time; see [`Store::newest_raw_time`](crate::store::Store::newest_raw_time).
-    pub(super) fn newest_raw(&self, folder: &str) -> Option<Timestamp> {
-        self.shown_parts(folder, FileType::Directory)?;
-        let newest = self.table.read().newest_in(folder).map(Timestamp::from_millis);
-        newest.or_else(|| self.list_raw(folder)?.iter().map(|e| e.modified).max())
+impl<F: FileFormat> RawTree for FileStore<F> {
+    fn list_raw_folder(&self, folder: &str) -> Option<Vec<RawEntry>> {
+        let parts = self.shown_parts(folder, FileType::Directory)?;
+        let dir = confined::open_dir(&self.properties.dir, &parts).ok()?;
+        let mut out = Vec::new();
+        for entry in Dir::read_from(&dir).ok()?.flatten() {
+            if let Ok(name) = entry.file_name().to_str() {
+                out.extend(self.raw_entry(&dir, folder, &parts, name));
+            }
+        }
+        out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Some(out)
     }
 
-    /// Opens a file; see [`Store::open_raw_file`](crate::store::Store::open_raw_file).
-    ///
-    /// # Errors
-    /// `NotFound` for a file that is not shown, else as the system gave it.
-    pub(super) fn open_raw(&self, path: &str) -> io::Result<std::fs::File> {
+    fn stat_raw_entry(&self, path: &str) -> Option<RawEntry> {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let parts = self.shown_parts(folder, FileType::Directory)?;
+        let dir = confined::open_dir(&self.properties.dir, &parts).ok()?;
+        self.raw_entry(&dir, folder, &parts, name)
+    }
+
+    fn newest_raw_time(&self, folder: &str) -> Option<Timestamp> {
+        self.shown_parts(folder, FileType::Directory)?;
+        let newest = self.table.read().newest_in(folder).map(Timestamp::from_millis);
+        newest.or_else(|| self.list_raw_folder(folder)?.iter().map(|e| e.modified).max())
+    }
+
+    fn open_raw_file(&self, path: &str) -> io::Result<std::fs::File> {
         let shown = self.shown_parts(path, FileType::RegularFile).filter(|parts| !parts.is_empty());
         let known = shown.filter(|parts| self.has_known_message(parts, FileType::RegularFile));
         confined::open_path(&self.properties.dir, &known.ok_or(io::ErrorKind::NotFound)?)

@@ -16,8 +16,9 @@ use super::format::{
 use super::open::StoreFile;
 use super::table::{FileFlags, FileTable, stamp_hash};
 use super::walk::{DirCache, ScanWork};
-use super::{FileStore, GRACE, ScanMemory};
+use super::{FileStore, GRACE};
 use crate::model::{Timestamp, name_encoding, sanitize_line};
+use crate::store::engine::sources::ScanMemory;
 use crate::store::fs::{self, Stamp};
 use crate::store::{FoundMessage, Rejection, ScanSink, StoreError, confined, parallel};
 
@@ -82,43 +83,45 @@ struct FileScan<'a, F: FileFormat> {
     total: u64,
 }
 
-impl<F: FileFormat> FileStore<F> {
-    /// Reports everything that is new or changed.
-    ///
-    /// # Errors
-    /// If nothing can be judged now, or the store's folder cannot be opened.
-    pub(super) fn scan_files(&self, full: bool, sink: &mut dyn ScanSink) -> Result<(), StoreError> {
-        let mut memory = self.memory.lock();
-        // If the folder is there, it is missed from now on.
-        self.health.describe_missing_folder(&self.properties.dir);
-        let Some((context, basis)) = self.format.load_context(self)? else { return Ok(()) };
-        if memory.basis != basis {
-            self.table.write().forget_stamps();
-            *memory = ScanMemory { basis, is_listed: false };
-        }
-        let first = !memory.is_listed;
-        let noted = self.take_noted_paths();
-        let work = if full || first { self.walk_store()? } else { self.scan_noted_paths(&noted)? };
-        let Some(mut work) = work else { return Ok(()) };
-        memory.is_listed = true;
-        work.changed.extend(self.format.messages_to_reread(&context, &self.table.read()));
-        let mut scan = FileScan::new(self, &context, sink);
-        scan.process_work(work);
-        while !scan.waiting.is_empty() {
-            std::thread::sleep(LOOK_EVERY);
-            let mut work = self.scan_noted_paths(&self.take_noted_paths())?.unwrap_or_default();
-            work.changed.extend(scan.due_files());
-            scan.process_work(work);
-        }
-        if first {
-            self.table.write().shrink_to_fit();
-        }
-        if full || first {
-            self.report_broken();
-        }
-        Ok(())
+/// Reports everything that is new or changed.
+///
+/// # Errors
+/// If nothing can be judged now, or the store's folder cannot be opened.
+pub(super) fn scan_files<F: FileFormat>(
+    store: &FileStore<F>,
+    memory: &mut ScanMemory,
+    full: bool,
+    sink: &mut dyn ScanSink,
+) -> Result<(), StoreError> {
+    let Some((context, basis)) = store.format.load_context(store)? else { return Ok(()) };
+    if memory.basis != basis {
+        store.table.write().forget_stamps();
+        *memory = ScanMemory { basis, is_listed: false };
     }
+    let first = !memory.is_listed;
+    let noted = store.take_noted_paths();
+    let work = if full || first { store.walk_store()? } else { store.scan_noted_paths(&noted)? };
+    let Some(mut work) = work else { return Ok(()) };
+    memory.is_listed = true;
+    work.changed.extend(store.format.messages_to_reread(&context, &store.table.read()));
+    let mut scan = FileScan::new(store, &context, sink);
+    scan.process_work(work);
+    while !scan.waiting.is_empty() {
+        std::thread::sleep(LOOK_EVERY);
+        let mut work = store.scan_noted_paths(&store.take_noted_paths())?.unwrap_or_default();
+        work.changed.extend(scan.due_files());
+        scan.process_work(work);
+    }
+    if first {
+        store.table.write().shrink_to_fit();
+    }
+    if full || first {
+        store.report_broken();
+    }
+    Ok(())
+}
 
+impl<F: FileFormat> FileStore<F> {
     /// Adds files that are still broken to the list of faults, after that was begun anew.
     fn report_broken(&self) {
         let table = self.table.read();

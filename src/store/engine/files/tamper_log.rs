@@ -157,7 +157,7 @@ impl<F: FileFormat> FileStore<F> {
         let table = self.table.read();
         if let Some((path, facts)) = table.path(n).zip(table.facts(n).copied()) {
             drop(table);
-            self.tamper_log.note_hashes(path, facts.hashes());
+            self.reader.tamper_log.note_hashes(path, facts.hashes());
         }
     }
 
@@ -173,13 +173,13 @@ impl<F: FileFormat> FileStore<F> {
             left.filter_map(|n| Some(table.facts(n)?.hashes())).collect()
         };
         left.retain(|held| held.0 == id);
-        let noted = self.tamper_log.noted_hashes(|| file.path());
+        let noted = self.reader.tamper_log.noted_hashes(|| file.path());
         let held: Vec<_> = left.iter().chain(&noted).filter(|held| held.0 == id).collect();
         if held.is_empty() || held.iter().any(|held| held.1 == content) {
             return false;
         }
         for prints in left {
-            self.tamper_log.note_hashes(file.path(), prints);
+            self.reader.tamper_log.note_hashes(file.path(), prints);
         }
         true
     }

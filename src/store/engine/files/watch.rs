@@ -1,7 +1,5 @@
 //! The folders in which changes matter.
 
-use std::path::{Path, PathBuf};
-
 use super::FileStore;
 use super::format::FileFormat;
 
@@ -10,24 +8,8 @@ use super::format::FileFormat;
 const MAX_WATCHED: usize = 4096;
 
 impl<F: FileFormat> FileStore<F> {
-    /// Returns the folders to watch; see [`Store::folders_to_watch`](crate::store::Store::folders_to_watch).
-    pub(super) fn watched_folders(&self) -> Vec<PathBuf> {
-        // For a store that is not there yet, this is the nearest folder that is.
-        let above = self.properties.dir.ancestors().find(|folder| folder.is_dir());
-        let mut out: Vec<PathBuf> = above.map(Path::to_owned).into_iter().collect();
-        out.extend(F::extra_watched_folders(self).into_iter().filter(|path| path.is_dir()));
-        if above == Some(&self.properties.dir) {
-            out.extend(
-                self.folders_by_age().into_iter().map(|path| self.properties.dir.join(path)),
-            );
-        }
-        out.sort_unstable();
-        out.dedup();
-        out
-    }
-
     /// Returns the listed folders in which changes matter.
-    fn folders_by_age(&self) -> Vec<String> {
+    pub(super) fn folders_by_age(&self) -> Vec<String> {
         let table = self.table.read();
         let newest = table.newest_by_folder();
         let listed = table.listed_folders().map(|(n, folder)| (newest.get(&n), &*folder.path));

@@ -14,9 +14,8 @@ use super::log::LogCursor;
 use super::scan::LogScan;
 use super::table::{LogRoot, LogRowOf};
 use crate::model::Timestamp;
-use crate::store::{
-    Facets, FoundMessage, Location, Record, StoreError, StoreProperties, StoreSpec,
-};
+use crate::store::engine::Format;
+use crate::store::{FoundMessage, Location, Record, StoreError, StoreProperties, StoreSpec};
 
 /// The properties that all stores of a format share.
 #[derive(Debug)]
@@ -95,7 +94,7 @@ pub struct LogReading<'r, F: LineFormat> {
 }
 
 /// A log-structured format.
-pub trait LineFormat: Send + Sync + Sized + 'static {
+pub trait LineFormat: Format<LineStore<Self>> {
     /// The properties that all its stores share.
     const SHAPE: LogShape;
     /// The facts of a log besides its cursor.
@@ -113,9 +112,6 @@ pub trait LineFormat: Send + Sync + Sized + 'static {
 
     /// Opens a store. Returns the format's own state and the properties of the store.
     fn open(spec: &StoreSpec) -> Result<(Self, StoreProperties), StoreError>;
-
-    /// Returns the facets of a store of the format.
-    fn facets(store: &LineStore<Self>) -> Facets<'_>;
 
     /// Returns the class of a name.
     fn classify_name(name: &str) -> NameClass;
@@ -194,9 +190,6 @@ pub trait LineFormat: Send + Sync + Sized + 'static {
         BTreeSet::new()
     }
 
-    /// Notes that a path in the store has changed.
-    fn note_change(&self, _about: &StoreProperties, _path: &Path) {}
-
     /// Notes that a whole log was read again, or is gone. The messages that it lost are not reported yet.
     fn note_reread(_scan: &mut LogScan<'_, Self>, _log: u32) {}
 
@@ -223,28 +216,8 @@ pub trait LineFormat: Send + Sync + Sized + 'static {
         false
     }
 
-    /// Returns the lines of `Store::remarks` for a store that was scanned.
-    fn remarks(_store: &LineStore<Self>) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// Returns a sentence if the file that makes the folder a store is missing.
-    fn describe_missing(_store: &LineStore<Self>) -> Option<String> {
-        None
-    }
-
     /// Returns true if a store whose folder was never seen is empty instead of out of reach.
     fn may_be_missing(&self) -> bool {
-        false
-    }
-
-    /// Returns folders besides those of logs in which a change matters.
-    fn extra_watched_folders(&self, _dir: &Path) -> Vec<PathBuf> {
-        Vec::new()
-    }
-
-    /// Returns true if a change of this name, which is not that of a log, matters.
-    fn is_relevant_name(_store: &LineStore<Self>, _folder: &Path, _name: &str) -> bool {
         false
     }
 

@@ -1,4 +1,4 @@
-//! The engine for stores in which a message is a line of a log that only grows.
+//! The reader of stores in which a message is a line of a log that only grows.
 //!
 //! - [`log`] reads a log as a run of lines and keeps the cursor. `table` holds all logs.
 //! - `survey` finds the logs that may have changed. `scan` finds their changes and reads them. `fold` accepts the
@@ -18,68 +18,50 @@ pub mod scan;
 mod survey;
 pub mod table;
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fmt::Debug;
-use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use super::health::StoreHealth;
-use crate::model::locks::{LockLevel, Mutex, RwLock};
-use crate::model::{Timestamp, sanitize_line};
-use crate::store::fs::{self, Stamp};
+use super::sources::{ScanMemory, truncate_lines};
+use super::{Engine, SourceStore};
+use crate::model::locks::{LockLevel, Mutex};
+use crate::model::sanitize_line;
+use crate::store::fs::{self, Stamp, read_range};
 use crate::store::{
-    Advice, ClaimVerifier, Facets, Location, RawEntry, Record, ScanSink, Store, StoreError,
-    StoreProperties, StoreSpec, ViolationReporter,
+    ClaimVerifier, Location, MessageReader, Record, ScanSink, StoreError, StoreSpec,
+    ViolationReporter,
 };
 use append::UnsyncedLogs;
 pub use format::{LineFormat, LogFacts, LogReading, LogShape, NameClass};
 use read::ReadAheadCache;
-use table::{LogRoot, LogSource, LogTable};
+use table::{KEPT, LogRoot, LogSource, LogTable};
 
 /// The number of lines of one kind that are shown to people.
 const SHOWN: usize = 50;
 
 /// A store of logs.
-pub struct LineStore<F: LineFormat> {
-    /// The properties, which do not change as long as it is open.
-    pub(crate) properties: StoreProperties,
-    /// The format's own state.
-    pub(crate) format: F,
-    pub(crate) table: RwLock<LogTable<F>>,
-    /// A flag that is set once everything was listed. Its lock allows one scan at a time.
-    scanning: Mutex<bool>,
-    /// Paths that changed since the last scan.
-    noted: Mutex<HashSet<PathBuf>>,
+pub type LineStore<F> = SourceStore<F, LogTable<F>, AppendedLines>;
+
+/// The state of the reader of appended lines.
+#[derive(Debug)]
+pub struct AppendedLines {
     /// Bytes of logs that were read a moment ago.
     read_ahead: Mutex<ReadAheadCache>,
-    /// The faults of single files.
-    pub(crate) health: StoreHealth,
     /// Appends that may not be on disk. The lock allows one append at a time.
     pub(crate) appending: Mutex<UnsyncedLogs>,
 }
 
-impl<F: LineFormat> Debug for LineStore<F> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.properties.fmt(f)
-    }
-}
-
 impl<F: LineFormat> LineStore<F> {
     /// Opens a store.
+    ///
+    /// # Errors
+    /// If the format cannot open it.
     pub fn open(spec: &StoreSpec) -> Result<Self, StoreError> {
         let (format, about) = F::open(spec)?;
-        Ok(Self {
-            properties: about,
-            format,
-            table: RwLock::with_level(LockLevel::Table, LogTable::default()),
-            scanning: Mutex::with_level(LockLevel::Store, false),
-            noted: Mutex::default(),
+        let reader = AppendedLines {
             read_ahead: Mutex::default(),
-            health: StoreHealth::default(),
             appending: Mutex::with_level(LockLevel::Store, UnsyncedLogs::default()),
-        })
+        };
+        Ok(Self::unscanned(about, format, reader))
     }
 
     /// Fails unless there is room for an append of this many bytes.
@@ -95,11 +77,6 @@ impl<F: LineFormat> LineStore<F> {
         self.format.may_be_missing() && self.table.read().logs.is_empty()
     }
 
-    /// Has the next scan examine a path.
-    pub(crate) fn note_path(&self, path: &Path) {
-        self.noted.lock().insert(path.to_owned());
-    }
-
     /// Returns true if a log in the store's folder is as it was when it was read.
     fn is_up_to_date(&self, path: &Path) -> bool {
         let name = path.strip_prefix(&self.properties.dir).ok().and_then(Path::to_str);
@@ -109,14 +86,6 @@ impl<F: LineFormat> LineStore<F> {
         let read = log.filter(|log| log.is_shown() && !log.half).and_then(|log| log.stamp);
         drop(table);
         read.is_some() && Stamp::from_path(path).ok().flatten() == read
-    }
-
-    fn has_noted_paths(&self) -> bool {
-        !self.noted.lock().is_empty()
-    }
-
-    fn take_noted_paths(&self) -> HashSet<PathBuf> {
-        std::mem::take(&mut *self.noted.lock())
     }
 
     /// Returns the roots as of the last scan, or the store's own before the first one.
@@ -135,33 +104,10 @@ impl<F: LineFormat> LineStore<F> {
     }
 }
 
-/// Returns the first lines, and a line with the number of further ones.
-fn truncate_lines(mut lines: Vec<String>) -> Vec<String> {
-    let more = lines.len().saturating_sub(SHOWN);
-    lines.truncate(SHOWN);
-    if more > 0 {
-        lines.push(format!("and {more} more"));
-    }
-    lines
-}
-
-impl<F: LineFormat> Store for LineStore<F> {
-    fn properties(&self) -> &StoreProperties {
-        &self.properties
-    }
-
-    fn facets(&self) -> Facets<'_> {
-        F::facets(self)
-    }
-
-    fn note_change(&self, path: &Path) {
-        self.format.note_change(&self.properties, path);
-        self.note_path(path);
-    }
-
+impl<F: LineFormat> Engine for LineStore<F> {
     /// Returns true if a noted path is not taken in yet. The writer of a change notes it, and so does the watch of the
     /// folder. The second note needs no scan.
-    fn has_unscanned_changes(&self) -> bool {
+    fn has_untaken_paths(&self) -> bool {
         if !F::SHAPE.is_flat() {
             return true;
         }
@@ -173,45 +119,35 @@ impl<F: LineFormat> Store for LineStore<F> {
         !noted.is_empty()
     }
 
-    fn scan(&self, full: bool, sink: &mut dyn ScanSink) -> Result<(), StoreError> {
+    fn scan_sources(
+        &self,
+        memory: &mut ScanMemory,
+        full: bool,
+        sink: &mut dyn ScanSink,
+    ) -> Result<(), StoreError> {
         // Found records are read anew, and so are those that are read while the scan runs.
-        self.read_ahead.lock().discard_all();
-        let done = scan::scan_logs(self, &mut self.scanning.lock(), full, sink);
-        self.read_ahead.lock().discard_all();
+        self.reader.read_ahead.lock().discard_all();
+        let done = scan::scan_logs(self, &mut memory.is_listed, full, sink);
+        self.reader.read_ahead.lock().discard_all();
         done
     }
 
-    fn is_failing(&self) -> bool {
-        self.health.read_fault.is_set()
-    }
-
-    fn save_cursors(&self) -> Vec<u8> {
+    fn save_table(&self) -> Vec<u8> {
         self.table.read().to_bytes()
     }
 
-    fn restore_cursors(&self, saved: &[u8]) -> bool {
-        let Some(table) = LogTable::from_bytes(saved) else { return false };
-        // The folders are walked again, and only changed logs are read.
-        *self.scanning.lock() = false;
+    fn replace_table(&self, saved: Option<&[u8]>) -> Option<u64> {
+        let table = saved.map_or_else(|| Some(LogTable::default()), LogTable::from_bytes)?;
         *self.table.write() = table;
-        self.read_ahead.lock().discard_all();
-        true
-    }
-
-    fn reset_cursors(&self) {
-        let mut listed = self.scanning.lock();
-        *listed = false;
-        *self.table.write() = LogTable::default();
-        self.read_ahead.lock().discard_all();
-        self.take_noted_paths();
+        self.reader.read_ahead.lock().discard_all();
+        Some(0)
     }
 
     /// Returns the folders of logs. For a root without logs, it is the folder in which they will appear.
-    fn folders_to_watch(&self) -> Vec<PathBuf> {
-        let mut out = self.format.extra_watched_folders(&self.properties.dir);
+    fn source_folders(&self) -> Vec<PathBuf> {
         let roots = self.roots();
         let shown = |root: &&LogRoot| root.here || root.is_main();
-        out.extend(roots.iter().filter(shown).map(Self::deepest_folder));
+        let mut out: Vec<PathBuf> = roots.iter().filter(shown).map(Self::deepest_folder).collect();
         if F::SHAPE.log_file.is_some() {
             let table = self.table.read();
             for (n, _) in table.iter_numbered().filter(|(_, log)| !log.gone) {
@@ -219,12 +155,10 @@ impl<F: LineFormat> Store for LineStore<F> {
                 out.extend(place.map(|(root, parts)| parts.iter().fold(root, |p, s| p.join(s))));
             }
         }
-        out.sort_unstable();
-        out.dedup();
         out
     }
 
-    fn is_relevant(&self, folder: &Path, name: &OsStr) -> bool {
+    fn is_source_name(&self, folder: &Path, name: &OsStr) -> bool {
         // A name that is not UTF-8 is relevant.
         let Some(name) = name.to_str() else { return true };
         let of_root = self.roots().iter().find_map(|root| {
@@ -245,17 +179,20 @@ impl<F: LineFormat> Store for LineStore<F> {
                 _ => None,
             }
         });
-        of_root.unwrap_or(false) || F::is_relevant_name(self, folder, name)
+        of_root.unwrap_or(false)
     }
 
-    fn describe_missing_folder(&self) -> Option<String> {
-        self.health.describe_missing_folder(&self.properties.dir)
+    fn list_remarks(&self) -> Vec<String> {
+        // Nobody waits for a scan that is under way; then the last one counts.
+        if self.memory.try_lock().is_some_and(|memory| !memory.is_listed) {
+            return Vec::new();
+        }
+        truncate_lines(F::remarks(self), SHOWN, "")
     }
 
-    fn health(&self) -> Vec<String> {
-        if let Some(gone) =
-            fs::missing_folder_line(&self.properties.dir).filter(|_| !self.is_expected_missing())
-        {
+    fn default_health(&self) -> Vec<String> {
+        let gone = fs::missing_folder_line(&self.properties.dir);
+        if let Some(gone) = gone.filter(|_| !self.is_expected_missing()) {
             return vec![gone];
         }
         let mut out: Vec<String> = F::describe_missing(self).into_iter().collect();
@@ -263,28 +200,16 @@ impl<F: LineFormat> Store for LineStore<F> {
             let table = self.table.read();
             for log in table.logs.iter().filter(|log| !log.gone) {
                 let Some(what) = F::log_remark(log) else { continue };
-                out.push(format!(
-                    "{} {what}",
-                    sanitize_line(&table.raw_path(log, F::SHAPE.head_file))
-                ));
+                let path = table.raw_path(log, F::SHAPE.head_file);
+                out.push(format!("{} {what}", sanitize_line(&path)));
             }
         }
         out.extend(self.health.fault_lines());
-        truncate_lines(out)
+        truncate_lines(out, SHOWN, "")
     }
+}
 
-    fn remarks(&self) -> Vec<String> {
-        // Nobody waits for a scan that is under way; then the last one counts.
-        if self.scanning.try_lock().is_some_and(|listed| !*listed) {
-            return Vec::new();
-        }
-        truncate_lines(F::remarks(self))
-    }
-
-    fn advice(&self) -> Vec<Advice> {
-        F::describe_missing(self).map(Advice::warning).into_iter().collect()
-    }
-
+impl<F: LineFormat> MessageReader for LineStore<F> {
     fn source_path(&self, source: u32) -> Option<String> {
         let table = self.table.read();
         match LogSource::from_number(source) {
@@ -307,23 +232,12 @@ impl<F: LineFormat> Store for LineStore<F> {
     }
 
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
-        self.read_bytes_at(at, limit)
-    }
-
-    fn list_raw_folder(&self, folder: &str) -> Option<Vec<RawEntry>> {
-        self.list_raw(folder)
-    }
-
-    fn stat_raw_entry(&self, path: &str) -> Option<RawEntry> {
-        self.stat_raw(path)
-    }
-
-    fn newest_raw_time(&self, folder: &str) -> Option<Timestamp> {
-        self.newest_raw(folder)
-    }
-
-    fn open_raw_file(&self, path: &str) -> io::Result<File> {
-        self.open_raw(path)
+        let limit = limit.min(at.len as usize);
+        if at.source == KEPT {
+            return self.format.read_kept(at.offset, limit);
+        }
+        let file = self.open_source(at.source)?;
+        read_range(&file, at.offset, limit).map_err(|e| StoreError::io(&self.properties.dir, e))
     }
 
     fn check(

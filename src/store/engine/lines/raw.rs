@@ -11,7 +11,7 @@ use super::table::{LogRoot, LogRow, LogRowOf, LogSource, LogTable};
 use super::{LineFormat, LineStore, LogFacts as _, NameClass};
 use crate::model::Timestamp;
 use crate::store::fs::Stamp;
-use crate::store::{RawEntry, confined};
+use crate::store::{RawEntry, RawTree, confined};
 
 /// Returns the root of a folder or file below `raw/<store>/`, and the path below its folder of logs.
 fn resolve_raw_path<'a, F: LineFormat>(
@@ -57,39 +57,48 @@ fn file_entry(
     RawEntry { name, is_dir: false, size: stamp.size, modified, source }
 }
 
-/// Returns the logs of a root as folders.
-fn log_folders<F: LineFormat>(table: &LogTable<F>, root: u32) -> Vec<RawEntry> {
-    let own = table.logs.iter().filter(|log| log.root == root && log.is_listed());
-    own.map(|log| folder_entry(&log.name, log_time::<F>(log).unwrap_or_default())).collect()
+/// Returns the logs of a root as folders: all of them, or only the one with a name.
+fn log_folders<F: LineFormat>(table: &LogTable<F>, root: u32, only: Option<&str>) -> Vec<RawEntry> {
+    let entry = |log: &LogRowOf<F>| folder_entry(&log.name, log_time::<F>(log).unwrap_or_default());
+    if let Some(name) = only {
+        let log = table.find_log(root, name).and_then(|n| table.get(n));
+        return log.filter(|log| log.is_listed()).map(entry).into_iter().collect();
+    }
+    table.logs.iter().filter(|log| log.root == root && log.is_listed()).map(entry).collect()
 }
 
 impl<F: LineFormat> LineStore<F> {
-    pub(super) fn list_raw(&self, path: &str) -> Option<Vec<RawEntry>> {
+    /// Returns the entries of a folder: all of them, or only the one with a name.
+    fn raw_entries(&self, path: &str, only: Option<&str>) -> Option<Vec<RawEntry>> {
         let table = self.table.read();
         let (root, parts) = resolve_raw_path(&table, path)?;
-        let mut out = match parts.as_slice() {
+        match parts.as_slice() {
             [] if F::SHAPE.log_file.is_none() => {
-                let shown = list_regular_files(table.roots.get(root as usize)?, F::SHAPE.folder)?;
-                let shown = shown
-                    .into_iter()
-                    .filter(|(name, _)| F::classify_name(name) != NameClass::Other);
+                let place = table.roots.get(root as usize)?.clone();
+                drop(table);
+                let mut shown = list_regular_files(&place, F::SHAPE.folder, only)?;
+                shown.retain(|(name, _)| F::classify_name(name) != NameClass::Other);
+                let table = self.table.read();
                 let entry = |(name, stamp): (String, Stamp)| {
                     let n = table.find_log(root, &name);
                     let time = n.and_then(|n| log_time::<F>(table.get(n)?));
                     file_entry(name, &stamp, n.map(LogSource::Log), time)
                 };
-                shown.map(entry).collect()
+                Some(shown.into_iter().map(entry).collect())
             }
             [] => {
-                let mut out = log_folders(&table, root);
-                for (n, root) in other_roots(&table).filter(|_| path.is_empty()) {
-                    let newest = log_folders(&table, n).iter().map(|e| e.modified).max();
+                let mut out = log_folders(&table, root, only);
+                let others = other_roots(&table).filter(|(_, root)| {
+                    path.is_empty() && only.is_none_or(|name| root.label == name)
+                });
+                for (n, root) in others {
+                    let newest = log_folders(&table, n, None).iter().map(|e| e.modified).max();
                     let taken = out.iter().any(|e| e.name == root.label);
                     out.extend(
                         newest.filter(|_| !taken).map(|newest| folder_entry(&root.label, newest)),
                     );
                 }
-                out
+                Some(out)
             }
             [name, below @ ..] => {
                 let n = table.find_log(root, name)?;
@@ -97,74 +106,40 @@ impl<F: LineFormat> LineStore<F> {
                 let root = table.roots.get(root as usize)?.clone();
                 drop(table);
                 match below {
-                    [] => list_log_folder::<F>(&root, n, &log, false)?,
+                    [] => list_log_folder::<F>(&root, n, &log, false, only),
                     [parts] if F::SHAPE.parts_folder == Some(*parts) => {
-                        list_log_folder::<F>(&root, n, &log, true)?
+                        list_log_folder::<F>(&root, n, &log, true, only)
                     }
-                    _ => return None,
+                    _ => None,
                 }
             }
-        };
+        }
+    }
+}
+
+impl<F: LineFormat> RawTree for LineStore<F> {
+    fn list_raw_folder(&self, path: &str) -> Option<Vec<RawEntry>> {
+        let mut out = self.raw_entries(path, None)?;
         out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Some(out)
     }
 
-    /// Returns one entry; see [`Store::stat_raw_entry`](crate::store::Store::stat_raw_entry).
-    pub(super) fn stat_raw(&self, path: &str) -> Option<RawEntry> {
+    fn stat_raw_entry(&self, path: &str) -> Option<RawEntry> {
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let table = self.table.read();
-        let (root, parts) = resolve_raw_path(&table, above)?;
-        let dir = table.roots.get(root as usize)?.path.clone();
-        match parts.as_slice() {
-            [] if F::SHAPE.log_file.is_none() => {
-                let n = table.find_log(root, name);
-                let time = n.and_then(|n| log_time::<F>(table.get(n)?));
-                drop(table);
-                let stamp = stat_regular(&dir, F::SHAPE.folder, name)?;
-                let shown = F::classify_name(name) != NameClass::Other;
-                shown.then(|| file_entry(name.to_owned(), &stamp, n.map(LogSource::Log), time))
-            }
-            [] => {
-                let own = table.find_log(root, name).and_then(|n| table.get(n));
-                if let Some(log) = own.filter(|log| log.is_listed()) {
-                    return Some(folder_entry(name, log_time::<F>(log).unwrap_or_default()));
-                }
-                let (n, _) =
-                    other_roots(&table).find(|(_, r)| above.is_empty() && r.label == *name)?;
-                let newest = log_folders(&table, n).iter().map(|e| e.modified).max()?;
-                Some(folder_entry(name, newest))
-            }
-            [log_name, below @ ..] => {
-                let n = table.find_log(root, log_name)?;
-                let log = table.get(n).filter(|log| log.is_listed())?.clone();
-                drop(table);
-                let mut at = [F::SHAPE.folder, &[*log_name]].concat();
-                let carried = match below {
-                    [] => false,
-                    [parts] if F::SHAPE.parts_folder == Some(*parts) => true,
-                    _ => return None,
-                };
-                if !carried && F::SHAPE.parts_folder == Some(name) {
-                    return parts_folder_entry::<F>(&dir, &at, &log);
-                }
-                at.extend(F::SHAPE.parts_folder.filter(|_| carried));
-                let stamp = stat_regular(&dir, &at, name)?;
-                log_folder_entry::<F>(n, &log, carried, name.to_owned(), &stamp)
-            }
-        }
+        self.raw_entries(above, Some(name))?.pop()
     }
 
-    pub(super) fn newest_raw(&self, path: &str) -> Option<Timestamp> {
+    fn newest_raw_time(&self, path: &str) -> Option<Timestamp> {
         if F::SHAPE.log_file.is_none() && path.is_empty() {
             // It is needed often, and the table contains it.
             let table = self.table.read();
             let logs = table.logs.iter().filter_map(|log| Some((log, log.stamp?)));
             return logs.map(|(log, s)| log_time::<F>(log).unwrap_or_else(|| s.modified())).max();
         }
-        self.list_raw(path)?.iter().map(|e| e.modified).max()
+        self.list_raw_folder(path)?.iter().map(|e| e.modified).max()
     }
 
-    pub(super) fn open_raw(&self, path: &str) -> io::Result<File> {
+    fn open_raw_file(&self, path: &str) -> io::Result<File> {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let (root, parts) = {
             let table = self.table.read();
@@ -190,40 +165,41 @@ impl<F: LineFormat> LineStore<F> {
     }
 }
 
-/// Returns the regular files of a folder of a root, with their stamps.
-fn list_regular_files(root: &LogRoot, parts: &[&str]) -> Option<Vec<(String, Stamp)>> {
+/// Returns the regular files of a folder of a root, with their stamps: all of them, or only the one with a name.
+fn list_regular_files(
+    root: &LogRoot,
+    parts: &[&str],
+    only: Option<&str>,
+) -> Option<Vec<(String, Stamp)>> {
     let dir = confined::open_dir(&root.path, parts).ok()?;
-    let entries = Dir::read_from(&dir).ok()?.flatten();
-    let file = |entry: rustix::fs::DirEntry| {
-        let name = entry.file_name().to_str().ok()?;
+    let file = |name: &str| {
         let (kind, stamp) = confined::stat(&dir, name).ok()?;
         (kind == FileType::RegularFile).then(|| (name.to_owned(), stamp))
     };
-    Some(entries.filter_map(file).collect())
-}
-
-/// Returns the stamp of a regular file in a folder of a root.
-fn stat_regular(root: &Path, parts: &[&str], name: &str) -> Option<Stamp> {
-    let (kind, stamp) = confined::stat(&confined::open_dir(root, parts).ok()?, name).ok()?;
-    (kind == FileType::RegularFile).then_some(stamp)
+    if let Some(name) = only {
+        return Some(file(name).into_iter().collect());
+    }
+    let entries = Dir::read_from(&dir).ok()?.flatten();
+    Some(entries.filter_map(|entry| file(entry.file_name().to_str().ok()?)).collect())
 }
 
 /// Returns the entries of a log's folder: the log, the files beside it, and the folder of attachments. With `carried`,
-/// it returns the files of that folder.
+/// it returns the files of that folder. With `only`, it returns the one with this name.
 fn list_log_folder<F: LineFormat>(
     root: &LogRoot,
     n: u32,
     log: &LogRowOf<F>,
     carried: bool,
+    only: Option<&str>,
 ) -> Option<Vec<RawEntry>> {
     let own = [F::SHAPE.folder, &[log.name.as_str()]].concat();
     let mut parts = own.clone();
     parts.extend(F::SHAPE.parts_folder.filter(|_| carried));
-    let found = list_regular_files(root, &parts)?.into_iter();
+    let found = list_regular_files(root, &parts, only)?.into_iter();
     let mut out: Vec<RawEntry> = found
         .filter_map(|(name, stamp)| log_folder_entry::<F>(n, log, carried, name, &stamp))
         .collect();
-    if !carried {
+    if !carried && only.is_none_or(|name| F::SHAPE.parts_folder == Some(name)) {
         out.extend(parts_folder_entry::<F>(&root.path, &own, log));
     }
     Some(out)

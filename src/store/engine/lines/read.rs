@@ -84,7 +84,7 @@ impl ReadAheadCache {
 
 impl<F: LineFormat> LineStore<F> {
     /// Opens the file of a source. It is never kept open: its disk could then not be unmounted.
-    fn open_source(&self, source: u32) -> Result<File, StoreError> {
+    pub(super) fn open_source(&self, source: u32) -> Result<File, StoreError> {
         let (n, name) = match LogSource::from_number(source) {
             LogSource::Kept => return Err(StoreError::Moved),
             LogSource::Log(n) => (n, F::SHAPE.log_file),
@@ -104,15 +104,6 @@ impl<F: LineFormat> LineStore<F> {
         })
     }
 
-    pub(super) fn read_bytes_at(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
-        let limit = limit.min(at.len as usize);
-        if at.source == KEPT {
-            return self.format.read_kept(at.offset, limit);
-        }
-        let file = self.open_source(at.source)?;
-        read_range(&file, at.offset, limit).map_err(|e| StoreError::io(&self.properties.dir, e))
-    }
-
     /// Hands the line at a location to `use_it`, which returns [`StoreError::Moved`] if it is no message. A log that
     /// is being rewritten is short for a moment.
     pub(crate) fn with_line<T>(
@@ -128,7 +119,7 @@ impl<F: LineFormat> LineStore<F> {
         if at.len as usize > MAX_RECORD {
             return Err(StoreError::Moved);
         }
-        let known = self.read_ahead.lock().find_line(at);
+        let known = self.reader.read_ahead.lock().find_line(at);
         if let Some(line) = known {
             match use_it(&String::from_utf8_lossy(&line)) {
                 Err(StoreError::Moved) => {}
@@ -138,7 +129,7 @@ impl<F: LineFormat> LineStore<F> {
         let until = Instant::now() + GRACE;
         loop {
             let file = self.open_source(at.source)?;
-            let (goes_on, scans) = self.read_ahead.lock().check_sequential(at);
+            let (goes_on, scans) = self.reader.read_ahead.lock().check_sequential(at);
             let from = at.offset.saturating_sub(1);
             let len = (at.offset - from) as usize + at.len as usize + 1;
             let most = if goes_on { len.max(STRETCH) } else { len };
@@ -151,7 +142,7 @@ impl<F: LineFormat> LineStore<F> {
                         let end = end_offset(at);
                         let bytes = if goes_on { bytes } else { Vec::new() };
                         let stretch = ReadAheadChunk { source: at.source, end, from, bytes, read };
-                        self.read_ahead.lock().insert(stretch, scans);
+                        self.reader.read_ahead.lock().insert(stretch, scans);
                         return done;
                     }
                 }

@@ -66,8 +66,6 @@ pub(super) fn scan_logs<F: LineFormat>(
     sink: &mut dyn ScanSink,
 ) -> Result<(), StoreError> {
     let first = !*listed;
-    // If the folder is there, it is missed from now on.
-    store.health.describe_missing_folder(&store.properties.dir);
     let mut scan = LogScan {
         store,
         sink,
@@ -79,7 +77,7 @@ pub(super) fn scan_logs<F: LineFormat>(
         total: 0,
     };
     // A scan without a list of changed paths examines every log if all logs lie in one folder.
-    let unasked = F::SHAPE.is_flat() && !store.has_noted_paths();
+    let unasked = F::SHAPE.is_flat() && store.noted.lock().is_empty();
     let work = scan.find_changed_logs(full || first || unasked)?;
     *listed = true;
     scan.process_logs(&work);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::plain_id;
+use crate::store::MessageReader as _;
 
 #[test]
 fn reading_renames_and_keeps_every_flag() {

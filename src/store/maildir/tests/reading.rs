@@ -1,5 +1,6 @@
 //! Mails, names and folders, and scans of them.
 
+use crate::store::MessageReader as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use proptest::prelude::*;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::{Draft, Message};
+use crate::store::MessageReader as _;
 use crate::store::{AddressFit, PrepareContext, PreparedRecord};
 use std::os::unix::fs::PermissionsExt as _;
 

@@ -1,6 +1,8 @@
 //! Files of others in the SSOT: messages, signatures, acknowledgements, rubbish; in any order.
 
 use super::*;
+use crate::store::MessageReader as _;
+use crate::store::RawTree as _;
 
 fn path(id: &str) -> String {
     format!("messages/{TASK}/{id}.json")

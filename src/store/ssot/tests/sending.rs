@@ -1,5 +1,6 @@
 //! Sending: the members that are filled in, the refusals, and a task from dispatch to approval.
 
+use crate::store::MessageReader as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
