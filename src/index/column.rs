@@ -2,8 +2,9 @@
 //! since.
 //!
 //! Opening a snapshot reads nothing. Each piece is compared with its checksum before its first value is used. If
-//! it differs, the process does not continue ([`MappedRegion::restart_after_damage`]). The mapping is private: a
-//! change is made in a page of this process, never in the file.
+//! it differs, the process does not continue ([`SnapshotFile::restart_after_damage`]). The mapping is private: a
+//! change is made in a page of this process, never in the file. A write by somebody else is noticed by the time of the
+//! file ([`SnapshotFile::require_unchanged`]).
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,6 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use bytemuck::Pod;
 use memmap2::{MmapMut, MmapOptions};
@@ -30,10 +32,42 @@ const fn piece_shift(size: usize) -> u32 {
 /// The snapshot that contains a region.
 #[derive(Debug)]
 pub(super) struct SnapshotFile {
-    pub path: Box<Path>,
-    pub file: File,
+    path: Box<Path>,
+    file: File,
     /// True if no other machine can change the file. Only then it may be mapped.
-    pub map: bool,
+    map: bool,
+    /// The time at which the file was written.
+    written: Option<SystemTime>,
+}
+
+impl SnapshotFile {
+    pub fn new(path: &Path, file: File, map: bool) -> io::Result<Self> {
+        let written = file.metadata()?.modified().ok();
+        Ok(Self { path: path.into(), file, map, written })
+    }
+
+    /// Restarts the process if somebody wrote into the file while it is mapped: a piece that was checked before may
+    /// have other bytes since. Costs one system call.
+    pub fn require_unchanged(&self) {
+        let is_as_written =
+            || self.file.metadata().is_ok_and(|m| m.modified().ok() == self.written);
+        if self.map && !is_as_written() {
+            self.restart_after_damage();
+        }
+    }
+
+    /// Restarts the process. All its answers so far were right, but the next one might be wrong. Without the
+    /// snapshot the next process reads the stores again.
+    #[cold]
+    fn restart_after_damage(&self) -> ! {
+        let removed = std::fs::remove_file(&self.path);
+        tracing::error!(path = %self.path.display(), ?removed, "the index on disk is damaged; the stores are read again");
+        if removed.is_err_and(|e| e.kind() != io::ErrorKind::NotFound) {
+            // Otherwise the next process would find the same damage.
+            process::set_restart_arguments(None);
+        }
+        process::restart_process()
+    }
 }
 
 /// The values of a table that are in a snapshot.
@@ -89,7 +123,7 @@ impl MappedRegion {
     #[cold]
     fn check_new_piece<T>(&self, piece: usize) {
         if !self.is_piece_sound::<T>(piece) {
-            self.restart_after_damage();
+            self.origin.restart_after_damage();
         }
         // No value changes before its piece was checked, so two threads may check it at once.
         if let Some(word) = self.sound.get(piece / 64) {
@@ -101,20 +135,6 @@ impl MappedRegion {
         let size = size_of::<T>() << piece_shift(size_of::<T>());
         let bytes = self.bytes.chunks(size).nth(piece);
         bytes.zip(self.sums.get(piece)).is_some_and(|(b, sum)| XxHash3_64::oneshot(b) == *sum)
-    }
-
-    /// Restarts the process. All its answers so far were right, but the next one might be wrong. Without the
-    /// snapshot the next process reads the stores again.
-    #[cold]
-    fn restart_after_damage(&self) -> ! {
-        let path = &self.origin.path;
-        let removed = std::fs::remove_file(path);
-        tracing::error!(path = %path.display(), ?removed, "the index on disk is damaged; the stores are read again");
-        if removed.is_err_and(|e| e.kind() != io::ErrorKind::NotFound) {
-            // Otherwise the next process would find the same damage.
-            process::set_restart_arguments(None);
-        }
-        process::restart_process()
     }
 }
 

@@ -273,6 +273,14 @@ impl Index {
         self.core.read()
     }
 
+    /// Restarts the process if somebody wrote into the snapshot on which the tables lie. Callers that begin to answer
+    /// a question about many messages ask this first.
+    pub fn require_sound_tables(&self) {
+        if let Some(snapshot) = &self.core.read().snapshot {
+            snapshot.require_unchanged();
+        }
+    }
+
     /// Calls `listener` after every change, without locks held.
     pub fn subscribe(&self, listener: impl Fn(&IndexChanges) + Send + Sync + 'static) {
         self.listeners.write().push(Arc::new(listener));

@@ -244,8 +244,9 @@ pub(super) fn load(
         return None;
     }
     let lengths = header.tables.clone();
-    let origin = Arc::new(SnapshotFile { path: path.into(), file, map });
+    let origin = Arc::new(SnapshotFile::new(path, file, map).ok()?);
     let (lengths, at_once) = (lengths.iter(), len <= at_once);
+    let snapshot = Some(Arc::clone(&origin));
     let mut tables = SnapshotReader { origin, lengths, sums: &sums, at: end, at_once };
     let entries: Column<IndexEntry> = tables.next_column()?;
     let identity_slots = SlotTable::open(tables.next_column()?, entries.len())?;
@@ -270,6 +271,7 @@ pub(super) fn load(
         trust: TrustTable::from_snapshot(&messages, &mut header)?,
         marks: MarkTable::from_snapshot(&messages, &mut header)?,
         messages,
+        snapshot,
     };
     let SnapshotHeader { marks, trust, .. } = header;
     Some(LoadedSnapshot { core, stores, marks, trust })

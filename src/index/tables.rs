@@ -1,7 +1,9 @@
 //! The four parts of the index, and the changes that concern several of them.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use super::column::SnapshotFile;
 use super::intern::text_identity;
 use super::marks::MarkTable;
 use super::messages::{IndexEntry, MessageTable, SignatureKind, StoreInfo};
@@ -24,6 +26,8 @@ pub struct IndexTables {
     pub trust: TrustTable,
     /// The marks of the messages.
     pub marks: MarkTable,
+    /// The file in which the tables begin, if they were not all read from the stores.
+    pub(super) snapshot: Option<Arc<SnapshotFile>>,
 }
 
 /// The outcome of [`IndexTables::insert_message`].
@@ -292,6 +296,7 @@ impl IndexTables {
     pub(super) fn adopt_tables(&mut self, mut saved: Self) -> Self {
         self.messages.swap_tables(&mut saved.messages);
         self.threads.swap_tables(&mut saved.threads);
+        std::mem::swap(&mut self.snapshot, &mut saved.snapshot);
         saved
     }
 }

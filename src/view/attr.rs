@@ -56,6 +56,7 @@ impl Tree {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDir`].
     pub fn lookup(&self, parent: &Node, name: &str) -> Result<Node, Error> {
+        self.index.require_sound_tables();
         on_view!(self, parent, find(name))?.ok_or(Error::NotFound)
     }
 

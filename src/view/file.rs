@@ -10,7 +10,7 @@ use super::draft_writers::is_opener;
 use super::folder_scope::MessageFolder;
 use super::me::MeView;
 use super::node::{Node, NodeTrait};
-use super::reader::{detect_ending_signal, has_gone, thread_group};
+use super::reader::{detect_ending_signal, has_gone, runs_looking_program, thread_group};
 use super::table::on_view;
 use super::transcript::TranscriptPlan;
 use super::wait::WatchFeed;
@@ -160,8 +160,17 @@ impl ReadToEndMark {
 
     fn claim_message(&self, by: Option<u32>) -> Option<MsgIx> {
         let closed = |by| is_opener(self.opener, by) || has_gone(self.opener);
-        let read = self.reached_end.load(Ordering::Relaxed) && by.is_none_or(closed);
+        let read = self.has_reached_end() && by.is_none_or(closed);
         (read && !self.is_claimed.swap(true, Ordering::Relaxed)).then_some(self.message)
+    }
+
+    fn has_reached_end(&self) -> bool {
+        self.reached_end.load(Ordering::Relaxed)
+    }
+
+    /// Forgets that the end was read: since the open the opener became a program that only looks.
+    fn forget_end(&self) {
+        self.reached_end.store(false, Ordering::Relaxed);
     }
 
     /// Returns the message, and true if it was read to its end.
@@ -193,6 +202,7 @@ impl Tree {
         if (access.write || access.truncate) && !is_editable {
             return Err(self.not_writable_error(node));
         }
+        self.index.require_sound_tables();
         on_view!(self, node, open(access))
     }
 
@@ -336,6 +346,13 @@ impl Tree {
     }
 
     fn mark_if_read(&self, file: &OpenFile, by: Option<u32>) {
+        if let OpenFile::Bytes(FileContent { mark: Some(mark), .. }) = file
+            && mark.has_reached_end()
+            && by.is_some_and(|by| by == mark.opener && runs_looking_program(by))
+        {
+            mark.forget_end();
+            return;
+        }
         // `.next` hands a message out once even where reading marks nothing.
         if let Some(message) =
             file.claim_read_mark(by).filter(|_| self.should_mark_reading(&ReaderProfile::default()))

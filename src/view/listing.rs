@@ -212,6 +212,7 @@ impl Tree {
     /// # Errors
     /// Those of [`Tree::list_folder`].
     pub fn cached_listing(&self, node: &Node) -> Result<Arc<Listing>, Error> {
+        self.index.require_sound_tables();
         if !self.is_cacheable(node) {
             return self.list_folder(node).map(Arc::new);
         }

@@ -207,11 +207,18 @@ impl ReaderProfile {
     /// Returns true if the program only looks at the file, however much it reads.
     pub(super) fn is_only_looking(&self) -> bool {
         let program = self.program.as_deref();
-        self.stranger
-            || self.nofollow
-            || self.noatime
-            || program.is_some_and(|name| LOOKING.contains(&name))
+        self.stranger || self.nofollow || self.noatime || program.is_some_and(is_looking_program)
     }
+}
+
+fn is_looking_program(name: &str) -> bool {
+    LOOKING.contains(&name)
+}
+
+/// Returns true if a process runs one of the programs that only look. It may have become one after the open: a shell
+/// opens the file of `head < NAME`.
+pub(super) fn runs_looking_program(pid: u32) -> bool {
+    program_name(pid).is_some_and(|name| is_looking_program(&name))
 }
 
 /// Shortest time for which a process that listed `inbox/` is remembered.

@@ -180,6 +180,8 @@ fn s220_searching_and_summing_do_not_consume() {
         "jq -R . inbox/*; gpg --batch --list-packets \"$f\"; zip -q \"$out/x.zip\" inbox/*",
         "for p in head tail 'sed p' 'awk 1' 'cut -c 1' strings od hexdump xxd 'grep three' wc md5sum; do \
          busybox $p inbox/*; busybox $p \"$f\"; done",
+        "for p in 'head -1' wc 'grep -c three' 'sed -n 1p' 'tr a b' 'cut -c 1' xxd sha256sum; do $p < \"$f\"; done",
+        "head -1 < \"$f\" | cat; (tail -1) < \"$f\"; bash -c 'exec head -1 < \"$0\"' \"$f\"",
     ] {
         m.sh(&format!("f='inbox/{}'; out='{}'; {looks}", names[0], out.display()));
         m.inbox_stays(&strs(&names));
@@ -193,8 +195,11 @@ fn s220_searching_and_summing_do_not_consume() {
         m.ok(&format!("cp /bin/cat {0}/{program}; {0}/{program} inbox/*", out.display()));
     }
     m.inbox_stays(&strs(&names));
-    m.ok(&format!("busybox cat 'inbox/{}' > /dev/null", names[0]));
+    // What shows the rest of the message after such a program has shown it.
+    m.ok(&format!("{{ head -1; cat; }} < 'inbox/{}' > /dev/null", names[0]));
     m.inbox_becomes(&strs(&names[1..]));
+    m.ok(&format!("busybox cat 'inbox/{}' > /dev/null", names[1]));
+    m.inbox_becomes(&strs(&names[2..]));
     m.ok(&format!("cp /bin/cat {0}/greppy; {0}/greppy inbox/* > /dev/null", out.display()));
     m.inbox_becomes(&[]);
 }

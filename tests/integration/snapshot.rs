@@ -119,3 +119,25 @@ fn s611_damage_that_is_met_late() {
     let again = bed.msgfs_out(&["--me", "bar", "ls", "inbox"]);
     assert_eq!(again.stdout.lines().count(), N + 1);
 }
+
+/// S611: a write into the snapshot while it is mapped is noticed before anything wrong is shown, also in a small one.
+#[test]
+fn s611_damage_while_mounted() {
+    for (count, page) in [(50, 0), (50, 1), (3000, 3)] {
+        let bed = Bed::new();
+        let rec = |n| samp::Rec::new("foo", "bar", &format!("t{n}"), "text", T0 + n as i64);
+        let lines: String = (0..count).map(|n| rec(n).line()).collect();
+        samp::append_raw(&samp::log(&bed.store, "foo"), lines);
+        bed.mount("bar").umount();
+        let m = bed.mount("bar");
+        let right = m.ok("ls inbox");
+        assert_eq!(right.lines().count(), count);
+        let zero = "dd if=/dev/zero of=\"$XDG_CACHE_HOME/msgfs/bar/index\" bs=4096 count=1 conv=notrunc status=none";
+        m.ok(&format!("{zero} seek={page}"));
+        let out = m.sh("ls inbox");
+        assert!(!out.ok() || out.stdout == right, "nothing wrong is shown: {out:?}");
+        soon("it is mounted anew", || mounted(&m.dir) && m.sh("ls inbox").ok());
+        assert_eq!(m.ok("ls inbox"), right);
+        assert_eq!(m.ok("cat archive/*/*.txt | grep -c ^text").trim(), count.to_string());
+    }
+}
