@@ -17,6 +17,8 @@ use crate::store::{Store, StoreError, StoreMarks, Watermark};
 const MARKED_AT_ONCE: usize = 4096;
 /// Delay before marks are offered again to a store that was busy.
 const BUSY_AGAIN: Duration = Duration::from_millis(500);
+/// Number of times that marks are offered again to a busy store before the process ends.
+const BUSY_TRIES: usize = 3;
 /// Delay before marks are offered again to a store that returned an error.
 const FAILED_AGAIN: Duration = Duration::from_secs(5);
 /// Number of errors in one round of writes after which the other marks of the store wait for the next round.
@@ -211,6 +213,17 @@ impl Index {
             self.has_untold_marks.store(true, Ordering::Relaxed);
         }
         again
+    }
+
+    /// Writes the marks to the stores for the last time. The store of a command that ends would otherwise have them
+    /// only after the next command.
+    pub(super) fn finish_marks(&self) {
+        let mut again = self.sync_marks_to_stores();
+        for _ in 0..BUSY_TRIES {
+            let Some(wait) = again.filter(|wait| *wait <= BUSY_AGAIN) else { return };
+            std::thread::sleep(wait);
+            again = self.sync_marks_to_stores();
+        }
     }
 
     /// Returns the reason why a store could not write marks, as long as it lasts.

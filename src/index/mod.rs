@@ -485,9 +485,10 @@ impl Index {
         Some(std::fs::metadata(&self.settings.marks).ok()?.modified().ok()?.into())
     }
 
-    /// Closes the index: syncs marks, writes them to the stores, and writes the snapshot.
+    /// Closes the index: syncs marks, writes them to the stores, and writes the snapshot. A store that is busy for a
+    /// moment gets them a little later, within two seconds.
     pub fn close(&self) {
-        self.sync_marks_to_stores();
+        self.finish_marks();
         self.sync_marks();
         self.write_snapshot();
     }

@@ -221,3 +221,25 @@ fn s572_every_copy() {
     // A copy does not make it unread either.
     assert_eq!(m.ok("ls archive/*/*").lines().count(), 1);
 }
+
+/// S107, S213: a command without a mount marks a letter that came a moment ago, before it ends.
+#[test]
+fn s213_a_command_marks_a_fresh_letter() {
+    let (bed, tree, m) = with(|_, _| {});
+    m.umount();
+    for (n, words) in [(1, vec!["inbox"]), (2, vec!["mark", "--all"]), (3, vec!["rm"])] {
+        let letter = Letter::new("alice@localhost", "s", "x", n);
+        let file = tree.put(DAY, "inbox", &n.to_string(), letter.text());
+        let mut args = vec!["--me", "bar"];
+        args.extend(words.iter());
+        let listed = bed.msgfs_out(&["--me", "bar", "ls", "inbox"]).stdout;
+        let name = format!("inbox/{}", listed.trim());
+        if words == ["rm"] {
+            args.push(&name);
+        }
+        let out = bed.msgfs_out(&args);
+        assert!(out.ok(), "{out:?}");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains("\nStatus: read\n"), "{words:?}: {text}");
+    }
+}
