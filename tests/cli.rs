@@ -153,7 +153,7 @@ fn an_unknown_mount_option_is_named_with_the_nearest() {
 #[test]
 fn a_wrong_time_is_named() {
     insta::assert_snapshot!(error(2, &["wait", "--timeout", "soon"]), @"
-    error: invalid value 'soon' for '--timeout <TIME>': it must begin with a whole number
+    error: invalid value 'soon' for '--timeout <TIME>': it must begin with a whole number, as in 60s
 
     For more information, try '--help'.
     ");

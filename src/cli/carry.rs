@@ -80,7 +80,7 @@ fn carry_all_links(global: &GlobalOptions, before: Option<RawFd>) -> Result<(), 
     }
     let options = MailboxOptions { carry: true, ..global.mailbox_options() };
     process::set_restart_arguments(Some(restart_arguments(None)));
-    let mailbox = open_when_free(&options, state)?;
+    let mailbox = open_when_free(global, &options, state)?;
     for warning in mailbox.warnings() {
         output::print_notice(&format!("warning: {}", sanitize_text(&warning)));
     }
@@ -88,9 +88,7 @@ fn carry_all_links(global: &GlobalOptions, before: Option<RawFd>) -> Result<(), 
     // The links of a missing store may come with it.
     if boards.is_empty() && !mailbox.has_missing_store() {
         mailbox.close();
-        return Err(Failure::refused(
-            "there is no link; see `msgfs init --help`, and docs/links for what each kind needs",
-        ));
+        return Err(no_link_failure());
     }
     for board in boards {
         output::print_notice(&format!("carrying: {}, {}", board.name(), board.health().engine));
@@ -129,13 +127,38 @@ fn watch_end_signals() -> Result<Receiver<()>, Failure> {
     Ok(events)
 }
 
+/// Returns the failure of a command that has nothing to carry.
+fn no_link_failure() -> Failure {
+    Failure::refused(
+        "there is no link; see `msgfs init --help`, and docs/links for what each kind needs",
+    )
+}
+
+/// Returns true if a process that acts for me has no link and may get none.
+fn has_no_link(global: &GlobalOptions) -> Result<bool, Failure> {
+    let mailbox = global.open_mailbox(true)?;
+    let is_empty = mailbox.links().boards().read().is_empty() && !mailbox.has_missing_store();
+    mailbox.close();
+    Ok(is_empty)
+}
+
 /// Opens the mailbox once nobody else acts for me. A signal kills the process meanwhile, because there is
 /// nothing to close.
-fn open_when_free(options: &MailboxOptions, state: &Path) -> Result<Mailbox, Failure> {
+///
+/// # Errors
+/// Fails if a mount acts for me and there is no link.
+fn open_when_free(
+    global: &GlobalOptions,
+    options: &MailboxOptions,
+    state: &Path,
+) -> Result<Mailbox, Failure> {
     loop {
         match Mailbox::open(options, &mut |_, _| {}) {
             Err(MailboxOpenError::Lock(LockError::Held(holder))) => {
                 if holder.mountpoint.is_some() {
+                    if has_no_link(global)? {
+                        return Err(no_link_failure());
+                    }
                     output::print_notice(&format!("{holder}, carries meanwhile"));
                     let _ = sd_notify::notify(&[NotifyState::Ready]);
                 }

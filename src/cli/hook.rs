@@ -410,8 +410,10 @@ fn format_advice(harness: &Harness) -> String {
 fn describe_test(harness: &Harness) -> &'static str {
     if harness.wake_stream.is_some() {
         "end a turn, and let somebody run `msgfs send` to you: the session goes on"
-    } else {
+    } else if harness.has_prompt_hook() {
         "let somebody run `msgfs send` to you, then type a prompt or end a turn: the next answer tells of the mail"
+    } else {
+        "let somebody run `msgfs send` to you, then end a turn: the next answer tells of the mail"
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use msgfs::config;
-use msgfs::link::{self, LinkHealth, LinkRequest, board};
+use msgfs::link::{self, LinkHealth, LinkRequest, LinkState, board};
 use serde::Serialize;
 
 use super::context::CommandContext;
@@ -13,6 +13,9 @@ use super::{GlobalOptions, output};
 
 /// The time within which a running msgfs must do what it is asked.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// The answer if no link is configured, and none was ever open.
+const NO_LINK: &str = "there is no link here; `msgfs init --help` tells how to make one";
 
 /// Show the links to other machines; retry or drop the mail that waits for a link
 ///
@@ -70,15 +73,18 @@ struct LinkStatusRow {
     /// A process carries for it now.
     #[serde(skip)]
     is_carried: bool,
+    /// No process can carry for it.
+    #[serde(skip)]
+    is_left_out: bool,
 }
 
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let context = CommandContext::find(global)?;
     let is_held = config::find_lock_holder(&context.paths.state).is_some();
     let mut links = list_opened_links(&context.paths.state.join("links"), is_held);
-    links.extend(list_shared_links(&context));
+    links.extend(list_shared_links(&context)?);
     match &args.action {
-        None | Some(LinkAction::Status) => print_status(&links, args.json),
+        None | Some(LinkAction::Status) => print_status(&links, is_held, args.json),
         Some(LinkAction::Retry { name }) => {
             request_action(global, &context, &links, name, LinkRequest::Retry)
         }
@@ -103,24 +109,45 @@ fn list_opened_links(folder: &Path, is_carried: bool) -> Vec<LinkStatusRow> {
         for name in folders(&folder.join(&store)) {
             let folder = folder.join(&store).join(&name);
             let Some(standing) = board::read_saved_health(&folder) else { continue };
-            out.push(LinkStatusRow { name, store: store.clone(), standing, folder, is_carried });
+            out.push(LinkStatusRow {
+                name,
+                store: store.clone(),
+                standing,
+                folder,
+                is_carried,
+                is_left_out: false,
+            });
         }
     }
     out
 }
 
 /// Returns the configured links whose state all names of the user share.
-fn list_shared_links(context: &CommandContext) -> Vec<LinkStatusRow> {
+fn list_shared_links(context: &CommandContext) -> Result<Vec<LinkStatusRow>, Failure> {
     let states = context.paths.state.parent().unwrap_or(&context.paths.state);
+    let stores: Vec<String> = context.store_folders()?.into_iter().map(|(name, _)| name).collect();
     let shown = |link: link::NatsConfig| {
         let folder = link::shared_links_folder(states).join(&link.name);
-        let standing = board::read_saved_health(&folder)?;
+        let engine = link.describe_place();
+        let not_opened = || LinkHealth { engine: engine.clone(), ..LinkHealth::default() };
+        let mut standing = board::read_saved_health(&folder).unwrap_or_else(not_opened);
         let (name, store) = (link.name, link.store);
         // One of the names of this machine carries for all of them.
         let is_carried = config::find_lock_holder(&folder).is_some();
-        Some(LinkStatusRow { name, store, standing, folder: PathBuf::new(), is_carried })
+        let is_left_out = !is_carried && !stores.contains(&store);
+        if is_left_out {
+            // The state that an earlier process saved is out of date.
+            let why = format!(
+                "it is left out: there is no store {store:?}; there is {}",
+                stores.join(", ")
+            );
+            standing = LinkHealth { state: LinkState::Stopped { why }, ..not_opened() };
+        }
+        let folder = PathBuf::new();
+        LinkStatusRow { name, store, standing, folder, is_carried, is_left_out }
     };
-    context.config.links.iter().filter_map(link::LinkConfig::to_nats).filter_map(shown).collect()
+    let links = context.config.links.iter().filter(|link| !link.off);
+    Ok(links.filter_map(link::LinkConfig::to_nats).map(shown).collect())
 }
 
 /// Makes the streams of a link.
@@ -128,7 +155,9 @@ fn create_streams(context: &CommandContext, name: Option<&str>) -> Result<(), Fa
     let links = context.config.links.iter().filter_map(link::LinkConfig::to_nats);
     let links: Vec<link::NatsConfig> = links.collect();
     let spec = match (&links[..], name) {
-        ([], _) => refuse!("the configuration has no [[link]] of kind \"nats\""),
+        ([], _) => refuse!(
+            "the configuration has no [[link]] of kind \"nats\"; `msgfs init --link nats` makes one"
+        ),
         ([only], None) => only,
         (_, name) => {
             let asked = name.unwrap_or_default();
@@ -153,24 +182,27 @@ fn create_streams(context: &CommandContext, name: Option<&str>) -> Result<(), Fa
     refuse!("{}: {}", spec.name, link::LinkKind::Nats.explain_absence().unwrap_or_default());
 }
 
-fn print_status(links: &[LinkStatusRow], json: bool) -> Result<(), Failure> {
+/// Prints the links. `is_held` is true if a process acts for me now.
+fn print_status(links: &[LinkStatusRow], is_held: bool, json: bool) -> Result<(), Failure> {
     if json {
         return links.iter().try_for_each(output::print_json_line);
     }
     if links.is_empty() {
-        return output::print_data("no link was ever open here\n");
+        return output::print_data(&format!("{NO_LINK}\n"));
     }
-    let idle: Vec<&str> =
-        links.iter().filter(|link| !link.is_carried).map(|link| link.name.as_str()).collect();
+    let idle = links.iter().filter(|link| !link.is_carried && !link.is_left_out);
+    let idle: Vec<&str> = idle.map(|link| link.name.as_str()).collect();
     if !idle.is_empty() {
         let of = if idle.len() < links.len() {
             format!(" for {}", idle.join(", "))
         } else {
             String::new()
         };
-        output::print_notice(&format!(
-            "nothing carries now{of}: neither a mount nor `msgfs carry --all` is running"
-        ));
+        output::print_notice(&if is_held {
+            format!("nothing carries now{of}; if that stays so, `msgfs status` has the reason")
+        } else {
+            format!("nothing carries now{of}: neither a mount nor `msgfs carry --all` is running")
+        });
     }
     let lines: Vec<String> = links.iter().flat_map(|l| l.standing.render_lines(&l.name)).collect();
     output::print_data(&(lines.join("\n") + "\n"))
@@ -186,7 +218,7 @@ fn request_action(
     let Some(link) = links.iter().find(|link| link.name == name) else {
         let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
         if names.is_empty() {
-            refuse!("there is no link {name:?}: no link was ever open here");
+            refuse!("there is no link {name:?}: {NO_LINK}");
         }
         refuse!("there is no link {name:?}; there is {}", names.join(", "));
     };

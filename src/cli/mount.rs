@@ -131,7 +131,10 @@ pub(crate) fn prepare_target(
     }
     let made = !dir.exists();
     if made {
-        make_dirs(dir, 0o700).map_err(|e| Failure::from_io(format!("cannot make {shown}"), &e))?;
+        make_dirs(dir, 0o700).map_err(|e| {
+            let why = Failure::from_io(format!("cannot make {shown}"), &e);
+            Failure::refused(format!("{why}; choose another folder"))
+        })?;
     }
     let empty = fs::read_dir(dir).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotADirectory => {

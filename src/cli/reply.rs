@@ -1,5 +1,6 @@
 //! `msgfs reply`: answers the message that was read last, or a named one.
 
+use msgfs::model::{find_nearest, sanitize_line};
 use msgfs::view::{RecentRead, load_recent_reads};
 
 use super::access::{self, AccessPurpose, TreeAccess, split_path};
@@ -14,6 +15,8 @@ const STAMP: usize = 21;
 const TOGETHER: i64 = 10 * 60 * 1000;
 /// The most messages that are listed to choose from.
 const CHOICES: usize = 5;
+/// The number of the newest messages with which a mistyped name is compared.
+const SIMILAR: usize = 1000;
 
 /// Answer a message: the one with this name, or the one that I read last
 ///
@@ -21,7 +24,8 @@ const CHOICES: usize = 5;
 /// The answer goes to the sender, in the thread of the message. The command prints the sender and the
 /// message. Without NAME it answers the message that I read last. It sends nothing, and lists the
 /// newest messages, if I have read none yet, or if I read the last two within ten minutes and they
-/// came from different senders.
+/// came from different senders. It also sends nothing if the first word looks like a NAME but no
+/// message has it. Words after -- are always text.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "msgfs reply [OPTIONS] [NAME] [TEXT]...",
@@ -32,6 +36,9 @@ pub(crate) struct Args {
     /// The message to answer, if you name one; then the text. No text, or -, means standard input
     #[arg(value_name = "WORD")]
     words: Vec<String>,
+    /// The text, if its first word looks like a name: msgfs reply -- TEXT
+    #[arg(value_name = "TEXT", last = true)]
+    text: Vec<String>,
 }
 
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
@@ -41,7 +48,8 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
             Some(named) => named,
             None => (find_last_read(tree, &read)?, &args.words[..]),
         };
-        let text = message::require_text(message::read_text(words)?)?;
+        let words = [words, &args.text].concat();
+        let text = message::require_text(message::read_text(&words)?)?;
         let (from, headline) = read_summary(tree, &stem);
         // The first line is empty, so the text has no header, whatever it looks like (docs/SEMANTICS.md, S45).
         tree.write(&format!("inbox/{stem}.reply"), &[b"\n", text.as_slice()].concat())?;
@@ -62,19 +70,73 @@ fn resolve_named_message<'w>(
 ) -> Result<Option<(String, &'w [String])>, Failure> {
     let Some((first, rest)) = words.split_first() else { return Ok(None) };
     let stem = message_stem(first);
-    let is_name = has_time_prefix(stem);
-    if !is_name && !may_be_id(stem) {
+    let is_meant = is_message_word(first);
+    if !is_meant && !may_be_id(stem) {
         return Ok(None);
     }
-    if tree.has_path(&format!("inbox/{stem}.reply")) {
+    if !stem.contains('/') && tree.has_path(&format!("inbox/{stem}.reply")) {
         return Ok(Some((stem.to_owned(), rest)));
     }
-    if is_name {
-        refuse!(
-            "nothing was sent: there is no message {stem} to you; `msgfs ls archive` lists the days"
-        );
+    if !is_meant {
+        return Ok(None);
     }
-    Ok(None)
+    let shown = sanitize_line(stem);
+    let what = if has_time_prefix(stem) { "the name" } else { "the id or name" };
+    let known = list_newest(tree, SIMILAR)?;
+    let hint = match find_nearest_message(stem, &known) {
+        Some(near) => format!("the nearest is {near}"),
+        None => "`msgfs ls archive` lists the days".to_owned(),
+    };
+    refuse!(
+        "nothing was sent: no message to you has {what} {shown}; {hint}. To send the word as text: \
+         msgfs reply -- TEXT"
+    )
+}
+
+/// Returns true if a word has the form of an id, of a message's name or of a path in the tree, so that it is hardly
+/// the first word of a text.
+fn is_message_word(word: &str) -> bool {
+    if word.contains(char::is_whitespace) {
+        return false;
+    }
+    let path = word.strip_prefix("./").unwrap_or(word);
+    let folders = ["inbox/", "archive/", "threads/", "sent/"];
+    let is_bracketed = word.starts_with('<') && word.ends_with('>') && word.contains('@');
+    let stem = message_stem(word);
+    is_bracketed
+        || folders.iter().any(|folder| path.starts_with(folder))
+        || [".txt", ".reply"]
+            .iter()
+            .any(|end| path.strip_suffix(end).is_some_and(|p| !p.is_empty()))
+        || has_time_prefix(stem)
+        || is_id(stem.rsplit_once('@').map_or(stem, |(id, _)| id))
+}
+
+/// Returns true for the forms of ids: eight hex digits and then only hex digits, `-` and `_`; `msg_` and eight digits;
+/// a date, `T` and more. A date alone is none.
+fn is_id(word: &str) -> bool {
+    let count = |word: &str, is: fn(&u8) -> bool| word.bytes().take_while(is).count();
+    let is_hex = count(word, u8::is_ascii_hexdigit) >= 8
+        && word.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b'-' | b'_'));
+    let is_numbered =
+        word.strip_prefix("msg_").is_some_and(|rest| count(rest, u8::is_ascii_digit) >= 8);
+    let date = word.get(..11).and_then(|start| start.strip_suffix('T')).unwrap_or_default();
+    let is_dated = !date.is_empty()
+        && date
+            .bytes()
+            .enumerate()
+            .all(|(at, b)| if matches!(at, 4 | 7) { b == b'-' } else { b.is_ascii_digit() });
+    is_hex || is_numbered || is_dated
+}
+
+/// Returns the message whose name, or the id at the end of its name, is nearest to a word.
+fn find_nearest_message<'n>(word: &str, known: &'n [String]) -> Option<&'n str> {
+    let id = |name: &'n str| name.rsplit_once('-').map_or(name, |(_, id)| id);
+    let by_id = || {
+        let near = find_nearest(word, known.iter().map(|name| id(name)))?;
+        known.iter().map(String::as_str).find(|name| id(name) == near)
+    };
+    by_id().or_else(|| find_nearest(word, known.iter().map(String::as_str)))
 }
 
 /// Returns a name without its folder, its ending and the brackets of a Message-ID.
@@ -115,7 +177,7 @@ fn find_last_read(tree: &dyn TreeAccess, read: &[RecentRead]) -> Result<String, 
             format!("the message that you read last ({stem}) is gone")
         }
     };
-    let newest = list_newest(tree)?;
+    let newest = list_newest(tree, CHOICES)?;
     let lines: Vec<String> = newest
         .iter()
         .map(|stem| {
@@ -136,17 +198,17 @@ fn find_last_read(tree: &dyn TreeAccess, read: &[RecentRead]) -> Result<String, 
 }
 
 /// Returns the newest messages to me, without their endings, the newest first.
-fn list_newest(tree: &dyn TreeAccess) -> Result<Vec<String>, Failure> {
+fn list_newest(tree: &dyn TreeAccess, limit: usize) -> Result<Vec<String>, Failure> {
     let mut found = Vec::new();
     for day in tree.ls("archive")?.iter().rev().filter(|entry| entry.is_dir) {
         let listed = tree.ls(&format!("archive/{}", day.name))?;
         let names = listed.iter().rev().filter(|entry| !entry.is_dir);
         found.extend(names.filter_map(|entry| Some(entry.name.strip_suffix(".txt")?.to_owned())));
-        if found.len() >= CHOICES {
+        if found.len() >= limit {
             break;
         }
     }
-    found.truncate(CHOICES);
+    found.truncate(limit);
     Ok(found)
 }
 
@@ -202,5 +264,54 @@ mod tests {
         ] {
             assert!(!may_be_id(text) && !has_time_prefix(text), "{text}");
         }
+    }
+
+    #[test]
+    fn a_word_of_the_form_of_a_name_is_told_from_text() {
+        for name in [
+            "deadbeef",
+            "ab12cd34",
+            "ab12cd34ef567890@samp",
+            "<x1@samp>",
+            "550e8400-e29b-41d4-a716-446655440000",
+            "msg_1777052523_x",
+            "2026-04-24T17-42-03.000Z_pid1_x",
+            "20260424T174203.000Z-a-b-22222222",
+            "inbox/nope",
+            "./archive/2026-04-24/x",
+            "threads/plan/x.txt",
+            "sent/x",
+            "nope.txt",
+            "nope.reply",
+        ] {
+            assert!(is_message_word(name), "{name}");
+        }
+        for text in [
+            "",
+            "looks",
+            "decade",
+            "beautiful",
+            "2026-11-26",
+            "msg_queue",
+            "deadbeef is wrong",
+            "see inbox/x.txt",
+            "inbox/ is full",
+            ".txt",
+            "inboxes",
+            "release-2026",
+        ] {
+            assert!(!is_message_word(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_message_is_found_by_its_id_and_by_its_name() {
+        let known =
+            ["20260424T174203.000Z-bar-plan-ab12cd34", "20260424T174204.000Z-baz-x-99999999"]
+                .map(str::to_owned);
+        let near = |word| find_nearest_message(word, &known);
+        assert_eq!(near("ab12cd35"), Some(known[0].as_str()));
+        assert_eq!(near("20260424T174203.000Z-bar-plan-ab12cd43"), Some(known[0].as_str()));
+        assert_eq!(near("00000000"), None);
     }
 }

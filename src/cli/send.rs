@@ -71,6 +71,9 @@ pub(crate) struct Args {
 struct Recipients(Vec<String>);
 
 fn recipients(list: &str) -> Result<Recipients, String> {
+    if list.split(',').any(|name| name.trim().is_empty()) {
+        return Err("a name is missing; write one name, or several as in bob,carol".to_owned());
+    }
     list.split(',').map(message::header_value).collect::<Result<_, _>>().map(Recipients)
 }
 
@@ -98,6 +101,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
             if matches!(failure, Failure::ServerGone) {
                 return failure;
             }
+            let failure = name_option(&failure.to_string());
             let kept = tree.ls(&name).is_ok();
             let note = format!(
                 "\nthe text is kept in {name}; correct it there, or drop it with: msgfs rm {name}"
@@ -122,9 +126,36 @@ fn sole_recipient(args: &Args) -> Option<&str> {
     stands.then_some(only)
 }
 
+/// The options that become a header line each.
+const OPTIONS: [(&str, &str); 7] = [
+    ("Thread", "--thread"),
+    ("In-Reply-To", "--re"),
+    ("Priority", "--priority"),
+    ("Type", "--type"),
+    ("Task", "--task"),
+    ("Via", "--via"),
+    ("Idempotency-Key", "--key"),
+];
+
+/// Returns the reason of a refusal with the option in place of the header line that the person did not write.
+fn name_option(reason: &str) -> String {
+    let is_about = |header: &str| {
+        reason.starts_with(&format!("{header}: ")) || reason.contains(&format!(": {header}: "))
+    };
+    match OPTIONS.iter().find(|(header, _)| is_about(header)) {
+        Some((_, option)) => reason.replace("remove the line", &format!("leave out {option}")),
+        None => reason.to_owned(),
+    }
+}
+
 /// Returns the header block, with the empty line that ends it.
 fn render_headers(args: &Args) -> String {
     let mut head = String::new();
+    if args.task.is_some() && args.subject.is_none() {
+        // A header line that only some stores have would be text if it stood first (docs/SEMANTICS.md, S138). An
+        // empty subject is none.
+        head.push_str("Subject:\n");
+    }
     // A name that resembles a known one is noticed only if it stands in the draft's name alone.
     if args.new || sole_recipient(args).is_none() {
         let _ = writeln!(head, "To: {}", args.to.0.join(", "));
@@ -179,6 +210,19 @@ mod tests {
              Idempotency-Key: k\n\n"
         );
         assert_eq!(args.text, ["hi", "there"]);
+    }
+
+    #[test]
+    fn a_task_is_never_the_first_line_and_a_refusal_names_the_option() {
+        let headers =
+            |line: &str| render_headers(&args(&line.split(' ').collect::<Vec<_>>()).unwrap());
+        assert_eq!(headers("send bob --task T hi"), "Subject:\nTask: T\n\n");
+        assert_eq!(headers("send bob --task T --subject s hi"), "Subject: s\nTask: T\n\n");
+        assert_eq!(
+            name_option("outbox/bar: Priority: a SAMP record has no place for it; remove the line"),
+            "outbox/bar: Priority: a SAMP record has no place for it; leave out --priority"
+        );
+        assert_eq!(name_option("outbox/bar: remove the line"), "outbox/bar: remove the line");
     }
 
     #[test]

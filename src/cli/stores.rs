@@ -68,7 +68,9 @@ pub(crate) fn select_spec<'a>(
 ) -> Result<&'a StoreSpec, Failure> {
     let names = || specs.iter().map(|s| sanitize_line(&s.name)).collect::<Vec<_>>().join(", ");
     match (specs, name) {
-        ([], _) => refuse!("there is no {what} here; add a [[store]] to the configuration"),
+        ([], _) => refuse!(
+            "there is no {what} here; add a [[store]] to the configuration (docs/stores has the lines)"
+        ),
         (specs, Some(name)) => specs.iter().find(|s| s.name == name).ok_or_else(|| {
             let name = sanitize_line(name);
             Failure::Usage(format!("there is no {what} named {name}; there is: {}", names()))

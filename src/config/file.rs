@@ -116,7 +116,7 @@ pub struct ConfigProblem {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file was named explicitly and is not there.
-    #[error("{}: there is no such configuration file", display_path(.0))]
+    #[error("{}: there is no such configuration file; correct the path, or leave it out", display_path(.0))]
     Missing(PathBuf),
     /// The operating system refused the file.
     #[error("{}: the configuration cannot be read: {}", display_path(.0), .1)]
@@ -195,12 +195,7 @@ impl Config {
             Ok(table) => reader.read_file(table),
             Err(e) => {
                 let span = e.span().unwrap_or_default();
-                let hint = if is_bare_text(text, &span) {
-                    ": a text needs quotes, as in me = \"foo\""
-                } else {
-                    ""
-                };
-                reader.report_problem(&span, format!("{}{hint}", e.message()));
+                reader.report_problem(&span, explain_bare_text(text, &span).unwrap_or(e.message()));
                 Self::default()
             }
         };
@@ -260,14 +255,19 @@ impl<'a> ConfigReader<'a> {
     }
 }
 
-/// Returns true if the wrong span is in a line whose value is a word without quotes.
-fn is_bare_text(text: &str, wrong: &Range<usize>) -> bool {
+/// Returns the reason why the value of a line cannot be read, if it is a word without quotes.
+fn explain_bare_text(text: &str, wrong: &Range<usize>) -> Option<&'static str> {
     let start =
         text.get(..wrong.start).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
     let line = text.get(start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
     let value = line.split_once('=').map_or("", |(_, value)| value.trim());
-    value.starts_with(|c: char| c.is_alphabetic() || matches!(c, '/' | '~' | '$' | '_'))
-        && !matches!(value, "true" | "false")
+    let is_word =
+        value.starts_with(|c: char| c.is_alphabetic() || matches!(c, '/' | '~' | '$' | '_'));
+    match value.to_ascii_lowercase().as_str() {
+        _ if !is_word || matches!(value, "true" | "false") => None,
+        "true" | "false" => Some("true and false are written in small letters"),
+        _ => Some("a text needs quotes, as in me = \"foo\""),
+    }
 }
 
 /// Returns the number of the line after these bytes, counted from 1.

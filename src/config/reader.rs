@@ -15,6 +15,7 @@ use super::env::Env;
 use super::file::{Config, ConfigProblem, KEYS, line_number_at};
 use super::links::{MAIL_KEYS, NATS_KEYS};
 use super::values::parse_path;
+use crate::link::secret::strip_login;
 use crate::model::{find_nearest, quote_words, sanitize_line};
 
 /// A value with its place in the file.
@@ -65,6 +66,14 @@ impl<'a> ConfigReader<'a> {
 
     pub(super) fn report_value(&mut self, key: &str, value: &SpannedValue<'_>, why: &str) {
         let written = self.text.get(value.span()).unwrap_or_default();
+        // A password in an address is not shown.
+        let written = if written.contains("://") {
+            let quote = written.chars().next().filter(|c| matches!(c, '"' | '\'')).into_iter();
+            let url = strip_login(written.trim_start_matches(['"', '\'']));
+            quote.chain(url.chars()).collect()
+        } else {
+            written.to_owned()
+        };
         self.report_problem(&value.span(), format!("{key} = {written}: {why}"));
     }
 

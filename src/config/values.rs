@@ -19,19 +19,27 @@ const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 /// written.
 const MAX_SIZE: u64 = 512 << 20;
 
-/// Parses a number with a unit; the error is a phrase without the value. `units` are names with their factors.
-fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Result<u64, String> {
+/// Parses a number with a unit. The error is a phrase without the value, and may have the `example`. `units` are names
+/// with their factors.
+fn parse_with_unit(text: &str, units: &[(&str, u64)], example: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit = unit.trim_start();
     if number.is_empty() {
-        return Err("it must begin with a whole number".into());
+        return Err(format!("it must begin with a whole number, as in {example}"));
     }
     let factor = units.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
     let factor = factor.ok_or_else(|| {
         let names: Vec<_> = units.iter().map(|(name, _)| *name).collect();
-        format!("the number must be followed by one of the units {}", names.join(", "))
+        let names = names.join(", ");
+        if unit.starts_with(['.', ',']) {
+            format!("the number must be whole, as in {example}")
+        } else if unit.is_empty() {
+            format!("the number must be followed by one of the units {names}, as in {example}")
+        } else {
+            format!("{:?} is none of the units {names}", sanitize_line(unit))
+        }
     })?;
     number
         .parse::<u64>()
@@ -46,14 +54,14 @@ fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Result<u64, String> {
 /// Returns a phrase that says what is wrong.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
-    let duration = Duration::from_millis(parse_with_unit(text, &units)?);
+    let duration = Duration::from_millis(parse_with_unit(text, &units, "60s")?);
     if duration > MAX_WAIT { Err("it must be at most 24h".into()) } else { Ok(duration) }
 }
 
 /// Parses a size in bytes such as `16MiB`, `500kB` or `1000B`, from 1 byte to 512 MiB.
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let units = [("B", 1), ("kB", 1000), ("MB", 1_000_000), ("KiB", 1 << 10), ("MiB", 1 << 20)];
-    check_size(parse_with_unit(text, &units)?)
+    check_size(parse_with_unit(text, &units, "16MiB")?)
 }
 
 /// Reads a duration.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::secret;
 use crate::model::locks::Mutex;
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::{atomic_file, fs};
@@ -89,6 +90,19 @@ pub struct LogBacklog {
 }
 
 impl LinkHealth {
+    /// Takes users and passwords out of the addresses in all texts.
+    fn hide_logins(&mut self) {
+        let why = match &mut self.state {
+            LinkState::Waiting { why, .. } | LinkState::Stopped { why } => Some(why),
+            LinkState::Starting | LinkState::Connected { .. } => None,
+        };
+        let behind = self.behind.values_mut().filter_map(|backlog| backlog.why.as_mut());
+        let texts = [&mut self.engine].into_iter().chain(why).chain(&mut self.notes);
+        for text in texts.chain(&mut self.marks).chain(behind) {
+            *text = secret::hide_logins(text);
+        }
+    }
+
     /// Renders the health as lines for people. The first line begins with the link's name.
     pub fn render_lines(&self, name: &str) -> Vec<String> {
         let time = |ms: i64| Timestamp::from_millis(ms - ms.rem_euclid(1000)).rfc3339_short();
@@ -130,7 +144,8 @@ pub struct HealthBoard {
 
 impl HealthBoard {
     /// Returns the board of a link whose folder keeps a copy.
-    pub fn new(name: &str, folder: &Path, engine: String) -> Self {
+    pub fn new(name: &str, folder: &Path, engine: &str) -> Self {
+        let engine = secret::hide_logins(engine);
         let standing = LinkHealth { engine, ..LinkHealth::default() };
         Self {
             name: name.to_owned(),
@@ -215,6 +230,7 @@ impl HealthBoard {
         let mut kept = self.health.lock();
         let mut standing = kept.0.clone();
         change(&mut standing);
+        standing.hide_logins();
         standing.notes.truncate(MAX_NOTES);
         if standing != kept.0 {
             // The lock is held, so that an older copy never replaces a newer one. While another process carries, the
@@ -279,5 +295,8 @@ impl HealthBoard {
 /// Reads the copy in a link's folder; `None` if there is none.
 pub fn read_saved_health(folder: &Path) -> Option<LinkHealth> {
     let bytes = fs::read_small_file(&folder.join(FILE), MAX_FILE).ok()?;
-    serde_json::from_slice(&bytes).ok()
+    let mut health: LinkHealth = serde_json::from_slice(&bytes).ok()?;
+    // An earlier msgfs saved them.
+    health.hide_logins();
+    Some(health)
 }

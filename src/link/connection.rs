@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::{private_hosts, tls};
+use super::{private_hosts, secret, tls};
 use crate::model::locks::Mutex;
 use crate::model::sanitize_line;
 
@@ -46,7 +46,7 @@ pub struct HostPort {
 
 impl std::fmt::Display for HostPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", sanitize_line(&self.name), self.port)
+        write!(f, "{}:{}", sanitize_line(&secret::strip_login(&self.name)), self.port)
     }
 }
 

@@ -12,7 +12,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Error, SendBody};
 
 use super::disk_space::SpaceCheckedFile;
-use super::{private_hosts, tls};
+use super::{private_hosts, secret, tls};
 use crate::model::locks::Mutex;
 use crate::store::fs;
 
@@ -109,7 +109,8 @@ impl HttpClient {
     /// # Errors
     /// Returns a sentence if that is no URL, or plain text must not go there, or `ca` cannot be used.
     pub fn new(base: &str, insecure: bool, ca: Option<&Path>) -> Result<Self, String> {
-        let shown = crate::model::sanitize_line(base).into_owned();
+        let shown = secret::strip_login(base);
+        let shown = crate::model::sanitize_line(&shown).into_owned();
         let uri: Option<Uri> = base.parse().ok();
         let authority = uri.as_ref().and_then(Uri::authority);
         // A user and a password before the host would be shown and logged.
@@ -119,6 +120,11 @@ impl HttpClient {
                 !private_hosts::is_private_host(host.host().trim_matches(['[', ']']))
             }
             (Some("https"), Some(_)) => false,
+            _ if shown != base && base.contains('@') => {
+                return Err(format!(
+                    "the address of {shown} must not hold a user or a password; take them out of it"
+                ));
+            }
             _ => return Err(format!("{shown:?} is not an address of the form https://HOST")),
         };
         if is_plain && !insecure {
@@ -326,7 +332,7 @@ fn classify_error(error: Error) -> HttpError {
     use io::ErrorKind::{
         AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound,
     };
-    let text = tls::add_advice(error.to_string());
+    let text = tls::add_advice(secret::hide_logins(&error.to_string()));
     if tls::is_certificate_rejected(&text) {
         return HttpError::NotSent(text);
     }

@@ -111,7 +111,7 @@ impl LinkSet {
                     // The health that an earlier mount saved is out of date.
                     let folder = link_state_folder(wanted, store.as_ref(), &name);
                     if let Some(before) = board::read_saved_health(&folder) {
-                        HealthBoard::new(&name, &folder, before.engine)
+                        HealthBoard::new(&name, &folder, &before.engine)
                             .report_stopped(&format!("it is left out: {why}"));
                     }
                     warnings.push(format!(

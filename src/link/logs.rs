@@ -13,11 +13,6 @@ use crate::model::locks::Mutex;
 use crate::store;
 use crate::store::fs;
 
-/// Returns the addresses and the space of an engine, for people.
-fn describe_place(spec: &NatsConfig) -> String {
-    format!("{}, space {}", spec.settings.url.join(" "), spec.settings.space)
-}
-
 /// A link that carries the logs of a store.
 #[derive(Debug)]
 pub(super) struct LogLink {
@@ -49,7 +44,9 @@ impl LogLink {
         let number = wanted.stores.iter().position(|store| store.name() == spec.store);
         let store = number.and_then(|number| Some((number, wanted.stores.get(number)?)));
         let Some((number, store)) = store else {
-            return Err(format!("there is no store {:?}", spec.store));
+            let names: Vec<&str> = wanted.stores.iter().map(|store| store.name()).collect();
+            let names = names.join(", ");
+            return Err(format!("there is no store {:?}; there is {names}", spec.store));
         };
         if store.kind() != store::Kind::Samp {
             return Err(format!(
@@ -62,7 +59,7 @@ impl LogLink {
         let folder = nats::state_folder(&states, &spec.name);
         fs::make_dirs(&folder, 0o700).map_err(|e| e.to_string())?;
         let board =
-            HealthBoard::new(&spec.name, &folder, describe_place(&spec)).with_store(store.name());
+            HealthBoard::new(&spec.name, &folder, &spec.describe_place()).with_store(store.name());
         let board = Arc::new(board);
         let link = (spec, store.dir().to_owned(), states);
         let identity = MarkOwner { me: store.me().to_owned(), state: wanted.state.to_owned() };

@@ -139,7 +139,7 @@ impl MessageLink {
         program: CarrierProgram,
     ) -> io::Result<Self> {
         let journal = Journal::open(folder, now())?;
-        let board = Arc::new(HealthBoard::new(name, folder, engine.describe_engine()));
+        let board = Arc::new(HealthBoard::new(name, folder, &engine.describe_engine()));
         let post = Self {
             name: name.to_owned(),
             settings,

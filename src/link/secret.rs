@@ -63,7 +63,7 @@ pub fn read_secret(path: &Path) -> Result<Zeroizing<String>, SecretError> {
 
 /// Returns a text of the other side for people: without these secrets, in one line, and of limited length.
 pub fn redact_text(text: &str, secrets: &[Zeroizing<String>]) -> String {
-    let mut text = text.to_owned();
+    let mut text = hide_logins(text);
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
         let quoted = secret.replace('\\', "\\\\").replace('"', "\\\"");
         for spelled in [STANDARD.encode(secret.as_bytes()), quoted, secret.to_string()] {
@@ -78,6 +78,23 @@ pub fn redact_text(text: &str, secrets: &[Zeroizing<String>]) -> String {
         }
         _ => sanitize_line(&text).into_owned(),
     }
+}
+
+/// Returns the address of a server without the user and the password that may stand before its host.
+pub fn strip_login(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (scheme, rest));
+    match rest.rsplit_once('@') {
+        Some((_, host)) if scheme.is_empty() => host.to_owned(),
+        Some((_, host)) => format!("{scheme}://{host}"),
+        None => url.to_owned(),
+    }
+}
+
+/// Returns a text without the users and passwords in its addresses of servers.
+pub fn hide_logins(text: &str) -> String {
+    let is_end = |c: char| c.is_whitespace() || c == '"';
+    let strip = |part: &str| if part.contains("://") { strip_login(part) } else { part.to_owned() };
+    text.split_inclusive(is_end).map(strip).collect()
 }
 
 /// Replaces a secret in a text, in upper or lower case.
@@ -101,6 +118,29 @@ fn hide_secret(text: &str, secret: &str) -> String {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn users_and_passwords_are_taken_out_of_addresses() {
+        for (url, shown) in [
+            ("nats://u:hunter2@h:4222", "nats://h:4222"),
+            ("nats://u:p@ss/w\"rd@h", "nats://h"),
+            ("https://token@[::1]:80/x", "https://[::1]:80/x"),
+            ("u:hunter2@h", "h"),
+            ("tls://h:4222", "tls://h:4222"),
+            ("h", "h"),
+        ] {
+            assert_eq!(strip_login(url), shown);
+        }
+        for (text, shown) in [
+            ("bad: nats://u:pw@h, nats://v@i; bob@x waits", "bad: nats://h, nats://i; bob@x waits"),
+            ("\"https://u:pw@h/x\" is none", "\"https://h/x\" is none"),
+            ("bob@x", "bob@x"),
+            ("", ""),
+        ] {
+            assert_eq!(hide_logins(text), shown);
+        }
+        assert_eq!(redact_text("no nats://u:pw@h", &[]), "no nats://h");
+    }
 
     #[test]
     fn only_what_nobody_else_can_read_is_used() {

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::secret::strip_login;
+
 /// Returns the folder of the links that all of a user's names share, in the folder of all states.
 pub fn shared_links_folder(states: &Path) -> PathBuf {
     states.join("link")
@@ -197,6 +199,14 @@ pub struct MailSettings {
 
 /// A configured link over NATS.
 pub type NatsConfig = LinkConfig<NatsSettings>;
+
+impl NatsConfig {
+    /// Returns the addresses and the space, for people, without a user or a password.
+    pub fn describe_place(&self) -> String {
+        let urls: Vec<String> = self.settings.url.iter().map(|url| strip_login(url)).collect();
+        format!("{}, space {}", urls.join(" "), self.settings.space)
+    }
+}
 
 impl LinkConfig {
     /// Returns the kind of its engine.

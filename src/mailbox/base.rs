@@ -192,7 +192,7 @@ fn open_stores(
     warnings: &mut Vec<String>,
 ) -> Result<OpenedStores, MailboxOpenError> {
     let (mut stores, mut late) = (Vec::new(), Vec::new());
-    let mut failed = None;
+    let (mut failed, mut told) = (None, Vec::new());
     for spec in config.stores(env, &me.name)? {
         match open_store(&spec, state) {
             Ok(store) => stores.push(store),
@@ -202,7 +202,7 @@ fn open_stores(
                     format!("the store {}", spec.name),
                     &error,
                 );
-                left.warning().iter().for_each(|text| tracing::warn!("{}", sanitize_line(text)));
+                told.extend(left.warning());
                 late.push(left);
                 failed = failed.or(Some(MailboxOpenError::Store(spec.name, error)));
             }
@@ -226,10 +226,12 @@ fn open_stores(
         }
     }
     warnings.extend(late.iter().filter_map(PendingStore::warning));
-    match failed {
-        Some(error) if stores.is_empty() => Err(error),
-        _ => Ok((stores, late)),
+    let is_fatal = failed.is_some() && stores.is_empty();
+    // The error tells of the first one.
+    for text in told.iter().skip(usize::from(is_fatal)) {
+        tracing::warn!("{}", sanitize_line(text));
     }
+    failed.filter(|_| is_fatal).map_or(Ok((stores, late)), Err)
 }
 
 /// Returns the label of a store at its default place.

@@ -181,6 +181,12 @@ pub enum DraftError {
          header and the text, or begin the text with an empty line if it has no header"
     )]
     OpenHeader,
+    /// A line in a header block that is no header.
+    #[error(
+        "the line {0:?} stands in the header, and is none; leave an empty line between the header and \
+         the text"
+    )]
+    NoHeader(String),
     /// A `To:` or `Cc:` line without an address.
     #[error("{0}: names nobody; write one address or several separated by commas")]
     NoRecipient(&'static str),

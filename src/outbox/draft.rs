@@ -27,6 +27,9 @@ const EVERYWHERE: &[&str] = &[
     "Idempotency-Key",
 ];
 
+/// The header lines that only some kinds of stores have, and what they name.
+const OF_SOME_KINDS: &[(&str, &str)] = &[("Task", "tasks")];
+
 /// The header lines that drafts of one mount can have.
 #[derive(Clone, Debug)]
 pub struct DraftParser(Vec<&'static str>);
@@ -146,9 +149,20 @@ impl DraftParser {
     }
 
     fn unknown_header_error(&self, line: &str) -> DraftError {
-        let name = line.split(':').next().unwrap_or_default();
+        let (name, is_header) =
+            line.split_once(':').map_or((line, false), |(name, _)| (name, true));
+        let shown: String = crate::model::sanitize_line(name).chars().take(40).collect();
+        if !is_header {
+            return DraftError::NoHeader(shown);
+        }
+        if let Some((name, what)) = OF_SOME_KINDS.iter().find(|k| k.0.eq_ignore_ascii_case(name)) {
+            return DraftError::BadHeader {
+                header: (*name).to_owned(),
+                problem: format!("no store here has {what}; remove the line"),
+            };
+        }
         DraftError::BadHeader {
-            header: crate::model::sanitize_line(name).chars().take(40).collect(),
+            header: shown,
             problem: format!(
                 "is not a header that a draft can have ({}); leave an empty line between the \
                  header and the text, or begin the text with an empty line if it has no header",
@@ -208,7 +222,7 @@ fn set_header(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), 
         _ => return bad("cannot be sent by this version; remove the line"),
     };
     if single.is_some() {
-        return bad("is given twice");
+        return bad("is given twice; leave one out");
     }
     let whole_id = value.strip_prefix('<').and_then(|v| v.strip_suffix('>'));
     // The form in which RFC 2392 names a mail.
@@ -280,7 +294,7 @@ mod tests {
         let e = headers.parse(b"task: T1\nX: y\n\nx").unwrap_err().to_string();
         assert!(e.contains("Idempotency-Key, Task)"), "{e}");
         let e = parse(b"To: bob\nTask: T1\n\nx").unwrap_err().to_string();
-        assert!(e.contains("Task: is not a header") && e.contains("Idempotency-Key)"), "{e}");
+        assert!(e == "Task: no store here has tasks; remove the line", "{e}");
     }
 
     #[test]
@@ -334,6 +348,7 @@ mod tests {
     fn refusals_say_what_to_do() {
         for (text, words) in [
             (&b"To: bob\nX-Foo: 1\n\nx"[..], "is not a header"),
+            (b"To: bob\nsome text\n", "the line \"some text\" stands in the header"),
             (b"To: ,\n\nx", "names nobody"),
             (b"To: bob\nThread:\n\nx", "remove the line"),
             (b"Subject: a\nSubject: b\n\nx", "given twice"),

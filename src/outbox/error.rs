@@ -21,7 +21,7 @@ pub enum OutboxError {
     #[error("{0}")]
     Unreachable(String),
     /// A text that is too large.
-    #[error("the text is larger than the {0} bytes a message may have")]
+    #[error("the text is larger than the {0} bytes a message may have; send it in parts")]
     TooLarge(u64),
     /// An operation that a draft does not allow.
     #[error("{0}")]

@@ -76,7 +76,7 @@ impl SigningKeys {
 
     /// Returns the mount's own key.
     fn read_own_key(&self) -> Result<Seed, StoreError> {
-        let no_key = |e| StoreError::NoKey(format!("there is no signing key: {e}"));
+        let no_key = |e: KeyError| StoreError::NoKey(e.to_string());
         (self.own_key)(&self.used).map_err(no_key)
     }
 

@@ -13,7 +13,6 @@ use super::{
     pack::empty_draft_error, route, whole_message,
 };
 use crate::model::{Remedy, Timestamp, write_at};
-use crate::store::{AddressFit, Store};
 
 impl Outbox {
     /// Checks that a file of this name may be created in `outbox/`. A plain name may, even if no store has such
@@ -33,7 +32,7 @@ impl Outbox {
             ));
         }
         let (stores, recipient) = (self.context.index.stores(), names::recipient_in_name(name));
-        if is_well_formed(stores, recipient) {
+        if route::is_well_formed(stores, recipient) {
             return Ok(());
         }
         Err(invalid_address_error(stores, recipient))
@@ -510,9 +509,4 @@ fn interrupted_error(d: &OpenDraft, signal: u32) -> OutboxError {
         "the program that wrote this was ended by signal {signal}, so it may be half a message and was \
          not sent; write it again, or send what is here: {how}"
     ))
-}
-
-/// Returns true if a name is an address of any of the stores, or a plain name.
-pub(super) fn is_well_formed(stores: &[Arc<dyn Store>], name: &str) -> bool {
-    names::is_plain(name) || stores.iter().any(|s| s.address_fit(name) != AddressFit::No)
 }

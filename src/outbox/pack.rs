@@ -259,8 +259,8 @@ impl DraftPacker {
             && !store.require_appender()?.may_be_id(id)
         {
             return Err(OutboxError::Invalid(format!(
-                "In-Reply-To: no message here has the id {:?}; take that in the line Message-ID of the message, \
-                 or remove the line",
+                "In-Reply-To: no message here has the id {:?}; copy the id from the line Message-ID of the \
+                 message, or remove the line",
                 sanitize_line(id)
             )));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{OutboxError, OutboxSettings, RecipientGroups, find_store};
+use super::{OutboxError, OutboxSettings, RecipientGroups, find_store, names};
 use crate::index::{Index, IndexTables};
 use crate::model::{Draft, UnknownRecipient, find_nearest, is_similar_name, sanitize_line};
 use crate::store::{AddressFit, Kind, Store, StoreDirectory};
@@ -164,10 +164,15 @@ fn choose_store<'a>(
     via: Option<&str>,
     near: Option<&str>,
 ) -> Result<(&'a str, usize), OutboxError> {
+    let split = split_store_address(index, recipient);
     if let Some(via) = via {
-        return store_by_name(index.stores(), via, recipient).map(|number| (recipient, number));
+        let stores = index.stores();
+        let chosen = find_store_or_link(stores, via).and_then(|number| stores.get(number));
+        let is_chosen = |store: &str| chosen.is_some_and(|chosen| chosen.name() == store);
+        let name = split.filter(|(_, store)| is_chosen(store)).map_or(recipient, |(name, _)| name);
+        return store_by_name(stores, via, name).map(|number| (name, number));
     }
-    if let Some((name, store)) = split_store_address(index, recipient) {
+    if let Some((name, store)) = split {
         return store_by_name(index.stores(), store, name).map(|number| (name, number));
     }
     store_by_address(index, recipient, near).map(|number| (recipient, number))
@@ -176,14 +181,29 @@ fn choose_store<'a>(
 /// Splits `bob@work` into the name and the store of that name, unless a store knows the whole as an address. Some
 /// programs want a dot: `bob@work.msgfs` means the same.
 fn split_store_address<'a>(index: &Index, address: &'a str) -> Option<(&'a str, &'a str)> {
-    let (name, store) = address.rsplit_once('@').filter(|(name, _)| !name.is_empty())?;
-    let store = store.strip_suffix(".msgfs").unwrap_or(store);
+    let (name, store) = split_store_name(address)?;
     let stores = index.stores();
     let is_known = |n: usize, s: &Arc<dyn Store>| {
         s.address_fit(address) > AddressFit::Via && is_known_to_store(index, n, address)
     };
     let is_name = stores.iter().any(|s| s.name() == store);
     (is_name && !stores.iter().enumerate().any(|(n, s)| is_known(n, s))).then_some((name, store))
+}
+
+/// Splits an address at its last `@`, whatever stores there are.
+fn split_store_name(address: &str) -> Option<(&str, &str)> {
+    let (name, store) = address.rsplit_once('@').filter(|(name, _)| !name.is_empty())?;
+    Some((name, store.strip_suffix(".msgfs").unwrap_or(store)))
+}
+
+/// Returns true if a name is an address of any of the stores, `NAME@STORE`, or a plain name.
+pub(super) fn is_well_formed(stores: &[Arc<dyn Store>], name: &str) -> bool {
+    let fits = |s: &Arc<dyn Store>, name: &str| s.address_fit(name) != AddressFit::No;
+    let is_in_store = || {
+        split_store_name(name)
+            .is_some_and(|(name, store)| stores.iter().any(|s| s.name() == store && fits(s, name)))
+    };
+    names::is_plain(name) || stores.iter().any(|s| fits(s, name)) || is_in_store()
 }
 
 /// Refuses a recipient nobody has heard of, if the settings ask for that. `is_name` is true if the recipient was
@@ -284,7 +304,7 @@ fn store_by_name(
     };
     match stores.get(number).map(|s| s.address_fit(recipient)) {
         Some(AddressFit::No) | None => {
-            Err(invalid_address_error(stores.get(number..=number).unwrap_or_default(), recipient))
+            Err(address_form_error(stores.get(number..=number).unwrap_or_default(), recipient))
         }
         Some(_) => Ok(number),
     }
@@ -377,6 +397,29 @@ fn is_known_to_store(index: &Index, number: usize, recipient: &str) -> bool {
 
 /// Returns the `EINVAL` error for a name that is no address of any store.
 pub fn invalid_address_error(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
+    let Some((name, store)) = split_store_name(recipient) else {
+        return address_form_error(stores, recipient);
+    };
+    if let Some(number) = stores.iter().position(|s| s.name() == store) {
+        return address_form_error(stores.get(number..=number).unwrap_or_default(), name);
+    }
+    if !names::is_plain(name) || !names::is_plain(store) {
+        return address_form_error(stores, recipient);
+    }
+    let names: Vec<&str> = stores.iter().map(|s| s.name()).collect();
+    let mut forms: Vec<&str> = stores.iter().map(|s| s.kind().address_grammar()).collect();
+    forms.retain(|form| form.contains('@'));
+    forms.sort_unstable();
+    forms.dedup();
+    let forms = std::iter::once("").chain(forms).collect::<Vec<_>>().join("; ");
+    OutboxError::Invalid(format!(
+        "{recipient:?} is not an address of any store here: there is no store {store:?}; there is {}{forms}",
+        names.join(", ")
+    ))
+}
+
+/// Returns the `EINVAL` error that tells the forms of addresses in these stores.
+fn address_form_error(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
     let mut kinds: Vec<Kind> = stores.iter().map(|s| s.kind()).collect();
     kinds.sort_unstable();
     kinds.dedup();

@@ -579,11 +579,24 @@ fn plain_names_are_drafts_whatever_the_stores() {
     assert!(check_name(&[Arc::clone(&memory)], "send-12"), "a name of headers to come");
     assert!(check_name(&[memory], "Bob@acme.crabmail.ai"));
     assert!(!check_name(&[], "bob@acme.crabmail.ai"));
+    let outbox = bed.open();
+    let samp = outbox.context.index.stores()[..1].to_vec();
+    assert!(check_name(&samp, "bob@samp") && check_name(&samp, "bob@samp.msgfs"));
+    assert!(!check_name(&samp, "bob@nosuch") && !check_name(&samp, "a b@samp"));
+    let why = |name: &str| invalid_address_error(&samp, name).to_string();
+    assert!(why("bob@nosuch").contains("there is no store \"nosuch\"; there is samp"));
+    assert!(why("a b@samp").starts_with("\"a b\" is not an address"));
+    assert!(why("bob@@x").contains("\"bob@@x\" is not an address of any store here (samp)"));
+    // A store that is named twice is the same store.
+    send(&outbox, "bob@samp", "Via: samp\n\nhi\n").unwrap();
+    assert!(bed.samp_log().contains("\"bob\""));
+    let e = refused(&outbox, "bob@samp", "Via: amp\n\nhi\n");
+    assert!(e.contains("is not an address of any store here (amp)"), "{e}");
     assert!(check_name(&[], "bob") && !check_name(&[], &"b".repeat(65)));
 }
 
 fn check_name(stores: &[Arc<dyn Store>], name: &str) -> bool {
-    super::lifecycle::is_well_formed(stores, name)
+    super::route::is_well_formed(stores, name)
 }
 
 mod folders;

@@ -170,4 +170,10 @@ impl Advice {
     pub fn warning(problem: String) -> Self {
         Self { problem, command: None, serious: false }
     }
+
+    /// Returns the problem and its command as one line.
+    pub fn to_line(&self) -> String {
+        let command = self.command.iter().map(|command| format!("; mend it with: {command}"));
+        std::iter::once(self.problem.clone()).chain(command).collect()
+    }
 }

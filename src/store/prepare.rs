@@ -101,7 +101,7 @@ fn next_free_id(id: String, is_taken: impl Fn(&str) -> bool) -> String {
 pub fn refuse_headers(message: &str, lines: &[(&str, bool)]) -> Result<(), StoreError> {
     match lines.iter().find(|(_, is_there)| *is_there) {
         Some((name, _)) => Err(StoreError::Invalid(format!(
-            "{name}: {message} has no such member; remove the line"
+            "{name}: {message} has no place for it; remove the line"
         ))),
         None => Ok(()),
     }

@@ -74,7 +74,9 @@ impl Error {
 fn outbox_errno(e: &OutboxError) -> i32 {
     match e {
         OutboxError::Invalid(_)
-        | OutboxError::Draft(DraftError::BadHeader { .. } | DraftError::OpenHeader) => libc::EINVAL,
+        | OutboxError::Draft(
+            DraftError::BadHeader { .. } | DraftError::NoHeader(_) | DraftError::OpenHeader,
+        ) => libc::EINVAL,
         OutboxError::Draft(DraftError::NotUtf8(_)) => libc::EILSEQ,
         OutboxError::NoRecipient(_) | OutboxError::Draft(DraftError::NoRecipient(_)) => {
             libc::EDESTADDRREQ

@@ -13,10 +13,25 @@ fn s138_task() {
     let out = m.sh("printf 'To: foo\\nTask: T1\\n\\nbody\\n' > outbox/foo");
     assert!(!out.ok() && out.stderr.contains("Invalid argument"), "{out:?}");
     let note = m.cat("outbox/foo.error");
-    assert!(note.contains("Task: is not a header") && note.contains("Idempotency-Key)"), "{note}");
+    assert!(note.contains("Task: no store here has tasks; remove the line"), "{note}");
     m.ok("rm outbox/foo");
     m.ok("printf 'Task: T1\\n\\nbody\\n' > outbox/foo");
     assert_eq!(member(&only(&bed.store, "bar"), "body"), "Task: T1\n\nbody");
+    // An option of a command is never text.
+    let refuse = |args: &[&str], option: &str| {
+        let out = run(bed.msgfs([&["--me", "bar", "send", "foo"], args, &["hi"]].concat()), None);
+        let names_it = out.stderr.contains(&format!("leave out {option}"));
+        assert!(out.code() == Some(1) && names_it, "{args:?}: {out:?}");
+    };
+    let refuse_all = || {
+        refuse(&["--task", "T1"], "--task");
+        refuse(&["--task", "T1", "--subject", "s"], "--task");
+        refuse(&["--priority", "high"], "--priority");
+    };
+    refuse_all();
+    m.umount();
+    refuse_all();
+    only(&bed.store, "bar");
 }
 
 /// S139: SAMP has no derived state, so repair makes nothing. The check follows, also beside a mount.

@@ -110,16 +110,39 @@ fn s722_reply_to_what_was_read_last() {
     }
 }
 
-/// S722: after a kill, msgfs still knows the message that was read last. A text that only looks like an id is a
-/// text.
+/// S722: after a kill, msgfs still knows the message that was read last. A first word that looks like an id and is none
+/// is not sent as text, unless it stands after `--`.
 #[test]
 fn s722_after_a_kill() {
     let bed = Bed::new();
-    samp::append(&bed.store, "carol", "bar", "lunch", "lunch?", T0);
+    let asked = samp::append(&bed.store, "carol", "bar", "lunch", "lunch?", T0);
+    // A name is judged before the last message that was read is looked for.
+    let unread = bar(&bed, &["reply", "deadbeef", "x"], "");
+    assert!(unread.stderr.contains("no message to you has the id or name deadbeef"), "{unread:?}");
     let m = bed.mount("bar");
     m.ok("cat inbox/*");
+    let mistyped = format!("{}x", &asked.name(0).trim_end_matches(".txt"));
+    let near = asked.name(0).trim_end_matches(".txt").to_owned();
+    let refuse = |word: &str, told: &str| {
+        let out = bar(&bed, &["reply", word, "looks", "good"], "");
+        assert_eq!(out.code(), Some(1), "{word}: {out:?}");
+        for words in [told, "msgfs reply -- TEXT"] {
+            assert!(out.stderr.contains(words), "{word}: {words}: {out:?}");
+        }
+    };
+    let all = ["deadbeef", "inbox/nope", "archive/nope.txt", "nope.reply", "sent/x", "<x@samp>"];
+    for word in all {
+        refuse(word, "no message to you has");
+    }
+    refuse(&mistyped, &near);
     m.kill9();
-    let out = bar(&bed, &["reply", "deadbeef"], "");
+    for word in all {
+        refuse(word, "no message to you has");
+    }
+    refuse(&mistyped, &near);
+    assert!(bar(&bed, &["ls", "sent"], "").ok());
+    assert!(read_log(&bed.store, "bar").is_empty());
+    let out = run(bed.msgfs(["--me", "bar", "reply", "--", "deadbeef"]), None);
     assert!(out.ok(), "{out:?}");
     assert_eq!(member(&only(&bed.store, "bar"), "body"), "deadbeef");
 }

@@ -2,6 +2,7 @@
 //! messages and threads.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 
@@ -234,6 +235,7 @@ fn s728_hints() {
     bed.config("me = foo\n");
     let out = run(bed.msgfs(["status"]), None);
     assert!(!out.ok() && out.stderr.contains("a text needs quotes"), "{out:?}");
+    assert!(!out.stderr.contains("boolean"), "{out:?}");
     bed.config("[[store]]\nkind = \"amq\"\ndir = \"queue\"\n");
     let out = run(bed.msgfs(["status"]), None);
     assert!(!out.ok() && out.stderr.contains("absolute path"), "{out:?}");
@@ -248,8 +250,58 @@ fn s728_hints() {
         let out = bar(&bed, &["ls", "/home/anna/mail/inbox"]);
         assert!(!out.ok() && out.stderr.contains("try `msgfs ls inbox`"), "{out:?}");
         assert!(bar(&bed, &["ls", "/inbox"]).ok());
+        for (args, hint) in [
+            (&["cat", "nope"][..], "see `msgfs ls`"),
+            (&["cat", "inbox/deadbeef"], "see `msgfs ls inbox`"),
+            (&["cat", "inbox"], "list it with `msgfs ls inbox`"),
+        ] {
+            let out = bar(&bed, args);
+            assert!(!out.ok() && out.stderr.contains(hint), "{out:?}");
+        }
+        // A key that is there is not said to be missing.
+        let key = bed.state("bar").join("identity_key");
+        let permit = |mode| fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+        if m.is_none() {
+            permit(0o644);
+            let out = bar(&bed, &["send", "foo", "hi"]);
+            assert!(!out.ok() && out.stderr.contains("others on this machine can read"), "{out:?}");
+            assert!(!out.stderr.contains("there is no signing key"), "{out:?}");
+            permit(0o600);
+        }
         drop(m);
     }
+    // A file in the place of a store's folder is told once.
+    bed.config(&format!("[[store]]\nkind = \"samp\"\ndir = {:?}\n", bed.path("file")));
+    fs::write(bed.path("file"), "x").unwrap();
+    let out = bar(&bed, &["inbox"]);
+    assert!(!out.ok(), "{out:?}");
+    assert_eq!(out.stderr.matches("it is not a folder; choose another path").count(), 1, "{out:?}");
+    assert!(!out.stderr.contains("os error"), "{out:?}");
+}
+
+/// S536: `NAME@STORE` is NAME in that store, also if it is the only one. An unknown store is told.
+#[test]
+fn s536_a_name_in_the_only_store() {
+    let bed = Bed::new();
+    for mounted in [false, true] {
+        let m = mounted.then(|| bed.mount("bar"));
+        for to in ["bob@samp", "bob@samp.msgfs"] {
+            let out = bar(&bed, &["send", to, "hi"]);
+            assert!(out.ok(), "{out:?}");
+        }
+        let out = bar(&bed, &["send", "bob@nosuch", "hi"]);
+        let why = "there is no store \"nosuch\"; there is samp";
+        assert!(!out.ok() && out.stderr.contains(why), "{out:?}");
+        if let Some(m) = &m {
+            m.ok("echo hi > outbox/bob@samp");
+            assert!(!m.sh("echo hi > outbox/bob@nosuch").ok());
+            assert!(m.cat("status.txt").contains(why));
+        }
+        assert!(bar(&bed, &["ls", "sent"]).ok());
+    }
+    let log = read_log(&bed.store, "bar");
+    assert_eq!(log.len(), 5);
+    assert!(log.iter().all(|record| member(record, "to") == "bob"), "{log:?}");
 }
 
 /// S729: the refusal of a draft of a task record that lacks members names all of them at once.

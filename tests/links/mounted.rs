@@ -134,7 +134,10 @@ fn s422_an_admin_makes_the_stream() {
         fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     }
     let none = host.msgfs_out(&["--me", "zoe", "link", "retry", "foo"]);
-    assert!(!none.ok() && none.stderr.contains("no link was ever open here"), "{none:?}");
+    assert!(
+        !none.ok() && none.stderr.contains("there is no link \"foo\"; there is nats"),
+        "{none:?}"
+    );
     let m = host.mount("alice");
     soon("it is told", || m.cat("status.txt").contains("msgfs link create nats"));
     let out = admin.msgfs_out(&["--me", "root", "link", "create"]);
@@ -241,6 +244,69 @@ fn s441_secrets_of_nats_are_in_their_files_only() {
         secrets.are_nowhere_but(&bed, &m, "alice", &[file]);
         m.umount();
     }
+}
+
+/// S441: a user and a password in the address of a server are refused, and are in no output, log or state.
+#[test]
+fn s441_a_password_in_an_address() {
+    let mut bed = Bed::new();
+    bed.config("[[link]]\nkind = \"nats\"\nurl = \"nats://ursula:hunter2@127.0.0.1:4222\"\n");
+    let configured = bed.path("config/msgfs/config.toml");
+    let secrets = Secrets::watch(&mut bed, &["hunter2", "ursula"]);
+    let m = bed.mount("alice");
+    soon("it is told", || m.cat("status.txt").contains("must not hold a user or a password"));
+    let out = bed.msgfs_out(&["--me", "alice", "link"]);
+    assert!(
+        out.stdout.contains("nats: nats://127.0.0.1:4222, space team; stopped: url"),
+        "{out:?}"
+    );
+    m.ok("echo hi > outbox/bob");
+    let refused = bed.msgfs_out(&["--me", "alice", "link", "create"]);
+    assert!(!refused.ok() && !refused.said().contains("hunter2"), "{refused:?}");
+    // The state that an earlier msgfs left is shown without them.
+    secrets.are_nowhere_but(&bed, &m, "alice", &[configured]);
+    m.umount();
+    let saved = bed.path("state/msgfs/link/nats/standing.json");
+    let text = fs::read_to_string(&saved).unwrap();
+    fs::write(&saved, text.replace("nats://", "nats://ursula:hunter2@")).unwrap();
+    let out = bed.msgfs_out(&["--me", "alice", "link"]);
+    assert!(out.stdout.contains("nats://127.0.0.1") && !out.said().contains("hunter2"), "{out:?}");
+}
+
+/// S644: `msgfs link` tells of a link to an unknown store, beside a mount and without one.
+#[test]
+fn s644_a_link_to_an_unknown_store() {
+    let bed = Bed::new();
+    bed.config("[[link]]\nkind = \"nats\"\nurl = \"nats://127.0.0.1:1\"\nstore = \"nope\"\n");
+    let told = || {
+        let out = bed.msgfs_out(&["--me", "alice", "link"]);
+        let why = "stopped: it is left out: there is no store \"nope\"; there is samp";
+        assert!(out.ok() && out.stdout.contains(why), "{out:?}");
+        assert!(!out.stderr.contains("nothing carries"), "{out:?}");
+    };
+    told();
+    let m = bed.mount("alice");
+    told();
+    assert!(m.cat("status.txt").contains("the link nats is left out: there is no store"));
+    m.umount();
+}
+
+/// `carry --all` without a link ends in the same way beside a mount and without one.
+#[test]
+fn carry_without_a_link_ends_beside_a_mount() {
+    let bed = Bed::new();
+    let ended = || {
+        let out = bed.msgfs_out(&["--me", "alice", "carry", "--all"]);
+        assert_eq!(out.code(), Some(1), "{out:?}");
+        assert!(out.stderr.contains("there is no link; see"), "{out:?}");
+        assert!(!out.stderr.contains("carries meanwhile"), "{out:?}");
+    };
+    ended();
+    let m = bed.mount("alice");
+    ended();
+    let link = bed.msgfs_out(&["--me", "alice", "link"]);
+    assert!(link.ok() && link.stdout.starts_with("there is no link here;"), "{link:?}");
+    m.umount();
 }
 
 /// S450: the link of a space belongs to the machine: `msgfs link` shows its state to every agent, and says that no

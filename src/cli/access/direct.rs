@@ -9,7 +9,7 @@ use msgfs::view::{self, FolderEntry, Tree};
 
 use super::super::GlobalOptions;
 use super::super::failure::Failure;
-use super::{AccessPurpose, TreeAccess, resolve_move_target, split_path};
+use super::{AccessPurpose, TreeAccess, resolve_move_target, split_path, suggest_listing};
 
 /// A mailbox opened for one command.
 pub(super) struct DirectAccess {
@@ -122,5 +122,6 @@ impl TreeAccess for Tree {
 
 /// Returns a failure that names its path.
 fn path_failure(path: &str, error: msgfs::view::Error) -> Failure {
-    Failure::Errno(error.errno(), format!("{}: {error}", sanitize_line(path)))
+    let hint = suggest_listing(path, error.errno());
+    Failure::Errno(error.errno(), format!("{}: {error}{hint}", sanitize_line(path)))
 }

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use msgfs::config::{self, LockError};
 use msgfs::fuse::mountpoint::{self, MountState};
 use msgfs::mailbox::MailboxOpenError;
+use msgfs::model::sanitize_line;
 use msgfs::view::FolderEntry;
 
 use super::GlobalOptions;
@@ -53,6 +54,23 @@ impl AccessPurpose {
     pub(crate) const WAIT: Self = Self { acts: false, waits: true };
     /// Sends, or marks as read.
     pub(crate) const ACT: Self = Self { acts: true, waits: false };
+}
+
+/// Returns the end of an error about a path: the command that shows the names there.
+fn suggest_listing(path: &str, errno: i32) -> String {
+    let path = sanitize_line(path);
+    let path = path.trim_start_matches("./").trim_end_matches('/');
+    let (folder, verb) = match errno {
+        libc::EISDIR => (path, "list it with"),
+        libc::ENOENT => {
+            let top = path.split_once('/').map_or("", |(top, _)| top);
+            let known = ["archive", "inbox", "outbox", "sent", "threads"];
+            (if known.contains(&top) { top } else { "" }, "see")
+        }
+        _ => return String::new(),
+    };
+    let space = if folder.is_empty() { "" } else { " " };
+    format!("; {verb} `msgfs ls{space}{folder}`")
 }
 
 /// The tree by path. Paths are relative to its root (see [`parse_tree_path`]).
@@ -256,6 +274,20 @@ fn resolve_move_target(is_dir: bool, from: &str, to: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unknown_path_and_a_folder_name_the_listing() {
+        for (path, errno, hint) in [
+            ("nope", libc::ENOENT, "; see `msgfs ls`"),
+            ("nope/x", libc::ENOENT, "; see `msgfs ls`"),
+            ("./inbox/nope", libc::ENOENT, "; see `msgfs ls inbox`"),
+            ("archive/2020-01-01/x", libc::ENOENT, "; see `msgfs ls archive`"),
+            ("inbox/", libc::EISDIR, "; list it with `msgfs ls inbox`"),
+            ("status.txt", libc::EPERM, ""),
+        ] {
+            assert_eq!(suggest_listing(path, errno), hint);
+        }
+    }
 
     #[test]
     fn paths_are_normalised_and_stay_inside() {

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::super::GlobalOptions;
 use super::super::context::CommandContext;
 use super::super::failure::{Failure, format_io_error};
-use super::{PAUSE, TreeAccess, resolve_move_target, split_path};
+use super::{PAUSE, TreeAccess, resolve_move_target, split_path, suggest_listing};
 
 /// The most bytes read from a file that has the reason of a refusal.
 const REASON_LIMIT: u64 = 64 << 10;
@@ -36,6 +36,19 @@ impl MountAccess {
 
     fn full_path(&self, path: &str) -> PathBuf {
         if path.is_empty() { self.root.clone() } else { self.root.join(path) }
+    }
+
+    /// Returns why the name of a draft was refused. Such a draft has no note, so `status.txt` has the reason.
+    fn read_name_refusal(&self, path: &str, error: &io::Error) -> Option<String> {
+        let name = path.strip_prefix("outbox/")?;
+        if error.raw_os_error() != Some(libc::EINVAL) {
+            return None;
+        }
+        let status = fs::read_to_string(self.full_path("status.txt")).ok()?;
+        let told = status.lines().find_map(|line| line.strip_prefix("last refusal: "))?;
+        let (_, refusal) = told.split_once(' ')?;
+        let why = refusal.strip_prefix(name)?.strip_prefix(": ")?;
+        Some(format!("{path}: {why}"))
     }
 
     /// Returns the mount's own text about a refused draft, from the file beside the draft.
@@ -97,10 +110,9 @@ impl TreeAccess for MountAccess {
         let opened =
             OpenOptions::new().write(true).create(true).truncate(true).open(self.full_path(path));
         let mut file = opened.map_err(|e| {
-            Failure::Errno(
-                e.raw_os_error().unwrap_or(libc::EIO),
-                failure_from_errno(path, &e).to_string(),
-            )
+            let text = self.read_name_refusal(path, &e);
+            let text = text.unwrap_or_else(|| failure_from_errno(path, &e).to_string());
+            Failure::Errno(e.raw_os_error().unwrap_or(libc::EIO), text)
         })?;
         let written = file.write_all(text);
         // The mount judges the whole draft at its close, so the error of close matters.
@@ -252,7 +264,10 @@ fn failure_from_errno(path: &str, error: &io::Error) -> Failure {
         Some(Errno::NOKEY) => "the signing key is missing or not readable; see `msgfs doctor`",
         Some(Errno::BADMSG) => "the recipient refuses messages from you, or a rule is broken",
         Some(Errno::ROFS) => "the mount is read-only",
-        _ => return Failure::refused(format!("{path}: {}", format_io_error(error))),
+        _ => {
+            let hint = suggest_listing(path, error.raw_os_error().unwrap_or_default());
+            return Failure::refused(format!("{path}: {}{hint}", format_io_error(error)));
+        }
     };
     Failure::refused(format!("{path}: {hint}"))
 }
@@ -267,7 +282,10 @@ mod tests {
             |n| failure_from_errno("outbox/bob", &io::Error::from_raw_os_error(n)).to_string();
         assert!(text(libc::EDESTADDRREQ).contains("no recipient"));
         assert!(text(libc::EILSEQ).contains("UTF-8"));
-        assert_eq!(text(libc::ENOENT), "outbox/bob: No such file or directory");
+        assert_eq!(
+            text(libc::ENOENT),
+            "outbox/bob: No such file or directory; see `msgfs ls outbox`"
+        );
     }
 
     #[test]

@@ -112,7 +112,8 @@ pub(crate) fn usage_exit_code(line: &[OsString]) -> Option<u8> {
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let code = |code| move |failure: Failure| Failure::Code(code, failure.to_string());
     if let Some(mode) = args.mode.as_deref().filter(|mode| *mode != "m") {
-        let why = format!("-b{mode}: it sends what is on standard input (-bm) and nothing else");
+        let why =
+            format!("-b{mode} is not supported: msgfs only sends the mail on standard input (-bm)");
         return Err(Failure::Code(exit::USAGE, why));
     }
     let is_typed = std::io::stdin().is_terminal();
@@ -123,8 +124,11 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let envelope = SubmissionEnvelope::from_mail(&mail, &args.to, args.from_header)
         .map_err(|why| Failure::Code(exit::NOUSER, why))?;
     if envelope.is_empty() {
-        let hint =
-            if args.from_header { " in To, Cc and Bcc" } else { "; -t takes those of the mail" };
+        let hint = if args.from_header {
+            " in To, Cc and Bcc"
+        } else {
+            "; name them, or take those of the mail with -t"
+        };
         return Err(Failure::Code(exit::USAGE, format!("there are no recipients{hint}")));
     }
     let context = CommandContext::find(global).map_err(code(exit::CONFIG))?;

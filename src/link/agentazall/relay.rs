@@ -94,7 +94,7 @@ fn normalize_address(server: &str) -> String {
 
 impl LinkEngine for RelayEngine {
     fn describe_engine(&self) -> String {
-        format!("the relay {}", sanitize_line(&self.server))
+        format!("the relay {}", sanitize_line(&secret::strip_login(&self.server)))
     }
 
     fn rank_address(&self, address: &str) -> Option<u8> {

@@ -26,6 +26,7 @@ use zeroize::Zeroizing;
 use super::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession};
 use super::http::{HttpAnswer, HttpClient, HttpError};
 use super::journal::progress_note_path;
+use super::secret;
 use crate::model::{PublicKey, sanitize_line, verify};
 use crate::store::amp::{id::is_message_id, pem, registration};
 use crate::store::{OutboundMail, atomic_file, fs};
@@ -380,7 +381,11 @@ fn parse_resolved_key(body: &[u8], address: &str) -> Option<PublicKey> {
 
 impl LinkEngine for AmpEngine {
     fn describe_engine(&self) -> String {
-        format!("{} ({})", self.registration.provider, sanitize_line(&self.registration.base))
+        format!(
+            "{} ({})",
+            self.registration.provider,
+            sanitize_line(&secret::strip_login(&self.registration.base))
+        )
     }
 
     fn rank_address(&self, address: &str) -> Option<u8> {

@@ -12,6 +12,9 @@ use crate::model::sanitize_line;
 /// The reason why a link cannot go on. In each case the link tries again.
 #[derive(Debug, thiserror::Error)]
 pub enum NatsError {
+    /// An address in the configuration that cannot work, whatever the files and the servers are.
+    #[error("url: {0}")]
+    Address(&'static str),
     /// A configuration that cannot work.
     #[error("{0}")]
     Settings(String),

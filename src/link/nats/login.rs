@@ -20,7 +20,7 @@ pub const ANSWER: Duration = Duration::from_secs(2);
 /// # Errors
 /// Returns the error of one address, without a password that may be in it.
 pub fn parse_addresses(spec: &NatsConfig) -> Result<Vec<ServerAddr>, NatsError> {
-    let wrong = |why: &str| Err(NatsError::Settings(format!("url: {why}")));
+    let wrong = |why| Err(NatsError::Address(why));
     let mut all = Vec::new();
     for url in &spec.settings.url {
         let Ok(address) = url.parse::<ServerAddr>() else {

@@ -271,7 +271,11 @@ impl NatsWorker {
             };
             let why = failure.describe_redacted(&self.spec);
             tracing::debug!(link = self.spec.name, why, "the link is tried again");
-            self.board.report_failure(&why);
+            if matches!(failure, NatsError::Address(_)) {
+                self.board.report_stopped(&why);
+            } else {
+                self.board.report_failure(&why);
+            }
             let differs = carrier.as_mut().is_some_and(LogSync::note_disconnect);
             if differs || began.elapsed() > LONGEST {
                 wait = FIRST;

@@ -448,7 +448,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("log-a.jsonl"), log).unwrap();
         let kept = NatsState::open(&dir.join("state")).unwrap().unwrap();
-        let board = Arc::new(HealthBoard::new("nats", dir, String::new()));
+        let board = Arc::new(HealthBoard::new("nats", dir, ""));
         let mut carrier = LogSync::new(&folder, kept, board).unwrap();
         let (last, all) = (text(5), texts(0..6));
         let at = (all.len() - last.len()) as u64;

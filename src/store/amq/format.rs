@@ -145,8 +145,7 @@ impl Format<AmqStore> for AmqFormat {
     }
 
     fn describe_missing(store: &AmqStore) -> Option<String> {
-        let first = store.missing_folders().next()?;
-        Some(format!("{first} is not there; a mailbox has {LEAVES}"))
+        Self::advice(store).first().map(Advice::to_line)
     }
 
     fn remarks(store: &AmqStore) -> Vec<String> {
@@ -163,10 +162,13 @@ impl Format<AmqStore> for AmqFormat {
     }
 
     fn advice(store: &AmqStore) -> Vec<Advice> {
+        let Some(first) = store.missing_folders().next() else { return Vec::new() };
         let root = quote_shell_word(&store.properties.dir.to_string_lossy());
-        let command = Some(format!("amq init --root {root} --agents {}", store.me()));
-        let advice = |problem| Advice { problem, command, serious: true };
-        Self::describe_missing(store).map(advice).into_iter().collect()
+        vec![Advice {
+            problem: format!("{first} is not there; a mailbox has {LEAVES}"),
+            command: Some(format!("amq init --root {root} --agents {}", store.me())),
+            serious: true,
+        }]
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::MaildirStore;
 use super::mail;
-use crate::model::{quote_shell_word, sanitize_line};
+use crate::model::{display_path, quote_shell_word, sanitize_line};
 use crate::store::engine::files::{WalkEntry, file_violation};
+use crate::store::fs;
 use crate::store::{Advice, ClaimVerifier, StoreError, ViolationReporter};
 
 /// Reports each violation, file by file.
@@ -35,11 +36,21 @@ pub(super) fn check_mails(
 /// Advises to make a missing folder of the Maildir, without which other programs deliver nothing.
 pub(super) fn advise(store: &MaildirStore) -> Vec<Advice> {
     let dir = &store.properties.dir;
-    let missing = ["new", "cur", "tmp"].into_iter().find(|leaf| store.open_folder(leaf).is_err());
-    let Some(leaf) = missing else { return Vec::new() };
+    let is_missing = |leaf: &&str| !dir.join(leaf).is_dir();
+    let missing: Vec<&str> = ["new", "cur", "tmp"].into_iter().filter(is_missing).collect();
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let there = if fs::is_folder_missing(dir) {
+        format!("the folder {} does not exist", display_path(dir))
+    } else {
+        format!("no {}/ is there", missing.join("/ and no "))
+    };
+    let path = |leaf: &&str| quote_shell_word(&dir.join(leaf).to_string_lossy());
+    let paths: Vec<String> = missing.iter().map(path).collect();
     vec![Advice {
-        problem: format!("{leaf}/ is not there; a Maildir has new/, cur/ and tmp/"),
-        command: Some(format!("mkdir {}", quote_shell_word(&dir.join(leaf).to_string_lossy()))),
+        problem: format!("{there}; a Maildir has new/, cur/ and tmp/"),
+        command: Some(format!("mkdir -p {}", paths.join(" "))),
         serious: true,
     }]
 }

@@ -230,6 +230,10 @@ impl Format<MaildirStore> for MaildirFormat {
         }
     }
 
+    fn describe_missing(store: &MaildirStore) -> Option<String> {
+        Self::advice(store).first().map(Advice::to_line)
+    }
+
     fn advice(store: &MaildirStore) -> Vec<Advice> {
         check::advise(store)
     }

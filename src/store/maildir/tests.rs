@@ -109,3 +109,27 @@ fn vector_key() -> crate::store::testing::Key {
     let seed: Vec<u8> = (0..32).collect();
     SigningKey::from_bytes(&seed.try_into().unwrap()).into()
 }
+
+#[test]
+fn a_missing_maildir_is_told_with_a_command_that_makes_it() {
+    let place = Place { dir: tempfile::tempdir().unwrap() };
+    let store = place.store();
+    let told = |words: &str| {
+        let health = store.health();
+        assert!(health.len() == 1 && health[0].contains(words), "{health:?}");
+    };
+    let make = || {
+        let advice = store.advice();
+        let [one] = &advice[..] else { panic!("{advice:?}") };
+        let command = one.command.as_ref().unwrap();
+        let made = std::process::Command::new("sh").args(["-c", command]).status().unwrap();
+        assert!(made.success());
+        assert!(store.health().is_empty() && store.advice().is_empty());
+    };
+    told("does not exist; a Maildir has new/, cur/ and tmp/; mend it with: mkdir -p ");
+    make();
+    std::fs::remove_dir(place.path("box/tmp")).unwrap();
+    std::fs::remove_dir(place.path("box/new")).unwrap();
+    told("no new/ and no tmp/ is there");
+    make();
+}

@@ -137,6 +137,13 @@ impl LineFormat for Samp {
         if !alias::is_valid_alias(me) {
             return Err(StoreError::Invalid(describe_bad_alias(me)));
         }
+        if std::fs::metadata(dir).is_ok_and(|meta| !meta.is_dir()) {
+            let error = io::Error::new(
+                io::ErrorKind::NotADirectory,
+                "it is not a folder; choose another path",
+            );
+            return Err(StoreError::io(dir, error));
+        }
         let (looks, is_named) = (spec.state.is_none(), !spec.may_create);
         if !looks && !is_named {
             fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;

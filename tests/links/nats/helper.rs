@@ -17,8 +17,7 @@ fn helper_process() {
     let (Some(root), Ok(url)) = (std::env::var_os(ROOT), std::env::var(URL)) else { return };
     let root = Path::new(&root);
     let state = root.join("state");
-    let board =
-        Arc::new(HealthBoard::new("nats", &nats::state_folder(&state, "nats"), "nats".into()));
+    let board = Arc::new(HealthBoard::new("nats", &nats::state_folder(&state, "nats"), "nats"));
     let link = nats::start(&spec(&url), &root.join("samp"), &state, board).unwrap();
     loop {
         link.notify_all_changed();

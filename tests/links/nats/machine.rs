@@ -99,7 +99,7 @@ impl Machine {
     pub(crate) fn start(&mut self) {
         let kept = self.kept();
         fs::create_dir_all(&kept).unwrap();
-        let board = Arc::new(HealthBoard::new("nats", &kept, "nats".into()));
+        let board = Arc::new(HealthBoard::new("nats", &kept, "nats"));
         let nats = nats::start(&self.spec, &self.folder(), &self.state(), Arc::clone(&board));
         let nats = Arc::new(nats.unwrap());
         let stop = Arc::new(AtomicBool::new(false));
