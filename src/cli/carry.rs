@@ -80,7 +80,7 @@ fn carry_all_links(global: &GlobalOptions, before: Option<RawFd>) -> Result<(), 
     }
     let options = MailboxOptions { carry: true, ..global.mailbox_options() };
     process::set_restart_arguments(Some(restart_arguments(None)));
-    let mailbox = open_when_free(global, &options, state)?;
+    let mailbox = open_when_free(&context, &options, state)?;
     for warning in mailbox.warnings() {
         output::print_notice(&format!("warning: {}", sanitize_text(&warning)));
     }
@@ -134,12 +134,9 @@ fn no_link_failure() -> Failure {
     )
 }
 
-/// Returns true if a process that acts for me has no link and may get none.
-fn has_no_link(global: &GlobalOptions) -> Result<bool, Failure> {
-    let mailbox = global.open_mailbox(true)?;
-    let is_empty = mailbox.links().boards().read().is_empty() && !mailbox.has_missing_store();
-    mailbox.close();
-    Ok(is_empty)
+/// Returns true if no process that acts for me can have a link.
+fn has_no_link(context: &CommandContext) -> bool {
+    context.config.links.iter().all(|link| link.off) && context.config.linked_stores().is_empty()
 }
 
 /// Opens the mailbox once nobody else acts for me. A signal kills the process meanwhile, because there is
@@ -148,7 +145,7 @@ fn has_no_link(global: &GlobalOptions) -> Result<bool, Failure> {
 /// # Errors
 /// Fails if a mount acts for me and there is no link.
 fn open_when_free(
-    global: &GlobalOptions,
+    context: &CommandContext,
     options: &MailboxOptions,
     state: &Path,
 ) -> Result<Mailbox, Failure> {
@@ -156,7 +153,7 @@ fn open_when_free(
         match Mailbox::open(options, &mut |_, _| {}) {
             Err(MailboxOpenError::Lock(LockError::Held(holder))) => {
                 if holder.mountpoint.is_some() {
-                    if has_no_link(global)? {
+                    if has_no_link(context) {
                         return Err(no_link_failure());
                     }
                     output::print_notice(&format!("{holder}, carries meanwhile"));

@@ -333,8 +333,12 @@ fn open_and_describe(
         lines.push(format!("key: {key} ({note}, {file})"));
     }
     for store in mailbox.stores() {
-        let made = missing.iter().any(|(name, _)| name == store.name());
-        let note = if made { "made" } else { "exists" };
+        let was_missing = missing.iter().any(|(name, _)| name == store.name());
+        let note = match (was_missing, store.dir().exists()) {
+            (_, false) => "missing",
+            (true, true) => "made",
+            (false, true) => "exists",
+        };
         let me = serve::describe_other_me(store.as_ref(), &mailbox);
         let me = me.map(|me| format!(", {me}")).unwrap_or_default();
         let dir = context.display_path(store.dir());

@@ -49,9 +49,8 @@ impl SnapshotFile {
     /// Restarts the process if somebody wrote into the file while it is mapped: a piece that was checked before may
     /// have other bytes since. Costs one system call.
     pub fn require_unchanged(&self) {
-        let is_as_written =
-            || self.file.metadata().is_ok_and(|m| m.modified().ok() == self.written);
-        if self.map && !is_as_written() {
+        let is_changed = || self.file.metadata().is_ok_and(|m| m.modified().ok() != self.written);
+        if self.map && is_changed() {
             self.restart_after_damage();
         }
     }

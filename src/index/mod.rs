@@ -154,7 +154,7 @@ impl Index {
         let (core, marks, changes) = restore_tables(&stores, &keyring, &settings)?;
         let bulk = core.messages.is_bulk_load();
         let index = Self {
-            core: RwLock::with_level(LockLevel::Core, core),
+            core: RwLock::with_level(LockLevel::IndexTables, core),
             // This includes stores that are added later.
             scanning: (0..SourceId::STORES)
                 .map(|_| Mutex::with_level(LockLevel::Scanning, ()))

@@ -25,7 +25,7 @@ pub enum LockLevel {
     /// The ids reserved for drafts.
     Reserved,
     /// The kept drafts.
-    Shelf,
+    KeptDrafts,
     /// The scan of a store by the index.
     Scanning,
     /// The file of marks.
@@ -37,11 +37,11 @@ pub enum LockLevel {
     /// locks.
     Turn,
     /// A store's knowledge of its surroundings.
-    Around,
+    Surroundings,
     /// The tree's cache of one generation of the index.
-    Shown,
+    ViewCache,
     /// The tables of the index.
-    Core,
+    IndexTables,
     /// The tables of a store.
     Table,
     /// The spool's writes to the disk.
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_could_hang_panics() {
-        let core = RwLock::with_level(LockLevel::Core, 1);
+        let core = RwLock::with_level(LockLevel::IndexTables, 1);
         let (leaf, other) = (Mutex::new(2), Mutex::<u8>::default());
         let both = {
             let (one, two) = (core.read(), leaf.lock());
@@ -286,7 +286,7 @@ mod tests {
         let all: Vec<_> = list.iter().map(Mutex::lock).collect();
         drop(all);
         assert!(panics(|| drop((list[1].lock(), list[0].lock()))).contains("Scanning"));
-        let core = RwLock::with_level(LockLevel::Core, ());
+        let core = RwLock::with_level(LockLevel::IndexTables, ());
         let waits = || {
             let _core = core.read();
             Condvar::default().wait_until(&mut Mutex::new(()).lock(), Instant::now());

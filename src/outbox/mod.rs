@@ -382,7 +382,7 @@ impl Outbox {
             sender,
             next: AtomicU64::new(1),
             open_drafts: Mutex::default(),
-            saved_drafts: Mutex::with_level(LockLevel::Shelf, shelf),
+            saved_drafts: Mutex::with_level(LockLevel::KeptDrafts, shelf),
             last_refusal: Mutex::new(last_refusal),
             folder_notes: notes,
             folders,
@@ -476,7 +476,7 @@ impl Outbox {
         for (number, why) in self.sender.undelivered_stores() {
             let name = stores.get(number).map_or("", |store| store.name());
             out.push(format!(
-                "mail waits in the store {name} and is delivered when this is mended: {why}"
+                "the store {name} delivers nothing that waits there until this is mended: {why}"
             ));
         }
         for (name, why) in self.keys.list_faults(stores) {

@@ -65,7 +65,7 @@ pub(super) struct WaitView {
 
 impl Default for WaitView {
     fn default() -> Self {
-        Self { claims: Mutex::with_level(LockLevel::Shown, NextClaims::default()) }
+        Self { claims: Mutex::with_level(LockLevel::ViewCache, NextClaims::default()) }
     }
 }
 

@@ -92,6 +92,12 @@ fn s356_init_changes_me() {
     assert!(out.ok() && fs::read_to_string(&file).unwrap() == "# empty\n", "{out:?}");
     let out = run(bed.msgfs(["init", "--me", "anna", "--config", path]), None);
     assert!(out.ok() && member_of(&file) == "anna", "{out:?}");
+    // A folder that another program makes is not said to be made.
+    let dir = bed.path("queue");
+    let store = format!("me = \"anna\"\n[[store]]\nkind = \"amq\"\ndir = \"{}\"\n", dir.display());
+    fs::write(&file, store).unwrap();
+    let out = run(bed.msgfs(["init", "--config", path]), None);
+    assert!(out.stdout.contains("(missing") && !dir.exists(), "{out:?}");
 }
 
 /// Returns the name that a configuration gives me.

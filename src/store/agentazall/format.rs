@@ -117,7 +117,7 @@ impl AgentAzallFormat {
             config_file,
             mailboxes,
             settings: RwLock::new(settings),
-            group_index: RwLock::with_level(LockLevel::Around, known),
+            group_index: RwLock::with_level(LockLevel::Surroundings, known),
             awaited_addresses: RwLock::default(),
             scan_changes: Mutex::default(),
             delivery_lock: Mutex::with_level(LockLevel::Store, ()),

@@ -176,7 +176,7 @@ impl LineFormat for AtsfFormat {
             _ => &spec.dir,
         };
         let format = Self {
-            repository: Mutex::with_level(LockLevel::Around, GitRepository::default()),
+            repository: Mutex::with_level(LockLevel::Surroundings, GitRepository::default()),
             sent_log: AtsfSentLog::open(spec.state.as_deref())?,
             digests: DigestCache::default(),
             stale_threads: Mutex::default(),

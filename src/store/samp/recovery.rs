@@ -101,7 +101,7 @@ impl OwnLogTracker {
         };
         Self {
             state: state.to_owned(),
-            known: Mutex::with_level(LockLevel::Around, known),
+            known: Mutex::with_level(LockLevel::Surroundings, known),
             copies_changed: AtomicBool::new(true),
             incidents: Mutex::new(LogIncidents::read(state)),
         }

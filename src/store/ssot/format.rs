@@ -399,7 +399,7 @@ fn refuse_file(
 impl SsotFormat {
     pub fn new(dir: PathBuf, role: Role) -> Self {
         let (prints, stale) =
-            (Mutex::with_level(LockLevel::Around, HashMap::new()), Mutex::default());
+            (Mutex::with_level(LockLevel::Surroundings, HashMap::new()), Mutex::default());
         let (told_git, behind) = (AtomicBool::new(false), AtomicBool::new(false));
         Self {
             dir,
