@@ -449,7 +449,7 @@ fn s436_without_a_bucket_mail_travels() {
     let out = admin.msgfs_out(&["--me", "root", "link", "create", "nats"]);
     assert!(out.ok(), "{out:?}");
     // The page has other names.
-    soon("it may not be written", || b.cat("status.txt").contains("my other machines do not"));
+    soon("it may not be written", || a.cat("status.txt").contains("my other machines do not"));
     assert_eq!(unread(&b), BTreeSet::from([0, 1, 2]));
     write(3..4);
     becomes(&a, [1, 2, 3]);
