@@ -252,7 +252,7 @@ impl Tree {
     }
 
     fn is_scope_all(&self) -> bool {
-        self.settings.scope == Scope::All
+        self.lists.is_scope_all()
     }
 
     /// Waits until a folder shows the messages that were just sent.

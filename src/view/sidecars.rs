@@ -138,14 +138,13 @@ impl Tree {
         if let Some(found) = indexed()? {
             return Ok(Some(found));
         }
-        let mut found = None;
-        if let FolderScope::SentDay(day) = parent {
-            found = self.pending.find(day, name);
-        }
-        if found.is_none() && matches!(parent, FolderScope::SentDay(_)) {
+        let found = match parent {
             // Its store may have got it since the index was asked.
-            found = indexed()?;
-        }
+            FolderScope::SentDay(day) => {
+                self.pending.find(day, name).map_or_else(indexed, |held| Ok(Some(held)))?
+            }
+            _ => None,
+        };
         let found = found.or_else(|| find_draft(self, parent, name).map(Node::from));
         let found =
             found.or_else(|| find_error_note(self, parent, name).map(super::outbox::draft_node));

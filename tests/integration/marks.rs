@@ -195,7 +195,7 @@ fn s220_searching_and_summing_do_not_consume() {
         m.ok(&format!("cp /bin/cat {0}/{program}; {0}/{program} inbox/*", out.display()));
     }
     m.inbox_stays(&strs(&names));
-    // What shows the rest of the message after such a program has shown it.
+    // `cat` shows the rest of the message after such a program, and marks it.
     m.ok(&format!("{{ head -1; cat; }} < 'inbox/{}' > /dev/null", names[0]));
     m.inbox_becomes(&strs(&names[1..]));
     m.ok(&format!("busybox cat 'inbox/{}' > /dev/null", names[1]));
