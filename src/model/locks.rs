@@ -262,19 +262,24 @@ mod tests {
 
     #[test]
     fn what_could_hang_panics() {
-        let core = RwLock::with_level(LockLevel::IndexTables, 1);
+        let tables = RwLock::with_level(LockLevel::IndexTables, 1);
         let (leaf, other) = (Mutex::new(2), Mutex::<u8>::default());
         let both = {
-            let (one, two) = (core.read(), leaf.lock());
+            let (one, two) = (tables.read(), leaf.lock());
             *one + *two
         };
         assert_eq!(both, 3);
         // Reading twice hangs if a writer waits in between.
-        assert!(panics(|| drop((core.read(), core.read()))).contains("the same lock (Core)"));
-        assert!(panics(|| drop((leaf.lock(), core.write()))).contains("Core while another (Leaf)"));
+        assert!(
+            panics(|| drop((tables.read(), tables.read()))).contains("the same lock (IndexTables)")
+        );
+        assert!(
+            panics(|| drop((leaf.lock(), tables.write())))
+                .contains("IndexTables while another (Leaf)")
+        );
         assert!(panics(|| drop((leaf.lock(), other.lock()))).contains("Leaf while another"));
         // After a panic no lock is held.
-        drop((core.write(), other.lock()));
+        drop((tables.write(), other.lock()));
     }
 
     #[test]
@@ -286,9 +291,9 @@ mod tests {
         let all: Vec<_> = list.iter().map(Mutex::lock).collect();
         drop(all);
         assert!(panics(|| drop((list[1].lock(), list[0].lock()))).contains("Scanning"));
-        let core = RwLock::with_level(LockLevel::IndexTables, ());
+        let tables = RwLock::with_level(LockLevel::IndexTables, ());
         let waits = || {
-            let _core = core.read();
+            let _tables = tables.read();
             Condvar::default().wait_until(&mut Mutex::new(()).lock(), Instant::now());
         };
         assert!(panics(waits).contains("waiting while"));

@@ -564,11 +564,15 @@ fn stores_are_asked_to_deliver_at_the_start_and_when_they_change() {
     wait_until("the first delivery fails", || !outbox.list_faults().is_empty());
     let told = outbox.list_faults();
     assert!(told[0].contains("in the store amp") && told[0].contains("/x"), "{told:?}");
-    bed.memory.folder.lock().stuck = false;
-    let before = bed.memory.folder.lock().deliveries;
+    let before = {
+        let mut folder = bed.memory.folder.lock();
+        folder.stuck = false;
+        folder.deliveries
+    };
     outbox.handle_store_change(1);
+    // The pause after a failure may end meanwhile, and then the store is asked once more.
     wait_until("it is tried again", || outbox.list_faults().is_empty());
-    assert_eq!(bed.memory.folder.lock().deliveries, before + 1);
+    assert!(bed.memory.folder.lock().deliveries > before);
     outbox.close();
 }
 
