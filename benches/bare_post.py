@@ -3,7 +3,7 @@
 
     bare_post.py relay PORT COUNT TOKEN TOKEN     COUNT letters from one account to another, by HTTP
     bare_post.py mail PORT COUNT IMAP_PORT        by SMTP, then by IMAP
-    bare_post.py ftp PORT COUNT                   one file each, stored and fetched
+    bare_post.py ftp PORT COUNT                   one file each, stored twice and fetched
     bare_post.py amp PORT COUNT                   routed, asked for and acknowledged
 
 Each sends one letter after another as a careful program does, on a connection of its own where msgfs has one,
@@ -79,10 +79,14 @@ def ftp(port: int, count: int) -> tuple[Callable[[], object], Callable[[], int]]
         return connection
 
     def send() -> None:
+        """Each letter and the copy that AgentAZAll keeps on the server. Neither is ever half there."""
         connection = connect()
-        connection.mkd("bare")
+        for folder in ("temp", "bare", "copies"):
+            connection.mkd(folder)
         for n in range(count):
-            connection.storbinary(f"STOR bare/{n}.txt", io.BytesIO(f"{BODY}{n}".encode()))
+            for folder in ("bare", "copies"):
+                connection.storbinary(f"STOR temp/{n}.txt", io.BytesIO(f"{BODY}{n}".encode()))
+                connection.rename(f"temp/{n}.txt", f"{folder}/{n}.txt")
         connection.quit()
 
     def fetch() -> int:

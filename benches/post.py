@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -26,6 +27,7 @@ class Engine:
     name: str
     # What bare_post.py is told.
     bare: list[str]
+    server: subprocess.Popen
     # Where the second machine's agent is written to.
     address: str
     # Both machines, from the name of an agent and its place to the folder of its mailbox.
@@ -42,7 +44,8 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def serve(stack: contextlib.ExitStack, port: int, *words: str | Path, env: dict[str, str] | None = None) -> None:
+def serve(stack: contextlib.ExitStack, port: int, *words: str | Path,
+          env: dict[str, str] | None = None) -> subprocess.Popen:
     """Runs a server until the stack ends; returns when it listens."""
     process = subprocess.Popen([peer_bin("python3"), *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, env={**os.environ, **(env or {})})
@@ -53,6 +56,17 @@ def serve(stack: contextlib.ExitStack, port: int, *words: str | Path, env: dict[
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
     wait_until(listens, " ".join(map(str, words[:2])))
+    return process
+
+
+@contextlib.contextmanager
+def stopped(process: subprocess.Popen) -> Iterator[None]:
+    """Stops a process, as long as this lasts. The kernel goes on to accept connections for it."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 def letters(box: Path, folder: str) -> int:
@@ -86,8 +100,8 @@ def settings(where: Place, text: str) -> None:
 def relay(root: Path, stack: contextlib.ExitStack) -> Engine:
     """AgentAZAll's own relay."""
     port = free_port()
-    serve(stack, port, "-m", "agentazall.agenttalk_server", "--host", "127.0.0.1", "--create-accounts", "0",
-          "--port", str(port), "--data-dir", root / "relay")
+    server = serve(stack, port, "-m", "agentazall.agenttalk_server", "--host", "127.0.0.1", "--create-accounts", "0",
+                   "--port", str(port), "--data-dir", root / "relay")
 
     def token(name: str) -> str:
         request = urllib.request.Request(f"http://127.0.0.1:{port}/register", json.dumps({"agent_name": name}).encode(),
@@ -98,7 +112,7 @@ def relay(root: Path, stack: contextlib.ExitStack) -> Engine:
     def config(name: str) -> dict:
         return {"transport": "agenttalk", "agenttalk": {"server": f"http://127.0.0.1:{port}", "token": token(name)}}
 
-    return Engine("relay", [str(port), token("bare-bar"), token("bare-zed")], "zed.agenttalk",
+    return Engine("relay", [str(port), token("bare-bar"), token("bare-zed")], server, "zed.agenttalk",
                   agentazall(config, ".agenttalk"), lambda box: letters(box, "sent"), lambda box: letters(box, "inbox"))
 
 
@@ -108,8 +122,9 @@ def mail(root: Path, stack: contextlib.ExitStack) -> Engine:
     (root / "mail").mkdir()
     people = ("bar@" + DOMAIN, "zed@" + DOMAIN, "a@bare.example", "z@bare.example")
     (root / "mail/accounts.json").write_text(json.dumps({who: {"password": "password"} for who in people}))
-    serve(stack, imap, "-m", "agentazall.email_server", "--host", "127.0.0.1", "--create-accounts", "0", "--smtp-port",
-          str(smtp), "--imap-port", str(imap), "--pop3-port", str(pop3), "--data-dir", root / "mail")
+    server = serve(stack, imap, "-m", "agentazall.email_server", "--host", "127.0.0.1", "--create-accounts", "0",
+                   "--smtp-port", str(smtp), "--imap-port", str(imap), "--pop3-port", str(pop3),
+                   "--data-dir", root / "mail")
 
     def config(name: str) -> dict:
         return {"transport": "email", "email": {
@@ -117,7 +132,7 @@ def mail(root: Path, stack: contextlib.ExitStack) -> Engine:
             "smtp_server": "127.0.0.1", "smtp_port": smtp, "smtp_ssl": False, "smtp_starttls": False,
             "username": f"{name}@{DOMAIN}", "password": "password", "sync_special_folders": False}}
 
-    return Engine("mail", [str(smtp), str(imap)], "zed@" + DOMAIN, agentazall(config, "@" + DOMAIN),
+    return Engine("mail", [str(smtp), str(imap)], server, "zed@" + DOMAIN, agentazall(config, "@" + DOMAIN),
                   lambda box: letters(box, "sent"), lambda box: letters(box, "inbox"))
 
 
@@ -127,8 +142,9 @@ def ftp(root: Path, stack: contextlib.ExitStack) -> Engine:
     account = {"host": "127.0.0.1", "port": port, "user": "agentoftp", "password": "agentoftp_pass"}
     config = root / "ftp.json"
     config.write_text(json.dumps({"ftp": {**account, "root": str(root / "ftp")}}))
-    serve(stack, port, "-m", "agentazall.ftp_server", "--port", str(port), env={"AGENTAZALL_CONFIG": str(config)})
-    return Engine("ftp", [str(port)], "zed@" + DOMAIN,
+    server = serve(stack, port, "-m", "agentazall.ftp_server", "--port", str(port),
+                   env={"AGENTAZALL_CONFIG": str(config)})
+    return Engine("ftp", [str(port)], server, "zed@" + DOMAIN,
                   agentazall(lambda _: {"transport": "ftp", "ftp": account}, "@" + DOMAIN),
                   lambda box: letters(box, "sent"), lambda box: letters(box, "inbox"))
 
@@ -160,7 +176,7 @@ def amp(program: Path, stack: contextlib.ExitStack) -> Engine:
     def gone(box: Path) -> int:
         return sum(b"relayed_id" in path.read_bytes() for path in box.glob("sent/**/*.json"))
 
-    return Engine("amp", [str(port)], "zed@acme." + DOMAIN, configure, gone,
+    return Engine("amp", [str(port)], process, "zed@acme." + DOMAIN, configure, gone,
                   lambda box: sum(1 for _ in box.glob("inbox/**/*.json")))
 
 
@@ -185,16 +201,17 @@ def until(count: int, now: Callable[[], int], what: str) -> float:
 
 
 def measured(program: Path, parent: Path, engine: Engine, count: int) -> Iterator[Row]:
-    """Letters written on one machine until the engine has them, then by another machine that comes later."""
+    """Letters that wait for the engine until it has them, then for another machine that comes later."""
     with contextlib.ExitStack() as stack:
         here, there = (stack.enter_context(place(program, parent)) for _ in range(2))
         for where, name in ((here, "bar"), (there, "zed")):
             where.env["MSGFS_ME"] = name
         box, other = engine.configure("bar", here), engine.configure("zed", there)
         with here.mounted():
+            with stopped(engine.server):
+                for n in range(count):
+                    (here.mountpoint / "outbox" / engine.address).write_text(f"Subject: letter {n}\n\n{BODY}{n}\n")
             start = time.perf_counter()
-            for n in range(count):
-                (here.mountpoint / "outbox" / engine.address).write_text(f"Subject: letter {n}\n\n{BODY}{n}\n")
             sent = until(count, lambda: engine.gone(box), f"{engine.name}: what has gone") - start
         start = time.perf_counter()
         with carrying(there):
@@ -203,7 +220,7 @@ def measured(program: Path, parent: Path, engine: Engine, count: int) -> Iterato
         if engine.come(other) != count or shown != count:
             raise BenchError(f"{engine.name}: sent {count} letters, {engine.come(other)} came, {shown} are shown")
     bare_sent, bare_fetched = alone(engine, count)
-    for what, ours, peer in (("written until the server has them", sent, bare_sent),
+    for what, ours, peer in (("waiting, until the server has them", sent, bare_sent),
                              ("waiting, to a machine that starts", fetched, bare_fetched)):
         yield Row(f"`{engine.name}`: {count} letters, {what}", count / ours, "/s", "Python's client alone",
                   count / peer, more_is_better=True)

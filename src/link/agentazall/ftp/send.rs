@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,8 @@ use super::client::{FtpClient, FtpError};
 
 /// The folder for temporary files, in which nobody looks for mail.
 const TEMP: &str = ".msgfs-tmp";
+/// The limit on the length of a header, in bytes.
+const MAX_HEADER: u64 = 1 << 20;
 /// The age in days, by the server's clock, beyond which temporary files count as left behind.
 const LEFT: i64 = 1;
 
@@ -43,14 +45,11 @@ impl FtpUpload {
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn open(mut file: File) -> io::Result<Self> {
+    pub fn open(file: File) -> io::Result<Self> {
         let mut line = Vec::new();
-        let mut byte = [0];
-        while line.len() < 1 << 20 && file.read(&mut byte)? == 1 && byte != *b"\n" {
-            line.extend(byte);
-        }
+        let text_offset = BufReader::new(&file).take(MAX_HEADER).read_until(b'\n', &mut line)?;
         let head = serde_json::from_slice(&line)?;
-        Ok(Self { head, file, text_offset: line.len() as u64 + 1 })
+        Ok(Self { head, file, text_offset: text_offset as u64 })
     }
 
     fn read_text(&mut self) -> io::Result<Vec<u8>> {
