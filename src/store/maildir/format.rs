@@ -224,6 +224,7 @@ impl Format<MaildirStore> for MaildirFormat {
         let writes_marks = store.format.settings.marks == MaildirMarks::On;
         Facets {
             appender: Some(store),
+            directory: Some(store),
             marks: writes_marks.then_some(store),
             parts: Some(store),
             ..Facets::default()

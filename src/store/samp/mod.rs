@@ -12,6 +12,7 @@ pub mod alias;
 mod append;
 mod backup;
 mod read_position;
+mod receipts;
 pub mod record;
 mod recovery;
 pub mod thread;
@@ -29,11 +30,11 @@ use super::engine::lines::table::LogRowOf;
 use super::engine::lines::{LineFormat, LineStore, LogShape, NameClass};
 use super::{
     AddressFit, Facets, FoundMessage, InboundMail, LinkRouter, Location, MessageAppender,
-    PeerReadState, PeerUnread, PrepareContext, PreparedRecord, PrimaryRecord, Record, RemoteMail,
-    RepeatKind, Store as _, StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec,
+    PeerReadState, PeerUnread, PrepareContext, PreparedRecord, PrimaryRecord, Receipt, Record,
+    RemoteMail, RepeatKind, SentMessage, Store as _, StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec,
     Violation, Watermark, fs, refuse_headers,
 };
-use crate::model::{Draft, Message, Remedy, display_path, sanitize_line};
+use crate::model::{DeliveryState, Draft, Message, Remedy, display_path, sanitize_line};
 use alias::SampLogName;
 use record::{SampRecord, SampScratch};
 
@@ -384,6 +385,18 @@ impl StoreDirectory for SampStore {
             Some(PeerReadState { unread: PeerUnread::Position(mark), since })
         };
         addresses.iter().map(told).collect()
+    }
+
+    fn provable_states(&self, _: &str) -> Vec<DeliveryState> {
+        use DeliveryState::{Answered, Delivered, Passed, Read, Stored, Told, Waiting};
+        // A folder has no mailboxes, but the server of a link takes lines.
+        let taken = self.format.router.get().map(|_| Delivered);
+        let ways = [Waiting, Stored].into_iter().chain(taken);
+        ways.chain([Told, Passed, Read, Answered]).collect()
+    }
+
+    fn find_receipts(&self, sent: &[SentMessage<'_>]) -> Vec<Receipt> {
+        self.find_record_receipts(sent)
     }
 }
 
