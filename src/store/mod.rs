@@ -46,7 +46,9 @@ pub use self::facets::{
 };
 pub use self::kind::Kind;
 pub use self::prepare::{AddressFit, PrepareContext, PreparedRecord, Signer, refuse_headers};
-pub use self::properties::{AttachmentRule, SignedTextFn, StoreProperties, ThreadScheme};
+pub use self::properties::{
+    AnswerScheme, AttachmentRule, NextAnswerRule, SignedTextFn, StoreProperties, ThreadScheme,
+};
 pub use self::reading::{MessageReader, RawTree};
 pub use self::receipt::{Receipt, SentMessage};
 pub use self::records::{

@@ -11,12 +11,13 @@
 //!   rendered messages. `parts`: attachments. `pending_sent`: messages that wait. `read_ahead`: rendering before a
 //!   read asks for it. `recent_reads`: the messages that were read last.
 //! - Of messages: `folder_scope`, `message_folders`: the folders that show them. `sidecars`: the files of a message.
-//!   `answers`: the drafts beside messages. `text_buffers`: the open texts of `me`.
+//!   `answers`: the drafts beside messages. `answered`: the messages that answer mine. `text_buffers`: the open texts of `me`.
 //! - `write`: writes, renames and removals. `path`: the same tree by path, for the command line.
 //! - `render_cache`, `generation_cache`: caches of computed values. [`reader`]: the program that reads.
 //! - `error`: every refusal, and its errno.
 
 mod agents;
+mod answered;
 mod answers;
 mod attr;
 mod draft_writers;

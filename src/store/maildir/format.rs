@@ -384,7 +384,7 @@ impl FileFormat for MaildirFormat {
             has_parts: !shown.attachments.is_empty(),
             claim: mail.claim.map(Box::new),
             idempotency_key: mail.idempotency_key.filter(|_| from_me).map(Into::into),
-            in_reply_to: shown.in_reply_to.filter(|_| from_me).map(Into::into),
+            in_reply_to: shown.in_reply_to.filter(|_| from_me || to_me).map(Into::into),
             ..FoundMessage::default()
         })
     }
