@@ -15,6 +15,7 @@ mod complete;
 mod completions;
 mod context;
 mod daemon;
+mod delivery_wait;
 mod doctor;
 mod failure;
 mod hook;
@@ -39,6 +40,7 @@ mod reply;
 mod rm;
 mod send;
 mod sendmail;
+mod sent;
 mod serve;
 mod status;
 mod stores;
@@ -148,6 +150,7 @@ enum CliCommand {
     Send(Box<send::Args>),
     #[command(disable_help_flag = true)]
     Sendmail(Box<sendmail::Args>),
+    Sent(sent::Args),
     Wait(wait::Args),
     Ls(ls::Args),
     Cat(cat::Args),
@@ -230,6 +233,7 @@ fn run_command(global: &GlobalOptions, command: &CliCommand) -> Result<(), Failu
         CliCommand::Reply(args) => reply::run(global, args),
         CliCommand::Send(args) => send::run(global, args),
         CliCommand::Sendmail(args) => sendmail::run(global, args),
+        CliCommand::Sent(args) => sent::run(global, args),
         CliCommand::Wait(args) => wait::run(global, args),
         CliCommand::Ls(args) => ls::run(global, args),
         CliCommand::Cat(args) => cat::run(global, args),

@@ -4,7 +4,9 @@ use std::fmt;
 
 /// The state of a message for one recipient, from the weakest to the strongest. [`DeliveryState::Refused`] is no step
 /// of the way: it is shown only while nothing above [`DeliveryState::Stored`] is proven.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum DeliveryState {
     /// It is accepted, and something keeps it from the recipient's store.

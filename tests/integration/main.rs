@@ -59,6 +59,7 @@ mod peers;
 mod porcelain;
 mod power;
 mod readers;
+mod receipts;
 mod recorded;
 mod recovered;
 mod refused;

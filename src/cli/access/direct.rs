@@ -18,8 +18,9 @@ pub(super) struct DirectAccess {
 
 impl DirectAccess {
     pub(super) fn open(global: &GlobalOptions, purpose: AccessPurpose) -> Result<Self, Failure> {
-        let AccessPurpose { acts, waits } = purpose;
-        let options = MailboxOptions { read_only: !acts, once: !waits, ..global.mailbox_options() };
+        let AccessPurpose { acts, follows, .. } = purpose;
+        let options =
+            MailboxOptions { read_only: !acts, once: !follows, ..global.mailbox_options() };
         Ok(Self { mailbox: super::super::open_with_progress(&options)? })
     }
 

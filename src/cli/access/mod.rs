@@ -45,15 +45,19 @@ pub(crate) struct AccessPurpose {
     pub acts: bool,
     /// The command waits for new mail.
     pub waits: bool,
+    /// The command looks again and again, and changes meanwhile matter.
+    pub follows: bool,
 }
 
 impl AccessPurpose {
     /// Reads only.
-    pub(crate) const LOOK: Self = Self { acts: false, waits: false };
+    pub(crate) const LOOK: Self = Self { acts: false, waits: false, follows: false };
     /// Reads, and waits for new mail.
-    pub(crate) const WAIT: Self = Self { acts: false, waits: true };
+    pub(crate) const WAIT: Self = Self { acts: false, waits: true, follows: true };
+    /// Reads again and again.
+    pub(crate) const FOLLOW: Self = Self { acts: false, waits: false, follows: true };
     /// Sends, or marks as read.
-    pub(crate) const ACT: Self = Self { acts: true, waits: false };
+    pub(crate) const ACT: Self = Self { acts: true, waits: false, follows: false };
 }
 
 /// Returns the end of an error about a path: the command that shows the names there.

@@ -36,18 +36,25 @@ impl AgentAzall {
             Some(DeliveryFate::Taken) => Receipt::of_state(DeliveryState::Delivered, None),
             Some(DeliveryFate::Waits(why)) => Receipt::of_fault(DeliveryState::Waiting, why),
             Some(DeliveryFate::Refused(why)) => Receipt::of_fault(DeliveryState::Refused, why),
-            None if place.folder.is_waiting() => self
-                .explain_wait(&path, one.to)
-                .map_or_else(Receipt::default, |why| Receipt::of_fault(DeliveryState::Waiting, why)),
+            None if place.folder.is_waiting() => {
+                self.explain_wait(&path, one.to).map_or_else(Receipt::default, |why| {
+                    Receipt::of_fault(DeliveryState::Waiting, why)
+                })
+            }
             None => Receipt::default(),
         }
     }
 
     /// Returns the copy in the mailbox of a recipient, and the time at which it was last written.
-    fn read_recipient_copy(&self, to: &str, place: &LetterPath<'_>) -> Option<(Vec<u8>, Timestamp)> {
+    fn read_recipient_copy(
+        &self,
+        to: &str,
+        place: &LetterPath<'_>,
+    ) -> Option<(Vec<u8>, Timestamp)> {
         let name = format!("{}.txt", place.stem);
         let parts = [to, place.day, MailboxFolder::Inbox.as_str(), &name];
-        let file = self.has_mailbox(to).then(|| confined::open_path(&self.format.mailboxes, &parts));
+        let file =
+            self.has_mailbox(to).then(|| confined::open_path(&self.format.mailboxes, &parts));
         let (stamp, bytes) = confined::read_whole(&file?.ok()?, MAX_FILE + 1).ok()?;
         Some((bytes, stamp.modified())).filter(|(bytes, _)| bytes.len() <= MAX_FILE)
     }

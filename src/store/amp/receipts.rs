@@ -18,8 +18,9 @@ impl AmpStore {
     pub(super) fn list_provable_states(&self, to: &str) -> Vec<DeliveryState> {
         use DeliveryState::{Answered, Delivered, Read, Refused, Stored, Told, Waiting};
         let roster = self.format.home.recent_roster();
-        let is_here = roster
-            .is_ok_and(|roster| matches!(roster.resolve_recipient(to), Ok(AmpRecipient::Local(..))));
+        let is_here = roster.is_ok_and(|roster| {
+            matches!(roster.resolve_recipient(to), Ok(AmpRecipient::Local(..)))
+        });
         if is_here {
             vec![Waiting, Stored, Delivered, Told, Read, Answered]
         } else {

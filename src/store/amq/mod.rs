@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use super::engine::files::{FileRow, FileStore, OpenFolder, StoreFile};
 use super::{
-    Kind, Location, PartContent, PartReader, PeerReadState, PeerUnread, Receipt, SentMessage, Store,
-    StoreDirectory, StoreError, StoreProperties, StoreSpec, digest,
+    Kind, Location, PartContent, PartReader, PeerReadState, PeerUnread, Receipt, SentMessage,
+    Store, StoreDirectory, StoreError, StoreProperties, StoreSpec, digest,
 };
 use crate::model::locks::{LockLevel, Mutex};
 use crate::model::{DeliveryState, sanitize_line};

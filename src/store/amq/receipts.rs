@@ -11,6 +11,12 @@ use crate::store::{Receipt, SentMessage};
 /// The largest receipt that is read, in bytes.
 const LARGEST: usize = 64 << 10;
 
+/// A receipt for a claimed message.
+struct AmqClaim {
+    /// The time of the claim, if the receipt tells it.
+    time: Option<Timestamp>,
+}
+
 impl AmqStore {
     /// Returns what is proven of a message for one recipient. Files count by their content, which the table knows.
     pub(super) fn find_message_receipt(&self, one: &SentMessage<'_>) -> Receipt {
@@ -31,9 +37,10 @@ impl AmqStore {
         }
         // A program that claims a file leaves the name in `new/` free.
         if cur.is_some() || new.is_none() {
-            let claimed = self.read_claim_time(one.id, one.to);
-            if cur.is_some() || claimed.is_some() {
-                return Receipt::of_state(DeliveryState::Read, claimed.flatten());
+            let claim = self.read_claim(one.id, one.to);
+            if cur.is_some() || claim.is_some() {
+                let since = claim.and_then(|claim| claim.time);
+                return Receipt::of_state(DeliveryState::Read, since);
             }
         }
         let Some(name) = new else { return Receipt::default() };
@@ -42,8 +49,8 @@ impl AmqStore {
         Receipt::of_state(DeliveryState::Delivered, since)
     }
 
-    /// Returns the time in the receipt of a recipient for a message; `None` if there is no such receipt.
-    fn read_claim_time(&self, id: &str, to: &str) -> Option<Option<Timestamp>> {
+    /// Returns what the receipt of a recipient for a message says; `None` if there is no such receipt.
+    fn read_claim(&self, id: &str, to: &str) -> Option<AmqClaim> {
         // A receipt does not tell messages of one id apart.
         let plain = Some(plain_id(id)).filter(|plain| *plain == id)?;
         let receipts = self.open_mailbox_folder(to, "receipts").ok()?;
@@ -54,6 +61,6 @@ impl AmqStore {
         let is_it = says("msg_id") == Some(plain)
             && says("consumer") == Some(to)
             && says("stage") == Some("drained");
-        is_it.then(|| says("emitted_at").and_then(parse_time))
+        is_it.then(|| AmqClaim { time: says("emitted_at").and_then(parse_time) })
     }
 }

@@ -55,10 +55,8 @@ impl MaildirStore {
     /// Returns the receipt for a recipient to whom the program sends mail. It ends with success only when it has taken
     /// the mail, and until then the mail waits.
     fn find_relay_receipt(&self) -> Receipt {
-        let taken = || Receipt {
-            is_tentative: true,
-            ..Receipt::of_state(DeliveryState::Delivered, None)
-        };
+        let taken =
+            || Receipt { is_tentative: true, ..Receipt::of_state(DeliveryState::Delivered, None) };
         self.format.settings.sendmail.as_ref().map_or_else(Receipt::default, |_| taken())
     }
 

@@ -31,8 +31,9 @@ use super::engine::lines::{LineFormat, LineStore, LogShape, NameClass};
 use super::{
     AddressFit, AnswerScheme, Facets, FoundMessage, InboundMail, LinkRouter, Location,
     MessageAppender, NextAnswerRule, PeerReadState, PeerUnread, PrepareContext, PreparedRecord,
-    PrimaryRecord, Receipt, Record, RemoteMail, RepeatKind, SentMessage, Store as _, StoreDirectory,
-    StoreError, StoreMarks, StoreProperties, StoreSpec, Violation, Watermark, fs, refuse_headers,
+    PrimaryRecord, Receipt, Record, RemoteMail, RepeatKind, SentMessage, Store as _,
+    StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec, Violation, Watermark, fs,
+    refuse_headers,
 };
 use crate::model::{DeliveryState, Draft, Message, Remedy, display_path, sanitize_line};
 use alias::SampLogName;

@@ -51,8 +51,9 @@ impl SampStore {
         let mut texts = RecordTexts { store: self, last: None };
         let receipt = |one: &SentMessage<'_>| {
             let record_id = one.has_others.then(|| texts.find_id_for(one)).flatten();
-            let position =
-                positions.entry(one.to.to_owned()).or_insert_with(|| PeerPosition::load(self, one.to));
+            let position = positions
+                .entry(one.to.to_owned())
+                .or_insert_with(|| PeerPosition::load(self, one.to));
             let id = record_id.as_deref().unwrap_or(one.id);
             let proof = position.as_ref().map(|p| p.find_proof(self.me(), id, one.time, now));
             Receipt { record_id, ..proof.unwrap_or_default() }
@@ -82,7 +83,11 @@ impl RecordTexts<'_> {
         let (_, text) = self.last.as_ref()?;
         let mut scratch = SampScratch::default();
         let parsed = record::parse(text, &mut scratch).ok()?;
-        Some(if parsed.to == one.to { parsed.id.into_owned() } else { parsed.id_for_recipient(one.to) })
+        Some(if parsed.to == one.to {
+            parsed.id.into_owned()
+        } else {
+            parsed.id_for_recipient(one.to)
+        })
     }
 }
 
