@@ -11,7 +11,7 @@
 //!   rendered messages. `parts`: attachments. `pending_sent`: messages that wait. `read_ahead`: rendering before a
 //!   read asks for it. `recent_reads`: the messages that were read last.
 //! - Of messages: `folder_scope`, `message_folders`: the folders that show them. `sidecars`: the files of a message.
-//!   `answers`: the drafts beside messages. `answered`: the messages that answer mine. `text_buffers`: the open texts of `me`.
+//!   `answers`: the drafts beside messages. `answered`: the messages that answer mine; `awaited_answers`: reads that wait for one. `text_buffers`: the open texts of `me`.
 //! - `write`: writes, renames and removals. `path`: the same tree by path, for the command line.
 //! - `render_cache`, `generation_cache`: caches of computed values. [`reader`]: the program that reads.
 //! - `error`: every refusal, and its errno.
@@ -20,6 +20,7 @@ mod agents;
 mod answered;
 mod answers;
 mod attr;
+mod awaited_answers;
 mod draft_writers;
 mod error;
 mod file;
@@ -62,7 +63,9 @@ mod wait;
 mod write;
 
 pub use agents::AgentStatus;
+pub use answered::Question;
 pub use attr::{Attr, CachePolicy};
+pub use awaited_answers::{AskProgress, AskQuery, copy_next_answer, wait_for_answer};
 pub use draft_writers::DraftWriters;
 pub use error::Error;
 pub use file::{OpenFile, OpenRequest};
@@ -77,7 +80,7 @@ pub use short_names::{UnknownId, may_mean_another};
 pub use status::{LastRefusal, MailboxStatus, StoreStatus, UnreadHeadline};
 pub use text_buffers::TextHandle;
 pub use unread_mail::{UnreadMail, list_unread_mail, sole_unread_name};
-pub use wait::{WaitTarget, WatchFeed, try_fill_answer, wait_for_unread};
+pub use wait::{Awaited, WaitTarget, WatchFeed, try_fill_answer, wait_for_unread};
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
