@@ -8,8 +8,8 @@ use super::{GlobalOptions, complete};
 
 /// Print files of the tree
 ///
-/// Reading a message in inbox/, or reading .next, marks the message as read, as in a mount. Reading
-/// other files marks nothing. If you name several files, a separator line stands before each.
+/// Reading a message in inbox/, reading .next, or reading the .answer of a sent message marks the
+/// message as read, as in a mount. Reading other files marks nothing. If you name several files, a separator line stands before each.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  msgfs cat README.txt\n  msgfs cat transcripts/2026-04-24-foo-plan.txt\n  \
@@ -35,10 +35,15 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
 
 /// Returns true if reading this file changes a mark (docs/SEMANTICS.md, "Reading and marks").
 fn is_marking_path(path: &str) -> bool {
-    path.starts_with("inbox/") || path == ".next"
+    path.starts_with("inbox/") || path == ".next" || is_answer_path(path)
 }
 
 /// Returns true if reading this file waits for new mail.
 fn is_waiting_path(path: &str) -> bool {
-    matches!(path, ".next" | ".wait" | ".watch")
+    matches!(path, ".next" | ".wait" | ".watch") || is_answer_path(path)
+}
+
+/// Returns true if the file waits for the answer to a message of mine.
+fn is_answer_path(path: &str) -> bool {
+    path.starts_with("sent/") && path.ends_with(".answer")
 }

@@ -8,6 +8,7 @@ mod access;
 mod agents;
 #[cfg(feature = "http")]
 mod amp;
+mod ask;
 mod carry;
 mod cat;
 mod check;
@@ -148,6 +149,7 @@ enum CliCommand {
     Inbox(inbox::Args),
     Reply(reply::Args),
     Send(Box<send::Args>),
+    Ask(Box<ask::Args>),
     #[command(disable_help_flag = true)]
     Sendmail(Box<sendmail::Args>),
     Sent(sent::Args),
@@ -182,6 +184,7 @@ impl CliCommand {
             | Self::Umount(_)
             | Self::Init(_)
             | Self::Send(_)
+            | Self::Ask(_)
             | Self::Reply(_)
             | Self::Hook(_)
             | Self::Uninstall(_)
@@ -232,6 +235,7 @@ fn run_command(global: &GlobalOptions, command: &CliCommand) -> Result<(), Failu
         CliCommand::Inbox(args) => inbox::run(global, args),
         CliCommand::Reply(args) => reply::run(global, args),
         CliCommand::Send(args) => send::run(global, args),
+        CliCommand::Ask(args) => ask::run(global, args),
         CliCommand::Sendmail(args) => sendmail::run(global, args),
         CliCommand::Sent(args) => sent::run(global, args),
         CliCommand::Wait(args) => wait::run(global, args),

@@ -18,7 +18,7 @@ use super::{GlobalOptions, complete, delivery_wait, output};
 /// The text stands after the recipients. Without it, the command reads the text from standard input.
 /// Exit code 0 means that the message is sent. With any other code nothing is sent, and the command
 /// prints the reason.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs send bob 'tests are green'\n  \
     msgfs send bob,carol --subject 'schema change' < change.txt\n  \
     msgfs send bob@acme.crabmail.ai --attach plan.pdf 'the plan'\n  \
@@ -27,45 +27,45 @@ pub(crate) struct Args {
     /// The recipients, separated by commas
     #[arg(value_name = "RECIPIENT[,RECIPIENT...]", value_parser = recipients,
         add = ArgValueCompleter::new(complete::recipients))]
-    to: Recipients,
+    pub(crate) to: Recipients,
     /// The text. No text, or -, means standard input
     #[arg(value_name = "TEXT")]
-    text: Vec<String>,
+    pub(crate) text: Vec<String>,
     /// More recipients, separated by commas, for the header line Cc
     #[arg(long, value_name = "RECIPIENT[,RECIPIENT...]", value_parser = recipients,
         add = ArgValueCompleter::new(complete::recipients))]
     cc: Option<Recipients>,
     /// The subject line
     #[arg(long, value_name = "LINE", value_parser = message::header_value)]
-    subject: Option<String>,
+    pub(crate) subject: Option<String>,
     /// Send this file with the message, if the store carries files. You can repeat this option
     #[arg(long, value_name = "FILE", value_parser = file)]
-    attach: Vec<String>,
+    pub(crate) attach: Vec<String>,
     /// Send to a new name, even if it resembles a known name
     #[arg(long)]
-    new: bool,
+    pub(crate) new: bool,
     /// Continue the thread with this id, or begin it
     #[arg(long, value_name = "ID", value_parser = message::header_value)]
-    thread: Option<String>,
+    pub(crate) thread: Option<String>,
     /// Answer the message with this id (from its Message-ID line, with or without <> and @store)
     #[arg(long, value_name = "ID", value_parser = message::header_value)]
-    re: Option<String>,
+    pub(crate) re: Option<String>,
     /// The priority, in the words of the store (AMP: urgent, high, normal, low)
     #[arg(long, value_name = "WORD", value_parser = message::header_value)]
-    priority: Option<String>,
+    pub(crate) priority: Option<String>,
     /// The type, in the words of the store (AMP: request, response, notification, ...)
     #[arg(long = "type", value_name = "WORD", value_parser = message::header_value)]
-    kind: Option<String>,
+    pub(crate) kind: Option<String>,
     /// The task of the message, in stores that have tasks (SSOT)
     #[arg(long, value_name = "ID", value_parser = message::header_value)]
-    task: Option<String>,
+    pub(crate) task: Option<String>,
     /// A word of your own (idempotency key). Within a week, a second message with the same word is not sent
     #[arg(long, value_name = "IDEMPOTENCY-KEY", value_parser = message::header_value)]
-    key: Option<String>,
+    pub(crate) key: Option<String>,
     /// Send through this store, if several stores reach the recipient
     #[arg(long, value_name = "STORE", value_parser = message::header_value,
         add = ArgValueCompleter::new(complete::stores))]
-    via: Option<String>,
+    pub(crate) via: Option<String>,
     /// After that, wait until each recipient shows this state or a later one (see `msgfs sent`). Exit code 1
     /// means that the message was refused for a recipient, and 3 that the time is over
     #[arg(long, value_name = "STATE", value_parser = delivery_wait::state_parser())]
@@ -77,10 +77,10 @@ pub(crate) struct Args {
 }
 
 /// The recipients of one argument.
-#[derive(Clone, Debug)]
-struct Recipients(Vec<String>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recipients(pub(crate) Vec<String>);
 
-fn recipients(list: &str) -> Result<Recipients, String> {
+pub(crate) fn recipients(list: &str) -> Result<Recipients, String> {
     if list.split(',').any(|name| name.trim().is_empty()) {
         return Err("a name is missing; write one name, or several as in bob,carol".to_owned());
     }
@@ -88,7 +88,7 @@ fn recipients(list: &str) -> Result<Recipients, String> {
 }
 
 /// Returns the absolute path of a file for a header line, because a mount may run in another folder.
-fn file(name: &str) -> Result<String, String> {
+pub(crate) fn file(name: &str) -> Result<String, String> {
     let path = std::path::absolute(name).map_err(|e| e.to_string())?;
     let path = path.to_str().ok_or("the path must be UTF-8")?;
     // Blanks around a header's value do not count.
@@ -99,6 +99,11 @@ fn file(name: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    send_message(global, args)
+}
+
+/// Sends the message and says so.
+pub(crate) fn send_message(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let text = message::require_text(message::read_text(&args.text)?)?;
     // The message is found again by its key.
     let key = args.key.clone().or_else(|| args.wait_for.map(|_| generate_key()));

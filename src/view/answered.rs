@@ -23,9 +23,12 @@ pub(super) struct Answer {
 }
 
 /// A message of mine, for which answers are sought.
-struct Question {
-    ix: MsgIx,
-    entry: IndexEntry,
+#[derive(Debug)]
+pub struct Question {
+    /// The message.
+    pub(super) ix: MsgIx,
+    /// The number of its store.
+    store: usize,
     /// Its time in the order of its thread.
     time: Timestamp,
     /// The ids by which answers name it.
@@ -37,25 +40,9 @@ struct Question {
 /// Returns the accepted messages that answer a message of mine, with the recipient who wrote each, oldest first.
 ///
 /// # Errors
-/// [`Error::NotFound`] if it is no message of mine that the store still has, and errors of the store.
+/// As [`Question::find`].
 pub(super) fn list_answers(tree: &Tree, ix: MsgIx) -> Result<Vec<Answer>, Error> {
-    let question = Question::find(tree, ix)?;
-    let store = tree.index.store_of(&question.entry).as_ref();
-    let core = tree.index.read();
-    let mut found = match store.properties().answers {
-        AnswerScheme::Untold => return Ok(Vec::new()),
-        AnswerScheme::Named => BTreeSet::new(),
-        AnswerScheme::NamedOrNext(rule) => find_next_answers(tree, &core, &question, &rule),
-    };
-    found.extend(find_named_answers(&core, &question));
-    let mut found: Vec<MsgIx> =
-        found.into_iter().filter(|ix| is_accepted(tree, &core, store, &question, *ix)).collect();
-    found.sort_by(|a, b| core.messages.compare_order(*a, *b));
-    let to_answer = |ix: MsgIx| {
-        let entry = core.messages.entry(ix);
-        Answer { ix, from: core.messages.sender(entry).to_owned(), time: entry.time() }
-    };
-    Ok(found.into_iter().map(to_answer).collect())
+    Question::find(tree, ix)?.list_answers(tree)
 }
 
 /// Returns the addresses of the recipients of a message of mine.
@@ -70,7 +57,11 @@ pub(super) fn is_same_address(a: &str, b: &str) -> bool {
 }
 
 impl Question {
-    fn find(tree: &Tree, ix: MsgIx) -> Result<Self, Error> {
+    /// Finds what is needed to seek the answers to a message of mine.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it is no message of mine that the store still has, and errors of the store.
+    pub(super) fn find(tree: &Tree, ix: MsgIx) -> Result<Self, Error> {
         let (ix, entry, time, id, to) = {
             let core = tree.index.read();
             let original = core.messages.find_original(ix).filter(|_| core.messages.is_copy(ix));
@@ -87,13 +78,62 @@ impl Question {
         if to.len() > 1 {
             ids.extend(tree.texts.read_record(ix, &entry)?.further_ids);
         }
-        Ok(Self { ix, entry, time, ids, to })
+        Ok(Self { ix, store: entry.store(), time, ids, to })
+    }
+
+    /// Returns the name of its store if the store does not tell which messages answer it.
+    pub(super) fn untold_store<'a>(&self, tree: &'a Tree) -> Option<&'a str> {
+        let store = self.store_in(tree);
+        matches!(store.properties().answers, AnswerScheme::Untold).then(|| store.name())
+    }
+
+    fn store_in<'a>(&self, tree: &'a Tree) -> &'a dyn Store {
+        let entry = *tree.index.read().messages.entry(self.ix);
+        tree.index.store_of(&entry).as_ref()
+    }
+
+    /// Returns the recipients of whom none of these answers is. I count only if nobody else is a recipient.
+    pub(super) fn list_missing(&self, tree: &Tree, answers: &[Answer]) -> Vec<String> {
+        let me = self.store_in(tree).me();
+        let others = self.to.iter().filter(|to| !is_same_address(to, me));
+        let mut asked: Vec<&String> = others.collect();
+        if asked.is_empty() {
+            asked = self.to.iter().collect();
+        }
+        asked.retain(|to| !answers.iter().any(|answer| is_same_address(&answer.from, to)));
+        asked.into_iter().cloned().collect()
+    }
+
+    /// Returns the accepted messages that answer it, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the store does not have the question any more.
+    pub(super) fn list_answers(&self, tree: &Tree) -> Result<Vec<Answer>, Error> {
+        let store = self.store_in(tree);
+        let core = tree.index.read();
+        if !core.messages.entry(self.ix).is_from_me() {
+            return Err(Error::NotFound);
+        }
+        let mut found = match store.properties().answers {
+            AnswerScheme::Untold => return Ok(Vec::new()),
+            AnswerScheme::Named => BTreeSet::new(),
+            AnswerScheme::NamedOrNext(rule) => find_next_answers(tree, &core, store, (self, &rule)),
+        };
+        found.extend(find_named_answers(&core, self));
+        found.retain(|ix| is_accepted(tree, &core, store, self, *ix));
+        let mut found: Vec<MsgIx> = found.into_iter().collect();
+        found.sort_by(|a, b| core.messages.compare_order(*a, *b));
+        let to_answer = |ix: MsgIx| {
+            let entry = core.messages.entry(ix);
+            Answer { ix, from: core.messages.sender(entry).to_owned(), time: entry.time() }
+        };
+        Ok(found.into_iter().map(to_answer).collect())
     }
 }
 
 /// Returns the messages that name an id of the question.
 fn find_named_answers(core: &IndexTables, question: &Question) -> BTreeSet<MsgIx> {
-    let store = question.entry.store();
+    let store = question.store;
     let mut found = BTreeSet::new();
     for id in &question.ids {
         for ix in core.messages.messages_answering(store, id) {
@@ -117,10 +157,9 @@ type LaterQuestion = (MsgIx, Timestamp, Vec<String>);
 fn find_next_answers(
     tree: &Tree,
     core: &IndexTables,
-    question: &Question,
-    rule: &NextAnswerRule,
+    store: &dyn Store,
+    (question, rule): (&Question, &NextAnswerRule),
 ) -> BTreeSet<MsgIx> {
-    let store = tree.index.store_of(&question.entry).as_ref();
     let (candidates, later) = walk_thread(tree, core, question);
     let fits = |asked: MsgIx, answer: MsgIx| {
         let id = |ix| core.messages.id(core.messages.entry(ix));
@@ -148,14 +187,13 @@ fn walk_thread(
     core: &IndexTables,
     question: &Question,
 ) -> (Vec<MsgIx>, Vec<LaterQuestion>) {
-    let thread = tree.lists.thread_messages(core, question.entry.thread());
     // A message that tells only the second of its time may stand before a question of the same second.
     let begin = Timestamp::from_secs(question.time.secs());
-    let is_before = |ix: &MsgIx| core.messages.name_time(core.messages.entry(*ix)) < begin;
-    let (_, behind) = thread.split_at(thread.partition_point(is_before));
+    let thread = core.messages.entry(question.ix).thread();
+    let (thread, before) = tree.lists.thread_messages_since(core, thread, begin);
     let (mut candidates, mut later) = (Vec::new(), Vec::new());
     let mut waiting = question.to.clone();
-    for ix in behind.iter().copied() {
+    for ix in thread.iter().skip(before).copied() {
         let entry = core.messages.entry(ix);
         if is_among(&question.to, core.messages.sender(entry))
             && !core.messages.names_answered_id(ix)

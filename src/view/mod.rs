@@ -11,8 +11,8 @@
 //!   rendered messages. `parts`: attachments. `pending_sent`: messages that wait. `read_ahead`: rendering before a
 //!   read asks for it. `recent_reads`: the messages that were read last.
 //! - Of messages: `folder_scope`, `message_folders`: the folders that show them. `sidecars`: the files of a message.
-//!   `answers`: the drafts beside messages. `answered`: the messages that answer mine. `text_buffers`: the open texts of `me`.
-//! - `receipts`: the way of my messages to their recipients, as stores and links prove it. `answered`: their answers.
+//!   `answers`: the drafts beside messages. `answered`: the messages that answer mine; `awaited_answers`: reads that wait for one. `text_buffers`: the open texts of `me`.
+//! - `receipts`: the way of my messages to their recipients, as stores and links prove it.
 //! - `write`: writes, renames and removals. `path`: the same tree by path, for the command line.
 //! - `render_cache`, `generation_cache`: caches of computed values. [`reader`]: the program that reads.
 //! - `error`: every refusal, and its errno.
@@ -21,6 +21,7 @@ mod agents;
 mod answered;
 mod answers;
 mod attr;
+mod awaited_answers;
 mod draft_writers;
 mod error;
 mod file;
@@ -65,7 +66,9 @@ mod wait;
 mod write;
 
 pub use agents::AgentStatus;
+pub use answered::Question;
 pub use attr::{Attr, CachePolicy};
+pub use awaited_answers::{AskProgress, AskQuery, copy_next_answer, wait_for_answer};
 pub use draft_writers::DraftWriters;
 pub use error::Error;
 pub use file::{OpenFile, OpenRequest};
@@ -82,7 +85,7 @@ pub use short_names::{UnknownId, may_mean_another};
 pub use status::{LastRefusal, MailboxStatus, StoreStatus, UnreadHeadline};
 pub use text_buffers::TextHandle;
 pub use unread_mail::{UnreadMail, list_unread_mail, sole_unread_name};
-pub use wait::{WaitTarget, WatchFeed, try_fill_answer, wait_for_unread};
+pub use wait::{Awaited, WaitTarget, WatchFeed, try_fill_answer, wait_for_unread};
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;

@@ -58,6 +58,7 @@ mod outbox;
 mod peers;
 mod porcelain;
 mod power;
+mod questions;
 mod readers;
 mod receipts;
 mod recorded;

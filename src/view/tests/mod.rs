@@ -1,7 +1,8 @@
 //! The tree over stores in memory. `shown`: messages and their attachments; `beside`: files that can be written
-//! beside them; `threads`: their folders; `texts`: `me/`.
+//! beside them; `questions`: answers; `threads`: their folders; `texts`: `me/`.
 
 mod beside;
+mod questions;
 mod shown;
 mod texts;
 mod threads;
