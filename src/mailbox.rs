@@ -3,7 +3,7 @@
 mod base;
 mod pending_stores;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::config::{
-    Config, ConfigError, Env, LockError, Me, MeError, PathError, Paths, StateLock,
+    self, Config, ConfigError, Env, LockError, Me, MeError, PathError, Paths, StateLock,
 };
 use crate::identity::{KeyringError, MessageDigest};
 use crate::index::{Index, IndexError};
@@ -21,7 +21,7 @@ use crate::model::locks::RwLock;
 use crate::model::{Fingerprint, Mark, PublicKey};
 use crate::outbox::{self, Outbox, OutboxError, SigningKeys};
 use crate::store::{DeliveryQueue, Store, StoreError, atomic_file};
-use crate::view::{self, Tree};
+use crate::view::{self, BellRecord, Tree};
 use crate::watch::{FolderChanges, WatchTarget, Watcher};
 pub use base::MailboxGlance;
 use base::{MailboxBase, build_view_settings};
@@ -89,6 +89,16 @@ pub enum MailboxOpenError {
     Watch(std::io::Error),
 }
 
+/// The folders with the sessions of this user's bells.
+#[derive(Debug)]
+struct SessionFiles(Vec<PathBuf>);
+
+impl BellRecord for SessionFiles {
+    fn rung_keys(&self) -> HashSet<String> {
+        config::read_rung_keys(&self.0)
+    }
+}
+
 /// An open mailbox.
 pub struct Mailbox {
     me: Me,
@@ -141,6 +151,7 @@ impl Mailbox {
         let settings = view::TreeSettings {
             warnings: Arc::clone(&now),
             link_boards: Arc::clone(links.boards()),
+            bell_record: Some(Arc::new(SessionFiles(config::locate_session_folders(env)))),
             ..build_view_settings(&config, &me, &paths, key, options)
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), outbox.clone(), settings));

@@ -52,6 +52,7 @@ const COMMANDS: &[&str] = &[
     "reply",
     "send",
     "sendmail",
+    "sent",
     "wait",
     "ls",
     "cat",

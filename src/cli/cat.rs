@@ -8,8 +8,8 @@ use super::{GlobalOptions, complete};
 
 /// Print files of the tree
 ///
-/// Reading a message in inbox/, or reading .next, marks the message as read, as in a mount. Reading
-/// other files marks nothing. If you name several files, a separator line stands before each.
+/// Reading a message in inbox/, reading .next, or reading the .answer of a sent message marks the
+/// message as read, as in a mount. Reading other files marks nothing. If you name several files, a separator line stands before each.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  msgfs cat README.txt\n  msgfs cat transcripts/2026-04-24-foo-plan.txt\n  \
@@ -25,7 +25,8 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let paths =
         args.paths.iter().map(|p| access::parse_tree_path(p)).collect::<Result<Vec<_>, _>>()?;
     let any = |is: fn(&str) -> bool| paths.iter().any(|path| is(path));
-    let purpose = AccessPurpose { acts: any(is_marking_path), waits: any(is_waiting_path) };
+    let waits = any(is_waiting_path);
+    let purpose = AccessPurpose { acts: any(is_marking_path), waits, follows: waits };
     access::with_tree(global, purpose, |tree| {
         let print = if paths.len() > 1 { access::print_file_section } else { access::print_file };
         access::for_each_path(&paths, |path| print(tree, path))
@@ -34,10 +35,15 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
 
 /// Returns true if reading this file changes a mark (docs/SEMANTICS.md, "Reading and marks").
 fn is_marking_path(path: &str) -> bool {
-    path.starts_with("inbox/") || path == ".next"
+    path.starts_with("inbox/") || path == ".next" || is_answer_path(path)
 }
 
 /// Returns true if reading this file waits for new mail.
 fn is_waiting_path(path: &str) -> bool {
-    matches!(path, ".next" | ".wait" | ".watch")
+    matches!(path, ".next" | ".wait" | ".watch") || is_answer_path(path)
+}
+
+/// Returns true if the file waits for the answer to a message of mine.
+fn is_answer_path(path: &str) -> bool {
+    path.starts_with("sent/") && path.ends_with(".answer")
 }

@@ -8,6 +8,7 @@ mod access;
 mod agents;
 #[cfg(feature = "http")]
 mod amp;
+mod ask;
 mod carry;
 mod cat;
 mod check;
@@ -15,6 +16,7 @@ mod complete;
 mod completions;
 mod context;
 mod daemon;
+mod delivery_wait;
 mod doctor;
 mod failure;
 mod hook;
@@ -39,6 +41,7 @@ mod reply;
 mod rm;
 mod send;
 mod sendmail;
+mod sent;
 mod serve;
 mod status;
 mod stores;
@@ -146,8 +149,10 @@ enum CliCommand {
     Inbox(inbox::Args),
     Reply(reply::Args),
     Send(Box<send::Args>),
+    Ask(Box<ask::Args>),
     #[command(disable_help_flag = true)]
     Sendmail(Box<sendmail::Args>),
+    Sent(sent::Args),
     Wait(wait::Args),
     Ls(ls::Args),
     Cat(cat::Args),
@@ -179,6 +184,7 @@ impl CliCommand {
             | Self::Umount(_)
             | Self::Init(_)
             | Self::Send(_)
+            | Self::Ask(_)
             | Self::Reply(_)
             | Self::Hook(_)
             | Self::Uninstall(_)
@@ -229,7 +235,9 @@ fn run_command(global: &GlobalOptions, command: &CliCommand) -> Result<(), Failu
         CliCommand::Inbox(args) => inbox::run(global, args),
         CliCommand::Reply(args) => reply::run(global, args),
         CliCommand::Send(args) => send::run(global, args),
+        CliCommand::Ask(args) => ask::run(global, args),
         CliCommand::Sendmail(args) => sendmail::run(global, args),
+        CliCommand::Sent(args) => sent::run(global, args),
         CliCommand::Wait(args) => wait::run(global, args),
         CliCommand::Ls(args) => ls::run(global, args),
         CliCommand::Cat(args) => cat::run(global, args),

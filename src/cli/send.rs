@@ -1,22 +1,24 @@
 //! `msgfs send`: sends a message without knowledge of the tree.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use clap_complete::engine::ArgValueCompleter;
+use msgfs::model::{DeliveryState, Timestamp, encode_hex};
 use msgfs::outbox::names;
 
 use super::access::{self, AccessPurpose};
 use super::context::{self, CommandContext};
 use super::failure::Failure;
 use super::message;
-use super::{GlobalOptions, complete, output};
+use super::{GlobalOptions, complete, delivery_wait, output};
 
 /// Send a message
 ///
 /// The text stands after the recipients. Without it, the command reads the text from standard input.
 /// Exit code 0 means that the message is sent. With any other code nothing is sent, and the command
 /// prints the reason.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs send bob 'tests are green'\n  \
     msgfs send bob,carol --subject 'schema change' < change.txt\n  \
     msgfs send bob@acme.crabmail.ai --attach plan.pdf 'the plan'\n  \
@@ -25,52 +27,60 @@ pub(crate) struct Args {
     /// The recipients, separated by commas
     #[arg(value_name = "RECIPIENT[,RECIPIENT...]", value_parser = recipients,
         add = ArgValueCompleter::new(complete::recipients))]
-    to: Recipients,
+    pub(crate) to: Recipients,
     /// The text. No text, or -, means standard input
     #[arg(value_name = "TEXT")]
-    text: Vec<String>,
+    pub(crate) text: Vec<String>,
     /// More recipients, separated by commas, for the header line Cc
     #[arg(long, value_name = "RECIPIENT[,RECIPIENT...]", value_parser = recipients,
         add = ArgValueCompleter::new(complete::recipients))]
     cc: Option<Recipients>,
     /// The subject line
     #[arg(long, value_name = "LINE", value_parser = message::header_value)]
-    subject: Option<String>,
+    pub(crate) subject: Option<String>,
     /// Send this file with the message, if the store carries files. You can repeat this option
     #[arg(long, value_name = "FILE", value_parser = file)]
-    attach: Vec<String>,
+    pub(crate) attach: Vec<String>,
     /// Send to a new name, even if it resembles a known name
     #[arg(long)]
-    new: bool,
+    pub(crate) new: bool,
     /// Continue the thread with this id, or begin it
     #[arg(long, value_name = "ID", value_parser = message::header_value)]
-    thread: Option<String>,
+    pub(crate) thread: Option<String>,
     /// Answer the message with this id (from its Message-ID line, with or without <> and @store)
     #[arg(long, value_name = "ID", value_parser = message::header_value)]
-    re: Option<String>,
+    pub(crate) re: Option<String>,
     /// The priority, in the words of the store (AMP: urgent, high, normal, low)
     #[arg(long, value_name = "WORD", value_parser = message::header_value)]
-    priority: Option<String>,
+    pub(crate) priority: Option<String>,
     /// The type, in the words of the store (AMP: request, response, notification, ...)
     #[arg(long = "type", value_name = "WORD", value_parser = message::header_value)]
-    kind: Option<String>,
+    pub(crate) kind: Option<String>,
     /// The task of the message, in stores that have tasks (SSOT)
     #[arg(long, value_name = "ID", value_parser = message::header_value)]
-    task: Option<String>,
+    pub(crate) task: Option<String>,
     /// A word of your own (idempotency key). Within a week, a second message with the same word is not sent
     #[arg(long, value_name = "IDEMPOTENCY-KEY", value_parser = message::header_value)]
-    key: Option<String>,
+    pub(crate) key: Option<String>,
     /// Send through this store, if several stores reach the recipient
     #[arg(long, value_name = "STORE", value_parser = message::header_value,
         add = ArgValueCompleter::new(complete::stores))]
-    via: Option<String>,
+    pub(crate) via: Option<String>,
+    /// After that, wait until each recipient shows this state or a later one (see `msgfs sent`). Exit code 1
+    /// means that the message was refused for a recipient, and 3 that the time is over
+    #[arg(long, value_name = "STATE", value_parser = delivery_wait::state_parser())]
+    wait_for: Option<DeliveryState>,
+    /// Wait for the state at most this long: 60s, 5m, 1h. A bare number means seconds
+    #[arg(long, value_name = "TIME", default_value = "60s", requires = "wait_for",
+        value_parser = super::wait::timeout)]
+    timeout: Duration,
 }
 
 /// The recipients of one argument.
-#[derive(Clone, Debug)]
-struct Recipients(Vec<String>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recipients(pub(crate) Vec<String>);
 
-fn recipients(list: &str) -> Result<Recipients, String> {
+pub(crate) fn recipients(list: &str) -> Result<Recipients, String> {
     if list.split(',').any(|name| name.trim().is_empty()) {
         return Err("a name is missing; write one name, or several as in bob,carol".to_owned());
     }
@@ -78,7 +88,7 @@ fn recipients(list: &str) -> Result<Recipients, String> {
 }
 
 /// Returns the absolute path of a file for a header line, because a mount may run in another folder.
-fn file(name: &str) -> Result<String, String> {
+pub(crate) fn file(name: &str) -> Result<String, String> {
     let path = std::path::absolute(name).map_err(|e| e.to_string())?;
     let path = path.to_str().ok_or("the path must be UTF-8")?;
     // Blanks around a header's value do not count.
@@ -89,12 +99,21 @@ fn file(name: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    send_message(global, args)
+}
+
+/// Sends the message and says so.
+pub(crate) fn send_message(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let text = message::require_text(message::read_text(&args.text)?)?;
-    let draft = [render_headers(args).as_bytes(), &text].concat();
+    // The message is found again by its key.
+    let key = args.key.clone().or_else(|| args.wait_for.map(|_| generate_key()));
+    let draft = [render_headers(args, key.as_ref()).as_bytes(), &text].concat();
     // Recipients in the headers beat the name. Then the name must be unique, because the reason of a refusal is
     // found by it. Otherwise the draft replaces an earlier one to the same recipient.
     let headed = || names::command_draft_name(if args.new { "new" } else { "send" });
     let name = sole_recipient(args).map_or_else(headed, str::to_owned);
+    let check = |state| delivery_wait::check_state(global, (&name, &draft), state);
+    let recipients = args.wait_for.map(check).transpose()?;
     let name = format!("outbox/{name}");
     let sent = access::with_tree(global, AccessPurpose::ACT, |tree| {
         tree.write(&name, &draft).map_err(|failure| {
@@ -115,7 +134,22 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let remark =
         CommandContext::find(global)?.me.explain_default().map(|remark| format!(" {remark}"));
     output::print_notice(&format!("sent to {}{}", all.join(", "), remark.unwrap_or_default()));
-    Ok(())
+    match (args.wait_for, key, recipients) {
+        (Some(state), Some(key), Some(recipients)) => {
+            delivery_wait::wait_for_state(global, (&key, recipients), state, args.timeout)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns a key that no other message has.
+fn generate_key() -> String {
+    let mut random = [0; 16];
+    // Without chance, the time has to do.
+    if getrandom::fill(&mut random).is_err() {
+        random = Timestamp::now().millis().to_le_bytes().repeat(2).try_into().unwrap_or_default();
+    }
+    format!("wait-{}", encode_hex(&random))
 }
 
 /// Returns the only recipient, if the draft is named after it.
@@ -149,7 +183,7 @@ fn name_option(reason: &str) -> String {
 }
 
 /// Returns the header block, with the empty line that ends it.
-fn render_headers(args: &Args) -> String {
+fn render_headers(args: &Args, key: Option<&String>) -> String {
     let mut head = String::new();
     if args.task.is_some() && args.subject.is_none() {
         // A header line that only some stores have would be text if it stood first (docs/SEMANTICS.md, S138). An
@@ -160,6 +194,7 @@ fn render_headers(args: &Args) -> String {
     if args.new || sole_recipient(args).is_none() {
         let _ = writeln!(head, "To: {}", args.to.0.join(", "));
     }
+    let key = key.cloned();
     let cc = args.cc.as_ref().map(|cc| cc.0.join(", "));
     let further = [
         ("Cc", &cc),
@@ -170,7 +205,7 @@ fn render_headers(args: &Args) -> String {
         ("Type", &args.kind),
         ("Task", &args.task),
         ("Via", &args.via),
-        ("Idempotency-Key", &args.key),
+        ("Idempotency-Key", &key),
     ];
     for (name, value) in further {
         if let Some(value) = value {
@@ -205,7 +240,7 @@ mod tests {
         let line = "send bob,carol --subject plan --re <ab@samp> --key k --thread t hi there";
         let args = args(&line.split(' ').collect::<Vec<_>>()).unwrap();
         assert_eq!(
-            render_headers(&args),
+            render_headers(&args, args.key.as_ref()),
             "To: bob, carol\nSubject: plan\nThread: t\nIn-Reply-To: <ab@samp>\n\
              Idempotency-Key: k\n\n"
         );
@@ -214,8 +249,10 @@ mod tests {
 
     #[test]
     fn a_task_is_never_the_first_line_and_a_refusal_names_the_option() {
-        let headers =
-            |line: &str| render_headers(&args(&line.split(' ').collect::<Vec<_>>()).unwrap());
+        let headers = |line: &str| {
+            let args = args(&line.split(' ').collect::<Vec<_>>()).unwrap();
+            render_headers(&args, None)
+        };
         assert_eq!(headers("send bob --task T hi"), "Subject:\nTask: T\n\n");
         assert_eq!(headers("send bob --task T --subject s hi"), "Subject: s\nTask: T\n\n");
         assert_eq!(
@@ -233,7 +270,7 @@ mod tests {
         let args = Line::parse_from(line).args;
         let here = std::env::current_dir().unwrap();
         assert_eq!(
-            render_headers(&args),
+            render_headers(&args, args.key.as_ref()),
             format!(
                 "Cc: carol, dave\nPriority: high\nType: request\n\
                  Attach: /a b/plan.pdf\nAttach: {}/notes\n\n",
@@ -247,7 +284,7 @@ mod tests {
     fn one_recipient_is_the_name_of_the_draft_unless_he_is_new() {
         let named = |line: &[&str]| {
             let args = args(line).unwrap();
-            (sole_recipient(&args).map(str::to_owned), render_headers(&args))
+            (sole_recipient(&args).map(str::to_owned), render_headers(&args, args.key.as_ref()))
         };
         assert_eq!(named(&["send", "bob", "hi"]), (Some("bob".into()), "\n".into()));
         let new = named(&["send", "bob", "--new", "hi"]);

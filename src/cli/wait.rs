@@ -18,7 +18,7 @@ pub(crate) struct Args {
 }
 
 /// Parses a duration like in the configuration; a bare number is in seconds.
-fn timeout(text: &str) -> Result<Duration, String> {
+pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         return msgfs::config::parse_duration(&format!("{text}s"));
     }

@@ -4,6 +4,7 @@
 //! state. [`StateLock`] makes sure that one process at a time acts for one me. All of it sees the process
 //! through [`Env`], never directly.
 
+mod bell_sessions;
 mod env;
 mod file;
 mod links;
@@ -15,6 +16,9 @@ mod reader;
 mod stores;
 mod values;
 
+pub use bell_sessions::{
+    is_session_file, locate_session_folder, locate_session_folders, read_rung_keys,
+};
 pub use env::Env;
 pub use file::{Config, ConfigError, ConfigProblem, TrustRules};
 pub use lock::{LockError, LockHolder, StateLock, find_lock_holder, wait_until_free};

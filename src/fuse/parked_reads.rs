@@ -1,4 +1,4 @@
-//! Reads that wait for mail: `.wait`, `.next` and `.watch`. Their replies are parked here, and one thread
+//! Reads that wait for mail: `.wait`, `.next`, `.answer` and `.watch`. Their replies are parked here, and one thread
 //! answers them all: when mail comes, when their time is over, and when their process got a signal, which fuser
 //! does not report. It sleeps while no read waits.
 

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::harness::Harness;
 use super::rate_limit;
 use super::waiter_process::WaiterProcess;
-use crate::config::{Env, private_base};
+use crate::config::{Env, is_session_file, locate_session_folder, locate_session_folders};
 use crate::model::{encode_hex, sanitize_line};
 use crate::store::fs as store_fs;
 
@@ -111,8 +111,11 @@ pub struct SessionLock<'a> {
 impl SessionDir {
     /// Returns the folder: below `$XDG_RUNTIME_DIR`, else with the rest of msgfs's state. It makes nothing.
     pub fn locate_dir(env: &Env) -> Option<Self> {
-        let dir = private_base(env)?.join("msgfs/hook");
-        Some(Self { dir, patience: PATIENCE, harness: "" })
+        Some(Self::in_folder(locate_session_folder(env)?))
+    }
+
+    fn in_folder(dir: PathBuf) -> Self {
+        Self { dir, patience: PATIENCE, harness: "" }
     }
 
     /// Returns the same folder for the hooks of a harness.
@@ -122,10 +125,7 @@ impl SessionDir {
 
     /// Returns every folder that may hold sessions, for callers that also look for those of other logins.
     pub fn locate_all(env: &Env) -> Vec<Self> {
-        let mut all: Vec<Self> = Self::locate_dir(env).into_iter().collect();
-        let other = Self::locate_dir(&env.clone().without_var("XDG_RUNTIME_DIR"));
-        all.extend(other.filter(|other| all.iter().all(|place| place.dir != other.dir)));
-        all
+        locate_session_folders(env).into_iter().map(Self::in_folder).collect()
     }
 
     /// Returns the same folder for a process that nobody waits for. It waits longer for a lock on a busy machine.
@@ -234,12 +234,6 @@ impl SessionDir {
         }
         Ok(dismissed)
     }
-}
-
-/// Returns true if a file of the folder is a session's, or was to become one. No other files are touched.
-fn is_session_file(name: &str) -> bool {
-    let stem = name.strip_suffix(".json").or_else(|| name.strip_suffix(".new"));
-    stem.is_some_and(|stem| stem.len() == 32 && stem.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
 impl SessionLock<'_> {

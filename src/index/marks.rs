@@ -40,12 +40,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::intern::stable_hash;
 use super::mark_log::MarkValue;
-use super::messages::{IndexEntry, MessageTable};
+use super::messages::{IndexEntry, MessageTable, answered_id_hash};
 use super::position::MsgIx;
 use super::snapshot::SnapshotHeader;
-use crate::model::{Mark, MessageKey, plain_id};
+use crate::model::{Mark, MessageKey};
 use crate::store::{FoundMessage, Location, StoreError};
 
 /// Number of attempts to write the mark of a message that is not at its location.
@@ -343,7 +342,11 @@ impl MarkTable {
     /// Returns true if a message of mine answers this one, as far as the format has reply links.
     pub fn is_answered(&self, messages: &MessageTable, entry: &IndexEntry) -> bool {
         !self.answered.is_empty()
-            && self.answered.contains(&answer_hash(messages, entry.store(), &messages.id(entry)))
+            && self.answered.contains(&answered_id_hash(
+                messages.names(),
+                entry.store(),
+                &messages.id(entry),
+            ))
     }
 
     /// Records the id that a message of mine answers.
@@ -354,7 +357,7 @@ impl MarkTable {
         found: &FoundMessage<'_>,
     ) {
         if let Some(id) = found.in_reply_to.as_deref().filter(|_| found.from_me) {
-            self.answered.insert(answer_hash(messages, store, id));
+            self.answered.insert(answered_id_hash(messages.names(), store, id));
         }
     }
 
@@ -386,11 +389,6 @@ impl MarkTable {
         header.answered.clone_from(&self.answered);
         header.telling.clone_from(&self.queue);
     }
-}
-
-/// Returns the hash of an id that a message of mine answers.
-fn answer_hash(messages: &MessageTable, store: usize, id: &str) -> u64 {
-    stable_hash(6, &[messages.names().store(store).name.as_str(), plain_id(id)])
 }
 
 /// The flag of a message in the trash, which can still be restored.

@@ -33,9 +33,9 @@ use crate::store::{PrimaryRecord, atomic_file, fs};
 
 /// Magic bytes. They change with every change of the layout, of a table or of rendering.
 #[cfg(target_endian = "little")]
-const MAGIC: &[u8; 16] = b"msgfs-index-0014";
+const MAGIC: &[u8; 16] = b"msgfs-index-0015";
 #[cfg(target_endian = "big")]
-const MAGIC: &[u8; 16] = b"msgfs-xedni-0014";
+const MAGIC: &[u8; 16] = b"msgfs-xedni-0015";
 /// Length of magic, checksum of the rest of the head, and the lengths of its two parts.
 const START: usize = 40;
 /// Alignment of tables.
@@ -262,6 +262,7 @@ pub(super) fn load(
         to_me: tables.next_vec()?,
         from_me: tables.next_vec()?,
         links: tables.next_vec()?,
+        answers: tables.next_vec()?,
     };
     let stores = tables.lengths.len();
     let stores = (0..stores).map(|_| tables.next_vec()).collect::<Option<_>>()?;

@@ -124,6 +124,7 @@ pub(super) fn build_view_settings(
         warnings: Arc::default(),
         recent_reads_file: paths.read_last_file(),
         link_boards: Arc::default(),
+        bell_record: None,
     }
 }
 

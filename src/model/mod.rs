@@ -9,6 +9,7 @@ mod message;
 pub mod name_encoding;
 mod name_similarity;
 mod policy;
+mod receipt;
 mod remedy;
 mod render;
 mod seed;
@@ -28,6 +29,7 @@ pub use policy::{
     Durability, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch, find_word, quote_words,
     read_one_or_many,
 };
+pub use receipt::DeliveryState;
 pub use remedy::Remedy;
 pub use render::{ByteCounter, RULE, ShownMessage, TextSink, render_body};
 pub use seed::Seed;

@@ -69,7 +69,7 @@ use sender::{SendContext, SenderThread};
 use spool::{Spool, SpoolParcel};
 
 /// The time within which the second use of an idempotency key is a retry.
-const IDEMPOTENCY_WINDOW_MS: i64 = 7 * 86_400_000;
+pub(crate) const IDEMPOTENCY_WINDOW_MS: i64 = 7 * 86_400_000;
 /// The largest text that every write checks again. For longer ones this would cost the square of the length.
 const EARLY_LIMIT: usize = 64 << 10;
 /// The time for which a reader waits for the release of a flushed draft. The kernel sends the release right after the

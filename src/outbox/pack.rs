@@ -14,7 +14,8 @@ use super::route::{self, Route};
 use super::sender::SendContext;
 use super::spool::SpoolParcel;
 use super::{
-    IDEMPOTENCY_WINDOW_MS, OpenDraft, Outbox, OutboxError, OutboxSettings, SpooledDraft, draft,
+    DraftTarget, IDEMPOTENCY_WINDOW_MS, OpenDraft, Outbox, OutboxError, OutboxSettings,
+    SpooledDraft, draft,
 };
 use crate::identity::KeyPair;
 use crate::index::MsgIx;
@@ -98,6 +99,24 @@ impl Outbox {
         if let Some(SpooledDraft { number: Some(n), parcels }) = spooled {
             self.sender.send(n, parcels, false);
         }
+    }
+}
+
+impl Outbox {
+    /// Returns the recipients to whom a text would go as a draft of this name in `outbox/`, each with the number of its
+    /// store. Nothing is written.
+    ///
+    /// # Errors
+    /// The reason for which the draft would be refused.
+    pub fn route_text(&self, name: &str, text: &[u8]) -> Result<Vec<(usize, String)>, OutboxError> {
+        let mut draft = self.packer.draft_parser().parse(text)?;
+        address::complete_draft(&self.context.index, &mut draft, name, &DraftTarget::Outbox)?;
+        let routes = self.packer.route_draft(&draft)?;
+        let recipients = |route: Route| {
+            let store = route.store;
+            route.to.into_iter().chain(route.cc).map(move |to| (store, to))
+        };
+        Ok(routes.into_iter().flat_map(recipients).collect())
     }
 }
 

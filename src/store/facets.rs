@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::{
     AddressFit, EmptyThread, Location, Notebook, PartContent, PeerReadState, PrepareContext,
-    PreparedRecord, RemoteMail, Store, StoreError, Watermark,
+    PreparedRecord, Receipt, RemoteMail, SentMessage, Store, StoreError, Watermark,
 };
-use crate::model::{Draft, Message, PublicKey, Seed};
+use crate::model::{DeliveryState, Draft, Message, PublicKey, Seed};
 
 /// The facets of a store. A facet that is `None` is something that it cannot do. A facet has default methods for what
 /// only some of its stores do.
@@ -239,6 +239,18 @@ pub trait StoreDirectory {
     /// Returns how much each of these agents has not read yet, where the store shows it.
     fn peer_read_states(&self, addresses: &[&str]) -> Vec<Option<PeerReadState>> {
         vec![None; addresses.len()]
+    }
+
+    /// Returns the states that this store can ever prove for a message to this recipient. A store that cannot tell
+    /// proves no more than that it has the message.
+    fn provable_states(&self, _to: &str) -> Vec<DeliveryState> {
+        vec![DeliveryState::Waiting, DeliveryState::Stored]
+    }
+
+    /// Returns what the store proves now of each of these messages of mine. Each file with proofs is read once. A file
+    /// that I cannot read proves nothing.
+    fn find_receipts(&self, sent: &[SentMessage<'_>]) -> Vec<Receipt> {
+        sent.iter().map(|_| Receipt::default()).collect()
     }
 
     /// Returns the threads without messages, by id.

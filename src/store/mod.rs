@@ -22,6 +22,7 @@ pub mod probe;
 pub mod process;
 mod properties;
 mod reading;
+mod receipt;
 mod records;
 mod remote;
 pub mod samp;
@@ -45,8 +46,11 @@ pub use self::facets::{
 };
 pub use self::kind::Kind;
 pub use self::prepare::{AddressFit, PrepareContext, PreparedRecord, Signer, refuse_headers};
-pub use self::properties::{AttachmentRule, SignedTextFn, StoreProperties, ThreadScheme};
+pub use self::properties::{
+    AnswerScheme, AttachmentRule, NextAnswerRule, SignedTextFn, StoreProperties, ThreadScheme,
+};
 pub use self::reading::{MessageReader, RawTree};
+pub use self::receipt::{Receipt, SentMessage};
 pub use self::records::{
     EmptyThread, FoundMessage, Location, PartContent, PrimaryRecord, Record, Rejection, RepeatKind,
     ScanSink, set_source_path,

@@ -17,6 +17,28 @@ pub enum ThreadScheme {
     Links,
 }
 
+/// The way in which a format tells which message another answers.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum AnswerScheme {
+    /// The format does not tell.
+    Untold,
+    /// An answer names the id of the answered message ([`FoundMessage::in_reply_to`](super::FoundMessage::in_reply_to)).
+    #[default]
+    Named,
+    /// An answer names the id, or it names none and is what its writer wrote next in the thread.
+    NamedOrNext(NextAnswerRule),
+}
+
+/// The rule for answers that name no id: such a message answers the newest message to its writer before it in the
+/// thread, and only that one.
+#[derive(Clone, Copy, Debug)]
+pub struct NextAnswerRule {
+    /// True if only unsigned messages answer so.
+    pub unsigned_only: bool,
+    /// A function that returns true if a message with the second id can answer one with the first.
+    pub fits: fn(&str, &str) -> bool,
+}
+
 /// The properties of a store, which do not change as long as it is open. A format sets those in which it differs from
 /// most.
 #[derive(Clone, Debug)]
@@ -31,6 +53,8 @@ pub struct StoreProperties {
     pub dir: PathBuf,
     /// The way in which it tells threads apart.
     pub threads: ThreadScheme,
+    /// The way in which it tells answers.
+    pub answers: AnswerScheme,
     /// True if addresses are roles that several agents may fill. A signature is then verified with the key it carries,
     /// and no key is pinned to an address.
     pub uses_roles: bool,
@@ -72,6 +96,7 @@ impl StoreProperties {
             me: me.into(),
             dir: dir.into(),
             threads: ThreadScheme::Ids,
+            answers: AnswerScheme::default(),
             uses_roles: false,
             whole_seconds: false,
             max_body: u64::MAX,

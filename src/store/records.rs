@@ -54,8 +54,8 @@ pub struct FoundMessage<'a> {
     /// Its thread id, verbatim. In a format without thread ids ([`ThreadScheme::Links`](super::ThreadScheme::Links)),
     /// it is the id of the thread that the message begins unless its reply link leads to another.
     pub thread: Cow<'a, str>,
-    /// The id of the message that it answers, where the format has no thread ids or the message is mine. A message
-    /// joins a thread only if its signature is valid, never on somebody else's word.
+    /// The id of the message that it answers, where the format has no thread ids or the message is from or to me. A
+    /// message joins a thread only if its signature is valid, never on somebody else's word.
     pub in_reply_to: Option<Cow<'a, str>>,
     /// Its id, unique for the sender (see [`TWIN`](crate::model::TWIN)).
     pub id: Cow<'a, str>,
@@ -177,6 +177,8 @@ pub struct Record {
     pub parts: Vec<Attachment>,
     /// True if it asks for an acknowledgement from me that was not given yet.
     pub wants_ack: bool,
+    /// Ids besides its own under which others may answer it.
+    pub further_ids: Vec<String>,
     /// A note for a person on a message of mine that is not wrong enough to be refused. It is shown as a file beside
     /// the message.
     pub note: Option<String>,

@@ -13,7 +13,7 @@ use super::node::{Node, NodeTrait};
 use super::reader::{detect_ending_signal, has_gone, runs_looking_program, thread_group};
 use super::table::on_view;
 use super::transcript::TranscriptPlan;
-use super::wait::WatchFeed;
+use super::wait::{Awaited, WatchFeed};
 use super::{DraftWriters, Error, ReaderProfile, TextHandle, Tree};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::MarkRead;
@@ -62,10 +62,10 @@ pub enum OpenFile {
         /// True if it is the body of a composing folder; closing it sends that folder.
         composed: bool,
     },
-    /// `.wait` and `.next`: their content once a read has waited.
+    /// `.wait`, `.next` and `.answer`: their content once a read has waited.
     Waiting {
-        /// True for `.next`, whose content is a message and its mark.
-        next: bool,
+        /// The content for which it waits.
+        awaited: Awaited,
         /// The process that opened it.
         opener: u32,
         /// The result of the wait.
@@ -106,7 +106,7 @@ impl OpenFile {
             | Self::Transcript { .. }
             | Self::Watch(_)
             | Self::Ack { .. } => false,
-            Self::Waiting { next, .. } => *next,
+            Self::Waiting { awaited, .. } => awaited.is_message(),
             _ => true,
         }
     }
@@ -138,7 +138,8 @@ pub struct ReadToEndMark {
 #[derive(Debug, Default)]
 pub struct FileContent {
     pub(super) bytes: Arc<[u8]>,
-    /// The mark that reading it to the end sets. For `.next` it holds the message, which no other `.next` gets.
+    /// The mark that reading it to the end sets. For `.next` and `.answer` it holds the message, which no other
+    /// reader gets.
     pub(super) mark: Option<ReadToEndMark>,
 }
 
@@ -357,9 +358,14 @@ impl Tree {
         if let Some(message) =
             file.claim_read_mark(by).filter(|_| self.should_mark_reading(&ReaderProfile::default()))
         {
-            self.recent_reads.note_reading(&self.index, &self.names, message);
-            // The log and `status.txt` say why it could not be marked.
-            drop(self.index.mark_message(message, true, true));
+            self.mark_as_read(message);
         }
+    }
+
+    /// Marks a message that was read to its end.
+    pub(super) fn mark_as_read(&self, message: MsgIx) {
+        self.recent_reads.note_reading(&self.index, &self.names, message);
+        // The log and `status.txt` say why it could not be marked.
+        drop(self.index.mark_message(message, true, true));
     }
 }

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Error;
 use super::read_ahead::TOGETHER;
 use super::render_cache::RenderCache;
 use super::transcript::find_rules;
+use super::{Error, names};
 use crate::index::{Index, IndexEntry, MsgIx};
 use crate::model::locks::Mutex;
 use crate::model::{Message, ShownMessage, SignatureState, Timestamp, plain_thread_id};
@@ -185,6 +185,22 @@ impl MessageTexts {
             });
         }
     }
+}
+
+/// Returns the subject of a message, if it has one, and the first line of its text, both cut to this many characters.
+pub(super) fn read_headline(
+    texts: &MessageTexts,
+    ix: MsgIx,
+    most: usize,
+) -> (Option<String>, String) {
+    let Ok(text) = texts.rendered_text(ix) else { return (None, String::new()) };
+    let text = String::from_utf8_lossy(&text);
+    let (header, body) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let first = |mut lines: std::str::Lines<'_>| {
+        lines.find(|l| !l.trim().is_empty()).map(|line| names::cut_line(line, most))
+    };
+    let subject = header.lines().find_map(|line| line.strip_prefix("Subject: "));
+    (subject.and_then(|subject| first(subject.lines())), first(body.lines()).unwrap_or_default())
 }
 
 /// Removes the label of a thread's source from its id; people see ids without it.

@@ -7,6 +7,7 @@ use super::answers::{
     draft_target, explain_missing, find_draft, find_error_note, find_new_target, name_new_draft,
     open_draft, stat_draft,
 };
+use super::awaited_answers::open_answer;
 use super::file::{OpenFile, OpenRequest};
 use super::folder_scope::{FolderScope, MessageFolder, PLACES};
 use super::listing::{Listing, ListingEntry};
@@ -122,6 +123,7 @@ impl View for MessagesView {
                     MessageFile::Ack => number(InodeTag::Ack),
                     MessageFile::Parts => number(InodeTag::Parts),
                     MessageFile::Warning => make_inode(InodeTag::Warning, identity),
+                    MessageFile::Answer => make_inode(InodeTag::Answer, identity),
                     MessageFile::Part(name) => {
                         assign(&["part", &number(InodeTag::Parts).to_string(), name])
                     }
@@ -266,6 +268,7 @@ impl View for MessagesView {
             MessagesKey::File(place, ix, MessageFile::Text) => tree.open_message(*place, *ix, how),
             MessagesKey::File(_, ix, MessageFile::Ack) => tree.open_ack(*ix, how),
             MessagesKey::File(_, ix, MessageFile::Part(name)) => tree.parts.open(*ix, name),
+            MessagesKey::File(_, ix, MessageFile::Answer) => open_answer(tree, *ix, how),
             MessagesKey::Pending(..) | MessagesKey::File(_, _, MessageFile::Warning) => {
                 Ok(OpenFile::from_bytes(self.text(tree, key)?.0.into_bytes()))
             }
@@ -308,6 +311,9 @@ impl View for MessagesView {
         match key {
             MessagesKey::File(_, _, MessageFile::Text) => FIXED_MESSAGE,
             MessagesKey::File(_, _, MessageFile::Part(_)) => FIXED_PARTS,
+            MessagesKey::File(_, _, MessageFile::Answer) => {
+                "reading this file gives the answer of the recipient; it cannot be written"
+            }
             MessagesKey::File(_, _, MessageFile::Warning) => {
                 "this note about a sent message is fixed"
             }

@@ -3,7 +3,7 @@
 //!
 //! - `table`: the trait of a view, and the table of the views. `root`, `messages` (`inbox/`, `archive/`, `sent/` and
 //!   `threads/`), `readme`, `status`, `agents`, `wait` (`.wait`, `.next` and `.watch`), `maildir`, `me`, `outbox`, `raw`,
-//!   `rejected`, `transcript`: a view each.
+//!   `rejected`, `sent` (`sent.txt`), `transcript`: a view each.
 //! - [`node`]: what a node is, and inode numbers. `listing`: the entries of a folder.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
 //! - The tree owns a struct for each of these: `unique_names`, names of messages, and `threads`, of folders of
@@ -11,14 +11,17 @@
 //!   rendered messages. `parts`: attachments. `pending_sent`: messages that wait. `read_ahead`: rendering before a
 //!   read asks for it. `recent_reads`: the messages that were read last.
 //! - Of messages: `folder_scope`, `message_folders`: the folders that show them. `sidecars`: the files of a message.
-//!   `answers`: the drafts beside messages. `text_buffers`: the open texts of `me`.
+//!   `answers`: the drafts beside messages. `answered`: the messages that answer mine; `awaited_answers`: reads that wait for one. `text_buffers`: the open texts of `me`.
+//! - `receipts`: the way of my messages to their recipients, as stores and links prove it.
 //! - `write`: writes, renames and removals. `path`: the same tree by path, for the command line.
 //! - `render_cache`, `generation_cache`: caches of computed values. [`reader`]: the program that reads.
 //! - `error`: every refusal, and its errno.
 
 mod agents;
+mod answered;
 mod answers;
 mod attr;
+mod awaited_answers;
 mod draft_writers;
 mod error;
 mod file;
@@ -42,10 +45,12 @@ mod raw;
 mod read_ahead;
 pub mod reader;
 mod readme;
+mod receipts;
 mod recent_reads;
 mod rejected;
 mod render_cache;
 mod root;
+mod sent;
 mod short_names;
 mod sidecars;
 mod status;
@@ -61,7 +66,9 @@ mod wait;
 mod write;
 
 pub use agents::AgentStatus;
+pub use answered::Question;
 pub use attr::{Attr, CachePolicy};
+pub use awaited_answers::{AskProgress, AskQuery, copy_next_answer, wait_for_answer};
 pub use draft_writers::DraftWriters;
 pub use error::Error;
 pub use file::{OpenFile, OpenRequest};
@@ -71,12 +78,14 @@ pub use node::{Ino, Node, NodeTrait, PagePolicy};
 pub use path::{FolderEntry, copy_path_to, list_path, remove_path, rename_path, write_path};
 pub use read_ahead::{ReadAhead, TOGETHER};
 pub use reader::ReaderProfile;
+pub use receipts::{BellRecord, LastSent, SentReceipt};
 pub use recent_reads::{RecentRead, load_recent_reads};
+pub use sent::format_receipts;
 pub use short_names::{UnknownId, may_mean_another};
 pub use status::{LastRefusal, MailboxStatus, StoreStatus, UnreadHeadline};
 pub use text_buffers::TextHandle;
 pub use unread_mail::{UnreadMail, list_unread_mail, sole_unread_name};
-pub use wait::{WaitTarget, WatchFeed, try_fill_answer, wait_for_unread};
+pub use wait::{Awaited, WaitTarget, WatchFeed, try_fill_answer, wait_for_unread};
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
@@ -134,6 +143,8 @@ pub struct TreeSettings {
     pub recent_reads_file: PathBuf,
     /// The health of each link.
     pub link_boards: HealthBoards,
+    /// The messages for which bells have rung; `None` if nothing tells.
+    pub bell_record: Option<Arc<dyn BellRecord>>,
 }
 
 /// The tree of one mount.

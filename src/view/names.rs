@@ -5,7 +5,8 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use crate::index::{IndexEntry, IndexTables};
-use crate::model::{ORIGIN, Timestamp, encode_hex, name_encoding, plain_id};
+use crate::model::{ORIGIN, Timestamp, encode_hex, name_encoding, plain_id, sanitize_line};
+use crate::store::Store;
 
 /// Bytes of the time that a message's name begins with.
 pub(super) const STAMP: usize = 20;
@@ -108,6 +109,26 @@ pub(super) fn format_stem(time: Timestamp, from: &str, id: &str, full: bool) -> 
 /// Returns the hash of a message's key.
 pub(super) fn message_digest(core: &IndexTables, entry: &IndexEntry) -> String {
     short_hash(&core.messages.key_parts(entry).join("\0"), HASH_DIGITS)
+}
+
+/// Digits of the key of a message for one recipient: as good as unique.
+const KEY_DIGITS: usize = 16;
+
+/// Returns the key under which a bell notes a message for one recipient. The sender and the recipient compute the same,
+/// whatever they call the store.
+pub(super) fn bell_key(store: &dyn Store, from: &str, id: &str, to: &str) -> String {
+    let (from, to) = (store.canonical_address(from), store.canonical_address(to));
+    short_hash(&[store.kind().as_str(), &from, id, &to].join("\0"), KEY_DIGITS)
+}
+
+/// Removes blanks around a line and cuts it if it is longer than this many characters.
+pub(super) fn cut_line(line: &str, most: usize) -> String {
+    let line = line.trim();
+    if line.chars().count() <= most {
+        return sanitize_line(line).into_owned();
+    }
+    let short: String = line.chars().take(most.saturating_sub(1)).collect();
+    format!("{}\u{2026}", sanitize_line(&short))
 }
 
 /// Returns the whole id in the form in which it stands in names.

@@ -119,6 +119,7 @@ pub(super) enum InodeTag {
     Ack = 40,
     Warning = 48,
     ReplyAll = 56,
+    Answer = 64,
 }
 
 const TAG_SHIFT: u32 = 56;

@@ -1,7 +1,7 @@
 //! Messages in `sent/` that were accepted and are not in their store yet. Each has the bytes that it will have
 //! there, and beside it a note with the reason of the wait.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Error;
@@ -47,6 +47,23 @@ impl PendingSentFile {
     }
 }
 
+/// A message that was accepted and is in no store yet.
+pub(super) struct HeldMessage {
+    /// Number of its store.
+    pub store: usize,
+    /// Its id, as it will be shown.
+    pub id: String,
+    /// The recipients of its record.
+    pub to: Vec<String>,
+    /// All its recipients.
+    pub everybody: Vec<String>,
+    pub time: Timestamp,
+    /// Its subject, or the first line of its text.
+    pub headline: String,
+    /// The reason why it waits, and the time since when.
+    pub waits: Option<(String, Timestamp)>,
+}
+
 /// Returns the note about a message that waits.
 fn format_waiting_note(held: &PendingMessage) -> Option<String> {
     let (why, since) = held.waits.as_ref()?;
@@ -80,7 +97,7 @@ impl PendingSent {
     }
 
     /// Returns the messages that the outbox still has.
-    fn held_messages(&self) -> Vec<PendingMessage> {
+    pub fn held_messages(&self) -> Vec<PendingMessage> {
         self.outbox.as_ref().map(|outbox| outbox.pending_messages()).unwrap_or_default()
     }
 
@@ -147,6 +164,46 @@ impl PendingSent {
         held.iter()
             .filter_map(|held| Some((self.find_in_index(held)?, format_waiting_note(held)?)))
             .collect()
+    }
+
+    /// Returns the messages of mine that are in the index and not on the way any more as a whole, each with the reason
+    /// if something keeps it.
+    pub fn held_reasons(&self, held: &[PendingMessage]) -> HashMap<MsgIx, Option<String>> {
+        let reason = |held: &PendingMessage| held.waits.as_ref().map(|(why, _)| why.clone());
+        held.iter().filter_map(|held| Some((self.find_in_index(held)?, reason(held)))).collect()
+    }
+
+    /// Returns the messages that are not in their stores yet.
+    pub fn list_unappended(&self, held: &[PendingMessage]) -> Vec<HeldMessage> {
+        let to_message = |held: &PendingMessage| {
+            let (store, message) = self.preview_message(held)?;
+            let text = message.subject.as_deref().filter(|text| !text.trim().is_empty());
+            let first = || message.body.lines().find(|line| !line.trim().is_empty());
+            let headline = text.or_else(first).unwrap_or_default().to_owned();
+            let everybody = message.to.iter().chain(&message.cc).cloned().collect();
+            Some(HeldMessage {
+                store,
+                id: message.id,
+                to: held.message.to.split(", ").map(str::to_owned).collect(),
+                everybody,
+                time: message.time,
+                headline,
+                waits: held.waits.clone(),
+            })
+        };
+        held.iter().filter_map(to_message).collect()
+    }
+
+    /// Returns true if the server of a link has taken the line of mine at this place of my log.
+    pub fn is_taken_by_link(&self, entry: &IndexEntry) -> bool {
+        let boards = self.link_boards();
+        if boards.is_empty() || !entry.is_from_me() {
+            return false;
+        }
+        let (store, at) = (self.index.store_of(entry), entry.location());
+        let end = at.offset.saturating_add(at.len.into());
+        boards.iter().any(|board| board.has_taken(store.name(), store.me(), end))
+            && store.source_path(at.source) == Some(format!("log-{}.jsonl", store.me()))
     }
 
     /// Returns true if lines of mine may wait for a link.

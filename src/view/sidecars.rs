@@ -1,6 +1,6 @@
 //! Files beside a message, named like it. `.reply` and `.reply-all` answer it and `.ack` acknowledges it; these
-//! three are not listed, nor is the `.error` of an answer. `.warning` has a note about a message of mine. `.d/`
-//! has the attachments.
+//! three are not listed, nor is the `.error` of an answer. `.answer` waits for the answer to a message of mine, and is
+//! not listed either. `.warning` has a note about a message of mine. `.d/` has the attachments.
 
 use super::answers::{find_draft, find_error_note, stat_draft};
 use super::file::OpenFile;
@@ -15,7 +15,7 @@ use crate::model::sanitize_line;
 use crate::store::StoreError;
 
 /// Endings of a message's name and of the files beside it.
-const ENDINGS: [&str; 6] = ["txt", "reply", "reply-all", "ack", "warning", "d"];
+const ENDINGS: [&str; 7] = ["txt", "reply", "reply-all", "ack", "answer", "warning", "d"];
 /// The reason why a message cannot be written.
 pub(super) const FIXED_MESSAGE: &str =
     "messages cannot be changed; write NAME.reply to answer this one";
@@ -31,6 +31,8 @@ pub(super) enum MessageFile {
     ReplyAll,
     /// `<name>.ack` beside a message that asks for an acknowledgement, not listed.
     Ack,
+    /// `<name>.answer` beside a message in `sent/`: the answer to it, not listed.
+    Answer,
     /// `<name>.warning` beside a message in `sent/`: a note about it.
     Warning,
     /// `<name>.d/`: its attachments.
@@ -46,6 +48,9 @@ impl MessageFile {
     pub fn from_tag(tag: u64) -> Option<(MessageFolder, Self)> {
         if tag == InodeTag::Warning as u64 {
             return Some((MessageFolder::Sent, Self::Warning));
+        }
+        if tag == InodeTag::Answer as u64 {
+            return Some((MessageFolder::Sent, Self::Answer));
         }
         let numbered = [
             (InodeTag::Message, Self::Text),
@@ -75,6 +80,7 @@ impl MessageFile {
             Self::Reply | Self::ReplyAll | Self::Ack | Self::Draft(_) => {
                 &[Editable, Pages(PagePolicy::Bypass)]
             }
+            Self::Answer => &[NeedsOpener, Pages(PagePolicy::Bypass)],
             Self::Parts => &[Folder, FixedFiles],
             Self::Warning | Self::Part(_) => &[],
         }
@@ -109,6 +115,10 @@ impl MessageFile {
                     0,
                     time,
                 ))
+            }
+            Self::Answer => {
+                let time = tree.texts.live_entry(ix)?.time();
+                Ok(NodeAttributes::of_file(0, time, CachePolicy::Volatile))
             }
             Self::Draft(_) => stat_draft(tree, &MessagesKey::File(place, ix, self.clone())),
             Self::Warning => {
@@ -176,6 +186,7 @@ impl Tree {
             "reply" => MessageFile::Reply,
             "reply-all" => MessageFile::ReplyAll,
             "ack" if place != MessageFolder::Sent && self.has_ack_request(ix)? => MessageFile::Ack,
+            "answer" if place == MessageFolder::Sent => MessageFile::Answer,
             "warning" if is_noted() => MessageFile::Warning,
             "d" if has_parts() && opens() => MessageFile::Parts,
             _ => return Ok(None),

@@ -6,17 +6,19 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::message_texts::read_headline;
 use super::node::{NodeTrait, PagePolicy};
+use super::receipts::LastSent;
 use super::table::View;
 use super::{Error, Tree, UnknownId};
-use crate::index::{IndexEntry, MsgIx};
+use crate::index::IndexEntry;
 use crate::link::{HealthBoard, LinkHealth};
 use crate::model::{Fingerprint, SignatureState, Timestamp, sanitize_line};
 use crate::outbox::{MyPublicKeys, Refusal};
 
 /// Unread messages listed with their first line.
 const LISTED: usize = 50;
-/// Characters of a first line.
+/// Characters of a first line, without the sign that it was cut.
 const FIRST_LINE: usize = 72;
 /// Recent messages that are examined for unknown recipients and shared keys.
 const RECENT: usize = 200;
@@ -38,6 +40,8 @@ pub struct MailboxStatus {
     pub stores: Vec<StoreStatus>,
     /// The links.
     pub links: Vec<LinkStatus>,
+    /// The newest accepted message of mine.
+    pub last_sent: Option<LastSent>,
     /// The last draft that was refused and neither sent nor removed since.
     pub last_refusal: Option<LastRefusal>,
     /// The last requested id that does not stand for exactly one message.
@@ -130,7 +134,7 @@ impl Tree {
     pub fn collect_status(&self) -> MailboxStatus {
         let unread = self.index.read().marks.unread_count();
         let message = |(ix, name)| {
-            let (subject, first_line) = read_headline(self, ix);
+            let (subject, first_line) = read_headline(&self.texts, ix, FIRST_LINE + 1);
             UnreadHeadline { name, subject, first_line }
         };
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
@@ -143,6 +147,7 @@ impl Tree {
             messages: self.unread_files(LISTED).into_iter().map(message).collect(),
             stores: collect_store_statuses(self, &keys),
             links: self.link_boards().iter().map(link_status).collect(),
+            last_sent: self.find_last_sent(),
             last_refusal: refusal.map(|Refusal { name, reason, time }| LastRefusal {
                 time: time.rfc3339(),
                 name,
@@ -177,6 +182,10 @@ fn status_text(tree: &Tree) -> (String, Timestamp) {
     for LinkStatus { name, standing } in &status.links {
         lines.extend(standing.render_lines(name).into_iter().map(|line| format!("  {line}")));
     }
+    let sent = status.last_sent.map_or("none".to_owned(), |LastSent { id, to, time }| {
+        format!("{id} to {} at {time}", to.join(", "))
+    });
+    lines.push(format!("last sent: {sent}"));
     let refusal = status.last_refusal.map_or("none".to_owned(), |r| {
         format!("{} {}: {}", r.time, sanitize_line(&r.name), join_lines(&r.reason))
     });
@@ -197,16 +206,6 @@ fn status_time(tree: &Tree) -> Timestamp {
     let links = tree.link_boards();
     let links = links.iter().map(|board| Some(board.changed_at()));
     time.into_iter().chain(links).flatten().max().unwrap_or_default()
-}
-
-/// Returns the subject of a message, if it has one, and the first line of its text, both cut.
-fn read_headline(tree: &Tree, ix: MsgIx) -> (Option<String>, String) {
-    let Ok(text) = tree.texts.rendered_text(ix) else { return (None, String::new()) };
-    let text = String::from_utf8_lossy(&text);
-    let (header, body) = text.split_once("\n\n").unwrap_or((&text, ""));
-    let first = |mut lines: std::str::Lines<'_>| lines.find(|l| !l.trim().is_empty()).map(cut_line);
-    let subject = header.lines().find_map(|line| line.strip_prefix("Subject: "));
-    (subject.and_then(|subject| first(subject.lines())), first(body.lines()).unwrap_or_default())
 }
 
 /// Returns my present keys. A mount that sends nothing returns those of its start.
@@ -354,16 +353,6 @@ fn format_store(status: &MailboxStatus, store: &StoreStatus) -> Vec<String> {
     let first = format!("  {name} ({kind}): {counts}; {state}{known}");
     let more = store.health.iter().chain(&store.remarks);
     std::iter::once(first).chain(more.map(|line| format!("    {}", sanitize_line(line)))).collect()
-}
-
-/// Removes blanks around a line and cuts it if it is long.
-fn cut_line(line: &str) -> String {
-    let line = line.trim();
-    let mut short: String = line.chars().take(FIRST_LINE).collect();
-    if short.len() < line.len() {
-        short.push('\u{2026}');
-    }
-    sanitize_line(&short).into_owned()
 }
 
 /// Joins the lines of a text into one, for places where each line is one fact.

@@ -17,6 +17,7 @@ use super::raw::{RawKey, RawView};
 use super::readme::ReadmeView;
 use super::rejected::{RejectedKey, RejectedView};
 use super::root::RootView;
+use super::sent::{SentKey, SentView};
 use super::status::StatusView;
 use super::transcript::{TranscriptKey, TranscriptView};
 use super::wait::{WaitKey, WaitView};
@@ -330,6 +331,11 @@ views! {
     /// `agents.txt`
     Agents(()) => agents: AgentsView {
         "agents.txt", listed: true, number: 16, ();
+    }
+    /// `sent.txt`
+    Sent(SentKey) => sent: SentView {
+        "sent.txt", listed: true, number: 18, SentKey::List;
+        ".sent", listed: false, number: 19, SentKey::Reports;
     }
     /// `.wait`, `.next` and `.watch`
     Wait(WaitKey) => wait: WaitView {

@@ -13,18 +13,15 @@ pub struct UnreadMail {
     pub from: String,
 }
 
-/// Digits of a message's key: as good as unique among those of a mailbox.
-const DIGITS: usize = 16;
-
 /// Returns the unread messages from other agents, oldest first.
 pub fn list_unread_mail(tree: &Tree) -> Vec<UnreadMail> {
     let core = tree.index.read();
     let entries =
         core.messages.inbox().map(|ix| core.messages.entry(ix)).filter(|e| !e.is_from_me());
     let mail = entries.map(|e| {
-        let mut key = names::message_digest(&core, e);
-        key.truncate(DIGITS);
-        UnreadMail { key, from: core.messages.sender(e).to_owned() }
+        let (store, from) = (tree.index.store_of(e).as_ref(), core.messages.sender(e));
+        let key = names::bell_key(store, from, &core.messages.id(e), store.me());
+        UnreadMail { key, from: from.to_owned() }
     });
     mail.collect()
 }

@@ -1,10 +1,13 @@
-//! `.wait`, `.next` and `.watch`: reads that block until a message comes.
+//! `.wait`, `.next` and `.watch`: reads that block until a message comes. `awaited_answers` has `.answer`, which blocks
+//! the same way.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use super::answered::Question;
 use super::attr::NO_TIME;
+use super::awaited_answers::claim_answer;
 use super::file::{FileContent, OpenFile, OpenRequest, ReadToEndMark};
 use super::node::{NodeTrait, PagePolicy};
 use super::table::{NodeAttributes, View};
@@ -12,10 +15,10 @@ use super::{CachePolicy, Error, ReaderProfile, Tree};
 use crate::index::MsgIx;
 use crate::model::locks::{LockLevel, Mutex};
 
-/// The messages that `.next` has handed out, which no other `.next` gets.
+/// The messages that `.next` and `.answer` have handed out, which no other of them gets.
 #[derive(Debug, Default)]
 struct NextClaims {
-    /// Messages of readers that have `.next` open.
+    /// Messages of readers that have such a file open.
     open: HashSet<MsgIx>,
     /// Messages that a reader read to the end, where that marks nothing.
     read: HashSet<MsgIx>,
@@ -59,7 +62,7 @@ pub(super) enum WaitKey {
 /// The view of the files that block.
 #[derive(Debug)]
 pub(super) struct WaitView {
-    /// The messages that `.next` has handed out.
+    /// The messages that were handed out.
     claims: Mutex<NextClaims>,
 }
 
@@ -90,17 +93,37 @@ impl View for WaitView {
             return Ok(OpenFile::Watch(open_watch(tree)));
         }
         let next = *key == WaitKey::Next;
-        if next && access.reader.stranger {
-            // Another user cannot mark messages, so `.next` would hand out the same message again and again.
-            return Err(Error::not_permitted(
-                "only the user who made the mount can take mail with .next",
-            ));
+        if next {
+            refuse_stranger(access)?;
         }
-        Ok(OpenFile::Waiting { next, opener: access.opener, answer: Mutex::new(None) })
+        let awaited = if next { Awaited::Message } else { Awaited::Names };
+        Ok(OpenFile::Waiting { awaited, opener: access.opener, answer: Mutex::new(None) })
     }
 }
 
+/// Refuses another user, who cannot mark messages: the file would hand out the same message again and again.
+pub(super) fn refuse_stranger(access: &OpenRequest) -> Result<(), Error> {
+    if access.reader.stranger {
+        return Err(Error::not_permitted(
+            "only the user who made the mount can take mail with .next or .answer",
+        ));
+    }
+    Ok(())
+}
+
 impl WaitView {
+    /// Reserves a message for one reader. Returns false if another reader has it, or if it was handed out where
+    /// reading marks nothing and is `unread`.
+    pub fn try_claim(&self, ix: MsgIx, unread: bool) -> bool {
+        let mut handed = self.claims.lock();
+        !(unread && handed.read.contains(&ix)) && handed.open.insert(ix)
+    }
+
+    /// Returns true if a reader has the message and has not closed it.
+    pub fn is_claimed(&self, ix: MsgIx) -> bool {
+        self.claims.lock().open.contains(&ix)
+    }
+
     /// Returns the oldest unread message that no other `.next` has, and reserves it until this `.next` is
     /// closed.
     fn claim_next(&self, tree: &Tree, opener: u32) -> Result<Option<FileContent>, Error> {
@@ -129,8 +152,7 @@ impl WaitView {
         }
     }
 
-    /// Ends the claim of a `.next` on a message. Unless the message was read to its end, another `.next` gets
-    /// it.
+    /// Ends the claim of a reader on a message. Unless the message was read to its end, another reader gets it.
     pub fn return_claim(&self, tree: &Tree, (ix, read): (MsgIx, bool)) {
         let mut handed = self.claims.lock();
         handed.open.remove(&ix);
@@ -141,7 +163,7 @@ impl WaitView {
         tree.index.wake_all();
     }
 
-    /// Lets `.next` hand out a message again that is unread again.
+    /// Lets `.next` and `.answer` hand out a message again that is unread again.
     pub fn release_claim(&self, ix: MsgIx) {
         self.claims.lock().read.remove(&ix);
     }
@@ -155,8 +177,28 @@ pub enum WaitTarget {
     Unread,
     /// A message of its own: `.next`.
     Message,
+    /// An answer to this message of mine: `.answer`.
+    Answer(MsgIx),
     /// New messages, for each reader separately and without end: `.watch`.
     Arrivals,
+}
+
+/// The content for which an open file waits.
+#[derive(Debug)]
+pub enum Awaited {
+    /// The names of the unread messages: `.wait`.
+    Names,
+    /// A message: `.next`.
+    Message,
+    /// An answer to a message of mine: `.answer`.
+    Answer(Box<Question>),
+}
+
+impl Awaited {
+    /// Returns true if the content is a message, which reading it to the end marks.
+    pub(super) fn is_message(&self) -> bool {
+        !matches!(self, Self::Names)
+    }
 }
 
 /// Pause after which a wait without end looks again.
@@ -166,8 +208,12 @@ impl OpenFile {
     /// Returns the event that a read of this file has to wait for, if any.
     pub fn wait_target(&self) -> Option<WaitTarget> {
         match self {
-            Self::Waiting { next, answer, .. } if answer.lock().is_none() => {
-                Some(if *next { WaitTarget::Message } else { WaitTarget::Unread })
+            Self::Waiting { awaited, answer, .. } if answer.lock().is_none() => {
+                Some(match awaited {
+                    Awaited::Names => WaitTarget::Unread,
+                    Awaited::Message => WaitTarget::Message,
+                    Awaited::Answer(question) => WaitTarget::Answer(question.ix),
+                })
             }
             // Every read waits, so that none of several readers takes names that another was promised.
             Self::Watch(_) => Some(WaitTarget::Arrivals),
@@ -188,16 +234,19 @@ impl OpenFile {
 /// # Errors
 /// Store errors as they come.
 pub fn try_fill_answer(tree: &Tree, file: &OpenFile) -> Result<bool, Error> {
-    let (next, opener, answer) = match file {
-        OpenFile::Waiting { next, opener, answer } => (next, opener, answer),
+    let (awaited, opener, answer) = match file {
+        OpenFile::Waiting { awaited, opener, answer } => (awaited, *opener, answer),
         OpenFile::Watch(arrivals) => return Ok(collect_arrivals(tree, arrivals)),
         _ => return Ok(true),
     };
     if answer.lock().is_some() {
         return Ok(true);
     }
-    let found =
-        if *next { tree.views.wait.claim_next(tree, *opener)? } else { make_names_answer(tree) };
+    let found = match awaited {
+        Awaited::Names => make_names_answer(tree),
+        Awaited::Message => tree.views.wait.claim_next(tree, opener)?,
+        Awaited::Answer(question) => claim_answer(tree, question, opener)?,
+    };
     let Some(found) = found else { return Ok(false) };
     *answer.lock() = Some(found);
     Ok(true)
@@ -213,7 +262,7 @@ pub(super) fn await_mail(tree: &Tree, file: &OpenFile) -> Result<(), Error> {
     Ok(())
 }
 
-/// Drops the text of a file that was not printed. It marks nothing, and another `.next` hands out its message.
+/// Drops the text of a file that was not printed. It marks nothing, and another reader gets its message.
 pub(super) fn abandon_read(tree: &Tree, file: &OpenFile) {
     let OpenFile::Waiting { answer, .. } = file else { return };
     let mark = answer.lock().take().and_then(|answer| answer.mark);
@@ -239,7 +288,7 @@ pub fn wait_for_unread(tree: &Tree, timeout: Duration) -> Vec<String> {
 }
 
 /// Calls `found` after each change until it returns true or the time is over. Returns its last result.
-fn wait_until<E>(
+pub(super) fn wait_until<E>(
     tree: &Tree,
     timeout: Duration,
     mut found: impl FnMut() -> Result<bool, E>,

@@ -323,6 +323,9 @@ fn killed_and_cut_again_and_again() {
         let sent = alice.days("sent");
         assert_eq!(sent.len(), count, "{sent:?}");
         assert!(!sent.iter().any(|name| name.ends_with(".warning")));
+        let told: Vec<Value> = serde_json::from_str(&alice.ok(&["sent", "--json"])).unwrap();
+        let has_arrived = |one: &Value| one["state"] == "delivered" || one["state"] == "answered";
+        assert!(told.iter().all(has_arrived), "{told:?}");
         alice.keeps_its_keys();
         bob.keeps_its_keys();
     }
@@ -340,6 +343,9 @@ fn what_is_refused_for_good_stays_in_sent_and_says_so() {
     let note = alice.days("sent").into_iter().find(|name| name.ends_with(".warning")).unwrap();
     let note = alice.ok(&["cat", &format!("sent/{note}")]);
     assert!(note.contains("refused for good") && note.contains("404 not_found"), "{note}");
+    let told: Vec<Value> = serde_json::from_str(&alice.ok(&["sent", "--json"])).unwrap();
+    assert_eq!(told[0]["state"], "refused", "{told:?}");
+    assert!(told[0]["reason"].as_str().unwrap().contains("404 not_found"), "{told:?}");
     // A draft to an address that no link reaches is refused when it is written.
     let why = alice.refused(&["send", "x@acme.other.example", "hello?"]);
     assert!(why.contains("other.example"), "{why}");

@@ -103,12 +103,15 @@ fn s421_a_server_that_is_away_delays_nothing_else() {
     let sent = "cat sent/*/*.warning";
     soon("its letters say so", || m.sh(sent).stdout.contains("waits for the link nats"));
     assert_eq!(m.sh("ls sent/*/*.warning | wc -l").stdout.trim(), "6");
+    let states = |state: &str| m.sh(&format!("cut -f 4 sent.txt | grep -c '^{state}$'"));
+    assert_eq!(states("waiting").stdout.trim(), "6");
     server.run();
     soon("all are there", || texts(&w) == expected("alice", 5));
     soon("nothing waits", || {
         let status = m.cat("status.txt");
         status.contains("connected since") && !status.contains("waiting")
     });
+    soon("the server has taken them", || states("delivered").stdout.trim() == "5");
     soon("the notes are gone", || m.sh("ls sent/*").stdout.lines().all(|l| !l.contains("warning")));
     let doctor = one.msgfs_out(&["--me", "alice", "doctor"]);
     assert!(!doctor.stdout.contains("the link nats"), "{doctor:?}");

@@ -105,6 +105,7 @@ impl Bed {
             warnings: Arc::default(),
             recent_reads_file: state.join("read-last"),
             link_boards: Arc::default(),
+            bell_record: None,
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), Some(Arc::clone(&outbox)), settings));
         Mailbox { index, outbox, tree, fingerprint: my_key.fingerprint().to_string() }

@@ -178,7 +178,7 @@ fn answer(soak: &Soak, me: usize, name: &str, text: &str, dice: &mut Dice) {
 fn look_around(soak: &Soak, me: usize) {
     let life = soak.life(me);
     let dir = soak.stores.dir(me);
-    for file in ["status.txt", "agents.txt", "README.txt"] {
+    for file in ["status.txt", "agents.txt", "sent.txt", "README.txt"] {
         match fs::read_to_string(dir.join(file)) {
             Ok(text) => {
                 // Of a body these files show only the first line, and only while the message is unread.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use msgfs::mailbox::{Mailbox, MailboxOptions};
 use msgfs::model::sanitize_line;
-use msgfs::view::{self, FolderEntry, Tree};
+use msgfs::view::{self, AskProgress, AskQuery, FolderEntry, Tree};
 
 use super::super::GlobalOptions;
 use super::super::failure::Failure;
@@ -18,9 +18,20 @@ pub(super) struct DirectAccess {
 
 impl DirectAccess {
     pub(super) fn open(global: &GlobalOptions, purpose: AccessPurpose) -> Result<Self, Failure> {
-        let AccessPurpose { acts, waits } = purpose;
-        let options = MailboxOptions { read_only: !acts, once: !waits, ..global.mailbox_options() };
+        let AccessPurpose { acts, follows, .. } = purpose;
+        let options =
+            MailboxOptions { read_only: !acts, once: !follows, ..global.mailbox_options() };
         Ok(Self { mailbox: super::super::open_with_progress(&options)? })
+    }
+
+    /// Waits until there is an answer that was not printed. Returns false if there is none in time.
+    pub(super) fn wait_for_answer(
+        &self,
+        query: AskQuery<'_>,
+        within: Duration,
+    ) -> Result<bool, Failure> {
+        view::wait_for_answer(self.mailbox.tree(), query, within)
+            .map_err(|e| Failure::Errno(e.errno(), e.to_string()))
     }
 
     fn tree(&self) -> &dyn TreeAccess {
@@ -59,6 +70,15 @@ impl TreeAccess for DirectAccess {
 
     fn wait_for_mail(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
         self.tree().wait_for_mail(timeout)
+    }
+
+    fn next_answer(
+        &self,
+        query: AskQuery<'_>,
+        within: Duration,
+        out: &mut dyn Write,
+    ) -> Result<AskProgress, Failure> {
+        self.tree().next_answer(query, within, out)
     }
 
     fn close(self: Box<Self>) {
@@ -117,6 +137,16 @@ impl TreeAccess for Tree {
 
     fn wait_for_mail(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
         Ok(view::wait_for_unread(self, timeout))
+    }
+
+    fn next_answer(
+        &self,
+        query: AskQuery<'_>,
+        within: Duration,
+        out: &mut dyn Write,
+    ) -> Result<AskProgress, Failure> {
+        view::copy_next_answer(self, query, within, out)
+            .map_err(|e| Failure::Errno(e.errno(), e.to_string()))
     }
 }
 

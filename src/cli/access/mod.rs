@@ -11,6 +11,7 @@ mod server;
 mod socket;
 mod wire;
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use msgfs::config::{self, LockError};
 use msgfs::fuse::mountpoint::{self, MountState};
 use msgfs::mailbox::MailboxOpenError;
 use msgfs::model::sanitize_line;
-use msgfs::view::FolderEntry;
+use msgfs::view::{AskProgress, AskQuery, FolderEntry};
 
 use super::GlobalOptions;
 use super::context::CommandContext;
@@ -36,7 +37,9 @@ pub(crate) use socket::{grant_takeover, request_takeover};
 /// The longest wait for another command, or for a mount that is starting or ending.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two checks.
-const PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const PAUSE: Duration = Duration::from_millis(50);
+/// The longest time for which the acting process waits for an answer at once. It does not see when the command ends.
+const ROUND: Duration = Duration::from_secs(10);
 
 /// The purpose for which a command uses the tree.
 #[derive(Clone, Copy, Debug)]
@@ -45,15 +48,19 @@ pub(crate) struct AccessPurpose {
     pub acts: bool,
     /// The command waits for new mail.
     pub waits: bool,
+    /// The command looks again and again, and changes meanwhile matter.
+    pub follows: bool,
 }
 
 impl AccessPurpose {
     /// Reads only.
-    pub(crate) const LOOK: Self = Self { acts: false, waits: false };
+    pub(crate) const LOOK: Self = Self { acts: false, waits: false, follows: false };
     /// Reads, and waits for new mail.
-    pub(crate) const WAIT: Self = Self { acts: false, waits: true };
+    pub(crate) const WAIT: Self = Self { acts: false, waits: true, follows: true };
+    /// Reads again and again.
+    pub(crate) const FOLLOW: Self = Self { acts: false, waits: false, follows: true };
     /// Sends, or marks as read.
-    pub(crate) const ACT: Self = Self { acts: true, waits: false };
+    pub(crate) const ACT: Self = Self { acts: true, waits: false, follows: false };
 }
 
 /// Returns the end of an error about a path: the command that shows the names there.
@@ -107,6 +114,15 @@ pub(crate) trait TreeAccess {
 
     /// Waits until there is unread mail and returns its names; empty if none came in time.
     fn wait_for_mail(&self, timeout: Duration) -> Result<Vec<String>, Failure>;
+
+    /// Prints the next answer to a question to `out` and marks it read once it is printed. Waits for it, at most
+    /// `within`.
+    fn next_answer(
+        &self,
+        query: AskQuery<'_>,
+        within: Duration,
+        out: &mut dyn Write,
+    ) -> Result<AskProgress, Failure>;
 
     /// Ends the access. All that was read or sent is durable when this returns.
     fn close(self: Box<Self>) {}
@@ -193,6 +209,30 @@ pub(crate) fn print_file_section(access: &dyn TreeAccess, path: &str) -> Result<
     let mut out = SectionWriter::new(split_path(path).1);
     let outcome = access.cat(path, &mut out);
     out.finish(outcome)
+}
+
+/// Prints the next answer to a question to `out`, as [`TreeAccess::next_answer`]. No lock is held while it waits, and it
+/// may return earlier without an answer.
+pub(crate) fn wait_for_answer(
+    global: &GlobalOptions,
+    query: AskQuery<'_>,
+    within: Duration,
+    out: &mut dyn Write,
+) -> Result<AskProgress, Failure> {
+    let context = CommandContext::find(global)?;
+    let served = config::find_lock_holder(&context.paths.state)
+        .and_then(|_| SocketAccess::connect(&context.paths.state));
+    if let Some(served) = served {
+        return served.next_answer(query, within.min(ROUND), out);
+    }
+    let alone = DirectAccess::open(global, AccessPurpose::WAIT)?;
+    let came = alone.wait_for_answer(query, within);
+    Box::new(alone).close();
+    came?;
+    let out = RefCell::new(out);
+    with_tree(global, AccessPurpose::ACT, |tree| {
+        tree.next_answer(query, Duration::ZERO, *out.borrow_mut())
+    })
 }
 
 fn open_tree(

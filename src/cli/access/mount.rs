@@ -11,13 +11,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use msgfs::model::Timestamp;
-use msgfs::view::FolderEntry;
+use msgfs::view::{AskProgress, AskQuery, FolderEntry};
 use rustix::io::Errno;
 
 use super::super::GlobalOptions;
 use super::super::context::CommandContext;
 use super::super::failure::{Failure, format_io_error};
-use super::{PAUSE, TreeAccess, resolve_move_target, split_path, suggest_listing};
+use super::{PAUSE, SocketAccess, TreeAccess, resolve_move_target, split_path, suggest_listing};
 
 /// The most bytes read from a file that has the reason of a refusal.
 const REASON_LIMIT: u64 = 64 << 10;
@@ -27,11 +27,17 @@ pub(super) struct MountAccess {
     root: PathBuf,
     me: String,
     config: Option<PathBuf>,
+    state: PathBuf,
 }
 
 impl MountAccess {
     pub(super) fn new(root: PathBuf, global: &GlobalOptions, context: &CommandContext) -> Self {
-        Self { root, me: context.me.name.clone(), config: global.config.clone() }
+        Self {
+            root,
+            me: context.me.name.clone(),
+            config: global.config.clone(),
+            state: context.paths.state.clone(),
+        }
     }
 
     fn full_path(&self, path: &str) -> PathBuf {
@@ -200,6 +206,18 @@ impl TreeAccess for MountAccess {
                 Err(_) => return Ok(Vec::new()),
             }
         }
+    }
+
+    fn next_answer(
+        &self,
+        query: AskQuery<'_>,
+        within: Duration,
+        out: &mut dyn Write,
+    ) -> Result<AskProgress, Failure> {
+        // The socket tells what was printed. A file would be marked when its reader dies.
+        SocketAccess::connect(&self.state)
+            .ok_or(Failure::ServerGone)?
+            .next_answer(query, within, out)
     }
 }
 

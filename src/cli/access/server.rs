@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use msgfs::view::Tree;
+use msgfs::view::{AskQuery, Tree};
 
 use super::super::failure::Failure;
 use super::TreeAccess;
@@ -171,6 +171,12 @@ fn answer_request(
         TreeRequest::Rm(path) => tree.rm(&path).map(done),
         TreeRequest::MarkAll => tree.mark_all_read().map(TreeResponse::Marked),
         TreeRequest::Mv(from, to) => tree.mv(&from, &to).map(TreeResponse::MovedTo),
+        TreeRequest::Answer(key, printed, within) => {
+            let query = AskQuery { key: &key, printed: &printed };
+            let within = Duration::from_millis(within);
+            tree.next_answer(query, within, &mut FilePartWriter(stream))
+                .map(|progress| TreeResponse::Asked(progress.into()))
+        }
         TreeRequest::Place => Err(Failure::refused("this mount stays")),
     };
     Ok(outcome.unwrap_or_else(|failure| match failure {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use msgfs::config;
-use msgfs::view::FolderEntry;
+use msgfs::view::{AskProgress, AskQuery, FolderEntry};
 
 use super::super::failure::{Failure, format_io_error};
 use super::wire::{self, TreeRequest, TreeResponse};
@@ -24,13 +24,15 @@ pub(super) struct SocketAccess {
     stream: UnixStream,
     /// A request was sent and answered.
     used: Cell<bool>,
+    /// The connection broke.
+    broken: Cell<bool>,
 }
 
 impl SocketAccess {
     /// Connects to the process that acts in a state folder; `None` if none listens there or answers.
     pub(super) fn connect(state: &Path) -> Option<Self> {
         let stream = connect_greeted(state)?;
-        Some(Self { stream, used: Cell::new(false) })
+        Some(Self { stream, used: Cell::new(false), broken: Cell::new(false) })
     }
 
     /// Sends a request with the text that belongs to it.
@@ -59,9 +61,26 @@ impl SocketAccess {
         self.call_server(request).map(drop)
     }
 
+    /// Receives a file in parts, prints it to `out`, and returns the response behind it.
+    fn receive_file(&self, out: &mut dyn Write) -> Result<TreeResponse, Failure> {
+        loop {
+            let response = self.receive_response()?;
+            let TreeResponse::Part = response else { return Ok(response) };
+            let part =
+                wire::receive_frame(&self.stream).map_err(|e| self.connection_failure(&e, true))?;
+            if let Err(e) = out.write_all(&part).and_then(|()| out.flush()) {
+                // A text that was not printed was not read.
+                let _ = self.stream.shutdown(std::net::Shutdown::Both);
+                return Err(Failure::from_output_error(&e));
+            }
+            wire::send_frame(&self.stream, b"").map_err(|e| self.connection_failure(&e, true))?;
+        }
+    }
+
     /// Returns the failure for a broken connection. `asked`: a request was sent. If the process has not read
     /// the whole request, it has not begun it, and the system reports that the connection was reset.
     fn connection_failure(&self, error: &io::Error, asked: bool) -> Failure {
+        self.broken.set(true);
         if !self.used.get() && (!asked || error.kind() == io::ErrorKind::ConnectionReset) {
             return Failure::ServerGone;
         }
@@ -123,17 +142,7 @@ impl TreeAccess for SocketAccess {
 
     fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
         self.send_request(&TreeRequest::Cat(path.to_owned()), None)?;
-        while let TreeResponse::Part = self.receive_response()? {
-            let part =
-                wire::receive_frame(&self.stream).map_err(|e| self.connection_failure(&e, true))?;
-            if let Err(e) = out.write_all(&part).and_then(|()| out.flush()) {
-                // A text that was not printed was not read.
-                let _ = self.stream.shutdown(std::net::Shutdown::Both);
-                return Err(Failure::from_output_error(&e));
-            }
-            wire::send_frame(&self.stream, b"").map_err(|e| self.connection_failure(&e, true))?;
-        }
-        Ok(())
+        self.receive_file(out).map(drop)
     }
 
     fn has_path(&self, path: &str) -> bool {
@@ -166,5 +175,23 @@ impl TreeAccess for SocketAccess {
     fn wait_for_mail(&self, _: Duration) -> Result<Vec<String>, Failure> {
         // A command that only waits follows the stores by itself.
         self.list_unread()
+    }
+
+    fn next_answer(
+        &self,
+        query: AskQuery<'_>,
+        within: Duration,
+        out: &mut dyn Write,
+    ) -> Result<AskProgress, Failure> {
+        let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+        let request = TreeRequest::Answer(query.key.to_owned(), query.printed.to_vec(), within);
+        let answered = self.send_request(&request, None).and_then(|()| self.receive_file(out));
+        match answered {
+            Ok(TreeResponse::Asked(progress)) => Ok(progress.into()),
+            Ok(_) => Err(version_mismatch()),
+            // Nothing is lost: what was not printed to its end is not marked.
+            Err(_) if self.broken.get() => Err(Failure::ServerGone),
+            Err(failure) => Err(failure),
+        }
     }
 }

@@ -12,7 +12,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use msgfs::model::Timestamp;
-use msgfs::view::FolderEntry;
+use msgfs::view::{AskProgress, FolderEntry};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,8 @@ pub(super) enum TreeRequest {
     Rm(String),
     MarkAll,
     Mv(String, String),
+    /// The next answer to a question: its key, the answers that were printed, and the milliseconds to wait.
+    Answer(String, Vec<u64>, u64),
     /// A mount asks the carrying process to let it take over.
     Place,
 }
@@ -47,6 +49,8 @@ pub(super) enum TreeResponse {
     Has(bool),
     Marked(usize),
     MovedTo(Option<String>),
+    /// The state of a question.
+    Asked(WireAsk),
     Failed {
         errno: Option<i32>,
         text: String,
@@ -66,6 +70,22 @@ impl From<FolderEntry> for WireEntry {
 impl From<WireEntry> for FolderEntry {
     fn from(WireEntry(name, is_dir, size, time, mode): WireEntry) -> Self {
         Self { name, is_dir, size, time: Timestamp::from_millis(time), mode }
+    }
+}
+
+/// An [`AskProgress`] in transit.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct WireAsk(Option<(u64, String)>, Vec<String>, Vec<String>);
+
+impl From<AskProgress> for WireAsk {
+    fn from(AskProgress { printed, missing, paths }: AskProgress) -> Self {
+        Self(printed, missing, paths)
+    }
+}
+
+impl From<WireAsk> for AskProgress {
+    fn from(WireAsk(printed, missing, paths): WireAsk) -> Self {
+        Self { printed, missing, paths }
     }
 }
 

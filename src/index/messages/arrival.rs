@@ -144,6 +144,7 @@ impl MessageTable {
         self.known.names.writer_mut(writer).last = Some(ix);
         self.note_copy(ix, found);
         self.note_idempotency_key(ix, found);
+        self.note_answered_id(ix, store, found);
         if found.has_note {
             self.set_note(ix, true);
         }
@@ -251,6 +252,7 @@ impl MessageTable {
         let noted = self.set_note(ix, found.has_note);
         self.note_copy(ix, found);
         self.note_idempotency_key(ix, found);
+        self.note_answered_id(ix, store, found);
         *self.entry_mut(ix) = after;
         let shown = moves
             || noted

@@ -247,7 +247,7 @@ impl IndexEntry {
     }
 
     /// Returns true if it counts as unread mail to me.
-    pub(in crate::index) fn is_unread(&self) -> bool {
+    pub fn is_unread(&self) -> bool {
         self.is_to_me() && !self.is_read()
     }
 

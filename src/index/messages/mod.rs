@@ -4,8 +4,9 @@
 //! - [`entry`](IndexEntry): one message (56 bytes). [`names`](NameTable): texts, stores, writers, recipients.
 //! - [`identity`](EntryTable): the entries, their ids and order. `links`: the ids that messages have and answer.
 //!   `lists`: the lists in which views show messages.
-//! - `arrival`: messages that come, or that their store reports with other values.
+//! - `answers`: the ids that messages to me answer. `arrival`: messages that come, or that their store reports with other values.
 
+mod answers;
 mod arrival;
 mod entry;
 mod identity;
@@ -13,6 +14,7 @@ mod links;
 mod lists;
 mod names;
 
+pub(in crate::index) use answers::{AnswerLink, answered_id_hash};
 pub use entry::IndexEntry;
 pub(in crate::index) use entry::{MANY_KEYS, SignatureKind};
 #[cfg(test)]
@@ -32,6 +34,7 @@ use super::slots::{SlotTable, SlotTableSnapshot};
 use super::snapshot::SnapshotHeader;
 use super::source::SourceId;
 use crate::store::{FoundMessage, PrimaryRecord};
+use answers::AnswerLinks;
 use entry::{EntryFlags, identity_lookup};
 use identity::TextId;
 use links::ReplyLinks;
@@ -47,6 +50,7 @@ pub struct MessageTable {
     /// Records that another record may replace ([`MessageTable::is_copy`]).
     copies: HashMap<MsgIx, PrimaryRecord>,
     idempotency: HashMap<String, Vec<MsgIx>>,
+    answers: AnswerLinks,
     /// Number of lines that begin like a transcript's separator, for messages that have such lines and whose
     /// length is known.
     ruled: BTreeMap<MsgIx, u32>,
@@ -77,6 +81,7 @@ pub(in crate::index) struct MessageColumns {
     pub to_me: Vec<MsgIx>,
     pub from_me: Vec<MsgIx>,
     pub links: Vec<ReplyLink>,
+    pub answers: Vec<AnswerLink>,
 }
 
 impl MessageTable {
@@ -152,6 +157,7 @@ impl MessageTable {
         }
         entry.flags.set(EntryFlags::STALE, false);
         entry.flags.set(EntryFlags::GONE, false);
+        self.note_answered_id(ix, source.store(), found);
         came_back
     }
 
@@ -196,20 +202,30 @@ impl MessageTable {
         columns: MessageColumns,
         header: &mut SnapshotHeader,
     ) -> Option<Self> {
-        let MessageColumns { entries, identity_slots, texts, text_ids, to_me, from_me, links } =
-            columns;
+        let MessageColumns {
+            entries,
+            identity_slots,
+            texts,
+            text_ids,
+            to_me,
+            from_me,
+            links,
+            answers,
+        } = columns;
         let links = ReplyLinks::from_table(links, &entries)?;
         let names = NameTable::from_snapshot(texts, header);
+        let known = EntryTable {
+            entries,
+            identity_slots,
+            names,
+            text_ids,
+            hex_ids: std::mem::take(&mut header.hex_ids),
+            links,
+            far_names: std::mem::take(&mut header.far_names),
+        };
         let table = Self {
-            known: EntryTable {
-                entries,
-                identity_slots,
-                names,
-                text_ids,
-                hex_ids: std::mem::take(&mut header.hex_ids),
-                links,
-                far_names: std::mem::take(&mut header.far_names),
-            },
+            answers: AnswerLinks::from_table(answers, &known)?,
+            known,
             lists: MessageLists::from_snapshot(to_me, from_me),
             noted: std::mem::take(&mut header.noted),
             copies: std::mem::take(&mut header.copies),
@@ -240,7 +256,7 @@ impl MessageTable {
     }
 
     /// Returns the tables of a snapshot: those before the tables of threads, and those behind them.
-    pub(super) fn snapshot_tables(&self) -> ([AnyTable<'_>; 5], [AnyTable<'_>; 4]) {
+    pub(super) fn snapshot_tables(&self) -> ([AnyTable<'_>; 5], [AnyTable<'_>; 5]) {
         let hash_of = identity_lookup(&self.known.entries);
         let identities = SlotTableSnapshot { slots: &self.known.identity_slots, hash_of };
         let (texts, ends, slots) = self.known.names.texts().snapshot_parts();
@@ -252,11 +268,12 @@ impl MessageTable {
             Box::new(slots),
         ];
         let links = self.known.links.as_table();
-        let last: [AnyTable<'_>; 4] = [
+        let last: [AnyTable<'_>; 5] = [
             Box::new(&self.known.text_ids),
             Box::new(&self.lists.to_me),
             Box::new(&self.lists.from_me),
             Box::new(links),
+            Box::new(self.answers.as_table()),
         ];
         (first, last)
     }

@@ -224,7 +224,19 @@ impl ThreadTable {
 
     /// Returns the live messages of a thread, each once, oldest first.
     pub fn thread_messages(&self, messages: &MessageTable, thread: ThreadIx) -> Vec<MsgIx> {
-        let mut out: Vec<MsgIx> = self.shown_messages(messages, thread).map(|(ix, _)| ix).collect();
+        self.thread_messages_since(messages, thread, Timestamp::from_millis(i64::MIN))
+    }
+
+    /// Returns those whose names have this time or a later one.
+    pub fn thread_messages_since(
+        &self,
+        messages: &MessageTable,
+        thread: ThreadIx,
+        since: Timestamp,
+    ) -> Vec<MsgIx> {
+        let shown = self.shown_messages(messages, thread);
+        let later = shown.filter(|(_, entry)| messages.name_time(entry) >= since);
+        let mut out: Vec<MsgIx> = later.map(|(ix, _)| ix).collect();
         out.sort_by(|a, b| messages.compare_order(*a, *b));
         out
     }

@@ -292,6 +292,12 @@ impl LogSync {
         (sum, behind)
     }
 
+    /// Returns the end of the published part of each log whose lines are all published up to there.
+    pub fn list_taken(&self) -> BTreeMap<String, u64> {
+        let whole = self.writers.iter().filter(|(_, w)| w.place.odd.is_none() && w.place.end > 0);
+        whole.map(|(name, w)| (name.clone(), w.place.end)).collect()
+    }
+
     fn count_waiting_lines(&mut self, name: &str) -> io::Result<u64> {
         let Some(stamp) = self.logs.read_stamp(name)? else { return Ok(0) };
         let from = self.writers.get(name).map_or(0, WriterState::compared_upto);

@@ -294,6 +294,7 @@ impl NatsWorker {
             && carrier.logs.reopen().is_ok()
         {
             let (waiting, behind) = carrier.measure_backlog();
+            self.board.note_taken(carrier.list_taken());
             self.board
                 .update_health(|standing| (standing.waiting, standing.behind) = (waiting, behind));
         }
@@ -485,6 +486,7 @@ impl NatsWorker {
             } else {
                 (0, std::collections::BTreeMap::new())
             };
+            self.board.note_taken(carrier.list_taken());
             self.board
                 .update_health(|standing| (standing.waiting, standing.behind) = (waiting, behind));
         }

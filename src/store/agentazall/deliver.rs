@@ -469,6 +469,21 @@ impl AgentAzall {
         Some(lines + &moved.unwrap_or_default()).filter(|text| !text.is_empty())
     }
 
+    /// Returns the reason for which a letter waits for a recipient; `None` if the recipient has it.
+    pub(super) fn explain_wait(&self, path: &str, to: &str) -> Option<String> {
+        let waiting = self.read_waiting_letter(path)?;
+        let (_, way) = waiting.recipients.into_iter().find(|(name, _)| name == to)?;
+        match way {
+            RecipientState::Delivered | RecipientState::Refused(_) => None,
+            RecipientState::Waiting(why) => Some(why),
+            RecipientState::Undelivered | RecipientState::Link(_) => {
+                let failed = self.format.delivery_failures.lock();
+                let why = failed.get(&(path.to_owned(), to.to_owned())).cloned();
+                Some(why.unwrap_or_else(|| "it is being delivered".to_owned()))
+            }
+        }
+    }
+
     /// Returns one line for people for each waiting message and recipient.
     pub(super) fn render_waiting_lines(&self) -> Vec<String> {
         let mut out = Vec::new();

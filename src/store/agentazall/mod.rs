@@ -31,6 +31,7 @@ mod mark;
 pub mod names;
 mod new_files;
 mod notebook;
+mod receipts;
 mod remote;
 mod send;
 mod state;

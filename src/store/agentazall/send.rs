@@ -5,14 +5,14 @@ use std::io;
 use super::layout::MailboxFolder;
 use super::write::{self, OutgoingLetter};
 use super::{AgentAzall, date, deliver, key, layout, letter, names, new_files, text};
-use crate::model::{Draft, Timestamp, sanitize_line};
+use crate::model::{DeliveryState, Draft, Timestamp, sanitize_line};
 use crate::store::engine::files::{
     self,
     unread::{MAILBOXES, UnreadRules},
 };
 use crate::store::{
-    AddressFit, PeerReadState, PrepareContext, PreparedRecord, RemoteMail, Store, StoreDirectory,
-    StoreError, confined, fs, refuse_headers,
+    AddressFit, PeerReadState, PrepareContext, PreparedRecord, Receipt, RemoteMail, SentMessage,
+    Store, StoreDirectory, StoreError, confined, fs, refuse_headers,
 };
 
 impl StoreDirectory for AgentAzall {
@@ -37,6 +37,14 @@ impl StoreDirectory for AgentAzall {
             self.format.unread_counts.count_unread(&base, &folders, false, MAIL)
         };
         addresses.iter().map(told).collect()
+    }
+
+    fn provable_states(&self, to: &str) -> Vec<DeliveryState> {
+        self.list_provable_states(to)
+    }
+
+    fn find_receipts(&self, sent: &[SentMessage<'_>]) -> Vec<Receipt> {
+        sent.iter().map(|one| self.find_letter_receipt(one)).collect()
     }
 }
 

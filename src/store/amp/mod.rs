@@ -29,6 +29,7 @@ pub mod limits;
 mod multicast;
 pub mod pem;
 mod read;
+mod receipts;
 mod references;
 pub mod registration;
 mod remote;

@@ -23,7 +23,7 @@ const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The table's entry for the file of a message.
-struct AmpSourceFile {
+pub(super) struct AmpSourceFile {
     file: StoreFile<AmpTableFacts>,
     twin: Option<[u8; 32]>,
     /// The id under which the same signed bytes came earlier.
@@ -40,7 +40,7 @@ impl AmpStore {
 
     /// Passes the message at a location to `use_it`, with the table's entry. A file that cannot be parsed is read again
     /// for a moment; then the last parsable bytes count.
-    fn with_message<T>(
+    pub(super) fn with_message<T>(
         &self,
         source: u32,
         use_it: impl Fn(&AmpMessage<'_>, &AmpSourceFile, &Stamp, &[u8]) -> Result<T, StoreError>,

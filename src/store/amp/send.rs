@@ -25,14 +25,15 @@ use super::remote::AmpLinkChoice;
 use super::roster::{AmpRecipient, Roster};
 use super::write::{self, AmpNewAttachment, AmpNewMessage};
 use crate::model::{
-    Draft, DraftAttachment, Message, Timestamp, plain_id, quote_shell_word, sanitize_line,
+    DeliveryState, Draft, DraftAttachment, Message, Timestamp, plain_id, quote_shell_word,
+    sanitize_line,
 };
 use crate::store::atomic_file::FileSlot;
 use crate::store::confined;
 use crate::store::engine::files::unread::{MAILBOXES, UnreadRules};
 use crate::store::{
-    AddressFit, PeerReadState, PrepareContext, PreparedRecord, Store as _, StoreDirectory,
-    StoreError, fs, refuse_headers,
+    AddressFit, PeerReadState, PrepareContext, PreparedRecord, Receipt, SentMessage, Store as _,
+    StoreDirectory, StoreError, fs, refuse_headers,
 };
 
 /// The mode of new folders (docs/formats/amp.md, section 2: nothing breaks when they are private).
@@ -339,6 +340,14 @@ impl StoreDirectory for AmpStore {
             )
         };
         addresses.iter().map(told).collect()
+    }
+
+    fn provable_states(&self, to: &str) -> Vec<DeliveryState> {
+        self.list_provable_states(to)
+    }
+
+    fn find_receipts(&self, sent: &[SentMessage<'_>]) -> Vec<Receipt> {
+        self.find_message_receipts(sent)
     }
 }
 

@@ -326,7 +326,7 @@ impl FileFormat for AmqFormat {
             has_parts: !parts.is_empty(),
             claim: claim.map(Box::new),
             idempotency_key: idem.filter(|_| from_me).map(Into::into),
-            in_reply_to: shown.in_reply_to.filter(|_| from_me).map(Into::into),
+            in_reply_to: shown.in_reply_to.filter(|_| from_me || to_me).map(Into::into),
             ..FoundMessage::default()
         })
     }

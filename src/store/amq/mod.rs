@@ -9,6 +9,7 @@ mod claim;
 pub mod format;
 mod go_time;
 pub mod message;
+mod receipts;
 mod send;
 
 #[cfg(test)]
@@ -18,11 +19,11 @@ use std::sync::Arc;
 
 use super::engine::files::{FileRow, FileStore, OpenFolder, StoreFile};
 use super::{
-    Kind, Location, PartContent, PartReader, PeerReadState, PeerUnread, Store, StoreDirectory,
-    StoreError, StoreProperties, StoreSpec, digest,
+    Kind, Location, PartContent, PartReader, PeerReadState, PeerUnread, Receipt, SentMessage,
+    Store, StoreDirectory, StoreError, StoreProperties, StoreSpec, digest,
 };
 use crate::model::locks::{LockLevel, Mutex};
-use crate::model::sanitize_line;
+use crate::model::{DeliveryState, sanitize_line};
 use format::{AmqFormat, AmqTableFacts};
 use message::{AmqMessage, FILE_BYTES};
 
@@ -106,6 +107,15 @@ impl StoreDirectory for AmqStore {
             })
         };
         addresses.iter().map(told).collect()
+    }
+
+    fn provable_states(&self, _: &str) -> Vec<DeliveryState> {
+        use DeliveryState::{Answered, Delivered, Read, Stored, Told, Waiting};
+        vec![Waiting, Stored, Delivered, Told, Read, Answered]
+    }
+
+    fn find_receipts(&self, sent: &[SentMessage<'_>]) -> Vec<Receipt> {
+        sent.iter().map(|one| self.find_message_receipt(one)).collect()
     }
 }
 

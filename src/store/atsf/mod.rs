@@ -51,9 +51,9 @@ use super::engine::lines::scan::LogScan;
 use super::engine::lines::table::{KEPT, LogRoot, LogRowOf};
 use super::engine::lines::{LineFormat, LineStore, LogFacts as _, LogReading, LogShape, NameClass};
 use super::{
-    AddressFit, EmptyThread, Facets, FoundMessage, Location, MessageAppender, PartContent,
-    PartReader, PrepareContext, PreparedRecord, Record, RepeatKind, Store as _, StoreDirectory,
-    StoreError, StoreProperties, StoreSpec, ThreadScheme as ThreadIds,
+    AddressFit, AnswerScheme, EmptyThread, Facets, FoundMessage, Location, MessageAppender,
+    PartContent, PartReader, PrepareContext, PreparedRecord, Record, RepeatKind, Store as _,
+    StoreDirectory, StoreError, StoreProperties, StoreSpec, ThreadScheme as ThreadIds,
 };
 use crate::model::{Draft, Message, ORIGIN, Timestamp, sanitize_line};
 use ids::{AtsfIdAssignment, AtsfIdInput, AtsfIdTable};
@@ -183,6 +183,7 @@ impl LineFormat for AtsfFormat {
         };
         let about = StoreProperties {
             threads: ThreadIds::Labels,
+            answers: AnswerScheme::Untold,
             uses_roles: true,
             default_recipient: Some(default_recipient(me)),
             // The mount limits the sizes of files.

@@ -224,6 +224,7 @@ impl Format<MaildirStore> for MaildirFormat {
         let writes_marks = store.format.settings.marks == MaildirMarks::On;
         Facets {
             appender: Some(store),
+            directory: Some(store),
             marks: writes_marks.then_some(store),
             parts: Some(store),
             ..Facets::default()
@@ -383,7 +384,7 @@ impl FileFormat for MaildirFormat {
             has_parts: !shown.attachments.is_empty(),
             claim: mail.claim.map(Box::new),
             idempotency_key: mail.idempotency_key.filter(|_| from_me).map(Into::into),
-            in_reply_to: shown.in_reply_to.filter(|_| from_me).map(Into::into),
+            in_reply_to: shown.in_reply_to.filter(|_| from_me || to_me).map(Into::into),
             ..FoundMessage::default()
         })
     }

@@ -9,6 +9,7 @@ pub mod format;
 pub mod mail;
 mod mark;
 pub mod names;
+mod receipts;
 mod send;
 mod settings;
 

@@ -12,6 +12,7 @@ pub mod alias;
 mod append;
 mod backup;
 mod read_position;
+mod receipts;
 pub mod record;
 mod recovery;
 pub mod thread;
@@ -28,12 +29,13 @@ use super::engine::lines::check::{LineCheck, LineReporter};
 use super::engine::lines::table::LogRowOf;
 use super::engine::lines::{LineFormat, LineStore, LogShape, NameClass};
 use super::{
-    AddressFit, Facets, FoundMessage, InboundMail, LinkRouter, Location, MessageAppender,
-    PeerReadState, PeerUnread, PrepareContext, PreparedRecord, PrimaryRecord, Record, RemoteMail,
-    RepeatKind, Store as _, StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec,
-    Violation, Watermark, fs, refuse_headers,
+    AddressFit, AnswerScheme, Facets, FoundMessage, InboundMail, LinkRouter, Location,
+    MessageAppender, NextAnswerRule, PeerReadState, PeerUnread, PrepareContext, PreparedRecord,
+    PrimaryRecord, Receipt, Record, RemoteMail, RepeatKind, SentMessage, Store as _,
+    StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec, Violation, Watermark, fs,
+    refuse_headers,
 };
-use crate::model::{Draft, Message, Remedy, display_path, sanitize_line};
+use crate::model::{DeliveryState, Draft, Message, Remedy, display_path, sanitize_line};
 use alias::SampLogName;
 use record::{SampRecord, SampScratch};
 
@@ -161,6 +163,11 @@ impl LineFormat for Samp {
         let about = StoreProperties {
             whole_seconds: true,
             can_repeat_appends: false,
+            answers: AnswerScheme::NamedOrNext(NextAnswerRule {
+                // The reference does not sign, and names no record that it answers.
+                unsigned_only: true,
+                fits: |_, _| true,
+            }),
             ..StoreProperties::new(spec, me, dir)
         };
         let guarded = spec.state.as_deref().map(recovery::OwnLogTracker::new);
@@ -224,9 +231,12 @@ impl LineFormat for Samp {
     }
 
     fn parse_record(_: &LineStore<Self>, _: &Location, text: &str) -> Result<Record, StoreError> {
-        let (message, signed) = parse_message(text).ok_or(StoreError::Moved)?;
-        let claim = if signed { record::parse_claim(text) } else { None };
-        Ok(Record { message, claim, ..Record::default() })
+        let mut scratch = SampScratch::default();
+        let parsed = record::parse(text, &mut scratch).map_err(|_| StoreError::Moved)?;
+        let claim = if parsed.has_sig { record::parse_claim(text) } else { None };
+        let several = parsed.rcpt.iter().filter(|_| parsed.rcpt.len() > 1);
+        let further_ids = several.map(|to| parsed.id_for_recipient(to)).collect();
+        Ok(Record { message: to_message(&parsed), claim, further_ids, ..Record::default() })
     }
 
     fn check_head(name: &str, _: &OwnedFd, say: &mut LineReporter<'_>) -> Option<()> {
@@ -260,12 +270,10 @@ impl LineFormat for Samp {
     }
 }
 
-/// Returns the message on a line, and true if it carries a signature.
-fn parse_message(text: &str) -> Option<(Message, bool)> {
-    let mut scratch = SampScratch::default();
-    let parsed = record::parse(text, &mut scratch).ok()?;
+/// Returns the message of a record.
+fn to_message(parsed: &SampRecord<'_>) -> Message {
     let owned = |v: &Option<Cow<'_, str>>| v.as_deref().map(str::to_owned);
-    let message = Message {
+    Message {
         from: Some(parsed.from.to_string()),
         to: parsed.all_recipients(),
         time: parsed.time(),
@@ -275,8 +283,7 @@ fn parse_message(text: &str) -> Option<(Message, bool)> {
         id: parsed.id.to_string(),
         body: parsed.body_text().into_owned(),
         ..Message::default()
-    };
-    Some((message, parsed.has_sig))
+    }
 }
 
 impl MessageAppender for SampStore {
@@ -294,7 +301,8 @@ impl MessageAppender for SampStore {
     }
 
     fn preview_message(&self, prepared: &PreparedRecord) -> Option<Message> {
-        parse_message(&prepared.bytes).map(|(message, _)| message)
+        let mut scratch = SampScratch::default();
+        record::parse(&prepared.bytes, &mut scratch).ok().map(|parsed| to_message(&parsed))
     }
 
     fn prepare_records(
@@ -385,6 +393,18 @@ impl StoreDirectory for SampStore {
         };
         addresses.iter().map(told).collect()
     }
+
+    fn provable_states(&self, _: &str) -> Vec<DeliveryState> {
+        use DeliveryState::{Answered, Delivered, Passed, Read, Stored, Told, Waiting};
+        // A folder has no mailboxes, but the server of a link takes lines.
+        let taken = self.format.router.get().map(|_| Delivered);
+        let ways = [Waiting, Stored].into_iter().chain(taken);
+        ways.chain([Told, Passed, Read, Answered]).collect()
+    }
+
+    fn find_receipts(&self, sent: &[SentMessage<'_>]) -> Vec<Receipt> {
+        self.find_record_receipts(sent)
+    }
 }
 
 fn is_blank(text: &str) -> bool {
@@ -422,7 +442,7 @@ fn accept_record<'a>(
         repeat_kind: if parsed.id_verified { RepeatKind::Same } else { RepeatKind::Claimed },
         claim,
         idempotency_key: parsed.idem.filter(|_| from_me).map(Into::into),
-        in_reply_to: parsed.re.filter(|_| from_me),
+        in_reply_to: parsed.re.filter(|_| from_me || to_me),
         copy_of,
         to,
         from: parsed.from,

@@ -11,11 +11,11 @@ use super::folder::{self, ACKS, IMMUTABLE, MESSAGES, RESUMES, TASKS, json_stem};
 use super::format::{SsotFormat, parse_task};
 use super::task;
 use super::vocabulary::Role;
-use crate::model::Timestamp;
+use crate::model::{DeliveryState, Timestamp};
 use crate::store::engine::files::FileFormat as _;
 use crate::store::{
-    DeliveryQueue, Location, PeerReadState, PeerUnread, Store as _, StoreDirectory, StoreError,
-    StoreMarks, StoreUpkeep,
+    DeliveryQueue, Location, PeerReadState, PeerUnread, Receipt, SentMessage, Store as _,
+    StoreDirectory, StoreError, StoreMarks, StoreUpkeep,
 };
 
 /// Longest time for which `tasks/` is written at once: a mount that must end does not wait for thousands of files. The
@@ -78,6 +78,23 @@ impl StoreDirectory for Ssot {
             })
         };
         addresses.iter().map(told).collect()
+    }
+
+    fn provable_states(&self, _: &str) -> Vec<DeliveryState> {
+        use DeliveryState::{Answered, Read, Stored, Told, Waiting};
+        vec![Waiting, Stored, Told, Read, Answered]
+    }
+
+    /// Returns a receipt for each message that its recipient has acknowledged.
+    fn find_receipts(&self, sent: &[SentMessage<'_>]) -> Vec<Receipt> {
+        let table = self.table.read();
+        let receipt = |one: &SentMessage<'_>| {
+            let kept = table.facts(one.at.source)?;
+            let is_acked = kept.acked != 0 && Role::from_name(one.to) == Some(kept.message.to());
+            let since = Timestamp::from_millis(kept.acked);
+            is_acked.then(|| Receipt::of_state(DeliveryState::Read, Some(since)))
+        };
+        sent.iter().map(|one| receipt(one).unwrap_or_default()).collect()
     }
 }
 

@@ -4,7 +4,7 @@
 use super::json_node::JsonNode;
 use super::rules;
 use super::schema::{self, RuleBreach, SsotField, SsotShape, opt, req};
-use super::vocabulary::{Role, SsotMessageType, is_task_id, split_message_id};
+use super::vocabulary::{Role, SsotMessageType, can_answer, is_task_id, split_message_id};
 use crate::model::Timestamp;
 use crate::store::text::time::parse_time;
 
@@ -106,6 +106,15 @@ impl<'a> SsotMessage<'a> {
             SsotRejection::from_breach(RuleBreach::new("not_an_object", "", why), e.is_incomplete)
         })?;
         Self::from_node(node)
+    }
+
+    /// Returns the id of the message that it answers by its `context_ref`: the last one that fits its type, or else
+    /// the last one.
+    pub fn answered_id(&self) -> Option<&str> {
+        let named = self.node.items("context_ref").iter().rev().filter_map(JsonNode::as_text);
+        let named: Vec<&str> = named.collect();
+        let fits = named.iter().find(|id| can_answer(id, &self.id));
+        fits.or(named.first()).copied()
     }
 
     /// Makes a message of an object.

@@ -436,6 +436,7 @@ impl SsotFormat {
     ) -> FoundMessage<'static> {
         let (to_me, from_me) = (message.to == self.role, message.from == self.role);
         let idem = message.node.text("idem").filter(|_| from_me);
+        let answered = message.answered_id().filter(|_| to_me);
         FoundMessage {
             from: message.from.as_str().into(),
             to: message.to.as_str().into(),
@@ -448,6 +449,7 @@ impl SsotFormat {
             has_note: from_me && !message.soft_breaches.is_empty(),
             claim: claim.map(Box::new),
             idempotency_key: idem.map(Into::into),
+            in_reply_to: answered.map(|id| id.to_owned().into()),
             ..FoundMessage::default()
         }
     }

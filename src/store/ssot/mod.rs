@@ -38,7 +38,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::engine::files::FileStore;
-use super::{Store, StoreError, StoreProperties, StoreSpec};
+use super::{AnswerScheme, NextAnswerRule, Store, StoreError, StoreProperties, StoreSpec};
 use crate::model::{Roles, sanitize_line};
 use format::SsotFormat;
 use vocabulary::Role;
@@ -67,6 +67,10 @@ impl Ssot {
         };
         let about = StoreProperties {
             uses_roles: spec.roles == Roles::Verify,
+            answers: AnswerScheme::NamedOrNext(NextAnswerRule {
+                unsigned_only: false,
+                fits: vocabulary::can_answer,
+            }),
             // The file also has the envelope, and is printed with blanks.
             max_body: (envelope::FILE_BYTES / 2) as u64,
             headers: &["Task"],

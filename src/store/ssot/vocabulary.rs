@@ -107,6 +107,15 @@ impl SsotMessageType {
         }
     }
 
+    /// Returns the type that a message of this type answers, if any.
+    pub const fn answered_type(self) -> Option<Self> {
+        match self {
+            Self::Result => Some(Self::Dispatch),
+            Self::ReviewVerdict => Some(Self::ReviewRequest),
+            Self::Dispatch | Self::ReviewRequest | Self::Escalation => None,
+        }
+    }
+
     /// Returns the seconds in which it must be acknowledged unless it states a limit.
     pub const fn ack_timeout(self) -> Option<u32> {
         match self {
@@ -139,6 +148,12 @@ pub fn split_message_id(id: &str) -> Option<(SsotMessageType, &str, &str)> {
         let digits = !counter.is_empty() && counter.bytes().all(|b| b.is_ascii_digit());
         (is_task_id(task) && digits).then_some((kind, task, counter))
     })
+}
+
+/// Returns true if a message with the second id can answer one with the first by its type.
+pub fn can_answer(id: &str, answer: &str) -> bool {
+    let [asked, answers] = [id, answer].map(|id| Some(split_message_id(id)?.0));
+    asked.is_some() && answers.and_then(SsotMessageType::answered_type) == asked
 }
 
 #[cfg(test)]

@@ -13,10 +13,10 @@ use super::folder::{Answer, Folder, Letter, path_of};
 use crate::model::locks::{LockLevel, Mutex};
 use crate::model::{Attachment, Draft, Message, Seed, Timestamp};
 use crate::store::{
-    AddressFit, Advice, ClaimVerifier, DeliveryQueue, EmptyThread, Facets, Kind, Location,
-    MessageAppender, MessageReader, PartContent, PartReader, PrepareContext, PreparedRecord,
-    RawEntry, RawTree, Record, Rejection, ScanSink, Store, StoreDirectory, StoreError, StoreKeys,
-    StoreMarks, StoreProperties, ThreadScheme, ViolationReporter,
+    AddressFit, Advice, AnswerScheme, ClaimVerifier, DeliveryQueue, EmptyThread, Facets, Kind,
+    Location, MessageAppender, MessageReader, PartContent, PartReader, PrepareContext,
+    PreparedRecord, RawEntry, RawTree, Record, Rejection, ScanSink, Store, StoreDirectory,
+    StoreError, StoreKeys, StoreMarks, StoreProperties, ThreadScheme, ViolationReporter,
 };
 
 /// A function that [`StoreMarks::write_mark`] calls first.
@@ -55,6 +55,7 @@ impl Memory {
             me: me.to_owned(),
             dir: "/memory".into(),
             threads,
+            answers: AnswerScheme::default(),
             uses_roles: of.roles,
             whole_seconds: false,
             max_body: 1000,

@@ -1,7 +1,8 @@
 //! The tree over stores in memory. `shown`: messages and their attachments; `beside`: files that can be written
-//! beside them; `threads`: their folders; `texts`: `me/`.
+//! beside them; `questions`: answers; `threads`: their folders; `texts`: `me/`.
 
 mod beside;
+mod questions;
 mod shown;
 mod texts;
 mod threads;
@@ -117,6 +118,7 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         warnings: Arc::default(),
         recent_reads_file: dir.path().join("read-last"),
         link_boards: Arc::default(),
+        bell_record: None,
     };
     Tree::new(index, outbox, settings)
 }

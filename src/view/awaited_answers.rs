@@ -1,0 +1,185 @@
+//! Reads that wait for the answer to a message of mine: `<name>.answer` beside it in `sent/`, and `msgfs ask`
+//! (docs/SEMANTICS.md, S952 to S955).
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answered::{Answer, Question};
+use super::file::{FileContent, OpenFile, OpenRequest, ReadToEndMark};
+use super::wait::{Awaited, refuse_stranger, wait_until};
+use super::{Error, ReaderProfile, Tree};
+use crate::index::MsgIx;
+use crate::model::Timestamp;
+use crate::model::locks::Mutex;
+use crate::outbox::IDEMPOTENCY_WINDOW_MS;
+
+/// Opens a `.answer`.
+pub(super) fn open_answer(tree: &Tree, ix: MsgIx, how: &OpenRequest) -> Result<OpenFile, Error> {
+    refuse_stranger(how)?;
+    let question = find_answerable(tree, ix)?;
+    let awaited = Awaited::Answer(Box::new(question));
+    Ok(OpenFile::Waiting { awaited, opener: how.opener, answer: Mutex::new(None) })
+}
+
+/// Finds a message of mine to which answers can be known.
+fn find_answerable(tree: &Tree, ix: MsgIx) -> Result<Question, Error> {
+    let question = Question::find(tree, ix)?;
+    match question.untold_store(tree) {
+        None => Ok(question),
+        Some(store) => Err(Error::NotPermitted(format!(
+            "messages in the store {store} do not tell which message they answer; wait for mail with .next"
+        ))),
+    }
+}
+
+/// Returns the content of a `.answer`: the oldest unread answer, which nobody else gets until this reader closes it. If
+/// all recipients have answered and all answers were read, it is the newest answer.
+pub(super) fn claim_answer(
+    tree: &Tree,
+    question: &Question,
+    opener: u32,
+) -> Result<Option<FileContent>, Error> {
+    let wait = &tree.views.wait;
+    let answers = question.list_answers(tree)?;
+    for Answer { ix, .. } in &answers {
+        let is_free = is_unread(tree, *ix) && wait.try_claim(*ix, true);
+        // It may have been read while it was claimed.
+        if is_free && !is_unread(tree, *ix) {
+            wait.return_claim(tree, (*ix, false));
+        } else if is_free && let Some(bytes) = render_claimed(tree, *ix)? {
+            let mark = Some(ReadToEndMark::new(*ix, opener));
+            return Ok(Some(FileContent { bytes, mark }));
+        }
+    }
+    let is_done = question.list_missing(tree, &answers).is_empty()
+        && !answers.iter().any(|answer| wait.is_claimed(answer.ix));
+    let newest = answers.last().filter(|_| is_done);
+    let text = newest.map(|newest| tree.texts.rendered_text(newest.ix));
+    match text.transpose() {
+        Err(Error::NotFound) => Ok(None),
+        text => Ok(text?.map(|bytes| FileContent { bytes, mark: None })),
+    }
+}
+
+fn is_unread(tree: &Tree, ix: MsgIx) -> bool {
+    tree.index.read().messages.entry(ix).is_unread()
+}
+
+/// Returns the text of a claimed message. If there is none, its claim ends; a message that is gone is no error.
+fn render_claimed(tree: &Tree, ix: MsgIx) -> Result<Option<Arc<[u8]>>, Error> {
+    match tree.texts.rendered_text(ix) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(e) => {
+            tree.views.wait.return_claim(tree, (ix, false));
+            if matches!(e, Error::NotFound) { Ok(None) } else { Err(e) }
+        }
+    }
+}
+
+/// A question of `msgfs ask`, which may be several messages: one a store.
+#[derive(Clone, Copy, Debug)]
+pub struct AskQuery<'a> {
+    /// The idempotency key of the messages.
+    pub key: &'a str,
+    /// The identities of the answers that were printed already.
+    pub printed: &'a [u64],
+}
+
+/// The state of a question of `msgfs ask`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AskProgress {
+    /// The identity and the sender of the answer that was printed now.
+    pub printed: Option<(u64, String)>,
+    /// The recipients who have not answered.
+    pub missing: Vec<String>,
+    /// The paths of `.answer` beside the messages.
+    pub paths: Vec<String>,
+}
+
+/// Writes the next answer to a question to `out`, and marks it read once it is written. Waits for it.
+///
+/// # Errors
+/// If answers cannot be known, or the answer cannot be written. It is then not marked.
+pub fn copy_next_answer(
+    tree: &Tree,
+    query: AskQuery<'_>,
+    timeout: Duration,
+    out: &mut dyn Write,
+) -> Result<AskProgress, Error> {
+    let mut claimed = None;
+    wait_until(tree, timeout, || {
+        for answer in list_unprinted(tree, query)? {
+            // One that somebody else has read is printed too.
+            if tree.views.wait.try_claim(answer.ix, false)
+                && let Some(bytes) = render_claimed(tree, answer.ix)?
+            {
+                claimed = Some((answer, bytes));
+                break;
+            }
+        }
+        Ok::<bool, Error>(claimed.is_some())
+    })?;
+    let mut progress = describe_progress(tree, query)?;
+    if let Some((Answer { ix, from, .. }, bytes)) = claimed {
+        let written = out.write_all(&bytes).and_then(|()| out.flush());
+        if written.is_ok() && tree.should_mark_reading(&ReaderProfile::default()) {
+            tree.mark_as_read(ix);
+        }
+        tree.views.wait.return_claim(tree, (ix, written.is_ok()));
+        written?;
+        progress.printed = Some((tree.index.read().messages.entry(ix).identity(), from));
+    }
+    Ok(progress)
+}
+
+/// Waits until there is an answer that was not printed. Returns false if there is none in time.
+///
+/// # Errors
+/// If answers cannot be known.
+pub fn wait_for_answer(tree: &Tree, query: AskQuery<'_>, timeout: Duration) -> Result<bool, Error> {
+    wait_until(tree, timeout, || Ok(!list_unprinted(tree, query)?.is_empty()))
+}
+
+/// Returns the messages of a question that their stores have.
+fn find_questions(tree: &Tree, key: &str) -> Result<Vec<Question>, Error> {
+    let since = Timestamp::now().plus_millis(-IDEMPOTENCY_WINDOW_MS);
+    let asked: Vec<MsgIx> = {
+        let messages = &tree.index.read().messages;
+        let is_asked = |ix: &MsgIx| {
+            let entry = messages.entry(*ix);
+            entry.is_from_me() && entry.time() >= since && !messages.is_copy(*ix)
+        };
+        messages.find_by_idempotency_key(key).iter().copied().filter(is_asked).collect()
+    };
+    let found = asked.into_iter().map(|ix| find_answerable(tree, ix));
+    // One that has just gone is none.
+    found.filter(|found| !matches!(found, Err(Error::NotFound))).collect()
+}
+
+/// Returns the answers to a question that were not printed, oldest first.
+fn list_unprinted(tree: &Tree, query: AskQuery<'_>) -> Result<Vec<Answer>, Error> {
+    let mut all = Vec::new();
+    for question in find_questions(tree, query.key)? {
+        all.extend(question.list_answers(tree)?);
+    }
+    let core = tree.index.read();
+    let identity = |ix| core.messages.entry(ix).identity();
+    all.retain(|answer| !query.printed.contains(&identity(answer.ix)));
+    all.sort_by_key(|answer| answer.time);
+    Ok(all)
+}
+
+fn describe_progress(tree: &Tree, query: AskQuery<'_>) -> Result<AskProgress, Error> {
+    let mut progress = AskProgress::default();
+    for question in find_questions(tree, query.key)? {
+        progress.missing.extend(question.list_missing(tree, &question.list_answers(tree)?));
+        let day = {
+            let core = tree.index.read();
+            core.messages.name_time(core.messages.entry(question.ix)).day()
+        };
+        let name = tree.names.message_name(question.ix);
+        progress.paths.push(format!("sent/{day}/{}.answer", name.trim_end_matches(".txt")));
+    }
+    Ok(progress)
+}

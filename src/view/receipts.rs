@@ -1,0 +1,442 @@
+//! The way of my messages to their recipients, as stores and links prove it at this moment. Nothing is remembered: a
+//! state goes back when its proof is gone.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::answered::{Answer, is_same_address, list_answers, list_recipients};
+use super::message_texts::read_headline;
+use super::pending_sent::HeldMessage;
+use super::{Tree, names};
+use crate::index::{IndexEntry, IndexTables, MsgIx};
+use crate::model::{DeliveryState, SignatureState, Timestamp, plain_id, sanitize_line};
+use crate::store::{Receipt, SentMessage, Store};
+
+/// The number of newest lines that `sent.txt` has.
+pub(super) const LINES: usize = 200;
+/// Characters of a subject or of first words.
+const WORDS: usize = 40;
+
+/// The record of the messages for which bells of this user have rung, whoever keeps it.
+pub trait BellRecord: Send + Sync + fmt::Debug {
+    /// Returns the keys of these messages ([`UnreadMail::key`](super::UnreadMail::key)).
+    fn rung_keys(&self) -> HashSet<String>;
+}
+
+/// The state of one message of mine for one recipient.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentReceipt {
+    /// The time of the message, in RFC 3339.
+    pub time: String,
+    /// The short id, as in names.
+    pub id: String,
+    /// The whole id, as in the line `Message-ID`.
+    pub message_id: String,
+    /// The name of the store.
+    pub store: String,
+    /// The recipient; `None` if the message names nobody.
+    pub recipient: Option<String>,
+    /// The state.
+    pub state: DeliveryState,
+    /// The time of the state, in RFC 3339, as far as it is known.
+    pub since: Option<String>,
+    /// The subject or the first words, cut.
+    pub subject: Option<String>,
+    /// The reason of a wait or a refusal.
+    pub reason: Option<String>,
+    /// The times as numbers, for order and for the time of the file.
+    #[serde(skip)]
+    pub(super) times: (Timestamp, Option<Timestamp>),
+}
+
+/// The newest accepted message of mine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LastSent {
+    /// Its short id.
+    pub id: String,
+    /// Its recipients.
+    pub to: Vec<String>,
+    /// Its time, in RFC 3339.
+    pub time: String,
+}
+
+/// The messages whose receipts are wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum SentSelection {
+    /// The newest lines.
+    Recent,
+    /// All messages.
+    All,
+    /// The message with this id, short or whole.
+    Id(String),
+    /// The messages with this idempotency key.
+    Key(String),
+}
+
+/// A message of mine in the index.
+struct SentEntry {
+    ix: MsgIx,
+    entry: IndexEntry,
+    id: String,
+    from: String,
+    to: Vec<String>,
+    name_time: Timestamp,
+    is_signed: bool,
+}
+
+/// The reasons for which messages of mine in the index wait, by message. A message that is merely on its way has no
+/// reason.
+type HeldReasons = HashMap<MsgIx, Option<String>>;
+
+/// Everything that is asked once for all lines of one look.
+struct ReceiptLook<'a> {
+    tree: &'a Tree,
+    held: HeldReasons,
+    /// The keys of the rung messages, once they were needed.
+    rung: Option<HashSet<String>>,
+}
+
+impl Tree {
+    /// Returns the receipts of the chosen messages, newest first.
+    pub(super) fn collect_receipts(&self, selection: &SentSelection) -> Vec<SentReceipt> {
+        self.settle_pending_messages();
+        let held = self.pending.held_messages();
+        let entries = select_entries(self, selection);
+        let mut look =
+            ReceiptLook { tree: self, held: self.pending.held_reasons(&held), rung: None };
+        let mut all = look.collect_all(&entries);
+        let known: BTreeSet<(String, Option<String>)> =
+            all.iter().map(|one| (one.message_id.clone(), one.recipient.clone())).collect();
+        let waiting = self.pending.list_unappended(&held);
+        let waiting = waiting.iter().flat_map(|one| format_waiting(self, one));
+        all.extend(waiting.filter(|one| {
+            is_selected(selection, one)
+                && !known.contains(&(one.message_id.clone(), one.recipient.clone()))
+        }));
+        all.sort_by_key(|one| std::cmp::Reverse(one.times.0));
+        if *selection == SentSelection::Recent {
+            all.truncate(LINES);
+        }
+        all
+    }
+
+    /// Returns my newest accepted message.
+    pub(super) fn find_last_sent(&self) -> Option<LastSent> {
+        self.settle_sent_messages();
+        let newest = list_newest(self, |_| false).next_newest(self);
+        let held = self.pending.held_messages();
+        let waiting = self.pending.list_unappended(&held);
+        let waiting = waiting.iter().max_by_key(|one| one.time);
+        let time = newest.as_ref().map(|one| one.name_time);
+        let (id, to, time) = match (newest, waiting) {
+            (_, Some(one)) if time.is_none_or(|time| time < one.time) => {
+                (one.id.clone(), one.everybody.clone(), one.time)
+            }
+            (Some(one), _) => (one.id, one.to, one.entry.time()),
+            (None, _) => return None,
+        };
+        let to = to.iter().map(|one| sanitize_line(one).into_owned()).collect();
+        Some(LastSent { id: names::short_id(&id), to, time: time.rfc3339() })
+    }
+
+    /// Returns the recipients to whom a text would go as a draft of this name in `outbox/`, each with the states that can
+    /// ever be shown for it. A text that would be refused goes to nobody.
+    pub fn route_text(&self, name: &str, text: &[u8]) -> Vec<(String, Vec<DeliveryState>)> {
+        let routes = self.outbox.as_ref().map(|outbox| outbox.route_text(name, text));
+        let routes = routes.and_then(Result::ok).unwrap_or_default();
+        let states = |(store, to): (usize, String)| {
+            let states = self.index.stores().get(store).map(|s| list_provable(s.as_ref(), &to));
+            (to, states.unwrap_or_default())
+        };
+        routes.into_iter().map(states).collect()
+    }
+}
+
+/// Returns the states that can ever be shown for a message to a recipient in a store.
+fn list_provable(store: &dyn Store, to: &str) -> Vec<DeliveryState> {
+    match store.facets().directory {
+        Some(directory) => directory.provable_states(to),
+        None => vec![DeliveryState::Waiting, DeliveryState::Stored],
+    }
+}
+
+/// The newest messages of mine that fit, as positions.
+struct NewestMessages(Vec<MsgIx>);
+
+impl NewestMessages {
+    fn next_newest(self, tree: &Tree) -> Option<SentEntry> {
+        let core = tree.index.read();
+        self.0.first().map(|ix| read_entry(&core, *ix))
+    }
+}
+
+/// Returns my messages, newest first, as long as the function wants more. A message with several records is one.
+fn list_newest(tree: &Tree, mut wants: impl FnMut(usize) -> bool) -> NewestMessages {
+    let sends: Vec<bool> =
+        tree.index.stores().iter().map(|store| store.facets().appender.is_some()).collect();
+    let core = tree.index.read();
+    let mut found = Vec::new();
+    for ix in core.messages.messages_from_me().rev() {
+        let entry = core.messages.entry(ix);
+        if core.messages.is_copy(ix) || sends.get(entry.store()) != Some(&true) {
+            continue;
+        }
+        found.push(ix);
+        let lines = core.messages.recipient_list(entry).split(", ").count();
+        if !wants(lines) {
+            break;
+        }
+    }
+    NewestMessages(found)
+}
+
+fn select_entries(tree: &Tree, selection: &SentSelection) -> Vec<SentEntry> {
+    let mut lines = 0;
+    let found = match selection {
+        SentSelection::Recent => list_newest(tree, |more| {
+            lines += more;
+            lines < LINES
+        }),
+        _ => list_newest(tree, |_| true),
+    };
+    let core = tree.index.read();
+    let keyed: HashSet<MsgIx> = match selection {
+        SentSelection::Key(key) => {
+            core.messages.find_by_idempotency_key(key).iter().copied().collect()
+        }
+        _ => HashSet::new(),
+    };
+    let is_wanted = |ix: &MsgIx| match selection {
+        SentSelection::Recent | SentSelection::All => true,
+        SentSelection::Id(id) => {
+            let entry = core.messages.entry(*ix);
+            is_named(id, &core.messages.id(entry), kind_word(tree, entry.store()))
+        }
+        SentSelection::Key(_) => keyed.contains(ix),
+    };
+    found.0.into_iter().filter(is_wanted).map(|ix| read_entry(&core, ix)).collect()
+}
+
+fn read_entry(core: &IndexTables, ix: MsgIx) -> SentEntry {
+    let entry = *core.messages.entry(ix);
+    let signature = core.trust.signature(&core.messages, &entry);
+    SentEntry {
+        ix,
+        entry,
+        id: core.messages.id(&entry),
+        from: core.messages.sender(&entry).to_owned(),
+        to: list_recipients(core, ix),
+        name_time: core.messages.name_time(&entry),
+        is_signed: matches!(signature, SignatureState::Valid(_)),
+    }
+}
+
+fn kind_word(tree: &Tree, store: usize) -> &'static str {
+    tree.index.stores().get(store).map_or("", |store| store.kind().as_str())
+}
+
+/// Returns true if a text names an id: its short form, the whole of it, or that with the store's kind.
+fn is_named(text: &str, id: &str, kind: &str) -> bool {
+    let text = text.trim().trim_start_matches('<').trim_end_matches('>');
+    let is_it = |text: &str| text == id || text == plain_id(id) || names::is_name_of_id(text, id);
+    is_it(text) || text.strip_suffix(kind).and_then(|t| t.strip_suffix('@')).is_some_and(is_it)
+}
+
+fn is_selected(selection: &SentSelection, one: &SentReceipt) -> bool {
+    match selection {
+        SentSelection::Recent | SentSelection::All => true,
+        SentSelection::Id(id) => {
+            let (whole, kind) = one.message_id.rsplit_once('@').unwrap_or((&one.message_id, ""));
+            is_named(id, whole, kind)
+        }
+        // A message that waits is in no index yet.
+        SentSelection::Key(_) => false,
+    }
+}
+
+impl ReceiptLook<'_> {
+    fn collect_all(&mut self, entries: &[SentEntry]) -> Vec<SentReceipt> {
+        let mut by_store: BTreeMap<usize, Vec<&SentEntry>> = BTreeMap::new();
+        for one in entries {
+            by_store.entry(one.entry.store()).or_default().push(one);
+        }
+        if entries.len() <= LINES {
+            self.tree.texts.render_uncached(entries.iter().map(|one| one.ix));
+        }
+        let mut found: HashMap<MsgIx, Vec<SentReceipt>> = HashMap::new();
+        for (number, entries) in by_store {
+            let Some(store) = self.tree.index.stores().get(number) else { continue };
+            let mut receipts = ask_store(store.as_ref(), &entries).into_iter();
+            for one in entries {
+                let own = receipts.by_ref().take(one.to.len().max(1)).collect();
+                found.insert(one.ix, self.describe_message(store.as_ref(), one, own));
+            }
+        }
+        // The order is that of the entries.
+        entries.iter().flat_map(|one| found.remove(&one.ix).unwrap_or_default()).collect()
+    }
+
+    /// Returns a line for each recipient of a message.
+    fn describe_message(
+        &mut self,
+        store: &dyn Store,
+        one: &SentEntry,
+        receipts: Vec<Receipt>,
+    ) -> Vec<SentReceipt> {
+        let answers = list_answers(self.tree, one.ix).unwrap_or_default();
+        let subject = read_subject(self.tree, one.ix);
+        let nobody = [String::new()];
+        let to = if one.to.is_empty() { &nobody[..] } else { &one.to };
+        let lines = to.iter().zip(receipts).map(|(to, receipt)| {
+            let found = self.judge(store, one, to, receipt, &answers);
+            SentReceipt {
+                time: one.entry.time().rfc3339(),
+                id: names::short_id(&one.id),
+                message_id: format!("{}@{}", sanitize_line(plain_id(&one.id)), store.kind()),
+                store: store.name().to_owned(),
+                recipient: Some(sanitize_line(to).into_owned()).filter(|to| !to.is_empty()),
+                state: found.state,
+                since: found.since.map(Timestamp::rfc3339),
+                subject: subject.clone(),
+                reason: found.reason.map(|why| sanitize_line(why.trim()).into_owned()),
+                times: (one.name_time, found.since),
+            }
+        });
+        lines.collect()
+    }
+
+    /// Returns the highest state that is proven now for one recipient.
+    fn judge(
+        &mut self,
+        store: &dyn Store,
+        one: &SentEntry,
+        to: &str,
+        receipt: Receipt,
+        answers: &[Answer],
+    ) -> JudgedState {
+        let record = receipt.record_id.as_deref().unwrap_or(&one.id).to_owned();
+        let Some((ix, entry)) = self.find_record(one, &record) else {
+            let reason = self.held.get(&one.ix).cloned().flatten();
+            return JudgedState { state: DeliveryState::Waiting, since: None, reason };
+        };
+        let held = self.held.get(&ix).or_else(|| self.held.get(&one.ix));
+        let mut found = JudgedState {
+            state: DeliveryState::Stored,
+            since: Some(one.entry.time()),
+            reason: None,
+        };
+        let kept_by_link = self.tree.pending.link_wait_warning(&entry);
+        if let Some(reason) = held.cloned().flatten().or(kept_by_link) {
+            found =
+                JudgedState { state: DeliveryState::Waiting, since: None, reason: Some(reason) };
+        }
+        let is_proven = !receipt.is_tentative || one.is_signed && held.is_none();
+        if let Some(state) = receipt.state.filter(|_| is_proven) {
+            found = JudgedState { state, since: receipt.since, reason: receipt.reason };
+        }
+        if self.tree.pending.is_taken_by_link(&entry) {
+            found.raise(DeliveryState::Delivered, None);
+        }
+        let provable = list_provable(store, to);
+        let can_show = |state| provable.contains(&state);
+        if found.state < DeliveryState::Told
+            && can_show(DeliveryState::Told)
+            && self.has_rung(store, one, to, &record)
+        {
+            found.raise(DeliveryState::Told, None);
+        }
+        let answer = answers.iter().find(|answer| {
+            is_same_address(&store.canonical_address(&answer.from), &store.canonical_address(to))
+        });
+        if let Some(answer) = answer.filter(|_| can_show(DeliveryState::Answered)) {
+            found.raise(DeliveryState::Answered, Some(answer.time));
+        }
+        found
+    }
+
+    /// Returns the record of a message for one recipient, if the index has it.
+    fn find_record(&self, one: &SentEntry, record: &str) -> Option<(MsgIx, IndexEntry)> {
+        if record == one.id {
+            return Some((one.ix, one.entry));
+        }
+        let core = self.tree.index.read();
+        let ix = core.messages.find_message(one.entry.store(), &one.from, record)?;
+        let entry = *core.messages.entry(ix);
+        entry.is_live().then_some((ix, entry))
+    }
+
+    /// Returns true if a bell of a session of this recipient has rung for a record.
+    fn has_rung(&mut self, store: &dyn Store, one: &SentEntry, to: &str, record: &str) -> bool {
+        let Some(bells) = &self.tree.settings.bell_record else { return false };
+        let rung = self.rung.get_or_insert_with(|| bells.rung_keys());
+        !rung.is_empty() && rung.contains(&names::bell_key(store, &one.from, record, to))
+    }
+}
+
+/// A state with its time and its reason.
+struct JudgedState {
+    state: DeliveryState,
+    since: Option<Timestamp>,
+    reason: Option<String>,
+}
+
+impl JudgedState {
+    fn raise(&mut self, state: DeliveryState, since: Option<Timestamp>) {
+        if self.state < state {
+            *self = Self { state, since, reason: None };
+        }
+    }
+}
+
+/// Asks a store once about all these messages. The receipts follow each other as the recipients do; a message to nobody
+/// has one.
+fn ask_store(store: &dyn Store, entries: &[&SentEntry]) -> Vec<Receipt> {
+    let mut asked = Vec::new();
+    for one in entries {
+        let question = |to| SentMessage {
+            at: one.entry.location(),
+            id: &one.id,
+            time: one.entry.time(),
+            to,
+            has_others: one.to.len() > 1,
+        };
+        asked.extend(one.to.iter().map(|to| question(to.as_str())));
+        if one.to.is_empty() {
+            asked.push(question(""));
+        }
+    }
+    match store.facets().directory {
+        Some(directory) => directory.find_receipts(&asked),
+        None => asked.iter().map(|_| Receipt::default()).collect(),
+    }
+}
+
+/// Returns the subject of a message, else the first words of its text.
+fn read_subject(tree: &Tree, ix: MsgIx) -> Option<String> {
+    let (subject, first_line) = read_headline(&tree.texts, ix, WORDS);
+    subject.or(Some(first_line)).filter(|text| !text.is_empty())
+}
+
+/// Returns a line for each recipient of a message that is in no store yet.
+fn format_waiting(tree: &Tree, held: &HeldMessage) -> Vec<SentReceipt> {
+    let subject = names::cut_line(&held.headline, WORDS);
+    let line = |to: &String| SentReceipt {
+        time: held.time.rfc3339(),
+        id: names::short_id(&held.id),
+        message_id: format!(
+            "{}@{}",
+            sanitize_line(plain_id(&held.id)),
+            kind_word(tree, held.store)
+        ),
+        store: tree.store_name(held.store).to_owned(),
+        recipient: Some(sanitize_line(to).into_owned()).filter(|to| !to.is_empty()),
+        state: DeliveryState::Waiting,
+        since: held.waits.as_ref().map(|(_, since)| since.rfc3339()),
+        subject: Some(subject.clone()).filter(|text| !text.is_empty()),
+        reason: held.waits.as_ref().map(|(why, _)| sanitize_line(why.trim()).into_owned()),
+        times: (held.time, held.waits.as_ref().map(|(_, since)| *since)),
+    };
+    held.to.iter().map(line).collect()
+}

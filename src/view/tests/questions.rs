@@ -1,0 +1,72 @@
+//! The answers to messages of mine.
+
+use super::*;
+use crate::store::{AnswerScheme, NextAnswerRule};
+use crate::view::answered::list_answers;
+
+/// Makes a message with this sender and recipients, which answers another.
+fn message(id: &str, secs: i64, from: &str, to: &[&str], answers: Option<&str>) -> Letter {
+    let message = Message {
+        from: Some(from.into()),
+        to: to.iter().map(|to| (*to).to_owned()).collect(),
+        time: Timestamp::from_secs(secs),
+        thread: Some("t".into()),
+        in_reply_to: answers.map(str::to_owned),
+        id: id.into(),
+        body: id.into(),
+        ..Message::default()
+    };
+    Letter { message, from_me: from == "me", ..Letter::default() }
+}
+
+impl Bed {
+    fn ix(&self, from: &str, id: &str) -> MsgIx {
+        self.tree.index.read().messages.find_message(0, from, id).unwrap()
+    }
+
+    /// Returns the ids of the answers to a message of mine.
+    fn answers(&self, id: &str) -> Vec<String> {
+        let found = list_answers(&self.tree, self.ix("me", id)).unwrap();
+        let core = self.tree.index.read();
+        found.iter().map(|a| core.messages.id(core.messages.entry(a.ix))).collect()
+    }
+}
+
+#[test]
+fn only_a_recipient_answers_and_only_to_me() {
+    let bed = bed(vec![store(vec![
+        message("q", T0, "me", &["bob@x", "Dan@x"], None),
+        message("a2", T0 + 2, "dan@x", &["me"], Some("q")),
+        message("a1", T0 + 1, "bob@x", &["me"], Some("q")),
+        message("x1", T0 + 3, "eve@x", &["me"], Some("q")),
+        message("x2", T0 + 4, "bob@x", &["dan@x"], Some("q")),
+        message("x3", T0 + 5, "bob@x", &["me"], None),
+    ])]);
+    assert_eq!(bed.answers("q"), ["a1", "a2"]);
+    let question = Question::find(&bed.tree, bed.ix("me", "q")).unwrap();
+    let answers = question.list_answers(&bed.tree).unwrap();
+    assert_eq!(question.list_missing(&bed.tree, &answers[..1]), ["Dan@x"]);
+    assert_eq!(question.list_missing(&bed.tree, &answers), [""; 0]);
+    let theirs = list_answers(&bed.tree, bed.ix("bob@x", "a1"));
+    assert!(matches!(theirs, Err(Error::NotFound)));
+}
+
+#[test]
+fn what_names_nothing_answers_the_newest_question_before_it() {
+    let mut memory = store(vec![
+        message("early", T0 - 1, "bob@x", &["me"], None),
+        message("q1", T0, "me", &["bob@x", "dan@x"], None),
+        message("a1", T0 + 1, "bob@x", &["me"], None),
+        message("q2", T0 + 2, "me", &["bob@x"], None),
+        message("a2", T0 + 3, "bob@x", &["me"], None),
+        message("a3", T0 + 4, "dan@x", &["me"], None),
+    ]);
+    memory.folder.lock().lines = Some(false);
+    memory.about.threads = crate::store::ThreadScheme::Ids;
+    memory.about.answers = AnswerScheme::NamedOrNext(NextAnswerRule {
+        unsigned_only: true,
+        fits: |_, answer| answer != "a3",
+    });
+    let bed = bed(vec![memory]);
+    assert_eq!([bed.answers("q1"), bed.answers("q2")], [["a1"], ["a2"]]);
+}
