@@ -48,7 +48,7 @@ pub use self::prepare::{AddressFit, PrepareContext, PreparedRecord, Signer, refu
 pub use self::properties::{AttachmentRule, SignedTextFn, StoreProperties, ThreadScheme};
 pub use self::reading::{MessageReader, RawTree};
 pub use self::records::{
-    EmptyThread, FoundMessage, Location, PartContent, PrimaryRecord, Record, Rejection, RepeatKind,
+    EmptyThread, FoundMessage, Location, MulticastKey, PartContent, Record, Rejection, RepeatKind,
     ScanSink, set_source_path,
 };
 pub use self::remote::{DeliveryFate, InboundMail, LinkRouter, OutboundMail, RemoteMail};

@@ -29,7 +29,7 @@ use super::engine::lines::table::LogRowOf;
 use super::engine::lines::{LineFormat, LineStore, LogShape, NameClass};
 use super::{
     AddressFit, Facets, FoundMessage, InboundMail, LinkRouter, Location, MessageAppender,
-    PeerReadState, PeerUnread, PrepareContext, PreparedRecord, PrimaryRecord, Record, RemoteMail,
+    PeerReadState, PeerUnread, PrepareContext, PreparedRecord, Record, RemoteMail,
     RepeatKind, Store as _, StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec,
     Violation, Watermark, fs, refuse_headers,
 };
@@ -294,7 +294,10 @@ impl MessageAppender for SampStore {
     }
 
     fn preview_message(&self, prepared: &PreparedRecord) -> Option<Message> {
-        parse_message(&prepared.bytes).map(|(message, _)| message)
+        let (message, _) = parse_message(&prepared.bytes)?;
+        let shared = record::parse(&prepared.bytes, &mut SampScratch::default()).ok()?.shared_id;
+        let id = shared.map_or(message.id, |id| format!("{id:016x}"));
+        Some(Message { id, ..message })
     }
 
     fn prepare_records(
@@ -408,7 +411,7 @@ fn accept_record<'a>(
     }
     let (time, from_me) = (parsed.time(), alias == store.properties.me);
     let claim = if parsed.has_sig { record::parse_claim(text).map(Box::new) } else { None };
-    let copy_of = find_primary_record(&parsed, &store.properties.me);
+    let multicast = parsed.multicast_key(text);
     let to_me = parsed.to == store.properties.me.as_str();
     let to = if parsed.rcpt.is_empty() { parsed.to.clone() } else { parsed.rcpt.join(", ").into() };
     found.push(FoundMessage {
@@ -423,7 +426,7 @@ fn accept_record<'a>(
         claim,
         idempotency_key: parsed.idem.filter(|_| from_me).map(Into::into),
         in_reply_to: parsed.re.filter(|_| from_me),
-        copy_of,
+        multicast,
         to,
         from: parsed.from,
         thread: parsed.thread,
@@ -431,15 +434,6 @@ fn accept_record<'a>(
         ..FoundMessage::default()
     });
     Ok(())
-}
-
-/// Returns the record of the same message that stands for this one, which is to somebody else: mine, or that to the
-/// first recipient.
-fn find_primary_record(parsed: &SampRecord<'_>, me: &str) -> Option<PrimaryRecord> {
-    let to_me = parsed.rcpt.iter().any(|to| to == me);
-    let first = if to_me { me } else { parsed.rcpt.first()? };
-    let is_copy = first != parsed.to && parsed.id_verified;
-    is_copy.then(|| PrimaryRecord { id: parsed.id_for_recipient(first), to_me })
 }
 
 fn check_record(line: &mut LineCheck<'_, Samp>, parsed: &SampRecord<'_>) {
