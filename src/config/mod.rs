@@ -11,6 +11,7 @@ mod lock;
 mod lock_process;
 mod me;
 mod paths;
+mod presence;
 mod reader;
 mod stores;
 mod values;
@@ -21,5 +22,6 @@ pub use lock::{LockError, LockHolder, StateLock, find_lock_holder, wait_until_fr
 pub use lock_process::LockProcess;
 pub use me::{Me, MeError, MeOrigin};
 pub use paths::{PathError, Paths, private_base};
+pub use presence::{MountedAddress, list_mounted_addresses};
 pub use stores::{AbsentStore, StoreConfig};
 pub use values::{parse_alias, parse_duration};

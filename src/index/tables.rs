@@ -268,12 +268,18 @@ impl IndexTables {
             let time = earliest.entry(entry.thread()).or_insert(i64::MAX);
             *time = entry.time().millis().min(*time);
         }
-        let known: HashSet<MsgIx> = changed.iter().copied().collect();
+        let mut later = Vec::new();
         for (thread, time) in earliest {
             let chain = self.threads.thread_chain(&self.messages, thread);
-            let later = chain.filter(|ix| self.messages.entry(*ix).time().millis() >= time);
-            changed.extend(later.filter(|ix| !known.contains(ix)));
+            later.extend(chain.filter(|ix| self.messages.entry(*ix).time().millis() >= time));
         }
+        for ix in &later {
+            self.messages.queue_multicast_answer(*ix);
+        }
+        changed.extend(self.messages.settle_multicasts());
+        changed.extend(later);
+        changed.sort_unstable();
+        changed.dedup();
         changed.retain(|ix| self.messages.entry(*ix).is_live());
         changed
     }

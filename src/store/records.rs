@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -97,6 +98,9 @@ pub struct MulticastKey {
     pub key: u64,
     /// A hash of everything else in which the records must agree.
     pub digest: u64,
+    /// The value of the id that the record answers. The records must answer one message, of which each may name another
+    /// record.
+    pub answers: Option<NonZeroU64>,
     /// True if this is the record to the first recipient.
     pub is_first: bool,
     /// True if the key, as 16 hex digits, is the id under which all of them are shown.

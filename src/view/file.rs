@@ -13,7 +13,7 @@ use super::node::{Node, NodeTrait};
 use super::reader::{detect_ending_signal, has_gone, runs_looking_program, thread_group};
 use super::table::on_view;
 use super::transcript::TranscriptPlan;
-use super::wait::WatchFeed;
+use super::wait::{UnreadGatherer, WatchFeed};
 use super::{DraftWriters, Error, ReaderProfile, TextHandle, Tree};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::MarkRead;
@@ -68,6 +68,8 @@ pub enum OpenFile {
         next: bool,
         /// The process that opened it.
         opener: u32,
+        /// The messages that come together, for `.wait`.
+        gathering: UnreadGatherer,
         /// The result of the wait.
         answer: Mutex<Option<FileContent>>,
     },

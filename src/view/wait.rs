@@ -96,7 +96,8 @@ impl View for WaitView {
                 "only the user who made the mount can take mail with .next",
             ));
         }
-        Ok(OpenFile::Waiting { next, opener: access.opener, answer: Mutex::new(None) })
+        let gathering = UnreadGatherer::default();
+        Ok(OpenFile::Waiting { next, opener: access.opener, gathering, answer: Mutex::new(None) })
     }
 }
 
@@ -159,6 +160,46 @@ pub enum WaitTarget {
     Arrivals,
 }
 
+/// Time for which a read of `.wait` gathers messages after the one that it waited for.
+const GATHERING: Duration = Duration::from_millis(100);
+
+/// The state of a read that waits for any unread message, and then for those that come with it.
+#[derive(Clone, Copy, Debug, Default)]
+enum GatherState {
+    /// Nothing was looked for yet.
+    #[default]
+    New,
+    /// Nothing is unread.
+    Waiting,
+    /// A message came. The others that come until then are told with it.
+    Until(Instant),
+}
+
+/// Gathers the messages that come together: they are told at once if some are unread from the start, else a moment after
+/// the first one.
+#[derive(Debug, Default)]
+pub struct UnreadGatherer(Mutex<GatherState>);
+
+impl UnreadGatherer {
+    /// Returns the names of the unread messages, oldest first, if they are to be told now.
+    fn take_names(&self, tree: &Tree) -> Option<Vec<String>> {
+        let names = unread_names(tree);
+        let mut state = self.0.lock();
+        match *state {
+            _ if names.is_empty() => *state = GatherState::Waiting,
+            GatherState::Waiting => *state = GatherState::Until(Instant::now() + GATHERING),
+            GatherState::Until(end) if Instant::now() < end => {}
+            GatherState::New | GatherState::Until(_) => return Some(names),
+        }
+        None
+    }
+
+    /// Returns the time at which the gathering ends, if there is one.
+    fn end(&self) -> Option<Instant> {
+        if let GatherState::Until(end) = *self.0.lock() { Some(end) } else { None }
+    }
+}
+
 /// Pause after which a wait without end looks again.
 const LONG: Duration = Duration::from_secs(86_400);
 
@@ -175,6 +216,11 @@ impl OpenFile {
         }
     }
 
+    /// Returns the time at which a read that gathers messages has to be tried again.
+    pub fn gathering_end(&self) -> Option<Instant> {
+        if let Self::Waiting { gathering, .. } = self { gathering.end() } else { None }
+    }
+
     /// Gives a waiting file empty content, because nothing came in time.
     pub fn answer_empty(&self) {
         if let Self::Waiting { answer, .. } = self {
@@ -188,16 +234,19 @@ impl OpenFile {
 /// # Errors
 /// Store errors as they come.
 pub fn try_fill_answer(tree: &Tree, file: &OpenFile) -> Result<bool, Error> {
-    let (next, opener, answer) = match file {
-        OpenFile::Waiting { next, opener, answer } => (next, opener, answer),
+    let (next, opener, gathering, answer) = match file {
+        OpenFile::Waiting { next, opener, gathering, answer } => (next, opener, gathering, answer),
         OpenFile::Watch(arrivals) => return Ok(collect_arrivals(tree, arrivals)),
         _ => return Ok(true),
     };
     if answer.lock().is_some() {
         return Ok(true);
     }
-    let found =
-        if *next { tree.views.wait.claim_next(tree, *opener)? } else { make_names_answer(tree) };
+    let found = if *next {
+        tree.views.wait.claim_next(tree, *opener)?
+    } else {
+        gathering.take_names(tree).map(make_names_answer)
+    };
     let Some(found) = found else { return Ok(false) };
     *answer.lock() = Some(found);
     Ok(true)
@@ -205,9 +254,12 @@ pub fn try_fill_answer(tree: &Tree, file: &OpenFile) -> Result<bool, Error> {
 
 /// Waits for a message on behalf of a reader; [`Tree::read`] then has the answer.
 pub(super) fn await_mail(tree: &Tree, file: &OpenFile) -> Result<(), Error> {
+    let until = |timeout| {
+        wait_until(tree, timeout, || try_fill_answer(tree, file), || file.gathering_end())
+    };
     if let OpenFile::Watch(_) = file {
-        while !wait_until(tree, LONG, || try_fill_answer(tree, file))? {}
-    } else if !wait_until(tree, tree.settings.wait_timeout, || try_fill_answer(tree, file))? {
+        while !until(LONG)? {}
+    } else if !until(tree.settings.wait_timeout)? {
         file.answer_empty();
     }
     Ok(())
@@ -227,38 +279,42 @@ fn unread_names(tree: &Tree) -> Vec<String> {
     tree.unread_files(usize::MAX).into_iter().map(|(_, name)| name).collect()
 }
 
-/// Waits until there is an unread message, at most `timeout`. Returns the names of the unread messages, oldest
-/// first.
+/// Waits until there is an unread message, at most `timeout`, and then for those that come with it. Returns the names of
+/// the unread messages, oldest first.
 pub fn wait_for_unread(tree: &Tree, timeout: Duration) -> Vec<String> {
-    let mut names = Vec::new();
-    let Ok(_) = wait_until(tree, timeout, || {
-        names = unread_names(tree);
-        Ok::<bool, Infallible>(!names.is_empty())
-    });
-    names
+    let gathering = UnreadGatherer::default();
+    let mut names = None;
+    let look = || {
+        names = gathering.take_names(tree);
+        Ok::<bool, Infallible>(names.is_some())
+    };
+    let Ok(_) = wait_until(tree, timeout, look, || gathering.end());
+    names.unwrap_or_default()
 }
 
-/// Calls `found` after each change until it returns true or the time is over. Returns its last result.
+/// Calls `found` after each change, and when a gathering ends, until it returns true or the time is over. A gathering
+/// that has begun is ended first. Returns its last result.
 fn wait_until<E>(
     tree: &Tree,
     timeout: Duration,
     mut found: impl FnMut() -> Result<bool, E>,
+    gathering_end: impl Fn() -> Option<Instant>,
 ) -> Result<bool, E> {
     let deadline = Instant::now() + timeout;
     loop {
         let seen = tree.index.change_count();
         let found = found()?;
-        if found || Instant::now() >= deadline {
+        let gathers = gathering_end().filter(|_| !found);
+        if found || gathers.is_none() && Instant::now() >= deadline {
             return Ok(found);
         }
-        tree.index.wait_for_change(seen, deadline);
+        tree.index.wait_for_change(seen, gathers.unwrap_or(deadline));
     }
 }
 
-fn make_names_answer(tree: &Tree) -> Option<FileContent> {
-    let names = unread_names(tree);
-    let text = (!names.is_empty()).then(|| names.join("\n") + "\n")?;
-    Some(FileContent { bytes: text.into_bytes().into(), ..FileContent::default() })
+fn make_names_answer(names: Vec<String>) -> FileContent {
+    let text = names.join("\n") + "\n";
+    FileContent { bytes: text.into_bytes().into(), ..FileContent::default() }
 }
 
 /// Opens a `.watch`.

@@ -1,7 +1,7 @@
 //! Messages to several recipients that have a record for each of them. One record represents the message where
 //! it is shown once, and in some stores all records are shown under one id.
 //!
-//! Records are one message if they have the same writer, key and digest. In a store that shows the key as an id,
+//! Records are one message if they have the same writer, key and digest, and answer one message. In a store that shows the key as an id,
 //! the live record whose own id is the key decides which digest counts, or else the earliest live record. A record
 //! with another digest stands alone under its own id. The representative is the record to me, or else the one to
 //! the first recipient, or else the earliest.
@@ -9,14 +9,15 @@
 //! A change of the records only notes their key. [`MessageTable::settle_multicasts`] applies all changes at once, so
 //! that many records of one message cost no more than others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::num::NonZeroU64;
 
 use bytemuck::{Pod, Zeroable};
 
 use super::{EntryTable, MessageTable};
 use crate::index::column::at_mut;
 use crate::index::position::MsgIx;
-use crate::model::plain_id;
+use crate::model::{decode_hex_u64, plain_id};
 use crate::store::MulticastKey;
 
 /// One record of such a message: 32 bytes.
@@ -26,10 +27,11 @@ pub(in crate::index) struct MulticastRecord {
     ix: MsgIx,
     /// The record that represents the message, or [`MsgIx::NIL`] if this record stands alone.
     primary: MsgIx,
-    /// [`MulticastRecord::FIRST`] and [`MulticastRecord::ID`].
-    flags: u64,
     key: u64,
+    /// The digest, with [`MulticastRecord::BITS`] in its lowest bits.
     digest: u64,
+    /// The value of the id that the record answers, or 0.
+    answers: u64,
 }
 
 impl MulticastRecord {
@@ -37,16 +39,29 @@ impl MulticastRecord {
     const FIRST: u64 = 1;
     /// Bit of a record whose key is shown as an id.
     const ID: u64 = 1 << 1;
+    /// Bit of a record that is one with others only if the ids that they answer mean one message.
+    const UNEQUAL: u64 = 1 << 2;
+    const BITS: u64 = Self::FIRST | Self::ID | Self::UNEQUAL;
 
-    fn new(ix: MsgIx, key: MulticastKey) -> Self {
-        let first = if key.is_first { Self::FIRST } else { 0 };
-        let id = if key.is_id { Self::ID } else { 0 };
-        let MulticastKey { key, digest, .. } = key;
-        Self { ix, primary: MsgIx::NIL, flags: first | id, key, digest }
+    fn new(ix: MsgIx, multicast: MulticastKey) -> Self {
+        let MulticastKey { key, digest, answers, is_first, is_id } = multicast;
+        let first = if is_first { Self::FIRST } else { 0 };
+        let id = if is_id { Self::ID } else { 0 };
+        let digest = digest & !Self::BITS | first | id;
+        Self { ix, primary: MsgIx::NIL, key, digest, answers: answers.map_or(0, NonZeroU64::get) }
     }
 
     fn has(&self, bit: u64) -> bool {
-        self.flags & bit != 0
+        self.digest & bit != 0
+    }
+
+    fn digest(&self) -> u64 {
+        self.digest & !Self::BITS
+    }
+
+    /// Returns the same record before it was settled.
+    fn unsettled(&self) -> Self {
+        Self { primary: MsgIx::NIL, digest: self.digest & !Self::UNEQUAL, ..*self }
     }
 
     /// Returns the value of the id that all records of the message are shown under, if it is part of one.
@@ -92,26 +107,23 @@ impl MulticastTable {
     fn set(&mut self, ix: MsgIx, writer: u32, key: Option<MulticastKey>) {
         let found = self.find(ix);
         let known = found.ok().and_then(|at| self.list.get(at)).copied();
-        let is_same = |known: &MulticastRecord, key| {
-            let new = MulticastRecord { primary: known.primary, ..MulticastRecord::new(ix, key) };
-            *known == new
-        };
-        if known.as_ref().zip(key).map_or(known.is_none() && key.is_none(), |(k, key)| is_same(k, key)) {
+        let new = key.map(|key| MulticastRecord::new(ix, key));
+        if known.map(|known| known.unsettled()) == new {
             return;
         }
         if let Some(known) = known {
             self.by_key.remove(&(writer, known.key, ix));
             self.unsettled.insert((writer, known.key));
         }
-        match (found, key) {
-            (Ok(at), Some(key)) => *at_mut(&mut self.list, at) = MulticastRecord::new(ix, key),
-            (Ok(at), None) => drop(self.list.remove(at)),
-            (Err(at), Some(key)) => self.list.insert(at, MulticastRecord::new(ix, key)),
-            (Err(_), None) => {}
-        }
-        if let Some(MulticastKey { key, .. }) = key {
+        if let Some(MulticastRecord { key, .. }) = new {
             self.by_key.insert((writer, key, ix));
             self.unsettled.insert((writer, key));
+        }
+        match (found, new) {
+            (Ok(at), Some(new)) => *at_mut(&mut self.list, at) = new,
+            (Ok(at), None) => drop(self.list.remove(at)),
+            (Err(at), Some(new)) => self.list.insert(at, new),
+            (Err(_), None) => {}
         }
     }
 
@@ -237,11 +249,26 @@ impl MessageTable {
         }
     }
 
+    /// Notes that the message may have changed that a record answers.
+    pub(in crate::index) fn queue_multicast_answer(&mut self, ix: MsgIx) {
+        let record = self.multicasts.get(ix).filter(|r| r.has(MulticastRecord::UNEQUAL));
+        let key = record.map(|record| (self.known.entry(ix).writer, record.key));
+        self.multicasts.unsettled.extend(key);
+    }
+
     /// Decides anew which of the changed records are one message. Returns the records that are shown under another
     /// id, or behind another record, than before.
     pub(in crate::index) fn settle_multicasts(&mut self) -> Vec<MsgIx> {
+        let time_of = |(writer, key): &(u32, u64)| {
+            let first = self.multicasts.records_with_key(*writer, *key).next();
+            first.map(|ix| self.known.entry(ix).time())
+        };
+        let mut keys: Vec<(u32, u64)> = self.multicasts.unsettled.iter().copied().collect();
+        // A message comes before its answers.
+        keys.sort_by_cached_key(time_of);
+        self.multicasts.unsettled.clear();
         let mut changed = Vec::new();
-        for (writer, key) in std::mem::take(&mut self.multicasts.unsettled) {
+        for (writer, key) in keys {
             self.settle_records(writer, key, &mut changed);
         }
         if !changed.is_empty() {
@@ -252,6 +279,27 @@ impl MessageTable {
 
     fn settle_records(&mut self, writer: u32, key: u64, changed: &mut Vec<MsgIx>) {
         let all: Vec<MsgIx> = self.multicasts.records_with_key(writer, key).collect();
+        let (alike, is_unequal) = self.find_equal_records(writer, key, &all);
+        let has = |ix: &&MsgIx, bit| self.multicasts.get(**ix).is_some_and(|r| r.has(bit));
+        let to_me = alike.iter().find(|ix| self.entry(**ix).is_to_me());
+        let first = || alike.iter().find(|ix| has(ix, MulticastRecord::FIRST));
+        let primary = to_me.or_else(first).or_else(|| alike.first()).copied();
+        for ix in all {
+            let is_alike = alike.binary_search(&ix).is_ok();
+            let primary = primary.filter(|_| is_alike).unwrap_or(MsgIx::NIL);
+            let Ok(at) = self.multicasts.find(ix) else { continue };
+            let record = at_mut(&mut self.multicasts.list, at);
+            let unequal = if is_unequal { MulticastRecord::UNEQUAL } else { 0 };
+            record.digest = record.digest & !MulticastRecord::UNEQUAL | unequal;
+            if std::mem::replace(&mut record.primary, primary) != primary {
+                changed.push(ix);
+            }
+        }
+    }
+
+    /// Returns the records among these that are one message, in order, and true if that depends on the messages which
+    /// they answer. Records of an earlier msgfs name the own id of the record to the same recipient.
+    fn find_equal_records(&self, writer: u32, key: u64, all: &[MsgIx]) -> (Vec<MsgIx>, bool) {
         let record = |ix: &MsgIx| self.multicasts.get(*ix).filter(|_| self.entry(*ix).is_live());
         let live: Vec<&MulticastRecord> = all.iter().filter_map(record).collect();
         let shows_id = live.iter().any(|record| record.has(MulticastRecord::ID));
@@ -259,24 +307,25 @@ impl MessageTable {
             let ix = self.locate_message(writer, &format!("{key:016x}")).ok()?;
             self.entry(ix).is_live().then(|| self.multicasts.get(ix).filter(|r| r.key == key))
         };
-        let decides = match shows_id.then(holder).flatten() {
-            Some(holder) => holder,
-            None => live.first().copied(),
+        let holder = shows_id.then(holder).flatten();
+        let Some(decides) = holder.unwrap_or_else(|| live.first().copied()) else {
+            return (Vec::new(), false);
         };
-        let digest = decides.map(|record| record.digest);
-        let same = || live.iter().filter(|record| Some(record.digest) == digest);
-        let to_me = same().find(|record| self.entry(record.ix).is_to_me());
-        let first = || same().find(|record| record.has(MulticastRecord::FIRST));
-        let primary = to_me.or_else(first).or_else(|| same().next()).map(|record| record.ix);
-        let joined: BTreeSet<MsgIx> = same().map(|record| record.ix).collect();
-        for ix in all {
-            let primary = primary.filter(|_| joined.contains(&ix)).unwrap_or(MsgIx::NIL);
-            let Ok(at) = self.multicasts.find(ix) else { continue };
-            let record = at_mut(&mut self.multicasts.list, at);
-            if std::mem::replace(&mut record.primary, primary) != primary {
-                changed.push(ix);
-            }
-        }
+        let alike = || live.iter().filter(|record| record.digest() == decides.digest());
+        let is_unequal = alike().any(|record| record.answers != decides.answers);
+        let store = self.names().writer(writer).store;
+        let mut known: HashMap<u64, u64> = HashMap::new();
+        let mut message = |answers: u64| {
+            let shared = || self.shared_id_for(store, &format!("{answers:016x}"));
+            let shared = || shared().and_then(|id| decode_hex_u64(&id)).unwrap_or(answers);
+            *known.entry(answers).or_insert_with(shared)
+        };
+        let wanted = if is_unequal { message(decides.answers) } else { decides.answers };
+        let is_one = |record: &&&MulticastRecord| {
+            record.answers == decides.answers
+                || record.answers != 0 && decides.answers != 0 && message(record.answers) == wanted
+        };
+        (alike().filter(is_one).map(|record| record.ix).collect(), is_unequal)
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::index::column::{at, at_mut};
 use crate::index::intern::{IDENTITY_MASK, Interner, StrId, stable_hash};
-use crate::index::position::MsgIx;
 use crate::index::snapshot::{SavedWriter, SnapshotHeader};
 use crate::index::source::BitSet;
 

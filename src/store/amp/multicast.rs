@@ -102,7 +102,7 @@ impl<'a> AmpMulticast<'a> {
     pub fn key_for(&self, to: &str) -> Option<MulticastKey> {
         let first = self.to.first()?;
         let key = secure_hash64(self.message_id_for(first).as_bytes());
-        Some(MulticastKey { key, digest: 0, is_first: first == to, is_id: false })
+        Some(MulticastKey { key, digest: 0, answers: None, is_first: first == to, is_id: false })
     }
 
     /// Returns the id of the message that represents the one to `to`: of mine, else of the one to the first recipient.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::record::{NewSampRecord, build_line};
 use super::thread;
 use super::{alias, describe_bad_alias};
-use crate::model::{Draft, Timestamp};
+use crate::model::{Draft, Timestamp, reply_subject};
 use crate::store::engine::lines::append::{
     LogPath, UnsyncedLogs, append_line, append_once, has_final_newline,
 };
@@ -44,11 +44,14 @@ pub(super) fn prepare_records(
             }
         },
     };
+    let parent = with.parent.filter(|_| draft.is_reply);
+    let answered = parent.and_then(|parent| reply_subject(parent.subject.as_deref()?));
+    let draft = &Draft { subject: draft.subject.clone().or(answered), ..draft.clone() };
     let mut time = with.now;
     let all = loop {
-        let all = recipients.iter().map(|to| {
-            prepare_record(me, to, &recipients, (&thread, &body), time, draft, with)
-        });
+        let all = recipients
+            .iter()
+            .map(|to| prepare_record(me, to, &recipients, (&thread, &body), time, draft, with));
         let all: Vec<PreparedRecord> = all.collect();
         // The same text twice in one second would have one id, and readers would show it once. All records of a
         // message have one time.

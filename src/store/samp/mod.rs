@@ -29,9 +29,9 @@ use super::engine::lines::table::LogRowOf;
 use super::engine::lines::{LineFormat, LineStore, LogShape, NameClass};
 use super::{
     AddressFit, Facets, FoundMessage, InboundMail, LinkRouter, Location, MessageAppender,
-    PeerReadState, PeerUnread, PrepareContext, PreparedRecord, Record, RemoteMail,
-    RepeatKind, Store as _, StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec,
-    Violation, Watermark, fs, refuse_headers,
+    PeerReadState, PeerUnread, PrepareContext, PreparedRecord, Record, RemoteMail, RepeatKind,
+    Store as _, StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec, Violation,
+    Watermark, fs, refuse_headers,
 };
 use crate::model::{Draft, Message, Remedy, display_path, sanitize_line};
 use alias::SampLogName;
@@ -160,6 +160,7 @@ impl LineFormat for Samp {
         }
         let about = StoreProperties {
             whole_seconds: true,
+            shows_mounted: true,
             can_repeat_appends: false,
             ..StoreProperties::new(spec, me, dir)
         };

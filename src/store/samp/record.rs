@@ -2,16 +2,17 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::num::NonZeroU64;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::alias::is_valid_alias;
 use crate::model::{ShownMessage, SignatureClaim, Timestamp, decode_hex_u64, is_visible};
+use crate::store::digest::secure_hash64;
 use crate::store::text::canonical::{self, HashedMembers, RecordId, SIGNATURE_CONTEXT};
 use crate::store::text::json::{self, JsonError, JsonValue, RawStr};
 use crate::store::text::{pytext, signature};
-use crate::store::digest::secure_hash64;
 use crate::store::{Kind, MulticastKey, Signer};
 
 /// The reason why a line is not delivered as a message, one sentence for a person.
@@ -94,9 +95,11 @@ impl<'a> SampRecord<'a> {
     /// Returns the values that the record, which stands on this line, has in common with those to the other recipients.
     pub fn multicast_key(&self, line: &str) -> Option<MulticastKey> {
         let key = self.shared_id?;
-        let digest = secure_hash64(&canonical::common_bytes(line)?);
+        let answers = self.re.as_deref().and_then(decode_hex_u64).and_then(NonZeroU64::new);
+        let other = answers.map(|_| "re");
+        let digest = secure_hash64(&canonical::common_bytes(line, other)?);
         let is_first = self.rcpt.first().is_some_and(|first| *first == self.to);
-        Some(MulticastKey { key, digest, is_first, is_id: true })
+        Some(MulticastKey { key, digest, answers, is_first, is_id: true })
     }
 
     /// Returns the length for [`FoundMessage::plain_length`](crate::store::FoundMessage::plain_length). `to` names the

@@ -56,6 +56,7 @@ impl Memory {
             dir: "/memory".into(),
             threads,
             uses_roles: of.roles,
+            shows_mounted: false,
             whole_seconds: false,
             max_body: 1000,
             headers: of.headers,

@@ -106,10 +106,11 @@ pub fn signed_object_bytes(context: &str, line: &str, without: &str) -> Option<V
 }
 
 /// Returns the bytes in which all records of one message to several recipients agree: the canonical JSON of all members
-/// but `id`, `to` and `sig`, without the `data` of `files`. `None` if the line is no object or has no canonical form.
-pub fn common_bytes(line: &str) -> Option<Vec<u8>> {
+/// but `id`, `to`, `sig` and this `other` one, without the `data` of `files`. `None` if the line is no object or has no
+/// canonical form.
+pub fn common_bytes(line: &str, other: Option<&str>) -> Option<Vec<u8>> {
     let mut out = String::with_capacity(line.len());
-    let is_common = |key: &str| !matches!(key, "id" | "to" | "sig");
+    let is_common = |key: &str| !matches!(key, "id" | "to" | "sig") && Some(key) != other;
     push_object(&mut out, line, is_common, push_files)?;
     Some(out.into_bytes())
 }
