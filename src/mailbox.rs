@@ -12,7 +12,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::config::{
-    self, Config, ConfigError, Env, LockError, Me, MeError, PathError, Paths, StateLock,
+    self, Config, ConfigError, Env, LockError, Me, MeError, MountedAddress, PathError, Paths,
+    StateLock,
 };
 use crate::identity::{KeyringError, MessageDigest};
 use crate::index::{Index, IndexError};
@@ -142,6 +143,9 @@ impl Mailbox {
     ) -> Result<Self, MailboxOpenError> {
         let base = MailboxBase::open(options, env, !options.once, progress)?;
         let MailboxBase { ahead, config, me, paths, lock, key, links, index, .. } = base;
+        if let Some(lock) = lock.as_ref().filter(|_| options.mountpoint.is_some()) {
+            announce_mount(lock, options, &index)?;
+        }
         let (keys, problem, mut warnings) = (Arc::new(base.keys), base.key_fault, base.warnings);
         let outbox = open_outbox(&paths, &config, &index, Arc::clone(&keys), options)?;
         // If there is an outbox, it reports the fault of the key itself.
@@ -281,6 +285,18 @@ impl Mailbox {
         self.index.close();
         self.lock
     }
+}
+
+/// Notes my addresses, so that other identities of this user see that I have a mount.
+fn announce_mount(
+    lock: &StateLock,
+    options: &MailboxOptions,
+    index: &Index,
+) -> Result<(), MailboxOpenError> {
+    let stores = index.stores().iter().filter(|store| store.properties().shows_mounted);
+    let addresses: Vec<MountedAddress> =
+        stores.map(|store| MountedAddress::new(store.me(), store.dir())).collect();
+    Ok(lock.write_holder(options.mountpoint.as_deref(), &addresses)?)
 }
 
 fn open_outbox(

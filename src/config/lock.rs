@@ -11,6 +11,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::presence::MountedAddress;
 use crate::model::{Remedy, display_path};
 use crate::store::{fs, process};
 
@@ -33,6 +34,9 @@ pub struct LockHolder {
     pub pid: Option<u32>,
     /// The mount point, if it has mounted.
     pub mountpoint: Option<PathBuf>,
+    /// The addresses that it acts for in stores that show who is mounted.
+    #[serde(default)]
+    pub addresses: Vec<MountedAddress>,
 }
 
 impl fmt::Display for LockHolder {
@@ -113,19 +117,24 @@ impl StateLock {
             }
         }
         let lock = Self { file, path };
-        lock.write_holder(mountpoint)?;
+        lock.write_holder(mountpoint, &[])?;
         Ok(lock)
     }
 
-    /// Writes the holder again: after `fork`, and when the mount point is known.
+    /// Writes the holder again: after `fork`, and when the mount point or the stores are known.
     ///
     /// # Errors
     /// Returns [`LockError::Io`].
-    pub fn write_holder(&self, mountpoint: Option<&Path>) -> Result<(), LockError> {
+    pub fn write_holder(
+        &self,
+        mountpoint: Option<&Path>,
+        addresses: &[MountedAddress],
+    ) -> Result<(), LockError> {
         let text = serde_json::json!({
             "pid": std::process::id(),
             // A path that is not UTF-8 is only shown to people from here, never used.
             "mountpoint": mountpoint.map(Path::to_string_lossy),
+            "addresses": addresses,
         });
         let text = format!("{text}\n");
         self.file
@@ -233,7 +242,7 @@ pub(super) mod tests {
         }
         let seen = find_lock_holder(dir.path()).unwrap();
         assert_eq!(seen.pid, Some(std::process::id()));
-        first.write_holder(None).unwrap();
+        first.write_holder(None, &[]).unwrap();
         assert_eq!(find_lock_holder(dir.path()).unwrap().mountpoint, None);
 
         drop(first);
@@ -311,7 +320,11 @@ pub(super) mod tests {
         );
         let mut lines = BufReader::new(child.0.stderr.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap() == "held"));
-        let expected = LockHolder { pid: Some(child.0.id()), mountpoint: Some("/m".into()) };
+        let expected = LockHolder {
+            pid: Some(child.0.id()),
+            mountpoint: Some("/m".into()),
+            addresses: Vec::new(),
+        };
         assert_eq!(find_lock_holder(dir.path()), Some(expected.clone()));
         match StateLock::acquire(dir.path(), None).unwrap_err() {
             LockError::Held(held) => assert_eq!(held, expected),

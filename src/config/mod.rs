@@ -12,6 +12,7 @@ mod lock;
 mod lock_process;
 mod me;
 mod paths;
+mod presence;
 mod reader;
 mod stores;
 mod values;
@@ -25,5 +26,6 @@ pub use lock::{LockError, LockHolder, StateLock, find_lock_holder, wait_until_fr
 pub use lock_process::LockProcess;
 pub use me::{Me, MeError, MeOrigin};
 pub use paths::{PathError, Paths, private_base};
+pub use presence::{MountedAddress, list_mounted_addresses};
 pub use stores::{AbsentStore, StoreConfig};
 pub use values::{parse_alias, parse_duration};

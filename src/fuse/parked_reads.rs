@@ -72,7 +72,9 @@ fn run(tree: &Tree, queue: &Receiver<(ParkedRead, Option<Instant>)>) {
         let news = tried.replace(seen) != Some(seen) || waiting.len() > known;
         waiting = answer_ready(tree, waiting, news, look);
         if !waiting.is_empty() {
-            let next = waiting.iter().filter_map(|(_, until)| *until).min();
+            let ends =
+                waiting.iter().filter_map(|(read, until)| read.file.gathering_end().or(*until));
+            let next = ends.min();
             let look_again = looked + LOOK;
             tree.index()
                 .wait_for_change(seen, next.map_or(look_again, |next| next.min(look_again)));
@@ -95,7 +97,8 @@ fn answer_ready(
             read.reply.error(Errno::EINTR);
             continue;
         }
-        let is_dry = !news || dry.contains(&read.target);
+        let gathered = read.file.gathering_end().is_some_and(|end| Instant::now() >= end);
+        let is_dry = !(news || gathered) || dry.contains(&read.target);
         let found = if is_dry {
             Ok(false)
         } else {
@@ -103,6 +106,7 @@ fn answer_ready(
         };
         match found {
             Ok(true) => reply_with_data(tree, read),
+            Ok(false) if read.file.gathering_end().is_some() => left.push((read, until)),
             Ok(false) if until.is_some_and(|until| Instant::now() >= until) => {
                 read.file.answer_empty();
                 reply_with_data(tree, read);

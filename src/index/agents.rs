@@ -67,8 +67,7 @@ impl IndexTables {
 
     /// Returns the number of messages in each store. A message with a record for each recipient counts once.
     pub fn count_messages_by_store(&self) -> Vec<usize> {
-        let copies = self.messages.copies().filter(|ix| self.messages.is_copy(*ix));
-        let copies: HashSet<MsgIx> = copies.collect();
+        let copies: HashSet<MsgIx> = self.messages.copies().collect();
         self.count_by_store(self.messages.live_messages().filter(|ix| !copies.contains(ix)))
     }
 

@@ -106,12 +106,14 @@ impl ScanSink for ScanApplier<'_> {
             self.changes.other = true;
         }
         if !self.bulk {
-            let mut moved = core.relink_threads();
-            if !moved.is_empty() {
-                // A new message was never seen in the thread that it left.
+            let (mut moved, mut redrawn) = (core.relink_threads(), core.settle_multicasts());
+            if !moved.is_empty() || !redrawn.is_empty() {
+                // A new message was never seen in the thread that it left, or under another id.
                 let new: HashSet<&MsgIx> = self.changes.added.iter().skip(known).collect();
                 moved.retain(|(ix, _)| !new.contains(ix));
+                redrawn.retain(|ix| !new.contains(ix));
                 self.changes.moved.extend(moved);
+                self.changes.redrawn.extend(redrawn);
             }
             self.changes.redrawn.extend(core.update_missing_signatures(&self.index.keyring, false));
         }
@@ -159,6 +161,7 @@ impl ScanSink for ScanApplier<'_> {
         gone.dedup();
         core.dismiss_gone(&gone);
         if !self.bulk {
+            self.changes.redrawn.extend(core.settle_multicasts());
             self.changes.redrawn.extend(core.update_missing_signatures(&self.index.keyring, false));
         }
         core.trust

@@ -341,12 +341,14 @@ impl MarkTable {
 
     /// Returns true if a message of mine answers this one, as far as the format has reply links.
     pub fn is_answered(&self, messages: &MessageTable, entry: &IndexEntry) -> bool {
-        !self.answered.is_empty()
-            && self.answered.contains(&answered_id_hash(
-                messages.names(),
-                entry.store(),
-                &messages.id(entry),
-            ))
+        if self.answered.is_empty() {
+            return false;
+        }
+        let hash_of = |id: &str| answered_id_hash(messages.names(), entry.store(), id);
+        let shared = messages.shared_id(messages.position_of(entry));
+        std::iter::once(messages.id(entry))
+            .chain(shared)
+            .any(|id| self.answered.contains(&hash_of(&id)))
     }
 
     /// Records the id that a message of mine answers.

@@ -182,6 +182,7 @@ impl Index {
             let mut core = index.core.write();
             core.messages.set_known_stores(&looked);
             core.relink_threads();
+            core.settle_multicasts();
             core.messages.sort_lists();
             core.update_missing_signatures(&index.keyring, true);
             core.shrink_tables();

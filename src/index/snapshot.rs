@@ -29,7 +29,7 @@ use super::source::BitSet;
 use super::tables::IndexTables;
 use super::threads::ThreadTable;
 use super::trust::{ExpectedKey, Reject, RejectKey, TrustTable};
-use crate::store::{PrimaryRecord, atomic_file, fs};
+use crate::store::{atomic_file, fs};
 
 /// Magic bytes. They change with every change of the layout, of a table or of rendering.
 #[cfg(target_endian = "little")]
@@ -54,7 +54,6 @@ pub(super) struct SavedWriter {
     pub newest: (i64, u32),
     pub counts: Option<HashMap<i64, u32>>,
     pub keys: Vec<[u8; 32]>,
-    pub last: Option<MsgIx>,
     pub first_signed: Option<MsgIx>,
     pub lacked: Option<ExpectedKey>,
 }
@@ -81,7 +80,6 @@ pub(super) struct SnapshotHeader {
     pub far_names: HashMap<MsgIx, i64>,
     pub many_keys: HashMap<MsgIx, u32>,
     pub noted: BTreeSet<MsgIx>,
-    pub copies: HashMap<MsgIx, PrimaryRecord>,
     pub orphan_marks: HashMap<u64, bool>,
     pub labels: HashMap<u64, MailLabel>,
     pub answered: HashSet<u64>,
@@ -263,6 +261,7 @@ pub(super) fn load(
         from_me: tables.next_vec()?,
         links: tables.next_vec()?,
         answers: tables.next_vec()?,
+        multicasts: tables.next_vec()?,
     };
     let stores = tables.lengths.len();
     let stores = (0..stores).map(|_| tables.next_vec()).collect::<Option<_>>()?;

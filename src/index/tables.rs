@@ -1,6 +1,6 @@
 //! The four parts of the index, and the changes that concern several of them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::column::SnapshotFile;
@@ -166,6 +166,7 @@ impl IndexTables {
             let after = *self.messages.entry(ix);
             self.marks.count_shown(&after);
             self.list_message(ix);
+            self.messages.queue_multicast(ix);
             self.threads.recompute_thread_bits(&self.messages, after.thread());
         }
         InsertOutcome::Updated(ix, EntryUpdate { marked, shown })
@@ -174,6 +175,7 @@ impl IndexTables {
     /// Adds a new or returned message to the lists.
     pub(super) fn admit_message(&mut self, ix: MsgIx) {
         self.messages.note_change();
+        self.messages.queue_multicast(ix);
         let entry = self.messages.entry(ix);
         if entry.is_live() {
             self.marks.count_shown(entry);
@@ -215,6 +217,7 @@ impl IndexTables {
         self.marks.count_hidden(entry);
         change(entry);
         entry.set_stale(false);
+        self.messages.queue_multicast(ix);
         self.trust.queue_signer_review(&self.messages, ix);
     }
 
@@ -254,6 +257,31 @@ impl IndexTables {
     /// the threads that they left.
     pub(super) fn relink_threads(&mut self) -> Vec<(MsgIx, ThreadIx)> {
         self.threads.relink_threads(&mut self.messages)
+    }
+
+    /// Decides anew which records are one message. Returns the messages that are shown differently. In a message that
+    /// may answer one of these, a header line may have another id.
+    pub(super) fn settle_multicasts(&mut self) -> Vec<MsgIx> {
+        let mut changed = self.messages.settle_multicasts();
+        let mut earliest: HashMap<ThreadIx, i64> = HashMap::new();
+        for entry in changed.iter().map(|ix| self.messages.entry(*ix)) {
+            let time = earliest.entry(entry.thread()).or_insert(i64::MAX);
+            *time = entry.time().millis().min(*time);
+        }
+        let mut later = Vec::new();
+        for (thread, time) in earliest {
+            let chain = self.threads.thread_chain(&self.messages, thread);
+            later.extend(chain.filter(|ix| self.messages.entry(*ix).time().millis() >= time));
+        }
+        for ix in &later {
+            self.messages.queue_multicast_answer(*ix);
+        }
+        changed.extend(self.messages.settle_multicasts());
+        changed.extend(later);
+        changed.sort_unstable();
+        changed.dedup();
+        changed.retain(|ix| self.messages.entry(*ix).is_live());
+        changed
     }
 
     /// Reclassifies unsigned messages whose writers got or lost keys, or those of `everybody`. Returns the

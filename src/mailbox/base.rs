@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::pending_stores::PendingStore;
 use super::{MailboxOpenError, MailboxOptions};
-use crate::config::{Config, Env, Me, Paths, StateLock};
+use crate::config::{Config, Env, Me, Paths, StateLock, list_mounted_addresses};
 use crate::identity::{KeyError, Keyring, OwnKey, SignerRegistry};
 use crate::index::{self, Index};
 use crate::link::carrier::CarrierProgram;
@@ -113,6 +113,7 @@ pub(super) fn build_view_settings(
     key: Option<PublicKey>,
     options: &MailboxOptions,
 ) -> view::TreeSettings {
+    let state = paths.state.clone();
     view::TreeSettings {
         me: me.name.clone(),
         key,
@@ -125,6 +126,7 @@ pub(super) fn build_view_settings(
         recent_reads_file: paths.read_last_file(),
         link_boards: Arc::default(),
         bell_record: None,
+        find_mounted: view::MountedFinder(Arc::new(move |dir| list_mounted_addresses(&state, dir))),
     }
 }
 

@@ -52,6 +52,24 @@ pub fn qualify_id<'a>(id: impl Into<Cow<'a, str>>, twin: Option<&[u8; 32]>) -> C
     }
 }
 
+/// Longest subject of an answer, in characters. It is what a line of a mail holds.
+const REPLY_SUBJECT_CHARS: usize = 998;
+
+/// Returns the subject of an answer to a message with this subject: the same with one `Re: ` before it, however many it
+/// has. `None` if nothing else is left of it.
+pub fn reply_subject(subject: &str) -> Option<String> {
+    let is_space = |c: char| c.is_whitespace() || c.is_control();
+    let mut rest = subject.trim_matches(is_space);
+    while let Some((head, tail)) = rest.split_at_checked(3)
+        && head.eq_ignore_ascii_case("re:")
+    {
+        rest = tail.trim_start_matches(is_space);
+    }
+    let plain = "Re: ".chars().chain(rest.chars().map(|c| if c.is_control() { ' ' } else { c }));
+    let answer: String = plain.take(REPLY_SUBJECT_CHARS).collect();
+    (!rest.is_empty()).then(|| answer.trim_end().to_owned())
+}
+
 /// Separator between a thread id and the label of its origin, where a store has several threads of one id.
 pub const ORIGIN: char = '\0';
 
@@ -198,4 +216,36 @@ pub enum DraftError {
         /// The problem and its remedy.
         problem: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_answer_has_one_prefix() {
+        for (parent, subject) in [
+            ("plan", Some("Re: plan")),
+            ("Re: plan", Some("Re: plan")),
+            ("RE:re:  rE: plan ", Some("Re: plan")),
+            ("regarding", Some("Re: regarding")),
+            ("Re\u{e9}: x", Some("Re: Re\u{e9}: x")),
+            ("two\nlines", Some("Re: two lines")),
+            ("Re: ", None),
+            ("", None),
+        ] {
+            assert_eq!(reply_subject(parent).as_deref(), subject, "{parent:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_answer_to_an_answer_keeps_the_subject(subject in any::<String>()) {
+            if let Some(first) = reply_subject(&subject) {
+                prop_assert_eq!(reply_subject(&first), Some(first.clone()));
+                prop_assert!(!first.contains(char::is_control) && first.starts_with("Re: "));
+            }
+        }
+    }
 }

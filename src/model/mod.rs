@@ -22,7 +22,7 @@ pub mod verify;
 pub use mark::{MachineId, Mark, MarkOrigin};
 pub use message::{
     Attachment, Draft, DraftAttachment, DraftError, Message, MessageKey, ORIGIN, TWIN,
-    id_qualifier, plain_id, plain_thread_id, qualify_id, thread_label,
+    id_qualifier, plain_id, plain_thread_id, qualify_id, reply_subject, thread_label,
 };
 pub use name_similarity::{find_nearest, is_similar_name};
 pub use policy::{

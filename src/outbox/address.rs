@@ -71,6 +71,10 @@ pub(super) fn complete_draft(
         // A header that names another message than the one it was written beside wins.
         answered.ix = ix;
         answered.store = core.messages.entry(ix).store();
+        if let Some(shared) = core.messages.shared_id(ix) {
+            // The header may have the id of one record.
+            draft.in_reply_to = Some(shared);
+        }
     }
     if draft.to.is_empty() && draft.bcc.is_empty() && *target == DraftTarget::Outbox {
         draft.to.push(names::recipient_in_name(name).to_owned());
@@ -193,7 +197,7 @@ pub(super) fn newest_in_thread(core: &IndexTables, store: usize, id: &str) -> Op
 fn build_reply(core: &IndexTables, ix: MsgIx, to: Vec<String>) -> ReplyDefaults {
     let entry = core.messages.entry(ix);
     let (thread, store) = core.threads.thread_id(&core.messages, entry.thread());
-    let id = plain_id(&core.messages.id(entry)).to_owned();
+    let id = plain_id(&core.messages.shown_id(ix)).to_owned();
     ReplyDefaults { store, ix, to, thread: thread.to_owned(), id }
 }
 
@@ -311,18 +315,15 @@ fn resolve_mail_id(core: &IndexTables, index: &Index, draft: &mut Draft) {
     let place = mail.rsplit_once('@').map_or("", |(_, place)| place);
     let is_ours = Kind::ALL.iter().any(|kind| kind.as_str() == place)
         || index.stores().iter().any(|store| store.name() == place);
-    let is_it = |entry: &IndexEntry| plain_id(&core.messages.id(entry)) == id;
     if is_ours && !draft.answers_mail
-        || core.messages.live_messages().any(|ix| is_it(core.messages.entry(ix)))
+        || core.messages.live_messages().any(|ix| core.messages.has_plain_id(ix, id))
     {
         return;
     }
     let mut mine = core.messages.find_by_idempotency_key(&mail).iter().rev().copied();
     let mine = mine.find(|ix| core.messages.entry(*ix).is_from_me());
-    let first = mine
-        .map(|ix| core.messages.find_original(ix).unwrap_or(ix))
-        .map(|ix| core.messages.entry(ix));
-    draft.in_reply_to = first.map(|entry| plain_id(&core.messages.id(entry)).to_owned());
+    let first = mine.map(|ix| core.messages.find_original(ix).unwrap_or(ix));
+    draft.in_reply_to = first.map(|ix| plain_id(&core.messages.shown_id(ix)).to_owned());
 }
 
 /// Returns the newest message that has this id, in the store that the draft names, if it names one. An unknown id stays
@@ -331,8 +332,7 @@ fn find_by_id(core: &IndexTables, index: &Index, id: &str, draft: &Draft) -> Opt
     let store = draft.via.as_deref().and_then(|via| find_store(index, via));
     let fits = |ix: &MsgIx| {
         let meant = |e: &IndexEntry| store.is_none_or(|(number, _)| number == e.store());
-        let e = core.messages.entry(*ix);
-        meant(e) && plain_id(&core.messages.id(e)) == id
+        meant(core.messages.entry(*ix)) && core.messages.has_plain_id(*ix, id)
     };
     let mine = || {
         core.messages
@@ -341,8 +341,9 @@ fn find_by_id(core: &IndexTables, index: &Index, id: &str, draft: &Draft) -> Opt
             .chain(core.messages.messages_from_me().rev())
             .find(fits)
     };
+    let mine = mine().map(|ix| core.messages.find_original(ix).unwrap_or(ix));
     // Another agent's record may be a copy of a message of mine.
-    mine().or_else(|| core.messages.find_original(core.messages.copies().find(fits)?))
+    mine.or_else(|| core.messages.find_original(core.messages.copies().find(fits)?))
 }
 
 /// Finds the only message whose id begins with the 8 characters of the header, which end the names of messages. It then
@@ -350,12 +351,14 @@ fn find_by_id(core: &IndexTables, index: &Index, id: &str, draft: &Draft) -> Opt
 fn find_by_short_id(core: &IndexTables, index: &Index, draft: &mut Draft) -> Option<MsgIx> {
     let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     let short = draft.in_reply_to.as_ref().filter(|id| id.len() == 8 && id.bytes().all(is_hex))?;
-    let begins =
-        |ix: &MsgIx| core.messages.id(core.messages.entry(*ix)).starts_with(short.as_str());
+    let begins = |ix: &MsgIx| {
+        let own = core.messages.id(core.messages.entry(*ix));
+        own.starts_with(short.as_str()) || core.messages.shown_id(*ix).starts_with(short.as_str())
+    };
     let fitting =
         core.messages.messages_to_me().chain(core.messages.messages_from_me()).filter(begins);
     let mut ids: Vec<String> =
-        fitting.map(|ix| plain_id(&core.messages.id(core.messages.entry(ix))).to_owned()).collect();
+        fitting.map(|ix| plain_id(&core.messages.shown_id(ix)).to_owned()).collect();
     ids.sort_unstable();
     ids.dedup();
     let [id] = <[String; 1]>::try_from(ids).ok()?;

@@ -52,7 +52,7 @@ pub use self::properties::{
 pub use self::reading::{MessageReader, RawTree};
 pub use self::receipt::{Receipt, SentMessage};
 pub use self::records::{
-    EmptyThread, FoundMessage, Location, PartContent, PrimaryRecord, Record, Rejection, RepeatKind,
+    EmptyThread, FoundMessage, Location, MulticastKey, PartContent, Record, Rejection, RepeatKind,
     ScanSink, set_source_path,
 };
 pub use self::remote::{DeliveryFate, InboundMail, LinkRouter, OutboundMail, RemoteMail};

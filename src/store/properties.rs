@@ -60,6 +60,8 @@ pub struct StoreProperties {
     pub uses_roles: bool,
     /// True if times are whole seconds. Names then count the messages of one second (docs/SEMANTICS.md, S17).
     pub whole_seconds: bool,
+    /// True if an agent that has a mount on this machine counts as known before it has written.
+    pub shows_mounted: bool,
     /// The largest body it takes, in bytes.
     pub max_body: u64,
     /// Header lines that only drafts for this store carry, in their canonical spelling.
@@ -99,6 +101,7 @@ impl StoreProperties {
             answers: AnswerScheme::default(),
             uses_roles: false,
             whole_seconds: false,
+            shows_mounted: false,
             max_body: u64::MAX,
             headers: &[],
             default_recipient: None,

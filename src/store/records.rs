@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -84,20 +85,26 @@ pub struct FoundMessage<'a> {
     pub record: &'a str,
     /// The signature that it carries.
     pub claim: Option<Box<SignatureClaim>>,
-    /// The record that stands for the message where it is shown once. It is set on the other records of a message that
-    /// has a record for each recipient.
-    pub copy_of: Option<PrimaryRecord>,
+    /// The message to several recipients of which it is the record to one.
+    pub multicast: Option<MulticastKey>,
     /// The idempotency key that it carries.
     pub idempotency_key: Option<Box<str>>,
 }
 
-/// The record of a message to several recipients that stands for the others.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct PrimaryRecord {
-    /// Its id. Its sender is the same.
-    pub id: String,
-    /// True if it is the record to me.
-    pub to_me: bool,
+/// The values that all records of one message to several recipients have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MulticastKey {
+    /// A number that follows from the record to the first recipient.
+    pub key: u64,
+    /// A hash of everything else in which the records must agree.
+    pub digest: u64,
+    /// The value of the id that the record answers. The records must answer one message, of which each may name another
+    /// record.
+    pub answers: Option<NonZeroU64>,
+    /// True if this is the record to the first recipient.
+    pub is_first: bool,
+    /// True if the key, as 16 hex digits, is the id under which all of them are shown.
+    pub is_id: bool,
 }
 
 /// Something in the store that is not delivered, and the reason.

@@ -34,6 +34,8 @@ pub struct AgentStatus {
     pub key: Option<String>,
     /// True if that key is pinned to the address.
     pub pinned: bool,
+    /// True if it is another identity of this user that has a mount on this machine now.
+    pub mounted: bool,
 }
 
 /// All agents at one moment.
@@ -48,6 +50,9 @@ struct AgentDirectory {
 
 /// Facts of each store about an address, and the number of messages that it has not read.
 type AgentTable = BTreeMap<StoreAddress, (Correspondent, Option<u64>)>;
+
+/// The addresses of others who have a mount now.
+type MountedAgents = BTreeSet<StoreAddress>;
 
 /// The view `agents.txt`.
 #[derive(Debug)]
@@ -104,10 +109,16 @@ fn collect_agents(tree: &Tree) -> AgentDirectory {
             seen.entry((number, address)).or_default();
         }
     }
+    let mounted = list_mounted_agents(tree);
+    for whom in &mounted {
+        seen.entry(whom.clone()).or_default();
+    }
     let read = count_unread(tree, &mut seen);
     let mut by_name: BTreeMap<&str, AgentStatus> = BTreeMap::new();
     for (whom, (person, unread)) in &seen {
-        merge_agent(tree, by_name.entry(&whom.1).or_default(), whom, person, *unread);
+        let agent = by_name.entry(&whom.1).or_default();
+        merge_agent(tree, agent, whom, person, *unread);
+        agent.mounted |= mounted.contains(whom);
     }
     let mut all: Vec<AgentStatus> = by_name.into_values().collect();
     all.sort_by_cached_key(|agent| names::thread_name(&agent.name));
@@ -169,6 +180,18 @@ fn merge_agent(
     }
 }
 
+/// Returns the other identities of this user that have a mount now, in stores that show them.
+fn list_mounted_agents(tree: &Tree) -> MountedAgents {
+    let mut all = MountedAgents::new();
+    for (number, store) in tree.index.stores().iter().enumerate() {
+        if store.properties().shows_mounted {
+            let found = (tree.settings.find_mounted.0)(store.dir());
+            all.extend(found.iter().map(|address| (number, store.canonical_address(address))));
+        }
+    }
+    all
+}
+
 /// Returns the agents that have a mailbox of their own in a store.
 fn list_store_agents(store: &dyn Store) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
@@ -189,6 +212,9 @@ fn format_agent_line(agent: &AgentStatus) -> String {
     for word in [agent.last_wrote.as_deref(), unread.as_deref(), agent.key.as_deref(), pinned] {
         // Writing to a String cannot fail.
         let _ = write!(line, " {}", word.unwrap_or("-"));
+    }
+    if agent.mounted {
+        line.push_str(" mounted");
     }
     line + "\n"
 }

@@ -62,18 +62,18 @@ impl Question {
     /// # Errors
     /// [`Error::NotFound`] if it is no message of mine that the store still has, and errors of the store.
     pub(super) fn find(tree: &Tree, ix: MsgIx) -> Result<Self, Error> {
-        let (ix, entry, time, id, to) = {
+        let (ix, entry, time, mut ids, to) = {
             let core = tree.index.read();
             let original = core.messages.find_original(ix).filter(|_| core.messages.is_copy(ix));
             let ix = original.unwrap_or(ix);
             let entry = *core.messages.entry(ix);
-            let (time, id) = (core.messages.name_time(&entry), core.messages.id(&entry));
-            (ix, entry, time, id, list_recipients(&core, ix))
+            let mut ids = vec![core.messages.id(&entry)];
+            ids.extend(core.messages.shared_id(ix));
+            (ix, entry, core.messages.name_time(&entry), ids, list_recipients(&core, ix))
         };
         if !entry.is_from_me() {
             return Err(Error::NotFound);
         }
-        let mut ids = vec![id];
         // One record to several recipients has more ids than that of the index.
         if to.len() > 1 {
             ids.extend(tree.texts.read_record(ix, &entry)?.further_ids);

@@ -108,7 +108,7 @@ pub fn copy_next_answer(
     out: &mut dyn Write,
 ) -> Result<AskProgress, Error> {
     let mut claimed = None;
-    wait_until(tree, timeout, || {
+    let look = || {
         for answer in list_unprinted(tree, query)? {
             // One that somebody else has read is printed too.
             if tree.views.wait.try_claim(answer.ix, false)
@@ -119,7 +119,8 @@ pub fn copy_next_answer(
             }
         }
         Ok::<bool, Error>(claimed.is_some())
-    })?;
+    };
+    wait_until(tree, timeout, look, || None)?;
     let mut progress = describe_progress(tree, query)?;
     if let Some((Answer { ix, from, .. }, bytes)) = claimed {
         let written = out.write_all(&bytes).and_then(|()| out.flush());
@@ -138,7 +139,7 @@ pub fn copy_next_answer(
 /// # Errors
 /// If answers cannot be known.
 pub fn wait_for_answer(tree: &Tree, query: AskQuery<'_>, timeout: Duration) -> Result<bool, Error> {
-    wait_until(tree, timeout, || Ok(!list_unprinted(tree, query)?.is_empty()))
+    wait_until(tree, timeout, || Ok(!list_unprinted(tree, query)?.is_empty()), || None)
 }
 
 /// Returns the messages of a question that their stores have.

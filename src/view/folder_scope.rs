@@ -72,7 +72,7 @@ impl FolderScope {
             Self::ArchiveDay(day) => {
                 on(day) && entry.is_live() && (entry.is_to_me() || all && !copy())
             }
-            Self::SentDay(day) => on(day) && entry.is_from_me(),
+            Self::SentDay(day) => on(day) && entry.is_from_me() && !copy(),
             Self::Thread(thread) => entry.is_live() && entry.thread() == thread && !copy(),
         }
     }

@@ -193,7 +193,7 @@ impl Tree {
         waiting: &HashSet<MsgIx>,
     ) -> Listing {
         let list: Vec<MsgIx> = list.into_iter().collect();
-        let noted = |ix: &MsgIx| core.messages.has_note(*ix) || waiting.contains(ix);
+        let noted = |ix: &MsgIx| core.messages.has_message_note(*ix) || waiting.contains(ix);
         let mut items = Vec::with_capacity(list.len());
         for (ix, form) in self.names.name_forms(core, list) {
             if core.messages.entry(ix).has_parts() {

@@ -107,9 +107,12 @@ fn list_day(
     noted: &HashSet<MsgIx>,
 ) -> Result<Listing, Error> {
     with_day_list(tree, place, |core, list| {
-        let live = |ix: &MsgIx| core.messages.entry(*ix).is_live();
+        let once = place == MessageFolder::Sent;
+        let shown = |ix: &MsgIx| {
+            core.messages.entry(*ix).is_live() && !(once && core.messages.is_copy(*ix))
+        };
         let of_day: Vec<MsgIx> =
-            core.messages.slice_of_day(list, day).iter().copied().filter(live).collect();
+            core.messages.slice_of_day(list, day).iter().copied().filter(shown).collect();
         if of_day.is_empty() {
             return Err(Error::NotFound);
         }
@@ -117,7 +120,8 @@ fn list_day(
     })
 }
 
-/// Returns messages of a day that are in the index and wait for a recipient or a link.
+/// Returns messages of a day that are in the index and wait for a recipient or a link. A record that waits counts for
+/// the record that is shown.
 fn find_undelivered(tree: &Tree, day: Day) -> HashSet<MsgIx> {
     let mut waiting: HashSet<MsgIx> =
         tree.pending.list_undelivered().into_iter().map(|(ix, _)| ix).collect();
@@ -131,7 +135,8 @@ fn find_undelivered(tree: &Tree, day: Day) -> HashSet<MsgIx> {
             |(_, entry): &(MsgIx, IndexEntry)| tree.pending.link_wait_warning(entry).is_some();
         waiting.extend(entries.into_iter().filter(waits).map(|(ix, _)| ix));
     }
-    waiting
+    let core = tree.index.read();
+    waiting.into_iter().map(|ix| core.messages.find_original(ix).unwrap_or(ix)).collect()
 }
 
 /// Returns the time of the newest message in `archive/` or `sent/`.

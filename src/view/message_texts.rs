@@ -116,7 +116,7 @@ impl MessageTexts {
         self.check_record(ix, entry, record)
     }
 
-    /// Returns the record with its thread, or `Moved` if it belongs to another message.
+    /// Returns the record with its thread and the ids that are shown, or `Moved` if it belongs to another message.
     fn check_record(
         &self,
         ix: MsgIx,
@@ -134,6 +134,14 @@ impl MessageTexts {
             // In a store whose threads are made of links, only the index knows the thread of a message.
             let (thread, _) = core.threads.thread_id(&core.messages, entry.thread());
             record.message.thread = Some(thread.to_owned());
+        }
+        if let Some(shared) = core.messages.shared_id(ix) {
+            record.message.id = shared;
+        }
+        if let Some(answered) = &mut record.message.in_reply_to
+            && let Some(shared) = core.messages.shared_id_for(entry.store(), answered)
+        {
+            *answered = shared;
         }
         strip_thread_label(store.as_ref(), &mut record.message);
         Ok(record)

@@ -88,8 +88,9 @@ pub use unread_mail::{UnreadMail, list_unread_mail, sole_unread_name};
 pub use wait::{Awaited, WaitTarget, WatchFeed, try_fill_answer, wait_for_unread};
 
 use std::collections::HashSet;
+use std::fmt;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -145,6 +146,25 @@ pub struct TreeSettings {
     pub link_boards: HealthBoards,
     /// The messages for which bells have rung; `None` if nothing tells.
     pub bell_record: Option<Arc<dyn BellRecord>>,
+    /// A function that finds the others who have a mount now.
+    pub find_mounted: MountedFinder,
+}
+
+/// A function that returns the addresses, in the store with this folder, of other identities that have a mount now.
+#[derive(Clone)]
+pub struct MountedFinder(pub Arc<dyn Fn(&Path) -> Vec<String> + Send + Sync>);
+
+impl Default for MountedFinder {
+    /// Returns a function that finds nobody.
+    fn default() -> Self {
+        Self(Arc::new(|_| Vec::new()))
+    }
+}
+
+impl fmt::Debug for MountedFinder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MountedFinder")
+    }
 }
 
 /// The tree of one mount.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-use crate::index::{IndexEntry, IndexTables};
+use crate::index::{IndexEntry, IndexTables, MsgIx};
 use crate::model::{ORIGIN, Timestamp, encode_hex, name_encoding, plain_id, sanitize_line};
 use crate::store::Store;
 
@@ -64,18 +64,18 @@ fn push_sender(out: &mut String, from: &str) {
 }
 
 /// Returns the short name of a message without its ending. Other messages may have it too.
-pub(super) fn short_stem(core: &IndexTables, entry: &IndexEntry) -> String {
+pub(super) fn short_stem(core: &IndexTables, ix: MsgIx) -> String {
     let mut stem = String::with_capacity(64);
-    push_short_stem(&mut stem, core, entry);
+    push_short_stem(&mut stem, core, ix);
     stem
 }
 
 /// Appends the short name of a message without its ending.
-pub(super) fn push_short_stem(out: &mut String, core: &IndexTables, entry: &IndexEntry) {
-    push_stem_start(out, core, entry);
-    match core.messages.hex_id(entry) {
+pub(super) fn push_short_stem(out: &mut String, core: &IndexTables, ix: MsgIx) {
+    push_stem_start(out, core, core.messages.entry(ix));
+    match core.messages.shown_hex_id(ix) {
         Some(id) => push_hex(out, (id >> 32) as u32),
-        None => out.push_str(&id_part(plain_id(&core.messages.id(entry)), false)),
+        None => out.push_str(&id_part(plain_id(&core.messages.shown_id(ix)), false)),
     }
 }
 

@@ -104,8 +104,27 @@ impl PendingSent {
     /// Returns the messages that were accepted and are not in their stores yet, oldest first.
     fn list(&self) -> Vec<PendingSentFile> {
         let mut taken = HashSet::new();
-        let held = self.held_messages();
-        held.iter().filter_map(|held| self.make_file(held, &mut taken)).collect()
+        let mut seen: Vec<(usize, Message)> = Vec::new();
+        let mut files = Vec::new();
+        for held in self.held_messages() {
+            let Some((store, message)) = self.preview_message(&held) else { continue };
+            // The records of one message to several recipients differ in nothing but their ids.
+            let common = (store, Message { id: String::new(), ..message.clone() });
+            if seen.contains(&common) || self.is_shown(store, &message) {
+                continue;
+            }
+            seen.push(common);
+            files.push(self.make_file(&held, store, &message, &mut taken));
+        }
+        files
+    }
+
+    /// Returns true if `sent/` shows the message already, because the index has another record of it.
+    fn is_shown(&self, store: usize, message: &Message) -> bool {
+        let core = self.index.read();
+        let Some(me) = self.index.stores().get(store).map(|store| store.me()) else { return false };
+        let first = core.messages.find_message(store, me, &message.id);
+        message.to.len() > 1 && first.is_some_and(|ix| core.messages.entry(ix).is_live())
     }
 
     /// Returns true if messages may wait, and so come and go without a change of the index.
@@ -129,9 +148,10 @@ impl PendingSent {
     fn make_file(
         &self,
         held: &PendingMessage,
+        store: usize,
+        message: &Message,
         taken: &mut HashSet<String>,
-    ) -> Option<PendingSentFile> {
-        let (store, message) = self.preview_message(held)?;
+    ) -> PendingSentFile {
         let time = message.time;
         let from = message.from.clone().unwrap_or_default();
         let stem = |full| names::format_stem(time, &from, &message.id, full);
@@ -142,7 +162,7 @@ impl PendingSent {
         let stem = Some(stem(false)).filter(free).unwrap_or_else(|| stem(true));
         taken.insert(stem.clone());
         let is_noted = held.waits.is_some();
-        Some(PendingSentFile { store, id: held.message.id.clone(), stem, time, is_noted })
+        PendingSentFile { store, id: held.message.id.clone(), stem, time, is_noted }
     }
 
     /// Returns the message in the index that still waits because not every recipient has it.
@@ -221,25 +241,40 @@ impl PendingSent {
         store.source_path(at.source).filter(|path| *path == format!("log-{me}.jsonl")).map(|_| why)
     }
 
-    /// Returns the text of `.warning`, and its time, which is that of the message.
+    /// Returns the text of `.warning`, and its time, which is that of the message. It has the warnings about all records
+    /// of the message.
     pub fn warning_text(&self, ix: MsgIx) -> Result<(String, Timestamp), Error> {
-        let entry = self.texts.live_entry(ix)?;
-        let mut text: String = self.texts.read_record(ix, &entry)?.note.into_iter().collect();
-        let waits = self.list_undelivered().into_iter().filter(|(of, _)| *of == ix);
-        text.extend(waits.map(|(_, why)| why));
-        text.extend(self.link_wait_warning(&entry));
+        let time = self.texts.live_entry(ix)?.time();
+        let records = self.index.read().messages.records_of_message(ix);
+        let waits = self.list_undelivered();
+        let mut lines: Vec<String> = Vec::new();
+        for record in records {
+            let entry = self.texts.live_entry(record)?;
+            if record == ix || self.index.read().messages.has_note(record) {
+                lines.extend(self.texts.read_record(record, &entry)?.note);
+            }
+            lines.extend(waits.iter().filter(|(of, _)| *of == record).map(|(_, why)| why.clone()));
+            let link = self.link_wait_warning(&entry);
+            lines.extend(link.filter(|why| !lines.contains(why)));
+        }
+        let lines: Vec<&str> = lines.iter().map(|line| line.trim_end_matches('\n')).collect();
+        let text = lines.join("\n");
         if text.is_empty() {
             return Err(Error::NotFound);
         }
-        Ok((format!("{}\n", sanitize_text(text.trim_end_matches('\n'))), entry.time()))
+        Ok((format!("{}\n", sanitize_text(text.trim_end_matches('\n'))), time))
     }
 
     /// Returns true if there is a note about a message of mine.
     pub fn has_warning(&self, ix: MsgIx) -> bool {
-        let entry = *self.index.read().messages.entry(ix);
-        self.index.read().messages.has_note(ix)
-            || self.list_undelivered().iter().any(|(of, _)| *of == ix)
-            || self.link_wait_warning(&entry).is_some()
+        let records = self.index.read().messages.records_of_message(ix);
+        let waits = self.list_undelivered();
+        records.into_iter().any(|ix| {
+            let entry = *self.index.read().messages.entry(ix);
+            self.index.read().messages.has_note(ix)
+                || waits.iter().any(|(of, _)| *of == ix)
+                || self.link_wait_warning(&entry).is_some()
+        })
     }
 
     /// Returns the pending messages of a day of `sent/`.

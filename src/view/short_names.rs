@@ -57,7 +57,7 @@ impl LastUnknownId {
     }
 }
 
-/// The messages by the keys of their ids. It grows on demand, because messages are only ever added and keep
+/// The messages by the keys of their ids: their own, and those that they may share. It grows on demand, because messages are only ever added and keep
 /// their ids.
 #[derive(Debug, Default)]
 pub(super) struct ShortIdIndex(Mutex<IndexedIds>);
@@ -74,9 +74,12 @@ impl ShortIdIndex {
         let mut known = self.0.lock();
         let new = core.messages.messages_since(known.count);
         known.count = core.messages.messages_so_far();
-        let key_of =
-            |ix| Some((names::short_key_of_id(&core.messages.id(core.messages.entry(ix)))?, ix));
-        known.by_key.extend(new.filter_map(key_of));
+        let keys_of = |ix| {
+            let own = core.messages.id(core.messages.entry(ix));
+            let ids = std::iter::once(own).chain(core.messages.possible_shared_id(ix));
+            ids.filter_map(move |id| Some((names::short_key_of_id(&id)?, ix)))
+        };
+        known.by_key.extend(new.flat_map(keys_of));
         let same = known.by_key.range((key, MsgIx::MIN)..=(key, MsgIx::MAX));
         same.map(|(_, ix)| *ix).collect()
     }
@@ -89,8 +92,12 @@ impl ShortIdIndex {
         lies: impl Fn(&MsgIx) -> bool,
     ) -> Option<MsgIx> {
         let near = self.messages_with_key(core, names::short_key_of_name(name)?);
-        let is_meant =
-            |ix: &MsgIx| names::is_name_of_id(name, &core.messages.id(core.messages.entry(*ix)));
+        let is_meant = |ix: &MsgIx| {
+            let own = core.messages.id(core.messages.entry(*ix));
+            let shared = core.messages.shared_id(*ix);
+            names::is_name_of_id(name, &own)
+                || shared.is_some_and(|id| names::is_name_of_id(name, &id))
+        };
         // The id of a record that is not shown here belongs to the original that is shown.
         let shown =
             |ix| Some(ix).filter(&lies).or_else(|| core.messages.find_original(ix).filter(&lies));

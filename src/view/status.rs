@@ -230,6 +230,7 @@ fn collect_store_statuses(tree: &Tree, keys: &MyPublicKeys) -> Vec<StoreStatus> 
             let from_me = core
                 .messages
                 .messages_from_me()
+                .filter(|ix| !core.messages.is_copy(*ix))
                 .map(|ix| core.messages.entry(ix))
                 .filter(of)
                 .count();

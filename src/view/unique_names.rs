@@ -43,7 +43,7 @@ struct SameTimeGroup {
 impl SameTimeGroup {
     fn stem(&self, core: &IndexTables, ix: MsgIx) -> String {
         let long = self.long_names.get(&ix).cloned();
-        long.unwrap_or_else(|| names::short_stem(core, core.messages.entry(ix)))
+        long.unwrap_or_else(|| names::short_stem(core, ix))
     }
 }
 
@@ -84,7 +84,12 @@ const FEW: usize = 16;
 /// Returns the last part of a short name as a number; `None` if it is a hash. Names with different last parts
 /// differ.
 fn short_id_digits(core: &IndexTables, ix: MsgIx) -> Option<u32> {
-    core.messages.hex_id(core.messages.entry(ix)).map(|id| (id >> 32) as u32)
+    core.messages.shown_hex_id(ix).map(|id| (id >> 32) as u32)
+}
+
+/// Returns true if a folder may show a message under a name of its own: it is live, and no other record replaces it.
+fn has_own_name(core: &IndexTables, ix: MsgIx) -> bool {
+    core.messages.entry(ix).is_live() && !core.messages.is_copy(ix)
 }
 
 /// A cursor in a list in listing order, for one walk through another list.
@@ -120,15 +125,14 @@ fn find_unambiguous(core: &IndexTables, time: Timestamp, stem: &str) -> Option<M
     }
     let mut found = None;
     for ix in lists.into_iter().flatten().copied() {
-        let entry = core.messages.entry(ix);
-        if entry.is_live()
+        if has_own_name(core, ix)
             && short_id_digits(core, ix)? == asked
             && found.replace(ix).is_some_and(|f| f != ix)
         {
             return None;
         }
     }
-    found.filter(|ix| names::short_stem(core, core.messages.entry(*ix)) == stem)
+    found.filter(|ix| names::short_stem(core, *ix) == stem)
 }
 
 /// The names of the messages of one tree.
@@ -184,8 +188,8 @@ impl MessageNames {
                     let near = c.seek_to(core, time).iter().copied();
                     near.take_while(move |ix| message_name_time(core, *ix) == time)
                 };
-                let live = |other: &MsgIx| core.messages.entry(*other).is_live();
-                let mut others = mine.iter_mut().flat_map(same).filter(|o| *o != ix && live(o));
+                let named = |other: &MsgIx| *other != ix && has_own_name(core, *other);
+                let mut others = mine.iter_mut().flat_map(same).filter(named);
                 let own = short_id_digits(core, ix);
                 let differs = |other| {
                     own.is_some() && short_id_digits(core, other).is_some_and(|d| Some(d) != own)
@@ -211,7 +215,7 @@ impl MessageNames {
     pub fn push_stem(&self, out: &mut String, core: &IndexTables, ix: MsgIx, form: NameForm) {
         let entry = core.messages.entry(ix);
         match form {
-            NameForm::Short => names::push_short_stem(out, core, entry),
+            NameForm::Short => names::push_short_stem(out, core, ix),
             NameForm::Long => {
                 let time = message_name_time(core, ix);
                 let group = self.same_time_group(core, time, self.name_scope(entry));
@@ -266,7 +270,7 @@ impl MessageNames {
             let group = self.same_time_group(core, time, peers);
             let hash = stable_hash(0, &[stem]);
             let named = |ix: &MsgIx| group.stem(core, *ix) == stem;
-            let was_named = |ix: &MsgIx| names::short_stem(core, core.messages.entry(*ix)) == stem;
+            let was_named = |ix: &MsgIx| names::short_stem(core, *ix) == stem;
             let mut now = with_hash(&group.by_name, hash).filter(lies);
             let mut before = with_hash(&group.by_old_name, hash).filter(lies);
             now.find(named).or_else(|| before.find(was_named))
@@ -299,7 +303,7 @@ impl MessageNames {
         };
         let short_id = |ix| {
             let core = self.index.read();
-            names::short_id(&core.messages.id(core.messages.entry(ix)))
+            names::short_id(&core.messages.shown_id(ix))
         };
         let newest = near.into_iter().rev().take(limit);
         newest.map(|ix| (short_id(ix), self.message_name(ix))).collect()
@@ -317,7 +321,7 @@ impl MessageNames {
     }
 
     fn make_group(&self, core: &IndexTables, time: Timestamp, peers: NameScope) -> SameTimeGroup {
-        let live = |ix: &MsgIx| core.messages.entry(*ix).is_live();
+        let live = |ix: &MsgIx| has_own_name(core, *ix);
         let mine = [core.messages.to_me_list(), core.messages.from_me_list()]
             .map(|l| messages_at_time(core, l, time))
             .concat();
@@ -338,7 +342,7 @@ impl MessageNames {
 
     /// Assigns a name to each message of one time.
     fn assign_names(&self, core: &IndexTables, all: &[MsgIx]) -> SameTimeGroup {
-        let short = |ix: &MsgIx| (names::short_stem(core, core.messages.entry(*ix)), *ix);
+        let short = |ix: &MsgIx| (names::short_stem(core, *ix), *ix);
         let mut by_short: Vec<(String, MsgIx)> = all.iter().map(short).collect();
         by_short.sort_unstable();
         let mut group = SameTimeGroup::default();
@@ -374,7 +378,7 @@ impl MessageNames {
     /// digest of their content, and copies with one content in several stores have the hash of their key.
     fn make_long_names(&self, core: &IndexTables, members: Vec<MsgIx>) -> Vec<(MsgIx, String)> {
         let entry = |ix| core.messages.entry(ix);
-        let full_id = |ix| Some(names::full_id(&core.messages.id(entry(ix))));
+        let full_id = |ix| Some(names::full_id(&core.messages.shown_id(ix)));
         let content = |ix| self.content_digest(core, entry(ix));
         let key = |ix| Some(names::message_digest(core, entry(ix)));
         let forms: [&dyn Fn(MsgIx) -> Option<String>; 3] = [&full_id, &content, &key];

@@ -37,7 +37,7 @@ pub fn sole_unread_name(tree: &Tree) -> Option<String> {
     };
     let short = {
         let core = tree.index.read();
-        let name = names::short_id(&core.messages.id(core.messages.entry(ix)));
+        let name = names::short_id(&core.messages.shown_id(ix));
         (tree.names.find_by_short_id(&core, FolderScope::Inbox, &name) == Some(ix)).then_some(name)
     };
     if let Some(short) = short {

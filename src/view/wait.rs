@@ -96,7 +96,8 @@ impl View for WaitView {
         if next {
             refuse_stranger(access)?;
         }
-        let awaited = if next { Awaited::Message } else { Awaited::Names };
+        let awaited =
+            if next { Awaited::Message } else { Awaited::Names(UnreadGatherer::default()) };
         Ok(OpenFile::Waiting { awaited, opener: access.opener, answer: Mutex::new(None) })
     }
 }
@@ -186,8 +187,8 @@ pub enum WaitTarget {
 /// The content for which an open file waits.
 #[derive(Debug)]
 pub enum Awaited {
-    /// The names of the unread messages: `.wait`.
-    Names,
+    /// The names of the unread messages, those that come together at once: `.wait`.
+    Names(UnreadGatherer),
     /// A message: `.next`.
     Message,
     /// An answer to a message of mine: `.answer`.
@@ -197,7 +198,47 @@ pub enum Awaited {
 impl Awaited {
     /// Returns true if the content is a message, which reading it to the end marks.
     pub(super) fn is_message(&self) -> bool {
-        !matches!(self, Self::Names)
+        !matches!(self, Self::Names(_))
+    }
+}
+
+/// Time for which a read of `.wait` gathers messages after the one that it waited for.
+const GATHERING: Duration = Duration::from_millis(100);
+
+/// The state of a read that waits for any unread message, and then for those that come with it.
+#[derive(Clone, Copy, Debug, Default)]
+enum GatherState {
+    /// Nothing was looked for yet.
+    #[default]
+    New,
+    /// Nothing is unread.
+    Waiting,
+    /// A message came. The others that come until then are told with it.
+    Until(Instant),
+}
+
+/// Gathers the messages that come together: they are told at once if some are unread from the start, else a moment after
+/// the first one.
+#[derive(Debug, Default)]
+pub struct UnreadGatherer(Mutex<GatherState>);
+
+impl UnreadGatherer {
+    /// Returns the names of the unread messages, oldest first, if they are to be told now.
+    fn take_names(&self, tree: &Tree) -> Option<Vec<String>> {
+        let names = unread_names(tree);
+        let mut state = self.0.lock();
+        match *state {
+            _ if names.is_empty() => *state = GatherState::Waiting,
+            GatherState::Waiting => *state = GatherState::Until(Instant::now() + GATHERING),
+            GatherState::Until(end) if Instant::now() < end => {}
+            GatherState::New | GatherState::Until(_) => return Some(names),
+        }
+        None
+    }
+
+    /// Returns the time at which the gathering ends, if there is one.
+    fn end(&self) -> Option<Instant> {
+        if let GatherState::Until(end) = *self.0.lock() { Some(end) } else { None }
     }
 }
 
@@ -210,13 +251,21 @@ impl OpenFile {
         match self {
             Self::Waiting { awaited, answer, .. } if answer.lock().is_none() => {
                 Some(match awaited {
-                    Awaited::Names => WaitTarget::Unread,
+                    Awaited::Names(_) => WaitTarget::Unread,
                     Awaited::Message => WaitTarget::Message,
                     Awaited::Answer(question) => WaitTarget::Answer(question.ix),
                 })
             }
             // Every read waits, so that none of several readers takes names that another was promised.
             Self::Watch(_) => Some(WaitTarget::Arrivals),
+            _ => None,
+        }
+    }
+
+    /// Returns the time at which a read that gathers messages has to be tried again.
+    pub fn gathering_end(&self) -> Option<Instant> {
+        match self {
+            Self::Waiting { awaited: Awaited::Names(gathering), .. } => gathering.end(),
             _ => None,
         }
     }
@@ -243,7 +292,7 @@ pub fn try_fill_answer(tree: &Tree, file: &OpenFile) -> Result<bool, Error> {
         return Ok(true);
     }
     let found = match awaited {
-        Awaited::Names => make_names_answer(tree),
+        Awaited::Names(gathering) => gathering.take_names(tree).map(make_names_answer),
         Awaited::Message => tree.views.wait.claim_next(tree, opener)?,
         Awaited::Answer(question) => claim_answer(tree, question, opener)?,
     };
@@ -254,9 +303,12 @@ pub fn try_fill_answer(tree: &Tree, file: &OpenFile) -> Result<bool, Error> {
 
 /// Waits for a message on behalf of a reader; [`Tree::read`] then has the answer.
 pub(super) fn await_mail(tree: &Tree, file: &OpenFile) -> Result<(), Error> {
+    let until = |timeout| {
+        wait_until(tree, timeout, || try_fill_answer(tree, file), || file.gathering_end())
+    };
     if let OpenFile::Watch(_) = file {
-        while !wait_until(tree, LONG, || try_fill_answer(tree, file))? {}
-    } else if !wait_until(tree, tree.settings.wait_timeout, || try_fill_answer(tree, file))? {
+        while !until(LONG)? {}
+    } else if !until(tree.settings.wait_timeout)? {
         file.answer_empty();
     }
     Ok(())
@@ -276,38 +328,42 @@ fn unread_names(tree: &Tree) -> Vec<String> {
     tree.unread_files(usize::MAX).into_iter().map(|(_, name)| name).collect()
 }
 
-/// Waits until there is an unread message, at most `timeout`. Returns the names of the unread messages, oldest
-/// first.
+/// Waits until there is an unread message, at most `timeout`, and then for those that come with it. Returns the names of
+/// the unread messages, oldest first.
 pub fn wait_for_unread(tree: &Tree, timeout: Duration) -> Vec<String> {
-    let mut names = Vec::new();
-    let Ok(_) = wait_until(tree, timeout, || {
-        names = unread_names(tree);
-        Ok::<bool, Infallible>(!names.is_empty())
-    });
-    names
+    let gathering = UnreadGatherer::default();
+    let mut names = None;
+    let look = || {
+        names = gathering.take_names(tree);
+        Ok::<bool, Infallible>(names.is_some())
+    };
+    let Ok(_) = wait_until(tree, timeout, look, || gathering.end());
+    names.unwrap_or_default()
 }
 
-/// Calls `found` after each change until it returns true or the time is over. Returns its last result.
+/// Calls `found` after each change, and when a gathering ends, until it returns true or the time is over. A gathering
+/// that has begun is ended first. Returns its last result.
 pub(super) fn wait_until<E>(
     tree: &Tree,
     timeout: Duration,
     mut found: impl FnMut() -> Result<bool, E>,
+    gathering_end: impl Fn() -> Option<Instant>,
 ) -> Result<bool, E> {
     let deadline = Instant::now() + timeout;
     loop {
         let seen = tree.index.change_count();
         let found = found()?;
-        if found || Instant::now() >= deadline {
+        let gathers = gathering_end().filter(|_| !found);
+        if found || gathers.is_none() && Instant::now() >= deadline {
             return Ok(found);
         }
-        tree.index.wait_for_change(seen, deadline);
+        tree.index.wait_for_change(seen, gathers.unwrap_or(deadline));
     }
 }
 
-fn make_names_answer(tree: &Tree) -> Option<FileContent> {
-    let names = unread_names(tree);
-    let text = (!names.is_empty()).then(|| names.join("\n") + "\n")?;
-    Some(FileContent { bytes: text.into_bytes().into(), ..FileContent::default() })
+fn make_names_answer(names: Vec<String>) -> FileContent {
+    let text = names.join("\n") + "\n";
+    FileContent { bytes: text.into_bytes().into(), ..FileContent::default() }
 }
 
 /// Opens a `.watch`.

@@ -90,8 +90,8 @@ fn is_not_followed(ahead: i64) {
     }
 }
 
-/// S371: an answer to a SAMP message to several recipients names, for each recipient, the record that this
-/// recipient has. The id of any of the records stands for the one that a folder shows, in names and in headers.
+/// S371: an answer to a SAMP message to several recipients names the one id that all have. The id of any of the
+/// records stands for the message, in names and in headers.
 #[test]
 fn s371_an_answer_to_any_record_answers_the_message() {
     let bed = Bed::new();
@@ -104,11 +104,12 @@ fn s371_an_answer_to_any_record_answers_the_message() {
     let said = read_log(&bed.store, "bar");
     let named: Vec<[&str; 2]> =
         said.iter().map(|r| ["to", "re"].map(|name| member(r, name))).collect();
-    assert_eq!(named, [["foo", to_bar], ["carol", to_carol], ["dave", to_dave]]);
-    for (m, own) in [(&foo, to_bar), (&bar, to_bar), (&carol, to_carol)] {
+    assert_eq!(named, [["foo", to_carol], ["carol", to_carol], ["dave", to_carol]]);
+    for m in [&foo, &bar, &carol] {
         soon("the answer is there", || m.ls("threads/t").len() == 2);
-        let answer = shown::all(m, "threads/t").remove(1);
-        assert_eq!(answer.must("In-Reply-To"), format!("<{own}@samp>"));
+        let all = shown::all(m, "threads/t");
+        assert_eq!(all[1].must("In-Reply-To"), format!("<{to_carol}@samp>"));
+        assert_eq!(all[0].must("Message-ID"), all[1].must("In-Reply-To"));
         // Each of the ids leads to the message that is shown.
         let shown = m.cat(&format!("threads/t/{}", m.ls("threads/t")[0]));
         for id in [to_carol, to_bar, to_dave] {
@@ -116,16 +117,17 @@ fn s371_an_answer_to_any_record_answers_the_message() {
             assert_eq!(m.cat(&format!("threads/t/{}.txt", &id[..8])), shown);
         }
     }
-    // If carol was handed the id of somebody else's record, her answer names her own record.
+    // If carol was handed the id of somebody else's record, her answer names the message.
     carol.ok(&format!("echo me too > inbox/{}.reply", &to_bar[..8]));
     carol.ok(&format!("printf 'In-Reply-To: {to_dave}\nTo: bar\n\nand I\n' > outbox/x"));
     let said = read_log(&bed.store, "carol");
     let named: Vec<[&str; 3]> =
         said.iter().map(|r| ["to", "re", "thread"].map(|name| member(r, name))).collect();
-    assert_eq!(named, [["foo", to_carol, "t"], ["bar", to_bar, "t"]]);
-    // In `sent/` each record is itself, and an unknown id leads to nothing.
+    assert_eq!(named, [["foo", to_carol, "t"], ["bar", to_carol, "t"]]);
+    // `sent/` has it once, under each id, and an unknown id leads to nothing.
     let day = format!("sent/{}", foo.ls("sent")[0]);
-    assert!(foo.cat(&format!("{day}/{to_dave}.txt")).contains(&format!("<{to_dave}@samp>")));
+    assert!(foo.cat(&format!("{day}/{to_dave}.txt")).contains(&format!("<{to_carol}@samp>")));
+    assert_eq!(foo.ls(&day).len(), 1);
     assert!(!carol.sh("cat threads/t/00000000.txt").ok());
 }
 

@@ -70,6 +70,7 @@ mod robustness;
 mod scale;
 mod sendmail;
 mod several;
+mod shared_ids;
 mod snapshot;
 mod ssot;
 mod stress;

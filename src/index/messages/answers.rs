@@ -1,6 +1,7 @@
 //! The ids that messages to me answer, in stores whose format has thread ids. The other stores have reply links.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use bytemuck::{Pod, Zeroable};
 
@@ -25,8 +26,8 @@ pub(in crate::index) struct AnswerLink {
 pub(super) struct AnswerLinks {
     /// In the order of message positions.
     list: Vec<AnswerLink>,
-    /// By the hash of the id, the messages that answer it.
-    answering: BTreeSet<(u64, MsgIx)>,
+    /// By the hash of the id, the messages that answer it. The first question makes it.
+    answering: OnceLock<BTreeSet<(u64, MsgIx)>>,
 }
 
 /// Returns the hash of an id that a message of a store answers.
@@ -42,8 +43,11 @@ impl AnswerLinks {
     /// Sets the hash of the id that a message answers, or removes it.
     fn set(&mut self, ix: MsgIx, id: Option<u64>) {
         let at = self.position(ix);
-        if let Some(before) = at.ok().and_then(|at| self.list.get(at)) {
-            self.answering.remove(&(before.id, ix));
+        if let Some(answering) = self.answering.get_mut() {
+            if let Some(before) = at.ok().and_then(|at| self.list.get(at)) {
+                answering.remove(&(before.id, ix));
+            }
+            answering.extend(id.map(|id| (id, ix)));
         }
         match (at, id) {
             (Ok(at), None) => {
@@ -51,7 +55,6 @@ impl AnswerLinks {
             }
             (Err(_), None) => {}
             (at, Some(id)) => {
-                self.answering.insert((id, ix));
                 let link = AnswerLink { id, ix, unused: 0 };
                 match at {
                     Ok(at) => self.list.splice(at..=at, [link]).for_each(drop),
@@ -71,9 +74,14 @@ impl AnswerLinks {
     pub fn from_table(list: Vec<AnswerLink>, known: &EntryTable) -> Option<Self> {
         let fits = list.is_sorted_by(|a, b| a.ix < b.ix)
             && known.has_all(list.iter().map(|link| &link.ix));
-        // A set that is built at once is built faster.
-        let answering = list.iter().map(|link| (link.id, link.ix)).collect();
-        fits.then_some(Self { list, answering })
+        fits.then(|| Self { list, answering: OnceLock::new() })
+    }
+
+    /// Returns the messages that answer the id with a hash.
+    fn messages_answering(&self, id: u64) -> impl Iterator<Item = MsgIx> + '_ {
+        let all = || self.list.iter().map(|link| (link.id, link.ix)).collect();
+        let same = self.answering.get_or_init(all).range((id, MsgIx::MIN)..=(id, MsgIx::MAX));
+        same.map(|(_, ix)| *ix)
     }
 }
 
@@ -86,9 +94,7 @@ impl MessageTable {
             return id
                 .map_or_else(Vec::new, |id| self.links().messages_answering(store, id).collect());
         }
-        let id = answered_id_hash(self.names(), store, id);
-        let same = self.answers.answering.range((id, MsgIx::MIN)..=(id, MsgIx::MAX));
-        same.map(|(_, ix)| *ix).collect()
+        self.answers.messages_answering(answered_id_hash(self.names(), store, id)).collect()
     }
 
     /// Returns true if a message to me names an id that it answers, in a store with thread ids.
@@ -118,8 +124,7 @@ mod tests {
         let mut links = AnswerLinks::default();
         let [a, b] = [1, 2].map(MsgIx::new);
         let answering = |links: &AnswerLinks, id| -> Vec<MsgIx> {
-            let all = links.answering.range((id, MsgIx::MIN)..=(id, MsgIx::MAX));
-            all.map(|(_, ix)| *ix).collect()
+            links.messages_answering(id).collect()
         };
         links.set(b, Some(7));
         links.set(a, Some(7));

@@ -65,6 +65,7 @@ impl MessageTable {
         self.known.text_ids.shrink_to_fit();
         self.lists.shrink_to_fit();
         self.known.links.shrink_to_fit();
+        self.multicasts.shrink_to_fit();
     }
 
     /// Makes room for about this many more messages.
@@ -141,8 +142,7 @@ impl MessageTable {
             flags,
         });
         self.known.identity_slots.push(hash & IDENTITY_MASK, identity_lookup(&self.known.entries));
-        self.known.names.writer_mut(writer).last = Some(ix);
-        self.note_copy(ix, found);
+        self.set_multicast(ix, found.multicast);
         self.note_idempotency_key(ix, found);
         self.note_answered_id(ix, store, found);
         if found.has_note {
@@ -250,10 +250,10 @@ impl MessageTable {
         }
         let after = self.build_restated_entry(ix, &before, store, found);
         let noted = self.set_note(ix, found.has_note);
-        self.note_copy(ix, found);
         self.note_idempotency_key(ix, found);
         self.note_answered_id(ix, store, found);
         *self.entry_mut(ix) = after;
+        self.set_multicast(ix, found.multicast);
         let shown = moves
             || noted
             || is_rewritten

@@ -4,7 +4,8 @@
 //! - [`entry`](IndexEntry): one message (56 bytes). [`names`](NameTable): texts, stores, writers, recipients.
 //! - [`identity`](EntryTable): the entries, their ids and order. `links`: the ids that messages have and answer.
 //!   `lists`: the lists in which views show messages.
-//! - `answers`: the ids that messages to me answer. `arrival`: messages that come, or that their store reports with other values.
+//! - `answers`: the ids that messages to me answer. `multicast`: messages to several recipients, with a record for each.
+//! - `arrival`: messages that come, or that their store reports with other values.
 
 mod answers;
 mod arrival;
@@ -12,6 +13,7 @@ mod entry;
 mod identity;
 mod links;
 mod lists;
+mod multicast;
 mod names;
 
 pub(in crate::index) use answers::{AnswerLink, answered_id_hash};
@@ -21,6 +23,7 @@ pub(in crate::index) use entry::{MANY_KEYS, SignatureKind};
 pub(in crate::index) use entry::{mix_id, unmix_id};
 pub use identity::EntryTable;
 pub(in crate::index) use links::ReplyLink;
+pub(in crate::index) use multicast::MulticastRecord;
 pub use names::NameTable;
 pub(in crate::index) use names::StoreInfo;
 
@@ -33,12 +36,13 @@ use super::position::MsgIx;
 use super::slots::{SlotTable, SlotTableSnapshot};
 use super::snapshot::SnapshotHeader;
 use super::source::SourceId;
-use crate::store::{FoundMessage, PrimaryRecord};
+use crate::store::FoundMessage;
 use answers::AnswerLinks;
 use entry::{EntryFlags, identity_lookup};
 use identity::TextId;
 use links::ReplyLinks;
 use lists::MessageLists;
+use multicast::MulticastTable;
 
 /// The messages of all stores: their entries, lists and duplicates.
 #[derive(Debug, Default)]
@@ -47,8 +51,8 @@ pub struct MessageTable {
     lists: MessageLists,
     /// Messages with a note for me.
     noted: BTreeSet<MsgIx>,
-    /// Records that another record may replace ([`MessageTable::is_copy`]).
-    copies: HashMap<MsgIx, PrimaryRecord>,
+    /// The records of messages to several recipients.
+    multicasts: MulticastTable,
     idempotency: HashMap<String, Vec<MsgIx>>,
     answers: AnswerLinks,
     /// Number of lines that begin like a transcript's separator, for messages that have such lines and whose
@@ -82,6 +86,7 @@ pub(in crate::index) struct MessageColumns {
     pub from_me: Vec<MsgIx>,
     pub links: Vec<ReplyLink>,
     pub answers: Vec<AnswerLink>,
+    pub multicasts: Vec<MulticastRecord>,
 }
 
 impl MessageTable {
@@ -107,39 +112,6 @@ impl MessageTable {
 
     // --- duplicates ---
 
-    /// Returns true if another record of the same message replaces this record where a message is shown once. A
-    /// record to me that has not arrived yet also does so: the records of a message follow each other in the
-    /// store.
-    pub fn is_copy(&self, ix: MsgIx) -> bool {
-        let Some(copy) = self.copies.get(&ix) else { return false };
-        let last = || self.known.names.writer(self.entry(ix).writer).last;
-        let coming = || last().is_some_and(|last| self.copies.get(&last) == Some(copy));
-        match self.find_original(ix) {
-            Some(first) => self.entry(first).is_live(),
-            None => copy.to_me && coming(),
-        }
-    }
-
-    /// Returns the record that replaces this one where a message is shown once, if there is one.
-    pub fn find_original(&self, ix: MsgIx) -> Option<MsgIx> {
-        let copy = self.copies.get(&ix)?;
-        self.locate_message(self.entry(ix).writer, &copy.id).ok()
-    }
-
-    /// Returns the records that another record may replace.
-    pub fn copies(&self) -> impl Iterator<Item = MsgIx> + '_ {
-        self.copies.keys().copied()
-    }
-
-    /// Records whether another record replaces this one.
-    fn note_copy(&mut self, ix: MsgIx, found: &FoundMessage<'_>) {
-        if let Some(copy) = &found.copy_of {
-            self.copies.insert(ix, copy.clone());
-        } else if !self.copies.is_empty() {
-            self.copies.remove(&ix);
-        }
-    }
-
     /// Takes over the location of a message that was reported again from a place where the index does not have
     /// it. Returns true if it was gone.
     pub(super) fn relocate(
@@ -158,6 +130,8 @@ impl MessageTable {
         entry.flags.set(EntryFlags::STALE, false);
         entry.flags.set(EntryFlags::GONE, false);
         self.note_answered_id(ix, source.store(), found);
+        // Other programs may rewrite a log without the members that they do not know.
+        self.set_multicast(ix, found.multicast);
         came_back
     }
 
@@ -202,16 +176,8 @@ impl MessageTable {
         columns: MessageColumns,
         header: &mut SnapshotHeader,
     ) -> Option<Self> {
-        let MessageColumns {
-            entries,
-            identity_slots,
-            texts,
-            text_ids,
-            to_me,
-            from_me,
-            links,
-            answers,
-        } = columns;
+        let MessageColumns { entries, identity_slots, texts, text_ids, .. } = columns;
+        let MessageColumns { to_me, from_me, links, answers, multicasts, .. } = columns;
         let links = ReplyLinks::from_table(links, &entries)?;
         let names = NameTable::from_snapshot(texts, header);
         let known = EntryTable {
@@ -225,21 +191,16 @@ impl MessageTable {
         };
         let table = Self {
             answers: AnswerLinks::from_table(answers, &known)?,
+            multicasts: MulticastTable::from_table(multicasts, &known)?,
             known,
             lists: MessageLists::from_snapshot(to_me, from_me),
             noted: std::mem::take(&mut header.noted),
-            copies: std::mem::take(&mut header.copies),
             idempotency: std::mem::take(&mut header.idempotency),
             ruled: std::mem::take(&mut header.ruled),
             generation: 0,
         };
         let lists = table.lists.to_me.iter().chain(&table.lists.from_me).chain(table.noted.iter());
-        let maps = table
-            .known
-            .hex_ids
-            .keys()
-            .chain(table.known.far_names.keys())
-            .chain(table.copies.keys());
+        let maps = table.known.hex_ids.keys().chain(table.known.far_names.keys());
         let rest = table.ruled.keys().chain(table.idempotency.values().flatten());
         table.has_all(lists.chain(maps).chain(rest)).then_some(table)
     }
@@ -250,7 +211,6 @@ impl MessageTable {
         header.hex_ids.clone_from(&self.known.hex_ids);
         header.far_names.clone_from(&self.known.far_names);
         header.noted.clone_from(&self.noted);
-        header.copies.clone_from(&self.copies);
         header.idempotency.clone_from(&self.idempotency);
         header.ruled.clone_from(&self.ruled);
     }
@@ -274,6 +234,7 @@ impl MessageTable {
             Box::new(&self.lists.from_me),
             Box::new(links),
             Box::new(self.answers.as_table()),
+            Box::new(self.multicasts.as_table()),
         ];
         (first, last)
     }

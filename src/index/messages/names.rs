@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::index::column::{at, at_mut};
 use crate::index::intern::{IDENTITY_MASK, Interner, StrId, stable_hash};
-use crate::index::position::MsgIx;
 use crate::index::snapshot::{SavedWriter, SnapshotHeader};
 use crate::index::source::BitSet;
 
@@ -19,8 +18,6 @@ pub(in crate::index) struct Writer {
     pub(super) newest: (i64, u32),
     /// The number of messages in each second, once a message arrived out of order.
     pub(super) counts: Option<HashMap<i64, u32>>,
-    /// The writer's message that was added last.
-    pub(super) last: Option<MsgIx>,
 }
 
 /// The data of a store that the tables need.
@@ -71,7 +68,6 @@ impl NameTable {
             salt: saved.salt,
             newest: saved.newest,
             counts: saved.counts.take(),
-            last: saved.last,
         };
         let writers: Vec<Writer> = header.writers.iter_mut().map(writer).collect();
         let addressed = std::mem::take(&mut header.addressed);
@@ -89,7 +85,6 @@ impl NameTable {
             salt: w.salt,
             newest: w.newest,
             counts: w.counts.clone(),
-            last: w.last,
             ..SavedWriter::default()
         };
         header.writers = self.writers.iter().map(saved).collect();
@@ -195,8 +190,8 @@ impl NameTable {
             let next = self.writers.len() as u32;
             self.writer_of.insert((store, id), next);
             let salt = self.compute_writer_salt(store, name);
-            let (newest, counts, last) = ((0, 0), None, None);
-            self.writers.push(Writer { store, name: id, salt, newest, counts, last });
+            let (newest, counts) = ((0, 0), None);
+            self.writers.push(Writer { store, name: id, salt, newest, counts });
             self.note_address(store, id);
             next
         });

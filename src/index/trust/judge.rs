@@ -216,6 +216,7 @@ impl Index {
         {
             let mut core = self.core.write();
             changes.moved.extend(core.relink_threads());
+            changes.redrawn.extend(core.settle_multicasts());
             changes.redrawn.extend(core.update_missing_signatures(&self.keyring, false));
         }
         self.save_pins();

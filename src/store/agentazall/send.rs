@@ -5,7 +5,7 @@ use std::io;
 use super::layout::MailboxFolder;
 use super::write::{self, OutgoingLetter};
 use super::{AgentAzall, date, deliver, key, layout, letter, names, new_files, text};
-use crate::model::{DeliveryState, Draft, Timestamp, sanitize_line};
+use crate::model::{DeliveryState, Draft, Timestamp, reply_subject, sanitize_line};
 use crate::store::engine::files::{
     self,
     unread::{MAILBOXES, UnreadRules},
@@ -104,7 +104,8 @@ impl crate::store::MessageAppender for AgentAzall {
         let subject = match (&draft.subject, with.parent) {
             (Some(subject), _) => subject.clone(),
             (None, Some(parent)) => {
-                write::make_reply_subject(parent.subject.as_deref().unwrap_or_default())
+                let subject = reply_subject(parent.subject.as_deref().unwrap_or_default());
+                subject.unwrap_or_else(|| "Re:".to_owned())
             }
             (None, None) => String::new(),
         };

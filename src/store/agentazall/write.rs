@@ -12,7 +12,7 @@ use super::date::format_local_stamp;
 use super::text::normalize_newlines;
 use crate::model::{DraftAttachment, Timestamp, encode_hex, flatten_line};
 use crate::store::Signer;
-use crate::store::text::pytext::{is_space, strip, strip_start};
+use crate::store::text::pytext::{is_space, strip};
 
 /// The header that names the link.
 pub(super) const VIA: &str = "Via";
@@ -137,15 +137,6 @@ pub fn generate_id(from: &str, to: &str, subject: &str, now: Timestamp, random: 
     let text = [from, to, subject, &now.iso8601_basic(), &random].join("|");
     let digest: [u8; 32] = Sha256::digest(text).into();
     encode_hex(&digest).chars().take(12).collect()
-}
-
-/// Returns the subject of an answer: the parent's with one `Re: ` before it, however many it had.
-pub fn make_reply_subject(parent: &str) -> String {
-    let mut subject = strip(parent);
-    while let Some(tail) = subject.get(..3).filter(|head| head.eq_ignore_ascii_case("re:")) {
-        subject = strip_start(subject.strip_prefix(tail).unwrap_or_default());
-    }
-    format!("Re: {subject}").trim_end().to_owned()
 }
 
 #[cfg(test)]

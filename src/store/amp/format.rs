@@ -468,7 +468,7 @@ impl FileFormat for AmpFormat {
         let from_me = copies.members.iter().any(|n| mailbox(n) == Some(AmpMailFolder::Sent));
         let answers = parsed.facts.answers.clone().map(|id| resolve_reply_id(pass.table, id));
         let stale = kept.has_flag(AmpFlag::Expired);
-        let mut found = describe_message(
+        let (mut found, represented) = describe_message(
             &context.roster,
             parsed,
             copies.twin_hash.as_ref(),
@@ -477,8 +477,7 @@ impl FileFormat for AmpFormat {
         );
         found.at = StoreFile::<AmpTableFacts>::location(n, opened.bytes.len());
         // A copy answers what its primary record answers: its own parent may be known only to its recipient.
-        let first = found.copy_of.as_ref().map(|first| first.id.clone());
-        found.in_reply_to = first.or(answers).map(Into::into);
+        found.in_reply_to = represented.or(answers).map(Into::into);
         found.has_note = noted;
         if to_me && !stale {
             let unread =
@@ -598,16 +597,17 @@ fn describe_message<'r>(
     twin: Option<&[u8; 32]>,
     (to_me, from_me): (bool, bool),
     stale: bool,
-) -> FoundMessage<'r> {
+) -> (FoundMessage<'r>, Option<String>) {
     let AmpMessageRecord { stored, facts, claim } = parsed;
     // If another message had the id first, the id says nothing about recipients.
     let several = AmpMulticast::from_stored(&stored, &facts).filter(|_| twin.is_none());
-    let copy_of =
+    let represented =
         several.as_ref().and_then(|several| several.find_representative(&facts.to, roster));
+    let multicast = several.as_ref().and_then(|several| several.key_for(&facts.to));
     let thread = several.map(|several| several.thread_id());
     let parts = stored.attachments.iter().any(|a| filename::withheld_reason(a).is_none());
     let key = stored.idempotency_key.as_deref().filter(|_| from_me);
-    FoundMessage {
+    let found = FoundMessage {
         thread: thread.unwrap_or_else(|| begun_thread_id(&stored.id, twin).into_owned()).into(),
         id: qualify_id(stored.id.clone(), twin),
         to: facts.recipients.join(", ").into(),
@@ -619,7 +619,8 @@ fn describe_message<'r>(
         has_parts: parts,
         claim: claim.map(Box::new),
         idempotency_key: key.map(Into::into),
-        copy_of,
+        multicast,
         ..FoundMessage::default()
-    }
+    };
+    (found, represented)
 }

@@ -9,7 +9,8 @@ use super::facts::AmpFacts;
 use super::id;
 use super::roster::Roster;
 use crate::model::{Message, Timestamp};
-use crate::store::PrimaryRecord;
+use crate::store::MulticastKey;
+use crate::store::digest::secure_hash64;
 
 /// The purpose, which separates these ids from those of other purposes.
 const PURPOSE: &str = "amp-several-v1";
@@ -97,14 +98,21 @@ impl<'a> AmpMulticast<'a> {
         format!("{first}.all")
     }
 
-    /// Returns the message that represents the one to `to`: mine, else the one to the first recipient.
-    pub fn find_representative(&self, to: &str, roster: &Roster) -> Option<PrimaryRecord> {
+    /// Returns the values that all messages have in common, for the one to `to`. The id of the first says all of it.
+    pub fn key_for(&self, to: &str) -> Option<MulticastKey> {
+        let first = self.to.first()?;
+        let key = secure_hash64(self.message_id_for(first).as_bytes());
+        Some(MulticastKey { key, digest: 0, answers: None, is_first: first == to, is_id: false })
+    }
+
+    /// Returns the id of the message that represents the one to `to`: of mine, else of the one to the first recipient.
+    pub fn find_representative(&self, to: &str, roster: &Roster) -> Option<String> {
         if roster.is_mine(to) {
             return None;
         }
         let mine = self.to.iter().find(|to| roster.is_mine(to));
         let first = mine.or(self.to.first()).filter(|first| *first != to)?;
-        Some(PrimaryRecord { id: self.message_id_for(first), to_me: mine.is_some() })
+        Some(self.message_id_for(first))
     }
 }
 

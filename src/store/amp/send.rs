@@ -26,7 +26,7 @@ use super::roster::{AmpRecipient, Roster};
 use super::write::{self, AmpNewAttachment, AmpNewMessage};
 use crate::model::{
     DeliveryState, Draft, DraftAttachment, Message, Timestamp, plain_id, quote_shell_word,
-    sanitize_line,
+    reply_subject, sanitize_line,
 };
 use crate::store::atomic_file::FileSlot;
 use crate::store::confined;
@@ -300,15 +300,9 @@ fn choose_subject(draft: &Draft, parent: Option<&Message>) -> String {
         let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         plain.trim().chars().take(max).collect::<String>().trim_end().to_owned()
     };
-    let answered = parent.and_then(|p| p.subject.as_deref()).filter(|s| !s.trim().is_empty());
+    let answered = parent.and_then(|parent| reply_subject(parent.subject.as_deref()?));
     let made = if let Some(subject) = answered {
-        let mut rest = subject.trim();
-        while let Some((head, tail)) = rest.split_at_checked(3)
-            && head.eq_ignore_ascii_case("re:")
-        {
-            rest = tail.trim_start();
-        }
-        cut(&format!("Re: {rest}"), super::limits::SUBJECT_CHARS)
+        cut(&subject, super::limits::SUBJECT_CHARS)
     } else {
         let first = draft.body.lines().find(|line| !line.trim().is_empty());
         cut(first.unwrap_or_default(), MADE_SUBJECT)

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::AmqStore;
 use super::format::AmqFormat;
 use super::message::{self, AmqMessage, FILE_BYTES, KINDS, PRIORITIES, check_word};
-use crate::model::{self, Draft, plain_id, sanitize_line};
+use crate::model::{self, Draft, plain_id, reply_subject, sanitize_line};
 use crate::store::digest::secure_hash64;
 use crate::store::engine::files::{OpenFolder, PlaceOutcome, StoreFile};
 use crate::store::{
@@ -23,15 +23,6 @@ fn answer_kind(kind: &str) -> &str {
         "review_request" => "review_response",
         "question" => "answer",
         other => other,
-    }
-}
-
-fn reply_subject(subject: &str) -> String {
-    let subject = subject.trim();
-    match subject.get(..3) {
-        _ if subject.is_empty() => "Re: (no subject)".to_owned(),
-        Some(start) if start.eq_ignore_ascii_case("re:") => subject.to_owned(),
-        _ => format!("Re: {subject}"),
     }
 }
 
@@ -96,7 +87,8 @@ impl MessageAppender for AmqStore {
         let kind = kind.or_else(|| asked.map(|kind| answer_kind(kind).to_owned()));
         let priority = priority.or_else(|| kind.as_ref().map(|_| "normal".to_owned()));
         let subject = draft.subject.clone().or_else(|| {
-            parent.map(|parent| reply_subject(parent.subject.as_deref().unwrap_or_default()))
+            let subject = reply_subject(parent?.subject.as_deref().unwrap_or_default());
+            Some(subject.unwrap_or_else(|| "Re: (no subject)".to_owned()))
         });
         let thread = draft.thread.clone().or_else(|| parent?.thread.clone());
         let thread = thread.unwrap_or_else(|| {

@@ -20,7 +20,9 @@ use super::settings::MaildirMarks;
 use super::{MAX_BODY, MaildirStore, is_address};
 use crate::mime::utf7::encode_utf7;
 use crate::model::locks::Mutex;
-use crate::model::{Draft, DraftAttachment, Message, Timestamp, plain_id, sanitize_line};
+use crate::model::{
+    Draft, DraftAttachment, Message, Timestamp, plain_id, reply_subject, sanitize_line,
+};
 use crate::store::atomic_file::FileSlot;
 use crate::store::digest::secure_hash64;
 use crate::store::{
@@ -96,7 +98,11 @@ impl MessageAppender for MaildirStore {
             }
         }
         let parent = with.parent.filter(|_| draft.is_reply);
-        let subject = draft.subject.clone().unwrap_or_else(|| reply_subject(parent));
+        let answered = |parent: &Message| {
+            let subject = reply_subject(parent.subject.as_deref().unwrap_or_default());
+            subject.unwrap_or_else(|| "Re:".to_owned())
+        };
+        let subject = draft.subject.clone().or_else(|| parent.map(answered)).unwrap_or_default();
         let random = getrandom::u64();
         let random = random.map_err(|e| StoreError::io(self.dir(), io::Error::other(e)))?;
         let host = me.rsplit_once('@').map_or("", |(_, host)| host);
@@ -273,16 +279,6 @@ impl MaildirStore {
         put().map_err(|e| StoreError::io(dir, e))?;
         self.note_change(&dir.join("new").join(name));
         Ok(())
-    }
-}
-
-/// Returns the subject of an answer.
-fn reply_subject(parent: Option<&Message>) -> String {
-    let Some(parent) = parent else { return String::new() };
-    let subject = parent.subject.as_deref().unwrap_or_default().trim();
-    match subject.get(..3) {
-        Some(start) if start.eq_ignore_ascii_case("re:") => subject.to_owned(),
-        _ => format!("Re: {subject}").trim_end().to_owned(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::record::{NewSampRecord, build_line};
 use super::thread;
 use super::{alias, describe_bad_alias};
-use crate::model::{Draft, Message, Timestamp};
+use crate::model::{Draft, Timestamp, reply_subject};
 use crate::store::engine::lines::append::{
     LogPath, UnsyncedLogs, append_line, append_once, has_final_newline,
 };
@@ -44,16 +44,14 @@ pub(super) fn prepare_records(
             }
         },
     };
-    let answered = parent_records(draft, with.parent);
-    let re = |to: &str| {
-        let theirs = answered.iter().find(|(known, _)| *known == to).map(|(_, id)| id.as_str());
-        theirs.or(draft.in_reply_to.as_deref())
-    };
+    let parent = with.parent.filter(|_| draft.is_reply);
+    let answered = parent.and_then(|parent| reply_subject(parent.subject.as_deref()?));
+    let draft = &Draft { subject: draft.subject.clone().or(answered), ..draft.clone() };
     let mut time = with.now;
     let all = loop {
-        let all = recipients.iter().map(|to| {
-            prepare_record(me, (to, re(to)), &recipients, (&thread, &body), time, draft, with)
-        });
+        let all = recipients
+            .iter()
+            .map(|to| prepare_record(me, to, &recipients, (&thread, &body), time, draft, with));
         let all: Vec<PreparedRecord> = all.collect();
         // The same text twice in one second would have one id, and readers would show it once. All records of a
         // message have one time.
@@ -74,26 +72,9 @@ pub(super) fn prepare_records(
     Ok(all)
 }
 
-/// Returns the records of the message that is answered, if it went to several: the recipient and the id of each.
-fn parent_records<'a>(draft: &Draft, parent: Option<&'a Message>) -> Vec<(&'a str, String)> {
-    let Some(parent) = parent.filter(|parent| parent.to.len() > 1) else { return Vec::new() };
-    let (Some(from), Some(thread)) = (&parent.from, &parent.thread) else { return Vec::new() };
-    let record = NewSampRecord {
-        time: parent.time,
-        from,
-        thread,
-        body: &parent.body,
-        ..NewSampRecord::default()
-    };
-    let id_to = |to: &'a String| (to.as_str(), NewSampRecord { to, ..record }.id());
-    let all: Vec<_> = parent.to.iter().map(id_to).collect();
-    let is_one = all.iter().any(|(_, id)| Some(id) == draft.in_reply_to.as_ref());
-    if is_one { all } else { Vec::new() }
-}
-
 fn prepare_record(
     me: &str,
-    (to, re): (&str, Option<&str>),
+    to: &str,
     rcpt: &[&str],
     (thread, body): (&str, &str),
     time: Timestamp,
@@ -106,7 +87,7 @@ fn prepare_record(
         to,
         thread,
         body,
-        re,
+        re: draft.in_reply_to.as_deref(),
         subject: draft.subject.as_deref(),
         idem: draft.idempotency_key.as_deref(),
         rcpt,

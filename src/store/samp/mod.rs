@@ -31,9 +31,8 @@ use super::engine::lines::{LineFormat, LineStore, LogShape, NameClass};
 use super::{
     AddressFit, AnswerScheme, Facets, FoundMessage, InboundMail, LinkRouter, Location,
     MessageAppender, NextAnswerRule, PeerReadState, PeerUnread, PrepareContext, PreparedRecord,
-    PrimaryRecord, Receipt, Record, RemoteMail, RepeatKind, SentMessage, Store as _,
-    StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec, Violation, Watermark, fs,
-    refuse_headers,
+    Receipt, Record, RemoteMail, RepeatKind, SentMessage, Store as _, StoreDirectory, StoreError,
+    StoreMarks, StoreProperties, StoreSpec, Violation, Watermark, fs, refuse_headers,
 };
 use crate::model::{DeliveryState, Draft, Message, Remedy, display_path, sanitize_line};
 use alias::SampLogName;
@@ -162,6 +161,7 @@ impl LineFormat for Samp {
         }
         let about = StoreProperties {
             whole_seconds: true,
+            shows_mounted: true,
             can_repeat_appends: false,
             answers: AnswerScheme::NamedOrNext(NextAnswerRule {
                 // The reference does not sign, and names no record that it answers.
@@ -302,7 +302,10 @@ impl MessageAppender for SampStore {
 
     fn preview_message(&self, prepared: &PreparedRecord) -> Option<Message> {
         let mut scratch = SampScratch::default();
-        record::parse(&prepared.bytes, &mut scratch).ok().map(|parsed| to_message(&parsed))
+        let parsed = record::parse(&prepared.bytes, &mut scratch).ok()?;
+        let message = to_message(&parsed);
+        let id = parsed.shared_id.map_or_else(|| message.id.clone(), |id| format!("{id:016x}"));
+        Some(Message { id, ..message })
     }
 
     fn prepare_records(
@@ -428,7 +431,7 @@ fn accept_record<'a>(
     }
     let (time, from_me) = (parsed.time(), alias == store.properties.me);
     let claim = if parsed.has_sig { record::parse_claim(text).map(Box::new) } else { None };
-    let copy_of = find_primary_record(&parsed, &store.properties.me);
+    let multicast = parsed.multicast_key(text);
     let to_me = parsed.to == store.properties.me.as_str();
     let to = if parsed.rcpt.is_empty() { parsed.to.clone() } else { parsed.rcpt.join(", ").into() };
     found.push(FoundMessage {
@@ -443,7 +446,7 @@ fn accept_record<'a>(
         claim,
         idempotency_key: parsed.idem.filter(|_| from_me).map(Into::into),
         in_reply_to: parsed.re.filter(|_| from_me || to_me),
-        copy_of,
+        multicast,
         to,
         from: parsed.from,
         thread: parsed.thread,
@@ -451,15 +454,6 @@ fn accept_record<'a>(
         ..FoundMessage::default()
     });
     Ok(())
-}
-
-/// Returns the record of the same message that stands for this one, which is to somebody else: mine, or that to the
-/// first recipient.
-fn find_primary_record(parsed: &SampRecord<'_>, me: &str) -> Option<PrimaryRecord> {
-    let to_me = parsed.rcpt.iter().any(|to| to == me);
-    let first = if to_me { me } else { parsed.rcpt.first()? };
-    let is_copy = first != parsed.to && parsed.id_verified;
-    is_copy.then(|| PrimaryRecord { id: parsed.id_for_recipient(first), to_me })
 }
 
 fn check_record(line: &mut LineCheck<'_, Samp>, parsed: &SampRecord<'_>) {

@@ -1,16 +1,19 @@
 //! A record as a line of a log and as a message (docs/formats/samp.md, sections 2, 5 and 6).
 
 use std::borrow::Cow;
+use std::collections::HashSet;
+use std::num::NonZeroU64;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::alias::is_valid_alias;
-use crate::model::{ShownMessage, SignatureClaim, Timestamp, is_visible};
+use crate::model::{ShownMessage, SignatureClaim, Timestamp, decode_hex_u64, is_visible};
+use crate::store::digest::secure_hash64;
 use crate::store::text::canonical::{self, HashedMembers, RecordId, SIGNATURE_CONTEXT};
 use crate::store::text::json::{self, JsonError, JsonValue, RawStr};
 use crate::store::text::{pytext, signature};
-use crate::store::{Kind, Signer};
+use crate::store::{Kind, MulticastKey, Signer};
 
 /// The reason why a line is not delivered as a message, one sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,6 +73,8 @@ pub struct SampRecord<'a> {
     pub idem: Option<Cow<'a, str>>,
     /// All recipients of the message, each of whom has a record. Empty if the record names no others.
     pub rcpt: Vec<String>,
+    /// The value of the id that the record to the first of these has, if the id of this record is verified.
+    pub shared_id: Option<u64>,
     /// True if it has a member `sig`, whatever its value; see [`parse_claim`].
     pub has_sig: bool,
     /// True if every character of its line [is visible](is_visible).
@@ -87,11 +92,14 @@ impl<'a> SampRecord<'a> {
         if self.rcpt.is_empty() { vec![self.to.to_string()] } else { self.rcpt.clone() }
     }
 
-    /// Returns the id of the record of the same message to another recipient.
-    pub fn id_for_recipient(&self, to: &str) -> String {
-        let (time, body) = (self.time(), self.body_text());
-        let (from, thread) = (self.from.as_ref(), self.thread.as_ref());
-        NewSampRecord { time, from, to, thread, body: &body, ..NewSampRecord::default() }.id()
+    /// Returns the values that the record, which stands on this line, has in common with those to the other recipients.
+    pub fn multicast_key(&self, line: &str) -> Option<MulticastKey> {
+        let key = self.shared_id?;
+        let answers = self.re.as_deref().and_then(decode_hex_u64).and_then(NonZeroU64::new);
+        let other = answers.map(|_| "re");
+        let digest = secure_hash64(&canonical::common_bytes(line, other)?);
+        let is_first = self.rcpt.first().is_some_and(|first| *first == self.to);
+        Some(MulticastKey { key, digest, answers, is_first, is_id: true })
     }
 
     /// Returns the length for [`FoundMessage::plain_length`](crate::store::FoundMessage::plain_length). `to` names the
@@ -188,13 +196,21 @@ pub fn parse<'a>(
         (None, None) => return Err(SampRecordError::NoId),
     };
     let to = to.to_text();
+    let rcpt = parse_recipients(m.rcpt, &to);
+    let shared_id = rcpt.first().filter(|_| id_verified).and_then(|first| {
+        let to = Some(JsonValue::String(RawStr::from_plain(first)));
+        let of_first = HashedMembers { to, ..m.hashed };
+        let id = canonical::compute_id(&of_first, &mut scratch.canonical)?;
+        decode_hex_u64(id.as_str())
+    });
     Ok(SampRecord {
         id,
         id_verified,
         secs,
         ms: parse_millis(m.ms),
         from: from.to_text(),
-        rcpt: parse_recipients(m.rcpt, &to),
+        rcpt,
+        shared_id,
         to,
         thread: thread.to_text(),
         body,
@@ -251,12 +267,14 @@ fn parse_millis(value: Option<JsonValue<'_>>) -> Option<u16> {
     }
 }
 
-/// Returns the recipients in a list of aliases that contains this record's recipient. Any other value is no list of
-/// recipients.
+/// Returns the recipients, each once, in a list of aliases that contains this record's recipient and another one. Any
+/// other value is no list of recipients.
 fn parse_recipients(value: Option<JsonValue<'_>>, to: &str) -> Vec<String> {
     let Some(JsonValue::Compound(list)) = value else { return Vec::new() };
-    let list: Vec<String> = serde_json::from_str(list).unwrap_or_default();
-    let good = list.iter().any(|name| name == to) && list.iter().all(|name| is_valid_alias(name));
+    let mut list: Vec<String> = serde_json::from_str(list).unwrap_or_default();
+    let mut known = HashSet::new();
+    list.retain(|name| known.insert(name.clone()));
+    let good = list.len() > 1 && known.contains(to) && list.iter().all(|name| is_valid_alias(name));
     if good { list } else { Vec::new() }
 }
 

@@ -57,6 +57,7 @@ impl Memory {
             threads,
             answers: AnswerScheme::default(),
             uses_roles: of.roles,
+            shows_mounted: false,
             whole_seconds: false,
             max_body: 1000,
             headers: of.headers,

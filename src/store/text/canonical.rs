@@ -98,12 +98,37 @@ pub fn signed_bytes(line: &str) -> Option<Vec<u8>> {
 /// Returns the bytes that a signature in the member `without` of the object on this line covers: its context and the
 /// canonical JSON of all other members. `None` if the line is no object or has no canonical form.
 pub fn signed_object_bytes(context: &str, line: &str, without: &str) -> Option<Vec<u8>> {
+    let mut out = String::with_capacity(line.len() + context.len());
+    out.push_str(context);
+    let is_covered = |key: &str| key != without;
+    push_object(&mut out, line, is_covered, push_value)?;
+    Some(out.into_bytes())
+}
+
+/// Returns the bytes in which all records of one message to several recipients agree: the canonical JSON of all members
+/// but `id`, `to`, `sig` and this `other` one, without the `data` of `files`. `None` if the line is no object or has no
+/// canonical form.
+pub fn common_bytes(line: &str, other: Option<&str>) -> Option<Vec<u8>> {
+    let mut out = String::with_capacity(line.len());
+    let is_common = |key: &str| !matches!(key, "id" | "to" | "sig") && Some(key) != other;
+    push_object(&mut out, line, is_common, push_files)?;
+    Some(out.into_bytes())
+}
+
+/// Appends the canonical JSON of the object on this line, with the members that `is_wanted` accepts. `push_list` appends
+/// the value of `files`.
+fn push_object(
+    out: &mut String,
+    line: &str,
+    is_wanted: impl Fn(&str) -> bool,
+    push_list: impl Fn(&mut String, JsonValue<'_>) -> Option<()>,
+) -> Option<()> {
     let mut members: Vec<(Cow<'_, str>, JsonValue<'_>)> = Vec::new();
     let mut lone_key = false;
     json::visit_members(line, |key, value| {
         let (key, lone) = key.decode();
         lone_key |= lone;
-        if key != without {
+        if is_wanted(&key) {
             members.push((key, value));
         }
     })
@@ -115,23 +140,43 @@ pub fn signed_object_bytes(context: &str, line: &str, without: &str) -> Option<V
     members.reverse();
     members.sort_by(|(a, _), (b, _)| a.cmp(b));
     members.dedup_by(|(a, _), (b, _)| a == b);
-    let mut out = String::with_capacity(line.len() + context.len());
-    out.push_str(context);
     out.push('{');
     for (n, (key, value)) in members.iter().enumerate() {
         if n > 0 {
             out.push(',');
         }
-        push_text(&mut out, key);
+        push_text(out, key);
         out.push(':');
-        if key == "body" {
-            push_body(&mut out, *value, false)?;
-        } else {
-            push_value(&mut out, *value)?;
+        match &**key {
+            "body" => push_body(out, *value, false)?,
+            "files" => push_list(out, *value)?,
+            _ => push_value(out, *value)?,
         }
     }
     out.push('}');
-    Some(out.into_bytes())
+    Some(())
+}
+
+/// Appends a list of files without the `data` of each.
+fn push_files(out: &mut String, value: JsonValue<'_>) -> Option<()> {
+    let JsonValue::Compound(text) = value else { return push_value(out, value) };
+    let Some(mut rest) = text.strip_prefix('[') else { return push_value(out, value) };
+    const SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
+    out.push('[');
+    loop {
+        rest = rest.trim_start_matches(SPACE);
+        if rest.starts_with(']') {
+            break;
+        }
+        let (file, after) = json::split_first_value(rest)?;
+        let drop_data = |members: &mut Vec<(&str, _)>| members.retain(|(key, _)| *key != "data");
+        JsonTape::parse(file)?.print_as(out, JsonProfile::PythonRaw, drop_data)?;
+        rest = after.trim_start_matches(SPACE);
+        rest = rest.strip_prefix(',').unwrap_or(rest);
+        out.push(',');
+    }
+    out.push(']');
+    Some(())
 }
 
 /// Appends the text as Python writes a string: in quotes, with Python's escapes and no others.

@@ -68,6 +68,11 @@ pub struct RawStr<'a> {
 }
 
 impl<'a> RawStr<'a> {
+    /// Creates a text that needs no escapes.
+    pub(in crate::store) fn from_plain(text: &'a str) -> Self {
+        Self { text, spelling: EscapeStyle::Plain }
+    }
+
     /// Returns the text between the quotes, escapes and all.
     pub fn raw_text(&self) -> &'a str {
         self.text

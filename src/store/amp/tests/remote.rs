@@ -370,8 +370,9 @@ fn a_message_to_several_elsewhere_is_shown_once_and_says_who_has_it_not() {
     }
     let books = Book::scanned(&store);
     let (first, other) = (books.one(&made[0].id), books.one(&made[1].id));
-    assert_eq!(other.copy_of.as_ref().map(|of| of.id.as_str()), Some(made[0].id.as_str()));
-    assert!(first.copy_of.is_none() && first.has_note);
+    let [of_first, of_other] = [&first, &other].map(|found| found.multicast.unwrap());
+    assert_eq!((of_first.key, of_first.digest), (of_other.key, of_other.digest));
+    assert!(of_first.is_first && !of_other.is_first && first.has_note);
     let note = store.read_record(&first.at).unwrap().note.unwrap();
     assert!(note.contains(CAROL) && note.contains(dave), "{note}");
     // The message has another id at its destination, and each reply names its own.

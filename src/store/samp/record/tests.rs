@@ -337,6 +337,112 @@ fn lines_are_written_as_the_reference_writes_them() {
     assert!(line.starts_with(&expected), "{line}");
 }
 
+/// Returns the lines of a message to these recipients.
+fn lines_to(rcpt: &[&str], subject: Option<&str>) -> Vec<String> {
+    let time = Timestamp::from_millis(1_700_000_000_007);
+    let (from, thread, body) = ("alice", "t1", "hello");
+    let line = |to: &&str| {
+        let record = NewSampRecord {
+            time,
+            from,
+            to,
+            thread,
+            body,
+            subject,
+            rcpt,
+            ..NewSampRecord::default()
+        };
+        build_line(&record, &FakeKey).0
+    };
+    rcpt.iter().map(line).collect()
+}
+
+fn key_of(line: &str) -> Option<MulticastKey> {
+    parse(line, &mut SampScratch::default()).unwrap().multicast_key(line)
+}
+
+#[test]
+fn all_records_of_a_message_have_the_id_of_the_first() {
+    let lines = lines_to(&["bob", "carol", "dave"], Some("s"));
+    let first = parse(&lines[0], &mut SampScratch::default()).unwrap().id.into_owned();
+    let keys: Vec<MulticastKey> = lines.iter().map(|line| key_of(line).unwrap()).collect();
+    for (n, key) in keys.iter().enumerate() {
+        assert_eq!(format!("{:016x}", key.key), first);
+        assert_eq!((key.digest, key.is_first, key.is_id), (keys[0].digest, n == 0, true));
+    }
+    // Spelling is no difference, and any other member is.
+    let spaced = lines[1].replace(", ", " ,\t").replace("hello", "h\\u0065llo");
+    assert_eq!(key_of(&spaced), Some(keys[1]));
+    let differs = |line: &str| {
+        let other = key_of(line).unwrap();
+        assert!(other.key == keys[1].key && other.digest != keys[1].digest, "{line}");
+    };
+    differs(&lines_to(&["bob", "carol", "dave"], Some("other"))[1]);
+    differs(&lines_to(&["bob", "carol", "dave"], None)[1]);
+    differs(&lines_to(&["bob", "carol", "eve"], Some("s"))[1]);
+    differs(&lines[1].replace("\"ms\": 7", "\"ms\": 8"));
+    differs(&lines[1].replace("\"ms\"", "\"x\": null, \"ms\""));
+    differs(&lines[1].replace("\"pub\": \"B", "\"pub\": \"C"));
+}
+
+#[test]
+fn a_list_that_is_none_says_nothing() {
+    let good = &lines_to(&["bob", "carol"], None)[1];
+    assert!(key_of(good).is_some());
+    for bad in [
+        good.replace("hello", "other"),
+        good.replace("[\"bob\", \"carol\"]", "[\"bob\", \"dave\"]"),
+        good.replace("[\"bob\", \"carol\"]", "[\"carol\"]"),
+        good.replace("[\"bob\", \"carol\"]", "[\"carol\", \"carol\"]"),
+        good.replace("[\"bob\", \"carol\"]", "[\"a b\", \"carol\"]"),
+        good.replace("[\"bob\", \"carol\"]", "[7, \"carol\"]"),
+        good.replace("[\"bob\", \"carol\"]", "\"carol\""),
+        good.replace("[\"bob\", \"carol\"]", "[]"),
+        good.replace("\"ms\"", "\"x\": \"\\ud800\", \"ms\""),
+    ] {
+        assert_eq!(key_of(&bad), None, "{bad}");
+    }
+    let names: Vec<String> = (0..10_000).map(|n| format!("n{n}")).collect();
+    let twice = good.replace("[\"bob\", \"carol\"]", r#"["bob", "bob", "carol"]"#);
+    assert_eq!(
+        key_of(&twice).unwrap().key,
+        key_of(good).unwrap().key,
+        "a name that is there twice"
+    );
+    let long = serde_json::to_string(&[&names[..], &["carol".to_owned()]].concat()).unwrap();
+    let long = good.replace("[\"bob\", \"carol\"]", &long);
+    let parsed = parse(&long, &mut SampScratch::default()).unwrap();
+    assert_eq!(parsed.all_recipients().len(), 10_001);
+    assert!(parsed.multicast_key(&long).is_some());
+}
+
+#[test]
+fn only_the_data_of_files_may_differ() {
+    let [first, other] = <[String; 2]>::try_from(lines_to(&["bob", "carol"], None)).unwrap();
+    let with =
+        |line: &str, files: &str| line.replace("\"pub\"", &format!("\"files\": {files}, \"pub\""));
+    let digest = |line: &str, files: &str| key_of(&with(line, files)).map(|key| key.digest);
+    let full = r#"[{"name":"a","size":1,"data":"QQ=="},{"name":"b","size":2,"data":"QUE="}]"#;
+    let bare = r#"[ { "size" : 1,"name":"a"} , {"name":"b","size":2}]"#;
+    assert!(digest(&first, full).is_some());
+    assert_eq!(digest(&first, full), digest(&other, bare));
+    for differs in [
+        r#"[{"name":"a","size":1}]"#,
+        r#"[{"name":"a","size":1},{"name":"b","size":3}]"#,
+        r#"[{"name":"b","size":2},{"name":"a","size":1}]"#,
+        r#"[{"name":"a","size":1},{"name":"b","size":2},{}]"#,
+        r#"{"name":"a","size":1}"#,
+        r#""a""#,
+        "[[{\"name\":\"a\"}]]",
+        "[]",
+        "null",
+    ] {
+        assert_ne!(digest(&first, full), digest(&other, differs), "{differs}");
+    }
+    let many = format!("[{}]", vec![r#"{"name":"a","data":"QQ=="}"#; 10_000].join(","));
+    assert_eq!(digest(&first, &many), digest(&other, &many.replace(r#","data":"QQ==""#, "")));
+}
+
 #[test]
 fn claims() {
     let sig = BASE64_STANDARD.encode([1; 64]);
