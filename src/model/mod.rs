@@ -3,6 +3,7 @@
 //! Everything above this module (stores, index, views) uses these types. Nothing here knows a storage format, a
 //! folder of the mount or the kernel.
 
+mod file_names;
 pub mod locks;
 mod mark;
 mod message;
@@ -18,6 +19,7 @@ mod text;
 mod time;
 pub mod verify;
 
+pub use file_names::FileNames;
 pub use mark::{MachineId, Mark, MarkOrigin};
 pub use message::{
     Attachment, Draft, DraftAttachment, DraftError, Message, MessageKey, ORIGIN, TWIN,
@@ -29,7 +31,7 @@ pub use policy::{
     read_one_or_many,
 };
 pub use remedy::Remedy;
-pub use render::{ByteCounter, RULE, ShownMessage, TextSink, render_body};
+pub use render::{ByteCounter, MIME_LINES, RULE, ShownMessage, TextSink, render_body};
 pub use seed::Seed;
 pub use signature::{
     CandidateVisitor, Fingerprint, PublicKey, SignatureClaim, SignatureScope, SignatureState,
