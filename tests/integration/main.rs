@@ -65,6 +65,7 @@ mod refused;
 mod regressions;
 mod replies;
 mod robustness;
+mod samp_files;
 mod scale;
 mod sendmail;
 mod several;

@@ -4,8 +4,8 @@ use std::io::{self, Seek as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::record::{NewSampRecord, build_line};
 use super::files::{self, MAX_RECORD_WITH_FILES, NewSampFile};
+use super::record::{NewSampRecord, build_line};
 use super::thread;
 use super::{alias, describe_bad_alias};
 use crate::model::{Draft, Message, Timestamp};

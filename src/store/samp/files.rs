@@ -14,7 +14,6 @@ use super::first_record::find_first_record;
 use super::record::{self, SampRecord, SampScratch};
 use super::{Samp, SampStore};
 use crate::model::{Attachment, DraftAttachment, FileNames, encode_hex, sanitize_line};
-use crate::store::digest::secure_hash64;
 use crate::store::text::json::{self, JsonEvent, JsonValue, RawStr};
 use crate::store::{Location, StoreError};
 
@@ -100,8 +99,7 @@ pub(super) struct ReceivedSampFile {
 /// The files of the record that was read last. A folder of many files is then copied without parsing it for each.
 #[derive(Debug)]
 pub(super) struct LastSampFiles {
-    /// A hash of its line that nobody can make twice.
-    line: u64,
+    line: String,
     files: Arc<[ReceivedSampFile]>,
 }
 
@@ -120,7 +118,8 @@ pub(super) fn find_list(value: Option<JsonValue<'_>>) -> Option<&str> {
 /// Returns the entries of a list; `None` if the text is no list. An entry of another type has no members.
 pub fn parse_list(list: &str) -> Option<Vec<ListedSampFile<'_>>> {
     let mut files: Vec<ListedSampFile<'_>> = Vec::new();
-    let (mut depth, mut is_list, mut key) = (0usize, false, None);
+    let (mut depth, mut is_list) = (0usize, false);
+    let mut key: Option<Cow<'_, str>> = None;
     json::walk_value(list, |event| match event {
         JsonEvent::ObjectStart | JsonEvent::ArrayStart => {
             match depth {
@@ -128,6 +127,11 @@ pub fn parse_list(list: &str) -> Option<Vec<ListedSampFile<'_>>> {
                 1 => {
                     files.push(ListedSampFile::default());
                     key = None;
+                }
+                2 => {
+                    if let (Some(file), Some(key)) = (files.last_mut(), key.take()) {
+                        file.set_member(&key, JsonValue::Null);
+                    }
                 }
                 _ => {}
             }
@@ -153,7 +157,7 @@ fn receive_files(
     first: impl FnOnce() -> Option<String>,
 ) -> Arc<[ReceivedSampFile]> {
     let mut found: Vec<_> = listed.iter().map(|file| file.decode(file.data?)).collect();
-    if found.contains(&None)
+    if found.iter().any(Option::is_none)
         && let Some(line) = first()
     {
         let parsed = record::parse(&line, &mut SampScratch::default());
@@ -176,6 +180,12 @@ fn receive_files(
 }
 
 impl Samp {
+    /// Returns the files of the record on this line if it was read last.
+    pub(super) fn find_last_files(&self, line: &str) -> Option<Arc<[ReceivedSampFile]>> {
+        let last = self.last_files.lock();
+        last.as_ref().filter(|known| known.line == line).map(|known| Arc::clone(&known.files))
+    }
+
     /// Returns the files of the record on this line, which stands at this location.
     pub(super) fn read_files(
         store: &SampStore,
@@ -184,10 +194,8 @@ impl Samp {
         parsed: &SampRecord<'_>,
     ) -> Arc<[ReceivedSampFile]> {
         let Some(list) = parsed.files else { return Arc::default() };
-        let hash = secure_hash64(line.as_bytes());
-        let last = &store.format.last_files;
-        if let Some(known) = last.lock().as_ref().filter(|known| known.line == hash) {
-            return Arc::clone(&known.files);
+        if let Some(files) = store.format.find_last_files(line) {
+            return files;
         }
         let listed = parse_list(list).unwrap_or_default();
         let files = receive_files(&listed, || find_first_record(store, at, parsed, &listed));
@@ -196,7 +204,8 @@ impl Samp {
         // Missing bytes may come later.
         let is_whole = files.iter().all(|file| file.bytes.is_some());
         if is_whole && total <= MAX_CACHED {
-            *last.lock() = Some(LastSampFiles { line: hash, files: Arc::clone(&files) });
+            let last = LastSampFiles { line: line.to_owned(), files: Arc::clone(&files) };
+            *store.format.last_files.lock() = Some(last);
         }
         files
     }

@@ -16,7 +16,7 @@ use crate::store::fs::read_range;
 /// The most bytes of a log that are read before or behind a record.
 const MAX_WINDOW: u64 = 16 << 20;
 /// The room for lines of other messages between the records.
-const SLACK: u64 = 64 << 10;
+const SLACK: u64 = 256 << 10;
 /// The room for values that differ between two records of a message, such as the recipient.
 const DIFFERENCE: u64 = 256;
 /// The most lines with that id that are examined. Answers name it, too.

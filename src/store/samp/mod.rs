@@ -30,15 +30,15 @@ use super::engine::Format;
 use super::engine::lines::check::{LineCheck, LineReporter};
 use super::engine::lines::table::LogRowOf;
 use super::engine::lines::{LineFormat, LineStore, LogShape, NameClass};
+use super::text::pytext::to_nfc;
 use super::{
     AddressFit, Facets, FoundMessage, InboundMail, LinkRouter, Location, MessageAppender,
-    PeerReadState, PeerUnread, PartContent, PartReader, PrepareContext, PreparedRecord, PrimaryRecord, Record, RemoteMail,
-    RepeatKind, Store as _, StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec,
-    Violation, Watermark, fs, refuse_headers,
+    PartContent, PartReader, PeerReadState, PeerUnread, PrepareContext, PreparedRecord,
+    PrimaryRecord, Record, RemoteMail, RepeatKind, Store as _, StoreDirectory, StoreError,
+    StoreMarks, StoreProperties, StoreSpec, Violation, Watermark, fs, refuse_headers,
 };
 use crate::model::locks::Mutex;
 use crate::model::{Draft, Message, Remedy, display_path, sanitize_line};
-use super::text::pytext::to_nfc;
 use alias::SampLogName;
 use files::LastSampFiles;
 use record::{SampRecord, SampScratch};
@@ -365,6 +365,9 @@ impl MessageAppender for SampStore {
 impl PartReader for SampStore {
     fn open_part(&self, at: &Location, name: &str) -> Result<PartContent, StoreError> {
         let files = self.with_line(at, |text| {
+            if let Some(files) = self.format.find_last_files(text) {
+                return Ok(files);
+            }
             let mut scratch = SampScratch::default();
             let parsed = record::parse(text, &mut scratch).map_err(|_| StoreError::Moved)?;
             Ok(Samp::read_files(self, at, text, &parsed))
