@@ -3,6 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use msgfs::model::SignatureClaim;
+use msgfs::store::samp::files::parse_list;
 use msgfs::store::samp::record::{SampScratch, parse, parse_claim};
 use msgfs::store::text::canonical::signed_bytes;
 
@@ -15,6 +16,10 @@ fuzz_target!(|data: &[u8]| {
         assert!(!record.id.is_empty());
         assert_eq!(record.has_sig, claimed.is_some());
         let _ = record.body_text();
+        if let Some(list) = record.files {
+            let files = parse_list(list).expect("a record lists files in a list");
+            assert!(!files.is_empty() && files.len() <= list.len());
+        }
         if let Some(SignatureClaim::Signed { covered, .. }) = claimed {
             // The signed bytes are canonical: they are their own canonical form.
             let covered = covered.candidates().concat();

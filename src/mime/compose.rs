@@ -4,6 +4,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 /// The number of bytes in a line of base64.
+pub const BASE64_LINE_BYTES: u64 = LINE as u64;
+/// The length of a full line of base64 that ends with LF.
+pub const BASE64_LINE: u64 = BASE64_LINE_BYTES / 3 * 4 + 1;
+/// The header lines of a text, but for its encoding.
+pub const TEXT_PART_HEAD: &str =
+    "Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: ";
 const LINE: usize = 57;
 /// The longest line that is written as it is, in bytes.
 const MAX_LINE: usize = 990;
@@ -60,6 +66,30 @@ fn format_file_name(name: &str) -> String {
     pieces.collect::<Vec<_>>().join(";\r\n ")
 }
 
+/// Returns bytes as lines of base64 that end with LF.
+pub fn encode_base64_lines(bytes: &[u8]) -> String {
+    let mut lines = String::with_capacity(bytes.len() / 3 * 4 + bytes.len() / LINE + 8);
+    for line in bytes.chunks(LINE) {
+        STANDARD.encode_string(line, &mut lines);
+        lines.push('\n');
+    }
+    lines
+}
+
+/// Returns the header line of a mail of several parts, and the empty line behind it.
+pub fn format_multipart_head(boundary: &str) -> String {
+    format!("Content-Type: multipart/mixed; boundary=\"{boundary}\"\n\n")
+}
+
+/// Returns what stands before the base64 of a file: the boundary and the header of the part.
+pub fn format_file_head(name: &str, boundary: &str) -> String {
+    let name = format_file_name(name);
+    format!(
+        "--{boundary}\nContent-Type: application/octet-stream\n\
+         Content-Transfer-Encoding: base64\nContent-Disposition: attachment; {name}\n\n"
+    )
+}
+
 /// Appends bytes as lines of base64.
 fn push_base64_lines(out: &mut String, bytes: &[u8]) {
     for line in bytes.chunks(LINE) {
@@ -70,9 +100,8 @@ fn push_base64_lines(out: &mut String, bytes: &[u8]) {
 
 /// Composes a text and attachments, with the header lines about them. Lines end with LF where they can.
 pub fn compose_content(body: &str, files: &[(String, Vec<u8>)], boundary: &str) -> String {
-    const TEXT: &str = "Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: ";
     let is_plain = |line: &str| line.len() <= MAX_LINE && !line.contains(['\r', '\0']);
-    let mut text = String::from(TEXT);
+    let mut text = String::from(TEXT_PART_HEAD);
     if body.split('\n').all(is_plain) {
         text.extend(["8bit\n\n", body, "\n"]);
     } else {
@@ -82,13 +111,10 @@ pub fn compose_content(body: &str, files: &[(String, Vec<u8>)], boundary: &str) 
     if files.is_empty() {
         return text;
     }
-    let mut out = format!("Content-Type: multipart/mixed; boundary=\"{boundary}\"\n\n");
+    let mut out = format_multipart_head(boundary);
     out.extend(["--", boundary, "\n", &text]);
     for (name, bytes) in files {
-        let name = format_file_name(name);
-        out.extend(["--", boundary, "\nContent-Type: application/octet-stream\n"]);
-        out.extend(["Content-Transfer-Encoding: base64\nContent-Disposition: attachment; ", &name]);
-        out.push_str("\n\n");
+        out.push_str(&format_file_head(name, boundary));
         push_base64_lines(&mut out, bytes);
     }
     out.extend(["--", boundary, "--\n"]);

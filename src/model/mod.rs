@@ -3,6 +3,7 @@
 //! Everything above this module (stores, index, views) uses these types. Nothing here knows a storage format, a
 //! folder of the mount or the kernel.
 
+mod file_names;
 pub mod locks;
 mod mark;
 mod message;
@@ -19,6 +20,7 @@ mod text;
 mod time;
 pub mod verify;
 
+pub use file_names::FileNames;
 pub use mark::{MachineId, Mark, MarkOrigin};
 pub use message::{
     Attachment, Draft, DraftAttachment, DraftError, Message, MessageKey, ORIGIN, TWIN,
@@ -31,7 +33,7 @@ pub use policy::{
 };
 pub use receipt::DeliveryState;
 pub use remedy::Remedy;
-pub use render::{ByteCounter, RULE, ShownMessage, TextSink, render_body};
+pub use render::{ByteCounter, MIME_LINES, RULE, ShownMessage, TextSink, render_body};
 pub use seed::Seed;
 pub use signature::{
     CandidateVisitor, Fingerprint, PublicKey, SignatureClaim, SignatureScope, SignatureState,

@@ -13,7 +13,7 @@ use super::text::{sanitize_line, sanitize_text};
 use super::time::Timestamp;
 
 /// The header lines that declare the encoding of text that is not ASCII.
-const MIME: &str = "MIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\n\
+pub const MIME_LINES: &str = "MIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\n\
                     Content-Transfer-Encoding: 8bit\n";
 
 /// The beginning of the header line that shows the result of verification.
@@ -124,7 +124,7 @@ impl<'a> ShownMessage<'a> {
         let body = if is_plain { Cow::Borrowed(self.body) } else { render_body(self.body) };
         let is_ascii = self.render_header(out, Some(signature));
         if !is_ascii || !is_plain && !body.is_ascii() {
-            out.push_str(MIME);
+            out.push_str(MIME_LINES);
         }
         out.push_str("\n");
         out.push_str(&body);

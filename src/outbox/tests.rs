@@ -377,9 +377,25 @@ fn files_that_cannot_go_are_refused_before_they_are_copied() {
         outbox.release(id);
         assert_eq!(bed.copies(), 0);
     }
-    let text = refused(&outbox, "carol", &format!("Attach: {small}\n\nsamp has none\n"));
-    assert!(text.contains("text only"), "{text}");
+    let huge = bed.file("huge", &[0; 800_000]);
+    let text = refused(&outbox, "carol", &format!("Attach: {huge}\n\ntoo large for samp\n"));
+    assert!(text.contains("1047552 bytes") && text.contains("Via: STORE"), "{text}");
     assert_eq!((bed.memory.sent().len(), bed.samp_log().as_str()), (0, ""));
+}
+
+#[test]
+fn a_retry_with_files_is_sent_once_in_samp() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    let plan = bed.file("plan", b"x");
+    let draft = format!("Attach: {plan}\nIdempotency-Key: k\n\nthe plan\n");
+    send(&outbox, "carol", &draft).unwrap();
+    send(&outbox, "carol", &draft).unwrap();
+    assert_eq!(bed.samp_log().lines().count(), 1);
+    assert!(bed.samp_log().contains(r"the plan\n\n[attached: plan (1 bytes)]"));
+    assert_eq!(bed.copies(), 0);
+    let other = refused(&outbox, "carol", &draft.replace("the plan", "another"));
+    assert!(other.contains("was used for another text"), "{other}");
 }
 
 #[test]

@@ -216,7 +216,7 @@ impl PartContent {
     ///
     /// # Errors
     /// `NotFound` if there is none.
-    pub fn from_bytes(name: &str, bytes: Option<Vec<u8>>) -> Result<Self, StoreError> {
+    pub fn from_bytes(name: &str, bytes: Option<impl Into<Arc<[u8]>>>) -> Result<Self, StoreError> {
         let missing = || StoreError::io(Path::new(name), io::ErrorKind::NotFound.into());
         bytes.map(|bytes| Self::Bytes(bytes.into())).ok_or_else(missing)
     }

@@ -8,6 +8,7 @@ use crate::model::locks::Mutex;
 
 use super::draft_writers::is_opener;
 use super::folder_scope::MessageFolder;
+use super::mail_with_files::MailWithFiles;
 use super::me::MeView;
 use super::node::{Node, NodeTrait};
 use super::reader::{detect_ending_signal, has_gone, runs_looking_program, thread_group};
@@ -42,6 +43,8 @@ pub enum OpenFile {
     Bytes(FileContent),
     /// A message whose size is known. It is rendered when the kernel lacks a page that a program reads.
     Message(MessageFolder, MsgIx, OnceLock<Arc<[u8]>>),
+    /// A message with files as a mail.
+    Mail(MailWithFiles),
     /// A file of a store.
     Raw(File),
     /// A transcript as it was when it was opened. A reader that reads on also gets later additions.
@@ -102,6 +105,7 @@ impl OpenFile {
         match self {
             Self::Bytes(answer) => answer.mark.is_some(),
             Self::Message(..)
+            | Self::Mail(_)
             | Self::Raw(_)
             | Self::Transcript { .. }
             | Self::Watch(_)
@@ -244,6 +248,7 @@ impl Tree {
                 let bytes = kept.get_or_init(|| rendered);
                 Ok(slice_range(bytes, offset, size).to_vec())
             }
+            OpenFile::Mail(mail) => mail.read(self, offset, size),
             OpenFile::Raw(file) => Ok(fs::read_range(file, offset, size)?),
             OpenFile::Transcript { thread, plan } => {
                 self.views.transcripts.read(self, (*thread, plan), offset, size)
@@ -312,6 +317,7 @@ impl Tree {
                 Ok(())
             }
             OpenFile::Message(..)
+            | OpenFile::Mail(_)
             | OpenFile::Raw(_)
             | OpenFile::Compose { .. }
             | OpenFile::Transcript { .. }

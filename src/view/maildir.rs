@@ -4,11 +4,14 @@
 //! follows from its mark and from its label ([`MailLabel`]), which mail programs set. Each message has one
 //! inode number in all folders, so that a rename is a rename. No cache may trust a name: a rename between two
 //! names of one file would do nothing, and the kernel would not even ask.
+//!
+//! A message with files is a [`MailWithFiles`]; all others have the bytes of the message file.
 
 use super::attr::README_TIME;
 use super::file::{OpenFile, OpenRequest};
 use super::folder_scope::{FolderScope, MessageFolder};
 use super::listing::ListingEntry;
+use super::mail_with_files::MailWithFiles;
 use super::node::{Ino, InodeTag, Node, NodeTrait, PagePolicy, make_inode};
 use super::sidecars::FIXED_MESSAGE;
 use super::table::{NodeAttributes, TreeChanges, View, ViewKey, WRITE_REFUSAL};
@@ -215,7 +218,13 @@ impl View for MaildirView {
             // Their entries never change.
             MaildirKey::Folder(MaildirFolder::Tmp) => (README_TIME, CachePolicy::Volatile),
             MaildirKey::Top => (README_TIME, CachePolicy::Folder),
-            MaildirKey::Message(ix) => return tree.stat_message(*ix, CachePolicy::Moving),
+            MaildirKey::Message(ix) => {
+                let Some(mail) = MailWithFiles::of_message(tree, *ix)? else {
+                    return tree.stat_message(*ix, CachePolicy::Moving);
+                };
+                let time = tree.texts.live_entry(*ix)?.time();
+                return Ok(NodeAttributes::of_file(mail.len(), time, CachePolicy::Moving));
+            }
         };
         Ok(NodeAttributes::of_folder(Some(time), caching))
     }
@@ -245,6 +254,9 @@ impl View for MaildirView {
 
     fn open(&self, tree: &Tree, key: &MaildirKey, access: &OpenRequest) -> Result<OpenFile, Error> {
         let MaildirKey::Message(ix) = key else { return Err(Error::IsDir) };
+        if let Some(mail) = MailWithFiles::of_message(tree, *ix)? {
+            return Ok(OpenFile::Mail(mail));
+        }
         tree.open_message(MessageFolder::Maildir, *ix, access)
     }
 

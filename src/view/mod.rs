@@ -29,6 +29,7 @@ mod folder_scope;
 mod generation_cache;
 mod invalidation;
 mod listing;
+mod mail_with_files;
 mod maildir;
 mod me;
 mod message_folders;

@@ -60,7 +60,7 @@ impl MessageParts {
     }
 
     /// Returns the attachments of a message that are not withheld.
-    fn of_message(&self, ix: MsgIx) -> Result<Arc<[Attachment]>, Error> {
+    pub fn of_message(&self, ix: MsgIx) -> Result<Arc<[Attachment]>, Error> {
         let (entry, generation) = {
             let core = self.index.read();
             let entry = *core.messages.entry(ix);
@@ -95,19 +95,28 @@ impl MessageParts {
 
     /// Opens one of them. Reading it marks nothing.
     pub fn open(&self, ix: MsgIx, name: &str) -> Result<OpenFile, Error> {
+        Ok(match self.open_content(ix, name)? {
+            PartContent::File(file) => OpenFile::Raw(file),
+            PartContent::Bytes(bytes) => OpenFile::from_bytes(bytes),
+        })
+    }
+
+    /// Returns the content of one of them.
+    pub fn open_content(&self, ix: MsgIx, name: &str) -> Result<PartContent, Error> {
         let listed = self.find(ix, name)?;
         let entry = self.texts.live_entry(ix)?;
         let store = self.index.store_of(&entry);
         let parts = store.facets().parts.ok_or(Error::NotFound)?;
-        let (len, file) = match parts.open_part(&entry.location(), name)? {
-            PartContent::File(file) => (file.metadata()?.len(), OpenFile::Raw(file)),
-            PartContent::Bytes(bytes) => (bytes.len() as u64, OpenFile::from_bytes(bytes)),
+        let content = parts.open_part(&entry.location(), name)?;
+        let len = match &content {
+            PartContent::File(file) => file.metadata()?.len(),
+            PartContent::Bytes(bytes) => bytes.len() as u64,
         };
         if len != listed.size {
             // It changed in the store, so the next listing has to read the message again.
             self.cache.remove(&ix);
         }
-        Ok(file)
+        Ok(content)
     }
 }
 

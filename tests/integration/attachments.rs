@@ -445,3 +445,33 @@ fn s136_files_of_a_mount_are_refused() {
         assert_eq!(agz::names(&copy), ["copy.txt"]);
     }
 }
+
+/// S915: in `.maildir/` a message with files is a mail of several parts, its text and then its files, whatever kind its
+/// store is of. Programs of others read it. All other messages have the bytes of the message file.
+#[test]
+fn s915_mails_of_several_parts() {
+    let (bed, _tree, _home, m, stems) = two_kinds();
+    let plain = m.ls(".maildir/new").len();
+    assert_eq!(plain, 2, "{bed:?}", bed = bed.path(""));
+    for stem in &stems {
+        let (_, name) = stem.rsplit_once('/').unwrap();
+        let mail = format!(".maildir/new/{name}");
+        let size = fs::metadata(m.path(&mail)).unwrap().len();
+        assert_eq!(m.bytes(&mail).len() as u64, size);
+        let read = m.py(
+            "import email.parser, email.policy, sys\n\
+             m = email.parser.BytesParser(policy=email.policy.default).parse(open(sys.argv[1], 'rb'))\n\
+             assert not m.defects and m.get_content_type() == 'multipart/mixed', m.defects\n\
+             text, first, second = m.iter_parts()\n\
+             print(m['signature'], '|', text.get_content().strip(), '|', first.get_filename(), first.get_content(),\n\
+                   second.get_filename(), second.get_content() == b'\\x07' * 300000)",
+            &[&mail],
+        );
+        let names = m.ls(&format!("{stem}.d"));
+        let files = format!("| see the files | {} b'text\\n' {} True", names[0], names[1]);
+        assert!(read.trim().ends_with(&files), "{read} {files}");
+        let list = m.ok(&format!("mshow -t {mail}"));
+        assert!(list.contains("multipart/mixed") && list.contains("big.bin"), "{list}");
+        assert_eq!(m.ok(&format!("mshow -O {mail} 4 | wc -c")).trim(), "300000", "{list}");
+    }
+}

@@ -67,6 +67,7 @@ mod refused;
 mod regressions;
 mod replies;
 mod robustness;
+mod samp_files;
 mod scale;
 mod sendmail;
 mod several;

@@ -213,6 +213,24 @@ fn s444_what_the_server_does_not_take_is_refused_when_it_is_written() {
     assert!(!out.ok() && out.stderr.contains("7168"), "{out:?}");
 }
 
+/// S910: files go over NATS, up to the longest record, also to a recipient whose record has the list alone.
+#[test]
+fn s910_files_go_over_nats() {
+    let server = Server::start();
+    let (one, two) = (machine(&server, ""), machine(&server, ""));
+    let (m, w) = (one.mount("alice"), two.mount("bob"));
+    let bytes: Vec<u8> = (0..784_500u32).map(|n| (n % 251) as u8).collect();
+    fs::write(one.path("big"), &bytes).unwrap();
+    let attach = quote(&one.path("big"));
+    m.ok("echo first > outbox/bob");
+    soon("the link is there", || w.ls("inbox").len() == 1);
+    m.ok(&format!("printf 'To: carol, bob\\nAttach: %s\\n\\nsee there\\n' {attach} > outbox/x"));
+    soon("the file is there", || w.sh("cat archive/*/*.d/big | wc -c").stdout.trim() == "784500");
+    let copy = w.ok("ls archive/*/*.d/big");
+    assert_eq!(w.bytes(copy.trim()), bytes);
+    assert!(!w.sh("cat archive/*/*.txt").stdout.contains("data missing"));
+}
+
 /// S441: the password and the seed of the key by which a link over NATS logs in are in their files only, also while the
 /// server refuses them.
 #[test]

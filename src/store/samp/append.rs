@@ -4,6 +4,7 @@ use std::io::{self, Seek as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::files::{self, MAX_RECORD_WITH_FILES, NewSampFile};
 use super::record::{NewSampRecord, build_line};
 use super::thread;
 use super::{alias, describe_bad_alias};
@@ -32,7 +33,7 @@ pub(super) fn prepare_records(
             recipients.push(to);
         }
     }
-    let (thread, body) = match &draft.thread {
+    let (thread, mut body) = match &draft.thread {
         Some(thread) => (thread.clone(), draft.body.clone()),
         None if draft.is_reply => (String::new(), draft.body.clone()),
         None => match thread::split_thread(&draft.body) {
@@ -47,11 +48,14 @@ pub(super) fn prepare_records(
     let parent = with.parent.filter(|_| draft.is_reply);
     let answered = parent.and_then(|parent| reply_subject(parent.subject.as_deref()?));
     let draft = &Draft { subject: draft.subject.clone().or(answered), ..draft.clone() };
+    let files = files::read_attachments(&draft.attachments)?;
+    files::add_notes(&mut body, &files);
     let mut time = with.now;
     let all = loop {
-        let all = recipients
-            .iter()
-            .map(|to| prepare_record(me, to, &recipients, (&thread, &body), time, draft, with));
+        let all = recipients.iter().map(|to| {
+            let text = SampText { thread: &thread, body: &body, files: &files };
+            prepare_record(me, to, &recipients, text, time, draft, with)
+        });
         let all: Vec<PreparedRecord> = all.collect();
         // The same text twice in one second would have one id, and readers would show it once. All records of a
         // message have one time.
@@ -63,6 +67,10 @@ pub(super) fn prepare_records(
         time = Timestamp::from_secs(time.secs() + 1);
     };
     with.used_time.set(time);
+    let longest = all.iter().map(|record| record.bytes.len() as u64 + 1).max().unwrap_or(0);
+    if !files.is_empty() && longest > MAX_RECORD_WITH_FILES {
+        return Err(files::too_large_error(longest));
+    }
     if all.iter().any(|record| record.bytes.len() > fs::MAX_RECORD) {
         return Err(StoreError::TooLarge(format!(
             "the record would be longer than {} MiB, which no reader takes for a message",
@@ -72,11 +80,19 @@ pub(super) fn prepare_records(
     Ok(all)
 }
 
+/// What the records of a message have in common.
+#[derive(Clone, Copy)]
+struct SampText<'a> {
+    thread: &'a str,
+    body: &'a str,
+    files: &'a [NewSampFile],
+}
+
 fn prepare_record(
     me: &str,
     to: &str,
     rcpt: &[&str],
-    (thread, body): (&str, &str),
+    SampText { thread, body, files }: SampText<'_>,
     time: Timestamp,
     draft: &Draft,
     with: &PrepareContext<'_>,
@@ -91,6 +107,7 @@ fn prepare_record(
         subject: draft.subject.as_deref(),
         idem: draft.idempotency_key.as_deref(),
         rcpt,
+        files,
     };
     let (bytes, id) = build_line(&record, with.signer);
     let (to, thread) = (to.to_owned(), thread.to_owned());

@@ -3,6 +3,7 @@
 //! - [`record`] is one line, its members, and its id.
 //! - [`thread`] and [`alias`] have the rules for names and derived threads.
 //! - `seen` is the read position that other readers of the folder share.
+//! - [`files`] are those that come with a message; `first_record` finds their bytes for a record that has only the list.
 //! - `append` is the one write that this module ever makes to a log, its own.
 //! - `recovery` appends lines again that other programs took out of that log. `kept` is the backup of these lines.
 //!
@@ -11,6 +12,8 @@
 pub mod alias;
 mod append;
 mod backup;
+pub mod files;
+mod first_record;
 mod read_position;
 mod receipts;
 pub mod record;
@@ -28,14 +31,18 @@ use super::engine::Format;
 use super::engine::lines::check::{LineCheck, LineReporter};
 use super::engine::lines::table::LogRowOf;
 use super::engine::lines::{LineFormat, LineStore, LogShape, NameClass};
+use super::text::pytext::to_nfc;
 use super::{
     AddressFit, AnswerScheme, Facets, FoundMessage, InboundMail, LinkRouter, Location,
-    MessageAppender, NextAnswerRule, PeerReadState, PeerUnread, PrepareContext, PreparedRecord,
-    Receipt, Record, RemoteMail, RepeatKind, SentMessage, Store as _, StoreDirectory, StoreError,
-    StoreMarks, StoreProperties, StoreSpec, Violation, Watermark, fs, refuse_headers,
+    MessageAppender, NextAnswerRule, PartContent, PartReader, PeerReadState, PeerUnread,
+    PrepareContext, PreparedRecord, Receipt, Record, RemoteMail, RepeatKind, SentMessage,
+    Store as _, StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec, Violation,
+    Watermark, fs, refuse_headers,
 };
+use crate::model::locks::Mutex;
 use crate::model::{DeliveryState, Draft, Message, Remedy, display_path, sanitize_line};
 use alias::SampLogName;
+use files::LastSampFiles;
 use record::{SampRecord, SampScratch};
 
 /// A SAMP folder, read and written as one alias.
@@ -55,6 +62,8 @@ pub struct Samp {
     is_named: bool,
     /// The recovery of lines that my log loses; `None` where nothing may be written.
     own_log: Option<recovery::OwnLogTracker>,
+    /// The files of the record that was read last.
+    last_files: Mutex<Option<LastSampFiles>>,
 }
 
 /// Returns a sentence that says why a name cannot be an alias.
@@ -81,6 +90,7 @@ impl Format<SampStore> for Samp {
             appender: Some(store),
             marks: Some(store),
             directory: Some(store),
+            parts: Some(store),
             upkeep: Some(store),
             remote: Some(store),
             ..Facets::default()
@@ -168,6 +178,7 @@ impl LineFormat for Samp {
                 unsigned_only: true,
                 fits: |_, _| true,
             }),
+            attachment_rule: Some(files::check_attachments),
             ..StoreProperties::new(spec, me, dir)
         };
         let guarded = spec.state.as_deref().map(recovery::OwnLogTracker::new);
@@ -230,13 +241,16 @@ impl LineFormat for Samp {
         accepted
     }
 
-    fn parse_record(_: &LineStore<Self>, _: &Location, text: &str) -> Result<Record, StoreError> {
+    fn parse_record(store: &SampStore, at: &Location, text: &str) -> Result<Record, StoreError> {
         let mut scratch = SampScratch::default();
         let parsed = record::parse(text, &mut scratch).map_err(|_| StoreError::Moved)?;
+        let files = Self::read_files(store, at, text, &parsed);
+        let mut message = make_message(&parsed);
+        message.attachments = files.iter().map(|file| file.shown.clone()).collect();
         let claim = if parsed.has_sig { record::parse_claim(text) } else { None };
         let several = parsed.rcpt.iter().filter(|_| parsed.rcpt.len() > 1);
         let further_ids = several.map(|to| parsed.id_for_recipient(to)).collect();
-        Ok(Record { message: to_message(&parsed), claim, further_ids, ..Record::default() })
+        Ok(Record { message, claim, further_ids, ..Record::default() })
     }
 
     fn check_head(name: &str, _: &OwnedFd, say: &mut LineReporter<'_>) -> Option<()> {
@@ -270,8 +284,8 @@ impl LineFormat for Samp {
     }
 }
 
-/// Returns the message of a record.
-fn to_message(parsed: &SampRecord<'_>) -> Message {
+/// Returns the message of a record, without its files.
+fn make_message(parsed: &SampRecord<'_>) -> Message {
     let owned = |v: &Option<Cow<'_, str>>| v.as_deref().map(str::to_owned);
     Message {
         from: Some(parsed.from.to_string()),
@@ -301,11 +315,18 @@ impl MessageAppender for SampStore {
     }
 
     fn preview_message(&self, prepared: &PreparedRecord) -> Option<Message> {
-        let mut scratch = SampScratch::default();
-        let parsed = record::parse(&prepared.bytes, &mut scratch).ok()?;
-        let message = to_message(&parsed);
+        let parsed = record::parse(&prepared.bytes, &mut SampScratch::default()).ok()?;
+        let message = make_message(&parsed);
         let id = parsed.shared_id.map_or_else(|| message.id.clone(), |id| format!("{id:016x}"));
-        Some(Message { id, ..message })
+        let attachments = files::preview_files(&parsed);
+        Some(Message { id, attachments, ..message })
+    }
+
+    /// Returns true if the message has this text and files.
+    fn is_retry_of(&self, sent: &str, draft: &str) -> bool {
+        let (text, draft) = (files::strip_notes(sent), to_nfc(draft.trim()));
+        let (_, unnamed) = thread::split_thread(&draft);
+        text.is_some_and(|text| [&*draft, &*unnamed].contains(&text.trim()))
     }
 
     fn prepare_records(
@@ -327,8 +348,9 @@ impl MessageAppender for SampStore {
         match ways.and_then(|ways| ways.length_limit()) {
             Some((most, link)) if length > most => Err(StoreError::TooLarge(format!(
                 "the record would have {length} bytes, and the link {} takes {most} at most: \
-                 shorten the text, or raise the limit of its server",
-                sanitize_line(&link)
+                 {}, or raise the limit of its server",
+                sanitize_line(&link),
+                if draft.attachments.is_empty() { "shorten the text" } else { "attach less" }
             ))),
             _ => Ok(all),
         }
@@ -349,6 +371,21 @@ impl MessageAppender for SampStore {
     fn sync_appends(&self) -> Result<(), StoreError> {
         let mut unsynced = self.reader.appending.lock();
         append::with_own_log(self.dir(), self.me(), |log| unsynced.sync_log(log))
+    }
+}
+
+impl PartReader for SampStore {
+    fn open_part(&self, at: &Location, name: &str) -> Result<PartContent, StoreError> {
+        let files = self.with_line(at, |text| {
+            if let Some(files) = self.format.find_last_files(text) {
+                return Ok(files);
+            }
+            let mut scratch = SampScratch::default();
+            let parsed = record::parse(text, &mut scratch).map_err(|_| StoreError::Moved)?;
+            Ok(Samp::read_files(self, at, text, &parsed))
+        })?;
+        let file = files.iter().find(|file| file.shown.name == name);
+        PartContent::from_bytes(name, file.and_then(|file| file.bytes.clone()))
     }
 }
 
@@ -447,6 +484,7 @@ fn accept_record<'a>(
         idempotency_key: parsed.idem.filter(|_| from_me).map(Into::into),
         in_reply_to: parsed.re.filter(|_| from_me || to_me),
         multicast,
+        has_parts: parsed.files.is_some(),
         to,
         from: parsed.from,
         thread: parsed.thread,
@@ -469,6 +507,9 @@ fn check_record(line: &mut LineCheck<'_, Samp>, parsed: &SampRecord<'_>) {
     }
     if !parsed.id_verified {
         line.report_violation("id", format!("the content does not hash to the id {:?}", parsed.id));
+    }
+    if let Some(fault) = parsed.files.and_then(files::find_list_fault) {
+        line.report_violation("files", fault);
     }
     line.check_unique_id(&parsed.id);
     if parsed.has_sig {

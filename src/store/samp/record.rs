@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::alias::is_valid_alias;
+use super::files::{self, NewSampFile};
 use crate::model::{ShownMessage, SignatureClaim, Timestamp, decode_hex_u64, is_visible};
 use crate::store::digest::secure_hash64;
 use crate::store::text::canonical::{self, HashedMembers, RecordId, SIGNATURE_CONTEXT};
@@ -75,6 +76,9 @@ pub struct SampRecord<'a> {
     pub rcpt: Vec<String>,
     /// The value of the id that the record to the first of these has, if the id of this record is verified.
     pub shared_id: Option<u64>,
+    /// The text of the list of its files ([`parse_list`](files::parse_list)), if it lists any. It is parsed when the
+    /// message is read.
+    pub files: Option<&'a str>,
     /// True if it has a member `sig`, whatever its value; see [`parse_claim`].
     pub has_sig: bool,
     /// True if every character of its line [is visible](is_visible).
@@ -103,8 +107,11 @@ impl<'a> SampRecord<'a> {
     }
 
     /// Returns the length for [`FoundMessage::plain_length`](crate::store::FoundMessage::plain_length). `to` names the
-    /// recipients as the header shows them.
+    /// recipients as the header shows them. It is unknown if files come with the message: the header names them.
     pub fn plain_length(&self, to: &str) -> Option<u32> {
+        if self.files.is_some() {
+            return None;
+        }
         // A value that is spelled without escapes stands in the line.
         let stands = |text: &Cow<'_, str>| matches!(text, Cow::Borrowed(_));
         let values = [&self.from, &self.to, &self.thread, &self.id].into_iter();
@@ -142,6 +149,7 @@ struct SampMembers<'a> {
     idem: Option<JsonValue<'a>>,
     ms: Option<JsonValue<'a>>,
     rcpt: Option<JsonValue<'a>>,
+    files: Option<JsonValue<'a>>,
     has_sig: bool,
 }
 
@@ -171,6 +179,7 @@ pub fn parse<'a>(
             "idem" => &mut m.idem,
             "ms" => &mut m.ms,
             "rcpt" => &mut m.rcpt,
+            "files" => &mut m.files,
             "sig" => {
                 m.has_sig = true;
                 return;
@@ -217,6 +226,7 @@ pub fn parse<'a>(
         subject: optional_text(m.subject),
         re: optional_text(m.re),
         idem: optional_text(m.idem),
+        files: files::find_list(m.files),
         has_sig: m.has_sig,
         is_visible,
     })
@@ -307,6 +317,8 @@ pub struct NewSampRecord<'a> {
     pub idem: Option<&'a str>,
     /// All recipients, if they are several.
     pub rcpt: &'a [&'a str],
+    /// The files that come with the message.
+    pub files: &'a [NewSampFile],
 }
 
 impl NewSampRecord<'_> {
@@ -319,7 +331,7 @@ impl NewSampRecord<'_> {
     fn id_with_body(&self, body: &str) -> RecordId {
         let mut canonical = String::with_capacity(body.len() + 128);
         let mut members = self.id_members(body);
-        members.sort_unstable();
+        members.sort_unstable_by_key(|(key, _)| *key);
         push_object(&mut canonical, &members, COMPACT);
         RecordId::from_canonical(&canonical)
     }
@@ -337,11 +349,22 @@ impl NewSampRecord<'_> {
 }
 
 /// A value of a record that is to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SampValue<'a> {
     Text(&'a str),
     Number(i64),
+    Size(u64),
     List(&'a [&'a str]),
+    Files(&'a [NewSampFile], FileData),
+}
+
+/// The bytes of the files of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileData {
+    /// The record has them.
+    Here,
+    /// The first record of the message has them.
+    InFirst,
 }
 
 /// The separators before a member and before its value.
@@ -358,10 +381,18 @@ fn push_object(out: &mut String, members: &[(&str, SampValue<'_>)], by: JsonSepa
         match value {
             SampValue::Text(text) => canonical::push_text(out, text),
             SampValue::Number(number) => out.push_str(&number.to_string()),
+            SampValue::Size(size) => out.push_str(&size.to_string()),
             SampValue::List(texts) => {
                 for (n, text) in texts.iter().enumerate() {
                     out.push_str(if n == 0 { "[" } else { by.0 });
                     canonical::push_text(out, text);
+                }
+                out.push(']');
+            }
+            SampValue::Files(files, data) => {
+                for (n, file) in files.iter().enumerate() {
+                    out.push_str(if n == 0 { "[" } else { by.0 });
+                    push_object(out, &file_members(file, *data, by), by);
                 }
                 out.push(']');
             }
@@ -370,10 +401,30 @@ fn push_object(out: &mut String, members: &[(&str, SampValue<'_>)], by: JsonSepa
     out.push('}');
 }
 
+/// Returns the members of a file in a list. The canonical form has them in the order of their keys.
+fn file_members(
+    file: &NewSampFile,
+    data: FileData,
+    by: JsonSeparators,
+) -> Vec<(&'static str, SampValue<'_>)> {
+    let mut members = vec![
+        ("name", SampValue::Text(&file.name)),
+        ("size", SampValue::Size(file.size)),
+        ("sha256", SampValue::Text(&file.sha256)),
+    ];
+    if data == FileData::Here {
+        members.push(("data", SampValue::Text(&file.data)));
+    }
+    if by == COMPACT {
+        members.sort_unstable_by_key(|(key, _)| *key);
+    }
+    members
+}
+
 /// Returns the line of a new record, without its newline, and its id.
 ///
 /// The first six members are byte for byte those that the reference writes. Ours follow in the order `re`, `subject`,
-/// `idem`, `ms`, `rcpt`, `pub`, `sig`.
+/// `idem`, `ms`, `rcpt`, `files`, `pub`, `sig`. The record to the first recipient has the bytes of the files.
 pub fn build_line(record: &NewSampRecord<'_>, signer: &dyn Signer) -> (String, String) {
     let body = pytext::to_nfc(record.body);
     let id = record.id_with_body(&body);
@@ -388,17 +439,22 @@ pub fn build_line(record: &NewSampRecord<'_>, signer: &dyn Signer) -> (String, S
     if record.rcpt.len() > 1 {
         members.push(("rcpt", SampValue::List(record.rcpt)));
     }
+    if !record.files.is_empty() {
+        let is_first = record.rcpt.first().is_none_or(|first| *first == record.to);
+        let data = if is_first { FileData::Here } else { FileData::InFirst };
+        members.push(("files", SampValue::Files(record.files, data)));
+    }
     members.push(("pub", SampValue::Text(&key)));
 
     let mut sorted = members.clone();
-    sorted.sort_unstable();
+    sorted.sort_unstable_by_key(|(key, _)| *key);
     let mut signed = String::with_capacity(body.len() + 512);
     signed.push_str(SIGNATURE_CONTEXT);
     push_object(&mut signed, &sorted, COMPACT);
     let sig = BASE64.encode(signer.sign(signed.as_bytes()));
     members.push(("sig", SampValue::Text(&sig)));
 
-    let mut line = String::with_capacity(body.len() + 512);
+    let mut line = String::with_capacity(signed.len() + 512);
     push_object(&mut line, &members, SPACED);
     (line, id.as_str().to_owned())
 }

@@ -352,6 +352,54 @@ fn readme_tells_of_what_there_is_in_forty_lines() {
 }
 
 #[test]
+fn a_message_with_files_is_a_mail_of_several_parts_in_the_maildir() {
+    let big: String = (0..200_001).map(|n| char::from(b'a' + (n % 23) as u8)).collect();
+    let files = [("a b.txt", "text\n"), ("empty", ""), ("gr\u{fc}n", big.as_str()), ("x", "57")];
+    for on_disk in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let letters = vec![letter("00000001aaaa", T0, &files), letter("00000002aaaa", T0 + 1, &[])];
+        let s = store(letters);
+        s.folder.lock().on_disk = on_disk.then(|| dir.path().to_owned());
+        let b = bed(vec![s]);
+        let names = b.names(".maildir/new");
+        let path = format!(".maildir/new/{}", names[0]);
+        let text = b.cat(&path);
+        assert_eq!(b.attr(&path).size, text.len() as u64);
+        let shown = b.cat(&format!("archive/{DAY}/{STEM}.txt"));
+        let (head, body) = shown.split_once("\n\n").unwrap();
+        let head = head.split("\nMIME-Version").next().unwrap();
+        assert!(text.starts_with(&format!("{head}\nMIME-Version: 1.0\n")), "{text:.500}");
+        assert_eq!(text.matches("MIME-Version").count(), 1);
+        let mail = mail_parser::MessageParser::default().parse(text.as_bytes()).unwrap();
+        assert_eq!(mail.body_text(0).unwrap(), body);
+        let parts: Vec<(String, String)> = mail
+            .attachments()
+            .map(|part| {
+                use mail_parser::MimeHeaders as _;
+                let name = part.attachment_name().unwrap().to_owned();
+                (name, String::from_utf8(part.contents().to_vec()).unwrap())
+            })
+            .collect();
+        let wanted = files.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        assert_eq!(parts, wanted);
+        // Each range of it is the same, in whatever steps it is read.
+        let node = b.tree.resolve_path(&path).unwrap();
+        let file = b.tree.open(&node, &OpenRequest::default()).unwrap();
+        for step in [1usize, 76, 77, 78, 4096] {
+            let from = text.len() / 2 - 500;
+            let mut read = Vec::new();
+            while read.len() < 1000 {
+                read.extend(b.tree.read(&file, (from + read.len()) as u64, step).unwrap());
+            }
+            assert_eq!(&read[..1000], &text.as_bytes()[from..from + 1000], "{step}");
+        }
+        assert!(b.tree.read(&file, text.len() as u64, 10).unwrap().is_empty());
+        let plain = b.cat(&format!(".maildir/new/{}", names[1]));
+        assert!(!plain.contains("multipart") && plain.starts_with("From: "));
+    }
+}
+
+#[test]
 fn attachments_that_a_store_names_badly_do_not_become_paths() {
     let mut l = letter("00000001aaaa", T0, &[("ok", "1")]);
     let bad = |name: &str| Attachment { name: name.into(), size: 1, withheld: None };

@@ -84,7 +84,7 @@ impl ReadAheadCache {
 
 impl<F: LineFormat> LineStore<F> {
     /// Opens the file of a source. It is never kept open: its disk could then not be unmounted.
-    pub(super) fn open_source(&self, source: u32) -> Result<File, StoreError> {
+    pub(crate) fn open_source(&self, source: u32) -> Result<File, StoreError> {
         let (n, name) = match LogSource::from_number(source) {
             LogSource::Kept => return Err(StoreError::Moved),
             LogSource::Log(n) => (n, F::SHAPE.log_file),

@@ -496,6 +496,7 @@ proptest! {
         let record = NewSampRecord {
             time, from, to, thread, body, re: re.as_deref(), subject: subject.as_deref(), idem: idem.as_deref(),
             rcpt: &rcpt,
+            files: &[],
         };
         let (line, id) = build_line(&record, &FakeKey);
         prop_assert!(!line.contains(['\n', '\r']));
