@@ -226,7 +226,7 @@ const COPILOT_RULE: &str = "---\napplyTo: \"**\"\n---\n";
 
 // A handler for each harness that keeps its handlers in JSON.
 const CLAUDE_HOOK: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code 2>/dev/null || true","timeout":5}"#;
-const CLAUDE_WAITER: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}"#;
+const CLAUDE_WAITER: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true,"rewakeSummary":"msgfs: mail from another agent","rewakeMessage":"Mail has come."}"#;
 const CODEX_HOOK: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for codex 2>/dev/null || true","timeout":5}"#;
 const GEMINI_HOOK: &str = r#"{"name":"msgfs","type":"command","command":"msgfs hook run EVENT --for gemini 2>/dev/null || true","timeout":5000}"#;
 const COPILOT_HOOK: &str = r#"{"type":"command","bash":"msgfs hook run EVENT --for copilot 2>/dev/null || true","timeoutSec":5}"#;

@@ -12,6 +12,7 @@ mod payload;
 mod rate_limit;
 mod sessions;
 mod switches;
+mod volume;
 mod waiter;
 mod waiter_process;
 
@@ -36,6 +37,7 @@ pub use harness::{BellStream, Harness, HookEvent};
 use payload::HookPayload;
 pub use sessions::{Session, SessionDir};
 use sessions::{SessionKey, SessionLock, unix_seconds};
+pub use volume::describe_volume;
 pub use waiter_process::end_waiters;
 
 /// Exit code of a waiter that rings. Every other hook ends with 0.
@@ -345,8 +347,8 @@ fn open_glance(call: &HookCall, env: &Env) -> Result<MailboxGlance, SilenceReaso
     }
 }
 
-/// Claims the mail that was not rung yet and returns its text. At the start of a session the text covers all unread
-/// mail.
+/// Claims the mail that was not heard of yet and returns its text. At the start of a session the text covers all unread
+/// mail. Mail that does not ring is claimed in silence.
 fn claim_bell_text(
     held: &SessionLock<'_>,
     call: &HookCall,
@@ -357,10 +359,19 @@ fn claim_bell_text(
     let mut session = held.load_session(which)?;
     let keys: Vec<&str> = mail.iter().map(|mail| mail.key.as_str()).collect();
     let new = session.claim_unrung(&keys);
-    if mail.is_empty() || (new.is_empty() && call.event != HookEvent::SessionStart) {
+    let told: Vec<&UnreadMail> = new.iter().filter_map(|n| mail.get(*n)).collect();
+    let told = volume::select_ringing(glance.config(), glance.tree(), &told);
+    let is_start_with_mail = || {
+        let all: Vec<&UnreadMail> = mail.iter().collect();
+        call.event == HookEvent::SessionStart
+            && !volume::select_ringing(glance.config(), glance.tree(), &all).is_empty()
+    };
+    if told.is_empty() && !is_start_with_mail() {
+        if !new.is_empty() {
+            held.save_session(which, &session)?;
+        }
         return Err(SilenceReason::Nothing);
     }
-    let told: Vec<&UnreadMail> = new.iter().filter_map(|n| mail.get(*n)).collect();
     let text = render_bell_text(glance, mail, &told);
     // A turn that goes on costs as much as one that is woken.
     if call.event == HookEvent::Stop && call.harness.has_prompt_hook() {
