@@ -264,9 +264,10 @@ fn ring_bell(
     began: Instant,
 ) -> Result<u8, SilenceReason> {
     let HookInput { payload, session_key: which, .. } = told;
-    if matches!(call.event, HookEvent::Prompt | HookEvent::SessionEnd) {
-        note_prompt_or_end(call, sessions, told)?;
-    }
+    let ring = match call.event {
+        HookEvent::Prompt | HookEvent::SessionEnd => note_prompt_or_end(call, sessions, told)?,
+        _ => None,
+    };
     let answer = call.harness.find_answer(call.event).ok_or(SilenceReason::Nothing)?;
     let goes_on = call.event == HookEvent::Stop;
     if goes_on && (payload.is_hook_continuation() || !payload.may_continue(call.harness)) {
@@ -282,20 +283,24 @@ fn ring_bell(
     if began.elapsed() > CLAIM_WITHIN {
         return Err(SilenceReason::TimedOut);
     }
-    let text = claim_bell_text(&held, call, which, &glance, &mail)?;
+    let claimed = claim_bell_text(&held, call, which, &glance, &mail);
     drop(held);
+    let (answer, text) = match (claimed, call.harness.ring_notice.zip(ring)) {
+        (Err(SilenceReason::Nothing), Some(notice)) => notice,
+        (claimed, _) => (answer, claimed?),
+    };
     let line = answer.replace("TEXT", &serde_json::Value::from(text).to_string()) + "\n";
     write_line(BellStream::Out, &line);
     Ok(0)
 }
 
 /// Notes a prompt or an end in the state of a session, whatever mail there is. A prompt clears the record of its rings;
-/// an end clears its waiter.
+/// an end clears its waiter. Returns the text of the last ring, if that made the prompt.
 fn note_prompt_or_end(
     call: &HookCall,
     sessions: &SessionDir,
     told: &HookInput,
-) -> Result<(), SilenceReason> {
+) -> Result<Option<String>, SilenceReason> {
     let held = sessions.acquire_lock()?;
     let session = held.load_session(&told.session_key)?;
     let settled = match call.event {
@@ -303,12 +308,15 @@ fn note_prompt_or_end(
         _ if is_typed_prompt(call, &told.payload, &session) => {
             Session { rings: Vec::new(), ..session.clone() }
         }
-        _ => return Ok(()),
+        _ => {
+            let prompt = told.payload.prompt().unwrap_or_default();
+            return Ok(session.said.filter(|said| prompt.contains(said)));
+        }
     };
     if session.is_known() && settled != session {
         held.save_session(&told.session_key, &settled)?;
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Returns the folder of the project whose agent the session is. The harness names it; otherwise it is the folder in

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 BELL = re.compile(r"msgfs: (\d+) unread messages? for ([\w.-]+)(?:, \d+ new)?(?:, from [^:]+)?: ([^\n<\"]+)")
 SEND = re.compile(r"\bSEND (\S+) (\S+)")
 SHOWN = re.compile(r"^== (\S+)$|^QUESTION (\S+)$", re.M)
-ANSWER = re.compile(r"^ANSWER (\S+)$", re.M)
+SENT = re.compile(r"^AT (\S+) (.+)$", re.M)
 
 
 class Turn:
@@ -43,6 +43,18 @@ class Request:
         self.text = "\n".join(turn.texts)
         self.results = list(turn.results)
 
+    def shows(self, text):
+        """Returns how often a shell call showed a line."""
+        return sum(line.strip() == text for result in self.results for line in result.splitlines())
+
+    def sent(self):
+        """Returns the texts that a shell call has sent, with the time after it."""
+        found = {}
+        for result in self.results:
+            for when, text in SENT.findall(result):
+                found[text] = float(when) - time.time() + time.monotonic()
+        return found
+
     def bells(self):
         return [bell.group(0).strip() for bell in BELL.finditer(self.text)]
 
@@ -52,8 +64,8 @@ class Agent:
 
     def __init__(self):
         self.requests = []
-        self.answers = []
         self.hold = None
+        self.held_since = 0.0
 
 
 def shell_tool(tools):
@@ -86,7 +98,7 @@ def next_command(turn):
     commands = []
     text = "\n".join(turn.texts)
     for to, what in SEND.findall(text):
-        commands.append(f"msgfs send --new {shlex.quote(to)} {shlex.quote('QUESTION ' + what)}")
+        commands.append(writing(f"msgfs send --new {shlex.quote(to)}", f"QUESTION {what}"))
     places = {}
     for _, me, place in BELL.findall(text):
         places[me] = place.strip()
@@ -98,8 +110,13 @@ def next_command(turn):
             if shown:
                 name = shown
             elif name:
-                commands.append(f"msgfs --me $MODEL_ME reply {name} {shlex.quote('ANSWER ' + question)}")
+                commands.append(writing(f"msgfs --me $MODEL_ME reply {name}", f"ANSWER {question}"))
     return " ; ".join(commands) or None
+
+
+def writing(command, text):
+    """Returns a command that sends a text, and then prints the time."""
+    return f"{command} {shlex.quote(text)} && date {shlex.quote(f'+AT %s.%N {text}')}"
 
 
 def open_command(me, place):
@@ -364,9 +381,9 @@ class Model:
             self.number += 1
             number = self.number
         if agent.hold and tool:
+            agent.held_since = time.monotonic()
             agent.hold.wait(60)
         call = (tool[0], shell_arguments(tool[1], command.replace("$MODEL_ME", name))) if command else None
-        agent.answers += [answer for result in turn.results for answer in ANSWER.findall(result)]
         self.note("POST", path, "tools:", [tool for tool, _ in turn.tools], "new:", json.dumps(request.text[-1500:]),
                   "results:", json.dumps(request.results), "call:", json.dumps(call))
         # Only a request that offers tools belongs to the conversation; others ask for a title or a summary.
