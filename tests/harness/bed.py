@@ -155,11 +155,11 @@ class Agent:
         return self.wait_for_request(lambda request: text in request.text, since, seconds, f"the prompt {text!r}")
 
     def wait_until_idle(self, quiet=2.5, seconds=60):
-        """Waits until the model was asked nothing for a while."""
+        """Waits until no shell call runs and the model was asked nothing for a while."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             last = max((request.time for request in list(self.model.requests)), default=0)
-            if time.monotonic() - last > quiet:
+            if time.monotonic() - last > quiet and not self.model.owes:
                 return
             time.sleep(0.1)
 
@@ -222,7 +222,7 @@ class Bed:
         """Lets somebody who has no program write. Returns the time after it was sent."""
         words = ["msgfs", "send", "--new", to, text]
         env = self.environment(sender)
-        subprocess.run(words, env=env, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(words, env=env, cwd=self.folder, check=True, capture_output=True)
         return time.monotonic()
 
     def close(self):

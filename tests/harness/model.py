@@ -16,8 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 BELL = re.compile(r"msgfs: (\d+) unread messages? for ([\w.-]+)(?:, \d+ new)?(?:, from [^:]+)?: ([^\n<\"]+)")
 SEND = re.compile(r"\bSEND (\S+) (\S+)")
-SHOWN = re.compile(r"^== (\S+)$|^QUESTION (\S+)$", re.M)
-SENT = re.compile(r"^AT (\S+) (.+)$", re.M)
+# Gemini CLI puts a word before the first line of an output.
+SHOWN = re.compile(r"^(?:Output: )?== (\S+)$|^QUESTION (\S+)$", re.M)
+SENT = re.compile(r"^(?:Output: )?AT (\S+) (.+)$", re.M)
 
 
 class Turn:
@@ -64,6 +65,8 @@ class Agent:
 
     def __init__(self):
         self.requests = []
+        #: True as long as a shell call runs that the model has asked for.
+        self.owes = False
         self.hold = None
         self.held_since = 0.0
 
@@ -388,6 +391,7 @@ class Model:
                   "results:", json.dumps(request.results), "call:", json.dumps(call))
         # Only a request that offers tools belongs to the conversation; others ask for a title or a summary.
         agent.requests.append(request)
+        agent.owes = call is not None if tool else agent.owes
         whole, events = write(call, "done", number)
         is_stream = body.get("stream") or "stream" in path or "alt=sse" in query
         if not is_stream:

@@ -29,13 +29,12 @@ class Program:
     wakes = False
     #: The events at which the model hears of mail, beside a wake.
     told = ("start", "prompt", "stop")
+    #: The seconds for which a program in the place of msgfs hangs.
+    hang = 600
     #: The dialogs of the start, and the keys that answer them.
     dialogs = ()
     #: The screen shows this when a prompt can be typed.
     ready = ""
-    #: The settings that must still be there after uninstall.
-    settings = None
-
     def configure(self, home, project, url):
         """Writes the program's own settings, and returns its environment."""
         raise NotImplementedError
@@ -121,11 +120,13 @@ class OpenCode(Program):
         told = {"provider": {"scripted": provider}, "model": "scripted/scripted", "small_model": "scripted/scripted"}
         told |= {"autoupdate": False, "share": "disabled", "permission": {"bash": "allow", "edit": "allow"}}
         write(f"{home}/.config/opencode/opencode.json", json.dumps(told))
-        return {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+        return {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "npm_config_fetch_retries": "0"}
 
 
 class Gemini(Program):
     name = "gemini"
+    # It waits as long as the output of a hook is open, whatever the time limit of the hook.
+    hang = 12
     dialogs = ((r"(?i)do you trust (this folder|the files)", ("Enter",)),)
     ready = r"Type your message"
 

@@ -95,7 +95,7 @@ class Cases:
     def case_silent_without_mail(self):
         self.agent.wait_until_idle()
         since = time.monotonic()
-        self.agent.prompt("anything else?")
+        self.agent.prompt("and now")
         self.agent.wait_until_idle()
         assert not any(request.bells() for request in self.agent.requests(since)), "a bell without mail"
 
@@ -140,7 +140,7 @@ class Cases:
         assert self.agent.terminal.is_running()
 
     def case_goes_on_when_msgfs_hangs(self):
-        with self.bed.program_replaced("#!/bin/sh\nexec sleep 600\n"):
+        with self.bed.program_replaced(f"#!/bin/sh\nexec sleep {self.agent.program.hang}\n"):
             began = time.monotonic()
             took = self.agent.prompt("msgfs hangs").time - began
             self.agent.wait_until_idle()
@@ -230,7 +230,7 @@ class Pairs:
         if not hearer.program.wakes:
             writer.wait_until_idle(1)
             if not hearer.count_shown(text, since):
-                hearer.prompt(f"is there mail after {text.split()[1]}?")
+                hearer.prompt(f"look for mail about {text.split()[1]}")
             hearer.wait_for_shown(text, since)
             return None
         hearer.wait_for_shown(text, since)
