@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
-use msgfs::config::{self, Env};
+use msgfs::config::{self, Config, Env};
 use msgfs::fuse::mountpoint::shell_word;
 use msgfs::hook::harness::ALL;
 use msgfs::hook::install::plugin::EnabledPlugin;
@@ -197,13 +197,13 @@ fn parse_call(args: &[String], rest: &[String]) -> Result<HookCall, String> {
     Ok(HookCall { event, harness, wait, options })
 }
 
-pub(crate) fn run(_: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(options: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     match &args.action {
         HookAction::Install(HookInstallArgs { choice, mid_turn }) => {
             install_or_remove(choice, InstallPart::Hooks, *mid_turn, false)
         }
         HookAction::Uninstall(choice) => install_or_remove(choice, InstallPart::Hooks, false, true),
-        HookAction::Status => print_status(),
+        HookAction::Status => print_status(options),
         HookAction::Plugin { folder } => write_plugin(folder),
         // It was run before the command line was parsed.
         HookAction::Run(_) => Ok(()),
@@ -417,7 +417,7 @@ fn describe_test(harness: &Harness) -> &'static str {
     }
 }
 
-fn print_status() -> Result<(), Failure> {
+fn print_status(options: &GlobalOptions) -> Result<(), Failure> {
     let env = Env::from_process();
     let found = install::find_harnesses(&env);
     let mut text = String::new();
@@ -465,6 +465,10 @@ fn print_status() -> Result<(), Failure> {
             text += &problem.map_or(String::new(), |command| format!("  To renew: {command}\n"));
         }
     }
+    text += &match Config::load(options.config.as_deref(), &env) {
+        Ok(config) => hook::describe_volume(&config) + "\n",
+        Err(why) => format!("no mail rings, because the configuration is wrong: {why}\n"),
+    };
     if hook::is_bell_off(&env) {
         let _ = writeln!(text, "MSGFS_HOOK=off is set here, so no hook tells of mail");
     }

@@ -53,6 +53,13 @@ const CONFIG: &str = r#"# The configuration of msgfs. Every key is optional. A k
 # known name.
 # unknown_recipient = "near"
 
+# The mail that rings the bell of a coding agent (`msgfs hook`): "all"; "direct": mail to me alone and answers to my
+# mail; "urgent": mail of high priority, where a store has priorities; "off". Other mail waits in inbox/.
+# bell = "all"
+
+# Senders and threads whose mail never rings.
+# muted = ["bob", "builds"]
+
 # Groups. `outbox/team` and `To: team` write to each member of team except me.
 # [groups]
 # team = ["bob", "carol"]

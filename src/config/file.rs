@@ -18,16 +18,17 @@ use super::env::Env;
 use super::paths::default_config_file;
 use super::reader::{ConfigReader, MEMBERS, SpannedValue, list_entries};
 use super::stores::StoreConfig;
-use super::values::{parse_address, parse_alias, read_duration, read_size};
+use super::values::{parse_address, parse_alias, parse_muted, read_duration, read_size};
 use crate::link;
 use crate::model::{
-    Durability, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch, display_path,
+    BellVolume, Durability, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch,
+    display_path, quote_words,
 };
-use crate::store::probe;
+use crate::store::{Kind, probe};
 
 /// The keys at the top of the file.
 pub(super) const KEYS: &str = "me mark_read scope unsigned durability wait_timeout unknown_recipient \
-                               max_message watch groups trust store link";
+                               max_message watch bell muted groups trust store link";
 
 /// The largest configuration file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -59,6 +60,10 @@ pub struct Config {
     pub max_message: u64,
     /// The means to notice changes of the stores.
     pub watch: Watch,
+    /// The mail that rings the bell of a coding agent.
+    pub bell: BellVolume,
+    /// The senders and threads whose mail never rings it.
+    pub muted: Vec<String>,
     /// The `[groups]`: names that stand for several recipients.
     pub groups: Groups,
     /// The trust rules for signatures.
@@ -95,6 +100,8 @@ impl Default for Config {
             unknown_recipient: UnknownRecipient::default(),
             max_message: 16 << 20,
             watch: Watch::default(),
+            bell: BellVolume::default(),
+            muted: Vec::new(),
             groups: BTreeMap::new(),
             trust: TrustRules::default(),
             entries: Vec::new(),
@@ -220,6 +227,7 @@ impl<'a> ConfigReader<'a> {
         let file = Spanned::new(span, DeValue::Table(table));
         let mut config = self.read(&file);
         self.check_texts(&file, "me", parse_alias);
+        self.check_texts(&file, "muted", parse_muted);
         if let Some(groups) = file.get_ref().get("groups") {
             self.check_groups(groups, &config.groups);
         }
@@ -232,8 +240,25 @@ impl<'a> ConfigReader<'a> {
         if self.problems.is_empty() {
             self.check_names(&file, "store", config.entries.iter().map(|store| &*store.name));
             self.check_names(&file, "link", config.links.iter().map(|link| &*link.name));
+            self.check_bell(&file, &config);
         }
         config
+    }
+
+    /// Reports a bell that would never ring: it waits for priorities, and no store has any.
+    fn check_bell(&mut self, file: &SpannedValue<'_>, config: &Config) {
+        let Some(value) = file.get_ref().get("bell") else { return };
+        if config.bell == BellVolume::Urgent && !config.may_have_priorities(self.env) {
+            let kinds = Kind::ALL.iter().filter(|kind| kind.has_priorities());
+            let kinds = quote_words(kinds.map(|kind| kind.as_str()));
+            self.report_value(
+                "bell",
+                value,
+                &format!(
+                    "no store here has priorities; only stores of the kinds {kinds} have them"
+                ),
+            );
+        }
     }
 
     fn check_groups(&mut self, table: &SpannedValue<'_>, groups: &Groups) {

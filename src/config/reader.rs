@@ -35,6 +35,9 @@ const TABLES: &[(&str, &str)] = &[
 /// The form of a group.
 pub(super) const MEMBERS: &str = "a list of addresses, as in [\"bob\", \"carol\"]";
 
+/// The form of the key `muted`.
+const MUTED: &str = "a list of senders and threads, as in [\"bob\", \"builds\"]";
+
 /// Keys, and the place where they belong.
 const PLACES: &[(&str, &str)] = &[
     (KEYS, "belongs above the first line in brackets"),
@@ -134,6 +137,7 @@ impl<'a> ConfigReader<'a> {
         let wanted = match wanted {
             "a string" | "path string" => "a text in quotes",
             "a boolean" => "true or false",
+            "a sequence" if word == "muted" => MUTED,
             "a sequence" => MEMBERS,
             other => other,
         };

@@ -129,6 +129,15 @@ impl Config {
         entries.iter().map(spec).collect()
     }
 
+    /// Returns true if a message of some store may have a priority.
+    pub(super) fn may_have_priorities(&self, env: &Env) -> bool {
+        if self.entries.is_empty() {
+            let mut kinds = Kind::ALL.iter().filter(|kind| kind.has_priorities());
+            return kinds.any(|kind| find_default_store(*kind, env).is_some());
+        }
+        self.entries.iter().any(|entry| entry.kind.has_priorities())
+    }
+
     /// Returns the names of the stores whose own configuration describes the links that carry their mail.
     pub fn linked_stores(&self) -> Vec<String> {
         self.entries.iter().filter(|e| e.links).map(|e| e.name.clone()).collect()

@@ -105,6 +105,15 @@ pub(super) fn parse_address(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
+/// Returns the name of a sender or a thread; only its store knows the form.
+pub(super) fn parse_muted(name: &str) -> Result<String, String> {
+    check_rules(&[
+        (name.trim().is_empty(), "the name of a sender or a thread cannot be empty"),
+        (sanitize_line(name) != name, "a name cannot hold control characters"),
+    ])?;
+    Ok(name.to_owned())
+}
+
 /// Returns the name of a store or link. Names become folders.
 pub(super) fn parse_entry_name(name: &str) -> Result<String, String> {
     check_rules(&[

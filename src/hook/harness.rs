@@ -163,6 +163,9 @@ pub struct Harness {
     pub continues_only_if: Option<(&'static str, &'static str)>,
     /// The answers to its hooks: JSON in which `TEXT` stands for the text as a JSON string.
     pub answers: &'static [(HookEvent, &'static str)],
+    /// The answer to the hook of a prompt that a ring made, as `answers` has them. The person sees the text, the model
+    /// does not.
+    pub ring_notice: Option<&'static str>,
     /// The stream on which an idle session hears the bell; `None` if it cannot be woken.
     pub wake_stream: Option<BellStream>,
     /// Programs by which it is recognised.
@@ -226,7 +229,7 @@ const COPILOT_RULE: &str = "---\napplyTo: \"**\"\n---\n";
 
 // A handler for each harness that keeps its handlers in JSON.
 const CLAUDE_HOOK: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code 2>/dev/null || true","timeout":5}"#;
-const CLAUDE_WAITER: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}"#;
+const CLAUDE_WAITER: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true,"rewakeSummary":"msgfs: mail from another agent","rewakeMessage":"Mail has come."}"#;
 const CODEX_HOOK: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for codex 2>/dev/null || true","timeout":5}"#;
 const GEMINI_HOOK: &str = r#"{"name":"msgfs","type":"command","command":"msgfs hook run EVENT --for gemini 2>/dev/null || true","timeout":5000}"#;
 const COPILOT_HOOK: &str = r#"{"type":"command","bash":"msgfs hook run EVENT --for copilot 2>/dev/null || true","timeoutSec":5}"#;
@@ -259,6 +262,7 @@ pub static ALL: [Harness; 6] = [
                 r#"{"hookSpecificOutput":{"hookEventName":"PostToolBatch","additionalContext":TEXT}}"#,
             ),
         ],
+        ring_notice: Some(r#"{"systemMessage":TEXT}"#),
         wake_stream: Some(BellStream::Err),
         programs: &["claude"],
         folder: HarnessFolder { variable: Some("CLAUDE_CONFIG_DIR"), below: "", home: ".claude" },
@@ -309,6 +313,7 @@ pub static ALL: [Harness; 6] = [
             ),
             (HookEvent::Stop, BLOCK),
         ],
+        ring_notice: None,
         wake_stream: None,
         programs: &["codex"],
         folder: HarnessFolder { variable: Some("CODEX_HOME"), below: "", home: ".codex" },
@@ -356,6 +361,7 @@ pub static ALL: [Harness; 6] = [
             ),
             (HookEvent::Stop, r#"{"decision":"deny","reason":TEXT}"#),
         ],
+        ring_notice: None,
         wake_stream: None,
         programs: &["gemini"],
         folder: HarnessFolder { variable: None, below: "", home: ".gemini" },
@@ -396,6 +402,7 @@ pub static ALL: [Harness; 6] = [
             (HookEvent::Tool, FLAT),
             (HookEvent::Stop, BLOCK),
         ],
+        ring_notice: None,
         wake_stream: None,
         programs: &["copilot"],
         folder: HarnessFolder { variable: Some("COPILOT_HOME"), below: "", home: ".copilot" },
@@ -435,6 +442,7 @@ pub static ALL: [Harness; 6] = [
             (HookEvent::Tool, SNAKE),
             (HookEvent::Stop, r#"{"followup_message":TEXT}"#),
         ],
+        ring_notice: None,
         wake_stream: None,
         programs: &["cursor-agent", "cursor"],
         folder: HarnessFolder { variable: None, below: "", home: ".cursor" },
@@ -494,6 +502,7 @@ pub static ALL: [Harness; 6] = [
         roots_member: None,
         continues_only_if: None,
         answers: &[],
+        ring_notice: None,
         wake_stream: Some(BellStream::Out),
         programs: &["opencode", "opencode2"],
         folder: HarnessFolder {
@@ -520,7 +529,9 @@ mod tests {
     #[test]
     fn what_is_written_and_answered_is_json() {
         for harness in &ALL {
-            for (_, answer) in harness.answers {
+            for answer in
+                harness.answers.iter().map(|(_, answer)| answer).chain(&harness.ring_notice)
+            {
                 let text = answer.replace("TEXT", r#""x""#);
                 assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{text}");
             }

@@ -12,6 +12,7 @@ mod payload;
 mod rate_limit;
 mod sessions;
 mod switches;
+mod volume;
 mod waiter;
 mod waiter_process;
 
@@ -36,6 +37,7 @@ pub use harness::{BellStream, Harness, HookEvent};
 use payload::HookPayload;
 pub use sessions::{Session, SessionDir};
 use sessions::{SessionKey, SessionLock, unix_seconds};
+pub use volume::describe_volume;
 pub use waiter_process::end_waiters;
 
 /// Exit code of a waiter that rings. Every other hook ends with 0.
@@ -262,9 +264,10 @@ fn ring_bell(
     began: Instant,
 ) -> Result<u8, SilenceReason> {
     let HookInput { payload, session_key: which, .. } = told;
-    if matches!(call.event, HookEvent::Prompt | HookEvent::SessionEnd) {
-        note_prompt_or_end(call, sessions, told)?;
-    }
+    let ring = match call.event {
+        HookEvent::Prompt | HookEvent::SessionEnd => note_prompt_or_end(call, sessions, told)?,
+        _ => None,
+    };
     let answer = call.harness.find_answer(call.event).ok_or(SilenceReason::Nothing)?;
     let goes_on = call.event == HookEvent::Stop;
     if goes_on && (payload.is_hook_continuation() || !payload.may_continue(call.harness)) {
@@ -280,20 +283,24 @@ fn ring_bell(
     if began.elapsed() > CLAIM_WITHIN {
         return Err(SilenceReason::TimedOut);
     }
-    let text = claim_bell_text(&held, call, which, &glance, &mail)?;
+    let claimed = claim_bell_text(&held, call, which, &glance, &mail);
     drop(held);
+    let (answer, text) = match (claimed, call.harness.ring_notice.zip(ring)) {
+        (Err(SilenceReason::Nothing), Some(notice)) => notice,
+        (claimed, _) => (answer, claimed?),
+    };
     let line = answer.replace("TEXT", &serde_json::Value::from(text).to_string()) + "\n";
     write_line(BellStream::Out, &line);
     Ok(0)
 }
 
 /// Notes a prompt or an end in the state of a session, whatever mail there is. A prompt clears the record of its rings;
-/// an end clears its waiter.
+/// an end clears its waiter. Returns the text of the last ring, if that made the prompt.
 fn note_prompt_or_end(
     call: &HookCall,
     sessions: &SessionDir,
     told: &HookInput,
-) -> Result<(), SilenceReason> {
+) -> Result<Option<String>, SilenceReason> {
     let held = sessions.acquire_lock()?;
     let session = held.load_session(&told.session_key)?;
     let settled = match call.event {
@@ -301,12 +308,15 @@ fn note_prompt_or_end(
         _ if is_typed_prompt(call, &told.payload, &session) => {
             Session { rings: Vec::new(), ..session.clone() }
         }
-        _ => return Ok(()),
+        _ => {
+            let prompt = told.payload.prompt().unwrap_or_default();
+            return Ok(session.said.filter(|said| prompt.contains(said)));
+        }
     };
     if session.is_known() && settled != session {
         held.save_session(&told.session_key, &settled)?;
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Returns the folder of the project whose agent the session is. The harness names it; otherwise it is the folder in
@@ -345,8 +355,8 @@ fn open_glance(call: &HookCall, env: &Env) -> Result<MailboxGlance, SilenceReaso
     }
 }
 
-/// Claims the mail that was not rung yet and returns its text. At the start of a session the text covers all unread
-/// mail.
+/// Claims the mail that was not heard of yet and returns its text. At the start of a session the text covers all unread
+/// mail. Mail that does not ring is claimed in silence.
 fn claim_bell_text(
     held: &SessionLock<'_>,
     call: &HookCall,
@@ -357,10 +367,19 @@ fn claim_bell_text(
     let mut session = held.load_session(which)?;
     let keys: Vec<&str> = mail.iter().map(|mail| mail.key.as_str()).collect();
     let new = session.claim_unrung(&keys);
-    if mail.is_empty() || (new.is_empty() && call.event != HookEvent::SessionStart) {
+    let told: Vec<&UnreadMail> = new.iter().filter_map(|n| mail.get(*n)).collect();
+    let told = volume::select_ringing(glance.config(), glance.tree(), &told);
+    let is_start_with_mail = || {
+        let all: Vec<&UnreadMail> = mail.iter().collect();
+        call.event == HookEvent::SessionStart
+            && !volume::select_ringing(glance.config(), glance.tree(), &all).is_empty()
+    };
+    if told.is_empty() && !is_start_with_mail() {
+        if !new.is_empty() {
+            held.save_session(which, &session)?;
+        }
         return Err(SilenceReason::Nothing);
     }
-    let told: Vec<&UnreadMail> = new.iter().filter_map(|n| mail.get(*n)).collect();
     let text = render_bell_text(glance, mail, &told);
     // A turn that goes on costs as much as one that is woken.
     if call.event == HookEvent::Stop && call.harness.has_prompt_hook() {

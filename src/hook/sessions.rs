@@ -54,7 +54,7 @@ pub struct Session {
     pub harness: String,
     /// The folder it was in when it was first heard of.
     pub cwd: Option<PathBuf>,
-    /// The keys of the messages that were rung.
+    /// The keys of the messages that were rung, or that came while they could not ring.
     pub rung: Vec<String>,
     /// The times of rings since a person has typed something.
     pub rings: Vec<u64>,

@@ -17,11 +17,12 @@ use super::sessions::{Session, SessionDir, unix_seconds};
 use super::waiter_process::WaiterProcess;
 use super::{
     HookCall, HookEvent, HookInput, RINGS, SilenceReason, is_typed_prompt, open_glance, rate_limit,
-    render_bell_text, resolve_project_folder, write_line,
+    render_bell_text, resolve_project_folder, volume, write_line,
 };
-use crate::config::Env;
+use crate::config::{Config, Env};
 use crate::index::Index;
 use crate::mailbox::{Mailbox, MailboxOptions};
+use crate::model::BellVolume;
 use crate::store::process;
 use crate::view::list_unread_mail;
 
@@ -137,9 +138,12 @@ pub(super) fn run(
         deadline: Instant::now() + STAYS,
         harness: open_harness_process(call, &env)?,
     };
-    needed.take_over_session(call)?;
     let folder = resolve_project_folder(call, &env, sessions, told)?;
     let env = env.with_cwd(folder);
+    if is_switched_off(call, &env) {
+        return Err(SilenceReason::Nothing);
+    }
+    needed.take_over_session(call)?;
     let options = MailboxOptions { read_only: true, ..call.options.clone() };
     process::limit_heap_retention();
     let mailbox = Mailbox::open_with_env(&options, &env, &mut |_, _| {})?;
@@ -187,6 +191,12 @@ pub(super) fn run(
     }
 }
 
+/// Returns true if no mail rings, as long as the configuration is as it is now.
+fn is_switched_off(call: &HookCall, env: &Env) -> bool {
+    Config::load(call.options.config.as_deref(), env)
+        .is_ok_and(|config| config.bell == BellVolume::Off)
+}
+
 /// Returns a token that no waiter ever had.
 fn generate_token() -> io::Result<String> {
     let mut bytes = [0; 16];
@@ -213,11 +223,16 @@ fn claim_ring_text(
         if new.is_empty() || !needed.may_ring(&session) {
             return Ok(None);
         }
+        let told: Vec<_> = new.iter().filter_map(|n| mail.get(*n)).collect();
+        let told = volume::select_ringing(glance.config(), glance.tree(), &told);
+        if told.is_empty() {
+            held.save_session(which, &session)?;
+            return Ok(None);
+        }
         let (now, due) =
             (unix_seconds(), rate_limit::compute_next_ring(&session.rings, unix_seconds()));
         if due <= now {
-            let new: Vec<_> = new.iter().filter_map(|n| mail.get(*n)).collect();
-            let text = render_bell_text(&glance, &mail, &new);
+            let text = render_bell_text(&glance, &mail, &told);
             session.note_ring(&text);
             held.save_session(which, &session)?;
             return Ok(Some(text));

@@ -132,6 +132,7 @@ pub(super) fn build_view_settings(
 
 /// A mailbox as it is at one moment. It makes, writes, locks, follows and carries nothing.
 pub struct MailboxGlance {
+    config: Config,
     me: Me,
     paths: Paths,
     tree: Tree,
@@ -147,7 +148,12 @@ impl MailboxGlance {
         let MailboxBase { config, me, paths, key, index, .. } =
             MailboxBase::open(&options, env, false, &mut |_, _| {})?;
         let tree = Tree::new(index, None, build_view_settings(&config, &me, &paths, key, &options));
-        Ok(Self { me, paths, tree })
+        Ok(Self { config, me, paths, tree })
+    }
+
+    /// Returns the configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Returns me, and how it was determined.

@@ -135,6 +135,21 @@ choice! {
 }
 
 choice! {
+    /// The mail that rings the bell of a coding agent (key `bell`).
+    BellVolume {
+        /// All mail.
+        #[default]
+        All = "all",
+        /// Mail to me alone, and answers to my mail.
+        Direct = "direct",
+        /// Mail of high priority.
+        Urgent = "urgent",
+        /// No mail.
+        Off = "off",
+    }
+}
+
+choice! {
     /// The way in which changes of the stores are noticed (key `watch`).
     Watch {
         /// inotify, or polling where the file system has no inotify.
@@ -180,6 +195,7 @@ mod tests {
         assert_eq!(words::<UnknownRecipient>(), "near near=near accept=accept refuse=refuse");
         assert_eq!(words::<Roles>(), "verify verify=verify pin=pin");
         assert_eq!(words::<Durability>(), "fsync fsync=fsync none=none");
+        assert_eq!(words::<BellVolume>(), "all all=all direct=direct urgent=urgent off=off");
         assert_eq!(words::<Watch>(), "auto auto=auto poll=poll");
     }
 }

@@ -76,6 +76,11 @@ impl Kind {
         matches!(self, Self::Samp | Self::Atsf)
     }
 
+    /// Returns true if its messages may have a priority.
+    pub const fn has_priorities(self) -> bool {
+        matches!(self, Self::Amp | Self::Amq)
+    }
+
     /// Returns true if its messages may ask for an acknowledgement ([`Record::wants_ack`](super::Record::wants_ack)).
     pub const fn has_acks(self) -> bool {
         matches!(self, Self::Ssot)

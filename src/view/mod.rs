@@ -85,7 +85,9 @@ pub use sent::format_receipts;
 pub use short_names::{UnknownId, may_mean_another};
 pub use status::{LastRefusal, MailboxStatus, StoreStatus, UnreadHeadline};
 pub use text_buffers::TextHandle;
-pub use unread_mail::{UnreadMail, list_unread_mail, sole_unread_name};
+pub use unread_mail::{
+    MailUrgency, UnreadMail, is_named_by, list_unread_mail, read_mail_urgency, sole_unread_name,
+};
 pub use wait::{Awaited, WaitTarget, WatchFeed, try_fill_answer, wait_for_unread};
 
 use std::collections::HashSet;

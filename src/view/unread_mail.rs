@@ -1,8 +1,9 @@
 //! Unread messages as a bell counts them, and the name of a message in a path that a bell shows.
 
 use super::folder_scope::FolderScope;
-use super::{Tree, names};
+use super::{Error, Tree, names};
 use crate::index::MsgIx;
+use crate::model::plain_thread_id;
 
 /// An unread message from another agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,19 +12,67 @@ pub struct UnreadMail {
     pub key: String,
     /// Its sender.
     pub from: String,
+    /// Its position in the index.
+    pub ix: MsgIx,
+}
+
+/// The properties of a message by which a person says that it matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MailUrgency {
+    /// True if I am its only recipient.
+    pub is_to_me_alone: bool,
+    /// True if it answers a message of mine.
+    pub answers_me: bool,
+    /// Its priority, if its store has priorities and it is not the usual one.
+    pub priority: Option<String>,
 }
 
 /// Returns the unread messages from other agents, oldest first.
 pub fn list_unread_mail(tree: &Tree) -> Vec<UnreadMail> {
     let core = tree.index.read();
-    let entries =
-        core.messages.inbox().map(|ix| core.messages.entry(ix)).filter(|e| !e.is_from_me());
-    let mail = entries.map(|e| {
+    let mail = core.messages.inbox().map(|ix| (ix, core.messages.entry(ix)));
+    let mail = mail.filter(|(_, e)| !e.is_from_me()).map(|(ix, e)| {
         let (store, from) = (tree.index.store_of(e).as_ref(), core.messages.sender(e));
         let key = names::bell_key(store, from, &core.messages.id(e), store.me());
-        UnreadMail { key, from: from.to_owned() }
+        UnreadMail { key, from: from.to_owned(), ix }
     });
     mail.collect()
+}
+
+/// Returns true if one of these words is the sender of a message, the id of its thread, or the thread's name in
+/// `threads/`.
+pub fn is_named_by(tree: &Tree, mail: &UnreadMail, words: &[String]) -> bool {
+    let is_word = |text: &str| words.iter().any(|word| word == text);
+    let thread = tree.index.read().messages.entry(mail.ix).thread();
+    let is_thread_word = || {
+        let core = tree.index.read();
+        is_word(plain_thread_id(core.threads.thread_id(&core.messages, thread).0))
+    };
+    let is_folder_name =
+        || tree.thread_names.thread_folder_name(thread).is_some_and(|name| is_word(&name));
+    !words.is_empty() && (is_word(&mail.from) || is_thread_word() || is_folder_name())
+}
+
+/// Reads what says that a message matters.
+///
+/// # Errors
+/// If the message is gone, or its store cannot be read.
+pub fn read_mail_urgency(tree: &Tree, mail: &UnreadMail) -> Result<MailUrgency, Error> {
+    let entry = tree.texts.live_entry(mail.ix)?;
+    let message = tree.texts.read_record(mail.ix, &entry)?.message;
+    let store = tree.index.store_of(&entry);
+    let is_me = |to: &String| store.canonical_address(to) == store.canonical_address(store.me());
+    let mut recipients = message.to.iter().chain(&message.cc);
+    let answered = message
+        .in_reply_to
+        .as_deref()
+        .and_then(|id| tree.index.read().messages.find_message(entry.store(), store.me(), id));
+    let priority = message.extra.iter().find(|(name, _)| *name == "Priority");
+    Ok(MailUrgency {
+        is_to_me_alone: recipients.all(is_me),
+        answers_me: answered.is_some(),
+        priority: priority.map(|(_, priority)| priority.clone()),
+    })
 }
 
 /// Returns the shortest name in `inbox/` of the unread message from another agent, if there is just one.

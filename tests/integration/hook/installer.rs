@@ -16,10 +16,10 @@ pub(super) const NEW: &[(&str, &str, &str)] = &[
         ".claude/settings.json",
         r#"{"hooks":{
 "SessionStart":[{"hooks":[{"type":"command","command":"msgfs hook run session-start --for claude-code 2>/dev/null || true","timeout":5}]},
-{"hooks":[{"type":"command","command":"msgfs hook run session-start --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}]}],
+{"hooks":[{"type":"command","command":"msgfs hook run session-start --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true,"rewakeSummary":"msgfs: mail from another agent","rewakeMessage":"Mail has come."}]}],
 "UserPromptSubmit":[{"hooks":[{"type":"command","command":"msgfs hook run prompt --for claude-code 2>/dev/null || true","timeout":5}]},
-{"hooks":[{"type":"command","command":"msgfs hook run prompt --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}]}],
-"Stop":[{"hooks":[{"type":"command","command":"msgfs hook run stop --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}]}],
+{"hooks":[{"type":"command","command":"msgfs hook run prompt --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true,"rewakeSummary":"msgfs: mail from another agent","rewakeMessage":"Mail has come."}]}],
+"Stop":[{"hooks":[{"type":"command","command":"msgfs hook run stop --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true,"rewakeSummary":"msgfs: mail from another agent","rewakeMessage":"Mail has come."}]}],
 "SessionEnd":[{"hooks":[{"type":"command","command":"msgfs hook run session-end --for claude-code 2>/dev/null || true","timeout":1}]}]}}
 "#,
     ),

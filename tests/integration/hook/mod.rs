@@ -8,6 +8,7 @@ mod plugin;
 mod private;
 mod ring;
 mod turns;
+mod volume;
 mod waiter;
 
 use std::collections::BTreeMap;
