@@ -220,7 +220,12 @@ pub(crate) fn install_or_remove(
     let env = Env::from_process();
     let harnesses = choice.select_harnesses(&env);
     if harnesses.is_empty() {
-        output::print_notice("no harness is found here; name one with --for");
+        let names: Vec<&str> = ALL.iter().map(|harness| harness.name).collect();
+        output::print_notice(&format!(
+            "no program of a coding agent is found here (its folder or its command); name the one that you use \
+             with --for: {}",
+            names.join(", ")
+        ));
         return Ok(());
     }
     let installs = what == InstallPart::Hooks && !remove;

@@ -111,7 +111,10 @@ fn export_key(context: &CommandContext, force: bool) -> Result<(), Failure> {
 fn import_key(context: &CommandContext) -> Result<(), Failure> {
     let text = Zeroizing::new(message::read_stdin()?);
     let identity = KeyPair::parse(&text).map_err(|e| {
-        Failure::refused(format!("standard input has no key: {e}; nothing is changed"))
+        Failure::refused(format!(
+            "standard input has no key: {e}; nothing is changed. To take over the key of another machine, run there: {}",
+            Remedy::ShareKey
+        ))
     })?;
     context.create_state_folder()?;
     let (me, key) = (sanitize_line(&context.me.name), identity.public_key());

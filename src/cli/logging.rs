@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::output;
 use msgfs::model::sanitize_lines;
 use msgfs::store::fs::open_append;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,7 +32,13 @@ fn init_logging<W: Write + 'static>(
     target: bool,
     writer: impl Fn() -> W + Send + Sync + 'static,
 ) {
-    let wanted = std::env::var("MSGFS_LOG").ok().and_then(|text| text.parse().ok());
+    let wanted = std::env::var("MSGFS_LOG").ok().and_then(|text| {
+        let wanted = parse_filter(&text);
+        if let Err(why) = &wanted {
+            output::print_notice(why);
+        }
+        wanted.ok()
+    });
     let filter = silence_logins(wanted.unwrap_or_else(|| default_filter(default)));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
@@ -40,6 +47,28 @@ fn init_logging<W: Write + 'static>(
         .with_target(target);
     // An error means that a log is set up already, which is as good.
     let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
+}
+
+/// Parses the filter in `$MSGFS_LOG`.
+///
+/// # Errors
+/// Returns a line that names the first word that is neither a level nor a module of msgfs.
+fn parse_filter(text: &str) -> Result<Targets, String> {
+    let words = || text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+    let is_known = |word: &str| match word.split_once('=') {
+        Some((module, level)) => !module.contains('=') && is_level(level),
+        None => is_level(word) || word.contains("::") || word == "msgfs",
+    };
+    let wrong = words().find(|word| !is_known(word));
+    match text.parse() {
+        Ok(filter) if wrong.is_none() => Ok(filter),
+        _ => Err(format!(
+            "msgfs: MSGFS_LOG is ignored: {:?} is no level; the levels are off, error, warn, info, debug and trace, \
+             and a module has its own as in msgfs::index=debug",
+            wrong.unwrap_or(text)
+        )),
+    }
 }
 
 /// Parses the filter for an unset or invalid `$MSGFS_LOG`.
@@ -108,6 +137,20 @@ mod tests {
             for target in ["async_nats", "async_nats::connection", "async_nats::connector"] {
                 assert!(!filter.would_enable(target, &tracing::Level::ERROR), "{filter}");
             }
+        }
+    }
+
+    #[test]
+    fn only_levels_and_modules_are_a_filter() {
+        for good in ["", "debug", "WARN", "msgfs=trace", "warn,msgfs::index=debug", "msgfs::index"]
+        {
+            assert!(parse_filter(good).is_ok(), "{good}");
+        }
+        for (bad, word) in
+            [("wran", "wran"), ("msgfs=loud", "msgfs=loud"), ("debug, a=b=c", "a=b=c")]
+        {
+            let why = parse_filter(bad).unwrap_err();
+            assert!(why.contains(&format!("{word:?}")) && why.contains("trace"), "{why}");
         }
     }
 

@@ -54,6 +54,7 @@ mod write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use failure::Failure;
@@ -208,6 +209,7 @@ pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(&line) {
         Ok(cli) => cli,
         Err(e) => {
+            let e = explain_unknown_option(e);
             // A closed terminal must not turn a usage error into a panic.
             let _ = e.print();
             let wrong = sendmail::usage_exit_code(&line).unwrap_or(2);
@@ -218,6 +220,18 @@ pub(crate) fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// Replaces clap's tip about an unknown option, which offers to pass it as a value. It is more often mistyped.
+fn explain_unknown_option(mut error: clap::Error) -> clap::Error {
+    if error.kind() != ErrorKind::UnknownArgument || error.remove(ContextKind::Suggested).is_none()
+    {
+        return error;
+    }
+    let tip =
+        "a text that begins with a hyphen stands behind `--`, as in: msgfs send bob -- -5 degrees";
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.to_owned().into()]));
+    error
 }
 
 fn run_command(global: &GlobalOptions, command: &CliCommand) -> Result<(), Failure> {
@@ -269,6 +283,18 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_unknown_option_is_not_offered_as_a_text() {
+        let told = |line: &[&str]| {
+            explain_unknown_option(Cli::try_parse_from(line).unwrap_err()).to_string()
+        };
+        let text = told(&["msgfs", "send", "--bogus", "bob", "hi"]);
+        assert!(text.contains("unexpected argument '--bogus'"), "{text}");
+        assert!(!text.contains("-- --bogus") && text.contains("behind `--`"), "{text}");
+        let similar = told(&["msgfs", "send", "--subjct", "x", "bob", "hi"]);
+        assert!(similar.contains("'--subject'"), "{similar}");
     }
 
     #[test]

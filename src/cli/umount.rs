@@ -46,7 +46,7 @@ pub(crate) fn run(_global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     match mountpoint::mount_state(&dir).map_err(|e| Failure::from_io(&shown, &e))? {
         MountState::NotMounted => match find_daemon(&dir) {
             Some((state, holder)) => end_detached_daemon(&state, &holder, &shown),
-            None => refuse!("nothing is mounted at {shown}"),
+            None => refuse!("nothing is mounted at {shown}; {}", list_mounts()),
         },
         MountState::Foreign(kind) => {
             refuse!("{shown} is a mount of {kind}, not of msgfs; to unmount it: umount {shown}")
@@ -58,6 +58,20 @@ pub(crate) fn run(_global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
         }
         MountState::Alive => end_mount(&dir, &shown, args.lazy),
         MountState::Hung => end_hung_mount(&dir, &shown, args.lazy),
+    }
+}
+
+/// Returns the end of the error about a folder that is no mount: the folders that are mounts.
+fn list_mounts() -> String {
+    let mounts = mountpoint::read_mounts().unwrap_or_default();
+    let all: Vec<String> = mountpoint::list_our_mounts(&mounts)
+        .iter()
+        .map(|mount| shell_word(mount.mountpoint.as_os_str()))
+        .collect();
+    match all.as_slice() {
+        [] => "no msgfs is mounted here".to_owned(),
+        [only] => format!("a msgfs is mounted at {only}"),
+        all => format!("the mounts of msgfs are {}", all.join(", ")),
     }
 }
 

@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 
 use super::lock::{LockHolder, carry_lock_file, find_file_holder, lock_file};
+use crate::store::process;
 
 /// A process that is proved to be a msgfs of this user.
 #[derive(Debug)]
@@ -44,6 +45,11 @@ impl LockProcess {
             Some(process) => Ok(Self { holder, process }),
             None => Err(holder),
         })
+    }
+
+    /// Returns true if the process is stopped and does nothing until it is continued.
+    pub fn is_stopped(&self) -> bool {
+        self.holder.pid.is_some_and(process::is_stopped)
     }
 
     /// Asks the process to end. A stopped process continues, so that it can end.
@@ -119,7 +125,13 @@ mod tests {
         let raw = Pid::from_raw(i32::try_from(child.0.id()).unwrap()).unwrap();
         rustix::process::kill_process(raw, Signal::STOP).unwrap();
         let process = prove_holder(child.0.id(), &fs::metadata(dir.path().join("lock")).unwrap());
-        let held = LockProcess { holder: LockHolder::default(), process: process.unwrap() };
+        let holder = LockHolder { pid: Some(child.0.id()), mountpoint: None };
+        let held = LockProcess { holder, process: process.unwrap() };
+        let began = std::time::Instant::now();
+        while !held.is_stopped() && began.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(held.is_stopped());
         held.terminate().unwrap();
         assert!(held.wait_for_end(Duration::from_secs(20)));
         assert!(child.0.wait().unwrap().code().is_none(), "by the signal");

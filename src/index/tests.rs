@@ -150,6 +150,29 @@ fn lists_stay_in_order_whatever_arrives_when() {
     );
 }
 
+/// A message that the store finds elsewhere, and no longer in my mailbox, leaves the list of messages to me.
+#[test]
+fn a_message_that_is_no_longer_to_me_is_not_listed() {
+    for bulk in [false, true] {
+        let mut core = core();
+        if bulk {
+            core.messages.begin_bulk_load();
+        }
+        let restated = |secs, to_me| FoundMessage {
+            to_me,
+            repeat_kind: RepeatKind::Restated,
+            ..found("foo", ID_A, secs, 0)
+        };
+        let ix = add(&mut core, 0, &restated(5, true));
+        let other = add(&mut core, 0, &found("foo", ID_B, 6, 100));
+        core.insert_message(0, &restated(5, false));
+        core.messages.sort_lists();
+        assert_eq!(core.messages.to_me_list(), [other], "bulk: {bulk}");
+        core.insert_message(0, &restated(5, true));
+        assert_eq!(core.messages.to_me_list(), [ix, other], "bulk: {bulk}");
+    }
+}
+
 /// Returns tables of which none is empty.
 fn full_core() -> IndexTables {
     let mut core = core();

@@ -238,11 +238,14 @@ impl LineConnection {
         let mut stream = StreamOwned::new(client, timed);
         while stream.conn.is_handshaking() {
             let done = stream.conn.complete_io(&mut stream.sock);
-            done.map_err(|e| match e.kind() {
-                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-                    io::Error::other(tls::add_advice(e.to_string()))
-                }
-                _ => e,
+            done.map_err(|e| {
+                let kind = match e.kind() {
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+                        io::ErrorKind::Other
+                    }
+                    kind => kind,
+                };
+                io::Error::new(kind, tls::add_handshake_advice(e.to_string()))
             })?;
         }
         let stream = BufReader::with_capacity(64 << 10, ConnectionStream::Tls(Box::new(stream)));
@@ -441,6 +444,24 @@ pub(super) mod tests {
         assert!(check_plain_allowed(&host("mail.example"), true, "x").is_ok());
         let why = check_plain_allowed(&host("mail.example"), false, "smtp_ssl").unwrap_err();
         assert!(why.contains("smtp_ssl") && why.contains("plain text"), "{why}");
+    }
+
+    #[test]
+    fn a_server_without_tls_that_hangs_up_is_told_as_such() {
+        for reset in [false, true] {
+            let host = server(move |s| {
+                if reset {
+                    // What was not read makes the end of the connection a reset.
+                    std::thread::sleep(Duration::from_millis(100));
+                } else {
+                    let mut some = [0; 4096];
+                    let _ = (&s).read(&mut some);
+                }
+            });
+            let tls = TlsClient::new(None).unwrap();
+            let why = LineConnection::connect(&host, Some(&tls), hasty()).unwrap_err().to_string();
+            assert!(why.contains("TLS was tried"), "reset: {reset}: {why}");
+        }
     }
 
     #[test]

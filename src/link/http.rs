@@ -164,7 +164,7 @@ impl HttpClient {
         let request = request.header("Content-Type", "application/json");
         let answer = request.send(json);
         self.agents.follow_answer(&answer);
-        read_answer(answer.map_err(classify_error)?)
+        read_answer(answer.map_err(|e| self.classify_error(e))?)
     }
 
     /// Puts `size` bytes of a file, with these headers and no others.
@@ -184,7 +184,9 @@ impl HttpClient {
             request = request.header(name, value);
         }
         let mut bytes = io::Read::take(file, size);
-        read_answer(request.send(SendBody::from_reader(&mut bytes)).map_err(classify_error)?)
+        read_answer(
+            request.send(SendBody::from_reader(&mut bytes)).map_err(|e| self.classify_error(e))?,
+        )
     }
 
     /// Gets an answer into memory.
@@ -242,6 +244,10 @@ impl HttpClient {
         }
     }
 
+    fn classify_error(&self, error: Error) -> HttpError {
+        classify_error(error, self.base.starts_with("https:"))
+    }
+
     fn send_request(
         &self,
         path: &str,
@@ -259,7 +265,7 @@ impl HttpClient {
         if may_keep {
             self.agents.follow_answer(&answer);
         }
-        answer.map_err(classify_error)
+        answer.map_err(|e| self.classify_error(e))
     }
 }
 
@@ -327,12 +333,23 @@ fn parse_retry_after(headers: &HeaderMap) -> Option<u64> {
     number("retry-after").or_else(|| exhausted.then(reset)?).map(|secs| secs.min(24 * 3600))
 }
 
-/// Returns the error, which says if anything may have left this machine.
-fn classify_error(error: Error) -> HttpError {
+/// Returns true if the server ended the connection before it answered anything.
+fn is_hangup(error: &Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error, Error::Io(e) if matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof))
+}
+
+/// Returns the error, which says if anything may have left this machine. `is_tls`: the address begins with `https:`.
+fn classify_error(error: Error, is_tls: bool) -> HttpError {
     use io::ErrorKind::{
         AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound,
     };
-    let text = tls::add_advice(secret::hide_logins(&error.to_string()));
+    let text = secret::hide_logins(&error.to_string());
+    let text = if is_tls && is_hangup(&error) {
+        tls::add_handshake_advice(text)
+    } else {
+        tls::add_advice(text)
+    };
     if tls::is_certificate_rejected(&text) {
         return HttpError::NotSent(text);
     }

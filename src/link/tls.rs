@@ -49,7 +49,7 @@ const NO_SERVER: [(&str, &str); 5] = [
 ];
 
 /// The remedy for a server that does not understand TLS.
-const NO_TLS: &str = "the server speaks no TLS at this port, or hung up: correct the port, or, \
+const NO_TLS: &str = "TLS was tried, and the server speaks no TLS at this port, or hung up: correct the port, or, \
     for a server without TLS, the settings of this link (http:// instead of https://, no ftp_ssl, \
     smtp_ssl, imap_ssl or pop3_ssl)";
 
@@ -66,6 +66,18 @@ pub fn add_advice(error: String) -> String {
     match help.filter(|help| !error.contains(help)) {
         Some(help) => format!("{error}; {help}"),
         None => error,
+    }
+}
+
+/// Adds to an error of the start of TLS that TLS was tried, unless the certificate is the cause. A repeated call adds
+/// nothing.
+#[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
+pub fn add_handshake_advice(error: String) -> String {
+    let told = add_advice(error);
+    if is_certificate_rejected(&told) || told.contains(NO_TLS) {
+        told
+    } else {
+        format!("{told}; {NO_TLS}")
     }
 }
 
@@ -118,6 +130,14 @@ mod tests {
         {
             assert!(add_advice(error.to_owned()).contains("no TLS at this port"), "{error}");
         }
+        let reset = add_handshake_advice("Connection reset by peer (os error 104)".into());
+        assert!(
+            reset.starts_with("Connection reset") && reset.contains("TLS was tried"),
+            "{reset}"
+        );
+        assert_eq!(add_handshake_advice(reset.clone()), reset);
+        let expired = "invalid peer certificate: Expired".to_owned();
+        assert!(!add_handshake_advice(expired).contains("TLS was tried"));
         for error in ["it refuses the key", "the session expired", "UnknownIssuer"] {
             assert_eq!(add_advice(error.to_owned()), error);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{OutboxError, OutboxSettings, RecipientGroups, find_store, names};
 use crate::index::{Index, IndexTables};
 use crate::model::{Draft, UnknownRecipient, find_nearest, is_similar_name, sanitize_line};
-use crate::store::{AddressFit, Kind, Store, StoreDirectory};
+use crate::store::{AddressFit, Advice, Kind, Store, StoreDirectory, fs as store_fs};
 
 /// The recipients of a draft that one store carries, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -275,7 +275,7 @@ fn similar_recipient_text(recipient: &str, known: &str) -> String {
     format!(
         "nobody called {recipient} is known, but {known} is: write to outbox/{known} if that is who you \
          mean. To write to {recipient}, who is new, begin the text with a line `To: {recipient}` and \
-         an empty line, or use `msgfs send --new` (unknown_recipient = \"near\")"
+         an empty line, or use `msgfs send --new {recipient} TEXT`"
     )
 }
 
@@ -368,8 +368,11 @@ fn unreachable_error(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError 
     if lines.is_empty() {
         let names: Vec<&str> = via.iter().map(|s| s.name()).collect();
         let names = names.join(", ");
-        let hint =
-            suggest_recipient(stores, recipient).unwrap_or_else(|| "check the name".to_owned());
+        let missing = via.iter().find(|s| store_fs::is_folder_missing(s.dir()));
+        let hint = missing
+            .and_then(|s| s.advice().first().map(Advice::to_line))
+            .or_else(|| suggest_recipient(stores, recipient))
+            .unwrap_or_else(|| "check the name".to_owned());
         return OutboxError::Unreachable(format!("{shown} has no mailbox in {names}; {hint}"));
     }
     OutboxError::Unreachable(format!(

@@ -172,7 +172,7 @@ fn what_is_no_address_is_told_with_the_grammars() {
     let bed = Bed::new();
     let outbox = bed.open();
     let text = outbox.start_draft("a b!", DraftTarget::Outbox, true).unwrap_err().to_string();
-    for words in ["(samp, amp)", "SAMP alias", "NAME@TENANT.PROVIDER"] {
+    for words in ["(samp, amp)", "name in SAMP", "NAME@TENANT.PROVIDER"] {
         assert!(text.contains(words), "{text}");
     }
     let e = send(&outbox, "x", "To: bob@nowhere\n\nhi\n").unwrap_err();

@@ -52,7 +52,7 @@ impl Kind {
     pub const fn address_grammar(self) -> &'static str {
         match self {
             Self::Samp => {
-                "a SAMP alias takes letters, digits, '.', '_' and '-', begins with a letter or \
+                "a name in SAMP takes letters, digits, '.', '_' and '-', begins with a letter or \
                  digit and has at most 64 characters"
             }
             Self::AgentAzall => {

@@ -115,3 +115,8 @@ pub fn read_proc_stat(id: u32) -> Option<String> {
 pub fn has_ended(pid: u32) -> bool {
     read_proc_stat(pid).is_some_and(|stat| stat.starts_with(['Z', 'X']))
 }
+
+/// Returns true if a process is stopped, as by `kill -STOP` or Ctrl-Z, so that it does nothing until it is continued.
+pub fn is_stopped(pid: u32) -> bool {
+    read_proc_stat(pid).is_some_and(|stat| stat.starts_with('T'))
+}

@@ -39,32 +39,33 @@ fn readme_text(tree: &Tree) -> String {
     let (reading, each) = (about_reading(tree), about_each(tree));
     let (parts, texts) = (about_parts(tree), about_texts(tree));
     let (ack, files, headers) = (about_ack(tree), about_files(tree), about_headers(tree));
+    let answer = about_answer(tree);
     let patience = tree.settings.wait_timeout;
     format!(
         "This folder is the mailbox of \"{me}\". Each message is a file: use ls, cat and echo.{note}
 
 CHECK MAIL
   ls inbox         list the unread messages, oldest first; ls, grep, head, sed, awk and cp mark nothing
-{reading}  cat .next        read the oldest and mark it; wait for it up to {patience:?}; no two readers get the same
+{reading}  cat .next        read the oldest and mark it; wait for it up to {patience:?}; no two readers get the same.
+                   It prints no file name: the id in its line Message-ID: is enough to answer (REPLY)
   cat .wait        wait up to {patience:?} for unread mail, and print the names, or nothing if none came
 {each}  cat .watch | while read NAME; do ...; done      get the name of each message that comes, without end
 
 REPLY (beside any message, in any folder, also after you have read it)
-  echo \"text\" > inbox/NAME.reply      to the sender of that message (NAME without .txt)
-  echo \"text\" > inbox/NAME.reply-all  to the sender and all other recipients
+  echo \"text\" > inbox/NAME.reply      to its sender (.reply-all: and to all others); NAME without .txt
   echo \"text\" > threads/THREAD/new    to the last who wrote to you in it, else to whom you wrote
   NAME can be the 8 characters at its end, or what Message-ID: has before the @: inbox/ab12cd34.reply
 {ack}
 SEND
-  echo \"text\" > outbox/BOB            to the agent called BOB; with headers:
+  echo \"text\" > outbox/BOB            to the agent or the group called BOB (agents.txt); with headers:
   printf 'To: bob, carol\\nSubject: schema change\\n\\nThe text.\\n' > outbox/BOB
 {files}  Other headers: Cc, Bcc, Thread, In-Reply-To, Via,{headers} Idempotency-Key (makes a retry harmless).
-  To: says to whom a message is written, not who can read it: all who can read the store's files can.
-  echo does not report a refusal. The proof is in sent/: a message that is there was sent. A refused one
-  stays in outbox/, and outbox/BOB.error (for a reply outbox/NAME.reply.error) says why and what to do.
-  To drop it: rm outbox/BOB. A name that resembles a known one is refused, unless it stands in To:.
-  Mail to any other new name is sent, and status.txt says so.
-
+  To: says to whom you write, not who can read it: all who have the same store can (threads/, raw/).
+  echo cannot report a refusal: the lines \"last sent:\" and \"last refusal:\" of status.txt do, and sent.txt
+  has a line a message and recipient: waiting, stored, delivered, told, passed, read, answered or refused.
+  A refused draft stays: outbox/BOB.error (outbox/NAME.reply.error) says why. To drop it: rm outbox/BOB
+  A name that resembles a known one is refused, unless it stands in To:. status.txt tells other new names.
+{answer}
 LOOK AROUND (this marks nothing as read)
   archive/YYYY-MM-DD/    all messages to you, by day        sent/YYYY-MM-DD/    all messages from you
   threads/THREAD/        one conversation, oldest first, also what others in it wrote to each other
@@ -72,9 +73,7 @@ LOOK AROUND (this marks nothing as read)
   rejected/              messages that were not accepted, and why (bad signature, broken file)
   agents.txt             a line an agent: name, stores, last wrote, unread, key, pinned (-: not known)
   status.txt             your name, unread mail, health, last refusal    .maildir/    for mail programs
-{parts}{texts}
-The line Signature: tells if From: is proved. \"valid\": the key known for that sender signed the message.
-\"none\", \"unknown\" and \"missing\" prove nothing about who wrote it.
+{parts}{texts}The line \"Signature: valid\" proves From:; \"none\", \"unknown\" and \"missing\" prove nothing about who wrote.
 "
     )
 }
@@ -103,13 +102,25 @@ fn about_each(tree: &Tree) -> String {
     format!("  while :; do {each}; done      read all that comes\n")
 }
 
-/// Returns the line about sending files, if messages here can carry some.
+/// Returns the lines about sending files, if messages here can carry some.
 fn about_files(tree: &Tree) -> &'static str {
     if can_carry_files(tree) && !tree.is_view_only() {
-        "  mkdir outbox/BOB; cp plan.pdf outbox/BOB/; echo \"text\" > outbox/BOB/body      with files\n"
+        "  A file goes along by a header with its absolute path (Attach: /tmp/plan.pdf), or in a folder, body last:
+  mkdir outbox/BOB; cp plan.pdf outbox/BOB/; echo \"text\" > outbox/BOB/body\n"
     } else {
         ""
     }
+}
+
+/// Returns the line about `.answer`, if reading can mark.
+fn about_answer(tree: &Tree) -> String {
+    if tree.is_view_only() {
+        return String::new();
+    }
+    let patience = tree.settings.wait_timeout;
+    format!(
+        "  cat sent/*/NAME.answer              wait up to {patience:?} for the answer to a message of yours, and read it\n"
+    )
 }
 
 /// Returns true if a store here carries files.

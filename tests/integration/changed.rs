@@ -57,6 +57,14 @@ impl Case {
     }
 
     fn amq() -> Self {
+        let case = Self::amq_with_own_copy();
+        fs::remove_dir_all(case.bed.path("queue/collab/agents/alice/outbox/sent"))
+            .expect("the writer's copy");
+        case
+    }
+
+    /// Returns the case in which the writer's own copy is still there.
+    fn amq_with_own_copy() -> Self {
         let bed = Bed::new();
         let queue = Queue::new(&bed, &["alice", "bob"]);
         bed.config(&queue.store());
@@ -69,7 +77,6 @@ impl Case {
         let unsigned = |line: &&str| !line.contains("\"pub\":") && !line.contains("\"sig\":");
         let lines: Vec<&str> = text.lines().filter(unsigned).collect();
         let forged = lines.join("\n").replace(",\n}", "\n}").replace("pay 10", "pay 9999") + "\n";
-        fs::remove_dir_all(queue.root.join("agents/alice/outbox/sent")).expect("the writer's copy");
         Self::new(bed, "bob", file, "other.md", forged)
     }
 
@@ -255,4 +262,36 @@ fn s570_another_path_is_another_message() {
         assert_eq!(m.ls("rejected"), [""; 0]);
         assert!(m.ok("grep -rh ^Signature: archive").contains("valid"));
     }
+}
+
+/// S980: the writer's own copy does not bring a message back whose file in my mailbox was changed. Only a conversation
+/// that I take part in shows it. The cache makes no difference.
+#[test]
+fn s980_the_copy_of_the_writer() {
+    let case = Case::amq_with_own_copy();
+    let m = case.mount();
+    is_verified(&m, &case.file);
+    case.forge(Case::overwrite);
+    is_refused(&m, &case.file);
+    let m = case.without_cache(m);
+    is_refused(&m, &case.file);
+    let out = case.bed.msgfs_out(&["--me", "alice", "send", "bob", "pay 20"]);
+    assert!(out.ok(), "{out:?}");
+    let view = |m: &Mount| {
+        m.ok("find archive threads rejected -type f | sort; grep -rh ^pay archive threads | sort")
+    };
+    soon("a second message", || m.ls("inbox").len() == 1);
+    let shown = view(&m);
+    assert_eq!(shown.matches("pay 10\n").count(), 1, "in the conversation only: {shown}");
+    let m = case.without_cache(m);
+    assert_eq!(view(&m), shown);
+    case.restore();
+    soon("it is back", || m.ls("inbox").len() == 2 && m.ls("rejected").is_empty());
+    let restored = view(&m);
+    fs::remove_file(&case.file).expect("remove");
+    soon("it is gone from my mailbox", || view(&m).matches("pay 10\n").count() == 1);
+    assert_ne!(view(&m), restored);
+    let gone = view(&m);
+    let m = case.without_cache(m);
+    assert_eq!(view(&m), gone);
 }

@@ -455,7 +455,13 @@ fn s2_readme_tells_what_a_shell_does_not() {
             "outbox/NAME.reply.error",
             "rm outbox/BOB",
             "not who can read it",
-            "echo does not report a refusal. The proof is in sent/",
+            "echo cannot report a refusal: the lines \"last sent:\" and \"last refusal:\" of status.txt do",
+            "sent.txt",
+            "Attach: /tmp/plan.pdf",
+            "It prints no file name: the id in its line Message-ID: is enough to answer",
+            "all who have the same store can (threads/, raw/)",
+            "the group called BOB",
+            "cat sent/*/NAME.answer              wait up to 2s",
             "(-: not known)",
         ] {
             assert!(text.contains(needed), "{how}: {needed} is missing in\n{text}");

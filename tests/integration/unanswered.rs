@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, INodeNo,
@@ -170,6 +170,46 @@ fn s590_a_stopped_msgfs() {
     }
     send(Signal::CONT);
     assert_eq!(m.ls("inbox"), [recs[0].name(0), recs[1].name(0), recs[2].name(0)]);
+}
+
+/// S981: a command that acts for a name whose msgfs is stopped says so within seconds, names the process and the command
+/// that lets it go on, and does nothing. A command that only looks says so, too, and reads the stores.
+#[test]
+fn s981_a_command_names_the_stopped_msgfs() {
+    let bed = Bed::new();
+    let recs = three(&bed);
+    let m = bed.mount("bar");
+    let send = |signal| {
+        let pid = rustix::process::Pid::from_raw(m.pid()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    };
+    send(Signal::STOP);
+    let acts: [(&[&str], Option<i32>); 4] = [
+        (&["inbox"], Some(1)),
+        (&["send", "foo", "hi"], Some(1)),
+        (&["mark", "--all"], Some(1)),
+        (&["status"], Some(0)),
+    ];
+    for (args, code) in acts {
+        let began = Instant::now();
+        let mut command = bed.msgfs(args);
+        command.args(["--me", "bar"]);
+        let out = ends(command, None);
+        assert!(began.elapsed() < Duration::from_secs(8), "{args:?}: {:?}", began.elapsed());
+        assert_eq!(out.code(), code, "{args:?}: {out:?}");
+        let dir = m.dir.display();
+        for part in [
+            format!("the mount of bar does not answer, because it is stopped (process {}", m.pid()),
+            format!("kill -CONT {}", m.pid()),
+            format!("msgfs umount --lazy {dir}"),
+        ] {
+            assert!(out.stderr.contains(&part), "{args:?}: {out:?}");
+        }
+        assert_eq!(out.stdout.contains("unread: 3"), code == Some(0), "{args:?}: {out:?}");
+    }
+    send(Signal::CONT);
+    assert_eq!(m.ls("inbox"), [recs[0].name(0), recs[1].name(0), recs[2].name(0)]);
+    assert!(m.ls("outbox").is_empty() && m.ls("sent").is_empty());
 }
 
 /// S591: a folder that does not answer stops no program that only has it as working directory, and no program that

@@ -150,8 +150,9 @@ impl TreeAccess for Tree {
     }
 }
 
-/// Returns a failure that names its path.
+/// Returns a failure that names its path. An error with a sentence of its own says what to do.
 fn path_failure(path: &str, error: msgfs::view::Error) -> Failure {
-    let hint = suggest_listing(path, error.errno());
+    let is_bare = matches!(error, view::Error::NotFound | view::Error::IsDir);
+    let hint = if is_bare { suggest_listing(path, error.errno()) } else { String::new() };
     Failure::Errno(error.errno(), format!("{}: {error}{hint}", sanitize_line(path)))
 }

@@ -8,6 +8,7 @@
 mod direct;
 mod mount;
 mod server;
+mod silence;
 mod socket;
 mod wire;
 
@@ -25,7 +26,7 @@ use msgfs::view::{AskProgress, AskQuery, FolderEntry};
 use super::GlobalOptions;
 use super::context::CommandContext;
 use super::failure::Failure;
-use super::output::{SectionWriter, StdoutWriter};
+use super::output::{self, SectionWriter, StdoutWriter};
 
 use direct::DirectAccess;
 use mount::MountAccess;
@@ -244,31 +245,52 @@ fn open_tree(
     loop {
         let holder = config::find_lock_holder(&context.paths.state);
         let mount = holder.as_ref().and_then(|holder| holder.mountpoint.clone());
-        if let Some(dir) = &mount
-            && let Ok(MountState::Alive) = mountpoint::mount_state(dir)
-        {
+        let is_stopped = silence::is_stopped(&context.paths.state, holder.as_ref());
+        let state = match &mount {
+            Some(_) if is_stopped => MountState::Hung,
+            Some(dir) => mountpoint::mount_state(dir).unwrap_or(MountState::NotMounted),
+            None => MountState::NotMounted,
+        };
+        if let (Some(dir), MountState::Alive) = (&mount, &state) {
             return Ok(Box::new(MountAccess::new(dir.clone(), global, &context)));
         }
-        if holder.is_some()
-            && (purpose.acts || !purpose.waits)
-            && let Some(served) = SocketAccess::connect(&context.paths.state)
-        {
-            return Ok(Box::new(served));
+        let mut is_silent = is_stopped || state == MountState::Hung;
+        if holder.is_some() && !is_silent && (purpose.acts || !purpose.waits) {
+            match SocketAccess::connect(&context.paths.state) {
+                Ok(served) => return Ok(Box::new(served)),
+                Err(error) => is_silent = socket::is_silence(&error),
+            }
+        }
+        if let Some(holder) = holder.filter(|_| is_silent) {
+            let silence = silence::describe(&context.me.name, &holder, is_stopped);
+            if purpose.acts {
+                return Err(Failure::refused(silence));
+            }
+            output::print_notice(&format!("msgfs: {silence}"));
+            output::print_notice("this is read from the stores without it:");
+            return open_directly(global, purpose);
         }
         if mount.is_some() && purpose.acts && Instant::now() < deadline {
             // The mount is starting or ending. A command that only reads does not need it.
             thread::sleep(PAUSE);
             continue;
         }
-        match DirectAccess::open(global, purpose) {
+        match open_directly(global, purpose) {
             Err(Failure::Open(MailboxOpenError::Lock(LockError::Held(_))))
                 if Instant::now() < deadline =>
             {
                 thread::sleep(PAUSE);
             }
-            outcome => return outcome.map(|direct| Box::new(direct) as Box<dyn TreeAccess>),
+            outcome => return outcome,
         }
     }
+}
+
+fn open_directly(
+    global: &GlobalOptions,
+    purpose: AccessPurpose,
+) -> Result<Box<dyn TreeAccess>, Failure> {
+    DirectAccess::open(global, purpose).map(|direct| Box::new(direct) as Box<dyn TreeAccess>)
 }
 
 /// Returns a typed path (`/inbox/`, `./inbox`, `inbox`) in the tree's form: `inbox`, and the empty path for the

@@ -29,10 +29,13 @@ pub(super) struct SocketAccess {
 }
 
 impl SocketAccess {
-    /// Connects to the process that acts in a state folder; `None` if none listens there or answers.
-    pub(super) fn connect(state: &Path) -> Option<Self> {
+    /// Connects to the process that acts in a state folder.
+    ///
+    /// # Errors
+    /// Returns the error of the system if none listens there, and a timeout if one does and does not answer.
+    pub(super) fn connect(state: &Path) -> io::Result<Self> {
         let stream = connect_greeted(state)?;
-        Some(Self { stream, used: Cell::new(false), broken: Cell::new(false) })
+        Ok(Self { stream, used: Cell::new(false), broken: Cell::new(false) })
     }
 
     /// Sends a request with the text that belongs to it.
@@ -92,12 +95,22 @@ impl SocketAccess {
 }
 
 /// Returns a connection on which that process has greeted.
-fn connect_greeted(state: &Path) -> Option<UnixStream> {
-    let stream = wire::connect(state).ok().filter(wire::is_same_user)?;
-    stream.set_read_timeout(Some(GREETS_WITHIN)).ok()?;
-    let Ok(TreeResponse::Done) = wire::receive(&stream) else { return None };
-    stream.set_read_timeout(None).ok()?;
-    Some(stream)
+fn connect_greeted(state: &Path) -> io::Result<UnixStream> {
+    let stream = wire::connect(state)?;
+    if !wire::is_same_user(&stream) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    stream.set_read_timeout(Some(GREETS_WITHIN))?;
+    let TreeResponse::Done = wire::receive(&stream)? else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    stream.set_read_timeout(None)?;
+    Ok(stream)
+}
+
+/// Returns true if an error says that the process listens and has not greeted in time.
+pub(super) fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// Asks the process that carries without a mount to let a mount take over. It has ended its work when this
@@ -106,7 +119,7 @@ pub(crate) fn request_takeover(state: &Path) -> Option<UnixStream> {
     let deadline = Instant::now() + PATIENCE;
     // A mount is not asked, because it stays.
     while config::find_lock_holder(state).is_some_and(|holder| holder.mountpoint.is_none()) {
-        if let Some(stream) = connect_greeted(state) {
+        if let Ok(stream) = connect_greeted(state) {
             stream.set_read_timeout(Some(YIELDS_WITHIN)).ok()?;
             wire::send(&stream, &TreeRequest::Place).ok()?;
             return matches!(wire::receive(&stream), Ok(TreeResponse::Done)).then_some(stream);

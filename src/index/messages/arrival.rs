@@ -242,10 +242,11 @@ impl MessageTable {
         is_rewritten: bool,
     ) -> (bool, bool) {
         let before = *self.entry(ix);
-        // This runs before the entry changes, because the old time gives the position in the lists.
         let moves = found.time != before.time()
             || found.name_time.is_some_and(|name| name != self.name_time(&before));
-        if moves {
+        let leaves = [(EntryFlags::TO_ME, found.to_me), (EntryFlags::FROM_ME, found.from_me)];
+        // This runs before the entry changes, because the old time gives the position in the lists.
+        if moves || leaves.iter().any(|(flag, stays)| before.flags.has(*flag) && !stays) {
             self.remove_from_lists(ix);
         }
         let after = self.build_restated_entry(ix, &before, store, found);

@@ -1,7 +1,9 @@
 //! The lists of messages to me and from me, in listing order.
 //!
-//! Messages that are gone stay in the lists, because every reader of a list checks the entry.
+//! Messages that are gone stay in the lists, because every reader of a list checks the entry. Messages that are no
+//! longer to me, or from me, leave the list.
 
+use super::entry::EntryFlags;
 use super::{EntryTable, IndexEntry, MessageTable};
 use crate::index::column::at;
 use crate::index::position::{MsgIx, ThreadIx};
@@ -156,8 +158,12 @@ impl MessageLists {
             let after_time = (entry.store() as u32) << 24 | rank.min(0xff_ffff);
             (known.name_time(entry), after_time, *ix)
         };
-        for list in [&mut self.to_me, &mut self.from_me] {
-            let mut keys: Vec<_> = list.iter().map(keyed).collect();
+        let lists =
+            [(EntryFlags::TO_ME, &mut self.to_me), (EntryFlags::FROM_ME, &mut self.from_me)];
+        for (flag, list) in lists {
+            // A report during the load may have cleared the flag.
+            let of_list = list.iter().filter(|ix| known.entry(**ix).flags.has(flag));
+            let mut keys: Vec<_> = of_list.map(keyed).collect();
             keys.sort_by(|x, y| {
                 (x.0, x.1).cmp(&(y.0, y.1)).then_with(|| known.compare_order(x.2, y.2))
             });

@@ -376,6 +376,11 @@ impl LogSync {
     /// Resets the counts for another stream: its messages have other numbers, and its refusals are unknown.
     pub fn reset_refusal_count(&mut self) {
         self.notes.last_counted = 0;
+        self.remove_publish_notes();
+    }
+
+    /// Removes the notes about what the server refuses, because nothing is known of it now.
+    fn remove_publish_notes(&mut self) {
         let before = self.notes.lasting.len();
         self.notes.lasting.retain(|about, _| !about.starts_with("publish "));
         self.notes.is_dirty |= self.notes.lasting.len() != before;
@@ -384,6 +389,8 @@ impl LogSync {
     /// Records that the connection ended. After three times in a row at the same request, that request is made in a way
     /// that nothing can break. Returns true if the next try will differ.
     pub fn note_disconnect(&mut self) -> bool {
+        self.remove_publish_notes();
+        self.report_notes();
         let risk = std::mem::take(&mut self.risk);
         self.strikes = match &self.strikes {
             (same, count) if *same == risk => (risk, count + 1),

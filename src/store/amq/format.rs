@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::message::{self, AmqMessage, AmqParseError, FILE_BYTES};
 use super::{AmqStore, LEAVES, check};
 use crate::model::locks::Mutex;
-use crate::model::{Attachment, qualify_id, quote_shell_word, sanitize_line};
+use crate::model::{Attachment, display_path, qualify_id, quote_shell_word, sanitize_line};
 use crate::store::digest::secure_hash64;
 use crate::store::engine::Format;
 use crate::store::engine::files::{
@@ -22,7 +22,7 @@ use crate::store::engine::files::{
 };
 use crate::store::{
     Advice, ClaimVerifier, Facets, FoundMessage, Location, Record, Store as _, StoreError,
-    ViolationReporter,
+    ViolationReporter, fs,
 };
 
 /// The facts about a message that the table keeps.
@@ -163,9 +163,18 @@ impl Format<AmqStore> for AmqFormat {
 
     fn advice(store: &AmqStore) -> Vec<Advice> {
         let Some(first) = store.missing_folders().next() else { return Vec::new() };
-        let root = quote_shell_word(&store.properties.dir.to_string_lossy());
+        let dir = &store.properties.dir;
+        let problem = if fs::is_folder_missing(dir) {
+            format!(
+                "the queue {} does not exist; if it is another one, correct dir in its [[store]]",
+                display_path(dir)
+            )
+        } else {
+            format!("{} is not there; a mailbox has {LEAVES}", display_path(&dir.join(first)))
+        };
+        let root = quote_shell_word(&dir.to_string_lossy());
         vec![Advice {
-            problem: format!("{first} is not there; a mailbox has {LEAVES}"),
+            problem,
             command: Some(format!("amq init --root {root} --agents {}", store.me())),
             serious: true,
         }]

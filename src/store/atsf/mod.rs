@@ -38,6 +38,7 @@ mod tests;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -53,9 +54,9 @@ use super::engine::lines::{LineFormat, LineStore, LogFacts as _, LogReading, Log
 use super::{
     AddressFit, AnswerScheme, EmptyThread, Facets, FoundMessage, Location, MessageAppender,
     PartContent, PartReader, PrepareContext, PreparedRecord, Record, RepeatKind, Store as _,
-    StoreDirectory, StoreError, StoreProperties, StoreSpec, ThreadScheme as ThreadIds,
+    StoreDirectory, StoreError, StoreProperties, StoreSpec, ThreadScheme as ThreadIds, fs,
 };
-use crate::model::{Draft, Message, ORIGIN, Timestamp, sanitize_line};
+use crate::model::{Draft, Message, ORIGIN, Remedy, Timestamp, display_path, sanitize_line};
 use ids::{AtsfIdAssignment, AtsfIdInput, AtsfIdTable};
 pub use line::AtsfThreadStats;
 use line::{AtsfCounts, AtsfLine};
@@ -87,6 +88,20 @@ fn default_recipient(role: &str) -> &'static str {
     if role == "user" { "agent" } else { "user" }
 }
 
+impl AtsfStore {
+    /// Returns what to do if the project's folder is missing and was never seen.
+    fn describe_missing_project(&self) -> Option<String> {
+        let dir = &self.properties.dir;
+        let is_missing = self.table.read().logs.is_empty() && fs::is_folder_missing(dir);
+        is_missing.then(|| {
+            format!(
+                "the folder of the project does not exist; correct dir in its [[store]], or make it with: {}",
+                Remedy::Make(dir.clone())
+            )
+        })
+    }
+}
+
 impl Format<AtsfStore> for AtsfFormat {
     fn facets(store: &AtsfStore) -> Facets<'_> {
         Facets {
@@ -100,16 +115,21 @@ impl Format<AtsfStore> for AtsfFormat {
     }
 
     fn describe_missing(store: &AtsfStore) -> Option<String> {
+        let dir = store.properties.dir.as_path();
+        if let Some(what) = store.describe_missing_project() {
+            return Some(format!("{}: {what}", display_path(dir)));
+        }
         let roots = store.roots();
-        let main = std::iter::once(store.properties.dir.as_path());
-        let mut all = main.chain(roots.iter().map(|root| root.path.as_path()));
+        let mut all = std::iter::once(dir).chain(roots.iter().map(|root| root.path.as_path()));
         let none = !all.any(|project| std::fs::symlink_metadata(project.join(AGENT)).is_ok());
         none.then(|| {
             format!(
-                "there is no {}; check the folder of the store, or begin a thread, which makes it \
-                 (`Via: {}` and a subject)",
-                store.properties.dir.join(AGENT).display(),
-                sanitize_line(&store.properties.name)
+                "there is no {}; if {} is the right project, begin a thread, which makes it: \
+                 msgfs send --via {} --subject SUBJECT {} TEXT",
+                display_path(&dir.join(AGENT)),
+                display_path(dir),
+                sanitize_line(&store.properties.name),
+                default_recipient(store.me())
             )
         })
     }
@@ -364,6 +384,10 @@ impl MessageAppender for AtsfStore {
         draft: &Draft,
         with: &PrepareContext<'_>,
     ) -> Result<Vec<PreparedRecord>, StoreError> {
+        if let Some(what) = self.describe_missing_project() {
+            let error = io::Error::new(io::ErrorKind::NotFound, what);
+            return Err(StoreError::io(&self.properties.dir, error));
+        }
         self.prepare_draft(draft, with)
     }
 

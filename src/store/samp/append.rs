@@ -260,7 +260,7 @@ mod tests {
     fn bad_recipients_are_refused_with_reasons() {
         for bad in ["", "../x", "a b", "\u{e9}"] {
             let e = prepare_records("me", &draft(&[bad], "hi"), &with(&|_| false)).unwrap_err();
-            assert!(e.to_string().contains("is not a SAMP alias"), "{e}");
+            assert!(e.to_string().contains("is no name in SAMP"), "{e}");
         }
     }
 

@@ -69,7 +69,7 @@ pub struct Samp {
 /// Returns a sentence that says why a name cannot be an alias.
 fn describe_bad_alias(name: &str) -> String {
     format!(
-        "{:?} is not a SAMP alias: it takes letters, digits, '.', '_' and '-', begins with a letter \
+        "{:?} is no name in SAMP: it takes letters, digits, '.', '_' and '-', begins with a letter \
          or digit and has at most 64 characters",
         sanitize_line(name)
     )
@@ -193,7 +193,9 @@ impl LineFormat for Samp {
         match alias::classify_log_name(name) {
             SampLogName::Main(_) | SampLogName::Conflict(_) => NameClass::Log,
             SampLogName::NotALog => NameClass::Other,
-            SampLogName::BadAlias => NameClass::Bad("alias", "its name holds no valid alias"),
+            SampLogName::BadAlias => {
+                NameClass::Bad("alias", "its name holds no valid name of a writer")
+            }
         }
     }
 
@@ -503,7 +505,7 @@ fn check_record(line: &mut LineCheck<'_, Samp>, parsed: &SampRecord<'_>) {
         );
     }
     if !alias::is_valid_alias(&parsed.to) {
-        line.report_violation("to", format!("to is {:?}, which is not a valid alias", parsed.to));
+        line.report_violation("to", format!("to is {:?}, which is not a valid name", parsed.to));
     }
     if !parsed.id_verified {
         line.report_violation("id", format!("the content does not hash to the id {:?}", parsed.id));

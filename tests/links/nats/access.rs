@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use msgfs::link::LinkState;
 use msgfs::link::nats;
 use serde_json::json;
 
@@ -82,6 +83,23 @@ fn no_permission_for_a_writer_is_told_at_once_and_granted_later() {
     two.write("b", &record("b", 1));
     two.has("c", &records("c", 0..600));
     soon("it is told no more", || !one.told("may not publish"));
+}
+
+#[test]
+fn what_the_server_refuses_is_not_told_while_it_is_away() {
+    let mut server = Server::with(&users("\"msgfs.team.a\""));
+    admin(&server).make_stream(&json!({}));
+    let mut one = host(&server, "host1", "one");
+    one.start();
+    one.connected();
+    one.write("c", &record("c", 0));
+    one.tells("may not publish as c");
+    server.kill();
+    soon("it is not connected", || matches!(one.standing().state, LinkState::Waiting { .. }));
+    soon("only that is told", || !one.told("may not publish"));
+    assert_eq!(one.standing().waiting, 1);
+    server.run();
+    one.tells("may not publish as c");
 }
 
 #[test]

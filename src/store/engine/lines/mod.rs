@@ -191,11 +191,15 @@ impl<F: LineFormat> Engine for LineStore<F> {
     }
 
     fn default_health(&self) -> Vec<String> {
+        let missing = F::describe_missing(self);
         let gone = fs::missing_folder_line(&self.properties.dir);
-        if let Some(gone) = gone.filter(|_| !self.is_expected_missing()) {
+        // A folder that was never seen is not gone.
+        let is_new =
+            self.is_expected_missing() || missing.is_some() && self.table.read().logs.is_empty();
+        if let Some(gone) = gone.filter(|_| !is_new) {
             return vec![gone];
         }
-        let mut out: Vec<String> = F::describe_missing(self).into_iter().collect();
+        let mut out: Vec<String> = missing.into_iter().collect();
         {
             let table = self.table.read();
             for log in table.logs.iter().filter(|log| !log.gone) {
