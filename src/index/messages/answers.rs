@@ -123,9 +123,8 @@ mod tests {
     fn a_message_answers_one_id_and_an_id_has_all_its_answers() {
         let mut links = AnswerLinks::default();
         let [a, b] = [1, 2].map(MsgIx::new);
-        let answering = |links: &AnswerLinks, id| -> Vec<MsgIx> {
-            links.messages_answering(id).collect()
-        };
+        let answering =
+            |links: &AnswerLinks, id| -> Vec<MsgIx> { links.messages_answering(id).collect() };
         links.set(b, Some(7));
         links.set(a, Some(7));
         assert_eq!(answering(&links, 7), [a, b]);
