@@ -216,7 +216,7 @@ impl MessageTable {
     }
 
     /// Returns the tables of a snapshot: those before the tables of threads, and those behind them.
-    pub(super) fn snapshot_tables(&self) -> ([AnyTable<'_>; 5], [AnyTable<'_>; 5]) {
+    pub(super) fn snapshot_tables(&self) -> ([AnyTable<'_>; 5], [AnyTable<'_>; 6]) {
         let hash_of = identity_lookup(&self.known.entries);
         let identities = SlotTableSnapshot { slots: &self.known.identity_slots, hash_of };
         let (texts, ends, slots) = self.known.names.texts().snapshot_parts();
@@ -228,7 +228,7 @@ impl MessageTable {
             Box::new(slots),
         ];
         let links = self.known.links.as_table();
-        let last: [AnyTable<'_>; 5] = [
+        let last: [AnyTable<'_>; 6] = [
             Box::new(&self.known.text_ids),
             Box::new(&self.lists.to_me),
             Box::new(&self.lists.from_me),
