@@ -61,6 +61,7 @@ mod tests {
             warnings: Arc::default(),
             recent_reads_file: bed.dir.path().join("read-last"),
             link_boards: Arc::default(),
+            groups: Default::default(),
             find_mounted: Default::default(),
         };
         Tree::new(Arc::clone(index), None, settings)

@@ -125,6 +125,7 @@ pub(super) fn build_view_settings(
         warnings: Arc::default(),
         recent_reads_file: paths.read_last_file(),
         link_boards: Arc::default(),
+        groups: config.groups.clone(),
         find_mounted: view::MountedFinder(Arc::new(move |dir| list_mounted_addresses(&state, dir))),
     }
 }

@@ -92,7 +92,7 @@ use lru::LruCache;
 use crate::index::{Index, MsgIx};
 use crate::link::{HealthBoard, HealthBoards};
 use crate::model::{MarkRead, PublicKey, Scope};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, RecipientGroups};
 use listing::ListingCache;
 use message_texts::MessageTexts;
 use ordered_messages::OrderedMessages;
@@ -135,6 +135,8 @@ pub struct TreeSettings {
     pub recent_reads_file: PathBuf,
     /// The health of each link.
     pub link_boards: HealthBoards,
+    /// The groups of the configuration.
+    pub groups: RecipientGroups,
     /// A function that finds the others who have a mount now.
     pub find_mounted: MountedFinder,
 }

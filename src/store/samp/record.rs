@@ -92,6 +92,13 @@ impl<'a> SampRecord<'a> {
         if self.rcpt.is_empty() { vec![self.to.to_string()] } else { self.rcpt.clone() }
     }
 
+    /// Returns the id of the record of the same message to another recipient.
+    pub fn id_for_recipient(&self, to: &str) -> String {
+        let (time, body) = (self.time(), self.body_text());
+        let (from, thread) = (self.from.as_ref(), self.thread.as_ref());
+        NewSampRecord { time, from, to, thread, body: &body, ..NewSampRecord::default() }.id()
+    }
+
     /// Returns the values that the record, which stands on this line, has in common with those to the other recipients.
     pub fn multicast_key(&self, line: &str) -> Option<MulticastKey> {
         let key = self.shared_id?;

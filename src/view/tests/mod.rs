@@ -117,6 +117,7 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         warnings: Arc::default(),
         recent_reads_file: dir.path().join("read-last"),
         link_boards: Arc::default(),
+        groups: Default::default(),
         find_mounted: Default::default(),
     };
     Tree::new(index, outbox, settings)
