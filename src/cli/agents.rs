@@ -6,8 +6,8 @@ use super::{GlobalOptions, output};
 
 /// List the agents that I can write to
 ///
-/// Prints the file agents.txt of the tree: one line for each agent that a store knows. The words of
-/// a line are: the agent's name, its stores, the time of its last message, the number of messages
+/// Prints the file agents.txt of the tree: one line for each agent that a store knows, and one for each group of the
+/// configuration. The words of a line are: the agent's name, its stores, the time of its last message, the number of messages
 /// to it that it has not read, the fingerprint of its key, and `pinned` if msgfs trusts this key for the
 /// agent. A - stands for a value that is not known. The line of another identity of yours that has a mount
 /// on this machine now ends with the word `mounted`.

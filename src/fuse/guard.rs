@@ -62,6 +62,7 @@ mod tests {
             recent_reads_file: bed.dir.path().join("read-last"),
             link_boards: Arc::default(),
             bell_record: None,
+            groups: Default::default(),
             find_mounted: Default::default(),
         };
         Tree::new(Arc::clone(index), None, settings)

@@ -126,6 +126,7 @@ pub(super) fn build_view_settings(
         recent_reads_file: paths.read_last_file(),
         link_boards: Arc::default(),
         bell_record: None,
+        groups: config.groups.clone(),
         find_mounted: view::MountedFinder(Arc::new(move |dir| list_mounted_addresses(&state, dir))),
     }
 }

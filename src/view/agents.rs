@@ -1,5 +1,5 @@
 //! `agents.txt`: all known agents, the time when each last wrote, and the number of messages that it has not
-//! read.
+//! read; and the groups of the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -35,8 +35,12 @@ pub struct AgentStatus {
     /// True if that key is pinned to the address.
     pub pinned: bool,
     /// True if it is another identity of this user that has a mount on this machine now.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub mounted: bool,
 }
+
+/// The first line of the file: the words of a line.
+const HEADING: &str = "# name stores last-wrote unread key pinned mounted (-: not known)\n";
 
 /// All agents at one moment.
 #[derive(Clone, Debug, Default)]
@@ -123,7 +127,10 @@ fn collect_agents(tree: &Tree) -> AgentDirectory {
     let mut all: Vec<AgentStatus> = by_name.into_values().collect();
     all.sort_by_cached_key(|agent| names::thread_name(&agent.name));
     let time = newest.max(tree.index.marks_time()).max(read).unwrap_or_default();
-    AgentDirectory { text: all.iter().map(format_agent_line).collect(), agents: all, time }
+    let lines = all.iter().map(format_agent_line);
+    let groups = tree.settings.groups.iter().map(format_group_line);
+    let text = std::iter::once(HEADING.to_owned()).chain(lines).chain(groups).collect();
+    AgentDirectory { text, agents: all, time }
 }
 
 /// Adds the unread counts: for others from the stores, for me from `inbox/`. Returns the time when another
@@ -203,7 +210,13 @@ fn list_store_agents(store: &dyn Store) -> BTreeSet<String> {
     all
 }
 
-/// Formats one line: words with one blank between them.
+/// Formats the line of a group: its name with a colon, which no name of an agent has here, and its members.
+fn format_group_line((name, members): (&String, &Vec<String>)) -> String {
+    let members: Vec<String> = members.iter().map(|one| names::thread_name(one)).collect();
+    format!("{}: {}\n", names::thread_name(name), members.join(" "))
+}
+
+/// Formats the line of an agent: words with one blank between them.
 fn format_agent_line(agent: &AgentStatus) -> String {
     let stores: Vec<String> = agent.stores.iter().map(|name| names::thread_name(name)).collect();
     let mut line = format!("{} {}", names::thread_name(&agent.name), stores.join(","));

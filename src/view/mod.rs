@@ -104,7 +104,7 @@ use lru::LruCache;
 use crate::index::{Index, MsgIx};
 use crate::link::{HealthBoard, HealthBoards};
 use crate::model::{MarkRead, PublicKey, Scope};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, RecipientGroups};
 use listing::ListingCache;
 use message_texts::MessageTexts;
 use ordered_messages::OrderedMessages;
@@ -149,6 +149,8 @@ pub struct TreeSettings {
     pub link_boards: HealthBoards,
     /// The messages for which bells have rung; `None` if nothing tells.
     pub bell_record: Option<Arc<dyn BellRecord>>,
+    /// The groups of the configuration.
+    pub groups: RecipientGroups,
     /// A function that finds the others who have a mount now.
     pub find_mounted: MountedFinder,
 }

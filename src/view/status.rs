@@ -227,13 +227,10 @@ fn collect_store_statuses(tree: &Tree, keys: &MyPublicKeys) -> Vec<StoreStatus> 
             let of = |e: &&IndexEntry| e.store() == number;
             let to_me =
                 core.messages.messages_to_me().map(|ix| core.messages.entry(ix)).filter(of).count();
-            let from_me = core
-                .messages
-                .messages_from_me()
-                .filter(|ix| !core.messages.is_copy(*ix))
-                .map(|ix| core.messages.entry(ix))
-                .filter(of)
-                .count();
+            let mine = |ix: MsgIx| Some(core.messages.entry(ix)).filter(|e| e.is_from_me());
+            let copies = core.messages.copies().filter_map(mine).filter(of).count();
+            let from_me = core.messages.messages_from_me().filter_map(mine).filter(of).count();
+            let from_me = from_me.saturating_sub(copies);
             let rejected = core.trust.rejects().filter(|(k, _)| k.0.store() == number).count();
             (to_me, from_me, rejected)
         };

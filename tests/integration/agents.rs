@@ -49,7 +49,8 @@ fn s530_one_line_an_agent() {
     assert_eq!(
         text,
         format!(
-            "alice amq,samp 2026-04-24T17:42:03.000Z 0 {} pinned\n\
+            "# name stores last-wrote unread key pinned mounted (-: not known)\n\
+             alice amq,samp 2026-04-24T17:42:03.000Z 0 {} pinned\n\
              bar amq,samp - 3 {own} pinned\n\
              foo samp 2026-04-24T17:42:13.000Z - - -\n\
              idle amq - 0 - -\n\
@@ -58,7 +59,7 @@ fn s530_one_line_an_agent() {
         )
     );
     assert_eq!(m.ok("awk '$6 == \"pinned\" {print $1}' agents.txt"), "alice\nbar\n");
-    assert_eq!(m.ok("column -t agents.txt | wc -l").trim(), "5");
+    assert_eq!(m.ok("column -t agents.txt | wc -l").trim(), "6");
     let stat = m.ok("stat -c '%a %s %Y' agents.txt");
     let mode_and_size = format!("400 {} ", text.len());
     assert!(stat.starts_with(&mode_and_size), "{stat}");
@@ -189,6 +190,8 @@ fn s532_names_of_strangers() {
     append_raw(&log(&bed.store, "forger"), rec.line_with(&mix));
     let m = bed.mount("bar");
     let text = m.cat("agents.txt");
+    let (heading, text) = text.split_once('\n').unwrap();
+    assert!(heading.starts_with("# "));
     assert_eq!(text.lines().count(), 6, "{text}");
     assert!(text.lines().all(|line| line.split(' ').count() == 6), "{text}");
     assert!(text.is_ascii() && !text.contains(['\u{1b}', '\t']), "{text}");
@@ -198,7 +201,7 @@ fn s532_names_of_strangers() {
     // The same holds with the cache. A sender whose records were all refused is not listed in the JSON either.
     assert!(!text.contains("liar") && !text.contains("forger"), "{text}");
     drop(m);
-    assert_eq!(bed.mount("bar").cat("agents.txt"), text);
+    assert_eq!(bed.mount("bar").cat("agents.txt"), format!("{heading}\n{text}"));
     let out = run(bed.msgfs(["agents", "--json", "--me", "bar"]), None).stdout;
     let told: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(told.as_array().unwrap().len(), 6, "{told}");

@@ -321,7 +321,7 @@ fn s901_a_reply_keeps_the_subject() {
     );
 }
 
-/// S902: identities of the same user that have a mount on the same store are in `agents.txt`, marked, before they
+/// S902, S530: identities of the same user that have a mount on the same store are in `agents.txt`, marked, before they
 /// have written. They count for nothing else, and nothing is written into the store for them.
 #[test]
 fn s902_who_is_mounted_is_listed() {
@@ -333,8 +333,10 @@ fn s902_who_is_mounted_is_listed() {
     fs::create_dir_all(bed.path("other")).unwrap();
     let _eve =
         bed.mount_at(&bed.path("mnt-eve"), "eve", &["--config", elsewhere.to_str().unwrap()]);
-    bed.config("unknown_recipient = \"refuse\"\n");
+    bed.config("unknown_recipient = \"refuse\"\n[groups]\nteam = [\"bob\", \"eve\"]\n");
     let m = bed.mount("bar");
+    let text = m.cat("agents.txt");
+    assert!(text.starts_with("# name ") && text.ends_with("\nteam: bob eve\n"), "{text}");
     let line = |name: &str| {
         let text = m.cat("agents.txt");
         text.lines().find(|line| line.split(' ').next() == Some(name)).map(str::to_owned)
@@ -350,7 +352,7 @@ fn s902_who_is_mounted_is_listed() {
     };
     assert_eq!(
         (is_mounted("foo"), is_mounted("bar"), is_mounted("eve")),
-        (Some(json!(true)), Some(json!(false)), None)
+        (Some(json!(true)), Some(Value::Null), None)
     );
     assert!(fs::read_dir(&bed.store).unwrap().next().is_none(), "nothing is written there");
     // foo is as unknown as before.
