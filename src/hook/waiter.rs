@@ -13,8 +13,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
+use super::harness::WakeMeans;
 use super::sessions::{Session, SessionDir, unix_seconds};
-use super::waiter_process::WaiterProcess;
+use super::waiter_process::{WaiterProcess, find_named_harness, wake_session};
 use super::{
     HookCall, HookEvent, HookInput, RINGS, SilenceReason, is_typed_prompt, open_glance, rate_limit,
     render_bell_text, resolve_project_folder, volume, write_line,
@@ -45,6 +46,8 @@ struct Waiter<'a> {
     token: String,
     deadline: Instant,
     harness: Option<OwnedFd>,
+    /// True if the parent was the hook that started the waiter, and is gone.
+    is_detached: bool,
 }
 
 impl Waiter<'_> {
@@ -65,7 +68,7 @@ impl Waiter<'_> {
     /// Returns true if a session is still there for this waiter to wake.
     fn is_needed(&self) -> bool {
         Instant::now() < self.deadline
-            && getppid() == self.input.parent
+            && (self.is_detached || getppid() == self.input.parent)
             && !self.harness.as_ref().is_some_and(has_ended)
             && self
                 .sessions
@@ -113,6 +116,7 @@ fn has_ended(process: &OwnedFd) -> bool {
 fn open_harness_process(call: &HookCall, env: &Env) -> Result<Option<OwnedFd>, SilenceReason> {
     let told =
         call.harness.variables.and_then(|marks| env.var(marks.process)?.to_str()?.parse().ok());
+    let told = told.or_else(|| find_named_harness(call.harness, env));
     let Some(id) = told.and_then(Pid::from_raw) else { return Ok(None) };
     match pidfd_open(id, PidfdFlags::empty()) {
         Err(Errno::SRCH) => Err(SilenceReason::NoHarness(id.as_raw_nonzero().get())),
@@ -137,6 +141,7 @@ pub(super) fn run(
         token: generate_token()?,
         deadline: Instant::now() + STAYS,
         harness: open_harness_process(call, &env)?,
+        is_detached: call.harness.has_own_waiter(),
     };
     let folder = resolve_project_folder(call, &env, sessions, told)?;
     let env = env.with_cwd(folder);
@@ -163,13 +168,7 @@ pub(super) fn run(
                 return Ok(0);
             }
             match claim_ring_text(&needed, call, &env) {
-                Ok(Some(text)) => {
-                    write_line(
-                        call.harness.wake_stream.unwrap_or(super::BellStream::Err),
-                        &(text + "\n"),
-                    );
-                    return Ok(RINGS);
-                }
+                Ok(Some(text)) => return ring_session(call, &env, told, text),
                 Ok(None) => known.extend(mail),
                 // The store may be back when it changes again.
                 Err(SilenceReason::Open(why)) => sessions.log_reason(&why.to_string()),
@@ -188,6 +187,27 @@ pub(super) fn run(
         if !needed.is_needed() {
             return Ok(0);
         }
+    }
+}
+
+/// Tells the session that there is mail.
+fn ring_session(
+    call: &HookCall,
+    env: &Env,
+    told: &HookInput,
+    text: String,
+) -> Result<u8, SilenceReason> {
+    match call.harness.wake {
+        Some(WakeMeans::Print(stream)) => {
+            write_line(stream, &(text + "\n"));
+            Ok(RINGS)
+        }
+        Some(WakeMeans::Command(words)) => {
+            let session = told.payload.session_id(call.harness).unwrap_or_default();
+            wake_session(call.harness, env, words, session, &text)?;
+            Ok(0)
+        }
+        None => Err(SilenceReason::Nothing),
     }
 }
 

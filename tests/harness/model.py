@@ -67,6 +67,8 @@ class Agent:
         self.requests = []
         #: True as long as a shell call runs that the model has asked for.
         self.owes = False
+        #: What its shell calls say beside the command.
+        self.extra = {}
         self.hold = None
         self.held_since = 0.0
 
@@ -386,7 +388,9 @@ class Model:
         if agent.hold and tool:
             agent.held_since = time.monotonic()
             agent.hold.wait(60)
-        call = (tool[0], shell_arguments(tool[1], command.replace("$MODEL_ME", name))) if command else None
+        call = None
+        if command:
+            call = (tool[0], shell_arguments(tool[1], command.replace("$MODEL_ME", name)) | agent.extra)
         self.note("POST", path, "tools:", [tool for tool, _ in turn.tools], "new:", json.dumps(request.text[-1500:]),
                   "results:", json.dumps(request.results), "call:", json.dumps(call))
         # Only a request that offers tools belongs to the conversation; others ask for a title or a summary.

@@ -133,6 +133,25 @@ class Cases:
             self.is_answered_once(word, since)
         return f"median {statistics.median(took):.2f} s from close to the model's request"
 
+    def case_a_woken_session_asks_for_approval(self):
+        if not self.agent.program.approval:
+            return "not tested"
+        carol = self.bed.agent("carol", self.name, asks=True)
+        carol.msgfs("hook", "install", "--for", self.name)
+        carol.start()
+        carol.prompt("good morning")
+        carol.wait_until_idle()
+        carol.wait_for_bell(self.bed.send("bob", "carol", "QUESTION approval"))
+        carol.terminal.wait_for(self.agent.program.approval[0])
+        time.sleep(3)
+        assert carol.msgfs("ls", "inbox") != "", "the command ran before it was approved"
+        carol.terminal.keys("Enter")
+        end = time.monotonic() + 20
+        while carol.msgfs("ls", "inbox") != "" and time.monotonic() < end:
+            time.sleep(0.5)
+        assert carol.msgfs("ls", "inbox") == "", "it did not run after it was approved"
+        carol.stop()
+
     def case_goes_on_when_msgfs_is_gone(self):
         with self.bed.program_replaced(None):
             self.agent.prompt("msgfs is gone")
@@ -164,6 +183,7 @@ class Cases:
             self.case_told_at_a_prompt,
             self.case_told_at_the_end_of_a_turn,
             self.case_woken_when_idle,
+            self.case_a_woken_session_asks_for_approval,
             self.case_goes_on_when_msgfs_is_gone,
             self.case_goes_on_when_msgfs_hangs,
             self.case_silent_after_uninstall,
