@@ -319,6 +319,10 @@ fn note_prompt_or_end(
     let prompt = told.payload.prompt().unwrap_or_default();
     if call.event == HookEvent::Prompt && is_typed_prompt(call, &told.payload, &session) {
         settled.rings.clear();
+        if call.harness.has_own_waiter() {
+            let cwd = session.cwd.clone().or_else(|| told.payload.cwd());
+            held.dismiss_neighbours(&told.session_key, cwd.as_deref())?;
+        }
     }
     if session.is_known() && settled != session {
         held.save_session(&told.session_key, &settled)?;

@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
 use super::harness::WakeMeans;
 use super::sessions::{Session, SessionDir, unix_seconds};
-use super::waiter_process::{WaiterProcess, find_named_harness, wake_session};
+use super::waiter_process::{WaiterProcess, find_named_harness, list_terminals, wake_session};
 use super::{
     HookCall, HookEvent, HookInput, RINGS, SilenceReason, is_typed_prompt, open_glance, rate_limit,
     render_bell_text, resolve_project_folder, volume, write_line,
@@ -48,6 +48,8 @@ struct Waiter<'a> {
     harness: Option<OwnedFd>,
     /// True if the parent was the hook that started the waiter, and is gone.
     is_detached: bool,
+    /// The terminals of which one shows the session, where the harness has sessions without any.
+    terminals: Vec<WaiterProcess>,
 }
 
 impl Waiter<'_> {
@@ -61,6 +63,10 @@ impl Waiter<'_> {
         if call.event == HookEvent::Prompt && is_typed_prompt(call, &self.input.payload, &session) {
             return Err(SilenceReason::Nothing);
         }
+        // In one folder, only the session in which a person typed last is woken.
+        if self.is_detached && held.has_other_waiter(which, session.cwd.as_deref()) {
+            return Err(SilenceReason::Nothing);
+        }
         let (waiter, process) = (Some(self.token.clone()), WaiterProcess::current());
         Ok(held.save_session(which, &Session { waiter, process, ..session })?)
     }
@@ -70,6 +76,7 @@ impl Waiter<'_> {
         Instant::now() < self.deadline
             && (self.is_detached || getppid() == self.input.parent)
             && !self.harness.as_ref().is_some_and(has_ended)
+            && self.terminals.iter().all(WaiterProcess::is_running)
             && self
                 .sessions
                 .load_session(&self.input.session_key)
@@ -135,13 +142,20 @@ pub(super) fn run(
         let always = Arc::new(AtomicBool::new(true));
         signal_hook::flag::register_conditional_shutdown(signal, 0, always)?;
     }
+    let is_detached = call.harness.has_own_waiter();
+    let cwd = told.payload.cwd().filter(|_| is_detached);
+    let terminals = cwd.map(|cwd| list_terminals(call.harness, &cwd)).unwrap_or_default();
+    if is_detached && terminals.is_empty() {
+        return Err(SilenceReason::Nothing);
+    }
     let needed = Waiter {
         sessions,
         input: told,
         token: generate_token()?,
         deadline: Instant::now() + STAYS,
         harness: open_harness_process(call, &env)?,
-        is_detached: call.harness.has_own_waiter(),
+        is_detached,
+        terminals,
     };
     let folder = resolve_project_folder(call, &env, sessions, told)?;
     let env = env.with_cwd(folder);

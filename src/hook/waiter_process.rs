@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
@@ -26,7 +26,11 @@ pub struct WaiterProcess {
 impl WaiterProcess {
     /// Returns this process.
     pub(super) fn current() -> Option<Self> {
-        let pid = std::process::id();
+        Self::find(std::process::id())
+    }
+
+    /// Returns the process of this number.
+    fn find(pid: u32) -> Option<Self> {
         Some(Self { pid, began: read_start_time(pid)? })
     }
 
@@ -104,6 +108,22 @@ fn is_program_of(harness: &Harness, pid: i32) -> bool {
     let Ok(path) = std::fs::read_link(format!("/proc/{pid}/exe")) else { return false };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     harness.programs.iter().any(|program| name.starts_with(program))
+}
+
+/// Returns the processes of a harness that have a terminal, and whose current folder is this one. A session is woken
+/// only as long as all of them run: without its terminal nobody would see the turn.
+pub(super) fn list_terminals(harness: &Harness, folder: &Path) -> Vec<WaiterProcess> {
+    let Ok(folder) = folder.canonicalize() else { return Vec::new() };
+    let is_terminal = |pid: u32| {
+        let link = |name: &str| std::fs::read_link(format!("/proc/{pid}/{name}"));
+        let input = link("fd/0").unwrap_or_default();
+        (input.starts_with("/dev/pts") || input.starts_with("/dev/tty"))
+            && link("cwd").is_ok_and(|cwd| cwd == folder)
+            && i32::try_from(pid).is_ok_and(|pid| is_program_of(harness, pid))
+    };
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| is_terminal(*pid)).filter_map(WaiterProcess::find).collect()
 }
 
 /// Returns the process of the harness that the hook named which started this waiter.

@@ -3,12 +3,14 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::waiter::sessions;
+use super::waiter::{LIMIT, sessions};
 use super::{bed, deliver, hook, payload, says};
-use crate::common::{Bed, run, soon};
+use crate::common::proc::Running;
+use crate::common::{Bed, soon};
 
 /// A program that stands for Codex: a shell of that name. `codex queue …` makes it run the file `queue` in the current
 /// folder.
@@ -26,29 +28,57 @@ impl Codex {
         let program = bed.path("codex");
         fs::copy("/bin/bash", &program).unwrap();
         fs::write(folder.join("queue"), "printf '%s\\n' \"$@\" >> queued\n").unwrap();
-        Self { bed, program, folder }
+        fs::write(
+            folder.join("turn"),
+            "msgfs hook run stop --for codex < told; while [ ! -e over ]; do sleep 0.1; done\n",
+        )
+        .unwrap();
+        let codex = Self { bed, program, folder };
+        fs::write(codex.folder.join("told"), codex.told("stop", "s1").to_string()).unwrap();
+        codex
     }
 
-    /// Runs a hook below the program, as long as the program runs.
-    #[track_caller]
-    fn below(&self, event: &str, rest: &str) -> String {
-        let line = format!("msgfs hook run {event} --for codex 2>/dev/null || true; {rest}");
-        let mut command = Command::new(&self.program);
+    fn told(&self, event: &str, session: &str) -> Value {
+        let mut told = payload("codex", event);
+        told["session_id"] = session.into();
+        told["cwd"] = self.folder.to_str().unwrap().into();
+        told
+    }
+
+    /// Starts the program, in a terminal or without one. Its turn ends at once, and the program stays until
+    /// [`Codex::leave`].
+    fn start(&self, in_terminal: bool) -> Running {
+        let line = format!("exec {} turn", self.program.display());
+        let mut command = Command::new("script");
+        if in_terminal {
+            command.args(["-qec", &line, "/dev/null"]);
+        } else {
+            command = Command::new("sh");
+            command.args(["-c", &line]);
+        }
         let like = hook(&self.bed, "");
-        command.env_clear().args(["-c", &line]).current_dir(&self.folder);
+        command.env_clear().env("SHELL", "/bin/sh").current_dir(&self.folder);
         command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let told = payload("codex", event).to_string();
-        let out = run(command, Some(told.as_bytes()));
-        assert!(out.ok(), "{out:?}");
-        out.stdout
+        Running::start(command, None).unwrap()
+    }
+
+    #[track_caller]
+    fn leave(&self, running: Running) {
+        fs::write(self.folder.join("over"), "").unwrap();
+        running.finish(LIMIT).unwrap();
+    }
+
+    fn says(&self, event: &str, session: &str) -> String {
+        says(&self.bed, event, "codex", &self.told(event, session))
     }
 
     fn queued(&self) -> String {
         fs::read_to_string(self.folder.join("queued")).unwrap_or_default()
     }
 
-    fn has_waiter(&self) -> bool {
-        sessions(&self.bed).iter().any(|(_, session)| session["waiter"] != Value::Null)
+    fn is_waiting(&self) -> bool {
+        let status = self.bed.msgfs_out(&["hook", "status"]).stdout;
+        status.contains("(1 with a waiter")
     }
 }
 
@@ -57,57 +87,58 @@ impl Codex {
 #[test]
 fn s970_an_idle_session_of_codex_is_woken() {
     let codex = Codex::new();
-    std::thread::scope(|scope| {
-        let program = scope.spawn(|| {
-            codex.below("stop", "for i in $(seq 300); do [ -e queued ] && exit; sleep 0.2; done")
-        });
-        soon("the waiter waits", || codex.has_waiter());
-        deliver(&codex.bed, "bob", 1);
-        soon("it is queued", || !codex.queued().is_empty());
-        assert_eq!(program.join().unwrap(), "");
-    });
+    let running = codex.start(true);
+    soon("the waiter waits", || codex.is_waiting());
+    deliver(&codex.bed, "bob", 1);
+    soon("it is queued", || codex.queued().lines().count() == 4);
+    soon("the waiter is gone", || !codex.is_waiting());
     let said = codex.queued();
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(&lines[..3], ["--thread", "s1", "--message"], "{said}");
-    assert_eq!(lines.len(), 4, "{said}");
     assert!(lines[3].starts_with("msgfs: 1 unread message for alice, from bob: "), "{said}");
     // The prompt that this makes is not announced again.
-    let mut told = payload("codex", "prompt");
+    let mut told = codex.told("prompt", "s1");
     told["prompt"] = lines[3].into();
     assert_eq!(says(&codex.bed, "prompt", "codex", &told), "");
+    codex.leave(running);
 }
 
-/// S970: a waiter of Codex ends with its program, with the session, and when the next turn begins.
+/// S970: a waiter of Codex ends with the terminal, with the session, when the next turn begins, and when a person types
+/// in another session of the folder. Then nothing is queued.
 #[test]
 fn s970_a_waiter_of_codex_does_not_stay_too_long() {
-    let waiting = |codex: &Codex| {
-        let status = codex.bed.msgfs_out(&["hook", "status"]).stdout;
-        status.contains("(1 with a waiter")
-    };
-    for (event, stay) in
-        [("stop", "sleep 2; true"), ("session-end", "sleep 20; true"), ("prompt", "sleep 20; true")]
-    {
+    for end in [None, Some(("session-end", "s1")), Some(("prompt", "s1")), Some(("prompt", "s2"))] {
         let codex = Codex::new();
-        std::thread::scope(|scope| {
-            let program = scope.spawn(|| codex.below("stop", stay));
-            soon("the waiter waits", || waiting(&codex));
-            if event != "stop" {
-                assert_eq!(codex.below(event, ""), "");
+        let running = codex.start(true);
+        soon("the waiter waits", || codex.is_waiting());
+        let running = match end {
+            Some((event, session)) => {
+                assert_eq!(codex.says(event, session), "");
+                Some(running)
             }
-            soon("the waiter is gone", || !waiting(&codex));
-            assert_eq!(program.is_finished(), event == "stop", "it ended for another reason");
-            program.join().unwrap();
-        });
+            None => {
+                codex.leave(running);
+                None
+            }
+        };
+        soon("the waiter is gone", || !codex.is_waiting());
         deliver(&codex.bed, "bob", 1);
-        assert_eq!(codex.queued(), "", "{event}");
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(codex.queued(), "", "{end:?}");
+        running.into_iter().for_each(|running| codex.leave(running));
     }
 }
 
-/// S970: without the program of Codex above it, a hook starts no waiter.
+/// S970: a hook starts no waiter without the program of Codex above it, and none that could wake a session that nobody
+/// sees.
 #[test]
-fn s970_a_hook_that_codex_does_not_run_starts_no_waiter() {
-    let bed = bed(0);
-    assert_eq!(says(&bed, "stop", "codex", &payload("codex", "stop")), "");
-    std::thread::sleep(std::time::Duration::from_secs(1));
-    assert!(sessions(&bed).iter().all(|(_, session)| session["waiter"] == Value::Null));
+fn s970_a_session_without_a_terminal_gets_no_waiter() {
+    let codex = Codex::new();
+    assert_eq!(codex.says("stop", "s1"), "");
+    let running = codex.start(false);
+    std::thread::sleep(Duration::from_secs(2));
+    let any =
+        sessions(&codex.bed).into_iter().find(|(_, session)| session["waiter"] != Value::Null);
+    assert_eq!(any, None);
+    codex.leave(running);
 }
