@@ -71,6 +71,16 @@ impl Waiter<'_> {
         Ok(held.save_session(which, &Session { waiter, process, ..session })?)
     }
 
+    /// Takes this waiter out of the session's record, unless a newer one is there.
+    fn leave_session(&self) -> io::Result<()> {
+        let held = self.sessions.acquire_lock()?;
+        let session = held.load_session(&self.input.session_key)?;
+        if self.may_ring(&session) {
+            held.save_session(&self.input.session_key, &session.without_waiter())?;
+        }
+        Ok(())
+    }
+
     /// Returns true if a session is still there for this waiter to wake.
     fn is_needed(&self) -> bool {
         Instant::now() < self.deadline
@@ -163,9 +173,18 @@ pub(super) fn run(
         return Err(SilenceReason::Nothing);
     }
     needed.take_over_session(call)?;
+    let outcome = wait_for_mail(call, &env, &needed);
+    if is_detached {
+        needed.leave_session()?;
+    }
+    outcome
+}
+
+/// Waits until there is mail, and rings; or until nobody needs the waiter.
+fn wait_for_mail(call: &HookCall, env: &Env, needed: &Waiter<'_>) -> Result<u8, SilenceReason> {
     let options = MailboxOptions { read_only: true, ..call.options.clone() };
     process::limit_heap_retention();
-    let mailbox = Mailbox::open_with_env(&options, &env, &mut |_, _| {})?;
+    let mailbox = Mailbox::open_with_env(&options, env, &mut |_, _| {})?;
     let index = mailbox.tree().index();
     let mut known: HashSet<String> = HashSet::new();
     if call.event != HookEvent::Stop && !needed.sleep_until(Instant::now() + IS_TOLD) {
@@ -181,11 +200,11 @@ pub(super) fn run(
             if !first && !needed.wait_until_quiet(index) {
                 return Ok(0);
             }
-            match claim_ring_text(&needed, call, &env) {
-                Ok(Some(text)) => return ring_session(call, &env, told, text),
+            match claim_ring_text(needed, call, env) {
+                Ok(Some(text)) => return ring_session(call, env, needed.input, text),
                 Ok(None) => known.extend(mail),
                 // The store may be back when it changes again.
-                Err(SilenceReason::Open(why)) => sessions.log_reason(&why.to_string()),
+                Err(SilenceReason::Open(why)) => needed.sessions.log_reason(&why.to_string()),
                 Err(why) => return Err(why),
             }
         }
