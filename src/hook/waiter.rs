@@ -71,6 +71,34 @@ impl Waiter<'_> {
         Ok(held.save_session(which, &Session { waiter, process, ..session })?)
     }
 
+    /// Tells the session that there is mail. Mail of which it cannot be told is announced by the next hook.
+    fn ring_session(&self, call: &HookCall, env: &Env, ring: Ring) -> Result<u8, SilenceReason> {
+        match call.harness.wake {
+            Some(WakeMeans::Print(stream)) => {
+                write_line(stream, &(ring.text + "\n"));
+                Ok(RINGS)
+            }
+            Some(WakeMeans::Command(words)) => {
+                let session = self.input.payload.session_id(call.harness).unwrap_or_default();
+                let woken = wake_session(call.harness, env, words, session, &ring.text);
+                if woken.is_err() {
+                    self.give_back(&ring)?;
+                }
+                woken.map(|()| 0)
+            }
+            None => Err(SilenceReason::Nothing),
+        }
+    }
+
+    /// Gives back the claim of a ring that nobody heard.
+    fn give_back(&self, ring: &Ring) -> io::Result<()> {
+        let held = self.sessions.acquire_lock()?;
+        let mut session = held.load_session(&self.input.session_key)?;
+        session.rung.retain(|key| !ring.keys.contains(key));
+        session.rings.pop();
+        held.save_session(&self.input.session_key, &session)
+    }
+
     /// Takes this waiter out of the session's record, unless a newer one is there.
     fn leave_session(&self) -> io::Result<()> {
         let held = self.sessions.acquire_lock()?;
@@ -200,8 +228,8 @@ fn wait_for_mail(call: &HookCall, env: &Env, needed: &Waiter<'_>) -> Result<u8, 
             if !first && !needed.wait_until_quiet(index) {
                 return Ok(0);
             }
-            match claim_ring_text(needed, call, env) {
-                Ok(Some(text)) => return ring_session(call, env, needed.input, text),
+            match claim_ring(needed, call, env) {
+                Ok(Some(ring)) => return needed.ring_session(call, env, ring),
                 Ok(None) => known.extend(mail),
                 // The store may be back when it changes again.
                 Err(SilenceReason::Open(why)) => needed.sessions.log_reason(&why.to_string()),
@@ -223,27 +251,6 @@ fn wait_for_mail(call: &HookCall, env: &Env, needed: &Waiter<'_>) -> Result<u8, 
     }
 }
 
-/// Tells the session that there is mail.
-fn ring_session(
-    call: &HookCall,
-    env: &Env,
-    told: &HookInput,
-    text: String,
-) -> Result<u8, SilenceReason> {
-    match call.harness.wake {
-        Some(WakeMeans::Print(stream)) => {
-            write_line(stream, &(text + "\n"));
-            Ok(RINGS)
-        }
-        Some(WakeMeans::Command(words)) => {
-            let session = told.payload.session_id(call.harness).unwrap_or_default();
-            wake_session(call.harness, env, words, session, &text)?;
-            Ok(0)
-        }
-        None => Err(SilenceReason::Nothing),
-    }
-}
-
 /// Returns true if no mail rings, as long as the configuration is as it is now.
 fn is_switched_off(call: &HookCall, env: &Env) -> bool {
     Config::load(call.options.config.as_deref(), env)
@@ -257,14 +264,20 @@ fn generate_token() -> io::Result<String> {
     Ok(crate::model::encode_hex(&bytes))
 }
 
-/// Returns the text of the ring when its time has come; `None` if nothing is new, or this waiter is not needed.
+/// A ring, and the keys of the messages that were claimed for it.
+struct Ring {
+    text: String,
+    keys: Vec<String>,
+}
+
+/// Returns the ring when its time has come; `None` if nothing is new, or this waiter is not needed.
 ///
 /// It opens the mailbox afresh, so that it does not announce mail that was read meanwhile, here or elsewhere.
-fn claim_ring_text(
+fn claim_ring(
     needed: &Waiter<'_>,
     call: &HookCall,
     env: &Env,
-) -> Result<Option<String>, SilenceReason> {
+) -> Result<Option<Ring>, SilenceReason> {
     let which = &needed.input.session_key;
     loop {
         let glance = open_glance(call, env)?;
@@ -288,7 +301,8 @@ fn claim_ring_text(
             let text = render_bell_text(&glance, &mail, &told);
             session.note_ring(&text);
             held.save_session(which, &session)?;
-            return Ok(Some(text));
+            let keys = told.iter().map(|mail| mail.key.clone()).collect();
+            return Ok(Some(Ring { text, keys }));
         }
         drop(held);
         // A prompt shortens the wait, so the time is computed again after each.

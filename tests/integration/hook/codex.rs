@@ -103,6 +103,21 @@ fn s970_an_idle_session_of_codex_is_woken() {
     codex.leave(running);
 }
 
+/// S970: a Codex that has no `codex queue` is told at its next prompt, and `hook status` says why it was not woken.
+#[test]
+fn s970_a_codex_that_cannot_be_woken_is_told_at_the_next_prompt() {
+    let codex = Codex::new();
+    fs::remove_file(codex.folder.join("queue")).unwrap();
+    let running = codex.start(true);
+    soon("the waiter waits", || codex.is_waiting());
+    deliver(&codex.bed, "bob", 1);
+    soon("the waiter is gone", || !codex.is_waiting());
+    let status = codex.bed.msgfs_out(&["hook", "status"]).stdout;
+    assert!(status.contains("codex: the session was not woken: codex ended with "), "{status}");
+    assert!(codex.says("prompt", "s1").contains("1 unread message for alice, from bob: "));
+    codex.leave(running);
+}
+
 /// S970: a waiter of Codex ends with the terminal, with the session, when the next turn begins, and when a person types
 /// in another session of the folder. Then nothing is queued.
 #[test]
