@@ -86,9 +86,8 @@ def shell_arguments(schema, command):
     """Returns the arguments of a shell call, whatever its schema asks for."""
     properties = schema.get("properties", {})
     arguments = {}
-    for name in properties if not schema.get("required") else schema["required"]:
-        kind = properties.get(name, {}).get("type")
-        if name in ("command", "cmd", "description") or kind == "string":
+    for name in schema.get("required", []):
+        if properties.get(name, {}).get("type") == "string":
             arguments[name] = "a step of a test"
     for name in ("command", "cmd"):
         if name in properties:

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -261,8 +262,8 @@ class Pairs:
 class Report:
     """The results, one line each."""
 
-    def __init__(self, folder):
-        self.folder, self.failed = folder, []
+    def __init__(self):
+        self.failed = []
 
     def run(self, what, case, agent):
         began = time.monotonic()
@@ -281,8 +282,7 @@ class Report:
 def enter_namespace():
     """Runs this program again where there is no network but loopback."""
     words = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
-    environment = {**os.environ, "MSGFS_HARNESS": "inside"}
-    sys.exit(subprocess.run([*words, sys.executable, *sys.argv], env=environment, check=False).returncode)
+    os.execvpe(words[0], [*words, sys.executable, *sys.argv], {**os.environ, "MSGFS_HARNESS": "inside"})
 
 
 def main():
@@ -300,9 +300,11 @@ def main():
             print(f"{name} {install(options.agents, name, options.newest)}", flush=True)
         enter_namespace()
     raise_loopback()
+    # The programs are ended, whatever ends this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # Codex wants no home below /tmp, and msgfs installs no hooks for a program below target/.
     folder = tempfile.mkdtemp(prefix="msgfs-harness.", dir="/var/tmp")
-    report = Report(folder)
+    report = Report()
     model = Model(os.path.join(folder, "model.log"))
     places = (os.path.abspath(options.msgfs), os.path.abspath(options.agents), model)
     for name in [] if options.no_cases else names:
