@@ -274,7 +274,7 @@ fn describe_plugin_use(
     what: InstallPart,
     plugin: &EnabledPlugin,
 ) -> String {
-    let EnabledPlugin { id, file, finds_program } = plugin;
+    let EnabledPlugin { id, file, finds_program, .. } = plugin;
     let Harness { name, title, .. } = harness;
     let file = env.display_home(file);
     let mut text = format!("{name}: left alone, because {title} has the plugin {id} ({file})\n");
@@ -413,7 +413,7 @@ fn format_advice(harness: &Harness) -> String {
 }
 
 fn describe_test(harness: &Harness) -> &'static str {
-    if harness.wake_stream.is_some() {
+    if harness.wake.is_some() {
         "end a turn, and let somebody run `msgfs send` to you: the session goes on"
     } else if harness.has_prompt_hook() {
         "let somebody run `msgfs send` to you, then type a prompt or end a turn: the next answer tells of the mail"
@@ -432,7 +432,8 @@ fn print_status(options: &GlobalOptions) -> Result<(), Failure> {
         let (told, told_by) =
             install::read_install_status(&env, harness, InstallPart::Instructions);
         if let Some(plugin) = install::plugin::find_enabled_plugin(&env, harness) {
-            let EnabledPlugin { id, file, finds_program } = plugin;
+            let problem = find_plugin_problem(&env, harness).and_then(|problem| problem.command);
+            let EnabledPlugin { id, file, finds_program, .. } = plugin;
             let file = env.display_home(&file);
             let _ = writeln!(
                 text,
@@ -442,6 +443,7 @@ fn print_status(options: &GlobalOptions) -> Result<(), Failure> {
             text += &describe_duplicates(&env, harness, InstallPart::Hooks);
             text += &describe_duplicates(&env, harness, InstallPart::Instructions);
             text += if finds_program { "" } else { NO_PROGRAM };
+            text += &problem.map_or(String::new(), |command| format!("  To renew: {command}\n"));
             text += &explain_silence(&env, harness);
             let nameless = hook::explain_missing_name(&env, harness);
             text += &nameless.map_or(String::new(), |why| format!("  Here it is silent: {why}.\n"));
@@ -539,12 +541,26 @@ fn find_problem(env: &Env, harness: &'static Harness, what: InstallPart) -> Opti
     Some(problem.with_remedy(command))
 }
 
+/// Returns the problem of the plugin that a harness uses.
+fn find_plugin_problem(env: &Env, harness: &Harness) -> Option<DoctorProblem> {
+    let plugin = install::plugin::find_enabled_plugin(env, harness)?;
+    let folder = plugin.outdated_folder?;
+    let shown = env.display_home(&folder);
+    let problem = DoctorProblem::warning(format!(
+        "the plugin {} of {} in {shown} is of an older msgfs",
+        plugin.id, harness.title
+    ));
+    Some(problem.with_remedy(format!("msgfs hook plugin {}", shell_word(folder.as_os_str()))))
+}
+
 /// Returns the problems of the parts that are installed for all harnesses.
 pub(crate) fn find_problems() -> Vec<DoctorProblem> {
     let env = Env::from_process();
     let both = [InstallPart::Hooks, InstallPart::Instructions];
-    let of =
-        |harness| both.into_iter().filter_map(|what| find_problem(&env, harness, what)).collect();
+    let of = |harness| {
+        let parts = both.into_iter().filter_map(|what| find_problem(&env, harness, what));
+        parts.chain(find_plugin_problem(&env, harness)).collect()
+    };
     ALL.iter().flat_map(|harness| -> Vec<DoctorProblem> { of(harness) }).collect()
 }
 

@@ -53,6 +53,16 @@ pub enum BellStream {
     Err,
 }
 
+/// The way in which a waiter wakes a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakeMeans {
+    /// The harness starts the waiter, which prints the text and ends with [`RINGS`](super::RINGS).
+    Print(BellStream),
+    /// The hook at the end of a turn starts the waiter, which calls the harness's program with these words. `SESSION`
+    /// stands for the session's id and `TEXT` for the text.
+    Command(&'static [&'static str]),
+}
+
 /// The folder in which a harness keeps its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HarnessFolder {
@@ -166,8 +176,8 @@ pub struct Harness {
     /// The answer to the hook of a prompt that a ring made, as `answers` has them. The person sees the text, the model
     /// does not.
     pub ring_notice: Option<&'static str>,
-    /// The stream on which an idle session hears the bell; `None` if it cannot be woken.
-    pub wake_stream: Option<BellStream>,
+    /// The way in which an idle session is woken; `None` if it cannot be.
+    pub wake: Option<WakeMeans>,
     /// Programs by which it is recognised.
     pub programs: &'static [&'static str],
     /// Its folder.
@@ -201,6 +211,11 @@ impl Harness {
     /// Returns the answer printed at an event; `None` if nothing is printed.
     pub fn find_answer(&self, event: HookEvent) -> Option<&'static str> {
         self.answers.iter().find(|(of, _)| *of == event).map(|(_, answer)| *answer)
+    }
+
+    /// Returns true if the hook at the end of a turn starts the waiter.
+    pub fn has_own_waiter(&self) -> bool {
+        matches!(self.wake, Some(WakeMeans::Command(_)))
     }
 
     /// Returns true if a hook of ours hears of each prompt.
@@ -263,7 +278,7 @@ pub static ALL: [Harness; 6] = [
             ),
         ],
         ring_notice: Some(r#"{"systemMessage":TEXT}"#),
-        wake_stream: Some(BellStream::Err),
+        wake: Some(WakeMeans::Print(BellStream::Err)),
         programs: &["claude"],
         folder: HarnessFolder { variable: Some("CLAUDE_CONFIG_DIR"), below: "", home: ".claude" },
         file: "settings.json",
@@ -314,7 +329,7 @@ pub static ALL: [Harness; 6] = [
             (HookEvent::Stop, BLOCK),
         ],
         ring_notice: None,
-        wake_stream: None,
+        wake: Some(WakeMeans::Command(&["queue", "--thread", "SESSION", "--message", "TEXT"])),
         programs: &["codex"],
         folder: HarnessFolder { variable: Some("CODEX_HOME"), below: "", home: ".codex" },
         file: "hooks.json",
@@ -327,6 +342,11 @@ pub static ALL: [Harness; 6] = [
                 (HookEvent::Prompt, "UserPromptSubmit", CODEX_HOOK),
                 (HookEvent::Tool, "PostToolUse", CODEX_HOOK),
                 (HookEvent::Stop, "Stop", CODEX_HOOK),
+                (
+                    HookEvent::SessionEnd,
+                    "SessionEnd",
+                    r#"{"type":"command","command":"msgfs hook run EVENT --for codex 2>/dev/null || true","timeout":1}"#,
+                ),
             ],
             known_events: &[],
             toml_file: Some("config.toml"),
@@ -335,7 +355,7 @@ pub static ALL: [Harness; 6] = [
         plugins: None,
         instructions: InstructionsPlace::Block(&["AGENTS.override.md", "AGENTS.md"]),
         replaced_instructions: None,
-        abilities: "announces mail at the start, with each prompt and at the end of a turn; an idle session is not woken",
+        abilities: "announces mail at the start, with each prompt and at the end of a turn; from 0.169 on, mail also wakes a session that is idle after a turn",
         must_trust_again: true,
         trust_steps: "start codex, type /hooks and trust the new hooks; to let it send, add the mount to \
                 writable_roots under [sandbox_workspace_write] in config.toml",
@@ -362,7 +382,7 @@ pub static ALL: [Harness; 6] = [
             (HookEvent::Stop, r#"{"decision":"deny","reason":TEXT}"#),
         ],
         ring_notice: None,
-        wake_stream: None,
+        wake: None,
         programs: &["gemini"],
         folder: HarnessFolder { variable: None, below: "", home: ".gemini" },
         file: "settings.json",
@@ -403,7 +423,7 @@ pub static ALL: [Harness; 6] = [
             (HookEvent::Stop, BLOCK),
         ],
         ring_notice: None,
-        wake_stream: None,
+        wake: None,
         programs: &["copilot"],
         folder: HarnessFolder { variable: Some("COPILOT_HOME"), below: "", home: ".copilot" },
         file: "hooks/msgfs.json",
@@ -443,7 +463,7 @@ pub static ALL: [Harness; 6] = [
             (HookEvent::Stop, r#"{"followup_message":TEXT}"#),
         ],
         ring_notice: None,
-        wake_stream: None,
+        wake: None,
         programs: &["cursor-agent", "cursor"],
         folder: HarnessFolder { variable: None, below: "", home: ".cursor" },
         file: "hooks.json",
@@ -503,7 +523,7 @@ pub static ALL: [Harness; 6] = [
         continues_only_if: None,
         answers: &[],
         ring_notice: None,
-        wake_stream: Some(BellStream::Out),
+        wake: Some(WakeMeans::Print(BellStream::Out)),
         programs: &["opencode", "opencode2"],
         folder: HarnessFolder {
             variable: Some("XDG_CONFIG_HOME"),
@@ -545,7 +565,7 @@ mod tests {
                 assert!(command.starts_with(&begin), "{command}");
                 let end = command.strip_prefix(&begin).unwrap();
                 if value["asyncRewake"] == true {
-                    assert!(harness.wake_stream.is_some() && event.may_arm_waiter());
+                    assert!(harness.wake.is_some() && event.may_arm_waiter());
                     assert_eq!(end, "--wait; test $? -eq 10 && exit 2; exit 0");
                 } else {
                     assert_eq!(end, "2>/dev/null || true");

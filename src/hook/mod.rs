@@ -77,6 +77,9 @@ enum SilenceReason {
     /// A mailbox that cannot be opened.
     #[error("{0}")]
     Open(#[from] MailboxOpenError),
+    /// A program of the harness that did not wake the session.
+    #[error("the session was not woken: {0} {1}")]
+    NotWoken(&'static str, String),
     /// A record of earlier rings that cannot be read or saved.
     #[error("the state of the session cannot be read or saved: {0}")]
     State(#[from] io::Error),
@@ -216,7 +219,12 @@ fn handle_call(
     if call.wait {
         return waiter::run(call, env, sessions, &told);
     }
-    ring_bell(call, env, sessions, &told, began)
+    let outcome = ring_bell(call, env, sessions, &told, began);
+    // A turn that ends without a bell leaves an idle session.
+    if outcome.is_err() && call.event == HookEvent::Stop && call.harness.has_own_waiter() {
+        waiter_process::start_waiter(call.harness, &bytes)?;
+    }
+    outcome
 }
 
 /// Refuses a hook that does not run in the harness it was installed for, or that nobody would hear.
@@ -241,7 +249,7 @@ fn check_call_applies(
             return Err(SilenceReason::Nothing);
         }
     }
-    if call.wait && !(call.event.may_arm_waiter() && call.harness.wake_stream.is_some()) {
+    if call.wait && !(call.event.may_arm_waiter() && call.harness.wake.is_some()) {
         return Err(SilenceReason::Nothing);
     }
     Ok(())
@@ -303,20 +311,23 @@ fn note_prompt_or_end(
 ) -> Result<Option<String>, SilenceReason> {
     let held = sessions.acquire_lock()?;
     let session = held.load_session(&told.session_key)?;
-    let settled = match call.event {
-        HookEvent::SessionEnd => session.clone().without_waiter(),
-        _ if is_typed_prompt(call, &told.payload, &session) => {
-            Session { rings: Vec::new(), ..session.clone() }
+    let mut settled = session.clone();
+    // Mail in the turn that begins is announced at its end.
+    if call.event == HookEvent::SessionEnd || call.harness.has_own_waiter() {
+        settled = settled.without_waiter();
+    }
+    let prompt = told.payload.prompt().unwrap_or_default();
+    if call.event == HookEvent::Prompt && is_typed_prompt(call, &told.payload, &session) {
+        settled.rings.clear();
+        if call.harness.has_own_waiter() {
+            let cwd = session.cwd.clone().or_else(|| told.payload.cwd());
+            held.dismiss_neighbours(&told.session_key, cwd.as_deref())?;
         }
-        _ => {
-            let prompt = told.payload.prompt().unwrap_or_default();
-            return Ok(session.said.filter(|said| prompt.contains(said)));
-        }
-    };
+    }
     if session.is_known() && settled != session {
         held.save_session(&told.session_key, &settled)?;
     }
-    Ok(None)
+    Ok(session.said.filter(|said| prompt.contains(said)))
 }
 
 /// Returns the folder of the project whose agent the session is. The harness names it; otherwise it is the folder in

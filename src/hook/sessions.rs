@@ -271,6 +271,36 @@ impl SessionLock<'_> {
         fs::rename(temp, path)
     }
 
+    /// Returns true if another session of the harness in this folder has a waiter that may ring.
+    pub(super) fn has_other_waiter(&self, which: &SessionKey, cwd: Option<&Path>) -> bool {
+        self.list_neighbours(which, cwd).iter().any(|(_, session)| session.has_running_waiter())
+    }
+
+    /// Takes from the other sessions of the harness in this folder the right to ring.
+    pub(super) fn dismiss_neighbours(
+        &self,
+        which: &SessionKey,
+        cwd: Option<&Path>,
+    ) -> io::Result<()> {
+        for (name, session) in self.list_neighbours(which, cwd) {
+            if session.waiter.is_some() {
+                self.write_session_file(&name, &session.without_waiter())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the other sessions of the harness in a folder, with the names of their files.
+    fn list_neighbours(&self, which: &SessionKey, cwd: Option<&Path>) -> Vec<(String, Session)> {
+        let mut all = self.sessions.list_session_files();
+        all.retain(|(name, session)| {
+            *name != which.file_name
+                && session.harness == which.harness
+                && session.cwd.as_deref() == cwd
+        });
+        all
+    }
+
     /// Removes the files of sessions long over.
     pub fn remove_old_sessions(&self) {
         let entries = fs::read_dir(&self.sessions.dir).into_iter().flatten().flatten();

@@ -13,8 +13,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
+use super::harness::WakeMeans;
 use super::sessions::{Session, SessionDir, unix_seconds};
-use super::waiter_process::WaiterProcess;
+use super::waiter_process::{WaiterProcess, find_named_harness, list_terminals, wake_session};
 use super::{
     HookCall, HookEvent, HookInput, RINGS, SilenceReason, is_typed_prompt, open_glance, rate_limit,
     render_bell_text, resolve_project_folder, volume, write_line,
@@ -45,6 +46,10 @@ struct Waiter<'a> {
     token: String,
     deadline: Instant,
     harness: Option<OwnedFd>,
+    /// True if the parent was the hook that started the waiter, and is gone.
+    is_detached: bool,
+    /// The terminals of which one shows the session, where the harness has sessions without any.
+    terminals: Vec<WaiterProcess>,
 }
 
 impl Waiter<'_> {
@@ -58,15 +63,58 @@ impl Waiter<'_> {
         if call.event == HookEvent::Prompt && is_typed_prompt(call, &self.input.payload, &session) {
             return Err(SilenceReason::Nothing);
         }
+        // In one folder, only the session in which a person typed last is woken.
+        if self.is_detached && held.has_other_waiter(which, session.cwd.as_deref()) {
+            return Err(SilenceReason::Nothing);
+        }
         let (waiter, process) = (Some(self.token.clone()), WaiterProcess::current());
         Ok(held.save_session(which, &Session { waiter, process, ..session })?)
+    }
+
+    /// Tells the session that there is mail. Mail of which it cannot be told is announced by the next hook.
+    fn ring_session(&self, call: &HookCall, env: &Env, ring: Ring) -> Result<u8, SilenceReason> {
+        match call.harness.wake {
+            Some(WakeMeans::Print(stream)) => {
+                write_line(stream, &(ring.text + "\n"));
+                Ok(RINGS)
+            }
+            Some(WakeMeans::Command(words)) => {
+                let session = self.input.payload.session_id(call.harness).unwrap_or_default();
+                let woken = wake_session(call.harness, env, words, session, &ring.text);
+                if woken.is_err() {
+                    self.give_back(&ring)?;
+                }
+                woken.map(|()| 0)
+            }
+            None => Err(SilenceReason::Nothing),
+        }
+    }
+
+    /// Gives back the claim of a ring that nobody heard.
+    fn give_back(&self, ring: &Ring) -> io::Result<()> {
+        let held = self.sessions.acquire_lock()?;
+        let mut session = held.load_session(&self.input.session_key)?;
+        session.rung.retain(|key| !ring.keys.contains(key));
+        session.rings.pop();
+        held.save_session(&self.input.session_key, &session)
+    }
+
+    /// Takes this waiter out of the session's record, unless a newer one is there.
+    fn leave_session(&self) -> io::Result<()> {
+        let held = self.sessions.acquire_lock()?;
+        let session = held.load_session(&self.input.session_key)?;
+        if self.may_ring(&session) {
+            held.save_session(&self.input.session_key, &session.without_waiter())?;
+        }
+        Ok(())
     }
 
     /// Returns true if a session is still there for this waiter to wake.
     fn is_needed(&self) -> bool {
         Instant::now() < self.deadline
-            && getppid() == self.input.parent
+            && (self.is_detached || getppid() == self.input.parent)
             && !self.harness.as_ref().is_some_and(has_ended)
+            && self.terminals.iter().all(WaiterProcess::is_running)
             && self
                 .sessions
                 .load_session(&self.input.session_key)
@@ -113,6 +161,7 @@ fn has_ended(process: &OwnedFd) -> bool {
 fn open_harness_process(call: &HookCall, env: &Env) -> Result<Option<OwnedFd>, SilenceReason> {
     let told =
         call.harness.variables.and_then(|marks| env.var(marks.process)?.to_str()?.parse().ok());
+    let told = told.or_else(|| find_named_harness(call.harness, env));
     let Some(id) = told.and_then(Pid::from_raw) else { return Ok(None) };
     match pidfd_open(id, PidfdFlags::empty()) {
         Err(Errno::SRCH) => Err(SilenceReason::NoHarness(id.as_raw_nonzero().get())),
@@ -131,12 +180,20 @@ pub(super) fn run(
         let always = Arc::new(AtomicBool::new(true));
         signal_hook::flag::register_conditional_shutdown(signal, 0, always)?;
     }
+    let is_detached = call.harness.has_own_waiter();
+    let cwd = told.payload.cwd().filter(|_| is_detached);
+    let terminals = cwd.map(|cwd| list_terminals(call.harness, &cwd)).unwrap_or_default();
+    if is_detached && terminals.is_empty() {
+        return Err(SilenceReason::Nothing);
+    }
     let needed = Waiter {
         sessions,
         input: told,
         token: generate_token()?,
         deadline: Instant::now() + STAYS,
         harness: open_harness_process(call, &env)?,
+        is_detached,
+        terminals,
     };
     let folder = resolve_project_folder(call, &env, sessions, told)?;
     let env = env.with_cwd(folder);
@@ -144,9 +201,18 @@ pub(super) fn run(
         return Err(SilenceReason::Nothing);
     }
     needed.take_over_session(call)?;
+    let outcome = wait_for_mail(call, &env, &needed);
+    if is_detached {
+        needed.leave_session()?;
+    }
+    outcome
+}
+
+/// Waits until there is mail, and rings; or until nobody needs the waiter.
+fn wait_for_mail(call: &HookCall, env: &Env, needed: &Waiter<'_>) -> Result<u8, SilenceReason> {
     let options = MailboxOptions { read_only: true, ..call.options.clone() };
     process::limit_heap_retention();
-    let mailbox = Mailbox::open_with_env(&options, &env, &mut |_, _| {})?;
+    let mailbox = Mailbox::open_with_env(&options, env, &mut |_, _| {})?;
     let index = mailbox.tree().index();
     let mut known: HashSet<String> = HashSet::new();
     if call.event != HookEvent::Stop && !needed.sleep_until(Instant::now() + IS_TOLD) {
@@ -162,17 +228,11 @@ pub(super) fn run(
             if !first && !needed.wait_until_quiet(index) {
                 return Ok(0);
             }
-            match claim_ring_text(&needed, call, &env) {
-                Ok(Some(text)) => {
-                    write_line(
-                        call.harness.wake_stream.unwrap_or(super::BellStream::Err),
-                        &(text + "\n"),
-                    );
-                    return Ok(RINGS);
-                }
+            match claim_ring(needed, call, env) {
+                Ok(Some(ring)) => return needed.ring_session(call, env, ring),
                 Ok(None) => known.extend(mail),
                 // The store may be back when it changes again.
-                Err(SilenceReason::Open(why)) => sessions.log_reason(&why.to_string()),
+                Err(SilenceReason::Open(why)) => needed.sessions.log_reason(&why.to_string()),
                 Err(why) => return Err(why),
             }
         }
@@ -204,14 +264,20 @@ fn generate_token() -> io::Result<String> {
     Ok(crate::model::encode_hex(&bytes))
 }
 
-/// Returns the text of the ring when its time has come; `None` if nothing is new, or this waiter is not needed.
+/// A ring, and the keys of the messages that were claimed for it.
+struct Ring {
+    text: String,
+    keys: Vec<String>,
+}
+
+/// Returns the ring when its time has come; `None` if nothing is new, or this waiter is not needed.
 ///
 /// It opens the mailbox afresh, so that it does not announce mail that was read meanwhile, here or elsewhere.
-fn claim_ring_text(
+fn claim_ring(
     needed: &Waiter<'_>,
     call: &HookCall,
     env: &Env,
-) -> Result<Option<String>, SilenceReason> {
+) -> Result<Option<Ring>, SilenceReason> {
     let which = &needed.input.session_key;
     loop {
         let glance = open_glance(call, env)?;
@@ -235,7 +301,8 @@ fn claim_ring_text(
             let text = render_bell_text(&glance, &mail, &told);
             session.note_ring(&text);
             held.save_session(which, &session)?;
-            return Ok(Some(text));
+            let keys = told.iter().map(|mail| mail.key.clone()).collect();
+            return Ok(Some(Ring { text, keys }));
         }
         drop(held);
         // A prompt shortens the wait, so the time is computed again after each.

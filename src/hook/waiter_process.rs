@@ -1,8 +1,15 @@
-//! The processes of waiters: the check that one runs, and the end of a harness's waiters.
+//! The processes of waiters: their start by a hook, the check that one runs, the call that wakes a session, and the end
+//! of a harness's waiters.
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
+use super::SilenceReason;
 use super::harness::Harness;
 use super::sessions::SessionDir;
 use crate::config::Env;
@@ -19,7 +26,11 @@ pub struct WaiterProcess {
 impl WaiterProcess {
     /// Returns this process.
     pub(super) fn current() -> Option<Self> {
-        let pid = std::process::id();
+        Self::find(std::process::id())
+    }
+
+    /// Returns the process of this number.
+    fn find(pid: u32) -> Option<Self> {
         Some(Self { pid, began: read_start_time(pid)? })
     }
 
@@ -50,6 +61,111 @@ fn is_waiting_hook(pid: u32) -> bool {
     let Some(line) = process::read_proc_file(pid, "cmdline") else { return false };
     let words: Vec<&str> = line.split('\0').collect();
     words.windows(2).any(|pair| pair == ["hook", "run"]) && words.contains(&"--wait")
+}
+
+/// The variable that tells a waiter which process is its harness.
+const HARNESS_PROCESS: &str = "MSGFS_HARNESS_PROCESS";
+/// The largest number of processes between a hook and its harness.
+const MOST_BETWEEN: usize = 8;
+
+/// Starts a waiter that outlives this hook, with the same words and the same input. Without a process of the harness
+/// above this one there is nobody to wake.
+pub(super) fn start_waiter(harness: &Harness, input: &[u8]) -> Result<(), SilenceReason> {
+    let Some(above) = find_harness_above(harness) else { return Ok(()) };
+    let mut words = std::env::args_os();
+    let Some(program) = words.next() else { return Ok(()) };
+    let mut waiter = Command::new(program)
+        .args(words)
+        .arg("--wait")
+        .env(HARNESS_PROCESS, above.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        // The harness may end the group of the hook.
+        .process_group(0)
+        .spawn()?;
+    if let Some(mut pipe) = waiter.stdin.take() {
+        pipe.write_all(input)?;
+    }
+    Ok(())
+}
+
+/// Returns the process of the harness among those that started this one.
+fn find_harness_above(harness: &Harness) -> Option<i32> {
+    let mut pid = getppid()?.as_raw_nonzero().get();
+    for _ in 0..MOST_BETWEEN {
+        if is_program_of(harness, pid) {
+            return Some(pid);
+        }
+        // The second field of this text is the fourth of the whole: the parent.
+        let stat = process::read_proc_stat(u32::try_from(pid).ok()?)?;
+        pid = stat.split_ascii_whitespace().nth(1)?.parse().ok().filter(|parent| *parent > 1)?;
+    }
+    None
+}
+
+fn is_program_of(harness: &Harness, pid: i32) -> bool {
+    let Ok(path) = std::fs::read_link(format!("/proc/{pid}/exe")) else { return false };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    harness.programs.iter().any(|program| name.starts_with(program))
+}
+
+/// Returns the processes of a harness that have a terminal, and whose current folder is this one. A session is woken
+/// only as long as all of them run: without its terminal nobody would see the turn.
+pub(super) fn list_terminals(harness: &Harness, folder: &Path) -> Vec<WaiterProcess> {
+    let Ok(folder) = folder.canonicalize() else { return Vec::new() };
+    let is_terminal = |pid: u32| {
+        let link = |name: &str| std::fs::read_link(format!("/proc/{pid}/{name}"));
+        let input = link("fd/0").unwrap_or_default();
+        (input.starts_with("/dev/pts") || input.starts_with("/dev/tty"))
+            && link("cwd").is_ok_and(|cwd| cwd == folder)
+            && i32::try_from(pid).is_ok_and(|pid| is_program_of(harness, pid))
+    };
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| is_terminal(*pid)).filter_map(WaiterProcess::find).collect()
+}
+
+/// Returns the process of the harness that the hook named which started this waiter.
+pub(super) fn find_named_harness(harness: &Harness, env: &Env) -> Option<i32> {
+    let pid = env.var(HARNESS_PROCESS)?.to_str()?.parse().ok()?;
+    (harness.has_own_waiter() && is_program_of(harness, pid)).then_some(pid)
+}
+
+/// Calls the program of the harness that runs the session, so that it wakes the session with a text.
+pub(super) fn wake_session(
+    harness: &Harness,
+    env: &Env,
+    words: &[&str],
+    session: &str,
+    text: &str,
+) -> Result<(), SilenceReason> {
+    let is_id = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let name = harness.programs.first().copied().unwrap_or_default();
+    let failed = |why: String| SilenceReason::NotWoken(name, why);
+    if session.is_empty() || session.starts_with('-') || !is_id(session) {
+        return Err(failed("cannot be given this id of a session".to_owned()));
+    }
+    // The very program that runs the session, also after an update has replaced it.
+    let running =
+        find_named_harness(harness, env).map(|pid| PathBuf::from(format!("/proc/{pid}/exe")));
+    let words = words.iter().map(|word| match *word {
+        "SESSION" => session,
+        "TEXT" => text,
+        word => word,
+    });
+    let status = Command::new(running.unwrap_or_else(|| name.into()))
+        .arg0(name)
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(failed(format!("ended with {status}"))),
+        Err(why) => Err(failed(format!("cannot be run: {why}"))),
+    }
 }
 
 /// Ends the waiters of a harness's sessions, and returns how many were told to end.

@@ -23,7 +23,7 @@ def raise_loopback():
 class Agent:
     """One agent: a program with a home, a project, and a name in the mail."""
 
-    def __init__(self, bed, name, program):
+    def __init__(self, bed, name, program, asks=False):
         self.bed, self.name, self.program = bed, name, programs.ALL[program]
         self.home = os.path.join(bed.folder, name)
         self.project = os.path.join(self.home, "project")
@@ -52,7 +52,20 @@ class Agent:
             "IS_SANDBOX": "1",
         }
         self.env |= self.program.configure(self.home, self.project, bed.model.url(name))
+        if asks:
+            self.ask_for_approval()
         self.terminal = None
+
+    def ask_for_approval(self):
+        """Gives the program its default policy, and lets the model ask for what needs approval."""
+        for folder, _, files in os.walk(self.home):
+            for path in (os.path.join(folder, name) for name in files if name == "config.toml"):
+                with open(path, encoding="utf-8") as file:
+                    text = file.read()
+                for line in self.program.unasked:
+                    text = text.replace(line + "\n", "")
+                programs.write(path, text)
+        self.model.extra = self.program.approval[1]
 
     @property
     def model(self):
@@ -182,8 +195,8 @@ class Bed:
         """Returns the path of an installed program."""
         return os.path.join(self.agents_folder, name, "node_modules/.bin", programs.PACKAGES[name][2])
 
-    def agent(self, name, program):
-        agent = Agent(self, name, program)
+    def agent(self, name, program, asks=False):
+        agent = Agent(self, name, program, asks)
         self.agents.append(agent)
         return agent
 

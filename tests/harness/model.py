@@ -67,6 +67,8 @@ class Agent:
         self.requests = []
         #: True as long as a shell call runs that the model has asked for.
         self.owes = False
+        #: What its shell calls say beside the command.
+        self.extra = {}
         self.hold = None
         self.held_since = 0.0
 
@@ -84,9 +86,8 @@ def shell_arguments(schema, command):
     """Returns the arguments of a shell call, whatever its schema asks for."""
     properties = schema.get("properties", {})
     arguments = {}
-    for name in properties if not schema.get("required") else schema["required"]:
-        kind = properties.get(name, {}).get("type")
-        if name in ("command", "cmd", "description") or kind == "string":
+    for name in schema.get("required", []):
+        if properties.get(name, {}).get("type") == "string":
             arguments[name] = "a step of a test"
     for name in ("command", "cmd"):
         if name in properties:
@@ -386,7 +387,9 @@ class Model:
         if agent.hold and tool:
             agent.held_since = time.monotonic()
             agent.hold.wait(60)
-        call = (tool[0], shell_arguments(tool[1], command.replace("$MODEL_ME", name))) if command else None
+        call = None
+        if command:
+            call = (tool[0], shell_arguments(tool[1], command.replace("$MODEL_ME", name)) | agent.extra)
         self.note("POST", path, "tools:", [tool for tool, _ in turn.tools], "new:", json.dumps(request.text[-1500:]),
                   "results:", json.dumps(request.results), "call:", json.dumps(call))
         # Only a request that offers tools belongs to the conversation; others ask for a title or a summary.

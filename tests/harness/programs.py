@@ -29,6 +29,10 @@ class Program:
     wakes = False
     #: The events at which the model hears of mail, beside a wake.
     told = ("start", "prompt", "stop")
+    #: The question for approval of a shell call, and what such a call says; None if it is not tested.
+    approval = None
+    #: The settings by which no shell call needs approval, where they are lines of their settings.
+    unasked = ()
     #: The seconds for which a program in the place of msgfs hangs.
     hang = 600
     #: The dialogs of the start, and the keys that answer them.
@@ -48,7 +52,8 @@ class ClaudeCode(Program):
     wakes = True
     told = ("start", "prompt")
     dialogs = (
-        (r"Yes, I trust this folder", ("Down", "Enter")),
+        (r"❯ No, exit\s+Yes, I trust this folder", ("Down", "Enter")),
+        (r"❯ 1\. Yes, I trust this folder", ("Enter",)),
         (r"Detected a custom API key", ("Up", "Enter")),
         (r"Press Enter to continue", ("Enter",)),
     )
@@ -73,11 +78,17 @@ class ClaudeCode(Program):
 
 class Codex(Program):
     name = "codex"
+    wakes = True
     dialogs = (
         (r"Trust this folder\?", ("Enter",)),
         (r"(?i)hooks need review", ("2", "Enter", "Enter")),
     )
     ready = r"(?m)^\s*› (?!\d)"
+    approval = (
+        "Would you like to run the following command",
+        {"sandbox_permissions": "require_escalated", "justification": "May I look at the mail?"},
+    )
+    unasked = ('approval_policy = "never"', 'sandbox_mode = "danger-full-access"')
 
     def configure(self, home, project, url):
         # A project's .agent-message names the agent: the environment of Codex is shared by all its terminals.
@@ -85,8 +96,8 @@ class Codex(Program):
             f"{home}/.codex/config.toml",
             f'''model = "scripted"
 model_provider = "scripted"
-approval_policy = "never"
-sandbox_mode = "danger-full-access"
+{self.unasked[0]}
+{self.unasked[1]}
 check_for_update_on_startup = false
 
 [model_providers.scripted]

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -133,6 +134,25 @@ class Cases:
             self.is_answered_once(word, since)
         return f"median {statistics.median(took):.2f} s from close to the model's request"
 
+    def case_a_woken_session_asks_for_approval(self):
+        if not self.agent.program.approval:
+            return "not tested"
+        carol = self.bed.agent("carol", self.name, asks=True)
+        carol.msgfs("hook", "install", "--for", self.name)
+        carol.start()
+        carol.prompt("good morning")
+        carol.wait_until_idle()
+        carol.wait_for_bell(self.bed.send("bob", "carol", "QUESTION approval"))
+        carol.terminal.wait_for(self.agent.program.approval[0])
+        time.sleep(3)
+        assert carol.msgfs("ls", "inbox") != "", "the command ran before it was approved"
+        carol.terminal.keys("Enter")
+        end = time.monotonic() + 20
+        while carol.msgfs("ls", "inbox") != "" and time.monotonic() < end:
+            time.sleep(0.5)
+        assert carol.msgfs("ls", "inbox") == "", "it did not run after it was approved"
+        carol.stop()
+
     def case_goes_on_when_msgfs_is_gone(self):
         with self.bed.program_replaced(None):
             self.agent.prompt("msgfs is gone")
@@ -164,6 +184,7 @@ class Cases:
             self.case_told_at_a_prompt,
             self.case_told_at_the_end_of_a_turn,
             self.case_woken_when_idle,
+            self.case_a_woken_session_asks_for_approval,
             self.case_goes_on_when_msgfs_is_gone,
             self.case_goes_on_when_msgfs_hangs,
             self.case_silent_after_uninstall,
@@ -241,8 +262,8 @@ class Pairs:
 class Report:
     """The results, one line each."""
 
-    def __init__(self, folder):
-        self.folder, self.failed = folder, []
+    def __init__(self):
+        self.failed = []
 
     def run(self, what, case, agent):
         began = time.monotonic()
@@ -261,8 +282,7 @@ class Report:
 def enter_namespace():
     """Runs this program again where there is no network but loopback."""
     words = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
-    environment = {**os.environ, "MSGFS_HARNESS": "inside"}
-    sys.exit(subprocess.run([*words, sys.executable, *sys.argv], env=environment, check=False).returncode)
+    os.execvpe(words[0], [*words, sys.executable, *sys.argv], {**os.environ, "MSGFS_HARNESS": "inside"})
 
 
 def main():
@@ -280,9 +300,11 @@ def main():
             print(f"{name} {install(options.agents, name, options.newest)}", flush=True)
         enter_namespace()
     raise_loopback()
+    # The programs are ended, whatever ends this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # Codex wants no home below /tmp, and msgfs installs no hooks for a program below target/.
     folder = tempfile.mkdtemp(prefix="msgfs-harness.", dir="/var/tmp")
-    report = Report(folder)
+    report = Report()
     model = Model(os.path.join(folder, "model.log"))
     places = (os.path.abspath(options.msgfs), os.path.abspath(options.agents), model)
     for name in [] if options.no_cases else names:

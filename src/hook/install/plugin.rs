@@ -16,6 +16,8 @@ const ID: &str = "msgfs@";
 /// The id of a plugin in the folder for skills, which needs no setting, and that folder.
 const AMONG_SKILLS: (&str, &str) = ("msgfs@skills-dir", "skills/msgfs");
 const MANIFEST: &str = ".claude-plugin/plugin.json";
+/// The file in which the harness notes the folders of its marketplaces, and the member that has a folder.
+const MARKETPLACES: (&str, &str) = ("plugins/known_marketplaces.json", "installLocation");
 
 const DESCRIPTION: &str =
     "Mail between agents: tells that there is some, and how to read, answer and send it";
@@ -43,6 +45,8 @@ pub struct EnabledPlugin {
     pub file: PathBuf,
     /// True if its hooks find the program that they call.
     pub finds_program: bool,
+    /// The folder in which an older msgfs has written it.
+    pub outdated_folder: Option<PathBuf>,
 }
 
 /// Returns the files of the plugin for Claude Code, by their paths in its folder.
@@ -103,7 +107,31 @@ pub fn find_enabled_plugin(env: &Env, harness: &Harness) -> Option<EnabledPlugin
         }
     }
     let (id, file, _) = said.into_iter().find(|(.., is_on)| *is_on)?;
-    Some(EnabledPlugin { id, file, finds_program: find_on_path(env, NAME).is_some() })
+    let outdated_folder = find_plugin_folder(&own, &id).filter(|folder| is_outdated(folder));
+    Some(EnabledPlugin {
+        id,
+        file,
+        finds_program: find_on_path(env, NAME).is_some(),
+        outdated_folder,
+    })
+}
+
+/// Returns the folder from which a harness reads the plugin.
+fn find_plugin_folder(own: &Path, id: &str) -> Option<PathBuf> {
+    if id == AMONG_SKILLS.0 {
+        return Some(own.join(AMONG_SKILLS.1));
+    }
+    let known = switch::read_settings(&own.join(MARKETPLACES.0))?;
+    let folder = known.get(id.strip_prefix(ID)?)?.get(MARKETPLACES.1)?.as_str()?;
+    Some(folder.into())
+}
+
+/// Returns true if a plugin in a folder is not as this msgfs writes it.
+fn is_outdated(folder: &Path) -> bool {
+    let differs = |(name, text): (&str, String)| {
+        std::fs::read_to_string(folder.join(name)).is_ok_and(|found| found != text)
+    };
+    render_plugin_files().into_iter().any(differs)
 }
 
 /// Returns the path at which a harness reads a file.

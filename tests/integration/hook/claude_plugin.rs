@@ -103,3 +103,36 @@ fn s771_where_the_plugin_is_nothing_is_installed() {
     let left = fs::read_to_string(&own).unwrap();
     assert!(left.contains("msgfs@x") && !left.contains("hook run"), "{left}");
 }
+
+/// S972: `hook status` and `doctor` tell that an older msgfs wrote the plugin, with the command that renews it.
+#[test]
+fn s972_a_plugin_that_is_old_is_told() {
+    let bed = bed(0);
+    let check = |command: &str, old: bool| {
+        let status = said(&bed, &["hook", "status"]);
+        assert_eq!(status.contains(&format!("  To renew: {command}\n")), old, "{status}");
+        let doctor = bed.msgfs_out(&["doctor"]).stdout;
+        assert_eq!(doctor.contains("of Claude Code in ~/"), old, "{doctor}");
+        assert_eq!(doctor.contains(&format!("; mend it with: {command}")), old, "{doctor}");
+    };
+    let home = bed.path("home");
+    let listed = home.join("plug in");
+    for folder in [home.join(".claude/skills/msgfs"), listed.clone()] {
+        if folder == listed {
+            fs::remove_dir_all(home.join(".claude/skills")).unwrap();
+            let known =
+                format!("{{\"x\": {{\"installLocation\": {:?}}}}}", listed.to_str().unwrap());
+            write(&home.join(".claude/plugins/known_marketplaces.json"), &known);
+            write(&home.join(".claude/settings.json"), "{\"enabledPlugins\": {\"msgfs@x\": true}}");
+        }
+        let path = folder.to_str().unwrap();
+        let shown = if path.contains(' ') { format!("'{path}'") } else { path.to_owned() };
+        let command = format!("msgfs hook plugin {shown}");
+        said(&bed, &["hook", "plugin", path]);
+        check(&command, false);
+        write(&folder.join("hooks/hooks.json"), "{\"hooks\":{}}\n");
+        check(&command, true);
+        said(&bed, &["hook", "plugin", path]);
+        check(&command, false);
+    }
+}

@@ -2,6 +2,7 @@
 //! Nothing here needs a harness; the tests play each one from what is known of it (docs/HARNESSES.md).
 
 mod claude_plugin;
+mod codex;
 mod installer;
 mod integrate;
 mod plugin;

@@ -180,3 +180,27 @@ fn s731_variables_that_are_missing() {
         std::fs::remove_file(bed.path("run/msgfs/hook/hook.log")).unwrap();
     }
 }
+
+/// S971: the hook of the prompt that a ring made tells the person of Claude Code who wrote. Other prompts that no
+/// person typed, and prompts of other harnesses, get no answer.
+#[test]
+fn s971_the_person_sees_who_wrote() {
+    let bed = bed(0);
+    let line = "exec msgfs hook run stop --for claude-code --wait";
+    let waiter = soon_waits(&bed, hook(&bed, line), &payload("claude-code", "stop"));
+    deliver(&bed, "bob", 1);
+    let out = waiter.finish(LIMIT).unwrap();
+    let text = out.stderr.trim_end();
+    assert!(text.contains("1 unread message for alice, from bob: "), "{out:?}");
+    let said = |prompt: String| {
+        let mut told = payload("claude-code", "prompt");
+        told["prompt"] = prompt.into();
+        says(&bed, "prompt", "claude-code", &told)
+    };
+    let woken = format!(
+        "<task-notification>\n</task-notification>\n<system-reminder>\nMail has come. {text}\n\n</system-reminder>"
+    );
+    assert_eq!(said(woken), format!("{{\"systemMessage\":\"{text}\"}}\n"));
+    assert_eq!(said("<task-notification>\n</task-notification>".into()), "");
+    assert_eq!(said("a person's words".into()), "");
+}

@@ -39,7 +39,7 @@ pub(super) fn soon_waits(bed: &Bed, command: Command, told: &Value) -> Running {
     running
 }
 
-fn sessions(bed: &Bed) -> Vec<(PathBuf, Value)> {
+pub(super) fn sessions(bed: &Bed) -> Vec<(PathBuf, Value)> {
     let entries = fs::read_dir(bed.path("run/msgfs/hook")).into_iter().flatten().flatten();
     let files = entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "json"));
     let read =
