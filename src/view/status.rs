@@ -11,7 +11,7 @@ use super::node::{NodeTrait, PagePolicy};
 use super::receipts::LastSent;
 use super::table::View;
 use super::{Error, Tree, UnknownId};
-use crate::index::IndexEntry;
+use crate::index::{IndexEntry, MsgIx};
 use crate::link::{HealthBoard, LinkHealth};
 use crate::model::{Fingerprint, SignatureState, Timestamp, sanitize_line};
 use crate::outbox::{MyPublicKeys, Refusal};
