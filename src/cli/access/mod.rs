@@ -222,7 +222,7 @@ pub(crate) fn wait_for_answer(
 ) -> Result<AskProgress, Failure> {
     let context = CommandContext::find(global)?;
     let served = config::find_lock_holder(&context.paths.state)
-        .and_then(|_| SocketAccess::connect(&context.paths.state));
+        .and_then(|_| SocketAccess::connect(&context.paths.state).ok());
     if let Some(served) = served {
         return served.next_answer(query, within.min(ROUND), out);
     }

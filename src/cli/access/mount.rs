@@ -216,7 +216,7 @@ impl TreeAccess for MountAccess {
     ) -> Result<AskProgress, Failure> {
         // The socket tells what was printed. A file would be marked when its reader dies.
         SocketAccess::connect(&self.state)
-            .ok_or(Failure::ServerGone)?
+            .map_err(|_| Failure::ServerGone)?
             .next_answer(query, within, out)
     }
 }
