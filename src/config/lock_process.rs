@@ -125,7 +125,7 @@ mod tests {
         let raw = Pid::from_raw(i32::try_from(child.0.id()).unwrap()).unwrap();
         rustix::process::kill_process(raw, Signal::STOP).unwrap();
         let process = prove_holder(child.0.id(), &fs::metadata(dir.path().join("lock")).unwrap());
-        let holder = LockHolder { pid: Some(child.0.id()), mountpoint: None };
+        let holder = LockHolder { pid: Some(child.0.id()), ..LockHolder::default() };
         let held = LockProcess { holder, process: process.unwrap() };
         let began = std::time::Instant::now();
         while !held.is_stopped() && began.elapsed() < Duration::from_secs(20) {

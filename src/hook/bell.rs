@@ -97,8 +97,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    use crate::index::MsgIx;
+
     fn mail(from: &str) -> UnreadMail {
-        UnreadMail { key: String::new(), from: from.to_owned() }
+        UnreadMail { key: String::new(), from: from.to_owned(), ix: MsgIx::MIN }
     }
 
     fn said(unread: usize, from: &[&str], mount: Option<&str>, only: Option<&str>) -> String {

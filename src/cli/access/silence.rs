@@ -35,7 +35,11 @@ mod tests {
 
     #[test]
     fn each_kind_of_silence_has_its_command() {
-        let mounted = LockHolder { pid: Some(7), mountpoint: Some("/home/u/my mail".into()) };
+        let mounted = LockHolder {
+            pid: Some(7),
+            mountpoint: Some("/home/u/my mail".into()),
+            ..LockHolder::default()
+        };
         assert_eq!(
             describe("bob", &mounted, true),
             "the mount of bob does not answer, because it is stopped (process 7, mounted at /home/u/my mail); \
