@@ -137,9 +137,10 @@ impl StateLock {
             "addresses": addresses,
         });
         let text = format!("{text}\n");
+        // A reader never finds an empty file in between.
         self.file
-            .set_len(0)
-            .and_then(|()| self.file.write_all_at(text.as_bytes(), 0))
+            .write_all_at(text.as_bytes(), 0)
+            .and_then(|()| self.file.set_len(text.len() as u64))
             .map_err(|source| LockError::Io(self.path.clone(), source))
     }
 }

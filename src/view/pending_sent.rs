@@ -290,9 +290,11 @@ impl PendingSent {
     ) -> Option<Listing> {
         if let Some(listing) = &listing {
             let listed: HashSet<MsgIx> = listing.messages(0, listing.len()).collect();
-            held.retain(|w| {
-                self.find_my_message(w.store, &w.id).is_none_or(|ix| !listed.contains(&ix))
-            });
+            let is_listed = |ix: MsgIx| {
+                let original = self.index.read().messages.find_original(ix);
+                listed.contains(&original.unwrap_or(ix))
+            };
+            held.retain(|w| self.find_my_message(w.store, &w.id).is_none_or(|ix| !is_listed(ix)));
         }
         if held.is_empty() {
             return listing;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::common::amp::Home;
 use crate::common::proc::Running;
-use crate::common::samp::{self, Rec, T0, append_raw, key, log, member, read_log};
+use crate::common::samp::{self, Rec, T0, append_raw, log, member, read_log};
 use crate::common::shown::{self, Shown};
 use crate::common::{Bed, Mount, PATIENCE, run, soon};
 
@@ -115,7 +115,7 @@ fn s371_what_was_written_earlier() {
     for (to, re) in [("foo", &bob.id), ("carol", &carol.id)] {
         let answer = Rec::new("bob", to, "t", "I do", T0 + 5);
         let more = [("re", json!(re)), ("ms", json!(1)), ("rcpt", json!(["foo", "carol"]))];
-        append_raw(&log(&bed.store, "bob"), answer.signed_line(&key(2), &more));
+        append_raw(&log(&bed.store, "bob"), answer.line_with(&more));
     }
     soon("the answer is there", || m.ls("inbox").len() == 1);
     let answered = |m: &Mount| {
@@ -130,7 +130,7 @@ fn s371_what_was_written_earlier() {
         "the message is not there"
     );
     for rec in [&bob, &carol] {
-        append_raw(&log(&bed.store, "foo"), rec.signed_line(&key(1), &everybody));
+        append_raw(&log(&bed.store, "foo"), rec.line_with(&everybody));
     }
     soon("the message is there", || m.ls("inbox").len() == 2);
     let wanted = format!("<{}@samp>", bob.id);
