@@ -99,7 +99,7 @@ fn parent_records<'a>(draft: &Draft, parent: Option<&'a Message>) -> Vec<(&'a st
     if is_one { all } else { Vec::new() }
 }
 
-/// What the records of a message have in common.
+/// The values that all records of a message have.
 #[derive(Clone, Copy)]
 struct SampText<'a> {
     thread: &'a str,
