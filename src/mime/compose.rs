@@ -4,13 +4,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 /// The number of bytes in a line of base64.
+const LINE: usize = 57;
+/// The same number, for offsets.
 pub const BASE64_LINE_BYTES: u64 = LINE as u64;
 /// The length of a full line of base64 that ends with LF.
 pub const BASE64_LINE: u64 = BASE64_LINE_BYTES / 3 * 4 + 1;
 /// The header lines of a text, but for its encoding.
 pub const TEXT_PART_HEAD: &str =
     "Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: ";
-const LINE: usize = 57;
 /// The longest line that is written as it is, in bytes.
 const MAX_LINE: usize = 990;
 /// The number of bytes in an encoded word.
@@ -81,7 +82,7 @@ pub fn format_multipart_head(boundary: &str) -> String {
     format!("Content-Type: multipart/mixed; boundary=\"{boundary}\"\n\n")
 }
 
-/// Returns what stands before the base64 of a file: the boundary and the header of the part.
+/// Returns the text before the base64 of a file: the boundary and the header of the part.
 pub fn format_file_head(name: &str, boundary: &str) -> String {
     let name = format_file_name(name);
     format!(

@@ -80,7 +80,7 @@ pub(super) fn prepare_records(
     Ok(all)
 }
 
-/// What the records of a message have in common.
+/// The values that all records of a message have.
 #[derive(Clone, Copy)]
 struct SampText<'a> {
     thread: &'a str,
