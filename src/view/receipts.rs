@@ -98,49 +98,49 @@ struct ReceiptLook<'a> {
     rung: Option<HashSet<String>>,
 }
 
-impl Tree {
-    /// Returns the receipts of the chosen messages, newest first.
-    pub(super) fn collect_receipts(&self, selection: &SentSelection) -> Vec<SentReceipt> {
-        self.settle_pending_messages();
-        let held = self.pending.held_messages();
-        let entries = select_entries(self, selection);
-        let mut look =
-            ReceiptLook { tree: self, held: self.pending.held_reasons(&held), rung: None };
-        let mut all = look.collect_all(&entries);
-        let known: BTreeSet<(String, Option<String>)> =
-            all.iter().map(|one| (one.message_id.clone(), one.recipient.clone())).collect();
-        let waiting = self.pending.list_unappended(&held);
-        let waiting = waiting.iter().flat_map(|one| format_waiting(self, one));
-        all.extend(waiting.filter(|one| {
-            is_selected(selection, one)
-                && !known.contains(&(one.message_id.clone(), one.recipient.clone()))
-        }));
-        all.sort_by_key(|one| std::cmp::Reverse(one.times.0));
-        if *selection == SentSelection::Recent {
-            all.truncate(LINES);
+/// Returns the receipts of the chosen messages, newest first.
+pub(super) fn collect_receipts(tree: &Tree, selection: &SentSelection) -> Vec<SentReceipt> {
+    tree.settle_pending_messages();
+    let held = tree.pending.held_messages();
+    let entries = select_entries(tree, selection);
+    let mut look = ReceiptLook { tree, held: tree.pending.held_reasons(&held), rung: None };
+    let mut all = look.collect_all(&entries);
+    let known: BTreeSet<(String, Option<String>)> =
+        all.iter().map(|one| (one.message_id.clone(), one.recipient.clone())).collect();
+    let waiting = tree.pending.list_unappended(&held);
+    let waiting = waiting.iter().flat_map(|one| format_waiting(tree, one));
+    all.extend(waiting.filter(|one| {
+        is_selected(selection, one)
+            && !known.contains(&(one.message_id.clone(), one.recipient.clone()))
+    }));
+    all.sort_by_key(|one| std::cmp::Reverse(one.times.0));
+    if *selection == SentSelection::Recent {
+        all.truncate(LINES);
+    }
+    all
+}
+
+/// Returns my newest accepted message.
+pub(super) fn find_last_sent(tree: &Tree) -> Option<LastSent> {
+    tree.settle_sent_messages();
+    let newest = list_newest(tree, |_| false).first().copied();
+    let newest = newest.map(|ix| read_entry(&tree.index.read(), ix));
+    let held = tree.pending.held_messages();
+    let waiting = tree.pending.list_unappended(&held);
+    let waiting = waiting.iter().max_by_key(|one| one.time);
+    let time = newest.as_ref().map(|one| one.name_time);
+    let (id, to, time) = match (newest, waiting) {
+        (_, Some(one)) if time.is_none_or(|time| time < one.time) => {
+            (one.id.clone(), one.everybody.clone(), one.time)
         }
-        all
-    }
+        (Some(one), _) => (one.id, one.to, one.entry.time()),
+        (None, _) => return None,
+    };
+    let to = to.iter().map(|one| sanitize_line(one).into_owned()).collect();
+    Some(LastSent { id: names::short_id(&id), to, time: time.rfc3339() })
+}
 
-    /// Returns my newest accepted message.
-    pub(super) fn find_last_sent(&self) -> Option<LastSent> {
-        self.settle_sent_messages();
-        let newest = list_newest(self, |_| false).next_newest(self);
-        let held = self.pending.held_messages();
-        let waiting = self.pending.list_unappended(&held);
-        let waiting = waiting.iter().max_by_key(|one| one.time);
-        let time = newest.as_ref().map(|one| one.name_time);
-        let (id, to, time) = match (newest, waiting) {
-            (_, Some(one)) if time.is_none_or(|time| time < one.time) => {
-                (one.id.clone(), one.everybody.clone(), one.time)
-            }
-            (Some(one), _) => (one.id, one.to, one.entry.time()),
-            (None, _) => return None,
-        };
-        let to = to.iter().map(|one| sanitize_line(one).into_owned()).collect();
-        Some(LastSent { id: names::short_id(&id), to, time: time.rfc3339() })
-    }
-
+impl Tree {
     /// Returns the recipients to whom a text would go as a draft of this name in `outbox/`, each with the states that can
     /// ever be shown for it. A text that would be refused goes to nobody.
     pub fn route_text(&self, name: &str, text: &[u8]) -> Vec<(String, Vec<DeliveryState>)> {
@@ -162,18 +162,8 @@ fn list_provable(store: &dyn Store, to: &str) -> Vec<DeliveryState> {
     }
 }
 
-/// The newest messages of mine that fit, as positions.
-struct NewestMessages(Vec<MsgIx>);
-
-impl NewestMessages {
-    fn next_newest(self, tree: &Tree) -> Option<SentEntry> {
-        let core = tree.index.read();
-        self.0.first().map(|ix| read_entry(&core, *ix))
-    }
-}
-
 /// Returns my messages, newest first, as long as the function wants more. A message with several records is one.
-fn list_newest(tree: &Tree, mut wants: impl FnMut(usize) -> bool) -> NewestMessages {
+fn list_newest(tree: &Tree, mut wants: impl FnMut(usize) -> bool) -> Vec<MsgIx> {
     let sends: Vec<bool> =
         tree.index.stores().iter().map(|store| store.facets().appender.is_some()).collect();
     let core = tree.index.read();
@@ -189,7 +179,7 @@ fn list_newest(tree: &Tree, mut wants: impl FnMut(usize) -> bool) -> NewestMessa
             break;
         }
     }
-    NewestMessages(found)
+    found
 }
 
 fn select_entries(tree: &Tree, selection: &SentSelection) -> Vec<SentEntry> {
@@ -216,7 +206,7 @@ fn select_entries(tree: &Tree, selection: &SentSelection) -> Vec<SentEntry> {
         }
         SentSelection::Key(_) => keyed.contains(ix),
     };
-    found.0.into_iter().filter(is_wanted).map(|ix| read_entry(&core, ix)).collect()
+    found.into_iter().filter(is_wanted).map(|ix| read_entry(&core, ix)).collect()
 }
 
 fn read_entry(core: &IndexTables, ix: MsgIx) -> SentEntry {

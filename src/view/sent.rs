@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::generation_cache::GenerationCache;
 use super::listing::Listing;
 use super::node::{Ino, Node, NodeTrait, PagePolicy};
-use super::receipts::{SentReceipt, SentSelection};
+use super::receipts::{SentReceipt, SentSelection, collect_receipts};
 use super::table::{View, ViewKey};
 use super::{Error, Tree};
 use crate::model::Timestamp;
@@ -62,7 +62,7 @@ impl View for SentView {
             SentKey::Report(name) => parse_report_name(name).ok_or(Error::NotFound)?,
         };
         let text = self.texts.get(key.clone(), tree.generation(), || {
-            let receipts = tree.collect_receipts(&selection);
+            let receipts = collect_receipts(tree, &selection);
             let text = match key {
                 SentKey::List => format_receipts(&receipts),
                 _ => format_report(&receipts),

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::message_texts::read_headline;
 use super::node::{NodeTrait, PagePolicy};
-use super::receipts::LastSent;
+use super::receipts::{LastSent, find_last_sent};
 use super::table::View;
 use super::{Error, Tree, UnknownId};
 use crate::index::{IndexEntry, MsgIx};
@@ -147,7 +147,7 @@ impl Tree {
             messages: self.unread_files(LISTED).into_iter().map(message).collect(),
             stores: collect_store_statuses(self, &keys),
             links: self.link_boards().iter().map(link_status).collect(),
-            last_sent: self.find_last_sent(),
+            last_sent: find_last_sent(self),
             last_refusal: refusal.map(|Refusal { name, reason, time }| LastRefusal {
                 time: time.rfc3339(),
                 name,

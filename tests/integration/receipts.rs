@@ -404,7 +404,8 @@ fn s933_the_command() {
     drop(m);
     assert_eq!(sent(&[]).stdout, text);
     assert_eq!(sent(&[&short]).stdout, one.stdout);
-    assert_eq!(sent(&["--json", "--all"]).stdout, format!("{told}\n"));
+    let all: Value = serde_json::from_str(&sent(&["--json", "--all"]).stdout).unwrap();
+    assert_eq!(all, told);
 }
 
 /// S934: `msgfs send --wait-for` ends with 0 when each recipient shows the state or a later one, and with 3 when the time

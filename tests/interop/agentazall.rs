@@ -94,6 +94,24 @@ fn alice_only(alice: &Tree) -> (String, String) {
     (file.file_stem().unwrap().to_str().unwrap().to_owned(), text)
 }
 
+/// S931: a letter is delivered when it lies in the mailbox, and read when the other program reads it. Its replies name no
+/// message, so they prove nothing.
+#[test]
+fn s931_their_read_is_a_proof() {
+    let (bed, _bar, alice, m) = two();
+    m.ok(&format!("echo question > outbox/{ALICE}"));
+    let state = || m.ok(&format!("grep -F '{ALICE}' sent.txt | cut -f 4")).trim().to_owned();
+    soon("it is delivered", || state() == "delivered");
+    let (id, _) = alice_only(&alice);
+    peer::ok(&bed, &alice, &["inbox", "--offline", "--all"]);
+    assert_eq!(state(), "delivered", "a listing reads nothing");
+    peer::ok(&bed, &alice, &["read", &id]);
+    soon("it is read", || state() == "read");
+    peer::ok(&bed, &alice, &["reply", &id, "-b", "an answer"]);
+    soon("the answer arrives", || m.sh("grep -rl 'an answer' archive").ok());
+    assert_eq!(state(), "read", "its replies name no message");
+}
+
 /// The other program lists, reads and verifies each message that the mount sends, whatever its text is.
 #[test]
 fn ours_is_read_and_verified() {

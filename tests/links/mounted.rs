@@ -111,7 +111,7 @@ fn s421_a_server_that_is_away_delays_nothing_else() {
         let status = m.cat("status.txt");
         status.contains("connected since") && !status.contains("waiting")
     });
-    soon("the server has taken them", || states("delivered").stdout.trim() == "5");
+    soon("the server has taken them", || states("delivered").stdout.trim() == "6");
     soon("the notes are gone", || m.sh("ls sent/*").stdout.lines().all(|l| !l.contains("warning")));
     let doctor = one.msgfs_out(&["--me", "alice", "doctor"]);
     assert!(!doctor.stdout.contains("the link nats"), "{doctor:?}");
