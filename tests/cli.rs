@@ -51,6 +51,7 @@ const COMMANDS: &[&str] = &[
     "inbox",
     "reply",
     "send",
+    "ask",
     "sendmail",
     "sent",
     "wait",
