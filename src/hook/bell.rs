@@ -3,8 +3,6 @@
 
 use std::path::Path;
 
-use crate::view::UnreadMail;
-
 /// The longest text, in bytes.
 const LONGEST: usize = 240;
 /// The largest number of senders that are named.
@@ -37,8 +35,8 @@ impl MailLocation<'_> {
     }
 }
 
-/// Returns the text about all unread mail and its new part.
-pub fn render_bell(unread: usize, new: &[&UnreadMail], place: &MailLocation<'_>) -> String {
+/// Returns the text about all unread mail. `new` has the sender of each message that is new.
+pub fn render_bell(unread: usize, new: &[&str], place: &MailLocation<'_>) -> String {
     let messages = if unread == 1 { "message" } else { "messages" };
     let counted = match new.len() {
         0 => String::new(),
@@ -61,11 +59,11 @@ pub fn render_bell(unread: usize, new: &[&UnreadMail], place: &MailLocation<'_>)
 }
 
 /// Returns `, from bob, carol and 1 other`, with at most this many names.
-fn render_senders(new: &[&UnreadMail], named: usize) -> String {
+fn render_senders(new: &[&str], named: usize) -> String {
     let mut all: Vec<&str> = Vec::new();
-    for mail in new {
-        if !all.contains(&mail.from.as_str()) {
-            all.push(&mail.from);
+    for sender in new {
+        if !all.contains(sender) {
+            all.push(sender);
         }
     }
     let mut told: Vec<String> = all
@@ -97,18 +95,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    use crate::index::MsgIx;
-
-    fn mail(from: &str) -> UnreadMail {
-        UnreadMail { key: String::new(), from: from.to_owned(), ix: MsgIx::MIN }
-    }
-
     fn said(unread: usize, from: &[&str], mount: Option<&str>, only: Option<&str>) -> String {
-        let new: Vec<UnreadMail> = from.iter().map(|from| mail(from)).collect();
-        let new: Vec<&UnreadMail> = new.iter().collect();
         render_bell(
             unread,
-            &new,
+            from,
             &MailLocation { me: "alice", mount: mount.map(Path::new), single_message: only },
         )
     }
@@ -162,8 +152,7 @@ mod tests {
             mount in "(/[a-zäö \n]{1,100}){1,3}",
             more in 0usize..1_000_000,
         ) {
-            let new: Vec<UnreadMail> = from.iter().map(|from| mail(from)).collect();
-            let new: Vec<&UnreadMail> = new.iter().collect();
+            let new: Vec<&str> = from.iter().map(String::as_str).collect();
             let place = MailLocation { me: &me, mount: Some(Path::new(&mount)), single_message: None };
             let text = render_bell(new.len() + more, &new, &place);
             prop_assert!(text.len() <= LONGEST, "{}", text);

@@ -342,11 +342,6 @@ pub static ALL: [Harness; 6] = [
                 (HookEvent::Prompt, "UserPromptSubmit", CODEX_HOOK),
                 (HookEvent::Tool, "PostToolUse", CODEX_HOOK),
                 (HookEvent::Stop, "Stop", CODEX_HOOK),
-                (
-                    HookEvent::SessionEnd,
-                    "SessionEnd",
-                    r#"{"type":"command","command":"msgfs hook run EVENT --for codex 2>/dev/null || true","timeout":1}"#,
-                ),
             ],
             known_events: &[],
             toml_file: Some("config.toml"),

@@ -414,7 +414,8 @@ fn render_bell_text(glance: &MailboxGlance, mail: &[UnreadMail], new: &[&UnreadM
         mount: mount.as_deref(),
         single_message: only.as_deref(),
     };
-    bell::render_bell(mail.len(), new, &place)
+    let senders: Vec<&str> = new.iter().map(|mail| mail.from.as_str()).collect();
+    bell::render_bell(mail.len(), &senders, &place)
 }
 
 /// Returns the folder in which this identity is mounted. It asks the kernel's table only, never the mount, which may

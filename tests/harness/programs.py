@@ -31,6 +31,8 @@ class Program:
     told = ("start", "prompt", "stop")
     #: The question for approval of a shell call, and what such a call says; None if it is not tested.
     approval = None
+    #: True if a session goes on in the background after `/quit`.
+    stays_after_quit = False
     #: The settings by which no shell call needs approval, where they are lines of their settings.
     unasked = ()
     #: The seconds for which a program in the place of msgfs hangs.
@@ -88,6 +90,7 @@ class Codex(Program):
         "Would you like to run the following command",
         {"sandbox_permissions": "require_escalated", "justification": "May I look at the mail?"},
     )
+    stays_after_quit = True
     unasked = ('approval_policy = "never"', 'sandbox_mode = "danger-full-access"')
 
     def configure(self, home, project, url):

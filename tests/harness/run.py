@@ -24,6 +24,7 @@ sys.dont_write_bytecode = True
 import programs  # noqa: E402
 from bed import Bed, raise_loopback  # noqa: E402
 from model import Model  # noqa: E402
+from terminal import descendants, end_process  # noqa: E402
 
 
 def install(folder, name, newest):
@@ -153,6 +154,29 @@ class Cases:
         assert carol.msgfs("ls", "inbox") == "", "it did not run after it was approved"
         carol.stop()
 
+    def case_a_session_without_its_terminal_sleeps_on(self):
+        if not self.agent.program.stays_after_quit:
+            return "it ends with its terminal"
+        dave = self.bed.agent("dave", self.name)
+        dave.msgfs("hook", "install", "--for", self.name)
+        dave.start()
+        dave.prompt("good morning")
+        dave.wait_until_idle()
+        left = descendants(dave.terminal.pid)
+        dave.type("/quit")
+        end = time.monotonic() + 20
+        while dave.terminal.is_running() and time.monotonic() < end:
+            time.sleep(0.2)
+        assert not dave.terminal.is_running(), "it did not quit"
+        time.sleep(2)
+        since = self.bed.send("bob", "dave", "QUESTION late")
+        time.sleep(6)
+        heard = dave.requests(since)
+        for pid in left:
+            end_process(pid, signal.SIGTERM)
+        dave.stop()
+        assert not heard, "a turn began that nobody sees"
+
     def case_goes_on_when_msgfs_is_gone(self):
         with self.bed.program_replaced(None):
             self.agent.prompt("msgfs is gone")
@@ -185,6 +209,7 @@ class Cases:
             self.case_told_at_the_end_of_a_turn,
             self.case_woken_when_idle,
             self.case_a_woken_session_asks_for_approval,
+            self.case_a_session_without_its_terminal_sleeps_on,
             self.case_goes_on_when_msgfs_is_gone,
             self.case_goes_on_when_msgfs_hangs,
             self.case_silent_after_uninstall,

@@ -29,8 +29,7 @@ pub(super) const NEW: &[(&str, &str, &str)] = &[
         r#"{"hooks":{
 "SessionStart":[{"hooks":[{"type":"command","command":"msgfs hook run session-start --for codex 2>/dev/null || true","timeout":5}]}],
 "UserPromptSubmit":[{"hooks":[{"type":"command","command":"msgfs hook run prompt --for codex 2>/dev/null || true","timeout":5}]}],
-"Stop":[{"hooks":[{"type":"command","command":"msgfs hook run stop --for codex 2>/dev/null || true","timeout":5}]}],
-"SessionEnd":[{"hooks":[{"type":"command","command":"msgfs hook run session-end --for codex 2>/dev/null || true","timeout":1}]}]}}
+"Stop":[{"hooks":[{"type":"command","command":"msgfs hook run stop --for codex 2>/dev/null || true","timeout":5}]}]}}
 "#,
     ),
     (
