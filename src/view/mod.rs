@@ -8,8 +8,8 @@
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
 //! - The tree owns a struct for each of these: `unique_names`, names of messages, and `threads`, of folders of
 //!   threads; `names` formats them, `short_names` finds ids. `ordered_messages`: messages in order. `message_texts`:
-//!   rendered messages. `parts`: attachments; `mail_with_files`: a mail that has them. `pending_sent`: messages that wait. `read_ahead`: rendering before a
-//!   read asks for it. `recent_reads`: the messages that were read last.
+//!   rendered messages. `parts`: attachments; `mail_with_files`: a mail that has them. `pending_sent`: messages that
+//!   wait. `read_ahead`: rendering before a read asks for it. `recent_reads`: the messages that were read last.
 //! - Of messages: `folder_scope`, `message_folders`: the folders that show them. `sidecars`: the files of a message.
 //!   `answers`: the drafts beside messages. `answered`: the messages that answer mine; `awaited_answers`: reads that wait for one. `text_buffers`: the open texts of `me`.
 //! - `receipts`: the way of my messages to their recipients, as stores and links prove it.

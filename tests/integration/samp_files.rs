@@ -296,12 +296,11 @@ fn s914_hostile_lists() {
     let header = Shown::parse(&m.cat(&named.archived(0)));
     assert_eq!(header.must("Attachments").matches("(data missing)").count(), 4);
     let dir = folder(&many.archived(0));
-    let to = quote(&bed.path("copied"));
     assert_eq!(
-        m.ok(&format!("cp -r {dir} {to} && ls {to} | wc -l && cat {to}/same-777")).trim(),
+        m.ok(&format!("ls {dir} | wc -l; cp {dir}/same-77* ../; cat ../same-777")).trim(),
         "10000\ndata"
     );
-    assert!(m.cat(&format!("{dir}/same-10000")) == "data");
+    assert_eq!(m.cat(&format!("{dir}/same-10000")), "data");
     for rec in &none {
         let text = m.cat(&rec.archived(0));
         assert_eq!(Shown::parse(&text).get("Attachments"), None);

@@ -223,11 +223,9 @@ pub(super) fn preview_files(parsed: &SampRecord<'_>) -> Vec<Attachment> {
     shown.collect()
 }
 
-/// Returns a sentence that says why a value is no sound list of files.
+/// Returns a sentence that says why a list of files is not sound.
 pub(super) fn find_list_fault(list: &str) -> Option<String> {
-    let Some(listed) = parse_list(list) else {
-        return Some("the member \"files\" is not a list".to_owned());
-    };
+    let listed = parse_list(list)?;
     let fault = |file: &ListedSampFile<'_>| match (&file.name, file.size, &file.sha256) {
         (None, ..) => Some("has no name"),
         (_, None, _) => Some("has no size"),
