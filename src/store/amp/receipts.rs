@@ -64,12 +64,15 @@ impl AmpStore {
         let record_id = one.has_others.then(|| id.clone());
         let here = find_local_copy(roster, one.to, stored, facts, &id);
         let fate = || self.format.ways.get().and_then(|ways| ways.delivery_fate(&id, one.to));
-        let proof = here.or_else(|| {
-            Some(match fate()? {
-                DeliveryFate::Taken => Receipt::of_state(DeliveryState::Delivered, None),
-                DeliveryFate::Waits(why) => Receipt::of_fault(DeliveryState::Waiting, why),
-                DeliveryFate::Refused(why) => Receipt::of_fault(DeliveryState::Refused, why),
-            })
+        // The id that a provider gave it lies in the file when the link has forgotten the message.
+        let is_taken = stored.id == id && stored.relayed_id.is_some();
+        let proof = here.or_else(|| match fate() {
+            Some(DeliveryFate::Waits(why)) => Some(Receipt::of_fault(DeliveryState::Waiting, why)),
+            Some(DeliveryFate::Refused(why)) => {
+                Some(Receipt::of_fault(DeliveryState::Refused, why))
+            }
+            Some(DeliveryFate::Taken) => Some(Receipt::of_state(DeliveryState::Delivered, None)),
+            None => is_taken.then(|| Receipt::of_state(DeliveryState::Delivered, None)),
         });
         Receipt { record_id, ..proof.unwrap_or_default() }
     }
