@@ -134,7 +134,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
             }
             None if is_complete => return Ok(()),
             None if left.is_zero() => return Err(describe_missing(args, &last)),
-            None => {}
+            None => thread::sleep(PAUSE),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answered::{Answer, Question};
+use super::answered::{Answer, Question, list_answers};
 use super::file::{FileContent, OpenFile, OpenRequest, ReadToEndMark};
 use super::wait::{Awaited, refuse_stranger, wait_until};
 use super::{Error, ReaderProfile, Tree};
@@ -174,7 +174,8 @@ fn list_unprinted(tree: &Tree, query: AskQuery<'_>) -> Result<Vec<Answer>, Error
 fn describe_progress(tree: &Tree, query: AskQuery<'_>) -> Result<AskProgress, Error> {
     let mut progress = AskProgress::default();
     for question in find_questions(tree, query.key)? {
-        progress.missing.extend(question.list_missing(tree, &question.list_answers(tree)?));
+        let answers = list_answers(tree, question.ix)?;
+        progress.missing.extend(question.list_missing(tree, &answers));
         let day = {
             let core = tree.index.read();
             core.messages.name_time(core.messages.entry(question.ix)).day()
