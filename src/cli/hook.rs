@@ -472,10 +472,11 @@ fn print_status(options: &GlobalOptions) -> Result<(), Failure> {
             text += &problem.map_or(String::new(), |command| format!("  To renew: {command}\n"));
         }
     }
-    text += &match Config::load(options.config.as_deref(), &env) {
-        Ok(config) => hook::describe_volume(&config) + "\n",
-        Err(why) => format!("no mail rings, because the configuration is wrong: {why}\n"),
+    let volume = match Config::load(options.config.as_deref(), &env) {
+        Ok(config) => hook::describe_volume(&config),
+        Err(why) => format!("no mail rings, because the configuration is wrong: {why}"),
     };
+    let _ = writeln!(text, "{volume}");
     if hook::is_bell_off(&env) {
         let _ = writeln!(text, "MSGFS_HOOK=off is set here, so no hook tells of mail");
     }
