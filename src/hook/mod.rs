@@ -36,7 +36,7 @@ use harness::HarnessVariables;
 pub use harness::{BellStream, Harness, HookEvent};
 use payload::HookPayload;
 pub use sessions::{Session, SessionDir};
-use sessions::{SessionKey, SessionLock, unix_seconds};
+use sessions::{Session, SessionKey, SessionLock, unix_seconds};
 pub use volume::describe_volume;
 pub use waiter_process::end_waiters;
 
@@ -378,8 +378,7 @@ fn claim_bell_text(
     let mut session = held.load_session(which)?;
     let keys: Vec<&str> = mail.iter().map(|mail| mail.key.as_str()).collect();
     let new = session.claim_unrung(&keys);
-    let told: Vec<&UnreadMail> = new.iter().filter_map(|n| mail.get(*n)).collect();
-    let told = volume::select_ringing(glance.config(), glance.tree(), &told);
+    let told = select_told(&mut session, glance, mail, &new);
     let is_start_with_mail = || {
         let all: Vec<&UnreadMail> = mail.iter().collect();
         call.event == HookEvent::SessionStart
@@ -404,6 +403,20 @@ fn claim_bell_text(
         held.save_session(which, &session)?;
     }
     Ok(text)
+}
+
+/// Returns those of the claimed messages that ring, and notes the others as silent.
+fn select_told<'a>(
+    session: &mut Session,
+    glance: &MailboxGlance,
+    mail: &'a [UnreadMail],
+    new: &[usize],
+) -> Vec<&'a UnreadMail> {
+    let claimed: Vec<&UnreadMail> = new.iter().filter_map(|n| mail.get(*n)).collect();
+    let told = volume::select_ringing(glance.config(), glance.tree(), &claimed);
+    let is_silent = |one: &&&UnreadMail| !told.iter().any(|told| told.key == one.key);
+    session.note_silent(claimed.iter().filter(is_silent).map(|one| one.key.as_str()));
+    told
 }
 
 fn render_bell_text(glance: &MailboxGlance, mail: &[UnreadMail], new: &[&UnreadMail]) -> String {

@@ -4,6 +4,7 @@
 //! All reads and writes of a record happen under one lock, so that two hooks of one moment never ring for the same
 //! message.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -54,8 +55,10 @@ pub struct Session {
     pub harness: String,
     /// The folder it was in when it was first heard of.
     pub cwd: Option<PathBuf>,
-    /// The keys of the messages that were rung, or that came while they could not ring.
+    /// The keys of the messages that were rung.
     pub rung: Vec<String>,
+    /// The keys of the messages that came and do not ring.
+    pub silent: Vec<String>,
     /// The times of rings since a person has typed something.
     pub rings: Vec<u64>,
     /// The text of the last ring, by which msgfs recognises the prompt that a harness makes of it.
@@ -319,23 +322,26 @@ impl Session {
     /// Claims the unread messages that were not rung yet, and returns their positions in `unread`, the keys of all
     /// unread messages.
     pub fn claim_unrung(&mut self, unread: &[&str]) -> Vec<usize> {
-        let rung: std::collections::HashSet<&str> = self.rung.iter().map(String::as_str).collect();
-        let is_new = |(_, key): &(usize, &&str)| !rung.contains(**key);
+        let claimed: HashSet<&str> =
+            self.rung.iter().chain(&self.silent).map(String::as_str).collect();
+        let is_new = |(_, key): &(usize, &&str)| !claimed.contains(**key);
         let new: Vec<usize> = unread.iter().enumerate().filter(is_new).map(|(n, _)| n).collect();
         let keys = new.iter().filter_map(|n| unread.get(*n)).map(|key| (*key).to_owned());
         let keys: Vec<String> = keys.collect();
         self.rung.extend(keys);
-        if self.rung.len() > REMEMBERED {
-            let still: std::collections::HashSet<&str> = unread.iter().copied().collect();
-            let gone = self.rung.len() - REMEMBERED;
-            let mut dropped = 0;
-            self.rung.retain(|key| {
-                let drop = dropped < gone && !still.contains(key.as_str());
-                dropped += usize::from(drop);
-                !drop
-            });
-        }
+        forget_read(&mut self.rung, unread);
+        forget_read(&mut self.silent, unread);
         new
+    }
+
+    /// Notes that messages which were claimed do not ring.
+    pub fn note_silent<'a>(&mut self, keys: impl Iterator<Item = &'a str>) {
+        let keys: HashSet<&str> = keys.collect();
+        let (silent, rung) = std::mem::take(&mut self.rung)
+            .into_iter()
+            .partition::<Vec<_>, _>(|key| keys.contains(key.as_str()));
+        self.rung = rung;
+        self.silent.extend(silent);
     }
 
     /// Notes a ring with this text now.
@@ -363,6 +369,18 @@ impl Session {
     pub fn is_known(&self) -> bool {
         self.known
     }
+}
+
+/// Drops the oldest keys beyond [`REMEMBERED`] whose messages are no longer unread.
+fn forget_read(keys: &mut Vec<String>, unread: &[&str]) {
+    let Some(gone) = keys.len().checked_sub(REMEMBERED).filter(|gone| *gone > 0) else { return };
+    let still: HashSet<&str> = unread.iter().copied().collect();
+    let mut dropped = 0;
+    keys.retain(|key| {
+        let drop = dropped < gone && !still.contains(key.as_str());
+        dropped += usize::from(drop);
+        !drop
+    });
 }
 
 #[cfg(test)]
@@ -402,6 +420,12 @@ mod tests {
         assert_eq!(session.claim_unrung(&["a", "b"]), [0; 0]);
         assert_eq!(session.claim_unrung(&["b", "c"]), [1]);
         assert_eq!(session.claim_unrung(&["a", "b", "c"]), [0; 0], "made unread again");
+        session.note_silent(["b", "x"].into_iter());
+        assert_eq!(
+            (session.rung.as_slice(), session.silent.as_slice()),
+            (["a".to_owned(), "c".to_owned()].as_slice(), ["b".to_owned()].as_slice())
+        );
+        assert_eq!(session.claim_unrung(&["a", "b", "c"]), [0; 0], "claimed in silence");
     }
 
     #[test]

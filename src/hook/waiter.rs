@@ -289,8 +289,7 @@ fn claim_ring(
         if new.is_empty() || !needed.may_ring(&session) {
             return Ok(None);
         }
-        let told: Vec<_> = new.iter().filter_map(|n| mail.get(*n)).collect();
-        let told = volume::select_ringing(glance.config(), glance.tree(), &told);
+        let told = select_told(&mut session, &glance, &mail, &new);
         if told.is_empty() {
             held.save_session(which, &session)?;
             return Ok(None);

@@ -5,8 +5,8 @@
 //! machine, and the message has that mark from then on. With `null` after them, the mark follows from a position
 //! from before msgfs kept any. `["f", store, from, id, label]` keeps a mail program's label of a message
 //! ([`MailLabel`]). `["w", store, ts, [ids…]]` records the store's own watermark at its last import, so that a
-//! message which arrives late, with a time below it, stays unread. A line is one `write`. A torn last line loses
-//! that mark and no other.
+//! message which arrives late, with a time below it, stays unread. With another list after it, the line has the ids that
+//! came and those that went since the line before. A line is one `write`. A torn last line loses that mark and no other.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -87,6 +87,12 @@ impl MarkFile {
             match parse_line(line.text) {
                 Some(MarkLine::Mark(change, _)) => changes.push(change),
                 Some(MarkLine::Imported(store, mark)) => _ = imported.insert(store, mark),
+                Some(MarkLine::ImportedChange(store, mark, gone)) => {
+                    let known = imported.entry(store).or_default();
+                    known.time = mark.time;
+                    known.ids.retain(|id| !gone.contains(id));
+                    known.ids.extend(mark.ids);
+                }
                 None => {}
             }
         }
@@ -141,8 +147,14 @@ impl MarkFile {
 
     /// Adds a store's watermark as imported.
     pub fn push_watermark(&mut self, store: &str, mark: &Watermark) {
-        let ids: Vec<&String> = mark.ids.iter().collect();
-        self.push_line(&("w", store, mark.time.secs(), ids));
+        let secs = mark.time.secs();
+        if let Some(before) = self.imported.get(store) {
+            let came: Vec<String> = mark.ids.difference(&before.ids).cloned().collect();
+            let gone: Vec<String> = before.ids.difference(&mark.ids).cloned().collect();
+            self.push_line(&("w", store, secs, came, gone));
+        } else {
+            self.push_line(&("w", store, secs, &mark.ids));
+        }
         self.imported.insert(store.to_owned(), mark.clone());
     }
 
@@ -197,6 +209,8 @@ pub(super) fn read_marks_in(
 enum MarkLine {
     Mark(MarkChange, MarkOrigin),
     Imported(String, Watermark),
+    /// The new time and the ids that came, and those that went.
+    ImportedChange(String, Watermark, HashSet<String>),
 }
 
 fn parse_line(line: &[u8]) -> Option<MarkLine> {
@@ -221,11 +235,16 @@ fn parse_line(line: &[u8]) -> Option<MarkLine> {
             Some(MarkLine::Mark((key, MarkValue::Read(kind == "r")), origin))
         }
         "w" => {
-            let ids = fields.get(3)?.as_array()?;
-            let ids: HashSet<String> =
-                ids.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect();
+            let ids = |list: &Value| -> Option<HashSet<String>> {
+                let list = list.as_array()?;
+                Some(list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect())
+            };
             let time = Timestamp::from_secs(fields.get(2)?.as_i64()?);
-            Some(MarkLine::Imported(text(1)?, Watermark { time, ids }))
+            let mark = Watermark { time, ids: ids(fields.get(3)?)? };
+            Some(match fields.get(4) {
+                None => MarkLine::Imported(text(1)?, mark),
+                Some(gone) => MarkLine::ImportedChange(text(1)?, mark, ids(gone)?),
+            })
         }
         _ => None,
     }
@@ -268,10 +287,12 @@ mod tests {
         assert!(none.is_empty());
         marks.push(&change("1", true));
         marks.push(&change("1", false));
-        marks.push_watermark(
-            "samp",
-            &Watermark { time: Timestamp::from_secs(7), ..Default::default() },
-        );
+        let position = |secs, ids: &[&str]| Watermark {
+            time: Timestamp::from_secs(secs),
+            ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+        };
+        marks.push_watermark("samp", &position(5, &["a", "b"]));
+        marks.push_watermark("samp", &position(7, &["b", "c"]));
         marks.write().unwrap();
         let before = marks.checkpoint();
         drop(marks);
@@ -285,13 +306,13 @@ mod tests {
             MarkFile::open(&path, MarkCheckpoint::default(), false).unwrap();
         assert!(usable);
         assert_eq!(changes, [change("1", true), change("1", false)]);
-        assert_eq!(marks.imported["samp"].time.secs(), 7);
+        assert_eq!(marks.imported["samp"], position(7, &["b", "c"]));
         marks.push(&change("2", true));
         marks.write().unwrap();
         let (mut marks, changes, usable) = MarkFile::open(&path, before, false).unwrap();
         assert!(usable);
         assert_eq!(changes, [change("2", true)]);
-        assert_eq!(marks.imported["samp"].time.secs(), 7);
+        assert_eq!(marks.imported["samp"], position(7, &["b", "c"]));
         let mark = |origin| Mark { from: "a".into(), id: "3".into(), read: true, origin };
         let more = [
             mark(MarkOrigin::Heard(MachineId(1), 3)),

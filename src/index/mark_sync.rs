@@ -1,6 +1,7 @@
 //! The ways of marks: into the file of marks, to and from the stores, and to and from my other machines. `marks`
 //! says what each step does to the state of a mark.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,11 +9,14 @@ use std::time::Duration;
 
 use super::mark_log::{MarkChange, MarkValue, read_marks_in};
 use super::marks::MailLabel;
+use super::messages::MessageTable;
 use super::position::MsgIx;
 use super::{Index, IndexChanges, IndexTables, write_pending_marks};
 use crate::model::{Mark, MarkOrigin, Timestamp};
 use crate::store::{Store, StoreError, StoreMarks, Watermark};
 
+/// Number of the newest read messages whose ids a read position lists.
+const LISTED_IDS: usize = 1000;
 /// Number of messages that are marked under one lock.
 const MARKED_AT_ONCE: usize = 4096;
 /// Delay before marks are offered again to a store that was busy.
@@ -294,7 +298,9 @@ impl Index {
     fn write_watermark(&self, number: usize, store: &str, position: &dyn StoreMarks) {
         let Some(mark) = self.contiguous_watermark(number) else { return };
         let mut marks = self.marks.lock();
-        match position.advance_watermark(&mark) {
+        let old = position.watermark().unwrap_or_default();
+        let retired = find_retired_ids(&self.core.read().messages, number, &old, &mark);
+        match position.advance_watermark(&mark, &retired) {
             // Our own write must not be imported as another reader's mark.
             Ok(Some(written)) => {
                 marks.push_watermark(store, &written);
@@ -308,36 +314,69 @@ impl Index {
     }
 
     /// Returns the watermark that covers only messages that were really read: the newest second up to which
-    /// nothing is unread, with the read ids of that second, and of any time in the future, in both forms.
+    /// nothing is unread, with the read ids of that second, of any time in the future, and of the newest messages
+    /// that were read, in both forms. `None` if nothing was read.
     pub(super) fn contiguous_watermark(&self, number: usize) -> Option<Watermark> {
         let messages = &self.core.read().messages;
         let now = Timestamp::now().secs();
+        let entry = |ix: &MsgIx| messages.entry(*ix);
+        let secs = |ix: &MsgIx| entry(ix).time().secs();
+        let is_read = |ix: &MsgIx| entry(ix).store() == number && entry(ix).is_read();
         let mut limit = now;
-        let mut read: Vec<MsgIx> = Vec::new();
-        for ix in messages.messages_to_me() {
-            let e = messages.entry(ix);
-            if e.store() != number {
-                continue;
-            }
-            let secs = e.time().secs();
-            if e.is_read() {
-                read.push(ix);
-            } else {
-                limit = limit.min(secs);
-            }
-            if secs > limit && limit < now {
+        let mut newest = None;
+        for ix in messages.messages_to_me().filter(|ix| entry(ix).store() == number) {
+            let at = secs(&ix);
+            if at > limit {
                 break;
             }
+            if entry(&ix).is_read() {
+                newest = newest.max(Some(at));
+            } else {
+                limit = at;
+            }
         }
-        let secs = |ix: &MsgIx| messages.entry(*ix).time().secs();
-        let newest = read.iter().map(secs).filter(|s| *s <= limit).max()?;
-        let ids = read.iter().filter(|ix| secs(ix) == newest || secs(ix) > now).map(|ix| {
-            let e = messages.entry(*ix);
-            let id = messages.id(e);
-            [format!("{}:{id}", messages.sender(e)), id]
-        });
-        Some(Watermark { time: Timestamp::from_secs(newest), ids: ids.flatten().collect() })
+        let mut listed: Vec<MsgIx> = Vec::new();
+        for ix in messages.messages_to_me().rev().filter(is_read) {
+            let at = secs(&ix);
+            if listed.len() >= LISTED_IDS && at <= now && newest.is_none_or(|newest| at < newest) {
+                break;
+            }
+            if listed.len() < LISTED_IDS || at > now || Some(at) == newest {
+                listed.push(ix);
+            }
+        }
+        if listed.is_empty() {
+            return None;
+        }
+        let ids = listed.iter().flat_map(|ix| both_spellings(messages, *ix)).collect();
+        Some(Watermark { time: Timestamp::from_secs(newest.unwrap_or(0)), ids })
     }
+}
+
+/// Returns the two spellings of a message's id in a read position.
+fn both_spellings(messages: &MessageTable, ix: MsgIx) -> [String; 2] {
+    let entry = messages.entry(ix);
+    let id = messages.id(entry);
+    [format!("{}:{id}", messages.sender(entry)), id]
+}
+
+/// Returns the ids of an old position that do not belong in a new one: those of messages that are unread now, and of read
+/// messages that are neither among the listed ones nor of the position's second. An id of an unknown message stays.
+fn find_retired_ids(
+    messages: &MessageTable,
+    number: usize,
+    old: &Watermark,
+    new: &Watermark,
+) -> HashSet<String> {
+    let is_retired = |from: &str, id: &str| {
+        let known = messages.find_message(number, from, id).map(|ix| messages.entry(ix));
+        known.is_some_and(|entry| {
+            !entry.is_read() || entry.time().secs() != old.time.secs() && !new.ids.contains(id)
+        })
+    };
+    let named = old.ids.iter().filter_map(|spelled| spelled.rsplit_once(':'));
+    let retired = named.filter(|(from, id)| is_retired(from, id));
+    retired.flat_map(|(from, id)| [format!("{from}:{id}"), id.to_owned()]).collect()
 }
 
 impl Index {

@@ -505,14 +505,16 @@ fn the_watermark_covers_only_what_is_read() {
         Some((w.time.secs(), ids.join(" ")))
     };
     let at = |secs: i64, ids: &str| Some((secs, ids.to_owned()));
-    assert_eq!(mark("zed", "d", true), None, "nothing is contiguous");
-    assert_eq!(mark("foo", "b", true), at(5, "b foo:b"), "a is unread in the same second");
-    assert_eq!(mark("foo", "c", true), at(5, "b foo:b"));
-    assert_eq!(mark("foo", "a", true), at(7, "c foo:c"));
-    assert_eq!(mark("zed", "d", false), at(5, "a b foo:a foo:b"));
-    assert_eq!(mark("zed", "d", true), at(7, "c foo:c"));
+    assert_eq!(mark("zed", "d", true), at(0, "d zed:d"), "nothing is contiguous");
+    let both = at(5, "b d foo:b zed:d");
+    assert_eq!(mark("foo", "b", true), both, "a is unread in the same second");
+    assert_eq!(mark("foo", "c", true), at(5, "b c d foo:b foo:c zed:d"));
+    let all = at(7, "a b c d foo:a foo:b foo:c zed:d");
+    assert_eq!(mark("foo", "a", true), all);
+    assert_eq!(mark("zed", "d", false), at(5, "a b c foo:a foo:b foo:c"));
+    assert_eq!(mark("zed", "d", true), all);
     // A message from the future neither moves the watermark to its time nor is shown again.
     append(dir.path(), "foo", &[("f", i64::from(u32::MAX))]);
     index.refresh_store(0, true).unwrap();
-    assert_eq!(mark("foo", "f", true), at(7, "c f foo:c foo:f"));
+    assert_eq!(mark("foo", "f", true), at(7, "a b c d f foo:a foo:b foo:c foo:f zed:d"));
 }

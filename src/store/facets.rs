@@ -1,5 +1,6 @@
 //! The facets: traits that some stores have and others do not.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -211,11 +212,16 @@ pub trait StoreMarks {
         None
     }
 
-    /// Moves the position forward, never back. Returns the position that was written; `None` if it was left alone.
+    /// Moves the position forward, never back, and lists the ids of `mark` in it. The ids in `retired` leave the list.
+    /// Returns the position that was written; `None` if it was left alone.
     ///
     /// # Errors
     /// As the system gave it. A read-only store deserves no more than a warning.
-    fn advance_watermark(&self, _mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
+    fn advance_watermark(
+        &self,
+        _mark: &Watermark,
+        _retired: &HashSet<String>,
+    ) -> Result<Option<Watermark>, StoreError> {
         Ok(None)
     }
 

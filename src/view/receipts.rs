@@ -79,7 +79,10 @@ pub(super) enum SentSelection {
 struct SentEntry {
     ix: MsgIx,
     entry: IndexEntry,
+    /// The id that it is shown under.
     id: String,
+    /// The id of its own record.
+    record_id: String,
     from: String,
     to: Vec<String>,
     name_time: Timestamp,
@@ -202,7 +205,10 @@ fn select_entries(tree: &Tree, selection: &SentSelection) -> Vec<SentEntry> {
         SentSelection::Recent | SentSelection::All => true,
         SentSelection::Id(id) => {
             let entry = core.messages.entry(*ix);
-            is_named(id, &core.messages.id(entry), kind_word(tree, entry.store()))
+            let kind = kind_word(tree, entry.store());
+            [core.messages.shown_id(*ix), core.messages.id(entry)]
+                .iter()
+                .any(|known| is_named(id, known, kind))
         }
         SentSelection::Key(_) => keyed.contains(ix),
     };
@@ -215,7 +221,8 @@ fn read_entry(core: &IndexTables, ix: MsgIx) -> SentEntry {
     SentEntry {
         ix,
         entry,
-        id: core.messages.id(&entry),
+        id: core.messages.shown_id(ix),
+        record_id: core.messages.id(&entry),
         from: core.messages.sender(&entry).to_owned(),
         to: list_recipients(core, ix),
         name_time: core.messages.name_time(&entry),
@@ -306,7 +313,7 @@ impl ReceiptLook<'_> {
         receipt: Receipt,
         answers: &[Answer],
     ) -> JudgedState {
-        let record = receipt.record_id.as_deref().unwrap_or(&one.id).to_owned();
+        let record = receipt.record_id.as_deref().unwrap_or(&one.record_id).to_owned();
         let Some((ix, entry)) = self.find_record(one, &record) else {
             let reason = self.held.get(&one.ix).cloned().flatten();
             return JudgedState { state: DeliveryState::Waiting, since: None, reason };
@@ -348,7 +355,7 @@ impl ReceiptLook<'_> {
 
     /// Returns the record of a message for one recipient, if the index has it.
     fn find_record(&self, one: &SentEntry, record: &str) -> Option<(MsgIx, IndexEntry)> {
-        if record == one.id {
+        if record == one.record_id {
             return Some((one.ix, one.entry));
         }
         let core = self.tree.index.read();
@@ -387,7 +394,7 @@ fn ask_store(store: &dyn Store, entries: &[&SentEntry]) -> Vec<Receipt> {
     for one in entries {
         let question = |to| SentMessage {
             at: one.entry.location(),
-            id: &one.id,
+            id: &one.record_id,
             time: one.entry.time(),
             to,
             has_others: one.to.len() > 1,

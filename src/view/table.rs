@@ -334,8 +334,8 @@ views! {
     }
     /// `sent.txt`
     Sent(SentKey) => sent: SentView {
-        "sent.txt", listed: true, number: 18, SentKey::List;
-        ".sent", listed: false, number: 19, SentKey::Reports;
+        "sent.txt", listed: true, number: 21, SentKey::List;
+        ".sent", listed: false, number: 22, SentKey::Reports;
     }
     /// `.wait`, `.next` and `.watch`
     Wait(WaitKey) => wait: WaitView {

@@ -113,23 +113,6 @@ fn s50_composing() {
     soon("the folder disappears", || m.ls("outbox").is_empty());
 }
 
-/// S50: SAMP carries no attachments, so a message with one is refused, and is not sent without it.
-#[test]
-fn s50_attachments_are_not_dropped() {
-    let bed = Bed::new();
-    let m = bed.mount("bar");
-    m.sh("mkdir outbox/bob; echo data > outbox/bob/plan.csv");
-    let out = m.sh("echo 'see attachment' | tee outbox/bob/body");
-    assert!(!out.ok(), "a message that lost its attachment must not be accepted: {out:?}");
-    std::fs::write(bed.path("plan.csv"), "data").unwrap();
-    let out = m.sh(&format!(
-        "printf 'Attach: {}\\n\\nsee file\\n' | tee outbox/carol",
-        bed.path("plan.csv").display()
-    ));
-    assert!(!out.ok(), "{out:?}");
-    assert!(read_log(&bed.store, "bar").is_empty());
-}
-
 /// S49, S55: a remount does not send a private draft either.
 #[test]
 fn s49_remount() {

@@ -251,6 +251,7 @@ fn s359_json() {
         [
             "key",
             "last_refusal",
+            "last_sent",
             "last_unknown_id",
             "links",
             "me",

@@ -129,6 +129,25 @@ fn s37_contiguous_prefix() {
     assert!(!text.contains('\n'), "{text:?}");
 }
 
+/// S37: the ids of read messages are listed also beyond the position, and those made unread leave the list.
+#[test]
+fn s37_read_ids_are_listed() {
+    let (bed, m, recs, _) = mounted_three();
+    read(&m, &recs[2]);
+    let listed = |rec: &Rec| seen(&bed).is_some_and(|(_, ids)| ids.contains(&rec.id));
+    soon("a message beyond the position is listed", || listed(&recs[2]));
+    let shown = peer_unread(&bed, "r12");
+    assert_eq!(shown, [recs[0].id.as_str(), recs[1].id.as_str()], "{:?}", seen(&bed));
+    read(&m, &recs[0]);
+    read(&m, &recs[1]);
+    soon("all are listed", || recs.iter().all(&listed));
+    assert_eq!(seen(&bed).unwrap().0, recs[2].ts);
+    m.ok(&format!("mv '{}' inbox/", recs[1].archived(0)));
+    soon("an unread message leaves the list", || !listed(&recs[1]));
+    assert_eq!(seen(&bed).unwrap().0, recs[2].ts, "the position stays");
+    assert!(listed(&recs[0]) && listed(&recs[2]));
+}
+
 /// S37: if two messages share one second, a watermark for one does not cover the other.
 #[test]
 fn s37_same_second() {
@@ -160,7 +179,9 @@ fn s37_never_back() {
     // Another reader is ahead of us, and our next mark must not undo that.
     let later = samp::append(&bed.store, "foo", "bar", "t", "later", T0 + 9000);
     m.appears(&format!("inbox/{}", later.name(0)));
-    assert_eq!(seen(&bed).unwrap(), before);
+    soon("the id of an unread message leaves the list", || {
+        seen(&bed).is_some_and(|(ts, ids)| ts == before.0 && !ids.contains(&recs[0].id))
+    });
     set_seen(&bed, later.ts, &[&later.id, &format!("foo:{}", later.id)]);
     m.inbox_becomes(&[&recs[0].name(0)]);
     read(&m, &recs[0]);

@@ -88,6 +88,9 @@ def context(event, answers):
     """Returns the text that the hooks of an event add to what the model hears."""
     texts = []
     for answer in answers:
+        if PROGRAM == "claude" and set(answer) == {"systemMessage"}:
+            # The person sees it, the model does not.
+            continue
         own = answer["hookSpecificOutput"]
         if set(answer) != {"hookSpecificOutput"} or set(own) != {"hookEventName", "additionalContext"}:
             sys.exit(f"{event}: a member is not known: {answer}")

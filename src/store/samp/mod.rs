@@ -21,6 +21,7 @@ mod recovery;
 pub mod thread;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -412,8 +413,12 @@ impl StoreMarks for SampStore {
         read_position::read_watermark(self.dir(), self.me())
     }
 
-    fn advance_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
-        read_position::advance_watermark(self.dir(), self.me(), mark)
+    fn advance_watermark(
+        &self,
+        mark: &Watermark,
+        retired: &HashSet<String>,
+    ) -> Result<Option<Watermark>, StoreError> {
+        read_position::advance_watermark(self.dir(), self.me(), mark, retired)
     }
 }
 

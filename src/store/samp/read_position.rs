@@ -46,8 +46,8 @@ fn parse_watermark(bytes: &[u8]) -> Option<Watermark> {
     Some(Watermark { time: Timestamp::from_secs(secs), ids })
 }
 
-/// Moves the position forward to `mark`. A position that is already further is left alone. The ids of another reader
-/// at the same second are kept. Returns the position that was written.
+/// Moves the position forward to `mark` and lists its ids. A position that is already further keeps its time. The ids of
+/// another reader at the same second or later are kept, but for the retired ones. Returns the position that was written.
 ///
 /// # Errors
 /// As the system gave it.
@@ -55,31 +55,29 @@ pub(super) fn advance_watermark(
     dir: &Path,
     me: &str,
     mark: &Watermark,
+    retired: &HashSet<String>,
 ) -> Result<Option<Watermark>, StoreError> {
-    let mut ids = mark.ids.clone();
     let old = match load_bytes(dir, me) {
         // A position that cannot be read now may be further.
         Err(e) if fs::is_transient(&e) => return Err(StoreError::io(&position_path(dir, me), e)),
         old => old.ok().and_then(|bytes| parse_watermark(&bytes)),
     };
-    if let Some(old) = old {
-        if old.time > mark.time {
-            return Ok(None);
-        }
-        if old.time == mark.time {
-            if mark.ids.is_subset(&old.ids) {
-                return Ok(None);
-            }
-            ids.extend(old.ids);
-        }
+    let mut new = mark.clone();
+    if let Some(old) = old.as_ref().filter(|old| old.time >= mark.time) {
+        new.time = old.time;
+        new.ids.extend(old.ids.iter().filter(|id| !retired.contains(*id)).cloned());
     }
-    let mut list: Vec<String> = ids.iter().map(|id| Value::from(id.as_str()).to_string()).collect();
+    if old.as_ref() == Some(&new) {
+        return Ok(None);
+    }
+    let mut list: Vec<String> =
+        new.ids.iter().map(|id| Value::from(id.as_str()).to_string()).collect();
     list.sort_unstable();
-    let text = format!("{{\"ts\": {}, \"ids\": [{}]}}", mark.time.secs(), list.join(", "));
+    let text = format!("{{\"ts\": {}, \"ids\": [{}]}}", new.time.secs(), list.join(", "));
     let path = position_path(dir, me);
     atomic_file::write_atomic(&path, text.as_bytes(), 0o644)
         .map_err(|e| StoreError::io(&path, e))?;
-    Ok(Some(Watermark { time: mark.time, ids }))
+    Ok(Some(new))
 }
 
 #[cfg(test)]
@@ -93,16 +91,23 @@ mod tests {
         }
     }
 
+    fn advance(dir: &Path, mark: &Watermark, retired: &[&str]) -> Option<Watermark> {
+        let retired = retired.iter().map(|id| (*id).to_owned()).collect();
+        advance_watermark(dir, "bar", mark, &retired).unwrap()
+    }
+
     #[test]
     fn moves_forward_only_and_unites_ids_of_one_second() {
         let dir = tempfile::tempdir().unwrap();
-        advance_watermark(dir.path(), "bar", &mark(10, &["a", "foo:a"])).unwrap();
+        advance(dir.path(), &mark(10, &["a", "foo:a"]), &[]);
         let text = std::fs::read_to_string(dir.path().join(".seen-bar")).unwrap();
         assert_eq!(text, r#"{"ts": 10, "ids": ["a", "foo:a"]}"#);
-        advance_watermark(dir.path(), "bar", &mark(9, &["z"])).unwrap();
-        advance_watermark(dir.path(), "bar", &mark(10, &["b"])).unwrap();
+        advance(dir.path(), &mark(9, &["z"]), &[]);
+        assert_eq!(read_watermark(dir.path(), "bar"), Some(mark(10, &["a", "foo:a", "z"])));
+        assert_eq!(advance(dir.path(), &mark(10, &["z"]), &[]), None, "nothing changes");
+        advance(dir.path(), &mark(10, &["b"]), &["z"]);
         assert_eq!(read_watermark(dir.path(), "bar"), Some(mark(10, &["a", "b", "foo:a"])));
-        advance_watermark(dir.path(), "bar", &mark(11, &["c"])).unwrap();
+        advance(dir.path(), &mark(11, &["c"]), &[]);
         assert_eq!(read_watermark(dir.path(), "bar"), Some(mark(11, &["c"])));
     }
 
@@ -117,7 +122,7 @@ mod tests {
         std::fs::write(dir.path().join("t"), "{\"ts\": 5}").unwrap();
         std::os::unix::fs::symlink("t", dir.path().join(".seen-bar")).unwrap();
         assert_eq!(read_watermark(dir.path(), "bar"), None);
-        advance_watermark(dir.path(), "bar", &mark(6, &[])).unwrap();
+        advance(dir.path(), &mark(6, &[]), &[]);
         assert_eq!(std::fs::read_to_string(dir.path().join("t")).unwrap(), "{\"ts\": 5}");
     }
 

@@ -82,6 +82,17 @@ pub(crate) struct Running {
     reaped: bool,
 }
 
+/// Lets a program be ended by Ctrl-C also where the tests run in the background of a shell, which ignores that signal there.
+fn heed_interrupts(command: &mut Command) {
+    let restore = || {
+        // SAFETY: `signal` may be called between fork and exec, and no handler of this process is replaced.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        Ok(())
+    };
+    // SAFETY: the function takes no lock and allocates nothing.
+    unsafe { command.pre_exec(restore) };
+}
+
 impl Running {
     /// Starts a program in a process group of its own.
     pub(crate) fn start(mut command: Command, input: Option<&[u8]>) -> std::io::Result<Self> {
@@ -95,6 +106,7 @@ impl Running {
                 Stdio::from(f)
             }
         };
+        heed_interrupts(&mut command);
         let child = command
             .process_group(0)
             .stdin(stdin)
