@@ -18,6 +18,7 @@ use msgfs::mailbox::MailboxOptions;
 use msgfs::model::{display_path, sanitize_line};
 use msgfs::store::atomic_file::write_atomic;
 use msgfs::store::fs::make_dirs;
+use msgfs::store::probe;
 
 use super::failure::Failure;
 use super::machine::DoctorProblem;
@@ -558,9 +559,12 @@ fn find_plugin_problem(env: &Env, harness: &Harness) -> Option<DoctorProblem> {
 pub(crate) fn find_problems() -> Vec<DoctorProblem> {
     let env = Env::from_process();
     let both = [InstallPart::Hooks, InstallPart::Instructions];
+    // The settings of a project can name a plugin, too.
+    let reads_project = env.cwd().is_none_or(|cwd| probe::require_response(cwd).is_ok());
     let of = |harness| {
         let parts = both.into_iter().filter_map(|what| find_problem(&env, harness, what));
-        parts.chain(find_plugin_problem(&env, harness)).collect()
+        let plugin = reads_project.then(|| find_plugin_problem(&env, harness)).flatten();
+        parts.chain(plugin).collect()
     };
     ALL.iter().flat_map(|harness| -> Vec<DoctorProblem> { of(harness) }).collect()
 }

@@ -62,8 +62,8 @@ mod tests {
             recent_reads_file: bed.dir.path().join("read-last"),
             link_boards: Arc::default(),
             bell_record: None,
-            groups: Default::default(),
-            find_mounted: Default::default(),
+            groups: crate::outbox::RecipientGroups::default(),
+            find_mounted: crate::view::MountedFinder::default(),
         };
         Tree::new(Arc::clone(index), None, settings)
     }

@@ -36,7 +36,7 @@ use harness::HarnessVariables;
 pub use harness::{BellStream, Harness, HookEvent};
 use payload::HookPayload;
 pub use sessions::{Session, SessionDir};
-use sessions::{Session, SessionKey, SessionLock, unix_seconds};
+use sessions::{SessionKey, SessionLock, unix_seconds};
 pub use volume::describe_volume;
 pub use waiter_process::end_waiters;
 

@@ -18,7 +18,7 @@ use super::sessions::{Session, SessionDir, unix_seconds};
 use super::waiter_process::{WaiterProcess, find_named_harness, list_terminals, wake_session};
 use super::{
     HookCall, HookEvent, HookInput, RINGS, SilenceReason, is_typed_prompt, open_glance, rate_limit,
-    render_bell_text, resolve_project_folder, volume, write_line,
+    render_bell_text, resolve_project_folder, select_told, write_line,
 };
 use crate::config::{Config, Env};
 use crate::index::Index;

@@ -377,7 +377,7 @@ fn files_that_cannot_go_are_refused_before_they_are_copied() {
         outbox.release(id);
         assert_eq!(bed.copies(), 0);
     }
-    let huge = bed.file("huge", &[0; 800_000]);
+    let huge = bed.file("huge", &vec![0; 800_000]);
     let text = refused(&outbox, "carol", &format!("Attach: {huge}\n\ntoo large for samp\n"));
     assert!(text.contains("1047552 bytes") && text.contains("Via: STORE"), "{text}");
     assert_eq!((bed.memory.sent().len(), bed.samp_log().as_str()), (0, ""));

@@ -155,9 +155,12 @@ pub struct TreeSettings {
     pub find_mounted: MountedFinder,
 }
 
-/// A function that returns the addresses, in the store with this folder, of other identities that have a mount now.
+/// A function that returns the addresses, in the store with a folder, of other identities that have a mount now.
+pub type FindMounted = dyn Fn(&Path) -> Vec<String> + Send + Sync;
+
+/// A [`FindMounted`] that settings share.
 #[derive(Clone)]
-pub struct MountedFinder(pub Arc<dyn Fn(&Path) -> Vec<String> + Send + Sync>);
+pub struct MountedFinder(pub Arc<FindMounted>);
 
 impl Default for MountedFinder {
     /// Returns a function that finds nobody.

@@ -154,7 +154,7 @@ fn s371_hostile_records() {
         vec![("subject", json!(subject)), ("ms", json!(1)), ("rcpt", list)]
     };
     let put = |rec: &Rec, more: &[(&str, Value)]| {
-        append_raw(&log(&bed.store, "foo"), rec.line_with(more))
+        append_raw(&log(&bed.store, "foo"), rec.line_with(more));
     };
     let rec = |to: &str, thread: &str| Rec::new("foo", to, thread, "for all of you", T0);
     let good = more(json!(rcpt), "s");

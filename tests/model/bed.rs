@@ -106,8 +106,8 @@ impl Bed {
             recent_reads_file: state.join("read-last"),
             link_boards: Arc::default(),
             bell_record: None,
-            find_mounted: Default::default(),
-            groups: Default::default(),
+            find_mounted: view::MountedFinder::default(),
+            groups: std::collections::BTreeMap::default(),
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), Some(Arc::clone(&outbox)), settings));
         Mailbox { index, outbox, tree, fingerprint: my_key.fingerprint().to_string() }

@@ -157,11 +157,13 @@ fn push_object(
     Some(())
 }
 
+/// The blanks of JSON.
+const SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
+
 /// Appends a list of files without the `data` of each.
 fn push_files(out: &mut String, value: JsonValue<'_>) -> Option<()> {
     let JsonValue::Compound(text) = value else { return push_value(out, value) };
     let Some(mut rest) = text.strip_prefix('[') else { return push_value(out, value) };
-    const SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
     out.push('[');
     loop {
         rest = rest.trim_start_matches(SPACE);

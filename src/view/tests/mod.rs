@@ -119,8 +119,8 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         recent_reads_file: dir.path().join("read-last"),
         link_boards: Arc::default(),
         bell_record: None,
-        groups: Default::default(),
-        find_mounted: Default::default(),
+        groups: crate::outbox::RecipientGroups::default(),
+        find_mounted: crate::view::MountedFinder::default(),
     };
     Tree::new(index, outbox, settings)
 }
