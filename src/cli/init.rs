@@ -381,6 +381,7 @@ mod tests {
         assert_eq!(kinds, Kind::ALL);
         assert_eq!(said.groups.len(), 1);
         defaults.groups.clone_from(&said.groups);
+        defaults.muted.clone_from(&said.muted);
         defaults.me.clone_from(&said.me);
         defaults.entries.clone_from(&said.entries);
         defaults.links.clone_from(&said.links);
