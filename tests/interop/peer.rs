@@ -84,12 +84,17 @@ pub(crate) struct Server {
     pub(crate) port: u16,
 }
 
+/// Starts a server and waits until it listens. A server that ends before, for example because another program took its
+/// port, fails the test with its own words.
 #[track_caller]
 fn serve(command: Command, port: u16) -> Server {
-    let running = Running::start(command, None).expect("start");
+    let mut running = Running::start(command, None).expect("start");
     wait_for(Duration::from_secs(60), "the server listens", || {
-        TcpStream::connect(("127.0.0.1", port)).is_ok()
+        TcpStream::connect(("127.0.0.1", port)).is_ok() || !running.running()
     });
+    if !running.running() {
+        panic!("the server ended: {:?}", running.finish(Duration::from_secs(1)));
+    }
     Server { _running: running, port }
 }
 

@@ -233,7 +233,7 @@ fn there_and_back_again() {
             let _carrying = alice.carry();
             soon("it is taken", || alice.waiting() == 0);
         }
-        assert_eq!(states(), ["delivered"]);
+        soon("it is delivered", || states() == ["delivered"]);
         assert!(!alice.days("sent").iter().any(|name| name.ends_with(".warning")));
         {
             let _carrying = bob.carry();
@@ -256,7 +256,7 @@ fn there_and_back_again() {
             // The store hears a moment later under which id the provider took the question.
             soon("the answer joins its thread", || alice.ls("threads").len() == 1);
         }
-        assert_eq!(states(), ["answered"]);
+        soon("it is answered", || states() == ["answered"]);
         // Both sides show one thread.
         for home in [&alice, &bob] {
             let threads = home.ls("threads");
