@@ -92,9 +92,8 @@ fn serve(command: Command, port: u16) -> Server {
     wait_for(Duration::from_secs(60), "the server listens", || {
         TcpStream::connect(("127.0.0.1", port)).is_ok() || !running.running()
     });
-    if !running.running() {
-        panic!("the server ended: {:?}", running.finish(Duration::from_secs(1)));
-    }
+    let is_there = running.running();
+    assert!(is_there, "the server ended: {:?}", running.finish(Duration::from_secs(1)));
     Server { _running: running, port }
 }
 
