@@ -13,7 +13,7 @@ use crate::identity::Keyring;
 use crate::model::{
     PublicKey, SignatureClaim, SignatureScope, SignedBytes, Timestamp, Unsigned, plain_id,
 };
-pub(super) use crate::store::testing::{Answer, Folder, Memory};
+pub(super) use crate::store::testing::{Folder, MarkBehavior, Memory};
 use crate::store::{FoundMessage, Location, Store};
 
 /// Returns a message to me.
@@ -64,7 +64,7 @@ impl Bed {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let folder: Arc<Mutex<Folder>> = Arc::default();
-        folder.lock().answer = Answer::Noted;
+        folder.lock().answer = MarkBehavior::Noted;
         Self { dir, folder, unsigned: Unsigned::Accept, my_key: None }
     }
 

@@ -451,7 +451,7 @@ pub(super) mod tests {
         for reset in [false, true] {
             let host = server(move |s| {
                 if reset {
-                    // What was not read makes the end of the connection a reset.
+                    // The end of the connection is a reset, because bytes of the client are unread.
                     std::thread::sleep(Duration::from_millis(100));
                 } else {
                     let mut some = [0; 4096];

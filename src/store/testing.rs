@@ -8,7 +8,7 @@ mod texts;
 use ed25519_dalek::{Signer as _, SigningKey};
 
 pub use book::{Book, Kept};
-pub use folder::{Answer, Folder, Letter};
+pub use folder::{Folder, Letter, MarkBehavior};
 pub use memory::Memory;
 pub use texts::Texts;
 

@@ -99,8 +99,7 @@ fn s606_who_closes_at_once_waits_together() {
     let trace = fs::read_to_string(notes).unwrap();
     let waits = |file: &str| trace.lines().filter(|line| line.contains(file)).count();
     let (spool, log) = (waits("/spool>"), waits("/log-bar.jsonl>"));
-    // On a busy machine few senders close at the same time.
-    let shared = 1..SENDERS * EACH;
+    let shared = 1..=SENDERS * EACH * 3 / 4;
     assert!(shared.contains(&spool) && shared.contains(&log), "{spool} and {log} waits:\n{trace}");
     bed.mount("bar").umount();
     let sent = bodies(&bed);

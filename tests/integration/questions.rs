@@ -203,7 +203,7 @@ fn s951_without_a_link() {
     assert_eq!(body(&waits.finish(PATIENCE).unwrap()), "second answer\n");
     // The first question still has the first answer alone.
     assert!(m.ok(&format!("timeout 20 cat {first}.answer")).ends_with("\n\nfirst answer\n"));
-    // What is written without being asked answers nothing, in a thread of its own.
+    // A message in a thread of its own that nobody asked for answers nothing.
     let third = question(&m, "foo", "third question");
     peer(&bed, &["send", "foo", "bar"], "by the way\n");
     let waits = reader(&bed, &m, &format!("exec timeout 1 cat {third}.answer"));

@@ -233,7 +233,7 @@ fn there_and_back_again() {
             let _carrying = alice.carry();
             soon("it is taken", || alice.waiting() == 0);
         }
-        soon("it is delivered", || states() == ["delivered"]);
+        assert_eq!(states(), ["delivered"]);
         assert!(!alice.days("sent").iter().any(|name| name.ends_with(".warning")));
         {
             let _carrying = bob.carry();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use proptest::prelude::*;
 
 use super::*;
-use crate::index::testing::{Answer, Bed, at, entry, listen, message};
+use crate::index::testing::{Bed, MarkBehavior, at, entry, listen, message};
 use crate::model::MachineId;
 
 /// An event that may affect one message's mark.
@@ -46,7 +46,7 @@ proptest! {
         notes in any::<bool>(),
     ) {
         let bed = Bed::new();
-        bed.folder.lock().answer = if notes { Answer::Noted } else { Answer::CannotNote };
+        bed.folder.lock().answer = if notes { MarkBehavior::Noted } else { MarkBehavior::CannotNote };
         let mut index = bed.open();
         let (mut own, mut there) = (None, false);
         for event in events {
@@ -139,7 +139,7 @@ fn a_mark_is_told_once_and_again_only_when_the_store_forgets_it() {
 #[test]
 fn a_store_that_cannot_note_a_mark_is_left_alone() {
     let bed = Bed::new();
-    bed.folder.lock().answer = Answer::CannotNote;
+    bed.folder.lock().answer = MarkBehavior::CannotNote;
     bed.put(1, message("foo", "a", 5));
     let index = bed.open();
     index.mark_message(at(&index, "a"), true, true).unwrap();
@@ -159,13 +159,13 @@ fn a_busy_store_is_told_again_without_another_event() {
         bed.put(n, message("foo", &format!("m{n}"), 5));
     }
     let index = bed.open();
-    bed.folder.lock().answer = Answer::Busy;
+    bed.folder.lock().answer = MarkBehavior::Busy;
     for n in 1..=20 {
         index.mark_message(at(&index, &format!("m{n}")), true, true).unwrap();
     }
     assert_eq!(index.sync_marks_to_stores(), Some(BUSY_AGAIN));
     assert_eq!(bed.told().len(), 20, "one that is busy says nothing about the others");
-    bed.folder.lock().answer = Answer::Noted;
+    bed.folder.lock().answer = MarkBehavior::Noted;
     assert_eq!(index.sync_marks_to_stores(), None);
     assert_eq!(bed.told().len(), 20);
     assert_eq!(index.sync_marks_to_stores(), None);
@@ -179,7 +179,7 @@ fn what_could_not_be_told_is_told_later_also_by_the_next_process() {
     bed.put(2, message("foo", "b", 5));
     let index = bed.open();
     index.save_snapshot();
-    bed.folder.lock().answer = Answer::Fails;
+    bed.folder.lock().answer = MarkBehavior::Fails;
     index.mark_message(at(&index, "a"), true, true).unwrap();
     assert_eq!(index.sync_marks_to_stores(), Some(FAILED_AGAIN));
     assert_eq!(index.mark_fault(0).as_deref(), Some("read-only"));
@@ -190,7 +190,7 @@ fn what_could_not_be_told_is_told_later_also_by_the_next_process() {
     let index = bed.open();
     index.mark_message(at(&index, "b"), true, true).unwrap();
     drop(index);
-    bed.folder.lock().answer = Answer::Noted;
+    bed.folder.lock().answer = MarkBehavior::Noted;
     let index = bed.open();
     bed.told();
     index.sync_marks_to_stores();
@@ -209,7 +209,7 @@ fn a_message_that_moved_is_looked_for_and_told_again() {
     let bed = Bed::new();
     bed.put(1, message("foo", "a", 5));
     let index = bed.open();
-    bed.folder.lock().answer = Answer::Moves;
+    bed.folder.lock().answer = MarkBehavior::Moves;
     index.mark_message(at(&index, "a"), true, true).unwrap();
     index.sync_marks_to_stores();
     index.sync_marks_to_stores();

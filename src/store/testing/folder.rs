@@ -33,7 +33,7 @@ pub type State = Result<(FoundMessage<'static>, Letter), String>;
 
 /// The behaviour of [`StoreMarks::write_mark`](crate::store::StoreMarks::write_mark).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Answer {
+pub enum MarkBehavior {
     #[default]
     CannotNote,
     /// The mark is written into the file.
@@ -53,7 +53,7 @@ pub struct Folder {
     pub me: String,
     /// The marks that were written, and the answer to them.
     pub told: Vec<(u32, bool)>,
-    pub answer: Answer,
+    pub answer: MarkBehavior,
     /// True if addresses are roles.
     pub roles: bool,
     /// True if addresses are names at providers.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Texts;
-use super::folder::{Answer, Folder, Letter, path_of};
+use super::folder::{Folder, Letter, MarkBehavior, path_of};
 use crate::model::locks::{LockLevel, Mutex};
 use crate::model::{Attachment, Draft, Message, Seed, Timestamp};
 use crate::store::{
@@ -398,15 +398,15 @@ impl StoreMarks for Memory {
         let mut folder = self.folder.lock();
         folder.told.push((at.source, read));
         match folder.answer {
-            Answer::CannotNote => return Ok(false),
-            Answer::Fails => return Err(StoreError::Refused("read-only".into())),
-            Answer::Busy => return Err(StoreError::Busy("later".into())),
-            Answer::Moves => {
-                folder.answer = Answer::Noted;
+            MarkBehavior::CannotNote => return Ok(false),
+            MarkBehavior::Fails => return Err(StoreError::Refused("read-only".into())),
+            MarkBehavior::Busy => return Err(StoreError::Busy("later".into())),
+            MarkBehavior::Moves => {
+                folder.answer = MarkBehavior::Noted;
                 folder.edit(at.source, |f| f.at.len += 1);
                 return Err(StoreError::Moved);
             }
-            Answer::Noted => {}
+            MarkBehavior::Noted => {}
         }
         if folder.file(at.source).at.len != at.len {
             return Err(StoreError::Moved);
