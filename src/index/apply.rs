@@ -130,6 +130,7 @@ impl ScanSink for ScanApplier<'_> {
             core.messages.entry_mut(*ix).set_stale(true);
         }
         self.stale.extend(stale);
+        core.messages.mark_stale_copies(&is_among, true);
         core.trust.remove_rejects(|key, r| is_among(key.0) && r.message.is_none());
         self.changes.other = true;
     }
@@ -159,8 +160,10 @@ impl ScanSink for ScanApplier<'_> {
         // A message may have been marked stale twice.
         gone.sort_unstable();
         gone.dedup();
-        core.dismiss_gone(&gone);
+        let kept = core.dismiss_gone(&mut gone);
+        core.messages.drop_stale_copies(is_among);
         if !self.bulk {
+            self.changes.redrawn.extend(kept);
             self.changes.redrawn.extend(core.settle_multicasts());
             self.changes.redrawn.extend(core.update_missing_signatures(&self.index.keyring, false));
         }
@@ -212,6 +215,7 @@ impl ScanApplier<'_> {
     /// Keeps messages that the scan should report again but could not read.
     pub fn unmark_stale(&mut self, which: impl Fn(SourceId) -> bool) {
         let mut core = self.index.core.write();
+        core.messages.mark_stale_copies(&which, false);
         self.stale.retain(|ix| {
             let entry = core.messages.entry_mut(*ix);
             let is_meant = which(entry.source());

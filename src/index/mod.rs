@@ -366,7 +366,7 @@ impl Index {
         };
         let failure = store.scan(full, &mut applier).err();
         if failure.is_some() {
-            applier.unmark_stale(|_| true);
+            applier.unmark_stale(|source| source.store() == number);
         }
         let changes = applier.changes;
         if !bulk {
@@ -573,6 +573,7 @@ fn store_info(store: &dyn Store) -> StoreInfo {
         links: store.properties().has_reply_links(),
         roles: store.properties().uses_roles,
         log: store.kind().has_logs(),
+        kind: store.kind(),
         ..StoreInfo::with_name(store.name())
     }
 }

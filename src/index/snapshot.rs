@@ -22,7 +22,7 @@ use super::column::{AnyTable, Column, SnapshotFile};
 use super::intern::{Interner, StrId};
 use super::mark_log::MarkCheckpoint;
 use super::marks::{MailLabel, MarkQueue, MarkTable};
-use super::messages::{IndexEntry, MessageColumns, MessageTable};
+use super::messages::{IndexEntry, KeptCopy, MessageColumns, MessageTable};
 use super::position::{MsgIx, ThreadIx};
 use super::slots::SlotTable;
 use super::source::BitSet;
@@ -33,9 +33,9 @@ use crate::store::{atomic_file, fs};
 
 /// Magic bytes. They change with every change of the layout, of a table or of rendering.
 #[cfg(target_endian = "little")]
-const MAGIC: &[u8; 16] = b"msgfs-index-0017";
+const MAGIC: &[u8; 16] = b"msgfs-index-0018";
 #[cfg(target_endian = "big")]
-const MAGIC: &[u8; 16] = b"msgfs-xedni-0017";
+const MAGIC: &[u8; 16] = b"msgfs-xedni-0018";
 /// Length of magic, checksum of the rest of the head, and the lengths of its two parts.
 const START: usize = 40;
 /// Alignment of tables.
@@ -51,6 +51,7 @@ pub(super) struct SavedWriter {
     pub store: usize,
     pub name: StrId,
     pub salt: u64,
+    pub origin: Option<String>,
     pub newest: (i64, u32),
     pub counts: Option<HashMap<i64, u32>>,
     pub keys: Vec<[u8; 32]>,
@@ -90,6 +91,7 @@ pub(super) struct SnapshotHeader {
     pub hex_ids: HashMap<MsgIx, u64>,
     pub odd_threads: BTreeMap<ThreadIx, u64>,
     pub ruled: BTreeMap<MsgIx, u32>,
+    pub kept_copies: BTreeMap<MsgIx, KeptCopy>,
 }
 
 /// The tables of a snapshot and its other values.

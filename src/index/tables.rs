@@ -87,17 +87,18 @@ impl IndexTables {
         store: usize,
         found: &FoundMessage<'_>,
     ) -> InsertOutcome {
-        let (writer, is_new) = self.messages.intern_writer(store, &found.from);
+        let home = self.messages.names().find_home(store, found.origin);
+        let (writer, is_new) = self.messages.intern_writer(home, &found.from);
         if is_new {
             self.trust.add_writer(writer);
         }
         let new = match self.messages.locate_message(writer, &found.id) {
             Err(new) => new,
-            Ok(ix) => return self.apply_repeat(ix, store, found),
+            Ok(ix) => return self.apply_report(ix, store, found),
         };
         let own = self.marks.take_orphan_mark(new.identity());
         let read = own.unwrap_or(found.read == Some(true));
-        let thread = self.threads.intern_thread(&mut self.messages, store, &found.thread);
+        let thread = self.threads.intern_thread(&mut self.messages, home, &found.thread);
         let ix = self.messages.next_position();
         let next = self.threads.push_head(thread, ix);
         self.messages.push(new, store, found, (thread, next), (read, own.is_some()));
@@ -108,7 +109,23 @@ impl IndexTables {
         InsertOutcome::New(ix)
     }
 
-    /// Applies a report of a known key: a duplicate, or the message after a rescan.
+    /// Applies a report of a known key. The message may be in two stores: its own, which counts, and one that keeps it.
+    fn apply_report(&mut self, ix: MsgIx, store: usize, found: &FoundMessage<'_>) -> InsertOutcome {
+        let entry = self.messages.entry(ix);
+        if entry.is_gone() || entry.store() == store {
+            return self.apply_repeat(ix, store, found);
+        }
+        if found.origin.is_some() {
+            let source = SourceId::new(store, found.at.source);
+            self.messages.note_kept_copy(ix, source, &found.at, false);
+            return InsertOutcome::Known;
+        }
+        let (source, at, is_stale) = (entry.source(), entry.location(), entry.is_stale());
+        self.messages.note_kept_copy(ix, source, &at, is_stale);
+        self.apply_restated(ix, store, found)
+    }
+
+    /// Applies a report of a known key in one store: a duplicate, or the message after a rescan.
     fn apply_repeat(&mut self, ix: MsgIx, store: usize, found: &FoundMessage<'_>) -> InsertOutcome {
         let verified = match found.repeat_kind {
             RepeatKind::Restated | RepeatKind::Rewritten => {
@@ -155,7 +172,8 @@ impl IndexTables {
             // It may be on the other side of its writer's first signed message now.
             self.trust.queue_writer_review(before.writer());
         }
-        let own = self.threads.intern_thread(&mut self.messages, store, &found.thread);
+        let home = self.messages.names().find_home(store, found.origin);
+        let own = self.threads.intern_thread(&mut self.messages, home, &found.thread);
         self.threads.update_reply_link(&mut self.messages, ix, own, found);
         if before.is_gone() {
             return InsertOutcome::New(ix);
@@ -189,9 +207,13 @@ impl IndexTables {
         self.messages.add_to_lists(ix);
     }
 
-    /// Removes messages that are gone from the views.
-    pub(super) fn dismiss_gone(&mut self, gone: &[MsgIx]) {
-        for ix in gone {
+    /// Removes messages that are gone from the views, and from the list those that another store keeps. Returns the
+    /// kept ones.
+    pub(super) fn dismiss_gone(&mut self, gone: &mut Vec<MsgIx>) -> Vec<MsgIx> {
+        let kept: Vec<MsgIx> =
+            gone.iter().copied().filter(|ix| self.messages.use_kept_copy(*ix)).collect();
+        gone.retain(|ix| kept.binary_search(ix).is_err());
+        for ix in &*gone {
             self.hide_message(*ix, IndexEntry::set_gone);
         }
         let threads = gone.iter().map(|ix| self.messages.entry(*ix).thread());
@@ -199,6 +221,7 @@ impl IndexTables {
         for thread in threads {
             self.threads.recompute_thread_bits(&self.messages, thread);
         }
+        kept
     }
 
     /// Removes a message that is rejected later from every view but `rejected/`.

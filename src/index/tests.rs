@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::mark_log::MarkValue;
-use super::messages::{SignatureKind, StoreInfo, mix_id, unmix_id};
+use super::messages::{MessageHome, SignatureKind, StoreInfo, mix_id, unmix_id};
 use super::tables::InsertOutcome;
 use super::testing::{tables_of, with_stores};
 use super::*;
@@ -106,7 +106,7 @@ fn another_text_under_a_known_id_is_refused_unless_it_hashes_to_it() {
 fn an_id_crafted_to_look_like_another_message_gets_an_identity_of_its_own() {
     let mut core = core();
     let a = add(&mut core, 0, &found("foo", ID_A, 5, 0));
-    let (writer, _) = core.messages.intern_writer(0, "mallory");
+    let (writer, _) = core.messages.intern_writer(MessageHome::of_store(0), "mallory");
     core.trust.add_writer(writer);
     let salt = core.messages.names().writer(writer).salt;
     let crafted = format!("{:016x}", unmix_id(core.messages.entry(a).hash(), salt));

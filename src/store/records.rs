@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::StoreError;
+use super::{Kind, StoreError};
 use crate::model::{Attachment, Message, SignatureClaim, Timestamp};
 
 /// The location of a message's bytes: a byte range of one of the store's files.
@@ -60,6 +60,9 @@ pub struct FoundMessage<'a> {
     pub in_reply_to: Option<Cow<'a, str>>,
     /// Its id, unique for the sender (see [`TWIN`](crate::model::TWIN)).
     pub id: Cow<'a, str>,
+    /// The kind of the store from which the message was kept here. It is then a message of that kind: a store of that
+    /// kind shows it first, and this store stands in when that one has it no more.
+    pub origin: Option<Kind>,
     /// The time at which it was written.
     pub time: Timestamp,
     /// The time in its name if that is another. The order of the store then differs from that of the times.
@@ -180,6 +183,8 @@ pub struct Record {
     pub body_if_valid: Option<String>,
     /// The signature it carries, if any.
     pub claim: Option<SignatureClaim>,
+    /// The kind of the store from which the message was kept ([`FoundMessage::origin`]).
+    pub origin: Option<Kind>,
     /// Files of the message's folder besides its attachments: texts too long or too foreign for the body.
     pub parts: Vec<Attachment>,
     /// True if it asks for an acknowledgement from me that was not given yet.

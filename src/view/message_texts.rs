@@ -81,7 +81,7 @@ impl MessageTexts {
         generation: u64,
         mut record: Record,
     ) -> Arc<[u8]> {
-        let kind = self.index.store_of(entry).kind();
+        let kind = record.origin.unwrap_or_else(|| self.index.store_of(entry).kind());
         if let SignatureState::Valid(_) = signature
             && let Some(body) = record.body_if_valid.take()
         {
@@ -109,7 +109,9 @@ impl MessageTexts {
                     store.note_change(&store.dir().join(path));
                 }
                 self.rescan_store(entry.store(), entry.is_from_me());
-                store.read_record(&self.live_entry(ix)?.location())?
+                // Another store may have it now.
+                let entry = self.live_entry(ix)?;
+                self.index.store_of(&entry).read_record(&entry.location())?
             }
             read => read?,
         };

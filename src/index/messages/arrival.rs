@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::entry::{EntryFlags, FAR, hash_message_id, identity_lookup};
 use super::identity::TextId;
 use super::links::ReplyLink;
-use super::names::StoreInfo;
+use super::names::{MessageHome, StoreInfo};
 use super::{IndexEntry, MessageTable};
 use crate::index::intern::{IDENTITY_MASK, StrId, force_loads};
 use crate::index::position::{MsgIx, ThreadIx};
@@ -101,8 +101,12 @@ impl MessageTable {
     }
 
     /// Returns the writer of a message, and true if the writer is new.
-    pub(in crate::index) fn intern_writer(&mut self, store: usize, name: &str) -> (u32, bool) {
-        self.known.names.intern_writer(store, name)
+    pub(in crate::index) fn intern_writer(
+        &mut self,
+        home: MessageHome,
+        name: &str,
+    ) -> (u32, bool) {
+        self.known.names.intern_writer(home, name)
     }
 
     /// Adds a message to a thread, in front of `next`. It is in no list yet. `read` is its mark, and `own` is

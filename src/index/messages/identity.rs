@@ -103,7 +103,7 @@ impl EntryTable {
 
     /// Returns the store, writer and id of a message, which no other message has in common.
     pub fn key_parts(&self, entry: &IndexEntry) -> [String; 3] {
-        let store = self.names.store(entry.store()).name.clone();
+        let store = self.names.home_name(self.names.writer_home(entry.writer)).to_owned();
         [store, self.sender(entry).to_owned(), self.id(entry)]
     }
 
@@ -200,7 +200,7 @@ impl EntryTable {
 
     fn is_message(&self, ix: MsgIx, writer: u32, id: &str, hex: Option<u64>) -> bool {
         let entry = self.entry(ix);
-        if entry.writer != writer {
+        if !self.names.is_same_writer(entry.writer, writer) {
             return false;
         }
         if entry.flags.has(EntryFlags::ID_HEX) {
@@ -242,10 +242,11 @@ impl EntryTable {
     /// store, writer and id.
     pub fn compare_order(&self, a: MsgIx, b: MsgIx) -> Ordering {
         let (x, y) = (self.entry(a), self.entry(b));
-        let by_id = self.names.store(x.store()).links;
+        let [home, other] = [x, y].map(|entry| self.names.writer(entry.writer).store);
+        let by_id = self.names.store(home).links;
         self.name_time(x)
             .cmp(&self.name_time(y))
-            .then_with(|| x.store().cmp(&y.store()))
+            .then_with(|| home.cmp(&other))
             // Equal times are sorted by id if names carry no store order.
             .then_with(|| if by_id { self.id(x).cmp(&self.id(y)) } else { Ordering::Equal })
             .then_with(|| self.sender(x).cmp(self.sender(y)))

@@ -153,9 +153,10 @@ impl MessageLists {
         // A short key that decides nearly every comparison, and the message.
         let keyed = |ix: &MsgIx| {
             let entry = known.entry(*ix);
-            let by_id = texts.store(entry.store()).links;
+            let home = texts.writer(entry.writer()).store;
+            let by_id = texts.store(home).links;
             let rank = if by_id { 0 } else { *at(&ranks, entry.writer() as usize) };
-            let after_time = (entry.store() as u32) << 24 | rank.min(0xff_ffff);
+            let after_time = (home as u32) << 24 | rank.min(0xff_ffff);
             (known.name_time(entry), after_time, *ix)
         };
         let lists =

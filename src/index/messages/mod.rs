@@ -5,12 +5,14 @@
 //! - [`identity`](EntryTable): the entries, their ids and order. `links`: the ids that messages have and answer.
 //!   `lists`: the lists in which views show messages.
 //! - `answers`: the ids that messages to me answer. `multicast`: messages to several recipients, with a record for each.
+//! - `kept`: messages that a second store keeps.
 //! - `arrival`: messages that come, or that their store reports with other values.
 
 mod answers;
 mod arrival;
 mod entry;
 mod identity;
+mod kept;
 mod links;
 mod lists;
 mod multicast;
@@ -22,10 +24,11 @@ pub(in crate::index) use entry::{MANY_KEYS, SignatureKind};
 #[cfg(test)]
 pub(in crate::index) use entry::{mix_id, unmix_id};
 pub use identity::EntryTable;
+pub(in crate::index) use kept::KeptCopy;
 pub(in crate::index) use links::ReplyLink;
 pub(in crate::index) use multicast::MulticastRecord;
 pub use names::NameTable;
-pub(in crate::index) use names::StoreInfo;
+pub(in crate::index) use names::{MessageHome, StoreInfo};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Deref, DerefMut};
@@ -55,6 +58,8 @@ pub struct MessageTable {
     multicasts: MulticastTable,
     idempotency: HashMap<String, Vec<MsgIx>>,
     answers: AnswerLinks,
+    /// The second places of messages that their own store and a keeping store both have.
+    kept_copies: BTreeMap<MsgIx, KeptCopy>,
     /// Number of lines that begin like a transcript's separator, for messages that have such lines and whose
     /// length is known.
     ruled: BTreeMap<MsgIx, u32>,
@@ -197,11 +202,13 @@ impl MessageTable {
             noted: std::mem::take(&mut header.noted),
             idempotency: std::mem::take(&mut header.idempotency),
             ruled: std::mem::take(&mut header.ruled),
+            kept_copies: std::mem::take(&mut header.kept_copies),
             generation: 0,
         };
         let lists = table.lists.to_me.iter().chain(&table.lists.from_me).chain(table.noted.iter());
         let maps = table.known.hex_ids.keys().chain(table.known.far_names.keys());
-        let rest = table.ruled.keys().chain(table.idempotency.values().flatten());
+        let rest = table.ruled.keys().chain(table.kept_copies.keys());
+        let rest = rest.chain(table.idempotency.values().flatten());
         table.has_all(lists.chain(maps).chain(rest)).then_some(table)
     }
 
@@ -213,6 +220,7 @@ impl MessageTable {
         header.noted.clone_from(&self.noted);
         header.idempotency.clone_from(&self.idempotency);
         header.ruled.clone_from(&self.ruled);
+        header.kept_copies.clone_from(&self.kept_copies);
     }
 
     /// Returns the tables of a snapshot: those before the tables of threads, and those behind them.

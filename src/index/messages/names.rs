@@ -6,6 +6,7 @@ use crate::index::column::{at, at_mut};
 use crate::index::intern::{IDENTITY_MASK, Interner, StrId, stable_hash};
 use crate::index::snapshot::{SavedWriter, SnapshotHeader};
 use crate::index::source::BitSet;
+use crate::store::Kind;
 
 /// One writer of one store.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub(in crate::index) struct Writer {
     pub name: StrId,
     /// Hash of store and name.
     pub salt: u64,
+    /// The kind whose messages the store keeps for this writer, while no store of that kind is mounted.
+    pub origin: Option<Kind>,
     /// The second of the newest message, and the number of messages in that second.
     pub(super) newest: (i64, u32),
     /// The number of messages in each second, once a message arrived out of order.
@@ -24,6 +27,7 @@ pub(in crate::index) struct Writer {
 #[derive(Clone, Debug, Default)]
 pub(in crate::index) struct StoreInfo {
     pub name: String,
+    pub kind: Kind,
     /// A hash that separates the identities of its threads from those of other stores.
     pub salt: u64,
     pub whole_seconds: bool,
@@ -46,13 +50,29 @@ impl StoreInfo {
     }
 }
 
+/// The store to which a message belongs. It gives the message its identity, wherever its bytes lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::index) struct MessageHome {
+    /// The number of the store.
+    pub store: usize,
+    /// The kind from which the store keeps the message, if no store of that kind is mounted.
+    pub origin: Option<Kind>,
+}
+
+impl MessageHome {
+    /// Returns the home of a store's own messages.
+    pub fn of_store(store: usize) -> Self {
+        Self { store, origin: None }
+    }
+}
+
 /// The texts, each once, and the stores, writers and addresses that they name.
 #[derive(Debug, Default)]
 pub struct NameTable {
     texts: Interner,
     stores: Vec<StoreInfo>,
     writers: Vec<Writer>,
-    writer_of: HashMap<(usize, StrId), u32>,
+    writer_of: HashMap<(usize, Option<Kind>, StrId), u32>,
     /// For each store, the texts that are the address of a writer or recipient.
     addressed: Vec<BitSet>,
     /// The writer of the last lookup. Neighbours in a log have the same writer.
@@ -66,12 +86,14 @@ impl NameTable {
             store: saved.store,
             name: saved.name,
             salt: saved.salt,
+            origin: saved.origin.as_deref().and_then(|kind| kind.parse().ok()),
             newest: saved.newest,
             counts: saved.counts.take(),
         };
         let writers: Vec<Writer> = header.writers.iter_mut().map(writer).collect();
         let addressed = std::mem::take(&mut header.addressed);
-        let writer_of = (0u32..).zip(&writers).map(|(n, w)| ((w.store, w.name), n)).collect();
+        let key = |(n, w): (u32, &Writer)| ((w.store, w.origin, w.name), n);
+        let writer_of = (0u32..).zip(&writers).map(key).collect();
         Self { texts, writers, writer_of, addressed, ..Self::default() }
     }
 
@@ -83,6 +105,7 @@ impl NameTable {
             store: w.store,
             name: w.name,
             salt: w.salt,
+            origin: w.origin.map(|kind| kind.to_string()),
             newest: w.newest,
             counts: w.counts.clone(),
             ..SavedWriter::default()
@@ -175,23 +198,29 @@ impl NameTable {
 
     /// Returns the writer with this address.
     pub(in crate::index) fn find_writer(&self, store: usize, name: &str) -> Option<u32> {
-        let is_it = |w: &&Writer| w.store == store && self.texts.is_text(w.name, name);
+        self.find_writer_at(MessageHome::of_store(store), name)
+    }
+
+    fn find_writer_at(&self, home: MessageHome, name: &str) -> Option<u32> {
+        let is_home = |w: &Writer| w.store == home.store && w.origin == home.origin;
+        let is_it = |w: &&Writer| is_home(w) && self.texts.is_text(w.name, name);
         if self.writers.get(self.last_writer as usize).as_ref().is_some_and(is_it) {
             return Some(self.last_writer);
         }
-        self.writer_of.get(&(store, self.find_text(name)?)).copied()
+        self.writer_of.get(&(home.store, home.origin, self.find_text(name)?)).copied()
     }
 
     /// Returns the writer with this address, and true if it is new.
-    pub(super) fn intern_writer(&mut self, store: usize, name: &str) -> (u32, bool) {
-        let known = self.find_writer(store, name);
+    pub(super) fn intern_writer(&mut self, home: MessageHome, name: &str) -> (u32, bool) {
+        let known = self.find_writer_at(home, name);
         self.last_writer = known.unwrap_or_else(|| {
             let id = self.texts.intern(name);
             let next = self.writers.len() as u32;
-            self.writer_of.insert((store, id), next);
-            let salt = self.compute_writer_salt(store, name);
+            let MessageHome { store, origin } = home;
+            self.writer_of.insert((store, origin, id), next);
+            let salt = stable_hash(5, &[self.home_name(home), name]);
             let (newest, counts) = ((0, 0), None);
-            self.writers.push(Writer { store, name: id, salt, newest, counts });
+            self.writers.push(Writer { store, name: id, salt, origin, newest, counts });
             self.note_address(store, id);
             next
         });
@@ -201,6 +230,45 @@ impl NameTable {
     /// Computes the salt of a writer that may be new.
     pub(super) fn compute_writer_salt(&self, store: usize, name: &str) -> u64 {
         stable_hash(5, &[self.store(store).name.as_str(), name])
+    }
+
+    /// Returns true if two writers are the same address of stores of the same name.
+    pub(super) fn is_same_writer(&self, a: u32, b: u32) -> bool {
+        let same = |x: &Writer, y: &Writer| x.salt == y.salt && x.name == y.name;
+        a == b || same(self.writer(a), self.writer(b))
+    }
+
+    /// Returns the home of a message that a store reports as kept from this kind, or as its own.
+    pub(in crate::index) fn find_home(&self, store: usize, origin: Option<Kind>) -> MessageHome {
+        let is_origin = |info: &StoreInfo| Some(info.kind) == origin;
+        let mounted = origin.and_then(|_| self.stores.iter().position(is_origin));
+        match mounted {
+            Some(store) => MessageHome::of_store(store),
+            None => MessageHome { store, origin },
+        }
+    }
+
+    /// Returns the home of a writer's messages.
+    pub(in crate::index) fn writer_home(&self, writer: u32) -> MessageHome {
+        let writer = self.writer(writer);
+        MessageHome { store: writer.store, origin: writer.origin }
+    }
+
+    /// Returns the name of the store to which messages belong. A kind that is not mounted has the name that a store of
+    /// it has by default.
+    pub(in crate::index) fn home_name(&self, home: MessageHome) -> &str {
+        match home.origin {
+            Some(kind) => kind.as_str(),
+            None => &self.store(home.store).name,
+        }
+    }
+
+    /// Returns the hash that separates the identities of threads of a home from those of others.
+    pub(in crate::index) fn home_salt(&self, home: MessageHome) -> u64 {
+        match home.origin {
+            Some(kind) => StoreInfo::with_name(kind.as_str()).salt,
+            None => self.store(home.store).salt,
+        }
     }
 
     fn note_address(&mut self, store: usize, id: StrId) {

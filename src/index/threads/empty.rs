@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::ThreadTable;
 use crate::index::Index;
-use crate::index::messages::MessageTable;
+use crate::index::messages::{MessageHome, MessageTable};
 use crate::index::position::ThreadIx;
 use crate::model::Timestamp;
 use crate::store::{EmptyThread, StoreDirectory};
@@ -41,8 +41,9 @@ impl ThreadTable {
         store: usize,
         reported: &[EmptyThread],
     ) -> Vec<ThreadIx> {
+        let home = MessageHome::of_store(store);
         let now: BTreeMap<ThreadIx, Timestamp> =
-            reported.iter().map(|t| (self.intern_thread(messages, store, &t.id), t.time)).collect();
+            reported.iter().map(|t| (self.intern_thread(messages, home, &t.id), t.time)).collect();
         let gone = |t: &&ThreadIx| self.thread(**t).store() == store && !now.contains_key(*t);
         let mut changed: Vec<ThreadIx> = self.empty.keys().filter(gone).copied().collect();
         for thread in &changed {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::column::{AnyTable, Column};
 use super::intern::{IDENTITY_MASK, StrId, force_loads, stable_hash, text_identity};
-use super::messages::{IndexEntry, MessageTable};
+use super::messages::{IndexEntry, MessageHome, MessageTable};
 use super::position::{MsgIx, ThreadIx};
 use super::snapshot::SnapshotHeader;
 use crate::model::Timestamp;
@@ -131,20 +131,24 @@ impl ThreadTable {
         None
     }
 
-    /// Returns the thread with this store and id. It is added if there is none.
+    /// Returns the thread with this home and id. It is added if there is none.
     pub(super) fn intern_thread(
         &mut self,
         messages: &mut MessageTable,
-        store: usize,
+        home: MessageHome,
         text: &str,
     ) -> ThreadIx {
+        let store = home.store;
         let (id, alone) = messages.names_mut().intern_text(text);
         if let Some(ix) = self.find_thread_by_text(store, id) {
             return ix;
         }
         let ix = ThreadIx::new(self.threads.len());
-        if let Some(odd) = self.find_free_identity(messages, store, text, alone) {
-            self.odd_threads.insert(ix, odd);
+        let except = (alone && home.origin.is_none()).then_some(store);
+        let wanted = text_identity(text) ^ messages.names().home_salt(home);
+        let identity = self.find_free_identity(messages, wanted, text, except);
+        if identity != default_identity(messages, store, text) {
+            self.odd_threads.insert(ix, identity);
         }
         self.thread_of.grow_to(id as usize + 1, ThreadIx::NIL);
         let next_same_id = std::mem::replace(self.thread_of.at_mut(id as usize), ix);
@@ -171,24 +175,22 @@ impl ThreadTable {
         default_identity(messages, store, id)
     }
 
-    /// Returns another identity for a thread that is new in its store, if its default identity is taken.
-    /// Somebody may construct ids with equal hashes. `alone` is true if no other text has the identity of its
+    /// Returns the identity of a thread that is new in its store: the wanted one, or another if that is taken.
+    /// Somebody may construct ids with equal hashes. No other text of the store `except` has the identity of its
     /// id.
     fn find_free_identity(
         &self,
         messages: &MessageTable,
-        store: usize,
+        wanted: u64,
         id: &str,
-        alone: bool,
-    ) -> Option<u64> {
-        let own = default_identity(messages, store, id);
-        let mut identity = own;
-        let mut except = alone.then_some(store);
+        mut except: Option<usize>,
+    ) -> u64 {
+        let mut identity = wanted;
         while self.find_thread_except(messages, identity, except).is_some() {
             identity = stable_hash(identity.wrapping_add(1), &[id]) & IDENTITY_MASK;
             except = None;
         }
-        (identity != own).then_some(identity)
+        identity
     }
 
     /// Returns the thread with the identity that its inode numbers are made from.

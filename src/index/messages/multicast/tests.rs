@@ -132,7 +132,7 @@ proptest! {
         check(&core, &live);
         for n in gone {
             let Some(ix) = live.keys().nth(n).copied() else { continue };
-            core.dismiss_gone(&[ix]);
+            core.dismiss_gone(&mut vec![ix]);
             live.remove(&ix);
             let shown = |core: &IndexTables| {
                 let messages = &core.messages;
@@ -178,7 +178,7 @@ fn records_may_answer_the_records_of_one_message() {
     assert!(core.settle_multicasts().contains(&all[1]));
     assert_eq!(copies(&core), [false, true, true, false]);
     let question = core.messages.find_message(0, "zed", &format!("{:016x}", 3)).unwrap();
-    core.dismiss_gone(&[question]);
+    core.dismiss_gone(&mut vec![question]);
     core.settle_multicasts();
     assert_eq!(copies(&core), [false, false, true, false]);
 }
@@ -208,7 +208,7 @@ fn a_crowd_of_records_takes_no_square_of_time() {
         }
         core.settle_multicasts();
         let all: Vec<MsgIx> = core.messages.live_messages().collect();
-        core.dismiss_gone(&all[..all.len() / 2]);
+        core.dismiss_gone(&mut all[..all.len() / 2].to_vec());
         core.settle_multicasts();
         let shown = all.iter().filter(|ix| core.messages.entry(**ix).is_live());
         let shown = shown.filter(|ix| !core.messages.is_copy(**ix)).count();

@@ -107,7 +107,7 @@ impl World {
             }
             Step::Go(n) => {
                 if let Some(ix) = self.at.get(n) {
-                    self.core.dismiss_gone(&[*ix]);
+                    self.core.dismiss_gone(&mut vec![*ix]);
                 }
             }
             Step::Answer(n, answers) => {
