@@ -104,6 +104,15 @@ const CONFIG: &str = r#"# The configuration of msgfs. Every key is optional. A k
 # me = "bob@example.org"             # or a list; mail is sent from the first address
 # sendmail = "/usr/sbin/sendmail"    # sends mail to other machines; default: none is sent
 
+# The transcripts of coding agents, to read and to search. They hold secrets: everything that an agent saw.
+# [[store]]
+# kind = "claude"
+# dir = "~/.claude"                  # the folder of projects/; default: $CLAUDE_CONFIG_DIR, else this
+
+# [[store]]
+# kind = "codex"
+# dir = "~/.codex"                   # the folder of sessions/; default: $CODEX_HOME, else this
+
 # Links carry mail to other machines. docs/links says what each kind needs. The links of AgentAZAll are in its
 # config.json; they carry mail if its [[store]] has the key links. The links of AMP are its registrations.
 # With a [[link]] here you switch one of these off, or allow it plain text to public addresses (insecure).

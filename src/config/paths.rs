@@ -204,6 +204,14 @@ pub(super) fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, Path
             let home = env.home().ok_or(PathError::NoHome("MAILDIR"))?;
             Ok(Some(home.join("Maildir")))
         }
+        Kind::Claude => {
+            let home = env.home().ok_or(PathError::NoHome("CLAUDE_CONFIG_DIR"))?;
+            Ok(Some(home.join(".claude")))
+        }
+        Kind::Codex => {
+            let home = env.home().ok_or(PathError::NoHome("CODEX_HOME"))?;
+            Ok(Some(home.join(".codex")))
+        }
         Kind::AgentAzall | Kind::Amq | Kind::Atsf | Kind::Ssot => Ok(None),
     }
 }
@@ -216,6 +224,8 @@ pub(super) fn dir_variables(kind: Kind) -> &'static [&'static str] {
         Kind::Amp => &["AMP_DIR"],
         Kind::Amq => &["AM_ROOT"],
         Kind::Maildir => &["MAILDIR"],
+        Kind::Claude => &["CLAUDE_CONFIG_DIR"],
+        Kind::Codex => &["CODEX_HOME"],
         Kind::Atsf | Kind::Ssot => &[],
     }
 }
@@ -231,7 +241,7 @@ fn in_words(kind: Kind) -> Option<String> {
 pub(super) fn find_default_store(kind: Kind, env: &Env) -> Option<PathBuf> {
     let dir = default_dir(kind, env).ok().flatten()?;
     let there = match kind {
-        Kind::Samp | Kind::Atsf | Kind::Ssot | Kind::Maildir => false,
+        Kind::Samp | Kind::Atsf | Kind::Ssot | Kind::Maildir | Kind::Claude | Kind::Codex => false,
         // Opening the store reports the fault.
         _ if probe::require_response(&dir).is_err() => true,
         Kind::AgentAzall => dir.is_file() || dir.join("config.json").is_file(),

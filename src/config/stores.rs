@@ -179,9 +179,10 @@ impl Config {
         let kinds = if self.entries.is_empty() { Kind::ALL } else { &[] };
         let vacant = |kind: &Kind| {
             let dir = default_dir(*kind, env).ok().flatten()?;
-            // SAMP needs no files, and mail is read only where a person says so.
-            let is_vacant = !matches!(kind, Kind::Samp | Kind::Maildir)
-                && find_default_store(*kind, env).is_none();
+            // SAMP needs no files, and mail and transcripts are read only where a person says so.
+            let is_vacant =
+                !matches!(kind, Kind::Samp | Kind::Maildir | Kind::Claude | Kind::Codex)
+                    && find_default_store(*kind, env).is_none();
             let spec = || StoreConfig::with_defaults(*kind).to_spec(dir, env, me, self.trust.roles);
             is_vacant.then(|| AbsentStore { spec: spec(), env: env.clone() })
         };
@@ -224,7 +225,14 @@ impl StoreConfig {
         // This variable gives the agent's name to the format's programs.
         let variable = match self.kind {
             Kind::AgentAzall => env.var("AGENTAZALL_AGENT"),
-            Kind::Samp | Kind::Amp | Kind::Atsf | Kind::Ssot | Kind::Amq | Kind::Maildir => None,
+            Kind::Samp
+            | Kind::Amp
+            | Kind::Atsf
+            | Kind::Ssot
+            | Kind::Amq
+            | Kind::Maildir
+            | Kind::Claude
+            | Kind::Codex => None,
         };
         StoreSpec {
             name: self.name.clone(),

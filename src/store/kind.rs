@@ -21,6 +21,10 @@ pub enum Kind {
     Amq,
     /// Maildir: one mail a file, as mail programs and servers keep them.
     Maildir,
+    /// Claude Code: a log per session, in a folder per project. It is only read.
+    Claude,
+    /// Codex CLI: a log per session, in folders by day. It is only read.
+    Codex,
 }
 
 impl Kind {
@@ -33,6 +37,8 @@ impl Kind {
         Self::Ssot,
         Self::Amq,
         Self::Maildir,
+        Self::Claude,
+        Self::Codex,
     ];
 
     /// Returns the word for it in configuration, paths and header lines.
@@ -45,6 +51,8 @@ impl Kind {
             Self::Ssot => "ssot",
             Self::Amq => "amq",
             Self::Maildir => "maildir",
+            Self::Claude => "claude",
+            Self::Codex => "codex",
         }
     }
 
@@ -68,12 +76,15 @@ impl Kind {
                  the queue"
             }
             Self::Maildir => "mail goes to an address written NAME@HOST",
+            Self::Claude | Self::Codex => {
+                "nobody writes into the transcripts of a harness; msgfs only reads them"
+            }
         }
     }
 
     /// Returns true if the messages of a sender stand in a log, in the order in which they were written.
     pub const fn has_logs(self) -> bool {
-        matches!(self, Self::Samp | Self::Atsf)
+        matches!(self, Self::Samp | Self::Atsf | Self::Claude | Self::Codex)
     }
 
     /// Returns true if its messages may have a priority.
@@ -90,9 +101,14 @@ impl Kind {
     /// [`StoreUpkeep::run_command`](super::StoreUpkeep::run_command) runs them.
     pub const fn commands(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Samp | Self::AgentAzall | Self::Amp | Self::Atsf | Self::Amq | Self::Maildir => {
-                &[]
-            }
+            Self::Samp
+            | Self::AgentAzall
+            | Self::Amp
+            | Self::Atsf
+            | Self::Amq
+            | Self::Maildir
+            | Self::Claude
+            | Self::Codex => &[],
             Self::Ssot => {
                 &[("resume TASK", "lift the lock or the suspension of a task; works only as admin")]
             }

@@ -26,6 +26,7 @@ mod receipt;
 mod records;
 mod remote;
 pub mod samp;
+pub mod sessions;
 pub mod ssot;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -210,5 +211,6 @@ pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
         Kind::Ssot => ssot::open(spec)?,
         Kind::Amq => amq::open(spec)?,
         Kind::Maildir => maildir::open(spec)?,
+        Kind::Claude | Kind::Codex => sessions::open(spec)?,
     })
 }
