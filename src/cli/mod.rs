@@ -22,6 +22,7 @@ mod failure;
 mod hook;
 mod inbox;
 mod init;
+mod keep;
 mod key;
 mod kind_commands;
 mod link;
@@ -61,7 +62,7 @@ use failure::Failure;
 use msgfs::config;
 use msgfs::link as links;
 use msgfs::mailbox::{Mailbox, MailboxOpenError, MailboxOptions};
-use progress::IndexProgress;
+use progress::WorkProgress;
 
 /// Read and send agent messages as files.
 #[derive(Debug, Parser)]
@@ -129,7 +130,7 @@ impl GlobalOptions {
 
 /// Opens the mailbox for one command, with a progress bar if that takes long.
 fn open_with_progress(options: &MailboxOptions) -> Result<Mailbox, MailboxOpenError> {
-    let mut progress = IndexProgress::new();
+    let mut progress = WorkProgress::new();
     Mailbox::open(options, &mut |done, total| progress.update(done, total))
 }
 
@@ -161,6 +162,7 @@ enum CliCommand {
     Rm(rm::Args),
     Mv(mv::Args),
     Mark(mark::Args),
+    Keep(keep::Args),
     Check(check::Args),
     Doctor(doctor::Args),
     Key(key::Args),
@@ -259,6 +261,7 @@ fn run_command(global: &GlobalOptions, command: &CliCommand) -> Result<(), Failu
         CliCommand::Rm(args) => rm::run(global, args),
         CliCommand::Mv(args) => mv::run(global, args),
         CliCommand::Mark(args) => mark::run(global, args),
+        CliCommand::Keep(args) => keep::run(global, args),
         CliCommand::Check(args) => check::run(global, args),
         CliCommand::Doctor(args) => doctor::run(global, args),
         CliCommand::Key(args) => key::run(global, args),

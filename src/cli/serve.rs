@@ -27,7 +27,7 @@ use super::access::{self, TreeServer};
 use super::context::CommandContext;
 use super::failure::{Failure, refuse};
 use super::mount::{self, MountRequest, MountTarget};
-use super::progress::IndexProgress;
+use super::progress::WorkProgress;
 use super::{daemon, logging, machine, output};
 
 /// The time within which a new mount must answer.
@@ -73,7 +73,7 @@ pub(crate) fn serve_in_foreground(order: &MountRequest) -> Result<(), Failure> {
 
 /// Returns a reporter that shows a person the reports of a mount.
 pub(crate) fn terminal_reporter() -> impl FnMut(MountEvent) -> Result<(), Failure> + Send {
-    let mut progress = IndexProgress::new();
+    let mut progress = WorkProgress::new();
     move |event| {
         match event {
             MountEvent::Progress(done, total) => progress.update(done, total),

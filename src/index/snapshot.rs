@@ -29,7 +29,7 @@ use super::source::BitSet;
 use super::tables::IndexTables;
 use super::threads::ThreadTable;
 use super::trust::{ExpectedKey, Reject, RejectKey, TrustTable};
-use crate::store::{atomic_file, fs};
+use crate::store::{Kind, atomic_file, fs};
 
 /// Magic bytes. They change with every change of the layout, of a table or of rendering.
 #[cfg(target_endian = "little")]
@@ -51,7 +51,7 @@ pub(super) struct SavedWriter {
     pub store: usize,
     pub name: StrId,
     pub salt: u64,
-    pub origin: Option<String>,
+    pub origin: Option<Kind>,
     pub newest: (i64, u32),
     pub counts: Option<HashMap<i64, u32>>,
     pub keys: Vec<[u8; 32]>,

@@ -3,8 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// The kinds of stores that msgfs supports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// SAMP v1: one append-only JSON-lines log per sender in a shared folder.
     #[default]
@@ -85,6 +90,11 @@ impl Kind {
     /// Returns true if the messages of a sender stand in a log, in the order in which they were written.
     pub const fn has_logs(self) -> bool {
         matches!(self, Self::Samp | Self::Atsf | Self::Claude | Self::Codex)
+    }
+
+    /// Returns true if its threads are the sessions of a harness.
+    pub const fn has_sessions(self) -> bool {
+        matches!(self, Self::Claude | Self::Codex)
     }
 
     /// Returns true if its messages may have a priority.

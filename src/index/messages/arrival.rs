@@ -101,11 +101,7 @@ impl MessageTable {
     }
 
     /// Returns the writer of a message, and true if the writer is new.
-    pub(in crate::index) fn intern_writer(
-        &mut self,
-        home: MessageHome,
-        name: &str,
-    ) -> (u32, bool) {
+    pub(in crate::index) fn intern_writer(&mut self, home: MessageHome, name: &str) -> (u32, bool) {
         self.known.names.intern_writer(home, name)
     }
 

@@ -86,7 +86,7 @@ impl NameTable {
             store: saved.store,
             name: saved.name,
             salt: saved.salt,
-            origin: saved.origin.as_deref().and_then(|kind| kind.parse().ok()),
+            origin: saved.origin,
             newest: saved.newest,
             counts: saved.counts.take(),
         };
@@ -105,7 +105,7 @@ impl NameTable {
             store: w.store,
             name: w.name,
             salt: w.salt,
-            origin: w.origin.map(|kind| kind.to_string()),
+            origin: w.origin,
             newest: w.newest,
             counts: w.counts.clone(),
             ..SavedWriter::default()

@@ -155,7 +155,16 @@ impl AtsfStore {
                 sanitize_line(key)
             ))
         };
-        self.open_thread_folder(found.ok_or_else(unknown)?)
+        let n = found.ok_or_else(unknown)?;
+        let kept = self.table.read().get(n).and_then(|log| log.facts.kept.clone());
+        if let Some(source) = kept {
+            return Err(StoreError::NotPermitted(format!(
+                "the thread {} was kept from a session of {}; nobody reads what is written there",
+                sanitize_line(key),
+                source.kind
+            )));
+        }
+        self.open_thread_folder(n)
     }
 
     pub(super) fn open_thread_folder(&self, n: u32) -> Result<AtsfThreadFolder, StoreError> {

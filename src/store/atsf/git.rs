@@ -52,8 +52,25 @@ fn parse_worktrees(answer: &[u8], end: u8) -> Vec<PathBuf> {
     out
 }
 
+/// Returns true if all of these paths are ignored in the work tree around `dir`, and `None` if git cannot tell. Tracked
+/// files are not ignored.
+pub(super) fn are_ignored(dir: &Path, paths: &[&str]) -> Option<bool> {
+    let words: Vec<&str> = ["check-ignore", "--"].iter().chain(paths).copied().collect();
+    let (code, answer) = ask_git(dir, &words)?;
+    match code {
+        0 => Some(answer.split_inclusive(|b| *b == b'\n').count() == paths.len()),
+        1 => Some(false),
+        _ => None,
+    }
+}
+
 /// Returns the output of git; `None` if it fails or takes too long.
 fn run_git(dir: &Path, words: &[&str]) -> Option<Vec<u8>> {
+    ask_git(dir, words).filter(|(code, _)| *code == 0).map(|(_, answer)| answer)
+}
+
+/// Returns the exit code and the output of git; `None` if it does not run or takes too long.
+fn ask_git(dir: &Path, words: &[&str]) -> Option<(i32, Vec<u8>)> {
     let mut git = Command::new("git");
     git.arg("-C").arg(dir).args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]);
     git.args(words)
@@ -78,7 +95,7 @@ fn run_git(dir: &Path, words: &[&str]) -> Option<Vec<u8>> {
         let _ = child.kill();
     }
     let done = child.wait().ok()?;
-    answer.filter(|_| done.success())
+    Some((done.code()?, answer?))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //!
 //! The store on top of it, whose logs `engine::lines` follows:
 //! - `roots`, `git`: the folders of threads. `head`: the facts in their `thread.json`. `ids`: the thread of each id.
-//!   `lost`: the log of my own messages.
+//!   `lost`: the log of my own messages. [`keep`]: the sessions of harnesses as threads.
 //! - `read`, [`assets`]: one message in full. `send`, `create`, `append`: new ones. `check`, `schema`: the rest.
 //!
 //! A log is never rewritten, and only the derived numbers of a `thread.json` change. So unknown members, their spelling
@@ -21,6 +21,7 @@ pub mod edit;
 mod git;
 mod ids;
 mod json_values;
+pub mod keep;
 pub mod line;
 mod project_files;
 mod read;
@@ -58,8 +59,10 @@ use super::{
 };
 use crate::model::{Draft, Message, ORIGIN, Remedy, Timestamp, display_path, sanitize_line};
 use ids::{AtsfIdAssignment, AtsfIdInput, AtsfIdTable};
+use keep::list::KeptList;
 pub use line::AtsfThreadStats;
 use line::{AtsfCounts, AtsfLine};
+pub use roots::project_folders;
 use roots::{AGENT, GIT, GitRepository, THREADS};
 use sent_log::{AtsfSentLog, AtsfSentSpan};
 use thread_facts::{AtsfThreadFacts, AtsfThreadState};
@@ -79,8 +82,18 @@ pub struct AtsfFormat {
     repository: Mutex<GitRepository>,
     sent_log: AtsfSentLog,
     digests: DigestCache,
+    /// The threads that were kept from sessions, for those whose `thread.json` does not say so any more.
+    kept_list: KeptList,
     /// Threads whose derived numbers could not be updated after an append.
     stale_threads: Mutex<BTreeSet<u32>>,
+}
+
+/// Returns the folder of the project: a configuration may also name its `.agent`.
+pub fn project_of(dir: &Path) -> &Path {
+    match (dir.file_name(), dir.parent()) {
+        (Some(name), Some(parent)) if name == AGENT => parent,
+        _ => dir,
+    }
 }
 
 /// Returns the recipient of a message from this role: the format has no recipients.
@@ -191,16 +204,16 @@ impl LineFormat for AtsfFormat {
                 ROLES.join(", ")
             )));
         }
-        let project = match (spec.dir.file_name(), spec.dir.parent()) {
-            (Some(name), Some(parent)) if name == AGENT => parent,
-            _ => &spec.dir,
-        };
         let format = Self {
             repository: Mutex::with_level(LockLevel::Surroundings, GitRepository::default()),
             sent_log: AtsfSentLog::open(spec.state.as_deref())?,
             digests: DigestCache::default(),
+            kept_list: KeptList::default(),
             stale_threads: Mutex::default(),
         };
+        if let Some(state) = &spec.state {
+            format.kept_list.set_folder(state);
+        }
         let about = StoreProperties {
             threads: ThreadIds::Labels,
             answers: AnswerScheme::Untold,
@@ -209,7 +222,7 @@ impl LineFormat for AtsfFormat {
             // The mount limits the sizes of files.
             attachment_rule: Some(|_| Ok(())),
             signed_text: Some(sign::covered_bytes),
-            ..StoreProperties::new(spec, me, project)
+            ..StoreProperties::new(spec, me, project_of(&spec.dir))
         };
         Ok((format, about))
     }
@@ -220,7 +233,8 @@ impl LineFormat for AtsfFormat {
 
     /// Returns the thread's id in the mount.
     fn log_key(log: &AtsfLog) -> String {
-        if log.facts.label.is_empty() {
+        // A session has its own id wherever it was kept.
+        if log.facts.label.is_empty() || log.facts.kept.is_some() {
             return log.name.clone();
         }
         format!("{}{ORIGIN}{}", log.name, log.facts.label)
@@ -263,6 +277,10 @@ impl LineFormat for AtsfFormat {
         found: &mut Vec<FoundMessage<'a>>,
     ) -> Result<(), String> {
         let log = &mut *reading.log;
+        if let Some(source) = log.facts.kept.clone() {
+            read::accept_kept_line(store, reading, &source, (key, text, at), line, found);
+            return Ok(());
+        }
         let by = ids::AtsfLogScan { thread: reading.n, epoch: log.epoch, key };
         let told = AtsfIdInput { role: &line.role, id: &line.id, content: line.content };
         if let AtsfIdAssignment::Id { id, shared, .. } = reading.shared.assign_id(told, by) {
@@ -343,6 +361,11 @@ impl LineFormat for AtsfFormat {
         AtsfIdTable::restore(bytes)
     }
 
+    fn load_state(&self, dir: &Path) -> Result<(), StoreError> {
+        self.kept_list.set_folder(dir);
+        Ok(())
+    }
+
     fn read_kept(&self, offset: u64, len: usize) -> Result<Vec<u8>, StoreError> {
         self.sent_log.read(offset, len)
     }
@@ -409,7 +432,8 @@ impl PartReader for AtsfStore {
 impl StoreDirectory for AtsfStore {
     /// Returns the threads without messages: their log is empty, missing or lies elsewhere.
     fn empty_threads(&self) -> Vec<EmptyThread> {
-        let silent = |l: &&AtsfLog| l.is_shown() && l.tally.count.stats.messages == 0 && !l.tail;
+        let is_empty = |l: &AtsfLog| l.tally.count.stats.messages == 0 && !l.tail;
+        let silent = |l: &&AtsfLog| l.is_shown() && is_empty(l) && l.facts.kept.is_none();
         let shown = |log: &AtsfLog| EmptyThread {
             id: AtsfFormat::log_key(log),
             title: log.facts.title.clone(),

@@ -1,21 +1,26 @@
 //! One message in full.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::blocks::{self, AtsfRenderedMessage};
+use super::ids::AtsfIdAssignment;
+use super::keep::head::KeptSource;
 use super::line::{self, AtsfLine, AtsfTimestamp};
 use super::{
-    AtsfFormat, AtsfStore, LineFormat as _, assets, default_recipient, ids, send, sent_log, sign,
-    thread, thread_facts,
+    AtsfFormat, AtsfStore, LineFormat as _, assets, default_recipient, ids, keep, send, sent_log,
+    sign, thread, thread_facts,
 };
 use crate::model::{Attachment, Message, Timestamp};
-use crate::store::engine::lines::LogFacts as _;
 use crate::store::engine::lines::table::{KEPT, LogSource};
+use crate::store::engine::lines::{LogFacts as _, LogReading};
 use crate::store::fs::require_regular;
-use crate::store::{Location, PartContent, PreparedRecord, Record, StoreError};
+use crate::store::{
+    FoundMessage, Location, PartContent, PreparedRecord, Record, RepeatKind, Store as _, StoreError,
+};
 
 /// A message and the facts around it.
 struct AtsfMessage<'a> {
@@ -28,6 +33,8 @@ struct AtsfMessage<'a> {
     thread: Option<u32>,
     /// The time at which its thread was made.
     created: Timestamp,
+    /// The session from which its thread was kept.
+    kept: Option<KeptSource>,
 }
 
 /// Resolves the message on this line.
@@ -45,6 +52,7 @@ fn resolve_message<'a>(
             key: record.thread,
             thread: None,
             created: Timestamp::default(),
+            kept: None,
         });
     }
     let LogSource::Log(n) = LogSource::from_number(at.source) else {
@@ -55,7 +63,53 @@ fn resolve_message<'a>(
     let log = table.get(n).ok_or(StoreError::Moved)?;
     let (title, key, created) =
         (log.facts.title.clone(), AtsfFormat::log_key(log), log.facts.begin_time());
-    Ok(AtsfMessage { line, text, title, key, thread: Some(n), created })
+    let kept = log.facts.kept.clone();
+    Ok(AtsfMessage { line, text, title, key, thread: Some(n), created, kept })
+}
+
+/// Accepts a line of a kept thread. The index knows the message by its id in the session. A message that an earlier
+/// thread has is left out.
+pub(super) fn accept_kept_line<'a>(
+    store: &AtsfStore,
+    reading: &mut LogReading<'_, AtsfFormat>,
+    source: &KeptSource,
+    (key, text, at): (&'a str, &'a str, Location),
+    line: AtsfLine<'a>,
+    found: &mut Vec<FoundMessage<'a>>,
+) {
+    let log = &mut *reading.log;
+    let by = ids::AtsfLogScan { thread: reading.n, epoch: log.epoch, key };
+    // Sessions have ids of their own.
+    let role = format!("{}\0{}", source.kind, line.role);
+    let told = ids::AtsfIdInput { role: &role, id: &line.id, content: line.content };
+    let AtsfIdAssignment::Id { id, shared, .. } = reading.shared.assign_id(told, by) else {
+        return;
+    };
+    log.facts.shared |= shared;
+    let (time, name_time) = line::count_message(&mut log.tally, &line, log.facts.begin_time());
+    if id != line.id {
+        return;
+    }
+    let (from, to) = keep::line::addresses(&line.role, source);
+    let is_mine = from == store.me();
+    found.push(FoundMessage {
+        at,
+        repeat_kind: RepeatKind::Rewritten,
+        line: log.tally.lines,
+        thread: Cow::Borrowed(key),
+        id: keep::line::session_id(source.kind, &line.id).into(),
+        origin: Some(source.kind),
+        time,
+        name_time: Some(name_time),
+        to_me: !is_mine,
+        from_me: is_mine,
+        read: Some(true),
+        has_parts: line.has_parts(),
+        record: text,
+        from: from.into(),
+        to: to.into(),
+        ..FoundMessage::default()
+    });
 }
 
 pub(super) fn build_record(
@@ -64,6 +118,9 @@ pub(super) fn build_record(
     text: &str,
 ) -> Result<Record, StoreError> {
     let whole = resolve_message(store, at, text)?;
+    if let Some(source) = &whole.kept {
+        return Ok(build_kept_record(store, &whole, source));
+    }
     let shown = render_message(store, &whole);
     let AtsfMessage { line, title, key, thread, .. } = &whole;
     let id = match thread {
@@ -101,6 +158,27 @@ pub(super) fn build_record(
     let claim = if line.has_signature { sign::extract_claim(whole.text) } else { None };
     let parts = shown.parts.into_iter().map(part).collect();
     Ok(Record { message, claim, parts, ..Record::default() })
+}
+
+/// Returns a message of a kept thread as its session shows it.
+fn build_kept_record(store: &AtsfStore, whole: &AtsfMessage<'_>, source: &KeptSource) -> Record {
+    let shown = render_message(store, whole);
+    let AtsfMessage { line, title, key, .. } = whole;
+    let (from, to) = keep::line::addresses(&line.role, source);
+    let message = Message {
+        from: Some(from),
+        to: vec![to],
+        time: line.parse_timestamp().time().unwrap_or(whole.created),
+        subject: title.clone(),
+        thread: Some(key.clone()),
+        id: keep::line::session_id(source.kind, &line.id),
+        attachments: shown.assets,
+        body: shown.body,
+        ..Message::default()
+    };
+    let part = |piece: blocks::AtsfMessagePart| Attachment::new(piece.name, piece.bytes.len());
+    let parts = shown.parts.into_iter().map(part).collect();
+    Record { message, parts, origin: Some(source.kind), ..Record::default() }
 }
 
 /// Renders a message that waits for its thread as it will look there.

@@ -29,6 +29,14 @@ pub(super) struct GitRepository {
     worktree_notes: Option<Vec<(PathBuf, Option<std::time::SystemTime>)>>,
 }
 
+/// Returns the folders that belong to a project: its own, and the worktrees of its repository.
+pub fn project_folders(project: &Path) -> Vec<PathBuf> {
+    let mut roots = Vec::new();
+    GitRepository::default().refresh_roots(project, &mut roots, true);
+    let real = std::fs::canonicalize(project).ok();
+    roots.into_iter().map(|root| root.path).chain(real).collect()
+}
+
 impl GitRepository {
     /// Updates the list of roots. Returns true if it changed. With `ask`, it also runs git if nothing shows a change.
     pub fn refresh_roots(&mut self, project: &Path, roots: &mut Vec<LogRoot>, ask: bool) -> bool {

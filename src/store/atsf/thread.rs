@@ -1,6 +1,7 @@
 //! The facts of a thread in `thread.json` (docs/formats/atsf.md, section 3).
 
 use super::json_values::{as_text, pick_members};
+use super::keep::head::KeptSource;
 use super::line::parse_time;
 use crate::model::Timestamp;
 use crate::store::engine::lines::log::BOM;
@@ -36,14 +37,17 @@ pub struct AtsfThreadMeta {
     pub created: Option<Timestamp>,
     /// The cached time of its last message.
     pub updated: Option<Timestamp>,
+    /// The session from which it was kept, if it says so.
+    pub kept: Option<KeptSource>,
 }
 
 /// Parses the bytes of a `thread.json`.
 pub fn parse(bytes: &[u8]) -> AtsfThreadFile {
     let whole = String::from_utf8_lossy(bytes);
     let content = whole.strip_prefix(BOM).unwrap_or(&whole);
-    let names = ["specVersion", "threadId", "title", "createdAt", "updatedAt"];
-    let Some([version, id, title, created, updated]) = pick_members(content, names) else {
+    let names = ["specVersion", "threadId", "title", "createdAt", "updatedAt", "metadata"];
+    let Some([version, id, title, created, updated, metadata]) = pick_members(content, names)
+    else {
         return match json::visit_members(content, |_, _| {}) {
             Err(json::JsonError::NotAnObject) | Ok(()) => AtsfThreadFile::Foreign,
             Err(e) => AtsfThreadFile::Broken(e.to_string()),
@@ -63,6 +67,7 @@ pub fn parse(bytes: &[u8]) -> AtsfThreadFile {
         title: owned(title.as_ref()).filter(|title| !title.is_empty()),
         created: time(created.as_ref()),
         updated: time(updated.as_ref()),
+        kept: KeptSource::from_metadata(metadata.as_ref()),
     })
 }
 

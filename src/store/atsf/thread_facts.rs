@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
+use super::keep::head::KeptSource;
 use super::{AtsfFormat, AtsfLog, AtsfStore, META, thread};
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::engine::lines::scan::{LogScan, dir_stamp};
@@ -45,6 +46,8 @@ pub struct AtsfThreadFacts {
     pub meta: Stamp,
     /// True if another thread has the plain id of one of its messages.
     pub shared: bool,
+    /// The session from which it was kept, if it was.
+    pub kept: Option<KeptSource>,
 }
 
 impl LogFacts for AtsfThreadFacts {
@@ -123,7 +126,8 @@ pub(super) fn refresh_thread(scan: &mut LogScan<'_, AtsfFormat>, n: u32) -> bool
         }
         scan.sink.end_rescan(&[source]);
     }
-    let retitled = old.stamp.is_some() && old.facts.title != new.facts.title;
+    let is_other = old.facts.title != new.facts.title || old.facts.kept != new.facts.kept;
+    let retitled = old.stamp.is_some() && is_other;
     scan.store.table.write().set_log(n, new);
     retitled
 }
@@ -191,6 +195,7 @@ fn accept_thread_file(
             facts.title = meta.title;
             facts.created = millis(meta.created).unwrap_or_default();
             facts.updated = millis(meta.updated).unwrap_or(facts.created);
+            facts.kept = meta.kept.or_else(|| store.format.kept_list.find_thread(&log.name));
         }
         thread::AtsfThreadFile::Foreign => facts.state = AtsfThreadState::Foreign,
         thread::AtsfThreadFile::Refused(why) => facts.state = AtsfThreadState::Refused(why),

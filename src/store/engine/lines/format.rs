@@ -206,6 +206,14 @@ pub trait LineFormat: Format<LineStore<Self>> {
         Some(Self::Shared::default())
     }
 
+    /// Reads the state that the format keeps in a folder of msgfs; see [`Store::read_state`](crate::store::Store::read_state).
+    ///
+    /// # Errors
+    /// As there.
+    fn load_state(&self, _dir: &Path) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Reads bytes that the format keeps besides the logs.
     fn read_kept(&self, _offset: u64, _len: usize) -> Result<Vec<u8>, StoreError> {
         Err(StoreError::Moved)

@@ -105,6 +105,10 @@ impl<F: LineFormat> LineStore<F> {
 }
 
 impl<F: LineFormat> Engine for LineStore<F> {
+    fn load_reader_state(&self, dir: &Path) -> Result<(), StoreError> {
+        self.format.load_state(dir)
+    }
+
     /// Returns true if a noted path is not taken in yet. The writer of a change notes it, and so does the watch of the
     /// folder. The second note needs no scan.
     fn has_untaken_paths(&self) -> bool {

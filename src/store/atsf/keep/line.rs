@@ -1,0 +1,243 @@
+//! A message of a session as a line of a log, and back.
+
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use super::super::json_values::{as_object, as_text, pick_members, split_elements};
+use super::super::line::AtsfLine;
+use super::head::KeptSource;
+use crate::model::{Timestamp, encode_hex};
+use crate::store::Kind;
+use crate::store::sessions::message::{
+    CallStatus, SessionBlock, SessionImage, SessionMessage, SessionRole, TokenCount, ToolCall,
+};
+use crate::store::text::json::JsonValue;
+
+/// A line of a kept thread.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct KeptLine<'a> {
+    id: &'a str,
+    role: &'static str,
+    timestamp: String,
+    content: Vec<KeptBlock<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<KeptCall<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<KeptTokens>,
+}
+
+/// A block of content.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+enum KeptBlock<'a> {
+    Text { text: &'a str },
+    Thinking { text: &'a str },
+    Image { asset_ref: String, mime_type: &'a str },
+    ToolCallRef { tool_call_id: &'a str },
+}
+
+/// A tool call.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct KeptCall<'a> {
+    tool_call_id: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    input: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a str>,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct KeptTokens {
+    input: u64,
+    output: u64,
+}
+
+/// The roles of the format for the authors of a session.
+const ROLES: [(SessionRole, &str); 3] =
+    [(SessionRole::User, "user"), (SessionRole::Agent, "agent"), (SessionRole::System, "system")];
+
+/// The words of the format for the states of a call.
+const STATES: [(CallStatus, &str); 3] = [
+    (CallStatus::Completed, "completed"),
+    (CallStatus::Failed, "failed"),
+    (CallStatus::Pending, "pending"),
+];
+
+/// Returns the word for a value in a table that has every value.
+fn find_name<T: PartialEq + Copy>(table: &[(T, &'static str)], value: T) -> &'static str {
+    let Some((_, name)) = table.iter().find(|(known, _)| *known == value) else {
+        panic!("the table of the words of a format lacks a value")
+    };
+    name
+}
+
+fn find_value<T: Copy>(table: &[(T, &'static str)], name: &str) -> Option<T> {
+    table.iter().find(|(_, known)| *known == name).map(|(value, _)| *value)
+}
+
+/// Returns the id of a message in the log: 32 hex digits in the form of a UUID, any other id as it is.
+pub(super) fn kept_id(id: &str) -> String {
+    let parts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)];
+    let parts: Option<Vec<&str>> = parts.iter().map(|(from, to)| id.get(*from..*to)).collect();
+    match parts.filter(|_| id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit())) {
+        Some(parts) => parts.join("-"),
+        None => id.to_owned(),
+    }
+}
+
+/// Returns the id that a message of this kind had in its session.
+pub(in crate::store::atsf) fn session_id(kind: Kind, kept: &str) -> String {
+    let plain = kept.replace('-', "");
+    if kind == Kind::Codex && kept_id(&plain) == kept { plain } else { kept.to_owned() }
+}
+
+/// Returns the sender and the recipient of a message of a session by its role.
+pub(in crate::store::atsf) fn addresses(role: &str, source: &KeptSource) -> (String, String) {
+    let agent = source.agent.as_ref().map_or_else(|| "agent".to_owned(), |a| format!("agent.{a}"));
+    let person = if source.agent.is_some() { "agent" } else { "user" };
+    match find_value(&ROLES, role) {
+        Some(SessionRole::User) => (person.to_owned(), agent),
+        Some(SessionRole::System) => ("system".to_owned(), person.to_owned()),
+        Some(SessionRole::Agent) | None => (agent, person.to_owned()),
+    }
+}
+
+/// Returns the name of an image in `assets/`.
+pub(super) fn asset_name(image: &SessionImage) -> String {
+    let digest = encode_hex(&Sha256::digest(&image.data));
+    let extension = match image.media_type.as_str() {
+        "image/png" => "png",
+        "image/jpeg" | "image/jpg" => "jpg",
+        "image/gif" => "gif",
+        "image/webp" => "webp",
+        "image/svg+xml" => "svg",
+        _ => "bin",
+    };
+    format!("sha256-{}.{extension}", digest.get(..16).unwrap_or(&digest))
+}
+
+/// Returns a message as a line without its newline.
+pub(super) fn render(id: &str, message: &SessionMessage) -> String {
+    let mut calls = Vec::new();
+    let content = message.blocks.iter().map(|block| match block {
+        SessionBlock::Text(text) => KeptBlock::Text { text },
+        SessionBlock::Thinking(text) => KeptBlock::Thinking { text },
+        SessionBlock::Image(image) => {
+            KeptBlock::Image { asset_ref: asset_name(image), mime_type: &image.media_type }
+        }
+        SessionBlock::Call(call) => {
+            calls.push(KeptCall {
+                tool_call_id: &call.id,
+                name: &call.name,
+                input: &call.input,
+                output: call.output.as_deref(),
+                status: find_name(&STATES, call.status),
+                duration: call.duration_ms,
+            });
+            KeptBlock::ToolCallRef { tool_call_id: &call.id }
+        }
+    });
+    let content = content.collect();
+    let line = KeptLine {
+        id,
+        role: find_name(&ROLES, message.role),
+        timestamp: message.time.rfc3339(),
+        content,
+        tool_calls: calls,
+        stop_reason: message.stop_reason.as_deref(),
+        model: message.model.as_deref(),
+        tokens: message.tokens.map(|t| KeptTokens { input: t.input, output: t.output }),
+    };
+    match serde_json::to_string(&line) {
+        Ok(text) => text,
+        Err(e) => panic!("texts and numbers are always JSON: {e}"),
+    }
+}
+
+/// A function that returns the bytes of an image by its name in `assets/`.
+pub(in crate::store::atsf) type ImageReader<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
+
+/// Returns the message on a line of a kept thread. Blocks that no keep writes are left out.
+pub(in crate::store::atsf) fn read_message(
+    line: &AtsfLine<'_>,
+    text: &str,
+    source: &KeptSource,
+    image: &ImageReader<'_>,
+) -> SessionMessage {
+    let [stop, model, tokens] =
+        pick_members(text, ["stopReason", "model", "tokens"]).unwrap_or_default();
+    let owned = |value: Option<&JsonValue<'_>>| as_text(value).map(std::borrow::Cow::into_owned);
+    let tokens = as_object(tokens.as_ref()).map(|tokens| {
+        let [input, output] = pick_members(tokens, ["input", "output"]).unwrap_or_default();
+        let number = |value| as_number(value).unwrap_or_default();
+        TokenCount { input: number(input.as_ref()), output: number(output.as_ref()) }
+    });
+    let calls = line.calls.map(split_elements).unwrap_or_default();
+    let mut calls: Vec<ToolCall> = calls.into_iter().map(read_call).collect();
+    let mut blocks: Vec<SessionBlock> = Vec::new();
+    for block in split_elements(line.content) {
+        let names = ["type", "text", "assetRef", "mimeType", "toolCallId"];
+        let [kind, text, asset, mime, call] = pick_members(block, names).unwrap_or_default();
+        let get = |value| owned(value).unwrap_or_default();
+        match &*as_text(kind.as_ref()).unwrap_or_default() {
+            "text" => blocks.push(SessionBlock::Text(get(text.as_ref()))),
+            "thinking" => blocks.push(SessionBlock::Thinking(get(text.as_ref()))),
+            "image" => {
+                let data = image(&get(asset.as_ref())).unwrap_or_default();
+                let media_type = get(mime.as_ref());
+                blocks.push(SessionBlock::Image(SessionImage { media_type, data }));
+            }
+            "tool_call_ref" => {
+                let id = get(call.as_ref());
+                if let Some(at) = calls.iter().position(|call| call.id == id) {
+                    blocks.push(SessionBlock::Call(calls.remove(at)));
+                }
+            }
+            _ => {}
+        }
+    }
+    // Another program may drop the marks of calls.
+    blocks.extend(calls.into_iter().map(SessionBlock::Call));
+    SessionMessage {
+        id: session_id(source.kind, &line.id),
+        role: find_value(&ROLES, &line.role).unwrap_or(SessionRole::Agent),
+        agent: source.agent.clone(),
+        time: line.parse_timestamp().time().unwrap_or_default(),
+        blocks,
+        stop_reason: owned(stop.as_ref()),
+        model: owned(model.as_ref()),
+        tokens,
+    }
+}
+
+fn read_call(call: &str) -> ToolCall {
+    let names = ["toolCallId", "name", "input", "output", "status", "duration"];
+    let [id, name, input, output, status, duration] = pick_members(call, names).unwrap_or_default();
+    let text = |value: Option<&JsonValue<'_>>| as_text(value).map(std::borrow::Cow::into_owned);
+    let status = text(status.as_ref()).and_then(|status| find_value(&STATES, &status));
+    ToolCall {
+        id: text(id.as_ref()).unwrap_or_default(),
+        name: text(name.as_ref()).unwrap_or_default(),
+        input: text(input.as_ref()).unwrap_or_default(),
+        output: text(output.as_ref()),
+        status: status.unwrap_or(CallStatus::Pending),
+        duration_ms: as_number(duration.as_ref()),
+    }
+}
+
+fn as_number(value: Option<&JsonValue<'_>>) -> Option<u64> {
+    match value {
+        Some(JsonValue::Int(digits)) => digits.parse().ok(),
+        _ => None,
+    }
+}
