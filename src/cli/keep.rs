@@ -227,7 +227,7 @@ impl SessionKeeping<'_> {
         let read = |each: &mut msgfs::store::atsf::keep::MessageReceiver<'_>| {
             read_session(store.kind, &store.dir, id, each)
         };
-        let report = keep_session(target.project, &state.join(list::FILE), id, read)
+        let report = keep_session(target.project, &state.join(list::FILE), (store.kind, id), read)
             .map_err(|e| Failure::refused(format!("session {}: {e}", sanitize_line(id))))?;
         Ok((threads_folder(target.project).join(id), report))
     }

@@ -173,7 +173,8 @@ fn list_newest(tree: &Tree, mut wants: impl FnMut(usize) -> bool) -> Vec<MsgIx> 
     let mut found = Vec::new();
     for ix in core.messages.messages_from_me().rev() {
         let entry = core.messages.entry(ix);
-        if core.messages.is_copy(ix) || sends.get(entry.store()) != Some(&true) {
+        let is_sent = sends.get(entry.store()) == Some(&true) && !core.messages.is_kept(entry);
+        if core.messages.is_copy(ix) || !is_sent {
             continue;
         }
         found.push(ix);

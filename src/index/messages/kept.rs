@@ -66,3 +66,6 @@ impl MessageTable {
         self.kept_copies.retain(|_, copy| !copy.is_stale || !is_among(copy.source));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -115,6 +115,11 @@ impl MessageTable {
         self.noted.contains(&ix)
     }
 
+    /// Returns true if a message is shown from a store that keeps it for another.
+    pub fn is_kept(&self, entry: &IndexEntry) -> bool {
+        self.names().writer_home(entry.writer) != MessageHome::of_store(entry.store())
+    }
+
     // --- duplicates ---
 
     /// Takes over the location of a message that was reported again from a place where the index does not have

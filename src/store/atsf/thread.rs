@@ -139,6 +139,7 @@ mod tests {
                 title: Some("a\nb".into()),
                 created: Some(Timestamp::from_secs(1_739_529_000)),
                 updated: Some(Timestamp::from_secs(1_739_529_001)),
+                kept: None
             }
         );
         assert_eq!(parse(format!("\u{feff}{text}").as_bytes()), AtsfThreadFile::Thread(meta));

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use super::super::json_values::{as_object, as_text, pick_members, split_elements};
 use super::super::line::AtsfLine;
 use super::head::KeptSource;
-use crate::model::{Timestamp, encode_hex};
+use crate::model::encode_hex;
 use crate::store::Kind;
 use crate::store::sessions::message::{
     CallStatus, SessionBlock, SessionImage, SessionMessage, SessionRole, TokenCount, ToolCall,
@@ -85,11 +85,12 @@ fn find_value<T: Copy>(table: &[(T, &'static str)], name: &str) -> Option<T> {
     table.iter().find(|(_, known)| *known == name).map(|(value, _)| *value)
 }
 
-/// Returns the id of a message in the log: 32 hex digits in the form of a UUID, any other id as it is.
-pub(super) fn kept_id(id: &str) -> String {
+/// Returns the id of a message in the log. The 32 hex digits of a Codex message get the form of a UUID.
+pub(super) fn kept_id(kind: Kind, id: &str) -> String {
     let parts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)];
     let parts: Option<Vec<&str>> = parts.iter().map(|(from, to)| id.get(*from..*to)).collect();
-    match parts.filter(|_| id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit())) {
+    let is_hash = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
+    match parts.filter(|_| is_hash && kind == Kind::Codex) {
         Some(parts) => parts.join("-"),
         None => id.to_owned(),
     }
@@ -98,7 +99,7 @@ pub(super) fn kept_id(id: &str) -> String {
 /// Returns the id that a message of this kind had in its session.
 pub(in crate::store::atsf) fn session_id(kind: Kind, kept: &str) -> String {
     let plain = kept.replace('-', "");
-    if kind == Kind::Codex && kept_id(&plain) == kept { plain } else { kept.to_owned() }
+    if kind == Kind::Codex && kept_id(kind, &plain) == kept { plain } else { kept.to_owned() }
 }
 
 /// Returns the sender and the recipient of a message of a session by its role.

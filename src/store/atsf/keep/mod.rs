@@ -40,7 +40,7 @@ use crate::store::engine::lines::{LineFormat as _, NameClass};
 use crate::store::fs::{self, Stamp};
 use crate::store::sessions::message::{SessionBlock, SessionHead, SessionImage, SessionMessage};
 use crate::store::text::json;
-use crate::store::{StoreError, confined};
+use crate::store::{Kind, StoreError, confined};
 use head::KeptHead;
 use list::KeptList;
 
@@ -64,8 +64,8 @@ pub struct KeepReport {
 /// Receives the messages of a session in order.
 pub type MessageReceiver<'a> = dyn FnMut(SessionMessage) -> Result<(), StoreError> + 'a;
 
-/// Writes what is new in a session into its thread of a project. `read` hands over the messages of the session and
-/// returns its head; `list` is the file with the kept threads.
+/// Writes what is new in a session into its thread of a project. `read` hands over the messages of the session of
+/// that kind and id, and returns its head; `list` is the file with the kept threads.
 ///
 /// # Errors
 /// As the system gave it, [`StoreError::Busy`] if another program holds the lock of the log, and
@@ -73,10 +73,11 @@ pub type MessageReceiver<'a> = dyn FnMut(SessionMessage) -> Result<(), StoreErro
 pub fn keep_session(
     project: &Path,
     list: &Path,
-    id: &str,
+    (kind, id): (Kind, &str),
     read: impl FnOnce(&mut MessageReceiver<'_>) -> Result<SessionHead, StoreError>,
 ) -> Result<KeepReport, StoreError> {
-    let mut keeping = SessionKeeper { project, id, thread: None, report: KeepReport::default() };
+    let mut keeping =
+        SessionKeeper { project, kind, id, thread: None, report: KeepReport::default() };
     let head = read(&mut |message| keeping.keep_message(&message));
     // The lines until a failure are kept, and the next keep finds them.
     let Some(thread) = keeping.thread.as_mut() else { return head.map(|_| keeping.report) };
@@ -89,6 +90,7 @@ pub fn keep_session(
 /// The state while a session is kept.
 struct SessionKeeper<'a> {
     project: &'a Path,
+    kind: Kind,
     id: &'a str,
     /// The thread, once there is a message.
     thread: Option<KeptThread>,
@@ -99,7 +101,7 @@ impl SessionKeeper<'_> {
     fn keep_message(&mut self, message: &SessionMessage) -> Result<(), StoreError> {
         let thread = match &mut self.thread {
             Some(thread) => thread,
-            none => none.insert(KeptThread::open(self.project, self.id)?),
+            none => none.insert(KeptThread::open(self.project, self.kind, self.id)?),
         };
         match thread.add_message(message)? {
             MessageFate::Known => {}
@@ -123,6 +125,7 @@ enum MessageFate {
 
 /// A thread that is being written, with its locked log.
 struct KeptThread {
+    kind: Kind,
     folder: AtsfThreadFolder,
     path: PathBuf,
     file: File,
@@ -143,7 +146,7 @@ struct KeptThread {
 
 impl KeptThread {
     /// Opens the thread of a session, and makes its folder and its log if they are missing.
-    fn open(project: &Path, id: &str) -> Result<Self, StoreError> {
+    fn open(project: &Path, kind: Kind, id: &str) -> Result<Self, StoreError> {
         let path = project.join(AGENT).join(THREADS).join(id);
         if AtsfFormat::classify_name(id) != NameClass::Log || !confined::is_component(id) {
             return Err(StoreError::Invalid(format!(
@@ -162,6 +165,7 @@ impl KeptThread {
         let (file, is_new) = open_log(&folder.dir, &log)?;
         let stamp = Stamp::from_file(&file).map_err(|e| StoreError::io(&log, e))?;
         let mut thread = Self {
+            kind,
             folder,
             path: log,
             file,
@@ -212,7 +216,7 @@ impl KeptThread {
     /// Adds a message that the log does not have yet.
     fn add_message(&mut self, message: &SessionMessage) -> Result<MessageFate, StoreError> {
         self.agent = self.agent.take().or_else(|| message.agent.clone());
-        let id = line::kept_id(&message.id);
+        let id = line::kept_id(self.kind, &message.id);
         if self.ids.contains(&id) {
             return Ok(MessageFate::Known);
         }
@@ -253,9 +257,9 @@ impl KeptThread {
         }
     }
 
-    /// Writes the waiting lines with one `write`.
+    /// Writes the waiting lines with one `write`, and ends the last line of the log.
     fn flush(&mut self) -> Result<(), StoreError> {
-        if self.lines.is_empty() {
+        if self.lines.is_empty() && !self.lacks_newline {
             return Ok(());
         }
         let lines = std::mem::take(&mut self.lines);
@@ -285,7 +289,7 @@ impl KeptThread {
 
     /// Lists the thread as kept, and brings its `thread.json` up to date.
     fn publish(&self, head: &SessionHead, list: &Path) -> Result<(), StoreError> {
-        let source = head::KeptSource { kind: head.kind, agent: self.agent.clone() };
+        let source = head::KeptSource { kind: self.kind, agent: self.agent.clone() };
         KeptList::add_thread(list, &self.folder.name, &source)?;
         let created = self.first_time.unwrap_or_default();
         let kept = KeptHead { head, source: &source, last_id: &self.last_id, created };
@@ -369,3 +373,6 @@ fn open_log(dir: &OwnedFd, path: &Path) -> Result<(File, bool), StoreError> {
     }
     Ok((file, is_new))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+use std::borrow::Cow;
+
+use crate::index::messages::StoreInfo;
+use crate::index::tables::InsertOutcome;
+use crate::index::testing::tables_of;
+use crate::index::{IndexTables, MsgIx, SourceId};
+use crate::model::Timestamp;
+use crate::store::{FoundMessage, Kind, Location, RepeatKind};
+
+const OWN: usize = 0;
+const KEEPER: usize = 1;
+
+fn info(kind: Kind) -> StoreInfo {
+    StoreInfo { kind, ..StoreInfo::with_name(kind.as_str()) }
+}
+
+fn both() -> IndexTables {
+    tables_of(vec![info(Kind::Claude), info(Kind::Atsf)])
+}
+
+/// Returns a message as its own store reports it, or as a store that keeps it does.
+fn found(id: &str, origin: Option<Kind>) -> FoundMessage<'static> {
+    FoundMessage {
+        at: Location { source: 1, offset: u64::from(origin.is_some()) * 1000, len: 100 },
+        repeat_kind: RepeatKind::Rewritten,
+        from: "agent".into(),
+        to: "user".into(),
+        thread: "session".into(),
+        id: Cow::Owned(id.to_owned()),
+        time: Timestamp::from_secs(5),
+        to_me: true,
+        read: Some(true),
+        origin,
+        ..FoundMessage::default()
+    }
+}
+
+fn report(core: &mut IndexTables, store: usize, id: &str) -> Option<MsgIx> {
+    let origin = (store == KEEPER).then_some(Kind::Claude);
+    match core.insert_message(store, &found(id, origin)) {
+        InsertOutcome::New(ix) => {
+            core.admit_message(ix);
+            Some(ix)
+        }
+        InsertOutcome::Updated(ix, _) => Some(ix),
+        InsertOutcome::Known | InsertOutcome::IdTaken => None,
+    }
+}
+
+/// Begins and ends a rescan of the source of a store that finds nothing.
+fn lose(core: &mut IndexTables, store: usize) {
+    let source = SourceId::new(store, 1);
+    core.messages.mark_stale_copies(|of| of == source, true);
+    let mut gone: Vec<MsgIx> = core
+        .messages
+        .live_messages()
+        .filter(|ix| core.messages.entry(*ix).source() == source)
+        .collect();
+    core.dismiss_gone(&mut gone);
+    core.messages.drop_stale_copies(|of| of == source);
+}
+
+fn live(core: &IndexTables) -> Vec<(usize, u64)> {
+    let entry = |ix| core.messages.entry(ix);
+    core.messages
+        .live_messages()
+        .map(|ix| (entry(ix).store(), entry(ix).location().offset))
+        .collect()
+}
+
+#[test]
+fn the_own_store_counts_in_whatever_order_both_are_read() {
+    for order in [[OWN, KEEPER], [KEEPER, OWN]] {
+        let mut core = both();
+        for store in order {
+            report(&mut core, store, "m");
+            assert_eq!(core.messages.live_messages().count(), 1);
+        }
+        assert_eq!(live(&core), [(OWN, 0)], "{order:?}");
+        let ix = core.messages.live_messages().next().unwrap();
+        let (before, thread) =
+            (core.messages.entry(ix).identity(), core.messages.entry(ix).thread());
+        assert!(!core.messages.is_kept(core.messages.entry(ix)));
+        lose(&mut core, OWN);
+        assert_eq!(live(&core), [(KEEPER, 1000)], "the kept one stands in");
+        let entry = core.messages.entry(ix);
+        assert_eq!((entry.identity(), entry.thread()), (before, thread));
+        assert!(core.messages.is_kept(entry));
+        assert_eq!(core.messages.key_parts(entry), ["claude", "agent", "m"]);
+        // It comes back.
+        assert_eq!(report(&mut core, OWN, "m"), Some(ix));
+        assert_eq!(live(&core), [(OWN, 0)]);
+        // The keeping store loses it, and then its own.
+        lose(&mut core, KEEPER);
+        assert_eq!(live(&core), [(OWN, 0)]);
+        lose(&mut core, OWN);
+        assert_eq!(live(&core), []);
+    }
+}
+
+#[test]
+fn a_kept_message_is_the_same_without_its_own_store() {
+    let mut core = both();
+    report(&mut core, OWN, "m");
+    // The keeping store also has messages of its own, by the same role and id.
+    let mut alone = tables_of(vec![info(Kind::Samp), info(Kind::Atsf)]);
+    let own = FoundMessage { thread: "other".into(), ..found("m", None) };
+    let InsertOutcome::New(own) = alone.insert_message(KEEPER, &own) else { panic!("not new") };
+    let kept = report(&mut alone, KEEPER, "m").unwrap();
+    assert_ne!(own, kept);
+    assert!(alone.messages.is_kept(alone.messages.entry(kept)));
+    assert!(!alone.messages.is_kept(alone.messages.entry(own)));
+    let identity = |core: &IndexTables, ix: MsgIx| {
+        let entry = core.messages.entry(ix);
+        (entry.identity(), core.threads.thread_identity(&core.messages, entry.thread()))
+    };
+    let first = core.messages.live_messages().next().unwrap();
+    assert_eq!(identity(&alone, kept), identity(&core, first));
+    assert_eq!(alone.messages.key_parts(alone.messages.entry(kept)), ["claude", "agent", "m"]);
+    // A rescan finds it again.
+    assert_eq!(report(&mut alone, KEEPER, "m"), Some(kept));
+}
+
+#[test]
+fn messages_of_which_one_store_has_more_are_all_there() {
+    let mut core = both();
+    for (store, ids) in [(OWN, ["a", "b"]), (KEEPER, ["b", "c"])] {
+        for id in ids {
+            report(&mut core, store, id);
+        }
+    }
+    let mut places = live(&core);
+    places.sort_unstable();
+    assert_eq!(places, [(OWN, 0), (OWN, 0), (KEEPER, 1000)]);
+    lose(&mut core, OWN);
+    assert_eq!(live(&core), [(KEEPER, 1000), (KEEPER, 1000)]);
+}
