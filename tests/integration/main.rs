@@ -40,6 +40,7 @@ mod hook;
 mod identity;
 mod joined;
 mod judged;
+mod keep;
 mod kills;
 mod kinds;
 mod late;

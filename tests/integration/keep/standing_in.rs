@@ -1,0 +1,149 @@
+//! Kept threads in the mount.
+
+use std::os::unix::fs::MetadataExt;
+
+use super::*;
+use crate::common::soon;
+
+/// Returns a bed in which a session with a sub-agent is kept.
+fn kept_bed() -> (Bed, Session) {
+    let bed = bed();
+    let mut session = Session::new(&bed, ONE, 0);
+    session.turn(1);
+    session.turn(2);
+    session.sub_agent();
+    kept(&bed, &[ONE]);
+    (bed, session)
+}
+
+fn delete_session(session: &Session) {
+    fs::remove_dir_all(session.file.with_extension("")).expect("remove");
+    fs::remove_file(&session.file).expect("remove");
+}
+
+/// S1022: a message that its session has is shown once. When the session is deleted, also while mounted, everything in
+/// threads/ and transcripts/ stays, with names, bytes, ids and inode numbers. When it comes back, too.
+#[test]
+fn s1022_stand_in() {
+    let (bed, session) = kept_bed();
+    for order in [["claude", "atsf"], ["atsf", "claude"]] {
+        bed.config(&stores(&bed, &order));
+        let _ = fs::remove_dir_all(bed.path("cache/msgfs"));
+        let m = bed.mount("anna");
+        let sub = format!("{ONE}.{SUB}");
+        assert_eq!(
+            m.ls("threads").iter().filter(|name| name.starts_with(ONE)).count(),
+            m.ls("threads").len()
+        );
+        assert!(m.ls("threads").contains(&ONE.to_owned()), "{:?}", m.ls("threads"));
+        assert_eq!(
+            m.ls(&format!("threads/{ONE}")).iter().filter(|n| n.ends_with(".txt")).count(),
+            4
+        );
+        assert_eq!(m.ok(&format!("cat threads/{ONE}/*.txt")).matches("@claude>").count(), 4);
+        let before = shown(&m);
+        let (home, away) = (bed.path("home/.claude/projects/-shop"), bed.path("away"));
+        fs::rename(&home, &away).expect("rename");
+        fs::create_dir(&home).expect("mkdir");
+        // The mount shows the same at each moment, and raw/ shows that the session is gone.
+        soon("the session is gone", || !m.ok("find raw/claude").contains(ONE));
+        assert_eq!(shown(&m), before, "while mounted");
+        m.umount();
+        let m = bed.mount("anna");
+        assert_eq!(shown(&m), before, "from the snapshot");
+        m.umount();
+        fs::remove_dir_all(bed.path("cache/msgfs")).expect("remove");
+        let m = bed.mount("anna");
+        assert_eq!(shown(&m), before, "without a cache");
+        fs::remove_dir(&home).expect("rmdir");
+        fs::rename(&away, &home).expect("rename");
+        soon("the session is back", || m.ok("find raw/claude").contains(ONE));
+        assert_eq!(shown(&m), before, "when it is back");
+        m.umount();
+        assert!(fs::metadata(folder(&bed, &sub)).expect("kept").ino() > 0);
+    }
+    delete_session(&session);
+}
+
+/// S1022: a session that went on since it was kept shows what is new from the session, and loses only that with it.
+#[test]
+fn s1022_went_on() {
+    let (bed, mut session) = kept_bed();
+    session.turn(3);
+    let m = bed.mount("anna");
+    let count = || m.ls(&format!("threads/{ONE}")).iter().filter(|n| n.ends_with(".txt")).count();
+    assert_eq!(count(), 6);
+    kept(&bed, &[ONE]);
+    session.turn(4);
+    soon("eight messages", || count() == 8);
+    delete_session(&session);
+    soon("the kept ones", || count() == 6);
+    assert_eq!(m.ok(&format!("cat threads/{ONE}/*.txt")).matches("answer ").count(), 3);
+}
+
+/// S1023: where the store of the session is not mounted, the kept thread looks the same.
+#[test]
+fn s1023_alone() {
+    let (bed, session) = kept_bed();
+    let m = bed.mount("anna");
+    let before = shown(&m);
+    m.umount();
+    delete_session(&session);
+    bed.config(&stores(&bed, &["atsf"]));
+    let m = bed.mount("anna");
+    assert_eq!(shown(&m), before);
+    let text = m.ok(&format!("cat threads/{ONE}/*.txt"));
+    assert!(text.contains(&format!("Message-ID: <{}@claude>", uuid(1))), "{text}");
+}
+
+/// S1024: a kept thread is never in inbox/, in sent.txt or behind `last sent:`, and nobody can write into it.
+#[test]
+fn s1024_no_mail() {
+    let (bed, session) = kept_bed();
+    delete_session(&session);
+    for kinds in [&["claude", "atsf"][..], &["atsf"]] {
+        bed.config(&stores(&bed, kinds));
+        let m = bed.mount("anna");
+        assert!(m.ls(&format!("threads/{ONE}")).len() > 4);
+        m.inbox_stays(&[]);
+        assert!(!m.cat("sent.txt").contains("prompt"), "{}", m.cat("sent.txt"));
+        let status = m.cat("status.txt");
+        assert!(
+            status.lines().any(|line| line.starts_with("last sent:") && line.ends_with("none")),
+            "{status}"
+        );
+        assert!(status.contains("unread: 0"), "{status}");
+        let out = m.sh(&format!("echo hello > threads/{ONE}/answer"));
+        assert!(!out.ok(), "{out:?}");
+        let log_before = log(&bed, ONE);
+        let out = bed.msgfs_out(&[
+            "--me", "anna", "send", "--via", "atsf", "--thread", ONE, "agent", "hello",
+        ]);
+        assert!(!out.ok(), "{out:?}");
+        assert_eq!(log(&bed, ONE), log_before);
+        m.umount();
+    }
+}
+
+/// S1025: the list in the state folder says that a thread was kept, if another program dropped its metadata.
+#[test]
+fn s1025_metadata_dropped() {
+    let (bed, session) = kept_bed();
+    let m = bed.mount("anna");
+    let before = shown(&m);
+    m.umount();
+    delete_session(&session);
+    let path = folder(&bed, ONE).join("thread.json");
+    let mut meta = meta(&bed, ONE);
+    meta["metadata"] = serde_json::json!({});
+    fs::write(&path, format!("{meta:#}\n")).unwrap();
+    let m = bed.mount("anna");
+    assert_eq!(shown(&m), before);
+    m.inbox_stays(&[]);
+    // It happens while mounted, too.
+    meta["metadata"] = serde_json::json!({"other": 1});
+    fs::write(&path, format!("{meta:#}\n")).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(shown(&m), before);
+    m.inbox_stays(&[]);
+}
