@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::json_values::{as_text, pick_members, split_elements};
 use super::line::AtsfLine;
 use crate::model::{Attachment, sanitize_line, sanitize_text};
+use crate::store::text::json_values::{as_text, pick_members, split_elements};
 
 /// The most characters of a title in a marked line.
 const TITLE: usize = 120;
@@ -215,7 +215,7 @@ impl AtsfRenderer<'_> {
 }
 
 /// Returns a foreign word on one line and not too long.
-fn shorten_text(text: &str) -> Cow<'_, str> {
+pub(in crate::store) fn shorten_text(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(TITLE) {
         Some((at, _)) => {
             let cut = text.get(..at).unwrap_or_default();
@@ -226,7 +226,7 @@ fn shorten_text(text: &str) -> Cow<'_, str> {
 }
 
 /// Returns a foreign word in a form that a file name may have.
-fn safe_word(word: &str) -> String {
+pub(in crate::store) fn safe_word(word: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     word.chars().take(WORD).map(|c| if safe(c) { c } else { '_' }).collect()
 }

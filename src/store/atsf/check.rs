@@ -7,13 +7,13 @@ use rustix::fs::FileType;
 
 use super::append::{AtsfThreadFolder, last_message_time, write_derived};
 use super::edit::{derived_numbers, is_number};
-use super::json_values::{as_object, as_text, pick_members};
 use super::line::{self, AtsfCounts, AtsfThreadStats, AtsfTimestamp, parse_time};
 use super::roots::{AGENT, THREADS};
 use super::{AtsfFormat, AtsfStore, META, assets, schema, send, sign, thread, thread_facts};
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::engine::lines::check::{LineCheck, LineReporter};
 use crate::store::engine::lines::log::{BOM, LogCursor};
+use crate::store::text::json_values::{as_object, as_text, pick_members};
 use crate::store::{Store as _, StoreError, StoreUpkeep, confined};
 
 /// Checks a `thread.json`. Returns its text if the thread can be read.

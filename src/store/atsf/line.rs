@@ -7,10 +7,10 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::json_values::{as_array, as_text, pick_members, split_elements};
 use crate::model::Timestamp;
 use crate::store::engine::lines::log::LogCursor;
 use crate::store::text::json::{JsonError, JsonValue};
+use crate::store::text::json_values::{as_array, as_text, pick_members, split_elements};
 use crate::store::text::time as rfc3339;
 
 /// The reason why a line is no message, in a sentence for a person.

@@ -20,7 +20,6 @@ mod check;
 pub mod edit;
 mod git;
 mod ids;
-mod json_values;
 pub mod keep;
 pub mod line;
 mod project_files;
@@ -185,6 +184,7 @@ impl LineFormat for AtsfFormat {
         parts_folder: Some(assets::FOLDER),
         rewritten: true,
         has_copies: false,
+        tree: None,
     };
     type Facts = AtsfThreadFacts;
     type Count = AtsfCounts;

@@ -4,10 +4,10 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use super::json_values::{as_object, as_text, pick_members};
 use super::roots::{AGENT, THREADS};
 use super::thread::{VERSION, check_version};
 use crate::store::atomic_file::FileSlot;
+use crate::store::text::json_values::{as_object, as_text, pick_members};
 use crate::store::{StoreError, confined, fs};
 
 const CONFIG: &str = "config.json";

@@ -1,9 +1,9 @@
 //! The schema of messages and of `thread.json` for `msgfs check` (docs/formats/atsf.md, sections 3 and 4). Readers
 //! require less, so an oddly shaped message is still shown.
 
-use super::json_values::{as_array, as_object, as_text, pick_members, split_elements};
 use crate::model::sanitize_line;
 use crate::store::text::json::{JsonValue, visit_members};
+use crate::store::text::json_values::{as_array, as_object, as_text, pick_members, split_elements};
 
 /// The required type of a member.
 #[derive(Clone, Copy, Debug)]

@@ -8,12 +8,12 @@ use std::path::Path;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::edit::NewThread;
-use super::json_values::{as_text, pick_members, split_elements};
 use super::line::AtsfLine;
 use super::roots::{AGENT, THREADS};
 use super::{AtsfStore, assets, default_recipient, project_files, sign};
 use crate::model::Draft;
 use crate::store::text::canonical::push_text;
+use crate::store::text::json_values::{as_text, pick_members, split_elements};
 use crate::store::{PrepareContext, PreparedRecord, StoreError, confined, refuse_headers};
 
 /// Splits a prepared message into its line and, for a new thread, its `thread.json`.

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use crate::model::locks::Mutex;
 
 use super::ids::hash_id;
-use super::json_values::{as_object, as_text, pick_members};
 use super::line::{self, AtsfLine};
 use crate::store::append_log::{AppendLog, AppendSync};
 use crate::store::engine::lines::log::{LineRun, read_lines, split_lines};
 use crate::store::text::canonical::push_text;
+use crate::store::text::json_values::{as_object, as_text, pick_members};
 use crate::store::{StoreError, fs};
 
 const FILE: &str = "sent.jsonl";

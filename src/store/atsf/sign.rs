@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::json_values::{as_object, as_text, pick_members};
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, SignedBytes};
 use crate::store::Signer;
 use crate::store::text::canonical::signed_object_bytes;
 use crate::store::text::json::JsonValue;
+use crate::store::text::json_values::{as_object, as_text, pick_members};
 
 /// The first line of the bytes that a signature covers, which separates them from every other kind of signed text.
 pub const CONTEXT: &str = "atsf-sig-v1\n";

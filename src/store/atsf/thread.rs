@@ -1,11 +1,11 @@
 //! The facts of a thread in `thread.json` (docs/formats/atsf.md, section 3).
 
-use super::json_values::{as_text, pick_members};
 use super::keep::head::KeptSource;
 use super::line::parse_time;
 use crate::model::Timestamp;
 use crate::store::engine::lines::log::BOM;
 use crate::store::text::json;
+use crate::store::text::json_values::{as_text, pick_members};
 
 /// The largest `thread.json`, in bytes.
 pub(super) const MAX_BYTES: usize = 4 << 20;

@@ -134,6 +134,7 @@ impl LineFormat for Samp {
         parts_folder: None,
         rewritten: false,
         has_copies: true,
+        tree: None,
     };
     type Facts = ();
     type Count = ();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::folder::open_sessions;
 use crate::model::Timestamp;
 use crate::store::{Kind, StoreError};
 
@@ -124,8 +125,7 @@ pub struct SessionHead {
 /// # Errors
 /// If the folder cannot be read, or the kind has no sessions.
 pub fn list_sessions(kind: Kind, dir: &Path) -> Result<Vec<SessionHead>, StoreError> {
-    let _ = (kind, dir);
-    Err(StoreError::Invalid("sessions cannot be read yet".into()))
+    Ok(open_sessions(kind, dir)?.heads())
 }
 
 /// Reads the messages of one session in order: its own ones, without what a fork copied.
@@ -138,6 +138,5 @@ pub fn read_session(
     id: &str,
     each: &mut dyn FnMut(SessionMessage) -> Result<(), StoreError>,
 ) -> Result<SessionHead, StoreError> {
-    let _ = (kind, dir, id, each);
-    Err(StoreError::Invalid("sessions cannot be read yet".into()))
+    open_sessions(kind, dir)?.read(id, each)
 }

@@ -207,20 +207,47 @@ pub fn visit_members<'a>(
     }
     loop {
         let key = s.read_key()?;
-        let value = match s.peek() {
-            Some(b'{' | b'[') => {
-                let start = s.at;
-                s.read_value(&mut |_| {})?;
-                JsonValue::Compound(s.text_since(start))
-            }
-            _ => s.read_scalar()?,
-        };
+        let value = s.read_member_value()?;
         visit(key, value);
         s.skip_space();
         match s.peek() {
             Some(b',') => s.at += 1,
             Some(b'}') => break,
             _ => return Err(s.syntax_error("a comma or } is missing after a value")),
+        }
+        s.skip_space();
+    }
+    s.at += 1;
+    s.expect_end()
+}
+
+/// Reports the elements of an array, in order: the text of each, and its value.
+///
+/// # Errors
+/// If the text is anything but exactly one JSON array. Elements before the error were reported.
+pub fn visit_elements<'a>(
+    array: &'a str,
+    mut visit: impl FnMut(&'a str, JsonValue<'a>),
+) -> Result<(), JsonError> {
+    let mut s = JsonScanner::new(array);
+    if s.peek() != Some(b'[') {
+        return Err(s.syntax_error("an array is expected"));
+    }
+    s.at += 1;
+    s.skip_space();
+    if s.peek() == Some(b']') {
+        s.at += 1;
+        return s.expect_end();
+    }
+    loop {
+        let start = s.at;
+        let value = s.read_member_value()?;
+        visit(s.text_since(start), value);
+        s.skip_space();
+        match s.peek() {
+            Some(b',') => s.at += 1,
+            Some(b']') => break,
+            _ => return Err(s.syntax_error("a comma or ] is missing after a value")),
         }
         s.skip_space();
     }
@@ -310,6 +337,18 @@ impl<'a> JsonScanner<'a> {
         self.at += 1;
         self.skip_space();
         Ok(key)
+    }
+
+    /// Reads one value. Of an array or object it keeps the text.
+    #[expect(clippy::inline_always, reason = "see read_key()")]
+    #[inline(always)]
+    fn read_member_value(&mut self) -> Result<JsonValue<'a>, JsonError> {
+        if !matches!(self.peek(), Some(b'{' | b'[')) {
+            return self.read_scalar();
+        }
+        let start = self.at;
+        self.read_value(&mut |_| {})?;
+        Ok(JsonValue::Compound(self.text_since(start)))
     }
 
     /// Reads one value of any kind, with an explicit stack instead of recursion.

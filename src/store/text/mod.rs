@@ -4,6 +4,7 @@
 pub mod canonical;
 pub mod edit;
 pub mod json;
+pub(in crate::store) mod json_values;
 pub mod number;
 pub mod pytext;
 pub mod signature;

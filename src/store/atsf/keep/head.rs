@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::edit;
-use super::super::json_values::{as_object, as_text, pick_members};
 use super::super::line::AtsfThreadStats;
 use super::super::thread::VERSION;
 use crate::model::Timestamp;
@@ -12,6 +11,7 @@ use crate::store::engine::lines::log::BOM;
 use crate::store::sessions::message::SessionHead;
 use crate::store::text::edit::JsonEdits;
 use crate::store::text::json::JsonValue;
+use crate::store::text::json_values::{as_object, as_text, pick_members};
 use crate::store::text::strict_json::{JsonMember, find_last, parse_members};
 
 /// The session from which a thread was kept.

@@ -3,7 +3,6 @@
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::super::json_values::{as_object, as_text, pick_members, split_elements};
 use super::super::line::AtsfLine;
 use super::head::KeptSource;
 use crate::model::encode_hex;
@@ -12,6 +11,7 @@ use crate::store::sessions::message::{
     CallStatus, SessionBlock, SessionImage, SessionMessage, SessionRole, TokenCount, ToolCall,
 };
 use crate::store::text::json::JsonValue;
+use crate::store::text::json_values::{as_object, as_text, pick_members, split_elements};
 
 /// A line of a kept thread.
 #[derive(Debug, Serialize)]

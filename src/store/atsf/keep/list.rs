@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::super::json_values::{as_text, pick_members};
 use super::head::KeptSource;
 use crate::model::locks::Mutex;
 use crate::store::append_log::read_log;
 use crate::store::engine::lines::append::{append_line, has_final_newline};
 use crate::store::fs::{self, Stamp};
+use crate::store::text::json_values::{as_text, pick_members};
 use crate::store::{StoreError, append_log};
 
 /// The name of the list in the folder of a store's own state.

@@ -10,10 +10,11 @@ use std::path::Path;
 use rustix::fs::Dir;
 
 use super::log::{LineRun, LogCursor, LogLine, MAX_LINE, read_lines, split_lines};
+use super::log_file::LogFile;
 use super::scan::is_recently_changed;
+use super::tree::TreeEntry;
 use super::{LineFormat, LineStore, NameClass};
 use crate::model::{SignatureClaim, sanitize_line};
-use crate::store::fs::Stamp;
 use crate::store::{ClaimVerifier, StoreError, Violation, ViolationReporter, confined};
 
 /// A function that reports a violation: line (0: the file), rule, sentence.
@@ -36,6 +37,7 @@ pub struct LineCheck<'c, F: LineFormat> {
     /// A function that returns what is wrong with a signature.
     verify: ClaimVerifier<'c>,
     ids: &'c mut HashSet<String>,
+    told: &'c mut HashSet<String>,
     reporter: &'c mut LineReporter<'c>,
 }
 
@@ -48,6 +50,13 @@ impl<F: LineFormat> LineCheck<'_, F> {
     /// Reports a violation.
     pub fn report_violation(&mut self, rule: &'static str, detail: String) {
         (self.reporter)(self.tally.lines, rule, detail);
+    }
+
+    /// Reports a violation whose text was not reported in this check before.
+    pub fn report_once(&mut self, rule: &'static str, detail: String) {
+        if self.told.insert(detail.clone()) {
+            self.report_violation(rule, detail);
+        }
     }
 
     /// Checks that no other message of the log has this id.
@@ -97,6 +106,15 @@ impl<F: LineFormat> LineStore<F> {
                 Err(e) if F::SHAPE.is_flat() => return Err(StoreError::io(&root.path, e)),
                 Err(_) => continue,
             };
+            if F::SHAPE.tree.is_some() {
+                drop(entries);
+                self.walk_tree(&root, &dir, &mut |found| {
+                    if let TreeEntry::Log(name, dir) = found {
+                        each(n, &root.path, name, Ok(dir));
+                    }
+                });
+                continue;
+            }
             let bytes = entries.flatten().map(|e| e.file_name().to_bytes().to_vec());
             let mut names: Vec<OsString> = bytes.map(OsString::from_vec).collect();
             names.sort_unstable();
@@ -127,6 +145,7 @@ impl<F: LineFormat> LineStore<F> {
         report: ViolationReporter<'_>,
     ) -> Result<(), StoreError> {
         let report = std::cell::RefCell::new(report);
+        let mut told = HashSet::new();
         let file = |root: &Path, name: &Path, file: Option<&str>| {
             let path = F::SHAPE.folder.iter().fold(root.to_owned(), |p, part| p.join(part));
             let path = file.map_or_else(|| path.join(name), |file| path.join(name).join(file));
@@ -144,7 +163,9 @@ impl<F: LineFormat> LineStore<F> {
                 let Some(head) = F::check_head(name, dir, say_beside) else { return };
                 let log = file(root, name.as_ref(), F::SHAPE.log_file);
                 let mut say_log = |line, rule, detail| say(&log, line, rule, detail);
-                if let Some(tally) = self.check_log(root, name, dir, verify, &mut say_log) {
+                if let Some(tally) =
+                    self.check_log((root, name, dir), verify, &mut told, &mut say_log)
+                {
                     F::check_counts(&head, &tally, say_beside);
                 }
             },
@@ -155,13 +176,12 @@ impl<F: LineFormat> LineStore<F> {
     /// Checks a log and returns its counts. `None` if it is not there.
     fn check_log(
         &self,
-        root: &Path,
-        name: &str,
-        dir: &OwnedFd,
+        (root, name, dir): (&Path, &str, &OwnedFd),
         verify: ClaimVerifier<'_>,
+        told: &mut HashSet<String>,
         say: &mut LineReporter<'_>,
     ) -> Option<LogCursor<F::Count>> {
-        let file = match confined::open_file(dir, F::SHAPE.log_file.unwrap_or(name)) {
+        let LogFile { file, stamp, len: end } = match F::SHAPE.open_log(dir, name) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
             Err(e) => {
@@ -169,7 +189,6 @@ impl<F: LineFormat> LineStore<F> {
                 return None;
             }
         };
-        let end = Stamp::from_file(&file).ok()?.size;
         let mut tally = LogCursor::default();
         let mut ids: HashSet<String> = HashSet::new();
         let mut check = |piece: &LogLine<'_>,
@@ -182,9 +201,19 @@ impl<F: LineFormat> LineStore<F> {
                 let text = "a byte order mark, which other programs cannot read";
                 say(tally.lines, "bom", text.into());
             }
-            let ids = &mut ids;
-            let mut line =
-                LineCheck { piece, text, ended, root, name, tally, verify, ids, reporter: say };
+            let (ids, told) = (&mut ids, &mut *told);
+            let mut line = LineCheck {
+                piece,
+                text,
+                ended,
+                root,
+                name,
+                tally,
+                verify,
+                ids,
+                told,
+                reporter: say,
+            };
             F::check_line(self, &mut line);
         };
         let read = read_lines(&file, 0, end, |run| match run {
@@ -201,7 +230,7 @@ impl<F: LineFormat> LineStore<F> {
         });
         match read {
             Ok((offset, tail)) => {
-                if Stamp::from_file(&file).is_ok_and(|stamp| is_recently_changed(&stamp)) {
+                if is_recently_changed(&stamp) {
                     // Its writer may not be done.
                     if let Some(torn) = Violation::describe_torn(&tail) {
                         say(tally.lines + 1, Violation::TORN, torn);

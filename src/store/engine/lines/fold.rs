@@ -108,6 +108,7 @@ impl<'a, F: LineFormat> LineFold<'a, F> {
                 is_message = taken.is_ok();
                 if let Err(why) = taken
                     && !reading.log.half
+                    && !(tail && F::SHAPE.ignores_torn_tail())
                 {
                     bad.push(new_rejection::<F>(at, reading.log, why, tail));
                 }

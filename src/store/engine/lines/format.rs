@@ -32,13 +32,30 @@ pub struct LogShape {
     pub rewritten: bool,
     /// True if sync programs put copies beside a log, which have the same [key](LineFormat::log_key).
     pub has_copies: bool,
+    /// The rules for logs at any depth below the folder, whose names are paths; `None` where all logs lie in one
+    /// folder.
+    pub tree: Option<LogTree>,
+}
+
+/// The rules for logs at any depth.
+#[derive(Debug)]
+pub struct LogTree {
+    /// A function that returns true if a folder at this path may contain logs.
+    pub is_folder: fn(&str) -> bool,
+    /// The suffix that other programs add to the name of a log when they compress it.
+    pub packed_suffix: &'static str,
 }
 
 impl LogShape {
     /// Returns true if logs lie in the root itself. Each scan without a list of changed paths lists such a root. The
     /// listing costs little, and without the root there is no store.
     pub fn is_flat(&self) -> bool {
-        self.folder.is_empty()
+        self.folder.is_empty() && self.tree.is_none()
+    }
+
+    /// Returns true if an unfinished last line is no message yet, and no rejection either.
+    pub(super) fn ignores_torn_tail(&self) -> bool {
+        self.tree.is_some()
     }
 }
 
@@ -192,6 +209,10 @@ pub trait LineFormat: Format<LineStore<Self>> {
 
     /// Notes that a whole log was read again, or is gone. The messages that it lost are not reported yet.
     fn note_reread(_scan: &mut LogScan<'_, Self>, _log: u32) {}
+
+    /// Notes that logs were read. It may queue logs to be read again ([`LogScan::reread_queue`]) because of messages in
+    /// others.
+    fn note_read(_scan: &mut LogScan<'_, Self>) {}
 
     /// Notes that a scan has finished. `first` means that it was the first one and covered all logs.
     fn finish_scan(_scan: &mut LogScan<'_, Self>, _first: bool) {}

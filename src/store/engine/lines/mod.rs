@@ -1,6 +1,7 @@
 //! The reader of stores in which a message is a line of a log that only grows.
 //!
 //! - [`log`] reads a log as a run of lines and keeps the cursor. `table` holds all logs.
+//! - `log_file` opens a log, and `tree` walks through folders of logs.
 //! - `survey` finds the logs that may have changed. `scan` finds their changes and reads them. `fold` accepts the
 //!   contents of their lines.
 //! - `read` reads one message. `append` writes a new one. `raw` and `check` work on the files themselves.
@@ -12,12 +13,15 @@ pub mod check;
 mod fold;
 mod format;
 pub mod log;
+pub mod log_file;
 mod raw;
 mod read;
 pub mod scan;
 mod survey;
 pub mod table;
+mod tree;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -31,8 +35,8 @@ use crate::store::{
     ViolationReporter,
 };
 use append::UnsyncedLogs;
-pub use format::{LineFormat, LogFacts, LogReading, LogShape, NameClass};
-use read::ReadAheadCache;
+pub use format::{LineFormat, LogFacts, LogReading, LogShape, LogTree, NameClass};
+use read::{ReadAheadCache, UnpackedLog};
 use table::{KEPT, LogRoot, LogSource, LogTable};
 
 /// The number of lines of one kind that are shown to people.
@@ -46,6 +50,10 @@ pub type LineStore<F> = SourceStore<F, LogTable<F>, AppendedLines>;
 pub struct AppendedLines {
     /// Bytes of logs that were read a moment ago.
     read_ahead: Mutex<ReadAheadCache>,
+    /// The compressed log that was unpacked last.
+    unpacked: Mutex<Option<UnpackedLog>>,
+    /// The folders that the last walk through a tree of logs came to.
+    folders: Mutex<BTreeSet<PathBuf>>,
     /// Appends that may not be on disk. The lock allows one append at a time.
     pub(crate) appending: Mutex<UnsyncedLogs>,
 }
@@ -59,6 +67,8 @@ impl<F: LineFormat> LineStore<F> {
         let (format, about) = F::open(spec)?;
         let reader = AppendedLines {
             read_ahead: Mutex::default(),
+            unpacked: Mutex::default(),
+            folders: Mutex::default(),
             appending: Mutex::with_level(LockLevel::Store, UnsyncedLogs::default()),
         };
         Ok(Self::unscanned(about, format, reader))
@@ -152,6 +162,7 @@ impl<F: LineFormat> Engine for LineStore<F> {
         let roots = self.roots();
         let shown = |root: &&LogRoot| root.here || root.is_main();
         let mut out: Vec<PathBuf> = roots.iter().filter(shown).map(Self::deepest_folder).collect();
+        out.extend(self.reader.folders.lock().iter().cloned());
         if F::SHAPE.log_file.is_some() {
             let table = self.table.read();
             for (n, _) in table.iter_numbered().filter(|(_, log)| !log.gone) {
@@ -174,6 +185,12 @@ impl<F: LineFormat> Engine for LineStore<F> {
                     Some(taken) if taken == *part => {}
                     Some(_) => return None,
                 }
+            }
+            if F::SHAPE.tree.is_some() {
+                let above = parts.map(OsStr::to_str).collect::<Option<Vec<_>>>()?;
+                let path = [above.as_slice(), &[name]].concat().join("/");
+                let is_log = F::classify_name(F::SHAPE.log_name(&path)) != NameClass::Other;
+                return Some(is_log || F::SHAPE.is_tree_folder(&path));
             }
             match (parts.next(), parts.next()) {
                 (None, _) => Some(F::classify_name(name) != NameClass::Other),

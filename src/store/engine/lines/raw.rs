@@ -38,15 +38,15 @@ fn other_roots<F: LineFormat>(table: &LogTable<F>) -> impl Iterator<Item = (u32,
 }
 
 /// Returns the time of a log. It is that of its last message, which is the same on every machine.
-fn log_time<F: LineFormat>(log: &LogRowOf<F>) -> Option<Timestamp> {
+pub(super) fn log_time<F: LineFormat>(log: &LogRowOf<F>) -> Option<Timestamp> {
     log.last_time().or_else(|| log.facts.change_time())
 }
 
-fn folder_entry(name: &str, modified: Timestamp) -> RawEntry {
+pub(super) fn folder_entry(name: &str, modified: Timestamp) -> RawEntry {
     RawEntry { name: name.to_owned(), is_dir: true, size: 0, modified, source: None }
 }
 
-fn file_entry(
+pub(super) fn file_entry(
     name: String,
     stamp: &Stamp,
     source: Option<LogSource>,
@@ -70,6 +70,9 @@ fn log_folders<F: LineFormat>(table: &LogTable<F>, root: u32, only: Option<&str>
 impl<F: LineFormat> LineStore<F> {
     /// Returns the entries of a folder: all of them, or only the one with a name.
     fn raw_entries(&self, path: &str, only: Option<&str>) -> Option<Vec<RawEntry>> {
+        if F::SHAPE.tree.is_some() {
+            return self.raw_tree_entries(path, only);
+        }
         let table = self.table.read();
         let (root, parts) = resolve_raw_path(&table, path)?;
         match parts.as_slice() {
@@ -140,6 +143,9 @@ impl<F: LineFormat> RawTree for LineStore<F> {
     }
 
     fn open_raw_file(&self, path: &str) -> io::Result<File> {
+        if F::SHAPE.tree.is_some() {
+            return self.open_raw_tree_file(path);
+        }
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let (root, parts) = {
             let table = self.table.read();

@@ -6,6 +6,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::log::BOM;
+use super::log_file::LogFile;
 use super::table::{KEPT, LogSource};
 use super::{LineFormat, LineStore};
 use crate::store::fs::{MAX_RECORD, Stamp, read_range};
@@ -41,6 +42,14 @@ struct ReadAheadChunk {
     from: u64,
     bytes: Vec<u8>,
     read: Instant,
+}
+
+/// A compressed log that is unpacked in memory.
+#[derive(Debug)]
+pub(super) struct UnpackedLog {
+    /// The stamp of the compressed file.
+    stamp: Stamp,
+    file: File,
 }
 
 impl ReadAheadCache {
@@ -85,6 +94,9 @@ impl ReadAheadCache {
 impl<F: LineFormat> LineStore<F> {
     /// Opens the file of a source. It is never kept open: its disk could then not be unmounted.
     pub(crate) fn open_source(&self, source: u32) -> Result<File, StoreError> {
+        if F::SHAPE.tree.is_some() {
+            return self.open_tree_log(source);
+        }
         let (n, name) = match LogSource::from_number(source) {
             LogSource::Kept => return Err(StoreError::Moved),
             LogSource::Log(n) => (n, F::SHAPE.log_file),
@@ -102,6 +114,32 @@ impl<F: LineFormat> LineStore<F> {
             io::ErrorKind::NotFound if F::SHAPE.rewritten => StoreError::Moved,
             _ => StoreError::io(&parts.drain(..).fold(root.clone(), |p, part| p.join(part)), e),
         })
+    }
+
+    /// Opens a log of a tree. A compressed one stays unpacked until another one is.
+    fn open_tree_log(&self, source: u32) -> Result<File, StoreError> {
+        let LogSource::Log(n) = LogSource::from_number(source) else {
+            return Err(StoreError::Moved);
+        };
+        let (root, parts, name) = {
+            let table = self.table.read();
+            let (root, parts) = table.log_folder_path(n)?;
+            (root, parts, table.get(n).ok_or(StoreError::Moved)?.name.clone())
+        };
+        let io = |e| StoreError::io(&root.join(&name), e);
+        let names: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let dir = confined::open_dir(&root, &names).map_err(io)?;
+        let (file, _, stamp) = F::SHAPE.stat_log(&dir, &name).map_err(io)?;
+        if file == F::SHAPE.file_name(&name) {
+            return confined::open_file(&dir, &file).map_err(io);
+        }
+        let mut unpacked = self.reader.unpacked.lock();
+        if unpacked.as_ref().is_none_or(|known| known.stamp != stamp) {
+            let LogFile { file, stamp, .. } = F::SHAPE.open_log(&dir, &name).map_err(io)?;
+            *unpacked = Some(UnpackedLog { stamp, file });
+        }
+        let known = unpacked.as_ref().ok_or(StoreError::Moved)?;
+        known.file.try_clone().map_err(io)
     }
 
     /// Hands the line at a location to `use_it`, which returns [`StoreError::Moved`] if it is no message. A log that

@@ -29,6 +29,7 @@ use rustix::fs::FileType;
 
 use super::fold::{LineBuffer, LineFold, parse_lines, recycle_list};
 use super::log::{LineRun, LogCursor, LogReader, read_lines, split_lines};
+use super::log_file::{LogFile, open_below, split_log_name};
 use super::table::{LogRowOf, LogSource};
 use super::{LineFormat, LineStore};
 use crate::model::{Timestamp, verify};
@@ -121,7 +122,9 @@ impl<F: LineFormat> LogScan<'_, F> {
             order.sort_by_cached_key(|n| table.get(*n).map(place));
         }
         self.update_logs(&order, &retold);
-        while let Some(n) = self.reread_queue.pop_first() {
+        loop {
+            F::note_read(self);
+            let Some(n) = self.reread_queue.pop_first() else { break };
             self.update_logs(&[n], &BTreeSet::from([n]));
         }
         self.folders.clear();
@@ -201,7 +204,7 @@ impl<F: LineFormat> LogScan<'_, F> {
     pub fn open_log_folder(&mut self, log: &LogRowOf<F>) -> io::Result<Rc<OwnedFd>> {
         let dir = self.open_root_folder(log.root)?;
         match F::SHAPE.log_file {
-            None => Ok(dir),
+            None => open_below(&dir, split_log_name(&log.name).0),
             Some(_) => Ok(Rc::new(confined::open_subdir(&dir, &log.name)?)),
         }
     }
@@ -227,13 +230,18 @@ impl<F: LineFormat> LogScan<'_, F> {
             Err(e) => {
                 if !fs::is_absent(&e) {
                     self.store.health.note_error(&path, "be read", &e);
+                } else if F::SHAPE.tree.is_some() && self.open_root_folder(log.root).is_ok() {
+                    // The folder of logs is there, and one below it is not.
+                    return gone;
                 }
                 return LogChange::Unknown;
             }
         };
-        match confined::stat(&dir, F::SHAPE.log_file.unwrap_or(&log.name)) {
-            Ok((FileType::RegularFile, stamp)) => self.compare_stamp(n, &log, &dir, stamp, retold),
-            Ok((kind, _)) => {
+        match F::SHAPE.stat_log(&dir, &log.name) {
+            Ok((_, FileType::RegularFile, stamp)) => {
+                self.compare_stamp(n, &log, &dir, stamp, retold)
+            }
+            Ok((_, kind, _)) => {
                 let what =
                     format!("is skipped: it is {}, not a file", confined::describe_type(kind));
                 self.store.health.set_fault(&path, Some(what));
@@ -267,7 +275,7 @@ impl<F: LineFormat> LogScan<'_, F> {
             let told = log.stamp.is_some() && !log.half;
             return if told { LogChange::Same } else { LogChange::Grown(stamp) };
         };
-        let file = match confined::open_file(dir, F::SHAPE.log_file.unwrap_or(&log.name)) {
+        let LogFile { file, .. } = match F::SHAPE.open_log(dir, &log.name) {
             Ok(file) => file,
             Err(e) => {
                 self.store.health.note_error(&log.path(F::SHAPE.log_file), "be read", &e);
@@ -360,7 +368,7 @@ impl<F: LineFormat> LogScan<'_, F> {
         loop {
             log.reset_for_reread();
             self.read_log(n, &mut log, &stamp, true)?;
-            let fits = |file: File| log.tally.matches_file(&file, u64::MAX);
+            let fits = |opened: LogFile| log.tally.matches_file(&opened.file, u64::MAX);
             let torn = F::SHAPE.rewritten
                 && (log.tally.lines < lines || !self.open_log(&log).is_ok_and(fits));
             if !torn || Instant::now() >= until {
@@ -370,8 +378,12 @@ impl<F: LineFormat> LogScan<'_, F> {
         }
     }
 
-    fn open_log(&mut self, log: &LogRowOf<F>) -> io::Result<File> {
-        confined::open_file(&*self.open_log_folder(log)?, F::SHAPE.log_file.unwrap_or(&log.name))
+    /// Opens a log for reading.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn open_log(&mut self, log: &LogRowOf<F>) -> io::Result<LogFile> {
+        F::SHAPE.open_log(&*self.open_log_folder(log)?, &log.name)
     }
 
     /// Reads a log from its cursor. `seen` is its stamp when it was examined. If an error stops the reading, the next
@@ -383,12 +395,11 @@ impl<F: LineFormat> LogScan<'_, F> {
         seen: &Stamp,
         again: bool,
     ) -> io::Result<()> {
-        let read = self.open_log(log).and_then(|file| {
-            let stamp = Stamp::from_file(&file)?;
+        let read = self.open_log(log).and_then(|LogFile { file, stamp, len }| {
             if !stamp.is_same_file(seen) {
                 return Err(io::Error::other("it was replaced a moment ago"));
             }
-            let read = self.read_log_lines(n, log, &file, stamp.size);
+            let read = self.read_log_lines(n, log, &file, len);
             log.stamp = Some(stamp);
             log.tally.store_prefix_hash(&file);
             if read.is_err() {
@@ -469,7 +480,8 @@ impl<F: LineFormat> LogScan<'_, F> {
         if !tail.trim_ascii().is_empty() {
             // The line is counted when its newline comes.
             let mut as_if = log.clone();
-            as_if.half = is_recently_changed(&Stamp::from_file(file)?);
+            as_if.half =
+                !F::SHAPE.ignores_torn_tail() && is_recently_changed(&Stamp::from_file(file)?);
             let pieces = split_lines(&tail, log.tally.offset);
             let mut found = Vec::new();
             let said = parse_lines(store, &mut self.buffer.work, n, &key, &pieces, &mut found);

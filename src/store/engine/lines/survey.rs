@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use rustix::fs::{Dir, FileType};
 
 use super::scan::LogScan;
 use super::table::{LogRoot, MAX_LOGS};
+use super::tree::{TreeEntry, show_path};
 use super::{LineFormat, NameClass};
 use crate::model::sanitize_line;
 use crate::store::{StoreError, confined};
@@ -44,6 +46,15 @@ impl<F: LineFormat> LogScan<'_, F> {
                 let parts: Option<Vec<&str>> = below.iter().map(OsStr::to_str).collect();
                 let parts = parts.unwrap_or_default();
                 match parts.strip_prefix(down) {
+                    Some(below @ [_, ..]) if F::SHAPE.tree.is_some() => {
+                        let path = below.join("/");
+                        let log = F::SHAPE.log_name(&path);
+                        if F::classify_name(log) == NameClass::Log {
+                            work.extend(self.assign_number(n, log));
+                        } else if F::SHAPE.is_tree_folder(&path) {
+                            lists.insert(n);
+                        }
+                    }
                     Some([name, ..]) => match F::classify_name(name) {
                         NameClass::Log => work.extend(self.assign_number(n, name)),
                         // The listing of the root reports why it is no log.
@@ -87,7 +98,11 @@ impl<F: LineFormat> LogScan<'_, F> {
             // The messages of the store stay: its folder was moved away, or is being created anew.
             return Ok(());
         }
-        let listed = match self.open_root_folder(n).and_then(|dir| self.list_log_numbers(n, &dir)) {
+        let opened = self.open_root_folder(n);
+        let listed = match opened.and_then(|dir| match F::SHAPE.tree {
+            Some(_) => Ok(self.list_tree(n, root, &dir)),
+            None => self.list_log_numbers(n, &dir),
+        }) {
             Ok(listed) => listed,
             Err(e) if e.kind() == io::ErrorKind::NotFound && self.store.is_expected_missing() => {
                 return Ok(());
@@ -109,12 +124,22 @@ impl<F: LineFormat> LogScan<'_, F> {
         Ok(())
     }
 
+    /// Returns the numbers of the logs at any depth below a folder.
+    fn list_tree(&self, n: u32, root: &LogRoot, dir: &OwnedFd) -> BTreeSet<u32> {
+        let mut out = BTreeSet::new();
+        let health = &self.store.health;
+        self.store.walk_tree(root, dir, &mut |entry| match entry {
+            TreeEntry::Log(name, _) => out.extend(self.assign_number(n, name)),
+            TreeEntry::Skipped(path, why) => {
+                health.set_fault(&show_path(path), Some(format!("is skipped: {why}")));
+            }
+            TreeEntry::Unread(path, e) => health.note_error(&show_path(path), "be listed", &e),
+        });
+        out
+    }
+
     /// Returns the numbers of the logs in a folder.
-    fn list_log_numbers(
-        &self,
-        root: u32,
-        dir: &Rc<std::os::fd::OwnedFd>,
-    ) -> io::Result<BTreeSet<u32>> {
+    fn list_log_numbers(&self, root: u32, dir: &Rc<OwnedFd>) -> io::Result<BTreeSet<u32>> {
         let mut out = BTreeSet::new();
         let (meant, word) = match F::SHAPE.log_file {
             Some(_) => (FileType::Directory, "folder"),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::log::LogCursor;
+use super::log_file::split_log_name;
 use super::{LineFormat, LogFacts, NameClass};
 use crate::model::Timestamp;
 use crate::store::StoreError;
@@ -200,6 +201,8 @@ impl<F: LineFormat> LogTable<F> {
         let root = self.roots.get(log.root as usize).ok_or(StoreError::Moved)?;
         let mut parts: Vec<String> = F::SHAPE.folder.iter().map(|s| (*s).to_owned()).collect();
         parts.extend(F::SHAPE.log_file.map(|_| log.name.clone()));
+        let above = split_log_name(&log.name).0;
+        parts.extend(above.split('/').filter(|_| !above.is_empty()).map(str::to_owned));
         Ok((root.path.clone(), parts))
     }
 

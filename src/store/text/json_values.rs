@@ -7,37 +7,15 @@ use crate::store::text::json::{self, JsonValue};
 /// Returns the elements of an array as they are spelled; none if the text is no array.
 ///
 /// The scanner must have found the text well formed.
-pub(super) fn split_elements(array: &str) -> Vec<&str> {
-    let Some(inner) = array.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else {
-        return Vec::new();
-    };
-    let (mut out, mut start, mut depth) = (Vec::new(), 0, 0u32);
-    let (mut in_string, mut escaped) = (false, false);
-    for (at, byte) in inner.bytes().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            _ if in_string => {}
-            b'[' | b'{' => depth += 1,
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            b',' if depth == 0 => {
-                out.push(inner.get(start..at).unwrap_or_default().trim());
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    let last = inner.get(start..).unwrap_or_default().trim();
-    if !last.is_empty() {
-        out.push(last);
-    }
+pub(in crate::store) fn split_elements(array: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let _ = json::visit_elements(array, |text, _| out.push(text));
     out
 }
 
 /// Returns the members of an object with these names, in the order of the names. Of equal keys the last counts. `None`
 /// if the text is no object.
-pub(super) fn pick_members<'a, const N: usize>(
+pub(in crate::store) fn pick_members<'a, const N: usize>(
     object: &'a str,
     names: [&str; N],
 ) -> Option<[Option<JsonValue<'a>>; N]> {
@@ -55,7 +33,7 @@ pub(super) fn pick_members<'a, const N: usize>(
 }
 
 /// Returns the value of a string, with lone surrogates as U+FFFD.
-pub(super) fn as_text<'a>(value: Option<&JsonValue<'a>>) -> Option<Cow<'a, str>> {
+pub(in crate::store) fn as_text<'a>(value: Option<&JsonValue<'a>>) -> Option<Cow<'a, str>> {
     match value {
         Some(JsonValue::String(text)) => Some(text.to_text()),
         _ => None,
@@ -63,12 +41,12 @@ pub(super) fn as_text<'a>(value: Option<&JsonValue<'a>>) -> Option<Cow<'a, str>>
 }
 
 /// Returns the text of an object.
-pub(super) fn as_object<'a>(value: Option<&JsonValue<'a>>) -> Option<&'a str> {
+pub(in crate::store) fn as_object<'a>(value: Option<&JsonValue<'a>>) -> Option<&'a str> {
     as_compound(value, '{')
 }
 
 /// Returns the text of an array.
-pub(super) fn as_array<'a>(value: Option<&JsonValue<'a>>) -> Option<&'a str> {
+pub(in crate::store) fn as_array<'a>(value: Option<&JsonValue<'a>>) -> Option<&'a str> {
     as_compound(value, '[')
 }
 

@@ -1,0 +1,59 @@
+//! The trait by which a harness tells how it writes its transcripts.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use super::build::MessageBuilder;
+use super::facts::PendingMessage;
+use super::format::SessionFormat;
+use super::line::SessionLine;
+use crate::store::Kind;
+use crate::store::engine::lines::LogShape;
+use crate::store::engine::lines::scan::LogScan;
+
+/// The session and the sub-agent whose lines a log holds, as the name of the log tells them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogIdentity<'a> {
+    /// The session; `None` if only the lines tell it.
+    pub session: Option<&'a str>,
+    /// The id of the sub-agent.
+    pub agent: Option<&'a str>,
+}
+
+/// The way in which a harness writes its transcripts.
+pub trait SessionDialect: Debug + Send + Sync + Sized + 'static {
+    /// The kind of its stores.
+    const KIND: Kind;
+    /// The folders in the base folder that contain logs. One of them must be there.
+    const FOLDERS: &'static [&'static str];
+    /// The shape of its logs.
+    const SHAPE: LogShape;
+    /// True if thoughts, calls and results have ids, too.
+    const PIECES_HAVE_IDS: bool;
+    /// True if the first line of a log describes the session.
+    const FIRST_LINE_TELLS: bool;
+
+    /// Returns what the name of a log tells; `None` if the name is not that of a log.
+    fn identify_log(name: &str) -> Option<LogIdentity<'_>>;
+
+    /// Parses a line of a session.
+    ///
+    /// # Errors
+    /// The reason why it is none, in a sentence.
+    fn parse_line<'a>(session: &str, text: &'a str) -> Result<SessionLine<'a>, String>;
+
+    /// Returns an id for a message that ends with a line without one.
+    fn derive_id(session: &str, message: &PendingMessage) -> String;
+
+    /// Returns the folder with the whole results of the calls of a log's session, as a path below the folder of logs.
+    fn result_folder(name: &str) -> Option<String>;
+
+    /// Adds the contents of a line to a message.
+    fn read_contents(text: &str, message: &mut MessageBuilder);
+
+    /// Reads what lies beside these logs, or begins them. Returns the logs whose messages all change because of it.
+    fn read_heads(
+        scan: &mut LogScan<'_, SessionFormat<Self>>,
+        logs: &BTreeSet<u32>,
+    ) -> BTreeSet<u32>;
+}

@@ -1,0 +1,513 @@
+//! Transcripts as logs of the engine: from lines to messages (docs/formats/sessions.md).
+//!
+//! A message ends with its text. So it is complete when it is reported, and it is never reported differently. Its
+//! location reaches from the first line since the message before to the line of the text. Lines between that belong to
+//! no message, or to another session, are left out again when the message is read.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use super::build::{BuiltMessage, MessageBuilder};
+use super::dialect::SessionDialect;
+use super::facts::{PendingMessage, SessionFacts};
+use super::line::{HeadNotes, LineStep, SessionLine, TitleNote};
+use super::message::SessionRole;
+use super::owners::{LineClaim, OwnedLine, SessionShared, hash_line_id};
+use super::read;
+use crate::model::{Timestamp, display_path, sanitize_line};
+use crate::store::engine::Format;
+use crate::store::engine::lines::check::{LineCheck, LineReporter};
+use crate::store::engine::lines::scan::LogScan;
+use crate::store::engine::lines::table::{LogRowOf, LogSource};
+use crate::store::engine::lines::{LineFormat, LineStore, LogReading, LogShape, NameClass};
+use crate::store::fs::{self, MAX_RECORD};
+use crate::store::{
+    AnswerScheme, Facets, FoundMessage, Location, Record, RepeatKind, StoreError, StoreProperties,
+    StoreSpec, confined,
+};
+
+/// The role of a person in a session.
+pub(super) const USER: &str = "user";
+/// The role of the model in a session.
+pub(super) const AGENT: &str = "agent";
+/// The role of the harness in a session.
+const SYSTEM: &str = "system";
+
+/// The transcripts of one harness, read as one role.
+pub type SessionStore<D> = LineStore<SessionFormat<D>>;
+
+/// The format of the transcripts of a harness.
+#[derive(Debug, Default)]
+pub struct SessionFormat<D>(PhantomData<D>);
+
+/// Returns the sender and the recipient of a message.
+pub(super) fn addresses(
+    role: SessionRole,
+    agent: Option<&str>,
+) -> (Cow<'static, str>, Cow<'static, str>) {
+    match (role, agent) {
+        (SessionRole::User, None) => (USER.into(), AGENT.into()),
+        (SessionRole::Agent, None) => (AGENT.into(), USER.into()),
+        (SessionRole::System, None) => (SYSTEM.into(), USER.into()),
+        (SessionRole::User, Some(name)) => (AGENT.into(), format!("{AGENT}.{name}").into()),
+        (SessionRole::Agent, Some(name)) => (format!("{AGENT}.{name}").into(), AGENT.into()),
+        (SessionRole::System, Some(_)) => (SYSTEM.into(), AGENT.into()),
+    }
+}
+
+/// Returns the author of a message that ends with such a line.
+pub(super) fn role_of_step(step: LineStep) -> SessionRole {
+    match step {
+        LineStep::Prompt => SessionRole::User,
+        LineStep::Notice => SessionRole::System,
+        LineStep::Skipped | LineStep::Piece | LineStep::Answer | LineStep::End => {
+            SessionRole::Agent
+        }
+    }
+}
+
+/// Returns the type of the sub-agent of a log as it is shown.
+pub(super) fn agent_of_log<D: SessionDialect>(
+    log: &LogRowOf<SessionFormat<D>>,
+    is_sidechain: bool,
+) -> Option<String> {
+    let id = D::identify_log(&log.name).and_then(|names| names.agent);
+    let told = log.facts.agent.as_deref().filter(|name| !name.trim().is_empty());
+    let name = told.or(id).or(is_sidechain.then_some("sidechain"))?;
+    Some(name.chars().map(|c| if c.is_whitespace() || c.is_control() { '-' } else { c }).collect())
+}
+
+impl<D: SessionDialect> Format<SessionStore<D>> for SessionFormat<D> {
+    fn facets(store: &SessionStore<D>) -> Facets<'_> {
+        Facets { parts: Some(store), ..Facets::default() }
+    }
+
+    fn describe_missing(store: &SessionStore<D>) -> Option<String> {
+        let dir = store.properties.dir.as_path();
+        let is_there = |name: &&str| dir.join(name).is_dir();
+        if !fs::is_folder_missing(dir) && D::FOLDERS.iter().any(|name| is_there(&name)) {
+            return None;
+        }
+        let folder = D::FOLDERS.first().copied().unwrap_or_default();
+        Some(format!(
+            "there is no {}; correct dir in its [[store]], or run the program once",
+            display_path(&dir.join(folder))
+        ))
+    }
+}
+
+impl<D: SessionDialect> LineFormat for SessionFormat<D> {
+    const SHAPE: LogShape = D::SHAPE;
+    type Facts = SessionFacts;
+    type Count = ();
+    type Shared = SessionShared;
+    type ParseBuffer = ();
+    type LineContent<'a> = SessionLine<'a>;
+    type Head = ();
+
+    /// Opens the base folder of a harness, or the folder of its logs in it.
+    fn open(spec: &StoreSpec) -> Result<(Self, StoreProperties), StoreError> {
+        let me = spec.own_address.as_deref().unwrap_or(USER);
+        if ![USER, AGENT, SYSTEM].contains(&me) {
+            return Err(StoreError::Invalid(format!(
+                "me = {:?}: in a store of kind {} me must be one of {USER}, {AGENT}, {SYSTEM}",
+                sanitize_line(me),
+                D::KIND
+            )));
+        }
+        let about = StoreProperties {
+            answers: AnswerScheme::Untold,
+            uses_roles: true,
+            ..StoreProperties::new(spec, me, base_folder::<D>(&spec.dir))
+        };
+        Ok((Self(PhantomData), about))
+    }
+
+    fn classify_name(name: &str) -> NameClass {
+        if D::identify_log(name).is_some() { NameClass::Log } else { NameClass::Other }
+    }
+
+    /// Returns the thread of the log: its session, and its sub-agent after a dot.
+    fn log_key(log: &LogRowOf<Self>) -> String {
+        let names = D::identify_log(&log.name).unwrap_or_default();
+        let session = log.facts.session.as_deref().or(names.session).unwrap_or(&log.name);
+        match names.agent {
+            Some(agent) => format!("{session}.{agent}"),
+            None => session.to_owned(),
+        }
+    }
+
+    fn parse_line<'a>(
+        _: &SessionStore<D>,
+        (): &mut (),
+        key: &'a str,
+        text: &'a str,
+        _: Location,
+        _: &mut Vec<FoundMessage<'a>>,
+    ) -> Result<SessionLine<'a>, String> {
+        D::parse_line(key, text)
+    }
+
+    fn accept_line<'a>(
+        store: &SessionStore<D>,
+        reading: &mut LogReading<'_, Self>,
+        (key, _, at): (&'a str, &'a str, Location),
+        line: SessionLine<'a>,
+        found: &mut Vec<FoundMessage<'a>>,
+    ) -> Result<(), String> {
+        let LogReading { n, log, shared } = reading;
+        SessionFold { store, n: *n, log, shared, key, at }.accept_line(line, found)
+    }
+
+    fn parse_record(
+        store: &SessionStore<D>,
+        at: &Location,
+        text: &str,
+    ) -> Result<Record, StoreError> {
+        read::build_record(store, at, text)
+    }
+
+    fn read_heads(scan: &mut LogScan<'_, Self>, logs: &BTreeSet<u32>) -> BTreeSet<u32> {
+        D::read_heads(scan, logs)
+    }
+
+    fn note_reread(scan: &mut LogScan<'_, Self>, log: u32) {
+        scan.store.table.write().shared.reread.insert(log);
+    }
+
+    /// Forgets what logs have lost, gives sessions their titles, and queues the logs that must be read again.
+    fn note_read(scan: &mut LogScan<'_, Self>) {
+        let mut table = scan.store.table.write();
+        let table = &mut *table;
+        let logs = &table.logs;
+        table.shared.forget_lost_lines(|log| logs.get(log as usize).map_or(0, |log| log.epoch));
+        for n in std::mem::take(&mut table.shared.retitled) {
+            let Some(log) = table.logs.get_mut(n as usize) else { continue };
+            let is_here = |leaf: &str| table.shared.owns_line(hash_line_id(leaf), n);
+            let title = log.facts.read.about.title(log.facts.given_title.as_deref(), is_here);
+            if log.facts.title != title {
+                let was_shown = log.facts.title.is_some() && log.facts.read.name_time.is_some();
+                log.facts.title = title;
+                if was_shown {
+                    table.shared.rereads.insert(n);
+                }
+            }
+        }
+        scan.reread_queue.extend(std::mem::take(&mut table.shared.rereads));
+    }
+
+    fn save_shared(shared: &SessionShared) -> Vec<u8> {
+        shared.save()
+    }
+
+    fn restore_shared(bytes: &[u8]) -> Option<SessionShared> {
+        SessionShared::restore(bytes)
+    }
+
+    fn check_head(_: &str, _: &OwnedFd, _: &mut LineReporter<'_>) -> Option<()> {
+        Some(())
+    }
+
+    /// Checks that a line is one of the format, and names types that are not known.
+    fn check_line(_: &SessionStore<D>, line: &mut LineCheck<'_, Self>) {
+        // The program may still be writing the last line.
+        if !line.ended || line.text.trim().is_empty() {
+            return;
+        }
+        match D::parse_line("", line.text) {
+            Err(why) => line.report_violation("schema", why),
+            Ok(SessionLine { unknown: Some(word), .. }) => {
+                let word = sanitize_line(&word).into_owned();
+                line.report_once(
+                    "unknown",
+                    format!("the type {word:?} is not known; it is skipped"),
+                );
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Returns the base folder, if a path is that or the folder of logs in it.
+fn base_folder<D: SessionDialect>(dir: &Path) -> PathBuf {
+    let is_logs = |name: &&str| dir.file_name().is_some_and(|last| *last == **name);
+    let has_logs = D::FOLDERS.iter().any(|name| dir.join(name).is_dir());
+    match dir.parent() {
+        Some(parent) if !has_logs && D::FOLDERS.iter().any(|name| is_logs(&name)) => {
+            parent.to_owned()
+        }
+        _ => dir.to_owned(),
+    }
+}
+
+/// A line that is taken in after those before it.
+struct SessionFold<'r, 'a, D: SessionDialect> {
+    store: &'r SessionStore<D>,
+    n: u32,
+    log: &'r mut LogRowOf<SessionFormat<D>>,
+    shared: &'r mut SessionShared,
+    /// The thread of the log.
+    key: &'a str,
+    at: Location,
+}
+
+impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
+    fn accept_line(
+        &mut self,
+        mut line: SessionLine<'a>,
+        found: &mut Vec<FoundMessage<'a>>,
+    ) -> Result<(), String> {
+        let read = &mut self.log.facts.read;
+        if read.is_refused {
+            return Ok(());
+        }
+        let mut notes = Some(std::mem::take(&mut line.notes));
+        let is_head = notes.as_ref().is_some_and(|notes| notes.is_first);
+        let is_first = !std::mem::replace(&mut read.is_begun, true);
+        if is_first {
+            self.shared.note_log(self.n, self.key, None);
+        }
+        if D::FIRST_LINE_TELLS && is_first != is_head {
+            if is_head {
+                // A fork repeats the first line of its origin.
+                return Ok(());
+            }
+            read.is_refused = true;
+            return Err("the first line of the log does not describe a session".to_owned());
+        }
+        if let (true, Some(time)) = (line.id.is_empty(), line.time) {
+            self.shared.note_log(self.n, self.key, Some(time.millis()));
+        }
+        let is_prompt =
+            |notes: &mut HeadNotes<'_>| matches!(notes.title, Some(TitleNote::Prompt(_)));
+        // A prompt that was copied is no title.
+        let at_once = notes.take_if(|notes| !is_prompt(notes));
+        if at_once.is_some_and(|notes| read.about.take_notes(notes)) {
+            self.shared.retitled.insert(self.n);
+        }
+        if line.step == LineStep::End {
+            self.close_pending(found);
+        }
+        if !line.step.is_shown() || !self.claim_line(&line)? {
+            return Ok(());
+        }
+        if notes.is_some_and(|notes| self.log.facts.read.about.take_notes(notes)) {
+            self.shared.retitled.insert(self.n);
+        }
+        self.take_step(&line, found);
+        Ok(())
+    }
+
+    /// Returns true if a line is one of this log, and not a copy.
+    fn claim_line(&mut self, line: &SessionLine<'_>) -> Result<bool, String> {
+        if !D::PIECES_HAVE_IDS && line.step == LineStep::Piece {
+            return Ok(true);
+        }
+        if line.id.is_empty() || line.id.contains('\0') {
+            return Err("the id is missing, empty or holds U+0000".to_owned());
+        }
+        let claimed = self.shared.claim_line(&OwnedLine {
+            id: hash_line_id(&line.id),
+            content: line.content,
+            is_declared_copy: line.is_declared_copy,
+            log: self.n,
+            offset: self.at.offset,
+            epoch: self.log.epoch,
+        });
+        if claimed != LineClaim::Own && !D::PIECES_HAVE_IDS {
+            // The pieces before it are those of the other line.
+            self.log.facts.read.pending = None;
+        }
+        match claimed {
+            LineClaim::Own => Ok(true),
+            LineClaim::Repeated => Ok(false),
+            LineClaim::Conflict => {
+                let id = sanitize_line(&line.id);
+                Err(format!("another line with the id {id:?} stands before it"))
+            }
+            LineClaim::CopyOf(owner) => {
+                self.note_copy(line, owner);
+                Ok(false)
+            }
+        }
+    }
+
+    fn note_copy(&mut self, line: &SessionLine<'_>, owner: u32) {
+        let read = &mut self.log.facts.read;
+        if line.step.ends_message() && read.first_own.is_none() {
+            read.last_copied = Some(line.id.clone().into_owned());
+        }
+        if read.about.origin.is_none() {
+            read.about.origin = self.shared.log_name(owner).map(str::to_owned);
+        }
+    }
+
+    fn take_step(&mut self, line: &SessionLine<'a>, found: &mut Vec<FoundMessage<'a>>) {
+        let end = self.at.offset + u64::from(self.at.len);
+        let starts_new = |pending: &PendingMessage| {
+            end - pending.start > MAX_RECORD as u64 || pending.is_sidechain != line.is_sidechain
+        };
+        let is_own_message = matches!(line.step, LineStep::Prompt | LineStep::Notice);
+        let pending = self.log.facts.read.pending.as_ref();
+        if pending.is_some_and(|pending| is_own_message || starts_new(pending)) {
+            self.close_pending(found);
+        }
+        let read = &mut self.log.facts.read;
+        let time = line.time.or_else(|| self.log.tally.last_time.map(Timestamp::from_millis));
+        let time = time.unwrap_or_default();
+        let pending = read.pending.take();
+        let has_parts = line.has_parts || pending.is_some();
+        let start = pending.map_or(self.at.offset, |pending| pending.start);
+        let whole = PendingMessage {
+            start,
+            end,
+            last_id: line.id.clone().into_owned(),
+            time,
+            line: self.log.tally.lines,
+            is_sidechain: line.is_sidechain,
+        };
+        if line.step == LineStep::Piece {
+            read.pending = Some(whole);
+        } else {
+            found.push(self.describe_message(whole, role_of_step(line.step), has_parts));
+        }
+    }
+
+    /// Reports the pieces that no text has followed as a message.
+    fn close_pending(&mut self, found: &mut Vec<FoundMessage<'a>>) {
+        let Some(mut pending) = self.log.facts.read.pending.take() else { return };
+        if !D::PIECES_HAVE_IDS {
+            pending.last_id = D::derive_id(self.key, &pending);
+        }
+        found.push(self.describe_message(pending, SessionRole::Agent, true));
+    }
+
+    fn describe_message(
+        &mut self,
+        message: PendingMessage,
+        role: SessionRole,
+        has_parts: bool,
+    ) -> FoundMessage<'a> {
+        let agent = agent_of_log::<D>(self.log, message.is_sidechain);
+        let read = &mut self.log.facts.read;
+        let after = read.name_time.map(|before| Timestamp::from_millis(before).plus_millis(1));
+        let name_time = after.map_or(message.time, |after| after.max(message.time));
+        read.name_time = Some(name_time.millis());
+        self.log.tally.last_time = Some(message.time.millis());
+        if read.first_own.is_none() {
+            read.first_own = Some(message.last_id.clone());
+        }
+        let is_first = read.first_own.as_ref() == Some(&message.last_id);
+        let (from, to) = addresses(role, agent.as_deref());
+        let from_me = *from == *self.store.properties.me;
+        let answered = read.last_copied.clone().filter(|_| is_first && from_me);
+        let Ok(len) = u32::try_from(message.end - message.start) else {
+            panic!("a message spans more bytes than a record may have");
+        };
+        FoundMessage {
+            at: Location { offset: message.start, len, ..self.at },
+            repeat_kind: RepeatKind::Rewritten,
+            line: message.line,
+            from,
+            to,
+            thread: Cow::Borrowed(self.key),
+            in_reply_to: answered.map(Cow::Owned),
+            id: Cow::Owned(message.last_id),
+            time: message.time,
+            name_time: Some(name_time),
+            from_me,
+            has_parts,
+            ..FoundMessage::default()
+        }
+    }
+}
+
+/// Builds the message at a location from its lines. It returns the message, and the id of the message that it answers.
+///
+/// # Errors
+/// [`StoreError::Moved`] if no message is there.
+pub(super) fn build_message<D: SessionDialect>(
+    store: &SessionStore<D>,
+    at: &Location,
+    text: &str,
+) -> Result<(BuiltMessage, Option<String>), StoreError> {
+    let LogSource::Log(n) = LogSource::from_number(at.source) else {
+        return Err(StoreError::Moved);
+    };
+    let (key, log) = {
+        let table = store.table.read();
+        let log = table.get(n).ok_or(StoreError::Moved)?;
+        (SessionFormat::<D>::log_key(log), log.clone())
+    };
+    let mut builder = MessageBuilder::default();
+    let mut last = None;
+    let mut seen = HashSet::new();
+    let mut offset = at.offset;
+    for raw in text.split('\n') {
+        let here = offset;
+        offset += raw.len() as u64 + 1;
+        let Ok(line) = D::parse_line(&key, raw) else { continue };
+        // In a text with replaced characters, offsets are not those of the log.
+        let place = (text.len() == at.len as usize).then_some(here);
+        if !line.step.is_shown() || !is_own_line::<D>(store, n, &line, place) {
+            continue;
+        }
+        if !line.id.is_empty() && !seen.insert(hash_line_id(&line.id)) {
+            continue;
+        }
+        D::read_contents(raw, &mut builder);
+        let (id, end) = (line.id.into_owned(), here + raw.len() as u64);
+        last = Some((id, line.step, line.time, line.is_sidechain, end));
+    }
+    let (mut id, step, time, is_sidechain, end) = last.ok_or(StoreError::Moved)?;
+    let time = time.or_else(|| log.last_time()).unwrap_or_default();
+    if !D::PIECES_HAVE_IDS && step == LineStep::Piece {
+        let span = PendingMessage { start: at.offset, end, time, ..PendingMessage::default() };
+        id = D::derive_id(&key, &span);
+    }
+    let read = &log.facts.read;
+    let answered = read.last_copied.clone().filter(|_| read.first_own.as_ref() == Some(&id));
+    let agent = agent_of_log::<D>(&log, is_sidechain);
+    Ok((builder.finish(id, role_of_step(step), agent, time), answered))
+}
+
+/// Returns true if a line counts where it stands.
+fn is_own_line<D: SessionDialect>(
+    store: &SessionStore<D>,
+    n: u32,
+    line: &SessionLine<'_>,
+    place: Option<u64>,
+) -> bool {
+    if !D::PIECES_HAVE_IDS && line.step == LineStep::Piece {
+        return true;
+    }
+    let id = hash_line_id(&line.id);
+    let table = store.table.read();
+    match place {
+        Some(offset) => table.shared.is_own_line(id, n, offset),
+        None => table.shared.owns_line(id, n),
+    }
+}
+
+/// Opens a file in the folder of a session's whole results, if the log has one.
+pub(super) fn open_result_file<D: SessionDialect>(
+    store: &SessionStore<D>,
+    source: u32,
+    name: &str,
+) -> std::io::Result<std::fs::File> {
+    let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
+    let LogSource::Log(n) = LogSource::from_number(source) else { return Err(missing()) };
+    let (root, folder) = {
+        let table = store.table.read();
+        let log = table.get(n).ok_or_else(missing)?;
+        let folder = D::result_folder(&log.name).ok_or_else(missing)?;
+        (table.roots.first().ok_or_else(missing)?.path.clone(), folder)
+    };
+    let mut parts: Vec<&str> = D::SHAPE.folder.to_vec();
+    parts.extend(folder.split('/'));
+    parts.push(name);
+    confined::open_path(&root, &parts)
+}

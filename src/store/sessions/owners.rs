@@ -1,0 +1,292 @@
+//! The owner of each line: a fork copies the lines of another session, and each counts once.
+//!
+//! The session that a line was copied from owns it. A copy may say so itself. Else the session whose first line without
+//! an id is older owns the line, because such lines are not copied; else the one with the smaller name. So the owner
+//! does not depend on the order in which logs are read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytemuck::{Pod, Zeroable};
+use hashbrown::HashTable;
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
+
+/// The owner of a line, in 24 bytes a line.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct LineOwner {
+    /// The hash of the id.
+    id: u64,
+    /// The offset of the line in its log, times 2^16, and the last full read of the log that found it.
+    place: u64,
+    /// The hash of the content; the lowest bit tells that the line calls itself a copy.
+    content: u32,
+    log: u32,
+}
+
+impl LineOwner {
+    fn new(line: &OwnedLine) -> Self {
+        let content = line.content & !1 | u32::from(line.is_declared_copy);
+        let place = line.offset << 16 | u64::from(line.epoch as u16);
+        Self { id: line.id, place, content, log: line.log }
+    }
+
+    fn is_declared_copy(&self) -> bool {
+        self.content & 1 == 1
+    }
+
+    fn is_same_content(&self, other: &Self) -> bool {
+        self.content | 1 == other.content | 1
+    }
+
+    fn epoch(&self) -> u16 {
+        self.place as u16
+    }
+}
+
+/// A line that is read.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnedLine {
+    /// The hash of its id.
+    pub id: u64,
+    /// The hash of its content.
+    pub content: u32,
+    /// True if it calls itself a copy.
+    pub is_declared_copy: bool,
+    /// The number of its log.
+    pub log: u32,
+    /// Its offset there.
+    pub offset: u64,
+    /// The number of times that the log was read.
+    pub epoch: u32,
+}
+
+/// The decision on a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineClaim {
+    /// It is a line of this log.
+    Own,
+    /// An earlier line of this log is the same.
+    Repeated,
+    /// An earlier line with this id is another one.
+    Conflict,
+    /// It is a copy of a line of the log with this number.
+    CopyOf(u32),
+}
+
+/// The rank of a log among those that hold the same line: the lower one owns it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct LogRank {
+    /// The time of its first line without an id; the last possible one if none is known.
+    begun: i64,
+    name: String,
+}
+
+/// The facts of all logs of a store together.
+#[derive(Debug, Default)]
+pub struct SessionShared {
+    lines: HashTable<LineOwner>,
+    ranks: BTreeMap<u32, LogRank>,
+    /// Pairs of a log with copies and the log that owns them.
+    copies: BTreeSet<(u32, u32)>,
+    /// Logs that must be read again, because lines in others turned out to be theirs, or not to be.
+    pub rereads: BTreeSet<u32>,
+    /// Logs that were read again or are gone. They may have lost lines.
+    pub reread: BTreeSet<u32>,
+    /// Logs whose titles may have changed.
+    pub retitled: BTreeSet<u32>,
+}
+
+/// The part of the facts that is saved besides the lines.
+#[derive(Serialize, Deserialize)]
+struct SavedRanks {
+    ranks: Vec<(u32, LogRank)>,
+    copies: Vec<(u32, u32)>,
+}
+
+/// Returns the hash of a line's id.
+pub fn hash_line_id(id: &str) -> u64 {
+    XxHash3_64::oneshot(id.as_bytes())
+}
+
+impl SessionShared {
+    /// Notes a log by its name, with the time of its first line without an id if that is known. If an earlier time
+    /// becomes known, the log may own lines that were taken for copies.
+    pub fn note_log(&mut self, log: u32, name: &str, begun: Option<i64>) {
+        let begun = begun.unwrap_or(i64::MAX);
+        let new = || LogRank { begun: i64::MAX, name: name.to_owned() };
+        let rank = self.ranks.entry(log).or_insert_with(new);
+        if begun < rank.begun {
+            rank.begun = begun;
+            let rank = rank.clone();
+            let wins = |(of, owner): &&(u32, u32)| {
+                *of == log && self.ranks.get(owner).is_none_or(|other| rank < *other)
+            };
+            if self.copies.iter().any(|pair| wins(&pair)) {
+                self.rereads.insert(log);
+            }
+        }
+    }
+
+    /// Returns the name under which a log was noted.
+    pub fn log_name(&self, log: u32) -> Option<&str> {
+        self.ranks.get(&log).map(|rank| rank.name.as_str())
+    }
+
+    /// Decides on a line. If it is taken from another log, that log is to be read again.
+    pub fn claim_line(&mut self, line: &OwnedLine) -> LineClaim {
+        let mine = LineOwner::new(line);
+        let Some(known) = self.lines.find_mut(line.id, |known| known.id == line.id) else {
+            self.lines.insert_unique(line.id, mine, |known| known.id);
+            return LineClaim::Own;
+        };
+        if known.log == line.log {
+            if known.epoch() != mine.epoch() {
+                *known = mine;
+                return LineClaim::Own;
+            }
+            let same = known.is_same_content(&mine);
+            return if same { LineClaim::Repeated } else { LineClaim::Conflict };
+        }
+        let other = known.log;
+        let rank = |line: &LineOwner| (line.is_declared_copy(), self.ranks.get(&line.log));
+        if rank(&mine) < rank(known) {
+            *known = mine;
+            self.copies.insert((other, line.log));
+            self.rereads.insert(other);
+            return LineClaim::Own;
+        }
+        self.copies.insert((line.log, other));
+        if known.is_same_content(&mine) { LineClaim::CopyOf(other) } else { LineClaim::Conflict }
+    }
+
+    /// Returns true if the line with this id counts where it stands.
+    pub fn is_own_line(&self, id: u64, log: u32, offset: u64) -> bool {
+        let known = self.lines.find(id, |known| known.id == id);
+        known.is_some_and(|known| known.log == log && known.place >> 16 == offset)
+    }
+
+    /// Returns true if a log owns the line with this id.
+    pub fn owns_line(&self, id: u64, log: u32) -> bool {
+        self.lines.find(id, |known| known.id == id).is_some_and(|known| known.log == log)
+    }
+
+    /// Forgets the lines that logs have lost, and has the logs read again that have copies of them. `epoch` returns how
+    /// often a log was read.
+    pub fn forget_lost_lines(&mut self, epoch: impl Fn(u32) -> u32) {
+        let reread = std::mem::take(&mut self.reread);
+        if reread.is_empty() {
+            return;
+        }
+        let mut losers = BTreeSet::new();
+        self.lines.retain(|line| {
+            let stays = !reread.contains(&line.log) || line.epoch() == epoch(line.log) as u16;
+            if !stays {
+                losers.insert(line.log);
+            }
+            stays
+        });
+        let freed = |(_, owner): &(u32, u32)| losers.contains(owner);
+        self.rereads.extend(self.copies.iter().filter(|pair| freed(pair)).map(|(of, _)| *of));
+        self.copies.retain(|pair| !freed(pair));
+    }
+
+    /// Returns the facts as bytes, for [`SessionShared::restore`].
+    pub fn save(&self) -> Vec<u8> {
+        let ranks = self.ranks.iter().map(|(log, rank)| (*log, rank.clone())).collect();
+        let saved = SavedRanks { ranks, copies: self.copies.iter().copied().collect() };
+        let Ok(text) = serde_json::to_vec(&saved) else { return Vec::new() };
+        let mut out = (text.len() as u64).to_le_bytes().to_vec();
+        out.extend_from_slice(&text);
+        for line in &self.lines {
+            out.extend_from_slice(bytemuck::bytes_of(line));
+        }
+        out
+    }
+
+    /// Restores the facts from bytes; `None` if they are malformed.
+    pub fn restore(bytes: &[u8]) -> Option<Self> {
+        let (len, rest) = bytes.split_first_chunk::<8>()?;
+        let (text, rest) =
+            rest.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
+        let SavedRanks { ranks, copies } = serde_json::from_slice(text).ok()?;
+        let (owners, odd) = rest.as_chunks::<{ size_of::<LineOwner>() }>();
+        if !odd.is_empty() {
+            return None;
+        }
+        let mut lines = HashTable::with_capacity(owners.len());
+        for bytes in owners {
+            let owner: LineOwner = bytemuck::pod_read_unaligned(bytes);
+            lines.insert_unique(owner.id, owner, |known| known.id);
+        }
+        let (ranks, copies) = (ranks.into_iter().collect(), copies.into_iter().collect());
+        Some(Self { lines, ranks, copies, ..Self::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(shared: &mut SessionShared, log: u32, epoch: u32, id: &str, copy: bool) -> LineClaim {
+        let id = hash_line_id(id);
+        let content = 7 << 1;
+        let line = OwnedLine { id, content, is_declared_copy: copy, log, offset: 9, epoch };
+        shared.claim_line(&line)
+    }
+
+    #[test]
+    fn the_older_log_owns_a_line_in_whatever_order() {
+        for order in [[0, 1], [1, 0]] {
+            let mut shared = SessionShared::default();
+            for log in order {
+                shared.note_log(log, &format!("s{log}"), Some(i64::from(log)));
+                claim(&mut shared, log, 1, "a", false);
+            }
+            assert!(shared.owns_line(hash_line_id("a"), 0), "{order:?}");
+            assert_eq!(shared.rereads.contains(&1), order == [1, 0]);
+            assert_eq!(claim(&mut shared, 1, 2, "a", false), LineClaim::CopyOf(0));
+        }
+    }
+
+    #[test]
+    fn a_line_that_calls_itself_a_copy_is_one() {
+        let mut shared = SessionShared::default();
+        shared.note_log(0, "a", Some(1));
+        shared.note_log(1, "b", Some(2));
+        assert_eq!(claim(&mut shared, 0, 1, "x", true), LineClaim::Own);
+        assert_eq!(claim(&mut shared, 1, 1, "x", false), LineClaim::Own);
+        assert_eq!(claim(&mut shared, 0, 2, "x", true), LineClaim::CopyOf(1));
+        // The original is deleted.
+        shared.reread.insert(1);
+        shared.forget_lost_lines(|_| 2);
+        assert_eq!(shared.rereads, BTreeSet::from([0]));
+        assert_eq!(claim(&mut shared, 0, 3, "x", true), LineClaim::Own);
+    }
+
+    #[test]
+    fn a_time_that_is_known_later_decides_again() {
+        let mut shared = SessionShared::default();
+        shared.note_log(0, "a", None);
+        shared.note_log(1, "b", None);
+        claim(&mut shared, 0, 1, "x", false);
+        assert_eq!(claim(&mut shared, 1, 1, "x", false), LineClaim::CopyOf(0));
+        shared.note_log(1, "b", Some(5));
+        assert_eq!(std::mem::take(&mut shared.rereads), BTreeSet::from([1]));
+        assert_eq!(claim(&mut shared, 1, 2, "x", false), LineClaim::Own);
+        assert_eq!(shared.rereads, BTreeSet::from([0]));
+    }
+
+    #[test]
+    fn what_is_saved_is_restored() {
+        let mut shared = SessionShared::default();
+        shared.note_log(3, "c", Some(4));
+        for n in 0..100 {
+            claim(&mut shared, 3, 1, &n.to_string(), false);
+        }
+        let again = SessionShared::restore(&shared.save()).unwrap();
+        assert!((0..100).all(|n| again.is_own_line(hash_line_id(&n.to_string()), 3, 9)));
+        assert_eq!(again.ranks, shared.ranks);
+        assert!(SessionShared::restore(&[1, 2, 3]).is_none());
+    }
+}

@@ -1,0 +1,222 @@
+//! A message as it is shown: its text, with a marked line for each thought, image and call, and the files beside it.
+
+use std::collections::HashSet;
+
+use sha2::{Digest as _, Sha256};
+
+use super::message::{CallStatus, SessionBlock, SessionImage, SessionMessage, ToolCall};
+use crate::model::{encode_hex, sanitize_text};
+use crate::store::atsf::blocks::{safe_word, shorten_text};
+use crate::store::text::json;
+
+/// A message as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RenderedSessionMessage {
+    /// The text.
+    pub body: String,
+    /// The files beside it.
+    pub parts: Vec<SessionPart>,
+    /// The names of the files with whole results that its calls name. They lie in the session's own folder.
+    pub result_files: Vec<String>,
+}
+
+/// A file beside a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionPart {
+    /// Its name, unique in the message.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Renders a message.
+pub fn render_message(message: &SessionMessage) -> RenderedSessionMessage {
+    let mut out = SessionRenderer::default();
+    for block in &message.blocks {
+        out.steps += 1;
+        match block {
+            SessionBlock::Text(text) => out.push_line(text),
+            SessionBlock::Thinking(text) => {
+                let part = out.add_text_part("thinking", "txt", text);
+                let count = text.chars().count();
+                out.push_line(&format!("[thinking: {count} characters -> {part}]"));
+            }
+            SessionBlock::Image(image) => out.render_image(image),
+            SessionBlock::Call(call) => out.render_call(call),
+        }
+    }
+    out.rendered
+}
+
+#[derive(Default)]
+struct SessionRenderer {
+    rendered: RenderedSessionMessage,
+    /// Images that are among the parts already.
+    images: HashSet<String>,
+    /// The number of blocks so far, used in the names of parts.
+    steps: usize,
+}
+
+impl SessionRenderer {
+    fn push_line(&mut self, text: &str) {
+        let body = &mut self.rendered.body;
+        if !body.is_empty() && !body.ends_with('\n') {
+            body.push('\n');
+        }
+        body.push_str(text);
+    }
+
+    fn add_text_part(&mut self, word: &str, extension: &str, text: &str) -> String {
+        let name = format!("{:02}-{}.{extension}", self.steps, safe_word(word));
+        let bytes = sanitize_text(text).into_owned().into();
+        self.rendered.parts.push(SessionPart { name: name.clone(), bytes });
+        name
+    }
+
+    fn render_image(&mut self, image: &SessionImage) {
+        let name = image_name(image);
+        self.push_line(&format!("[image: {} -> {name}]", shorten_text(&image.media_type)));
+        if self.images.insert(name.clone()) {
+            self.rendered.parts.push(SessionPart { name, bytes: image.data.clone() });
+        }
+    }
+
+    fn render_call(&mut self, call: &ToolCall) {
+        let name = if call.name.is_empty() { "result" } else { &call.name };
+        let part = self.add_text_part(&format!("tool-{name}"), "json", &call_json(call));
+        let status = match call.status {
+            CallStatus::Completed => "completed",
+            CallStatus::Failed => "failed",
+            CallStatus::Pending => "pending",
+        };
+        self.push_line(&format!("[tool call: {} {status} -> {part}]", shorten_text(name)));
+        if let Some(file) = call.output.as_deref().and_then(find_result_file)
+            && !self.rendered.result_files.iter().any(|known| known == file)
+        {
+            self.rendered.result_files.push(file.to_owned());
+        }
+    }
+}
+
+/// Returns the name of an image: that of its content, as in a kept thread.
+pub fn image_name(image: &SessionImage) -> String {
+    let digest = encode_hex(&Sha256::digest(&image.data));
+    let kind = image.media_type.strip_prefix("image/").unwrap_or("bin");
+    let kind = kind.split(['+', ';']).next().unwrap_or(kind);
+    let is_sound =
+        (1..=10).contains(&kind.len()) && kind.bytes().all(|b| b.is_ascii_alphanumeric());
+    let extension = match kind {
+        "jpeg" => "jpg",
+        kind if is_sound => kind,
+        _ => "bin",
+    };
+    format!("sha256-{}.{extension}", digest.get(..16).unwrap_or_default())
+}
+
+/// Returns a call as JSON. Arguments that are JSON stay as they are.
+fn call_json(call: &ToolCall) -> String {
+    let input = match call.input.trim() {
+        "" => "null".to_owned(),
+        input if json::walk_value(input, |_| {}).is_ok() => input.to_owned(),
+        input => quote_json(input),
+    };
+    let output = call.output.as_deref().map_or_else(|| "null".to_owned(), quote_json);
+    format!(
+        "{{\"id\":{},\"name\":{},\"input\":{input},\"output\":{output},\"is_error\":{}}}\n",
+        quote_json(&call.id),
+        quote_json(&call.name),
+        call.status == CallStatus::Failed
+    )
+}
+
+fn quote_json(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Returns the name of the file to which a harness has written a whole result, if the text of the result names one. It
+/// is looked for in the session's own folder, whatever path the text has.
+fn find_result_file(output: &str) -> Option<&str> {
+    const FOLDER: &str = "/tool-results/";
+    let mut end = output.len().min(4096);
+    while !output.is_char_boundary(end) {
+        end -= 1;
+    }
+    let (_, rest) = output.get(..end)?.split_once(FOLDER)?;
+    let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "._-".contains(c)));
+    let name = rest.get(..end.unwrap_or(rest.len()))?.trim_end_matches('.');
+    (!name.is_empty() && !name.starts_with('.')).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Timestamp;
+    use crate::store::sessions::message::SessionRole;
+
+    fn shown(blocks: Vec<SessionBlock>) -> RenderedSessionMessage {
+        render_message(&SessionMessage {
+            id: "a".into(),
+            role: SessionRole::Agent,
+            agent: None,
+            time: Timestamp::default(),
+            blocks,
+            stop_reason: None,
+            model: None,
+            tokens: None,
+        })
+    }
+
+    fn call(name: &str, input: &str, output: Option<&str>, status: CallStatus) -> SessionBlock {
+        let (id, output) = ("t1".into(), output.map(str::to_owned));
+        let (name, input) = (name.into(), input.into());
+        SessionBlock::Call(ToolCall { id, name, input, output, status, duration_ms: None })
+    }
+
+    #[test]
+    fn every_block_has_its_line() {
+        let image = SessionImage { media_type: "image/jpeg".into(), data: vec![1, 2] };
+        let s = shown(vec![
+            SessionBlock::Thinking("hm\u{e9}".into()),
+            call("Ba/sh", r#"{"command":"ls"}"#, Some("x\u{1b}"), CallStatus::Completed),
+            call("", "", Some("late"), CallStatus::Failed),
+            SessionBlock::Image(image.clone()),
+            SessionBlock::Image(image),
+            SessionBlock::Text("done".into()),
+        ]);
+        let name = "sha256-a12871fee210fb86.jpg";
+        assert_eq!(
+            s.body,
+            format!(
+                "[thinking: 3 characters -> 01-thinking.txt]\n\
+                 [tool call: Ba/sh completed -> 02-tool-Ba_sh.json]\n\
+                 [tool call: result failed -> 03-tool-result.json]\n\
+                 [image: image/jpeg -> {name}]\n[image: image/jpeg -> {name}]\ndone"
+            )
+        );
+        let part = |name: &str| {
+            let part = s.parts.iter().find(|part| part.name == name).unwrap();
+            String::from_utf8_lossy(&part.bytes).into_owned()
+        };
+        assert_eq!(s.parts.len(), 4);
+        let call: serde_json::Value = serde_json::from_str(&part("02-tool-Ba_sh.json")).unwrap();
+        assert_eq!(call["input"]["command"], "ls");
+        assert_eq!((&call["output"], &call["is_error"]), (&"x\u{1b}".into(), &false.into()));
+        let late: serde_json::Value = serde_json::from_str(&part("03-tool-result.json")).unwrap();
+        assert_eq!((&late["input"], &late["is_error"]), (&serde_json::Value::Null, &true.into()));
+    }
+
+    #[test]
+    fn only_the_name_of_a_result_file_is_taken() {
+        for (text, name) in [
+            (
+                "saved to /home/a/.claude/projects/p/s/tool-results/toolu_1.txt.\nPreview",
+                Some("toolu_1.txt"),
+            ),
+            ("x /tool-results/../../etc/passwd", None),
+            ("x /tool-results//etc/passwd", None),
+            ("/etc/passwd", None),
+        ] {
+            assert_eq!(find_result_file(text), name, "{text}");
+        }
+    }
+}
