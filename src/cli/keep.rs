@@ -8,9 +8,10 @@ use msgfs::model::{display_path, sanitize_line};
 use msgfs::store::atsf::keep::ignore::{
     IGNORE_LINE, IgnoreState, find_ignore_state, threads_folder,
 };
-use msgfs::store::atsf::keep::{KeepReport, keep_session, list};
+use msgfs::store::atsf::keep::{KeepReport, MessageReceiver, keep_session, list};
 use msgfs::store::atsf::{project_folders, project_of};
-use msgfs::store::sessions::message::{SessionHead, list_sessions, read_session};
+use msgfs::store::sessions::folder::{SessionFolder, open_sessions};
+use msgfs::store::sessions::message::SessionHead;
 use msgfs::store::{Kind, StoreSpec};
 
 use super::context::CommandContext;
@@ -49,8 +50,14 @@ pub(crate) struct Args {
 
 /// A session, and the store that has it.
 struct FoundSession<'a> {
-    store: &'a StoreSpec,
+    store: &'a SessionSource<'a>,
     head: SessionHead,
+}
+
+/// A store with sessions.
+struct SessionSource<'a> {
+    spec: &'a StoreSpec,
+    folder: Box<dyn SessionFolder>,
 }
 
 /// A project that can take sessions.
@@ -70,13 +77,15 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     }
     let targets = find_targets(&specs, args.store.as_deref())?;
     let mut keeper = SessionKeeping { context: &context, args, targets, told: HashSet::new() };
-    let (found, all_listed) = keeper.list_sessions(&sources);
+    let opened: Vec<SessionSource<'_>> =
+        sources.iter().filter_map(|spec| keeper.open_source(spec)).collect();
+    let found = list_sessions(&opened);
     let chosen = match &args.session {
         Some(name) => select_sessions(found, name)?,
         None => found,
     };
     let all_kept = keeper.keep_sessions(&chosen)?;
-    if all_listed && all_kept { Ok(()) } else { Err(Failure::AlreadyReported) }
+    if opened.len() == sources.len() && all_kept { Ok(()) } else { Err(Failure::AlreadyReported) }
 }
 
 fn explain_no_sources(context: &CommandContext) -> Failure {
@@ -110,6 +119,14 @@ fn find_targets<'a>(
         )));
     }
     Ok(named)
+}
+
+/// Returns the sessions of all stores, in the order of their ids.
+fn list_sessions<'a>(sources: &'a [SessionSource<'a>]) -> Vec<FoundSession<'a>> {
+    let of = |store: &'a SessionSource<'a>| {
+        store.folder.heads().into_iter().map(move |head| FoundSession { store, head })
+    };
+    sources.iter().flat_map(of).collect()
 }
 
 /// Returns the sessions that a name means: those of this id, or the ones whose only session has an id that begins
@@ -163,22 +180,11 @@ impl SessionKeeping<'_> {
         }
     }
 
-    /// Lists the sessions of all stores, and returns false if one of them could not be read.
-    fn list_sessions<'s>(&mut self, sources: &[&'s StoreSpec]) -> (Vec<FoundSession<'s>>, bool) {
-        let (mut found, mut all_listed) = (Vec::new(), true);
-        for store in sources.iter().copied() {
-            match list_sessions(store.kind, &store.dir) {
-                Ok(heads) => {
-                    found.extend(heads.into_iter().map(|head| FoundSession { store, head }))
-                }
-                Err(e) => {
-                    all_listed = false;
-                    self.print_failure(format!("store {}: {e}", sanitize_line(&store.name)));
-                }
-            }
-        }
-        found.sort_by(|a, b| (&a.store.name, &a.head.id).cmp(&(&b.store.name, &b.head.id)));
-        (found, all_listed)
+    /// Reads the sessions of a store, and prints why if that fails.
+    fn open_source<'s>(&mut self, spec: &'s StoreSpec) -> Option<SessionSource<'s>> {
+        let opened = open_sessions(spec.kind, &spec.dir);
+        let failed = |e| self.print_failure(format!("store {}: {e}", sanitize_line(&spec.name)));
+        Some(SessionSource { spec, folder: opened.map_err(failed).ok()? })
     }
 
     /// Keeps these sessions. Returns false if one of them failed.
@@ -224,11 +230,10 @@ impl SessionKeeping<'_> {
             self.require_ignored(target.project, id)?;
         }
         let state = self.context.paths.state.join("stores").join(&target.store.name);
-        let read = |each: &mut msgfs::store::atsf::keep::MessageReceiver<'_>| {
-            read_session(store.kind, &store.dir, id, each)
-        };
-        let report = keep_session(target.project, &state.join(list::FILE), (store.kind, id), read)
-            .map_err(|e| Failure::refused(format!("session {}: {e}", sanitize_line(id))))?;
+        let read = |each: &mut MessageReceiver<'_>| store.folder.read(id, each);
+        let report =
+            keep_session(target.project, &state.join(list::FILE), (store.spec.kind, id), read)
+                .map_err(|e| Failure::refused(format!("session {}: {e}", sanitize_line(id))))?;
         Ok((threads_folder(target.project).join(id), report))
     }
 
@@ -296,13 +301,25 @@ fn format_count(n: u64, what: &str) -> String {
 mod tests {
     use super::*;
     use msgfs::config::{Config, Env};
+    use msgfs::store::StoreError;
+    use msgfs::store::sessions::folder::SessionReader;
 
-    fn spec() -> StoreSpec {
-        Config::default().stores(&Env::new("/", [("HOME", "/x")]), "foo").unwrap().remove(0)
+    struct NoSessions;
+
+    impl SessionFolder for NoSessions {
+        fn heads(&self) -> Vec<SessionHead> {
+            Vec::new()
+        }
+
+        fn read(&self, _: &str, _: SessionReader<'_>) -> Result<SessionHead, StoreError> {
+            Err(StoreError::Moved)
+        }
     }
 
     fn selected(ids: &[&str], name: &str) -> Result<Vec<String>, String> {
-        let spec = spec();
+        let env = Env::new("/", [("HOME", "/x")]);
+        let spec = &Config::default().stores(&env, "foo").unwrap()[0];
+        let store = SessionSource { spec, folder: Box::new(NoSessions) };
         let head = |id: &&str| SessionHead {
             id: (*id).to_owned(),
             kind: Kind::Claude,
@@ -314,7 +331,7 @@ mod tests {
             worktree: None,
             parent: None,
         };
-        let found = ids.iter().map(|id| FoundSession { store: &spec, head: head(id) }).collect();
+        let found = ids.iter().map(|id| FoundSession { store: &store, head: head(id) }).collect();
         let chosen = select_sessions(found, name).map_err(|e| e.to_string())?;
         Ok(chosen.into_iter().map(|one| one.head.id).collect())
     }

@@ -17,7 +17,10 @@ use super::{
 use crate::model::{Attachment, Message, Timestamp};
 use crate::store::engine::lines::table::{KEPT, LogSource};
 use crate::store::engine::lines::{LogFacts as _, LogReading};
-use crate::store::fs::require_regular;
+use crate::store::fs::{MAX_RECORD, read_limited, require_regular};
+use crate::store::sessions::format::addresses;
+use crate::store::sessions::message::SessionMessage;
+use crate::store::sessions::render::render_message;
 use crate::store::{
     FoundMessage, Location, PartContent, PreparedRecord, Record, RepeatKind, Store as _, StoreError,
 };
@@ -90,8 +93,9 @@ pub(super) fn accept_kept_line<'a>(
     if id != line.id {
         return;
     }
-    let (from, to) = keep::line::addresses(&line.role, source);
-    let is_mine = from == store.me();
+    let (from, to) = addresses(keep::line::author(&line.role), source.agent.as_deref());
+    let is_mine = *from == *store.me();
+    let answered = if is_mine { keep::line::answered_id(source.kind, text) } else { None };
     found.push(FoundMessage {
         at,
         repeat_kind: RepeatKind::Rewritten,
@@ -101,13 +105,12 @@ pub(super) fn accept_kept_line<'a>(
         origin: Some(source.kind),
         time,
         name_time: Some(name_time),
-        to_me: !is_mine,
         from_me: is_mine,
-        read: Some(true),
+        in_reply_to: answered.map(Cow::Owned),
         has_parts: line.has_parts(),
         record: text,
-        from: from.into(),
-        to: to.into(),
+        from: Cow::Owned(from.into_owned()),
+        to: Cow::Owned(to.into_owned()),
         ..FoundMessage::default()
     });
 }
@@ -121,7 +124,7 @@ pub(super) fn build_record(
     if let Some(source) = &whole.kept {
         return Ok(build_kept_record(store, &whole, source));
     }
-    let shown = render_message(store, &whole);
+    let shown = render_line(store, &whole);
     let AtsfMessage { line, title, key, thread, .. } = &whole;
     let id = match thread {
         Some(n) => {
@@ -160,25 +163,47 @@ pub(super) fn build_record(
     Ok(Record { message, claim, parts, ..Record::default() })
 }
 
+/// Returns a message of a kept thread as its session has it.
+fn read_kept_message(
+    store: &AtsfStore,
+    whole: &AtsfMessage<'_>,
+    source: &KeptSource,
+) -> SessionMessage {
+    keep::line::read_message(&whole.line, whole.text, source, &|name| {
+        let file = open_message_asset(store, whole.thread, name).ok()?;
+        read_limited(file, MAX_RECORD as u64).ok()
+    })
+}
+
 /// Returns a message of a kept thread as its session shows it.
 fn build_kept_record(store: &AtsfStore, whole: &AtsfMessage<'_>, source: &KeptSource) -> Record {
-    let shown = render_message(store, whole);
-    let AtsfMessage { line, title, key, .. } = whole;
-    let (from, to) = keep::line::addresses(&line.role, source);
+    let message = read_kept_message(store, whole, source);
+    let shown = render_message(&message);
+    let (from, to) = addresses(message.role, source.agent.as_deref());
+    let made = shown.parts.iter().map(|part| Attachment::new(&part.name, part.bytes.len()));
+    let files =
+        message.result_files.iter().map(|file| Attachment::new(&file.name, file.data.len()));
+    let parts = made.chain(files).collect();
     let message = Message {
-        from: Some(from),
-        to: vec![to],
-        time: line.parse_timestamp().time().unwrap_or(whole.created),
-        subject: title.clone(),
-        thread: Some(key.clone()),
-        id: keep::line::session_id(source.kind, &line.id),
-        attachments: shown.assets,
+        from: Some(from.into_owned()),
+        to: vec![to.into_owned()],
+        time: message.time,
+        subject: whole.title.clone(),
+        thread: Some(whole.key.clone()),
+        in_reply_to: message.in_reply_to,
+        id: message.id,
         body: shown.body,
         ..Message::default()
     };
-    let part = |piece: blocks::AtsfMessagePart| Attachment::new(piece.name, piece.bytes.len());
-    let parts = shown.parts.into_iter().map(part).collect();
     Record { message, parts, origin: Some(source.kind), ..Record::default() }
+}
+
+/// Returns the bytes of a file beside a message of a kept thread.
+fn read_kept_part(message: SessionMessage, name: &str) -> Option<Vec<u8>> {
+    let shown = render_message(&message);
+    let made = shown.parts.into_iter().find(|part| part.name == name).map(|part| part.bytes);
+    let file = || message.result_files.into_iter().find(|file| file.name == name);
+    made.or_else(|| file().map(|file| file.data))
 }
 
 /// Renders a message that waits for its thread as it will look there.
@@ -215,7 +240,7 @@ pub(super) fn render_prepared(store: &AtsfStore, prepared: &PreparedRecord) -> O
     })
 }
 
-fn render_message(store: &AtsfStore, whole: &AtsfMessage<'_>) -> AtsfRenderedMessage {
+fn render_line(store: &AtsfStore, whole: &AtsfMessage<'_>) -> AtsfRenderedMessage {
     blocks::render(&whole.line, &|reference| {
         let file = open_message_asset(store, whole.thread, reference)?;
         file.metadata().map(|m| m.len()).map_err(|_| "the file cannot be read".to_owned())
@@ -242,7 +267,11 @@ pub(super) fn open_part(
     let missing = || StoreError::io(Path::new(name), io::ErrorKind::NotFound.into());
     store.with_line(at, |text| {
         let whole = resolve_message(store, at, text)?;
-        let shown = render_message(store, &whole);
+        if let Some(source) = &whole.kept {
+            let bytes = read_kept_part(read_kept_message(store, &whole, source), name);
+            return PartContent::from_bytes(name, bytes);
+        }
+        let shown = render_line(store, &whole);
         if let Some(piece) = shown.parts.into_iter().find(|p| p.name == name) {
             return Ok(PartContent::Bytes(Arc::from(piece.bytes)));
         }

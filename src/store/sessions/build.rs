@@ -120,7 +120,18 @@ impl MessageBuilder {
     ) -> BuiltMessage {
         let Self { blocks, usage, stop_reason, model, .. } = self;
         let tokens = sum_tokens(usage.iter().map(|(_, tokens)| *tokens));
-        let message = SessionMessage { id, role, agent, time, blocks, stop_reason, model, tokens };
+        let message = SessionMessage {
+            id,
+            role,
+            agent,
+            time,
+            blocks,
+            stop_reason,
+            model,
+            tokens,
+            in_reply_to: None,
+            result_files: Vec::new(),
+        };
         BuiltMessage { message, usage }
     }
 }

@@ -6,14 +6,15 @@ use std::path::Path;
 use super::build::sum_tokens;
 use super::claude::ClaudeCode;
 use super::dialect::SessionDialect;
-use super::format::{SessionFormat, SessionStore, build_message};
-use super::message::{SessionHead, SessionMessage};
+use super::format::{SessionFormat, SessionStore, build_message, open_result_file};
+use super::message::{SessionHead, SessionMessage, SessionResultFile};
+use super::render::render_message;
 use crate::model::{Roles, Timestamp};
 use crate::store::engine::lines::LineFormat as _;
 use crate::store::engine::lines::table::LogSource;
 use crate::store::maildir::MaildirSettings;
 use crate::store::{
-    FoundMessage, Kind, Location, Rejection, ScanSink, Store as _, StoreError, StoreSpec,
+    FoundMessage, Kind, Location, Rejection, ScanSink, Store as _, StoreError, StoreSpec, fs,
 };
 
 /// A function that receives each message of a session.
@@ -81,6 +82,16 @@ impl<D: SessionDialect> ScannedSessions<D> {
         Ok(Self { store, threads })
     }
 
+    /// Reads the files that the calls of a message name. A file that is gone is left out, as where it is shown.
+    fn read_result_files(&self, at: &Location, message: &SessionMessage) -> Vec<SessionResultFile> {
+        let read = |name: String| {
+            let file = open_result_file(&self.store, at.source, &name).ok()?;
+            let data = fs::read_limited(file, fs::MAX_RECORD as u64).ok()?;
+            Some(SessionResultFile { name, data })
+        };
+        render_message(message).result_files.into_iter().filter_map(read).collect()
+    }
+
     fn head(&self, id: &str) -> Option<SessionHead> {
         let (_, first) = self.threads.get(id)?.first()?;
         let n = LogSource::from_number(first.source).log_number()?;
@@ -118,8 +129,11 @@ impl<D: SessionDialect> SessionFolder for ScannedSessions<D> {
         let head = self.head(id).ok_or_else(none)?;
         let mut counted: HashSet<String> = HashSet::new();
         for (_, at) in self.threads.get(id).into_iter().flatten() {
-            let built = self.store.with_line(at, |text| build_message(&self.store, at, text))?.0;
+            let (built, answered) =
+                self.store.with_line(at, |text| build_message(&self.store, at, text))?;
             let mut message = built.message;
+            message.in_reply_to = answered;
+            message.result_files = self.read_result_files(at, &message);
             let new = built.usage.into_iter().filter(|(answer, _)| counted.insert(answer.clone()));
             message.tokens = sum_tokens(new.map(|(_, tokens)| tokens));
             each(message)?;

@@ -44,7 +44,7 @@ pub type SessionStore<D> = LineStore<SessionFormat<D>>;
 pub struct SessionFormat<D>(PhantomData<D>);
 
 /// Returns the sender and the recipient of a message.
-pub(super) fn addresses(
+pub(in crate::store) fn addresses(
     role: SessionRole,
     agent: Option<&str>,
 ) -> (Cow<'static, str>, Cow<'static, str>) {

@@ -36,6 +36,20 @@ pub struct SessionMessage {
     pub model: Option<String>,
     /// The tokens of the answers that are first named in it.
     pub tokens: Option<TokenCount>,
+    /// The id of the message that it answers: the last one that a fork shares with its origin. Only a reader of whole
+    /// sessions knows it, and the files.
+    pub in_reply_to: Option<String>,
+    /// The files with whole results that its calls name.
+    pub result_files: Vec<SessionResultFile>,
+}
+
+/// A file into which a harness wrote the whole result of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionResultFile {
+    /// Its name.
+    pub name: String,
+    /// Its bytes.
+    pub data: Vec<u8>,
 }
 
 /// A piece of a message.

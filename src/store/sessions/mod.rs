@@ -19,7 +19,7 @@ pub mod line;
 pub mod message;
 mod owners;
 mod read;
-mod render;
+pub mod render;
 
 use std::sync::Arc;
 

@@ -163,6 +163,8 @@ mod tests {
             stop_reason: None,
             model: None,
             tokens: None,
+            in_reply_to: None,
+            result_files: Vec::new(),
         })
     }
 

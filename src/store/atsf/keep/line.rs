@@ -8,8 +8,10 @@ use super::head::KeptSource;
 use crate::model::encode_hex;
 use crate::store::Kind;
 use crate::store::sessions::message::{
-    CallStatus, SessionBlock, SessionImage, SessionMessage, SessionRole, TokenCount, ToolCall,
+    CallStatus, SessionBlock, SessionImage, SessionMessage, SessionResultFile, SessionRole,
+    TokenCount, ToolCall,
 };
+use crate::store::sessions::render::image_name;
 use crate::store::text::json::JsonValue;
 use crate::store::text::json_values::{as_object, as_text, pick_members, split_elements};
 
@@ -29,7 +31,13 @@ struct KeptLine<'a> {
     model: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens: Option<KeptTokens>,
+    /// A member of msgfs's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_reply_to: Option<String>,
 }
+
+/// The folder in the URI of a file with a whole result.
+const RESULTS: &str = "tool-results/";
 
 /// A block of content.
 #[derive(Debug, Serialize)]
@@ -39,6 +47,7 @@ enum KeptBlock<'a> {
     Thinking { text: &'a str },
     Image { asset_ref: String, mime_type: &'a str },
     ToolCallRef { tool_call_id: &'a str },
+    Resource { uri: String, asset_ref: String, mime_type: &'static str },
 }
 
 /// A tool call.
@@ -102,39 +111,36 @@ pub(in crate::store::atsf) fn session_id(kind: Kind, kept: &str) -> String {
     if kind == Kind::Codex && kept_id(kind, &plain) == kept { plain } else { kept.to_owned() }
 }
 
-/// Returns the sender and the recipient of a message of a session by its role.
-pub(in crate::store::atsf) fn addresses(role: &str, source: &KeptSource) -> (String, String) {
-    let agent = source.agent.as_ref().map_or_else(|| "agent".to_owned(), |a| format!("agent.{a}"));
-    let person = if source.agent.is_some() { "agent" } else { "user" };
-    match find_value(&ROLES, role) {
-        Some(SessionRole::User) => (person.to_owned(), agent),
-        Some(SessionRole::System) => ("system".to_owned(), person.to_owned()),
-        Some(SessionRole::Agent) | None => (agent, person.to_owned()),
-    }
+/// Returns the author of a message by its role.
+pub(in crate::store::atsf) fn author(role: &str) -> SessionRole {
+    find_value(&ROLES, role).unwrap_or(SessionRole::Agent)
 }
 
-/// Returns the name of an image in `assets/`.
-pub(super) fn asset_name(image: &SessionImage) -> String {
-    let digest = encode_hex(&Sha256::digest(&image.data));
-    let extension = match image.media_type.as_str() {
-        "image/png" => "png",
-        "image/jpeg" | "image/jpg" => "jpg",
-        "image/gif" => "gif",
-        "image/webp" => "webp",
-        "image/svg+xml" => "svg",
-        _ => "bin",
-    };
-    format!("sha256-{}.{extension}", digest.get(..16).unwrap_or(&digest))
+/// Returns the files in `assets/` to which the line of a message refers, with their names.
+pub(super) fn list_assets(message: &SessionMessage) -> Vec<(String, &[u8])> {
+    let images = message.blocks.iter().filter_map(|block| match block {
+        SessionBlock::Image(image) => Some((image_name(image), &*image.data)),
+        SessionBlock::Text(_) | SessionBlock::Thinking(_) | SessionBlock::Call(_) => None,
+    });
+    let results = message.result_files.iter().map(|file| (result_asset_name(file), &*file.data));
+    images.chain(results).collect()
+}
+
+fn result_asset_name(file: &SessionResultFile) -> String {
+    let digest = encode_hex(&Sha256::digest(&file.data));
+    format!("sha256-{}.txt", digest.get(..16).unwrap_or(&digest))
 }
 
 /// Returns a message as a line without its newline.
-pub(super) fn render(id: &str, message: &SessionMessage) -> String {
+pub(super) fn render(kind: Kind, message: &SessionMessage) -> String {
+    let id = &kept_id(kind, &message.id);
     let mut calls = Vec::new();
-    let content = message.blocks.iter().map(|block| match block {
+    let mut content: Vec<KeptBlock<'_>> = Vec::new();
+    content.extend(message.blocks.iter().map(|block| match block {
         SessionBlock::Text(text) => KeptBlock::Text { text },
         SessionBlock::Thinking(text) => KeptBlock::Thinking { text },
         SessionBlock::Image(image) => {
-            KeptBlock::Image { asset_ref: asset_name(image), mime_type: &image.media_type }
+            KeptBlock::Image { asset_ref: image_name(image), mime_type: &image.media_type }
         }
         SessionBlock::Call(call) => {
             calls.push(KeptCall {
@@ -147,8 +153,12 @@ pub(super) fn render(id: &str, message: &SessionMessage) -> String {
             });
             KeptBlock::ToolCallRef { tool_call_id: &call.id }
         }
-    });
-    let content = content.collect();
+    }));
+    content.extend(message.result_files.iter().map(|file| KeptBlock::Resource {
+        uri: format!("{RESULTS}{}", file.name),
+        asset_ref: result_asset_name(file),
+        mime_type: "text/plain",
+    }));
     let line = KeptLine {
         id,
         role: find_name(&ROLES, message.role),
@@ -158,6 +168,7 @@ pub(super) fn render(id: &str, message: &SessionMessage) -> String {
         stop_reason: message.stop_reason.as_deref(),
         model: message.model.as_deref(),
         tokens: message.tokens.map(|t| KeptTokens { input: t.input, output: t.output }),
+        in_reply_to: message.in_reply_to.as_deref().map(|id| kept_id(kind, id)),
     };
     match serde_json::to_string(&line) {
         Ok(text) => text,
@@ -165,15 +176,21 @@ pub(super) fn render(id: &str, message: &SessionMessage) -> String {
     }
 }
 
-/// A function that returns the bytes of an image by its name in `assets/`.
-pub(in crate::store::atsf) type ImageReader<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
+/// Returns the id that a line of a kept thread answers, as it is in the session.
+pub(in crate::store::atsf) fn answered_id(kind: Kind, text: &str) -> Option<String> {
+    let [answered] = pick_members(text, ["inReplyTo"])?;
+    Some(session_id(kind, &as_text(answered.as_ref())?))
+}
+
+/// A function that returns the bytes of a file by its name in `assets/`.
+pub(in crate::store::atsf) type AssetReader<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
 
 /// Returns the message on a line of a kept thread. Blocks that no keep writes are left out.
 pub(in crate::store::atsf) fn read_message(
     line: &AtsfLine<'_>,
     text: &str,
     source: &KeptSource,
-    image: &ImageReader<'_>,
+    asset: &AssetReader<'_>,
 ) -> SessionMessage {
     let [stop, model, tokens] =
         pick_members(text, ["stopReason", "model", "tokens"]).unwrap_or_default();
@@ -185,16 +202,16 @@ pub(in crate::store::atsf) fn read_message(
     });
     let calls = line.calls.map(split_elements).unwrap_or_default();
     let mut calls: Vec<ToolCall> = calls.into_iter().map(read_call).collect();
-    let mut blocks: Vec<SessionBlock> = Vec::new();
+    let (mut blocks, mut result_files) = (Vec::new(), Vec::new());
     for block in split_elements(line.content) {
-        let names = ["type", "text", "assetRef", "mimeType", "toolCallId"];
-        let [kind, text, asset, mime, call] = pick_members(block, names).unwrap_or_default();
+        let names = ["type", "text", "assetRef", "mimeType", "toolCallId", "uri"];
+        let [kind, text, file, mime, call, uri] = pick_members(block, names).unwrap_or_default();
         let get = |value| owned(value).unwrap_or_default();
         match &*as_text(kind.as_ref()).unwrap_or_default() {
             "text" => blocks.push(SessionBlock::Text(get(text.as_ref()))),
             "thinking" => blocks.push(SessionBlock::Thinking(get(text.as_ref()))),
             "image" => {
-                let data = image(&get(asset.as_ref())).unwrap_or_default();
+                let data = asset(&get(file.as_ref())).unwrap_or_default();
                 let media_type = get(mime.as_ref());
                 blocks.push(SessionBlock::Image(SessionImage { media_type, data }));
             }
@@ -204,6 +221,13 @@ pub(in crate::store::atsf) fn read_message(
                     blocks.push(SessionBlock::Call(calls.remove(at)));
                 }
             }
+            "resource" => {
+                let uri = get(uri.as_ref());
+                let data = asset(&get(file.as_ref()));
+                if let (Some(name), Some(data)) = (uri.strip_prefix(RESULTS), data) {
+                    result_files.push(SessionResultFile { name: name.to_owned(), data });
+                }
+            }
             _ => {}
         }
     }
@@ -211,13 +235,15 @@ pub(in crate::store::atsf) fn read_message(
     blocks.extend(calls.into_iter().map(SessionBlock::Call));
     SessionMessage {
         id: session_id(source.kind, &line.id),
-        role: find_value(&ROLES, &line.role).unwrap_or(SessionRole::Agent),
+        role: author(&line.role),
         agent: source.agent.clone(),
         time: line.parse_timestamp().time().unwrap_or_default(),
         blocks,
         stop_reason: owned(stop.as_ref()),
         model: owned(model.as_ref()),
         tokens,
+        in_reply_to: answered_id(source.kind, text),
+        result_files,
     }
 }
 

@@ -38,7 +38,7 @@ use crate::store::engine::lines::append::{LogPath, UnsyncedLogs, append_once};
 use crate::store::engine::lines::log::{LineRun, LogCursor, MAX_LINE, read_lines, split_lines};
 use crate::store::engine::lines::{LineFormat as _, NameClass};
 use crate::store::fs::{self, Stamp};
-use crate::store::sessions::message::{SessionBlock, SessionHead, SessionImage, SessionMessage};
+use crate::store::sessions::message::{SessionHead, SessionMessage};
 use crate::store::text::json;
 use crate::store::{Kind, StoreError, confined};
 use head::KeptHead;
@@ -220,14 +220,12 @@ impl KeptThread {
         if self.ids.contains(&id) {
             return Ok(MessageFate::Known);
         }
-        let text = line::render(&id, message);
+        let text = line::render(self.kind, message);
         if text.len() > MAX_LINE {
             return Ok(MessageFate::TooLong(text.len()));
         }
-        for block in &message.blocks {
-            if let SessionBlock::Image(image) = block {
-                self.store_image(image)?;
-            }
+        for (name, data) in line::list_assets(message) {
+            self.store_asset(&name, data)?;
         }
         self.note_line(&text);
         self.lines.push_str(&text);
@@ -238,18 +236,17 @@ impl KeptThread {
         Ok(MessageFate::Added)
     }
 
-    /// Writes an image into the thread's folder, unless it is there.
-    fn store_image(&self, image: &SessionImage) -> Result<(), StoreError> {
-        let name = line::asset_name(image);
+    /// Writes an image or a whole result into the thread's folder, unless it is there.
+    fn store_asset(&self, name: &str, data: &[u8]) -> Result<(), StoreError> {
         let parts = [AGENT, THREADS, &self.folder.name, assets::FOLDER];
-        let path = parts.iter().fold(self.folder.root.clone(), |p, s| p.join(s)).join(&name);
+        let path = parts.iter().fold(self.folder.root.clone(), |p, s| p.join(s)).join(name);
         let io = |e| StoreError::io(&path, e);
         let thread = [AGENT, THREADS, &*self.folder.name];
-        let sha256 = encode_hex(&Sha256::digest(&image.data));
-        assets::check_clash(&self.folder.root, &thread, &name, &sha256)?;
+        let sha256 = encode_hex(&Sha256::digest(data));
+        assets::check_clash(&self.folder.root, &thread, name, &sha256)?;
         let dir = confined::make_dir(&self.folder.root, &parts, FOLDER_MODE).map_err(io)?;
-        let placed = FileSlot::new(&dir, &name)
-            .create_with(FILE_MODE, |file| file.write_all(&image.data))
+        let placed = FileSlot::new(&dir, name)
+            .create_with(FILE_MODE, |file| file.write_all(data))
             .and_then(|()| fs::fsync(&dir));
         match placed {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),

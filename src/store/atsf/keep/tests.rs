@@ -7,7 +7,10 @@ use super::super::{line as atsf_line, schema};
 use super::head::KeptSource;
 use super::*;
 use crate::store::Kind;
-use crate::store::sessions::message::{CallStatus, SessionRole, TokenCount, ToolCall};
+use crate::store::sessions::message::{
+    CallStatus, SessionBlock, SessionImage, SessionResultFile, SessionRole, TokenCount, ToolCall,
+};
+use crate::store::sessions::render::image_name;
 
 const ID: &str = "5f0c2f0a-9a35-4b1e-9d1c-0c6a4a5b7e01";
 
@@ -95,6 +98,8 @@ fn message(id: &str, role: SessionRole, text: &str) -> SessionMessage {
         stop_reason: None,
         model: None,
         tokens: None,
+        in_reply_to: None,
+        result_files: Vec::new(),
     }
 }
 
@@ -151,7 +156,7 @@ fn a_session_becomes_a_thread_that_only_its_owner_reads() {
     for folder in [&bed.project().join(AGENT), &thread, &assets] {
         assert_eq!(mode(folder), 0o700, "{}", folder.display());
     }
-    for file in [bed.file(META), bed.file(LOG), assets.join(line::asset_name(&image)), bed.list()] {
+    for file in [bed.file(META), bed.file(LOG), assets.join(image_name(&image)), bed.list()] {
         assert_eq!(mode(&file), 0o600, "{}", file.display());
     }
 }
@@ -313,9 +318,14 @@ fn any_message() -> impl Strategy<Value = SessionMessage> {
     let role =
         prop_oneof![Just(SessionRole::User), Just(SessionRole::Agent), Just(SessionRole::System)];
     let tokens = any::<Option<(u32, u32)>>();
+    let files = prop::collection::vec(("[a-z]{1,8}", any::<Vec<u8>>()), 0..3);
     let blocks = prop::collection::vec(any_block(), 0..5);
-    (role, 0i64..253_402_207_200_000, blocks, any::<[Option<String>; 2]>(), tokens).prop_map(
-        |(role, time, blocks, [stop_reason, model], tokens)| SessionMessage {
+    (role, 0i64..253_402_207_200_000, blocks, any::<[Option<String>; 2]>(), tokens, files).prop_map(
+        |(role, time, blocks, [stop_reason, model], tokens, files)| SessionMessage {
+            result_files: files
+                .into_iter()
+                .map(|(name, data)| SessionResultFile { name, data })
+                .collect(),
             role,
             time: Timestamp::from_millis(time),
             blocks,
@@ -342,6 +352,7 @@ proptest! {
         for (n, message) in messages.iter_mut().enumerate() {
             message.id = if is_codex { format!("{n:032x}") } else { format!("{n:08}-uuid") };
             message.agent.clone_from(&agent);
+            message.in_reply_to = (n == 1).then(|| if is_codex { "f".repeat(32) } else { "x".into() });
         }
         let kind = if is_codex { Kind::Codex } else { Kind::Claude };
         bed.keep(&messages[..split.min(messages.len())]).unwrap();
