@@ -61,6 +61,7 @@ const COMMANDS: &[&str] = &[
     "rm",
     "mv",
     "mark",
+    "keep",
     "check",
     "doctor",
     "key",

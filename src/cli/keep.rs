@@ -251,8 +251,12 @@ impl SessionKeeping<'_> {
             let folders = target.folders.iter().filter(around);
             folders.map(|dir| dir.components().count()).max()
         };
-        let deepest =
-            self.targets.iter().filter(|target| depth(target).is_some()).max_by_key(|t| depth(t));
+        // A worktree belongs to all projects of its repository: then the outermost one takes the session.
+        let rank = |target: &&KeepTarget<'_>| {
+            (depth(target), std::cmp::Reverse(target.project.components().count()))
+        };
+        let around = self.targets.iter().filter(|target| depth(target).is_some());
+        let deepest = around.max_by_key(rank);
         deepest.ok_or_else(|| {
             let shown = display_path(cwd);
             Failure::refused(format!(

@@ -171,7 +171,10 @@ impl Index {
             mark_faults: (0..SourceId::STORES).map(|_| Mutex::default()).collect(),
             unsaved: bulk.into(),
         };
-        for number in 0..index.stores.len() {
+        // What only can be read is read first: another store may keep its messages.
+        let mut order: Vec<usize> = (0..index.stores.len()).collect();
+        order.sort_by_key(|n| column::at(&index.stores, *n).facets().appender.is_some());
+        for number in order {
             // A store that cannot be read now does not hide the others.
             index.scan_store(number, true, bulk, progress);
             index.update_empty_threads(number);

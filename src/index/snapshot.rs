@@ -22,7 +22,7 @@ use super::column::{AnyTable, Column, SnapshotFile};
 use super::intern::{Interner, StrId};
 use super::mark_log::MarkCheckpoint;
 use super::marks::{MailLabel, MarkQueue, MarkTable};
-use super::messages::{IndexEntry, KeptCopy, MessageColumns, MessageTable};
+use super::messages::{IndexEntry, MessageColumns, MessageTable};
 use super::position::{MsgIx, ThreadIx};
 use super::slots::SlotTable;
 use super::source::BitSet;
@@ -91,7 +91,6 @@ pub(super) struct SnapshotHeader {
     pub hex_ids: HashMap<MsgIx, u64>,
     pub odd_threads: BTreeMap<ThreadIx, u64>,
     pub ruled: BTreeMap<MsgIx, u32>,
-    pub kept_copies: BTreeMap<MsgIx, KeptCopy>,
 }
 
 /// The tables of a snapshot and its other values.
@@ -264,6 +263,7 @@ pub(super) fn load(
         links: tables.next_vec()?,
         answers: tables.next_vec()?,
         multicasts: tables.next_vec()?,
+        kept_copies: tables.next_vec()?,
     };
     let stores = tables.lengths.len();
     let stores = (0..stores).map(|_| tables.next_vec()).collect::<Option<_>>()?;

@@ -87,7 +87,7 @@ impl IndexTables {
         store: usize,
         found: &FoundMessage<'_>,
     ) -> InsertOutcome {
-        let home = self.messages.names().find_home(store, found.origin);
+        let home = self.messages.find_message_home(store, found);
         let (writer, is_new) = self.messages.intern_writer(home, &found.from);
         if is_new {
             self.trust.add_writer(writer);
@@ -172,7 +172,7 @@ impl IndexTables {
             // It may be on the other side of its writer's first signed message now.
             self.trust.queue_writer_review(before.writer());
         }
-        let home = self.messages.names().find_home(store, found.origin);
+        let home = self.messages.find_message_home(store, found);
         let own = self.threads.intern_thread(&mut self.messages, home, &found.thread);
         self.threads.update_reply_link(&mut self.messages, ix, own, found);
         if before.is_gone() {

@@ -4,22 +4,43 @@
 //! When the message is gone from its own store, the entry gets the second place. So it keeps its names and inode
 //! numbers.
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
-use super::MessageTable;
+use bytemuck::{Pod, Zeroable};
+
 use super::entry::EntryFlags;
+use super::{EntryTable, MessageHome, MessageTable};
 use crate::index::position::MsgIx;
 use crate::index::source::SourceId;
-use crate::store::Location;
+use crate::store::{FoundMessage, Location};
 
-/// The second place of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The second place of a message: 24 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
 pub(in crate::index) struct KeptCopy {
-    source: SourceId,
     offset: u64,
+    ix: MsgIx,
+    source: SourceId,
     len: u32,
-    /// True if a rescan has not found it again yet.
-    is_stale: bool,
+    /// 1 if a rescan has not found it again yet, or else 0.
+    stale: u32,
+}
+
+/// The second places of messages.
+#[derive(Debug, Default)]
+pub(super) struct KeptCopies(BTreeMap<MsgIx, KeptCopy>);
+
+impl KeptCopies {
+    /// Returns the table for a snapshot.
+    pub fn to_table(&self) -> Vec<KeptCopy> {
+        self.0.values().copied().collect()
+    }
+
+    /// Rebuilds what [`KeptCopies::to_table`] returned; returns `None` if a position in it leads nowhere.
+    pub fn from_table(list: Vec<KeptCopy>, known: &EntryTable) -> Option<Self> {
+        let fits = known.has_all(list.iter().map(|copy| &copy.ix));
+        fits.then(|| Self(list.into_iter().map(|copy| (copy.ix, copy)).collect()))
+    }
 }
 
 impl MessageTable {
@@ -31,16 +52,17 @@ impl MessageTable {
         at: &Location,
         is_stale: bool,
     ) {
-        let new = KeptCopy { source, offset: at.offset, len: at.len, is_stale };
-        let known = self.kept_copies.entry(ix).or_insert(new);
-        if known.is_stale || known.source == source {
+        let (offset, len, stale) = (at.offset, at.len, is_stale.into());
+        let new = KeptCopy { offset, ix, source, len, stale };
+        let known = self.kept_copies.0.entry(ix).or_insert(new);
+        if known.stale == 1 || known.source == source {
             *known = new;
         }
     }
 
     /// Moves the entry of a message that is gone to its second place. Returns false if it has none.
     pub(in crate::index) fn use_kept_copy(&mut self, ix: MsgIx) -> bool {
-        let Some(copy) = self.kept_copies.remove(&ix).filter(|copy| !copy.is_stale) else {
+        let Some(copy) = self.kept_copies.0.remove(&ix).filter(|copy| copy.stale == 0) else {
             return false;
         };
         let entry = self.entry_mut(ix);
@@ -57,13 +79,34 @@ impl MessageTable {
         is_among: impl Fn(SourceId) -> bool,
         is_stale: bool,
     ) {
-        let copies = self.kept_copies.values_mut().filter(|copy| is_among(copy.source));
-        copies.for_each(|copy| copy.is_stale = is_stale);
+        for copy in self.kept_copies.0.values_mut().filter(|copy| is_among(copy.source)) {
+            copy.stale = is_stale.into();
+        }
     }
 
     /// Forgets the second places that a rescan of some sources has not found.
     pub(in crate::index) fn drop_stale_copies(&mut self, is_among: impl Fn(SourceId) -> bool) {
-        self.kept_copies.retain(|_, copy| !copy.is_stale || !is_among(copy.source));
+        self.kept_copies.0.retain(|_, copy| copy.stale == 0 || !is_among(copy.source));
+    }
+
+    /// Returns the home of a message that a store reports. Of several stores from which it may have been kept, it is the
+    /// one that has it.
+    pub(in crate::index) fn find_message_home(
+        &self,
+        store: usize,
+        found: &FoundMessage<'_>,
+    ) -> MessageHome {
+        if found.origin.is_none() {
+            return MessageHome::of_store(store);
+        }
+        let kinds = self.names().stores().iter().map(|info| Some(info.kind));
+        let origins = kinds.enumerate().filter(|(_, kind)| *kind == found.origin).map(|(n, _)| n);
+        let has_it = |n: &usize| self.find_message(*n, &found.from, &found.id).is_some();
+        let home = origins.clone().find(has_it).or_else(|| origins.clone().next());
+        match home {
+            Some(store) => MessageHome::of_store(store),
+            None => MessageHome { store, origin: found.origin },
+        }
     }
 }
 

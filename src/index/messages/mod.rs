@@ -24,6 +24,7 @@ pub(in crate::index) use entry::{MANY_KEYS, SignatureKind};
 #[cfg(test)]
 pub(in crate::index) use entry::{mix_id, unmix_id};
 pub use identity::EntryTable;
+use kept::KeptCopies;
 pub(in crate::index) use kept::KeptCopy;
 pub(in crate::index) use links::ReplyLink;
 pub(in crate::index) use multicast::MulticastRecord;
@@ -59,7 +60,7 @@ pub struct MessageTable {
     idempotency: HashMap<String, Vec<MsgIx>>,
     answers: AnswerLinks,
     /// The second places of messages that their own store and a keeping store both have.
-    kept_copies: BTreeMap<MsgIx, KeptCopy>,
+    kept_copies: KeptCopies,
     /// Number of lines that begin like a transcript's separator, for messages that have such lines and whose
     /// length is known.
     ruled: BTreeMap<MsgIx, u32>,
@@ -92,6 +93,7 @@ pub(in crate::index) struct MessageColumns {
     pub links: Vec<ReplyLink>,
     pub answers: Vec<AnswerLink>,
     pub multicasts: Vec<MulticastRecord>,
+    pub kept_copies: Vec<KeptCopy>,
 }
 
 impl MessageTable {
@@ -187,7 +189,8 @@ impl MessageTable {
         header: &mut SnapshotHeader,
     ) -> Option<Self> {
         let MessageColumns { entries, identity_slots, texts, text_ids, .. } = columns;
-        let MessageColumns { to_me, from_me, links, answers, multicasts, .. } = columns;
+        let MessageColumns { to_me, from_me, links, answers, multicasts, kept_copies, .. } =
+            columns;
         let links = ReplyLinks::from_table(links, &entries)?;
         let names = NameTable::from_snapshot(texts, header);
         let known = EntryTable {
@@ -202,18 +205,17 @@ impl MessageTable {
         let table = Self {
             answers: AnswerLinks::from_table(answers, &known)?,
             multicasts: MulticastTable::from_table(multicasts, &known)?,
+            kept_copies: KeptCopies::from_table(kept_copies, &known)?,
             known,
             lists: MessageLists::from_snapshot(to_me, from_me),
             noted: std::mem::take(&mut header.noted),
             idempotency: std::mem::take(&mut header.idempotency),
             ruled: std::mem::take(&mut header.ruled),
-            kept_copies: std::mem::take(&mut header.kept_copies),
             generation: 0,
         };
         let lists = table.lists.to_me.iter().chain(&table.lists.from_me).chain(table.noted.iter());
         let maps = table.known.hex_ids.keys().chain(table.known.far_names.keys());
-        let rest = table.ruled.keys().chain(table.kept_copies.keys());
-        let rest = rest.chain(table.idempotency.values().flatten());
+        let rest = table.ruled.keys().chain(table.idempotency.values().flatten());
         table.has_all(lists.chain(maps).chain(rest)).then_some(table)
     }
 
@@ -225,11 +227,10 @@ impl MessageTable {
         header.noted.clone_from(&self.noted);
         header.idempotency.clone_from(&self.idempotency);
         header.ruled.clone_from(&self.ruled);
-        header.kept_copies.clone_from(&self.kept_copies);
     }
 
     /// Returns the tables of a snapshot: those before the tables of threads, and those behind them.
-    pub(super) fn snapshot_tables(&self) -> ([AnyTable<'_>; 5], [AnyTable<'_>; 6]) {
+    pub(super) fn snapshot_tables(&self) -> ([AnyTable<'_>; 5], [AnyTable<'_>; 7]) {
         let hash_of = identity_lookup(&self.known.entries);
         let identities = SlotTableSnapshot { slots: &self.known.identity_slots, hash_of };
         let (texts, ends, slots) = self.known.names.texts().snapshot_parts();
@@ -241,13 +242,14 @@ impl MessageTable {
             Box::new(slots),
         ];
         let links = self.known.links.as_table();
-        let last: [AnyTable<'_>; 6] = [
+        let last: [AnyTable<'_>; 7] = [
             Box::new(&self.known.text_ids),
             Box::new(&self.lists.to_me),
             Box::new(&self.lists.from_me),
             Box::new(links),
             Box::new(self.answers.as_table()),
             Box::new(self.multicasts.as_table()),
+            Box::new(self.kept_copies.to_table()),
         ];
         (first, last)
     }

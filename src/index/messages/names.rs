@@ -238,16 +238,6 @@ impl NameTable {
         a == b || same(self.writer(a), self.writer(b))
     }
 
-    /// Returns the home of a message that a store reports as kept from this kind, or as its own.
-    pub(in crate::index) fn find_home(&self, store: usize, origin: Option<Kind>) -> MessageHome {
-        let is_origin = |info: &StoreInfo| Some(info.kind) == origin;
-        let mounted = origin.and_then(|_| self.stores.iter().position(is_origin));
-        match mounted {
-            Some(store) => MessageHome::of_store(store),
-            None => MessageHome { store, origin },
-        }
-    }
-
     /// Returns the home of a writer's messages.
     pub(in crate::index) fn writer_home(&self, writer: u32) -> MessageHome {
         let writer = self.writer(writer);

@@ -31,7 +31,7 @@ fn s1020_threads() {
         .iter()
         .map(|b| b["type"].as_str().unwrap())
         .collect();
-    assert_eq!(kinds, ["thinking", "tool_call_ref", "text"]);
+    assert_eq!(kinds, ["thinking", "tool_call_ref", "tool_call_ref", "text", "resource"]);
     let call = &lines[1]["toolCalls"][0];
     assert_eq!(
         (&call["toolCallId"], &call["name"], &call["status"]),
@@ -84,6 +84,29 @@ fn s1021_again() {
     assert!(text.starts_with(&format!("no JSON\n{rest}")) && text.contains(&uuid(1)), "{text}");
     kept(&bed, &["--all"]);
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+/// S1020: the project is the innermost one that holds the working directory, also by a worktree of git.
+#[test]
+fn s1020_projects() {
+    let bed = bed();
+    let inner = bed.path("shop/inner");
+    fs::create_dir_all(inner.join("src")).unwrap();
+    let more = format!("[[store]]\nkind = \"atsf\"\nname = \"inner\"\ndir = {inner:?}\n");
+    bed.config(&format!("{}{more}", stores(&bed, &["claude", "atsf"])));
+    let script = "set -e; cd ../shop; git init -q; echo .agent/ > .gitignore; git -c user.name=t -c user.email=t@t \
+                  commit -q --allow-empty -m x; git worktree add -q ../fix";
+    assert!(bed.sh(script).ok());
+    let ids = ["00000000-1", "00000000-2", "00000000-3"];
+    for (n, (id, cwd)) in (0u32..).zip(ids.iter().zip(["shop/inner/src", "shop/gone/away", "fix"]))
+    {
+        let mut session = Session::new(&bed, id, n * 100);
+        session.cwd = bed.path(cwd).to_str().unwrap().to_owned();
+        session.turn(n);
+    }
+    kept(&bed, &["--all"]);
+    assert!(inner.join(".agent/threads").join(ids[0]).is_dir());
+    assert!(folder(&bed, ids[1]).is_dir() && folder(&bed, ids[2]).is_dir());
 }
 
 /// S1026: threads that git does not ignore are refused with the line for .gitignore. With the line, or with --tracked,

@@ -63,8 +63,39 @@ impl Session {
         put(&self.file, text);
     }
 
-    fn prompt(&mut self, text: &str) {
-        self.add("user", json!({"role": "user", "content": text}), json!({}));
+    /// Adds a call whose whole result is in a file of its own.
+    fn long_call(&mut self, id: &str) {
+        let file = self.file.with_extension("").join("tool-results").join(format!("{id}.txt"));
+        put(&file, "the whole result\n".repeat(9));
+        self.call(id, "cat long", &format!("Output saved to {}\nthe whole", file.display()));
+    }
+
+    /// Adds the summary of a compaction.
+    fn compact(&mut self) {
+        self.lines += 1;
+        let boundary = json!({
+            "type": "system", "subtype": "compact_boundary", "uuid": uuid(self.lines), "parentUuid": null,
+            "timestamp": self.time(), "sessionId": self.id, "cwd": self.cwd, "version": "2.1.332"
+        });
+        let mut text = fs::read_to_string(&self.file).expect("session");
+        text.push_str(&format!("{boundary}\n"));
+        put(&self.file, text);
+        let message = json!({"role": "user", "content": "This is the summary."});
+        self.add("user", message, json!({"isCompactSummary": true}));
+    }
+
+    /// Begins a session with copies of all lines of this one.
+    fn fork(&self, bed: &Bed, id: &str) -> Self {
+        let fork = Self { lines: self.lines, ..Self::new(bed, id, 0) };
+        let text = fs::read_to_string(&self.file).expect("session");
+        let copy = |line: &str| {
+            let mut copy: Value = serde_json::from_str(line).expect("JSON");
+            copy["sessionId"] = json!(id);
+            copy["forkedFrom"] = json!({"sessionId": self.id, "messageUuid": copy["uuid"]});
+            format!("{copy}\n")
+        };
+        put(&fork.file, text.lines().map(copy).collect::<String>());
+        fork
     }
 
     fn block(&mut self, block: &Value, more: Value) {
@@ -103,6 +134,7 @@ impl Session {
         self.add("user", json!({"role": "user", "content": prompt}), json!({}));
         self.thought("What is \"it\"?\nLook at the log.");
         self.call(&format!("t{n}"), "tail log", "a\tb\n\u{1b}[31mred\n");
+        self.long_call(&format!("long{n}"));
         self.text(&format!("answer {n}\nwith two lines"));
     }
 

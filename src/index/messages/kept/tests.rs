@@ -122,6 +122,18 @@ fn a_kept_message_is_the_same_without_its_own_store() {
 }
 
 #[test]
+fn of_several_stores_of_a_kind_the_one_that_has_the_message_counts() {
+    let second = StoreInfo { kind: Kind::Claude, ..StoreInfo::with_name("second") };
+    let mut core = tables_of(vec![info(Kind::Claude), info(Kind::Atsf), second]);
+    report(&mut core, 2, "m");
+    assert_eq!(report(&mut core, KEEPER, "m"), None);
+    report(&mut core, KEEPER, "only kept");
+    let names = core.messages.live_messages().map(|ix| core.messages.entry(ix));
+    let names: Vec<String> = names.map(|entry| core.messages.key_parts(entry)[0].clone()).collect();
+    assert_eq!(names, ["second", "claude"]);
+}
+
+#[test]
 fn messages_of_which_one_store_has_more_are_all_there() {
     let mut core = both();
     for (store, ids) in [(OWN, ["a", "b"]), (KEEPER, ["b", "c"])] {
