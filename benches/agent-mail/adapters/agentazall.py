@@ -10,6 +10,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
+import forgery  # noqa: E402
 from adapter import Refused, Transcript, command, serve  # noqa: E402
 
 PROGRAM = Path(os.environ["AGENT_MAIL_VENV"]) / "bin/agentazall"
@@ -77,37 +78,19 @@ class AgentAZAll:
         found = re.search(r"\((\d+) found\)", self._run(me, "search", text))
         return {"found": int(found[1]) if found else 0}
 
-    def forge(self, way: str, victim: str, to: str, subject: str, text: str, **_) -> None:
+    def forge(self, way: str, victim: str, to: str, subject: str, text: str, genuine: dict[str, str]) -> None:
         if way == "name":
             return self._forge_by_name(victim, to, subject, text)
-        today = time.strftime("%Y-%m-%d", time.gmtime())
-        box = self.boxes / (to + HOST) / today / "inbox"
-        box.mkdir(parents=True, exist_ok=True)
-        if way == "signature":
-            identity = json.loads((self.boxes / (victim + HOST) / ".identity_key").read_text())
-            text = ("---BEGIN AGENTAZALL SIGNED MESSAGE---\n"
-                    f"Fingerprint: {identity['fingerprint']}\nPublic-Key: {identity['public_key_b64']}\n\n{text}\n"
-                    "---END AGENTAZALL SIGNED MESSAGE---\n---BEGIN AGENTAZALL SIGNATURE---\n"
-                    f"{'A' * 86}==\n---END AGENTAZALL SIGNATURE---")
-        ident = os.urandom(6).hex()
-        (box / f"{ident}.txt").write_text(
-            f"From: {victim}{HOST}\nTo: {to}{HOST}\nSubject: {subject}\n"
-            f"Date: {time.strftime('%Y-%m-%d %H:%M:%S')}\nMessage-ID: {ident}\nStatus: new\n\n---\n{text}")
+        if way == "bare":
+            return forgery.bare("agentazall", self.root, victim, to, subject, text)
+        return forgery.changed("agentazall", self.root, victim, to, subject, text, genuine)
 
     def _forge_by_name(self, victim: str, to: str, subject: str, text: str) -> None:
-        """Runs the program with a configuration that has the victim's name and mailboxes of its own, and the
-        recipient's mailbox linked into them."""
-        other = self.root / "forger"
-        boxes = other / "mailboxes"
-        if not other.exists():
-            (boxes / (victim + HOST)).mkdir(parents=True)
-            (boxes / (to + HOST)).symlink_to(self.boxes / (to + HOST))
-            (other / "config.json").write_text(json.dumps(
-                {"agent_name": victim + HOST, "mailbox_dir": str(boxes), "transport": "none", "log_file": ""}))
-            self._run("forger", "crypto-identity")
-        said = self._run("forger", "send", "--to", to + HOST, "-s", subject, "-b", text)
-        if "Delivered" not in said:
-            raise Refused(said.strip()[-300:])
+        """Runs the program for that name in a place of the forger's own, and copies the letter."""
+        own = AgentAZAll()
+        own.start(str(self.root / "forger"), [victim, to])
+        own.send(victim, [to], subject, text)
+        forgery.carry("agentazall", own.root, self.root, victim, to, subject)
 
     def session(self, me: str) -> dict:
         shell = Transcript(self.root, {"AGENTAZALL_CONFIG": str(self.root / me / "config.json"),
