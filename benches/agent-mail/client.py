@@ -70,6 +70,17 @@ class Adapter:
             raise AdapterError(f"{self.setting.program.name}: {operation}: {answer.get('trace') or answer['error']}")
         return answer
 
+    def insist(self, operation: str, **arguments) -> dict:
+        """Asks again for ten seconds if it is refused, as an agent does whose program says that its store is locked."""
+        end = time.monotonic() + 10
+        while True:
+            answer = self.try_to(operation, **arguments)
+            if answer["ok"]:
+                return answer
+            if answer.get("trace") or time.monotonic() > end:
+                raise AdapterError(f"{self.setting.program.name}: {operation}: {answer.get('trace') or answer['error']}")
+            time.sleep(0.02)
+
     def try_to(self, operation: str, **arguments) -> dict:
         """Asks and returns the answer, also if it is a refusal."""
         self.tell(operation, **arguments)

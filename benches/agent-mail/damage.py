@@ -268,9 +268,9 @@ def look(reader: Adapter, me: str, number: int, victim: str) -> str | None:
     """The mark with which a message of the victim is shown, or nothing if it is not shown within two seconds."""
     end = time.monotonic() + 2.0
     while time.monotonic() < end:
-        for message in reader.ask("everything", me=me)["messages"]:
+        for message in reader.insist("everything", me=me)["messages"]:
             if (found := TOKEN.search(message["text"])) and int(found[1]) == number and message["from"] == victim:
-                return message["mark"] if "mark" in message else reader.ask("read", me=me, id=message["id"])["mark"]
+                return message["mark"] if "mark" in message else reader.insist("read", me=me, id=message["id"])["mark"]
         time.sleep(0.1)
     return None
 
@@ -298,7 +298,7 @@ def away(setting: Setting, sizes: Sizes) -> dict:
     try:
         start = time.perf_counter()
         adapter.start()
-        listed = len(adapter.ask("list", me=me)["ids"])
+        listed = len(adapter.insist("list", me=me)["ids"])
         seconds = time.perf_counter() - start
         found = ledger.count(shown_by(adapter, [me]))
     finally:

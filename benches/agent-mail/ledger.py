@@ -39,7 +39,7 @@ def shown_by(adapter: Adapter, names: Iterable[str]) -> Counter[tuple[int, str]]
     """How often each message is shown to each of these, read or not."""
     shown: Counter[tuple[int, str]] = Counter()
     for name in names:
-        for message in adapter.ask("everything", me=name)["messages"]:
+        for message in adapter.insist("everything", me=name)["messages"]:
             if found := TOKEN.search(message["text"]):
                 shown[int(found[1]), name] += 1
     return shown

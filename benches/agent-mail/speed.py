@@ -59,7 +59,7 @@ class Client:
     def read(self, me: str, ident: str) -> dict:
         """Reads one message and notes its time."""
         start = time.perf_counter()
-        message = self.adapter.ask("read", me=me, id=ident)
+        message = self.adapter.insist("read", me=me, id=ident)
         self.reads.append(time.perf_counter() - start)
         if found := TOKEN.search(message["text"]):
             self.read_already[int(found[1]), me] += 1
@@ -116,7 +116,7 @@ def workload(setting: Setting, sizes: Sizes) -> dict:
         for client in clients:
             client.sends.clear()
             client.waiting = [(name, ident) for name in client.adapter.mine
-                              for ident in client.adapter.ask("list", me=name)["ids"]]
+                              for ident in client.adapter.insist("list", me=name)["ids"]]
         seconds = together(clients, sizes.messages // sizes.clients)
         sends = [taken for client in clients for taken in client.sends]
         result["sends_a_second"] = len(sends) / seconds
@@ -124,7 +124,7 @@ def workload(setting: Setting, sizes: Sizes) -> dict:
         result["memory"] = memory([client.adapter for client in clients])
         result["list"], result["read"], result["search"] = looking(clients, sizes)
         shown = sum((shown_by(client.adapter, client.adapter.mine) for client in clients), Counter())
-        if any(client.adapter.ask("everything", me=client.adapter.mine[0]).get("unread_only") for client in clients):
+        if any(client.adapter.insist("everything", me=client.adapter.mine[0]).get("unread_only") for client in clients):
             shown = sum((client.read_already for client in clients), shown)
         result |= ledger.count(shown)
     result["start"] = start_up(setting, agents[0], sizes)
@@ -139,7 +139,7 @@ def looking(clients: list[Client], sizes: Sizes) -> tuple:
         client.reads.clear()
         for name in client.adapter.mine:
             start = time.perf_counter()
-            idents = client.adapter.ask("list", me=name)["ids"]
+            idents = client.adapter.insist("list", me=name)["ids"]
             lists.append(time.perf_counter() - start)
             for ident in idents[:sizes.reads]:
                 client.read(name, ident)
@@ -171,7 +171,7 @@ def start_up(setting: Setting, me: str, sizes: Sizes) -> float:
             adapter.try_to("version")
             start = time.perf_counter()
             adapter.start()
-            adapter.ask("list", me=me)
+            adapter.insist("list", me=me)
             times.append(time.perf_counter() - start)
         finally:
             adapter.stop()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A program for the self-test: it loses every tenth message, doubles every fifteenth, and believes everybody.
 
-`lossy.py sound` loses nothing: it keeps its messages in a file and refuses to be killed in two.
+`lossy.py sound` does none of that.
 """
 
 import fcntl
@@ -35,17 +35,18 @@ class Lossy:
     def send(self, sender: str, to: list[str], subject: str, text: str, key: str, **_) -> None:
         with self.log.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            number = len(self._lines())
-            known = any(message["key"] == key for message in self._lines())
-            copies = 1 if self.sound else 0 if number % 10 == 9 else 2 if number % 15 == 7 else 1
-            if self.sound and known:
-                copies = 0
-            elif not copies:
-                to = [f"nobody-{name}" for name in to]
-            for name in to * max(copies, 0 if self.sound else 1):
+            lines = self._lines()
+            for name in to * self._copies(lines, key):
                 line = {"id": os.urandom(8).hex(), "from": sender, "to": name, "text": f"{subject}\n{text}", "key": key}
                 os.write(file.fileno(), json.dumps(line).encode() + b"\n")
-            os.fsync(file.fileno())
+
+    def _copies(self, lines: list[dict], key: str) -> int:
+        if self.sound:
+            return int(all(line["key"] != key for line in lines))
+        with (self.log.parent / "count").open("a+") as file:
+            file.write(".")
+            number = file.tell()
+        return 0 if number % 10 == 9 else 2 if number % 15 == 7 else 1
 
     def list(self, me: str) -> dict:
         return {"ids": [message["id"] for message in self._lines() if message["to"] == me]}
